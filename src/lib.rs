@@ -148,7 +148,7 @@ pub mod journal {
 /// Models: the trait, the models that need no network, and those of providers.
 pub mod models {
     pub use subtend_models::closure::{FnModel, fn_model};
-    pub use subtend_models::model::{Answer, Delta, Deltas, IntoModel, Model, ModelError, Request, Sign};
+    pub use subtend_models::model::{Answer, Delta, Deltas, IntoModel, Model, ModelError, Request, StreamProgress};
     pub use subtend_models::models::BadPool;
     pub use subtend_models::offline::Offline;
     #[cfg(feature = "providers")]

@@ -85,7 +85,7 @@ impl SessionHandle {
 
     /// Cancels the run in flight and all runs it owns.
     /// # Durability
-    /// The cancel is durable when this returns; ends follow within one grace.
+    /// The cancel is durable when this returns; ends follow within one grace period.
     pub async fn cancel(&self) -> Result<Control, WaitError> {
         // The queued inputs of a dormant run remain: this process does not resume them.
         let keeps_queue = self.sessions.takeover.is_dormant(self.id);

@@ -22,7 +22,7 @@ pub(crate) struct Lifecycle {
     pub(crate) halt: CancellationToken,
     /// The store's lease. Effects may start while it is held; afterwards the store may belong to another process.
     pub(crate) lease: Lease,
-    /// Live tasks of turns, tools and services (E-5).
+    /// Live tasks of turns, tools and services.
     pub(crate) tasks: TaskTracker,
     /// Number of completions that arrived too late and were not recorded.
     pub(crate) stale: AtomicU64,
@@ -106,7 +106,7 @@ impl Lifecycle {
     }
 
     /// Returns the error for a waiting caller if the journal cannot be read. If the runtime has stopped meanwhile, that is the reason.
-    pub(crate) fn unread(&self, error: &ReadError) -> WaitError {
+    pub(crate) fn read_failed(&self, error: &ReadError) -> WaitError {
         match error {
             ReadError::Closed => WaitError::Stopped(self.stopped()),
             ReadError::NoSuchSession(_)

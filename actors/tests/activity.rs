@@ -26,7 +26,7 @@ fn word(event: &Event) -> Option<String> {
         EventKind::Delta { .. } | EventKind::Queue { .. } => None,
         EventKind::Progress { line, .. } => Some(format!("did {line}")),
         EventKind::Record { record, .. } => match &**record {
-            Record::SessionCreated(_) => Some("born".into()),
+            Record::SessionCreated(_) => Some("created".into()),
             Record::RunEnded(ended) if ended.outcome == Outcome::Completed => Some("ended".into()),
             _ => None,
         },
@@ -101,16 +101,16 @@ async fn m6_watcher_of_a_parent_sees_children_under_their_calls() {
     let under = |call: Option<CallId>, depth: u32, activities: &[&'static str]| {
         activities.iter().map(|word| (*word, call, depth)).collect::<Vec<_>>()
     };
-    let low_did = ["born", "said low 0", "did half of it", "said low 1", "ended"];
+    let low_did = ["created", "said low 0", "did half of it", "said low 1", "ended"];
     let seen_below = seen(&mut below);
     let expected =
         [of(mid.id(), &under(None, 0, &["said mid 0", "said mid 1", "ended"])), of(low, &under(call(0), 1, &low_did))];
     assert_eq!(sorted(seen_below), sorted(expected.concat()), "events of its parent or its sibling are shown");
     let expected = [
         of(session.id(), &under(None, 0, &["said go 0", "said go 1", "ended"])),
-        of(mid.id(), &under(call(0), 1, &["born", "said mid 0", "said mid 1", "ended"])),
+        of(mid.id(), &under(call(0), 1, &["created", "said mid 0", "said mid 1", "ended"])),
         of(low, &under(call(0), 2, &low_did)),
-        of(other, &under(call(1), 1, &["born", "said other 0", "ended"])),
+        of(other, &under(call(1), 1, &["created", "said other 0", "ended"])),
     ];
     assert_eq!(sorted(seen(&mut whole)), sorted(expected.concat()));
     shut(runtime).await;

@@ -290,7 +290,7 @@ async fn r3_task_is_checked_with_and_without_waiting() {
     assert_eq!(received[2..], ["a found", "a found"], "an end could not be read again");
     let child = session.tree().await.expect("a tree").children[0].id;
     let born = records(&journal, child).await;
-    let Record::SessionCreated(created) = &born[0] else { panic!("a birth") };
+    let Record::SessionCreated(created) = &born[0] else { panic!("not a creation") };
     assert_eq!((created.title.as_deref(), created.metadata.as_deref()), (Some("A"), Some("{\"k\":1}")));
     shut(runtime).await;
 }

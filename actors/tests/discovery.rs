@@ -367,7 +367,7 @@ async fn b10_mcp_client_is_refused_subagent_before_other_errors() {
     // The source is recorded, including for children, so that a restart knows it.
     for session in [session.id(), child(&session).await] {
         let born = records(&journal, session).await;
-        let Record::SessionCreated(created) = &born[0] else { panic!("a birth") };
+        let Record::SessionCreated(created) = &born[0] else { panic!("not a creation") };
         assert_eq!(created.source, Source::Mcp);
     }
     shut(runtime).await;

@@ -155,7 +155,7 @@ async fn events_and_activity_are_streams() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn events_begin_with_the_birth_when_opened_watched() {
+async fn events_begin_with_the_creation_when_opened_watched() {
     let journal = journal();
     let runtime = builder(&journal).model(hello()).start().await.expect("a runtime");
     let (session, watched) = runtime.open_watched("general").expect("a session");

@@ -167,7 +167,7 @@ async fn policy_of_a_session_stays_within_the_bounds() {
             let session = runtime.open(OpenOptions { policy, ..OpenOptions::agent("worker") }).expect("a session");
             let creations = journal.records_from(session.id(), subtend_session::ids::Seq(1), 1).expect("readable");
             let subtend_session::record::Record::SessionCreated(created) = &creations[0].record else {
-                panic!("a birth")
+                panic!("not a creation")
             };
             (action, created.ceiling.body.as_ref().expect("a ceiling").best(action))
         })

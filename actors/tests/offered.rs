@@ -55,7 +55,9 @@ async fn g2_task_uses_its_description_as_label_and_title() {
     let labels: Vec<_> = spawned(&journal, &session).await.iter().map(|born| born["label"].clone()).collect();
     assert_eq!(labels, ["Count files", "Look around."]);
     let tree = session.tree().await.expect("a tree");
-    let Record::SessionCreated(created) = &records(&journal, tree.children[0].id).await[0] else { panic!("a birth") };
+    let Record::SessionCreated(created) = &records(&journal, tree.children[0].id).await[0] else {
+        panic!("not a creation")
+    };
     assert_eq!(created.title.as_deref(), Some("Count files"));
     shut(runtime).await;
 }

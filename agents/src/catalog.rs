@@ -241,8 +241,10 @@ impl Catalog {
         };
         for entry in entries {
             if self.entries >= MAX_ENTRIES {
-                return self
-                    .refuse(folder, format!("not read to its end: {MAX_ENTRIES} entries of folders are the most"));
+                return self.refuse(
+                    folder,
+                    format!("not read to its end: at most {MAX_ENTRIES} entries of all folders are read"),
+                );
             }
             self.entries = self.entries.saturating_add(1);
             let entry = match entry {

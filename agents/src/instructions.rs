@@ -21,10 +21,10 @@ pub mod rules;
 /// Instruction files of a directory: the first that exists is used.
 pub const NAMES: [&str; 4] = ["AGENTS.override.md", "AGENTS.md", "CLAUDE.md", ".claude/CLAUDE.md"];
 
-/// The instruction file of a directory that is used in addition to the first of [`NAMES`]: the person's own notes on a project.
+/// The person's own notes on a project: a file that is read in addition to the first of [`NAMES`].
 pub const LOCAL: &str = "CLAUDE.local.md";
 
-/// Files at the start of a child's prompt if its profile names none.
+/// Bootstrap files, in the prompt of a child whose profile does not name any.
 pub const BOOTSTRAP: [&str; 2] = ["AGENTS.md", "ENVIRONMENT.md"];
 
 /// The maximum size of an instruction file.
@@ -93,7 +93,7 @@ pub struct Instruction {
 }
 
 impl Instruction {
-    /// Returns the line of a prompt that names it instead of its text, for a rule that the session can read when it needs it.
+    /// Returns a prompt line with the file's name and patterns, for a rule whose text the session reads only when it needs it.
     fn line(&self) -> Option<String> {
         let paths = self.paths.as_ref().filter(|_| self.in_workspace)?;
         Some(format!("- {}: {}", shown_name(&self.name), paths.replace(['<', '>'], "_")))
@@ -205,7 +205,7 @@ impl Instructions {
         }
         self.bytes = bytes;
         self.files.push(Arc::new(file));
-        // The text of a file that is only named imports nothing.
+        // Imports of a rule that the prompt only names are not followed.
         if line.is_some() {
             return;
         }
@@ -229,7 +229,7 @@ impl Instructions {
             // `@types/node` and `@alice` are text.
             Err(Unread::Missing) if !import.is_file_name() => {}
             Err(Unread::Missing) => {
-                let note = format!("its import `@{shown}` names no file");
+                let note = format!("its import `@{shown}` is not a file");
                 self.report(area, from, ProblemKind::Warning, note);
             }
             Err(Unread::Refused(why)) => {
@@ -242,13 +242,13 @@ impl Instructions {
         self.problems.push(AgentProblem { path: area.path.join(path), kind, product: None, message });
     }
 
-    /// Returns the files for a session of `manifest` with that authority: those of the workspace that it may read, and those outside.
+    /// Returns the files for a session of `manifest`: all files outside of the workspace, and the workspace files that `authority` may read.
     pub fn under(&self, manifest: &Manifest, authority: &Authority) -> Vec<Arc<Instruction>> {
         let may = |file: &&Arc<Instruction>| !file.in_workspace || may_read(authority, &file.name);
         if manifest.instructions { self.files.iter().filter(may).cloned().collect() } else { Vec::new() }
     }
 
-    /// Returns the files that follow these in a child's prompt if its profile names none.
+    /// Returns the bootstrap files of a child whose profile does not name any. Its prompt has them after the instruction files.
     pub fn bootstrap(&self) -> Vec<Text> {
         let own = self.files.iter().any(|file| file.in_workspace);
         let names = BOOTSTRAP.into_iter().filter(|name| !(self.withheld || own && *name == "AGENTS.md"));

@@ -1,6 +1,6 @@
 //! Text between tags in prompts.
 
-/// Escapes a text so that it opens and closes no tag.
+/// Escapes a text so that it cannot contain tags.
 pub(crate) fn escaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {

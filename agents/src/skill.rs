@@ -92,7 +92,7 @@ pub struct Skills {
 /// A folder of skills.
 struct SkillRoot<'a> {
     folder: &'a Path,
-    /// The name of the folder in rules.
+    /// The name of the folder in permission rules.
     resource: &'a str,
     in_workspace: bool,
 }
@@ -117,12 +117,12 @@ impl Skills {
         skills
     }
 
-    /// Adds the person's own skills in `folder`, which rules name `resource`; a folder within `workspace` is ignored.
+    /// Adds the person's own skills in `folder`, unless it lies in `workspace`. Permission rules call the folder `resource`.
     pub fn add_own(&mut self, folder: &Path, resource: &str, workspace: &Path) {
         let Ok(folder) = folder.canonicalize() else { return };
         let around = workspace.canonicalize().unwrap_or_else(|_| workspace.to_owned());
         if folder.starts_with(&around) {
-            return self.warn(&folder, "lies in the workspace, so it gives no skills of your own");
+            return self.warn(&folder, "lies in the workspace, so its skills are not loaded as your own");
         }
         self.find(&SkillRoot { folder: &folder, resource, in_workspace: false }, &folder, 0);
     }
@@ -200,7 +200,10 @@ impl Skills {
         let mut paths: Vec<PathBuf> = Vec::new();
         for entry in entries {
             if self.entries >= MAX_ENTRIES {
-                self.refuse(folder, format!("not read to its end: {MAX_ENTRIES} entries of folders are the most"));
+                self.refuse(
+                    folder,
+                    format!("not read to its end: at most {MAX_ENTRIES} entries of all folders are read"),
+                );
                 break;
             }
             self.entries = self.entries.saturating_add(1);
@@ -237,8 +240,8 @@ impl Skills {
             true => self.refuse(&folder.join(FILE), "is in a symbolic link, which is not followed: copy the folder"),
             false => self.read(&root, folder),
         }
-        let given = self.all().find(|skill| skill.folder == folder).cloned();
-        (given, self.problems.split_off(before))
+        let loaded = self.all().find(|skill| skill.folder == folder).cloned();
+        (loaded, self.problems.split_off(before))
     }
 
     fn read(&mut self, root: &SkillRoot<'_>, folder: &Path) {
@@ -336,14 +339,14 @@ fn parsed(folder: &Path, text: &str, notes: &mut Vec<String>) -> Result<Skill, B
     let argument_hint = fields.hint("argument-hint")?;
     fields.keep(&["license", "compatibility", "metadata", "version", "arguments"]);
     fields.report(&[
-        ("allowed-tools", "it permits nothing: agents and you say what a session may do"),
+        ("allowed-tools", "the agent and your rules decide what a session may do"),
         ("model", "the model of the session answers"),
         ("effort", "the settings of the session apply"),
         ("context", "the session itself reads the skill"),
         ("agent", "the agent of the session reads the skill"),
         ("hooks", "hooks that a file names are not run"),
         ("paths", "the skill is offered whatever files are used"),
-        ("shell", "commands in a skill are not run by themselves"),
+        ("shell", "commands in a skill are not run automatically"),
     ]);
     fields.rest("a skill");
     notes.append(&mut fields.notes);

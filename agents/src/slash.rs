@@ -120,7 +120,7 @@ impl SlashCommands {
         let Ok(folder) = folder.canonicalize() else { return };
         let around = workspace.canonicalize().unwrap_or_else(|_| workspace.to_owned());
         if folder.starts_with(&around) {
-            return self.warn(&folder, "lies in the workspace, so it gives no commands of your own");
+            return self.warn(&folder, "lies in the workspace, so its commands are not loaded as your own");
         }
         self.find(product, &folder, HardLinks::Read);
     }
@@ -288,7 +288,7 @@ fn parsed(product: Option<Product>, path: &Path, id: &str, text: &str) -> Result
     let argument_hint = fields.hint("argument-hint")?;
     fields.keep(&["name", "disable-model-invocation", "user-invocable", "hide-from-slash-command-tool"]);
     fields.report(&[
-        ("allowed-tools", "it permits nothing: agents and you say what a session may do"),
+        ("allowed-tools", "the agent and your rules decide what a session may do"),
         ("model", "name a model by `--model`"),
         ("agent", "choose an agent by `--agent`, or by `/agent NAME` in a chat"),
         ("subtask", "the session itself does the work"),

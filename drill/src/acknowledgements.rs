@@ -92,7 +92,7 @@ impl Acknowledgements {
         let undone = self.deleted.difference(&found);
         let mut lost: Vec<String> = undone.map(|session| format!("the deletion of {session} is missing")).collect();
         for session in &found {
-            let mut targets = gone.above(*session).filter(|above| self.deleting.contains(above)).peekable();
+            let mut targets = gone.ancestors(*session).filter(|above| self.deleting.contains(above)).peekable();
             if targets.peek().is_none() {
                 lost.push(format!("{session} is deleted, but its deletion was not requested"));
             } else if !targets.any(|top| found.contains(&top)) {

@@ -8,9 +8,11 @@ use serde::Serialize;
 pub enum FindingKind {
     /// The store does not open, or is inconsistent.
     Unsound,
+    /// Something acknowledged is missing.
     Lost,
     /// Erased text is still in the files of the store.
-    Kept,
+    #[serde(rename = "kept")]
+    NotErased,
     /// An owner received an end twice.
     Duplicated,
     /// An owner never received an end.
@@ -18,7 +20,8 @@ pub enum FindingKind {
     /// A call has no result at rest.
     Dangling,
     /// A run does not have exactly one end at rest.
-    Endless,
+    #[serde(rename = "endless")]
+    NotEndedOnce,
     /// A side effect was repeated.
     Repeated,
     /// A side effect happened without a durable intent record.

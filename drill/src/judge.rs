@@ -57,7 +57,7 @@ impl Judge {
         let (sessions, marks) = (snapshot::sessions(&self.auditor), Marks::read(home));
         let mut found = of(FindingKind::Unsound, unsound);
         found.extend(of(FindingKind::Lost, self.acknowledged.lost(&sessions, gone)));
-        found.extend(of(FindingKind::Kept, self.acknowledged.erased_text_in(home)));
+        found.extend(of(FindingKind::NotErased, self.acknowledged.erased_text_in(home)));
         found.extend(of(FindingKind::Duplicated, duplicated(&sessions)));
         let unfenced = self.last_records.iter().filter_map(|(session, (seq, epoch))| {
             let later = self.auditor.epoch(*session, seq.next())?;
@@ -67,7 +67,7 @@ impl Judge {
         found.extend(of(FindingKind::Repeated, marks.repeated()));
         found.extend(of(FindingKind::Unintended, marks.unintended(&sessions, gone)));
         if at_rest {
-            found.extend(of(FindingKind::Endless, endless(&sessions)));
+            found.extend(of(FindingKind::NotEndedOnce, endless(&sessions)));
             found.extend(of(FindingKind::Missing, missing(&sessions)));
             let owed = self.auditor.rows().iter().map(|row| format!("an outbox row remains at rest: {row:?}"));
             found.extend(of(FindingKind::Missing, owed.collect()));

@@ -12,7 +12,7 @@ use rounds::DrillRun;
 pub use error::DrillError;
 pub use finding::{FindingKind, Violation};
 pub use report::{DrillVerdict, FoundViolation, Hits, MAX_LISTED, Recovery, Report};
-pub use sabotage::{Sabotage, VARIABLE as FAULT};
+pub use sabotage::{Sabotage, VARIABLE as FAULT_VARIABLE};
 
 mod acknowledgements;
 pub mod child;

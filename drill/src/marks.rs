@@ -69,8 +69,8 @@ impl Marks {
             }));
         }
         let kept = self.0.keys().filter(|(session, ..)| !gone.is_erased(*session));
-        let skips_intents = kept.filter(|(session, _, call)| !intended.contains(&(*session, *call)));
-        skips_intents
+        let without_intent = kept.filter(|(session, _, call)| !intended.contains(&(*session, *call)));
+        without_intent
             .map(|(session, _, call)| format!("call {call} of {session} had its effect without an intent record"))
             .collect()
     }

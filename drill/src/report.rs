@@ -28,7 +28,7 @@ pub struct Hits {
 }
 
 impl Hits {
-    /// Returns each target, its hits, and the minimum percentage of kills. A drill with fewer hits shows nothing.
+    /// Returns each target, its hits, and the minimum percentage of kills. A drill with fewer hits is inconclusive.
     fn wanted(self) -> [(&'static str, u64, u64); 4] {
         [
             ("an open call", self.open_call, 30),
@@ -157,6 +157,7 @@ impl Report {
         self.counts.get(&kind).copied().unwrap_or(0)
     }
 
+    /// Returns the targets that too few kills hit for a conclusion.
     pub fn vacuous(&self) -> Vec<String> {
         let seldom = self.hits.wanted().into_iter().filter(|(_, hit, least)| *hit < least * self.kills / 100);
         let text = |(what, hit, least): (&str, u64, u64)| {
@@ -200,11 +201,11 @@ impl Report {
             vacuous: if self.sabotage.is_some() { Vec::new() } else { self.vacuous() },
             acknowledged: self.acknowledged,
             lost: self.of(FindingKind::Lost),
-            kept_text: self.of(FindingKind::Kept),
+            kept_text: self.of(FindingKind::NotErased),
             duplicated: self.of(FindingKind::Duplicated),
             missing: self.of(FindingKind::Missing),
             dangling: self.of(FindingKind::Dangling),
-            endless: self.of(FindingKind::Endless),
+            endless: self.of(FindingKind::NotEndedOnce),
             repeated: self.of(FindingKind::Repeated),
             unintended: self.of(FindingKind::Unintended),
             unfenced: self.of(FindingKind::Unfenced),

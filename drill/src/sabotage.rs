@@ -49,12 +49,12 @@ impl Sabotage {
     pub(crate) fn shows(self) -> &'static [FindingKind] {
         match self {
             Self::AckBeforeCommit => &[FindingKind::Lost],
-            Self::NoOutbox => &[FindingKind::Unsound, FindingKind::Missing, FindingKind::Endless],
+            Self::NoOutbox => &[FindingKind::Unsound, FindingKind::Missing, FindingKind::NotEndedOnce],
             Self::NoDedup => &[FindingKind::Duplicated],
             Self::NoEpoch => &[FindingKind::Unfenced],
             Self::NoIntent => &[FindingKind::Unintended],
             Self::NoGuard => &[FindingKind::Orphaned],
-            Self::NoErase => &[FindingKind::Kept],
+            Self::NoErase => &[FindingKind::NotErased],
             Self::NoOrder => &[FindingKind::Lost],
             Self::NoResume | Self::NoKey => &[],
         }

@@ -76,7 +76,8 @@ impl DeletedHeads {
         self.0.get(&session).is_some_and(Head::is_erased)
     }
 
-    pub(crate) fn above(&self, session: SessionId) -> impl Iterator<Item = SessionId> {
+    /// Returns the session and its ancestors.
+    pub(crate) fn ancestors(&self, session: SessionId) -> impl Iterator<Item = SessionId> {
         let parent = |at: &SessionId| self.0.get(at).and_then(|head| head.parent);
         std::iter::successors(Some(session), parent).take(self.0.len())
     }

@@ -11,15 +11,15 @@ use super::{InputResult, tape};
 const LEN_AT: usize = 44;
 const CRC_AT: usize = 48;
 
-/// Decodes the bytes unchanged, with a correct length and checksum, and as a story that is encoded, decoded and
-/// corrupted.
+/// Decodes the bytes unchanged, and with a correct length and checksum. Then encodes, decodes and corrupts records that
+/// are drawn from the bytes.
 pub fn any_bytes(bytes: &[u8]) -> InputResult {
     let result = decode(bytes);
     let sealed = sealed(bytes).map_or(InputResult::Refused, |sealed| decode(&sealed));
-    let (session, records) = tape::story(bytes);
+    let (session, records) = tape::records(bytes);
     if !records.is_empty() {
-        let story = Decoded { session, first_seq: Seq(1), epoch: Epoch(1), at_ms: -1, records };
-        assert_eq!(reencoded(&framed(story.clone())), story, "the decoded frame differs");
+        let drawn = Decoded { session, first_seq: Seq(1), epoch: Epoch(1), at_ms: -1, records };
+        assert_eq!(reencoded(&framed(drawn.clone())), drawn, "the decoded frame differs");
     }
     result.max(sealed)
 }

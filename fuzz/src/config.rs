@@ -6,13 +6,13 @@ use subtend::config::{Layer, Loaded, Origin, ProjectAccess};
 use super::InputResult;
 
 /// Checks that a file gives a configuration that survives a round trip, or an error that names the file. A workspace
-/// can only set its own keys.
+/// cannot set the keys of the user only.
 pub fn any_bytes(bytes: &[u8]) -> InputResult {
     let text = String::from_utf8_lossy(bytes);
     let project = load(Origin::Project("fuzzed.yaml".into()), &text);
     for setting in project.iter().flat_map(|loaded| &loaded.values) {
-        let own = ProjectAccess::of(&setting.key) == ProjectAccess::UserOnly;
-        assert!(!own || setting.origin == Origin::Default, "a workspace sets {}", setting.key);
+        let user_only = ProjectAccess::of(&setting.key) == ProjectAccess::UserOnly;
+        assert!(!user_only || setting.origin == Origin::Default, "a workspace sets {}", setting.key);
     }
     let user = load(Origin::User("fuzzed.yaml".into()), &text);
     assert!(project.is_none() || user.is_some(), "a workspace accepts a file that the user's configuration refuses");

@@ -7,9 +7,9 @@ use subtend_session::state::State;
 
 use super::{InputResult, tape};
 
-/// Folds the bytes as a story: each record is applied, or refused without changing the state.
+/// Folds records that are drawn from the bytes: each is applied, or refused without changing the state.
 pub fn any_bytes(bytes: &[u8]) -> InputResult {
-    let (session, records) = tape::story(bytes);
+    let (session, records) = tape::records(bytes);
     fold(session, &records)
 }
 
@@ -21,7 +21,7 @@ pub fn fold(session: SessionId, records: &[Record]) -> InputResult {
         return InputResult::Refused;
     };
     let Ok(mut state) = State::fold(session, [first]) else {
-        assert!(whole.is_err(), "a story without a creation was accepted");
+        assert!(whole.is_err(), "records without a creation were accepted");
         return InputResult::Refused;
     };
     let mut refused = None;

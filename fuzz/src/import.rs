@@ -1,4 +1,4 @@
-//! Imports of exports.
+//! Exported files, as input of an import.
 
 use serde_json::{Map, Value};
 use subtend_journal::{Journal, Scope};
@@ -32,7 +32,7 @@ fn import_into_existing(bytes: &[u8]) {
     }
 }
 
-/// Checks that an import takes everything and exports it unchanged, or takes nothing.
+/// Checks that an accepted file is exported unchanged, and that a refused one leaves the store empty.
 fn import_into_empty(bytes: &[u8]) -> InputResult {
     match pool::imported(bytes) {
         Ok((journal, sessions)) => {

@@ -45,9 +45,9 @@ pub fn any_bytes(bytes: &[u8]) -> InputResult {
     }
     count_panics();
     let before = PANICS.load(Ordering::Relaxed);
-    let threads = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build();
-    let Ok(threads) = threads else { return InputResult::Refused };
-    let result = threads.block_on(send_all(&requests));
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build();
+    let Ok(runtime) = runtime else { return InputResult::Refused };
+    let result = runtime.block_on(send_all(&requests));
     assert_eq!(PANICS.load(Ordering::Relaxed), before, "a handler or an actor panicked");
     result
 }

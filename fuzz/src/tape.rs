@@ -13,7 +13,7 @@ pub const JSON: u8 = b'[';
 const MAX_RECORDS: usize = 400;
 
 /// Returns a session and its records, read from JSON or from a tape.
-pub fn story(bytes: &[u8]) -> (SessionId, Vec<Record>) {
+pub fn records(bytes: &[u8]) -> (SessionId, Vec<Record>) {
     if bytes.first() == Some(&JSON) {
         return (SessionId(Uuid::from_u128(1)), serde_json::from_slice(bytes).unwrap_or_default());
     }

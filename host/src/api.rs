@@ -367,7 +367,7 @@ impl Since {
             Some(_) => host.reads().of_session(self.rest(host, session, &did)).await??,
             None => None,
         };
-        let alone = host.alone(session).await;
+        let alone = host.serialize_commands(session).await;
         let done = match before {
             Some(done) => Some(done),
             None => self.rest(host, session, &did).await?,

@@ -340,8 +340,13 @@ pub struct LoginLink {
 }
 
 async fn make_link(State(guard): State<Guard>) -> Result<Json<LoginLink>, Problem> {
-    let no_randomness =
-        || Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", "the system gives no random bytes: try again");
+    let no_randomness = || {
+        Problem::new(
+            StatusCode::INTERNAL_SERVER_ERROR,
+            "internal",
+            "cannot get random bytes from the system: try again",
+        )
+    };
     Ok(Json(LoginLink { login: guard.login_link().ok_or_else(no_randomness)? }))
 }
 

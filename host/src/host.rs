@@ -245,7 +245,7 @@ impl Host {
     }
 
     /// Locks out other repeatable commands of a session, so that a repetition sees the result of the first request.
-    pub(crate) async fn alone(&self, session: SessionId) -> OwnedMutexGuard<()> {
+    pub(crate) async fn serialize_commands(&self, session: SessionId) -> OwnedMutexGuard<()> {
         self.inner.locks.lock(CommandTarget::Session(session)).await
     }
 

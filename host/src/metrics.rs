@@ -200,7 +200,7 @@ impl Metrics {
             Problem::new(
                 StatusCode::INTERNAL_SERVER_ERROR,
                 "internal",
-                format!("the figures cannot be written: {error}"),
+                format!("the metrics cannot be written: {error}"),
             )
         })?;
         Ok(text)
@@ -250,7 +250,7 @@ pub(crate) async fn count(host: Host) {
             Ok(Some(Followed::Event(_, event))) => host.metrics().add(&event),
             Ok(Some(Followed::Missed(_))) => {}
             Ok(None) => return,
-            Err(error) => return tracing::warn!(%error, "figures of runs and turns stop here"),
+            Err(error) => return tracing::warn!(%error, "cannot follow events: metrics of runs and turns stop here"),
         }
     }
 }

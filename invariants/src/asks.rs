@@ -1,4 +1,4 @@
-//! Asks: P-5.
+//! Invariant P-5: approvals of calls.
 
 use crate::observed::{Approver, AskSeen, Observed, When};
 use crate::world::{Seen, World};
@@ -57,7 +57,7 @@ fn refused_after(seen: &Seen<'_>, at: usize, call: CallId) -> bool {
 }
 
 /// Without an approver an ask is denied at once. With one it waits no longer than its deadline.
-pub(super) fn answered_rightly(world: &World<'_>) -> Verdict {
+pub(super) fn answered_by_rule(world: &World<'_>) -> Verdict {
     let Some((observed, approvers)) = world.observed.and_then(|it| Some((it, it.approvers.as_deref()?))) else {
         return Ok(());
     };
@@ -75,11 +75,11 @@ fn judge(observed: &Observed, approvers: &[Approver], ask: &AskSeen) -> Result<(
     let deadline = observed.ask_ms.map(|ms| ask.opened.ms.saturating_add(ms));
     let latest = deadline.map(|deadline| deadline.saturating_add(observed.late_ms));
     need(latest.is_none_or(|latest| until.ms <= latest), "it was open beyond its deadline")?;
-    let there = |at: When| approvers.iter().any(|it| it.from <= at && it.until.is_none_or(|until| at < until));
+    let attached = |at: When| approvers.iter().any(|it| it.from <= at && it.until.is_none_or(|until| at < until));
     match ask.answered {
         None => Ok(()),
         Some((at, AnsweredBy::NoApprover)) => {
-            need(!there(ask.opened), "an approver was attached")?;
+            need(!attached(ask.opened), "an approver was attached")?;
             need(at.ms == ask.opened.ms, "it waited although no approver was attached")
         }
         Some((at, AnsweredBy::Deadline)) => {

@@ -62,26 +62,26 @@ pub enum Bug {
     AskLeftOpen,
     /// A run that waits for an approval keeps its slot.
     SlotKeptWhileAsking,
-    /// A selected alternative replaces the message of the original (B13).
+    /// A selected alternative replaces the message of the original.
     AlternativeOverwrites,
-    /// A branch inherits messages after its branch point (B2).
+    /// A branch inherits messages after its branch point.
     BranchSeesLater,
-    /// Rolled-back messages are still visible to models and branches (M10).
+    /// Rolled-back messages are still visible to models and branches.
     RolledBackSeen,
-    /// The end of a run that a person opened reaches the model of the parent (K26).
+    /// The end of a run that a person opened reaches the model of the parent.
     PersonsRunShown,
     /// The end of a run that a person opened is stored with its text, which survives deletion of the run's session
     /// (J-10).
     UnreadTextKept,
     /// A run that ends with its owner names a person's cancel (T-5, S-8).
     OwnersEndNamesPerson,
-    /// Completions are taken together with a person's message, after it (B11).
+    /// Completions are taken together with a person's message, after it.
     CompletionsJoinMessages,
-    /// A queued message extends a run that a model's call opened (K26).
+    /// A queued message extends a run that a model's call opened.
     MessageExtendsOwnedRun,
-    /// A relative's message renews the turns of the run that takes it (X16).
+    /// A relative's message renews the turns of the run that takes it.
     MessageRenewsTurns,
-    /// A relative's message opens a run where none is in flight (X16).
+    /// A relative's message opens a run where none is in flight.
     MessageOpensRun,
     /// An ask has no deadline (P-5).
     AskWithoutDeadline,

@@ -1,4 +1,4 @@
-//! N-8: a compaction hides only what it may.
+//! Invariant N-8: a compaction hides no message that the model has still to answer.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -26,14 +26,14 @@ struct RequiredMessages {
 
 impl RequiredMessages {
     fn before(seen: &Seen<'_>, records: usize) -> Self {
-        let mut owed = Self::default();
+        let mut required = Self::default();
         for (seq, record) in (1_u64..).map(Seq).zip(seen.view.records).take(records) {
-            owed.read(seq, record);
+            required.read(seq, record);
         }
-        owed
+        required
     }
 
-    #[expect(clippy::wildcard_enum_match_arm, reason = "the other records owe nothing")]
+    #[expect(clippy::wildcard_enum_match_arm, reason = "the other records change no required message")]
     fn read(&mut self, seq: Seq, record: &Record) {
         match record {
             Record::InputAccepted(input) if input.is_from_relative() => _ = self.relatives.insert(input.id),
@@ -69,15 +69,15 @@ impl RequiredMessages {
     }
 }
 
-/// A compaction hides nothing that is owed to the model, and names each live child.
-pub(super) fn nothing_owed_is_hidden(world: &World<'_>) -> Verdict {
+/// Checks that a compaction hides no message that waits for an answer, and that its text names each live child.
+pub(super) fn nothing_required_is_hidden(world: &World<'_>) -> Verdict {
     for (session, seen) in &world.sessions {
         let Some(state) = seen.view.state.or(seen.view.folded) else { continue };
         for (at, record) in seen.view.records.iter().enumerate() {
             let Record::Compacted(compacted) = record else { continue };
-            let owed = RequiredMessages::before(seen, at);
-            kept(*session, state, compacted, &owed)?;
-            for child in owed.live.values() {
+            let required = RequiredMessages::before(seen, at);
+            keeps_required(*session, state, compacted, &required)?;
+            for child in required.live.values() {
                 let named = state.children.get(child).is_none_or(|child| compacted.text.contains(&*child.short.0))
                     || compacted.text.contains(&child.to_string());
                 ensure(named, InvariantId::N8, *session, || {
@@ -89,19 +89,21 @@ pub(super) fn nothing_owed_is_hidden(world: &World<'_>) -> Verdict {
     Ok(())
 }
 
-fn kept(session: SessionId, state: &State, compacted: &Compacted, owed: &RequiredMessages) -> Verdict {
+fn keeps_required(session: SessionId, state: &State, compacted: &Compacted, required: &RequiredMessages) -> Verdict {
     let hidden = (0_u64..).zip(state.transcript.iter()).skip(state.created.inherited.len());
     let hidden = hidden.take_while(|(at, _)| *at < compacted.upto);
     let hidden = hidden.filter(|(at, _)| !compacted.verbatim.contains(at)).map(|(_, message)| message);
     let lost = hidden.into_iter().find(|message| match message {
-        Message::User { seq, .. } => owed.unread.contains(seq) || owed.inputs.values().any(|taken| taken == seq),
-        Message::Assistant { seq, .. } => owed.answer.is_some_and(|(answer, _)| answer == *seq),
-        Message::Result { call, .. } => owed.answer.is_some_and(|(_, turn)| turn == call.turn),
-        Message::Notice { seq, .. } => owed.unread.contains(seq),
+        Message::User { seq, .. } => {
+            required.unread.contains(seq) || required.inputs.values().any(|taken| taken == seq)
+        }
+        Message::Assistant { seq, .. } => required.answer.is_some_and(|(answer, _)| answer == *seq),
+        Message::Result { call, .. } => required.answer.is_some_and(|(_, turn)| turn == call.turn),
+        Message::Notice { seq, .. } => required.unread.contains(seq),
         Message::Prompt { .. } => false,
     });
-    let premise = !owed.inputs.is_empty() || !owed.unread.is_empty() || owed.answer.is_some();
+    let premise = !required.inputs.is_empty() || !required.unread.is_empty() || required.answer.is_some();
     ensure_if(premise, lost.is_none(), InvariantId::N8, session, || {
-        format!("a compaction hides {lost:?}, which is still owed to the model")
+        format!("a compaction hides {lost:?}, which the model has not answered")
     })
 }

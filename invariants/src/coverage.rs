@@ -18,7 +18,7 @@ pub(super) fn examine() {
 pub struct Count {
     pub judged: u64,
     /// Worlds with at least one examined claim.
-    pub telling: u64,
+    pub relevant: u64,
 }
 
 /// Counts per predicate, filled by several threads.
@@ -36,32 +36,32 @@ fn each_predicate() -> impl Iterator<Item = &'static Predicate> {
 }
 
 impl Coverage {
-    /// Judges what must hold in every state, and at rest also the quiescent predicates; counts what each examined.
+    /// Judges the predicates of every state, and at rest also the quiescent ones. Counts for each whether it examined a claim.
     /// # Errors
     /// The first violation.
     pub fn judge(&self, world: &World<'_>, at_rest: bool) -> Verdict {
         let judged = if at_rest { usize::MAX } else { ALWAYS.len() };
-        each_predicate().zip(&self.0).take(judged).try_for_each(|(predicate, [worlds, telling])| {
+        each_predicate().zip(&self.0).take(judged).try_for_each(|(predicate, [worlds, relevant])| {
             let before = EXAMINED.get();
             let verdict = (predicate.check)(world);
             worlds.fetch_add(1, Ordering::Relaxed);
-            telling.fetch_add(u64::from(EXAMINED.get() != before), Ordering::Relaxed);
+            relevant.fetch_add(u64::from(EXAMINED.get() != before), Ordering::Relaxed);
             verdict
         })
     }
 
     pub fn add(&self, other: &Self) {
-        for ([worlds, telling], [more, of_them]) in self.0.iter().zip(&other.0) {
+        for ([worlds, relevant], [more, of_them]) in self.0.iter().zip(&other.0) {
             worlds.fetch_add(more.load(Ordering::Relaxed), Ordering::Relaxed);
-            telling.fetch_add(of_them.load(Ordering::Relaxed), Ordering::Relaxed);
+            relevant.fetch_add(of_them.load(Ordering::Relaxed), Ordering::Relaxed);
         }
     }
 
     /// Returns each predicate with its counts, in the order of [`ALWAYS`] and [`QUIESCENT`].
     pub fn counts(&self) -> impl Iterator<Item = (&'static Predicate, Count)> {
-        each_predicate().zip(&self.0).map(|(predicate, [judged, telling])| {
-            let (judged, telling) = (judged.load(Ordering::Relaxed), telling.load(Ordering::Relaxed));
-            (predicate, Count { judged, telling })
+        each_predicate().zip(&self.0).map(|(predicate, [judged, relevant])| {
+            let (judged, relevant) = (judged.load(Ordering::Relaxed), relevant.load(Ordering::Relaxed));
+            (predicate, Count { judged, relevant })
         })
     }
 }

@@ -1,4 +1,4 @@
-//! Messages between relatives (X16): who may send them, and how they must not affect the run that takes them.
+//! Messages between relatives: who may send them, and how they must not affect the run that takes them.
 
 use std::collections::BTreeSet;
 
@@ -19,7 +19,7 @@ pub(super) fn of_relatives(world: &World<'_>) -> Verdict {
             })?;
         }
         if !sent.is_empty() {
-            enters(*session, seen, &sent.iter().map(|input| input.id).collect())?;
+            enters_running_runs(*session, seen, &sent.iter().map(|input| input.id).collect())?;
         }
     }
     Ok(())
@@ -34,10 +34,10 @@ fn message(record: &Record) -> Option<&InputAccepted> {
 /// in its parent remains, unless that is erased too.
 fn related(world: &World<'_>, one: SessionId, other: SessionId) -> bool {
     let seen = |of: SessionId| world.sessions.get(&of);
-    let bore = |of: SessionId| seen(of).is_none_or(|seen| seen.spawned.iter().any(|(_, it)| it.child == other));
+    let is_child_of = |of: SessionId| seen(of).is_none_or(|seen| seen.spawned.iter().any(|(_, it)| it.child == other));
     match seen(one).and_then(|seen| seen.created).and_then(|created| created.place.parent()) {
-        Some(parent) => parent == other || bore(one) || (one != other && bore(parent)),
-        None => bore(one),
+        Some(parent) => parent == other || is_child_of(one) || (one != other && is_child_of(parent)),
+        None => is_child_of(one),
     }
 }
 
@@ -86,7 +86,7 @@ fn turns(seen: &Seen<'_>, ids: &[InputId]) -> Option<u32> {
     seen.view.records.iter().rev().find_map(of)
 }
 
-fn enters(session: SessionId, seen: &Seen<'_>, sent: &BTreeSet<InputId>) -> Verdict {
+fn enters_running_runs(session: SessionId, seen: &Seen<'_>, sent: &BTreeSet<InputId>) -> Verdict {
     let mut turns = Turns::default();
     for record in seen.view.records {
         if let Record::RunOpened(opened) = record {

@@ -1,4 +1,4 @@
-//! Contents and order of a model's context: S-13 and N-7 (B11, K26).
+//! Contents and order of a model's context: S-13 and N-7.
 
 use std::collections::{BTreeMap, BTreeSet};
 

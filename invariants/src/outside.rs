@@ -131,7 +131,7 @@ fn check_received(world: &World<'_>, log: &SubscriberLog) -> Verdict {
         })?;
         next.insert(session, last.next());
     }
-    let Some((session, _)) = log.follows.filter(|_| log.dry) else { return Ok(()) };
+    let Some((session, _)) = log.follows.filter(|_| log.caught_up) else { return Ok(()) };
     let there = world.sessions.get(&session).map_or(0, |seen| seen.view.records.len());
     let known = next.get(&session).map_or(0, |next| next.0.saturating_sub(1));
     let all = usize::try_from(known).is_ok_and(|known| known >= there) || missed > gaps;

@@ -1,4 +1,4 @@
-//! Rolled-back messages are in no model call and no branch: E-2 for whole runs.
+//! Invariant E-2, for whole runs: rolled-back messages are in no model call and no branch.
 
 use std::collections::BTreeSet;
 

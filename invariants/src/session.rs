@@ -310,10 +310,10 @@ fn check_queue_of_run(session: SessionId, seen: &Seen<'_>, state: &State, run: &
         }
         hold => {
             let slot = !run.started || run.parked == Some(Park::Slot);
-            // A message does not extend a run that answers a model (K26).
+            // A message does not extend a run that answers a model.
             let model = run.opened.owner.answers_a_model();
             let parked = run.limited_until().is_some();
-            // A relative's message resumes no held run, and none whose turns are spent (X16).
+            // A relative's message resumes no held run, and none whose turns are spent.
             let waits = |queued: &Queued| queued.input.is_from_relative() && (hold.is_some() || run.is_spent());
             let mut queue = state.queue.iter().filter(|queued| !waits(queued));
             let takeable = queue.any(|queued| !model || queued.lane() == Lane::Steer);

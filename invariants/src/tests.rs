@@ -71,7 +71,7 @@ type Case = (&'static str, fn() -> Scene, fn(&mut Scene), &'static [InvariantId]
 const JOURNAL: &[Case] = &[
     ("a record is missing", Scene::good, |s| s.frames[1].first_seq = Seq(9), &[InvariantId::J2]),
     ("the tail is missing", Scene::good, |s| s.root.truncate(END), &[InvariantId::J2]),
-    ("two births", Scene::good, |s| s.root.push(created(Place::Root)), &[InvariantId::J2]),
+    ("two creations", Scene::good, |s| s.root.push(created(Place::Root)), &[InvariantId::J2]),
     ("an older activation writes", Scene::good, |s| s.frames[1].epoch = Epoch(0), &[InvariantId::J6]),
     ("a fenced activation is alive", Scene::good, |s| s.activation = Some(Activation::default()), &[InvariantId::J6]),
     ("an end without its row", Scene::child_at_work, |s| s.child = Scene::good().child, &[InvariantId::J3]),
@@ -419,13 +419,14 @@ fn every_predicate_fails_in_some_case() {
 fn world_counts_only_if_a_claim_is_examined() {
     let (coverage, rows) = (Coverage::default(), BTreeSet::new());
     assert_eq!(coverage.judge(&World::new([], &rows, None, true), true), Ok(()));
-    let of_nothing: Vec<_> = coverage.counts().filter(|(_, count)| *count != Count { judged: 1, telling: 0 }).collect();
+    let of_nothing: Vec<_> =
+        coverage.counts().filter(|(_, count)| *count != Count { judged: 1, relevant: 0 }).collect();
     assert!(of_nothing.is_empty(), "{of_nothing:?}");
     let scene = Scene::good();
     assert_eq!(scene.with(|world| coverage.judge(world, false)), Ok(()));
     let count = |name| coverage.counts().find(|(predicate, _)| predicate.name == name).map(|(_, count)| count);
-    assert_eq!(count("session::one_end"), Some(Count { judged: 2, telling: 1 }));
-    assert_eq!(count("session::all_ended"), Some(Count { judged: 1, telling: 0 }), "not at rest");
+    assert_eq!(count("session::one_end"), Some(Count { judged: 2, relevant: 1 }));
+    assert_eq!(count("session::all_ended"), Some(Count { judged: 1, relevant: 0 }), "not at rest");
 }
 
 #[test]

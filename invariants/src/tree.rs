@@ -357,7 +357,7 @@ pub(super) fn owned_ended(world: &World<'_>) -> Verdict {
     })
 }
 
-/// The runs owned by a cancelled run end within one grace of the cancel's reply.
+/// The runs owned by a cancelled run end within one grace period of the cancel's reply.
 pub(super) fn cancelled_in_time(world: &World<'_>) -> Verdict {
     let Some((observed, grace)) = world.observed.and_then(|observed| Some((observed, observed.grace_ms?))) else {
         return Ok(());

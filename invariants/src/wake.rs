@@ -188,7 +188,7 @@ fn stored_before(seen: &Seen<'_>, given: &ContextGiven) -> Vec<Seq> {
         .filter(|(seq, record)| {
             let Record::NoticeTaken(taken) = record else { return false };
             let is_received = taken.carrier == Carrier::Message && !hidden.contains(seq) && !compacted.contains(seq);
-            // The end of a run that a person opened is for views only (K26).
+            // The end of a run that a person opened is for views only.
             is_received && taken.items.iter().any(|item| item.key.is_some() && !silent.contains(&item.child))
         })
         .map(|(seq, _)| seq)

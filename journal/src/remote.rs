@@ -94,7 +94,7 @@ struct Damage {
 impl Journal {
     /// Answers `read` from the engine, with durable rows in the on-disk format.
     /// # Errors
-    /// The engine's.
+    /// If the engine cannot read.
     pub fn read(&self, read: &Read) -> std::result::Result<Value, ReadError> {
         let engine = self.shared().engine()?;
         Ok(answer(&*engine, read)?)
@@ -284,11 +284,14 @@ where
     }
 
     fn durability(&self) -> Cow<'static, str> {
-        "that of the host, since this process does not write".into()
+        "decided by the host, because this process does not write".into()
     }
 
     fn write(&self, _: Group) -> Result<()> {
-        Err(EngineError::Store { what: "write", why: "the store is read through its host".to_owned() })
+        Err(EngineError::Store {
+            what: "write",
+            why: "another process owns the store, and this one only reads".to_owned(),
+        })
     }
 
     fn wants_bytes(&self) -> bool {

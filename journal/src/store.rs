@@ -46,15 +46,15 @@ fn possible() -> String {
     let others = if missing.is_empty() {
         String::new()
     } else {
-        format!("; a build with the feature of their name has {}", missing.join(" and "))
+        format!("; {} needs a build with the feature of that name", missing.join(" and "))
     };
     format!("{} {memory}{others}", names.join(", ")).trim_start().to_owned()
 }
 
 const NO_POSTGRES: &str = if cfg!(feature = "postgres") {
-    "a database is named by `postgres://USER@HOST/DATABASE`"
+    "write a database as `postgres://USER@HOST/DATABASE`"
 } else {
-    "this build is without its engine, the feature `postgres`"
+    "this build lacks the feature `postgres`"
 };
 
 impl StoreSpec {
@@ -122,7 +122,7 @@ impl StoreSpec {
         }
     }
 
-    /// Returns a name for this machine's files about a store in a database, or `None` for other stores.
+    /// Returns the directory name of this machine's files for a store in a database, or `None` for other stores.
     pub fn place(&self) -> Option<String> {
         match self {
             #[cfg(feature = "postgres")]

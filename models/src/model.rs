@@ -75,7 +75,7 @@ pub struct Request {
     pub system: Text,
     /// The transcript. Drop it before reporting the answer, so that the session can change it without a copy.
     pub messages: Transcript,
-    /// The prompt in addition to the transcript.
+    /// A prompt that the runtime adds after the transcript, such as a request to continue.
     pub prompt: Prompt,
     pub tools: Arc<[ToolSpec]>,
     /// Settings of the answer.
@@ -146,9 +146,9 @@ pub enum Delta {
     },
 }
 
-/// A sign of progress of a call.
+/// Progress of a call: a part of the answer, or other data.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Sign {
+pub enum StreamProgress {
     /// A part of the answer.
     Delta(Delta),
     /// Other data arrived: a keep-alive, or a fragment of arguments.
@@ -157,7 +157,7 @@ pub enum Sign {
 
 /// The receiver of the deltas of one call. Cheap to clone; each delta also shows that the model is not stalled.
 #[derive(Clone)]
-pub struct Deltas(Option<Arc<dyn Fn(Sign) + Send + Sync>>);
+pub struct Deltas(Option<Arc<dyn Fn(StreamProgress) + Send + Sync>>);
 
 impl Deltas {
     /// Returns a receiver that ignores everything.
@@ -168,31 +168,31 @@ impl Deltas {
     /// Calls `sink` for each delta. It must not block.
     pub fn to(sink: impl Fn(Delta) + Send + Sync + 'static) -> Self {
         Self::watched(move |sign| match sign {
-            Sign::Delta(delta) => sink(delta),
-            Sign::Alive => {}
+            StreamProgress::Delta(delta) => sink(delta),
+            StreamProgress::Alive => {}
         })
     }
 
     /// Calls `sink` for each sign of progress. It must not block.
-    pub fn watched(sink: impl Fn(Sign) + Send + Sync + 'static) -> Self {
+    pub fn watched(sink: impl Fn(StreamProgress) + Send + Sync + 'static) -> Self {
         Self(Some(Arc::new(sink)))
     }
 
     /// Returns whether deltas have a receiver; otherwise they need not be created.
-    pub fn has_sent(&self) -> bool {
+    pub fn has_receiver(&self) -> bool {
         self.0.is_some()
     }
 
     pub fn send(&self, delta: Delta) {
         if let Some(sink) = &self.0 {
-            sink(Sign::Delta(delta));
+            sink(StreamProgress::Delta(delta));
         }
     }
 
     /// Reports that the model is active, without a delta.
     pub fn keep_alive(&self) {
         if let Some(sink) = &self.0 {
-            sink(Sign::Alive);
+            sink(StreamProgress::Alive);
         }
     }
 }

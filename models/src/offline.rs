@@ -65,7 +65,7 @@ impl Model for Offline {
 }
 
 fn stream(answer: &Answer, turn: TurnNo, deltas: &Deltas) {
-    if !deltas.has_sent() {
+    if !deltas.has_receiver() {
         return;
     }
     for piece in pieces(answer.text.as_deref().unwrap_or_default()) {

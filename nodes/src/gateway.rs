@@ -68,8 +68,8 @@ impl Gateway {
         Self { inner: Arc::new(GatewayShared { node, places: SessionShards::default(), turn: AtomicUsize::new(0) }) }
     }
 
-    /// Returns the API of all shards, without a check of who sends a request: [`Guard::protect`](subtend_host::auth::Guard::protect) adds
-    /// that, with the key of the node ([`Node::key`]).
+    /// Returns the API of all shards. It does not authenticate senders: wrap it in [`Guard::protect`](subtend_host::auth::Guard::protect) with
+    /// the key of the node ([`Node::key`]).
     pub fn router(&self) -> Router {
         Router::new().fallback(answer).with_state(self.clone())
     }
@@ -356,12 +356,12 @@ impl Gateway {
     async fn find(&self, name: &str, shards: Vec<String>, request: &BufferedRequest) -> Result<String, Problem> {
         let path = request.parts.uri.path();
         let segment = path.split('/').find(|segment| target::decoded(segment) == name).unwrap_or(name);
-        let mut look = request.clone();
-        look.body = Bytes::new();
-        look.parts.method = Method::GET;
-        look.parts.headers.remove(axum::http::header::CONTENT_TYPE);
-        look.parts.uri = format!("/v1/sessions/{segment}").parse::<Uri>().map_err(|_| Problem::no_session(name))?;
-        let answers = join_all(shards.iter().map(|shard| self.ask(shard, &look))).await;
+        let mut query = request.clone();
+        query.body = Bytes::new();
+        query.parts.method = Method::GET;
+        query.parts.headers.remove(axum::http::header::CONTENT_TYPE);
+        query.parts.uri = format!("/v1/sessions/{segment}").parse::<Uri>().map_err(|_| Problem::no_session(name))?;
+        let answers = join_all(shards.iter().map(|shard| self.ask(shard, &query))).await;
         let (mut found, mut deleted) = (Vec::new(), Vec::new());
         for (shard, answer) in shards.into_iter().zip(answers) {
             let answer = answer?;

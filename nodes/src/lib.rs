@@ -9,7 +9,7 @@
 //! | [`node`] | runs a node: its lease, and the opening and closing of its shards |
 //! | [`gateway`] | routes requests to the shards and nodes that answer them |
 //! | `forward` | sends requests to other nodes |
-//! | `merge` | merges lists, events and figures of several shards |
+//! | `merge` | merges lists, events and metrics of several shards |
 
 #![cfg(feature = "postgres")]
 

@@ -1,4 +1,4 @@
-//! Merges the answers of all shards: lists, events and figures.
+//! Merges the answers of all shards: lists, events and metrics.
 
 use axum::Json;
 use axum::body;

@@ -408,7 +408,7 @@ impl Node {
     /// Shuts a host down, which frees its shard.
     async fn close(&self, shard: &str, lease: &NodeLease, host: Host) {
         if host.shutdown(self.inner.options.grace).await.is_none() {
-            tracing::warn!(shard, "a request still used the shard at its close; its claim is given up");
+            tracing::warn!(shard, "a request still uses the shard after its close; the node gives up its claim");
             if let Err(error) = self.inner.registry.give_up(shard, lease).await {
                 tracing::warn!(shard, %error, "the shard becomes free when the lease of this node ends");
             }

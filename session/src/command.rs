@@ -105,7 +105,7 @@ pub enum Command {
         call: CallId,
         message: Text,
     },
-    /// A new activation in the same process. The hub first delivers the token and the session's outbox rows.
+    /// A new activation in the same process. The runtime first delivers the token and the session's outbox rows.
     Reactivated {
         /// The unstarted calls, resolved again from their tools and arguments.
         calls: Vec<FoundCall>,
@@ -183,7 +183,7 @@ pub struct Answered {
     pub queued_ms: u64,
 }
 
-/// One call of an answer, resolved by the hub.
+/// One call of an answer, resolved by the runtime.
 #[derive(Clone, Debug)]
 pub struct ResolvedCall {
     pub asked: ToolCall,
@@ -234,7 +234,7 @@ pub struct AttemptFailed {
     pub queued_ms: u64,
 }
 
-/// The hub's decision on one child call.
+/// The runtime's decision on one child call.
 #[derive(Clone, Debug)]
 pub struct SpawnVerdict {
     pub call: CallId,

@@ -27,7 +27,7 @@ pub(crate) fn child(
 ) -> NewSession {
     let (run, owner_cap) = parent.run.as_ref().map_or((parent.last_run, None), |run| (run.no, run.opened.wall_cap_at));
     let (owner, wall_cap_at) = match plan.detached_ms {
-        // A wall-clock cap applies to all owned runs too (E-4).
+        // A wall-clock cap applies to all owned runs too.
         None => (Owner::Run { session: parent.id, run, call }, owner_cap),
         // A detached run has no owner that could end it, so it gets a cap of its own.
         Some(ms) => (Owner::Detached { by_host: false }, Some(wall_ms.saturating_add_unsigned(ms))),

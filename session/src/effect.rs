@@ -1,14 +1,14 @@
-//! Effects of a decision, performed by the hub.
+//! Effects of a decision, performed by the runtime.
 
 use crate::command::{Continue, Deadline};
 use crate::ids::{AttemptNo, CallId, InputId, RunKey, RunNo, Seq, SessionId, Short, TurnNo};
 use crate::outcome::{Initiator, Outcome, OutcomeKind};
 use crate::record::{Notice, Record};
 
-/// One effect. The hub performs the effects in order, after it has appended the records of the decision.
+/// One effect. The runtime performs the effects in order, after it has appended the records of the decision.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Effect {
-    /// Request a slot; the ledger answers with `Admitted`.
+    /// Request a slot. The command `Admitted` reports that it was granted.
     RequestSlot {
         run: RunNo,
         /// True if the run had a slot before: it goes before runs that have not started.
@@ -137,7 +137,7 @@ pub enum Reply {
 pub enum Rejection {
     #[error("stale: {0} is not pending")]
     Stale(&'static str),
-    #[error("busy: {what} holds {limit}, its limit")]
+    #[error("busy: {what} has reached its limit of {limit}")]
     Busy { what: &'static str, limit: u64 },
     /// A run is active, and the command needs a quiet session.
     #[error("cannot {command}: {why}")]

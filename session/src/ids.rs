@@ -10,7 +10,7 @@ use uuid::Uuid;
 /// Text shared by records, messages and results without copying.
 pub type Text = Arc<str>;
 
-/// The id of a session: a UUID of version 7, so that sessions sort by creation time. The hub generates ids.
+/// The id of a session: a UUID of version 7, so that sessions sort by creation time. The runtime generates ids.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct SessionId(pub Uuid);

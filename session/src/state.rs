@@ -109,7 +109,7 @@ pub struct State {
     pub recalled: BTreeMap<SessionId, Text>,
     /// Volatile: the context window of the session's model in tokens, if known.
     pub window: Option<u64>,
-    /// Volatile: checked children whose runs wait for their first slot, as the hub reported last.
+    /// Volatile: checked children whose runs wait for their first slot, as the runtime reported last.
     pub queued_children: BTreeSet<SessionId>,
 }
 

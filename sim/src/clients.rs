@@ -101,9 +101,9 @@ pub(crate) struct KnownSession {
 
 /// The socket of a host: it refuses connections until the host has started.
 #[derive(Clone, Debug)]
-pub(crate) struct Door(watch::Receiver<Option<Router>>);
+pub(crate) struct RouterWatch(watch::Receiver<Option<Router>>);
 
-impl Door {
+impl RouterWatch {
     /// Returns the router of the host once it has started.
     pub(crate) async fn opened(&self, shared: &SimClients) -> Router {
         loop {
@@ -195,7 +195,7 @@ fn live(
     let done = tokio.block_on(async {
         let life = async {
             let (opens, door) = watch::channel(None);
-            let door = Door(door);
+            let door = RouterWatch(door);
             let readers = clients
                 .readers
                 .iter()

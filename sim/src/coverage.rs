@@ -70,7 +70,7 @@ pub const ALONE: &[(&str, WorldSource)] = &[
     ("actors::in_order", WorldSource::Simulator),
     ("outside::queues_bounded", WorldSource::Simulator),
     ("outside::controls_have_their_own_lane", WorldSource::Simulator),
-    ("asks::answered_rightly", WorldSource::Simulator),
+    ("asks::answered_by_rule", WorldSource::Simulator),
     ("outside::acknowledged_cancels_end", WorldSource::Simulator),
     ("session::reason_to_wait", WorldSource::Model),
     ("effects::waits_are_bounded", WorldSource::Model),
@@ -130,7 +130,7 @@ pub fn lacking(table: &[(&'static str, Count, Count)]) -> Vec<String> {
     let mut wrong = Vec::new();
     for (name, model, simulator) in table {
         for (source, count) in [(WorldSource::Model, model), (WorldSource::Simulator, simulator)] {
-            match (feeds(source, name), count.telling > 0) {
+            match (feeds(source, name), count.relevant > 0) {
                 (true, false) => wrong.push(format!("{name}: no world of the {source} could have refuted it")),
                 (false, true) => wrong.push(format!(
                     "{name}: the {source} can refute it now; remove it from the list of those that it cannot"
@@ -151,7 +151,7 @@ mod tests {
 
     /// Returns a table in which each source can refute the predicates that it feeds.
     fn sound() -> Vec<(&'static str, Count, Count)> {
-        let count = |source, name| Count { judged: 2, telling: u64::from(feeds(source, name)) };
+        let count = |source, name| Count { judged: 2, relevant: u64::from(feeds(source, name)) };
         let all = ALWAYS.iter().chain(QUIESCENT).map(|predicate| predicate.name);
         all.map(|name| (name, count(WorldSource::Model, name), count(WorldSource::Simulator, name))).collect()
     }
@@ -163,18 +163,18 @@ mod tests {
         // The other source can still refute it.
         let (both, alone) = (at("session::one_end"), at("session::reason_to_wait"));
         let mut table = sound();
-        table[both].2.telling = 0;
+        table[both].2.relevant = 0;
         assert_eq!(lacking(&table), ["session::one_end: no world of the simulator could have refuted it"]);
         let mut table = sound();
-        table[both].1.telling = 0;
+        table[both].1.relevant = 0;
         assert_eq!(lacking(&table), ["session::one_end: no world of the model could have refuted it"]);
         let mut table = sound();
-        table[alone].2.telling = 1;
+        table[alone].2.relevant = 1;
         let expected =
             "session::reason_to_wait: the simulator can refute it now; remove it from the list of those that it cannot";
         assert_eq!(lacking(&table), [expected]);
         let mut table = sound();
-        table.iter_mut().for_each(|(_, model, _)| model.telling = 1);
+        table.iter_mut().for_each(|(_, model, _)| model.relevant = 1);
         let of_others = ALONE.iter().filter(|(_, source)| *source == WorldSource::Simulator).count();
         assert_eq!(
             lacking(&table).len(),

@@ -48,13 +48,13 @@ pub struct LeaseSize {
     pub joins: u8,
     /// Restarts of the database.
     pub restarts: u8,
-    /// Stops of a process. Without `prompt` any process may stop at any step.
+    /// Stops of a process. Without `bounded_failover` any process may stop at any step.
     pub pauses: u8,
     /// Number of nodes, from the first on, whose clocks stay behind and whose renewals take time.
-    pub adverse: u8,
+    pub slow_nodes: u8,
     /// True if no tick passes before running nodes have done all due work: failover is then bounded. A lost message
     /// never arrives.
-    pub prompt: bool,
+    pub bounded_failover: bool,
     /// True if an owner may stop between the check of its lease and the start of an effect.
     pub two_steps: bool,
 }
@@ -71,12 +71,12 @@ impl LeaseSize {
         joins: 0,
         restarts: 0,
         pauses: 0,
-        adverse: 1,
-        prompt: false,
+        slow_nodes: 1,
+        bounded_failover: false,
         two_steps: false,
     };
     /// Only effects: both clocks stay behind, and all renewals take time.
-    pub const CLOCKS: Self = Self { groups: 0, adverse: 2, ..Self::CALM };
+    pub const CLOCKS: Self = Self { groups: 0, slow_nodes: 2, ..Self::CALM };
     /// A message that is lost or late.
     pub const LOSSES: Self = Self { groups: 2, losses: 1, ..Self::CALM };
     /// A commit that arrives twice.
@@ -86,12 +86,12 @@ impl LeaseSize {
     /// A node that crashes and joins again.
     pub const CRASHES: Self = Self { groups: 2, crashes: 1, joins: 1, ..Self::CALM };
     /// A shard that is taken and taken back.
-    pub const RETURNS: Self = Self { groups: 3, claims: 2, adverse: 0, ..Self::CALM };
+    pub const RETURNS: Self = Self { groups: 3, claims: 2, slow_nodes: 0, ..Self::CALM };
     /// A node loses one of two shards.
-    pub const SHARDS: Self = Self { shards: 2, groups: 2, claims: 2, adverse: 0, ..Self::CALM };
+    pub const SHARDS: Self = Self { shards: 2, groups: 2, claims: 2, slow_nodes: 0, ..Self::CALM };
     /// Processes that crash or stop, a lost message, and the time for which a shard has no owner.
     pub const FAILOVER: Self =
-        Self { claims: 9, losses: 1, crashes: 1, joins: 1, pauses: 1, prompt: true, ..Self::CALM };
+        Self { claims: 9, losses: 1, crashes: 1, joins: 1, pauses: 1, bounded_failover: true, ..Self::CALM };
     /// The known gap: an owner that stops between the check of its lease and the start of an effect.
     pub const RESIDUE: Self = Self { groups: 0, two_steps: true, ..Self::CALM };
 

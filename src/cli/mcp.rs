@@ -170,7 +170,7 @@ impl LoginPlace {
         };
         match login_address(server) {
             Ok(url) => Ok((server, url)),
-            Err(why) => Err(Fail::Usage(format!("the MCP server `{name}` takes no login: {why}"))),
+            Err(why) => Err(Fail::Usage(format!("the MCP server `{name}` does not use logins: {why}"))),
         }
     }
 }

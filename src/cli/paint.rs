@@ -21,6 +21,7 @@ pub(crate) const ODD: Style = AnsiColor::Yellow.on_default();
 /// The style of running work.
 pub(crate) const LIVE: Style = AnsiColor::Cyan.on_default();
 
+/// A value that is printed in a style.
 pub(crate) struct In<T>(pub(crate) Style, pub(crate) T);
 
 impl<T: fmt::Display> fmt::Display for In<T> {
@@ -179,7 +180,7 @@ pub(crate) fn span(time: Duration) -> String {
     }
 }
 
-/// Formats a working time: `1.2s`, or `at least 1.2s` if a process ended in between; `None` if that would be next to nothing.
+/// Formats a working time: `1.2s`, or `at least 1.2s` if a process ended in between; `None` if at most 0.1 s are known.
 pub(crate) fn work_span(worked: Worked) -> Option<String> {
     let known = span(Duration::from_millis(worked.ms));
     match worked {

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 use subtend_actors::Runtime;
-use subtend_drill::FAULT;
+use subtend_drill::FAULT_VARIABLE;
 use subtend_host::auth::{Guard, TokenFile};
 use subtend_host::host_bug::InjectedBug;
 use subtend_host::listen::{self, Bounds};
@@ -149,7 +149,7 @@ async fn served(args: &Args, runtime: Runtime, hosting: Hosting<'_>) -> Result<C
         commands: Some(Arc::new(HostedCommands { home: PathBuf::from(&hosting.home) })),
         warnings: Some(Arc::new(hosting.servers.clone())),
         workers: hosting.workers.clone(),
-        injected_bug: InjectedBug::named(&std::env::var(FAULT).unwrap_or_default()),
+        injected_bug: InjectedBug::named(&std::env::var(FAULT_VARIABLE).unwrap_or_default()),
         ..HostOptions::default()
     };
     let host = Host::new(runtime, options);
@@ -300,7 +300,8 @@ fn announce(
     tokens: Option<&Path>,
 ) -> Result<(), Fail> {
     let login = |(address, guard): &(SocketAddr, Guard)| {
-        let link = guard.login_link().ok_or_else(|| Fail::Other("the system gives no random bytes".to_owned()))?;
+        let link =
+            guard.login_link().ok_or_else(|| Fail::Other("cannot get random bytes from the system".to_owned()))?;
         Ok::<_, Fail>((*address, link))
     };
     let tcp = guard.map(login).transpose()?;

@@ -87,7 +87,7 @@ fn login(args: &Args, is_json: bool) -> Result<Code, Fail> {
     let made: Option<LoginLink> = host.find(Method::POST, "/login/links")?;
     let no_page = || {
         Fail::Usage(
-            "the host of the store serves no page: it is not `subtend serve`, or listens at no address".to_owned(),
+            "the host of the store does not serve a page: it is not `subtend serve`, or it has no address".to_owned(),
         )
     };
     let made = made.ok_or_else(no_page)?;

@@ -96,7 +96,7 @@ fn text(report: &Report) -> String {
         report.bytes
     );
     let found = match report.problems.len() as u64 {
-        0 => format!("{} {read}: everything holds", In(GOOD, "✓")),
+        0 => format!("{} {read}: no problems", In(GOOD, "✓")),
         problems => format!("{} {read}: {}", In(BAD, "✗"), count(problems, "problem")),
     };
     let mut lines = vec![found];
@@ -131,7 +131,7 @@ mod tests {
     #[test]
     fn sound_store_is_reported_on_one_line() {
         let report = Report { frames: 2, records: 9, sessions: 1, bytes: 1_234, ..Report::default() };
-        assert_eq!(plain(&report), "✓ read 9 records in 2 frames of 1 session, 1234 bytes: everything holds");
+        assert_eq!(plain(&report), "✓ read 9 records in 2 frames of 1 session, 1234 bytes: no problems");
     }
 
     #[test]
@@ -152,7 +152,7 @@ mod tests {
         let row = Problem { session: None, lsn: Some(Lsn(7)), seq: None, what: "no meta row".to_owned() };
         let report = Report { frames: 2, records: 9, sessions: 1, unsettled: vec![row], ..Report::default() };
         let expected = "\
-✓ read 9 records in 2 frames of 1 session, 0 bytes: everything holds
+✓ read 9 records in 2 frames of 1 session, 0 bytes: no problems
   1 row could not be checked, because the host of the store changed it during each read: run the command again when no run is \
   in flight";
         assert_eq!(plain(&report), expected);

@@ -412,7 +412,7 @@ fn key_parses_values_or_names_the_expected_kind() {
 }
 
 const WRITTEN: &str = "\
-# For everybody here.
+# For all users here.
 llm:
   # two of them
   pools:

@@ -37,8 +37,8 @@ struct TimerState<K> {
 
 struct TimerQueue<K> {
     wheel: Wheel<K>,
-    /// The tick that the task sleeps until. Only an earlier deadline wakes it. While the task is awake this is the first
-    /// tick, because the task checks again before it sleeps.
+    /// The tick that the task sleeps until. Only an earlier deadline wakes it. While the task is awake this is
+    /// [`Tick::FIRST`], so that no deadline wakes it: the task checks all deadlines before it sleeps.
     asleep_until: Tick,
     ended: bool,
 }

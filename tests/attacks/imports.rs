@@ -211,7 +211,7 @@ fn import_reads_a_shared_body_once() {
     const BODY: usize = 256 << 10;
     let of = |sessions: u64| {
         let lines = lines();
-        let creation = lines.iter().find(|line| line.get("frame").is_some()).expect("a birth").clone();
+        let creation = lines.iter().find(|line| line.get("frame").is_some()).expect("a creation").clone();
         let mut file: Vec<Value> = lines.iter().take_while(|line| line.get("frame").is_none()).cloned().collect();
         let body = json!("x".repeat(BODY)).to_string();
         let hash = subtend_session::ids::Hash::of(body.as_bytes()).to_string();
@@ -248,7 +248,7 @@ fn x14_import_refuses_a_worktree_of_another_session() {
     let own = |lines: &[Value], nth: usize| {
         let creations = lines.iter().filter_map(|line| line.get("frame"));
         let mut creations = creations.filter(|frame| frame["records"][0].get("session_created").is_some());
-        creations.nth(nth).expect("a birth")["session"].clone()
+        creations.nth(nth).expect("a creation")["session"].clone()
     };
     let (root, child) = (own(&lines(), 0), own(&lines(), 1));
     let stranger = "01920000-0000-7000-8000-0000000000ff";
@@ -410,7 +410,7 @@ fn sec7_permanent_approval_is_not_imported() {
     assert_eq!(permanent_approvals(taken), 0);
     // The control: the same records in the store that recorded them.
     let bodies = journal.records(heads[0].0).expect("records").remove(0).record;
-    let Record::SessionCreated(known) = bodies else { panic!("a birth") };
+    let Record::SessionCreated(known) = bodies else { panic!("not a creation") };
     let byte = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).expect("digits"), 16).expect("a byte");
     let kept = FRAMES.lines().map(|line| {
         let bytes: Vec<u8> = line.as_bytes().chunks(2).map(byte).collect();

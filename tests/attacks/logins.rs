@@ -99,7 +99,7 @@ async fn used(url: &str, login: &Login) -> Result<Vec<String>, String> {
 
 /// Any page can send a browser to the address that waits. The control: the redirect of the login's own page.
 #[tokio::test]
-async fn a_redirect_of_another_login_gets_no_token() {
+async fn redirect_of_another_login_gets_no_token() {
     let server_at = LoginServer::start();
     let right = agreed(&begin(&server_at).await.expect("a page"));
     let attacks: [&str; 5] = ["", "code=planted", "code=planted&state=guess", &right, "state=%00&code=x"];
@@ -120,7 +120,7 @@ async fn a_redirect_of_another_login_gets_no_token() {
 
 /// Another authorization server could have its code sent to this one. The control: the redirect as it was.
 #[tokio::test]
-async fn a_redirect_of_another_issuer_sends_no_code() {
+async fn redirect_of_another_issuer_sends_no_code() {
     let server_at = LoginServer::start();
     let attacks: [fn(&str) -> String; 3] = [
         |query| query.split("&iss=").next().unwrap_or_default().to_owned(),
@@ -189,7 +189,7 @@ async fn metadata_that_mislead_are_refused() {
 
 /// The page of a login may name parameters of its own, which would replace those of the client. The control: others stay.
 #[tokio::test]
-async fn a_login_page_sets_no_parameter_of_the_client() {
+async fn login_page_sets_no_parameter_of_the_client() {
     let with = |query: &'static str| {
         lying(SERVER, move |said, base| said["authorization_endpoint"] = format!("{base}/authorize?{query}").into())
     };
@@ -220,7 +220,7 @@ async fn a_login_page_sets_no_parameter_of_the_client() {
 /// A hostile authorization server has the user log in at an honest one, to get the code of that (mix-up). The controls: a page that
 /// must name itself, whose code is refused if it names another, and a page of the server itself.
 #[tokio::test]
-async fn a_page_of_another_server_is_confirmed() {
+async fn page_of_another_server_is_confirmed() {
     let page = |names_itself: bool| {
         lying(SERVER, move |said, _| {
             said["authorization_endpoint"] = "https://honest.example/authorize".into();
@@ -330,7 +330,7 @@ async fn no_request_of_a_login_follows_a_redirect_elsewhere() {
 
 /// The control: at its own address the login is used.
 #[tokio::test]
-async fn a_token_is_sent_to_no_other_address() {
+async fn token_is_sent_to_no_other_address() {
     let server_at = LoginServer::start();
     let login = login(&server_at).await;
     assert_eq!(used(&server_at.url(), &login).await, Ok(vec!["mcp__notes__echo".to_owned()]), "the control");
@@ -357,7 +357,7 @@ async fn a_token_is_sent_to_no_other_address() {
 
 /// A server knows its token, and could have it sent to the provider of a model. The control: its other tool is offered.
 #[tokio::test]
-async fn a_description_does_not_carry_the_token_away() {
+async fn description_does_not_carry_the_token_away() {
     let server_at = LoginServer::with(|request, _, _| {
         let message: Value = serde_json::from_str(&request.body).unwrap_or_default();
         let authorization = request.headers.get("authorization").cloned().unwrap_or_default();
@@ -374,7 +374,7 @@ async fn a_description_does_not_carry_the_token_away() {
 /// Where the workspace is the home directory, the file of the logins lies in it. The control: another file is read.
 #[cfg(unix)]
 #[test]
-fn the_file_of_logins_is_out_of_reach() {
+fn file_of_logins_is_out_of_reach() {
     let user = User::new();
     user.file(".config/subtend/mcp-logins.json", "[]\nat-0123456789\n");
     user.file(".config/other/plain", "plain-0123456789\n");
@@ -435,5 +435,5 @@ async fn client_secret_reaches_only_servers_that_take_one() {
     assert!(elsewhere.iter().all(|request| !format!("{request:?}").contains(SECRET)));
     let without = lying(SERVER, |said, _| said["token_endpoint_auth_methods_supported"] = json!(["private_key_jwt"]));
     let Err(why) = begin_with(&without, options).await else { panic!("a page") };
-    assert!(why.contains("takes no client secret"), "{why}");
+    assert!(why.contains("does not accept a client secret"), "{why}");
 }

@@ -247,7 +247,7 @@ fn configuration_of_another_user_is_ignored() {
 
 /// A file that another user left may be setuid, and writable by that user. The control: the other bits of an own file are kept.
 #[test]
-fn a_replaced_file_gives_away_no_rights() {
+fn replaced_file_gives_away_no_rights() {
     // The modes after an edit by a model, and after `config set`, which takes none of another user.
     let attacks: [(u32, bool, [u32; 2]); 4] = [
         (0o4777, false, [0o777, 0o777]),

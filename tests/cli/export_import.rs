@@ -52,7 +52,7 @@ fn export_is_unchanged_after_an_import() {
         let lines = text.lines().map(|line| serde_json::from_str::<Value>(line).expect("JSON"));
         let mut frames: Vec<Value> = lines.map(|mut line| line["frame"].take()).filter(|it| !it.is_null()).collect();
         for creation in frames.iter_mut().filter_map(|frame| frame["records"][0].get_mut("session_created")) {
-            creation.as_object_mut().expect("a birth").remove("imported");
+            creation.as_object_mut().expect("a creation").remove("imported");
         }
         frames
     };

@@ -157,7 +157,7 @@ pub struct OfferedProfile {
     pub tools: Vec<Text>,
 }
 
-/// The agents and names that a session may start.
+/// The agents, profiles and templates with which a session may start children.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Offered {
     /// The offered dialects.
@@ -225,7 +225,7 @@ impl Offered {
             subagent::NAME => (Dialect::Subagent, subagent::parse as _),
             _ => return None,
         };
-        // Answered in the dialect's format even if it is not offered, because the model may know it from elsewhere.
+        // A model may know `subagent` from elsewhere. Its refusal has the format of the dialect even if that is not offered.
         if let Some(refused) = (dialect == Dialect::Subagent).then(|| subagent::refusal(self)).flatten() {
             return Some(Err(refused));
         }

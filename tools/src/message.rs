@@ -1,4 +1,4 @@
-//! `message`: text from a running session to its running parent, child or sibling (X16).
+//! `message`: text from a running session to its running parent, child or sibling.
 //!
 //! It is not one of the workspace tools: a host registers it. Its calls need `tool:message` with the receiver as the
 //! resource.

@@ -18,7 +18,7 @@ pub(super) struct Scan {
     /// True if the input waits for a rest point instead of steering.
     waits: bool,
     run: RunNo,
-    /// True if that run is in flight and answers a model: then it takes no queued input (K26).
+    /// True if that run is in flight and answers a model: then it takes no queued input.
     of_a_model: bool,
     /// True if the current turn continues a truncated answer.
     continues: bool,

@@ -64,7 +64,7 @@ impl FileRequest {
         read
     }
 
-    /// Reads a workspace file if the child's authority allows it (B7).
+    /// Reads a workspace file if the child's authority allows it.
     fn one(&self, workspace: &Workspace, path: &str) -> Result<Text, Text> {
         let resource = resource(path).map_err(|error| Text::from(error.message))?;
         let may = |resource: &Text| {

@@ -48,9 +48,9 @@ impl ParkedRuns {
         model.quotas().first().cloned().unwrap_or_else(|| model.name().into())
     }
 
-    /// Parks the run of `session` at `limit` until the Unix time `until`, in ms, which `is_due` if it has passed.
+    /// Parks the run of `session` at `limit` until the Unix time `until`, in ms. `is_due` says whether that time has passed.
     ///
-    /// A due run may be the probe already: its session had left memory, and its activation for the probe parks it once more.
+    /// A due run that is the probe stays the probe: the activation of its session calls this once more.
     pub(crate) fn park(&self, session: SessionId, limit: Text, until: i64, is_due: bool) {
         let mut parked = self.lock();
         if is_due && parked.probes.values().any(|probe| probe.by == session) {
@@ -126,7 +126,7 @@ mod tests {
         assert_eq!((remaining(probe), remaining(other)), (None, Some(PROBE_CHECK_INTERVAL)));
         parked.park(probe, "a".into(), 1_000, true);
         assert_eq!((remaining(other), remaining(probe)), (Some(PROBE_CHECK_INTERVAL), None));
-        // The control: a new wait hands over.
+        // Control: with a new reset time the run waits again, and another becomes the probe.
         parked.park(probe, "a".into(), 2_000, false);
         assert_eq!((remaining(other), remaining(probe)), (None, Some(Duration::from_secs(1))));
     }

@@ -175,7 +175,7 @@ impl Cells {
             .map_err(|error| Refusal { kind: ToolErrorKind::NotFound, message: error.to_string().into() })?;
         let ChildSpec { created, first: prompt, skipped, warnings } =
             agents.child_spec(state, offer, request, &template, read)?;
-        // In order: the call, the manifest, the dialect (K21). The call and the manifest only lower the limit.
+        // In order: the call, the manifest, the dialect. The call and the manifest only lower the limit.
         let most = template.own_turns.map_or(state.limits.turns, |own| own.min(state.limits.turns));
         let turns = request.turns.or(template.own_turns).or(of_dialect(request.dialect)).unwrap_or(template.turns);
         let manifest = self.child_authority(state, offer, &template);
@@ -240,7 +240,7 @@ impl Cells {
             Some((false, false)) | None => {
                 self.stays_within(state, (agents, offer), (&request, task), short)?;
                 let (text, mode) = (request.prompt, request.mode);
-                // Another run of a branch starts from the default again if its call sets no number (B6).
+                // Another run of a branch starts from the default again if its call sets no number.
                 let own = || of_dialect(request.dialect).map(|turns| manifest.turns.unwrap_or(turns));
                 let most = allowed(manifest, &state.limits);
                 let turns = request.turns.or_else(own).map(|turns| turns.min(most));
@@ -252,7 +252,7 @@ impl Cells {
 }
 
 impl Cells {
-    /// Refuses to continue a task that may do more than its caller may now: an agent that answered before started it (P-1).
+    /// Refuses to continue a task that may do more than its caller may now: an agent that answered before started it.
     fn stays_within(
         &self,
         state: &State,

@@ -10,7 +10,7 @@ use subtend_session::record::Record;
 use subtend_session::state::State;
 
 use crate::cell::driver::{Driver, Halted, Pending};
-use crate::cell::slots::patience;
+use crate::cell::slots::queue_limit;
 use crate::delivery::directory::NewChild;
 use crate::delivery::inbox::Listed;
 use crate::faults::{InternalEvent, Point};
@@ -25,7 +25,7 @@ impl Driver {
         let records = std::mem::take(&mut pending.records);
         if !records.is_empty() || self.written.unmarked {
             if self.cells.log.journal.pressure() {
-                // The disk is behind: waiting here bounds the writer's queue (B-1).
+                // The disk is behind: waiting here bounds the writer's queue.
                 Box::pin(self.cells.log.journal.room()).await;
             }
             let new_sessions = std::mem::take(&mut pending.new_sessions);
@@ -73,7 +73,7 @@ impl Driver {
         for (new_session, at) in new_sessions.into_iter().zip(1_u64..) {
             new_children.extend(fold(&new_session).map(|state| NewChild {
                 session: new_session.session,
-                queues: patience(&state),
+                queues: queue_limit(&state),
                 state: Some(state),
                 kept: None,
                 lsn: Lsn(at),

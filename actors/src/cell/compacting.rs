@@ -31,7 +31,7 @@ impl Driver {
         window
     }
 
-    /// Starts the summary of old history for the attempt, which waits for the command with the summary.
+    /// Starts a summary of old messages. The attempt waits until a command delivers the summary.
     pub(super) fn compact(&mut self, turn: TurnNo, attempt: AttemptNo) {
         if self.cells.life.is_stopping() {
             return;
@@ -69,7 +69,7 @@ impl Driver {
             };
             let command = match summary {
                 None => {
-                    // The owner's command comes first, as for a stream that its token drops.
+                    // The token of the run fired: the owner's command, which has the cause, comes first.
                     if owned.is_cancelled()
                         && let Some(owner) = owner
                     {

@@ -456,7 +456,7 @@ impl Driver {
                 let key = RunKey { session: self.session(), run: opened.run };
                 self.cells.runs.tokens.open(key, opened.owner.run());
                 if let Owner::Run { session, call, .. } = &opened.owner {
-                    // ServiceKind a later run of a child, its owner identifies the run by the key.
+                    // For a later run of a child, its owner identifies the run by the key.
                     self.cells.runs.continued.insert(*session, *call, key);
                 }
             }

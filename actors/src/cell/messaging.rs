@@ -1,4 +1,4 @@
-//! Messages between running relatives: lookup of the receiver, and delivery (X16).
+//! Messages between running relatives: lookup of the receiver, and delivery.
 
 use std::sync::Arc;
 
@@ -96,7 +96,7 @@ fn check_names(to: &str, receiver: &Relative, authority: &Authority) -> Result<(
 }
 
 impl Cells {
-    /// Refuses a message to a child, or a sibling, that may do more than the caller may now: an agent that answered before started it (P-1).
+    /// Refuses a message to a child, or a sibling, that may do more than the caller may now: an agent that answered before started it.
     fn directs(
         &self,
         (caller, sender): (SessionId, &Head),
@@ -124,7 +124,7 @@ impl Cells {
         let failed = |error: ReadError| unread(&error);
         let sender = self.log.journal.head(from.session).map_err(failed)?;
         let sender = sender.ok_or_else(|| ToolError::failed("the session of this call is not stored"))?;
-        // A run that a person opened in a child exchanges no messages with its parent and siblings (K26).
+        // A run that a person opened in a child exchanges no messages with its parent and siblings.
         let owned = self.runs.tokens.owner(&RunKey { session: from.session, run: from.run }).is_some();
         let mut all = self.relatives(from.session, &sender, owned).map_err(failed)?;
         let is_meant = |relative: &Relative| match to {

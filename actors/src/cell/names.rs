@@ -1,4 +1,4 @@
-//! Task names that a model writes. They resolve only to its session's own tasks (P-6).
+//! Task names that a model writes. They resolve only to its session's own tasks.
 
 use std::collections::BTreeSet;
 use std::collections::hash_map::Entry;
@@ -93,7 +93,7 @@ impl Driver {
         needs_approval.then(|| Box::new(access))
     }
 
-    /// Resolves the task of a call. ServiceKind an unknown one the call becomes invalid, with a text for the model.
+    /// Resolves the task of a call. If the task is unknown, the call becomes invalid, with a text for the model.
     pub(crate) fn resolve_task(&self, parsed: &Parsed, kind: &mut CallKind, note: &mut Option<Text>) {
         let found = match (&mut *kind, parsed) {
             (CallKind::Check { run, .. }, Parsed::Check(check)) => {
@@ -114,7 +114,7 @@ impl Driver {
         }
     }
 
-    /// Returns the runs to await; the result of the call lists unknown jobs (S2).
+    /// Returns the runs to await; the result of the call lists unknown jobs.
     fn awaited_runs(&self, jobs: &Jobs) -> Vec<RunKey> {
         let Jobs::Named(named) = jobs else { return Vec::new() };
         let index = JobIndex::of(&self.state);
@@ -155,7 +155,7 @@ impl Driver {
     }
 
     /// Returns the time limit that the model set for a check.
-    pub(crate) fn patience(&mut self, deadline: Deadline) -> Option<u64> {
+    pub(crate) fn requested_timeout(&mut self, deadline: Deadline) -> Option<u64> {
         let Deadline::Call(call) = deadline else { return None };
         if !matches!(self.state.call(call)?.kind, Some(CallKind::Check { .. })) {
             return None;

@@ -44,7 +44,7 @@ impl Driver {
                     self.run_tool(call, intent);
                 }
                 Effect::StopTool { call } => self.stop_tool(call),
-                // `take_effect` has handled the others during the decision.
+                // Other `Admit` effects were handled by `take_effect` during the decision.
                 Effect::Admit { turn, calls } => self.todo.admit.push_back((turn, calls)),
                 Effect::StartChild { child } => Box::pin(self.start_child(child, &mut new_children)).await,
                 Effect::DeliverCompletion { to, notice } => {
@@ -69,7 +69,7 @@ impl Driver {
         for (deadline, after_ms) in timers {
             match after_ms {
                 Some(after_ms) => {
-                    let wanted = self.patience(deadline);
+                    let wanted = self.requested_timeout(deadline);
                     self.arm(deadline, wanted.map_or(after_ms, |wanted| wanted.min(after_ms)));
                 }
                 None => self.disarm(deadline),
@@ -185,11 +185,11 @@ impl Driver {
         self.cells.runs.timers.arm(Timer::Deadline(self.session(), deadline), Duration::from_millis(after_ms));
     }
 
-    /// Notes a run that is parked at a provider's limit. The limit applies to every session, even after a restart of the host.
+    /// Parks the run until the reset of a provider's limit, and pauses the limit for all sessions, even after a restart of the host.
     ///
-    /// In a pool this is the limit of the member that the run waits for: the first to reset among those that do not reset earlier than the run
-    /// resumes. A shorter wait of another member is not a park, so it must not be prolonged. After a restart no reset is known: then it is the limit of
-    /// the model that failed last, which does not reset earlier either, and a turn that names only its pool pauses no member.
+    /// In a pool, the run waits for the member that resets first among those that reset no earlier than the run resumes. Members with a shorter
+    /// wait are not paused longer. After a restart no reset is known. The limit is then that of the model that failed last; a turn that names
+    /// only its pool pauses no member.
     fn wait_for_reset(&self, after_ms: u64) {
         /// Maximum time between the failure and its park.
         const SLACK_MS: u64 = 1_000;
@@ -324,9 +324,9 @@ impl Driver {
     }
 
     pub(crate) fn admit_now(&mut self, turn: TurnNo, calls: &[u32], read: &FileTexts) {
-        let means = (&*self.agents, &*self.offer);
+        let environment = (&*self.agents, &*self.offer);
         let (command, (grants, processes)) =
-            self.cells.admit(&self.state, means, (turn, calls), (&mut self.work.ready, read));
+            self.cells.admit(&self.state, environment, (turn, calls), (&mut self.work.ready, read));
         let before = self.pending.records.len();
         self.decide(command, None);
         let opens = |record: &&Record| matches!(record, Record::ChildSpawned(_) | Record::ContinueAsked(_));

@@ -26,7 +26,7 @@ pub(crate) fn pool(state: &State) -> (PoolKind, u32) {
 }
 
 /// Returns how long the run in flight of `state` may wait for a slot, and in which pool.
-pub(crate) fn patience(state: &State) -> (PoolKind, Duration) {
+pub(crate) fn queue_limit(state: &State) -> (PoolKind, Duration) {
     (pool(state).0, Duration::from_millis(state.limits.queue_ms))
 }
 
@@ -46,7 +46,7 @@ impl Driver {
     pub(crate) fn waits_on(&self, deadline: Deadline) -> bool {
         let Deadline::Queue(run) = deadline else { return false };
         let session = self.session();
-        let Some(left) = self.cells.runs.queue_left(RunKey { session, run }, patience(&self.state)) else {
+        let Some(left) = self.cells.runs.queue_left(RunKey { session, run }, queue_limit(&self.state)) else {
             return false;
         };
         self.cells.runs.timers.arm(Timer::Deadline(session, deadline), left);

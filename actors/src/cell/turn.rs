@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
-use subtend_models::model::{Deltas, ModelError, Sign};
+use subtend_models::model::{Deltas, ModelError, StreamProgress};
 use subtend_session::command::{Answered, AttemptFailed, Command, ResolvedCall};
 use subtend_session::ids::{AttemptNo, CallId, Text, TurnNo};
 use subtend_session::outcome::{ModelFail, Part};
@@ -28,9 +28,9 @@ struct DeltaSink {
 }
 
 impl DeltaSink {
-    fn take(&self, sign: &Sign) {
+    fn take(&self, sign: &StreamProgress) {
         self.last_delta.beat();
-        let Sign::Delta(delta) = sign else { return };
+        let StreamProgress::Delta(delta) = sign else { return };
         if let Some(cells) = self.cells.upgrade() {
             if !self.used.swap(true, Ordering::Relaxed) {
                 cells.calls.parked.answered(self.at.session);
@@ -57,7 +57,7 @@ impl Cells {
     pub(crate) fn deltas(self: &Arc<Self>, at: Address, last_delta: &LastDelta) -> Deltas {
         let tap =
             DeltaSink { cells: Arc::downgrade(self), at, last_delta: last_delta.clone(), used: AtomicBool::new(false) };
-        Deltas::watched(move |sign: Sign| tap.take(&sign))
+        Deltas::watched(move |sign: StreamProgress| tap.take(&sign))
     }
 
     /// Returns the command for the outcome of the model call, and its parsed calls.

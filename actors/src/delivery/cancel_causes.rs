@@ -1,4 +1,4 @@
-//! Causes of cancellations: the decisions of the owners of runs, attached to the tokens of the runs (S-8).
+//! Causes of cancellations: the decisions of the owners of runs, attached to the tokens of the runs.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};

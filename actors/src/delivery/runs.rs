@@ -1,4 +1,4 @@
-//! Resources of runs in flight (token, slot, deadlines, account), and the causes of their ends (S-8).
+//! Resources of runs in flight (token, slot, deadlines, account), and the causes of their ends.
 
 use std::sync::Arc;
 use std::time::Duration;

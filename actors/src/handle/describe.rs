@@ -66,7 +66,7 @@ impl SessionHandle {
     /// Returns whether the summary covers all messages.
     /// # Errors
     /// As [`SessionHandle::summary`].
-    pub async fn is_summed_up(&self) -> Result<bool, ControlError> {
+    pub async fn is_summary_current(&self) -> Result<bool, ControlError> {
         Ok(service_prompts::is_summarised(&self.state().await?))
     }
 

@@ -11,7 +11,7 @@ impl SessionHandle {
     /// # Cancel safety
     /// If the future is dropped, the run may or may not have been interrupted.
     /// # Durability
-    /// The interrupt is durable when this returns; stopped work ends within one grace.
+    /// The interrupt is durable when this returns; stopped work ends within one grace period.
     pub async fn interrupt(&self) -> Result<Control, WaitError> {
         self.control(Command::Interrupt { by: Initiator::Person }).await
     }

@@ -18,7 +18,7 @@ use crate::answer::Receipt;
 use crate::calls::tool_directory::remove_worktrees;
 use crate::recovery::restores::erase;
 
-/// The default message that continues an ended session (B6).
+/// The default message that continues an ended session.
 pub const CONTINUE_TEXT: &str = "Continue your previous work.";
 /// Maximum length of a detached session's title, in bytes: the start of its prompt.
 const MAX_TITLE_BYTES: usize = 80;
@@ -87,7 +87,7 @@ impl SessionHandle {
     /// # Cancel safety
     /// If the future is dropped, some runs may not have been cancelled; a repetition notifies the rest.
     /// # Durability
-    /// Each cancel is durable when this returns; ends follow within one grace. After an earlier crash, a run in the tree without an owner (such as a
+    /// Each cancel is durable when this returns; ends follow within one grace period. After an earlier crash, a run in the tree without an owner (such as a
     /// person's run in a branch) ends as lost instead, and its queued inputs are processed.
     pub async fn cancel_tree(&self) -> Result<u32, WaitError> {
         let (mut notified, mut done, mut failed) = (HashSet::new(), 0, None);
@@ -129,9 +129,11 @@ impl SessionHandle {
     async fn in_flight(&self) -> Result<Vec<(RunKey, Owner)>, ControlError> {
         self.await_settled().await?;
         let mut found = Vec::new();
-        for (session, row) in self.sessions.log.journal.inflight().map_err(|error| self.sessions.life.unread(&error))? {
+        for (session, row) in
+            self.sessions.log.journal.inflight().map_err(|error| self.sessions.life.read_failed(&error))?
+        {
             if row.root == self.root
-                && self.contains_session(session).map_err(|error| self.sessions.life.unread(&error))?
+                && self.contains_session(session).map_err(|error| self.sessions.life.read_failed(&error))?
             {
                 found.push((RunKey { session, run: row.run }, row.owner));
             }
@@ -160,7 +162,7 @@ impl SessionHandle {
     /// omit them, and `compact_store` erases them from the store.
     ///
     /// With `force`, runs in flight are cancelled as by [`SessionHandle::cancel_tree`] and their ends awaited. Services of the host are always ended
-    /// and awaited, for at most one grace.
+    /// and awaited, for at most one grace period.
     /// # Errors
     /// [`ControlError::Working`] if a run is in flight without `force`; then nothing is deleted.
     /// # Cancel safety
@@ -185,7 +187,7 @@ impl SessionHandle {
         let (mut deleted, mut deleted_ids) = (0, Vec::new());
         // A branch may be created meanwhile, so this repeats until the whole tree is deleted.
         for _ in 0..MAX_ROUNDS {
-            let mut remaining = self.parents_first().map_err(|error| self.sessions.life.unread(&error))?;
+            let mut remaining = self.parents_first().map_err(|error| self.sessions.life.read_failed(&error))?;
             remaining.retain(|(_, head)| !head.deleted);
             if remaining.is_empty() {
                 break;
@@ -225,7 +227,7 @@ impl SessionHandle {
 
     /// Ends the services of the tree. A service that a close has just started has no run yet, and would open it during the deletion.
     async fn end_services(&self) -> Result<(), ControlError> {
-        for (id, _) in self.parents_first().map_err(|error| self.sessions.life.unread(&error))? {
+        for (id, _) in self.parents_first().map_err(|error| self.sessions.life.read_failed(&error))? {
             self.sessions.services.stop(Some(id));
             self.sessions.services.done(Some(id)).await;
         }

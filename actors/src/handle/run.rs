@@ -72,7 +72,7 @@ impl RunHandle {
             // It may have ended before the last run: a queued input opens the next run at once.
             Some(_) | None => {
                 let ended =
-                    Ended::read(&sessions.log.journal, *id, run).map_err(|error| sessions.life.unread(&error))?;
+                    Ended::read(&sessions.log.journal, *id, run).map_err(|error| sessions.life.read_failed(&error))?;
                 ended.map(|ended| RunPhase::Ended(Box::new(ended))).ok_or(WaitError::NoSuchRun { session: *id, run })
             }
         }
@@ -82,7 +82,7 @@ impl RunHandle {
     /// # Cancel safety
     /// If the future is dropped, the run may or may not have been cancelled.
     /// # Durability
-    /// The cancel is durable when this returns; ends follow within one grace.
+    /// The cancel is durable when this returns; ends follow within one grace period.
     pub async fn cancel(&self) -> Result<Control, WaitError> {
         self.session.control(Command::Cancel { run: Some(self.no), by: Initiator::Person, keeps_queue: false }).await
     }

@@ -6,7 +6,7 @@ use crate::views::usage::UsageView;
 impl SessionHandle {
     /// Returns the usage of the session so far: its own, including the runs that it owns, and including all sessions below it.
     ///
-    /// ServiceKind a run in flight, the ended attempts count. A missing report of a provider makes a sum unreliable: unknown is not zero.
+    /// For a run in flight, the ended attempts count. A missing report of a provider makes a sum unreliable: unknown is not zero.
     /// # Errors
     /// The error of reading the session.
     pub async fn usage(&self) -> Result<UsageView, ReadError> {

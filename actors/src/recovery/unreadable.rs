@@ -1,4 +1,4 @@
-//! Unreadable sessions remain as they are, and their waiting owners are notified (S-6).
+//! Unreadable sessions remain as they are, and their waiting owners are notified.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};

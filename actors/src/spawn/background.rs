@@ -96,7 +96,7 @@ pub(crate) fn most(state: &State) -> u32 {
 /// Returns the refusal of a process where its tree has `most`.
 pub(crate) fn too_many(most: u32) -> Refusal {
     let message = format!(
-        "not started: {most} background processes of this tree run already, which is the most (one less than `live_runs`): stop one of \
+        "not started: {most} background processes of this tree run already, and the limit is one less than `live_runs`: stop one of \
          yours with the tool {PROCESS} first, or work without"
     );
     Refusal { kind: ToolErrorKind::Limit, message: message.into() }

@@ -156,12 +156,12 @@ impl Agents {
         [listed, self.skills.preloaded(manifest, of.authority)]
     }
 
-    /// Returns whether a session with calls from `source` is offered the tools of `dialect` (B10).
+    /// Returns whether a session with calls from `source` is offered the tools of `dialect`.
     fn shows(&self, dialect: Dialect, source: Source) -> bool {
         self.source(source) == Source::Internal || !dialect.is_internal_only()
     }
 
-    /// Returns the effective source. The host may lift the restrictions of MCP clients (K24).
+    /// Returns the effective source. The host may lift the restrictions of MCP clients.
     pub(crate) fn source(&self, source: Source) -> Source {
         if self.options.mcp_internal { Source::Internal } else { source }
     }
@@ -298,7 +298,7 @@ impl Agents {
     }
 
     /// Returns the tools whose schemas the call requests in the first message, and those that the child is not offered. A child with many tools is
-    /// shown the requested ones in full and discovers the others (B8).
+    /// shown the requested ones in full and discovers the others.
     fn prefetched(
         &self,
         request: &StartRequest,
@@ -348,7 +348,7 @@ fn agent_without_rights() -> Manifest {
     Manifest::new("", subtend_agents::manifest::AgentMode::Subagent, "")
 }
 
-/// Returns `limits` with the lower of their cap on output tokens and `cap` (B18).
+/// Returns `limits` with the lower of their cap on output tokens and `cap`.
 fn capped(limits: &Limits, cap: u64) -> Result<Interned<Limits>, Refusal> {
     let output_tokens = Some(limits.output_tokens.map_or(cap, |above| above.min(cap)));
     Interned::new(Arc::new(Limits { output_tokens, ..limits.clone() })).map_err(|error| Refusal {

@@ -58,7 +58,7 @@ impl Agents {
     }
 
     /// Returns the dialects of `state`'s session. A session that no call started has the host's; others have the recorded ones that the host still
-    /// has (K18).
+    /// has.
     fn dialects_of(&self, state: &State) -> Vec<Dialect> {
         let host = self.dialects.offered().iter().copied();
         match state.created.place {

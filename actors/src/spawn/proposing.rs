@@ -1,4 +1,4 @@
-//! `plan_exit`: the sessions that may propose a plan, and the agent that then continues (G12, K14).
+//! `plan_exit`: the sessions that may propose a plan, and the agent that then continues.
 
 use std::sync::Arc;
 
@@ -37,7 +37,7 @@ impl Agents {
         (model, source): (&Text, Source),
         (ceiling, limits): (&Authority, &Limits),
     ) -> AgentOverride {
-        // Includes the hints for agents with spawn tools (R11).
+        // Includes the hints for agents with spawn tools.
         let template = self.template(&manifest.name, model, source).ok();
         let system = |template: Arc<Template>| {
             let authority = ceiling.meet(&template.manifest);

@@ -64,7 +64,7 @@ impl Agents {
         filled(state, options, given)
     }
 
-    /// Returns the configured system prompt for minions of `state`'s session, if any, and their model (M7).
+    /// Returns the configured system prompt for minions of `state`'s session, if any, and their model.
     pub(crate) fn minions(&self, state: &State) -> (Option<Text>, Text) {
         let values = filled(state, &minion::options(), option_values(&self.dialects.minion));
         let text = |id: &str| values.get(id).and_then(Value::as_str).filter(|text| !text.trim().is_empty());

@@ -24,7 +24,7 @@ pub(crate) struct ToolSet {
     pub(crate) agent: Text,
     /// True if an approver was attached. Otherwise tools that need an approval are hidden from the model.
     pub(crate) attended: bool,
-    /// The authority at use: the intersection of the ceiling, the current policy, the manifest and the ancestors' permissions (P-4).
+    /// The authority at use: the intersection of the ceiling, the current policy, the manifest and the ancestors' permissions.
     pub(crate) authority: Arc<Authority>,
     pub(crate) only: Option<Vec<Text>>,
     /// The runs that a session may open, including agents that need an approval.
@@ -42,7 +42,7 @@ pub(crate) struct ToolSet {
     pub(crate) last_prompt: Mutex<Option<(Text, Text)>>,
 }
 
-/// The tools of a session that is not shown all of them in full (B8).
+/// The tools of a session that is not shown all of them in full.
 pub(crate) struct Finds {
     pub(crate) all: Arc<[ToolSpec]>,
     pub(crate) shown: Vec<Text>,
@@ -149,7 +149,7 @@ pub(crate) fn narrowed(session: Option<&Vec<Text>>, manifest: Option<&Vec<Text>>
     }
 }
 
-/// Returns the tools of a child: those that its call names, within those of its caller, without tools that end or start runs (S4, K20).
+/// Returns the tools of a child: those that its call names, within those of its caller, without tools that end or start runs.
 pub(crate) fn whitelist(requested_tools: Option<&Vec<Text>>, caller: Option<&Vec<Text>>) -> Option<Vec<Text>> {
     match (requested_tools, caller) {
         (Some(requested_tools), caller) => {

@@ -70,7 +70,7 @@ impl QueueEntry {
         }
     }
 
-    /// Returns the queue of a session in processing order (B11); `run` says whether its run in flight continues.
+    /// Returns the queue of a session in processing order; `run` says whether its run in flight continues.
     pub(crate) fn all(state: &State, run: bool) -> Vec<Self> {
         let entry = |(waiting, at): (Waiting<'_>, Boundary)| {
             let entry = match waiting {

@@ -204,7 +204,7 @@ struct TranscriptReader<'a> {
 }
 
 impl TranscriptReader<'_> {
-    /// Reads a session. The transcripts of opaque children are included in the calls that started them (G9), except those in `seen`: a damaged store
+    /// Reads a session. The transcripts of opaque children are included in the calls that started them, except those in `seen`: a damaged store
     /// may hold a cycle.
     fn read(
         &self,
@@ -257,7 +257,7 @@ impl TranscriptReader<'_> {
         Ok(Transcript { header, entries, last_seq, next })
     }
 
-    /// Fills in the ends whose text is only in the child's journal (K26).
+    /// Fills in the ends whose text is only in the child's journal.
     fn complete(&self, entries: &mut [ShownEntry]) {
         let ends = entries.iter_mut().flat_map(|shown| shown.entry.ends_mut());
         for end in ends.filter(|end| end.text.is_empty() && end.len > 0) {
@@ -271,7 +271,7 @@ impl TranscriptReader<'_> {
         }
     }
 
-    /// Names the receivers of delivered messages (X16).
+    /// Names the receivers of delivered messages.
     fn address(&self, (id, parent): (SessionId, Option<SessionId>), entries: &mut [ShownEntry]) {
         let mut relatives: Option<Vec<(SessionId, Short)>> = None;
         for call in entries.iter_mut().flat_map(|shown| shown.entry.calls_mut()) {

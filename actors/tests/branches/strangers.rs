@@ -16,7 +16,7 @@ fn next_host(journal: &Journal) -> Builder {
 async fn creation(journal: &Journal, session: &SessionHandle) -> SessionCreated {
     match records(journal, session.id()).await.into_iter().next() {
         Some(Record::SessionCreated(created)) => *created,
-        other => panic!("no birth: {other:?}"),
+        other => panic!("no creation: {other:?}"),
     }
 }
 

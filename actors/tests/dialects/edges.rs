@@ -179,7 +179,7 @@ async fn normalised(journal: &Journal, session: &SessionHandle) -> Vec<(String, 
     let mut received = Vec::new();
     for (id, agent, depth, outcome) in nodes {
         let born = records(journal, id).await;
-        let Record::SessionCreated(created) = &born[0] else { panic!("a birth") };
+        let Record::SessionCreated(created) = &born[0] else { panic!("not a creation") };
         received.push((agent, depth, created.ceiling.hash, outcome));
     }
     received

@@ -35,7 +35,7 @@ impl Catalog {
             if folder.starts_with(&around) {
                 self.warn(
                     &folder,
-                    format!("lies in the workspace, so it gives no agents of your own for {}", product.name()),
+                    format!("lies in the workspace, so its agents are not loaded as your own for {}", product.name()),
                 );
                 continue;
             }

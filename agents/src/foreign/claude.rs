@@ -269,7 +269,7 @@ fn apply_restrictions(fields: &mut Fields, rights: &mut Rights) -> Result<(), Ba
     match fields.text("permissionMode")?.as_deref() {
         None | Some("default" | "manual") => {}
         Some("acceptEdits" | "bypassPermissions" | "auto") => {
-            rights.note("`permissionMode` grants nothing here: what its caller may do is the most that it may");
+            rights.note("`permissionMode` grants nothing here: the agent may do at most what its caller may do");
         }
         Some("dontAsk") => rights.note(
             "`permissionMode: dontAsk`: what the caller is asked about is asked, and refused without an approver",

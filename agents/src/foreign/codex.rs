@@ -87,7 +87,7 @@ fn sandbox(fields: &mut Fields, rights: &mut Rights) -> Result<(), BadManifest> 
         Some("workspace-write") if network => {}
         Some("workspace-write") => rights.bound(&["net.*"], Verdict::Deny),
         Some("danger-full-access") => {
-            rights.note("`sandbox_mode` grants nothing here: what its caller may do is the most that it may");
+            rights.note("`sandbox_mode` grants nothing here: the agent may do at most what its caller may do");
         }
         Some(other) => return Err(not("sandbox_mode", "a mode of Codex", &Value::from(other))),
     }

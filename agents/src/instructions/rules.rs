@@ -19,7 +19,7 @@ pub const MAX_RULES: usize = 256;
 /// The maximum size of all patterns of a rule.
 const MAX_PATTERNS: usize = 2_000;
 
-/// RuleText files of a directory, which are not read yet.
+/// Rule files of a directory. They are found, but not read yet.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RuleFiles {
     /// Their paths below the directory, in the order of prompts.

@@ -58,7 +58,7 @@ fn each_field_has_its_effect_or_a_report() {
         [
             "the front matter is not valid YAML: values with `: ` in them are read as text",
             "its name \"PDF Tools\" differs from that of its folder: `pdf-tools` is used",
-            "`allowed-tools` has no effect: it permits nothing: agents and you say what a session may do",
+            "`allowed-tools` has no effect: the agent and your rules decide what a session may do",
             "`model` has no effect: the model of the session answers",
             "`hooks` has no effect: hooks that a file names are not run",
             "unknown key `odd` has no effect in a skill",

@@ -112,7 +112,7 @@ fn each_field_has_its_effect_or_a_report() {
         command.notes,
         [
             "the front matter is not valid YAML: values with `: ` in them are read as text",
-            "`allowed-tools` has no effect: it permits nothing: agents and you say what a session may do",
+            "`allowed-tools` has no effect: the agent and your rules decide what a session may do",
             "`model` has no effect: name a model by `--model`",
             "`agent` has no effect: choose an agent by `--agent`, or by `/agent NAME` in a chat",
             "`subtask` has no effect: the session itself does the work",

@@ -18,14 +18,14 @@ use crate::rng::SeededRng;
 pub(super) struct ReaderResult {
     pub(super) log: ClientLog,
     pub(super) connections: u64,
-    /// The reason why it gave up.
-    pub(super) refused: Option<String>,
+    /// The reason for which it stopped early.
+    pub(super) failure: Option<String>,
 }
 
 pub(super) struct EventReader {
     shared: DrillClients,
     rng: SeededRng,
-    /// True if the reader rests after each event.
+    /// True if the reader pauses after each event.
     slow: bool,
     /// The id of the last event, as the host sent it.
     last: Option<String>,
@@ -52,7 +52,7 @@ impl EventReader {
         let mut rng = SeededRng::of(seed, &name);
         let slow = rng.one_in(10);
         let log = ClientLog { name: name.into(), ..ClientLog::default() };
-        let read = ReaderResult { log, connections: 0, refused: None };
+        let read = ReaderResult { log, connections: 0, failure: None };
         Self { shared: shared.clone(), rng, slow, last: None, read }
     }
 
@@ -64,7 +64,7 @@ impl EventReader {
                     return self.read;
                 }
                 Ok(StreamEnd::Refused(why)) => {
-                    self.read.refused = Some(why);
+                    self.read.failure = Some(why);
                     return self.read;
                 }
                 Err(HostGone { .. }) => {

@@ -71,7 +71,7 @@ impl ClientReport {
     pub(super) fn read(&mut self, read: ReaderResult, observed: &mut Observed) {
         self.received = self.received.saturating_add(read.log.received.len() as u64);
         self.connections = self.connections.saturating_add(read.connections);
-        self.violations.extend(read.refused.map(|why| format!("{}: {why}", read.log.name)));
+        self.violations.extend(read.failure.map(|why| format!("{}: {why}", read.log.name)));
         observed.clients.push(read.log);
     }
 

@@ -105,7 +105,7 @@ fn found(owner: &[Record], child: &[Record]) -> Vec<(FindingKind, String)> {
     let all = [
         (FindingKind::Duplicated, duplicated(&sessions)),
         (FindingKind::Missing, missing(&sessions)),
-        (FindingKind::Endless, endless(&sessions)),
+        (FindingKind::NotEndedOnce, endless(&sessions)),
         (FindingKind::Dangling, dangling(&sessions)),
     ];
     all.into_iter().flat_map(|(kind, what)| what.into_iter().map(move |what| (kind, what))).collect()
@@ -139,8 +139,8 @@ fn run_without_end_and_call_without_result_are_found() {
     let owner = [opened(Owner::Person), answered(), noticed(Carrier::Message)];
     let child = [opened(owned()), ended(), ended()];
     let expected = [
-        (FindingKind::Endless, format!("run 1 of {OWNER} has 0 ends")),
-        (FindingKind::Endless, format!("run 1 of {CHILD} has 2 ends")),
+        (FindingKind::NotEndedOnce, format!("run 1 of {OWNER} has 0 ends")),
+        (FindingKind::NotEndedOnce, format!("run 1 of {CHILD} has 2 ends")),
         (FindingKind::Dangling, format!("call 1.0 of {OWNER} has no result")),
     ];
     assert_eq!(found(&owner, &child), expected);

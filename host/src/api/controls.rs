@@ -39,9 +39,11 @@ impl Controlled {
                 let (run, outcome) = (Some(run.0), Some(outcome.kind()));
                 Ok(Json(Self { result: "already_ended", run, outcome, cancelled: None }))
             }
-            Control::NotFound => {
-                Err(Problem::new(StatusCode::NOT_FOUND, "run_not_found", "the session has had no such run"))
-            }
+            Control::NotFound => Err(Problem::new(
+                StatusCode::NOT_FOUND,
+                "run_not_found",
+                "the session has no run with this number; list its runs",
+            )),
         }
     }
 }
@@ -71,7 +73,9 @@ pub(super) async fn cancel(
     let handle = host.session(&id).await?;
     if let Some(run) = how.run {
         if how.tree {
-            return Err(Problem::malformed("run with tree: a tree is cancelled whole; leave one out"));
+            return Err(Problem::malformed(
+                "`run` and `tree` were both given: a tree is cancelled as a whole. Leave one out",
+            ));
         }
         return Controlled::of(handle.run(RunNo(run)).cancel().await?);
     }
@@ -280,7 +284,7 @@ pub(super) async fn summarise(
     Query(when): Query<Summarise>,
 ) -> Result<Json<Summarised>, Problem> {
     let handle = host.session(&id).await?;
-    if when.stale && handle.is_summed_up().await? {
+    if when.stale && handle.is_summary_current().await? {
         return Ok(Json(Summarised { summary: None }));
     }
     Ok(Json(Summarised { summary: Some(handle.summarise().await?.to_string()) }))

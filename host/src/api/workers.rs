@@ -203,7 +203,9 @@ impl From<CompletionRefused> for Problem {
 impl From<TakeRefused> for Problem {
     fn from(refused: TakeRefused) -> Self {
         match refused {
-            TakeRefused::NoRandomness => Self::internal("internal", "the system gives no random bytes".to_owned()),
+            TakeRefused::NoRandomness => {
+                Self::internal("internal", "cannot get random bytes from the system".to_owned())
+            }
         }
     }
 }

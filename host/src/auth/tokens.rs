@@ -118,7 +118,7 @@ pub enum TokenError {
     #[error("tool {0:?}: names of remote tools have letters a-z A-Z, digits, _ and -")]
     Tool(String),
     /// The system has no randomness.
-    #[error("the system gives no random bytes: no token can be made")]
+    #[error("cannot get random bytes from the system: no token can be made")]
     NoRandomness,
 }
 

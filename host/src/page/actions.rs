@@ -132,7 +132,7 @@ pub(super) async fn interrupt(
     FormBody(ShownRun { run }): FormBody<ShownRun>,
 ) -> Result<Response, Refusal> {
     let handle = host.session(&id).await?;
-    let _guard = host.alone(handle.id()).await;
+    let _guard = host.serialize_commands(handle.id()).await;
     if host.runtime().journal().inflight_of(handle.id())?.is_none_or(|row| row.run != run) {
         let ended = Problem::conflict("run_ended", format!("run {run} is not in flight any more"));
         return Ok(answer(&headers, &session_of(handle.id()), Err(ended)));
@@ -275,7 +275,7 @@ pub(super) async fn undo_compaction(
     FormBody(form): FormBody<ShownHistory>,
 ) -> Result<Response, Refusal> {
     let handle = host.session(&id).await?;
-    let _guard = host.alone(handle.id()).await;
+    let _guard = host.serialize_commands(handle.id()).await;
     let records = host.runtime().journal().records(handle.id())?;
     let result = if transcript::revised(&records) == Some(Seq(form.revised)) {
         let text = "The last compaction is undone.".to_owned();

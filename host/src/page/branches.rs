@@ -6,7 +6,7 @@ use axum::response::Html;
 use subtend_session::ids::{Seq, SessionId};
 
 use super::extract::PathPart;
-use super::words::{self, StateLabel as Shown};
+use super::words::{self, StateLabel};
 use super::{PageFrame, Refusal, entries, html, markdown, worktree};
 use crate::host::Host;
 
@@ -17,10 +17,10 @@ struct BranchCard {
     agent: String,
     short: String,
     task: String,
-    state: Shown,
+    state: StateLabel,
     turns: String,
     created: String,
-    worktree: Option<Shown>,
+    worktree: Option<StateLabel>,
 }
 
 struct AnswerChoices {
@@ -56,7 +56,7 @@ pub(super) async fn page(State(host): State<Host>, PathPart(id): PathPart<String
         agent: of.agent.to_string(),
         short: of.short.to_string(),
         task: of.task.map(|task| words::line(&task)).unwrap_or_default(),
-        state: Shown::of(of.phase, of.outcome),
+        state: StateLabel::of(of.phase, of.outcome),
         turns: words::count(of.iterations, "turn"),
         created: words::moment(of.created_ms),
         worktree: {

@@ -36,7 +36,7 @@ struct ConversationPage {
     head: String,
     /// Number of entries left out at the start.
     earlier: usize,
-    /// True if the page shows as many entries as a page can.
+    /// True if all entries were requested; the size limit of a page still applies.
     all: bool,
     items: Vec<Item>,
     now: String,
@@ -66,7 +66,7 @@ struct ConversationHead {
     resumes: bool,
     closed: bool,
     summary: Option<String>,
-    /// The record that last changed which messages models see, if a compaction hides some.
+    /// The last record that hid or restored messages; absent if no message is hidden by a compaction.
     compacted: Option<Seq>,
 }
 
@@ -75,7 +75,7 @@ struct WorktreeLine {
     state: StateLabel,
 }
 
-/// A link to the session that was branched (B14).
+/// A link to the session that was branched.
 struct BranchParent {
     id: SessionId,
     title: String,
@@ -286,7 +286,7 @@ fn streaming(partial: Option<&Partial>) -> String {
     fragment(&Streaming { markdown: markdown::render(&text), calls: partial.calls.clone() })
 }
 
-/// The query of a conversation. `all` asks for each entry.
+/// The query of a conversation. With `all`, the page shows all entries instead of the newest.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct TranscriptQuery {
@@ -319,7 +319,7 @@ pub(super) async fn page(
     })
 }
 
-/// Sends the parts of a session that changed: entries that the browser has in another form, and new ones.
+/// Sends the new and the changed parts of a session to the browser.
 struct LiveTranscript {
     handle: SessionHandle,
     /// The entries of the browser by their ids.

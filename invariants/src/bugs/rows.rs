@@ -1,4 +1,4 @@
-//! Broken rules that drop rows and notifications.
+//! Seeded bugs that drop outbox rows and notifications.
 
 use std::collections::BTreeSet;
 

@@ -22,7 +22,7 @@ pub struct SubscriberLog {
     pub follows: Option<(SessionId, Seq)>,
     pub received: Vec<Delivered>,
     /// True if it has received everything up to the instant of the world.
-    pub dry: bool,
+    pub caught_up: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

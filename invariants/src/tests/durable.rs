@@ -457,7 +457,7 @@ pub(super) const STORIES: &[Case] = &[
         "a child that works elsewhere",
         Scene::good,
         |s| {
-            let Some(Record::SessionCreated(created)) = s.child.get_mut(0) else { panic!("a birth") };
+            let Some(Record::SessionCreated(created)) = s.child.get_mut(0) else { panic!("not a creation") };
             created.workspace = "/".into();
         },
         &[InvariantId::P6],

@@ -1,4 +1,4 @@
-//! Violations by messages between relatives (X16).
+//! Violations by messages between relatives.
 
 use uuid::Uuid;
 

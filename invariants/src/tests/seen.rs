@@ -93,7 +93,7 @@ fn shutdown(returned: Option<u64>) -> Option<Shutdown> {
 }
 
 fn log(received: Vec<Delivered>) -> SubscriberLog {
-    SubscriberLog { name: "reader".into(), follows: Some((ROOT, Seq(1))), received, dry: false }
+    SubscriberLog { name: "reader".into(), follows: Some((ROOT, Seq(1))), received, caught_up: false }
 }
 
 fn ask(opened: u64, answered: Option<(u64, AnsweredBy)>) -> AskSeen {
@@ -143,7 +143,7 @@ fn seen() -> Observed {
         queues: vec![put(1, QueueAnswer::Taken(Some(id(1)))), put(2, QueueAnswer::Busy)],
         acked: vec![Acked { session: ROOT, seq: Seq(13), at: when(12), durable: Some(Seq(13)) }],
         subscribers: vec![
-            SubscriberLog { dry: true, ..log(all_heard()) },
+            SubscriberLog { caught_up: true, ..log(all_heard()) },
             log(vec![Delivered::Record(ROOT, Seq(1)), Delivered::Missed(2), Delivered::Record(ROOT, Seq(4))]),
             log(vec![Delivered::Skipped(ROOT, Seq(1), Seq(9)), Delivered::Record(ROOT, Seq(10))]),
         ],
@@ -527,7 +527,7 @@ pub(super) const SIGHTS: &[Case] = &[
         &[InvariantId::P3],
     ),
     (
-        "more after a restart than at birth",
+        "more after a restart than at the creation",
         good,
         |s| s.observed.probes.push(probe(CHILD, "secret", Answered::Ask, QueryContext::After("a restart".into()))),
         &[InvariantId::P4],

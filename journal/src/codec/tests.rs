@@ -50,14 +50,14 @@ fn frame(records: Vec<Record>, changes: Changes) -> Frame {
 
 /// Whether the first record carries its bodies: system, ceiling, limits.
 fn bodies(decoded: &Decoded) -> [bool; 3] {
-    let Some(Record::SessionCreated(created)) = decoded.records.first() else { panic!("no birth") };
+    let Some(Record::SessionCreated(created)) = decoded.records.first() else { panic!("no creation") };
     [created.system.body.is_some(), created.ceiling.body.is_some(), created.limits.body.is_some()]
 }
 
 #[test]
-fn birth_carries_only_the_bodies_that_its_frame_defines() {
+fn creation_carries_only_the_bodies_that_its_frame_defines() {
     let record = created("be brief");
-    let Record::SessionCreated(creation) = &record else { panic!("no birth") };
+    let Record::SessionCreated(creation) = &record else { panic!("no creation") };
     let def = (creation.system.hash, Text::from("\"be brief\""));
     let first = frame(vec![record.clone()], Changes { defs: vec![def.clone()], ..Changes::default() });
     assert_eq!(bodies(&decode(&encode(&first).unwrap()).unwrap()), [true, false, false]);
@@ -72,7 +72,7 @@ fn birth_carries_only_the_bodies_that_its_frame_defines() {
     ];
     let mut look = |hash| Ok(defs.iter().find(|(name, _)| *name == hash).map(|(_, text)| Text::clone(text)));
     fill(&mut decoded.records[0], &mut look, &|why| why).unwrap();
-    let Record::SessionCreated(filled) = &decoded.records[0] else { panic!("no birth") };
+    let Record::SessionCreated(filled) = &decoded.records[0] else { panic!("no creation") };
     assert_eq!(filled.system.body.as_deref(), Some("be brief"));
     assert_eq!(filled.ceiling.body, creation.ceiling.body);
     assert_eq!(filled.limits.body, creation.limits.body);

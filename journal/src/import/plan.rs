@@ -200,7 +200,7 @@ impl<R: BufRead + Seek> ImportPlan<'_, R> {
                 && (created.system.body.is_some() || created.ceiling.body.is_some() || created.limits.body.is_some())
             {
                 return Err(damaged(format!(
-                    "the birth of session {session} carries a body: they have their own lines"
+                    "`session_created` of session {session} has a body: bodies have their own lines"
                 )));
             }
             let Record::SessionCreated(created) = record else { continue };

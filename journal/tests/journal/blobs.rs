@@ -67,7 +67,7 @@ fn problems(journal: &Journal) -> Vec<String> {
     journal.verify(&mut |_| {}).unwrap().problems.iter().map(ToString::to_string).collect()
 }
 
-async fn a_body_above_the_limit_is_read_back_like_any_other(kind: Kind) {
+async fn body_above_the_limit_is_read_back_like_any_other(kind: Kind) {
     let dir = tempfile::tempdir().unwrap();
     let tellers = stored(kind, dir.path());
     assert_eq!(blobs(dir.path()).len(), 2);
@@ -82,7 +82,7 @@ async fn a_body_above_the_limit_is_read_back_like_any_other(kind: Kind) {
     assert_eq!(problems(&journal), Vec::<String>::new());
 }
 
-async fn a_missing_or_damaged_blob_is_damage_to_its_session_alone(kind: Kind) {
+async fn missing_or_damaged_blob_is_damage_to_its_session_alone(kind: Kind) {
     for (harm, why) in [("remove", "is missing"), ("cut", "bytes instead of"), ("flip", "does not match its hash")] {
         let dir = tempfile::tempdir().unwrap();
         let tellers = stored(kind, dir.path());
@@ -119,7 +119,7 @@ async fn a_missing_or_damaged_blob_is_damage_to_its_session_alone(kind: Kind) {
 }
 
 /// A crash between blob and row leaves an unreferenced blob, which the same body reuses.
-async fn a_blob_is_there_before_the_row_that_names_it(kind: Kind) {
+async fn blob_exists_before_the_row_that_names_it(kind: Kind) {
     let dir = tempfile::tempdir().unwrap();
     let (_, large) = sizes(kind);
     let mut teller = Teller::new(id(1));
@@ -152,7 +152,7 @@ async fn a_blob_is_there_before_the_row_that_names_it(kind: Kind) {
     assert_eq!(blobs(dir.path()), left);
 }
 
-async fn bodies_that_births_share_may_be_large_too(kind: Kind) {
+async fn bodies_that_sessions_share_may_be_large_too(kind: Kind) {
     let dir = tempfile::tempdir().unwrap();
     let text = format!("\"{}\"", "be brief ".repeat(sizes(kind).1 / 8));
     let hash = Hash::of(text.as_bytes());
@@ -181,7 +181,7 @@ async fn missing_body_damages_the_sessions_born_with_it(kind: Kind) {
         let system: Interned<str> = Interned::new("be brief ".repeat(sizes(kind).1 / 8).into()).unwrap();
         let briefed = |n: u128, defines: bool| {
             let mut records = creation(id(n), None);
-            let Some(Record::SessionCreated(created)) = records.first_mut() else { panic!("no birth") };
+            let Some(Record::SessionCreated(created)) = records.first_mut() else { panic!("no creation") };
             created.system = system.clone();
             let defs = index::defs(created).unwrap();
             let mut frame = Teller::new(id(n)).tell(records);
@@ -229,10 +229,10 @@ async fn without_a_directory_a_body_above_the_limit_is_refused(kind: Kind) {
 }
 
 for_each_engine!(
-    a_body_above_the_limit_is_read_back_like_any_other,
-    a_missing_or_damaged_blob_is_damage_to_its_session_alone,
-    a_blob_is_there_before_the_row_that_names_it,
-    bodies_that_births_share_may_be_large_too,
+    body_above_the_limit_is_read_back_like_any_other,
+    missing_or_damaged_blob_is_damage_to_its_session_alone,
+    blob_exists_before_the_row_that_names_it,
+    bodies_that_sessions_share_may_be_large_too,
     missing_body_damages_the_sessions_born_with_it,
     without_a_directory_a_body_above_the_limit_is_refused,
 );

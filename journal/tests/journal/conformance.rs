@@ -105,20 +105,20 @@ async fn what_is_appended_is_read_back_now_and_after_a_reopening(store: Store) {
     }
 }
 
-async fn a_birth_without_bodies_gets_them_from_an_earlier_one(store: Store) {
+async fn creation_without_bodies_gets_them_from_an_earlier_one(store: Store) {
     let journal = store.open();
     let Family { child, .. } = family(&journal, 10, true);
     journal.settled().await.unwrap();
     let Some(Stored { record: Record::SessionCreated(created), .. }) =
         journal.records(child.id).unwrap().into_iter().next()
     else {
-        panic!("no birth")
+        panic!("no creation")
     };
     assert_eq!(created.system.body.as_deref(), Some("be brief"));
     assert!(created.ceiling.body.is_some() && created.limits.body.is_some());
 }
 
-async fn a_batch_over_several_sessions_is_all_or_nothing(store: Store) {
+async fn batch_over_several_sessions_is_all_or_nothing(store: Store) {
     let journal = store.open();
     let (mut one_, mut two) = (Teller::new(id(1)), Teller::new(id(2)));
     let creation = created_session(&mut one_, None, true);
@@ -132,7 +132,7 @@ async fn a_batch_over_several_sessions_is_all_or_nothing(store: Store) {
     assert_eq!(heads, vec![id(1)]);
 }
 
-async fn a_frame_must_follow_the_last_record(store: Store) {
+async fn frame_must_follow_the_last_record(store: Store) {
     let journal = store.open();
     let mut teller = Teller::new(id(1));
     journal.append(one(created_session(&mut teller, None, true))).unwrap();
@@ -148,7 +148,7 @@ async fn a_frame_must_follow_the_last_record(store: Store) {
     assert_eq!(journal.records(id(1)).unwrap(), stored(&teller));
 }
 
-async fn a_later_activation_fences_all_earlier_ones(store: Store) {
+async fn later_activation_fences_all_earlier_ones(store: Store) {
     let journal = store.open();
     let mut old = Teller::new(id(1));
     old.opened_lsn = journal.append(one(created_session(&mut old, None, true))).unwrap().last;
@@ -174,7 +174,7 @@ async fn a_later_activation_fences_all_earlier_ones(store: Store) {
     assert_eq!(journal.activate(id(9)).unwrap_err().to_string(), format!("no session {} in this store", id(9)));
 }
 
-async fn a_deactivated_session_goes_on_where_it_was(store: Store) {
+async fn deactivated_session_continues_after_its_last_record(store: Store) {
     let journal = store.open();
     let mut teller = Teller::new(id(1));
     teller.opened_lsn = journal.append(one(created_session(&mut teller, None, true))).unwrap().last;
@@ -220,7 +220,7 @@ async fn obligations_are_made_and_taken(store: Store) {
     assert_eq!(journal.outbox_to(id(1)).unwrap(), vec![(row(5), Lsn(4)), (row(3), Lsn(7))]);
 }
 
-async fn a_birth_of_a_session_that_exists_poisons_and_leaves_nothing(store: Store) {
+async fn creation_of_an_existing_session_poisons_and_leaves_nothing(store: Store) {
     let journal = store.open();
     let mut teller = Teller::new(id(1));
     journal.append(one(created_session(&mut teller, None, true))).unwrap();
@@ -240,7 +240,7 @@ async fn a_birth_of_a_session_that_exists_poisons_and_leaves_nothing(store: Stor
     assert_eq!(problems(&journal), Vec::<String>::new());
 }
 
-async fn a_closed_journal_refuses_and_kept_everything(store: Store) {
+async fn closed_journal_refuses_appends_and_keeps_the_rest(store: Store) {
     let journal = store.open();
     let other = journal.clone();
     let mut teller = Teller::new(id(1));
@@ -315,10 +315,10 @@ macro_rules! conformance {
     ($($(#[$only:meta])* $engine:ident => $store:expr;)*) => { $($(#[$only])* mod $engine {
         use super::*;
         conformance!(@ $store; what_is_appended_is_read_back_now_and_after_a_reopening,
-            a_birth_without_bodies_gets_them_from_an_earlier_one, a_batch_over_several_sessions_is_all_or_nothing,
-            a_frame_must_follow_the_last_record, a_later_activation_fences_all_earlier_ones,
-            a_deactivated_session_goes_on_where_it_was, obligations_are_made_and_taken,
-            a_birth_of_a_session_that_exists_poisons_and_leaves_nothing, a_closed_journal_refuses_and_kept_everything,
+            creation_without_bodies_gets_them_from_an_earlier_one, batch_over_several_sessions_is_all_or_nothing,
+            frame_must_follow_the_last_record, later_activation_fences_all_earlier_ones,
+            deactivated_session_continues_after_its_last_record, obligations_are_made_and_taken,
+            creation_of_an_existing_session_poisons_and_leaves_nothing, closed_journal_refuses_appends_and_keeps_the_rest,
             writers_at_the_same_time_do_not_meet, readers_meet_no_part_of_a_batch);
     })* };
     (@ $store:expr; $($test:ident),*) => { $(#[tokio::test]

@@ -27,7 +27,7 @@ fn writes_until_it_is_killed() {
     let mut out = std::io::stdout();
     for n in 0..1_000_000_u128 {
         let first = round * 10_000_000 + n * 10;
-        // Several batches under one wait, so that groups differ in size; two births in one batch, so that one could tear.
+        // Several batches under one wait, so that groups differ in size; two creations in one batch, so that one could tear.
         let (mut a, mut b) = (Teller::new(id(first + 1)), Teller::new(id(first + 2)));
         let frames = vec![created_session(&mut a, None, true), created_session(&mut b, None, false)];
         a.opened_lsn = journal.append(Batch { frames }).unwrap().first;
@@ -104,7 +104,7 @@ async fn acknowledged_frames_survive_kill_9(kind: Kind) {
 for_each_engine!(and postgres: acknowledged_frames_survive_kill_9);
 
 #[test]
-fn an_unfinished_snapshot_of_sled_is_not_damage() {
+fn unfinished_snapshot_of_sled_is_not_damage() {
     let dir = tempfile::tempdir().unwrap();
     let entry = dir.path().join(Kind::Sled.entry());
     let journal = Kind::Sled.open(dir.path());

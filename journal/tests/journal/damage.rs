@@ -95,7 +95,7 @@ fn scattered(count: usize, bound: usize) -> impl Iterator<Item = usize> {
     states.take(count).map(move |state| (state >> 33) as usize % bound)
 }
 
-async fn a_flipped_bit_is_noticed_or_harmless(kind: Kind) {
+async fn flipped_bit_is_noticed_or_harmless(kind: Kind) {
     let original = original(kind);
     let mut noticed = 0;
     let mut tries = 0;
@@ -118,7 +118,7 @@ async fn a_flipped_bit_is_noticed_or_harmless(kind: Kind) {
 }
 
 /// Truncates the file, and its used part.
-async fn a_torn_tail_is_noticed_or_harmless(kind: Kind) {
+async fn torn_tail_is_noticed_or_harmless(kind: Kind) {
     let original = original(kind);
     for file in original.files.iter().filter(|file| file.len > 0) {
         let (len, end) = (file.len, file.bytes.len());
@@ -141,7 +141,7 @@ async fn a_torn_tail_is_noticed_or_harmless(kind: Kind) {
     }
 }
 
-async fn a_cut_file_is_noticed_or_harmless(kind: Kind) {
+async fn cut_file_is_noticed_or_harmless(kind: Kind) {
     let original = original(kind);
     for file in original.files.iter().filter(|file| file.len > 0) {
         for keep in [0, file.bytes.len() / 3, file.bytes.len() / 2, file.bytes.len().saturating_sub(20_000)] {
@@ -221,7 +221,7 @@ fn behead(kind: Kind, entry: &Path, session: SessionId) {
 }
 
 /// The tree of a child with a damaged head is known from its first frame and its parent.
-async fn a_damaged_head_leaves_out_its_tree_and_no_other(kind: Kind) {
+async fn damaged_head_leaves_out_its_tree_and_no_other(kind: Kind) {
     let original = original(kind);
     behead(kind, &original.path.join(kind.entry()), id(32));
     let journal = kind.open(&original.path);
@@ -270,10 +270,10 @@ async fn damage_to_one_session_leaves_the_others(kind: Kind) {
 }
 
 for_each_engine!(
-    a_flipped_bit_is_noticed_or_harmless,
-    a_torn_tail_is_noticed_or_harmless,
-    a_cut_file_is_noticed_or_harmless,
+    flipped_bit_is_noticed_or_harmless,
+    torn_tail_is_noticed_or_harmless,
+    cut_file_is_noticed_or_harmless,
     bytes_of_something_else_are_no_store,
-    a_damaged_head_leaves_out_its_tree_and_no_other,
+    damaged_head_leaves_out_its_tree_and_no_other,
     damage_to_one_session_leaves_the_others,
 );

@@ -14,7 +14,7 @@ use crate::scene::{Teller, created_session, creation, id, one, record, start};
 pub(crate) fn served(journal: &Journal, root: &mut Teller, n: u128, agent: &str) -> SessionId {
     let mut service = Teller::new(id(n));
     let Some(Record::SessionCreated(mut created)) = creation(service.id, None).into_iter().next() else {
-        panic!("no birth")
+        panic!("no creation")
     };
     created.agent = agent.into();
     created.inspectable = false;
@@ -48,8 +48,8 @@ pub(crate) fn served(journal: &Journal, root: &mut Teller, n: u128, agent: &str)
 async fn story() -> Journal {
     let journal = Journal::open(Box::new(Memory::new()), Options::default()).unwrap();
     let mut root = Teller::new(id(40));
-    let birth_of_root = created_session(&mut root, None, true);
-    journal.append(one(birth_of_root)).unwrap();
+    let creation_of_root = created_session(&mut root, None, true);
+    journal.append(one(creation_of_root)).unwrap();
     journal.append(one(root.tell(start(root.id)))).unwrap();
     let title = served(&journal, &mut root, 41, "title");
     let set = |title: &str, by: &str, of: Value| json!({"title_set": {"title": title, "by": by, "of": of}});

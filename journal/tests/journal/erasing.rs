@@ -49,7 +49,7 @@ fn listed(journal: &Journal) -> Vec<(SessionId, bool)> {
 }
 
 #[tokio::test]
-async fn j10_an_export_omits_deleted_sessions() {
+async fn j10_export_omits_deleted_sessions() {
     let journal = memory();
     let family = with_deleted_child(&journal);
     if let Some(dir) = std::env::var_os("SUBTEND_WRITE_FIXTURES") {
@@ -115,7 +115,7 @@ async fn judged(kind: Kind, dir: &Path, before: &Others) {
     journal.close().await.unwrap();
 }
 
-async fn j10_a_compaction_erases_every_byte(kind: Kind) {
+async fn j10_compaction_erases_every_byte(kind: Kind) {
     let dir = tempfile::tempdir().unwrap();
     stored(kind, dir.path()).await;
     let journal = kind.open(dir.path());
@@ -142,7 +142,7 @@ async fn j10_a_compaction_erases_every_byte(kind: Kind) {
 
 /// Kills at each step in turn. After it the session is still deleted, its text is erased or the old store is complete, and another
 /// compaction erases it.
-async fn j10_a_kill_at_any_step_leaves_a_whole_store(kind: Kind) {
+async fn j10_kill_at_any_step_leaves_a_whole_store(kind: Kind) {
     for at in 0.. {
         let dir = tempfile::tempdir().unwrap();
         stored(kind, dir.path()).await;
@@ -180,7 +180,7 @@ async fn j10_a_kill_at_any_step_leaves_a_whole_store(kind: Kind) {
     }
 }
 
-async fn j10_a_session_that_owes_something_is_held(kind: Kind) {
+async fn j10_session_that_owes_something_is_held(kind: Kind) {
     let dir = tempfile::tempdir().unwrap();
     let journal = kind.open(dir.path());
     let mut family = family(&journal, 10, true);
@@ -201,15 +201,15 @@ async fn j10_a_session_that_owes_something_is_held(kind: Kind) {
 }
 
 for_each_engine!(
-    j10_a_compaction_erases_every_byte,
-    j10_a_kill_at_any_step_leaves_a_whole_store,
-    j10_a_session_that_owes_something_is_held,
+    j10_compaction_erases_every_byte,
+    j10_kill_at_any_step_leaves_a_whole_store,
+    j10_session_that_owes_something_is_held,
 );
 
 #[cfg(feature = "postgres-tests")]
 #[test]
 fn d1_compaction_in_postgres_keeps_obligations() {
-    crate::engines::run(j10_a_session_that_owes_something_is_held(Kind::Postgres));
+    crate::engines::run(j10_session_that_owes_something_is_held(Kind::Postgres));
 }
 
 /// The deletion of a tree is durable once that of its root is.

@@ -67,7 +67,7 @@ pub(crate) fn is_empty(journal: &Journal) -> bool {
 }
 
 #[tokio::test]
-async fn an_imported_export_is_exported_byte_for_byte_by_every_engine() {
+async fn imported_export_is_exported_byte_for_byte_by_every_engine() {
     let dir = tempfile::tempdir().unwrap();
     let mut files = Vec::new();
     for (engine, spec) in stores(&dir.path().join("from")) {
@@ -98,7 +98,7 @@ async fn an_imported_export_is_exported_byte_for_byte_by_every_engine() {
 }
 
 #[tokio::test]
-async fn an_export_of_an_undamaged_store_omits_nothing() {
+async fn export_of_an_undamaged_store_omits_nothing() {
     let journal = memory();
     tell_story(&journal, 3).await;
     let mut out = Vec::new();
@@ -108,7 +108,7 @@ async fn an_export_of_an_undamaged_store_omits_nothing() {
 }
 
 #[tokio::test]
-async fn an_export_of_a_tree_contains_only_its_sessions() {
+async fn export_of_a_tree_contains_only_its_sessions() {
     let journal = memory();
     tell_story(&journal, 3).await;
     let other = memory();
@@ -121,7 +121,7 @@ async fn an_export_of_a_tree_contains_only_its_sessions() {
 }
 
 #[tokio::test]
-async fn an_imported_session_can_continue() {
+async fn imported_session_can_continue() {
     let (journal, file) = (memory(), exported(2).await);
     read(&journal, &file).await.unwrap();
     let activation = journal.activate(id(20)).unwrap();
@@ -131,7 +131,7 @@ async fn an_imported_session_can_continue() {
 
 /// Negative control: one byte flipped, or one line dropped, repeated or moved, at every position.
 #[tokio::test]
-async fn a_changed_export_is_refused_and_imports_nothing() {
+async fn changed_export_is_refused_and_imports_nothing() {
     let file = exported(2).await;
     let lines: Vec<&[u8]> = file.split_inclusive(|byte| *byte == b'\n').collect();
     let journal = memory();
@@ -170,7 +170,7 @@ async fn a_changed_export_is_refused_and_imports_nothing() {
 }
 
 #[tokio::test]
-async fn an_export_truncated_anywhere_is_refused() {
+async fn export_truncated_anywhere_is_refused() {
     let file = exported(1).await;
     let journal = memory();
     for end in (0..file.len()).rev().step_by(7) {
@@ -206,7 +206,7 @@ pub(crate) fn values(file: &[u8]) -> Vec<serde_json::Value> {
 }
 
 #[tokio::test]
-async fn a_file_with_valid_checksums_but_invalid_records_is_refused() {
+async fn file_with_valid_checksums_but_invalid_records_is_refused() {
     type Spoil = fn(&mut Vec<serde_json::Value>);
     let cases: [(&str, Spoil); 9] = [
         ("starts at record 7, but record 4 comes next", |lines| drop(lines.remove(5))),
@@ -239,7 +239,7 @@ async fn a_file_with_valid_checksums_but_invalid_records_is_refused() {
 }
 
 #[tokio::test]
-async fn a_child_without_its_parent_is_refused() {
+async fn child_without_its_parent_is_refused() {
     let journal = memory();
     journal.append(one(created_session(&mut Teller::new(id(11)), Some(id(10)), true))).unwrap();
     let file = write(&journal, Scope::Store);
@@ -248,7 +248,7 @@ async fn a_child_without_its_parent_is_refused() {
 }
 
 #[tokio::test]
-async fn an_existing_session_is_not_imported_again() {
+async fn existing_session_is_not_imported_again() {
     let (journal, file) = (memory(), exported(2).await);
     read(&journal, &file).await.unwrap();
     let before = journal.appended();
@@ -260,7 +260,7 @@ async fn an_existing_session_is_not_imported_again() {
 
 /// Kills before and after each write: nothing is visible, and a second import completes.
 #[tokio::test]
-async fn an_import_is_atomic_and_can_be_repeated() {
+async fn import_is_atomic_and_can_be_repeated() {
     let file = exported(90).await;
     let mut kills = 0;
     for (n, applied) in (1..9).flat_map(|n| [(n, false), (n, true)]) {
@@ -306,7 +306,7 @@ async fn an_import_is_atomic_and_can_be_repeated() {
 }
 
 #[tokio::test]
-async fn an_import_does_not_continue_another_one() {
+async fn import_does_not_continue_another_one() {
     let file = exported(90).await;
     let store = Memory::new();
     let (engine, faults) = Faulty::new(Box::new(store.clone()));

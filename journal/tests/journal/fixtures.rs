@@ -47,7 +47,7 @@ pub(crate) fn bytes(line: &str) -> Vec<u8> {
 }
 
 #[tokio::test]
-async fn an_export_of_format_1_is_imported_unchanged() {
+async fn export_of_format_1_is_imported_unchanged() {
     for (export, _, sessions, records) in [EXAMPLE, KINDS, DESCRIBED, ROLLED_BACK, COMPACTED, METADATA] {
         let (journal, tally) = imported(export).await;
         assert_eq!((tally.sessions, tally.records), (sessions, records));
@@ -82,7 +82,7 @@ fn undeleted(export: &str) -> Vec<Value> {
 }
 
 #[tokio::test]
-async fn j10_an_export_that_names_a_deleted_session_is_read() {
+async fn j10_export_that_names_a_deleted_session_is_read() {
     let (journal, tally) = imported(DELETED).await;
     assert_eq!((tally.sessions, journal.verify(&mut |_| {}).unwrap().problems), (2, Vec::new()));
     let heads = journal.heads().unwrap().into_iter();

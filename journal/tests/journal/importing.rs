@@ -60,7 +60,7 @@ fn killed_in_the_middle(kind: Kind, store: &Path, file: &Path) {
     assert_eq!(text.as_deref(), Some("in the middle"));
 }
 
-async fn an_import_that_is_killed_is_told_hidden_and_done_again(kind: Kind) {
+async fn killed_import_is_reported_hidden_and_repeated(kind: Kind) {
     let dir = tempfile::tempdir().unwrap();
     let (store, path) = (dir.path().join("store"), dir.path().join("all.jsonl"));
     let file = exported(TREES).await;
@@ -99,7 +99,7 @@ async fn an_import_that_is_killed_is_told_hidden_and_done_again(kind: Kind) {
 }
 
 /// As in a host, other sessions are written while the file is read and before the import becomes visible.
-async fn h1_sessions_work_beside_an_import(kind: Kind) {
+async fn h1_sessions_work_during_an_import(kind: Kind) {
     let dir = tempfile::tempdir().unwrap();
     let (journal, file) = (kind.open(&dir.path().join("store")), exported(3).await);
     let mut own = family(&journal, 9_000, true);
@@ -120,6 +120,6 @@ async fn h1_sessions_work_beside_an_import(kind: Kind) {
 }
 
 for_each_engine!(and postgres:
-    an_import_that_is_killed_is_told_hidden_and_done_again,
-    h1_sessions_work_beside_an_import,
+    killed_import_is_reported_hidden_and_repeated,
+    h1_sessions_work_during_an_import,
 );

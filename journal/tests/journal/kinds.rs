@@ -70,7 +70,7 @@ fn of_the_child(journal: &Journal, child: &mut Teller) {
     tell(journal, child, &[json!({"session_closed": {"by": "person"}})]);
 }
 
-/// An attempt fails, a child is born, a call waits for approval, and an input is withdrawn.
+/// An attempt fails, a child is created, a call waits for approval, and an input is withdrawn.
 fn of_the_first_turn(journal: &Journal, root: &mut Teller, child: &mut Teller) {
     journal.append(one(root.tell(start(root.id)))).unwrap();
     let discarded = json!({"attempt_discarded": {
@@ -171,8 +171,8 @@ fn of_the_others(journal: &Journal, root: &mut Teller, child: &mut Teller) {
 async fn story() -> Journal {
     let journal = Journal::open(Box::new(Memory::new()), Options::default()).unwrap();
     let (mut root, mut child, mut gone) = (Teller::new(id(10)), Teller::new(id(11)), Teller::new(id(30)));
-    let birth_of_root = created_session(&mut root, None, true);
-    journal.append(one(birth_of_root)).unwrap();
+    let creation_of_root = created_session(&mut root, None, true);
+    journal.append(one(creation_of_root)).unwrap();
     of_the_first_turn(&journal, &mut root, &mut child);
     of_the_child(&journal, &mut child);
     of_the_others(&journal, &mut root, &mut child);
@@ -181,7 +181,7 @@ async fn story() -> Journal {
     let by_person = json!({"cancelled": {"by": "person"}});
     let closing = json!({"closing": {"outcome": by_person}});
     tell(&journal, &mut root, &[json!({"run_held": {"run": 1, "why": closing}}), ended(1, 4, by_person)]);
-    // Born without a run, and deleted.
+    // Created without a run, and deleted.
     let empty = gone.tell(creation(gone.id, None).into_iter().take(1).collect());
     journal.append(one(empty)).unwrap();
     tell(&journal, &mut gone, &[json!({"session_deleted": {"by": "host"}})]);
@@ -195,7 +195,7 @@ pub(crate) fn frames(journal: &Journal) -> String {
     let frame = |session: SessionId| {
         let stored = journal.records(session).unwrap();
         let Some(Record::SessionCreated(created)) = stored.first().map(|stored| &stored.record) else {
-            panic!("no birth")
+            panic!("no creation")
         };
         let defs = subtend_session::index::defs(created).unwrap();
         let changes = subtend_session::index::Changes { defs, ..Default::default() };

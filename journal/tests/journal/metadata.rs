@@ -30,7 +30,7 @@ async fn story() -> Journal {
 }
 
 #[tokio::test]
-async fn a_host_task_with_merged_metadata_is_unchanged() {
+async fn host_task_with_merged_metadata_is_unchanged() {
     let journal = story().await;
     assert_eq!(journal.verify(&mut |_| {}).unwrap().problems, Vec::new());
     subtend_journal::audit(&journal, true).unwrap();

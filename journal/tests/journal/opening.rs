@@ -9,7 +9,7 @@ use crate::engines::{Kind, for_each_engine};
 use crate::files;
 use crate::scene::{Teller, created_session, family, id, one};
 
-async fn a_store_in_use_names_its_process(kind: Kind) {
+async fn store_in_use_names_its_process(kind: Kind) {
     let dir = tempfile::tempdir().unwrap();
     let store = dir.path().join("deep").join("store");
     let journal = kind.open(&store);
@@ -58,7 +58,7 @@ fn from_the_future(kind: Kind, entry: &Path) {
     }
 }
 
-async fn a_newer_format_is_refused(kind: Kind) {
+async fn newer_format_is_refused(kind: Kind) {
     let dir = tempfile::tempdir().unwrap();
     drop(kind.open(dir.path()));
     from_the_future(kind, &dir.path().join(kind.entry()));
@@ -66,7 +66,7 @@ async fn a_newer_format_is_refused(kind: Kind) {
     assert!(matches!(refused, OpenError::Newer { found: 2, known: 1 }), "{refused:?}");
 }
 
-async fn a_store_of_another_engine_is_refused(kind: Kind) {
+async fn store_of_another_engine_is_refused(kind: Kind) {
     let dir = tempfile::tempdir().unwrap();
     drop(kind.open(dir.path()));
     for other in Kind::ALL.into_iter().filter(|other| *other != kind) {
@@ -80,7 +80,7 @@ async fn a_store_of_another_engine_is_refused(kind: Kind) {
     assert_eq!(kind.open(dir.path()).durable(), Lsn(0));
 }
 
-async fn a_store_behind_what_was_acknowledged_is_refused(kind: Kind) {
+async fn store_behind_what_was_acknowledged_is_refused(kind: Kind) {
     let dir = tempfile::tempdir().unwrap();
     let entry = dir.path().join(kind.entry());
     let journal = kind.open(dir.path());
@@ -102,7 +102,7 @@ async fn a_store_behind_what_was_acknowledged_is_refused(kind: Kind) {
     assert_eq!(kind.open(dir.path()).durable(), Lsn(1));
 }
 
-async fn a_lost_store_is_a_lost_tail(kind: Kind) {
+async fn lost_store_is_a_lost_tail(kind: Kind) {
     let dir = tempfile::tempdir().unwrap();
     let journal = kind.open(dir.path());
     journal.append(one(created_session(&mut Teller::new(id(1)), None, true))).unwrap();
@@ -113,7 +113,7 @@ async fn a_lost_store_is_a_lost_tail(kind: Kind) {
 }
 
 /// A store with frames remains.
-async fn a_store_that_was_never_written_to_can_be_discarded(kind: Kind) {
+async fn store_that_was_never_written_to_can_be_discarded(kind: Kind) {
     let dir = tempfile::tempdir().unwrap();
     let store = dir.path().join("store");
     assert!(!discard_store(&kind.spec(&store)).unwrap(), "the store is missing");
@@ -130,7 +130,7 @@ async fn a_store_that_was_never_written_to_can_be_discarded(kind: Kind) {
 }
 
 /// Without the watermark a lost tail would go unnoticed.
-async fn a_mark_that_is_gone_is_noticed(kind: Kind) {
+async fn mark_that_is_gone_is_noticed(kind: Kind) {
     let dir = tempfile::tempdir().unwrap();
     let mark = dir.path().join("WATERMARK");
     drop(kind.open(dir.path()));
@@ -170,7 +170,7 @@ async fn what_is_acknowledged_is_marked_though_nothing_follows(kind: Kind) {
 }
 
 /// A creation that was killed leaves some files under the temporary name, the last one truncated.
-async fn a_store_that_was_killed_while_it_was_made_is_made_again(kind: Kind) {
+async fn store_killed_during_its_creation_is_created_again(kind: Kind) {
     let whole = tempfile::tempdir().unwrap();
     drop(kind.open(whole.path()));
     let made = files::take(&whole.path().join(kind.entry()));
@@ -211,20 +211,20 @@ async fn a_store_that_was_killed_while_it_was_made_is_made_again(kind: Kind) {
 }
 
 for_each_engine!(
-    a_store_in_use_names_its_process,
+    store_in_use_names_its_process,
     dropping_the_last_handle_drains_and_lets_the_store_go,
-    a_newer_format_is_refused,
-    a_store_of_another_engine_is_refused,
-    a_store_behind_what_was_acknowledged_is_refused,
-    a_lost_store_is_a_lost_tail,
-    a_store_that_was_never_written_to_can_be_discarded,
-    a_mark_that_is_gone_is_noticed,
+    newer_format_is_refused,
+    store_of_another_engine_is_refused,
+    store_behind_what_was_acknowledged_is_refused,
+    lost_store_is_a_lost_tail,
+    store_that_was_never_written_to_can_be_discarded,
+    mark_that_is_gone_is_noticed,
     what_is_acknowledged_is_marked_though_nothing_follows,
-    a_store_that_was_killed_while_it_was_made_is_made_again,
+    store_killed_during_its_creation_is_created_again,
 );
 
 #[test]
-fn a_store_in_memory_is_new_each_time() {
+fn store_in_memory_is_new_each_time() {
     let open = || -> Journal { open_store(&StoreSpec::Memory).unwrap() };
     let journal = open();
     journal.append(one(created_session(&mut Teller::new(id(1)), None, true))).unwrap();

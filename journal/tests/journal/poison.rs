@@ -38,7 +38,7 @@ async fn fails_at_the_second(journal: &Journal, faults: &Faults, text: &str) {
     assert_eq!(faults.writes(), 2, "a poisoned journal wrote again");
 }
 
-async fn a_failed_write_ends_all_acknowledgement(kind: Kind) {
+async fn failed_write_ends_all_acknowledgement(kind: Kind) {
     let dir = tempfile::tempdir().unwrap();
     let (journal, faults) = open(kind.engine(dir.path()), Options::default());
     faults.fail_write(2);
@@ -61,7 +61,7 @@ async fn failed_sync_acknowledges_nothing(kind: Kind) {
 }
 
 #[test]
-fn an_engine_that_writes_at_once_fails_the_append() {
+fn engine_that_writes_at_once_fails_the_append() {
     let (journal, faults) = open(Box::new(Memory::new()), Options::default());
     faults.fail_write(2);
     journal.append(one(created_session(&mut Teller::new(id(1)), None, true))).unwrap();
@@ -87,7 +87,7 @@ async fn what_waits_while_one_group_syncs_is_one_commit(kind: Kind) {
     assert_eq!((faults.writes(), journal.info().syncs, journal.info().batches), (2, 2, 200));
 }
 
-async fn a_batch_is_never_split_over_commits(kind: Kind) {
+async fn batch_is_never_split_over_commits(kind: Kind) {
     let dir = tempfile::tempdir().unwrap();
     let (journal, faults) = open(kind.engine(dir.path()), Options::default());
     let frames = (1..=5000).map(|n| created_session(&mut Teller::new(id(n)), None, n == 1)).collect();
@@ -96,7 +96,7 @@ async fn a_batch_is_never_split_over_commits(kind: Kind) {
     assert_eq!((faults.writes(), journal.durable()), (1, Lsn(5000)));
 }
 
-async fn a_slow_disk_makes_pressure_and_then_refusals(kind: Kind) {
+async fn slow_disk_makes_pressure_and_then_refusals(kind: Kind) {
     let dir = tempfile::tempdir().unwrap();
     let options = Options { queue_bytes: 20_000, ..Options::default() };
     let (journal, faults) = open(kind.engine(dir.path()), options);
@@ -139,10 +139,10 @@ async fn rows_alone_cost_no_frame_but_hold_their_place(kind: Kind) {
 }
 
 for_each_engine!(and postgres:
-    a_failed_write_ends_all_acknowledgement,
+    failed_write_ends_all_acknowledgement,
     failed_sync_acknowledges_nothing,
     what_waits_while_one_group_syncs_is_one_commit,
-    a_batch_is_never_split_over_commits,
-    a_slow_disk_makes_pressure_and_then_refusals,
+    batch_is_never_split_over_commits,
+    slow_disk_makes_pressure_and_then_refusals,
     rows_alone_cost_no_frame_but_hold_their_place,
 );

@@ -218,7 +218,7 @@ fn power_loss_at_any_write_may_tear_the_last_write() {
 
 /// Negative control: with syncs that do nothing, acknowledged frames are lost.
 #[test]
-fn a_medium_whose_syncs_do_nothing_is_noticed() {
+fn medium_whose_syncs_do_nothing_is_noticed() {
     let store = made();
     let noticed = |kept| {
         let lives = (1..=steps(&store)).step_by(4).map(|step| one_life(&store.copy().lying(), step, kept));

@@ -28,7 +28,7 @@ async fn killed(kind: Kind, dir: &Path) -> PathBuf {
     left
 }
 
-async fn a_store_that_is_read_stays_as_it_is(kind: Kind) {
+async fn store_that_is_read_stays_as_it_is(kind: Kind) {
     let dir = tempfile::tempdir().unwrap();
     let left = killed(kind, dir.path()).await;
     let before = taken(&left);
@@ -43,7 +43,7 @@ async fn a_store_that_is_read_stays_as_it_is(kind: Kind) {
     assert!(changed.iter().any(|file| file.path.starts_with(kind.entry())), "{}", changed.len());
 }
 
-async fn a_store_that_is_read_takes_nothing(kind: Kind) {
+async fn store_that_is_read_refuses_writes(kind: Kind) {
     let dir = tempfile::tempdir().unwrap();
     let left = killed(kind, dir.path()).await;
     let before = taken(&left);
@@ -55,7 +55,7 @@ async fn a_store_that_is_read_takes_nothing(kind: Kind) {
     assert!(taken(&left) == before);
 }
 
-async fn a_store_that_is_read_is_nobody_elses_meanwhile(kind: Kind) {
+async fn store_that_is_read_is_locked_for_others(kind: Kind) {
     let dir = tempfile::tempdir().unwrap();
     drop(kind.open(dir.path()));
     let journal = read(kind, dir.path()).unwrap();
@@ -81,7 +81,7 @@ async fn what_is_not_there_is_not_made(kind: Kind) {
     assert!(!dir.path().join(kind.entry()).exists());
 }
 
-async fn a_lost_tail_is_told_and_stays_told(kind: Kind) {
+async fn lost_tail_is_reported_at_every_opening(kind: Kind) {
     let dir = tempfile::tempdir().unwrap();
     let journal = kind.open(dir.path());
     family(&journal, 10, true);
@@ -98,9 +98,9 @@ async fn a_lost_tail_is_told_and_stays_told(kind: Kind) {
 }
 
 for_each_engine!(
-    a_store_that_is_read_stays_as_it_is,
-    a_store_that_is_read_takes_nothing,
-    a_store_that_is_read_is_nobody_elses_meanwhile,
+    store_that_is_read_stays_as_it_is,
+    store_that_is_read_refuses_writes,
+    store_that_is_read_is_locked_for_others,
     what_is_not_there_is_not_made,
-    a_lost_tail_is_told_and_stays_told,
+    lost_tail_is_reported_at_every_opening,
 );

@@ -143,16 +143,16 @@ fn refused_once_and_for_all(kind: Kind, order: &str, room: &str, why: &str) {
     }
 }
 
-async fn a_sync_that_fails_acknowledges_nothing(kind: Kind) {
+async fn sync_that_fails_acknowledges_nothing(kind: Kind) {
     refused_once_and_for_all(kind, "as it is, no sync", "", "Input/output error");
 }
 
-async fn a_full_disk_acknowledges_nothing(kind: Kind) {
+async fn full_disk_acknowledges_nothing(kind: Kind) {
     refused_once_and_for_all(kind, "as it is, full disk", ", for want of room", "No space left on device");
 }
 
 /// Negative control: an engine without its sync continues.
-async fn an_engine_without_its_sync_is_noticed(kind: Kind) {
+async fn engine_without_its_sync_is_noticed(kind: Kind) {
     let dir = tempfile::tempdir().unwrap();
     let messages = ordered(kind, dir.path(), "unsynced, no sync");
     assert_eq!(messages, (1..=BEFORE + AFTER).map(|n| format!("acked {n}")).collect::<Vec<_>>());
@@ -164,7 +164,7 @@ async fn an_engine_without_its_sync_is_noticed(kind: Kind) {
 }
 
 /// A blob is synced before the row that refers to it. Nothing else is synced here.
-async fn a_blob_whose_sync_fails_is_not_named(kind: Kind) {
+async fn blob_whose_sync_fails_is_not_named(kind: Kind) {
     let dir = tempfile::tempdir().unwrap();
     let messages = ordered(kind, dir.path(), "blobs alone are synced, no sync");
     assert_eq!(messages[..BEFORE as usize], (1..=BEFORE).map(|n| format!("acked {n}")).collect::<Vec<_>>());
@@ -181,7 +181,7 @@ fn unprivileged(kind: Kind, exe: &Path, store: &Path, order: &str) -> Vec<String
     output_lines(command.env(STORE, store).env(ENGINE, kind.name()).env(ORDER, order).current_dir("/"))
 }
 
-async fn a_directory_that_cannot_be_written_is_refused_in_words(kind: Kind) {
+async fn unwritable_directory_is_refused_with_a_reason(kind: Kind) {
     let dir = tempfile::tempdir().unwrap();
     let mode = |path: &Path, mode| std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
     mode(dir.path(), 0o755);
@@ -217,9 +217,9 @@ async fn a_directory_that_cannot_be_written_is_refused_in_words(kind: Kind) {
 }
 
 for_each_engine!(
-    a_sync_that_fails_acknowledges_nothing,
-    a_full_disk_acknowledges_nothing,
-    an_engine_without_its_sync_is_noticed,
-    a_blob_whose_sync_fails_is_not_named,
-    a_directory_that_cannot_be_written_is_refused_in_words,
+    sync_that_fails_acknowledges_nothing,
+    full_disk_acknowledges_nothing,
+    engine_without_its_sync_is_noticed,
+    blob_whose_sync_fails_is_not_named,
+    unwritable_directory_is_refused_with_a_reason,
 );

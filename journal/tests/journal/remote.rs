@@ -63,7 +63,7 @@ async fn h1_remote_reads_equal_those_of_the_engine() {
 #[tokio::test]
 async fn activation_and_all_records_take_one_read() {
     let dir = tempfile::tempdir().unwrap();
-    // In memory the bodies of a birth are not in its frame: they are three reads more.
+    // In memory the bodies of a creation are not in its frame: they take three more reads.
     for (engine, spec) in stores(dir.path()).into_iter().filter(|(engine, _)| *engine != "memory") {
         let host = open_store(&spec).unwrap();
         let mut root = family(&host, 10, true).root;

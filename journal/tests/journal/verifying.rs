@@ -28,13 +28,13 @@ fn spoiled(spoil: impl FnOnce(&Family, &mut Frame)) -> String {
 }
 
 #[test]
-fn a_row_that_was_not_removed_is_reported() {
+fn row_that_was_not_removed_is_reported() {
     let text = spoiled(|_, frame| frame.changes.take.clear());
     assert!(text.contains("`outbox` holds") && text.ends_with("expected none"), "{text}");
 }
 
 #[test]
-fn a_missing_row_is_reported() {
+fn missing_row_is_reported() {
     let journal = journal();
     let mut teller = Teller::new(id(11));
     let mut creation = created_session(&mut teller, Some(id(10)), true);
@@ -53,7 +53,7 @@ fn a_missing_row_is_reported() {
 }
 
 #[test]
-fn a_row_without_a_record_is_reported() {
+fn row_without_a_record_is_reported() {
     let key = RowKey::Call(CallId { turn: TurnNo(9), ix: 9 });
     let row = Row { to: id(10), from: id(11), kind: RowKind::Cancel, key };
     let text = spoiled(|_, frame| frame.changes.put.push(row));
@@ -61,25 +61,25 @@ fn a_row_without_a_record_is_reported() {
 }
 
 #[test]
-fn a_stale_head_is_reported() {
+fn stale_head_is_reported() {
     let text = spoiled(|_, frame| frame.changes.head = None);
     assert!(text.contains("`head` is") && text.contains("last_seq: Seq(9)"), "{text}");
 }
 
 #[test]
-fn an_open_run_without_a_row_is_reported() {
+fn open_run_without_a_row_is_reported() {
     let words = spoiled(|_, frame| frame.changes.inflight = InflightChange::Delete);
     assert!(words.contains("`inflight` is None, expected Some"), "{words}");
 }
 
 #[test]
-fn a_kid_row_without_a_record_is_reported() {
+fn child_row_without_a_record_is_reported() {
     let text = spoiled(|family, frame| frame.changes.child_of = Some(family.child.id));
     assert!(text.ends_with(&format!("`kid` names it below {}, its records do not", id(11))), "{text}");
 }
 
 #[test]
-fn a_body_with_another_hash_is_reported() {
+fn body_with_another_hash_is_reported() {
     let text = spoiled(|_, frame| frame.changes.defs.push((Hash([3; 16]), "\"other\"".into())));
     assert!(text.contains("the body 03030303030303030303030303030303 does not match its hash"), "{text}");
 }

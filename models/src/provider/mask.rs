@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use super::key::Key;
 use super::scrub::MASK;
 
-/// Bytes of a key that is hidden. Servers of one's own take words such as `ollama` for one, which answers may contain.
+/// Minimum length of a hidden key. Local servers accept any word as a key, such as `ollama`, and answers may contain it.
 const SHORTEST: usize = 8;
 
 fn secret(key: Option<&Key>) -> Option<&str> {
@@ -17,9 +17,9 @@ pub(super) fn mask(text: &str, key: Option<&Key>) -> String {
     secret(key).map_or_else(|| text.to_owned(), |key| text.replace(key, MASK))
 }
 
-/// Returns JSON, such as arguments, without the key, also where it is written with escapes.
+/// Returns JSON, such as arguments, without the key. Escapes in the key are recognized.
 ///
-/// The text is not parsed: it may be no JSON, and stays as the model wrote it.
+/// The text is not parsed, because it may be invalid JSON. Other parts of it do not change.
 pub(super) fn mask_json(text: &str, key: Option<&Key>) -> String {
     let mut masked = mask(text, key);
     let Some(key) = secret(key).filter(|_| masked.contains('\\')) else { return masked };
@@ -34,7 +34,8 @@ pub(super) fn mask_json(text: &str, key: Option<&Key>) -> String {
     masked
 }
 
-/// Returns a text without its escapes, and where in `text` each byte of it starts, with the end. Characters that no key has are one byte.
+/// Returns the unescaped text, and for each of its bytes the position in `text`, followed by the length of `text`. A character that no key
+/// can contain becomes one byte.
 fn unescaped(text: &str) -> (String, Vec<usize>) {
     let (mut plain, mut starts) = (String::with_capacity(text.len()), Vec::with_capacity(text.len()));
     let mut at = 0;
@@ -49,23 +50,23 @@ fn unescaped(text: &str) -> (String, Vec<usize>) {
     (plain, starts)
 }
 
-/// Returns what an escape means, and its bytes after the backslash.
+/// Returns the character of an escape, and the number of its bytes after the backslash.
 fn escape(rest: &str) -> (char, usize) {
     let hex = rest.strip_prefix('u').and_then(|rest| u32::from_str_radix(rest.get(..4)?, 16).ok());
     match (hex, rest.chars().next()) {
         (Some(code), _) => (char::from_u32(code).unwrap_or('\0'), 5),
         (None, Some(sign @ ('"' | '\\' | '/'))) => (sign, 1),
-        // Other escapes are of characters that no key has, or none.
+        // Other escapes are invalid, or of characters that no key can contain.
         (None, _) => ('\0', 0),
     }
 }
 
-/// A text that comes in pieces. What may be the start of the key is held back until the next piece.
+/// Hides a key in a text that arrives in pieces. The possible start of a key waits for the next piece.
 #[derive(Default)]
 pub(super) struct MaskedStream(String);
 
 impl MaskedStream {
-    /// Takes a piece, and returns what can be said.
+    /// Adds a piece, and returns the text that can be shown.
     pub(super) fn push<'a>(&mut self, piece: &'a str, key: Option<&Key>) -> Cow<'a, str> {
         let Some(key) = secret(key) else { return piece.into() };
         self.0.push_str(piece);
@@ -76,13 +77,13 @@ impl MaskedStream {
         std::mem::replace(&mut self.0, rest).into()
     }
 
-    /// Returns what was held back.
+    /// Returns the text that still waits.
     pub(super) fn rest(&mut self) -> String {
         std::mem::take(&mut self.0)
     }
 }
 
-/// Returns how many bytes at the end of `text` are the start of the key. A key is ASCII.
+/// Returns the number of bytes at the end of `text` that are the start of the key. A key is ASCII.
 fn begun(text: &str, key: &str) -> usize {
     let most = text.len().min(key.len().saturating_sub(1));
     (1..=most).rev().find(|size| key.get(..*size).is_some_and(|start| text.ends_with(start))).unwrap_or(0)
@@ -108,23 +109,23 @@ mod tests {
     }
 
     #[test]
-    fn a_key_is_hidden_across_pieces_and_other_text_is_not_delayed() {
+    fn key_is_hidden_across_pieces_and_other_text_is_not_delayed() {
         assert_eq!(said(&["at ", KEY, "!"]), ["at ", "[key]", "!", ""]);
         assert_eq!(said(&["a sk-aab-", "sk-a", "ac b"]), ["a ", "[key] b", ""]);
         assert_eq!(said(&["sk-aab-sk-aab-sk-aac"]), ["sk-aab-[key]", ""]);
         assert_eq!(said(&["one ", "sk-", "two sk"]), ["one ", "sk-two ", "sk"]);
     }
 
-    /// Such a word is not a secret, and answers may be about it.
+    /// A short word is not a secret, and answers may be about it.
     #[test]
-    fn a_short_key_is_not_hidden() {
+    fn short_key_is_not_hidden() {
         let key = Key::new("ollama");
         assert_eq!(mask("ollama", Some(&key)), "ollama");
         assert_eq!(MaskedStream::default().push("ollama", Some(&key)), "ollama");
     }
 
     #[test]
-    fn a_key_with_escapes_is_hidden_in_json() {
+    fn key_with_escapes_is_hidden_in_json() {
         let key = Key::new("sk-\"a/b\\c-0");
         let hidden = |text: &str| mask_json(text, Some(&key));
         for written in [r#"sk-\"a/b\\c-0"#, r#"\u0073k-\u0022a\/b\u005cc-0"#, r#"sk\u002D\"a/b\\c-\u0030"#] {

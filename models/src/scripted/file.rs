@@ -58,7 +58,7 @@ impl Rule {
     }
 }
 
-/// A position in the order of steps: one step, or several of which the first whose `when` holds is taken.
+/// A position in the order of steps: one step, or alternatives. The first alternative whose `when` holds is used.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Position(pub(crate) Vec<Step>);
 
@@ -70,7 +70,7 @@ impl<'de> Deserialize<'de> for Position {
             type Value = Position;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a step, or a list of steps of which the first whose `when` holds is taken")
+                f.write_str("a step, or a list of steps, of which the first whose `when` holds is used")
             }
 
             fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Position, A::Error> {

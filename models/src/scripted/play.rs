@@ -185,7 +185,7 @@ impl StepPlan {
     }
 
     async fn stream(&self, deltas: &Deltas) {
-        if !deltas.has_sent() && self.chunk_ms == 0 {
+        if !deltas.has_receiver() && self.chunk_ms == 0 {
             return;
         }
         if let Some(reasoning) = &self.answer.reasoning {

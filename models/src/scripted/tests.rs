@@ -256,7 +256,7 @@ fn contradictory_steps_are_refused() {
         (json!({ "fan_out": { "n": 0, "agent": "a", "prompt": "p" } }), "`fan_out.n` is 0; it must be 1 to 100000"),
         (
             json!(7),
-            "invalid type: integer `7`, expected a step, or a list of steps of which the first whose `when` holds is taken",
+            "invalid type: integer `7`, expected a step, or a list of steps, of which the first whose `when` holds is used",
         ),
         (json!({ "calls": [{ "tool": "t", "args": 1 }] }), "expected an object, or a text that is sent unchanged"),
         (json!({ "when": { "attempts": 1 }, "text": "x" }), "unknown field `attempts`"),

@@ -84,9 +84,10 @@ impl Quota {
         }
     }
 
-    pub(super) fn is_new(&mut self, now: Instant) -> bool {
-        let accounts = [&mut self.requests, &mut self.tokens];
-        let is_full = accounts.into_iter().flatten().all(|bucket| bucket.is_full(now));
+    /// Returns whether it equals a new quota: nothing runs, its buckets are full, and it has no pause.
+    pub(super) fn is_unused(&mut self, now: Instant) -> bool {
+        let buckets = [&mut self.requests, &mut self.tokens];
+        let is_full = buckets.into_iter().flatten().all(|bucket| bucket.is_full(now));
         self.running == 0 && is_full && self.cooling(now).is_none()
     }
 }

@@ -160,7 +160,7 @@ impl RateLimiter {
 
     pub(super) fn finish(&mut self, path: &Path, tokens: u64, cost: u64, now: Instant) {
         path.iter().for_each(|name| self.quota(name, now).finish(tokens, cost, now));
-        self.quotas.retain(|_, quota| !quota.is_new(now));
+        self.quotas.retain(|_, quota| !quota.is_unused(now));
         self.ring();
     }
 
@@ -177,7 +177,7 @@ impl RateLimiter {
     }
 
     pub(super) fn seen(&mut self, now: Instant) -> Vec<QuotaSeen> {
-        self.quotas.retain(|_, quota| !quota.is_new(now));
+        self.quotas.retain(|_, quota| !quota.is_unused(now));
         let mut waiting: BTreeMap<&Text, usize> = self.quotas.keys().map(|name| (name, 0)).collect();
         for (path, line) in &self.lines {
             for name in path.iter() {

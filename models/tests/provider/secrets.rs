@@ -42,7 +42,7 @@ async fn key_in_a_failed_stream_is_masked() {
 
 /// An answer goes to the journal, to exports and to screens. The control: the same answer says another text as it is.
 #[tokio::test]
-async fn a_key_in_an_answer_is_masked() {
+async fn key_in_an_answer_is_masked() {
     let (head, tail) = KEY.split_at(5);
     for (word, pieces, masked) in [("another", ["ano", "ther"], "another"), (KEY, [head, tail], "[key]")] {
         let delta = |delta: serde_json::Value| json!({"model": word, "choices": [{"delta": delta}]});

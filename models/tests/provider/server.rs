@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 
 use serde_json::Value;
-use subtend_models::model::{Answer, Delta, Deltas, Model as _, ModelError, Request, Sign};
+use subtend_models::model::{Answer, Delta, Deltas, Model as _, ModelError, Request, StreamProgress};
 use subtend_models::provider::{Key, Provider, Target};
 use subtend_session::ids::{AttemptNo, Seq, SessionId, TurnNo};
 use subtend_session::message::Message;
@@ -113,8 +113,8 @@ impl Server {
         let deltas_received = Arc::new(Mutex::new(Vec::new()));
         let sink = Arc::clone(&deltas_received);
         let deltas = Deltas::watched(move |sign| match sign {
-            Sign::Delta(delta) => sink.lock().unwrap().push(delta),
-            Sign::Alive => {}
+            StreamProgress::Delta(delta) => sink.lock().unwrap().push(delta),
+            StreamProgress::Alive => {}
         });
         let answer = self.model(word).call(request, deltas).await;
         let deltas_received = deltas_received.lock().unwrap().clone();

@@ -57,7 +57,7 @@ pub(super) async fn answer(gateway: &Gateway, request: BufferedRequest) -> Resul
     }
     let merged = stream::unfold(Some((streams, cursors)), async |open| {
         let (mut streams, mut cursors) = open?;
-        // A shard whose stream ends moves to another node. The client reconnects with its last id.
+        // If the stream of one shard ends, its shard moves to another node. The merged stream ends too, and the client reconnects with its last id.
         let (shard, frame) = streams.next().await?;
         let frame = frame?;
         let written = with_id(&frame, &shard, &mut cursors);

@@ -1,4 +1,4 @@
-//! Merges the figures of the shards that are open here, labelled with the shard's name, with those of the node.
+//! Merges the metrics of the node and of its open shards. Each sample of a shard gets a label with the shard's name.
 
 use std::fmt::Write as _;
 
@@ -9,10 +9,10 @@ use subtend_host::problem::Problem;
 
 use crate::gateway::{BufferedRequest, Gateway};
 
-/// Maximum size of the figures of one shard, in bytes.
+/// Maximum size of the metrics of one shard, in bytes.
 const MAX_TEXT: usize = 16 << 20;
 
-/// A figure with its description and its samples.
+/// A metric with its description and its samples.
 struct MetricFamily {
     name: String,
     about: Vec<String>,
@@ -36,10 +36,10 @@ fn own(gateway: &Gateway) -> String {
     let alive = members.nodes.iter().filter(|node| node.alive).count();
     let mut text = String::new();
     for (name, about, value) in [
-        ("subtend_node_lease", "Whether the lease of this node runs", usize::from(node.is_live())),
+        ("subtend_node_lease", "Whether the lease of this node is valid", usize::from(node.is_live())),
         ("subtend_node_shards", "Shards that are open here", node.open().len()),
-        ("subtend_nodes_alive", "Nodes of the database whose lease runs", alive),
-        ("subtend_shards_without_owner", "Shards that no live node has", free),
+        ("subtend_nodes_alive", "Nodes of the database whose lease is valid", alive),
+        ("subtend_shards_without_owner", "Shards that no live node owns", free),
     ] {
         // Writing to a string cannot fail.
         let _ = write!(text, "# HELP {name} {about}.\n# TYPE {name} gauge\n{name} {value}\n");
@@ -47,7 +47,7 @@ fn own(gateway: &Gateway) -> String {
     text
 }
 
-/// Adds the figures of one shard.
+/// Adds the metrics of one shard.
 fn add(families: &mut Vec<MetricFamily>, shard: &str, text: &str) {
     let mut current = String::new();
     for line in text.lines().filter(|line| *line != "# EOF") {

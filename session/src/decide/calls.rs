@@ -14,7 +14,7 @@ use crate::index::RowKey;
 use crate::record::{AgentOverride, CallFinished, Carrier, NoticeTaken, Record};
 use crate::render;
 
-/// An unstarted call with the kind that the hub resolved.
+/// An unstarted call with the kind that the runtime resolved.
 pub(super) struct UnstartedCall {
     pub(super) ix: u32,
     pub(super) kind: CallKind,

@@ -1,4 +1,4 @@
-//! Interrupts: active work is_stopping, and the run is held until the next input.
+//! Interrupts: running work stops, and the run is held until the next input.
 
 use super::cancel::reply_ended;
 use super::draft::Draft;

@@ -15,7 +15,7 @@ use crate::outcome::{Initiator, Outcome, OutcomeKind};
 use crate::record::{Hold, Park};
 use crate::state::{CallPhase, Phase, State};
 
-/// Handles the token, then unstarted calls, then the check, in every phase. The hub has delivered the outbox rows.
+/// Handles the token, then unstarted calls, then the check, in every phase. The runtime has delivered the outbox rows.
 pub(super) fn reactivated(draft: &mut Draft<'_>, found: Vec<FoundCall>, owner_ended: Option<OutcomeKind>) {
     let phase = draft.state.phase();
     let over = owner_ended.filter(|_| !matches!(phase, Phase::Closing | Phase::Quiet));

@@ -46,9 +46,9 @@ pub(super) fn submit(draft: &mut Draft<'_>, input: Box<InputAccepted>) -> Result
     Ok(())
 }
 
-/// Checks that a relative's message enters the run in flight (X16): it opens and resumes none, and none that a person
-/// opened exchanges messages with a parent or a sibling (K26). Which sessions are relatives is known to the sender's
-/// side, except a receiver's own children.
+/// Checks that a relative's message fits the run in flight. A message opens no run and resumes none, and a run that a
+/// person opened exchanges messages with children only. The sender's side knows which sessions are relatives; here only
+/// the receiver's own children are known.
 fn check_relative(draft: &Draft<'_>, input: &InputAccepted) -> Result<(), Rejection> {
     let refused = |why| Err(Rejection::Misplaced { command: "message", why });
     let From::Model { session: sender, .. } = input.from else { return Ok(()) };

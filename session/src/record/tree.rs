@@ -39,7 +39,7 @@ pub struct ChildSpawned {
     pub grant: SpawnGranted,
 }
 
-/// The ledger's grant of a spawn.
+/// The granted spawn, as counted in the root run's budget of spawns.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SpawnGranted {
     /// Number of spawns that remain for the root run after this one.
@@ -74,7 +74,7 @@ pub struct BranchCreated {
     pub by: Initiator,
 }
 
-/// Ends of owned runs, taken together.
+/// Ends of owned runs that the model receives in one message or result.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NoticeTaken {
     /// The ends, in the order of their rows.
@@ -107,6 +107,7 @@ pub struct Notice {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refused: Option<ContinueRefusal>,
     pub outcome: Outcome,
+    /// Bytes of the whole text.
     pub len: u64,
     pub hash: Hash,
     /// The start of the text, bounded. Empty if the receiver does not use it: only the child's journal has the text.
@@ -116,9 +117,10 @@ pub struct Notice {
     pub usage: Usage,
     #[serde(default)]
     pub turns: u32,
-    /// Number of turns of earlier runs of the child, to which iteration counts are added.
+    /// Number of turns of earlier runs of the child. Shown iteration counts include them.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub base_turns: u32,
+    /// True if the end wakes its owner, so that a turn starts for it.
     pub waking: bool,
     /// True if a `return` call gave an explicit result.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]

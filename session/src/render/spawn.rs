@@ -67,7 +67,7 @@ pub(super) fn jobs(state: &State, args: &str, items: &[Notice]) -> Text {
     if out.is_empty() { "No jobs found.".into() } else { out.into() }
 }
 
-/// Returns the block of an job_block job: its marker, then its text.
+/// Returns the block of an ended job: its marker, then its text.
 pub(super) fn job(item: &Notice, child: &Child, limits: &Limits) -> String {
     let (mut out, text) = (marker_line(item, child), cut(&item.prefix, limits.result_bytes));
     out.push_str(&why(item, &text));

@@ -1,4 +1,4 @@
-//! Results of waits that do not take a notice.
+//! Results of `await` and `check` calls that deliver no new end of a run.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use crate::record::Notice;
 use crate::render::{spawn, spawn_task};
 use crate::state::{Owned, State};
 
-/// Returns the result of an await or check that does not take an end: ends given before, and runs in flight.
+/// Returns the result of an `await` or `check` without a new end: it shows ends that were delivered before, and runs in flight.
 pub(crate) fn waited(state: &State, call: CallId, kind: &CallKind, now_ms: i64) -> CallResult {
     if let Some(open) = state.call(call).filter(|open| *open.tool == *jobs::AWAIT) {
         return CallResult::ok(spawn::jobs(state, &open.args, &[]));

@@ -7,7 +7,7 @@ use crate::call::{CallKind, ToolEffect};
 
 /// The unstarted calls, by their positions in the answer.
 ///
-/// The hub resolves a call's kind from its tool and arguments. The kind is not recorded before the call starts, so that a
+/// The runtime resolves a call's kind from its tool and arguments. The kind is not recorded before the call starts, so that a
 /// new activation gets it with `Reactivated`.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Due {

@@ -1,6 +1,6 @@
 //! P-4: chains of sessions with spawns, continues, restarts of the host with other rules, and agent overrides.
 //!
-//! The hub computes a session's authority with [`Authority::at_use`] from its journal and the host's current policy.
+//! The runtime computes a session's authority with [`Authority::at_use`] from its journal and the host's current policy.
 
 use proptest::prelude::{Strategy, any, prop, prop_assert, prop_oneof};
 use proptest::sample::Index;
@@ -99,7 +99,7 @@ impl Host {
     }
 }
 
-/// Computes the authority as the hub does.
+/// Computes the authority as the runtime does.
 fn real(host: &Host, of: usize) -> Authority {
     let above = host.ancestors(of).into_iter().map(|up| &host.manifests[host.sessions[up].agent]);
     host.sessions[of].ceiling.at_use(&host.policy, host.own(of), above)

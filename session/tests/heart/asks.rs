@@ -459,7 +459,7 @@ fn step(heart: &mut Heart, (what, a, b): (u8, u8, u8)) {
         }
         _ => answers(turn, "said"),
     };
-    // The hub answers only for child calls whose admission was requested.
+    // The runtime answers only for child calls whose admission was requested.
     if matches!(command, Command::Spawn { .. }) && !awaits_admission(heart, at) {
         return;
     }

@@ -117,7 +117,7 @@ impl Life {
         let unstarted = |phase: &CallPhase| *phase == CallPhase::Unstarted;
         let calls = self.heart.state.turn().map(|turn| turn.calls.clone()).unwrap_or_default();
         let due = calls.iter().zip(0..).filter(|(call, _)| unstarted(&call.phase)).map(|(_, ix)| ix);
-        // The hub answers only for child calls.
+        // The runtime answers only for child calls.
         let waits: BTreeSet<u32> = self
             .heart
             .state

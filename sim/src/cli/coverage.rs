@@ -29,9 +29,9 @@ pub(crate) fn coverage(args: &CoverageArgs) -> ExitCode {
         SeedRunner { base: args.base, seeds: args.seeds, steps: 500, bug: None, trace: false, threads, failures: 1 };
     let simulated = seed_runner.run(&|_| {});
     let table = table(&of_model(threads, args.states), &simulated.tally.examined);
-    println!("{:34} {:>12} {:>12} {:>12} {:>12}", "predicate", "model", "telling", "simulator", "telling");
+    println!("{:34} {:>12} {:>12} {:>12} {:>12}", "predicate", "model", "relevant", "simulator", "relevant");
     for (name, model, simulator) in &table {
-        let (by_model, by_simulator) = ((model.judged, model.telling), (simulator.judged, simulator.telling));
+        let (by_model, by_simulator) = ((model.judged, model.relevant), (simulator.judged, simulator.relevant));
         println!("{name:34} {:12} {:12} {:12} {:12}", by_model.0, by_model.1, by_simulator.0, by_simulator.1);
     }
     let wrong = lacking(&table);

@@ -1,5 +1,5 @@
-//! A client that joins the run of a session, also one that its host recovers: it reads the records so far, and then
-//! follows.
+//! A client that joins a run in flight, which its host may have recovered: it reads the earlier records, then follows
+//! new ones.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
@@ -11,7 +11,7 @@ use http_body_util::BodyExt as _;
 use serde_json::Value;
 use subtend_session::ids::SessionId;
 
-use super::{Door, KnownSession, SimClients, lock, request};
+use super::{KnownSession, RouterWatch, SimClients, lock, request};
 
 /// The sessions whose first run a client has followed to its end, across all hosts. It keeps no position between two
 /// hosts.
@@ -33,7 +33,7 @@ impl RunJoiner {
 }
 
 /// Joins runs of one host, until the host dies or the client has followed all of them to their ends.
-pub(super) async fn join(joiner: Arc<Mutex<RunJoiner>>, door: Door, shared: SimClients, life: u32) {
+pub(super) async fn join(joiner: Arc<Mutex<RunJoiner>>, door: RouterWatch, shared: SimClients, life: u32) {
     let router = door.opened(&shared).await;
     loop {
         shared.dice.nap(10).await;

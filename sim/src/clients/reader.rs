@@ -9,7 +9,7 @@ use serde_json::Value;
 use subtend_invariants::observed::{ClientLog, EventPlace};
 use subtend_session::ids::{Seq, SessionId};
 
-use super::{Door, SimClients, lock, request};
+use super::{RouterWatch, SimClients, lock, request};
 
 /// The events that a reader has received, across all hosts.
 #[derive(Debug, Default)]
@@ -35,7 +35,7 @@ impl EventFollower {
 }
 
 /// Follows one host, until it dies or everything was received. The client disconnects and returns at random.
-pub(super) async fn read(reader: Arc<Mutex<EventFollower>>, door: Door, shared: SimClients) {
+pub(super) async fn read(reader: Arc<Mutex<EventFollower>>, door: RouterWatch, shared: SimClients) {
     let router = door.opened(&shared).await;
     loop {
         shared.dice.nap(20).await;

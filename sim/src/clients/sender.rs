@@ -10,7 +10,7 @@ use subtend_invariants::observed::{AnswerSeen, ControlAnswer, KeyedCommand, Repl
 use subtend_session::ids::{InputId, RunKey, RunNo, SessionId};
 use subtend_session::outcome::Initiator;
 
-use super::{Door, KnownSession, SimClients, lock, request};
+use super::{KnownSession, RouterWatch, SimClients, lock, request};
 
 /// The requests of a sender and their answers, across all hosts.
 #[derive(Debug)]
@@ -93,7 +93,7 @@ impl CommandClient {
 }
 
 /// Sends commands to one host, until it dies or no further command is started.
-pub(super) async fn send(sender: Arc<Mutex<CommandClient>>, door: Door, shared: SimClients, life: u32) {
+pub(super) async fn send(sender: Arc<Mutex<CommandClient>>, door: RouterWatch, shared: SimClients, life: u32) {
     let router = door.opened(&shared).await;
     loop {
         let next = lock(&sender).next(&shared);

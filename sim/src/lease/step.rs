@@ -51,7 +51,7 @@ impl LeaseState {
             if self.left.repeats > 0 && matches!(message.body, MessageBody::Request(LeaseRequest::Commit { .. })) {
                 steps.push(LeaseStep::Repeat(*message));
             }
-            if model.size.prompt && self.left.losses > 0 && !message.late {
+            if model.size.bounded_failover && self.left.losses > 0 && !message.late {
                 steps.push(LeaseStep::Lose(*message));
             }
         }
@@ -76,12 +76,13 @@ impl LeaseState {
             matches!(message.body, MessageBody::Request(_))
                 || self.nodes.get(message.of.node).is_some_and(ModelNode::works)
         };
-        if model.size.prompt && (self.nodes.iter().enumerate().any(due) || self.flight.iter().any(in_transit)) {
+        if model.size.bounded_failover && (self.nodes.iter().enumerate().any(due) || self.flight.iter().any(in_transit))
+        {
             return;
         }
         let slows = |n: usize| {
             let drifts = |node: &ModelNode| node.up && (node.steady >= 2 || model.is(LeaseBug::ClockStopsInPause));
-            n < usize::from(model.size.adverse) && self.nodes.get(n).is_some_and(drifts)
+            n < usize::from(model.size.slow_nodes) && self.nodes.get(n).is_some_and(drifts)
         };
         steps.extend(
             (0..4_u8).filter(|mask| (mask & 1 == 0 || slows(0)) && (mask & 2 == 0 || slows(1))).map(LeaseStep::Tick),
@@ -108,7 +109,7 @@ impl LeaseState {
         if self.renews(n) {
             steps.push(LeaseStep::Renew(n));
         }
-        let gives_up = !model.size.prompt && self.left.losses > 0;
+        let gives_up = !model.size.bounded_failover && self.left.losses > 0;
         if gives_up && self.renewing(n) {
             steps.push(LeaseStep::GiveUp(n, None));
         }
@@ -162,7 +163,7 @@ impl LeaseState {
             LeaseStep::Tick(mask) => self.tick(model, mask),
             LeaseStep::Renew(n) => {
                 self.ask(n, None, LeaseRequest::Renew { age: 0 });
-                while n >= usize::from(model.size.adverse) && self.renewing(n) {
+                while n >= usize::from(model.size.slow_nodes) && self.renewing(n) {
                     let message = *self
                         .flight
                         .iter()
@@ -242,7 +243,7 @@ impl LeaseState {
     }
 
     fn tick(&mut self, model: &LeaseModel, slow: u8) {
-        if model.size.prompt {
+        if model.size.bounded_failover {
             self.give_up_lost(model);
             let works = self.nodes.iter().any(ModelNode::works);
             for shard in 0..self.unserved.len() {

@@ -247,12 +247,12 @@ impl System {
             Message::Ask { .. } if model.size.approvers > 0 => {
                 vec![FakeReply::Allow, FakeReply::Always, FakeReply::Deny]
             }
-            Message::Notice { .. } | Message::Asked { .. } if self.is_behind(message) => Vec::new(),
+            Message::Notice { .. } | Message::OwnerRow { .. } if self.is_behind(message) => Vec::new(),
             Message::Tool { .. }
             | Message::Admit { .. }
             | Message::Granted { .. }
             | Message::Notice { .. }
-            | Message::Asked { .. }
+            | Message::OwnerRow { .. }
             | Message::TreeCancel { .. }
             | Message::Ask { .. }
             | Message::OwnerEnded { .. }

@@ -146,11 +146,11 @@ impl System {
         let in_flight =
             self.journals.iter().filter(|(_, journal)| journal::last_run(journal).is_some_and(|(_, ended)| !ended));
         let in_flight: BTreeSet<SessionId> = in_flight.map(|(session, _)| *session).collect();
-        let going = self.resumable_sessions(model, &in_flight);
-        let sweep: BTreeSet<SessionId> = in_flight.difference(&going).copied().collect();
+        let resuming = self.resumable_sessions(model, &in_flight);
+        let sweep: BTreeSet<SessionId> = in_flight.difference(&resuming).copied().collect();
         let rows = self.rows.keys().filter(|row| row.kind == RowKind::Continue && !in_flight.contains(&row.to));
         let targets = rows.map(|row| row.to).collect();
-        self.boot = Some(Boot { sweep, reached: targets, owed: None, going });
+        self.boot = Some(Boot { sweep, reached: targets, owed: None, resuming });
         self.end_boot();
     }
 
@@ -165,16 +165,16 @@ impl System {
         rows.sort_by_key(|(_, row)| row.depth);
         let kept =
             if model.fault.is(EnvironmentBug::ParkedAreLost) { BTreeSet::new() } else { index::surviving_runs(&rows) };
-        let mut going = BTreeSet::new();
+        let mut resuming = BTreeSet::new();
         for (session, row) in &rows {
             let owner = row.owner.run();
-            let below = owner.is_some_and(|owner| going.contains(&owner.session));
+            let below = owner.is_some_and(|owner| resuming.contains(&owner.session));
             let waits = below && row.state == Phase::Queued;
             if waits || kept.contains(session) && (below || owner.is_none()) {
-                going.insert(*session);
+                resuming.insert(*session);
             }
         }
-        going
+        resuming
     }
 
     /// Returns the sessions of the level being swept, or after the sweep those with pending rows.
@@ -186,7 +186,7 @@ impl System {
         match level {
             Some(level) => all().filter(|session| depth(session) == level).copied().collect(),
             None if boot.owed.iter().flatten().next().is_some() => boot.owed.iter().flatten().copied().collect(),
-            None => boot.going.iter().copied().collect(),
+            None => boot.resuming.iter().copied().collect(),
         }
     }
 
@@ -194,7 +194,7 @@ impl System {
         let Some(boot) = &mut self.boot else { return };
         let lost = boot.sweep.remove(&session);
         boot.reached.remove(&session);
-        boot.going.remove(&session);
+        boot.resuming.remove(&session);
         if let Some(owed) = &mut boot.owed {
             owed.remove(&session);
         }
@@ -216,10 +216,10 @@ impl System {
             return;
         }
         let rows = &self.rows;
-        let resting = |to: &SessionId| !boot.going.contains(to);
+        let resting = |to: &SessionId| !boot.resuming.contains(to);
         let owed =
             boot.owed.get_or_insert_with(|| rows.keys().map(|row| row.to).filter(resting).collect::<BTreeSet<_>>());
-        if owed.is_empty() && boot.going.is_empty() {
+        if owed.is_empty() && boot.resuming.is_empty() {
             self.boot = None;
         }
     }

@@ -29,7 +29,7 @@ impl System {
                 Effect::Admit { turn, calls } => self.send(Message::Admit { session, turn, calls }),
                 Effect::StartChild { child } => self.request(model, RunKey { session: child, run: RunNo(1) }, false),
                 Effect::DeliverCompletion { to, notice } => self.notify(to, &notice),
-                Effect::CancelLocal => self.drop_work(session, Dropped::Own),
+                Effect::CancelLocal => self.drop_work(session, Dropped::ByRun),
                 Effect::CancelOwned { run, outcome, keeps_queue } => {
                     self.cancel_owned(RunKey { session, run }, outcome, keeps_queue);
                 }
@@ -37,7 +37,7 @@ impl System {
                     self.cancel_child(RunKey { session, run }, child, key, &by);
                 }
                 Effect::AskToContinue { child, ask } => {
-                    self.send(Message::Asked { to: child, from: session, kind: RowKind::Continue, key: ask.key });
+                    self.send(Message::OwnerRow { to: child, from: session, kind: RowKind::Continue, key: ask.key });
                 }
                 Effect::AskPerson { call } => self.ask_person(session, call),
                 Effect::Ended { run, .. } => self.run_ended(model, RunKey { session, run }),
@@ -123,7 +123,7 @@ impl System {
                 self.late.insert(key);
                 Some((epoch, None))
             }
-            Some(_) => Some((epoch, Some(Dropped::Token))),
+            Some(_) => Some((epoch, Some(Dropped::ByToken))),
             None => Some((epoch, None)),
         }
     }
@@ -169,7 +169,7 @@ impl System {
             Message::Admit { .. }
             | Message::Granted { .. }
             | Message::Notice { .. }
-            | Message::Asked { .. }
+            | Message::OwnerRow { .. }
             | Message::TreeCancel { .. }
             | Message::OwnerEnded { .. }
             | Message::Restart(_)
@@ -204,7 +204,7 @@ impl Message {
             | Self::Admit { session, .. }
             | Self::Ask { session, .. } => *session,
             Self::Granted { to } | Self::OwnerEnded { to, .. } | Self::TreeCancel { to } => to.session,
-            Self::Notice { to, .. } | Self::Asked { to, .. } | Self::Restart(to) => *to,
+            Self::Notice { to, .. } | Self::OwnerRow { to, .. } | Self::Restart(to) => *to,
             Self::Append(batch) => batch.session,
         }
     }

@@ -88,7 +88,7 @@ impl System {
                 Message::Stream { .. }
                 | Message::Tool { .. }
                 | Message::Notice { .. }
-                | Message::Asked { .. }
+                | Message::OwnerRow { .. }
                 | Message::TreeCancel { .. }
                 | Message::Ask { .. }
                 | Message::OwnerEnded { .. }
@@ -161,7 +161,7 @@ impl System {
                 | Message::Admit { .. }
                 | Message::Granted { .. }
                 | Message::Notice { .. }
-                | Message::Asked { .. }
+                | Message::OwnerRow { .. }
                 | Message::TreeCancel { .. }
                 | Message::Ask { .. }
                 | Message::OwnerEnded { .. }
@@ -186,7 +186,7 @@ impl System {
             Message::Admit { .. }
             | Message::Granted { .. }
             | Message::Notice { .. }
-            | Message::Asked { .. }
+            | Message::OwnerRow { .. }
             | Message::TreeCancel { .. }
             | Message::OwnerEnded { .. }
             | Message::Restart(_)

@@ -99,7 +99,7 @@ impl System {
     fn row_of(&self, message: &Message) -> Option<(SessionId, SessionId, (Seq, RowKind))> {
         let row = match message {
             Message::Notice { to, from, key } => Row { to: *to, from: *from, kind: RowKind::Notice, key: *key },
-            Message::Asked { to, from, kind, key } => {
+            Message::OwnerRow { to, from, kind, key } => {
                 Row { to: *to, from: *from, kind: *kind, key: RowKey::Call(*key) }
             }
             Message::Stream { .. }
@@ -120,7 +120,7 @@ pub(super) fn message(row: &Row) -> Option<Message> {
     let Row { to, from, kind, key } = *row;
     match (kind, key) {
         (RowKind::Notice, key) => Some(Message::Notice { to, from, key }),
-        (RowKind::Continue | RowKind::Cancel, RowKey::Call(key)) => Some(Message::Asked { to, from, kind, key }),
+        (RowKind::Continue | RowKind::Cancel, RowKey::Call(key)) => Some(Message::OwnerRow { to, from, kind, key }),
         (RowKind::Ask | RowKind::Answer, _) | (RowKind::Continue | RowKind::Cancel, RowKey::Run(_)) => None,
     }
 }

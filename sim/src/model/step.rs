@@ -135,7 +135,7 @@ impl System {
         match message {
             Message::Stream { session, turn, attempt, dropped, .. } => {
                 let mut commands = Vec::new();
-                if dropped == Some(Dropped::Token) {
+                if dropped == Some(Dropped::ByToken) {
                     commands.extend(self.cancel_by_owner(model, session));
                 }
                 if dropped.is_none() && self.waits_for_summary(session) {
@@ -156,7 +156,7 @@ impl System {
                 let notice = self.notice(from, to, key);
                 notice.is_some_and(|notice| self.send_commands(model, to, vec![Command::OwnedEnded(vec![notice])]))
             }
-            Message::Asked { to, from, kind, key } => {
+            Message::OwnerRow { to, from, kind, key } => {
                 let command = self.command_for_row(to, from, kind, key);
                 command.is_some_and(|command| self.send_commands(model, to, vec![command]))
             }
@@ -460,7 +460,7 @@ impl System {
             Message::Tool { .. }
             | Message::Admit { .. }
             | Message::Notice { .. }
-            | Message::Asked { .. }
+            | Message::OwnerRow { .. }
             | Message::TreeCancel { .. }
             | Message::Ask { .. }
             | Message::OwnerEnded { .. }

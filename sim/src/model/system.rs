@@ -28,7 +28,7 @@ pub(super) struct Active {
 /// A message in flight.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Message {
-    /// A model stream, or its end.
+    /// A model stream that has not ended.
     Stream {
         session: SessionId,
         /// The activation that requested it.
@@ -38,7 +38,7 @@ pub enum Message {
         /// Reason for which it is dropped, if it is.
         dropped: Option<Dropped>,
     },
-    /// A local tool, or its end.
+    /// A local tool that has not ended.
     Tool {
         session: SessionId,
         /// The activation that requested it.
@@ -65,7 +65,7 @@ pub enum Message {
         key: RowKey,
     },
     /// A row by which an owner continues a child, or cancels the run that the key opened.
-    Asked {
+    OwnerRow {
         to: SessionId,
         from: SessionId,
         kind: RowKind,
@@ -98,8 +98,9 @@ pub enum Message {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Dropped {
     /// Its own run stopped it.
-    Own,
-    Token,
+    ByRun,
+    /// The token of its run fired.
+    ByToken,
 }
 
 /// Records that are not in the log yet.
@@ -143,12 +144,12 @@ impl Hash for Batch {
     }
 }
 
-/// Slots of the root, of one class.
+/// Slots of one root run: for owned runs, or for runs of persons.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Slots {
     pub(super) used: u32,
     pub(super) holders: BTreeSet<RunKey>,
-    /// Runs that worked before come first, then in order.
+    /// Runs that wait for a slot. Those with `true` worked before and are served first.
     pub(super) queue: Vec<(bool, RunKey)>,
 }
 
@@ -206,20 +207,20 @@ impl Pools {
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Boot {
-    /// Idle sessions with a continue row: they answer before their owners end.
+    /// Sessions without a run in flight that an owner continues. They answer before their owners end.
     pub(super) reached: BTreeSet<SessionId>,
-    /// Sessions with a run in flight that the sweep has not reached.
+    /// Sessions whose lost run the boot has not ended yet.
     pub(super) sweep: BTreeSet<SessionId>,
     /// Sessions with pending rows that the boot has not handled; known after the sweep.
     pub(super) owed: Option<BTreeSet<SessionId>>,
-    /// Sessions whose runs resume after that: they are parked at a limit, or wait for such a run.
-    pub(super) going: BTreeSet<SessionId>,
+    /// Sessions whose runs resume after the pending rows: runs parked at a limit, and the runs below them.
+    pub(super) resuming: BTreeSet<SessionId>,
 }
 
 impl Boot {
-    /// Returns whether the boot has not reached the session's run, which will find its rows then.
+    /// Returns whether the boot still has to handle the session's run. It handles the pending rows of the run too.
     pub(super) fn awaits(&self, session: SessionId) -> bool {
-        self.sweep.contains(&session) || self.going.contains(&session)
+        self.sweep.contains(&session) || self.resuming.contains(&session)
     }
 }
 
@@ -233,20 +234,25 @@ pub struct System {
     /// A multiset, sorted.
     pub(super) flight: Vec<Message>,
     pub(super) slots: Pools,
+    /// Runs whose cancellation token has fired.
     pub(super) fired: BTreeSet<RunKey>,
+    /// Runs that close, with their outcome, and whether their queued inputs remain.
     pub(super) closing: BTreeMap<RunKey, (OutcomeKind, bool)>,
-    /// Runs that their owner cancels individually while it continues: the key, and the model's call if there was one.
+    /// Runs that are cancelled by an owner that continues, with their key. The second value is the model's call that
+    /// requested the cancel.
     pub(super) single: BTreeMap<RunKey, (CallId, Option<CallId>)>,
     pub(super) boot: Option<Boot>,
     pub(super) remaining: Size,
     pub(super) cancelled: BTreeSet<RunKey>,
     pub(super) interrupts: BTreeSet<RunKey>,
+    /// Deadlines that have passed.
     pub(super) passed: BTreeSet<(RunKey, TimeLimit)>,
+    /// Runs that started an effect after their token had fired.
     pub(super) late: BTreeSet<RunKey>,
     /// A rejection that no interleaving may cause.
     pub(super) wrong: Option<String>,
     pub(super) crashed_in_boot: bool,
-    /// Sessions that the last step changed; the folds of the others were compared before. Not part of the identity.
+    /// Sessions that the last step changed: only these are folded and compared again. Not part of the identity.
     pub(super) touched: BTreeSet<SessionId>,
     /// Armed deadlines. Not part of the identity, because they follow from it.
     pub(super) armed: BTreeSet<(SessionId, Deadline)>,
@@ -257,7 +263,7 @@ pub struct System {
     pub(super) addressed: Option<SessionId>,
     /// The answer to the last command; absent between two steps.
     pub(super) answered: Answered,
-    /// True if effects are not requested; false between two steps.
+    /// True while effects of a decision are discarded; false between two steps.
     pub(super) mute: bool,
     /// Folds of sessions without an activation. Not part of the identity.
     pub(super) resting: BTreeMap<SessionId, Arc<State>>,

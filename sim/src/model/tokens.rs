@@ -34,7 +34,7 @@ impl System {
             // Recorded only for the child, because the owner's other runs continue.
             self.single.insert(to, (key, model));
         }
-        self.send(Message::Asked { to: child, from: owner.session, kind: RowKind::Cancel, key });
+        self.send(Message::OwnerRow { to: child, from: owner.session, kind: RowKind::Cancel, key });
         if let Some(to) = to {
             self.fire_tokens(to);
         }
@@ -50,7 +50,7 @@ impl System {
         let mut below = vec![to];
         while let Some(key) = below.pop() {
             if self.fired.insert(key) {
-                self.drop_work(key.session, Dropped::Token);
+                self.drop_work(key.session, Dropped::ByToken);
             }
             below.extend(self.owned_by(key));
         }

@@ -16,7 +16,7 @@ use crate::simulate::offered::is_service;
 use crate::simulate::oracle::Intent;
 use crate::simulate::plan::{CallChoice, CallDuration, ModelBehaviour};
 use crate::simulate::tally::FaultKind;
-use crate::simulate::world::{RunningEffect, World, ordered_panic};
+use crate::simulate::world::{RunningEffect, World, injected_panic};
 
 pub(crate) struct FakeModel(pub(crate) Arc<World>);
 
@@ -43,7 +43,7 @@ impl Model for FakeModel {
         let checks_tools = world.rng.one_in(8);
         world.oracle.lock().record_call(&request, checks_tools);
         let says = draw(&world, &request);
-        let takes = world.takes();
+        let takes = world.draw_duration();
         world.oracle.mark(&format!("model {says:?}"));
         {
             let mut oracle = world.oracle.lock();
@@ -55,7 +55,7 @@ impl Model for FakeModel {
             }
         }
         if says == ModelBehaviour::Panics && world.rng.one_in(2) {
-            ordered_panic();
+            injected_panic();
         }
         let answer = answer(&world, &request, says);
         drop(request);
@@ -64,7 +64,7 @@ impl Model for FakeModel {
             stream_answer(&world, &deltas, takes).await;
             match says {
                 ModelBehaviour::Hangs => std::future::pending().await,
-                ModelBehaviour::Panics => ordered_panic(),
+                ModelBehaviour::Panics => injected_panic(),
                 ModelBehaviour::Text
                 | ModelBehaviour::Calls
                 | ModelBehaviour::Cut
@@ -102,7 +102,7 @@ async fn stream_answer(world: &World, deltas: &Deltas, takes: CallDuration) {
     if world.rng.one_in(3) {
         deltas.send(Delta::Text("at once ".into()));
     }
-    world.pass(takes).await;
+    world.wait(takes).await;
 }
 
 fn draw(world: &World, request: &Request) -> ModelBehaviour {
@@ -227,6 +227,6 @@ fn task(world: &World, background: bool) -> Value {
 /// Panics in a turn task, outside of its model.
 pub(crate) fn panic_in_turn_task(world: &World) {
     if world.draw_fault(world.swarm.task_panics, FaultKind::TaskPanic) {
-        ordered_panic();
+        injected_panic();
     }
 }

@@ -15,7 +15,7 @@ use crate::simulate::offered::{FakeTool, GUARDED, TOOLS};
 use crate::simulate::oracle::Intent;
 use crate::simulate::plan::CallDuration;
 use crate::simulate::tally::FaultKind;
-use crate::simulate::world::{RunningEffect, World, ordered_panic};
+use crate::simulate::world::{RunningEffect, World, injected_panic};
 
 pub(crate) fn registry(world: &Arc<World>) -> Result<Registry, RegistryError> {
     let tools = TOOLS.iter().map(|fake| Arc::new(tool(world, *fake)));
@@ -54,21 +54,21 @@ async fn work(world: Arc<World>, tool: FakeTool, call: ToolInvocation) -> Result
         world.oracle.lock().once(call.key);
     }
     if tool.panics && !world.is_calm() {
-        world.pass(world.takes()).await;
+        world.wait(world.draw_duration()).await;
         world.oracle.lock().record_fault(FaultKind::ToolPanic);
-        ordered_panic();
+        injected_panic();
     }
-    let takes = if tool.slow && !world.is_calm() { CallDuration::Long } else { world.takes() };
+    let takes = if tool.slow && !world.is_calm() { CallDuration::Long } else { world.draw_duration() };
     if takes == CallDuration::Long {
         world.oracle.lock().record_fault(FaultKind::ToolHangs);
     }
     if tool.stubborn {
-        world.pass(takes).await;
+        world.wait(takes).await;
     } else {
         tokio::select! {
             biased;
             () = call.cancel.cancelled() => return Err(ToolError::cancelled()),
-            () = world.pass(takes) => {}
+            () = world.wait(takes) => {}
         }
     }
     if world.rng.one_in(6) && !world.is_calm() {

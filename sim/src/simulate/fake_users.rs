@@ -37,14 +37,14 @@ impl FakeUsers {
         Self { world: Arc::clone(world), runtime: Some(runtime), sessions: Vec::new(), roots: 0 }
     }
 
-    pub(crate) fn leave(mut self) -> Option<Runtime> {
+    pub(crate) fn into_runtime(mut self) -> Option<Runtime> {
         self.runtime.take()
     }
 
     /// Abandons the runtime of a killed process. The runtime is dropped when nothing in it can run any more, so that
     /// its drop has no effects.
     pub(crate) fn abandon(mut self) {
-        self.world.leave(self.runtime.take());
+        self.world.set_abandoned(self.runtime.take());
     }
 
     /// Acts until the process ends or all steps are done.
@@ -93,7 +93,7 @@ impl FakeUsers {
     async fn pause(&self) {
         let most = self.world.rng.weighted(&self.world.swarm.pauses).unwrap_or(1);
         if most == 0 {
-            return self.world.yields().await;
+            return self.world.yield_some().await;
         }
         tokio::time::sleep(self.world.rng.ms(1, most)).await;
     }

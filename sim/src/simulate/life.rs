@@ -24,7 +24,7 @@ use crate::simulate::offered::{GUARDED, READER};
 use crate::simulate::plan::{SeedPlan, Sync};
 use crate::simulate::seeded::{Seeded, StoreBug};
 use crate::simulate::tally::{FaultKind, Verb};
-use crate::simulate::world::{World, ordered_panic};
+use crate::simulate::world::{World, injected_panic};
 use crate::storage::Simulated;
 
 /// Time limit of a start, in virtual time.
@@ -60,7 +60,7 @@ pub(crate) fn live(world: &Arc<World>, number: u32) -> ProcessEnd {
     let handle = tokio.handle().clone();
     let _inside = handle.enter();
     drop(tokio);
-    drop(world.leave(None));
+    drop(world.set_abandoned(None));
     end
 }
 
@@ -107,7 +107,7 @@ async fn run_process(world: &Arc<World>, number: u32) -> ProcessEnd {
             end
         }
         ProcessEnd::Down => {
-            if let Some(runtime) = users.leave() {
+            if let Some(runtime) = users.into_runtime() {
                 shut_down(world, runtime).await;
             }
             ProcessEnd::Down
@@ -206,7 +206,7 @@ fn open(world: &Arc<World>) -> Option<Journal> {
 async fn write(world: Arc<World>, mut stepper: Stepper, most_ms: u64) {
     loop {
         stepper.work_added().await;
-        world.yields().await;
+        world.yield_some().await;
         if most_ms > 0 {
             tokio::time::sleep(world.rng.ms(0, most_ms)).await;
         }
@@ -286,12 +286,12 @@ fn faults(world: &Arc<World>) -> Faults {
     let faults = Faults::new(move |point, _| match point {
         Point::Handler => {
             if of.draw_fault(of.swarm.handler_panics, FaultKind::HandlerPanic) {
-                ordered_panic();
+                injected_panic();
             }
         }
         Point::AfterAppend => {
             if of.draw_fault(of.swarm.append_panics, FaultKind::AppendPanic) {
-                ordered_panic();
+                injected_panic();
             }
         }
         Point::TurnTask => panic_in_turn_task(&of),

@@ -180,7 +180,7 @@ impl Tally {
         for (name, more) in &other.examined {
             let count = self.examined.entry(name).or_default();
             count.judged = count.judged.saturating_add(more.judged);
-            count.telling = count.telling.saturating_add(more.telling);
+            count.relevant = count.relevant.saturating_add(more.relevant);
         }
         for (cell, more) in &other.matrix {
             let count = self.matrix.entry(*cell).or_default();

@@ -17,7 +17,8 @@ pub(crate) struct World {
     pub(crate) rng: SeededRng,
     pub(crate) oracle: Arc<Oracle>,
     pub(crate) disk: Disk,
-    left: Mutex<Option<Runtime>>,
+    /// The runtime of the last killed process.
+    abandoned: Mutex<Option<Runtime>>,
 }
 
 impl World {
@@ -27,12 +28,12 @@ impl World {
         let oracle = Arc::<Oracle>::default();
         oracle.lock().trace = plan.trace;
         let disk = Disk::new(Arc::clone(&oracle), plan.bug);
-        Arc::new(Self { plan, swarm, rng, oracle, disk, left: Mutex::default() })
+        Arc::new(Self { plan, swarm, rng, oracle, disk, abandoned: Mutex::default() })
     }
 
     /// Keeps the runtime of a dead process; returns the previous one.
-    pub(crate) fn leave(&self, runtime: Option<Runtime>) -> Option<Runtime> {
-        std::mem::replace(&mut *self.left.lock().unwrap_or_else(PoisonError::into_inner), runtime)
+    pub(crate) fn set_abandoned(&self, runtime: Option<Runtime>) -> Option<Runtime> {
+        std::mem::replace(&mut *self.abandoned.lock().unwrap_or_else(PoisonError::into_inner), runtime)
     }
 
     /// Counts an action or event; returns whether it is the last one or beyond.
@@ -61,22 +62,22 @@ impl World {
         self.rng.one_in(of) && !self.is_calm()
     }
 
-    pub(crate) fn takes(&self) -> CallDuration {
+    pub(crate) fn draw_duration(&self) -> CallDuration {
         let calm = [(CallDuration::Short, 1)];
         self.rng.weighted(if self.is_calm() { &calm } else { &self.swarm.takes }).unwrap_or(CallDuration::Short)
     }
 
-    pub(crate) async fn pass(&self, takes: CallDuration) {
-        match takes {
+    pub(crate) async fn wait(&self, duration: CallDuration) {
+        match duration {
             CallDuration::Nothing => {}
-            CallDuration::Yields => self.yields().await,
+            CallDuration::Yields => self.yield_some().await,
             CallDuration::Tick => tokio::time::sleep(Duration::from_millis(1)).await,
             CallDuration::Short => tokio::time::sleep(self.rng.ms(1, 50)).await,
             CallDuration::Long => tokio::time::sleep(self.rng.ms(500, 12_000)).await,
         }
     }
 
-    pub(crate) async fn yields(&self) {
+    pub(crate) async fn yield_some(&self) {
         for _ in 0..self.rng.below(5) {
             tokio::task::yield_now().await;
         }
@@ -106,6 +107,6 @@ impl Drop for RunningEffect {
 }
 
 /// Panics without reaching the hook that reports unexpected panics.
-pub(crate) fn ordered_panic() -> ! {
-    std::panic::resume_unwind(Box::new("a fault that was ordered".to_owned()))
+pub(crate) fn injected_panic() -> ! {
+    std::panic::resume_unwind(Box::new("an injected fault".to_owned()))
 }

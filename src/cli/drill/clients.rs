@@ -82,7 +82,7 @@ mod unix {
         row(
             "kills hit",
             format!(
-                "a command without reply {} · an event stream {} · the start {}",
+                "{} during a command · {} during an event stream · {} during the start",
                 hits.unanswered, hits.reading, hits.starting
             ),
         );
@@ -99,11 +99,11 @@ mod unix {
         row(
             "commands",
             format!(
-                "{} · {} sent again without a reply · {} repeated after it",
+                "{} · {} retried without a reply · {} repeated after their reply",
                 report.commands, report.unanswered, report.repeated
             ),
         );
-        row("cancels", format!("{} done, in pairs", report.cancels));
+        row("cancels", format!("{} done, each sent by two clients at once", report.cancels));
         let name = report.sabotage.map_or("none", Sabotage::name);
         let violations = count(report.violations.len() as u64, "violation");
         let bad = |text: String| format!("{} {text}", In(BAD, "✗"));

@@ -33,7 +33,7 @@ pub(super) fn text(report: &Report) -> String {
             count(report.deleted, "tree"),
             report.hits.half_deleted,
             count(report.erased, "session"),
-            report.of(FindingKind::Kept)
+            report.of(FindingKind::NotErased)
         ),
     );
     row("acknowledged", format!("{} · {} lost", report.acknowledged, report.of(FindingKind::Lost)));
@@ -43,7 +43,11 @@ pub(super) fn text(report: &Report) -> String {
     );
     row(
         "calls and runs",
-        format!("{} dangling · {} without one end", report.of(FindingKind::Dangling), report.of(FindingKind::Endless)),
+        format!(
+            "{} dangling · {} without one end",
+            report.of(FindingKind::Dangling),
+            report.of(FindingKind::NotEndedOnce)
+        ),
     );
     row(
         "side effects",

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use subtend_actors::OpenOptions;
-use subtend_drill::FAULT;
+use subtend_drill::FAULT_VARIABLE;
 use subtend_host::auth::{Guard, TokenFile};
 use subtend_host::host_bug::InjectedBug;
 use subtend_host::listen::{self, Bounds};
@@ -156,7 +156,7 @@ impl CommandShards {
             settings: Some(Arc::new(HomeSettings::of(&home))),
             commands: Some(Arc::new(HostedCommands { home: PathBuf::from(&home) })),
             warnings: Some(Arc::new(servers)),
-            injected_bug: InjectedBug::named(&std::env::var(FAULT).unwrap_or_default()),
+            injected_bug: InjectedBug::named(&std::env::var(FAULT_VARIABLE).unwrap_or_default()),
             ..HostOptions::default()
         };
         let host = Host::new(runtime, options);

@@ -22,14 +22,15 @@ struct Claim {
 
 /// Account of one root run.
 ///
-/// Between two operations no waiting request could be granted or refused. So while one waits, a reservation is open, and
-/// closing it checks the queue again.
+/// Each operation ends with `advance`, so a request waits only while an open reservation blocks it. Closing that reservation
+/// checks the queue again.
 pub(super) struct Account {
     pub(super) number: u64,
     pub(super) settled: Spend,
     pub(super) outstanding: Spend,
     limit: SpendLimit,
     queue: BTreeMap<u64, Claim>,
+    /// Waiting requests by tokens, with their ticket.
     by_tokens: BTreeSet<(u64, u64)>,
     by_cost: BTreeSet<(u64, u64)>,
     /// Results of requests that have not polled since they were resolved.

@@ -22,7 +22,7 @@ impl Checker {
     /// Runs `work` outside the threads of the runtime. The token is cancelled if the caller is dropped or `limit` is over.
     ///
     /// # Errors
-    /// If it takes too long or panics, or the system gives no thread.
+    /// If it takes too long or panics, or the system cannot start a thread.
     pub(super) async fn run<T: Send + 'static>(
         &self,
         limit: Duration,

@@ -107,7 +107,7 @@ fn text(tool: &Tool) -> String {
     format!("{}\n{}\n{schema}{title}", tool.name, tool.description.as_deref().unwrap_or_default())
 }
 
-/// `patterns` counts those of the server that were compiled.
+/// Sanitizes one tool, and adds its patterns to `patterns`, the number that this server has used.
 fn sanitize(server: &str, tool: &Tool, patterns: &mut usize) -> Result<Described, String> {
     if tool.name.trim().is_empty() {
         return Err("it has no name".to_owned());
@@ -203,7 +203,7 @@ mod tests {
         assert_eq!(problems.len(), 5, "{problems:#?}");
     }
 
-    /// Each pattern is compiled, before anybody allowed a call. The control: tools without patterns, and those up to the bound, are offered.
+    /// Patterns are compiled before the user approves a call. The control: tools without patterns, and those up to the bound, are offered.
     #[test]
     fn patterns_of_a_server_are_bounded() {
         let listed: Vec<Tool> = (0..20)
@@ -226,7 +226,7 @@ mod tests {
         assert!(tools.is_empty() && problems[0].contains("its schema cannot be used"), "{problems:?}");
     }
 
-    /// The control: a tool without a title has the same text as before.
+    /// Stored texts of tools without a title stay valid: their text has no title line.
     #[test]
     fn no_two_descriptions_of_a_tool_have_the_same_text() {
         let schema = r#"{"description":"a","type":"object"}"#;

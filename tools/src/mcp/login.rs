@@ -115,7 +115,7 @@ pub trait LoginStore: fmt::Debug + Send + Sync {
 /// Returns the address of a server that may ask for a login: one over HTTP that has no `Authorization` header.
 ///
 /// # Errors
-/// Returns why the server takes no login.
+/// Returns the reason for which the server does not use logins.
 pub fn login_address(server: &ServerConfig) -> Result<&str, &'static str> {
     match &server.transport {
         ServerTransport::Stdio { .. } => Err("it is a process: only servers with `url` take a login"),

@@ -133,7 +133,7 @@ mod system {
         }
         match openat(dir, name, flags, Mode::empty()) {
             Ok(file) => Ok(File::from_std(file.into())),
-            // The open that does not wait ends the lease: after 45 seconds by default.
+            // This open makes the system break the lease, by default within 45 seconds.
             Err(Errno::AGAIN) => Err(io::Error::new(io::ErrorKind::WouldBlock, LEASED)),
             Err(error) => Err(error.into()),
         }

@@ -10,14 +10,14 @@ use super::{Stage, WorktreeError, Worktrees, make, repository};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeptBranch {
     pub name: String,
-    /// The repository of the host that has it, if the workspace is in none.
+    /// The repository of the host that has the branch, if the workspace is not in a repository.
     pub repository: Option<PathBuf>,
     /// True if an earlier call kept it.
     pub already_kept: bool,
 }
 
 impl KeptBranch {
-    /// Returns a sentence with the command by which the user gets at its files.
+    /// Returns a sentence with the command that merges or copies its files.
     pub fn to_use(&self) -> String {
         match &self.repository {
             None => format!("`git merge {}` merges them", self.name),
@@ -50,8 +50,8 @@ impl Worktrees {
         Ok(kept)
     }
 
-    /// Returns the branch that [`Worktrees::keep`] left of the worktree of a session; `None` if it has a worktree, or no such branch.
-    /// `workspace` is the directory that its worktree was made from. Blocks.
+    /// Returns the branch that [`Worktrees::keep`] left for a session; `None` if the session still has a worktree, or has no such branch.
+    /// `workspace` is the directory from which the worktree was made. Blocks.
     ///
     /// # Errors
     /// If the repository of the workspace cannot be read.

@@ -1,4 +1,4 @@
-//! Snapshots: the repository of a workspace that is in none.
+//! Snapshots: a repository of the host for a workspace that is not in a repository.
 //!
 //! The host has one for each such workspace, `KEY.git` next to its worktrees, where no tool can write. A new worktree starts from a commit
 //! of the files that the workspace has at that time; the rest is as with a repository of the user. The last worktree removes it, unless a

@@ -44,7 +44,7 @@ fn describe(next: Next) -> String {
 }
 
 /// Returns the events of an attempt that fails and is retried while the disk is slow.
-async fn a_retry_on_a_slow_disk(publishes_early: bool) -> Vec<String> {
+async fn retry_on_a_slow_disk(publishes_early: bool) -> Vec<String> {
     let dir = tempfile::tempdir().expect("a directory");
     let redb = Redb::open(&dir.path().join("store"), 1 << 20).expect("a store");
     let (engine, faults) = Faulty::new(Box::new(redb));
@@ -85,7 +85,7 @@ async fn a_retry_on_a_slow_disk(publishes_early: bool) -> Vec<String> {
 
 #[tokio::test]
 async fn retry_piece_never_precedes_the_end_of_the_earlier_attempt() {
-    let seen = a_retry_on_a_slow_disk(false).await;
+    let seen = retry_on_a_slow_disk(false).await;
     // Nothing orders the first piece and the record of its attempt, so either may come first.
     let mut first = seen[..2].to_vec();
     first.sort();
@@ -93,7 +93,7 @@ async fn retry_piece_never_precedes_the_end_of_the_earlier_attempt() {
     let rest = ["2 attempt_discarded", "3 turn_started", "2@0 You are", "2@7 !", "4 turn_answered"];
     assert_eq!(seen[2..], rest);
     // The control: without the rule, pieces overtake records.
-    let publishes_early = a_retry_on_a_slow_disk(true).await;
+    let publishes_early = retry_on_a_slow_disk(true).await;
     let place = |word: &str| publishes_early.iter().position(|seen| seen == word).expect("seen");
     assert!(place("2@0 You ") < place("2 attempt_discarded"), "{publishes_early:?}");
 }
@@ -149,7 +149,7 @@ async fn retry_state_is_removed_after_the_last_subscriber_left() {
 
 /// The events of a session whose model answers before the session is durable.
 #[tokio::test]
-async fn a10_delta_waits_for_the_durable_birth_of_its_session() {
+async fn a10_delta_waits_for_the_durable_creation() {
     let dir = tempfile::tempdir().expect("a directory");
     let redb = Redb::open(&dir.path().join("store"), 1 << 20).expect("a store");
     let (engine, faults) = Faulty::new(Box::new(redb));

@@ -22,7 +22,7 @@ pub enum Entry {
         /// The record, from which a branch may start.
         seq: Seq,
         from: From,
-        /// Whether a running relative sent it by `message` (X16).
+        /// Whether a running relative sent it by `message`.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         relative: bool,
         run: RunNo,
@@ -210,7 +210,7 @@ pub struct CallEntry {
     /// The arguments, as the model wrote them.
     pub args: Text,
     pub child: Option<SessionId>,
-    /// The relative that got a message by this call (X16).
+    /// The relative that got a message by this call.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub receiver: Option<SessionId>,
     /// Omissions from the child's prompt, each with its reason.

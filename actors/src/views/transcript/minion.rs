@@ -1,4 +1,4 @@
-//! The work of a minion for one call, in the fields of the `minion` tool's result.
+//! What a minion did for one call, with the field names of the `minion` tool's result.
 
 use serde::{Deserialize, Serialize};
 use subtend_journal::Stored;
@@ -7,7 +7,7 @@ use subtend_session::ids::{CallId, RunNo, SessionId, Short, Text};
 use subtend_session::place::Owner;
 use subtend_session::record::{Record, RunEnded, TurnAnswered};
 
-/// A call of `minion`: its result, and the work for it.
+/// A call of `minion`: its result, and the run that produced it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Minion {
@@ -68,8 +68,8 @@ pub enum Block {
 }
 
 impl Minion {
-    /// Returns the work of the run that `call` of `owner` opened, from the `records` of the minion's session, whose short name is `chat`; `None` if
-    /// that call did not open a run.
+    /// Reads the run that `call` of `owner` opened; `None` if the call opened no run. `records` and `chat` are the journal and the short name of the
+    /// minion's session.
     pub(super) fn of(records: &[Stored], (owner, call): (SessionId, CallId), chat: Short) -> Option<Self> {
         let opened = |stored: &Stored| {
             let Record::RunOpened(opened) = &stored.record else { return None };
@@ -82,8 +82,8 @@ impl Minion {
             minion_used_return_tool: false,
             activity: Activity::default(),
         };
-        let behind = records.iter().skip_while(|stored| opened(stored).is_none());
-        for stored in behind {
+        let from_opening = records.iter().skip_while(|stored| opened(stored).is_none());
+        for stored in from_opening {
             if minion.take(&stored.record, run) {
                 break;
             }

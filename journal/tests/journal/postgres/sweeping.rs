@@ -242,7 +242,7 @@ fn lacking(journal: &Journal, acked: &[u128]) -> Vec<String> {
     let last = |n: u128| journal.records(id(n)).ok().and_then(|records| records.last().map(|stored| stored.seq.0));
     let lost = acked.iter().filter(|n| (last(**n * 10 + 1), last(**n * 10 + 2)) != (Some(6), Some(3)));
     wrong.extend(lost.map(|n| format!("{n} was acknowledged")));
-    // Two births are one batch.
+    // Two sessions are created in one batch.
     let halves = (0..10_000).take_while(|n| *n < 10 || last((n - 10) * 10 + 1).is_some());
     let halves = halves.filter(|n| last(n * 10 + 1).is_some() != last(n * 10 + 2).is_some());
     wrong.extend(halves.map(|n| format!("half of {n} is stored")));

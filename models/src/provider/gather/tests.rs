@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use serde_json::json;
 
 use super::*;
-use crate::model::Sign;
+use crate::model::StreamProgress;
 
 fn draft(protocol: Protocol, frames: &[Value]) -> Draft {
     let mut draft = Draft::new(protocol, TurnNo(1), Deltas::none());
@@ -292,7 +292,7 @@ async fn keep_alives_count_for_a_bounded_time() {
     let beats = Arc::new(AtomicUsize::new(0));
     let sink = Arc::clone(&beats);
     let deltas = Deltas::watched(move |sign| {
-        if sign == Sign::Alive {
+        if sign == StreamProgress::Alive {
             sink.fetch_add(1, Ordering::Relaxed);
         }
     });

@@ -125,7 +125,7 @@ impl Wake for Holder {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_waker_that_is_dropped_may_come_back_to_the_desk() {
+async fn dropped_waker_may_call_the_rate_limiter() {
     let throttles = Throttles::new(at_once(1), []);
     let (shop, lab) = (texts(&["shop"]), texts(&[LAB]));
     let first = throttles.enter(&lab, 1).await;

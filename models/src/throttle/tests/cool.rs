@@ -24,7 +24,7 @@ async fn calls_start_only_after_the_pause() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_longer_of_two_counts() {
+async fn longer_of_two_pauses_counts() {
     let mut callers = Callers::under(&[]);
     callers.throttles.cool(&LAB.into(), 2_000);
     callers.throttles.cool(&LAB.into(), 1_000);

@@ -34,7 +34,7 @@ async fn several_permits_are_given_in_order() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_provider_serves_its_models_in_order() {
+async fn provider_serves_its_models_in_order() {
     let mut callers = Callers::under(&[(LAB, at_once(1)), (MODEL, at_once(4)), (OTHER, at_once(4))]);
     callers.all_enter("a b", &[MODEL, LAB]);
     callers.all_enter("c", &[OTHER, LAB]);
@@ -54,7 +54,7 @@ async fn call_waiting_for_its_provider_holds_no_model_permit() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_that_waits_for_its_model_delays_only_that_model() {
+async fn call_that_waits_for_its_model_delays_only_that_model() {
     let one = at_once(1);
     let mut callers = Callers::under(&[(LAB, at_once(2)), (MODEL, one), (OTHER, one)]);
     callers.all_enter("a1 b1", &[MODEL, LAB]);

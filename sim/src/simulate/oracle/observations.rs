@@ -1,6 +1,6 @@
 //! Observations of a simulation from outside, in order.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use subtend_invariants::observed::{
@@ -15,7 +15,7 @@ use subtend_session::ids::{Epoch, RunKey, Seq, SessionId, Text};
 pub(crate) struct Observations {
     seen: Observed,
     /// Running effects, by their index.
-    at_work: BTreeMap<usize, ()>,
+    running: BTreeSet<usize>,
 }
 
 impl Observations {
@@ -72,13 +72,13 @@ impl Observations {
     pub(crate) fn begin_effect(&mut self, now: Duration, run: RunKey, work: Work, durable: Option<Seq>) -> usize {
         let started = self.tick(now);
         let at = self.seen.effects.len();
-        self.at_work.insert(at, ());
+        self.running.insert(at);
         self.seen.effects.push(Effect { run, epoch: Epoch(0), work, started, durable, gone: None });
         at
     }
 
     pub(crate) fn end_effect(&mut self, now: Duration, at: usize) {
-        self.at_work.remove(&at);
+        self.running.remove(&at);
         let gone = self.tick(now);
         if let Some(effect) = self.seen.effects.get_mut(at) {
             effect.gone.get_or_insert(gone);
@@ -87,13 +87,13 @@ impl Observations {
 
     /// Records that the process is dead, with all its running effects.
     pub(crate) fn end_all_effects(&mut self, now: Duration) {
-        let left: Vec<usize> = self.at_work.keys().copied().collect();
+        let left: Vec<usize> = self.running.iter().copied().collect();
         left.into_iter().for_each(|at| self.end_effect(now, at));
     }
 
     /// Records a new reader of events; returns its index.
     pub(crate) fn add_reader(&mut self, name: Text, follows: Option<(SessionId, Seq)>) -> usize {
-        self.seen.subscribers.push(SubscriberLog { name, follows, received: Vec::new(), dry: false });
+        self.seen.subscribers.push(SubscriberLog { name, follows, received: Vec::new(), caught_up: false });
         self.seen.subscribers.len().saturating_sub(1)
     }
 

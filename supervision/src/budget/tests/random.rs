@@ -255,7 +255,7 @@ fn polls() -> impl Strategy<Value = Vec<bool>> {
     prop::collection::vec(prop::bool::weighted(0.6), 80)
 }
 
-/// Returns whether the check is_detected a seeded bug within the cases of the property.
+/// Returns whether the check detects a seeded bug within the cases of the property.
 fn is_detected(bug: BudgetBug) -> bool {
     let config = Config { cases: 1_000, max_shrink_iters: 0, failure_persistence: None, ..Config::default() };
     let mut runner = TestRunner::new_with_rng(config, TestRng::deterministic_rng(RngAlgorithm::ChaCha));

@@ -28,7 +28,7 @@ pub(in crate::mcp) struct ServerLogin(Arc<LoginParts>);
 
 struct LoginParts {
     key: LoginKey,
-    /// The address of the server; an error if it takes no login.
+    /// The address of the server; an error if it does not use logins.
     url: Result<String, &'static str>,
     store: Option<Arc<dyn LoginStore>>,
     hosts: Vec<InternalHost>,

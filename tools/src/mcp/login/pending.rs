@@ -132,7 +132,7 @@ impl PendingLogin {
             AuthorizationManager::new_with_oauth_http_client(&*url, client.clone()).await.map_err(failed)?;
         let found = manager.resolve_metadata_from_challenge(challenge.as_deref()).await.map_err(failed)?;
         if !found.source.is_discovered() {
-            return Err(LoginError("it names no authorization server".to_owned()));
+            return Err(LoginError("it does not name an authorization server".to_owned()));
         }
         let metadata = usable(found.metadata, &reach)?;
         manager.set_metadata(metadata.clone());
@@ -283,7 +283,7 @@ async fn challenge(server: &ServerConfig, url: &str, client: &BoundedClient) -> 
 fn usable(metadata: AuthorizationMetadata, reach: &LoginReach) -> Result<AuthorizationMetadata, LoginError> {
     let wrong = |why: &str| LoginError(format!("its authorization server cannot be used: {why}"));
     if metadata.issuer.as_deref().is_none_or(str::is_empty) {
-        return Err(wrong("its metadata name no issuer"));
+        return Err(wrong("its metadata does not name an issuer"));
     }
     let methods = metadata.code_challenge_methods_supported.as_deref().unwrap_or_default();
     if !methods.iter().any(|method| method == "S256") {
@@ -310,7 +310,7 @@ fn check_secret_method(metadata: &AuthorizationMetadata) -> Result<(), LoginErro
     if methods.iter().any(|method| method == "client_secret_basic" || method == "client_secret_post") {
         return Ok(());
     }
-    Err(LoginError("its authorization server takes no client secret: leave it out".to_owned()))
+    Err(LoginError("its authorization server does not accept a client secret: leave it out".to_owned()))
 }
 
 /// Returns the metadata that a renewal needs.
