@@ -50,13 +50,14 @@ impl Runtime {
 }
 
 /// Returns the sessions of `heads` that match `name`: a whole id, the `task_…` id of a task, a prefix of at least four digits, a short name, or a
-/// path of short names such as `root/a3f9c1`, in which `root` means any root.
+/// path of short names such as `root/a3f9c1`, in which `root` means any root. A path with an empty part names none.
 pub fn named(heads: &Heads, name: &str) -> BTreeSet<SessionId> {
     let name = name.trim();
     // A task's id is its session's id with a prefix.
     let name = name.strip_prefix("task_").unwrap_or(name);
     match name.split_once('/') {
         _ if name.is_empty() => BTreeSet::new(),
+        Some((_, rest)) if rest.split('/').any(str::is_empty) => BTreeSet::new(),
         Some((first, rest)) => by_path(heads, first, rest),
         None if name == "root" => by_path(heads, name, ""),
         None => by_name_or_prefix(heads, name, heads.keys().copied().collect()),
