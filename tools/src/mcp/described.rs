@@ -226,7 +226,7 @@ mod tests {
         assert!(tools.is_empty() && problems[0].contains("its schema cannot be used"), "{problems:?}");
     }
 
-    /// Stored texts of tools without a title stay valid: their text has no title line.
+    /// The control: a stored text of a tool without a title stays valid, because it has no title line.
     #[test]
     fn no_two_descriptions_of_a_tool_have_the_same_text() {
         let schema = r#"{"description":"a","type":"object"}"#;

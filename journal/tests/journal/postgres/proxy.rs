@@ -122,7 +122,7 @@ async fn d1_lost_reply_of_a_commit_is_resolved_by_the_next_epoch() {
     (1..=n).for_each(|n| assert_eq!(journal.records(id(n)).unwrap().len(), 3, "{n}"));
 }
 
-/// A scan blocks a thread of the runtime, so that a server that is silent for ever would stop a node. The control: it answered before.
+/// A scan blocks a thread of the runtime, so that a server that never answers again would stop a node. The control: it answered before.
 #[tokio::test]
 async fn d1_scan_ends_when_the_server_falls_silent() {
     let (proxy, shard) = (Proxy::to(shared()), fresh());
