@@ -20,9 +20,9 @@ use serde::{Deserialize, Serialize};
 use tokio_util::sync::CancellationToken;
 
 use crate::api;
+use crate::listen::Bounds;
 use crate::page;
 use crate::problem::Problem;
-use crate::reads::ReadSender;
 use crate::trace;
 
 pub(crate) use access::Access;
@@ -31,6 +31,7 @@ use bodies::BodyBudget;
 pub use forwarded::{Forwarded, NodeClock, NodeKey, REFUSED as SIGNATURE_REFUSED};
 pub use grant::TokenGrant;
 pub use logins::Logins;
+use open_requests::OpenRequests;
 pub(crate) use tokens::secret;
 pub use tokens::{TokenError, TokenFile, TokenInfo, TokenScope};
 
@@ -39,6 +40,7 @@ mod bodies;
 mod forwarded;
 mod grant;
 mod logins;
+mod open_requests;
 mod own_file;
 mod tokens;
 
@@ -59,6 +61,7 @@ struct Inner {
     tokens: TokenFile,
     logins: Logins,
     bodies: BodyBudget,
+    requests: OpenRequests,
     /// Key with which other nodes sign forwarded requests.
     key: Option<NodeKey>,
 }
@@ -68,6 +71,20 @@ pub(crate) enum Sender {
     Token(TokenGrant),
     /// A browser, by its cookie.
     Login,
+}
+
+/// Identifies who sends requests: a token or a login, which it does not reveal. Requests over the Unix socket have none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct SenderId(u64);
+
+impl SenderId {
+    /// The sender of a request that another node forwarded without naming it.
+    const UNKNOWN: Self = Self(0);
+
+    pub(crate) fn of(credential: blake3::Hash) -> Self {
+        let key = blake3::derive_key("subtend host: sender of a request", credential.as_bytes());
+        Self(key.iter().take(8).fold(0, |id, byte| id << 8 | u64::from(*byte)))
+    }
 }
 
 /// Returns the rights of a request that passed [`Guard`]; `None` for a request without these checks, such as one over the
@@ -105,6 +122,7 @@ impl Guard {
                 tokens,
                 logins: Logins::default(),
                 bodies: BodyBudget::default(),
+                requests: OpenRequests::new(Bounds::default().connections),
                 key,
             }),
         }
@@ -244,11 +262,14 @@ async fn check(State(guard): State<Guard>, request: Request, next: Next) -> Resp
     match guard.inner.key.as_ref().and_then(|key| key.forwarded(&request)) {
         Some(Ok((grant, forwarded))) => {
             let mut request = request;
-            // The node that forwards counts the reads of each of its senders.
-            request.extensions_mut().insert(ReadSender::Named(blake3::hash(grant.to_string().as_bytes())));
+            let place = match guard.inner.requests.enter(forwarded.sender()) {
+                Ok(place) => place,
+                Err(problem) => return problem.into_response(),
+            };
             request.extensions_mut().insert(Sender::Token(grant));
+            request.extensions_mut().insert(forwarded.sender());
             request.extensions_mut().insert(forwarded);
-            return next.run(request).await;
+            return place.until_sent(next.run(request).await);
         }
         Some(Err(problem)) => {
             let mut answer = problem.into_response();
@@ -263,21 +284,23 @@ async fn check(State(guard): State<Guard>, request: Request, next: Next) -> Resp
             return Ok(None);
         }
         let (sender, by) = guard.sender(headers)?;
-        guard.may(&sender, method, headers, uri).map(|()| Some((sender, by)))
+        guard.may(&sender, method, headers, uri)?;
+        let place = guard.inner.requests.enter(SenderId::of(by.hash()))?;
+        Ok(Some((sender, by, place)))
     });
     match checked {
         Ok(None) => next.run(request).await,
-        Ok(Some((sender, by))) => {
+        Ok(Some((sender, by, place))) => {
             let full = CancellationToken::new();
             // Nothing that only reads has a body, and one that waits would hold it.
             let request = if request.method().is_safe() { request.map(|_| Body::empty()) } else { request };
             let request = guard.inner.bodies.count(request, by.hash(), &full);
             let access = Arc::new(Access::new(guard, by));
-            tokio::select! {
+            place.until_sent(tokio::select! {
                 biased;
                 response = admitted(access, sender, request, next) => response,
                 () = full.cancelled() => bodies::busy().into_response(),
-            }
+            })
         }
         Err(problem) => refused(uri, headers, problem),
     }
@@ -286,8 +309,8 @@ async fn check(State(guard): State<Guard>, request: Request, next: Next) -> Resp
 /// Answers a request while the access of its sender is valid.
 async fn admitted(access: Arc<Access>, sender: Sender, mut request: Request, next: Next) -> Response {
     let (reads, uri, headers) = (request.method().is_safe(), request.uri().clone(), request.headers().clone());
-    request.extensions_mut().insert(ReadSender::Named(access.sender()));
     request.extensions_mut().insert(sender);
+    request.extensions_mut().insert(access.sender_id());
     request.extensions_mut().insert(Arc::clone(&access));
     let response = tokio::select! {
         biased;

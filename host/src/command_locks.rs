@@ -1,13 +1,9 @@
 //! Locks of repeatable commands: a repetition sees the result of the first request, and a slow command delays no other.
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
-
 use subtend_session::ids::SessionId;
-use tokio::sync::OwnedMutexGuard;
+use tokio::sync::{Mutex, OwnedMutexGuard};
 
-/// Number of locks above which unused ones are removed.
-const MAX_KEPT: usize = 64;
+use crate::shared_by_key::SharedByKey;
 
 /// What a command changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -19,25 +15,12 @@ pub(crate) enum CommandTarget {
 
 /// The locks of a host.
 #[derive(Debug, Default)]
-pub(crate) struct CommandLocks(Mutex<HashMap<CommandTarget, Weak<tokio::sync::Mutex<()>>>>);
+pub(crate) struct CommandLocks(SharedByKey<CommandTarget, Mutex<()>>);
 
 impl CommandLocks {
     /// Waits for other commands with the same target.
     pub(crate) async fn lock(&self, target: CommandTarget) -> OwnedMutexGuard<()> {
-        self.of(target).lock_owned().await
-    }
-
-    fn of(&self, target: CommandTarget) -> Arc<tokio::sync::Mutex<()>> {
-        let mut locks = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(lock) = locks.get(&target).and_then(Weak::upgrade) {
-            return lock;
-        }
-        if locks.len() >= MAX_KEPT {
-            locks.retain(|_, lock| lock.strong_count() > 0);
-        }
-        let lock = Arc::default();
-        locks.insert(target, Arc::downgrade(&lock));
-        lock
+        self.0.get(target, Mutex::default).lock_owned().await
     }
 }
 
@@ -61,17 +44,5 @@ mod tests {
         timeout(Duration::from_secs(60), locks.lock(target(1))).await.expect_err("the same target");
         drop(slow);
         timeout(Duration::from_secs(1), locks.lock(target(1))).await.expect("no other command");
-    }
-
-    /// A client may name any number of keys. The control: a lock that is held is kept.
-    #[tokio::test]
-    async fn unused_locks_are_removed() {
-        let locks = CommandLocks::default();
-        let _held = locks.lock(CommandTarget::Key(0)).await;
-        for key in 1..1_000 {
-            drop(locks.lock(CommandTarget::Key(key)).await);
-        }
-        assert!(locks.0.lock().expect("not poisoned").len() <= MAX_KEPT);
-        assert!(locks.of(CommandTarget::Key(0)).try_lock().is_err());
     }
 }

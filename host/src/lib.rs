@@ -33,6 +33,7 @@ mod page;
 pub mod problem;
 mod reads;
 pub mod settings;
+mod shared_by_key;
 pub mod slash;
 #[cfg(unix)]
 pub mod socket_path;

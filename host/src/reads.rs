@@ -3,10 +3,9 @@
 //! A view or a list may fold thousands of records without a pause, which would delay runs, approvals and every other client. Few reads
 //! run at a time, so that they leave processors to the rest.
 
-use std::collections::HashMap;
 use std::future::poll_fn;
 use std::pin::pin;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::extract::{Request, State};
@@ -14,17 +13,17 @@ use axum::http::StatusCode;
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use tokio::runtime::{Handle, RuntimeFlavor};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::Semaphore;
 use tokio::task::block_in_place;
 use tokio::time::timeout;
 
+use crate::auth::SenderId;
 use crate::host::Host;
 use crate::problem::Problem;
+use crate::shared_by_key::SharedByKey;
 
 /// Time that a read waits for its turn.
 const TURN_TIMEOUT: Duration = Duration::from_secs(10);
-/// Number of senders above which those without reads are forgotten.
-const MAX_KEPT: usize = 64;
 
 /// The sender of a read. Senders with tokens share the turns of a host; none of them takes all.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -34,28 +33,8 @@ pub(crate) enum ReadSender {
     Host,
     /// The user of the host, by its Unix socket.
     Socket,
-    /// A token or a login, by its hash; of a request that another node forwards, its rights.
-    Named(blake3::Hash),
-}
-
-/// A stream that stays open.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum StreamKind {
-    /// Of a session, a tree or a view.
-    Some,
-    /// Of all trees. Where nodes share shards, one of a client is one of each shard.
-    All,
-}
-
-/// Open streams of one token, by kind.
-const MAX_STREAMS: [usize; 2] = [64, 24];
-
-/// The place of an open stream.
-#[derive(Debug)]
-pub(crate) struct StreamPlace {
-    /// Kept, since it has the number of places.
-    _turns: Arc<Turns>,
-    _place: Option<OwnedSemaphorePermit>,
+    /// A token or a login.
+    Named(SenderId),
 }
 
 /// The turns of each kind of reads.
@@ -67,8 +46,6 @@ struct Turns {
     store: Semaphore,
     /// Of live views and event streams.
     live: Semaphore,
-    /// Places of open streams by kind; `None` without a bound.
-    streams: Option<[Arc<Semaphore>; 2]>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -81,7 +58,7 @@ enum TurnKind {
 impl Turns {
     fn new([session, store, live]: [usize; 3]) -> Self {
         let (session, store, live) = (Semaphore::new(session), Semaphore::new(store), Semaphore::new(live));
-        Self { session, store, live, streams: None }
+        Self { session, store, live }
     }
 
     /// Returns turns of all senders together.
@@ -93,9 +70,7 @@ impl Turns {
     fn of_one(sender: ReadSender) -> Self {
         match sender {
             ReadSender::Host | ReadSender::Socket => Self::of_all(),
-            ReadSender::Named(_) => {
-                Self { streams: Some(MAX_STREAMS.map(|most| Arc::new(Semaphore::new(most)))), ..Self::new([2, 1, 1]) }
-            }
+            ReadSender::Named(_) => Self::new([2, 1, 1]),
         }
     }
 
@@ -113,12 +88,12 @@ impl Turns {
 #[derive(Debug)]
 pub(crate) struct ReadTurns {
     all: Turns,
-    by: Mutex<HashMap<ReadSender, Weak<Turns>>>,
+    by: SharedByKey<ReadSender, Turns>,
 }
 
 impl Default for ReadTurns {
     fn default() -> Self {
-        Self { all: Turns::of_all(), by: Mutex::default() }
+        Self { all: Turns::of_all(), by: SharedByKey::default() }
     }
 }
 
@@ -179,7 +154,7 @@ pub(crate) async fn in_turn(State(host): State<Host>, request: Request, next: Ne
         Reads::Session => Some(TurnKind::Session),
         Reads::Store => Some(TurnKind::Store),
     };
-    let sender = request.extensions().get().copied().unwrap_or(ReadSender::Socket);
+    let sender = request.extensions().get().map_or(ReadSender::Socket, |id| ReadSender::Named(*id));
     by(sender, async {
         match kind {
             None => next.run(request).await,
@@ -215,37 +190,9 @@ impl ReadTurns {
         Ok(to_end(read).await)
     }
 
-    /// Takes a place for a stream of the sender of the present request.
-    ///
-    /// # Errors
-    /// If the sender has too many open streams of this kind.
-    pub(crate) fn open_stream(&self, kind: StreamKind) -> Result<StreamPlace, Problem> {
-        let turns = self.of_one(sender());
-        let place = match &turns.streams {
-            None => None,
-            Some([some, all]) => {
-                let places = match kind {
-                    StreamKind::Some => some,
-                    StreamKind::All => all,
-                };
-                Some(Arc::clone(places).try_acquire_owned().map_err(|_| too_many_streams())?)
-            }
-        };
-        Ok(StreamPlace { _turns: turns, _place: place })
-    }
-
     /// Returns the turns of `sender`, which last as long as one of its reads.
     fn of_one(&self, sender: ReadSender) -> Arc<Turns> {
-        let mut by = self.by.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(turns) = by.get(&sender).and_then(Weak::upgrade) {
-            return turns;
-        }
-        if by.len() >= MAX_KEPT {
-            by.retain(|_, turns| turns.strong_count() > 0);
-        }
-        let turns = Arc::new(Turns::of_one(sender));
-        by.insert(sender, Arc::downgrade(&turns));
-        turns
+        self.by.get(sender, || Turns::of_one(sender))
     }
 }
 
@@ -258,12 +205,6 @@ pub(crate) async fn to_end<T: Send>(read: impl Future<Output = T> + Send) -> T {
 /// virtual time, has nothing to replace it with.
 fn blocking<T>(piece: impl FnOnce() -> T) -> T {
     if Handle::current().runtime_flavor() == RuntimeFlavor::MultiThread { block_in_place(piece) } else { piece() }
-}
-
-fn too_many_streams() -> Problem {
-    let [some, all] = MAX_STREAMS;
-    let detail = format!("this token has {all} streams of all events open, or {some} of others: close one");
-    Problem { retry_after: Some(1), ..Problem::new(StatusCode::TOO_MANY_REQUESTS, "busy", detail) }
 }
 
 fn busy() -> Problem {
@@ -363,7 +304,8 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn reads_of_one_token_leave_turns_to_others() {
         let read_turns = Arc::new(ReadTurns::default());
-        let [token, other] = ["token", "other"].map(|name| ReadSender::Named(blake3::hash(name.as_bytes())));
+        let [token, other] =
+            ["token", "other"].map(|name| ReadSender::Named(SenderId::of(blake3::hash(name.as_bytes()))));
         let mut flood = tokio::task::JoinSet::new();
         for _ in 0..100 {
             let endless = Arc::clone(&read_turns);
@@ -392,39 +334,5 @@ mod tests {
             assert!(timeout(TURN_TIMEOUT, read_turns.of_stream(async {})).await.is_err());
         })
         .await;
-    }
-
-    /// The controls: streams of another token, of the Unix socket, and in a place that became free.
-    #[tokio::test]
-    async fn open_streams_of_one_token_are_bounded() {
-        let read_turns = ReadTurns::default();
-        let [token, other] = ["token", "other"].map(|name| ReadSender::Named(blake3::hash(name.as_bytes())));
-        for (kind, most) in [(StreamKind::Some, 64), (StreamKind::All, 24)] {
-            let open = || read_turns.open_stream(kind);
-            let of = |sender| by(sender, async move { open() });
-            let mut places = Vec::new();
-            for _ in 0..most {
-                places.push(of(token).await.expect("a place"));
-            }
-            let refused = of(token).await.expect_err("no place");
-            assert_eq!((refused.status, refused.code), (429, "busy"), "{kind:?}");
-            of(other).await.expect("a place of another token");
-            drop(places.pop());
-            of(token).await.expect("a place");
-            for _ in 0..200 {
-                places.push(of(ReadSender::Socket).await.expect("a place"));
-            }
-        }
-    }
-
-    /// A client may have any number of logins. The control: senders whose reads run are kept.
-    #[test]
-    fn senders_without_reads_are_forgotten() {
-        let read_turns = ReadTurns::default();
-        let named = |n: usize| ReadSender::Named(blake3::hash(&n.to_le_bytes()));
-        let kept: Vec<_> = (0..10).map(|n| read_turns.of_one(named(n))).collect();
-        (10..1_000).for_each(|n| drop(read_turns.of_one(named(n))));
-        assert!(read_turns.by.lock().expect("not poisoned").len() <= MAX_KEPT);
-        assert!(kept.iter().enumerate().all(|(n, turns)| Arc::ptr_eq(turns, &read_turns.of_one(named(n)))));
     }
 }

@@ -19,7 +19,7 @@ use crate::host::Host;
 use crate::host_bug::HostBug;
 use crate::metrics::Streaming;
 use crate::problem::Problem;
-use crate::reads::{self, ReadSender, StreamKind, StreamPlace};
+use crate::reads::{self, ReadSender};
 
 /// Header of a browser that reconnects.
 const LAST_EVENT_ID: &str = "last-event-id";
@@ -75,7 +75,7 @@ pub(super) async fn session(
         return Err(beyond(&last.to_string(), &newest.to_string()));
     }
     let last = if host.options().injected_bug.has(HostBug::LateJoin) { newest } else { last };
-    Ok(stream_of(&host, StreamKind::Some, handle.events(last.next())))
+    Ok(stream_of(&host, handle.events(last.next())))
 }
 
 /// Follows the tree of a session. `id` is a position in the log of the store.
@@ -116,8 +116,7 @@ fn followed(host: &Host, root: Option<SessionId>, last: Option<String>) -> Resul
     if after > newest {
         return Err(beyond(&after.to_string(), &newest.to_string()));
     }
-    let kind = if root.is_some() { StreamKind::Some } else { StreamKind::All };
-    Ok(stream_of(host, kind, TreeEvents::new(host.runtime(), root, after)))
+    Ok(stream_of(host, TreeEvents::new(host.runtime(), root, after)))
 }
 
 /// Returns the refusal of a position that the store does not have, as after the restore of an older copy. Events up to it would be missing.
@@ -209,21 +208,15 @@ struct Open<E> {
     events: E,
     host: Host,
     sender: ReadSender,
-    _place: StreamPlace,
     _counted: Streaming,
 }
 
 /// Streams `events` until the host ends. Events are taken when the connection can accept them, so a slow client delays
 /// only itself.
-fn stream_of(host: &Host, kind: StreamKind, events: impl EventSource) -> Response {
-    let place = match host.reads().open_stream(kind) {
-        Ok(place) => place,
-        Err(problem) => return problem.into_response(),
-    };
+fn stream_of(host: &Host, events: impl EventSource) -> Response {
     // Boxed, so that idle streams use little memory.
     let sender = reads::sender();
-    let open =
-        Box::new(Open { events, host: host.clone(), sender, _place: place, _counted: host.metrics().streaming() });
+    let open = Box::new(Open { events, host: host.clone(), sender, _counted: host.metrics().streaming() });
     let events = stream::unfold(Some(open), async |open| {
         let mut open = open?;
         let Open { events, host, sender, .. } = &mut *open;

@@ -60,16 +60,9 @@ const SHARED: [SharedResponse; 16] = [
 /// Adds the shared responses, and to each operation those that it can answer with.
 pub(super) fn describe(document: &mut OpenApi) {
     for (path, item) in &mut document.paths.paths {
-        let methods = [
-            (true, &mut item.get),
-            (false, &mut item.post),
-            (false, &mut item.put),
-            (false, &mut item.patch),
-            (false, &mut item.delete),
-        ];
-        for (reads, operation) in methods {
+        for operation in [&mut item.get, &mut item.post, &mut item.put, &mut item.patch, &mut item.delete] {
             let Some(operation) = operation else { continue };
-            refer(operation, &common(path, reads, operation));
+            refer(operation, &common(path, operation));
         }
     }
     let components = document.components.get_or_insert_with(Components::new);
@@ -84,7 +77,7 @@ pub(super) fn describe(document: &mut OpenApi) {
 }
 
 /// Returns the statuses that the checks before `operation` and its extractors can answer with.
-fn common(path: &str, reads: bool, operation: &Operation) -> Vec<StatusCode> {
+fn common(path: &str, operation: &Operation) -> Vec<StatusCode> {
     // Of requests over TCP, before any resource.
     let mut common = vec![
         StatusCode::BAD_REQUEST,
@@ -95,7 +88,12 @@ fn common(path: &str, reads: bool, operation: &Operation) -> Vec<StatusCode> {
     if matches!(path, "/healthz" | "/readyz") {
         return common;
     }
-    common.extend([StatusCode::UNAUTHORIZED, StatusCode::INTERNAL_SERVER_ERROR, StatusCode::SERVICE_UNAVAILABLE]);
+    common.extend([
+        StatusCode::UNAUTHORIZED,
+        StatusCode::TOO_MANY_REQUESTS,
+        StatusCode::INTERNAL_SERVER_ERROR,
+        StatusCode::SERVICE_UNAVAILABLE,
+    ]);
     if operation.request_body.is_some() {
         common.extend([
             StatusCode::PAYLOAD_TOO_LARGE,
@@ -109,9 +107,6 @@ fn common(path: &str, reads: bool, operation: &Operation) -> Vec<StatusCode> {
     if is_of_session {
         // A name may fit no session, a deleted one, or several.
         common.extend([StatusCode::NOT_FOUND, StatusCode::GONE, StatusCode::CONFLICT]);
-    }
-    if !reads && (is_of_session || matches!(path, "/v1/sessions" | "/v1/tasks/spawn" | "/v1/store/imports")) {
-        common.push(StatusCode::TOO_MANY_REQUESTS);
     }
     common
 }

@@ -8,9 +8,9 @@ use axum::response::Response;
 use blake3::Hash;
 use futures_util::{StreamExt as _, stream};
 
-use super::Guard;
 use super::grant::TokenGrant;
 use super::own_file::FileVersion;
+use super::{Guard, SenderId};
 
 /// Interval of checks during a waiting request or an idle stream.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
@@ -50,9 +50,8 @@ impl Access {
         Self { guard, by }
     }
 
-    /// Returns what distinguishes the sender from others.
-    pub(super) fn sender(&self) -> Hash {
-        self.by.hash()
+    pub(super) fn sender_id(&self) -> SenderId {
+        SenderId::of(self.by.hash())
     }
 
     /// Returns whether the token is not revoked, or the login has not ended. The token file is read only if it has changed.

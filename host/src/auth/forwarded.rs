@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use axum::extract::Request;
 use axum::http::{HeaderName, HeaderValue, StatusCode, header};
 
+use super::SenderId;
 use super::grant::TokenGrant;
 use super::tokens::{TokenError, TokenScope, secret};
 use crate::problem::Problem;
@@ -38,9 +39,14 @@ type SeenSignatures = BTreeSet<(u64, [u8; 32])>;
 #[derive(Clone, Copy, Debug)]
 pub struct Forwarded {
     body: blake3::Hash,
+    sender: SenderId,
 }
 
 impl Forwarded {
+    pub(super) fn sender(self) -> SenderId {
+        self.sender
+    }
+
     /// Checks that `body` is the signed one.
     ///
     /// # Errors
@@ -94,7 +100,10 @@ impl NodeKey {
     /// # Errors
     /// [`TokenError::NoRandomness`].
     pub fn sign(&self, request: &mut Request, body: &[u8], grant: TokenGrant) -> Result<(), TokenError> {
-        let nonce = secret().ok_or(TokenError::NoRandomness)?;
+        let random = secret().ok_or(TokenError::NoRandomness)?;
+        // Named in the nonce, since nodes of earlier versions accept no other part.
+        let sender = request.extensions().get::<SenderId>();
+        let nonce = sender.map_or(random.clone(), |SenderId(id)| format!("{id:x}.{random}"));
         let signed = Signed { grant, time: (self.clock)(), nonce, body: blake3::hash(body) };
         let signature = self.signature(request, &signed).to_hex();
         let Signed { grant, time, nonce, body } = signed;
@@ -116,13 +125,15 @@ impl NodeKey {
         let [grant, time, nonce, body, signature] = parts[..] else { return None };
         let grant: TokenGrant = grant.parse().ok()?;
         let (time, body) = (time.parse().ok()?, blake3::Hash::from_hex(body).ok()?);
+        let id = nonce.split_once('.').and_then(|(id, _)| u64::from_str_radix(id, 16).ok());
+        let sender = id.map_or(SenderId::UNKNOWN, SenderId);
         let signed = Signed { grant, time, nonce: nonce.to_owned(), body };
         let expected = self.signature(request, &signed);
         // Hashes are compared in constant time.
         let is_signed = blake3::Hash::from_hex(signature).is_ok_and(|signature| signature == expected);
         let grant = signed.grant;
         let fits = grant.scope().allows(TokenScope::needed(request.method(), request.uri().path()));
-        (is_signed && fits && self.is_first(time, expected)).then_some((grant, Forwarded { body }))
+        (is_signed && fits && self.is_first(time, expected)).then_some((grant, Forwarded { body, sender }))
     }
 
     /// Returns whether a signature of `time` has not expired and was not used before.
@@ -195,6 +206,19 @@ mod tests {
         request.headers_mut().insert("idempotency-key", HeaderValue::from_static("once"));
         key.sign(&mut request, BODY, scope.into()).unwrap();
         request
+    }
+
+    /// The owner of a shard shares its reads between the senders of the other node. The control: a request of an earlier version.
+    #[test]
+    fn forwarded_request_names_its_sender() {
+        let (key, _) = key_at(b"shared");
+        let sender = SenderId::of(blake3::hash(b"token"));
+        let mut named = request(Method::GET, "/v1/sessions");
+        named.extensions_mut().insert(sender);
+        key.sign(&mut named, BODY, TokenScope::Read.into()).unwrap();
+        let unnamed = signed(&key, Method::GET, "/v1/sessions", TokenScope::Read);
+        let found = [named, unnamed].map(|request| key.forwarded(&request).unwrap().unwrap().1.sender());
+        assert_eq!(found, [sender, SenderId::UNKNOWN]);
     }
 
     fn scope(key: &NodeKey, request: &Request) -> Option<Result<TokenScope, &'static str>> {

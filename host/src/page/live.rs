@@ -19,7 +19,7 @@ use tokio::time::{Instant, sleep_until};
 use crate::host::Host;
 use crate::metrics::Streaming;
 use crate::problem::Problem;
-use crate::reads::{self, StreamKind, StreamPlace};
+use crate::reads;
 
 /// Time for which changes are collected before they are sent.
 const COLLECT_TIME: Duration = Duration::from_millis(80);
@@ -95,22 +95,15 @@ pub(super) trait LiveView: Send + 'static {
 }
 
 pub(super) fn follow(host: &Host, root: Option<SessionId>, view: impl LiveView) -> Response {
-    let place = match host.reads().open_stream(StreamKind::Some) {
-        Ok(place) => place,
-        Err(problem) => return problem.into_response(),
-    };
     let (to, from) = mpsc::channel(BUFFERED_MESSAGES);
     // Subscribe before reading the view, so that later events are sent.
     let events = host.runtime().subscribe(root);
     tokio::spawn(reads::by(reads::sender(), pump(host.clone(), root, events, view, to)));
-    let streaming = Arc::new((host.metrics().streaming(), place));
+    let streaming = Arc::new(host.metrics().streaming());
     Sse::new(sent(from, streaming)).keep_alive(KeepAlive::new().interval(host.options().heartbeat)).into_response()
 }
 
-fn sent(
-    from: mpsc::Receiver<Sent>,
-    streaming: Arc<(Streaming, StreamPlace)>,
-) -> impl Stream<Item = Result<Sent, Infallible>> {
+fn sent(from: mpsc::Receiver<Sent>, streaming: Arc<Streaming>) -> impl Stream<Item = Result<Sent, Infallible>> {
     stream::unfold((from, streaming), async |(mut from, streaming)| {
         let sent = from.recv().await?;
         Some((Ok(sent), (from, streaming)))

@@ -1,0 +1,81 @@
+//! Bound of the requests that each sender has open at a time.
+
+use std::sync::Arc;
+
+use axum::body::{Body, HttpBody as _};
+use axum::http::StatusCode;
+use axum::response::Response;
+use futures_util::StreamExt as _;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use super::SenderId;
+use crate::problem::Problem;
+use crate::shared_by_key::SharedByKey;
+
+/// The requests that are open, event streams among them.
+#[derive(Debug)]
+pub(super) struct OpenRequests {
+    per_sender: usize,
+    open: SharedByKey<SenderId, Semaphore>,
+}
+
+/// The place of a request.
+#[derive(Debug)]
+pub(super) struct RequestPlace(OwnedSemaphorePermit);
+
+impl OpenRequests {
+    /// Leaves an eighth of `connections` to other senders.
+    pub(super) fn new(connections: usize) -> Self {
+        Self { per_sender: connections.saturating_sub(connections / 8).max(1), open: SharedByKey::default() }
+    }
+
+    /// Returns a place for a request.
+    ///
+    /// # Errors
+    /// [`Problem`] `busy` if the sender has taken all of its places.
+    pub(super) fn enter(&self, sender: SenderId) -> Result<RequestPlace, Problem> {
+        let own = self.open.get(sender, || Semaphore::new(self.per_sender));
+        let place = Arc::clone(&own).try_acquire_owned().map_err(|_| {
+            let detail = format!("{} requests with this token or login are open: end one, or wait", self.per_sender);
+            Problem { retry_after: Some(1), ..Problem::new(StatusCode::TOO_MANY_REQUESTS, "busy", detail) }
+        })?;
+        Ok(RequestPlace(place))
+    }
+}
+
+impl RequestPlace {
+    /// Keeps the place until a streamed response has ended.
+    pub(super) fn until_sent(self, response: Response) -> Response {
+        if response.body().size_hint().exact().is_some() {
+            return response;
+        }
+        response.map(|body| {
+            Body::from_stream(body.into_data_stream().inspect(move |_| {
+                let Self(_held) = &self;
+            }))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The control: another sender has places of its own.
+    #[tokio::test]
+    async fn sender_with_all_its_places_is_refused_and_others_pass() {
+        let requests = OpenRequests::new(16);
+        let [one, other] = [b"one".as_slice(), b"other"].map(|token| SenderId::of(blake3::hash(token)));
+        let mut open: Vec<_> = (0..14).map(|_| requests.enter(one).expect("a place")).collect();
+        let refused = requests.enter(one).expect_err("all places are taken");
+        assert_eq!((refused.status, refused.code, refused.retry_after), (429, "busy", Some(1)));
+        drop(requests.enter(other).expect("a place"));
+        let stream = Body::from_stream(futures_util::stream::pending::<Result<&[u8], std::io::Error>>());
+        let streaming = open.pop().expect("one").until_sent(Response::new(stream));
+        assert!(requests.enter(one).is_err(), "a stream keeps its place");
+        drop(streaming);
+        let answered = requests.enter(one).expect("a place").until_sent(Response::new(Body::from("done")));
+        drop(requests.enter(one).expect("an answer gives its place back"));
+        drop(answered);
+    }
+}
