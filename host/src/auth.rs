@@ -73,7 +73,7 @@ pub(crate) enum Sender {
     Login,
 }
 
-/// Identifies who sends requests: a token or a login, which it does not reveal. Requests over the Unix socket have none.
+/// Identifies the sender of requests over TCP: a token or a login, which it does not reveal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct SenderId(u64);
 
