@@ -77,7 +77,7 @@ fn path_distinguishes_sessions_of_the_same_name() {
     assert_eq!(find(&heads, "6789ab/a3f9c1").expect("by the root's short name"), id(CHILD));
     assert_eq!(find(&heads, "67cdef/a3f9c1").expect("by the other's"), id(COUSIN));
     // With two roots, the word `root` is ambiguous.
-    for name in ["root/a3f9c1", "root", "root/"] {
+    for name in ["root/a3f9c1", "root"] {
         assert!(matches!(find(&heads, name), Err(Fail::Usage(_))), "{name}");
     }
 
@@ -86,6 +86,11 @@ fn path_distinguishes_sessions_of_the_same_name() {
     one.remove(&id(COUSIN));
     assert_eq!(find(&one, "root/a3f9c1").expect("one root"), id(CHILD));
     assert_eq!(find(&one, "root").expect("one root"), id(FIRST));
+    // An empty part of a path is no name: a command for `/` must not reach the only root.
+    for name in ["/", "//", "root/", "6789ab/", "root//a3f9c1"] {
+        let text = find(&one, name).expect_err(name).to_string();
+        assert!(text.starts_with(&format!("no session matches `{name}`")), "{text}");
+    }
 }
 
 #[test]
