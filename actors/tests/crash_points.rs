@@ -469,7 +469,7 @@ async fn g14_sweep_detects_a_hidden_input() {
     let swept = tokio::spawn(async move { sweep(world, &[Story::Compacted]).await }).await;
     let panic = swept.expect_err("the sweep passes").into_panic();
     let message = panic.downcast_ref::<String>().cloned().unwrap_or_default();
-    assert!(message.contains("which is still owed to the model"), "{message}");
+    assert!(message.contains("which the model has not answered"), "{message}");
 }
 
 /// The control: without outbox rows the owner is never notified, and the sweep fails.

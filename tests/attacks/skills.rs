@@ -82,7 +82,7 @@ fn skills_grant_nothing_and_open_no_denied_files() {
     assert!(system.contains("name=\"shut\"") && shown.matches(SECRET).count() == 1, "{shown}");
     assert!(shown.contains("The body of .claude/skills/shut."), "the control: {shown}");
     let listed = user.call(&["agents"]);
-    assert!(listed.err.contains("`allowed-tools` has no effect: it permits nothing"), "{listed:?}");
+    assert!(listed.err.contains("`allowed-tools` has no effect: the agent and your rules decide"), "{listed:?}");
     // The prompt of an agent without the tool lists no skills.
     user.file(".subtend/agents/b.md", "---\nmode: all\ndescription: d\ntools: [read]\n---\nWork.\n");
     let (system, shown, _) = read(&user, &["--trust", "--agent", "b"], &[json!({"name": "open"})]);

@@ -286,7 +286,7 @@ async fn g14_debt_forgotten_after_a_kill_is_noticed() {
     let dir = tokio::task::spawn_blocking(|| killed_at(&["called"])).await.expect("killed");
     let hides = finished(dir.path(), Faults::named("no-debt")).await;
     let noticed = hides.judge(0).expect_err("the hidden input is not noticed");
-    assert!(noticed.contains("still owed to the model"), "{noticed}");
+    assert!(noticed.contains("which the model has not answered"), "{noticed}");
 
     let dir = tokio::task::spawn_blocking(|| killed_at(&["called"])).await.expect("killed");
     let mut done = finished(dir.path(), Faults::default()).await;
