@@ -66,7 +66,7 @@ fn imports_follow_their_file_once_each() {
         ("docs/b.md", "@a.md"),
     ]));
     assert_eq!(names(&all), ["CLAUDE.md", "docs/a.md", "docs/b.md"]);
-    assert_eq!(problems(&all), ["warning: /home/u/w/CLAUDE.md: its import `@link.md` names no file"]);
+    assert_eq!(problems(&all), ["warning: /home/u/w/CLAUDE.md: its import `@link.md` is not a file"]);
 }
 
 #[test]
