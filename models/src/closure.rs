@@ -10,7 +10,7 @@ use subtend_session::ids::Text;
 
 use crate::model::{Answer, Deltas, Model, ModelError, Request};
 
-/// Returns a model that answers by the function `answer`. By default its calls stay in the process.
+/// Returns a model that calls the function `answer` for each request. By default its calls stay in the process.
 /// ```
 /// use subtend_models::closure::fn_model;
 /// use subtend_models::model::{Answer, Model};

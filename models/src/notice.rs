@@ -62,7 +62,8 @@ fn fence(line: &str) -> Option<&str> {
     (line.len() >= 3 && line.bytes().all(|byte| byte == b'`')).then_some(line)
 }
 
-/// Splits at the line `fence`. Without it the text was truncated, and all of it is inside.
+/// Returns the text before the closing line `fence` and the text after it. If no line closes the fence, the text was truncated, and
+/// all of it is inside.
 fn inside<'a>(text: &'a str, fence: &str) -> (&'a str, &'a str) {
     let mut at = 0_usize;
     for line in text.split_inclusive('\n') {

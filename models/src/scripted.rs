@@ -24,7 +24,7 @@
 //!
 //! | field | meaning | default |
 //! |---|---|---|
-//! | `name` | name of the model in journals and listings, for a script built in code; a model chosen as `scripted:FILE` has that name | `scripted` |
+//! | `name` | name of the model in journals and listings, for a script built in code; a model chosen as `scripted:FILE` is named `scripted:FILE` | `scripted` |
 //! | `leaves_process` | `true`: each call waits until its intent record is durable, as a call over a network does | `false` |
 //! | `context_window` | context window in tokens that the model reports | none |
 //! | `rules` | list of rules; the first whose `agent` is the session's agent or `"*"` applies | – |
@@ -38,16 +38,14 @@
 //!
 //! | field | meaning |
 //! |---|---|
-//! | `when` | conditions, all of which must hold: `prompt_contains` (first user message), `user_contains` (last user message), `result_contains`
-//! (last tool result), `last_contains` (last message), `attempt` (number within the turn, from 1), `ended` (minimum number of ends of children in
-//! notices) |
+//! | `when` | conditions, all of which must hold: `prompt_contains` (first user message), `user_contains` (last user message), `result_contains` (last tool result), `last_contains` (last message), `attempt` (number within the turn, from 1), `ended` (minimum number of children that have ended, counted in notices) |
 //! | `latency_ms` | wait before anything else, on tokio's clock |
 //! | `chunk_ms` | wait before each piece of the text; the text is streamed in pieces of about 48 bytes |
 //! | `text`, `reasoning` | text and reasoning of the answer |
 //! | `calls` | list of `{ "tool": …, "args": … }`; `args` is an object, or a text that is sent unchanged, even if it is not JSON; default: `{}` |
 //! | `fan_out` | `{ "n", "agent", "background", "prompt" }`: `n` calls of `task` (at most 100000), after those of `calls` |
 //! | `stop` | `end`, `calls`, `length`, `refused`, `other`; default: `calls` if there are any, otherwise `end` |
-//! | `usage` | `in`, `out`, `reasoning`, `cache_new`, `cache_read`, `cost_micro`, `unreliable`; default: no usage |
+//! | `usage` | `in`, `out`, `reasoning`, `cache_new`, `cache_read`, `cost_micro`, `unreliable` (`true`: a part is unknown); default: no usage |
 //! | `repeat` | see above; only for the last step |
 //!
 //! At most one fault:
@@ -80,8 +78,8 @@
 //! let wrong = r#"{ "rules": [
 //!     { "agent": "*", "steps": [ { "txt": "oops" } ] }
 //! ] }"#.parse::<Scripted>();
-//! let says = wrong.map(|_| ()).map_err(|error| error.to_string());
-//! assert!(says.is_err_and(|says| says.contains("rules[0].steps[0]") && says.contains("`txt`") && says.contains("line 2")));
+//! let message = wrong.map(|_| ()).map_err(|error| error.to_string());
+//! assert!(message.is_err_and(|message| message.contains("rules[0].steps[0]") && message.contains("`txt`") && message.contains("line 2")));
 //! # Ok::<(), subtend_models::scripted::ScriptError>(())
 //! ```
 
@@ -151,7 +149,7 @@ impl Scripted {
         Self(Arc::new(Script { name: name.into(), ..script }))
     }
 
-    /// Starts to build a script in code.
+    /// Returns a builder for a script in code.
     /// ```
     /// use serde_json::json;
     /// use subtend_models::scripted::{Scripted, Step};
@@ -200,7 +198,7 @@ impl Model for Scripted {
     }
 
     fn call(&self, request: Request, deltas: Deltas) -> BoxFuture<'static, Result<Answer, ModelError>> {
-        // Planned at once, so that the transcript is not kept during the answer.
+        // The plan is made before the future runs, so that the future does not keep the transcript in memory.
         let plan = self.0.plan(&request);
         drop(request);
         match plan {
@@ -216,7 +214,7 @@ impl Model for Scripted {
 pub struct Builder(Script);
 
 impl Builder {
-    /// Adds the steps of `agent`, or with `"*"` of all agents without an earlier rule.
+    /// Adds a rule with the steps of `agent`. The agent `"*"` stands for every agent without an earlier rule.
     pub fn rule(self, agent: impl Into<Text>, steps: impl IntoIterator<Item = Step>) -> Self {
         self.choices(agent, steps.into_iter().map(|step| vec![step]))
     }

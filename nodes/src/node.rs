@@ -59,7 +59,7 @@ struct NodeShared {
     clock: DatabaseClock,
     state: Mutex<NodeState>,
     members: watch::Sender<Arc<Members>>,
-    /// Fires when the node begins to end.
+    /// Fires when the node starts to shut down.
     ends: CancellationToken,
     /// Fires when the node has left.
     gone: CancellationToken,
@@ -162,7 +162,7 @@ impl Node {
         self.state().term.as_ref().is_some_and(|term| term.work.runs())
     }
 
-    /// Fires when the node begins to end, so that clients move to another node.
+    /// Fires when the node starts to shut down, so that clients move to another node.
     pub fn ends(&self) -> &CancellationToken {
         &self.inner.ends
     }
@@ -261,7 +261,7 @@ impl Node {
             working.end();
         });
         let renewal = Arc::new(AbortOnDrop(renewal.abort_handle()));
-        // Read before clients are answered, because unknown shards would seem to be missing.
+        // Members are read before the node answers clients. Otherwise existing shards would seem to be missing.
         let members = self.inner.registry.members().await?;
         self.inner.members.send_replace(Arc::new(members));
         self.state().begin(Term { lease, work, _renewal: renewal });
@@ -286,7 +286,7 @@ impl Node {
         }
     }
 
-    /// Reads nodes and shards, and carries out the plan. Returns an error that the node cannot recover from.
+    /// Reads nodes and shards in a loop, and follows the plan for them. Returns only an error that the node cannot recover from.
     async fn follow(&self, term: &Term) -> Result<(), String> {
         loop {
             self.forget_failed();
@@ -343,7 +343,7 @@ impl Node {
         });
     }
 
-    /// Serves an opened shard. Returns its host if it must be closed, because the lease has ended meanwhile or the node is ending.
+    /// Serves an opened shard. Returns its host if it must be closed, because the lease ended in the meantime or the node is shutting down.
     fn opened(&self, shard: &str, term: &Term, opened: Result<Host, NotOpened>) -> Option<Host> {
         let mut state = self.state();
         let current = state.term.as_ref().is_some_and(|now| now.lease == term.lease) && term.work.runs();
@@ -355,7 +355,7 @@ impl Node {
                 state.shards.insert(shard.to_owned(), HeldShard { lease: term.lease.clone(), phase });
                 drop(state);
                 tracing::info!(shard, "the shard is open");
-                // Wakes requests for the shard before the next reading.
+                // Wakes requests that wait for the shard, without a delay until the next read of the members.
                 self.inner.members.send_modify(|_| ());
                 None
             }
@@ -377,14 +377,15 @@ impl Node {
     /// Returns the shard with the fewest busy runs, or `None` if closing any of them would end a run.
     async fn quietest(&self, shards: Vec<String>) -> Option<String> {
         let open: Vec<_> = shards.into_iter().filter_map(|shard| Some((self.host(&shard)?, shard))).collect();
-        // Reads of the database block.
+        // The reads from the database are blocking.
         let quiet = tokio::task::spawn_blocking(move || {
-            let disturbed = |open: &ShardHost| {
+            // `None` if a close would end a run.
+            let busy_runs = |open: &ShardHost| {
                 let rows = open.host.runtime().journal().inflight().ok()?;
                 let busy: Vec<&Inflight> = rows.iter().map(|(_, row)| row).filter(|row| is_busy(row)).collect();
                 busy.iter().all(|row| row.on_restart == OnRestart::Resume).then_some(busy.len())
             };
-            let quiet = open.iter().filter_map(|(open, shard)| Some((disturbed(open)?, shard)));
+            let quiet = open.iter().filter_map(|(open, shard)| Some((busy_runs(open)?, shard)));
             quiet.min().map(|(_, shard)| shard.clone())
         });
         quiet.await.ok().flatten()
@@ -463,8 +464,8 @@ impl Node {
         };
         tokio::select! {
             () = leaving => {}
-            // When the lease has ended, the runtimes stop by themselves.
             () = self.watch() => {}
+            // The runtimes stop by themselves once the lease has ended.
             () = term.work.ended() => return self.fence(),
         }
         // Requests that are still open must not start further work.

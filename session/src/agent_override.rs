@@ -14,7 +14,7 @@ pub struct AgentOverride {
     /// The manifest's model; the session's if the manifest names none.
     pub model: Text,
     pub system: Text,
-    /// Turn allowance of the runs that it answers; the session's if absent.
+    /// Turn allowance of the runs in which this agent answers; the session's if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub turns: Option<u32>,
 }

@@ -20,7 +20,7 @@ pub enum Message {
         text: Option<Text>,
         /// Reasoning that the provider requires to be sent back.
         reasoning: Option<Text>,
-        /// The requested calls: `ix` is the position in this list.
+        /// The requested calls: [`CallId::ix`] is the position in this list.
         calls: Arc<[ToolCall]>,
     },
     /// The result of one call, in call order, after all calls of the answer are closed.
@@ -29,7 +29,7 @@ pub enum Message {
         error: bool,
         content: Text,
     },
-    /// A synthetic completion: the rendered ends of owned runs.
+    /// A message that reports the ends of owned runs to the model.
     Notice {
         seq: Seq,
         text: Text,

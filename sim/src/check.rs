@@ -12,7 +12,7 @@ use crate::size::Size;
 #[derive(Clone, Copy, Debug)]
 pub struct Effort {
     pub threads: usize,
-    /// Number of states after which it stops; `None` for all of them.
+    /// Number of generated states, repeated ones included, after which it stops; `None` for all of them.
     pub states: Option<usize>,
     /// True to stop at the first violation, without searching for the states that must occur.
     pub first_violation: bool,

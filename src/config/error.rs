@@ -37,7 +37,7 @@ pub enum ConfigError {
 /// A key with an invalid value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BadValue {
-    /// The key.
+    /// The path of the key; empty for the whole file.
     pub key: Key,
     /// Its value, truncated for display.
     pub value: String,

@@ -104,8 +104,8 @@ fn limit(name: &str, about: &str) -> Value {
     if parses_as(json!("off")).is_some() {
         return json!({"enum": ["on", "off", true, false], "description": about});
     }
-    let least = u32::from(parses_as(json!(0)).is_none_or(|limits| limits.check().is_err()));
-    let mut number = Map::from_iter([("type".to_owned(), json!("integer")), ("minimum".to_owned(), json!(least))]);
+    let minimum = u32::from(parses_as(json!(0)).is_none_or(|limits| limits.check().is_err()));
+    let mut number = Map::from_iter([("type".to_owned(), json!("integer")), ("minimum".to_owned(), json!(minimum))]);
     if parses_as(json!(u64::MAX)).is_none() {
         number.insert("maximum".to_owned(), json!(u32::MAX));
     }

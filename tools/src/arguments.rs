@@ -19,7 +19,7 @@ const MAX_ERRORS: usize = 8;
 /// Maximum bytes of one error, which may quote a whole argument.
 const MAX_ERROR: usize = 300;
 
-/// Maximum number of checks that are repeated to list the errors of invalid arguments.
+/// Maximum number of checks of invalid arguments whose errors are listed, because the list repeats the checks.
 const MAX_EXPLAINED_CHECKS: u64 = 1 << 16;
 /// Backtracking limit for one pattern on one text.
 const BACKTRACK_LIMIT: usize = 20_000;
@@ -48,7 +48,7 @@ pub(crate) fn compile(schema: &Value) -> Result<ArgumentSchema, String> {
     build(schema.clone(), jsonschema::options().with_pattern_options(patterns))
 }
 
-/// Compiles a schema that a server wrote. What is matched takes time in proportion to the text; other patterns are left to the server.
+/// Compiles a schema from an MCP server. It checks only patterns that match in linear time; the server checks the others.
 #[cfg(feature = "mcp")]
 pub(crate) fn compile_foreign(schema: &Value) -> Result<ArgumentSchema, String> {
     let mut schema = schema.clone();
@@ -70,12 +70,12 @@ fn build(mut schema: Value, options: ValidationOptions<'_>) -> Result<ArgumentSc
     if fields.get("type").and_then(Value::as_str) != Some("object") {
         return Err("its `type` must be `object`: arguments are always an object".into());
     }
-    // References are within the schema, whatever it calls itself: its name may be that of a schema of the library.
+    // Without an id of its own, references resolve within the schema. An id could equal that of a schema built into the library.
     fields.retain(|key, value| !(matches!(&**key, "$id" | "id") && value.is_string()));
     if let Some(why) = faults::unsupported_reason(&schema) {
         return Err(bounded::shown(&why, MAX_ERROR).into_owned());
     }
-    // A format of an argument may be one that takes long to check, such as `regex`.
+    // Formats are not checked, because some of them, such as `regex`, take long.
     match options.should_validate_formats(false).build(&schema) {
         Ok(validator) => Ok(ArgumentSchema { schema, validator }),
         Err(error) => Err(bounded::shown(&error.to_string(), MAX_ERROR).into_owned()),
@@ -168,8 +168,8 @@ fn unreadable(tool: &str, args: &str, error: &serde_json::Error) -> String {
     }
     let text = error.to_string();
     let why = text.split(" at line ").next().unwrap_or(&text);
-    let start = args.lines().nth(line.saturating_sub(1)).unwrap_or_default();
-    let before = start.get(..start.floor_char_boundary(column)).unwrap_or_default();
+    let bad_line = args.lines().nth(line.saturating_sub(1)).unwrap_or_default();
+    let before = bad_line.get(..bad_line.floor_char_boundary(column)).unwrap_or_default();
     let near = before.get(before.ceil_char_boundary(before.len().saturating_sub(30))..).unwrap_or_default();
     format!("the arguments of {tool} are not JSON: {why} at {at}, after `{near}`. Call {tool} again with valid JSON.")
 }

@@ -1,4 +1,4 @@
-//! A cache of the shards of sessions.
+//! A cache that maps sessions to their shards.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
@@ -8,7 +8,7 @@ use subtend_session::ids::SessionId;
 /// Maximum number of cached sessions. When it is exceeded the cache is cleared, since a lookup costs only one query.
 const MAX_CACHED: usize = 100_000;
 
-/// The shards of sessions, which never change.
+/// The shard of each cached session. A session never moves to another shard.
 #[derive(Debug, Default)]
 pub(super) struct SessionShards(Mutex<HashMap<SessionId, String>>);
 
@@ -18,10 +18,10 @@ impl SessionShards {
     }
 
     pub(super) fn keep(&self, session: SessionId, shard: String) {
-        let mut places = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if places.len() >= MAX_CACHED {
-            places.clear();
+        let mut shards = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if shards.len() >= MAX_CACHED {
+            shards.clear();
         }
-        places.insert(session, shard);
+        shards.insert(session, shard);
     }
 }

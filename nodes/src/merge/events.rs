@@ -57,7 +57,8 @@ pub(super) async fn answer(gateway: &Gateway, request: BufferedRequest) -> Resul
     }
     let merged = stream::unfold(Some((streams, cursors)), async |open| {
         let (mut streams, mut cursors) = open?;
-        // If the stream of one shard ends, its shard moves to another node. The merged stream ends too, and the client reconnects with its last id.
+        // The stream of a shard ends when the shard moves to another node. The merged stream then ends too, and the client reconnects with its
+        // last id.
         let (shard, frame) = streams.next().await?;
         let frame = frame?;
         let written = with_id(&frame, &shard, &mut cursors);
@@ -71,26 +72,26 @@ pub(super) async fn answer(gateway: &Gateway, request: BufferedRequest) -> Resul
 /// Returns the frames of one shard, and `None` after the last one.
 fn frames(shard: String, body: Body) -> BoxStream<'static, (String, Option<String>)> {
     let state = (body.into_data_stream(), Vec::new(), false);
-    let frames = stream::unfold(state, async |(mut pieces, mut kept, ended)| {
+    let frames = stream::unfold(state, async |(mut pieces, mut buffer, ended)| {
         if ended {
             return None;
         }
         loop {
-            if let Some(end) = kept.windows(2).position(|pair| pair == b"\n\n") {
-                let rest = kept.split_off(end + 2);
-                let frame = String::from_utf8_lossy(&kept).into_owned();
+            if let Some(end) = buffer.windows(2).position(|pair| pair == b"\n\n") {
+                let rest = buffer.split_off(end + 2);
+                let frame = String::from_utf8_lossy(&buffer).into_owned();
                 return Some((Some(frame), (pieces, rest, false)));
             }
             match pieces.next().await {
-                Some(Ok(piece)) => kept.extend_from_slice(&piece),
-                Some(Err(_)) | None => return Some((None, (pieces, kept, true))),
+                Some(Ok(piece)) => buffer.extend_from_slice(&piece),
+                Some(Err(_)) | None => return Some((None, (pieces, buffer, true))),
             }
         }
     });
     frames.map(move |frame| (shard.clone(), frame)).boxed()
 }
 
-/// Replaces the id of an event by the positions in all shards.
+/// Returns the frame with its id replaced by the positions in all shards.
 fn with_id(frame: &str, shard: &str, cursors: &mut Cursors) -> String {
     let mut written = String::with_capacity(frame.len() + 64);
     for line in frame.split_inclusive('\n') {

@@ -77,7 +77,7 @@ fn call_time(draft: &mut Draft<'_>, id: CallId) -> Result<(), Rejection> {
             let content = format!("The wait timed out; no task was cancelled.\n{}", report.content);
             draft.finish_call(id, CallEnd::TimedOut, content.into());
         }
-        // A child's run has its own deadlines; its call waits for the notice.
+        // Other calls have no deadline. A child's run has its own deadlines, and its call waits for the notice.
         Some(
             CallKind::Child(_)
             | CallKind::Continue(_)
@@ -114,7 +114,7 @@ fn grace(draft: &mut Draft<'_>, run: RunNo) -> Result<(), Rejection> {
     }
     draft.drop_local(Scope::Local, &end);
     match closing {
-        // `keeps_queue` was sent before, and a later input may have reset it.
+        // The first cancel already sent `keeps_queue`. `true` here could undo the reset by a later input to the owned session.
         Some(outcome) if owns => draft.effect(Effect::CancelOwned { run, outcome, keeps_queue: false }),
         Some(_) => {}
         None => draft.cancel_blocking(),

@@ -10,13 +10,13 @@ use subtend_sim::clients::{ClientPlan, ClientRun, simulate};
 /// not take effect once.
 #[derive(Args)]
 pub(crate) struct ClientsArgs {
-    /// Seeds.
+    /// Number of seeds.
     #[arg(long, default_value_t = 200, value_parser = value_parser!(u64).range(1..))]
     seeds: u64,
     /// The first seed.
     #[arg(long, default_value_t = 1)]
     base: u64,
-    /// Put each bug in instead; exits with 1 where one is not noticed.
+    /// Seed each known bug instead; exits with 1 if one is not noticed.
     #[arg(long)]
     controls: bool,
 }
@@ -27,9 +27,10 @@ pub(crate) fn clients(args: &ClientsArgs) -> ExitCode {
         let mut unnoticed = 0_u32;
         for host_bug in [HostBug::NoResume, HostBug::NoKey, HostBug::LateJoin] {
             let run = |seed| simulate(ClientPlan { seed, host_bug: Some(host_bug) });
-            let noticed = seeds.clone().find_map(|seed| run(seed).violations.last().map(|what| (seed, what.clone())));
-            if let Some((seed, what)) = noticed {
-                println!("{host_bug:?}: noticed with seed {seed}: {what}");
+            let noticed =
+                seeds.clone().find_map(|seed| run(seed).violations.last().map(|violation| (seed, violation.clone())));
+            if let Some((seed, violation)) = noticed {
+                println!("{host_bug:?}: noticed with seed {seed}: {violation}");
             } else {
                 unnoticed = unnoticed.saturating_add(1);
                 println!("{host_bug:?}: NOT NOTICED in {} seeds", args.seeds);
@@ -40,7 +41,9 @@ pub(crate) fn clients(args: &ClientsArgs) -> ExitCode {
     let mut all = ClientRun::default();
     for seed in seeds {
         let run = simulate(ClientPlan { seed, host_bug: None });
-        run.violations.iter().for_each(|what| println!("subtend-sim clients --seeds 1 --base {seed}\n  {what}"));
+        run.violations
+            .iter()
+            .for_each(|violation| println!("subtend-sim clients --seeds 1 --base {seed}\n  {violation}"));
         all.violations.extend(run.violations);
         for (sum, more) in [
             (&mut all.commands, run.commands),

@@ -15,22 +15,22 @@ pub(crate) struct ModelArgs {
     /// A root and one child.
     #[arg(long, group = "which")]
     small: bool,
-    /// Two children, next to each other or one below the other (the default).
+    /// Two children, siblings or nested. This size is the default.
     #[arg(long, group = "which")]
     medium: bool,
     /// Two children, with an interrupt, a crash and a cancel.
     #[arg(long, group = "which")]
     held: bool,
-    /// Everything once, crashes twice.
+    /// Two children, with each kind of disturbance once and two crashes.
     #[arg(long, group = "which")]
     large: bool,
     /// A size, by name.
     #[arg(long, group = "which", value_parser = clap::builder::PossibleValuesParser::new(Size::NAMED.map(|(name, _)| name)))]
     size: Option<String>,
-    /// Threads.
+    /// Number of threads.
     #[arg(long, default_value_t = 1, value_parser = RangedU64ValueParser::<usize>::new().range(1..))]
     threads: usize,
-    /// Stop after so many transitions.
+    /// Stop after this number of generated states, repeated ones included (transitions).
     #[arg(long)]
     states: Option<usize>,
     /// Write JSON.
@@ -72,13 +72,8 @@ pub(crate) fn controls(json: bool) -> u32 {
         unnoticed = unnoticed.saturating_add(u32::from(!noticed));
         if json {
             println!("{}", as_json(&fault.to_string(), &report));
-        } else if let Some((violation, happened)) = &report.violation {
-            println!(
-                "{fault}: noticed as {} after {} steps and {} states",
-                violation.id,
-                happened.len(),
-                report.states
-            );
+        } else if let Some((violation, actions)) = &report.violation {
+            println!("{fault}: noticed as {} after {} steps and {} states", violation.id, actions.len(), report.states);
         } else {
             println!("{fault}: NOT NOTICED in {} states", report.states);
         }
@@ -92,21 +87,21 @@ fn print_report(name: &str, report: &CheckReport) {
     for what in &report.never {
         println!("never: {what}");
     }
-    if let Some((violation, happened)) = &report.violation {
+    if let Some((violation, actions)) = &report.violation {
         println!("{violation}");
-        for (at, action) in happened.iter().enumerate() {
+        for (at, action) in actions.iter().enumerate() {
             println!("{:3} {action}", at.saturating_add(1));
         }
     }
 }
 
 fn as_json(name: &str, report: &CheckReport) -> Value {
-    let violation = report.violation.as_ref().map(|(violation, happened)| {
+    let violation = report.violation.as_ref().map(|(violation, actions)| {
         json!({
             "id": violation.id.id(),
             "session": violation.session.to_string(),
             "what": violation.what,
-            "happened": happened,
+            "happened": actions,
         })
     });
     json!({

@@ -15,7 +15,7 @@ pub(crate) struct NodesArgs {
     /// The first seed.
     #[arg(long, default_value_t = 1)]
     base: u64,
-    /// Put each bug in instead; exits with 1 if one is not noticed.
+    /// Seed each known bug instead; exits with 1 if one is not noticed.
     #[arg(long)]
     controls: bool,
     /// Print events on the error stream as they happen.

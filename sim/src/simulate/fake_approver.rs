@@ -8,7 +8,7 @@ use subtend_session::record::AskVerdict;
 use crate::simulate::tally::Verb;
 use crate::simulate::world::World;
 
-/// Answers questions until the runtime ends.
+/// Answers asks until the runtime ends.
 pub(crate) fn spawn(world: &Arc<World>, mut approver: Approver) {
     let world = Arc::clone(world);
     tokio::spawn(async move {
@@ -19,16 +19,16 @@ pub(crate) fn spawn(world: &Arc<World>, mut approver: Approver) {
                 continue;
             }
             // Sometimes after the deadline of the ask.
-            let most = world.rng.pick(&[3_000, 3_000, 3_000, 12_000]).unwrap_or(3_000);
-            tokio::time::sleep(world.rng.ms(0, most)).await;
+            let max_ms = world.rng.pick(&[3_000, 3_000, 3_000, 12_000]).unwrap_or(3_000);
+            tokio::time::sleep(world.rng.ms(0, max_ms)).await;
             let verdicts = [AskVerdict::Allow, AskVerdict::Allow, AskVerdict::Deny, AskVerdict::Always];
-            let word = world.rng.pick(&verdicts).unwrap_or(AskVerdict::Allow);
-            let verb = world.oracle.lock().ask(Verb::Answer);
-            let reply = approver.answer(&approval, word).await;
+            let verdict = world.rng.pick(&verdicts).unwrap_or(AskVerdict::Allow);
+            let request = world.oracle.lock().ask(Verb::Answer);
+            let reply = approver.answer(&approval, verdict).await;
             let mut oracle = world.oracle.lock();
-            oracle.answer(verb);
+            oracle.answer(request);
             match reply {
-                Ok(_) => oracle.tally.mark(&format!("answered {word:?}")),
+                Ok(_) => oracle.tally.mark(&format!("answered {verdict:?}")),
                 Err(ControlError::Stopped(_)) => oracle.tally.mark("answered one that stopped"),
                 Err(
                     error @ (ControlError::Working(_)

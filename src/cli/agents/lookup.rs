@@ -12,10 +12,10 @@ pub(super) fn agent<'a>(catalog: &'a Catalog, name: &str) -> Result<&'a Manifest
 }
 
 pub(crate) fn refusal(catalog: &Catalog, name: &str) -> Option<String> {
-    let refusal = |problem: &&AgentProblem| {
+    let is_refused = |problem: &&AgentProblem| {
         problem.kind == ProblemKind::Refused && problem.path.file_stem().is_some_and(|stem| stem == name)
     };
-    let problem = catalog.problems().iter().find(refusal).filter(|_| catalog.get(name).is_none())?;
+    let problem = catalog.problems().iter().find(is_refused).filter(|_| catalog.get(name).is_none())?;
     let (path, why) = (problem.path.display().to_string(), &problem.message);
     Some(format!("the agent `{}` is refused: {}: {}", harmless(name), harmless(&path), harmless(why)))
 }

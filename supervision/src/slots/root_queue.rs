@@ -1,16 +1,18 @@
-//! Queued tickets of one root and class.
+//! Queued tickets of one root and one [`Class`](super::Class).
 
 use std::collections::BTreeMap;
 
-/// Number of tickets that one count covers, so that a position is found without a scan of all tickets.
+/// Length of a block of consecutive ticket numbers. Counts for each block find a position without a scan of all tickets.
 const BLOCK: u64 = 256;
 
 /// Tickets in the order of request, with a turn in the rotation.
 pub(super) struct RootQueue<T> {
     tickets: BTreeMap<u64, T>,
+    /// Number of queued tickets in each block.
     blocks: BTreeMap<u64, usize>,
     /// The queue with the lowest turn is served first. It gets a new turn when it is served or starts to queue.
     pub(super) turn: u64,
+    /// Whether the queue is in the set of queues that can be granted a slot.
     pub(super) ready: bool,
 }
 
@@ -46,15 +48,15 @@ impl<T> RootQueue<T> {
 
     pub(super) fn position(&self, number: u64) -> usize {
         let block = number / BLOCK;
-        let in_blocks: usize = self.blocks.range(..block).map(|(_, tickets)| tickets).sum();
+        let in_blocks: usize = self.blocks.range(..block).map(|(_, count)| count).sum();
         in_blocks + self.tickets.range(block * BLOCK..number).count()
     }
 
     fn uncount(&mut self, number: u64) {
         let block = number / BLOCK;
-        if let Some(tickets) = self.blocks.get_mut(&block) {
-            *tickets -= 1;
-            if *tickets == 0 {
+        if let Some(count) = self.blocks.get_mut(&block) {
+            *count -= 1;
+            if *count == 0 {
                 self.blocks.remove(&block);
             }
         }

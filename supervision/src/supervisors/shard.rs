@@ -86,7 +86,7 @@ impl ShardState {
         let exit = Exit { actor: actor.get_id(), how };
         self.note(&exit.how);
         guarded(|| (self.sink)(exit));
-        // This comes last, so that a waiter for the last actor finds it reported.
+        // This comes after the report: `emptied` must not resolve before the last exit is reported.
         self.capacities.vacate(self.number);
     }
 

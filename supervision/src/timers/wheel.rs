@@ -29,7 +29,7 @@ impl Tick {
         Self(now_nanos / TICK_NANOS)
     }
 
-    /// Returns the start of this tick after the origin.
+    /// Returns the time from the start of the timers to the start of this tick.
     pub(super) fn starts(self) -> Duration {
         Duration::from_nanos(self.0.saturating_mul(TICK_NANOS))
     }

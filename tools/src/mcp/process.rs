@@ -20,7 +20,7 @@ use crate::guard::{Guard, LIMITS, PIPED};
 const MAX_TAIL: usize = 1_000;
 /// Maximum bytes of one message.
 const MAX_MESSAGE: usize = 16 << 20;
-/// Maximum bytes of other output during a connection.
+/// Maximum bytes of output that are not messages, during a connection.
 const MAX_NOISE: usize = 1 << 20;
 
 /// Time for the process to exit after it has closed its output.
@@ -42,7 +42,7 @@ pub(super) struct ServerLife {
     fault: Arc<Mutex<Option<String>>>,
 }
 
-/// Starts `command` in `directory`, with the variables of commands and `env`.
+/// Starts `command` in `directory`. Its environment consists of the variables that every command gets, and `env`.
 pub(super) fn start(
     (command, args): (&str, &[String]),
     env: impl Iterator<Item = (OsString, OsString)>,
@@ -127,6 +127,7 @@ impl Drop for ServerLife {
 /// Reader of a server's output. A message that is too long, and too much other output, are errors.
 pub(super) struct BoundedOutput {
     from: ChildStdout,
+    /// Number of bytes of the current line.
     line: usize,
     values: ValueCount,
     is_message: bool,

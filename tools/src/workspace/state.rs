@@ -40,8 +40,8 @@ pub(crate) fn temporary_name() -> String {
     format!(".subtend-{number:016x}.tmp")
 }
 
-/// Atomically replaces the entry at `path` by `after` with the content `bytes`. A kill can leave the file `temporary` behind. A call with
-/// the same name replaces it.
+/// Atomically replaces the entry at `path` with `after`, whose content is `bytes`. A kill can leave the file `temporary` behind; the next
+/// call with the same name replaces it.
 pub(crate) fn replace_entry(
     target: &Workspace,
     path: &str,
@@ -81,30 +81,30 @@ fn sync(dir: &Dir) -> io::Result<()> {
 }
 
 /// Reads the entry at `path` without following links.
-pub(crate) fn read_entry(target: &Workspace, path: &str, most: u64) -> io::Result<PathState> {
-    let other = |state| Ok(PathState { state, bytes: Vec::new() });
+pub(crate) fn read_entry(target: &Workspace, path: &str, max_bytes: u64) -> io::Result<PathState> {
+    let without_content = |state| Ok(PathState { state, bytes: Vec::new() });
     let (dir, name) = match beneath::parent(target.dir(), Path::new(path)) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return other(FileState::Absent),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return without_content(FileState::Absent),
         Err(error) if error.kind() == io::ErrorKind::NotADirectory || beneath::is_link(&error) => {
-            return other(FileState::Other);
+            return without_content(FileState::Other);
         }
         found => found?,
     };
     let found = match dir.symlink_metadata(name) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return other(FileState::Absent),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return without_content(FileState::Absent),
         found => found?,
     };
     if found.is_symlink() {
         let to = dir.read_link_contents(name)?;
-        return other(FileState::Link { to: to.to_string_lossy().into_owned() });
+        return without_content(FileState::Link { to: to.to_string_lossy().into_owned() });
     }
     if !found.is_file() {
-        return other(FileState::Other);
+        return without_content(FileState::Other);
     }
     let mut bytes = Vec::new();
-    beneath::file(&dir, name)?.take(most.saturating_add(1)).read_to_end(&mut bytes)?;
-    if u64::try_from(bytes.len()).unwrap_or(u64::MAX) > most {
-        return Err(io::Error::new(io::ErrorKind::FileTooLarge, format!("it is larger than {} MiB", most >> 20)));
+    beneath::file(&dir, name)?.take(max_bytes.saturating_add(1)).read_to_end(&mut bytes)?;
+    if u64::try_from(bytes.len()).unwrap_or(u64::MAX) > max_bytes {
+        return Err(io::Error::new(io::ErrorKind::FileTooLarge, format!("it is larger than {} MiB", max_bytes >> 20)));
     }
     Ok(PathState { state: FileState::File { hash: Hash::of(&bytes), executable: is_executable(&found) }, bytes })
 }
@@ -138,8 +138,9 @@ fn set_mode(before: Option<cap_std::fs::Metadata>, file: &cap_std::fs::File, exe
 
     let mut permissions = file.metadata()?.permissions();
     let bits = before.map_or_else(|| permissions.mode(), |found| mode::kept(&found).mode()) & 0o777;
-    let read = (bits & 0o444) >> 2;
-    permissions.set_mode(if executable { bits | read } else { bits & !0o111 });
+    // Each class of users that may read the file may execute it.
+    let execute = (bits & 0o444) >> 2;
+    permissions.set_mode(if executable { bits | execute } else { bits & !0o111 });
     file.set_permissions(permissions)
 }
 
