@@ -29,7 +29,7 @@ pub(crate) struct Lifecycle {
     /// Background processes; they stop with the runtime.
     pub(crate) processes: Processes,
     stopping: AtomicBool,
-    /// Set by an orderly shutdown, but not by a drop.
+    /// Set by an orderly shutdown, but not by a drop of the runtime.
     in_order: AtomicBool,
     /// The task that waits for the journal to fail.
     watch: Mutex<Option<AbortHandle>>,
@@ -67,7 +67,7 @@ impl Lifecycle {
         self.in_order.load(Ordering::Acquire)
     }
 
-    /// Stops accepting and starting work.
+    /// Stops accepting and starting work: `in_order` for an orderly shutdown, otherwise for a drop of the runtime.
     pub(crate) fn stop(&self, in_order: bool) {
         self.gate.close();
         self.stopping.store(true, Ordering::Release);
@@ -89,7 +89,7 @@ impl Lifecycle {
         if self.gate.is_closed() { Stopped::Shutdown } else { Stopped::Gone }
     }
 
-    /// Returns the reason why `session` does not answer: that it is unreadable, or the reason of the runtime.
+    /// Returns the reason why `session` does not answer: the runtime's reason, or that the session is unreadable.
     pub(crate) fn stopped_at(&self, session: SessionId) -> Stopped {
         let stopped = self.stopped();
         if stopped != Stopped::Gone {

@@ -39,7 +39,7 @@ pub struct Manifest {
     pub inspectable: bool,
     /// True if its prompt carries the caller line.
     pub caller: bool,
-    /// Most turns of a run.
+    /// Maximum number of turns of a run.
     pub turns: Option<u32>,
     /// True if its runs have no owner: the call that starts one returns at once, only a cancel of the whole tree ends it, and it has a
     /// wall-clock cap. Never a model's choice.

@@ -1,4 +1,4 @@
-//! Violations that a drill finds.
+//! Violations that a drill finds. A store is *at rest* when a recovery has ended and nothing is in flight.
 
 use serde::Serialize;
 
@@ -30,7 +30,7 @@ pub enum FindingKind {
     Unfenced,
     /// A process outlived the kill by more than a second.
     Orphaned,
-    /// The process ended by itself.
+    /// The process hung, or ended before the drill killed it.
     Broken,
 }
 

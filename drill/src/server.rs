@@ -52,11 +52,11 @@ impl DrillServer {
         initdb.args(["--username=subtend", "--auth=scram-sha-256", "--encoding=UTF8", "--locale=C", "--no-sync"]);
         done(initdb.arg("--pwfile").arg(&file).arg("-D").arg(&data))?;
         let port = TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr()).map_err(failed)?.port();
-        let own = format!(
+        let settings = format!(
             "listen_addresses = '127.0.0.1'\nport = {port}\nunix_socket_directories = ''\nlog_min_messages = fatal\n"
         );
         let conf = std::fs::OpenOptions::new().append(true).open(data.join("postgresql.conf"));
-        conf.and_then(|mut conf| conf.write_all(own.as_bytes())).map_err(failed)?;
+        conf.and_then(|mut conf| conf.write_all(settings.as_bytes())).map_err(failed)?;
         let mut watcher = as_user(Path::new("sh"))?;
         watcher.args(["-c", WATCH, "watcher"]).arg(&programs).arg(dir).stdin(Stdio::piped()).process_group(0);
         let watcher = watcher.stdout(Stdio::null()).stderr(Stdio::null()).spawn().map_err(failed)?;
@@ -146,7 +146,7 @@ fn programs() -> Result<PathBuf, DrillError> {
     })
 }
 
-/// Returns the user to run the server as, if this process is root, as which the server refuses to run.
+/// Returns the user to run the server as; `None` for the current user. The server refuses to run as root.
 fn user() -> Result<Option<(u32, u32)>, DrillError> {
     if !rustix::process::geteuid().is_root() {
         return Ok(None);
@@ -172,6 +172,7 @@ fn as_user(program: &Path) -> Result<Command, DrillError> {
     Ok(command)
 }
 
+/// Runs a command to its end.
 fn done(command: &mut Command) -> Result<(), DrillError> {
     let output = command.output().map_err(failed)?;
     let errors = String::from_utf8_lossy(&output.stderr);

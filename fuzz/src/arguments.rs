@@ -33,8 +33,8 @@ fn check_access(tree: &Tree, tool: &str, args: &str) -> InputResult {
             assert!(read.is_object(), "arguments are an object");
             for access in Registry::accesses(ready.as_ref(), &read) {
                 assert!(access.resource.len() < 2000, "a resource of {} bytes", access.resource.len());
-                let shown = access.resource.chars().all(|c| !c.is_control() || matches!(c, '\n' | '\t'));
-                assert!(shown, "{access:?}");
+                let printable = access.resource.chars().all(|c| !c.is_control() || matches!(c, '\n' | '\t'));
+                assert!(printable, "{access:?}");
             }
             let writes = matches!(tool, "write" | "edit" | "shell");
             assert!(!writes || ask || access.is_none(), "{tool} runs without an approval: {access:?}");
@@ -69,8 +69,9 @@ fn check_start(tool: &str, args: &str) -> InputResult {
         Some(Ok(Request::Start(start))) => {
             let known = ["explore", "review", "general"].contains(&&*start.agent);
             assert!(known, "{tool} starts {:?}", start.agent);
-            let given = start.tools.iter().flatten().all(|tool| ["read", "list"].contains(&&**tool) || is_task(tool));
-            assert!(given, "{tool} gives {:?}", start.tools);
+            let all_offered =
+                start.tools.iter().flatten().all(|tool| ["read", "list"].contains(&&**tool) || is_task(tool));
+            assert!(all_offered, "{tool} gives {:?}", start.tools);
             assert!(start.prompt.len() <= 2 << 20, "a prompt of {} bytes", start.prompt.len());
             InputResult::Accepted
         }
@@ -83,6 +84,7 @@ fn check_start(tool: &str, args: &str) -> InputResult {
     }
 }
 
+/// Returns whether a tool starts or manages runs.
 fn is_task(tool: &str) -> bool {
     subtend_tools::dialect::is_locked(tool)
 }

@@ -43,7 +43,7 @@ pub fn fold(session: SessionId, records: &[Record]) -> InputResult {
     InputResult::Accepted
 }
 
-/// Calls every reader of the state: none may panic.
+/// Derives the index rows: they must agree with the state, without a panic.
 fn check_readers(before: &State, after: &State, record: &Record) {
     let stamp = Stamp { epoch: Epoch(1), starts: 0, opened_lsn: Lsn(1), created_ms: 0, updated_ms: 0 };
     let changes = index::changes(&Before::of(before), after, std::slice::from_ref(record), stamp);

@@ -10,7 +10,8 @@ use super::InputResult;
 use super::tree::{self, FILES, Tree};
 
 /// Checks the first line as a glob and as the pattern of a rule, and the rest as an ignore file. A listing must show
-/// existing files that no rule denies. An accepted rule must survive a round trip and deny only matching paths.
+/// only existing files that no rule denies. An accepted rule must survive a round trip, and its denial must cover
+/// everything that the same pattern allows.
 pub fn any_bytes(bytes: &[u8]) -> InputResult {
     let text = String::from_utf8_lossy(bytes);
     let (glob, ignores) = text.split_once('\n').unwrap_or((&text, ""));
@@ -23,7 +24,7 @@ fn check_listing(tree: &Tree, glob: &str, ignores: &str) -> InputResult {
     assert!(fs::write(&path, ignores).is_ok(), "the workspace cannot be written");
     match tree.run("list", json!({"glob": glob, "depth": 5})) {
         Some(Ok(output)) => {
-            // The text of a link is its target.
+            // Only the first word: the rest of a link's line is its target.
             let names = output.lines().filter_map(|line| line.split_whitespace().next());
             assert!(!names.clone().any(|name| name.contains("key")), "a denied file is listed: {output}");
             let files = names.filter(|name| name.ends_with(".rs") || name.ends_with(".txt"));

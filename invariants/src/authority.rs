@@ -1,4 +1,4 @@
-//! Authority: P-1 to P-4, P-6, P-7.
+//! Invariants P-1 to P-4, P-6 and P-7: what sessions may do, and which tools they are offered.
 
 use std::collections::BTreeSet;
 
@@ -31,7 +31,7 @@ pub(super) fn below_parents(world: &World<'_>) -> Verdict {
         let exceeds = world
             .above(probe.session)
             .into_iter()
-            .find(|above| present(observed, *above, &probe.access).is_some_and(|most| probe.verdict > most));
+            .find(|ancestor| present(observed, *ancestor, &probe.access).is_some_and(|most| probe.verdict > most));
         let judged = matches!(probe.under, QueryContext::Present | QueryContext::After(_));
         ensure_if(judged, exceeds.is_none(), InvariantId::P1, probe.session, || {
             format!("{:?} is {:?}, which exceeds its ancestor {exceeds:?}", probe.access, probe.verdict)
@@ -39,21 +39,23 @@ pub(super) fn below_parents(world: &World<'_>) -> Verdict {
     })
 }
 
-/// An added deny raises no verdict. An added allow raises none above those of ancestors.
+/// An added deny raises no verdict. An added rule raises no verdict above that of an ancestor of its session.
 pub(super) fn monotone(world: &World<'_>) -> Verdict {
     each(world, |observed, probe| {
         let QueryContext::Added { at, rule } = &probe.under else { return Ok(()) };
         let before = present(observed, probe.session, &probe.access);
         let enlarged = rule.verdict == Answer::Deny && before.is_some_and(|before| probe.verdict > before);
-        let above = world.above(*at);
-        let exceeds =
-            above.into_iter().any(|id| present(observed, id, &probe.access).is_some_and(|most| probe.verdict > most));
+        let ancestors = world.above(*at);
+        let exceeds = ancestors
+            .into_iter()
+            .any(|id| present(observed, id, &probe.access).is_some_and(|most| probe.verdict > most));
         ensure(!enlarged && !exceeds, InvariantId::P2, probe.session, || {
             format!("with {rule:?} at {at}, {:?} is {:?}, before {before:?}", probe.access, probe.verdict)
         })
     })
 }
 
+/// The order of rules changes no verdict.
 pub(super) fn orderless(world: &World<'_>) -> Verdict {
     each(world, |observed, probe| {
         let before = present(observed, probe.session, &probe.access);
@@ -103,8 +105,8 @@ fn accesses(seen: &Seen<'_>) -> Vec<(CallId, Access)> {
     asks.chain(started).collect()
 }
 
-/// A model's text sets neither position nor authority: a child has its parent's position and ceilings, a call continues
-/// only own children, and only persons and the host select another agent.
+/// A model's text sets neither workspace nor authority: a child has its parent's workspace and ceilings, a call continues
+/// only children of its session, and only persons and the host select another agent.
 pub(super) fn model_fields(world: &World<'_>) -> Verdict {
     for (session, seen) in &world.sessions {
         for record in seen.view.records {
@@ -119,15 +121,15 @@ pub(super) fn model_fields(world: &World<'_>) -> Verdict {
         })?;
         for (at, request) in &seen.continued {
             let child = |id: SessionId| id == request.child;
-            let mine = seen.spawned.iter().any(|(created_at, spawned)| created_at < at && child(spawned.child))
+            let is_child = seen.spawned.iter().any(|(created_at, spawned)| created_at < at && child(spawned.child))
                 || seen.branches.iter().any(|(created_at, branch)| created_at < at && child(branch.child));
-            ensure(mine, InvariantId::P6, *session, || {
+            ensure(is_child, InvariantId::P6, *session, || {
                 format!("call {} continues {}, which is not its child", request.call, request.child)
             })?;
         }
         for (child, key) in &seen.cancel_asked {
-            let mine = seen.keys().any(|(_, call, of)| (call, of) == (*key, *child));
-            ensure(mine, InvariantId::P6, *session, || {
+            let is_created = seen.keys().any(|(_, call, of)| (call, of) == (*key, *child));
+            ensure(is_created, InvariantId::P6, *session, || {
                 format!("it cancels {child} by key {key}, which it never created")
             })?;
         }
@@ -136,7 +138,7 @@ pub(super) fn model_fields(world: &World<'_>) -> Verdict {
     Ok(())
 }
 
-/// Returns the executed proposals, each with the position of its result.
+/// Returns the calls that handed the session to another agent, each with the position of its result.
 fn handed_over<'a>(seen: &'a Seen<'_>) -> impl Iterator<Item = (usize, CallId)> + 'a {
     let proposes = |of: CallId| move |record: &Record| matches!(record, Record::CallStarted { call, kind, .. } if *call == of && matches!(**kind, CallKind::Propose(_)));
     seen.view.records.iter().enumerate().filter_map(move |(at, record)| {
@@ -151,6 +153,7 @@ fn approved(seen: &Seen<'_>, at: usize, call: CallId) -> bool {
     matches!(approval, Some((_, AskVerdict::Allow | AskVerdict::Always, AnsweredBy::Person)))
 }
 
+/// Returns whether an input selects an agent and an owner only as far as its sender may.
 fn input_is_plain(input: &InputAccepted) -> bool {
     match &input.from {
         From::Model { session, run, call } => {
@@ -172,8 +175,8 @@ fn child_within_parent(world: &World<'_>, session: SessionId, seen: &Seen<'_>) -
             format!("call {} created a child of {}, which the ceilings deny", spawned.call, spawned.agent)
         })?;
         let Some(child) = world.sessions.get(&spawned.child).and_then(|child| child.created) else { continue };
-        let place = seen.created.is_none_or(|created| created.workspace == child.workspace);
-        ensure(place, InvariantId::P6, spawned.child, || {
+        let same_workspace = seen.created.is_none_or(|created| created.workspace == child.workspace);
+        ensure(same_workspace, InvariantId::P6, spawned.child, || {
             format!("it works in {}, and its parent does not", child.workspace)
         })?;
     }
@@ -269,10 +272,10 @@ fn checked_again(session: SessionId, seen: &Seen<'_>) -> Verdict {
 /// A branch is created by a person or the host, and a child's first run belongs to its call.
 pub(super) fn creators_are_legal(world: &World<'_>) -> Verdict {
     for (session, seen) in &world.sessions {
-        let model = |branch: &BranchCreated| {
+        let is_illegal = |branch: &BranchCreated| {
             matches!(branch.by, Initiator::Model { .. } | Initiator::Owner { .. } | Initiator::Sweep)
         };
-        let wrong = seen.branches.iter().find(|(_, branch)| model(branch));
+        let wrong = seen.branches.iter().find(|(_, branch)| is_illegal(branch));
         ensure_if(!seen.branches.is_empty(), wrong.is_none(), InvariantId::P6, *session, || {
             format!("{wrong:?} comes neither from a person nor from the host")
         })?;

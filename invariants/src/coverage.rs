@@ -10,6 +10,7 @@ thread_local! {
     static EXAMINED: Cell<u64> = const { Cell::new(0) };
 }
 
+/// Counts a claim as examined.
 pub(super) fn examine() {
     EXAMINED.set(EXAMINED.get().wrapping_add(1));
 }
@@ -51,9 +52,9 @@ impl Coverage {
     }
 
     pub fn add(&self, other: &Self) {
-        for ([worlds, relevant], [more, of_them]) in self.0.iter().zip(&other.0) {
-            worlds.fetch_add(more.load(Ordering::Relaxed), Ordering::Relaxed);
-            relevant.fetch_add(of_them.load(Ordering::Relaxed), Ordering::Relaxed);
+        for ([worlds, relevant], [more_worlds, more_relevant]) in self.0.iter().zip(&other.0) {
+            worlds.fetch_add(more_worlds.load(Ordering::Relaxed), Ordering::Relaxed);
+            relevant.fetch_add(more_relevant.load(Ordering::Relaxed), Ordering::Relaxed);
         }
     }
 

@@ -17,8 +17,9 @@ pub type ScanFlow = ControlFlow<()>;
 
 /// Frames that become durable together, in LSN order.
 ///
-/// LSNs of a group have no gaps. A frame without records uses an LSN but has no row in the log. An import may place frames without records
-/// and with earlier LSNs before the last frame, to add the rows of frames that it has already written.
+/// LSNs of a group have no gaps. A frame without records uses an LSN but has no row in the log. A group of an
+/// import may also contain frames with earlier LSNs, except as its last frame. They have no records; they add the rows of frames that the
+/// import has already written.
 #[derive(Debug)]
 pub struct Group {
     pub frames: Vec<GroupFrame>,
@@ -82,7 +83,7 @@ pub type IndexedFrame = (Seq, Lsn, Option<StoredFrame>);
 /// A store with the tables `log`, `ev`, `head`, `inflight`, `kid`, `outbox`, `def` and `meta`. One thread writes it; all may read it.
 ///
 /// The journal orders, fences, encodes and checks frames; an engine stores whole groups. Every method returns the store's errors.
-/// # Durability
+/// # Visibility
 /// Reads see every group whose [`Engine::write`] has returned, and no part of any other.
 pub trait Engine: Send + Sync + 'static {
     /// Returns the engine's name, as in a store specification.
@@ -101,6 +102,7 @@ pub trait Engine: Send + Sync + 'static {
     /// Returns whether frames are passed as bytes. If not, they are passed as records, and `append` writes directly, without a thread.
     fn wants_bytes(&self) -> bool;
 
+    /// Returns the maximum size of an encoded frame or a `def` body, in bytes.
     fn max_body(&self) -> u64;
 
     /// Returns the number of durable commits, each of which may need several syncs.

@@ -40,14 +40,14 @@ impl ModelCalls {
         Some(Claim { want: Spend { cost_micro, ..claim.want }, ..claim })
     }
 
-    /// Returns a model behind `name` whose calls have no price, although they may cost something.
+    /// Returns the first model of `name` (a model or a pool) whose calls have no price, although they may cost something.
     pub(crate) fn lacks_price(&self, models: &Models, name: &Text) -> Option<Text> {
         self.prices.unpriced_model(models, name)
     }
 
     /// Opens the accounts of a resumed root run, with what it used in the previous process.
     ///
-    /// After a crash of an activation the accounts are unchanged: a dropped reservation was counted at the drop. A queued run has used nothing.
+    /// A crash of an activation needs no restore: the accounts stay open, and each reservation that it dropped was settled by the drop.
     pub(crate) fn restore_accounts(&self, models: &Models, run: RunKey) -> Result<(), ReadError> {
         let used = self.recount(models, run)?;
         self.ledger.restore(run, used.spawns);
@@ -55,7 +55,8 @@ impl ModelCalls {
         Ok(())
     }
 
-    /// Reserves the call's claim; waits, within the limit of budgets, while other calls of its tree hold the amount it needs.
+    /// Reserves the call's claim. Waits, for a bounded time, while other calls of its tree hold the amount it needs. `costs` is false
+    /// for an in-process model, whose calls cost nothing.
     /// # Cancel safety
     /// Dropping the future reserves nothing.
     pub(crate) async fn reserve(

@@ -48,7 +48,7 @@ impl ServiceKind {
     }
 }
 
-/// Starts services for cells. A higher layer implements it, because it uses handles.
+/// Starts services for cells. A higher layer implements this trait, because a service needs session handles.
 pub(crate) trait Starter: Send + Sync {
     /// Starts writing a title, without waiting for it.
     fn name(self: Arc<Self>, first: Text, guard: ServiceGuard);
@@ -114,7 +114,7 @@ impl Drop for ServiceGuard {
 /// The effect of a batch on the services of its session.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct ServiceSignal {
-    /// The first message of a person, if the session needs a title.
+    /// The first message of a person, from which a title is written; `None` if the session needs no title.
     names: Option<Text>,
     stops: bool,
 }

@@ -31,8 +31,8 @@ impl Catalog {
         self.reading = Some(product);
         for folder in product.agent_folders() {
             let Ok(folder) = home.join(folder).canonicalize() else { continue };
-            let around = workspace.canonicalize().unwrap_or_else(|_| workspace.to_owned());
-            if folder.starts_with(&around) {
+            let real_workspace = workspace.canonicalize().unwrap_or_else(|_| workspace.to_owned());
+            if folder.starts_with(&real_workspace) {
                 self.warn(
                     &folder,
                     format!("lies in the workspace, so its agents are not loaded as your own for {}", product.name()),
@@ -92,7 +92,8 @@ impl Catalog {
         }
     }
 
-    /// Refuses a file. No later file may use its name, except agents of the host itself and those loaded before it.
+    /// Refuses a file, and its name to later files. Only the file is refused if the name belongs to a hidden agent, to
+    /// the host or to an earlier file.
     fn refuse_foreign(&mut self, path: &Path, name: &str, message: String) {
         if self.get(name).is_some_and(|agent| agent.hidden || agent.source != Source::Builtin) {
             return self.refuse(path, message);

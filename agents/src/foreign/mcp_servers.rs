@@ -1,7 +1,7 @@
 //! `mcpServers` of Claude Code: servers that an agent may use, by their names.
 //!
-//! A file may also define a server. Such a server is reported and never started: a server runs outside of the sandbox, and trust in
-//! agents covers no programs (`docs/decisions/0030-files-of-other-products.md`).
+//! A file may also define a server. Such a server is reported and never started: a server runs outside of the sandbox, and
+//! trusting agent files does not permit starting programs (`docs/decisions/0030-files-of-other-products.md`).
 
 use serde_json::Value;
 
@@ -9,7 +9,6 @@ use super::fields::Fields;
 use crate::form::shown;
 use crate::front::MAX_UNKNOWN;
 
-/// The key.
 pub(crate) const KEY: &str = "mcpServers";
 
 /// Takes the names of the servers, as tools and rules spell them. Everything else in the list is reported.
@@ -50,7 +49,7 @@ pub(crate) fn names(value: &Value) -> Vec<String> {
     named.collect()
 }
 
-/// Returns the name of all tools of a server, as in a list of tools.
+/// Returns the name that stands for all tools of a server in a list of tools.
 pub(crate) fn tools(server: &str) -> String {
     format!("mcp__{server}")
 }

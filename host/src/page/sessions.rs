@@ -77,7 +77,9 @@ struct SessionRow {
 #[template(path = "sessions_list.html")]
 struct SessionList {
     rows: Vec<SessionRow>,
+    /// The query of the previous page.
     before: Option<String>,
+    /// The query of the next page.
     next: Option<String>,
 }
 

@@ -5,7 +5,7 @@ use subtend_session::authority::{Access, Rule, Verdict};
 use subtend_session::ids::{CallId, SessionId, Text};
 use subtend_session::record::AnsweredBy;
 
-/// A query to a session's authority, like that of a call's check.
+/// A query to a session's authority, like the query that checks a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Probe {
     pub session: SessionId,

@@ -44,7 +44,7 @@ const NODES: &str = "\
 const SHARDS: &str = "SELECT id, name, lease::text, last_lsn, label FROM subtend.shard WHERE shared ORDER BY id";
 const VERSION: &str =
     "SELECT coalesce(max(version), 0), (extract(epoch FROM clock_timestamp()) * 1000)::bigint FROM subtend.migration";
-/// Fences the rest of a claim, and removes its owner, so that it cannot be reclaimed.
+/// Ends a claim: the next epoch fences its later writes, and without an owner it cannot be reclaimed.
 const GIVE_UP: &str = "\
     UPDATE subtend.shard SET lease = NULL, owner = NULL, epoch = epoch + 1 WHERE name = $1 AND lease = $2::text::uuid RETURNING id";
 const END_LOCK: &str = "\
@@ -119,7 +119,7 @@ pub enum NodeError {
     /// The server did not answer, so it is unknown whether the operation took effect.
     #[error("the database did not answer about its nodes: {0}")]
     Unreachable(String),
-    /// Another process is that node.
+    /// Another process holds the lease of that name.
     #[error(
         "a node named `{name}` is alive at {address}, and its lease ends in {left_ms} ms unless it is renewed. Stop it, or choose another name"
     )]
@@ -128,7 +128,7 @@ pub enum NodeError {
         name: String,
         /// Its address.
         address: String,
-        /// Until its lease ends.
+        /// Milliseconds until its lease ends.
         left_ms: i64,
     },
     /// The lease has ended, so its shards may belong to others.
@@ -139,7 +139,8 @@ pub enum NodeError {
     Store(#[from] OpenError),
 }
 
-/// Reads and changes the nodes of a database. Each operation takes at most 3 s. Dropping one leaves its outcome unknown.
+/// Reads and changes the nodes of a database. Each statement of an operation takes at most 3 s. Dropping an
+/// operation leaves its outcome unknown.
 pub struct Registry {
     link: Arc<Link>,
     connection: Mutex<Option<ServerConnection>>,
@@ -169,7 +170,7 @@ impl Registry {
         Ok(Self { link, connection: Mutex::new(Some(connection)) })
     }
 
-    /// Creates the shards that nodes share, or those for nodes with a label, unless some exist.
+    /// Creates shared shards, which only nodes with `label` may claim if one is given. Does nothing if shared shards with this label exist.
     /// # Errors
     /// [`NodeError::Unreachable`].
     pub async fn share(&self, shards: u16, label: Option<&str>) -> Result<(), NodeError> {
@@ -274,7 +275,8 @@ impl Registry {
         found.iter().map(|row| read(row, 0)).collect()
     }
 
-    /// Chooses the shard for `key`. The first choice of any node is recorded and returned, with whether it is this one.
+    /// Chooses a shard for the command whose hashed idempotency key is `key`. The first choice of any node is recorded. Returns that choice,
+    /// and whether this call made it.
     /// # Errors
     /// [`NodeError::Unreachable`].
     pub async fn place(&self, key: &[u8], shard: &str) -> Result<(String, bool), NodeError> {
@@ -284,7 +286,7 @@ impl Registry {
         Ok((placed, made > 0))
     }
 
-    /// Removes the choice for `key`, whose command had no effect.
+    /// Removes the choice for `key` after its command had no effect.
     /// # Errors
     /// [`NodeError::Unreachable`].
     pub async fn unplace(&self, key: &[u8]) -> Result<(), NodeError> {

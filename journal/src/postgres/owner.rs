@@ -19,7 +19,7 @@ pub(super) const LOCK: i32 = 0x5375_6274;
 /// Number of attempts to lock a shard. A server needs a moment to notice that an owner was killed.
 const ATTEMPTS: u32 = 20;
 const PAUSE: std::time::Duration = std::time::Duration::from_millis(50);
-/// Time limit of a claim, in times for a reply: it has more statements than that, and each may wait for a lock.
+/// Time limit of a claim, as a multiple of the time limit for one reply. A claim has several statements, which may wait for locks.
 const CLAIM_REPLIES: u32 = 5;
 
 const MAKE: &str = "INSERT INTO subtend.shard (name, format) VALUES ($1, $2) ON CONFLICT (name) DO NOTHING";
@@ -28,15 +28,15 @@ const FIND: &str =
 const CLAIM: &str = "UPDATE subtend.shard SET epoch = epoch + 1, owner = gen_random_uuid(), holder = $2, claimed = now(), lease = NULL \
                      WHERE id = $1 AND NOT EXISTS (SELECT FROM subtend.node WHERE lease = shard.lease AND expires > clock_timestamp()) \
                      RETURNING epoch, last_lsn, owner::text";
-/// Claims the shard for a node: while its own lease runs, and that of another node does not. A lease that ended is never renewed, so the
-/// answer stays true.
+/// Claims the shard for a node whose lease is valid, unless another node with a valid lease owns it. An expired lease is never renewed, so
+/// the answer stays true.
 const CLAIM_FOR_NODE: &str = "\
     UPDATE subtend.shard AS own SET epoch = epoch + 1, owner = gen_random_uuid(), holder = $2, claimed = now(), lease = $3::text::uuid \
     WHERE id = $1 AND EXISTS (SELECT FROM subtend.node WHERE lease = $3::text::uuid AND expires > clock_timestamp()) \
     AND NOT EXISTS (SELECT FROM subtend.node WHERE lease = own.lease AND lease <> $3::text::uuid AND expires > clock_timestamp()) \
     RETURNING epoch, last_lsn, owner::text";
-/// Ends the connection that holds the lock of a shard for a node whose lease has ended: the node may be paused, or out of reach. Also that
-/// of a claim of this lease, whose reply was lost.
+/// Ends the connection that holds the lock of a shard, in two cases: its node's lease has ended (the node may be paused or unreachable), or
+/// it made an earlier claim under this lease, and the reply was lost.
 const END_HOLDER: &str = "\
     SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory' AND objsubid = 2 AND classid::bigint = $2 AND objid::bigint = $1 \
     AND database = (SELECT oid FROM pg_database WHERE datname = current_database()) AND pid <> pg_backend_pid() AND EXISTS ( \
@@ -96,7 +96,7 @@ const ERASE: &str = "\
     head AS (UPDATE subtend.head SET value = new.v FROM unnest($9::bytea[], $10::bytea[]) AS new(k, v) \
         WHERE shard = (SELECT id FROM own) AND key = new.k) \
     SELECT count(*) FROM own";
-/// Frees the space of removed rows, so that new ones overwrite them. Not a transaction, and other shards work meanwhile.
+/// Frees the space of removed rows, so that new ones overwrite them. Runs outside a transaction and does not block other shards.
 const VACUUM: &str = "VACUUM subtend.log, subtend.ev, subtend.head, subtend.kid, subtend.outbox, subtend.def";
 
 /// The claim of this process on a shard.
@@ -116,7 +116,7 @@ impl ShardClaim {
     /// Creates the shard if it is missing, and claims it.
     pub(super) async fn claim(link: Arc<Link>) -> Result<Self, ServerFailure> {
         let mut connection = link.connect().await?;
-        // A migration takes its time, and waits for that of another process.
+        // A migration has no time limit: it may be slow, and waits for a migration of another process.
         if link.answered(schema::version(&connection.client)).await? != schema::KNOWN {
             schema::migrate(&mut connection.client).await?;
         }
@@ -151,7 +151,7 @@ impl ShardClaim {
         Ok(Self { link, connection: Some(connection), shard, epoch, last, id, settings, unfenced: false })
     }
 
-    /// Finds the shard, and prevents claims while it is read.
+    /// Opens the shard for reading, and prevents claims as long as it is open.
     pub(super) async fn read(link: Arc<Link>) -> Result<Self, ServerFailure> {
         let (give_up, silent) = (link.target.reply * CLAIM_REPLIES, link.silent());
         timeout(give_up, Self::reading(link)).await.map_err(|_| silent)?
@@ -202,13 +202,14 @@ impl ShardClaim {
                 return Ok(());
             }
             if found != self.last || to == self.last {
-                // Either there is another writer, or the group had only rows, so that its LSN cannot show whether it was written.
+                // Either there is another writer, or the group had only index rows, so that its LSN cannot show whether it was written.
                 return Err(ServerFailure::Fenced);
             }
         }
     }
 
-    /// Removes rows by their keys, and replaces heads. A lost reply is an error: what it did is found out when it is repeated.
+    /// Removes rows by their keys, and replaces heads. A lost reply is an error: a later erasure removes the rows that
+    /// remain.
     pub(super) async fn erase(&mut self, rows: ErasedRows) -> Result<(), ServerFailure> {
         let Some(connection) = &mut self.connection else {
             return Err(ServerFailure::Lost("the connection was lost before".to_owned()));
@@ -336,7 +337,7 @@ async fn lock(
     Err(held(connection, link).await?)
 }
 
-/// Describes the process that owns the shard.
+/// Returns the failure [`ServerFailure::Held`], which names the process that owns the shard.
 async fn held(connection: &mut ServerConnection, link: &Link) -> Result<ServerFailure, ServerFailure> {
     let found = connection.query(FIND, &[text(&link.target.shard)]).await?;
     let holder = found.first().map(|row| row.try_get::<_, Option<String>>(2)).transpose()?.flatten();
