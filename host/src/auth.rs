@@ -295,12 +295,12 @@ async fn check(State(guard): State<Guard>, request: Request, next: Next) -> Resp
             // Nothing that only reads has a body, and one that waits would hold it.
             let request = if request.method().is_safe() { request.map(|_| Body::empty()) } else { request };
             let request = guard.inner.bodies.count(request, by.hash(), &full);
-            let access = Arc::new(Access::new(guard, by));
-            place.until_sent(tokio::select! {
+            let access = Arc::new(Access::new(guard, by, place));
+            tokio::select! {
                 biased;
                 response = admitted(access, sender, request, next) => response,
                 () = full.cancelled() => bodies::busy().into_response(),
-            })
+            }
         }
         Err(problem) => refused(uri, headers, problem),
     }

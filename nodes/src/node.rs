@@ -377,7 +377,6 @@ impl Node {
     /// Returns the shard with the fewest busy runs, or `None` if closing any of them would end a run.
     async fn quietest(&self, shards: Vec<String>) -> Option<String> {
         let open: Vec<_> = shards.into_iter().filter_map(|shard| Some((self.host(&shard)?, shard))).collect();
-        // The reads from the database are blocking.
         let quiet = tokio::task::spawn_blocking(move || {
             // `None` if a close would end a run.
             let busy_runs = |open: &ShardHost| {

@@ -9,6 +9,7 @@ use blake3::Hash;
 use futures_util::{StreamExt as _, stream};
 
 use super::grant::TokenGrant;
+use super::open_requests::RequestPlace;
 use super::own_file::FileVersion;
 use super::{Guard, SenderId};
 
@@ -20,6 +21,8 @@ const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 pub(crate) struct Access {
     guard: Guard,
     by: Credential,
+    /// Kept until a streamed response has ended.
+    _place: RequestPlace,
 }
 
 #[derive(Debug)]
@@ -46,8 +49,8 @@ impl Credential {
 }
 
 impl Access {
-    pub(super) fn new(guard: Guard, by: Credential) -> Self {
-        Self { guard, by }
+    pub(super) fn new(guard: Guard, by: Credential, place: RequestPlace) -> Self {
+        Self { guard, by, _place: place }
     }
 
     pub(super) fn sender_id(&self) -> SenderId {
