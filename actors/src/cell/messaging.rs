@@ -56,6 +56,10 @@ impl Messenger for Cells {
                 as_owner: Owner::Run { session, run, call },
             };
             let name = named(&receiver.head);
+            // A shutdown lets this call end, but no session accepts an input any more.
+            if self.life.is_stopping() {
+                return Err(ToolError { retryable: true, ..ToolError::failed(self.life.stopped().to_string()) });
+            }
             match self.submit(receiver.id, input).await {
                 Ok(_) => {
                     Ok(format!("Delivered to {name}: it reads the text before its next turn, if it has one.").into())
