@@ -154,7 +154,8 @@ impl Files<'_> {
             let above = file.ancestors().skip(1).take_while(|above| above.starts_with(path));
             let of_skill =
                 !file.ends_with(skill::FILE) && above.into_iter().any(|above| above.join(skill::FILE).exists());
-            if !of_skill && !(product.is_none() && is_other_markdown(&file)) {
+            let is_other = product.is_none() && is_other_markdown(&file);
+            if !of_skill && !is_other {
                 self.take(&file, product, path);
             }
         }

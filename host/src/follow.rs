@@ -158,7 +158,7 @@ impl TreeEvents {
             // Free the memory: there may be many idle clients.
             self.ready = VecDeque::new();
             if self.behind {
-                host.reads().of_stream(async { self.read(host.runtime()) }).await?;
+                host.read_events(|| self.read(host.runtime())).await?;
                 tokio::task::yield_now().await;
                 continue;
             }

@@ -18,7 +18,7 @@ use crate::host_bug::InjectedBug;
 use crate::imports::Imports;
 use crate::metrics::{self, Metrics};
 use crate::problem::Problem;
-use crate::reads::ReadTurns;
+use crate::reads::{self, ReadSender, ReadTurns};
 use crate::settings::Settings;
 use crate::slash::CommandFiles;
 use crate::warnings::ToolWarnings;
@@ -86,6 +86,8 @@ impl Default for HostOptions {
 #[derive(Clone)]
 pub struct Host {
     inner: Arc<Inner>,
+    /// The sender whose turns the reads of a stream take.
+    stream_sender: ReadSender,
 }
 
 struct Inner {
@@ -187,7 +189,7 @@ impl Host {
             ends,
             released,
         };
-        let host = Self { inner: Arc::new(inner) };
+        let host = Self { inner: Arc::new(inner), stream_sender: ReadSender::default() };
         tokio::spawn(metrics::count(host.clone()));
         host
     }
@@ -208,6 +210,16 @@ impl Host {
 
     pub(crate) fn reads(&self) -> &ReadTurns {
         &self.inner.reads
+    }
+
+    /// Returns this host for a stream that the present request opens, and that outlives it.
+    pub(crate) fn for_stream(&self) -> Self {
+        Self { stream_sender: reads::sender(), ..self.clone() }
+    }
+
+    /// Runs a read of an event stream, in a turn of the sender that opened it.
+    pub(crate) fn read_events<T>(&self, read: impl FnOnce() -> T) -> impl Future<Output = T> {
+        self.inner.reads.of_events(self.stream_sender, read)
     }
 
     pub(crate) fn imports(&self) -> &Imports {

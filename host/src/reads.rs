@@ -183,6 +183,13 @@ impl ReadTurns {
         to_end(read).await
     }
 
+    /// Runs a read of an event stream of `sender`. It never waits itself, and a future for it would cost each idle client memory.
+    pub(crate) async fn of_events<T>(&self, sender: ReadSender, read: impl FnOnce() -> T) -> T {
+        let own = self.of_one(sender);
+        let _turn = (own.of(TurnKind::Live).acquire().await, self.all.of(TurnKind::Live).acquire().await);
+        blocking(read)
+    }
+
     async fn run<T: Send>(&self, kind: TurnKind, read: impl Future<Output = T> + Send) -> Result<T, Problem> {
         let own = self.of_one(sender());
         let turn = async { (own.of(kind).acquire().await, self.all.of(kind).acquire().await) };

@@ -19,7 +19,6 @@ use crate::host::Host;
 use crate::host_bug::HostBug;
 use crate::metrics::Streaming;
 use crate::problem::Problem;
-use crate::reads::{self, ReadSender};
 
 /// Header of a browser that reconnects.
 const LAST_EVENT_ID: &str = "last-event-id";
@@ -174,7 +173,7 @@ impl EventSource for Events {
         loop {
             let event = match self.next_or_behind().await {
                 Ok(Some(EventsNext::Event(event))) => event,
-                Ok(Some(EventsNext::Behind)) => match host.reads().of_stream(async { self.read_page() }).await {
+                Ok(Some(EventsNext::Behind)) => match host.read_events(|| self.read_page()).await {
                     Ok(()) => continue,
                     Err(error) => return Some(NextSent::Last(failed(&error))),
                 },
@@ -207,7 +206,6 @@ impl EventSource for TreeEvents {
 struct Open<E> {
     events: E,
     host: Host,
-    sender: ReadSender,
     _counted: Streaming,
 }
 
@@ -215,13 +213,12 @@ struct Open<E> {
 /// only itself.
 fn stream_of(host: &Host, events: impl EventSource) -> Response {
     // Boxed, so that idle streams use little memory.
-    let sender = reads::sender();
-    let open = Box::new(Open { events, host: host.clone(), sender, _counted: host.metrics().streaming() });
+    let open = Box::new(Open { events, host: host.for_stream(), _counted: host.metrics().streaming() });
     let events = stream::unfold(Some(open), async |open| {
         let mut open = open?;
-        let Open { events, host, sender, .. } = &mut *open;
+        let Open { events, host, .. } = &mut *open;
         let next = tokio::select! {
-            next = reads::by(*sender, events.next(host)) => next?,
+            next = events.next(host) => next?,
             () = host.ends().cancelled() => return None,
         };
         Some(match next {
