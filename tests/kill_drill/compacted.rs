@@ -162,7 +162,7 @@ fn root(runtime: &Runtime, journal: &Journal) -> SessionHandle {
 }
 
 /// What a store holds once no run is in flight.
-struct Conversation {
+struct CompactedConversation {
     root: SessionId,
     accepted: Vec<InputId>,
     sessions: Vec<(SessionId, Vec<Record>)>,
@@ -172,7 +172,7 @@ struct Conversation {
 }
 
 /// Starts a last process within this one, releases the task, and waits for the end of all runs.
-async fn finished(dir: &Path, faults: Faults) -> Conversation {
+async fn finished(dir: &Path, faults: Faults) -> CompactedConversation {
     let (journal, builder) = host(dir, "none");
     std::fs::write(ready(dir), "").expect("written");
     let runtime = builder.faults(faults).start().await.expect("the runtime starts again");
@@ -192,10 +192,10 @@ async fn finished(dir: &Path, faults: Faults) -> Conversation {
     runtime.shutdown(Duration::from_secs(1)).await;
     let accepted = std::fs::read_to_string(dir.join("accepted")).expect("inputs were accepted");
     let accepted = serde_json::from_str(&accepted).expect("a list");
-    Conversation { root: session.id(), accepted, sessions, calls: take_notes(dir), audit }
+    CompactedConversation { root: session.id(), accepted, sessions, calls: take_notes(dir), audit }
 }
 
-impl Conversation {
+impl CompactedConversation {
     fn records(&self) -> &[Record] {
         let own = self.sessions.iter().find(|(id, _)| *id == self.root);
         own.map(|(_, records)| &**records).expect("the records of the root")

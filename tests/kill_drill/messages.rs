@@ -135,14 +135,14 @@ fn is_sent(record: &Record) -> bool {
 }
 
 /// What a store holds once no run is in flight.
-struct Family {
+struct KilledFamily {
     sessions: Vec<(SessionId, Vec<Record>)>,
     /// What the last process showed to the receivers.
     calls: Vec<String>,
 }
 
 /// Starts a last process within this one, and waits for the end of all runs.
-async fn finished(dir: &Path) -> Family {
+async fn finished(dir: &Path) -> KilledFamily {
     let (journal, builder) = host(dir);
     let runtime = builder.start().await.expect("the runtime starts again");
     let heads = journal.heads().expect("heads");
@@ -160,11 +160,11 @@ async fn finished(dir: &Path) -> Family {
     let records = |id| journal.records(id).expect("records").into_iter().map(|stored| stored.record).collect();
     let sessions = journal.heads().expect("heads").into_iter().map(|(id, _)| (id, records(id))).collect();
     runtime.shutdown(Duration::from_secs(1)).await;
-    Family { sessions, calls: take_notes(dir) }
+    KilledFamily { sessions, calls: take_notes(dir) }
 }
 
 /// Checks that each message was accepted once and taken once, and that no request showed one twice.
-fn judge(family: &Family) -> Result<(), String> {
+fn judge(family: &KilledFamily) -> Result<(), String> {
     let (mut accepted, mut taken) = (BTreeMap::new(), BTreeMap::new());
     for record in family.sessions.iter().flat_map(|(_, records)| records) {
         match record {
@@ -220,13 +220,13 @@ async fn x16_messages_are_delivered_once_over_kills() {
 }
 
 /// The controls: lost and repeated messages are noticed.
-fn assert_controls(good: &Family) {
+fn assert_controls(good: &KilledFamily) {
     let is_message = |record: &Record| matches!(record, Record::InputAccepted(input) if input.is_from_relative());
     let is_taken = |record: &Record| matches!(record, Record::InputsTaken { .. });
     let judged = |edit: &dyn Fn(&mut Vec<Record>)| {
         let mut sessions = good.sessions.clone();
         sessions.iter_mut().for_each(|(_, records)| edit(records));
-        judge(&Family { sessions, calls: good.calls.clone() })
+        judge(&KilledFamily { sessions, calls: good.calls.clone() })
     };
     for is in [is_message as fn(&Record) -> bool, is_taken] {
         let twice = |records: &mut Vec<Record>| {
@@ -237,5 +237,5 @@ fn assert_controls(good: &Family) {
         assert!(judged(&|records| records.retain(|record| !is(record))).is_err(), "lost");
     }
     let calls = vec!["waits [2, 0]".to_owned()];
-    assert!(judge(&Family { sessions: good.sessions.clone(), calls }).is_err(), "shown twice");
+    assert!(judge(&KilledFamily { sessions: good.sessions.clone(), calls }).is_err(), "shown twice");
 }
