@@ -361,7 +361,8 @@ fn h8_log_has_a_line_for_each_request_with_its_trace() {
     let refused = user.call(&["serve", "--json", "--log", "json", "--listen", "192.0.2.1:1", "--model", &model]);
     let last: Value = refused.err.lines().last().map(parsed).expect("a line");
     assert_eq!((refused.code, &last["level"]), (Some(1), &json!("ERROR")), "{refused:?}");
-    assert!(refused.err.lines().map(parsed).count() > 1, "{refused:?}");
+    let lines: Vec<_> = refused.err.lines().map(parsed).collect();
+    assert!(lines.len() > 1, "{refused:?}");
     let alone = user.call(&["serve", "--log", "json"]);
     assert_eq!(alone.code, Some(2), "without `--log` the login link would be lost: {alone:?}");
 }
