@@ -236,12 +236,12 @@ impl FilteredServer {
         ]
     }
 
-    fn tool(&self, anew: bool) -> String {
-        format!("mcp__{}__{}{}", self.name, self.tool, if anew { "-anew" } else { "" })
+    fn tool(&self, is_renamed: bool) -> String {
+        format!("mcp__{}__{}{}", self.name, self.tool, if is_renamed { "-renamed" } else { "" })
     }
 
-    fn call(&self, anew: bool) -> Value {
-        call(&self.tool(anew), self.call.clone())
+    fn call(&self, is_renamed: bool) -> Value {
+        call(&self.tool(is_renamed), self.call.clone())
     }
 
     fn started(&self, workspace: &Path) -> Servers {
@@ -284,7 +284,7 @@ async fn child_survives_hostile_parts_of_public_servers() {
         assert!(gone.1.contains(&server.tool(false)), "{gone:?}");
 
         let offered = host.tools(child);
-        let has = [true, false].map(|anew| offered.contains(&server.tool(anew)));
+        let has = [true, false].map(|is_renamed| offered.contains(&server.tool(is_renamed)));
         assert_eq!(has, [true, false], "{offered:?}");
         let request = host.request(child);
         let shown = request.tools.iter().find(|tool| *tool.name == *server.tool(true)).expect("the tool");

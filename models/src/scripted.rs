@@ -214,7 +214,7 @@ impl Model for Scripted {
 pub struct Builder(Script);
 
 impl Builder {
-    /// Adds a rule with the steps of `agent`. The agent `"*"` stands for every agent without an earlier rule.
+    /// Adds a rule with the steps of `agent`. The agent `"*"` is every agent without an earlier rule.
     pub fn rule(self, agent: impl Into<Text>, steps: impl IntoIterator<Item = Step>) -> Self {
         self.choices(agent, steps.into_iter().map(|step| vec![step]))
     }

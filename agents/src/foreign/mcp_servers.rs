@@ -49,7 +49,7 @@ pub(crate) fn names(value: &Value) -> Vec<String> {
     named.collect()
 }
 
-/// Returns the name that stands for all tools of a server in a list of tools.
+/// Returns the name that means all tools of a server in a list of tools.
 pub(crate) fn tools(server: &str) -> String {
     format!("mcp__{server}")
 }
