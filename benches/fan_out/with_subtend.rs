@@ -49,6 +49,7 @@ pub(crate) async fn fan_out(children: u32, store: StoreKind, cap: Cap) -> Pass {
     let live = matches!(cap, Cap::Open);
     let limits = Limits {
         calls_per_answer: u32::MAX,
+        argument_bytes: u64::MAX,
         spawns: u32::MAX,
         live_runs: if live { u32::MAX } else { 3 },
         ..Limits::default()

@@ -46,14 +46,19 @@ pub(crate) fn call(model: &Arc<dyn Model>, request: Request, deltas: Deltas, cal
     }
 }
 
+/// Number of values, as [`ValueCount`] counts, that the arguments of each call may have whatever the others have.
+const VALUES_PER_CALL: usize = 16;
+
 fn bounded_calls(answer: Answer, max_calls: u32) -> ModelOutcome {
     let calls = answer.calls.len();
     // Parsing allocates a tree for the arguments before their size is limited.
     let values: usize = answer.calls.iter().map(|call| ValueCount::default().add(call.args.as_bytes())).sum();
+    // A runtime whose `calls_per_answer` is far above the default starts that many children at once.
+    let max_values = MAX_VALUES.max(calls.saturating_mul(VALUES_PER_CALL));
     let text = if calls > max_calls as usize {
         format!("the answer has {calls} calls; the limit is {max_calls}")
-    } else if values > MAX_VALUES.max(calls) {
-        format!("the arguments of the answer have {values} JSON values; the limit is {MAX_VALUES}")
+    } else if values > max_values {
+        format!("the arguments of the answer have {values} JSON values; the limit is {max_values}")
     } else {
         return ModelOutcome::Answer(answer);
     };
@@ -202,3 +207,6 @@ impl Called {
         self.pool.then(|| Arc::clone(&self.member.name))
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -348,8 +348,8 @@ impl Driver {
     }
 }
 
-/// Children per batch: enough to amortise the commit, few enough to check the inbox often.
-const CHUNK: usize = 512;
+/// Children per batch: enough to amortise the commit, few enough to check the inbox often and to keep few children in memory at a time.
+const CHUNK: usize = 128;
 
 /// Replaces the last change of `deadline`. A batch changes few deadlines, except for a turn of many local calls, so the search starts at the end.
 fn replace_last(timers: &mut Vec<(Deadline, Option<u64>)>, deadline: Deadline, change: Option<u64>) {
