@@ -1,7 +1,7 @@
 //! `list`: lists the contents of a directory, level by level.
 
 use std::collections::VecDeque;
-use std::io::Read as _;
+use std::io::{BufRead as _, BufReader, Read as _};
 use std::path::Path;
 
 use schemars::JsonSchema;
@@ -198,14 +198,20 @@ impl DirListing<'_> {
 
     /// Counts the lines of a text. Returns `None` for a binary or unreadable file.
     fn lines(&self, os: &Path) -> Option<u64> {
-        let mut bytes = Vec::new();
-        open::regular(self.job, os).ok()?.take(MAX_COUNTED).read_to_end(&mut bytes).ok()?;
-        if open::is_binary(&bytes) {
-            return None;
+        let mut reader = BufReader::new(open::regular(self.job, os).ok()?.take(MAX_COUNTED));
+        let (mut ends, mut probed, mut last) = (0, false, b'\n');
+        loop {
+            let chunk = reader.fill_buf().ok()?;
+            let Some(end) = chunk.last() else { break };
+            if !std::mem::replace(&mut probed, true) && open::is_binary(chunk) {
+                return None;
+            }
+            last = *end;
+            ends = chunk.iter().filter(|byte| **byte == b'\n').count().saturating_add(ends);
+            let length = chunk.len();
+            reader.consume(length);
         }
-        let ends = bytes.iter().filter(|byte| **byte == b'\n').count();
-        let open_line = usize::from(bytes.last().is_some_and(|last| *last != b'\n'));
-        Some(crate::bounded::len(ends.saturating_add(open_line)))
+        Some(crate::bounded::len(ends.saturating_add(usize::from(last != b'\n'))))
     }
 
     fn finish(self, depth: u32) -> ToolOutput {

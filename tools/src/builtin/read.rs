@@ -15,8 +15,8 @@ use crate::workspace::names::READ;
 
 /// Maximum bytes shown of one line.
 const MAX_LINE: usize = 2000;
-/// Bytes read at a time. A cancel takes effect between reads.
-const CHUNK_BYTES: usize = 64 << 10;
+/// Maximum bytes read at a time. A cancel takes effect between reads.
+const CHUNK_BYTES: u64 = 64 << 10;
 
 pub(super) struct ReadTool;
 
@@ -59,7 +59,9 @@ impl Builtin for ReadTool {
     fn run(args: ReadArgs, path: &str, job: &Job) -> Result<ToolOutput, ToolError> {
         let real = job.real(Self::ACTIONS, path)?;
         let (file, size) = open::file(job, "read", path, &real)?;
-        let mut reader = BufReader::with_capacity(CHUNK_BYTES, file);
+        // Most files are small, and many children may read at the same time.
+        let chunk = usize::try_from(size.clamp(8 << 10, CHUNK_BYTES)).unwrap_or_default();
+        let mut reader = BufReader::with_capacity(chunk, file);
         let mut page = LinePage::new(&args, job.max_bytes);
         let mut start = true;
         loop {
