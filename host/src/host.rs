@@ -18,7 +18,7 @@ use crate::host_bug::InjectedBug;
 use crate::imports::Imports;
 use crate::metrics::{self, Metrics};
 use crate::problem::Problem;
-use crate::reads::{self, ReadSender, ReadTurns};
+use crate::reads::{self, ReadSender, ReadSpeed, ReadTurns};
 use crate::settings::Settings;
 use crate::slash::CommandFiles;
 use crate::warnings::ToolWarnings;
@@ -218,8 +218,8 @@ impl Host {
     }
 
     /// Runs a read of an event stream, in a turn of the sender that opened it.
-    pub(crate) fn read_events<T>(&self, read: impl FnOnce() -> T) -> impl Future<Output = T> {
-        self.inner.reads.of_events(self.stream_sender, read)
+    pub(crate) fn read_events<T>(&self, speed: ReadSpeed, read: impl FnOnce() -> T) -> impl Future<Output = T> {
+        self.inner.reads.of_events(self.stream_sender, speed, read)
     }
 
     pub(crate) fn imports(&self) -> &Imports {

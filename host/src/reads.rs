@@ -97,6 +97,16 @@ impl Default for ReadTurns {
     }
 }
 
+/// How long one read of an event stream takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ReadSpeed {
+    /// Some milliseconds at most. To replace the thread for each of these reads would let all threads of the pool take turns as workers, and
+    /// each of them keeps memory of its own for whatever it allocated.
+    Quick,
+    /// As long as the store needs.
+    Blocking,
+}
+
 tokio::task_local! {
     static SENDER: ReadSender;
 }
@@ -184,10 +194,13 @@ impl ReadTurns {
     }
 
     /// Runs a read of an event stream of `sender`. It never waits itself, and a future for it would cost each idle client memory.
-    pub(crate) async fn of_events<T>(&self, sender: ReadSender, read: impl FnOnce() -> T) -> T {
+    pub(crate) async fn of_events<T>(&self, sender: ReadSender, speed: ReadSpeed, read: impl FnOnce() -> T) -> T {
         let own = self.of_one(sender);
         let _turn = (own.of(TurnKind::Live).acquire().await, self.all.of(TurnKind::Live).acquire().await);
-        blocking(read)
+        match speed {
+            ReadSpeed::Quick => read(),
+            ReadSpeed::Blocking => blocking(read),
+        }
     }
 
     async fn run<T: Send>(&self, kind: TurnKind, read: impl Future<Output = T> + Send) -> Result<T, Problem> {
