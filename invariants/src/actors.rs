@@ -69,7 +69,7 @@ pub(super) fn crashing_commands_are_set_aside(world: &World<'_>) -> Verdict {
         ensure(*times <= 2, InvariantId::V3, death.session, || format!("the command {name} killed {times} times"))?;
     }
     for (key, run) in world.runs() {
-        let Some(Outcome::RestartsExhausted { command: Some(named) }) = run.fixed() else { continue };
+        let Some(Outcome::RestartsExhausted { command: Some(named) }) = run.outcome() else { continue };
         let mut deaths = observed.deaths.iter().filter(|death| death.session == key.session).peekable();
         let any = deaths.peek().is_some();
         let twice = |(id, name): &(u64, _)| name == named && killed.get(&(key.session, *id)) >= Some(&2);

@@ -13,7 +13,7 @@ use subtend_session::record::{Hold, InputAccepted, Park, Record, RunEnded, Stop,
 
 pub(super) fn true_causes(world: &World<'_>) -> Verdict {
     for (key, run) in world.runs() {
-        let (Some(outcome), Some(seen)) = (run.fixed(), world.sessions.get(&key.session)) else { continue };
+        let (Some(outcome), Some(seen)) = (run.outcome(), world.sessions.get(&key.session)) else { continue };
         let traces = Traces::of(seen, run);
         let verdict = traces.check(world, key, run, outcome);
         ensure(verdict.is_ok(), InvariantId::S8, key.session, || {
@@ -55,7 +55,7 @@ struct Traces<'a> {
 impl<'a> Traces<'a> {
     fn of(seen: &Seen<'a>, run: &SeenRun<'a>) -> Self {
         let mut traces = Self::default();
-        let (Some((from, opened)), Some(to)) = (run.opened, run.fixed_at()) else { return traces };
+        let (Some((from, opened)), Some(to)) = (run.opened, run.outcome_at()) else { return traces };
         let inputs: Vec<&InputAccepted> = seen
             .view
             .records

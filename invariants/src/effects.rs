@@ -104,7 +104,7 @@ pub(super) fn no_revival(world: &World<'_>) -> Verdict {
             return Ok(());
         };
         let before = usize::try_from(by.last.0).unwrap_or(usize::MAX);
-        let over = seen.runs.get(&effect.run.run).and_then(|run| run.fixed_at()).is_some_and(|at| at < before);
+        let over = seen.runs.get(&effect.run.run).and_then(|run| run.outcome_at()).is_some_and(|at| at < before);
         ensure(!over, InvariantId::V4, effect.run.session, || {
             format!("{:?} was started by activation {}, after run {} had ended", effect.work, by.epoch, effect.run.run)
         })

@@ -17,8 +17,8 @@ pub(super) fn acknowledged(world: &World<'_>) -> Verdict {
     let kept = observed.acked.iter().filter(|acked| !world.erased.contains(&acked.session));
     kept.into_iter().try_for_each(|acked| {
         let records = world.sessions.get(&acked.session).map_or(0, |seen| seen.view.records.len());
-        let there = usize::try_from(acked.seq.0).is_ok_and(|seq| seq <= records);
-        ensure(there, InvariantId::J1, acked.session, || {
+        let exists = usize::try_from(acked.seq.0).is_ok_and(|seq| seq <= records);
+        ensure(exists, InvariantId::J1, acked.session, || {
             format!("record {} was acknowledged, but only {records} exist", acked.seq)
         })
     })
@@ -28,10 +28,12 @@ pub(super) fn acknowledged(world: &World<'_>) -> Verdict {
 pub(super) fn one_winner(world: &World<'_>) -> Verdict {
     let Some(observed) = world.observed else { return Ok(()) };
     observed.answers.iter().try_for_each(|seen| {
-        let fixed = world.run(seen.run).and_then(|run| run.fixed());
-        let same = match (&seen.answer, &seen.given, fixed) {
-            (ControlAnswer::Ended(outcome), _, Some(fixed)) => Some(outcome == fixed),
-            (ControlAnswer::Done, ReplySubject::Cancel(_), Some(fixed)) => Some(fixed.kind() == OutcomeKind::Cancelled),
+        let recorded = world.run(seen.run).and_then(|run| run.outcome());
+        let same = match (&seen.answer, &seen.given, recorded) {
+            (ControlAnswer::Ended(outcome), _, Some(recorded)) => Some(outcome == recorded),
+            (ControlAnswer::Done, ReplySubject::Cancel(_), Some(recorded)) => {
+                Some(recorded.kind() == OutcomeKind::Cancelled)
+            }
             (
                 ControlAnswer::Done | ControlAnswer::Ended(_) | ControlAnswer::NotFound | ControlAnswer::Stale(_),
                 _,
@@ -39,12 +41,12 @@ pub(super) fn one_winner(world: &World<'_>) -> Verdict {
             ) => None,
         };
         ensure_if(same.is_some(), same == Some(true), InvariantId::S2, seen.run.session, || {
-            format!("run {} is {fixed:?}, but the reply was {:?} to {:?}", seen.run.run, seen.answer, seen.given)
+            format!("run {} is {recorded:?}, but the reply was {:?} to {:?}", seen.run.run, seen.answer, seen.given)
         })
     })
 }
 
-/// Replies to controls of ended runs name the end, other replies do not. Late completions are counted and change nothing.
+/// A reply to a control reports an end if and only if the run has ended. Late completions are counted and change nothing.
 pub(super) fn answers_fit(world: &World<'_>) -> Verdict {
     let Some(observed) = world.observed else { return Ok(()) };
     observed.answers.iter().try_for_each(|seen| {
@@ -65,9 +67,11 @@ fn answer_fits(world: &World<'_>, seen: &AnswerSeen) -> Result<(), &'static str>
             need(known, "the run does not exist")
         }
         (ControlAnswer::Done, ReplySubject::End | ReplySubject::Late) => Ok(()),
-        (ControlAnswer::Ended(_), _) => need(!known || run.is_none_or(|run| run.fixed().is_some()), "it has not ended"),
+        (ControlAnswer::Ended(_), _) => {
+            need(!known || run.is_none_or(|run| run.outcome().is_some()), "it has not ended")
+        }
         (ControlAnswer::NotFound, _) => {
-            // A control may precede the run: then a later one exists, or none was needed.
+            // The control may have arrived before the run was opened, so a run that has not ended is legal.
             need(run.is_none_or(|run| run.ended.is_none()), "it has ended")
         }
         (ControlAnswer::Stale(records), _) => need(*records == 0, "records were written nevertheless"),
@@ -132,10 +136,10 @@ fn check_received(world: &World<'_>, log: &SubscriberLog) -> Verdict {
         next.insert(session, last.next());
     }
     let Some((session, _)) = log.follows.filter(|_| log.caught_up) else { return Ok(()) };
-    let there = world.sessions.get(&session).map_or(0, |seen| seen.view.records.len());
+    let records = world.sessions.get(&session).map_or(0, |seen| seen.view.records.len());
     let known = next.get(&session).map_or(0, |next| next.0.saturating_sub(1));
-    let all = usize::try_from(known).is_ok_and(|known| known >= there) || missed > gaps;
-    ensure(all, InvariantId::N6, session, || format!("{} received {known} of {there} records", log.name))
+    let all = usize::try_from(known).is_ok_and(|known| known >= records) || missed > gaps;
+    ensure(all, InvariantId::N6, session, || format!("{} received {known} of {records} records", log.name))
 }
 
 /// Queues stay within their bound, refuse only at it, and drop nothing that they accepted.
@@ -154,7 +158,7 @@ pub(super) fn queues_bounded(world: &World<'_>) -> Verdict {
     })
 }
 
-/// Returns whether an input in no journal has a receipt.
+/// Returns whether an input was accepted into the queue but is missing in the journal.
 fn dropped(world: &World<'_>, put: &QueueSeen) -> bool {
     let (QueueAnswer::Taken(Some(id)), Some(seen)) = (put.answer, world.sessions.get(&put.session)) else {
         return false;
@@ -173,19 +177,19 @@ pub(super) fn controls_have_their_own_lane(world: &World<'_>) -> Verdict {
     })
 }
 
-/// An acknowledged cancel has ended the run at rest.
+/// Once the world is quiet, each run whose cancel was acknowledged has ended.
 pub(super) fn acknowledged_cancels_end(world: &World<'_>) -> Verdict {
     let Some(observed) = world.observed else { return Ok(()) };
     observed.answers.iter().try_for_each(|seen| {
         let kept = !world.erased.contains(&seen.run.session);
         let cancelled = kept && matches!((&seen.answer, &seen.given), (ControlAnswer::Done, ReplySubject::Cancel(_)));
-        let fixed = fixed(world, seen.run);
-        ensure_if(cancelled, fixed.is_some(), InvariantId::S2, seen.run.session, || {
+        let recorded = outcome_of(world, seen.run);
+        ensure_if(cancelled, recorded.is_some(), InvariantId::S2, seen.run.session, || {
             format!("run {} was cancelled, but continues", seen.run.run)
         })
     })
 }
 
-fn fixed<'a>(world: &'a World<'_>, run: RunKey) -> Option<&'a Outcome> {
-    world.run(run).and_then(|run| run.fixed())
+fn outcome_of<'a>(world: &'a World<'_>, run: RunKey) -> Option<&'a Outcome> {
+    world.run(run).and_then(|run| run.outcome())
 }

@@ -371,18 +371,8 @@ const NOTICE: &[Case] = &[
 ];
 
 fn cases() -> Vec<Case> {
-    [
-        JOURNAL,
-        SESSION,
-        TREE,
-        NOTICE,
-        durable::STORIES,
-        compactions::STORIES,
-        messages::STORIES,
-        order::STORIES,
-        seen::SIGHTS,
-    ]
-    .concat()
+    [JOURNAL, SESSION, TREE, NOTICE, durable::CASES, compactions::CASES, messages::CASES, order::CASES, seen::CASES]
+        .concat()
 }
 
 #[test]

@@ -168,7 +168,7 @@ pub(super) fn no_late_effect(world: &World<'_>) -> Verdict {
 /// A cancel names its true cause.
 pub(super) fn true_cancels(world: &World<'_>) -> Verdict {
     for (key, run) in world.runs() {
-        let Some(outcome) = run.fixed() else { continue };
+        let Some(outcome) = run.outcome() else { continue };
         if let Some(kind) = by_owner(outcome) {
             let Some((owner, _)) = run.owner() else {
                 return ensure(false, InvariantId::T5, key.session, || {
@@ -203,7 +203,7 @@ pub(super) fn true_cancels(world: &World<'_>) -> Verdict {
 /// An interrupt ends only runs that the interrupted run waits for, and only by a recorded cancel.
 pub(super) fn interrupts_end_only_awaited_runs(world: &World<'_>) -> Verdict {
     for (key, run) in world.runs() {
-        if run.fixed().and_then(by_owner) != Some(OutcomeKind::Interrupted) {
+        if run.outcome().and_then(by_owner) != Some(OutcomeKind::Interrupted) {
             continue;
         }
         let Some((owner, call)) = run.owner() else { continue };
@@ -231,7 +231,7 @@ pub(super) fn detached_runs_outlive_owners(world: &World<'_>) -> Verdict {
         ensure(opened.wall_cap_at.is_some() && opened.slot, InvariantId::T6, key.session, || {
             format!("run {} is detached, but has no cap or no slot of its own", key.run)
         })?;
-        let Some(outcome) = run.fixed() else { continue };
+        let Some(outcome) = run.outcome() else { continue };
         ensure(by_owner(outcome).is_none(), InvariantId::T6, key.session, || {
             format!("run {} is detached, but ended with an owner: {outcome:?}", key.run)
         })?;
@@ -252,15 +252,15 @@ pub(super) fn detached_runs_outlive_owners(world: &World<'_>) -> Verdict {
 /// One token fires for all descendants at once: others may have ended below a run that was not notified yet.
 fn has_ended_as(world: &World<'_>, owner: RunKey, kind: OutcomeKind) -> bool {
     let Some(run) = world.run(owner) else { return world.lacks(owner.session) };
-    let itself =
-        run.fixed().is_some_and(|fixed| fixed.kind() == kind) || (kind == OutcomeKind::Interrupted && run.interrupted);
+    let itself = run.outcome().is_some_and(|fixed| fixed.kind() == kind)
+        || (kind == OutcomeKind::Interrupted && run.interrupted);
     let mut below = owner;
     let mut above = run.owner();
     while let Some((key, call)) = above.filter(|_| !itself && kind == OutcomeKind::Cancelled) {
         let Some(run) = world.run(key) else { return world.lacks(key.session) };
         let asks =
             world.sessions.get(&key.session).is_some_and(|seen| seen.cancel_asked.contains(&(below.session, call)));
-        if run.fixed().is_some() || asks {
+        if run.outcome().is_some() || asks {
             return true;
         }
         below = key;
@@ -274,19 +274,19 @@ fn has_ended_as(world: &World<'_>, owner: RunKey, kind: OutcomeKind) -> bool {
 /// the loss.
 fn ended_by_host_death(world: &World<'_>, owner: RunKey, kind: OutcomeKind) -> bool {
     let given_up = |outcome: &Outcome| matches!(outcome, Outcome::RestartsExhausted { command: Some(command) } if &**command == "lost");
-    if kind == OutcomeKind::Lost && world.run(owner).is_some_and(|run| run.fixed().is_some_and(given_up)) {
+    if kind == OutcomeKind::Lost && world.run(owner).is_some_and(|run| run.outcome().is_some_and(given_up)) {
         return true;
     }
     let restarted = world.causes().is_none_or(|causes| causes.boots > 0);
     let will_end = matches!(kind, OutcomeKind::Lost | OutcomeKind::Interrupted | OutcomeKind::OutOfTurns);
-    restarted && will_end && world.run(owner).is_some_and(|run| run.fixed().is_none())
+    restarted && will_end && world.run(owner).is_some_and(|run| run.outcome().is_none())
 }
 
 /// A run that ended with its owner has an ended owner, and a run that its owner cancelled alone has ended.
 pub(super) fn owners_and_owned_end_together(world: &World<'_>) -> Verdict {
     for (key, run) in world.runs() {
-        let (Some((owner, call)), Some(fixed)) = (run.owner(), run.fixed()) else { continue };
-        let above = world.run(owner).is_none_or(|above| above.fixed().is_some());
+        let (Some((owner, call)), Some(fixed)) = (run.owner(), run.outcome()) else { continue };
+        let above = world.run(owner).is_none_or(|above| above.outcome().is_some());
         let alone = by_owner(fixed) == Some(OutcomeKind::Interrupted);
         ensure_if(by_owner(fixed).is_some(), above || alone, InvariantId::T5, key.session, || {
             format!("run {} is {fixed:?}, but its owner {owner:?} (call {call}) continues", key.run)
@@ -295,7 +295,8 @@ pub(super) fn owners_and_owned_end_together(world: &World<'_>) -> Verdict {
     for seen in world.sessions.values() {
         for (child, key) in &seen.cancel_asked {
             let mut runs = world.sessions.get(child).into_iter().flat_map(|child| child.runs.values());
-            let continues = runs.find(|run| run.owner().is_some_and(|(_, call)| call == *key) && run.fixed().is_none());
+            let continues =
+                runs.find(|run| run.owner().is_some_and(|(_, call)| call == *key) && run.outcome().is_none());
             ensure(continues.is_none(), InvariantId::T5, *child, || {
                 format!("the run by key {key} was cancelled by its owner, but continues")
             })?;
@@ -307,7 +308,7 @@ pub(super) fn owners_and_owned_end_together(world: &World<'_>) -> Verdict {
 pub(super) fn cancelled_trees_ended(world: &World<'_>) -> Verdict {
     for (key, run) in world.runs() {
         let Some((owner, _)) = run.owner() else { continue };
-        let Some(outcome) = world.run(owner).and_then(SeenRun::fixed) else { continue };
+        let Some(outcome) = world.run(owner).and_then(SeenRun::outcome) else { continue };
         let cancelled = matches!(outcome, Outcome::Cancelled { .. });
         ensure_if(cancelled, run.ended.is_some() || is_closing(world, key), InvariantId::T5, key.session, || {
             format!("run {} continues while its owner {owner:?} is {outcome:?}", key.run)

@@ -137,12 +137,12 @@ pub(super) struct SeenRun<'a> {
 }
 
 impl SeenRun<'_> {
-    pub(super) fn fixed(&self) -> Option<&Outcome> {
+    pub(super) fn outcome(&self) -> Option<&Outcome> {
         self.ended.map(|(_, ended)| &ended.outcome).or(self.closing.map(|(_, outcome, _)| outcome))
     }
 
-    /// Returns the record that fixed the outcome, if any.
-    pub(super) fn fixed_at(&self) -> Option<usize> {
+    /// Returns the number of records before the one that fixed the outcome, if any.
+    pub(super) fn outcome_at(&self) -> Option<usize> {
         self.closing.map(|(at, ..)| at).or(self.ended.map(|(at, _)| at))
     }
 
@@ -284,7 +284,7 @@ impl<'a> Seen<'a> {
         let opened = |run: &SeenRun<'_>| run.opened.is_some_and(|(at, _)| at < records);
         let (no, run) = self.runs.iter().rev().find(|(_, run)| opened(run))?;
         let ended = run.ended.is_some_and(|(at, _)| at < records);
-        (!ended).then(|| (*no, run.fixed_at().is_some_and(|at| at < records)))
+        (!ended).then(|| (*no, run.outcome_at().is_some_and(|at| at < records)))
     }
 
     pub(super) fn place(&self) -> Option<&'a Place> {

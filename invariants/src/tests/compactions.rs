@@ -30,11 +30,11 @@ fn compacts(upto: u64, verbatim: &[u64], text: &str) -> Scene {
     scene
 }
 
-fn judged(scene: &Scene) -> Result<(), InvariantId> {
+fn check_n8(scene: &Scene) -> Result<(), InvariantId> {
     scene.with(|world| InvariantId::N8.check(world, false)).map_err(|violation| violation.id)
 }
 
-pub(super) const STORIES: &[Case] = &[(
+pub(super) const CASES: &[Case] = &[(
     "a compaction that hides the input",
     Scene::good,
     |s| s.root = compacts(1, &[], "summary").root,
@@ -44,10 +44,10 @@ pub(super) const STORIES: &[Case] = &[(
 #[test]
 fn n8_hidden_input_answer_or_result_is_detected() {
     // The transcript: the input, an answer with a call, and its result.
-    assert_eq!(judged(&compacts(1, &[0], "summary")), Ok(()));
-    assert_eq!(judged(&compacts(1, &[], "summary")), Err(InvariantId::N8), "the input");
-    assert_eq!(judged(&compacts(2, &[0], "summary")), Err(InvariantId::N8), "the answer");
-    assert_eq!(judged(&compacts(3, &[0, 1], "summary")), Err(InvariantId::N8), "the result");
+    assert_eq!(check_n8(&compacts(1, &[0], "summary")), Ok(()));
+    assert_eq!(check_n8(&compacts(1, &[], "summary")), Err(InvariantId::N8), "the input");
+    assert_eq!(check_n8(&compacts(2, &[0], "summary")), Err(InvariantId::N8), "the answer");
+    assert_eq!(check_n8(&compacts(3, &[0, 1], "summary")), Err(InvariantId::N8), "the result");
 }
 
 #[test]
@@ -58,13 +58,13 @@ fn n8_unnamed_live_child_is_detected() {
         scene.root.remove(notice);
         scene
     };
-    assert_eq!(judged(&scene("summary")), Err(InvariantId::N8));
+    assert_eq!(check_n8(&scene("summary")), Err(InvariantId::N8));
     let short = scene("").root_state.children[&CHILD].short.clone();
-    assert_eq!(judged(&scene(&format!("- {short} (general)"))), Ok(()));
+    assert_eq!(check_n8(&scene(&format!("- {short} (general)"))), Ok(()));
 }
 
 #[test]
-fn n8_completion_without_an_answer_is_owed() {
+fn n8_hidden_unanswered_completion_is_detected() {
     let scene = |answered_after: bool| {
         let mut scene = compacts(4, &[0, 1, 2], "summary");
         let compacted = scene.root.pop().expect("the compaction");
@@ -77,13 +77,13 @@ fn n8_completion_without_an_answer_is_owed() {
         scene.root.push(compacted);
         scene
     };
-    assert_eq!(judged(&scene(true)), Ok(()));
-    assert_eq!(judged(&scene(false)), Err(InvariantId::N8));
+    assert_eq!(check_n8(&scene(true)), Ok(()));
+    assert_eq!(check_n8(&scene(false)), Err(InvariantId::N8));
 }
 
-/// A relative's message requests no answer: it may be hidden once the model has read it.
+/// A message of a parent, child or sibling needs no answer: it may be hidden once the model has read it.
 #[test]
-fn n8_message_of_a_relative_is_owed_until_it_is_read() {
+fn n8_hidden_unread_message_is_detected() {
     let scene = |is_read: bool| {
         let mut scene = compacts(4, &[0, 1, 2], "summary");
         let compacted = scene.root.pop().expect("the compaction");
@@ -96,6 +96,6 @@ fn n8_message_of_a_relative_is_owed_until_it_is_read() {
         scene.root.push(compacted);
         scene
     };
-    assert_eq!(judged(&scene(true)), Ok(()));
-    assert_eq!(judged(&scene(false)), Err(InvariantId::N8));
+    assert_eq!(check_n8(&scene(true)), Ok(()));
+    assert_eq!(check_n8(&scene(false)), Err(InvariantId::N8));
 }

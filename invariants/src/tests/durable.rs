@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use super::Case;
 use super::scene::{
-    AGAIN, CALL, CHILD, END, ROOT, SPAWNED, Scene, TAKEN, accepted, answered, asked_by, ended, ended_after, finished,
-    input, inputs, notice, owned_by_root, started, taken, turn,
+    CALL, CHILD, END, LATER_CALL, ROOT, SPAWNED, Scene, TAKEN, accepted, answered, asked_by, ended, ended_after,
+    finished, input, inputs, notice, owned_by_root, started, taken, turn,
 };
 use crate::InvariantId;
 use subtend_session::authority::Access;
@@ -71,7 +71,7 @@ fn asks(row: Row) -> Row {
     Row { kind: RowKind::Ask, ..row }
 }
 
-pub(super) const STORIES: &[Case] = &[
+pub(super) const CASES: &[Case] = &[
     (
         "a call starts where none may",
         Scene::good,
@@ -93,7 +93,7 @@ pub(super) const STORIES: &[Case] = &[
     (
         "a refusal without a reason in the session",
         Scene::good,
-        |s| s.child.push(Record::ContinueRefused { owner: ROOT, key: AGAIN, why: ContinueRefusal::Closed }),
+        |s| s.child.push(Record::ContinueRefused { owner: ROOT, key: LATER_CALL, why: ContinueRefusal::Closed }),
         &[InvariantId::S3, InvariantId::J3],
     ),
     ("an ask row without an ask", Scene::good, |s| _ = s.rows.insert(asks(super::NOTICE_ROW)), &[InvariantId::J3]),
@@ -179,7 +179,7 @@ pub(super) const STORIES: &[Case] = &[
         "cancelled by a call that cancelled another",
         Scene::child_at_work,
         |s| {
-            s.root.push(Record::CancelAsked { call: Some(AGAIN), child: CHILD, key: CALL });
+            s.root.push(Record::CancelAsked { call: Some(LATER_CALL), child: CHILD, key: CALL });
             s.child.push(ended(1, Outcome::Cancelled { by: Initiator::Model { call: CALL } }));
         },
         &[InvariantId::S8],
@@ -380,7 +380,7 @@ pub(super) const STORIES: &[Case] = &[
         "allowed by a deadline",
         Scene::allowed,
         |s| {
-            s.root[13] = Record::AskAnswered { call: AGAIN, verdict: AskVerdict::Allow, by: AnsweredBy::Deadline };
+            s.root[13] = Record::AskAnswered { call: LATER_CALL, verdict: AskVerdict::Allow, by: AnsweredBy::Deadline };
         },
         &[InvariantId::P5],
     ),
@@ -388,12 +388,12 @@ pub(super) const STORIES: &[Case] = &[
         "started despite a deny",
         Scene::allowed,
         |s| {
-            s.root[13] = Record::AskAnswered { call: AGAIN, verdict: AskVerdict::Deny, by: AnsweredBy::Person };
+            s.root[13] = Record::AskAnswered { call: LATER_CALL, verdict: AskVerdict::Deny, by: AnsweredBy::Person };
             s.root.insert(15, accepted(9));
         },
         &[InvariantId::P5],
     ),
-    ("closed with an open ask", Scene::asking, |s| s.root.push(finished(AGAIN)), &[InvariantId::P5]),
+    ("closed with an open ask", Scene::asking, |s| s.root.push(finished(LATER_CALL)), &[InvariantId::P5]),
     (
         "an \"always\" of another session",
         Scene::good,

@@ -1,7 +1,7 @@
 //! Legal worlds that seem illegal.
 
 use super::scene::{
-    AGAIN, CALL, END, ROOT, Scene, TAKEN, accepted, answered, ended_after, id, notice, opened_with, taken, turn,
+    CALL, END, LATER_CALL, ROOT, Scene, TAKEN, accepted, answered, ended_after, id, notice, opened_with, taken, turn,
 };
 use subtend_session::authority::Access;
 use subtend_session::call::{CallEnd, CallKind, ToolEffect};
@@ -18,18 +18,18 @@ fn access() -> Box<Access> {
 #[test]
 fn good_stories_violate_nothing() {
     let mut always = Scene::allowed();
-    always.root[13] = Record::AskAnswered { call: AGAIN, verdict: AskVerdict::Always, by: AnsweredBy::Person };
+    always.root[13] = Record::AskAnswered { call: LATER_CALL, verdict: AskVerdict::Always, by: AnsweredBy::Person };
     let kind = CallKind::Local(ToolEffect::SideEffect);
     always.root[14] =
-        Record::CallStarted { call: AGAIN, kind: Box::new(kind), timeout_ms: None, access: Some(access()) };
+        Record::CallStarted { call: LATER_CALL, kind: Box::new(kind), timeout_ms: None, access: Some(access()) };
     let refused = {
         let mut scene = Scene::continued();
         scene.child.truncate(8);
         scene.child.push(Record::SessionClosed { by: Initiator::Person });
-        scene.child.push(Record::ContinueRefused { owner: ROOT, key: AGAIN, why: ContinueRefusal::Closed });
+        scene.child.push(Record::ContinueRefused { owner: ROOT, key: LATER_CALL, why: ContinueRefusal::Closed });
         let why = ContinueRefusal::Closed;
         let outcome = Outcome::Failed { kind: FailKind::NotContinued { why } };
-        let report = Notice { run: None, key: Some(AGAIN), refused: Some(why), turns: 0, ..notice(1, outcome) };
+        let report = Notice { run: None, key: Some(LATER_CALL), refused: Some(why), turns: 0, ..notice(1, outcome) };
         scene.root[14] = taken(Carrier::Result, vec![report]);
         scene
     };
@@ -78,6 +78,6 @@ fn restart_makes_the_next_attempt_without_text_of_the_last() {
 
 #[test]
 fn rows_of_asks_are_distinguished_by_call() {
-    let row = Row { to: ROOT, from: ROOT, kind: RowKind::Ask, key: RowKey::Call(AGAIN) };
+    let row = Row { to: ROOT, from: ROOT, kind: RowKind::Ask, key: RowKey::Call(LATER_CALL) };
     assert_eq!(Scene::asking().rows.into_iter().collect::<Vec<_>>(), vec![row]);
 }

@@ -3,7 +3,7 @@
 use uuid::Uuid;
 
 use super::Case;
-use super::scene::{AGAIN, CHILD, END, ROOT, Scene, answered, id, input, inputs, opened_with, turn};
+use super::scene::{CHILD, END, LATER_CALL, ROOT, Scene, answered, id, input, inputs, opened_with, turn};
 use crate::InvariantId;
 use subtend_session::ids::{RunNo, SessionId};
 use subtend_session::place::Owner;
@@ -11,7 +11,7 @@ use subtend_session::record::{From, InputAccepted, Lane, Record};
 
 const STRANGER: SessionId = SessionId(Uuid::from_u128(77));
 
-pub(super) const STORIES: &[Case] = &[
+pub(super) const CASES: &[Case] = &[
     ("a message of a stranger", Scene::good, |s| s.root.insert(END, message_of(STRANGER, 9)), &[InvariantId::P6]),
     (
         "a run that a message opened",
@@ -36,7 +36,7 @@ pub(super) const STORIES: &[Case] = &[
 ];
 
 pub(super) fn message_of(session: SessionId, n: u128) -> Record {
-    let (run, call) = (RunNo(1), AGAIN);
+    let (run, call) = (RunNo(1), LATER_CALL);
     Record::InputAccepted(Box::new(InputAccepted {
         from: From::Model { session, run, call },
         lane: Lane::Steer,

@@ -14,7 +14,7 @@ use subtend_session::outcome::Outcome;
 use subtend_session::place::Owner;
 use subtend_session::record::{Carrier, From, InputAccepted, Notice, Record};
 
-pub(super) const STORIES: &[Case] = &[
+pub(super) const CASES: &[Case] = &[
     (
         "two messages in one turn",
         Scene::good,

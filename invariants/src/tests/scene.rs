@@ -22,7 +22,7 @@ use subtend_session::usage::Usage;
 pub(super) const ROOT: SessionId = SessionId(Uuid::from_u128(1));
 pub(super) const CHILD: SessionId = SessionId(Uuid::from_u128(2));
 pub(super) const CALL: CallId = CallId { turn: TurnNo(1), ix: 0 };
-pub(super) const AGAIN: CallId = CallId { turn: TurnNo(2), ix: 0 };
+pub(super) const LATER_CALL: CallId = CallId { turn: TurnNo(2), ix: 0 };
 pub(super) const NOTICE_ROW: Row = Row { to: ROOT, from: CHILD, kind: RowKind::Notice, key: RowKey::Call(CALL) };
 
 /// Requires approval for everything except tasks. Allows writing `b`, and denies one file and one agent.
@@ -371,23 +371,23 @@ impl Scene {
         root.truncate(11);
         root.extend([
             answered(2, 1, 1),
-            started(AGAIN, CallKind::Continue(Mode::Blocking)),
+            started(LATER_CALL, CallKind::Continue(Mode::Blocking)),
             Record::ContinueAsked(Box::new(ContinueAsked {
                 turns: None,
                 tools: None,
-                call: AGAIN,
+                call: LATER_CALL,
                 child: CHILD,
                 input: "continue".into(),
                 mode: Mode::Blocking,
             })),
-            taken(Carrier::Result, vec![Notice { key: Some(AGAIN), ..notice(2, Outcome::Completed) }]),
+            taken(Carrier::Result, vec![Notice { key: Some(LATER_CALL), ..notice(2, Outcome::Completed) }]),
             turn(3, 1),
             answered(3, 1, 0),
             ended_after(1, Outcome::Completed, 3),
         ]);
         child.extend([
-            asked_by(3, AGAIN),
-            opened_with(2, Owner::Run { session: ROOT, run: RunNo(1), call: AGAIN }, vec![id(3)]),
+            asked_by(3, LATER_CALL),
+            opened_with(2, Owner::Run { session: ROOT, run: RunNo(1), call: LATER_CALL }, vec![id(3)]),
             Record::RunStarted { run: RunNo(2), slot: true },
             inputs(3, 2, 2),
             turn_in(2, 2, 1),
@@ -404,15 +404,15 @@ impl Scene {
         root.extend([
             answered(2, 1, 1),
             Record::AskOpened {
-                call: AGAIN,
+                call: LATER_CALL,
                 action: "fs.write".into(),
                 resource: "a".into(),
                 root: ROOT,
                 deadline_at: None,
             },
-            Record::AskAnswered { call: AGAIN, verdict: AskVerdict::Allow, by: AnsweredBy::Person },
-            started(AGAIN, CallKind::Local(ToolEffect::SideEffect)),
-            finished(AGAIN),
+            Record::AskAnswered { call: LATER_CALL, verdict: AskVerdict::Allow, by: AnsweredBy::Person },
+            started(LATER_CALL, CallKind::Local(ToolEffect::SideEffect)),
+            finished(LATER_CALL),
             turn(3, 1),
             answered(3, 1, 0),
             ended_after(1, Outcome::Completed, 3),
@@ -424,7 +424,7 @@ impl Scene {
     pub(super) fn asking() -> Self {
         let scene = Self::allowed();
         let mut scene = Self::of(scene.root[..13].to_vec(), scene.child);
-        scene.rows.insert(Row { to: ROOT, from: ROOT, kind: RowKind::Ask, key: RowKey::Call(AGAIN) });
+        scene.rows.insert(Row { to: ROOT, from: ROOT, kind: RowKind::Ask, key: RowKey::Call(LATER_CALL) });
         scene
     }
 

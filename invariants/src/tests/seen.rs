@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::Case;
-use super::scene::{AGAIN, CALL, CHILD, ROOT, Scene, ended, id, opened, turn_in};
+use super::scene::{CALL, CHILD, LATER_CALL, ROOT, Scene, ended, id, opened, turn_in};
 use crate::observed::{
     Acked, Activated, ActivationCause, AnswerSeen, Approver, AskSeen, Boot, Causes, ClientLog, ContextGiven,
     ControlAnswer, ControlSeen, DamageReplies, Death, Delivered, Effect, Failure, KeyedCommand, Listing, Observed,
@@ -98,7 +98,7 @@ fn log(received: Vec<Delivered>) -> SubscriberLog {
 
 fn ask(opened: u64, answered: Option<(u64, AnsweredBy)>) -> AskSeen {
     let answered = answered.map(|(order, by)| (when(order), by));
-    AskSeen { session: ROOT, call: AGAIN, opened: when(opened), answered }
+    AskSeen { session: ROOT, call: LATER_CALL, opened: when(opened), answered }
 }
 
 fn recovery(cut: u32, outcome: Outcome) -> Recovery {
@@ -229,7 +229,7 @@ fn served() -> Scene {
     scene
 }
 
-pub(super) const SIGHTS: &[Case] = &[
+pub(super) const CASES: &[Case] = &[
     (
         "an event that comes again",
         served,
@@ -568,7 +568,7 @@ pub(super) const SIGHTS: &[Case] = &[
         "kept back, and run on a word for something else",
         Scene::allowed,
         |s| {
-            s.root[13] = Record::AskAnswered { call: AGAIN, verdict: AskVerdict::Always, by: AnsweredBy::Person };
+            s.root[13] = Record::AskAnswered { call: LATER_CALL, verdict: AskVerdict::Always, by: AnsweredBy::Person };
             s.observed.contexts.push(context(1, vec![offer(false, Answered::Deny)], None));
         },
         &[InvariantId::P7],

@@ -62,7 +62,7 @@ fn open_run(draft: &mut Draft<'_>, ask: Continue) {
         tools,
         as_owner: Owner::Run { session, run, call: key },
     };
-    // A run that never starts must not lead to runs for inputs that a cancel of the whole tree left queued.
+    // A cancel of the whole tree left these inputs queued. The end of a run that never started must not open runs for them.
     let keeps_queue = !draft.state.queue.is_empty();
     let opened = draft.opened_by(&input, mode, wall_cap_at);
     draft.emit(Record::InputAccepted(Box::new(input)));
@@ -85,7 +85,7 @@ pub(super) fn ask(draft: &mut Draft<'_>, call: CallId, plan: ContinuePlan) {
         let text = format!("Unknown task {child}: start one, or use the id that you were given.");
         return draft.refuse(call, kind, ToolErrorKind::NotFound, text.into());
     };
-    // Each child has one open key at a time, so that its notices arrive in the order of its runs.
+    // At most one call of the owner waits for each child, so that notices arrive in the order of the runs.
     if let Some(key) = known.and_then(|child| child.key) {
         let text = if draft.state.arrived.contains(child, index::RowKey::Call(key)) {
             match dialect.fetched_by() {

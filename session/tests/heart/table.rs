@@ -1,4 +1,5 @@
-//! Every cell of the table state × command, with hand-written expectations.
+//! Every cell of the table state × command, with hand-written expectations. A cell is `RECORDS REPLY > PHASE`; the names are in
+//! `given/shown.rs`.
 
 use subtend_session::call::CallKind;
 use subtend_session::command::Command;
@@ -168,7 +169,7 @@ struct Row {
     name: &'static str,
     doing: Doing,
     command: fn() -> Command,
-    /// Q, W, Wm, Wr, Hi, Ho, Hc, E.
+    /// The decision in each phase of [`COLUMNS`], in short: Q, W, Wm, Wr, Hi, Ho, Hc, E.
     cells: [&'static str; 8],
 }
 

@@ -1,8 +1,10 @@
-//! Short names of a decision's records and effects.
+//! Short names of the records, replies and phases in tables of tests.
+//!
+//! `S`: rejected as stale; `AE(…)`: already ended; `NF`: not found. `+0` and `-0:…`: start and end of call 0.
 
 use super::*;
 
-/// Returns a decision in short: the records, the reply and the column.
+/// Returns a decision as `RECORDS REPLY > PHASE`.
 pub(crate) fn short(heart: &Heart, decided: &Result<Decision, Rejection>) -> String {
     let decision = match decided {
         Err(Rejection::Stale(_)) => return "S".into(),

@@ -1,4 +1,4 @@
-//! Ends of owned runs, cancels, deadlines, and activations.
+//! Ends of owned runs, cancels, deadlines, and activations. A cell is `RECORDS REPLY > PHASE`; the names are in `given/shown.rs`.
 
 use subtend_session::command::{Command, Deadline, FoundCall};
 use subtend_session::ids::{RunKey, RunNo, TurnNo};
@@ -93,7 +93,7 @@ fn ends_of_other_runs_of_children() {
 
 #[test]
 fn cancels() {
-    let end = |over| {
+    let end = |quiet| {
         [
             "ended(cancelled) > E",
             "closing(cancelled) > Hc",
@@ -102,7 +102,7 @@ fn cancels() {
             "closing(cancelled) > Hc",
             "closing(cancelled) > Hc",
             "> Hc",
-            over,
+            quiet,
         ]
     };
     let done = |cell: &'static str| -> &'static str { Box::leak(cell.replace(" >", " Done >").into_boxed_str()) };
@@ -146,11 +146,11 @@ fn cancels() {
 
 #[test]
 fn interrupts() {
-    let cells = |w, wm| {
+    let cells = |working, mid_turn| {
         [
             "ended(interrupted) Done > E",
-            w,
-            wm,
+            working,
+            mid_turn,
             "held(interrupted) Done > Hi",
             "Done > Hi",
             "Done > Ho",
@@ -158,15 +158,16 @@ fn interrupts() {
             "AE(completed) > E",
         ]
     };
-    let (held, reached) = ("held(interrupted) Done > Hi", "held(interrupted) cancel_asked Done > Hi");
+    let held = "held(interrupted) Done > Hi";
+    let cancels_child = "held(interrupted) cancel_asked Done > Hi";
     let row = |name, doing, cells| Row { name, doing, command: interrupt, cells };
     check_rows(&[
-        row("interrupt", Doing::Stream, cells(held, reached)),
-        row("interrupt, a tool active", Doing::Tool, cells(held, reached)),
+        row("interrupt", Doing::Stream, cells(held, cancels_child)),
+        row("interrupt, a tool active", Doing::Tool, cells(held, cancels_child)),
         row(
             "interrupt, a call not admitted",
             Doing::Admission,
-            cells("-0:interrupted held(interrupted) Done > Hi", reached),
+            cells("-0:interrupted held(interrupted) Done > Hi", cancels_child),
         ),
         row("interrupt while a slot is awaited", Doing::Slot, cells(held, held)),
     ]);
@@ -174,9 +175,9 @@ fn interrupts() {
 
 #[test]
 fn deadlines() {
-    let timed_out = |q: &'static str, over: &'static str| {
+    let timed_out = |queued: &'static str, closing: &'static str| {
         let end = "closing(timed_out) > Hc";
-        [q, end, end, end, end, end, over, "S"]
+        [queued, end, end, end, end, end, closing, "S"]
     };
     check_rows(&[
         Row {
