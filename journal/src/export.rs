@@ -286,7 +286,7 @@ impl ExportJob<'_> {
         }
         let damaged = |why| self.bad(session, lsn, why);
         let sound = |body: &Text| Hash::of(body.as_bytes()) == hash;
-        let kept = match self.engine.def(hash).map_err(|error| read::unread(error, &damaged)) {
+        let kept = match self.engine.def(hash).map_err(|error| read::as_damage(error, &damaged)) {
             Ok(Some(kept)) if sound(&kept) => Ok(kept),
             Ok(Some(_)) => Err(damaged(format!("the body {hash} does not match its hash"))),
             Ok(None) => Err(damaged(format!("the body {hash} is not in the store"))),

@@ -37,7 +37,7 @@ pub mod redb;
 pub mod remote;
 #[cfg_attr(
     not(any(feature = "disk", feature = "postgres")),
-    allow(dead_code, reason = "only an engine of bytes needs it")
+    allow(dead_code, reason = "only engines that store bytes need it")
 )]
 mod rows;
 mod shared;

@@ -37,7 +37,7 @@ pub(crate) const END: Seq = Seq(u64::MAX);
 
 /// Reports a damaged row as damage to its session, not as a failure of the engine, since other sessions are unaffected.
 pub(crate) fn row<T>(session: SessionId, row: Result<T, EngineError>) -> Result<T, ReadError> {
-    row.map_err(|error| unread(error, &|why| ReadError::Damaged { session, seq: Seq(0), lsn: Lsn(0), why }))
+    row.map_err(|error| as_damage(error, &|why| ReadError::Damaged { session, seq: Seq(0), lsn: Lsn(0), why }))
 }
 
 pub(crate) fn records(engine: &dyn Engine, session: SessionId) -> Result<Vec<Stored>, ReadError> {
@@ -103,7 +103,7 @@ pub(crate) fn walk(
         }
         epoch = frame.epoch;
         last = lsn;
-        keep(engine, frame, lsn, &mut out)?;
+        push_records(engine, frame, lsn, &mut out)?;
     }
     Ok((out, last))
 }
@@ -119,21 +119,26 @@ fn check_complete(session: SessionId, head: Option<&Head>, end: Seq, last: Lsn) 
     }
 }
 
-/// Appends the records of a frame, with the bodies of new sessions.
-pub(crate) fn keep(engine: &dyn Engine, frame: Decoded, lsn: Lsn, out: &mut Vec<Stored>) -> Result<(), ReadError> {
+/// Appends the records of a frame to `out`, with the bodies of new sessions (prompts, ceilings, limits).
+pub(crate) fn push_records(
+    engine: &dyn Engine,
+    frame: Decoded,
+    lsn: Lsn,
+    out: &mut Vec<Stored>,
+) -> Result<(), ReadError> {
     let Decoded { session, first_seq, epoch, at_ms, records } = frame;
     let mut seq = first_seq;
     for mut record in records {
         let bad = |why| ReadError::Damaged { session, seq, lsn, why };
-        codec::fill(&mut record, &mut |hash| engine.def(hash).map_err(|error| unread(error, &bad)), &bad)?;
+        codec::fill(&mut record, &mut |hash| engine.def(hash).map_err(|error| as_damage(error, &bad)), &bad)?;
         out.push(Stored { seq, at_ms, epoch, record });
         seq = seq.next();
     }
     Ok(())
 }
 
-/// Reports a missing body as damage to its sessions, not as a failure of the engine.
-pub(crate) fn unread(error: EngineError, damaged: &dyn Fn(String) -> ReadError) -> ReadError {
+/// Reports corrupt data as damage to its session, not as a failure of the engine.
+pub(crate) fn as_damage(error: EngineError, damaged: &dyn Fn(String) -> ReadError) -> ReadError {
     if matches!(error, EngineError::Corrupt { .. }) { damaged(error.to_string()) } else { error.into() }
 }
 

@@ -10,7 +10,7 @@ use crate::compact;
 use crate::engine::StoredFrame;
 use crate::error::ReadError;
 use crate::frame::Stored;
-use crate::read::{CONTINUE, END, damaged, head_of, inflight_of, keep, open_frame, owner, page, records, walk};
+use crate::read::{CONTINUE, END, damaged, head_of, inflight_of, open_frame, owner, page, push_records, records, walk};
 use crate::verify::{self, Progress, Report};
 
 impl Journal {
@@ -52,7 +52,7 @@ impl Journal {
         };
         let session = frame.session;
         let mut out = Vec::with_capacity(frame.records.len());
-        keep(&*engine, frame, lsn, &mut out)?;
+        push_records(&*engine, frame, lsn, &mut out)?;
         Ok(Some((session, out)))
     }
 

@@ -12,19 +12,19 @@ use subtend_session::record::Record;
 
 use crate::engines::{Kind, for_each_engine};
 use crate::files;
-use crate::scene::{Teller, created_session, creation, id, one, record};
+use crate::scene::{SessionWriter, created_session, creation, id, one, record};
 
-fn input_record(teller: &Teller, bytes: usize) -> Record {
-    let n = teller.records.len() as u128;
+fn input_record(writer: &SessionWriter, bytes: usize) -> Record {
+    let n = writer.records.len() as u128;
     record(json!({"input_accepted": {
-        "id": uuid::Uuid::from_u128(teller.id.0.as_u128() * 1_000 + n), "from": "person", "lane": "send",
+        "id": uuid::Uuid::from_u128(writer.id.0.as_u128() * 1_000 + n), "from": "person", "lane": "send",
         "text": "x".repeat(bytes), "as_owner": "person",
     }}))
 }
 
-fn input_frame(teller: &mut Teller, bytes: usize) -> Frame {
-    let record = input_record(teller, bytes);
-    teller.tell(vec![record])
+fn input_frame(writer: &mut SessionWriter, bytes: usize) -> Frame {
+    let record = input_record(writer, bytes);
+    writer.frame_of(vec![record])
 }
 
 /// A size that the engine accepts, and a larger one.
@@ -44,17 +44,17 @@ fn blobs(store: &Path) -> Vec<PathBuf> {
 }
 
 /// Sessions 1 and 2, each with a small and a large input, in that order.
-fn stored(kind: Kind, store: &Path) -> [Teller; 2] {
+fn stored(kind: Kind, store: &Path) -> [SessionWriter; 2] {
     let journal = kind.open(store);
     let (small, large) = sizes(kind);
     [1, 2].map(|n| {
-        let mut teller = Teller::new(id(n));
-        teller.opened_lsn = journal.append(one(created_session(&mut teller, None, true))).unwrap().last;
+        let mut writer = SessionWriter::new(id(n));
+        writer.opened_lsn = journal.append(one(created_session(&mut writer, None, true))).unwrap().last;
         for bytes in [small, large + n as usize] {
-            let frame = input_frame(&mut teller, bytes);
+            let frame = input_frame(&mut writer, bytes);
             journal.append(one(frame)).unwrap();
         }
-        teller
+        writer
     })
 }
 
@@ -72,10 +72,10 @@ async fn body_above_the_limit_is_read_back_like_any_other(kind: Kind) {
     let tellers = stored(kind, dir.path());
     assert_eq!(blobs(dir.path()).len(), 2);
     let journal = kind.open(dir.path());
-    for teller in &tellers {
-        assert_eq!(records(&journal, teller.id).as_ref(), Ok(&teller.records));
-        let page = journal.records_from(teller.id, subtend_session::ids::Seq(5), 1).unwrap();
-        assert_eq!(page.into_iter().map(|stored| stored.record).collect::<Vec<_>>(), teller.records[4..]);
+    for writer in &tellers {
+        assert_eq!(records(&journal, writer.id).as_ref(), Ok(&writer.records));
+        let page = journal.records_from(writer.id, subtend_session::ids::Seq(5), 1).unwrap();
+        assert_eq!(page.into_iter().map(|stored| stored.record).collect::<Vec<_>>(), writer.records[4..]);
     }
     let (session, frame) = journal.frame_at(Lsn(3)).unwrap().unwrap();
     assert_eq!((session, &frame[0].record), (id(1), &tellers[0].records[4]));
@@ -122,9 +122,9 @@ async fn missing_or_damaged_blob_is_damage_to_its_session_alone(kind: Kind) {
 async fn blob_exists_before_the_row_that_names_it(kind: Kind) {
     let dir = tempfile::tempdir().unwrap();
     let (_, large) = sizes(kind);
-    let mut teller = Teller::new(id(1));
-    let creation = created_session(&mut teller, None, true);
-    let frame = input_frame(&mut teller, large);
+    let mut writer = SessionWriter::new(id(1));
+    let creation = created_session(&mut writer, None, true);
+    let frame = input_frame(&mut writer, large);
     let open = || {
         let (engine, faults) = Faulty::new(kind.engine(dir.path()));
         let blobs = Blobs::new(std::sync::Arc::new(engine), dir.path().join("blobs"));
@@ -148,7 +148,7 @@ async fn blob_exists_before_the_row_that_names_it(kind: Kind) {
     let again = Frame { epoch: subtend_session::ids::Epoch(2), ..frame };
     journal.append(one(again)).unwrap();
     journal.settled().await.unwrap();
-    assert_eq!(records(&journal, id(1)).as_ref(), Ok(&teller.records));
+    assert_eq!(records(&journal, id(1)).as_ref(), Ok(&writer.records));
     assert_eq!(blobs(dir.path()), left);
 }
 
@@ -157,8 +157,8 @@ async fn bodies_that_sessions_share_may_be_large_too(kind: Kind) {
     let text = format!("\"{}\"", "be brief ".repeat(sizes(kind).1 / 8));
     let hash = Hash::of(text.as_bytes());
     let journal = kind.open(dir.path());
-    let mut teller = Teller::new(id(1));
-    let mut frame = created_session(&mut teller, None, true);
+    let mut writer = SessionWriter::new(id(1));
+    let mut frame = created_session(&mut writer, None, true);
     frame.changes.defs.push((hash, text.as_str().into()));
     journal.append(one(frame)).unwrap();
     journal.close().await.unwrap();
@@ -184,11 +184,12 @@ async fn missing_body_damages_the_sessions_born_with_it(kind: Kind) {
             let Some(Record::SessionCreated(created)) = records.first_mut() else { panic!("no creation") };
             created.system = system.clone();
             let defs = index::defs(created).unwrap();
-            let mut frame = Teller::new(id(n)).tell(records);
+            let mut frame = SessionWriter::new(id(n)).frame_of(records);
             frame.changes.defs = if defines { defs } else { Vec::new() };
             frame
         };
-        for frame in [briefed(1, true), briefed(2, false), created_session(&mut Teller::new(id(3)), None, true)] {
+        for frame in [briefed(1, true), briefed(2, false), created_session(&mut SessionWriter::new(id(3)), None, true)]
+        {
             journal.append(one(frame)).unwrap();
         }
         journal.close().await.unwrap();
@@ -222,9 +223,9 @@ async fn missing_body_damages_the_sessions_born_with_it(kind: Kind) {
 async fn without_a_directory_a_body_above_the_limit_is_refused(kind: Kind) {
     let dir = tempfile::tempdir().unwrap();
     let journal = Journal::open(kind.engine(dir.path()), Options::default()).unwrap();
-    let mut teller = Teller::new(id(1));
-    journal.append(one(created_session(&mut teller, None, true))).unwrap();
-    let refused = journal.append(one(input_frame(&mut teller, sizes(kind).1)));
+    let mut writer = SessionWriter::new(id(1));
+    journal.append(one(created_session(&mut writer, None, true))).unwrap();
+    let refused = journal.append(one(input_frame(&mut writer, sizes(kind).1)));
     assert!(matches!(refused, Err(AppendError::TooLarge { .. })), "{refused:?}");
 }
 
@@ -243,10 +244,10 @@ fn no_page_of_sled_is_too_large_for_its_log() {
     let largest = (48 << 10) - 600;
     let dir = tempfile::tempdir().unwrap();
     let journal = Kind::Sled.open(dir.path());
-    let mut teller = Teller::new(id(1));
-    journal.append(one(created_session(&mut teller, None, true))).unwrap();
+    let mut writer = SessionWriter::new(id(1));
+    journal.append(one(created_session(&mut writer, None, true))).unwrap();
     for _ in 0..40 {
-        let frame = input_frame(&mut teller, largest);
+        let frame = input_frame(&mut writer, largest);
         journal.append(one(frame)).unwrap();
     }
     drop(journal);

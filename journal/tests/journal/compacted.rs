@@ -7,8 +7,8 @@ use subtend_journal::memory::Memory;
 use subtend_journal::{Journal, Options, Scope};
 
 use crate::described::served;
-use crate::kinds::{answer, ended, frames, input, tell};
-use crate::scene::{Teller, created_session, id, one, start};
+use crate::kinds::{answer, append_records, ended, frames, input};
+use crate::scene::{SessionWriter, created_session, id, one, start};
 
 /// Writes a turn whose model call waits for a compaction.
 fn compacts(run: u32, no: u32) -> Value {
@@ -18,35 +18,35 @@ fn compacts(run: u32, no: u32) -> Value {
 }
 
 /// Opens a run with the next input. The run requests a compaction.
-fn next(journal: &Journal, root: &mut Teller, run: u32, n: u128) {
+fn next(journal: &Journal, root: &mut SessionWriter, run: u32, n: u128) {
     let opened = json!({"run_opened": {
         "run": run, "owner": "person", "inputs": [id(n).0], "mode": "blocking", "max_turns": 9, "slot": false,
     }});
-    tell(journal, root, &[input(n, "and then?"), opened]);
+    append_records(journal, root, &[input(n, "and then?"), opened]);
     let taken = json!({"inputs_taken": {"ids": [id(n).0], "run": run, "turn": run}});
-    tell(journal, root, &[json!({"run_started": {"run": run, "slot": false}}), taken, compacts(run, run)]);
+    append_records(journal, root, &[json!({"run_started": {"run": run, "slot": false}}), taken, compacts(run, run)]);
 }
 
 async fn story() -> Journal {
     let journal = Journal::open(Box::new(Memory::new()), Options::default()).unwrap();
-    let mut root = Teller::new(id(60));
+    let mut root = SessionWriter::new(id(60));
     let creation = created_session(&mut root, None, true);
     journal.append(one(creation)).unwrap();
-    journal.append(one(root.tell(start(root.id)))).unwrap();
-    tell(&journal, &mut root, &[answer(1, 1, 1, &[]), ended(1, 1, json!("completed"))]);
+    journal.append(one(root.frame_of(start(root.id)))).unwrap();
+    append_records(&journal, &mut root, &[answer(1, 1, 1, &[]), ended(1, 1, json!("completed"))]);
     next(&journal, &mut root, 2, 61);
     let failed = json!({"compaction_failed": {
         "turn": 2, "attempt": 1, "cause": "share", "why": "agent", "message": "it did not start",
     }});
-    tell(&journal, &mut root, &[failed, answer(2, 2, 1, &[]), ended(2, 1, json!("completed"))]);
+    append_records(&journal, &mut root, &[failed, answer(2, 2, 1, &[]), ended(2, 1, json!("completed"))]);
     next(&journal, &mut root, 3, 62);
     let summary = served(&journal, &mut root, 63, "compaction");
     let compacted = json!({"compacted": {
         "turn": [3, 1], "cause": "share", "by": "host", "upto": 2, "text": "A summary: the files were read.", "of": summary,
         "before": 90, "after": 40,
     }});
-    tell(&journal, &mut root, &[compacted, answer(3, 3, 1, &[]), ended(3, 1, json!("completed"))]);
-    tell(&journal, &mut root, &[json!({"compaction_undone": {"by": "person"}})]);
+    append_records(&journal, &mut root, &[compacted, answer(3, 3, 1, &[]), ended(3, 1, json!("completed"))]);
+    append_records(&journal, &mut root, &[json!({"compaction_undone": {"by": "person"}})]);
     journal.settled().await.unwrap();
     journal
 }

@@ -11,7 +11,7 @@ use subtend_session::state::Phase;
 use tempfile::TempDir;
 
 use crate::engines::Kind;
-use crate::scene::{AT_MS, Family, Teller, created_session, family, id, one, start};
+use crate::scene::{AT_MS, Family, SessionWriter, created_session, family, id, one, start};
 
 /// Store that can be reopened.
 pub(crate) enum Store {
@@ -34,9 +34,9 @@ impl Store {
     }
 }
 
-fn stored(teller: &Teller) -> Vec<Stored> {
-    let numbered = (1..).map(Seq).zip(teller.records.iter().cloned());
-    numbered.map(|(seq, record)| Stored { seq, at_ms: AT_MS, epoch: teller.epoch, record }).collect()
+fn stored(session_writer: &SessionWriter) -> Vec<Stored> {
+    let numbered = (1..).map(Seq).zip(session_writer.records.iter().cloned());
+    numbered.map(|(seq, record)| Stored { seq, at_ms: AT_MS, epoch: session_writer.epoch, record }).collect()
 }
 
 fn problems(journal: &Journal) -> Vec<String> {
@@ -120,9 +120,9 @@ async fn creation_without_bodies_gets_them_from_an_earlier_one(store: Store) {
 
 async fn batch_over_several_sessions_is_all_or_nothing(store: Store) {
     let journal = store.open();
-    let (mut one_, mut two) = (Teller::new(id(1)), Teller::new(id(2)));
+    let (mut one_, mut two) = (SessionWriter::new(id(1)), SessionWriter::new(id(2)));
     let creation = created_session(&mut one_, None, true);
-    let stray = { two.clone().tell(crate::scene::creation(two.id, None)) };
+    let stray = { two.clone().frame_of(crate::scene::creation(two.id, None)) };
     let bad = Batch { frames: vec![creation.clone(), created_session(&mut two, None, false), stray] };
     assert!(refused(journal.append(bad)).contains("starts at record 1, but record 4 comes next"));
     assert_eq!(journal.appended(), Lsn(0));
@@ -134,9 +134,9 @@ async fn batch_over_several_sessions_is_all_or_nothing(store: Store) {
 
 async fn frame_must_follow_the_last_record(store: Store) {
     let journal = store.open();
-    let mut teller = Teller::new(id(1));
-    journal.append(one(created_session(&mut teller, None, true))).unwrap();
-    let next = teller.tell(start(teller.id));
+    let mut session_writer = SessionWriter::new(id(1));
+    journal.append(one(created_session(&mut session_writer, None, true))).unwrap();
+    let next = session_writer.frame_of(start(session_writer.id));
     for wrong in [1, 3, 5] {
         let mut frame = next.clone();
         frame.first_seq = Seq(wrong);
@@ -145,12 +145,12 @@ async fn frame_must_follow_the_last_record(store: Store) {
     }
     journal.append(one(next)).unwrap();
     journal.settled().await.unwrap();
-    assert_eq!(journal.records(id(1)).unwrap(), stored(&teller));
+    assert_eq!(journal.records(id(1)).unwrap(), stored(&session_writer));
 }
 
 async fn later_activation_fences_all_earlier_ones(store: Store) {
     let journal = store.open();
-    let mut old = Teller::new(id(1));
+    let mut old = SessionWriter::new(id(1));
     old.opened_lsn = journal.append(one(created_session(&mut old, None, true))).unwrap().last;
     journal.settled().await.unwrap();
     let activation = journal.activate(id(1)).unwrap();
@@ -158,8 +158,8 @@ async fn later_activation_fences_all_earlier_ones(store: Store) {
     assert_eq!(activation.head.map(|head| head.last_seq), Some(Seq(3)));
     assert_eq!(activation.inflight.map(|row| row.opened_lsn), Some(Lsn(1)));
 
-    let mut new = Teller { epoch: Epoch(2), ..old.clone() };
-    let text = refused(journal.append(one(old.tell(start(id(1))))));
+    let mut new = SessionWriter { epoch: Epoch(2), ..old.clone() };
+    let text = refused(journal.append(one(old.frame_of(start(id(1))))));
     assert!(text.ends_with("the batch belongs to activation 1, the current one is 2"), "{text}");
     // The epoch is durable with a row, before the first record.
     journal.append(one(new.rows())).unwrap();
@@ -170,16 +170,16 @@ async fn later_activation_fences_all_earlier_ones(store: Store) {
     assert_eq!(journal.durable(), Lsn(2));
     let activation = journal.activate(id(1)).unwrap();
     assert_eq!((activation.epoch, activation.next_seq), (Epoch(3), Seq(4)));
-    assert!(refused(journal.append(one(new.tell(start(id(1)))))).ends_with("the current one is 3"));
+    assert!(refused(journal.append(one(new.frame_of(start(id(1)))))).ends_with("the current one is 3"));
     assert_eq!(journal.activate(id(9)).unwrap_err().to_string(), format!("no session {} in this store", id(9)));
 }
 
 async fn deactivated_session_continues_after_its_last_record(store: Store) {
     let journal = store.open();
-    let mut teller = Teller::new(id(1));
-    teller.opened_lsn = journal.append(one(created_session(&mut teller, None, true))).unwrap().last;
+    let mut session_writer = SessionWriter::new(id(1));
+    session_writer.opened_lsn = journal.append(one(created_session(&mut session_writer, None, true))).unwrap().last;
     journal.deactivate(id(1), Epoch(7));
-    let frame = teller.tell(start(id(1)));
+    let frame = session_writer.frame_of(start(id(1)));
     journal.deactivate(id(1), Epoch(1));
     assert!(refused(journal.append(one(frame.clone()))).ends_with("and the session is not active"));
     journal.settled().await.unwrap();
@@ -195,8 +195,8 @@ async fn deactivated_session_continues_after_its_last_record(store: Store) {
 
 async fn obligations_are_made_and_taken(store: Store) {
     let journal = store.open();
-    let mut teller = Teller::new(id(1));
-    journal.append(one(created_session(&mut teller, None, true))).unwrap();
+    let mut session_writer = SessionWriter::new(id(1));
+    journal.append(one(created_session(&mut session_writer, None, true))).unwrap();
     let row = |from| Row {
         to: id(1),
         from: id(from),
@@ -204,7 +204,7 @@ async fn obligations_are_made_and_taken(store: Store) {
         key: RowKey::Call(CallId { turn: TurnNo(1), ix: 0 }),
     };
     let change = |put: Vec<Row>, take: Vec<Row>| {
-        let mut frame = teller.rows();
+        let mut frame = session_writer.rows();
         frame.changes = Changes { put, take, ..Changes::default() };
         journal.append(one(frame)).unwrap()
     };
@@ -222,12 +222,12 @@ async fn obligations_are_made_and_taken(store: Store) {
 
 async fn creation_of_an_existing_session_poisons_and_leaves_nothing(store: Store) {
     let journal = store.open();
-    let mut teller = Teller::new(id(1));
-    journal.append(one(created_session(&mut teller, None, true))).unwrap();
+    let mut session_writer = SessionWriter::new(id(1));
+    journal.append(one(created_session(&mut session_writer, None, true))).unwrap();
     journal.settled().await.unwrap();
     journal.deactivate(id(1), Epoch(1));
-    let mut other = Teller::new(id(2));
-    let mut again = Teller::new(id(1));
+    let mut other = SessionWriter::new(id(2));
+    let mut again = SessionWriter::new(id(1));
     let frames = vec![created_session(&mut other, None, true), created_session(&mut again, None, true)];
     // A store that writes at once fails at once.
     let _ = journal.append(Batch { frames });
@@ -235,7 +235,7 @@ async fn creation_of_an_existing_session_poisons_and_leaves_nothing(store: Store
     assert!(poisoned.contains(&format!("session {} already has a record 1", id(1))), "{poisoned}");
     drop(journal);
     let journal = store.open();
-    assert_eq!(journal.records(id(1)).unwrap(), stored(&teller));
+    assert_eq!(journal.records(id(1)).unwrap(), stored(&session_writer));
     assert!(journal.records(id(2)).is_err());
     assert_eq!(problems(&journal), Vec::<String>::new());
 }
@@ -243,19 +243,19 @@ async fn creation_of_an_existing_session_poisons_and_leaves_nothing(store: Store
 async fn closed_journal_refuses_appends_and_keeps_the_rest(store: Store) {
     let journal = store.open();
     let other = journal.clone();
-    let mut teller = Teller::new(id(1));
-    journal.append(one(created_session(&mut teller, None, true))).unwrap();
+    let mut session_writer = SessionWriter::new(id(1));
+    journal.append(one(created_session(&mut session_writer, None, true))).unwrap();
     journal.close().await.unwrap();
-    assert!(matches!(other.append(one(teller.clone().tell(start(id(1))))), Err(AppendError::Closed)));
+    assert!(matches!(other.append(one(session_writer.clone().frame_of(start(id(1))))), Err(AppendError::Closed)));
     assert_eq!(other.records(id(1)).unwrap_err().to_string(), "the journal is closed");
-    assert_eq!(store.open().records(id(1)).unwrap(), stored(&teller));
+    assert_eq!(store.open().records(id(1)).unwrap(), stored(&session_writer));
 }
 
 async fn writers_at_the_same_time_do_not_meet(store: Store) {
     let journal = store.open();
     let first = id(1);
-    let mut teller = Teller::new(first);
-    journal.append(one(created_session(&mut teller, None, true))).unwrap();
+    let mut session_writer = SessionWriter::new(first);
+    journal.append(one(created_session(&mut session_writer, None, true))).unwrap();
     let tellers: Vec<Vec<Family>> = std::thread::scope(|scope| {
         let writers: Vec<_> = (1..=4)
             .map(|writer| {
@@ -291,7 +291,7 @@ async fn readers_meet_no_part_of_a_batch(store: Store) {
         let journal = journal.clone();
         move || {
             for batch in 0..BATCHES {
-                let creation = |n| created_session(&mut Teller::new(id(batch * BIRTHS + n)), None, batch == 0);
+                let creation = |n| created_session(&mut SessionWriter::new(id(batch * BIRTHS + n)), None, batch == 0);
                 journal.append(Batch { frames: (1..=BIRTHS).map(creation).collect() }).unwrap();
             }
         }

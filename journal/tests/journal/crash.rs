@@ -8,7 +8,7 @@ use subtend_journal::Batch;
 use subtend_session::ids::Seq;
 
 use crate::engines::{Kind, for_each_engine};
-use crate::scene::{Teller, created_session, family, id, one, start};
+use crate::scene::{SessionWriter, created_session, family, id, one, start};
 
 const STORE: &str = "SUBTEND_TEST_CRASH_STORE";
 const ENGINE: &str = "SUBTEND_TEST_CRASH_ENGINE";
@@ -28,10 +28,10 @@ fn writes_until_it_is_killed() {
     for n in 0..1_000_000_u128 {
         let first = round * 10_000_000 + n * 10;
         // Several batches under one wait, so that groups differ in size; two creations in one batch, so that one could tear.
-        let (mut a, mut b) = (Teller::new(id(first + 1)), Teller::new(id(first + 2)));
+        let (mut a, mut b) = (SessionWriter::new(id(first + 1)), SessionWriter::new(id(first + 2)));
         let frames = vec![created_session(&mut a, None, true), created_session(&mut b, None, false)];
         a.opened_lsn = journal.append(Batch { frames }).unwrap().first;
-        journal.append(one(a.tell(start(a.id)))).unwrap();
+        journal.append(one(a.frame_of(start(a.id)))).unwrap();
         if n % 3 == 0 {
             family(&journal, first + 3, false);
         }
@@ -108,7 +108,7 @@ fn unfinished_snapshot_of_sled_is_not_damage() {
     let dir = tempfile::tempdir().unwrap();
     let entry = dir.path().join(Kind::Sled.entry());
     let journal = Kind::Sled.open(dir.path());
-    journal.append(one(created_session(&mut Teller::new(id(1)), None, true))).unwrap();
+    journal.append(one(created_session(&mut SessionWriter::new(id(1)), None, true))).unwrap();
     crate::engines::run(journal.close()).unwrap();
     for torn in [&b""[..], b"a part of a snapshot"] {
         std::fs::write(entry.join("snap.00000000FFFFFFFF.generating"), torn).unwrap();

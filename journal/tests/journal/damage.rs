@@ -151,7 +151,7 @@ async fn cut_file_is_noticed_or_harmless(kind: Kind) {
                     let same = *contents == original.contents;
                     assert!(
                         same,
-                        "the first {keep} of {} bytes of {} tell other things",
+                        "the first {keep} of {} bytes of {} are read as other records",
                         file.len,
                         file.path.display()
                     );

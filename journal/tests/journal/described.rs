@@ -8,11 +8,11 @@ use subtend_journal::{Batch, Journal, Options, Scope};
 use subtend_session::ids::SessionId;
 use subtend_session::record::Record;
 
-use crate::kinds::{answer, ended, frames, tell};
-use crate::scene::{Teller, created_session, creation, id, one, record, start};
+use crate::kinds::{answer, append_records, ended, frames};
+use crate::scene::{SessionWriter, created_session, creation, id, one, record, start};
 
-pub(crate) fn served(journal: &Journal, root: &mut Teller, n: u128, agent: &str) -> SessionId {
-    let mut service = Teller::new(id(n));
+pub(crate) fn served(journal: &Journal, root: &mut SessionWriter, n: u128, agent: &str) -> SessionId {
+    let mut service = SessionWriter::new(id(n));
     let Some(Record::SessionCreated(mut created)) = creation(service.id, None).into_iter().next() else {
         panic!("no creation")
     };
@@ -25,10 +25,10 @@ pub(crate) fn served(journal: &Journal, root: &mut Teller, n: u128, agent: &str)
     let branch = json!({"branch_created": {
         "child": service.id, "short": created.short, "agent": agent, "kind": "service", "at": 2, "by": "host",
     }});
-    let creations = service.tell(vec![Record::SessionCreated(created)]);
-    journal.append(Batch { frames: vec![root.tell(vec![record(branch)]), creations] }).unwrap();
+    let creations = service.frame_of(vec![Record::SessionCreated(created)]);
+    journal.append(Batch { frames: vec![root.frame_of(vec![record(branch)]), creations] }).unwrap();
     let (me, owner) = (service.id, json!({"host": agent}));
-    tell(
+    append_records(
         journal,
         &mut service,
         &[
@@ -40,25 +40,25 @@ pub(crate) fn served(journal: &Journal, root: &mut Teller, n: u128, agent: &str)
             }}),
         ],
     );
-    journal.append(one(service.tell(start(me)))).unwrap();
-    tell(journal, &mut service, &[answer(1, 1, 1, &[]), ended(1, 1, json!("completed"))]);
+    journal.append(one(service.frame_of(start(me)))).unwrap();
+    append_records(journal, &mut service, &[answer(1, 1, 1, &[]), ended(1, 1, json!("completed"))]);
     me
 }
 
 async fn story() -> Journal {
     let journal = Journal::open(Box::new(Memory::new()), Options::default()).unwrap();
-    let mut root = Teller::new(id(40));
+    let mut root = SessionWriter::new(id(40));
     let creation_of_root = created_session(&mut root, None, true);
     journal.append(one(creation_of_root)).unwrap();
-    journal.append(one(root.tell(start(root.id)))).unwrap();
+    journal.append(one(root.frame_of(start(root.id)))).unwrap();
     let title = served(&journal, &mut root, 41, "title");
     let set = |title: &str, by: &str, of: Value| json!({"title_set": {"title": title, "by": by, "of": of}});
-    tell(&journal, &mut root, &[set("Look around", "host", json!(title))]);
-    tell(&journal, &mut root, &[answer(1, 1, 1, &[]), ended(1, 1, json!("completed"))]);
+    append_records(&journal, &mut root, &[set("Look around", "host", json!(title))]);
+    append_records(&journal, &mut root, &[answer(1, 1, 1, &[]), ended(1, 1, json!("completed"))]);
     let mine = json!({"title_set": {"title": "A walk", "by": "person"}});
-    tell(&journal, &mut root, &[mine, json!({"session_closed": {"by": "person"}})]);
+    append_records(&journal, &mut root, &[mine, json!({"session_closed": {"by": "person"}})]);
     let summary = served(&journal, &mut root, 42, "summary");
-    tell(&journal, &mut root, &[json!({"summary_set": {"text": "It was seen.", "upto": 9, "of": summary}})]);
+    append_records(&journal, &mut root, &[json!({"summary_set": {"text": "It was seen.", "upto": 9, "of": summary}})]);
     journal.settled().await.unwrap();
     journal
 }

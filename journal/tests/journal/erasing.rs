@@ -12,7 +12,7 @@ use subtend_session::ids::{Hash, Lsn, SessionId};
 use crate::engines::{Kind, for_each_engine};
 use crate::exporting::{memory, problems, read, write};
 use crate::files;
-use crate::scene::{Family, Teller, created_session, family, id, one, record};
+use crate::scene::{Family, SessionWriter, created_session, family, id, one, record};
 
 pub(crate) const SECRET: &str = "the-launch-code-is-0451";
 
@@ -22,25 +22,25 @@ pub(crate) fn with_deleted_child(journal: &Journal) -> Family {
     journal.append(one(family.taken())).unwrap();
     hear(journal, &mut family.child, SECRET);
     delete(journal, &mut family.child);
-    let mut other = Teller::new(id(20));
+    let mut other = SessionWriter::new(id(20));
     journal.append(one(created_session(&mut other, None, false))).unwrap();
     family
 }
 
-pub(crate) fn hear(journal: &Journal, teller: &mut Teller, text: &str) {
-    let n = teller.id.0.as_u128() * 1_000 + teller.records.len() as u128;
+pub(crate) fn hear(journal: &Journal, writer: &mut SessionWriter, text: &str) {
+    let n = writer.id.0.as_u128() * 1_000 + writer.records.len() as u128;
     let received = record(json!({"input_accepted": {
         "id": uuid::Uuid::from_u128(n), "from": "person", "lane": "send", "text": text, "as_owner": "person",
     }}));
-    let frame = teller.tell(vec![received]);
+    let frame = writer.frame_of(vec![received]);
     journal.append(one(frame)).unwrap();
 }
 
 /// Deletes the session together with its queue.
-pub(crate) fn delete(journal: &Journal, teller: &mut Teller) {
+pub(crate) fn delete(journal: &Journal, writer: &mut SessionWriter) {
     let cleared = record(json!({"queue_changed": {"change": "cleared", "by": "person"}}));
     let deleted = record(json!({"session_deleted": {"by": "person"}}));
-    let frame = teller.tell(vec![cleared, deleted]);
+    let frame = writer.frame_of(vec![cleared, deleted]);
     journal.append(one(frame)).unwrap();
 }
 
@@ -98,7 +98,7 @@ async fn stored(kind: Kind, dir: &Path) {
     hear(&journal, &mut family.child, &SECRET.repeat(48 << 10));
     hear(&journal, &mut family.root, &"kept ".repeat(220 << 10));
     delete(&journal, &mut family.child);
-    let mut other = Teller::new(id(20));
+    let mut other = SessionWriter::new(id(20));
     journal.append(one(created_session(&mut other, None, false))).unwrap();
     journal.close().await.unwrap();
     let shelf = dir.join("blobs/ab");
@@ -132,7 +132,7 @@ async fn j10_compaction_erases_every_byte(kind: Kind) {
     assert!(matches!(journal.records(id(11)), Err(ReadError::NoSuchSession(_))));
     assert!(journal.activate(id(11)).is_err());
     // New frames follow the last one.
-    let mut third = Teller::new(id(30));
+    let mut third = SessionWriter::new(id(30));
     let appended = journal.append(one(created_session(&mut third, None, false))).unwrap();
     assert_eq!(appended.first, before.0.next());
     journal.close().await.unwrap();
@@ -223,7 +223,7 @@ async fn j10_sessions_below_a_deleted_one_count_as_deleted() {
         "run": 1, "outcome": "lost", "result": null, "text": null, "len": 0, "hash": Hash::of(b""),
         "turns": 1, "usage_self": {}, "usage_owned": {}, "worked_ms": 3,
     }}));
-    let frame = family.root.tell(vec![ended]);
+    let frame = family.root.frame_of(vec![ended]);
     journal.append(one(frame)).unwrap();
     delete(&journal, &mut family.root);
     assert_eq!(journal.half_deleted().unwrap().into_iter().collect::<Vec<_>>(), [id(10)]);

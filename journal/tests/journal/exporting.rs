@@ -9,7 +9,7 @@ use subtend_journal::{ImportBounds, ImportError, Journal, Options, Scope, StoreS
 use subtend_session::ids::{Lsn, SessionId};
 use subtend_session::record::Record;
 
-use crate::scene::{Teller, created_session, family, id, one};
+use crate::scene::{SessionWriter, created_session, family, id, one};
 
 pub(crate) fn memory() -> Journal {
     Journal::open(Box::new(Memory::new()), Options::default()).unwrap()
@@ -40,8 +40,8 @@ pub(crate) async fn read(journal: &Journal, bytes: &[u8]) -> Result<Tally, Impor
     journal.import(&mut BufReader::new(Cursor::new(bytes)), &ImportBounds::none(), &mut |_| {}).await
 }
 
-/// `count` trees: in all but the first, the notice of the child is not delivered.
-pub(crate) async fn tell_story(journal: &Journal, count: u128) {
+/// Writes `count` trees. In all but the first, the notice of the child is not delivered.
+pub(crate) async fn write_trees(journal: &Journal, count: u128) {
     for n in 0..count {
         let mut family = family(journal, 10 * n + 10, n == 0);
         if n == 0 {
@@ -53,7 +53,7 @@ pub(crate) async fn tell_story(journal: &Journal, count: u128) {
 
 pub(crate) async fn exported(count: u128) -> Vec<u8> {
     let journal = memory();
-    tell_story(&journal, count).await;
+    write_trees(&journal, count).await;
     write(&journal, Scope::Store)
 }
 
@@ -72,7 +72,7 @@ async fn imported_export_is_exported_byte_for_byte_by_every_engine() {
     let mut files = Vec::new();
     for (engine, spec) in stores(&dir.path().join("from")) {
         let journal = open_store(&spec).unwrap();
-        tell_story(&journal, 3).await;
+        write_trees(&journal, 3).await;
         let files_of = [Scope::Store, Scope::Tree(id(21))].map(|scope| write(&journal, scope));
         for (to, spec) in stores(&dir.path().join(engine)) {
             let other = open_store(&spec).unwrap();
@@ -100,7 +100,7 @@ async fn imported_export_is_exported_byte_for_byte_by_every_engine() {
 #[tokio::test]
 async fn export_of_an_undamaged_store_omits_nothing() {
     let journal = memory();
-    tell_story(&journal, 3).await;
+    write_trees(&journal, 3).await;
     let mut out = Vec::new();
     let (tally, skipped) = journal.export_sound(&mut out, &mut |_| {}).unwrap();
     assert_eq!((tally.sessions, skipped), (6, vec![]));
@@ -110,7 +110,7 @@ async fn export_of_an_undamaged_store_omits_nothing() {
 #[tokio::test]
 async fn export_of_a_tree_contains_only_its_sessions() {
     let journal = memory();
-    tell_story(&journal, 3).await;
+    write_trees(&journal, 3).await;
     let other = memory();
     read(&other, &write(&journal, Scope::Tree(id(21)))).await.unwrap();
     let there: Vec<SessionId> = other.heads().unwrap().into_iter().map(|(session, _)| session).collect();
@@ -241,7 +241,7 @@ async fn file_with_valid_checksums_but_invalid_records_is_refused() {
 #[tokio::test]
 async fn child_without_its_parent_is_refused() {
     let journal = memory();
-    journal.append(one(created_session(&mut Teller::new(id(11)), Some(id(10)), true))).unwrap();
+    journal.append(one(created_session(&mut SessionWriter::new(id(11)), Some(id(10)), true))).unwrap();
     let file = write(&journal, Scope::Store);
     let error = read(&memory(), &file).await.expect_err("an incomplete tree").to_string();
     assert!(error.contains(&format!("{} is a child of {}", id(11), id(10))), "{error}");
@@ -323,7 +323,7 @@ async fn import_does_not_continue_another_one() {
 #[tokio::test]
 async fn only_undamaged_trees_can_be_exported() {
     let journal = memory();
-    tell_story(&journal, 2).await;
+    write_trees(&journal, 2).await;
     let mut family = family(&journal, 50, false);
     let mut frame = family.taken();
     frame.changes.head = None;

@@ -11,11 +11,11 @@ use subtend_session::ids::{CallId, Hash, SessionId, TurnNo};
 use subtend_session::index::continue_input;
 use subtend_session::record::Record;
 
-use crate::scene::{Teller, created_session, creation, id, one, record, start};
+use crate::scene::{SessionWriter, created_session, creation, id, one, record, start};
 
 /// Writes records as the session's next frame.
-pub(crate) fn tell(journal: &Journal, teller: &mut Teller, records: &[Value]) {
-    let frame = teller.tell(records.iter().cloned().map(record).collect());
+pub(crate) fn append_records(journal: &Journal, writer: &mut SessionWriter, records: &[Value]) {
+    let frame = writer.frame_of(records.iter().cloned().map(record).collect());
     journal.append(one(frame)).unwrap();
 }
 
@@ -64,24 +64,24 @@ pub(crate) fn input(n: u128, text: &str) -> Value {
 }
 
 /// The child works and ends; a user closes it and opens it again.
-fn of_the_child(journal: &Journal, child: &mut Teller) {
-    journal.append(one(child.tell(start(child.id)))).unwrap();
-    tell(journal, child, &[answer(1, 1, 1, &[]), ended(1, 1, json!("completed"))]);
-    tell(journal, child, &[json!({"session_closed": {"by": "person"}})]);
+fn of_the_child(journal: &Journal, child: &mut SessionWriter) {
+    journal.append(one(child.frame_of(start(child.id)))).unwrap();
+    append_records(journal, child, &[answer(1, 1, 1, &[]), ended(1, 1, json!("completed"))]);
+    append_records(journal, child, &[json!({"session_closed": {"by": "person"}})]);
 }
 
 /// An attempt fails, a child is created, a call waits for approval, and an input is withdrawn.
-fn of_the_first_turn(journal: &Journal, root: &mut Teller, child: &mut Teller) {
-    journal.append(one(root.tell(start(root.id)))).unwrap();
+fn of_the_first_turn(journal: &Journal, root: &mut SessionWriter, child: &mut SessionWriter) {
+    journal.append(one(root.frame_of(start(root.id)))).unwrap();
     let discarded = json!({"attempt_discarded": {
         "turn": 1, "attempt": 1, "error": "rate", "message": "slow down", "again_ms": 5,
     }});
-    tell(journal, root, &[discarded, turn(1, 2, 1)]);
-    tell(journal, root, &[answer(1, 1, 2, &["task", "shell"])]);
+    append_records(journal, root, &[discarded, turn(1, 2, 1)]);
+    append_records(journal, root, &[answer(1, 1, 2, &["task", "shell"])]);
     let args = json!({"ask_opened": {
         "call": call(1, 1), "action": "shell.run", "resource": "make", "root": root.id,
     }});
-    let spawned = root.tell(vec![
+    let spawned = root.frame_of(vec![
         record(json!({"call_started": {"call": call(1, 0), "kind": {"child": "background"}}})),
         record(json!({"child_spawned": {
             "call": call(1, 0), "child": child.id, "short": child.id.short(), "agent": "explore", "mode": "background",
@@ -92,7 +92,7 @@ fn of_the_first_turn(journal: &Journal, root: &mut Teller, child: &mut Teller) {
     ]);
     let creations = created_session(child, Some(root.id), false);
     journal.append(Batch { frames: vec![spawned, creations] }).unwrap();
-    tell(
+    append_records(
         journal,
         root,
         &[
@@ -102,7 +102,7 @@ fn of_the_first_turn(journal: &Journal, root: &mut Teller, child: &mut Teller) {
             }}),
         ],
     );
-    tell(
+    append_records(
         journal,
         root,
         &[
@@ -110,16 +110,16 @@ fn of_the_first_turn(journal: &Journal, root: &mut Teller, child: &mut Teller) {
             json!({"call_started": {"call": call(1, 1), "kind": {"local": "side_effect"}}}),
         ],
     );
-    tell(journal, root, &[finished(1, 1, "made")]);
+    append_records(journal, root, &[finished(1, 1, "made")]);
 }
 
 /// The child refuses to continue while it is closed; then it continues, and is cancelled.
-fn of_the_others(journal: &Journal, root: &mut Teller, child: &mut Teller) {
-    tell(journal, root, &[completion(child.id, Some(1), call(1, 0), json!("completed"), None)]);
+fn of_the_others(journal: &Journal, root: &mut SessionWriter, child: &mut SessionWriter) {
+    append_records(journal, root, &[completion(child.id, Some(1), call(1, 0), json!("completed"), None)]);
     let child_id = child.id;
-    let ask = |journal: &Journal, root: &mut Teller, no: u32| {
-        tell(journal, root, &[turn(no, 1, 1), answer(1, no, 1, &["task"])]);
-        tell(
+    let ask = |journal: &Journal, root: &mut SessionWriter, no: u32| {
+        append_records(journal, root, &[turn(no, 1, 1), answer(1, no, 1, &["task"])]);
+        append_records(
             journal,
             root,
             &[
@@ -135,13 +135,13 @@ fn of_the_others(journal: &Journal, root: &mut Teller, child: &mut Teller) {
     let owner = json!({"run": {"session": root.id, "run": 1, "call": call(3, 0)}});
     ask(journal, root, 2);
     let refused = json!({"continue_refused": {"owner": root.id, "key": call(2, 0), "why": "closed"}});
-    tell(journal, child, &[refused]);
-    tell(journal, root, &[completion(child.id, None, call(2, 0), why, Some("closed"))]);
-    tell(journal, child, &[json!({"session_reopened": {"by": "person"}})]);
+    append_records(journal, child, &[refused]);
+    append_records(journal, root, &[completion(child.id, None, call(2, 0), why, Some("closed"))]);
+    append_records(journal, child, &[json!({"session_reopened": {"by": "person"}})]);
     ask(journal, root, 3);
     let brings = continue_input(root.id, CallId { turn: TurnNo(3), ix: 0 });
     let from = json!({"model": {"session": root.id, "run": 1, "call": call(3, 0)}});
-    tell(
+    append_records(
         journal,
         child,
         &[
@@ -153,8 +153,8 @@ fn of_the_others(journal: &Journal, root: &mut Teller, child: &mut Teller) {
             }}),
         ],
     );
-    tell(journal, root, &[turn(4, 1, 1), answer(1, 4, 1, &["cancel_task"])]);
-    tell(
+    append_records(journal, root, &[turn(4, 1, 1), answer(1, 4, 1, &["cancel_task"])]);
+    append_records(
         journal,
         root,
         &[
@@ -164,27 +164,28 @@ fn of_the_others(journal: &Journal, root: &mut Teller, child: &mut Teller) {
         ],
     );
     let cancelled = json!({"cancelled": {"by": {"model": {"call": call(4, 0)}}}});
-    tell(journal, child, &[ended(2, 0, cancelled.clone())]);
-    tell(journal, root, &[completion(child.id, Some(2), call(3, 0), cancelled, None)]);
+    append_records(journal, child, &[ended(2, 0, cancelled.clone())]);
+    append_records(journal, root, &[completion(child.id, Some(2), call(3, 0), cancelled, None)]);
 }
 
 async fn story() -> Journal {
     let journal = Journal::open(Box::new(Memory::new()), Options::default()).unwrap();
-    let (mut root, mut child, mut gone) = (Teller::new(id(10)), Teller::new(id(11)), Teller::new(id(30)));
+    let (mut root, mut child, mut gone) =
+        (SessionWriter::new(id(10)), SessionWriter::new(id(11)), SessionWriter::new(id(30)));
     let creation_of_root = created_session(&mut root, None, true);
     journal.append(one(creation_of_root)).unwrap();
     of_the_first_turn(&journal, &mut root, &mut child);
     of_the_child(&journal, &mut child);
     of_the_others(&journal, &mut root, &mut child);
     let held = json!({"run_held": {"run": 1, "why": {"interrupted": {"by": "person"}}}});
-    tell(&journal, &mut root, &[held]);
+    append_records(&journal, &mut root, &[held]);
     let by_person = json!({"cancelled": {"by": "person"}});
     let closing = json!({"closing": {"outcome": by_person}});
-    tell(&journal, &mut root, &[json!({"run_held": {"run": 1, "why": closing}}), ended(1, 4, by_person)]);
+    append_records(&journal, &mut root, &[json!({"run_held": {"run": 1, "why": closing}}), ended(1, 4, by_person)]);
     // Created without a run, and deleted.
-    let empty = gone.tell(creation(gone.id, None).into_iter().take(1).collect());
+    let empty = gone.frame_of(creation(gone.id, None).into_iter().take(1).collect());
     journal.append(one(empty)).unwrap();
-    tell(&journal, &mut gone, &[json!({"session_deleted": {"by": "host"}})]);
+    append_records(&journal, &mut gone, &[json!({"session_deleted": {"by": "host"}})]);
     journal.settled().await.unwrap();
     journal
 }

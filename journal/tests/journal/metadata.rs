@@ -8,23 +8,23 @@ use subtend_journal::{Journal, Options, Scope};
 use subtend_session::place::BranchKind;
 use subtend_session::record::Record;
 
-use crate::kinds::{answer, ended, frames, tell};
-use crate::scene::{Teller, creation, id, one, start};
+use crate::kinds::{answer, append_records, ended, frames};
+use crate::scene::{SessionWriter, creation, id, one, start};
 
 async fn story() -> Journal {
     let journal = Journal::open(Box::new(Memory::new()), Options::default()).unwrap();
-    let mut root = Teller::new(id(60));
+    let mut root = SessionWriter::new(id(60));
     let mut records = creation(root.id, None);
     for record in &mut records {
         if let Record::SessionCreated(created) = record {
             (created.task, created.metadata) = (true, Some(r#"{"ticket":7}"#.into()));
         }
     }
-    journal.append(one(root.tell(records))).unwrap();
-    journal.append(one(root.tell(start(root.id)))).unwrap();
-    tell(&journal, &mut root, &[answer(1, 1, 1, &[]), ended(1, 1, json!("completed"))]);
+    journal.append(one(root.frame_of(records))).unwrap();
+    journal.append(one(root.frame_of(start(root.id)))).unwrap();
+    append_records(&journal, &mut root, &[answer(1, 1, 1, &[]), ended(1, 1, json!("completed"))]);
     let merged = json!({"metadata_set": {"metadata": r#"{"owner":"kim","ticket":8}"#, "by": "person"}});
-    tell(&journal, &mut root, &[merged]);
+    append_records(&journal, &mut root, &[merged]);
     journal.settled().await.unwrap();
     journal
 }

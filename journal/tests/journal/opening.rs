@@ -7,7 +7,7 @@ use subtend_session::ids::Lsn;
 
 use crate::engines::{Kind, for_each_engine};
 use crate::files;
-use crate::scene::{Teller, created_session, family, id, one};
+use crate::scene::{SessionWriter, created_session, family, id, one};
 
 async fn store_in_use_names_its_process(kind: Kind) {
     let dir = tempfile::tempdir().unwrap();
@@ -25,8 +25,8 @@ async fn store_in_use_names_its_process(kind: Kind) {
 async fn dropping_the_last_handle_drains_and_lets_the_store_go(kind: Kind) {
     let dir = tempfile::tempdir().unwrap();
     let journal = kind.open(dir.path());
-    let mut teller = Teller::new(id(1));
-    journal.append(one(created_session(&mut teller, None, true))).unwrap();
+    let mut writer = SessionWriter::new(id(1));
+    journal.append(one(created_session(&mut writer, None, true))).unwrap();
     drop(journal);
     assert_eq!(kind.open(dir.path()).records(id(1)).unwrap().len(), 3);
 }
@@ -84,7 +84,7 @@ async fn store_behind_what_was_acknowledged_is_refused(kind: Kind) {
     let dir = tempfile::tempdir().unwrap();
     let entry = dir.path().join(kind.entry());
     let journal = kind.open(dir.path());
-    let mut one_ = Teller::new(id(1));
+    let mut one_ = SessionWriter::new(id(1));
     journal.append(one(created_session(&mut one_, None, true))).unwrap();
     journal.close().await.unwrap();
     let old = files::take(&entry);
@@ -105,7 +105,7 @@ async fn store_behind_what_was_acknowledged_is_refused(kind: Kind) {
 async fn lost_store_is_a_lost_tail(kind: Kind) {
     let dir = tempfile::tempdir().unwrap();
     let journal = kind.open(dir.path());
-    journal.append(one(created_session(&mut Teller::new(id(1)), None, true))).unwrap();
+    journal.append(one(created_session(&mut SessionWriter::new(id(1)), None, true))).unwrap();
     drop(journal);
     std::fs::remove_dir_all(dir.path().join(kind.entry())).unwrap();
     let refused = kind.try_open(dir.path()).unwrap_err();
@@ -123,7 +123,7 @@ async fn store_that_was_never_written_to_can_be_discarded(kind: Kind) {
     assert!(discard_store(&kind.spec(&store)).unwrap());
     assert!(!store.exists());
     let journal = kind.open(&store);
-    journal.append(one(created_session(&mut Teller::new(id(1)), None, true))).unwrap();
+    journal.append(one(created_session(&mut SessionWriter::new(id(1)), None, true))).unwrap();
     journal.close().await.unwrap();
     assert!(!discard_store(&kind.spec(&store)).unwrap());
     assert_eq!(kind.open(&store).durable(), Lsn(1));
@@ -227,7 +227,7 @@ for_each_engine!(
 fn store_in_memory_is_new_each_time() {
     let open = || -> Journal { open_store(&StoreSpec::Memory).unwrap() };
     let journal = open();
-    journal.append(one(created_session(&mut Teller::new(id(1)), None, true))).unwrap();
+    journal.append(one(created_session(&mut SessionWriter::new(id(1)), None, true))).unwrap();
     assert_eq!((journal.durable(), open().durable()), (Lsn(1), Lsn(0)));
     let info = journal.info();
     assert_eq!((info.engine, info.path, info.syncs, info.batches), ("memory", None, 0, 1));

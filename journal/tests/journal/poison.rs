@@ -7,7 +7,7 @@ use subtend_journal::{AppendError, Batch, Journal, Options};
 use subtend_session::ids::Lsn;
 
 use crate::engines::{Kind, for_each_engine};
-use crate::scene::{Teller, created_session, id, one, start};
+use crate::scene::{SessionWriter, created_session, id, one, start};
 
 fn open(inner: Box<dyn Engine>, options: Options) -> (Journal, Faults) {
     let (engine, faults) = Faulty::new(inner);
@@ -22,7 +22,7 @@ fn born_in(journal: &Journal) -> Vec<bool> {
 /// Creates sessions 1, 2 and 3, each in its own write. The second write has the fault.
 async fn fails_at_the_second(journal: &Journal, faults: &Faults, text: &str) {
     for n in 1..3 {
-        journal.append(one(created_session(&mut Teller::new(id(n)), None, true))).unwrap();
+        journal.append(one(created_session(&mut SessionWriter::new(id(n)), None, true))).unwrap();
         if n == 1 {
             journal.settled().await.unwrap();
         }
@@ -33,7 +33,7 @@ async fn fails_at_the_second(journal: &Journal, faults: &Faults, text: &str) {
     assert_eq!(journal.poisoned().map(|poisoned| poisoned.to_string()), Some(poisoned));
     assert_eq!(journal.durable(), Lsn(1));
     assert!(journal.wait(Lsn(1)).await.is_ok());
-    let refused = journal.append(one(created_session(&mut Teller::new(id(3)), None, true)));
+    let refused = journal.append(one(created_session(&mut SessionWriter::new(id(3)), None, true)));
     assert!(matches!(refused, Err(AppendError::Poisoned(_))), "{refused:?}");
     assert_eq!(faults.writes(), 2, "a poisoned journal wrote again");
 }
@@ -64,8 +64,8 @@ async fn failed_sync_acknowledges_nothing(kind: Kind) {
 fn engine_that_writes_at_once_fails_the_append() {
     let (journal, faults) = open(Box::new(Memory::new()), Options::default());
     faults.fail_write(2);
-    journal.append(one(created_session(&mut Teller::new(id(1)), None, true))).unwrap();
-    let refused = journal.append(one(created_session(&mut Teller::new(id(2)), None, true)));
+    journal.append(one(created_session(&mut SessionWriter::new(id(1)), None, true))).unwrap();
+    let refused = journal.append(one(created_session(&mut SessionWriter::new(id(2)), None, true)));
     assert!(matches!(refused, Err(AppendError::Poisoned(_))), "{refused:?}");
     assert_eq!(journal.durable(), Lsn(1));
     assert_eq!(born_in(&journal), [true, false, false]);
@@ -76,7 +76,7 @@ async fn what_waits_while_one_group_syncs_is_one_commit(kind: Kind) {
     let (journal, faults) = open(kind.engine(dir.path()), Options::default());
     let held = faults.hold();
     for n in 1..=200 {
-        journal.append(one(created_session(&mut Teller::new(id(n)), None, n == 1))).unwrap();
+        journal.append(one(created_session(&mut SessionWriter::new(id(n)), None, n == 1))).unwrap();
         if n == 1 {
             faults.wait_for_writes(1);
         }
@@ -90,7 +90,7 @@ async fn what_waits_while_one_group_syncs_is_one_commit(kind: Kind) {
 async fn batch_is_never_split_over_commits(kind: Kind) {
     let dir = tempfile::tempdir().unwrap();
     let (journal, faults) = open(kind.engine(dir.path()), Options::default());
-    let frames = (1..=5000).map(|n| created_session(&mut Teller::new(id(n)), None, n == 1)).collect();
+    let frames = (1..=5000).map(|n| created_session(&mut SessionWriter::new(id(n)), None, n == 1)).collect();
     journal.append(Batch { frames }).unwrap();
     journal.settled().await.unwrap();
     assert_eq!((faults.writes(), journal.durable()), (1, Lsn(5000)));
@@ -104,7 +104,7 @@ async fn slow_disk_makes_pressure_and_then_refusals(kind: Kind) {
     let held = faults.hold();
     let (mut appended, mut felt) = (0, vec![]);
     let full = loop {
-        match journal.append(one(created_session(&mut Teller::new(id(appended + 1)), None, false))) {
+        match journal.append(one(created_session(&mut SessionWriter::new(id(appended + 1)), None, false))) {
             Ok(_) => appended += 1,
             Err(error) => break error,
         }
@@ -119,7 +119,7 @@ async fn slow_disk_makes_pressure_and_then_refusals(kind: Kind) {
     journal.room().await;
     assert!(!journal.pressure());
     // A refused batch leaves no gap.
-    journal.append(one(created_session(&mut Teller::new(id(appended + 1)), None, false))).unwrap();
+    journal.append(one(created_session(&mut SessionWriter::new(id(appended + 1)), None, false))).unwrap();
     journal.settled().await.unwrap();
     assert_eq!(journal.heads().unwrap().len() as u128, appended + 1);
 }
@@ -127,11 +127,11 @@ async fn slow_disk_makes_pressure_and_then_refusals(kind: Kind) {
 async fn rows_alone_cost_no_frame_but_hold_their_place(kind: Kind) {
     let dir = tempfile::tempdir().unwrap();
     let (journal, _) = open(kind.engine(dir.path()), Options::default());
-    let mut teller = Teller::new(id(1));
-    teller.opened_lsn = journal.append(one(created_session(&mut teller, None, true))).unwrap().last;
-    journal.append(one(teller.rows())).unwrap();
-    journal.append(one(teller.rows())).unwrap();
-    journal.append(one(teller.tell(start(id(1))))).unwrap();
+    let mut writer = SessionWriter::new(id(1));
+    writer.opened_lsn = journal.append(one(created_session(&mut writer, None, true))).unwrap().last;
+    journal.append(one(writer.rows())).unwrap();
+    journal.append(one(writer.rows())).unwrap();
+    journal.append(one(writer.frame_of(start(id(1))))).unwrap();
     journal.settled().await.unwrap();
     let frames: Vec<bool> = (1..5).map(|lsn| journal.frame_at(Lsn(lsn)).unwrap().is_some()).collect();
     assert_eq!(frames, [true, false, false, true]);

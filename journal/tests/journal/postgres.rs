@@ -18,7 +18,7 @@ use subtend_journal::postgres::{Postgres, ShardAddress};
 use subtend_journal::{Journal, Options, Poisoned};
 use subtend_session::ids::Lsn;
 
-use crate::scene::{Teller, created_session, id, one};
+use crate::scene::{SessionWriter, created_session, id, one};
 
 /// Returns parameters for a shard that no other test uses.
 fn fresh() -> String {
@@ -32,7 +32,7 @@ fn journal(target: &ShardAddress) -> Journal {
 
 /// Creates a session and waits until it is durable.
 async fn creation(journal: &Journal, n: u128) -> Result<Lsn, Poisoned> {
-    let last = match journal.append(one(created_session(&mut Teller::new(id(n)), None, true))) {
+    let last = match journal.append(one(created_session(&mut SessionWriter::new(id(n)), None, true))) {
         Ok(appended) => appended.last,
         Err(subtend_journal::AppendError::Poisoned(poisoned)) => return Err(poisoned),
         Err(error) => panic!("{error}"),

@@ -11,7 +11,7 @@ use subtend_session::record::Record;
 
 use crate::engines::CACHE;
 use crate::medium::{Medium, Survivors};
-use crate::scene::{Teller, created_session, id, record, start};
+use crate::scene::{SessionWriter, created_session, id, record, start};
 
 fn seed() -> u64 {
     std::env::var("SUBTEND_POWER_SEED").map_or(20_261_122, |seed| seed.parse().unwrap())
@@ -60,12 +60,12 @@ impl Life {
     /// Appends trees from `from` on: new sessions, some two at a time, turns, and inputs of many sizes.
     fn work(&mut self, from: u128, rng: &mut Rng) {
         for n in 0..3 {
-            let (mut a, mut b) = (Teller::new(id(from + 2 * n)), Teller::new(id(from + 2 * n + 1)));
+            let (mut a, mut b) = (SessionWriter::new(id(from + 2 * n)), SessionWriter::new(id(from + 2 * n + 1)));
             let creations = vec![created_session(&mut a, None, true), created_session(&mut b, None, true)];
             let Some(first) = self.append(creations) else { return };
             (a.opened_lsn, b.opened_lsn) = (first, first.next());
             for frames in [
-                vec![a.tell(start(a.id)), b.tell(start(b.id))],
+                vec![a.frame_of(start(a.id)), b.frame_of(start(b.id))],
                 vec![next_frame(&mut a, rng)],
                 vec![next_frame(&mut b, rng)],
             ] {
@@ -81,11 +81,11 @@ impl Life {
     }
 }
 
-fn next_frame(teller: &mut Teller, rng: &mut Rng) -> Frame {
+fn next_frame(writer: &mut SessionWriter, rng: &mut Rng) -> Frame {
     // From one page of redb to many: a growing medium is resized.
     let text = "x".repeat(*rng.choice(&[10, 900, 5_000, 60_000]).unwrap());
-    let n = uuid::Uuid::from_u128(1_000 + teller.records.len() as u128);
-    teller.tell(vec![record(serde_json::json!({"input_accepted": {
+    let n = uuid::Uuid::from_u128(1_000 + writer.records.len() as u128);
+    writer.frame_of(vec![record(serde_json::json!({"input_accepted": {
         "id": n, "from": "person", "lane": "send", "text": text, "as_owner": "person",
     }}))])
 }

@@ -7,7 +7,7 @@ use subtend_session::ids::Lsn;
 
 use crate::engines::{Kind, for_each_engine};
 use crate::files::{self, FileImage};
-use crate::scene::{Teller, created_session, family, id, one};
+use crate::scene::{SessionWriter, created_session, family, id, one};
 
 fn read(kind: Kind, dir: &Path) -> Result<Journal, OpenError> {
     open_store_to_read(&kind.spec(dir), Options::default(), &mut |_| {})
@@ -48,7 +48,7 @@ async fn store_that_is_read_refuses_writes(kind: Kind) {
     let left = killed(kind, dir.path()).await;
     let before = taken(&left);
     let journal = read(kind, &left).unwrap();
-    let appended = journal.append(one(created_session(&mut Teller::new(id(1)), None, true))).unwrap();
+    let appended = journal.append(one(created_session(&mut SessionWriter::new(id(1)), None, true))).unwrap();
     let refused = journal.wait(appended.last).await.unwrap_err().to_string();
     assert!(refused.contains("the store was opened read-only"), "{refused}");
     drop(journal);

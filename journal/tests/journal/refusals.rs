@@ -17,7 +17,7 @@ use subtend_journal::{Journal, Options, open_store_to_read};
 use subtend_session::ids::Hash;
 
 use crate::engines::{Kind, for_each_engine};
-use crate::scene::{Teller, created_session, id, one};
+use crate::scene::{SessionWriter, created_session, id, one};
 
 const STORE: &str = "SUBTEND_TEST_REFUSED_STORE";
 const ENGINE: &str = "SUBTEND_TEST_REFUSED_ENGINE";
@@ -85,7 +85,7 @@ fn writes_until_it_is_refused() {
                 other => panic!("{other}"),
             }
         }
-        let mut creation = created_session(&mut Teller::new(id(n)), None, n == 1);
+        let mut creation = created_session(&mut SessionWriter::new(id(n)), None, n == 1);
         if n == BEFORE + 1 && sort == "blobs alone are synced" {
             // Larger than any engine takes, so that it becomes a blob.
             let text = format!("\"{}\"", "be brief ".repeat(200_000));
@@ -158,7 +158,7 @@ async fn engine_without_its_sync_is_noticed(kind: Kind) {
     assert_eq!(messages, (1..=BEFORE + AFTER).map(|n| format!("acked {n}")).collect::<Vec<_>>());
 
     let journal = Journal::open(kind.unsynced(tempfile::tempdir().unwrap().path()), Options::default()).unwrap();
-    journal.append(one(created_session(&mut Teller::new(id(1)), None, true))).unwrap();
+    journal.append(one(created_session(&mut SessionWriter::new(id(1)), None, true))).unwrap();
     journal.settled().await.unwrap();
     assert_eq!(journal.info().syncs, 0);
 }
@@ -195,7 +195,7 @@ async fn unwritable_directory_is_refused_with_a_reason(kind: Kind) {
     mode(&empty, 0o555);
     for store in [&full, &inner] {
         let journal = kind.open(store);
-        journal.append(one(created_session(&mut Teller::new(id(1)), None, true))).unwrap();
+        journal.append(one(created_session(&mut SessionWriter::new(id(1)), None, true))).unwrap();
         journal.close().await.unwrap();
     }
     // The lock succeeds and the engine fails.

@@ -8,8 +8,8 @@ use subtend_journal::remote::{Read, Remote};
 use subtend_journal::{Journal, OpenError, Options, Scope, open_store};
 use subtend_session::ids::Seq;
 
-use crate::exporting::{stores, tell_story, write};
-use crate::scene::{Teller, created_session, family, id, one};
+use crate::exporting::{stores, write, write_trees};
+use crate::scene::{SessionWriter, created_session, family, id, one};
 
 /// Returns a journal that reads through `host`.
 fn remote(host: &Journal) -> Result<Journal, OpenError> {
@@ -20,7 +20,7 @@ fn remote(host: &Journal) -> Result<Journal, OpenError> {
 fn tampered(host: &Journal, lie: impl Fn(&Read, Value) -> Value + Send + Sync + 'static) -> Result<Journal, OpenError> {
     let host = host.clone();
     let ask = move |read: &Read| {
-        // As it crosses a socket.
+        // Both are encoded, as on a socket.
         let text = serde_json::to_string(read).map_err(|error| error.to_string())?;
         let read: Read = serde_json::from_str(&text).map_err(|error| error.to_string())?;
         let answer = host.read(&read).map_err(|error| error.to_string())?;
@@ -34,7 +34,7 @@ async fn h1_remote_reads_equal_those_of_the_engine() {
     let dir = tempfile::tempdir().unwrap();
     for (engine, spec) in stores(dir.path()) {
         let host = open_store(&spec).unwrap();
-        tell_story(&host, 3).await;
+        write_trees(&host, 3).await;
         let other = remote(&host).unwrap();
         assert_eq!(write(&other, Scope::Store), write(&host, Scope::Store), "{engine}");
         assert_eq!(other.heads().unwrap(), host.heads().unwrap(), "{engine}");
@@ -44,14 +44,14 @@ async fn h1_remote_reads_equal_those_of_the_engine() {
         for id in sessions {
             assert_eq!(other.records(id).unwrap(), host.records(id).unwrap(), "{engine}: {id}");
             assert_eq!(other.children(id).unwrap(), host.children(id).unwrap(), "{engine}: {id}");
-            // In memory nothing is encoded but on its way.
+            // The memory engine keeps no bytes: these are encoded for the transfer only.
             if engine != "memory" {
                 assert_eq!(other.bytes_of(id).unwrap(), host.bytes_of(id).unwrap(), "{engine}: {id}");
             }
         }
         let report = other.verify(&mut |_| {}).unwrap();
         assert!(report.problems.is_empty(), "{engine}: {:?}", report.problems);
-        // What the host appends later is seen later.
+        // The remote journal also reads records that the host appends later.
         let before = other.heads().unwrap().len();
         let mut family = family(&host, 900, true);
         host.append(one(family.taken())).unwrap();
@@ -96,7 +96,7 @@ async fn remote_journal_writes_nothing() {
     let dir = tempfile::tempdir().unwrap();
     for (engine, spec) in stores(dir.path()) {
         let host = open_store(&spec).unwrap();
-        tell_story(&host, 1).await;
+        write_trees(&host, 1).await;
         let (other, before) = (remote(&host).unwrap(), host.appended());
         let mut family = family(&crate::exporting::memory(), 500, true);
         assert!(other.append(one(family.taken())).is_err(), "{engine}");
@@ -104,14 +104,14 @@ async fn remote_journal_writes_nothing() {
     }
 }
 
-/// A store whose host writes a session during each of the first `most` readings, after the log was read and before any row.
-fn written(host: &Journal, most: usize) -> Journal {
+/// Returns a journal whose host creates a session during each of the first `most` reads of the log, before the rows are read.
+fn with_busy_host(host: &Journal, most: usize) -> Journal {
     let (writer, reads) = (host.clone(), AtomicUsize::new(0));
     let other = tampered(host, move |read, answer| {
         let is_log = matches!(read, Read::Frames { .. });
         let nth = if is_log { reads.fetch_add(1, Relaxed) } else { most };
         if nth < most {
-            let new = Teller::new(id(10_000 + u128::from(writer.appended().0)));
+            let new = SessionWriter::new(id(10_000 + u128::from(writer.appended().0)));
             let last = writer.append(one(created_session(&mut { new }, None, true))).unwrap().last;
             while writer.durable() < last {
                 std::thread::yield_now();
@@ -127,12 +127,12 @@ async fn h1_writes_of_the_host_are_not_reported_as_damage() {
     let dir = tempfile::tempdir().unwrap();
     for (engine, spec) in stores(dir.path()) {
         let host = open_store(&spec).unwrap();
-        tell_story(&host, 1).await;
-        // It rests after a while.
-        let report = written(&host, 2).verify(&mut |_| {}).unwrap();
+        write_trees(&host, 1).await;
+        // The host stops writing, so a later pass finds no difference.
+        let report = with_busy_host(&host, 2).verify(&mut |_| {}).unwrap();
         assert_eq!((report.problems, report.unsettled), (vec![], vec![]), "{engine}");
-        // It never rests: what only one reading finds is kept apart.
-        let report = written(&host, usize::MAX).verify(&mut |_| {}).unwrap();
+        // The host always writes: differences that only one pass finds are reported as unsettled, not as damage.
+        let report = with_busy_host(&host, usize::MAX).verify(&mut |_| {}).unwrap();
         assert_eq!((report.problems, report.unsettled.is_empty()), (vec![], false), "{engine}");
     }
 }
@@ -142,9 +142,9 @@ async fn h1_damage_is_found_while_the_host_writes() {
     let dir = tempfile::tempdir().unwrap();
     for (engine, spec) in stores(dir.path()) {
         let host = open_store(&spec).unwrap();
-        tell_story(&host, 1).await;
+        write_trees(&host, 1).await;
         let lost = host.heads().unwrap().first().unwrap().0;
-        let busy = written(&host, usize::MAX);
+        let busy = with_busy_host(&host, usize::MAX);
         // One session has no row.
         let other = tampered(&busy, move |read, answer| {
             let is_lost = matches!(read, Read::Head { session } if *session == lost);
@@ -172,11 +172,11 @@ async fn invalid_frames_of_a_host_are_refused() {
     let dir = tempfile::tempdir().unwrap();
     let (_, spec) = stores(dir.path()).into_iter().next_back().unwrap();
     let host = open_store(&spec).unwrap();
-    tell_story(&host, 3).await;
-    // The same whole answer whatever is asked for: a reader that asks for the next frames never reaches the last one.
+    write_trees(&host, 3).await;
+    // The host answers each read of frames with the same full page, so a reader that asks for the next page never ends.
     let (first, reads) = (OnceLock::new(), Arc::new(AtomicUsize::new(0)));
     let count = Arc::clone(&reads);
-    let again = move |read: &Read, answer: Value| {
+    let same_page = move |read: &Read, answer: Value| {
         if !matches!(read, Read::Frames { .. }) {
             return answer;
         }
@@ -186,7 +186,7 @@ async fn invalid_frames_of_a_host_are_refused() {
         }
         first.get_or_init(|| Value::from(vec![answer[0].clone(); 256])).clone()
     };
-    let other = tampered(&host, again).unwrap();
+    let other = tampered(&host, same_page).unwrap();
     let error = other.verify(&mut |_| {}).map(|report| report.frames).expect_err("refused").to_string();
     assert!(error.contains("its rows are not in order"), "{error}");
     assert_eq!(reads.load(Relaxed), 1);
@@ -197,7 +197,7 @@ async fn invalid_answers_of_a_host_are_errors() {
     let dir = tempfile::tempdir().unwrap();
     let (_, spec) = stores(dir.path()).into_iter().next_back().unwrap();
     let host = open_store(&spec).unwrap();
-    tell_story(&host, 3).await;
+    write_trees(&host, 3).await;
     let lies: [fn(Value) -> Value; 7] = [
         |_| Value::Null,
         |_| Value::from(u64::MAX),
@@ -205,7 +205,7 @@ async fn invalid_answers_of_a_host_are_errors() {
         |answer| Value::from(vec![answer; 3]),
         |answer| edited(answer, &|value| if value.is_u64() { Value::from(u64::MAX) } else { value }),
         |answer| edited(answer, &|value| if value.is_u64() { Value::from(0) } else { value }),
-        // The same text in place of every other: ids, hashes, bytes.
+        // Every text is replaced by the same one: ids, hashes, bytes.
         |answer| edited(answer, &|value| if value.is_string() { Value::from("00") } else { value }),
     ];
     for lie in lies {

@@ -6,20 +6,20 @@ use serde_json::json;
 use subtend_journal::memory::Memory;
 use subtend_journal::{Journal, Options, Scope};
 
-use crate::kinds::{answer, ended, frames, tell};
-use crate::scene::{Teller, created_session, id, one, start};
+use crate::kinds::{answer, append_records, ended, frames};
+use crate::scene::{SessionWriter, created_session, id, one, start};
 
 async fn story() -> Journal {
     let journal = Journal::open(Box::new(Memory::new()), Options::default()).unwrap();
-    let mut root = Teller::new(id(50));
+    let mut root = SessionWriter::new(id(50));
     let creation = created_session(&mut root, None, true);
     journal.append(one(creation)).unwrap();
-    journal.append(one(root.tell(start(root.id)))).unwrap();
+    journal.append(one(root.frame_of(start(root.id)))).unwrap();
     let refused = json!({"failed": {"kind": "refused"}});
     let mut items = answer(1, 1, 1, &[]);
     items["turn_answered"]["stop"] = json!("refused");
-    tell(&journal, &mut root, &[items, ended(1, 1, refused)]);
-    tell(&journal, &mut root, &[json!({"rolled_back": {"run": 1, "by": "person"}})]);
+    append_records(&journal, &mut root, &[items, ended(1, 1, refused)]);
+    append_records(&journal, &mut root, &[json!({"rolled_back": {"run": 1, "by": "person"}})]);
     journal.settled().await.unwrap();
     journal
 }

@@ -24,16 +24,16 @@ pub(crate) fn record(json: Value) -> Record {
     serde_json::from_value(json).unwrap()
 }
 
-/// Writes a session like its activation.
+/// Builds the frames of one session, as its activation would.
 #[derive(Clone, Debug)]
-pub(crate) struct Teller {
+pub(crate) struct SessionWriter {
     pub(crate) id: SessionId,
     pub(crate) epoch: Epoch,
     pub(crate) records: Vec<Record>,
     pub(crate) opened_lsn: Lsn,
 }
 
-impl Teller {
+impl SessionWriter {
     pub(crate) fn new(id: SessionId) -> Self {
         Self { id, epoch: Epoch(1), records: Vec::new(), opened_lsn: Lsn(0) }
     }
@@ -47,7 +47,7 @@ impl Teller {
     }
 
     /// Returns the next frame with its rows.
-    pub(crate) fn tell(&mut self, records: Vec<Record>) -> Frame {
+    pub(crate) fn frame_of(&mut self, records: Vec<Record>) -> Frame {
         let first_seq = Seq(self.records.len() as u64 + 1);
         let changes = if self.records.is_empty() {
             self.records.clone_from(&records);
@@ -63,7 +63,7 @@ impl Teller {
     /// Returns the frame of one more input.
     pub(crate) fn input_frame(&mut self) -> Frame {
         let n = self.records.len() as u128 + 1;
-        self.tell(vec![record(json!({"input_accepted": {
+        self.frame_of(vec![record(json!({"input_accepted": {
             "id": Uuid::from_u128(self.id.0.as_u128() << 32 | n), "from": "person", "lane": "send", "text": "continue",
             "as_owner": "person",
         }}))])
@@ -115,8 +115,8 @@ pub(crate) fn creation(id: SessionId, parent: Option<SessionId>) -> Vec<Record> 
 }
 
 /// Returns the first frame of a session, with bodies if `defines`.
-pub(crate) fn created_session(teller: &mut Teller, parent: Option<SessionId>, defines: bool) -> Frame {
-    let mut frame = teller.tell(creation(teller.id, parent));
+pub(crate) fn created_session(writer: &mut SessionWriter, parent: Option<SessionId>, defines: bool) -> Frame {
+    let mut frame = writer.frame_of(creation(writer.id, parent));
     if defines && let Some(Record::SessionCreated(created)) = frame.records.first() {
         frame.changes.defs = index::defs(created).unwrap();
     }
@@ -140,20 +140,20 @@ fn answered(text: Option<&str>, calls: Value) -> Record {
 }
 
 pub(crate) struct Family {
-    pub(crate) root: Teller,
-    pub(crate) child: Teller,
+    pub(crate) root: SessionWriter,
+    pub(crate) child: SessionWriter,
 }
 
 /// Appends the story of two sessions from `n` on, up to the child's end; the notice is in the outbox.
 pub(crate) fn family(journal: &Journal, n: u128, defines: bool) -> Family {
-    let (mut root, mut child) = (Teller::new(id(n)), Teller::new(id(n + 1)));
+    let (mut root, mut child) = (SessionWriter::new(id(n)), SessionWriter::new(id(n + 1)));
     let frame = created_session(&mut root, None, defines);
     root.opened_lsn = journal.append(one(frame)).unwrap().last;
-    journal.append(one(root.tell(start(root.id)))).unwrap();
+    journal.append(one(root.frame_of(start(root.id)))).unwrap();
     let calls = json!([{"provider_id": "c0", "tool": "task", "args": "{}"}]);
-    journal.append(one(root.tell(vec![answered(None, calls)]))).unwrap();
+    journal.append(one(root.frame_of(vec![answered(None, calls)]))).unwrap();
     let call = json!({"turn": 1, "ix": 0});
-    let spawned = root.tell(vec![
+    let spawned = root.frame_of(vec![
         record(json!({"call_started": {"call": call, "kind": {"child": "blocking"}}})),
         record(json!({"child_spawned": {
             "call": call, "child": child.id, "short": child.id.short(), "agent": "explore", "mode": "blocking",
@@ -162,8 +162,8 @@ pub(crate) fn family(journal: &Journal, n: u128, defines: bool) -> Family {
     ]);
     let creation = created_session(&mut child, Some(root.id), false);
     child.opened_lsn = journal.append(Batch { frames: vec![spawned, creation] }).unwrap().last;
-    journal.append(one(child.tell(start(child.id)))).unwrap();
-    let ended = child.tell(vec![
+    journal.append(one(child.frame_of(start(child.id)))).unwrap();
+    let ended = child.frame_of(vec![
         answered(Some("done"), json!([])),
         record(json!({"run_ended": {
             "run": 1, "outcome": "completed", "result": 7, "text": "done", "len": 4, "hash": Hash::of(b"done"),
@@ -184,6 +184,6 @@ impl Family {
             }],
             "carrier": "result",
         }}));
-        self.root.tell(vec![taken])
+        self.root.frame_of(vec![taken])
     }
 }

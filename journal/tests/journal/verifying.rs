@@ -5,7 +5,7 @@ use subtend_journal::{Frame, Journal, Options};
 use subtend_session::ids::{CallId, Hash, TurnNo};
 use subtend_session::index::{InflightChange, Row, RowKey, RowKind};
 
-use crate::scene::{Family, Teller, created_session, family, id, one, record};
+use crate::scene::{Family, SessionWriter, created_session, family, id, one, record};
 
 fn journal() -> Journal {
     Journal::open(Box::new(Memory::new()), Options::default()).unwrap()
@@ -36,11 +36,11 @@ fn row_that_was_not_removed_is_reported() {
 #[test]
 fn missing_row_is_reported() {
     let journal = journal();
-    let mut teller = Teller::new(id(11));
-    let mut creation = created_session(&mut teller, Some(id(10)), true);
+    let mut writer = SessionWriter::new(id(11));
+    let mut creation = created_session(&mut writer, Some(id(10)), true);
     creation.changes.child_of = None;
-    teller.opened_lsn = journal.append(one(creation)).unwrap().last;
-    let mut ended = teller.tell(vec![record(serde_json::json!({"run_ended": {
+    writer.opened_lsn = journal.append(one(creation)).unwrap().last;
+    let mut ended = writer.frame_of(vec![record(serde_json::json!({"run_ended": {
         "run": 1, "outcome": "lost", "len": 0, "hash": Hash::of(b""), "turns": 0,
         "usage_self": {}, "usage_owned": {}, "worked_ms": 0,
     }}))]);
@@ -87,7 +87,7 @@ fn body_with_another_hash_is_reported() {
 #[test]
 fn invalid_records_are_reported_and_the_rest_is_checked() {
     let journal = journal();
-    let mut bad = Teller::new(id(1));
+    let mut bad = SessionWriter::new(id(1));
     journal.append(one(created_session(&mut bad, None, true))).unwrap();
     let mut frame = bad.rows();
     frame.records = vec![record(serde_json::json!({"run_started": {"run": 7, "slot": false}}))];

@@ -6,7 +6,7 @@ use subtend_session::ids::Seq;
 
 use super::server::Server;
 use super::{journal, problems};
-use crate::scene::{Teller, created_session, id, one, start};
+use crate::scene::{SessionWriter, created_session, id, one, start};
 
 /// Set `SUBTEND_POSTGRES_CRASHES=N` for more.
 fn crashes() -> u64 {
@@ -26,9 +26,10 @@ fn d1_server_crash_during_commits_loses_nothing() {
                 let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
                 let mut count = 0_u128;
                 while !stop.load(Ordering::Relaxed) {
-                    let mut teller = Teller::new(id(writer * 1_000_000 + count));
-                    teller.opened_lsn = journal.append(one(created_session(&mut teller, None, true))).unwrap().last;
-                    let last = journal.append(one(teller.tell(start(teller.id)))).unwrap().last;
+                    let mut session_writer = SessionWriter::new(id(writer * 1_000_000 + count));
+                    session_writer.opened_lsn =
+                        journal.append(one(created_session(&mut session_writer, None, true))).unwrap().last;
+                    let last = journal.append(one(session_writer.frame_of(start(session_writer.id)))).unwrap().last;
                     runtime.block_on(journal.wait(last)).expect("a restart of the server is waited for");
                     count += 1;
                     acked.fetch_add(1, Ordering::Relaxed);
