@@ -102,7 +102,7 @@ impl Profile {
         }
         if let Some(tool) = self.tools.iter().find(|tool| !is_tool_name(tool)) {
             return Err(bad(format!(
-                "its `tools` name {tool:?}, which no tool can be called: names have at most 64 of [a-zA-Z0-9_-]"
+                "its `tools` name {tool:?}, which is not a valid name of a tool: names have at most 64 of [a-zA-Z0-9_-]"
             )));
         }
         let named = self.bootstrap_files.iter().map(|file| ("bootstrap_files", file));

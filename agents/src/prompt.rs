@@ -168,7 +168,7 @@ pub fn assemble(parts: &Parts) -> Assembled {
     let offers = offers(&parts.offered, &parts.profiles);
     system.extend(offers.as_deref());
     system.extend(parts.caller.then_some(CALLER_LINE));
-    Assembled { system: joined(system).unwrap_or_else(|| "".into()), first: message::first(parts), warnings }
+    Assembled { system: joined(system).unwrap_or_else(|| "".into()), first: message::first_message(parts), warnings }
 }
 
 fn joined<'a>(parts: impl IntoIterator<Item = &'a str>) -> Option<Text> {

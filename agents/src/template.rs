@@ -56,7 +56,7 @@ pub fn check(templates: &BTreeMap<Text, MinionTemplate>) -> Result<(), BadTempla
         let mut tools = template.enabled_tools.iter().flatten();
         if let Some(tool) = tools.find(|tool| !is_tool_name(tool)) {
             let rule = "names have at most 64 of [a-zA-Z0-9_-]";
-            return bad(format!("its `enabledTools` name {tool:?}, which no tool can be called: {rule}"));
+            return bad(format!("its `enabledTools` name {tool:?}, which is not a valid name of a tool: {rule}"));
         }
     }
     Ok(())

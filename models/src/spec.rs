@@ -31,10 +31,10 @@ pub enum ModelSpec {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadModel {
     /// The model is unknown.
-    #[error("unknown model `{word}`: {hint}{WORDS}")]
+    #[error("unknown model `{spec}`: {hint}{WORDS}")]
     Unknown {
         /// The given choice.
-        word: String,
+        spec: String,
         /// A suggestion, as a sentence; may be empty.
         hint: String,
     },
@@ -73,26 +73,26 @@ const WORDS: &str = "use `offline` (rules, no network) or `scripted:FILE` (answe
 
 impl ModelSpec {
     /// Parses `offline`, `scripted:FILE`, or a provider's model such as `anthropic/MODEL`. The error lists the valid choices.
-    pub fn parse(word: &str) -> Result<Self, BadModel> {
-        let word = word.trim();
-        let provider = word.split_once('/').map_or(word, |(provider, _)| provider);
-        match (word, word.strip_prefix("scripted:")) {
+    pub fn parse(spec: &str) -> Result<Self, BadModel> {
+        let spec = spec.trim();
+        let provider = spec.split_once('/').map_or(spec, |(provider, _)| provider);
+        match (spec, spec.strip_prefix("scripted:")) {
             ("offline", _) => Ok(Self::Offline),
             ("scripted", _) | (_, Some("")) => Err(BadModel::NoFile),
             (_, Some(file)) => Ok(Self::Scripted(file.into())),
-            (_, None) if PROVIDERS.contains(&provider) => Self::of_provider(word),
-            (_, None) => Err(BadModel::Unknown { word: shown(word), hint: hint(word) }),
+            (_, None) if PROVIDERS.contains(&provider) => Self::of_provider(spec),
+            (_, None) => Err(BadModel::Unknown { spec: shown(spec), hint: hint(spec) }),
         }
     }
 
     #[cfg(feature = "providers")]
-    fn of_provider(word: &str) -> Result<Self, BadModel> {
-        Ok(Self::Provider(Target::parse(word)?))
+    fn of_provider(spec: &str) -> Result<Self, BadModel> {
+        Ok(Self::Provider(Target::parse(spec)?))
     }
 
     #[cfg(not(feature = "providers"))]
-    fn of_provider(word: &str) -> Result<Self, BadModel> {
-        Err(BadModel::NoProviders(shown(word)))
+    fn of_provider(spec: &str) -> Result<Self, BadModel> {
+        Err(BadModel::NoProviders(shown(spec)))
     }
 
     /// Sets the server at `base_url` to be called. Fails for an invalid address or a local model.
@@ -129,25 +129,25 @@ impl fmt::Display for ModelSpec {
     }
 }
 
-fn shown(word: &str) -> String {
-    word.chars().filter(|c| !c.is_control()).take(80).collect()
+fn shown(spec: &str) -> String {
+    spec.chars().filter(|c| !c.is_control()).take(80).collect()
 }
 
 /// Suggests a provider with a similar name, or the provider of a model given without one.
-fn hint(word: &str) -> String {
-    let (first, rest) = word.split_once('/').map_or((word, None), |(first, rest)| (first, Some(rest)));
-    let near = |word: &str| {
-        let ranked = PROVIDERS.iter().chain(&["offline"]).map(|name| (strsim::damerau_levenshtein(word, name), *name));
+fn hint(spec: &str) -> String {
+    let (first, rest) = spec.split_once('/').map_or((spec, None), |(first, rest)| (first, Some(rest)));
+    let near = |spec: &str| {
+        let ranked = PROVIDERS.iter().chain(&["offline"]).map(|name| (strsim::damerau_levenshtein(spec, name), *name));
         ranked.filter(|(distance, _)| *distance <= 2).min().map(|(_, name)| name)
     };
     let owner = [("claude", "anthropic"), ("gpt-", "openai"), ("gemini", "gemini")]
         .into_iter()
-        .find(|(prefix, _)| rest.is_none() && word.starts_with(prefix));
+        .find(|(prefix, _)| rest.is_none() && spec.starts_with(prefix));
     match (near(&first.chars().take(40).collect::<String>()), rest, owner) {
         (Some("offline"), None, _) => "did you mean `offline`? ".into(),
         (Some(name), Some(rest), _) if name != "offline" => format!("did you mean `{name}/{}`? ", shown(rest)),
         (Some(name), None, _) => format!("did you mean `{name}/MODEL`? "),
-        (_, None, Some((_, owner))) => format!("did you mean `{owner}/{}`? ", shown(word)),
+        (_, None, Some((_, owner))) => format!("did you mean `{owner}/{}`? ", shown(spec)),
         _ => String::new(),
     }
 }

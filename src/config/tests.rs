@@ -562,7 +562,7 @@ fn m10_templates_are_read_and_invalid_ones_are_refused() {
     let bad_name = "w/subtend.yaml: `tools.minion.templates.\"A b\"`: a name has 1 to 64 of";
     assert!(refused("{A b: {}}").starts_with(bad_name), "{}", refused("{A b: {}}"));
     let bad_tool = refused("{a: {enabledTools: ['b c']}}");
-    assert!(bad_tool.contains("its `enabledTools` name \"b c\", which no tool can be called"), "{bad_tool}");
+    assert!(bad_tool.contains("its `enabledTools` name \"b c\", which is not a valid name of a tool"), "{bad_tool}");
     let bad_model = refused("{a: {model: nosuch}}");
     assert!(
         bad_model.starts_with("w/subtend.yaml: `tools.minion.templates.a.model`: unknown model `nosuch`"),

@@ -79,7 +79,7 @@ pub(super) fn parse(text: &str) -> RuleText {
             return RuleText {
                 text: text.to_owned(),
                 paths: None,
-                notes: vec![format!("{error}: it applies to all files")],
+                notes: vec![format!("the rule applies to all files: {error}")],
             };
         }
     };
@@ -92,14 +92,17 @@ pub(super) fn parse(text: &str) -> RuleText {
             Some(patterns.iter().filter_map(Value::as_str).collect::<Vec<_>>().join(", "))
         }
         Some(other) => {
-            fields.note(format!("`paths` must be patterns of paths, not {}: it applies to all files", shown(&other)));
+            fields.note(format!(
+                "`paths` must be patterns of paths, not {}, so the rule applies to all files",
+                shown(&other)
+            ));
             None
         }
     };
     let paths = paths.map(|patterns| harmless(&patterns.split_whitespace().collect::<Vec<_>>().join(" ")));
     let mut paths = paths.filter(|patterns| !patterns.is_empty());
     if paths.take_if(|patterns| patterns.len() > MAX_PATTERNS).is_some() {
-        fields.note(format!("`paths` has more than {MAX_PATTERNS} bytes: it applies to all files"));
+        fields.note(format!("`paths` has more than {MAX_PATTERNS} bytes, so the rule applies to all files"));
     }
     fields.keep(&["description"]);
     fields.rest("a rule of Claude Code");

@@ -127,14 +127,14 @@ fn session_gets_the_instruction_files_that_it_may_read() {
     let of = files([("CLAUDE.md", "@secret/key.md @open.md"), ("secret/key.md", "k"), ("open.md", "o")]);
     let mut all = Instructions::default();
     let home = files([("CLAUDE.md", "mine")]);
-    let (own, brought) = (|path: &str| read(&home, path), |path: &str| read(&of, path));
+    let (read_home, read_workspace) = (|path: &str| read(&home, path), |path: &str| read(&of, path));
     all.add(InstructionArea {
         path: Path::new("/h/.claude"),
         home: None,
         names: &["CLAUDE.md"],
         workspace: None,
         rules: None,
-        read: &own,
+        read: &read_home,
     });
     all.add(InstructionArea {
         path: Path::new("/w"),
@@ -142,7 +142,7 @@ fn session_gets_the_instruction_files_that_it_may_read() {
         names: &NAMES,
         workspace: Some(""),
         rules: None,
-        read: &brought,
+        read: &read_workspace,
     });
     let rule = |resource: &str, verdict| Rule { action: "fs.read".into(), resource: resource.into(), verdict };
     let rules = vec![rule("**", Verdict::Allow), rule("secret/**", Verdict::Deny), rule("open.md", Verdict::Ask)];
@@ -223,7 +223,8 @@ fn rules_follow_the_instruction_file_of_their_directory() {
     assert_eq!(&*all.files()[2].text, "Be deep. @../a.md", "without front matter");
 }
 
-/// A rule for some paths is named, and read when it is needed. Where no tool can read it, its text is in the prompt.
+/// The prompt lists a rule for some paths by name, and the model reads its file when needed. If no tool can read the file, the prompt
+/// has its text.
 #[test]
 fn rule_for_some_paths_is_named_in_the_prompt() {
     let of = files([
@@ -255,14 +256,19 @@ fn rule_without_usable_patterns_applies_to_all_paths() {
         ("---\npaths: a/*.ts, b/**\n---\nr", "r", Some("a/*.ts, b/**"), &[]),
         ("---\npaths: []\n---\nr", "r", None, &[]),
         ("---\npaths:\n---\nr", "r", None, &[]),
-        ("---\npaths: 7\n---\nr", "r", None, &["`paths` must be patterns of paths, not 7: it applies to all files"]),
+        (
+            "---\npaths: 7\n---\nr",
+            "r",
+            None,
+            &["`paths` must be patterns of paths, not 7, so the rule applies to all files"],
+        ),
         ("---\nglobs: a\n---\nr", "r", None, &["unknown key `globs` has no effect in a rule of Claude Code"]),
-        (&long, "r", None, &["`paths` has more than 2000 bytes: it applies to all files"]),
+        (&long, "r", None, &["`paths` has more than 2000 bytes, so the rule applies to all files"]),
         (
             "---\nr",
             "---\nr",
             None,
-            &["the front matter has no end: close it with a line `---`: it applies to all files"],
+            &["the rule applies to all files: the front matter has no end: close it with a line `---`"],
         ),
     ] {
         let rule = rules::parse(text);
@@ -271,7 +277,7 @@ fn rule_without_usable_patterns_applies_to_all_paths() {
     }
 }
 
-/// Only names count for rules that are named, and the bounds of all instruction files hold.
+/// A rule that is listed by name counts with its name only; a rule with its text counts like an instruction file.
 #[test]
 fn rules_share_the_bounds_of_instruction_files() {
     let large = "x".repeat(MAX_BYTES - 10);

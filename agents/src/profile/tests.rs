@@ -108,7 +108,7 @@ fn names_of_profiles_agents_and_tools_are_checked() {
     );
     assert_eq!(
         refused(json!({"tools": ["read", "no tool"]})),
-        "the profile `researcher` cannot be used: its `tools` name \"no tool\", which no tool can be called: names have at \
+        "the profile `researcher` cannot be used: its `tools` name \"no tool\", which is not a valid name of a tool: names have at \
          most 64 of [a-zA-Z0-9_-]"
     );
     assert!(

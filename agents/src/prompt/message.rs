@@ -1,9 +1,11 @@
+//! Builds the first message of a session from its context, files, tools and task.
+
 use subtend_session::ids::Text;
 use subtend_session::message::ToolSpec;
 
 use super::{FileText, Parts};
 
-pub(super) fn first(parts: &Parts) -> Option<Text> {
+pub(super) fn first_message(parts: &Parts) -> Option<Text> {
     let mut blocks: Vec<String> = Vec::new();
     if let Some(context) = parts.context.as_deref().filter(|context| !context.trim().is_empty()) {
         blocks.push(format!("## Context\n\n{}", context.trim_end()));

@@ -37,9 +37,9 @@ const MAX_CONTENT: usize = 16 * 1024 * 1024;
 const MAX_FRAMES: usize = 400_000;
 /// Maximum blocks, items and signatures of reasoning in one answer.
 const MAX_REASONING: usize = 4_096;
-/// Most bytes of the name of a tool.
+/// Maximum bytes of the name of a tool.
 const MAX_NAME: usize = 256;
-/// Most bytes of the id of a call: gateways put signatures of some thousand bytes into it.
+/// Maximum bytes of the id of a call: gateways put signatures of some thousand bytes into it.
 const MAX_ID: usize = 16 * 1024;
 /// Time for which keep-alives count as progress while the answer does not grow. A model may reason silently for minutes.
 const KEEP_ALIVE: Duration = Duration::from_secs(300);
@@ -51,22 +51,22 @@ pub(super) struct Draft {
     key: Option<Key>,
     text: String,
     calls: Vec<PartialCall>,
-    /// The newest call by the provider's name of it in the stream.
-    places: HashMap<String, usize>,
-    kept: Reasoning,
-    /// Ends of text and of reasoning that may be the start of the key.
-    spoken: MaskedStream,
-    thought: MaskedStream,
+    /// Position in `calls` of the newest call, by the key that the protocol uses for it in the stream.
+    calls_by_key: HashMap<String, usize>,
+    reasoning: Reasoning,
+    /// Text and reasoning that are not sent yet, because they may be the start of the API key.
+    masked_text: MaskedStream,
+    masked_reasoning: MaskedStream,
     tally: TokenTally,
     stop: Option<Stop>,
     model: Option<String>,
     ended: bool,
     fault: Option<Fault>,
     /// True if a frame of this protocol arrived.
-    read: bool,
+    has_frames: bool,
     /// True if anything else arrived.
-    garbage: bool,
-    last: bool,
+    has_garbage: bool,
+    connection_ended: bool,
     bytes: usize,
     frames: usize,
     /// The size of the content, and when it last changed.
@@ -105,18 +105,18 @@ impl Draft {
             key: None,
             text: String::new(),
             calls: Vec::new(),
-            places: HashMap::new(),
-            kept: Reasoning::default(),
-            spoken: MaskedStream::default(),
-            thought: MaskedStream::default(),
+            calls_by_key: HashMap::new(),
+            reasoning: Reasoning::default(),
+            masked_text: MaskedStream::default(),
+            masked_reasoning: MaskedStream::default(),
             tally: TokenTally::default(),
             stop: None,
             model: None,
             ended: false,
             fault: None,
-            read: false,
-            garbage: false,
-            last: false,
+            has_frames: false,
+            has_garbage: false,
+            connection_ended: false,
             bytes: 0,
             frames: 0,
             content: 0,
@@ -143,7 +143,7 @@ impl Draft {
 
     /// Marks the end of the connection: the next frame may be truncated.
     pub(super) fn connection_ended(&mut self) {
-        self.last = true;
+        self.connection_ended = true;
     }
 
     /// Takes one frame: the name of its event, if any, and its data.
@@ -157,21 +157,23 @@ impl Draft {
         }
         let data = data.trim();
         match data {
-            "" => self.garbage |= event.is_none(),
+            "" => self.has_garbage |= event.is_none(),
             "[DONE]" => self.ended = true,
             _ if has_too_many(data.as_bytes()) => self.fail(too_much("JSON values in one frame", MAX_VALUES)),
             _ => match serde_json::from_str::<Value>(data) {
                 Ok(frame) if frame.is_object() => self.take(&frame),
                 Ok(_) => self.fail(unreadable(data)),
-                Err(error) if self.last && error.is_eof() && data.starts_with('{') => self.fail(Fault::interrupted()),
-                Err(_) if self.read => self.fail(malformed(data)),
+                Err(error) if self.connection_ended && error.is_eof() && data.starts_with('{') => {
+                    self.fail(Fault::interrupted())
+                }
+                Err(_) if self.has_frames => self.fail(malformed(data)),
                 Err(_) => self.fail(unreadable(data)),
             },
         }
     }
 
     fn take(&mut self, frame: &Value) {
-        self.read = true;
+        self.has_frames = true;
         if let Some(fault) = fault::of_frame(frame) {
             return self.fail(fault);
         }
@@ -188,7 +190,7 @@ impl Draft {
     /// Tracks the growth of the answer, and limits it.
     fn track_growth(&mut self) {
         let calls: usize = self.calls.iter().map(PartialCall::bytes).sum();
-        let content = [self.text.len(), self.kept.text.len(), self.kept.bytes, calls].iter().sum();
+        let content = [self.text.len(), self.reasoning.text.len(), self.reasoning.bytes, calls].iter().sum();
         if content > MAX_CONTENT {
             self.fail(too_much("bytes of content", MAX_CONTENT));
         }
@@ -201,8 +203,8 @@ impl Draft {
         self.ended || self.fault.is_some()
     }
 
-    /// Returns whether the provider sent the stop reason: a later loss is not part of the answer.
-    pub(super) fn is_whole(&self) -> bool {
+    /// Returns whether the stop reason arrived: the answer is then complete, even if the connection fails later.
+    pub(super) fn is_complete(&self) -> bool {
         self.fault.is_none() && (self.ended || self.stop.is_some())
     }
 
@@ -215,8 +217,8 @@ impl Draft {
         if let Some(fault) = self.fault.take() {
             return Err(fault);
         }
-        if !self.is_whole() {
-            return Err(if self.garbage && !self.read {
+        if !self.is_complete() {
+            return Err(if self.has_garbage && !self.has_frames {
                 unreadable("")
             } else if self.bytes == 0 {
                 Fault::new(ModelFail::Unavailable, "the server closed the connection without an answer")
@@ -228,10 +230,10 @@ impl Draft {
             // The stream ended without any frame of this protocol.
             return Err(unreadable(""));
         }
-        self.say_rest();
-        let stop = self.reason(cap)?;
+        self.flush_masked();
+        let stop = self.stop_reason(cap)?;
         let usage = self.tally.usage();
-        let reasoning = self.reasoning().and_then(|kept| kept.to_text());
+        let reasoning = self.stored_reasoning().and_then(|kept| kept.to_text());
         let key = self.key;
         let hidden = |text: Text| Text::from(mask(&text, key.as_ref()));
         let reasoning = reasoning.map(hidden);
@@ -241,8 +243,8 @@ impl Draft {
         Ok(Answer { text, reasoning, calls, stop, model, usage })
     }
 
-    /// Returns the stop reason by all the evidence.
-    fn reason(&self, cap: Option<u64>) -> Result<Stop, Fault> {
+    /// Returns the stop reason, corrected where it contradicts the calls or the cap.
+    fn stop_reason(&self, cap: Option<u64>) -> Result<Stop, Fault> {
         let stop = self.stop.unwrap_or(if self.text.is_empty() { Stop::Other } else { Stop::End });
         // Some servers of this protocol report a complete answer although they truncated it at the cap.
         let at_cap = cap.is_some_and(|cap| self.tally.output().is_some_and(|output| output >= cap));
@@ -256,8 +258,8 @@ impl Draft {
         })
     }
 
-    fn reasoning(&mut self) -> Option<StoredReasoning> {
-        let kept = std::mem::take(&mut self.kept);
+    fn stored_reasoning(&mut self) -> Option<StoredReasoning> {
+        let kept = std::mem::take(&mut self.reasoning);
         match self.protocol {
             Protocol::Anthropic => {
                 let blocks = kept.blocks.into_iter().map(|(_, block)| block).filter(anthropic::is_signed).collect();
@@ -277,28 +279,28 @@ impl Draft {
         self.fault.get_or_insert(fault);
     }
 
-    fn say(&mut self, text: &str) {
-        let text = self.spoken.push(text, self.key.as_ref());
+    fn push_text(&mut self, text: &str) {
+        let text = self.masked_text.push(text, self.key.as_ref());
         if !text.is_empty() {
             self.text.push_str(&text);
             self.deltas.send(Delta::Text(text.into_owned().into()));
         }
     }
 
-    fn think(&mut self, text: &str) {
-        let text = self.thought.push(text, self.key.as_ref());
+    fn push_reasoning(&mut self, text: &str) {
+        let text = self.masked_reasoning.push(text, self.key.as_ref());
         if !text.is_empty() {
-            self.kept.text.push_str(&text);
+            self.reasoning.text.push_str(&text);
             self.deltas.send(Delta::Reasoning(text.into_owned().into()));
         }
     }
 
-    /// Says what was held back since it could have become the key.
-    fn say_rest(&mut self) {
-        let (text, thought) = (self.spoken.rest(), self.thought.rest());
-        if !thought.is_empty() {
-            self.kept.text.push_str(&thought);
-            self.deltas.send(Delta::Reasoning(thought.into()));
+    /// Sends the text and reasoning that were held back because they could have been the start of the key.
+    fn flush_masked(&mut self) {
+        let (text, reasoning) = (self.masked_text.rest(), self.masked_reasoning.rest());
+        if !reasoning.is_empty() {
+            self.reasoning.text.push_str(&reasoning);
+            self.deltas.send(Delta::Reasoning(reasoning.into()));
         }
         if !text.is_empty() {
             self.text.push_str(&text);
@@ -308,9 +310,9 @@ impl Draft {
 
     /// Counts a piece of reasoning of `bytes`, and returns whether it is kept.
     fn keeps(&mut self, bytes: usize) -> bool {
-        self.kept.bytes = self.kept.bytes.saturating_add(bytes);
-        self.kept.pieces = self.kept.pieces.saturating_add(1);
-        if self.kept.pieces > MAX_REASONING {
+        self.reasoning.bytes = self.reasoning.bytes.saturating_add(bytes);
+        self.reasoning.pieces = self.reasoning.pieces.saturating_add(1);
+        if self.reasoning.pieces > MAX_REASONING {
             self.fail(too_much("pieces of reasoning", MAX_REASONING));
         }
         self.fault.is_none()
@@ -322,19 +324,19 @@ impl Draft {
         }
     }
 
-    /// Returns the position of the newest call at `place`.
-    fn position(&self, place: &str) -> Option<usize> {
-        self.places.get(place).copied()
+    /// Returns the position of the newest call with `key`.
+    fn position(&self, key: &str) -> Option<usize> {
+        self.calls_by_key.get(key).copied()
     }
 
-    /// Returns the newest call at `place`.
-    fn call(&mut self, place: &str) -> Option<&mut PartialCall> {
-        let ix = self.position(place)?;
+    /// Returns the newest call with `key`.
+    fn call(&mut self, key: &str) -> Option<&mut PartialCall> {
+        let ix = self.position(key)?;
         self.calls.get_mut(ix)
     }
 
     /// Opens a call and returns its position.
-    fn open(&mut self, place: String, id: &str, tool: &str) -> usize {
+    fn open(&mut self, key: String, id: &str, tool: &str) -> usize {
         let ix = self.calls.len();
         if ix >= MAX_CALLS_PER_ANSWER as usize {
             // No further frame is read, so the returned position does not matter.
@@ -342,18 +344,18 @@ impl Draft {
             self.fail(Fault::new(ModelFail::BadAnswer, text));
             return ix;
         }
-        // Some protocols have another id in the stream, and this one may be made of both names.
-        if !self.fits(id, tool) || place.len() > MAX_ID.saturating_add(MAX_NAME).saturating_add(1) {
+        // In some protocols `key` is another id than `id`, or is built from `id` and `tool`.
+        if !self.fits(id, tool) || key.len() > MAX_ID.saturating_add(MAX_NAME).saturating_add(1) {
             self.fail(too_much("bytes in the id of a call", MAX_ID));
             return ix;
         }
-        self.places.insert(place, ix);
+        self.calls_by_key.insert(key, ix);
         self.calls.push(PartialCall { id: id.into(), tool: tool.into(), args: String::new(), is_reported: false });
         self.report_call(ix);
         ix
     }
 
-    /// Returns whether a call may have these names.
+    /// Returns whether the id and the tool name of a call are within their limits.
     fn fits(&mut self, id: &str, tool: &str) -> bool {
         if id.len() > MAX_ID {
             self.fail(too_much("bytes in the id of a call", MAX_ID));

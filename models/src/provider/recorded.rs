@@ -20,7 +20,7 @@ pub fn read<'a>(
 ) -> Result<Answer, ModelError> {
     let mut draft = Draft::new(protocol, TurnNo(1), deltas);
     let fault = match body(protocol, chunks, &mut draft) {
-        Err(fault) if !draft.is_whole() => Some(fault),
+        Err(fault) if !draft.is_complete() => Some(fault),
         Ok(()) | Err(_) => None,
     };
     let usage = draft.cost();

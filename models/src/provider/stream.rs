@@ -21,7 +21,7 @@ pub(super) async fn answer(client: Arc<Client>, request: Request, deltas: Deltas
     let fault = match exchange(&client, request, &mut draft).await {
         Ok(()) => None,
         // A loss after the stop reason is not part of the answer.
-        Err(_) if draft.is_whole() => None,
+        Err(_) if draft.is_complete() => None,
         Err(fault) => Some(fault),
     };
     let cost = draft.cost();

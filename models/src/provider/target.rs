@@ -41,16 +41,16 @@ impl Target {
     /// first slash is the provider's name of the model.
     /// # Errors
     /// The provider or the model is missing or invalid.
-    pub fn parse(word: &str) -> Result<Self, BadTarget> {
-        let word = word.trim();
-        let (provider, model) = word.split_once('/').unwrap_or((word, ""));
+    pub fn parse(spec: &str) -> Result<Self, BadTarget> {
+        let spec = spec.trim();
+        let (provider, model) = spec.split_once('/').unwrap_or((spec, ""));
         let shown = |text: &str| text.chars().filter(|c| !c.is_control()).take(80).collect::<String>();
         let protocol = Protocol::ALL
             .into_iter()
-            .find(|protocol| protocol.word() == provider)
+            .find(|protocol| protocol.spec() == provider)
             .ok_or_else(|| BadTarget::NoProvider(shown(provider)))?;
         if model.is_empty() {
-            return Err(BadTarget::NoModel(protocol.word()));
+            return Err(BadTarget::NoModel(protocol.spec()));
         }
         // The name becomes part of a path (Gemini), so no character may end it early.
         if model.len() > 256 || model.chars().any(|c| c.is_whitespace() || c.is_control() || matches!(c, '?' | '#')) {
@@ -102,26 +102,26 @@ fn public(address: &str) -> String {
 mod tests {
     use super::*;
 
-    fn read(word: &str) -> Result<(Protocol, String), String> {
-        Target::parse(word).map(|target| (target.protocol, target.model.to_string())).map_err(|error| error.to_string())
+    fn read(spec: &str) -> Result<(Protocol, String), String> {
+        Target::parse(spec).map(|target| (target.protocol, target.model.to_string())).map_err(|error| error.to_string())
     }
 
     #[test]
     fn text_after_the_first_slash_is_the_model() {
-        for (word, protocol, model) in [
+        for (spec, protocol, model) in [
             ("anthropic/claude-sonnet-5", Protocol::Anthropic, "claude-sonnet-5"),
             ("openai/gpt-5.1", Protocol::OpenAi, "gpt-5.1"),
             ("openai-responses/o4-mini-high", Protocol::OpenAiResponses, "o4-mini-high"),
             ("gemini/gemini-3-pro", Protocol::Gemini, "gemini-3-pro"),
             (" ollama/hf.co/unsloth/x-GGUF:Q4_K ", Protocol::Ollama, "hf.co/unsloth/x-GGUF:Q4_K"),
         ] {
-            assert_eq!(read(word), Ok((protocol, model.into())), "{word}");
+            assert_eq!(read(spec), Ok((protocol, model.into())), "{spec}");
         }
     }
 
     #[test]
     fn incomplete_target_is_refused_with_the_missing_part() {
-        let says = |word| read(word).map_or_else(|says| says, |_| "accepted".into());
+        let says = |spec| read(spec).map_or_else(|says| says, |_| "accepted".into());
         assert_eq!(says("anthropic"), "`anthropic/` needs a model: write `anthropic/MODEL`");
         assert_eq!(says("openai/"), "`openai/` needs a model: write `openai/MODEL`");
         assert!(says("gemini/a b").starts_with("`a b` is not a valid model name"));

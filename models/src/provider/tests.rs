@@ -1,7 +1,7 @@
 use super::*;
 
-fn made(word: &str, base_url: Option<&str>, variables: &[(&str, &str)]) -> Result<Provider, String> {
-    let target = Target::parse(word).unwrap();
+fn made(spec: &str, base_url: Option<&str>, variables: &[(&str, &str)]) -> Result<Provider, String> {
+    let target = Target::parse(spec).unwrap();
     let target = base_url.map_or(Ok(target.clone()), |url| target.with_base_url(url)).unwrap();
     let variable = |name: &str| variables.iter().find(|(of, _)| *of == name).map(|(_, value)| (*value).to_owned());
     Provider::with_variables(target, variable).map_err(|error| error.to_string())
@@ -9,18 +9,18 @@ fn made(word: &str, base_url: Option<&str>, variables: &[(&str, &str)]) -> Resul
 
 #[test]
 fn missing_key_is_named_by_its_variable() {
-    for (word, variable) in [
+    for (spec, variable) in [
         ("anthropic/m", "ANTHROPIC_API_KEY"),
         ("openai/m", "OPENAI_API_KEY"),
         ("openai-responses/m", "OPENAI_API_KEY"),
         ("gemini/m", "GEMINI_API_KEY"),
     ] {
-        let provider = word.split('/').next().unwrap();
+        let provider = spec.split('/').next().unwrap();
         let says = format!("no key for {provider}. Set {variable}, or give the base URL of a server that needs no key");
         for variables in [vec![], vec![(variable, " ")]] {
-            assert_eq!(made(word, None, &variables).map(|_| ()), Err(says.clone()));
+            assert_eq!(made(spec, None, &variables).map(|_| ()), Err(says.clone()));
         }
-        assert!(made(word, Some("http://127.0.0.1:1"), &[]).is_ok());
+        assert!(made(spec, Some("http://127.0.0.1:1"), &[]).is_ok());
     }
     assert!(made("ollama/m", None, &[]).is_ok());
 }
@@ -37,7 +37,7 @@ fn invalid_key_is_refused_without_showing_it() {
 
 #[test]
 fn calls_count_by_model_provider_and_server() {
-    let quotas = |word, url| made(word, url, &[("ANTHROPIC_API_KEY", "k")]).unwrap().quotas().to_vec();
+    let quotas = |spec, url| made(spec, url, &[("ANTHROPIC_API_KEY", "k")]).unwrap().quotas().to_vec();
     assert_eq!(quotas("anthropic/claude-x", None), ["anthropic/claude-x".into(), Text::from("anthropic")]);
     assert_eq!(
         quotas("openai/a/b:c", Some("http://127.0.0.1:8080/v1")),

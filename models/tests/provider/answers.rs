@@ -29,12 +29,12 @@ fn usage(input: u64, output: u64) -> Usage {
 }
 
 /// Checks an answer, which must not depend on how its stream is split.
-async fn check(word: &str, body: String, expected: Answer, deltas: Vec<Delta>) {
+async fn check(spec: &str, body: String, expected: Answer, deltas: Vec<Delta>) {
     for size in [1, 7, 100_000] {
         let server = Server::start([Reply::stream(body.clone()).in_pieces_of(size)]).await;
-        let (answer, deltas_received) = server.ask(word, request()).await;
-        assert_eq!(answer, Ok(expected.clone()), "{word} in pieces of {size}");
-        assert_eq!(deltas_received, deltas, "{word} in pieces of {size}");
+        let (answer, deltas_received) = server.ask(spec, request()).await;
+        assert_eq!(answer, Ok(expected.clone()), "{spec} in pieces of {size}");
+        assert_eq!(deltas_received, deltas, "{spec} in pieces of {size}");
     }
 }
 

@@ -56,9 +56,9 @@ async fn flood(head: &str, piece: &[u8], lists: bool) -> Flood {
 }
 
 /// Returns the error of a call to such a server, and the number of bytes that it could send.
-async fn flooded(word: &str, head: &str, piece: &[u8], lists: bool) -> (ModelError, usize) {
+async fn flooded(spec: &str, head: &str, piece: &[u8], lists: bool) -> (ModelError, usize) {
     let flood = flood(head, piece, lists).await;
-    let target = Target::parse(word).and_then(|target| target.with_base_url(&flood.url)).unwrap();
+    let target = Target::parse(spec).and_then(|target| target.with_base_url(&flood.url)).unwrap();
     let error = Provider::new(target).unwrap().call(request(), Deltas::none()).await.unwrap_err();
     flood.server.abort();
     (error, flood.sent.load(Ordering::Relaxed))
@@ -113,11 +113,11 @@ async fn endless_list_of_models_is_abandoned() {
 
 #[tokio::test]
 async fn endless_line_is_refused() {
-    for word in ["openai/m", "anthropic/m", "ollama/m"] {
-        let (error, sent) = flooded(word, "200 OK\r\ncontent-type: text/event-stream", &[b'x'; 65536], false).await;
+    for spec in ["openai/m", "anthropic/m", "ollama/m"] {
+        let (error, sent) = flooded(spec, "200 OK\r\ncontent-type: text/event-stream", &[b'x'; 65536], false).await;
         let says = "a line of the answer is longer than 8388608 bytes";
-        assert_eq!((error.kind, error.message.as_str()), (ModelFail::BadAnswer, says), "{word}");
-        assert!(sent < MAX_READ, "{word}: {sent}");
+        assert_eq!((error.kind, error.message.as_str()), (ModelFail::BadAnswer, says), "{spec}");
+        assert!(sent < MAX_READ, "{spec}: {sent}");
     }
 }
 

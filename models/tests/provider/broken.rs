@@ -28,17 +28,17 @@ fn beginnings() -> [(&'static str, String); 5] {
 
 #[tokio::test]
 async fn interrupted_stream_is_not_an_answer() {
-    for (word, body) in beginnings() {
+    for (spec, body) in beginnings() {
         // Closed in the middle, and ended properly but without the final event.
         for reply in [Reply::stream(&body).cut(), Reply::stream(&body)] {
-            let error = answer(word, reply).await.unwrap_err();
-            assert_eq!(error.kind, ModelFail::Unavailable, "{word}: {error}");
-            assert!(error.message.contains("interrupted in the middle of the answer"), "{word}: {error}");
+            let error = answer(spec, reply).await.unwrap_err();
+            assert_eq!(error.kind, ModelFail::Unavailable, "{spec}: {error}");
+            assert!(error.message.contains("interrupted in the middle of the answer"), "{spec}: {error}");
         }
         // Interrupted within a frame.
         let within = format!("{body}{}", body.get(..body.len() - 6).unwrap());
-        let error = answer(word, Reply::stream(within)).await.unwrap_err();
-        assert_eq!(error.kind, ModelFail::Unavailable, "{word}: {error}");
+        let error = answer(spec, Reply::stream(within)).await.unwrap_err();
+        assert_eq!(error.kind, ModelFail::Unavailable, "{spec}: {error}");
     }
 }
 
@@ -54,14 +54,14 @@ async fn loss_after_the_stop_reason_does_not_fail_the_answer() {
 
 #[tokio::test]
 async fn body_without_a_stream_is_a_bad_answer() {
-    for (word, _) in beginnings() {
+    for (spec, _) in beginnings() {
         for body in [
             "<html>\n\n<p>Sign in to the hotel's network</p></html>\n",
             "data: {\"oops\n\ndata: 1\n\n",
             "data: [1]\n\n",
         ] {
-            let error = answer(word, Reply::with_head("200 OK\r\ncontent-type: text/html", body)).await.unwrap_err();
-            assert_eq!(error.kind, ModelFail::BadAnswer, "{word}: {body:?}: {error}");
+            let error = answer(spec, Reply::with_head("200 OK\r\ncontent-type: text/html", body)).await.unwrap_err();
+            assert_eq!(error.kind, ModelFail::BadAnswer, "{spec}: {body:?}: {error}");
         }
     }
 }
@@ -69,11 +69,11 @@ async fn body_without_a_stream_is_a_bad_answer() {
 /// A complete frame that is not JSON is not a truncation.
 #[tokio::test]
 async fn frame_that_is_not_json_is_malformed() {
-    for (word, body) in beginnings() {
-        let (line, end) = if word == "ollama/m" { ("{\"message\":", "\n") } else { ("data: {\"delta\":", "\n\n") };
-        let error = answer(word, Reply::stream(format!("{body}{line}{end}{body}"))).await.unwrap_err();
+    for (spec, body) in beginnings() {
+        let (line, end) = if spec == "ollama/m" { ("{\"message\":", "\n") } else { ("data: {\"delta\":", "\n\n") };
+        let error = answer(spec, Reply::stream(format!("{body}{line}{end}{body}"))).await.unwrap_err();
         let malformed = error.message.contains("a frame of the answer is malformed: `{");
-        assert_eq!((error.kind, malformed), (ModelFail::BadAnswer, true), "{word}: {error}");
+        assert_eq!((error.kind, malformed), (ModelFail::BadAnswer, true), "{spec}: {error}");
     }
 }
 
@@ -204,14 +204,14 @@ fn crowds(count: usize) -> [(&'static str, String); 5] {
 
 #[tokio::test]
 async fn too_many_calls_in_one_answer_are_a_bad_answer() {
-    for (word, body) in crowds(1_024) {
-        let answer = answer(word, Reply::stream(body)).await.unwrap();
-        assert_eq!(answer.calls.len(), 1_024, "{word}");
+    for (spec, body) in crowds(1_024) {
+        let answer = answer(spec, Reply::stream(body)).await.unwrap();
+        assert_eq!(answer.calls.len(), 1_024, "{spec}");
     }
-    for (word, body) in crowds(4_000) {
-        let error = answer(word, Reply::stream(body)).await.unwrap_err();
-        assert_eq!(error.kind, ModelFail::BadAnswer, "{word}: {error}");
+    for (spec, body) in crowds(4_000) {
+        let error = answer(spec, Reply::stream(body)).await.unwrap_err();
+        assert_eq!(error.kind, ModelFail::BadAnswer, "{spec}: {error}");
         let text = "the answer has more than 1024 calls";
-        assert!(error.message.contains(text), "{word}: {error}");
+        assert!(error.message.contains(text), "{spec}: {error}");
     }
 }

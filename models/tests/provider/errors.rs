@@ -9,8 +9,8 @@ use tokio::net::TcpListener;
 
 use super::server::{Reply, Server, answer, request};
 
-async fn error(word: &str, head: &str, body: &str) -> ModelError {
-    answer(word, Reply::with_head(head, body)).await.unwrap_err()
+async fn error(spec: &str, head: &str, body: &str) -> ModelError {
+    answer(spec, Reply::with_head(head, body)).await.unwrap_err()
 }
 
 fn says(error: &ModelError) -> String {
@@ -34,9 +34,9 @@ async fn each_status_maps_to_its_kind_of_failure() {
         ("502 Bad Gateway", ModelFail::Unavailable),
         ("529 Overloaded", ModelFail::Unavailable),
     ] {
-        for word in ["anthropic/m", "openai/m", "openai-responses/m", "gemini/m", "ollama/m"] {
-            let error = error(word, status, "<html>sorry</html>").await;
-            assert_eq!(error.kind, kind, "{word} {status}");
+        for spec in ["anthropic/m", "openai/m", "openai-responses/m", "gemini/m", "ollama/m"] {
+            let error = error(spec, status, "<html>sorry</html>").await;
+            assert_eq!(error.kind, kind, "{spec} {status}");
             assert!(!error.message.contains('<') && error.message.contains(&status[..3]), "{error}");
         }
     }
@@ -85,7 +85,7 @@ async fn a9_account_out_of_credit_is_reported_per_protocol() {
         json!({"type": "error", "error": {"type": "billing_error", "message": "There is an issue with your billing."}});
     let gemini = json!({"error": {"code": 429, "message": "Your prepayment credits are depleted.", "status": "RESOURCE_EXHAUSTED"}});
     let router = json!({"error": {"code": 402, "message": "Insufficient credits. Add more."}});
-    for (word, status, body) in [
+    for (spec, status, body) in [
         ("openai/m", "429 Too Many Requests\r\nretry-after: 20", &openai),
         ("openai-responses/m", "429 Too Many Requests", &openai),
         ("openai/m", "429 Too Many Requests", &inactive),
@@ -95,9 +95,9 @@ async fn a9_account_out_of_credit_is_reported_per_protocol() {
         ("openai/m", "402 Payment Required", &router),
         ("ollama/m", "402 Payment Required", &json!({"error": "upgrade for more"})),
     ] {
-        let error = error(word, status, &body.to_string()).await;
-        assert_eq!((error.kind, error.retry_after_ms), (ModelFail::Credit, None), "{word}: {error}");
-        assert!(error.message.contains("the account is out of credit: "), "{word}: {error}");
+        let error = error(spec, status, &body.to_string()).await;
+        assert_eq!((error.kind, error.retry_after_ms), (ModelFail::Credit, None), "{spec}: {error}");
+        assert!(error.message.contains("the account is out of credit: "), "{spec}: {error}");
     }
     let limited = json!({"error": {"code": 429, "status": "RESOURCE_EXHAUSTED",
         "message": "You exceeded your current quota, please check your plan and billing details."}});
@@ -118,7 +118,7 @@ async fn a9_missing_access_is_not_reported_as_a_refused_key() {
         "details": [{"reason": "SERVICE_DISABLED"}]}});
     let location = json!({"error": {"code": 400, "status": "FAILED_PRECONDITION",
         "message": "User location is not supported for the API use."}});
-    for (word, status, body) in [
+    for (spec, status, body) in [
         ("openai/m", "403 Forbidden", &region),
         ("openai-responses/m", "403 Forbidden", &project),
         ("anthropic/m", "403 Forbidden", &anthropic),
@@ -127,8 +127,8 @@ async fn a9_missing_access_is_not_reported_as_a_refused_key() {
         ("gemini/m", "400 Bad Request", &location),
         ("ollama/m", "403 Forbidden", &json!({"error": "this model requires a subscription"})),
     ] {
-        let error = error(word, status, &body.to_string()).await;
-        assert_eq!(error.kind, ModelFail::Access, "{word}: {error}");
+        let error = error(spec, status, &body.to_string()).await;
+        assert_eq!(error.kind, ModelFail::Access, "{spec}: {error}");
         assert!(error.message.contains(" refused access (") && !error.message.contains("key was refused"), "{error}");
     }
     let leaked = json!({"error": {"code": 403, "status": "PERMISSION_DENIED",

@@ -10,9 +10,10 @@ use subtend_session::settings::{Effort, Settings};
 
 use super::server::{ReceivedRequest, Reply, Server, request};
 
-async fn received_request(word: &str, request: Request) -> ReceivedRequest {
+/// Returns the request that a model sends. `model` has the form `PROVIDER/MODEL`.
+async fn received_request(model: &str, request: Request) -> ReceivedRequest {
     let server = Server::start([Reply::with_head("500 Oops", "")]).await;
-    server.ask(word, request).await.0.unwrap_err();
+    server.ask(model, request).await.0.unwrap_err();
     server.received_request()
 }
 
@@ -23,14 +24,14 @@ fn tool(name: &str) -> ToolSpec {
 
 #[tokio::test]
 async fn each_protocol_has_its_own_path_and_shape() {
-    for (word, line) in [
+    for (name, line) in [
         ("anthropic/m:1", "POST /v1/messages HTTP/1.1"),
         ("openai/org/m:1", "POST /v1/chat/completions HTTP/1.1"),
         ("openai-responses/m", "POST /v1/responses HTTP/1.1"),
         ("gemini/m", "POST /v1beta/models/m:streamGenerateContent?alt=sse HTTP/1.1"),
         ("ollama/hf.co/a/b:q4", "POST /api/chat HTTP/1.1"),
     ] {
-        assert_eq!(received_request(word, request()).await.line, line, "{word}");
+        assert_eq!(received_request(name, request()).await.line, line, "{name}");
     }
     let body = received_request("openai/org/m:1", request()).await.body;
     let messages = json!([{"role": "system", "content": "Be brief."}, {"role": "user", "content": "hello"}]);
@@ -40,17 +41,18 @@ async fn each_protocol_has_its_own_path_and_shape() {
 }
 
 #[tokio::test]
-async fn server_without_a_key_is_sent_none() {
-    for word in ["anthropic/m", "openai/m", "openai-responses/m", "gemini/m", "ollama/m"] {
+async fn request_has_no_key_when_none_is_configured() {
+    for name in ["anthropic/m", "openai/m", "openai-responses/m", "gemini/m", "ollama/m"] {
         let server = Server::start([Reply::with_head("500 Oops", "")]).await;
-        let target = Target::parse(word).unwrap().with_base_url(&server.url).unwrap();
-        let Ok(model) = Provider::new(target) else { panic!("{word} needs no key with a base URL") };
+        let target = Target::parse(name).unwrap().with_base_url(&server.url).unwrap();
+        let Ok(model) = Provider::new(target) else { panic!("{name} needs no key with a base URL") };
         model.call(request(), Deltas::none()).await.unwrap_err();
         let received = server.received_request();
-        let variable = model.name().starts_with("ollama") || std::env::var("OPENAI_API_KEY").is_err();
-        let bare = ["authorization", "x-api-key", "x-goog-api-key"].iter().all(|name| !received.headers.contains(name));
-        assert!(bare || !variable, "{word}: {}", received.headers);
-        assert_eq!(received.headers.contains("anthropic-version: "), word.starts_with("anthropic"), "{word}");
+        let no_key_is_set = model.name().starts_with("ollama") || std::env::var("OPENAI_API_KEY").is_err();
+        let keys = ["authorization", "x-api-key", "x-goog-api-key"];
+        let sends_no_key = keys.iter().all(|header| !received.headers.contains(header));
+        assert!(sends_no_key || !no_key_is_set, "{name}: {}", received.headers);
+        assert_eq!(received.headers.contains("anthropic-version: "), name.starts_with("anthropic"), "{name}");
     }
 }
 
@@ -76,7 +78,7 @@ async fn model_name_is_sent_unchanged() {
 async fn settings_are_sent_in_each_protocols_fields() {
     let settings =
         Settings { output_tokens: Some(3000), temperature: Some(0.5), top_p: Some(0.9), effort: Some(Effort::Low) };
-    let body = async |word| received_request(word, Request { settings, ..request() }).await.body;
+    let body = async |name| received_request(name, Request { settings, ..request() }).await.body;
     let openai = body("openai/m").await;
     assert_eq!(
         (&openai["max_tokens"], &openai["temperature"], &openai["top_p"]),
@@ -94,9 +96,9 @@ async fn settings_are_sent_in_each_protocols_fields() {
     let ollama = body("ollama/m").await;
     assert_eq!(ollama["options"], json!({"num_predict": 3000, "temperature": 0.5, "top_p": 0.9}));
     // Reasoning models refuse a temperature.
-    for word in ["openai/gpt-5-mini", "openai-responses/o4-mini"] {
-        let reasons = body(word).await;
-        assert_eq!((reasons.get("temperature"), reasons.get("top_p")), (None, None), "{word}");
+    for name in ["openai/gpt-5-mini", "openai-responses/o4-mini"] {
+        let reasoning = body(name).await;
+        assert_eq!((reasoning.get("temperature"), reasoning.get("top_p")), (None, None), "{name}");
     }
     // Thinking excludes a temperature, and leaves enough of the cap for the answer.
     let anthropic = body("anthropic/claude-sonnet-4").await;
@@ -107,17 +109,17 @@ async fn settings_are_sent_in_each_protocols_fields() {
 #[tokio::test]
 async fn b18_cap_of_a_call_is_in_its_request() {
     let settings = Settings { output_tokens: Some(77), ..Settings::default() };
-    for (word, place) in [
+    for (name, place) in [
         ("anthropic/m", "/max_tokens"),
         ("openai/m", "/max_tokens"),
         ("openai-responses/m", "/max_output_tokens"),
         ("gemini/m", "/generationConfig/maxOutputTokens"),
         ("ollama/m", "/options/num_predict"),
     ] {
-        let body = received_request(word, Request { settings, ..request() }).await.body;
-        assert_eq!(body.pointer(place), Some(&json!(77)), "{word}: {body}");
-        let free = received_request(word, request()).await.body;
-        assert_ne!(free.pointer(place), Some(&json!(77)), "{word}: {free}");
+        let body = received_request(name, Request { settings, ..request() }).await.body;
+        assert_eq!(body.pointer(place), Some(&json!(77)), "{name}: {body}");
+        let uncapped = received_request(name, request()).await.body;
+        assert_ne!(uncapped.pointer(place), Some(&json!(77)), "{name}: {uncapped}");
     }
 }
 
@@ -125,8 +127,8 @@ async fn b18_cap_of_a_call_is_in_its_request() {
 async fn format_is_requested_if_no_tools_are_offered() {
     let schema = json!({"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"], "additionalProperties": false});
     let format = Some(schema.to_string().into());
-    let body = async |word, tools: Vec<ToolSpec>| {
-        received_request(word, Request { format: format.clone(), tools: tools.into(), ..request() }).await.body
+    let body = async |name, tools: Vec<ToolSpec>| {
+        received_request(name, Request { format: format.clone(), tools: tools.into(), ..request() }).await.body
     };
     assert_eq!(body("openai/m", vec![]).await["response_format"]["json_schema"]["schema"], schema);
     assert_eq!(body("openai-responses/m", vec![]).await["text"]["format"]["schema"], schema);
@@ -143,7 +145,7 @@ async fn format_is_requested_if_no_tools_are_offered() {
 #[tokio::test]
 async fn tools_with_names_of_provider_tools_are_sent_unchanged() {
     let body =
-        async |word, name| received_request(word, Request { tools: vec![tool(name)].into(), ..request() }).await.body;
+        async |model, name| received_request(model, Request { tools: vec![tool(name)].into(), ..request() }).await.body;
     let schema = &*tool("x").schema;
     for name in ["read", "web_search"] {
         let anthropic = body("anthropic/m", name).await;

@@ -13,15 +13,15 @@ const WORDS: [&str; 5] = ["anthropic/m", "openai/m", "openai-responses/m", "gemi
 
 #[tokio::test]
 async fn key_in_a_body_is_masked() {
-    for word in WORDS {
+    for spec in WORDS {
         for status in ["400 Bad Request", "401 Unauthorized", "429 Slow", "500 Oops"] {
             for body in [
                 json!({"error": {"message": format!("you sent {KEY}, also as Bearer {KEY}")}}).to_string(),
                 format!("plain {KEY}"),
             ] {
-                let error = answer(word, Reply::with_head(status, body)).await.unwrap_err();
+                let error = answer(spec, Reply::with_head(status, body)).await.unwrap_err();
                 let shown = format!("{error} {error:?}");
-                assert!(!shown.contains(KEY) && shown.contains("[key]"), "{word} {status}: {shown}");
+                assert!(!shown.contains(KEY) && shown.contains("[key]"), "{spec} {status}: {shown}");
             }
         }
     }
@@ -44,9 +44,9 @@ async fn key_in_a_failed_stream_is_masked() {
 #[tokio::test]
 async fn key_in_an_answer_is_masked() {
     let (head, tail) = KEY.split_at(5);
-    for (word, pieces, masked) in [("another", ["ano", "ther"], "another"), (KEY, [head, tail], "[key]")] {
-        let delta = |delta: serde_json::Value| json!({"model": word, "choices": [{"delta": delta}]});
-        let call = json!({"index": 0, "id": word, "function": {"name": word, "arguments": format!("{{\"{word}\"")}});
+    for (text, pieces, masked) in [("another", ["ano", "ther"], "another"), (KEY, [head, tail], "[key]")] {
+        let delta = |delta: serde_json::Value| json!({"model": text, "choices": [{"delta": delta}]});
+        let call = json!({"index": 0, "id": text, "function": {"name": text, "arguments": format!("{{\"{text}\"")}});
         let frames = [
             delta(json!({"content": format!("you sent {}", pieces[0]), "reasoning_content": pieces[0]})),
             delta(json!({"content": pieces[1], "reasoning_content": pieces[1], "tool_calls": [call]})),
@@ -76,11 +76,11 @@ async fn key_in_an_answer_is_masked() {
 #[tokio::test]
 async fn redirect_is_not_followed_and_its_address_not_shown() {
     let elsewhere = Server::start([Reply::stream("data: [DONE]\n\n")]).await;
-    for word in WORDS {
+    for spec in WORDS {
         // A host has no upper case, so that no mask would find the key in it.
         for location in [format!("{}/{KEY}?key={KEY}", elsewhere.url), format!("http://{KEY}.example/")] {
             let head = format!("307 Temporary Redirect\r\nlocation: {location}");
-            let error = answer(word, Reply::with_head(&head, KEY)).await.unwrap_err();
+            let error = answer(spec, Reply::with_head(&head, KEY)).await.unwrap_err();
             assert_eq!(error.kind, ModelFail::InvalidRequest, "{error}");
             let shown = format!("{error:?}").to_lowercase();
             assert!(!shown.contains(&KEY.to_lowercase()) && error.message.contains("redirect"), "{error}");
@@ -91,7 +91,7 @@ async fn redirect_is_not_followed_and_its_address_not_shown() {
 
 #[tokio::test]
 async fn key_is_sent_only_in_the_providers_header() {
-    for (word, header) in [
+    for (spec, header) in [
         ("anthropic/m", format!("x-api-key: {KEY}")),
         ("openai/m", format!("authorization: bearer {KEY}")),
         ("openai-responses/m", format!("authorization: bearer {KEY}")),
@@ -99,10 +99,10 @@ async fn key_is_sent_only_in_the_providers_header() {
         ("ollama/m", format!("authorization: bearer {KEY}")),
     ] {
         let server = Server::start([Reply::with_head("500 Oops", "")]).await;
-        server.ask(word, request()).await.0.unwrap_err();
+        server.ask(spec, request()).await.0.unwrap_err();
         let received = server.received_request();
-        assert!(received.headers.contains(&header), "{word}: {}", received.headers);
-        assert!(!received.line.contains(KEY) && !received.body.to_string().contains(KEY), "{word}: {received:?}");
+        assert!(received.headers.contains(&header), "{spec}: {}", received.headers);
+        assert!(!received.line.contains(KEY) && !received.body.to_string().contains(KEY), "{spec}: {received:?}");
     }
 }
 
@@ -126,10 +126,10 @@ fn debug_and_display_hide_the_key() {
 /// Arguments are parsed later: an escape in them hides the key from a search of their text. The control: another text stays as it is.
 #[tokio::test]
 async fn key_with_escapes_in_arguments_is_masked() {
-    let escape = |word: &str| format!("\\u{:04x}{}", word.as_bytes()[0], &word[1..]);
-    for (word, masked) in [(KEY.to_owned(), "[key]".to_owned()), ("another".to_owned(), escape("another"))] {
-        let word = escape(&word);
-        let args = format!(r#"{{"{word}": ["{word}", 1.50]}}"#);
+    let escape = |spec: &str| format!("\\u{:04x}{}", spec.as_bytes()[0], &spec[1..]);
+    for (spec, masked) in [(KEY.to_owned(), "[key]".to_owned()), ("another".to_owned(), escape("another"))] {
+        let spec = escape(&spec);
+        let args = format!(r#"{{"{spec}": ["{spec}", 1.50]}}"#);
         let call = json!({"index": 0, "id": "a", "function": {"name": "read", "arguments": args}});
         let frame = json!({"choices": [{"delta": {"tool_calls": [call]}, "finish_reason": "tool_calls"}]});
         let server = Server::start([Reply::stream(format!("data: {frame}\n\ndata: [DONE]\n\n"))]).await;

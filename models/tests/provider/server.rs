@@ -102,29 +102,29 @@ impl Server {
         self.gone.notified().await;
     }
 
-    /// Returns the provider's model `word` at this server, with a key.
-    pub(crate) fn model(&self, word: &str) -> Provider {
-        let target = Target::parse(word).unwrap().with_base_url(&self.url).unwrap().with_key(Key::new(KEY));
+    /// Returns the provider's model `model` at this server, with a key.
+    pub(crate) fn model(&self, model: &str) -> Provider {
+        let target = Target::parse(model).unwrap().with_base_url(&self.url).unwrap().with_key(Key::new(KEY));
         Provider::new(target).unwrap()
     }
 
     /// Returns the answer to one call, and its deltas.
-    pub(crate) async fn ask(&self, word: &str, request: Request) -> (Result<Answer, ModelError>, Vec<Delta>) {
+    pub(crate) async fn ask(&self, model: &str, request: Request) -> (Result<Answer, ModelError>, Vec<Delta>) {
         let deltas_received = Arc::new(Mutex::new(Vec::new()));
         let sink = Arc::clone(&deltas_received);
         let deltas = Deltas::watched(move |sign| match sign {
             StreamProgress::Delta(delta) => sink.lock().unwrap().push(delta),
             StreamProgress::Alive => {}
         });
-        let answer = self.model(word).call(request, deltas).await;
+        let answer = self.model(model).call(request, deltas).await;
         let deltas_received = deltas_received.lock().unwrap().clone();
         (answer, deltas_received)
     }
 }
 
-/// Returns the answer of a server that sends `reply` to the model `word`.
-pub(crate) async fn answer(word: &str, reply: Reply) -> Result<Answer, ModelError> {
-    Server::start([reply]).await.ask(word, request()).await.0
+/// Returns the answer of a server that sends `reply` to the model `model`.
+pub(crate) async fn answer(model: &str, reply: Reply) -> Result<Answer, ModelError> {
+    Server::start([reply]).await.ask(model, request()).await.0
 }
 
 pub(crate) fn request() -> Request {

@@ -35,13 +35,13 @@ fn conversation() -> Vec<Message> {
     ]
 }
 
-async fn sent(word: &str, messages: Vec<Message>, tools: bool) -> Value {
+async fn sent(spec: &str, messages: Vec<Message>, tools: bool) -> Value {
     let server = Server::start([Reply::with_head("500 Oops", "")]).await;
     let schema = Arc::new(json!({"type": "object"}));
     let tool = ToolSpec { name: "read".into(), description: "d".into(), schema };
     let tools: Vec<ToolSpec> = if tools { vec![tool] } else { Vec::new() };
     let request = Request { messages: Arc::new(messages), tools: tools.into(), ..request() };
-    server.ask(word, request).await.0.unwrap_err();
+    server.ask(spec, request).await.0.unwrap_err();
     server.received_request().body
 }
 

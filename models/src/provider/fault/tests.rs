@@ -44,9 +44,9 @@ fn context_overflow_is_recognised_by_its_message() {
     assert_eq!(of_frame(&busy).map(|fault| fault.kind), Some(ModelFail::Unavailable));
 }
 
-/// Returns the message for a refused key of model `word` with `variables`.
-fn refused(word: &str, base_url: Option<&str>, variables: &[(&str, &str)], key: Option<&str>) -> String {
-    let target = Target::parse(word).unwrap();
+/// Returns the message for a refused key of model `spec` with `variables`.
+fn refused(spec: &str, base_url: Option<&str>, variables: &[(&str, &str)], key: Option<&str>) -> String {
+    let target = Target::parse(spec).unwrap();
     let target = key.map_or(target.clone(), |key| target.with_key(Key::new(key)));
     let target = base_url.map_or(Ok(target.clone()), |url| target.with_base_url(url)).unwrap();
     let variable = |name: &str| variables.iter().find(|(of, _)| *of == name).map(|(_, value)| (*value).to_owned());

@@ -31,21 +31,21 @@ fn index(frame: &Value) -> u64 {
 fn start(draft: &mut Draft, frame: &Value) {
     let index = index(frame);
     match text(frame, "/content_block/type").unwrap_or_default() {
-        "text" => draft.say(text(frame, "/content_block/text").unwrap_or_default()),
+        "text" => draft.push_text(text(frame, "/content_block/text").unwrap_or_default()),
         "thinking" => {
             let thinking = text(frame, "/content_block/thinking").unwrap_or_default();
             let signature = text(frame, "/content_block/signature").unwrap_or_default();
             if draft.keeps(signature.len()) {
                 let block = json!({ "type": "thinking", "thinking": thinking, "signature": signature });
-                draft.kept.blocks.push((index, block));
-                draft.think(thinking);
+                draft.reasoning.blocks.push((index, block));
+                draft.push_reasoning(thinking);
             }
         }
         "redacted_thinking" => {
             // This is the only field of such a block. Others could be trees of any size in each frame.
             let data = text(frame, "/content_block/data").unwrap_or_default();
             if draft.keeps(data.len()) {
-                draft.kept.blocks.push((index, json!({ "type": "redacted_thinking", "data": data })));
+                draft.reasoning.blocks.push((index, json!({ "type": "redacted_thinking", "data": data })));
             }
         }
         "tool_use" => {
@@ -65,22 +65,22 @@ fn start(draft: &mut Draft, frame: &Value) {
 fn delta(draft: &mut Draft, frame: &Value) {
     let index = index(frame);
     if let Some(piece) = text(frame, "/delta/text") {
-        draft.say(piece);
+        draft.push_text(piece);
     } else if let Some(piece) = text(frame, "/delta/partial_json") {
         if let Some(call) = draft.call(&index.to_string()) {
             call.args.push_str(piece);
         }
     } else if let Some(piece) = text(frame, "/delta/thinking") {
         append(draft, index, "thinking", piece);
-        draft.think(piece);
+        draft.push_reasoning(piece);
     } else if let Some(piece) = text(frame, "/delta/signature") {
-        draft.kept.bytes = draft.kept.bytes.saturating_add(piece.len());
+        draft.reasoning.bytes = draft.reasoning.bytes.saturating_add(piece.len());
         append(draft, index, "signature", piece);
     }
 }
 
 fn append(draft: &mut Draft, index: u64, field: &str, piece: &str) {
-    let block = draft.kept.blocks.iter_mut().rev().find(|(at, _)| *at == index).map(|(_, block)| block);
+    let block = draft.reasoning.blocks.iter_mut().rev().find(|(at, _)| *at == index).map(|(_, block)| block);
     if let Some(Value::String(text)) = block.and_then(|block| block.get_mut(field)) {
         text.push_str(piece);
     }

@@ -25,9 +25,9 @@ pub(super) fn frame(draft: &mut Draft, frame: &Value) {
 fn take(draft: &mut Draft, part: &Value) {
     let signature = text(part, "/thoughtSignature").filter(|signature| !signature.is_empty());
     if let Some(call) = part.get("functionCall") {
-        let place = draft.calls.len();
+        let call_key = draft.calls.len();
         let ix = draft.open(
-            place.to_string(),
+            call_key.to_string(),
             text(call, "/id").unwrap_or_default(),
             text(call, "/name").unwrap_or_default(),
         );
@@ -35,16 +35,16 @@ fn take(draft: &mut Draft, part: &Value) {
             open.args = arguments(call.get("args"));
         }
         if let Some(signature) = signature.filter(|signature| draft.keeps(signature.len())) {
-            draft.kept.of_calls.push((ix, signature.to_owned()));
+            draft.reasoning.of_calls.push((ix, signature.to_owned()));
         }
         return;
     }
     let message = text(part, "/text").unwrap_or_default();
     if part.get("thought").and_then(Value::as_bool).unwrap_or(false) {
-        draft.think(message);
+        draft.push_reasoning(message);
     } else {
-        draft.say(message);
-        draft.kept.signature = signature.map(str::to_owned).or(draft.kept.signature.take());
+        draft.push_text(message);
+        draft.reasoning.signature = signature.map(str::to_owned).or(draft.reasoning.signature.take());
     }
 }
 

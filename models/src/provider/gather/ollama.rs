@@ -9,12 +9,12 @@ use super::frame::{arguments, list, text};
 pub(super) fn frame(draft: &mut Draft, line: &Value) {
     draft.model(text(line, "/model"));
     let reasoning = text(line, "/message/thinking").or_else(|| text(line, "/message/reasoning_content"));
-    draft.think(reasoning.unwrap_or_default());
-    draft.say(text(line, "/message/content").unwrap_or_default());
+    draft.push_reasoning(reasoning.unwrap_or_default());
+    draft.push_text(text(line, "/message/content").unwrap_or_default());
     for call in list(line, "/message/tool_calls") {
-        let place = draft.calls.len();
+        let call_key = draft.calls.len();
         let id = text(call, "/id").unwrap_or_default();
-        let ix = draft.open(place.to_string(), id, text(call, "/function/name").unwrap_or_default());
+        let ix = draft.open(call_key.to_string(), id, text(call, "/function/name").unwrap_or_default());
         if let Some(open) = draft.calls.get_mut(ix) {
             open.args = arguments(call.pointer("/function/arguments"));
         }

@@ -16,14 +16,14 @@ pub(super) fn frame(draft: &mut Draft, frame: &Value) {
     };
     let delta = choice.get("delta").or_else(|| choice.get("message")).unwrap_or(&Value::Null);
     match delta.get("content") {
-        Some(Value::String(piece)) => draft.say(piece),
+        Some(Value::String(piece)) => draft.push_text(piece),
         Some(Value::Array(pieces)) => pieces.iter().for_each(|piece| part(draft, piece)),
         _ => {}
     }
     let reasoning = text(delta, "/reasoning_content").or_else(|| text(delta, "/reasoning"));
-    draft.think(reasoning.unwrap_or_default());
+    draft.push_reasoning(reasoning.unwrap_or_default());
     if let Some(refusal) = text(delta, "/refusal").filter(|refusal| !refusal.is_empty()) {
-        draft.say(refusal);
+        draft.push_text(refusal);
         draft.stop = Some(Stop::Refused);
     }
     for piece in list(delta, "/tool_calls") {
@@ -37,10 +37,10 @@ pub(super) fn frame(draft: &mut Draft, frame: &Value) {
 /// Adds a typed piece, in which some servers send reasoning and text.
 fn part(draft: &mut Draft, piece: &Value) {
     match (piece.get("text"), piece.get("thinking")) {
-        (Some(Value::String(text)), _) => draft.say(text),
-        (_, Some(Value::String(text))) => draft.think(text),
+        (Some(Value::String(text)), _) => draft.push_text(text),
+        (_, Some(Value::String(text))) => draft.push_reasoning(text),
         (_, Some(Value::Array(pieces))) => {
-            pieces.iter().filter_map(|piece| text(piece, "/text")).for_each(|text| draft.think(text));
+            pieces.iter().filter_map(|piece| text(piece, "/text")).for_each(|text| draft.push_reasoning(text));
         }
         _ => {}
     }
@@ -55,19 +55,19 @@ fn call(draft: &mut Draft, piece: &Value) {
     let id = text(piece, "/id").unwrap_or_default();
     let tool = text(piece, "/function/name").unwrap_or_default();
     let args = arguments(piece.pointer("/function/arguments"));
-    let (known, place) = match index {
+    let (known, call_key) = match index {
         Some(index) => (draft.position(&index), index),
         None if id.is_empty() && tool.is_empty() => (draft.calls.len().checked_sub(1), String::new()),
         None => {
-            let place = format!("{id} {tool}");
-            (draft.position(&place), place)
+            let call_key = format!("{id} {tool}");
+            (draft.position(&call_key), call_key)
         }
     };
     let continues =
         |ix: &usize| draft.calls.get(*ix).is_some_and(|call| id.is_empty() || call.id.is_empty() || call.id == id);
     let ix = match known.filter(continues) {
         Some(ix) => ix,
-        None => draft.open(place, id, tool),
+        None => draft.open(call_key, id, tool),
     };
     if !draft.fits(id, tool) {
         return;

@@ -13,15 +13,15 @@ pub(super) fn frame(draft: &mut Draft, frame: &Value) {
     draft.model(text(frame, "/response/model"));
     let piece = text(frame, "/delta").unwrap_or_default();
     match text(frame, "/type").unwrap_or_default() {
-        "response.output_text.delta" => draft.say(piece),
+        "response.output_text.delta" => draft.push_text(piece),
         "response.refusal.delta" => {
-            draft.say(piece);
+            draft.push_text(piece);
             draft.stop = Some(Stop::Refused);
         }
-        "response.reasoning_text.delta" | "response.reasoning_summary_text.delta" => draft.think(piece),
+        "response.reasoning_text.delta" | "response.reasoning_summary_text.delta" => draft.push_reasoning(piece),
         "response.output_item.added" => added(draft, frame),
         "response.function_call_arguments.delta" => {
-            if let Some(call) = draft.call(&place(frame)) {
+            if let Some(call) = draft.call(&call_key(frame)) {
                 call.args.push_str(piece);
             }
         }
@@ -38,7 +38,7 @@ pub(super) fn frame(draft: &mut Draft, frame: &Value) {
 }
 
 /// Returns the id or the index of an item, since servers omit one of them.
-fn place(frame: &Value) -> String {
+fn call_key(frame: &Value) -> String {
     let id = text(frame, "/item_id").or_else(|| text(frame, "/item/id")).filter(|id| !id.is_empty());
     match (id, frame.get("output_index")) {
         (Some(id), _) => id.to_owned(),
@@ -50,7 +50,7 @@ fn place(frame: &Value) -> String {
 fn added(draft: &mut Draft, frame: &Value) {
     if text(frame, "/item/type") == Some("function_call") {
         let id = text(frame, "/item/call_id").unwrap_or_default();
-        draft.open(place(frame), id, text(frame, "/item/name").unwrap_or_default());
+        draft.open(call_key(frame), id, text(frame, "/item/name").unwrap_or_default());
         whole(draft, frame, text(frame, "/item/arguments"));
     }
 }
@@ -58,7 +58,7 @@ fn added(draft: &mut Draft, frame: &Value) {
 /// Replaces the pieces of the arguments by the complete arguments.
 fn whole(draft: &mut Draft, frame: &Value, arguments: Option<&str>) {
     let arguments = arguments.filter(|arguments| !arguments.is_empty());
-    if let (Some(arguments), Some(call)) = (arguments, draft.call(&place(frame))) {
+    if let (Some(arguments), Some(call)) = (arguments, draft.call(&call_key(frame))) {
         call.args = arguments.to_owned();
     }
 }
@@ -67,10 +67,10 @@ fn done(draft: &mut Draft, frame: &Value) {
     let Some(item) = frame.get("item") else { return };
     match text(item, "/type").unwrap_or_default() {
         "function_call" => {
-            let place = place(frame);
+            let call_key = call_key(frame);
             let id = text(item, "/call_id").unwrap_or_default();
             let of_id = |draft: &Draft| draft.calls.iter().rposition(|call| !id.is_empty() && call.id == id);
-            let known = draft.position(&place).or_else(|| of_id(draft));
+            let known = draft.position(&call_key).or_else(|| of_id(draft));
             match (known.and_then(|ix| draft.calls.get_mut(ix)), text(item, "/arguments").unwrap_or_default()) {
                 (Some(call), arguments) if !arguments.is_empty() => call.args = arguments.to_owned(),
                 (Some(_), _) => {}
@@ -88,10 +88,10 @@ fn done(draft: &mut Draft, frame: &Value) {
 fn keep(draft: &mut Draft, item: &Value) {
     let encrypted = text(item, "/encrypted_content").filter(|content| !content.is_empty());
     if let Some(content) = encrypted
-        && draft.kept.seen.insert(Hash::of(content.as_bytes()))
+        && draft.reasoning.seen.insert(Hash::of(content.as_bytes()))
         && draft.keeps(content.len())
     {
-        draft.kept.encrypted.push(content.to_owned());
+        draft.reasoning.encrypted.push(content.to_owned());
     }
 }
 
@@ -105,7 +105,7 @@ fn end(draft: &mut Draft, frame: &Value) {
             "function_call" if no_calls => listed(draft, item),
             "message" if no_text => {
                 for part in list(item, "/content") {
-                    draft.say(text(part, "/text").or_else(|| text(part, "/refusal")).unwrap_or_default());
+                    draft.push_text(text(part, "/text").or_else(|| text(part, "/refusal")).unwrap_or_default());
                 }
             }
             "reasoning" => keep(draft, item),
@@ -130,9 +130,9 @@ fn end(draft: &mut Draft, frame: &Value) {
 /// Adds a call from the list of the answer's items.
 fn listed(draft: &mut Draft, item: &Value) {
     let id = text(item, "/call_id").unwrap_or_default();
-    let place = text(item, "/id").unwrap_or(id).to_owned();
-    draft.open(place.clone(), id, text(item, "/name").unwrap_or_default());
-    if let Some(call) = draft.call(&place) {
+    let call_key = text(item, "/id").unwrap_or(id).to_owned();
+    draft.open(call_key.clone(), id, text(item, "/name").unwrap_or_default());
+    if let Some(call) = draft.call(&call_key) {
         call.args = text(item, "/arguments").unwrap_or_default().to_owned();
     }
 }
