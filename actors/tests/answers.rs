@@ -11,7 +11,7 @@ use subtend_session::ids::{InputId, RunNo};
 use subtend_session::outcome::{Initiator, ModelFail, Outcome};
 use subtend_session::record::{Record, Stop};
 
-const SOON: Duration = Duration::from_secs(30);
+const TEST_TIMEOUT: Duration = Duration::from_secs(30);
 
 fn last_input(request: &Request) -> String {
     use subtend_session::message::Message;
@@ -79,7 +79,7 @@ async fn answer_is_available_before_its_run_ends() {
     let runtime = builder(&journal).model(model(answer)).start().await.expect("a runtime");
     let session = open(&runtime);
     let receipt = session.send("go").await.expect("accepted");
-    let answer = tokio::time::timeout(SOON, receipt.answer())
+    let answer = tokio::time::timeout(TEST_TIMEOUT, receipt.answer())
         .await
         .expect("the answer did not precede the end of the child")
         .expect("answered");
@@ -143,7 +143,7 @@ async fn failed_run_fails_only_its_own_input() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn abandoned_wait_for_an_answer_leaves_nothing() {
+async fn abandoned_wait_does_not_lose_the_answer() {
     let journal = journal();
     let runtime = builder(&journal).model(model(echo)).start().await.expect("a runtime");
     let session = open(&runtime);
@@ -186,8 +186,8 @@ async fn receipt_is_found_again_after_a_restart() {
         panic!("its run was lost")
     };
     assert_eq!((ended.run, ended.outcome), (RunNo(3), Outcome::Lost));
-    let nobody: InputId = "0192f0c1-2d3e-7abc-8def-0123456789ab".parse().unwrap();
-    assert!(matches!(session.receipt(nobody).await, Err(AnswerError::NoSuchInput { .. })));
+    let unknown: InputId = "0192f0c1-2d3e-7abc-8def-0123456789ab".parse().unwrap();
+    assert!(matches!(session.receipt(unknown).await, Err(AnswerError::NoSuchInput { .. })));
     shut(runtime).await;
 }
 

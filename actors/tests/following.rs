@@ -13,10 +13,10 @@ use subtend_models::model::{Delta, Model, ModelError};
 use subtend_session::ids::Seq;
 use subtend_session::outcome::{ModelFail, Outcome};
 
-const SOON: Duration = Duration::from_secs(30);
+const TEST_TIMEOUT: Duration = Duration::from_secs(30);
 
 async fn next(events: &mut Events) -> Event {
-    tokio::time::timeout(SOON, events.next())
+    tokio::time::timeout(TEST_TIMEOUT, events.next())
         .await
         .expect("an event comes")
         .expect("readable")
@@ -88,7 +88,7 @@ async fn records_come_stored_then_live_each_once() {
     let mut resumed = session.events(Seq(before).next());
     assert_eq!(seqs(&mut resumed, end).await, (before + 1..=end).collect::<Vec<_>>());
     // The stream stays open, since a later run may follow.
-    assert!(tokio::time::timeout(SOON, resumed.next()).await.is_err());
+    assert!(tokio::time::timeout(TEST_TIMEOUT, resumed.next()).await.is_err());
     shut(runtime).await;
     assert!(events.next().await.expect("no error").is_none(), "the stream continued after the runtime stopped");
 }
@@ -275,7 +275,7 @@ async fn unknown_session_is_reported() {
     let session = open(&runtime);
     // The reader waits for a position beyond the end.
     let mut ahead = session.events(Seq(3));
-    assert!(tokio::time::timeout(SOON, ahead.next()).await.is_err());
+    assert!(tokio::time::timeout(TEST_TIMEOUT, ahead.next()).await.is_err());
     session.send("x").await.expect("accepted");
     assert_eq!(next_seq(&mut ahead).await, Seq(3));
     tokio::time::sleep(Duration::from_secs(2)).await;

@@ -10,7 +10,7 @@ use subtend_session::limits::Limits;
 use subtend_session::message::Message;
 use subtend_session::outcome::Outcome;
 
-const SOON: Duration = Duration::from_secs(30);
+const TEST_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Panics at each point with its detail, the given number of times.
 fn strikes(points: &'static [(Point, &'static str, usize)]) -> (Faults, Arc<Mutex<Vec<usize>>>) {
@@ -46,7 +46,7 @@ async fn later_run_is_not_ended_for_an_earlier_crash_loop() {
             receipt = session.send("one").await;
         }
     }
-    let ended = tokio::time::timeout(SOON, session.run_ended(receipt.expect("accepted").run)).await;
+    let ended = tokio::time::timeout(TEST_TIMEOUT, session.run_ended(receipt.expect("accepted").run)).await;
     assert_eq!(ended.expect("the run ends").expect("the runtime is running").outcome, Outcome::Completed);
     assert_eq!(*struck.lock().unwrap(), [3, 2], "expected both faults to strike before the commands succeeded");
     shut(runtime).await;

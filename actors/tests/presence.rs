@@ -14,7 +14,7 @@ fn refused() -> ModelError {
     ModelError { kind: ModelFail::Auth, message: "no".into(), retry_after_ms: None, usage: None }
 }
 
-const SOON: Duration = Duration::from_secs(30);
+const TEST_TIMEOUT: Duration = Duration::from_secs(30);
 
 #[tokio::test(start_paused = true)]
 async fn input_arriving_with_the_idle_timer_is_answered() {
@@ -37,7 +37,7 @@ async fn input_arriving_with_the_idle_timer_is_answered() {
             sender.send("two").await
         });
         let receipt = sent.await.unwrap().expect("accepted");
-        let ended = tokio::time::timeout(SOON, session.run_ended(receipt.run)).await;
+        let ended = tokio::time::timeout(TEST_TIMEOUT, session.run_ended(receipt.run)).await;
         assert!(ended.is_ok(), "offset {offset}, {yields} yields: the run never ended");
         let all = kinds(&journal, session.id()).await;
         let turns = all.iter().filter(|kind| **kind == "turn_started").count();
@@ -61,7 +61,7 @@ async fn end_of_a_run_does_not_drop_the_next_stream() {
     session.send("one").await.expect("accepted");
     session.send("two").await.expect("accepted");
     tokio::time::sleep(Duration::from_millis(1_500)).await;
-    let ended = tokio::time::timeout(SOON, session.run_ended(RunNo(2))).await;
+    let ended = tokio::time::timeout(TEST_TIMEOUT, session.run_ended(RunNo(2))).await;
     let all = kinds(&journal, session.id()).await;
     assert_eq!(
         ended.expect("the second run ends").expect("the runtime is running").outcome,

@@ -14,7 +14,7 @@ use subtend_session::call::ToolEffect;
 use subtend_session::limits::Limits;
 use subtend_tools::tool::ToolOutput;
 
-const SOON: Duration = Duration::from_secs(30);
+const TEST_TIMEOUT: Duration = Duration::from_secs(30);
 
 struct Alive(Arc<AtomicUsize>);
 impl Drop for Alive {
@@ -62,7 +62,7 @@ async fn abandoned_shutdown_still_stops_all_actors() {
     assert!(shutdown.is_err());
     tokio::time::sleep(Duration::from_secs(1)).await;
     assert_eq!(alive.load(Ordering::Relaxed), 0, "the stream continued");
-    assert!(tokio::time::timeout(SOON, waits).await.expect("received").unwrap().is_err());
+    assert!(tokio::time::timeout(TEST_TIMEOUT, waits).await.expect("received").unwrap().is_err());
 }
 
 #[tokio::test]

@@ -13,7 +13,7 @@ use subtend_session::limits::Limits;
 use subtend_session::outcome::Outcome;
 use subtend_session::record::Record;
 
-const SOON: Duration = Duration::from_secs(30);
+const TEST_TIMEOUT: Duration = Duration::from_secs(30);
 
 #[tokio::test(start_paused = true)]
 async fn panic_in_the_sweep_does_not_resume_the_run() {
@@ -68,7 +68,7 @@ async fn run_without_a_live_actor_is_reported_and_not_counted() {
     assert_eq!((boot.swept, received), (0, vec![(Some(session), why)]));
     // The actor is retried with a delay: when the fault is gone, the run ends.
     dies.store(false, Ordering::Relaxed);
-    tokio::time::sleep(SOON).await;
+    tokio::time::sleep(TEST_TIMEOUT).await;
     shut(runtime).await;
 }
 
@@ -108,7 +108,7 @@ async fn queued_run_that_survives_the_host_is_started() {
     let options = Options { seed: Some(8), ..Options::default() };
     let runtime =
         builder(&journal).model(model(answer)).limits(limits).options(options).start().await.expect("a runtime");
-    let ended = tokio::time::timeout(SOON, runtime.session(quick).unwrap().unwrap().run_ended(RunNo(2))).await;
+    let ended = tokio::time::timeout(TEST_TIMEOUT, runtime.session(quick).unwrap().unwrap().run_ended(RunNo(2))).await;
     let all = kinds(&journal, quick).await;
     assert_eq!(
         ended.unwrap_or_else(|_| panic!("never ends: {all:?}")).expect("the runtime is running").outcome,

@@ -15,7 +15,7 @@ fn refused() -> ModelError {
     ModelError { kind: ModelFail::Auth, message: "no".into(), retry_after_ms: None, usage: None }
 }
 
-const SOON: Duration = Duration::from_secs(30);
+const TEST_TIMEOUT: Duration = Duration::from_secs(30);
 
 #[tokio::test(start_paused = true)]
 async fn two_ends_in_one_batch_are_both_reported() {
@@ -40,9 +40,9 @@ async fn two_ends_in_one_batch_are_both_reported() {
         tokio::time::sleep(Duration::from_secs(2)).await;
         two.run_ended(RunNo(2)).await
     });
-    let two = tokio::time::timeout(SOON, two).await.expect("two").expect("joined").expect("ended");
+    let two = tokio::time::timeout(TEST_TIMEOUT, two).await.expect("two").expect("joined").expect("ended");
     assert_eq!(two.run, RunNo(2));
-    let one = tokio::time::timeout(SOON, one)
+    let one = tokio::time::timeout(TEST_TIMEOUT, one)
         .await
         .expect("the first run's end is reported")
         .expect("joined")
@@ -131,7 +131,7 @@ async fn wait_for_a_withdrawn_run_ends_with_the_previous_run() {
     let runtime = builder(&journal).model(model(answer)).start().await.expect("a runtime");
     let session = open(&runtime);
     session.send("one").await.expect("accepted");
-    let never = tokio::time::timeout(SOON, session.run_ended(RunNo(2))).await.expect("an answer");
+    let never = tokio::time::timeout(TEST_TIMEOUT, session.run_ended(RunNo(2))).await.expect("an answer");
     assert_eq!(never, Err(WaitError::NoSuchRun { session: session.id(), run: RunNo(2) }));
     shut(runtime).await;
 }

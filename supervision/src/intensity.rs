@@ -85,7 +85,7 @@ impl RestartBudget {
     }
 }
 
-/// Limit of a supervisor's failures, above which they are a storm.
+/// Number of failures in a window that a supervisor tolerates. More failures are a storm.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StormLimit {
     /// Maximum number of failures in one window.

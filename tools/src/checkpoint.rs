@@ -80,8 +80,8 @@ pub struct FileChange {
     /// The file, relative to `root`.
     pub path: String,
     /// The first directory on the path that was created for the file.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub made: Option<String>,
+    #[serde(default, rename = "made", skip_serializing_if = "Option::is_none")]
+    pub created_dir: Option<String>,
     /// The earlier state; [`FileState::Other`] if it was not saved.
     pub before: FileState,
     pub after: FileState,
@@ -197,13 +197,13 @@ impl Checkpoints {
             self.step("content")?;
             ledger.bytes = ledger.bytes.saturating_add(self.save_content(&dir, *hash, &before.bytes)?);
         }
-        let (root, path, made) = (workspace.path().to_owned(), write.path.to_owned(), write.missing_dir.clone());
+        let (root, path, created_dir) = (workspace.path().to_owned(), write.path.to_owned(), write.missing_dir.clone());
         let checkpoint = Checkpoint {
             number: ledger.next,
             session: key.session,
             run: key.run,
             call: Some(key.call),
-            changes: vec![FileChange { root, path, made, before: before.state, after }],
+            changes: vec![FileChange { root, path, created_dir, before: before.state, after }],
         };
         ledger.next = ledger.next.saturating_add(1);
         self.step("checkpoint")?;

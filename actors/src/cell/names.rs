@@ -27,7 +27,7 @@ const MAX_LISTED: usize = 20;
 /// Maximum number of sessions below the caller that are searched for the owner of a task.
 const MAX_SEARCHED: usize = 1_000;
 
-/// Returns the task of `state`'s session with the name `named` that its own call started in one of `dialects`.
+/// Returns the task with the name `named`, if a call of this session started it in one of `dialects`. The error is a text for the model.
 pub(crate) fn own_task(state: &State, named: &str, dialects: &[Dialect]) -> Result<SessionId, Text> {
     let of = |child: &Child| child.call.is_some() && dialects.contains(&child.dialect);
     let own = || state.children.iter().filter(|(_, child)| of(child));
@@ -66,8 +66,8 @@ pub(crate) fn noun(dialects: &[Dialect]) -> &'static str {
 const MANAGED: [Dialect; 2] = [Dialect::Task, Dialect::SpawnTask];
 
 impl Driver {
-    /// Resolves the parsed calls of an answer in this session: tasks, and the coverage of approvals.
-    pub(crate) fn settle(&self, answer: &mut Answered) {
+    /// Resolves the task names in the calls of an answer, and decides which calls need an approval.
+    pub(crate) fn resolve_calls(&self, answer: &mut Answered) {
         let turn = answer.turn;
         for (call, ix) in answer.calls.iter_mut().zip(0_u32..) {
             let Some(parsed) = self.work.ready.get(&CallId { turn, ix }) else { continue };
@@ -82,8 +82,8 @@ impl Driver {
         }
     }
 
-    /// Returns the access to ask for if continuing the named task needs an approval, as starting its agent does. A call that names no task is refused
-    /// at admission.
+    /// Returns the access that needs an approval before the named task continues: the same as for starting its agent. Returns `None` if no approval is
+    /// needed, or if the task is unknown; admission then refuses the call.
     pub(crate) fn asks_to_continue(&self, parsed: &Parsed) -> Option<Box<Access>> {
         let Parsed::Opens(Request::Continue(again)) = parsed else { return None };
         let child = self.state.children.get(&own_task(&self.state, &again.task, &[again.dialect]).ok()?)?;
@@ -114,7 +114,7 @@ impl Driver {
         }
     }
 
-    /// Returns the runs to await; the result of the call lists unknown jobs.
+    /// Returns the runs to await. Unknown jobs are skipped here; the result of the call lists them.
     fn awaited_runs(&self, jobs: &Jobs) -> Vec<RunKey> {
         let Jobs::Named(named) = jobs else { return Vec::new() };
         let index = JobIndex::of(&self.state);
@@ -133,7 +133,7 @@ impl Driver {
         })
     }
 
-    /// Finds the checked tasks that still wait for their first slot, which only the cells know.
+    /// Records which checked tasks still wait for their first slot. The session cannot decide this itself: its state does not know it.
     pub(crate) fn find_queued_checked(&mut self, command: &Command) {
         let mut checked: Vec<SessionId> = Vec::new();
         let mut add = |kind: &CallKind| {
@@ -170,7 +170,7 @@ impl Driver {
         named.map(own).transpose()
     }
 
-    /// Returns a parsed call. A call that another activation or offer classified is parsed here once.
+    /// Returns a parsed call. Parses it here if it was classified by an earlier activation or with other tools.
     pub(crate) fn parsed_call(&mut self, call: CallId) -> Option<&Parsed> {
         match self.work.ready.entry(call) {
             Entry::Occupied(parsed) => Some(parsed.into_mut()),

@@ -25,7 +25,7 @@ impl Driver {
                 ask.owner_ended = self.cells.runs.owner_outcome_of(RunKey { session: ask.owner, run: ask.run });
             }
             (Needs::Answer, Command::ModelAnswered(answer)) => {
-                self.settle(answer);
+                self.resolve_calls(answer);
                 self.recall(command);
             }
             (Needs::Recalled, _) => self.recall(command),

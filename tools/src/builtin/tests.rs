@@ -22,7 +22,7 @@ use crate::registry::{Classified, Registry};
 use crate::tool::{Progress, ToolError, ToolInvocation, ToolKey, ToolOutput};
 use crate::workspace::Workspace;
 
-pub(super) struct Bench {
+pub(super) struct ToolFixture {
     pub(super) dir: tempfile::TempDir,
     pub(super) workspace: Arc<Workspace>,
     pub(super) authority: Authority,
@@ -32,7 +32,7 @@ pub(super) struct Bench {
     registry: Registry,
 }
 
-impl Bench {
+impl ToolFixture {
     pub(super) fn new(files: &[(&str, &str)]) -> Self {
         let dir = tempfile::tempdir().unwrap();
         for (path, content) in files {
@@ -121,10 +121,10 @@ pub(super) fn is_root() -> bool {
 async fn every_file_tool_refuses_paths_and_links_that_lead_out() {
     let outside = tempfile::tempdir().unwrap();
     std::fs::write(outside.path().join("secret"), "hidden").unwrap();
-    let bench = Bench::new(&[("a.txt", "text")]);
-    bench.link(outside.path(), "out");
-    bench.link(outside.path().join("secret"), "key");
-    bench.link("../../../../../../etc/passwd", "climb");
+    let fixture = ToolFixture::new(&[("a.txt", "text")]);
+    fixture.link(outside.path(), "out");
+    fixture.link(outside.path().join("secret"), "key");
+    fixture.link("../../../../../../etc/passwd", "climb");
     let with = |path: &str| {
         [
             ("list", serde_json::json!({"path": path})),
@@ -136,7 +136,7 @@ async fn every_file_tool_refuses_paths_and_links_that_lead_out() {
     };
     for path in ["out/secret", "out/new", "key", "climb", "..", "../x", "/etc/passwd", "a.txt/../../x", "nul\0"] {
         for (tool, args) in with(path) {
-            let error = bench.call(tool, args).await.unwrap_err();
+            let error = fixture.call(tool, args).await.unwrap_err();
             let refused = matches!(error.kind, ToolErrorKind::Refused | ToolErrorKind::BadArgs);
             assert!(refused && !error.message.contains("hidden"), "{tool} {path}: {error:?}");
         }
@@ -148,10 +148,10 @@ async fn every_file_tool_refuses_paths_and_links_that_lead_out() {
 #[cfg(unix)]
 #[tokio::test]
 async fn link_does_not_bypass_a_rule() {
-    let bench = Bench::new(&[("secrets/key", "hidden"), ("a.txt", "")])
+    let fixture = ToolFixture::new(&[("secrets/key", "hidden"), ("a.txt", "")])
         .with_rules(&[("fs.read", "secrets/**", Verdict::Deny), ("fs.write", "secrets/**", Verdict::Deny)]);
-    bench.link("secrets/key", "open");
-    bench.link("secrets", "dir");
+    fixture.link("secrets/key", "open");
+    fixture.link("secrets", "dir");
     let calls = [
         ("read", serde_json::json!({"path": "secrets/key"})),
         ("read", serde_json::json!({"path": "open"})),
@@ -163,12 +163,12 @@ async fn link_does_not_bypass_a_rule() {
         ("edit", serde_json::json!({"path": "open", "old": "hidden", "new": "x"})),
     ];
     for (tool, args) in calls {
-        let error = bench.call(tool, args.clone()).await.unwrap_err();
+        let error = fixture.call(tool, args.clone()).await.unwrap_err();
         assert!(error.denied, "{tool} {args}: {error:?}");
     }
-    assert_eq!(bench.content("secrets/key"), "hidden");
+    assert_eq!(fixture.content("secrets/key"), "hidden");
     assert_eq!(
-        bench.text("search", serde_json::json!({"pattern": "hidden"})).await,
+        fixture.text("search", serde_json::json!({"pattern": "hidden"})).await,
         "[no matches in 1 file; 1 entry not permitted]"
     );
 }
@@ -177,51 +177,51 @@ async fn link_does_not_bypass_a_rule() {
 #[cfg(target_os = "linux")]
 #[tokio::test]
 async fn hard_link_does_not_bypass_a_rule() {
-    let bench = Bench::new(&[("secrets/key", "hidden\n"), ("a.txt", "open\n")]);
-    std::fs::hard_link(bench.at("secrets/key"), bench.at("alias")).unwrap();
-    std::fs::hard_link(bench.at("a.txt"), bench.at("b.txt")).unwrap();
+    let fixture = ToolFixture::new(&[("secrets/key", "hidden\n"), ("a.txt", "open\n")]);
+    std::fs::hard_link(fixture.at("secrets/key"), fixture.at("alias")).unwrap();
+    std::fs::hard_link(fixture.at("a.txt"), fixture.at("b.txt")).unwrap();
     let search = serde_json::json!({"pattern": "hidden|open", "regex": true});
-    let all = bench.text("search", search.clone()).await;
+    let all = fixture.text("search", search.clone()).await;
     assert!(all.starts_with("a.txt:1: open\nalias:1: hidden\n"), "the control, without a rule: {all}");
-    let bench = bench.with_rules(&[("fs.*", "secrets/**", Verdict::Deny)]);
+    let fixture = fixture.with_rules(&[("fs.*", "secrets/**", Verdict::Deny)]);
     for (tool, args) in [
         ("read", serde_json::json!({"path": "alias"})),
         ("search", serde_json::json!({"path": "alias", "pattern": "hidden"})),
         ("edit", serde_json::json!({"path": "alias", "old": "hidden", "new": "x"})),
     ] {
-        let error = bench.call(tool, args).await.unwrap_err();
+        let error = fixture.call(tool, args).await.unwrap_err();
         let expected =
             format!("cannot {tool} `alias`: it has another name (a hard link), which this session may not read");
         assert_eq!((error.denied, error.message), (true, expected));
     }
     assert_eq!(
-        bench.text("search", search).await,
+        fixture.text("search", search).await,
         "a.txt:1: open\nb.txt:1: open\n[2 matching lines in 2 files of 2 files; 2 entries not permitted]"
     );
     // A write replaces the name, and leaves the file unchanged under its other names.
-    bench.text("write", serde_json::json!({"path": "alias", "content": "mine"})).await;
-    assert_eq!((bench.content("secrets/key"), bench.content("alias")), ("hidden\n".into(), "mine".into()));
+    fixture.text("write", serde_json::json!({"path": "alias", "content": "mine"})).await;
+    assert_eq!((fixture.content("secrets/key"), fixture.content("alias")), ("hidden\n".into(), "mine".into()));
 }
 
 #[cfg(unix)]
 #[tokio::test]
 async fn link_inside_the_workspace_is_followed() {
-    let bench = Bench::new(&[("src/a.txt", "text\n")]);
-    bench.link("src", "dir");
-    bench.link("src/a.txt", "file");
+    let fixture = ToolFixture::new(&[("src/a.txt", "text\n")]);
+    fixture.link("src", "dir");
+    fixture.link("src/a.txt", "file");
     assert_eq!(
-        bench.text("read", serde_json::json!({"path": "dir/a.txt"})).await,
+        fixture.text("read", serde_json::json!({"path": "dir/a.txt"})).await,
         "     1\ttext\n[lines 1-1 of 1, 5 bytes]"
     );
-    let written = bench.text("write", serde_json::json!({"path": "file", "content": "new"})).await;
+    let written = fixture.text("write", serde_json::json!({"path": "file", "content": "new"})).await;
     assert_eq!(written, "replaced `src/a.txt`: 3 bytes, 1 line");
-    assert_eq!((bench.content("src/a.txt"), bench.at("file").is_symlink()), ("new".into(), true));
+    assert_eq!((fixture.content("src/a.txt"), fixture.at("file").is_symlink()), ("new".into(), true));
 }
 
 #[tokio::test]
 async fn cancelled_call_does_nothing() {
-    let bench = Bench::new(&[("a.txt", "text")]);
-    bench.cancel.cancel();
+    let fixture = ToolFixture::new(&[("a.txt", "text")]);
+    fixture.cancel.cancel();
     for (tool, args) in [
         ("list", serde_json::json!({})),
         ("read", serde_json::json!({"path": "a.txt"})),
@@ -230,30 +230,30 @@ async fn cancelled_call_does_nothing() {
         ("edit", serde_json::json!({"path": "a.txt", "old": "text", "new": "x"})),
         ("shell", serde_json::json!({"command": "echo x > a.txt"})),
     ] {
-        assert_eq!(bench.call(tool, args).await, Err(ToolError::cancelled()), "{tool}");
+        assert_eq!(fixture.call(tool, args).await, Err(ToolError::cancelled()), "{tool}");
     }
-    assert_eq!(bench.content("a.txt"), "text");
+    assert_eq!(fixture.content("a.txt"), "text");
 }
 
 #[cfg(unix)]
 #[tokio::test]
 async fn file_tools_do_not_block_on_pipes() {
-    let bench = Bench::new(&[("a.txt", "needle\n")]);
+    let fixture = ToolFixture::new(&[("a.txt", "needle\n")]);
     for name in ["pipe", ".gitignore"] {
-        let made = std::process::Command::new("mkfifo").arg(bench.at(name)).status().unwrap();
+        let made = std::process::Command::new("mkfifo").arg(fixture.at(name)).status().unwrap();
         assert!(made.success());
     }
-    let (kind, message) = bench.error("read", serde_json::json!({"path": "pipe"})).await;
+    let (kind, message) = fixture.error("read", serde_json::json!({"path": "pipe"})).await;
     assert_eq!(
         (kind, &*message),
         (ToolErrorKind::Refused, "`pipe` is a pipe, socket or device, not a file or directory")
     );
     assert_eq!(
-        bench.text("search", serde_json::json!({"pattern": "needle"})).await,
+        fixture.text("search", serde_json::json!({"pattern": "needle"})).await,
         "a.txt:1: needle\n[1 matching line in 1 file of 1 file]"
     );
     assert_eq!(
-        bench.text("list", serde_json::json!({})).await,
+        fixture.text("list", serde_json::json!({})).await,
         ".gitignore  special file\na.txt  7 bytes, 1 line\npipe  special file\n[0 directories; 1 file; 2 others]"
     );
 }

@@ -64,23 +64,23 @@ struct FileHistory<'a> {
 }
 
 impl Checkpoints {
-    /// Plans a restore that undoes the checkpoints numbered in `taken`. `all` has every checkpoint of their sessions, oldest first.
-    /// Blocks.
-    pub fn plan(&self, all: &[Checkpoint], taken: &BTreeSet<u64>) -> RestorePlan {
+    /// Plans a restore that undoes the checkpoints with the numbers in `undone`. `all` has every checkpoint of their sessions, oldest
+    /// first. Blocks the thread.
+    pub fn plan(&self, all: &[Checkpoint], undone: &BTreeSet<u64>) -> RestorePlan {
         let mut histories: BTreeMap<(&Path, &str), FileHistory<'_>> = BTreeMap::new();
-        let mut made: Vec<(&Path, &str)> = Vec::new();
+        let mut created_dirs: Vec<(&Path, &str)> = Vec::new();
         for checkpoint in all {
-            let taken = taken.contains(&checkpoint.number);
+            let is_undone = undone.contains(&checkpoint.number);
             for change in &checkpoint.changes {
                 let key = (&*change.root, &*change.path);
                 match histories.get_mut(&key) {
                     // An earlier restore already undid this history. A later write starts a new one.
                     Some(history) if history.is_ended_by(checkpoint, change) => _ = histories.remove(&key),
-                    Some(history) => history.follow(checkpoint, change, taken),
-                    None if taken => _ = histories.insert(key, FileHistory::start(checkpoint, change)),
+                    Some(history) => history.follow(checkpoint, change, is_undone),
+                    None if is_undone => _ = histories.insert(key, FileHistory::start(checkpoint, change)),
                     None => continue,
                 }
-                made.extend(change.made.as_deref().filter(|_| taken).map(|made| (key.0, made)));
+                created_dirs.extend(change.created_dir.as_deref().filter(|_| is_undone).map(|dir| (key.0, dir)));
             }
         }
         let mut plan = RestorePlan::default();
@@ -88,15 +88,15 @@ impl Checkpoints {
         let mut opened: BTreeMap<&Path, Option<Workspace>> = BTreeMap::new();
         for ((root, path), history) in histories {
             let workspace = opened.entry(root).or_insert_with(|| Workspace::open(root).ok());
-            let made =
-                made.iter().filter(|(created_in, made)| *created_in == root && Path::new(path).starts_with(made));
-            let made = made.map(|(_, made)| *made).min_by_key(|made| made.len());
+            let dirs =
+                created_dirs.iter().filter(|(dir_root, dir)| *dir_root == root && Path::new(path).starts_with(dir));
+            let created_dir = dirs.map(|(_, dir)| *dir).min_by_key(|dir| dir.len());
             match self.plan_file(workspace.as_ref(), (root, path), &history) {
                 Ok(Some((present, bytes))) => {
                     let change = FileChange {
                         root: PathBuf::from(root),
                         path: path.to_owned(),
-                        made: made.map(str::to_owned),
+                        created_dir: created_dir.map(str::to_owned),
                         before: present.state,
                         after: history.before.0.clone(),
                     };
@@ -172,10 +172,10 @@ impl<'a> FileHistory<'a> {
         checkpoint.call.is_none() && !self.broken && change.after == *self.before.0
     }
 
-    fn follow(&mut self, checkpoint: &Checkpoint, change: &'a FileChange, taken: bool) {
+    fn follow(&mut self, checkpoint: &Checkpoint, change: &'a FileChange, is_undone: bool) {
         self.broken |= !self.possible.contains(&&change.before);
         self.possible = vec![&change.before, &change.after];
-        if taken {
+        if is_undone {
             self.after = &change.after;
             self.later = None;
         } else if checkpoint.call.is_some() {

@@ -269,9 +269,9 @@ impl Checkpoints {
             FileState::Absent | FileState::Link { .. } | FileState::Other => Vec::new(),
         };
         replace_entry(workspace, &change.path, (to, &bytes), &restore.temporary).map_err(cannot("restored"))?;
-        if let (FileState::Absent, Some(made)) = (to, &change.made) {
+        if let (FileState::Absent, Some(created_dir)) = (to, &change.created_dir) {
             let (parent, _) = change.path.rsplit_once('/').unwrap_or((".", &change.path));
-            let stop = made.rsplit_once('/').map_or("", |(parent, _)| parent);
+            let stop = created_dir.rsplit_once('/').map_or("", |(parent, _)| parent);
             prune(workspace.dir(), (parent, stop));
         }
         Ok(())

@@ -133,9 +133,9 @@ impl CheckpointFixture {
 
     fn plan(&self, run: u32) -> RestorePlan {
         let all = self.checkpoints.of_session(session()).unwrap();
-        let taken: BTreeSet<u64> =
+        let undone: BTreeSet<u64> =
             all.iter().filter(|at| at.call.is_some() && at.run == RunNo(run)).map(|at| at.number).collect();
-        self.checkpoints.plan(&all, &taken)
+        self.checkpoints.plan(&all, &undone)
     }
 
     fn conflicts(&self, run: u32) -> Vec<String> {

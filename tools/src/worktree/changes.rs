@@ -13,7 +13,7 @@ use super::make::reference;
 use super::{WorktreeEntry, WorktreeError, Worktrees, cannot};
 use crate::escape::on_one_line;
 
-/// Maximum bytes of changed files. A file without end would fill the disk.
+/// Maximum bytes of changed files, so that an endless file does not fill the disk.
 const MAX_BYTES: u64 = 8 << 30;
 /// Maximum number of files that a summary names.
 const MAX_NAMED: usize = 8;
@@ -80,7 +80,7 @@ impl Worktrees {
         let entry = self.ready(session)?;
         let tip = self.commit(&entry)?;
         self.checked(&entry, &tip, |at| {
-            let changes = self.listed(at, &entry, tip.clone())?;
+            let changes = self.list_changes(at, &entry, tip.clone())?;
             let args = ["diff-tree", "-r", "--patch", "--no-renames", "--no-ext-diff", "--no-textconv", "--no-color"];
             let patch = self.git.run(at, &[&args[..], &["--no-commit-id", &entry.base, &tip]].concat())?;
             Ok((changes, patch))
@@ -90,10 +90,15 @@ impl Worktrees {
     /// Does the same as [`Worktrees::changes`] for a caller that holds the lock.
     pub(super) fn changes_of(&self, entry: &WorktreeEntry) -> Result<WorktreeChanges, WorktreeError> {
         let tip = self.commit(entry)?;
-        self.listed(&self.files_place(entry)?, entry, tip)
+        self.list_changes(&self.files_place(entry)?, entry, tip)
     }
 
-    fn listed(&self, at: &GitPlace, entry: &WorktreeEntry, tip: String) -> Result<WorktreeChanges, WorktreeError> {
+    fn list_changes(
+        &self,
+        at: &GitPlace,
+        entry: &WorktreeEntry,
+        tip: String,
+    ) -> Result<WorktreeChanges, WorktreeError> {
         let args = ["diff-tree", "-r", "-z", "--numstat", "--no-renames", "--no-ext-diff", "--no-textconv"];
         let args = [&args[..], &["--no-commit-id", &entry.base, &tip]].concat();
         let out = self.git.run(at, &args)?;
@@ -116,7 +121,7 @@ impl Worktrees {
     /// Returns a commit of the current files: the last commit of the branch, if it already has them.
     fn commit(&self, entry: &WorktreeEntry) -> Result<String, WorktreeError> {
         self.unlock(entry)?;
-        let plain = self.files_place(entry)?;
+        let files = self.files_place(entry)?;
         let mut list: Vec<String> =
             ["ls-files", "-z", "--modified", "--deleted", "--others", "--exclude-standard"].map(str::to_owned).into();
         let excluded = entry.repository.join("info/exclude");
@@ -128,21 +133,21 @@ impl Worktrees {
             }
             (Err(_), _) => {}
         }
-        let out = self.git.run(&plain, &list)?;
+        let out = self.git.run(&files, &list)?;
         // A path with `/` at its end is a nested repository, whose files are not part of this one.
         let paths = out.split(|byte| *byte == 0).filter(|path| !path.is_empty() && !path.ends_with(b"/"));
         let paths: BTreeSet<Vec<u8>> = paths.map(<[u8]>::to_vec).collect();
         self.step("add")?;
-        self.add_files(&plain, &self.staging_dir(entry), &paths, MAX_BYTES)?;
-        self.add_submodules(&plain, &paths)?;
-        let tree = self.git.line(&plain, &["write-tree"])?;
+        self.add_files(&files, &self.staging_dir(entry), &paths, MAX_BYTES)?;
+        self.add_submodules(&files, &paths)?;
+        let tree = self.git.line(&files, &["write-tree"])?;
         let tip = self.tip(&entry.repository, &entry.branch)?.unwrap_or_else(|| entry.base.clone());
-        if self.git.line(&plain, &["rev-parse", &format!("{tip}^{{tree}}")])? == tree {
+        if self.git.line(&files, &["rev-parse", &format!("{tip}^{{tree}}")])? == tree {
             return Ok(tip);
         }
         self.step("commit")?;
         let message = format!("Changes of session {}", entry.session);
-        let commit = self.git.line(&plain, &["commit-tree", "-p", &tip, "-m", &message, &tree])?;
+        let commit = self.git.line(&files, &["commit-tree", "-p", &tip, "-m", &message, &tree])?;
         self.step("advance")?;
         let at = self.refs_place(&entry.repository, &entry.repository)?;
         self.git.run(&at, &["update-ref", &reference(&entry.branch), &commit, &tip])?;

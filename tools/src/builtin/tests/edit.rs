@@ -2,41 +2,41 @@ use serde_json::json;
 use subtend_session::authority::Verdict;
 use subtend_session::call::ToolErrorKind;
 
-use super::Bench;
+use super::ToolFixture;
 
 #[tokio::test]
 async fn edit_replaces_one_occurrence() {
-    let bench = Bench::new(&[("a.rs", "one\ntwo\nthree\n")]);
+    let fixture = ToolFixture::new(&[("a.rs", "one\ntwo\nthree\n")]);
     assert_eq!(
-        bench.text("edit", json!({"path": "a.rs", "old": "two\n", "new": "2\n2\n"})).await,
+        fixture.text("edit", json!({"path": "a.rs", "old": "two\n", "new": "2\n2\n"})).await,
         "replaced 1 occurrence in `a.rs`, the first at line 2"
     );
-    assert_eq!(bench.content("a.rs"), "one\n2\n2\nthree\n");
+    assert_eq!(fixture.content("a.rs"), "one\n2\n2\nthree\n");
 }
 
 #[tokio::test]
 async fn several_occurrences_need_replace_all() {
-    let bench = Bench::new(&[("a.rs", "x\ny\nx\n")]);
+    let fixture = ToolFixture::new(&[("a.rs", "x\ny\nx\n")]);
     assert_eq!(
-        bench.error("edit", json!({"path": "a.rs", "old": "x", "new": "z"})).await,
+        fixture.error("edit", json!({"path": "a.rs", "old": "x", "new": "z"})).await,
         (
             ToolErrorKind::BadArgs,
             "`old` is found 2 times in `a.rs` (lines 1, 3): give more of the text around it, or set replace_all".into()
         )
     );
-    assert_eq!(bench.content("a.rs"), "x\ny\nx\n");
+    assert_eq!(fixture.content("a.rs"), "x\ny\nx\n");
     assert_eq!(
-        bench.text("edit", json!({"path": "a.rs", "old": "x", "new": "", "replace_all": true})).await,
+        fixture.text("edit", json!({"path": "a.rs", "old": "x", "new": "", "replace_all": true})).await,
         "replaced 2 occurrences in `a.rs`, the first at line 1"
     );
-    assert_eq!(bench.content("a.rs"), "\ny\n\n");
+    assert_eq!(fixture.content("a.rs"), "\ny\n\n");
 }
 
 #[tokio::test]
 async fn missing_text_error_shows_the_nearest_lines() {
-    let bench = Bench::new(&[("a.rs", "fn a() {\n    b();\n}\n"), ("win", "a\r\nb\r\n")]);
+    let fixture = ToolFixture::new(&[("a.rs", "fn a() {\n    b();\n}\n"), ("win", "a\r\nb\r\n")]);
     let missing = async |path: &str, old: &str| {
-        let (kind, message) = bench.error("edit", json!({"path": path, "old": old, "new": "n"})).await;
+        let (kind, message) = fixture.error("edit", json!({"path": path, "old": old, "new": "n"})).await;
         assert_eq!(kind, ToolErrorKind::NotFound);
         message
     };
@@ -55,10 +55,11 @@ async fn missing_text_error_shows_the_nearest_lines() {
 
 #[tokio::test]
 async fn invalid_edits_are_refused() {
-    let bench = Bench::new(&[("a", "x"), ("bin", "x\0"), ("dir/x", "")]);
-    std::fs::write(bench.at("latin"), b"caf\xe9").unwrap();
-    std::fs::File::create(bench.at("big")).unwrap().set_len(100 << 20).unwrap();
-    let error = async |path: &str, old: &str| bench.error("edit", json!({"path": path, "old": old, "new": "x"})).await;
+    let fixture = ToolFixture::new(&[("a", "x"), ("bin", "x\0"), ("dir/x", "")]);
+    std::fs::write(fixture.at("latin"), b"caf\xe9").unwrap();
+    std::fs::File::create(fixture.at("big")).unwrap().set_len(100 << 20).unwrap();
+    let error =
+        async |path: &str, old: &str| fixture.error("edit", json!({"path": path, "old": old, "new": "x"})).await;
     assert_eq!(
         error("a", "x").await,
         (ToolErrorKind::BadArgs, "`old` and `new` are the same: nothing would change".into())
@@ -81,9 +82,9 @@ async fn invalid_edits_are_refused() {
 #[tokio::test]
 async fn edit_needs_read_and_write_permission() {
     for action in ["fs.read", "fs.write"] {
-        let bench = Bench::new(&[("a", "x")]).with_rules(&[(action, "a", Verdict::Deny)]);
-        let error = bench.call("edit", json!({"path": "a", "old": "x", "new": "y"})).await.unwrap_err();
+        let fixture = ToolFixture::new(&[("a", "x")]).with_rules(&[(action, "a", Verdict::Deny)]);
+        let error = fixture.call("edit", json!({"path": "a", "old": "x", "new": "y"})).await.unwrap_err();
         assert!(error.denied && error.message.contains(action), "{error:?}");
-        assert_eq!(bench.content("a"), "x");
+        assert_eq!(fixture.content("a"), "x");
     }
 }

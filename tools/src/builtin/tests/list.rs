@@ -2,10 +2,10 @@ use serde_json::json;
 use subtend_session::authority::Verdict;
 use subtend_session::call::ToolErrorKind;
 
-use super::Bench;
+use super::ToolFixture;
 
-fn project() -> Bench {
-    Bench::new(&[
+fn project() -> ToolFixture {
+    ToolFixture::new(&[
         ("README.md", "one\ntwo"),
         ("src/main.rs", "fn main() {}\n"),
         ("src/deep/er/x.rs", ""),
@@ -33,13 +33,13 @@ async fn list_is_breadth_first_with_directories_first() {
 
 #[tokio::test]
 async fn listed_paths_are_relative_to_the_workspace() {
-    let bench = project();
+    let fixture = project();
     assert_eq!(
-        bench.text("list", json!({"path": "./src/", "depth": 1})).await,
+        fixture.text("list", json!({"path": "./src/", "depth": 1})).await,
         "src/deep/  1 entry\nsrc/main.rs  13 bytes, 1 line\n[1 directory; 1 file; 1 directory has more below depth 1]"
     );
     assert_eq!(
-        bench.text("list", json!({"path": "README.md"})).await,
+        fixture.text("list", json!({"path": "README.md"})).await,
         "README.md  7 bytes, 2 lines\n[0 directories; 1 file]"
     );
 }
@@ -62,7 +62,7 @@ async fn glob_lists_files_only() {
 
 #[tokio::test]
 async fn nested_ignore_files_apply_below_them() {
-    let bench = Bench::new(&[
+    let fixture = ToolFixture::new(&[
         (".gitignore", "*.log\n"),
         ("a/.gitignore", "!keep.log\n/only\n"),
         ("a/keep.log", ""),
@@ -72,32 +72,36 @@ async fn nested_ignore_files_apply_below_them() {
         ("top.log", ""),
     ]);
     let expected = "a/b/only  0 bytes, 0 lines";
-    let listed = bench.text("list", json!({"depth": 3})).await;
+    let listed = fixture.text("list", json!({"depth": 3})).await;
     assert!(listed.contains(expected) && listed.contains("a/keep.log") && !listed.contains("drop.log"), "{listed}");
     assert!(!listed.contains("a/only") && !listed.contains("top.log"), "{listed}");
-    assert_eq!(bench.text("list", json!({"path": "a/b"})).await, "a/b/only  0 bytes, 0 lines\n[0 directories; 1 file]");
+    assert_eq!(
+        fixture.text("list", json!({"path": "a/b"})).await,
+        "a/b/only  0 bytes, 0 lines\n[0 directories; 1 file]"
+    );
 }
 
 #[tokio::test]
 async fn long_listing_is_truncated_with_a_note() {
-    let mut bench = Bench::new(&[]);
+    let mut fixture = ToolFixture::new(&[]);
     for n in 0..200 {
-        std::fs::write(bench.at(&format!("file-{n:03}")), "").unwrap();
+        std::fs::write(fixture.at(&format!("file-{n:03}")), "").unwrap();
     }
-    bench.max_bytes = 1000;
-    let listed = bench.call("list", json!({})).await.unwrap();
+    fixture.max_bytes = 1000;
+    let listed = fixture.call("list", json!({})).await.unwrap();
     assert!(listed.content.len() <= 1000 && listed.truncated_from.is_some_and(|from| from > 3900), "{listed:?}");
     assert!(listed.content.ends_with("more not shown: list a part, or fewer levels; 0 directories; 200 files]"));
 }
 
 #[tokio::test]
 async fn list_reports_missing_and_forbidden_paths() {
-    let bench = project().with_rules(&[("fs.read", "src/main.rs", Verdict::Deny), ("fs.read", "docs", Verdict::Deny)]);
+    let fixture =
+        project().with_rules(&[("fs.read", "src/main.rs", Verdict::Deny), ("fs.read", "docs", Verdict::Deny)]);
     assert_eq!(
-        bench.error("list", json!({"path": "none"})).await,
+        fixture.error("list", json!({"path": "none"})).await,
         (ToolErrorKind::NotFound, "cannot open `none`: no such file or directory; check with list".into())
     );
-    let denied = bench.call("list", json!({"path": "docs"})).await.unwrap_err();
+    let denied = fixture.call("list", json!({"path": "docs"})).await.unwrap_err();
     assert_eq!(
         (denied.denied, &*denied.message),
         (
@@ -107,7 +111,7 @@ async fn list_reports_missing_and_forbidden_paths() {
         )
     );
     assert_eq!(
-        bench.text("list", json!({"path": "src"})).await,
+        fixture.text("list", json!({"path": "src"})).await,
         "src/deep/  1 entry\nsrc/deep/er/  1 entry\n[2 directories; 0 files; 1 entry not permitted; 1 directory has more \
          below depth 2]"
     );
@@ -116,11 +120,11 @@ async fn list_reports_missing_and_forbidden_paths() {
 #[cfg(unix)]
 #[tokio::test]
 async fn links_are_listed_but_not_followed() {
-    let bench = Bench::new(&[("a/x", "")]);
-    bench.link("..", "a/up");
-    bench.link("/etc", "etc");
+    let fixture = ToolFixture::new(&[("a/x", "")]);
+    fixture.link("..", "a/up");
+    fixture.link("/etc", "etc");
     assert_eq!(
-        bench.text("list", json!({"depth": 10})).await,
+        fixture.text("list", json!({"depth": 10})).await,
         "a/  2 entries\netc  link to /etc\na/up  link to ..\na/x  0 bytes, 0 lines\n[1 directory; 1 file; 2 others]"
     );
 }
@@ -129,16 +133,16 @@ async fn links_are_listed_but_not_followed() {
 #[tokio::test]
 async fn non_utf8_names_are_listed_with_replacement_characters() {
     use std::os::unix::ffi::OsStrExt as _;
-    let bench = Bench::new(&[]);
-    let dir = bench.dir.path().join(std::ffi::OsStr::from_bytes(b"d\xff"));
+    let fixture = ToolFixture::new(&[]);
+    let dir = fixture.dir.path().join(std::ffi::OsStr::from_bytes(b"d\xff"));
     std::fs::create_dir(&dir).unwrap();
     std::fs::write(dir.join(std::ffi::OsStr::from_bytes(b"f\xfe")), "needle").unwrap();
     assert_eq!(
-        bench.text("list", json!({})).await,
+        fixture.text("list", json!({})).await,
         "d\u{fffd}/  1 entry\nd\u{fffd}/f\u{fffd}  6 bytes, 1 line, the name is not UTF-8\n[1 directory; 1 file]"
     );
     assert_eq!(
-        bench.text("search", json!({"pattern": "needle"})).await,
+        fixture.text("search", json!({"pattern": "needle"})).await,
         "d\u{fffd}/f\u{fffd}:1: needle\n[1 matching line in 1 file of 1 file]"
     );
 }

@@ -1,7 +1,7 @@
 use serde_json::json;
 use subtend_session::call::ToolErrorKind;
 
-use super::Bench;
+use super::ToolFixture;
 
 fn numbered(n: usize) -> String {
     (1..=n).map(|line| format!("line {line}\n")).collect()
@@ -9,56 +9,56 @@ fn numbered(n: usize) -> String {
 
 #[tokio::test]
 async fn read_returns_numbered_lines() {
-    let bench = Bench::new(&[("a.txt", "eins\r\nzwei\n\nvier")]);
+    let fixture = ToolFixture::new(&[("a.txt", "eins\r\nzwei\n\nvier")]);
     assert_eq!(
-        bench.text("read", json!({"path": "a.txt"})).await,
+        fixture.text("read", json!({"path": "a.txt"})).await,
         "     1\teins\n     2\tzwei\n     3\t\n     4\tvier\n[lines 1-4 of 4, 16 bytes]"
     );
 }
 
 #[tokio::test]
 async fn page_names_the_next_line() {
-    let bench = Bench::new(&[("a.txt", &numbered(1000))]);
+    let fixture = ToolFixture::new(&[("a.txt", &numbered(1000))]);
     assert_eq!(
-        bench.text("read", json!({"path": "a.txt", "from_line": 10, "lines": 2})).await,
+        fixture.text("read", json!({"path": "a.txt", "from_line": 10, "lines": 2})).await,
         "    10\tline 10\n    11\tline 11\n[lines 10-11 of 1000, 8893 bytes; continue with from_line=12]"
     );
-    let first = bench.text("read", json!({"path": "a.txt"})).await;
+    let first = fixture.text("read", json!({"path": "a.txt"})).await;
     assert!(first.ends_with("   400\tline 400\n[lines 1-400 of 1000, 8893 bytes; continue with from_line=401]"));
-    let last = bench.text("read", json!({"path": "a.txt", "from_line": 1000})).await;
+    let last = fixture.text("read", json!({"path": "a.txt", "from_line": 1000})).await;
     assert_eq!(last, "  1000\tline 1000\n[lines 1000-1000 of 1000, 8893 bytes]");
 }
 
 #[tokio::test]
 async fn page_past_the_end_error_names_the_end() {
-    let bench = Bench::new(&[("a.txt", "x\n"), ("empty", "")]);
+    let fixture = ToolFixture::new(&[("a.txt", "x\n"), ("empty", "")]);
     assert_eq!(
-        bench.error("read", json!({"path": "a.txt", "from_line": 2})).await,
+        fixture.error("read", json!({"path": "a.txt", "from_line": 2})).await,
         (ToolErrorKind::BadArgs, "`a.txt` has 1 line: from_line 2 is past its end".into())
     );
-    assert_eq!(bench.text("read", json!({"path": "empty"})).await, "[`empty` is empty]");
+    assert_eq!(fixture.text("read", json!({"path": "empty"})).await, "[`empty` is empty]");
     assert_eq!(
-        bench.error("read", json!({"path": "empty", "from_line": u64::MAX, "lines": 1})).await.1,
+        fixture.error("read", json!({"path": "empty", "from_line": u64::MAX, "lines": 1})).await.1,
         format!("`empty` has 0 lines: from_line {} is past its end", u64::MAX)
     );
 }
 
 #[tokio::test]
 async fn read_names_the_type_of_a_file_it_cannot_show() {
-    let bench = Bench::new(&[("a.bin", "x\0y"), ("dir/x", "")]);
+    let fixture = ToolFixture::new(&[("a.bin", "x\0y"), ("dir/x", "")]);
     assert_eq!(
-        bench.error("read", json!({"path": "a.bin"})).await,
+        fixture.error("read", json!({"path": "a.bin"})).await,
         (ToolErrorKind::Refused, "`a.bin` is binary (3 bytes), not text: it cannot be shown".into())
     );
     assert_eq!(
-        bench.error("read", json!({"path": "dir"})).await,
+        fixture.error("read", json!({"path": "dir"})).await,
         (ToolErrorKind::BadArgs, "`dir` is a directory: list it, and read a file in it".into())
     );
     assert_eq!(
-        bench.error("read", json!({"path": "none"})).await,
+        fixture.error("read", json!({"path": "none"})).await,
         (ToolErrorKind::NotFound, "cannot open `none`: no such file or directory; check with list".into())
     );
-    assert_eq!(bench.error("read", json!({"path": "a.bin/x"})).await.0, ToolErrorKind::NotFound);
+    assert_eq!(fixture.error("read", json!({"path": "a.bin/x"})).await.0, ToolErrorKind::NotFound);
 }
 
 #[cfg(unix)]
@@ -68,29 +68,29 @@ async fn unreadable_file_is_an_error() {
     if super::is_root() {
         return;
     }
-    let bench = Bench::new(&[("a.txt", "x")]);
-    std::fs::set_permissions(bench.at("a.txt"), std::fs::Permissions::from_mode(0o0)).unwrap();
+    let fixture = ToolFixture::new(&[("a.txt", "x")]);
+    std::fs::set_permissions(fixture.at("a.txt"), std::fs::Permissions::from_mode(0o0)).unwrap();
     assert_eq!(
-        bench.error("read", json!({"path": "a.txt"})).await,
+        fixture.error("read", json!({"path": "a.txt"})).await,
         (ToolErrorKind::Failed, "cannot read `a.txt`: the system denies permission".into())
     );
 }
 
 #[tokio::test]
 async fn non_utf8_bytes_are_marked() {
-    let bench = Bench::new(&[]);
-    std::fs::write(bench.at("latin"), b"caf\xe9\n").unwrap();
+    let fixture = ToolFixture::new(&[]);
+    std::fs::write(fixture.at("latin"), b"caf\xe9\n").unwrap();
     assert_eq!(
-        bench.text("read", json!({"path": "latin"})).await,
+        fixture.text("read", json!({"path": "latin"})).await,
         "     1\tcaf\u{fffd}\n[lines 1-1 of 1, 5 bytes; invalid UTF-8 is shown as \u{fffd}]"
     );
 }
 
 #[tokio::test]
 async fn read_result_is_bounded_with_the_next_line() {
-    let mut bench = Bench::new(&[("a.txt", &numbered(1000))]);
-    bench.max_bytes = 400;
-    let page = bench.call("read", json!({"path": "a.txt", "lines": 900})).await.unwrap();
+    let mut fixture = ToolFixture::new(&[("a.txt", &numbered(1000))]);
+    fixture.max_bytes = 400;
+    let page = fixture.call("read", json!({"path": "a.txt", "lines": 900})).await.unwrap();
     assert!(page.content.len() <= 400 && page.truncated_from.is_some_and(|from| from > 10_000), "{page:?}");
     assert!(
         page.content.ends_with(
@@ -103,16 +103,16 @@ async fn read_result_is_bounded_with_the_next_line() {
 
 #[tokio::test]
 async fn huge_line_is_read_in_bounded_memory() {
-    let bench = Bench::new(&[]);
+    let fixture = ToolFixture::new(&[]);
     let mut block = vec![b'x'; 1 << 20];
-    let mut file = std::fs::File::create(bench.at("big")).unwrap();
+    let mut file = std::fs::File::create(fixture.at("big")).unwrap();
     for _ in 0..100 {
         std::io::Write::write_all(&mut file, &block).unwrap();
     }
     block.truncate(2000);
     let line = String::from_utf8(block).unwrap();
     assert_eq!(
-        bench.text("read", json!({"path": "big"})).await,
+        fixture.text("read", json!({"path": "big"})).await,
         format!("     1\t{line}… (104855600 more bytes)\n[lines 1-1 of 1, 104857600 bytes]")
     );
 }

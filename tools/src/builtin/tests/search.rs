@@ -3,11 +3,11 @@ use std::sync::{Arc, Mutex};
 use serde_json::json;
 use subtend_session::call::ToolErrorKind;
 
-use super::Bench;
+use super::ToolFixture;
 use crate::tool::{Progress, ToolError};
 
-fn project() -> Bench {
-    Bench::new(&[
+fn project() -> ToolFixture {
+    ToolFixture::new(&[
         ("a.rs", "let x = foo(1);\nbar\nfoo.bar\n"),
         ("src/b.rs", "nothing\r\n  foo(2)\r\n"),
         ("src/c.txt", "foo(3)"),
@@ -31,26 +31,26 @@ async fn literal_match_names_its_line() {
 
 #[tokio::test]
 async fn path_and_glob_narrow_the_search() {
-    let bench = project();
+    let fixture = project();
     assert_eq!(
-        bench.text("search", json!({"pattern": "foo", "path": "src", "glob": "*.rs"})).await,
+        fixture.text("search", json!({"pattern": "foo", "path": "src", "glob": "*.rs"})).await,
         "src/b.rs:2:   foo(2)\n[1 matching line in 1 file of 1 file]"
     );
     assert_eq!(
-        bench.text("search", json!({"pattern": "foo", "path": "a.rs"})).await,
+        fixture.text("search", json!({"pattern": "foo", "path": "a.rs"})).await,
         "a.rs:1: let x = foo(1);\na.rs:3: foo.bar\n[2 matching lines in 1 file of 1 file]"
     );
-    assert_eq!(bench.text("search", json!({"pattern": "zzz", "path": "src"})).await, "[no matches in 2 files]");
+    assert_eq!(fixture.text("search", json!({"pattern": "zzz", "path": "src"})).await, "[no matches in 2 files]");
 }
 
 #[tokio::test]
 async fn pattern_is_a_regex_only_on_request() {
-    let bench = project();
+    let fixture = project();
     assert_eq!(
-        bench.text("search", json!({"pattern": r"^FOO\.|\(3\)$", "regex": true})).await,
+        fixture.text("search", json!({"pattern": r"^FOO\.|\(3\)$", "regex": true})).await,
         "src/c.txt:1: foo(3)\n[1 matching line in 1 file of 5 files; 1 binary file skipped]"
     );
-    let (kind, message) = bench.error("search", json!({"pattern": "foo(", "regex": true})).await;
+    let (kind, message) = fixture.error("search", json!({"pattern": "foo(", "regex": true})).await;
     assert_eq!(kind, ToolErrorKind::BadArgs);
     assert!(message.starts_with("the regular expression cannot be used: regex parse error"), "{message}");
     assert!(message.contains("unclosed group") && message.ends_with("for literal text leave out `regex`"), "{message}");
@@ -58,79 +58,82 @@ async fn pattern_is_a_regex_only_on_request() {
 
 #[tokio::test]
 async fn bad_pattern_error_names_the_cause() {
-    let bench = project();
+    let fixture = project();
     assert_eq!(
-        bench.error("search", json!({"pattern": "a\nb"})).await.1,
+        fixture.error("search", json!({"pattern": "a\nb"})).await.1,
         "the pattern contains a line break, but a match lies within one line: search for one line"
     );
     assert_eq!(
-        bench.error("search", json!({"pattern": "x".repeat(10_001)})).await.1,
+        fixture.error("search", json!({"pattern": "x".repeat(10_001)})).await.1,
         "the pattern has 10001 bytes; it must have 1 to 10000"
     );
-    assert_eq!(bench.error("search", json!({"pattern": "a\\nb", "regex": true})).await.0, ToolErrorKind::BadArgs);
-    assert_eq!(bench.error("search", json!({"pattern": "x", "glob": "[z-a]"})).await.0, ToolErrorKind::BadArgs);
+    assert_eq!(fixture.error("search", json!({"pattern": "a\\nb", "regex": true})).await.0, ToolErrorKind::BadArgs);
+    assert_eq!(fixture.error("search", json!({"pattern": "x", "glob": "[z-a]"})).await.0, ToolErrorKind::BadArgs);
 }
 
 #[tokio::test]
 async fn all_matches_are_counted_even_if_few_are_shown() {
-    let bench =
-        Bench::new(&[("a", &"hit\n".repeat(500)), ("b", "hit\n"), ("long", &format!("hit{}\n", "y".repeat(1000)))]);
+    let fixture = ToolFixture::new(&[
+        ("a", &"hit\n".repeat(500)),
+        ("b", "hit\n"),
+        ("long", &format!("hit{}\n", "y".repeat(1000))),
+    ]);
     assert_eq!(
-        bench.text("search", json!({"pattern": "hit", "max_matches": 2})).await,
+        fixture.text("search", json!({"pattern": "hit", "max_matches": 2})).await,
         "a:1: hit\na:2: hit\n[502 matching lines in 3 files of 3 files; 2 shown: narrow the pattern, path or glob]"
     );
     assert_eq!(
-        bench.text("search", json!({"pattern": "hity"})).await,
+        fixture.text("search", json!({"pattern": "hity"})).await,
         format!("long:1: hit{}… (603 more bytes)\n[1 matching line in 1 file of 3 files]", "y".repeat(397))
     );
 }
 
 #[tokio::test]
 async fn search_result_is_bounded() {
-    let mut bench = Bench::new(&[("a", &"hit\n".repeat(100))]);
-    bench.max_bytes = 300;
-    let found = bench.call("search", json!({"pattern": "hit"})).await.unwrap();
+    let mut fixture = ToolFixture::new(&[("a", &"hit\n".repeat(100))]);
+    fixture.max_bytes = 300;
+    let found = fixture.call("search", json!({"pattern": "hit"})).await.unwrap();
     assert!(found.content.len() <= 300 && found.truncated_from.is_some(), "{found:?}");
     assert!(found.content.contains("cut by the size of the result"), "{found:?}");
 }
 
 #[tokio::test]
 async fn long_search_reports_progress_and_stops_on_cancel() {
-    let mut bench = Bench::new(&[]);
+    let mut fixture = ToolFixture::new(&[]);
     for n in 0..2100 {
-        std::fs::write(bench.at(&format!("{n:04}")), "hit\n").unwrap();
+        std::fs::write(fixture.at(&format!("{n:04}")), "hit\n").unwrap();
     }
     let lines = Arc::new(Mutex::new(Vec::new()));
-    let (seen, cancel) = (Arc::clone(&lines), bench.cancel.clone());
-    bench.progress = Progress::to(move |line| {
+    let (seen, cancel) = (Arc::clone(&lines), fixture.cancel.clone());
+    fixture.progress = Progress::to(move |line| {
         let mut seen = seen.lock().unwrap();
         seen.push(line.to_string());
         if seen.len() == 2 {
             cancel.cancel();
         }
     });
-    assert_eq!(bench.call("search", json!({"pattern": "hit"})).await, Err(ToolError::cancelled()));
+    assert_eq!(fixture.call("search", json!({"pattern": "hit"})).await, Err(ToolError::cancelled()));
     let lines = lines.lock().unwrap().clone();
     assert_eq!(lines, ["searched 1000 files, 999 matching lines", "searched 2000 files, 1999 matching lines"]);
 }
 
 #[tokio::test]
 async fn dropping_the_call_stops_its_thread() {
-    let mut bench = Bench::new(&[]);
+    let mut fixture = ToolFixture::new(&[]);
     for n in 0..1001 {
-        std::fs::write(bench.at(&format!("{n:04}")), "hit\n").unwrap();
+        std::fs::write(fixture.at(&format!("{n:04}")), "hit\n").unwrap();
     }
     let (entered, was_entered) = std::sync::mpsc::channel();
     let (resume, resumed) = std::sync::mpsc::channel::<()>();
     let resumed = Mutex::new(resumed);
     let alive = Arc::new(());
     let ended = Arc::downgrade(&alive);
-    bench.progress = Progress::to(move |_| {
+    fixture.progress = Progress::to(move |_| {
         let _held = &alive;
         entered.send(()).unwrap();
         resumed.lock().unwrap().recv().unwrap();
     });
-    let call = tokio::spawn(async move { bench.call("search", json!({"pattern": "hit"})).await });
+    let call = tokio::spawn(async move { fixture.call("search", json!({"pattern": "hit"})).await });
     tokio::task::spawn_blocking(move || was_entered.recv().unwrap()).await.unwrap();
     call.abort();
     assert!(call.await.unwrap_err().is_cancelled());
@@ -148,17 +151,17 @@ async fn search_counts_unreadable_files() {
     if super::is_root() {
         return;
     }
-    let bench = Bench::new(&[("a", "hit"), ("b", "hit")]);
-    std::fs::set_permissions(bench.at("b"), std::fs::Permissions::from_mode(0o0)).unwrap();
+    let fixture = ToolFixture::new(&[("a", "hit"), ("b", "hit")]);
+    std::fs::set_permissions(fixture.at("b"), std::fs::Permissions::from_mode(0o0)).unwrap();
     assert_eq!(
-        bench.text("search", json!({"pattern": "hit"})).await,
+        fixture.text("search", json!({"pattern": "hit"})).await,
         "a:1: hit\n[1 matching line in 1 file of 1 file; 1 file unreadable]"
     );
 }
 
 #[tokio::test]
 async fn files_are_ranked_by_path_then_by_matches() {
-    let bench = Bench::new(&[
+    let fixture = ToolFixture::new(&[
         ("a/plain.rs", "no\n"),
         ("a/once.rs", "an actor\n"),
         ("b/actor.rs", "nothing\n"),
@@ -168,13 +171,13 @@ async fn files_are_ranked_by_path_then_by_matches() {
     ]);
     let files = |max: u64| json!({"pattern": r"\bactor", "regex": true, "files": true, "max_matches": max});
     assert_eq!(
-        bench.text("search", files(10)).await,
+        fixture.text("search", files(10)).await,
         "c/actor/x.rs  1 matching line\nb/actor.rs  0 matching lines\nc/actor.bin  0 matching lines\n\
          b/often.rs  2 matching lines\na/once.rs  1 matching line\n\
          [4 matching lines in 3 files of 6 files; 3 paths match; 1 binary file skipped]"
     );
-    let cut = bench.text("search", files(1)).await;
+    let cut = fixture.text("search", files(1)).await;
     assert!(cut.ends_with("; 1 shown: narrow the pattern, path or glob; 1 binary file skipped]"), "{cut}");
-    let none = bench.text("search", json!({"pattern": "gone", "files": true})).await;
+    let none = fixture.text("search", json!({"pattern": "gone", "files": true})).await;
     assert_eq!(none, "[no matches in 6 files; 1 binary file skipped]");
 }

@@ -1,10 +1,10 @@
 use serde_json::json;
 use subtend_session::call::ToolErrorKind;
 
-use super::Bench;
+use super::ToolFixture;
 
-fn names(bench: &Bench, dir: &str) -> Vec<String> {
-    let entries = std::fs::read_dir(bench.at(dir)).unwrap();
+fn names(fixture: &ToolFixture, dir: &str) -> Vec<String> {
+    let entries = std::fs::read_dir(fixture.at(dir)).unwrap();
     let mut names: Vec<String> = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
     names.sort();
     names
@@ -12,57 +12,57 @@ fn names(bench: &Bench, dir: &str) -> Vec<String> {
 
 #[tokio::test]
 async fn new_file_is_created_with_its_directories() {
-    let bench = Bench::new(&[]);
+    let fixture = ToolFixture::new(&[]);
     assert_eq!(
-        bench.text("write", json!({"path": "./a/b/c.txt", "content": "one\ntwo\n"})).await,
+        fixture.text("write", json!({"path": "./a/b/c.txt", "content": "one\ntwo\n"})).await,
         "created `a/b/c.txt`: 8 bytes, 2 lines"
     );
-    assert_eq!((bench.content("a/b/c.txt"), names(&bench, "a/b")), ("one\ntwo\n".into(), vec!["c.txt".into()]));
+    assert_eq!((fixture.content("a/b/c.txt"), names(&fixture, "a/b")), ("one\ntwo\n".into(), vec!["c.txt".into()]));
 }
 
 #[cfg(unix)]
 #[tokio::test]
 async fn replaced_file_keeps_its_permissions() {
     use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
-    let bench = Bench::new(&[("run.sh", "old and longer")]);
-    std::fs::set_permissions(bench.at("run.sh"), std::fs::Permissions::from_mode(0o751)).unwrap();
-    let before = std::fs::metadata(bench.at("run.sh")).unwrap();
+    let fixture = ToolFixture::new(&[("run.sh", "old and longer")]);
+    std::fs::set_permissions(fixture.at("run.sh"), std::fs::Permissions::from_mode(0o751)).unwrap();
+    let before = std::fs::metadata(fixture.at("run.sh")).unwrap();
     assert_eq!(
-        bench.text("write", json!({"path": "run.sh", "content": "new"})).await,
+        fixture.text("write", json!({"path": "run.sh", "content": "new"})).await,
         "replaced `run.sh`: 3 bytes, 1 line"
     );
-    let after = std::fs::metadata(bench.at("run.sh")).unwrap();
-    assert_eq!((bench.content("run.sh"), after.mode() & 0o777), ("new".into(), 0o751));
+    let after = std::fs::metadata(fixture.at("run.sh")).unwrap();
+    assert_eq!((fixture.content("run.sh"), after.mode() & 0o777), ("new".into(), 0o751));
     assert_ne!(before.ino(), after.ino(), "the file was written in place, so a reader may see a part");
 }
 
 #[tokio::test]
 async fn temporary_file_of_a_crash_is_replaced() {
     let left = ".subtend-01890a5d-ac96-774b-bcce-b302099a8057-1-2.3.tmp";
-    let bench = Bench::new(&[(left, "half")]);
-    bench.text("write", json!({"path": "a", "content": ""})).await;
-    assert_eq!(names(&bench, "."), ["a"]);
+    let fixture = ToolFixture::new(&[(left, "half")]);
+    fixture.text("write", json!({"path": "a", "content": ""})).await;
+    assert_eq!(names(&fixture, "."), ["a"]);
 }
 
 #[tokio::test]
 async fn write_replaces_regular_files_only() {
-    let bench = Bench::new(&[("dir/x", "x")]);
+    let fixture = ToolFixture::new(&[("dir/x", "x")]);
     for (path, expected) in [
         (".", "the path names the workspace itself: name a file in it"),
         ("dir", "`dir` is a directory: name a file in it"),
         ("dir/", "`dir/` ends with `/`: name a file, not a directory"),
         ("new/", "`new/` ends with `/`: name a file, not a directory"),
     ] {
-        let error = bench.error("write", json!({"path": path, "content": "y"})).await;
+        let error = fixture.error("write", json!({"path": path, "content": "y"})).await;
         assert_eq!(error, (ToolErrorKind::BadArgs, expected.into()));
     }
-    let through_file = bench.error("write", json!({"path": "dir/x/y", "content": ""})).await;
+    let through_file = fixture.error("write", json!({"path": "dir/x/y", "content": ""})).await;
     assert_eq!(
         through_file,
         (ToolErrorKind::NotFound, "cannot write `dir/x/y`: a part of the path is a file, not a directory".into())
     );
     assert_eq!(
-        (names(&bench, "."), names(&bench, "dir"), bench.content("dir/x")),
+        (names(&fixture, "."), names(&fixture, "dir"), fixture.content("dir/x")),
         (vec!["dir".into()], vec!["x".into()], "x".into())
     );
 }
@@ -70,11 +70,11 @@ async fn write_replaces_regular_files_only() {
 #[cfg(unix)]
 #[tokio::test]
 async fn write_through_a_dangling_link_is_refused() {
-    let bench = Bench::new(&[]);
-    bench.link("nowhere", "link");
-    let (kind, message) = bench.error("write", json!({"path": "link", "content": "y"})).await;
+    let fixture = ToolFixture::new(&[]);
+    fixture.link("nowhere", "link");
+    let (kind, message) = fixture.error("write", json!({"path": "link", "content": "y"})).await;
     assert_eq!(kind, ToolErrorKind::NotFound, "{message}");
-    assert_eq!(names(&bench, "."), ["link"]);
-    assert!(bench.call("write", json!({"path": "link/x", "content": "y"})).await.is_err());
-    assert_eq!(names(&bench, "."), ["link"]);
+    assert_eq!(names(&fixture, "."), ["link"]);
+    assert!(fixture.call("write", json!({"path": "link/x", "content": "y"})).await.is_err());
+    assert_eq!(names(&fixture, "."), ["link"]);
 }
