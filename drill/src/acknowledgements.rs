@@ -5,9 +5,9 @@ use std::collections::BTreeSet;
 use subtend_invariants::Acknowledged;
 use subtend_session::ids::SessionId;
 
-use super::home::Home;
 use super::line::Line;
 use super::snapshot::{DeletedHeads, Sessions};
+use super::store_dir::StoreDir;
 use super::workload;
 
 /// The acknowledgements of all processes on one store.
@@ -103,12 +103,12 @@ impl Acknowledgements {
     }
 
     /// Returns where text of erased sessions is still in the files of the store.
-    pub(crate) fn erased_text_in(&self, home: &Home) -> Vec<String> {
+    pub(crate) fn erased_text_in(&self, store_dir: &StoreDir) -> Vec<String> {
         if self.erased.is_empty() {
             return Vec::new();
         }
         let mut found = Vec::new();
-        if let Some(values) = home.values() {
+        if let Some(values) = store_dir.values() {
             let values = values.unwrap_or_else(|error| {
                 found.push(error.to_string());
                 String::new()
@@ -116,7 +116,7 @@ impl Acknowledgements {
             let held = self.erased.iter().filter(|session| values.contains(&workload::secret(**session)));
             found.extend(held.map(|session| format!("a row contains text of the erased session {session}")));
         }
-        let mut next = vec![home.store()];
+        let mut next = vec![store_dir.store()];
         while let Some(path) = next.pop() {
             if let Ok(entries) = std::fs::read_dir(&path) {
                 next.extend(entries.flatten().map(|entry| entry.path()));

@@ -18,11 +18,11 @@ use subtend_tools::workspace::Workspace;
 use tokio::time::Instant;
 
 use super::error::DrillError;
-use super::home::Home;
 use super::line::Line;
 use super::plan::KillPoint;
 use super::rng::SeededRng;
 use super::sabotage::{Sabotage, VARIABLE};
+use super::store_dir::StoreDir;
 use super::trigger::{Trigger, die};
 use super::{model, names, sabotage, tools, workload};
 
@@ -55,26 +55,26 @@ pub struct Args {
 /// The store or the runtime cannot be opened; the drill sees it in the exit status.
 pub fn work(args: &Args, guard: Guard) -> Result<(), DrillError> {
     exit_with_the_drill();
-    let home = Home::of(&args.engine, &args.dir);
+    let store_dir = StoreDir::of(&args.engine, &args.dir);
     let trigger = Arc::new(Trigger::new(args.kill_point));
     let threads = tokio::runtime::Builder::new_multi_thread().enable_all().build();
     let threads = threads.map_err(|error| DrillError::Other(format!("cannot start the async runtime: {error}")))?;
     threads.block_on(async {
         let started = Instant::now();
         if trigger.compacts() || SeededRng::of(args.seed, "compact").one_in(3) {
-            if home.address().is_some() {
+            if store_dir.address().is_some() {
                 trigger.compacting_at_once();
             }
-            let is_erased = home.compact(&mut |_| trigger.compacting())?;
+            let is_erased = store_dir.compact(&mut |_| trigger.compacting())?;
             if is_erased {
                 Line::Compacted.print();
             }
             trigger.compacted();
         }
-        let journal = home.open()?;
+        let journal = store_dir.open()?;
         Line::Opened.print();
         trigger.recovers(&journal);
-        let runtime = start(&home, journal, args, guard, &trigger).await?;
+        let runtime = start(&store_dir, journal, args, guard, &trigger).await?;
         Line::Ready(u64::try_from(started.elapsed().as_micros()).unwrap_or(u64::MAX)).print();
         trigger.recovered();
         let people = tokio::spawn(workload::answer(runtime.approver(), args.seed));
@@ -100,18 +100,18 @@ fn exit_with_the_drill() {
 }
 
 async fn start(
-    home: &Home,
+    store_dir: &StoreDir,
     journal: Journal,
     args: &Args,
     guard: Guard,
     trigger: &Arc<Trigger>,
 ) -> Result<Runtime, DrillError> {
-    let workspace = Workspace::open(home.workspace())
+    let workspace = Workspace::open(store_dir.workspace())
         .map_err(|error| DrillError::Other(format!("cannot open the workspace of the drill: {error}")))?;
     let guard = Some(guard).filter(|_| !sabotage::is_on(Sabotage::NoGuard));
     let unfit = |error| DrillError::Other(format!("the tools are inconsistent: {error}"));
     let mut registry = Registry::builder().tools(Registry::workspace_tools(guard)).map_err(unfit)?;
-    for tool in tools::all(home, trigger) {
+    for tool in tools::all(store_dir, trigger) {
         registry = registry.tool(tool).map_err(unfit)?;
     }
     let mut catalog = Catalog::builtin();

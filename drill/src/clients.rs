@@ -17,9 +17,9 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use super::error::DrillError;
-use super::home::{DrillDirectory, Home};
 use super::rng::SeededRng;
 use super::sabotage::Sabotage;
+use super::store_dir::{DrillDirectory, StoreDir};
 use host::HostProcess;
 use reader::EventReader;
 use sender::CommandSender;
@@ -86,7 +86,7 @@ pub async fn drill(
         ));
     }
     let mut directory = DrillDirectory::prepare(&options.store, options.seed)?;
-    let home = directory.home()?;
+    let store_dir = directory.new_store_dir()?;
     let mut report = ClientReport {
         engine: directory.engine().to_owned(),
         seed: options.seed,
@@ -95,17 +95,17 @@ pub async fn drill(
         ..ClientReport::default()
     };
     let started = Instant::now();
-    let observed = run(options, &home, stop, &mut report, progress).await?;
+    let observed = run(options, &store_dir, stop, &mut report, progress).await?;
     if let Some(observed) = observed {
-        judge(&home, &observed, &mut report)?;
+        judge(&store_dir, &observed, &mut report)?;
     } else {
         report.stopped = true;
     }
     report.took = started.elapsed();
     if report.violations.is_empty() || options.sabotage.is_some() {
-        home.remove();
+        store_dir.remove();
     } else {
-        report.kept = Some(directory.keep(&home).display().to_string());
+        report.kept = Some(directory.keep(&store_dir).display().to_string());
     }
     Ok(report)
 }
@@ -113,13 +113,13 @@ pub async fn drill(
 /// Lets the clients work over all kills. Returns `None` if the drill was stopped.
 async fn run(
     options: &ClientOptions,
-    home: &Home,
+    store_dir: &StoreDir,
     stop: &AtomicBool,
     report: &mut ClientReport,
     progress: &mut (dyn FnMut(&ClientReport) + Send),
 ) -> Result<Option<Observed>, DrillError> {
     let (announce, last) = watch::channel(None);
-    let socket = host::socket(home);
+    let socket = host::socket(store_dir);
     let shared = DrillClients { socket, closing: Arc::default(), last, counts: Arc::default() };
     let mut readers = JoinSet::new();
     for number in 0..options.clients {
@@ -134,10 +134,10 @@ async fn run(
         if stop.load(Ordering::Relaxed) {
             return Ok(None);
         }
-        kill(home, options.sabotage, &mut rng, &shared, report).await?;
+        kill(store_dir, options.sabotage, &mut rng, &shared, report).await?;
         progress(report);
     }
-    let mut host = HostProcess::start(home, options.sabotage).await?;
+    let mut host = HostProcess::start(store_dir, options.sabotage).await?;
     host.ready().await?;
     shared.closing.store(true, Ordering::Relaxed);
     let mut observed = Observed::default();
@@ -169,13 +169,13 @@ fn failure(error: tokio::task::JoinError) -> DrillError {
 
 /// Starts a host and kills it: one time in four during its start, otherwise while its clients work.
 async fn kill(
-    home: &Home,
+    store_dir: &StoreDir,
     sabotage: Option<Sabotage>,
     rng: &mut SeededRng,
     shared: &DrillClients,
     report: &mut ClientReport,
 ) -> Result<(), DrillError> {
-    let mut host = HostProcess::start(home, sabotage).await?;
+    let mut host = HostProcess::start(store_dir, sabotage).await?;
     let early = rng.one_in(4);
     if !early {
         host.ready().await?;
@@ -198,8 +198,8 @@ async fn kill(
 }
 
 /// Judges the store and the observations of the clients, at rest.
-fn judge(home: &Home, observed: &Observed, report: &mut ClientReport) -> Result<(), DrillError> {
-    let journal = home.open_after_kill()?;
+fn judge(store_dir: &StoreDir, observed: &Observed, report: &mut ClientReport) -> Result<(), DrillError> {
+    let journal = store_dir.open_after_kill()?;
     let mut auditor = Auditor::default();
     auditor.read(&journal)?;
     report.sessions = auditor.sessions().count() as u64;

@@ -9,9 +9,9 @@ use subtend_session::record::Record;
 
 use super::acknowledgements::Acknowledgements;
 use super::finding::{FindingKind, Violation};
-use super::home::Home;
 use super::marks::Marks;
 use super::snapshot::{self, DeletedHeads, Sessions, StoreSnapshot};
+use super::store_dir::StoreDir;
 
 /// The checks of one store across its kills, with the acknowledgements and the last inspection.
 #[derive(Debug, Default)]
@@ -30,15 +30,15 @@ impl Judge {
     }
 
     /// Inspects the store after a kill, or `at_rest` after a recovery with nothing in flight. Returns no snapshot if the store does not open.
-    pub(crate) fn inspect(&mut self, home: &Home, at_rest: bool) -> (Option<StoreSnapshot>, Vec<Violation>) {
-        let read = home.open_after_kill().map_err(|error| format!("the store does not open: {error}"));
+    pub(crate) fn inspect(&mut self, store_dir: &StoreDir, at_rest: bool) -> (Option<StoreSnapshot>, Vec<Violation>) {
+        let read = store_dir.open_after_kill().map_err(|error| format!("the store does not open: {error}"));
         let read = read.and_then(|journal| {
             snapshot::read(&journal, &mut self.auditor, at_rest)
                 .map_err(|error| format!("the store cannot be read: {error}"))
         });
         let (snapshot, found) = match read {
             Ok((snapshot, gone, unsound)) => {
-                let found = self.judge(home, &gone, unsound, at_rest);
+                let found = self.judge(store_dir, &gone, unsound, at_rest);
                 self.acknowledged.add_found(&gone);
                 self.last_records = snapshot::last_records(&self.auditor);
                 (Some(snapshot), found)
@@ -53,11 +53,11 @@ impl Judge {
         found.into_iter().filter(|violation| self.known.insert(violation.clone())).collect()
     }
 
-    fn judge(&self, home: &Home, gone: &DeletedHeads, unsound: Vec<String>, at_rest: bool) -> Vec<Violation> {
-        let (sessions, marks) = (snapshot::sessions(&self.auditor), Marks::read(home));
+    fn judge(&self, store_dir: &StoreDir, gone: &DeletedHeads, unsound: Vec<String>, at_rest: bool) -> Vec<Violation> {
+        let (sessions, marks) = (snapshot::sessions(&self.auditor), Marks::read(store_dir));
         let mut found = of(FindingKind::Unsound, unsound);
         found.extend(of(FindingKind::Lost, self.acknowledged.lost(&sessions, gone)));
-        found.extend(of(FindingKind::NotErased, self.acknowledged.erased_text_in(home)));
+        found.extend(of(FindingKind::NotErased, self.acknowledged.erased_text_in(store_dir)));
         found.extend(of(FindingKind::Duplicated, duplicated(&sessions)));
         let unfenced = self.last_records.iter().filter_map(|(session, (seq, epoch))| {
             let later = self.auditor.epoch(*session, seq.next())?;

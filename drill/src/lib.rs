@@ -6,8 +6,8 @@
 
 use std::sync::atomic::AtomicBool;
 
-use home::DrillDirectory;
 use rounds::DrillRun;
+use store_dir::DrillDirectory;
 
 pub use error::DrillError;
 pub use finding::{FindingKind, Violation};
@@ -20,7 +20,6 @@ pub mod child;
 pub mod clients;
 mod error;
 mod finding;
-mod home;
 mod judge;
 mod line;
 mod marks;
@@ -36,6 +35,7 @@ mod sabotage;
 #[cfg(unix)]
 mod server;
 mod snapshot;
+mod store_dir;
 mod tools;
 mod trigger;
 mod workload;

@@ -8,8 +8,8 @@ use subtend_session::ids::{CallId, RunNo, SessionId, TurnNo};
 use subtend_session::record::Record;
 use subtend_tools::tool::ToolKey;
 
-use super::home::Home;
 use super::snapshot::{DeletedHeads, Sessions};
+use super::store_dir::StoreDir;
 
 /// The effect of a marking tool: whether it may be repeated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -39,8 +39,8 @@ pub(crate) fn leave(path: &Path, effect: MarkedEffect, key: ToolKey) -> std::io:
 pub(crate) struct Marks(BTreeMap<(SessionId, RunNo, CallId), (MarkedEffect, u32)>);
 
 impl Marks {
-    pub(crate) fn read(home: &Home) -> Self {
-        let text = std::fs::read_to_string(home.marks()).unwrap_or_default();
+    pub(crate) fn read(store_dir: &StoreDir) -> Self {
+        let text = std::fs::read_to_string(store_dir.marks()).unwrap_or_default();
         let mut marks = Self::default();
         for (effect, key) in text.lines().filter_map(parse) {
             let (_, count) = marks.0.entry(key).or_insert((effect, 0));
@@ -91,7 +91,7 @@ mod tests {
     #[test]
     fn repeated_or_unintended_effects_are_reported() {
         let dir = tempfile::tempdir().expect("a directory");
-        let home = Home::of("redb", dir.path());
+        let store_dir = StoreDir::of("redb", dir.path());
         let session: SessionId = "01890a5d-ac96-774b-bcce-b302099a8057".parse().expect("an id");
         let key = |ix| ToolKey { session, run: RunNo(1), call: CallId { turn: TurnNo(2), ix } };
         let marks = [
@@ -101,11 +101,11 @@ mod tests {
             (MarkedEffect::Once, 2),
         ];
         for (effect, ix) in marks {
-            leave(&home.marks(), effect, key(ix)).expect("a mark");
+            leave(&store_dir.marks(), effect, key(ix)).expect("a mark");
         }
-        assert_eq!(Marks::read(&home).repeated(), Vec::<String>::new());
-        leave(&home.marks(), MarkedEffect::Once, key(2)).expect("a mark");
-        let marks = Marks::read(&home);
+        assert_eq!(Marks::read(&store_dir).repeated(), Vec::<String>::new());
+        leave(&store_dir.marks(), MarkedEffect::Once, key(2)).expect("a mark");
+        let marks = Marks::read(&store_dir);
         assert_eq!(marks.repeated(), [format!("the side effect of call 2.2 of {session} happened 2 times")]);
         let unintended = marks.unintended(&Sessions::new(), &DeletedHeads::default());
         assert_eq!(unintended.len(), 3, "{unintended:?}");

@@ -1,7 +1,7 @@
 //! The model of a drill. Its answers follow from the seed and the request.
 //!
-//! A prompt names its position and the number of levels below it. The first answer marks, may run a command, and starts children, some in the
-//! background; later answers check a child, cancel one, or continue one.
+//! A prompt names its position in the tree and the number of levels below it. The first answer calls the tool `mark`, may run a command, and
+//! starts children, some in the background. Later answers check, cancel or continue a child.
 
 use std::time::Duration;
 
@@ -28,7 +28,7 @@ pub(crate) fn model(seed: u64) -> impl Model {
             Ok(answer)
         }
     });
-    // As for a provider, its calls wait for their intent records.
+    // The runtime then treats it like a provider: a call starts only when its intent record is durable.
     model.leaving_process(true)
 }
 
@@ -71,7 +71,7 @@ fn answer(seed: u64, request: &Request) -> (Duration, Answer) {
     let mut rng = SeededRng::of(seed.wrapping_add(parsed.answers), &parsed.name);
     let calls = match (parsed.answers, parsed.tasks.first()) {
         (0, _) => first(&parsed, &mut rng),
-        (1, Some(task)) => about(task, &mut rng),
+        (1, Some(task)) => second(task, &mut rng),
         // A checked child has usually ended; if not, the result says so.
         (2, Some(task)) if rng.one_in(2) => {
             let prompt = prompt(&format!("{}-on", parsed.name), 0);
@@ -81,7 +81,7 @@ fn answer(seed: u64, request: &Request) -> (Duration, Answer) {
     };
     // Owners answer slowly after their calls, so that ends of background children wait in the outbox.
     let delay_ms = rng.below(if parsed.answers == 0 { 15 } else { 80 });
-    // The answer includes the name that is deleted later, so that a copy of it in an ancestor is found.
+    // The answer repeats the secret name. When the session is deleted, the drill checks that ancestors keep no copy of it.
     let text = if parsed.name.starts_with(names::SECRET) { &*parsed.name } else { "done" };
     let answer = if calls.is_empty() { Answer::of_text(text) } else { Answer::of_calls(None, calls) };
     (Duration::from_millis(delay_ms), answer)
@@ -100,7 +100,7 @@ fn first(parsed: &ParsedPrompt, rng: &mut SeededRng) -> Vec<ToolCall> {
         calls.push(tool_call(
             "task",
             &json!({
-                "subagent_type": if rng.one_in(4) { other(&parsed.agent) } else { parsed.agent.as_str() },
+                "subagent_type": if rng.one_in(4) { other_agent(&parsed.agent) } else { parsed.agent.as_str() },
                 "prompt": prompt(&format!("{}-{child}", parsed.name), parsed.depth.saturating_sub(1)),
                 "background": rng.one_in(2),
             }),
@@ -109,11 +109,11 @@ fn first(parsed: &ParsedPrompt, rng: &mut SeededRng) -> Vec<ToolCall> {
     calls
 }
 
-fn other(agent: &str) -> &'static str {
+fn other_agent(agent: &str) -> &'static str {
     if agent == names::STEADY { names::WORKER } else { names::STEADY }
 }
 
-fn about(task: &str, rng: &mut SeededRng) -> Vec<ToolCall> {
+fn second(task: &str, rng: &mut SeededRng) -> Vec<ToolCall> {
     match rng.below(5) {
         0 => vec![tool_call("cancel_task", &json!({"taskId": task}))],
         1 | 2 => vec![tool_call("check_task", &json!({"taskId": task, "timeoutMs": 2_000}))],

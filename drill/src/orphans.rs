@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::home::Home;
+use super::store_dir::StoreDir;
 
 /// Maximum time for which a process may outlive a kill.
 const MAX_LIFETIME: Duration = Duration::from_secs(1);
@@ -22,8 +22,8 @@ pub(crate) const COMMAND: &str = "\
 pub(crate) struct Orphans(JoinHandle<(u64, Vec<u32>)>);
 
 impl Orphans {
-    pub(crate) fn watch(home: &Home, killed: Instant) -> Self {
-        let path = home.processes();
+    pub(crate) fn watch(store_dir: &StoreDir, killed: Instant) -> Self {
+        let path = store_dir.processes();
         Self(std::thread::spawn(move || watch(&path, killed)))
     }
 
@@ -106,15 +106,15 @@ mod tests {
     #[test]
     fn process_outliving_the_kill_is_found_and_killed() {
         let dir = tempfile::tempdir().expect("a directory");
-        let home = Home::of("redb", dir.path());
-        std::fs::create_dir(home.workspace()).expect("a workspace");
+        let store_dir = StoreDir::of("redb", dir.path());
+        std::fs::create_dir(store_dir.workspace()).expect("a workspace");
         let mut sleeper = Command::new("sleep").arg("300").spawn().expect("a process");
-        std::fs::write(home.processes(), format!("{}\n1\n\n", sleeper.id())).expect("a file");
+        std::fs::write(store_dir.processes(), format!("{}\n1\n\n", sleeper.id())).expect("a file");
         // Process 1 is alive, but the drill did not start it.
-        let (all, remaining) = Orphans::watch(&home, Instant::now() - MAX_LIFETIME).remaining();
+        let (all, remaining) = Orphans::watch(&store_dir, Instant::now() - MAX_LIFETIME).remaining();
         assert_eq!((all, remaining), (2, vec![sleeper.id()]));
         sleeper.wait().expect("it was ended");
-        let (_, remaining) = Orphans::watch(&home, Instant::now()).remaining();
+        let (_, remaining) = Orphans::watch(&store_dir, Instant::now()).remaining();
         assert_eq!(remaining, Vec::<u32>::new());
     }
 

@@ -10,10 +10,10 @@ use tokio::time::Instant;
 
 use super::acknowledgements::Acknowledgements;
 use super::error::DrillError;
-use super::home::{ADDRESS, Home};
 use super::line::Line;
 use super::plan::{KillOrder, KillPoint};
 use super::sabotage::{Sabotage, VARIABLE};
+use super::store_dir::{ADDRESS, StoreDir};
 
 pub(crate) const VERB: &str = "drill-child";
 /// Time until a process counts as hanging.
@@ -21,7 +21,7 @@ const PROCESS_TIMEOUT: Duration = Duration::from_secs(180);
 
 #[derive(Clone, Debug)]
 pub(crate) struct Start<'a> {
-    pub(crate) home: &'a Home,
+    pub(crate) store_dir: &'a StoreDir,
     pub(crate) engine: &'a str,
     pub(crate) sabotage: Option<Sabotage>,
     /// Maximum time for runs to end after a recovery.
@@ -70,9 +70,9 @@ impl Start<'_> {
             DrillError::Other(format!("cannot find the running program, which starts the process: {error}"))
         })?;
         let mut command = Command::new(program);
-        command.arg(VERB).arg("--dir").arg(self.home.dir()).arg("--engine").arg(self.engine);
+        command.arg(VERB).arg("--dir").arg(self.store_dir.dir()).arg("--engine").arg(self.engine);
         command.arg("--patience-ms").arg(self.patience.as_millis().to_string());
-        command.envs(self.home.address().map(|address| (ADDRESS, address)));
+        command.envs(self.store_dir.address().map(|address| (ADDRESS, address)));
         match self.sabotage {
             Some(sabotage) => command.env(VARIABLE, sabotage.name()),
             None => command.env_remove(VARIABLE),
@@ -81,8 +81,9 @@ impl Start<'_> {
     }
 
     fn spawn(&self, mut command: Command) -> Result<Child, DrillError> {
-        let errors = std::fs::File::create(self.home.errors())
-            .map_err(|error| DrillError::Other(format!("cannot create {}: {error}", self.home.errors().display())))?;
+        let errors = std::fs::File::create(self.store_dir.errors()).map_err(|error| {
+            DrillError::Other(format!("cannot create {}: {error}", self.store_dir.errors().display()))
+        })?;
         // The process's stdin closes when this process ends, for any reason.
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(errors);
         // A Ctrl-C at the terminal is for the drill, which then kills the process.
@@ -139,7 +140,7 @@ impl Start<'_> {
 
     fn error_output(&self) -> String {
         const MAX_OUTPUT: usize = 600;
-        let error_output = std::fs::read(self.home.errors()).unwrap_or_default();
+        let error_output = std::fs::read(self.store_dir.errors()).unwrap_or_default();
         let error_output = error_output.get(error_output.len().saturating_sub(MAX_OUTPUT)..).unwrap_or_default();
         let error_output = String::from_utf8_lossy(error_output).trim().to_owned();
         if error_output.is_empty() { "no error output".to_owned() } else { error_output }

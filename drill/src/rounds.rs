@@ -7,7 +7,6 @@ use tokio::time::Instant;
 
 use super::error::DrillError;
 use super::finding::{FindingKind, Violation};
-use super::home::{DrillDirectory, Home};
 use super::judge::Judge;
 use super::orphans::Orphans;
 use super::plan::{KillOrder, KillPoint, Plan, Round};
@@ -15,6 +14,7 @@ use super::process::{ProcessResult, Start};
 use super::report::{DrillVerdict, Report};
 use super::sabotage::Sabotage;
 use super::snapshot::StoreSnapshot;
+use super::store_dir::{DrillDirectory, StoreDir};
 
 /// Maximum time for runs to end after a recovery.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -35,7 +35,7 @@ pub(crate) struct DrillRun<'a> {
 
 /// A store under drill, with the known facts about it.
 struct Subject {
-    home: Home,
+    store_dir: StoreDir,
     judge: Judge,
     name: &'static str,
     kills: u64,
@@ -61,8 +61,8 @@ impl<'a> DrillRun<'a> {
         let started = Instant::now();
         let mut aged: Option<Subject> = None;
         while !self.is_over() {
-            let left = usize::try_from(self.kills.saturating_sub(self.report.kills)).unwrap_or(usize::MAX);
-            let round = self.plan.next(left);
+            let kills_left = usize::try_from(self.kills.saturating_sub(self.report.kills)).unwrap_or(usize::MAX);
+            let round = self.plan.next(kills_left);
             let subject = match aged.take() {
                 Some(subject) if round.aged => subject,
                 other => {
@@ -72,12 +72,12 @@ impl<'a> DrillRun<'a> {
             };
             match self.round(subject, &round)? {
                 Some(subject) if round.aged && subject.kills < KILLS_PER_STORE => aged = Some(subject),
-                Some(subject) => self.leave(&subject),
+                Some(subject) => self.finish(&subject),
                 None => {}
             }
         }
         if let Some(subject) = aged {
-            self.leave(&subject);
+            self.finish(&subject);
         }
         self.report.took = started.elapsed();
         self.report.stopped = self.is_stopped() && self.report.kills < self.kills && !self.is_caught();
@@ -99,7 +99,7 @@ impl<'a> DrillRun<'a> {
     fn subject(&mut self, aged: bool) -> Result<Subject, DrillError> {
         let name = if aged { "aged" } else { "fresh" };
         Ok(Subject {
-            home: self.directory.home()?,
+            store_dir: self.directory.new_store_dir()?,
             judge: Judge::default(),
             name,
             kills: 0,
@@ -141,12 +141,12 @@ impl<'a> DrillRun<'a> {
             | KillPoint::Ended(_)
             | KillPoint::Marked(_) => order.kill_point,
         };
-        let left = self.start(&subject.home).and_kill(&KillOrder { kill_point, ..order })?;
+        let result = self.start(&subject.store_dir).and_kill(&KillOrder { kill_point, ..order })?;
         self.report.kills = self.report.kills.saturating_add(1);
         subject.kills = subject.kills.saturating_add(1);
-        let in_recovery = left.opened && left.ready.is_none() && before.needs_recovery();
-        let in_deletion = left.acknowledged.in_deletion();
-        self.inspect(subject, left, false);
+        let in_recovery = result.opened && result.ready.is_none() && before.needs_recovery();
+        let in_deletion = result.acknowledged.in_deletion();
+        self.inspect(subject, result, false);
         let snapshot = subject.snapshot.unwrap_or_default();
         let hits = &mut self.report.hits;
         hits.recovery = hits.recovery.saturating_add(in_recovery.into());
@@ -160,26 +160,26 @@ impl<'a> DrillRun<'a> {
     }
 
     fn recover(&mut self, subject: &mut Subject, seed: u64) -> Result<(), DrillError> {
-        let left = self.start(&subject.home).and_recover(seed)?;
-        self.report.recoveries.extend(left.ready);
-        self.inspect(subject, left, true);
+        let result = self.start(&subject.store_dir).and_recover(seed)?;
+        self.report.recoveries.extend(result.ready);
+        self.inspect(subject, result, true);
         (self.progress)(&self.report);
         Ok(())
     }
 
-    fn start<'h>(&'h self, home: &'h Home) -> Start<'h> {
+    fn start<'h>(&'h self, store_dir: &'h StoreDir) -> Start<'h> {
         let patience = if self.sabotage.is_some() { SABOTAGED_PATIENCE } else { PATIENCE };
-        Start { home, engine: self.directory.engine(), sabotage: self.sabotage, patience }
+        Start { store_dir, engine: self.directory.engine(), sabotage: self.sabotage, patience }
     }
 
     /// Inspects the store and the processes that the killed process left.
-    fn inspect(&mut self, subject: &mut Subject, left: ProcessResult, at_rest: bool) {
-        let orphans = Orphans::watch(&subject.home, left.gone);
-        self.report.acknowledged = self.report.acknowledged.saturating_add(left.acknowledged.count());
-        self.report.deleted = self.report.deleted.saturating_add(left.acknowledged.deletions());
-        subject.judge.add(left.acknowledged);
-        let (snapshot, mut found) = subject.judge.inspect(&subject.home, at_rest);
-        let failure = left.failure.map(|what| Violation { kind: FindingKind::Broken, what });
+    fn inspect(&mut self, subject: &mut Subject, result: ProcessResult, at_rest: bool) {
+        let orphans = Orphans::watch(&subject.store_dir, result.gone);
+        self.report.acknowledged = self.report.acknowledged.saturating_add(result.acknowledged.count());
+        self.report.deleted = self.report.deleted.saturating_add(result.acknowledged.deletions());
+        subject.judge.add(result.acknowledged);
+        let (snapshot, mut found) = subject.judge.inspect(&subject.store_dir, at_rest);
+        let failure = result.failure.map(|what| Violation { kind: FindingKind::Broken, what });
         found.extend(failure.and_then(|failure| subject.judge.unknown(vec![failure]).pop()));
         let (processes, orphans) = orphans.remaining();
         subject.processes = processes;
@@ -198,19 +198,20 @@ impl<'a> DrillRun<'a> {
         self.report.processes = self.report.processes.saturating_add(subject.processes);
     }
 
-    fn leave(&mut self, subject: &Subject) {
+    /// Counts a store without violations, and removes it.
+    fn finish(&mut self, subject: &Subject) {
         self.count(subject);
-        subject.home.remove();
+        subject.store_dir.remove();
     }
 
     /// Keeps a store with a violation for inspection, unless the violation was expected.
     fn keep_violating(&mut self, subject: &Subject) -> Option<Subject> {
         self.count(subject);
         if self.sabotage.is_none() {
-            let kept = self.directory.keep(&subject.home);
+            let kept = self.directory.keep(&subject.store_dir);
             self.report.kept.push(kept.display().to_string());
         } else {
-            subject.home.remove();
+            subject.store_dir.remove();
         }
         None
     }

@@ -10,8 +10,8 @@ use subtend_session::call::ToolEffect;
 use subtend_tools::closure::FnTool;
 use subtend_tools::tool::{Tool, ToolError, ToolInvocation};
 
-use super::home::Home;
 use super::marks::{self, MarkedEffect};
+use super::store_dir::StoreDir;
 use super::trigger::Trigger;
 
 /// The tool that must never be repeated.
@@ -28,16 +28,22 @@ struct EffectArgs {
     after_ms: u64,
 }
 
-pub(crate) fn all(home: &Home, trigger: &Arc<Trigger>) -> [Arc<dyn Tool>; 2] {
-    let mark = tool(MARK, ToolEffect::SideEffect, MarkedEffect::Once, home, trigger);
-    let note = tool(NOTE, ToolEffect::Idempotent, MarkedEffect::Idempotent, home, trigger);
+pub(crate) fn all(store_dir: &StoreDir, trigger: &Arc<Trigger>) -> [Arc<dyn Tool>; 2] {
+    let mark = tool(MARK, ToolEffect::SideEffect, MarkedEffect::Once, store_dir, trigger);
+    let note = tool(NOTE, ToolEffect::Idempotent, MarkedEffect::Idempotent, store_dir, trigger);
     // Calls of `note` need an approval.
     let note = note.access(|_| vec![Access { action: NOTE.into(), resource: "*".into() }]);
     [Arc::new(mark), Arc::new(note)]
 }
 
-fn tool(name: &'static str, effect: ToolEffect, left: MarkedEffect, home: &Home, trigger: &Arc<Trigger>) -> FnTool {
-    let (path, trigger) = (home.marks(), Arc::clone(trigger));
+fn tool(
+    name: &'static str,
+    effect: ToolEffect,
+    left: MarkedEffect,
+    store_dir: &StoreDir,
+    trigger: &Arc<Trigger>,
+) -> FnTool {
+    let (path, trigger) = (store_dir.marks(), Arc::clone(trigger));
     let about = "Leaves a mark that the drill counts.";
     FnTool::typed(name, about, effect, move |args: EffectArgs, call: ToolInvocation| {
         let (path, trigger) = (path.clone(), Arc::clone(&trigger));

@@ -12,15 +12,15 @@ use tokio::process::{Child, ChildStdout, Command};
 
 use super::connection::call;
 use crate::error::DrillError;
-use crate::home::Home;
 use crate::sabotage::{Sabotage, VARIABLE};
+use crate::store_dir::StoreDir;
 
 /// Time until a host that does not start counts as hanging.
 const START: Duration = Duration::from_secs(120);
 
-/// Returns the socket of the host of a home.
-pub(super) fn socket(home: &Home) -> PathBuf {
-    home.store().with_extension("host").join("host.sock")
+/// Returns the socket of the host of a store.
+pub(super) fn socket(store_dir: &StoreDir) -> PathBuf {
+    store_dir.store().with_extension("host").join("host.sock")
 }
 
 /// Returns a script whose answers take a few milliseconds; `tree` starts children, and `hang` never ends.
@@ -46,19 +46,19 @@ pub(super) struct HostProcess {
 }
 
 impl HostProcess {
-    pub(super) async fn start(home: &Home, sabotage: Option<Sabotage>) -> Result<Self, DrillError> {
+    pub(super) async fn start(store_dir: &StoreDir, sabotage: Option<Sabotage>) -> Result<Self, DrillError> {
         let other = |what: &str, error: std::io::Error| DrillError::Other(format!("{what}: {error}"));
         let program = std::env::current_exe().map_err(|error| other("cannot find the running program", error))?;
-        let script_file = home.dir().join("script.json");
+        let script_file = store_dir.dir().join("script.json");
         std::fs::write(&script_file, script().to_string()).map_err(|error| other("cannot write the script", error))?;
         let errors =
-            std::fs::File::create(home.errors()).map_err(|error| other("cannot create the error file", error))?;
+            std::fs::File::create(store_dir.errors()).map_err(|error| other("cannot create the error file", error))?;
         let mut command = Command::new(program);
-        command.args(["serve", "--json", "--quiet", "--listen", "none", "--store", &home.spec()]);
-        command.arg("--workspace").arg(home.workspace());
+        command.args(["serve", "--json", "--quiet", "--listen", "none", "--store", &store_dir.spec()]);
+        command.arg("--workspace").arg(store_dir.workspace());
         command.arg("--model").arg(format!("scripted:{}", script_file.display()));
         // The user's own configuration must not change a drill.
-        command.env("XDG_CONFIG_HOME", home.dir()).env("SUBTEND_DATA", home.dir());
+        command.env("XDG_CONFIG_HOME", store_dir.dir()).env("SUBTEND_DATA", store_dir.dir());
         match sabotage {
             Some(sabotage) => command.env(VARIABLE, sabotage.name()),
             None => command.env_remove(VARIABLE),
@@ -68,7 +68,7 @@ impl HostProcess {
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(errors);
         let mut child = command.spawn().map_err(|error| other("cannot start the host", error))?;
         let lines = child.stdout.take().map(|out| BufReader::new(out).lines());
-        Ok(Self { child, lines, errors: home.errors() })
+        Ok(Self { child, lines, errors: store_dir.errors() })
     }
 
     /// Waits until the host serves.

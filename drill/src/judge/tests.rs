@@ -241,14 +241,14 @@ fn j10_lost_deletion_and_remaining_erased_text_are_found() {
     assert_eq!(lost, [format!("{CHILD} is deleted, but its deletion was not requested")]);
 
     let dir = tempfile::tempdir().expect("a directory");
-    let home = Home::of("redb", dir.path());
-    std::fs::create_dir_all(home.store()).expect("a store");
-    std::fs::write(home.store().join("journal"), super::super::workload::secret(OWNER)).expect("a file");
-    assert_eq!(acknowledged.erased_text_in(&home), Vec::<String>::new(), "the store was not compacted since");
+    let store_dir = StoreDir::of("redb", dir.path());
+    std::fs::create_dir_all(store_dir.store()).expect("a store");
+    std::fs::write(store_dir.store().join("journal"), super::super::workload::secret(OWNER)).expect("a file");
+    assert_eq!(acknowledged.erased_text_in(&store_dir), Vec::<String>::new(), "the store was not compacted since");
     let mut compacting = Acknowledgements::default();
     compacting.take(Line::Compacted);
     acknowledged.add(compacting);
-    let kept = acknowledged.erased_text_in(&home);
+    let kept = acknowledged.erased_text_in(&store_dir);
     assert!(kept.len() == 1 && kept[0].ends_with(&format!("contains text of the erased session {OWNER}")), "{kept:?}");
 }
 

@@ -51,13 +51,17 @@ pub(super) fn text(report: &Report) -> String {
     );
     row(
         "side effects",
-        format!("{} repeated · {} unintended", report.of(FindingKind::Repeated), report.of(FindingKind::Unintended)),
+        format!(
+            "{} repeated · {} without an intent record",
+            report.of(FindingKind::Repeated),
+            report.of(FindingKind::Unintended)
+        ),
     );
     row("processes", format!("{} started by tools · {} orphaned", report.processes, report.of(FindingKind::Orphaned)));
     row(
         "stores",
         format!(
-            "{} unsound · {} unfenced · {} broke off",
+            "{} damaged · {} written by a killed process · {} failed processes",
             report.of(FindingKind::Unsound),
             report.of(FindingKind::Unfenced),
             report.of(FindingKind::Broken)

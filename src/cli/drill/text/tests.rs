@@ -41,9 +41,9 @@ redb, seed 7: 50 kills in 1m 01s
   acknowledged   12345 · 0 lost
   notices        0 duplicated · 0 missing
   calls and runs 0 dangling · 0 without one end
-  side effects   0 repeated · 0 unintended
+  side effects   0 repeated · 0 without an intent record
   processes      31 started by tools · 0 orphaned
-  stores         0 unsound · 0 unfenced · 0 broke off
+  stores         0 damaged · 0 written by a killed process · 0 failed processes
   recovery       100 times · p50 50 ms · p99 99 ms
 ✓ 0 violations";
     assert_eq!(plain(&report()), expected);

@@ -1,4 +1,4 @@
-//! The directories of a drill, each with a store.
+//! The directory of a drill, and in it a directory for each store.
 
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
@@ -16,7 +16,7 @@ use super::error::DrillError;
 #[cfg(unix)]
 use super::server::DrillServer;
 
-/// Maximum time that the store of a killed process may stay locked, for example by a child before its exec.
+/// Maximum time that a store stays locked after its process was killed. A forked child that has not called exec still holds the lock.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(5);
 /// The engine whose stores are shards of a server.
 const POSTGRES: &str = "postgres";
@@ -28,7 +28,7 @@ pub(crate) const ADDRESS: &str = "SUBTEND_DRILL_POSTGRES";
 pub(crate) struct DrillDirectory {
     engine: String,
     dir: PathBuf,
-    homes: u32,
+    store_dirs: u32,
     found: bool,
     kept: bool,
     #[cfg(unix)]
@@ -56,7 +56,7 @@ fn named_dir(store: &str, dir: &str) -> Result<(PathBuf, bool), DrillError> {
     Ok((dir, found))
 }
 
-/// Creates a directory of this user alone. What is there already is not used, since another user may have made it.
+/// Creates a directory that only this user can open. Skips names that exist, since another user may have created them.
 fn temporary_dir(seed: u64) -> Result<PathBuf, DrillError> {
     const MAX_ATTEMPTS: u32 = 1_000;
     let mut taken = None;
@@ -110,7 +110,7 @@ impl DrillDirectory {
                 "`memory` cannot be drilled: a kill leaves nothing of it. Give --store ENGINE or ENGINE:DIR".into(),
             ));
         }
-        // The engine decides which specifications are possible.
+        // The parser decides which engines and directories are valid.
         let example = if engine == POSTGRES { "//user@localhost/database" } else { dir.unwrap_or("store") };
         StoreSpec::parse(&format!("{engine}:{example}"))?;
         let (dir, found) = match dir {
@@ -119,10 +119,10 @@ impl DrillDirectory {
         };
         let engine = engine.to_owned();
         #[cfg(not(unix))]
-        return Ok(Self { engine, dir, homes: 0, found, kept: false });
+        return Ok(Self { engine, dir, store_dirs: 0, found, kept: false });
         #[cfg(unix)]
         {
-            let mut directory = Self { engine, dir, homes: 0, found, kept: false, server: None };
+            let mut directory = Self { engine, dir, store_dirs: 0, found, kept: false, server: None };
             if directory.engine == POSTGRES {
                 directory.server = Some(Arc::new(DrillServer::start(&directory.dir.join("server"))?));
             }
@@ -134,12 +134,13 @@ impl DrillDirectory {
         &self.engine
     }
 
-    pub(crate) fn home(&mut self) -> Result<Home, DrillError> {
-        self.homes = self.homes.saturating_add(1);
-        let dir = self.dir.join(self.homes.to_string());
+    /// Creates the directory of another store.
+    pub(crate) fn new_store_dir(&mut self) -> Result<StoreDir, DrillError> {
+        self.store_dirs = self.store_dirs.saturating_add(1);
+        let dir = self.dir.join(self.store_dirs.to_string());
         let workspace = dir.join("workspace");
         std::fs::create_dir_all(&workspace).map_err(|error| cannot_create(&workspace, &error))?;
-        Ok(Home {
+        Ok(StoreDir {
             #[cfg(unix)]
             address: self.server.as_ref().map(|server| server.address()),
             #[cfg(not(unix))]
@@ -151,10 +152,10 @@ impl DrillDirectory {
         })
     }
 
-    /// Keeps a home for inspection and returns its path.
-    pub(crate) fn keep(&mut self, home: &Home) -> PathBuf {
+    /// Keeps a store for inspection and returns its directory.
+    pub(crate) fn keep(&mut self, store_dir: &StoreDir) -> PathBuf {
         self.kept = true;
-        home.dir.clone()
+        store_dir.dir.clone()
     }
 }
 
@@ -178,9 +179,9 @@ fn cannot_create(dir: &Path, error: &io::Error) -> DrillError {
     ))
 }
 
-/// One store, and the files of its processes next to it.
+/// The directory of one store: the store, and the files of the processes that used it.
 #[derive(Clone, Debug)]
-pub(crate) struct Home {
+pub(crate) struct StoreDir {
     engine: String,
     dir: PathBuf,
     /// The address of the server that has the store.
@@ -189,8 +190,8 @@ pub(crate) struct Home {
     server: Option<Arc<DrillServer>>,
 }
 
-impl Home {
-    /// Returns the home of a process that a drill started.
+impl StoreDir {
+    /// Returns the store directory for a process that a drill started.
     pub(crate) fn of(engine: &str, dir: &Path) -> Self {
         Self {
             engine: engine.to_owned(),
@@ -205,7 +206,7 @@ impl Home {
         self.address.as_deref()
     }
 
-    /// Returns the values of a store that is not in files.
+    /// Returns the stored values as text if the store is on a server; `None` if it is in files.
     pub(crate) fn values(&self) -> Option<Result<String, DrillError>> {
         #[cfg(unix)]
         return self.server.as_ref().map(|server| server.values(&self.shard()));
@@ -325,8 +326,8 @@ mod tests {
         assert!(dir.path().join("mine").exists());
     }
 
-    /// Another user could put an own directory in the place of one that it made. The controls: a directory of this user alone, and one
-    /// that is not there yet.
+    /// Another user who can write to the directory could replace its contents. The controls: a directory that only this user can write to,
+    /// and one that does not exist yet.
     #[cfg(unix)]
     #[test]
     fn directory_open_to_others_is_refused() {
@@ -349,7 +350,7 @@ mod tests {
 
         let first = temporary_dir(7).expect("a directory");
         let second = temporary_dir(7).expect("a directory");
-        assert_ne!(first, second, "one that is there is not used");
+        assert_ne!(first, second, "an existing directory is not used");
         for dir in [first, second] {
             assert_eq!(dir.metadata().expect("a directory").permissions().mode() & 0o777, 0o700);
             std::fs::remove_dir(dir).expect("empty");
@@ -357,18 +358,18 @@ mod tests {
     }
 
     #[test]
-    fn homes_are_removed_unless_one_is_kept() {
+    fn stores_are_removed_unless_one_is_kept() {
         let dir = tempfile::tempdir().expect("a directory");
         let store = |name: &str| format!("redb:{}", dir.path().join(name).display());
-        let mut directory = DrillDirectory::prepare(&store("gone"), 1).expect("a ground");
-        let home = directory.home().expect("a home");
-        assert!(home.workspace().is_dir());
+        let mut directory = DrillDirectory::prepare(&store("gone"), 1).expect("a directory");
+        let store_dir = directory.new_store_dir().expect("a store directory");
+        assert!(store_dir.workspace().is_dir());
         drop(directory);
         assert!(!dir.path().join("gone").exists());
 
-        let mut directory = DrillDirectory::prepare(&store("kept"), 1).expect("a ground");
-        let home = directory.home().expect("a home");
-        let kept = directory.keep(&home);
+        let mut directory = DrillDirectory::prepare(&store("kept"), 1).expect("a directory");
+        let store_dir = directory.new_store_dir().expect("a store directory");
+        let kept = directory.keep(&store_dir);
         drop(directory);
         assert!(kept.is_dir());
     }
