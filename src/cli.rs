@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 
 use fail::{Code, Fail};
-use paint::{BAD, In};
+use paint::{BAD, Styled};
 
 mod agents;
 mod answers;
@@ -163,7 +163,7 @@ pub(crate) fn main() -> ExitCode {
         }
     };
     if let Err(error) = subtend_tools::commands::hide_this_process() {
-        let warning = In(paint::ODD, "warning:");
+        let warning = Styled(paint::ODD, "warning:");
         drop(writeln!(
             anstream::stderr(),
             "{warning} other processes of this user can read the keys of this one: {error}"
@@ -224,7 +224,7 @@ fn print_error(fail: &Fail) -> Code {
             return fail.code();
         }
         // A failed write is ignored: the exit code still reports the error.
-        drop(writeln!(anstream::stderr(), "{} {}", In(BAD, "error:"), paint::harmless(&fail.to_string())));
+        drop(writeln!(anstream::stderr(), "{} {}", Styled(BAD, "error:"), paint::harmless(&fail.to_string())));
     }
     fail.code()
 }

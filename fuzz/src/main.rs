@@ -2,7 +2,7 @@
 //!
 //! Exits with 101 if a property fails and with 124 if one input exceeds [`INPUT_TIMEOUT`]; the input is then in
 //! `artifacts/`.
-//! `--idle` does nothing: its peak address space is the base of the memory limit.
+//! `--idle` runs nothing and prints the peak address space, to which the memory limit of a target is added.
 
 #![expect(clippy::disallowed_methods, reason = "a search is bounded in real time")]
 

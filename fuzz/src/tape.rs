@@ -1,5 +1,5 @@
-//! Builds the records of a session from bytes. Each three bytes of the input (a tape) copy, skip, repeat or alter a record of the
-//! fixtures, so that errors also occur after many valid records.
+//! Builds the records of a session from the input, which is a tape of three-byte steps. Each step copies, skips, repeats or alters a record
+//! of the fixtures, so that errors also occur after many valid records.
 
 use serde_json::Value;
 use subtend_session::ids::SessionId;
@@ -18,7 +18,7 @@ pub fn records(bytes: &[u8]) -> (SessionId, Vec<Record>) {
         return (SessionId(Uuid::from_u128(1)), serde_json::from_slice(bytes).unwrap_or_default());
     }
     let sessions = pool::sessions();
-    let mut at = Head { session: 0, record: 0 };
+    let mut at = FixtureCursor { session: 0, record: 0 };
     let mut out: Vec<Record> = Vec::new();
     for step in bytes.chunks_exact(3).take(MAX_RECORDS) {
         let &[what, a, b] = step else { continue };
@@ -28,10 +28,10 @@ pub fn records(bytes: &[u8]) -> (SessionId, Vec<Record>) {
             176..192 => out.extend(out.last().cloned()),
             192..208 => drop(out.pop()),
             208..224 => {
-                let mut other = Head { session: usize::from(a), record: usize::from(b) };
+                let mut other = FixtureCursor { session: usize::from(a), record: usize::from(b) };
                 out.extend(other.next(sessions).cloned());
             }
-            224..240 => at = Head { session: usize::from(a), record: usize::from(b) },
+            224..240 => at = FixtureCursor { session: usize::from(a), record: usize::from(b) },
             240..=255 => out.extend(at.next(sessions).and_then(|record| altered(record, a, b))),
         }
     }
@@ -45,12 +45,13 @@ pub fn whole(session: u8, records: usize) -> Vec<u8> {
     tape
 }
 
-struct Head {
+/// The next record to read from the fixtures.
+struct FixtureCursor {
     session: usize,
     record: usize,
 }
 
-impl Head {
+impl FixtureCursor {
     fn next<'a>(&mut self, sessions: &'a [(SessionId, Vec<Record>)]) -> Option<&'a Record> {
         let (_, records) = sessions.get(self.session % sessions.len().max(1))?;
         let record = records.get(self.record % records.len().max(1))?;

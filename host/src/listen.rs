@@ -104,10 +104,10 @@ impl Accept for Tcp {
 
 /// A Unix socket, and the user id that may connect.
 #[cfg(unix)]
-struct Owned(tokio::net::UnixListener, u32);
+struct OwnerSocket(tokio::net::UnixListener, u32);
 
 #[cfg(unix)]
-impl Accept for Owned {
+impl Accept for OwnerSocket {
     type Stream = tokio::net::UnixStream;
 
     async fn accept(&self) -> io::Result<Option<tokio::net::UnixStream>> {
@@ -142,7 +142,7 @@ pub async fn unix(
     ends: CancellationToken,
 ) -> io::Result<()> {
     let own = rustix::process::geteuid().as_raw();
-    serve(Owned(listener, own), router, bounds, ends).await
+    serve(OwnerSocket(listener, own), router, bounds, ends).await
 }
 
 /// Opens a Unix socket at `path`, which may exceed the limit of socket addresses. Only its owner can use it. A leftover
@@ -184,7 +184,7 @@ async fn serve<L: Accept>(listener: L, router: Router, bounds: Bounds, ends: Can
                 });
             }
             Ok((None, _)) => {}
-            Err(error) if passes(&error) => {
+            Err(error) if is_temporary(&error) => {
                 tracing::warn!(%error, "a connection was not accepted");
                 // For example too many open files: retry when other files may be closed.
                 tokio::time::sleep(Duration::from_millis(50)).await;
@@ -198,14 +198,15 @@ async fn serve<L: Accept>(listener: L, router: Router, bounds: Bounds, ends: Can
 }
 
 /// Returns whether accepting may continue after this error.
-fn passes(error: &io::Error) -> bool {
+fn is_temporary(error: &io::Error) -> bool {
     use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset, Interrupted, NotConnected};
     // EMFILE and ENFILE have no `ErrorKind`.
     matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset | Interrupted | NotConnected)
         || matches!(error.raw_os_error(), Some(23 | 24))
 }
 
-fn accepted<S>(
+/// Returns the HTTP connection that answers the requests on `stream`.
+fn http_connection<S>(
     stream: S,
     router: Router,
     bounds: Bounds,
@@ -247,7 +248,7 @@ where
 {
     let end_time = bounds.end_time;
     // Built before the task, because arguments of an async function occupy memory for the whole connection.
-    let mut connection = Box::pin(accepted(stream, router, bounds));
+    let mut connection = Box::pin(http_connection(stream, router, bounds));
     async move {
         let served = tokio::select! {
             served = connection.as_mut() => served,

@@ -17,9 +17,9 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 const LOST: &str = "the node has lost the shard";
-/// Time without data after which a node is pinged.
+/// Time without data after which keep-alive probes start.
 #[cfg(target_os = "linux")]
-const VANISHED: Duration = Duration::from_secs(8);
+const IDLE_BEFORE_PROBE: Duration = Duration::from_secs(8);
 /// Time limit for a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 
@@ -44,8 +44,8 @@ pub(crate) enum NoAnswer {
     Unknown(String),
 }
 
-/// Sends a request to `node`, signed with the permissions of `grant`. The body of the answer is streamed. When `lost` resolves, the wait
-/// ends, since the node may be paused or unreachable.
+/// Sends a request to `node`, signed with the permissions of `grant`. The body of the answer is streamed. `lost` resolves when the
+/// node has lost the shard; the wait then ends, since the node may be paused or unreachable.
 pub(crate) async fn forward(
     node: &NodeRow,
     key: &NodeKey,
@@ -62,10 +62,13 @@ pub(crate) async fn forward(
             use rustix::net::sockopt;
 
             let set = sockopt::set_socket_keepalive(&stream, true)
-                .and_then(|()| sockopt::set_tcp_keepidle(&stream, VANISHED))
-                .and_then(|()| sockopt::set_tcp_keepintvl(&stream, VANISHED / 4))
+                .and_then(|()| sockopt::set_tcp_keepidle(&stream, IDLE_BEFORE_PROBE))
+                .and_then(|()| sockopt::set_tcp_keepintvl(&stream, IDLE_BEFORE_PROBE / 4))
                 .and_then(|()| {
-                    sockopt::set_tcp_user_timeout(&stream, 2_000 * u32::try_from(VANISHED.as_secs()).unwrap_or(10))
+                    sockopt::set_tcp_user_timeout(
+                        &stream,
+                        2_000 * u32::try_from(IDLE_BEFORE_PROBE.as_secs()).unwrap_or(10),
+                    )
                 });
             set.map_err(|error| error.to_string())?;
         }

@@ -12,7 +12,7 @@ use subtend_session::settings::Settings;
 
 use super::fail::{Code, Fail};
 use super::notices::notices;
-use super::paint::{BAD, BOLD, DIM, In, ODD, clip, count, fill};
+use super::paint::{BAD, BOLD, DIM, ODD, Styled, clip, count, fill};
 use super::trust::Trust;
 use super::work::{choice, setup};
 use super::{guidance, servers, settings, workspace};
@@ -166,7 +166,7 @@ pub(crate) fn warn_briefly(problems: &[AgentProblem]) -> Result<Code, Fail> {
     let refused = foreign.iter().filter(|problem| problem.kind == ProblemKind::Refused).count();
     if refused > 0 {
         let files = count(refused as u64, "agent file");
-        let word = In(ODD, "warning");
+        let word = Styled(ODD, "warning");
         writeln!(notices(), "{word}: {files} of other products refused: `subtend agents` says why")?;
     }
     Ok(Code::Done)
@@ -179,7 +179,7 @@ fn print_problem(problem: &AgentProblem) -> Result<(), Fail> {
         ProblemKind::Warning => (ODD, "warning"),
     };
     let path = problem.path.display().to_string();
-    writeln!(notices(), "{}: {}: {}", In(style, word), clip(&path, 400), clip(&problem.message, 400))?;
+    writeln!(notices(), "{}: {}: {}", Styled(style, word), clip(&path, 400), clip(&problem.message, 400))?;
     Ok(())
 }
 
@@ -223,11 +223,11 @@ fn line(row: &AgentRow<'_>, width: usize) -> String {
     let mode = row.mode.word();
     format!(
         "{name}{pad}  {mode}{gap}  {description}  {source}",
-        name = In(BOLD, row.name),
+        name = Styled(BOLD, row.name),
         pad = fill(row.name, width),
         gap = fill(mode, 8),
         description = clip(row.description, 100),
-        source = In(DIM, format!("({}{})", clip(&row.source, 200), marks(row))),
+        source = Styled(DIM, format!("({}{})", clip(&row.source, 200), marks(row))),
     )
 }
 
@@ -239,10 +239,10 @@ fn marks(row: &AgentRow<'_>) -> String {
 fn profile_line(row: &ProfileRow, width: usize) -> String {
     format!(
         "{name}{pad}  profile{gap}  {description}  {source}",
-        name = In(BOLD, &row.name),
+        name = Styled(BOLD, &row.name),
         pad = fill(&row.name, width),
         gap = fill("profile", 8),
         description = clip(&row.description, 100),
-        source = In(DIM, format!("({})", clip(&row.source, 200))),
+        source = Styled(DIM, format!("({})", clip(&row.source, 200))),
     )
 }

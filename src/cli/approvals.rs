@@ -20,7 +20,7 @@ use super::control;
 use super::data::StoreArgs;
 use super::fail::{Code, Fail};
 use super::hosted::Hosted;
-use super::paint::{BAD, DIM, GOOD, In, ODD, clip, exact, first_line, harmless, span};
+use super::paint::{BAD, DIM, GOOD, ODD, Styled, clip, exact, first_line, harmless, span};
 use super::store_reader::StoreReader;
 use super::work::{approve, frame};
 use crate::cli::json;
@@ -410,12 +410,12 @@ fn line(row: &ApprovalRow, now_ms: i64) -> String {
     let about = if title.is_empty() { row.agent.to_string() } else { format!("{}: {title}", row.agent) };
     format!(
         "{session} call {call}  {action} on {resource}  {word}{left}  {about}{plan}",
-        session = In(DIM, row.session),
+        session = Styled(DIM, row.session),
         left = time_left(row, now_ms),
-        about = In(DIM, harmless(&about)),
+        about = Styled(DIM, harmless(&about)),
         call = call_name(row),
         action = clip(&row.action, 40),
-        word = In(style, word),
+        word = Styled(style, word),
     )
 }
 

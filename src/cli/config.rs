@@ -9,7 +9,7 @@ use subtend::agents::front_matter;
 use subtend::config::{self as configuration, Key, Loaded, MAX_FILE_BYTES, Origin, Setting, Warning, schema, shipped};
 
 use super::fail::{Code, Fail};
-use super::paint::{BOLD, DIM, In, clip, fill};
+use super::paint::{BOLD, DIM, Styled, clip, fill};
 use super::trust::{self, Trust};
 use super::written_file::{write, write_private};
 use super::{settings, work, workspace};
@@ -126,9 +126,9 @@ fn show(key: Option<&str>, folder: &Path, json: bool) -> Result<Code, Fail> {
         let (gap, space) = (fill(&key, keys), fill(&value, values));
         let source = clip(&origin.to_string(), 400);
         match origin {
-            Origin::Default => writeln!(out, "{key}{gap}  {value}{space}  {}", In(DIM, source))?,
+            Origin::Default => writeln!(out, "{key}{gap}  {value}{space}  {}", Styled(DIM, source))?,
             Origin::User(_) | Origin::Project(_) | Origin::Variable(_) => {
-                writeln!(out, "{}{gap}  {value}{space}  {source}", In(BOLD, key))?;
+                writeln!(out, "{}{gap}  {value}{space}  {source}", Styled(BOLD, key))?;
             }
         }
     }

@@ -9,7 +9,7 @@ use subtend_agents::catalog::{AgentProblem, ProblemKind};
 use super::agents::model;
 use super::data::StoreArgs;
 use super::fail::{Code, Fail};
-use super::paint::{BAD, GOOD, In, ODD, count, harmless};
+use super::paint::{BAD, GOOD, ODD, Styled, count, harmless};
 use super::servers::ServerPool;
 use super::trust::Trust;
 use super::work::{choice, setup};
@@ -172,9 +172,9 @@ fn mcp(folder: &Path) -> Result<Option<Finding>, Fail> {
 
 fn text(finding: &Finding) -> String {
     let mark = match finding.grade {
-        Grade::Good => In(GOOD, "✓"),
-        Grade::Note => In(ODD, "•"),
-        Grade::Bad => In(BAD, "✗"),
+        Grade::Good => Styled(GOOD, "✓"),
+        Grade::Note => Styled(ODD, "•"),
+        Grade::Bad => Styled(BAD, "✗"),
     };
     let advice = finding.advice.as_ref().map_or_else(String::new, |advice| format!("\n    → {}", harmless(advice)));
     format!("{mark} {}: {}{advice}", finding.check, harmless(&finding.found))

@@ -13,7 +13,7 @@ use subtend_tools::workspace::Workspace;
 
 use super::fail::{Code, Fail};
 use super::logins::LoginFile;
-use super::paint::{BAD, BOLD, DIM, GOOD, In, ODD, ago, harmless};
+use super::paint::{BAD, BOLD, DIM, GOOD, ODD, Styled, ago, harmless};
 use super::trust::Trust;
 use super::{clock, json, servers, settings, web, workspace};
 
@@ -201,7 +201,7 @@ fn login(args: &LoginArgs) -> Result<Code, Fail> {
     let locked = file.lock(&key).map_err(Fail::Other)?;
     file.save(&key, Some(&login)).map_err(Fail::Other)?;
     drop(locked);
-    writeln!(anstream::stderr(), "{} at `{}`", In(GOOD, "logged in"), server.name)?;
+    writeln!(anstream::stderr(), "{} at `{}`", Styled(GOOD, "logged in"), server.name)?;
     Ok(Code::Done)
 }
 
@@ -274,7 +274,7 @@ fn confirm(warning: &str, risk: &str, alone: &str) -> Result<(), Fail> {
 fn announce(server: &ServerConfig, url: &str, pending: &PendingLogin) -> Result<(), Fail> {
     let mut err = anstream::stderr().lock();
     let (name, url, issuer) = (&server.name, harmless(url), pending.issuer());
-    writeln!(err, "the MCP server `{name}` ({url}) asks you to log in at {}", In(BOLD, harmless(&issuer)))?;
+    writeln!(err, "the MCP server `{name}` ({url}) asks you to log in at {}", Styled(BOLD, harmless(&issuer)))?;
     let minutes = callback::TIMEOUT.as_secs() / 60;
     writeln!(err, "open this address in a browser of this machine, within {minutes} minutes:")?;
     drop(err);
@@ -332,7 +332,7 @@ fn status(args: &StatusArgs) -> Result<Code, Fail> {
         writeln!(anstream::stderr(), "no MCP server with `url` is configured")?;
     }
     for row in &rows {
-        writeln!(out, "{} {} {}", In(BOLD, harmless(&row.server)), In(DIM, harmless(&row.url)), row.text(now))?;
+        writeln!(out, "{} {} {}", Styled(BOLD, harmless(&row.server)), Styled(DIM, harmless(&row.url)), row.text(now))?;
     }
     Ok(Code::Done)
 }
@@ -364,10 +364,10 @@ impl StatusRow {
         let issuer = harmless(self.issuer.as_deref().unwrap_or_default());
         let since = self.since.map_or_else(String::new, |since| ago(ms(now), ms(since)));
         match self.state {
-            LoginState::LoggedIn => format!("{} at {issuer}, {since}", In(GOOD, "logged in")),
+            LoginState::LoggedIn => format!("{} at {issuer}, {since}", Styled(GOOD, "logged in")),
             LoginState::NotLoggedIn => "not logged in".to_owned(),
-            LoginState::Ended => format!("{} at {issuer} has ended: log in again", In(BAD, "the login")),
-            LoginState::OtherAddress => format!("{}: log in again", In(ODD, "the login is for another address")),
+            LoginState::Ended => format!("{} at {issuer} has ended: log in again", Styled(BAD, "the login")),
+            LoginState::OtherAddress => format!("{}: log in again", Styled(ODD, "the login is for another address")),
         }
     }
 }

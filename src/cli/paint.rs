@@ -22,9 +22,9 @@ pub(crate) const ODD: Style = AnsiColor::Yellow.on_default();
 pub(crate) const LIVE: Style = AnsiColor::Cyan.on_default();
 
 /// A value that is printed in a style.
-pub(crate) struct In<T>(pub(crate) Style, pub(crate) T);
+pub(crate) struct Styled<T>(pub(crate) Style, pub(crate) T);
 
-impl<T: fmt::Display> fmt::Display for In<T> {
+impl<T: fmt::Display> fmt::Display for Styled<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}{}{}", self.0, self.1, self.0.render_reset())
     }

@@ -17,7 +17,7 @@ use super::control;
 use super::data::StoreArgs;
 use super::fail::{Code, Fail};
 use super::hosted;
-use super::paint::{DIM, In, ago, clip, count};
+use super::paint::{DIM, Styled, ago, clip, count};
 use super::store_reader::StoreReader;
 use crate::cli::json;
 
@@ -146,7 +146,7 @@ fn list(args: &Args) -> Result<Code, Fail> {
     }
     for entry in &entries {
         let age = entry.time_ms.map(|sent| format!("  {}", ago(wall_ms(), sent))).unwrap_or_default();
-        writeln!(out, "{}  {}{}  {}", In(DIM, entry.id), what(entry), In(DIM, age), clip(&entry.text, 80))?;
+        writeln!(out, "{}  {}{}  {}", Styled(DIM, entry.id), what(entry), Styled(DIM, age), clip(&entry.text, 80))?;
     }
     Ok(Code::Done)
 }

@@ -12,7 +12,7 @@ use super::client;
 use super::control;
 use super::data::StoreArgs;
 use super::fail::{Code, Fail};
-use super::paint::{BAD, GOOD, In, clip, count, span};
+use super::paint::{BAD, GOOD, Styled, clip, count, span};
 use super::work;
 use crate::cli::json;
 
@@ -132,7 +132,7 @@ fn text(recovered: &Recovered) -> String {
     if !undone.is_empty() {
         parts.push(format!("{} not recovered", count(undone.len() as u64, "problem")));
     }
-    let mark = if undone.is_empty() { In(GOOD, "✓") } else { In(BAD, "✗") };
+    let mark = if undone.is_empty() { Styled(GOOD, "✓") } else { Styled(BAD, "✗") };
     let took = span(Duration::from_millis(*took_ms));
     let mut lines = vec![format!("{mark} recovered in {took}: {}", parts.join(", "))];
     if *swept > 0 {

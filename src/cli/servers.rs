@@ -21,7 +21,7 @@ use subtend_tools::workspace::Workspace;
 use super::fail::Fail;
 use super::logins::LoginFile;
 use super::notices::notices;
-use super::paint::{In, ODD, clip, count, harmless};
+use super::paint::{ODD, Styled, clip, count, harmless};
 use super::trust::level::Trust;
 use super::work::setup;
 use super::{guard, settings, web};
@@ -122,7 +122,7 @@ fn logins(list: &ServerList, workspace: &Workspace) -> (Option<Arc<dyn LoginStor
 pub(crate) fn warn(servers: &Servers) -> Result<(), Fail> {
     let mut err = notices();
     for problem in servers.problems() {
-        writeln!(err, "{}: {}", In(ODD, "warning"), harmless(problem))?;
+        writeln!(err, "{}: {}", Styled(ODD, "warning"), harmless(problem))?;
     }
     Ok(())
 }

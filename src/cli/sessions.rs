@@ -18,7 +18,9 @@ use super::damaged_sessions::DamagedSessions;
 use super::data::StoreArgs;
 use super::fail::{Code, Fail};
 use super::find::Heads;
-use super::paint::{ASKS, ASKS_WORD, BAD, DIM, In, MARKS, ago, clip, fill, flight_mark, in_flight, mark, phase_word};
+use super::paint::{
+    ASKS, ASKS_WORD, BAD, DIM, MARKS, Styled, ago, clip, fill, flight_mark, in_flight, mark, phase_word,
+};
 use super::store_reader::StoreReader;
 use crate::cli::json;
 
@@ -192,13 +194,13 @@ fn line(row: &SessionRow<'_>, agents: usize, now: i64) -> String {
     let folder = row.workspace.as_deref().map(|path| path_end(path, FOLDER_WIDTH)).unwrap_or_default();
     format!(
         "{short}{room}  {sign} {agent}{pad}  {word}{gap}  {age}  {folder}{space}  {title}",
-        short = In(DIM, row.short),
+        short = Styled(DIM, row.short),
         room = fill(&row.short.0, 6),
-        sign = In(style, sign),
+        sign = Styled(style, sign),
         pad = fill(&agent, agents),
-        word = In(style, word),
+        word = Styled(style, word),
         gap = fill(word, 18),
-        age = In(DIM, format!("{:<14}", ago(now, row.created_ms))),
+        age = Styled(DIM, format!("{:<14}", ago(now, row.created_ms))),
         space = fill(&folder, FOLDER_WIDTH),
         title = title_with_kind(row),
     )

@@ -14,7 +14,7 @@ use subtend_session::outcome::{Outcome, OutcomeKind};
 use super::cause;
 use super::data::StoreArgs;
 use super::fail::{Code, Fail};
-use super::paint::{BAD, DIM, GOOD, In, LIVE, ODD, ago, clip, fill, harmless};
+use super::paint::{BAD, DIM, GOOD, LIVE, ODD, Styled, ago, clip, fill, harmless};
 use super::store_reader::StoreReader;
 use crate::cli::json;
 
@@ -123,15 +123,15 @@ fn line(row: &TaskRow, now: i64) -> String {
         _ => BAD,
     };
     let agent = clip(&row.r#type, 24);
-    let error = row.error.as_ref().map(|error| format!("  {}", In(DIM, clip(error, 80)))).unwrap_or_default();
+    let error = row.error.as_ref().map(|error| format!("  {}", Styled(DIM, clip(error, 80)))).unwrap_or_default();
     format!(
         "{id}  {short}  {status}{gap}  {agent}{pad}  {age}  {title}{error}",
-        id = In(DIM, &row.id),
+        id = Styled(DIM, &row.id),
         short = row.short,
-        status = In(style, row.status),
+        status = Styled(style, row.status),
         gap = fill(row.status, 9),
         pad = fill(&agent, 12),
-        age = In(DIM, ago(now, row.completed.unwrap_or(row.updated))),
+        age = Styled(DIM, ago(now, row.completed.unwrap_or(row.updated))),
         title = clip(&row.description, 60),
     )
 }

@@ -8,7 +8,7 @@ use subtend_host::workers::RemoteTool;
 use subtend_tools::mcp::{Origin, ServerReport};
 
 use super::fail::{Code, Fail};
-use super::paint::{BAD, BOLD, DIM, GOOD, In, ODD, clip, harmless};
+use super::paint::{BAD, BOLD, DIM, GOOD, ODD, Styled, clip, harmless};
 use super::servers::{self, ServerPool};
 use super::trust::Trust;
 use super::work::setup;
@@ -117,33 +117,36 @@ fn show(list: &ToolList) -> Result<(), Fail> {
     let mut out = anstream::stdout().lock();
     let is_remote = |name: &&String| list.remote.iter().any(|remote| remote.name == **name);
     let own: Vec<&str> = list.tools.iter().filter(|name| !is_remote(name)).map(String::as_str).collect();
-    writeln!(out, "{}: {}", In(BOLD, "built in"), own.join(", "))?;
+    writeln!(out, "{}: {}", Styled(BOLD, "built in"), own.join(", "))?;
     for remote in &list.remote {
         let repeated = if remote.idempotent { ", idempotent" } else { "" };
         let about = format!("answered by workers ({}{repeated})", remote.action);
-        writeln!(out, "{}: {}", In(BOLD, &remote.name), In(DIM, about))?;
+        writeln!(out, "{}: {}", Styled(BOLD, &remote.name), Styled(DIM, about))?;
     }
     for line in &list.web {
-        writeln!(out, "  {}", In(DIM, harmless(line)))?;
+        writeln!(out, "  {}", Styled(DIM, harmless(line)))?;
     }
     for server in &list.servers {
         let from = if server.from_workspace { ".mcp.json" } else { "your configuration" };
         let state = match (&server.down, &server.protocol) {
-            (Some(why), _) => format!("{} {}", In(BAD, "cannot be used:"), harmless(why)),
+            (Some(why), _) => format!("{} {}", Styled(BAD, "cannot be used:"), harmless(why)),
             (None, Some(protocol)) => {
-                format!("{} {}, protocol {protocol}", In(GOOD, "up:"), server.about.as_deref().unwrap_or("unnamed"))
+                format!("{} {}, protocol {protocol}", Styled(GOOD, "up:"), server.about.as_deref().unwrap_or("unnamed"))
             }
             (None, None) => "not started".to_owned(),
         };
-        writeln!(out, "\n{} {} {state}", In(BOLD, harmless(&server.name)), In(DIM, format!("({from})")))?;
+        writeln!(out, "\n{} {} {state}", Styled(BOLD, harmless(&server.name)), Styled(DIM, format!("({from})")))?;
         for problem in &server.problems {
-            writeln!(out, "  {} {}", In(ODD, "problem:"), harmless(problem))?;
+            writeln!(out, "  {} {}", Styled(ODD, "problem:"), harmless(problem))?;
         }
         for tool in &server.tools {
-            let changed =
-                if tool.changed { format!("{} ", In(ODD, "[changed since the last listing]")) } else { String::new() };
+            let changed = if tool.changed {
+                format!("{} ", Styled(ODD, "[changed since the last listing]"))
+            } else {
+                String::new()
+            };
             let about = clip(&harmless(&tool.description).replace('\n', " "), 160).to_string();
-            writeln!(out, "  {} {changed}{}\n      {about}", tool.name, In(DIM, format!("({})", tool.action)))?;
+            writeln!(out, "  {} {changed}{}\n      {about}", tool.name, Styled(DIM, format!("({})", tool.action)))?;
         }
     }
     Ok(())

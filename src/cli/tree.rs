@@ -20,8 +20,8 @@ use super::data::StoreArgs;
 use super::fail::{Code, Fail};
 use super::find::Heads;
 use super::paint::{
-    ASKS, ASKS_WORD, BAD, BOLD, DIM, In, MARKS, UNKNOWN_WORK, activity, clip, count, flight_mark, harmless, in_flight,
-    mark, tokens, work_span,
+    ASKS, ASKS_WORD, BAD, BOLD, DIM, MARKS, Styled, UNKNOWN_WORK, activity, clip, count, flight_mark, harmless,
+    in_flight, mark, tokens, work_span,
 };
 use super::store_reader::StoreReader;
 use crate::cli::json;
@@ -220,11 +220,11 @@ fn line(node: &TreeNode) -> String {
     }
     format!(
         "{sign} {agent} {short}  {word}  {figures}  {title}",
-        sign = In(style, sign),
-        agent = In(BOLD, clip(&node.agent, 40)),
-        short = In(DIM, &node.short),
-        word = In(style, word),
-        figures = In(DIM, figures.join(" · ")),
+        sign = Styled(style, sign),
+        agent = Styled(BOLD, clip(&node.agent, 40)),
+        short = Styled(DIM, &node.short),
+        word = Styled(style, word),
+        figures = Styled(DIM, figures.join(" · ")),
         title = clip(&node.title, 60),
     )
 }
@@ -289,7 +289,7 @@ fn footer(tree: &TreeNode, fates: Option<(&BTreeSet<SessionId>, &BTreeSet<Sessio
         }
         text.push_str(&format!("\n{were} in flight when the last process ended: {}", fates.join("; ")));
     }
-    In(DIM, text).to_string()
+    Styled(DIM, text).to_string()
 }
 
 fn has_unreadable(tree: &TreeNode) -> bool {

@@ -17,7 +17,7 @@ use subtend_tools::workspace::Workspace;
 use super::fail::{Code, Fail};
 use super::guidance;
 use super::notices::notices;
-use super::paint::{BOLD, In, ODD, clip, count, exact, harmless, path_line};
+use super::paint::{BOLD, ODD, Styled, clip, count, exact, harmless, path_line};
 use super::settings::{self, ProjectFile};
 use super::{json, servers, workspace};
 pub(crate) use level::{ServerTrust, Trust};
@@ -273,7 +273,7 @@ impl UntrustedFiles {
             notices(),
             "{}: {names} of this workspace ignored: you have not trusted it. Use `subtend trust` to inspect and trust the workspace, \
              or --trust to use it this time",
-            In(ODD, "warning")
+            Styled(ODD, "warning")
         )?;
         Ok(())
     }
@@ -318,7 +318,7 @@ fn ask(workspace: &Workspace, shown: &UntrustedFiles) -> Result<Trust, Fail> {
 fn show(workspace: &Workspace, files: &UntrustedFiles) -> Result<(), Fail> {
     let mut err = anstream::stderr().lock();
     let path = workspace.path();
-    writeln!(err, "{} contains:", In(BOLD, path_line(path)))?;
+    writeln!(err, "{} contains:", Styled(BOLD, path_line(path)))?;
     if files.config {
         writeln!(err, "  {FILE}")?;
         let text = match settings::project(workspace) {

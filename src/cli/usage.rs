@@ -10,7 +10,7 @@ use subtend_session::usage::Usage;
 
 use super::data::StoreArgs;
 use super::fail::{Code, Fail};
-use super::paint::{BOLD, DIM, In, ago, clip, size, tokens};
+use super::paint::{BOLD, DIM, Styled, ago, clip, size, tokens};
 use super::store_reader::StoreReader;
 use super::trust::Trust;
 use super::{settings, workspace};
@@ -124,7 +124,7 @@ fn child(usage: &ChildUsage) -> ChildRow<'_> {
 }
 
 fn lines(view: &UsageView, now: i64) -> Vec<String> {
-    let line = |name: &str, text: String| format!("{}  {}", In(BOLD, format!("{name:17}")), In(DIM, text));
+    let line = |name: &str, text: String| format!("{}  {}", Styled(BOLD, format!("{name:17}")), Styled(DIM, text));
     let mut lines = vec![
         line("session", amounts(&view.own)),
         line("with owned runs", amounts(&view.owned)),

@@ -9,7 +9,7 @@ use subtend_session::ids::{Lsn, Seq, SessionId};
 use super::client::{Attached, Store};
 use super::data::StoreArgs;
 use super::fail::{Code, Fail};
-use super::paint::{BAD, GOOD, In, clip, count};
+use super::paint::{BAD, GOOD, Styled, clip, count};
 use super::progress::ProgressLine;
 use crate::cli::json;
 
@@ -96,8 +96,8 @@ fn text(report: &Report) -> String {
         report.bytes
     );
     let found = match report.problems.len() as u64 {
-        0 => format!("{} {read}: no problems", In(GOOD, "✓")),
-        problems => format!("{} {read}: {}", In(BAD, "✗"), count(problems, "problem")),
+        0 => format!("{} {read}: no problems", Styled(GOOD, "✓")),
+        problems => format!("{} {read}: {}", Styled(BAD, "✗"), count(problems, "problem")),
     };
     let mut lines = vec![found];
     lines.extend(report.problems.iter().map(|problem| format!("  {}", line(problem))));

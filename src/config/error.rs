@@ -26,7 +26,7 @@ pub enum ConfigError {
     },
     /// Values that conflict with each other.
     #[error("{origin}: {why}")]
-    Together {
+    Conflict {
         /// The source of the value that conflicts.
         origin: Origin,
         /// The reason, and a remedy.

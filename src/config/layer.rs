@@ -34,7 +34,7 @@ impl Layer {
             .map_err(|bad| ConfigError::Value { origin: origin.clone(), bad })?;
         if let Some((key, _)) = found.unknown.iter().find(|(key, _)| is_meant_as_permissions(&key.to_string())) {
             let why = format!("`{key}` would have no effect: use `permissions` of an agent file, `--allow` or `--ask`");
-            return Err(ConfigError::Together { origin, why });
+            return Err(ConfigError::Conflict { origin, why });
         }
         let warning = |(key, near): (Key, Option<String>)| {
             let near = near.map_or_else(String::new, |name| format!("; did you mean `{name}`?"));
@@ -61,7 +61,7 @@ impl Layer {
         let mut layer = Self::default();
         for (name, text) in all {
             let (name, text) = (name.as_ref(), text.as_ref());
-            if variable::is_other(name) || text.trim().is_empty() {
+            if variable::is_foreign(name) || text.trim().is_empty() {
                 continue;
             }
             let origin = Origin::Variable(name.to_owned());

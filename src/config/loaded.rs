@@ -64,7 +64,7 @@ impl Loaded {
         }
         entries.sort_by_key(|(_, _, origin)| origin.rank());
         project_access::check(&entries)?;
-        let unreadable = |error: serde_json::Error| ConfigError::Together {
+        let unreadable = |error: serde_json::Error| ConfigError::Conflict {
             origin: Origin::Default,
             why: format!("the values cannot be read together: {error}"),
         };

@@ -92,7 +92,7 @@ pub(super) fn check(values: &[(Key, Value, Origin)]) -> Result<(), ConfigError> 
                 }
             }
         };
-        return Err(ConfigError::Together { origin: origin.clone(), why: format!("`{key}`: {why}") });
+        return Err(ConfigError::Conflict { origin: origin.clone(), why: format!("`{key}`: {why}") });
     }
     Ok(())
 }

@@ -36,7 +36,8 @@ fn derived_name(key: &Key) -> String {
     name
 }
 
-pub(super) fn is_other(name: &str) -> bool {
+/// Returns whether a variable is not part of the configuration.
+pub(super) fn is_foreign(name: &str) -> bool {
     name.strip_prefix(PREFIX).is_none_or(|rest| OTHERS.iter().any(|other| rest.starts_with(other)))
 }
 

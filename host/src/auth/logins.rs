@@ -1,4 +1,4 @@
-//! Login links, whose code opens a login once, and logins of browsers.
+//! One-time login links, and the browser logins that they open.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};

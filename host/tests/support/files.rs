@@ -34,7 +34,7 @@ pub(crate) struct FilesHost {
     pub(crate) app: Router,
 }
 
-/// Plays a prompt, a line for each turn: a call as JSON, `fail`, or an answer.
+/// Answers turn N with line N of the prompt: a call as JSON, `fail`, `hang`, or the text of the answer.
 async fn play(request: subtend_models::model::Request) -> Result<Answer, ModelError> {
     let prompt = request.messages.iter().find_map(|message| match message {
         Message::User { text, .. } => Some(text.to_string()),

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// Times of a lease. They bound how long a shard has no owner: the rest of the old lease, plus the start of the next owner.
+/// Times of a lease. After a node fails, its shards have no owner until its lease expires and another node has started them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LeaseTimes {
     /// Time between two renewals.

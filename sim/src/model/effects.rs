@@ -135,7 +135,7 @@ impl System {
     }
 
     fn notify(&mut self, to: SessionId, notice: &Notice) {
-        // An owner that the sweep has not reached finds the row later.
+        // The recovery has yet to handle this owner, and then delivers its rows.
         if self.boot.as_ref().is_some_and(|boot| boot.awaits(to)) {
             return;
         }

@@ -15,7 +15,7 @@ pub(super) struct SessionRows {
 }
 
 impl System {
-    /// Returns the rows to a session, in the order in which a new activation handles them.
+    /// Returns the pending rows of the outbox for a session, in the order in which a new activation handles them.
     pub(super) fn rows_to(&self, session: SessionId) -> SessionRows {
         let mut rows = SessionRows::default();
         let mut pending: Vec<(&Row, _)> = self.rows.iter().filter(|(row, _)| row.to == session).collect();
@@ -62,7 +62,7 @@ impl System {
                 && (request.call, request.child) == (key, to)
             {
                 let mut ask = index::continue_from(from, opened?, request);
-                // Computed at delivery, because the owner may have closed meanwhile.
+                // Computed at delivery, because the run of the owner may have ended meanwhile.
                 ask.owner_ended = self.owner_outcome_of(RunKey { session: from, run: ask.run });
                 return Some(Command::Continue(Box::new(ask)));
             }
@@ -74,9 +74,9 @@ impl System {
     pub(super) fn redeliver_rows(&mut self, session: SessionId) {
         let owed: Vec<Row> = self.rows.keys().filter(|row| row.from == session).copied().collect();
         for row in owed {
-            // An owner that the sweep has not reached finds the row later.
-            let swept = self.boot.as_ref().is_some_and(|boot| boot.awaits(row.to));
-            if let Some(message) = message(&row).filter(|_| !swept)
+            // The recovery has yet to handle this receiver, and then delivers its rows.
+            let waits_for_recovery = self.boot.as_ref().is_some_and(|boot| boot.awaits(row.to));
+            if let Some(message) = message(&row).filter(|_| !waits_for_recovery)
                 && !self.flight.contains(&message)
             {
                 self.send(message);

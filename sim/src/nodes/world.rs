@@ -145,19 +145,19 @@ impl NodesWorld {
         lock(&self.stopping).remove(&node) || self.draw_fault(400)
     }
 
-    /// Returns the number of this start of a runtime, from which its ids are drawn.
+    /// Returns the number of this start of a runtime. It seeds the ids of the runtime.
     pub(super) fn next_start(&self) -> u64 {
         let mut starts = lock(&self.starts);
         *starts = starts.saturating_add(1);
         *starts
     }
 
-    /// Judges the start of a model or tool call.
-    pub(super) fn judge_call(&self, shard: usize, lease: LeaseId, what: &str, once: Option<ToolKey>) {
+    /// Records a violation if the call started without the lease of its shard, or a call with `once_key` for the second time.
+    pub(super) fn judge_call(&self, shard: usize, lease: LeaseId, what: &str, once_key: Option<ToolKey>) {
         let mut database = self.database();
         database.judge_effect(shard, lease, what);
         self.trace(|| format!("shard {shard}, lease {lease}: {what}"));
-        if let Some(key) = once
+        if let Some(key) = once_key
             && !lock(&self.effects).insert(key)
         {
             database.wrong(format!("{what} of shard {shard} was repeated: {key:?}"));

@@ -15,13 +15,13 @@ struct Test {
     control: bool,
 }
 
-fn judged(tests: &BTreeSet<(String, String)>, files: &[(String, String)]) -> BTreeMap<String, Test> {
+fn facts_of(tests: &BTreeSet<(String, String)>, files: &[(String, String)]) -> BTreeMap<String, Test> {
     let text = |path: &str| files.iter().find(|(other, _)| other == path).map_or("", |(_, text)| text);
-    let judge = |path: &str, name: &str| {
+    let facts = |path: &str, name: &str| {
         let body = body(text(path), name);
         Test { cases: cases(body), control: name.starts_with("without") || body.to_lowercase().contains("control") }
     };
-    tests.iter().map(|(path, name)| (format!("{path}::{name}"), judge(path, name))).collect()
+    tests.iter().map(|(path, name)| (format!("{path}::{name}"), facts(path, name))).collect()
 }
 
 fn body<'a>(text: &'a str, name: &str) -> &'a str {
@@ -120,7 +120,7 @@ fn problems(text: &str, tests: &BTreeMap<String, Test>) -> Vec<String> {
 
 #[test]
 fn each_promise_names_tests_and_each_attack_a_promise() {
-    let wrong = problems(&read("THREATS.md"), &judged(&tests(), &files()));
+    let wrong = problems(&read("THREATS.md"), &facts_of(&tests(), &files()));
     assert!(wrong.is_empty(), "THREATS.md:\n{}", wrong.join("\n"));
 }
 
@@ -143,20 +143,24 @@ fn invalid_threat_rows_are_refused() {
         [("a/b.rs::c", test(130, false)), ("a/b.rs::d", test(1, true)), ("e.rs::f", test(9, false))]
             .map(|(name, test)| (name.to_owned(), test))
             .into();
-    let judged = |from: &str, to: &str| {
+    let problems_after = |from: &str, to: &str| {
         let text = sound.replace(from, to);
         assert!(from.is_empty() || text != sound, "{from} is not in the fixture");
         problems(&text, &tests).join("; ")
     };
-    assert_eq!(judged("", ""), "");
-    assert!(judged("**model, files**", "**moon, files**").starts_with("`moon` or `files` is not listed: P"));
-    assert!(judged("`a/b.rs::c`", "`a/b.rs::x`").starts_with("`a/b.rs::x` does not exist; no row names `a/b.rs::c`"));
-    assert!(judged("`a/b.rs::c`", "").starts_with("no attack is named: P; no row names `a/b.rs::c`"));
-    assert!(judged("`a/b.rs::d`", "").starts_with("no control is named: P; no row names `a/b.rs::d`"));
-    assert!(judged("Control: `a/b.rs::d`", "Control: `e.rs::f`").starts_with("no control is named: P"));
+    assert_eq!(problems_after("", ""), "");
+    assert!(problems_after("**model, files**", "**moon, files**").starts_with("`moon` or `files` is not listed: P"));
     assert!(
-        judged("Control:", "Also:").starts_with("an entry needs a position, a target, attacks and a control: **model")
+        problems_after("`a/b.rs::c`", "`a/b.rs::x`")
+            .starts_with("`a/b.rs::x` does not exist; no row names `a/b.rs::c`")
     );
-    assert!(judged("| model | 130 |", "| model | 131 |").starts_with("the table of cases must be:"));
-    assert!(judged("`a/b.rs::c`", "`e.rs::f`").contains("there are 9 attacks, the minimum is 120"));
+    assert!(problems_after("`a/b.rs::c`", "").starts_with("no attack is named: P; no row names `a/b.rs::c`"));
+    assert!(problems_after("`a/b.rs::d`", "").starts_with("no control is named: P; no row names `a/b.rs::d`"));
+    assert!(problems_after("Control: `a/b.rs::d`", "Control: `e.rs::f`").starts_with("no control is named: P"));
+    assert!(
+        problems_after("Control:", "Also:")
+            .starts_with("an entry needs a position, a target, attacks and a control: **model")
+    );
+    assert!(problems_after("| model | 130 |", "| model | 131 |").starts_with("the table of cases must be:"));
+    assert!(problems_after("`a/b.rs::c`", "`e.rs::f`").contains("there are 9 attacks, the minimum is 120"));
 }

@@ -10,7 +10,7 @@ use subtend_agents::product::Product;
 use subtend_session::ids::Text;
 
 use super::super::fail::{Code, Fail};
-use super::super::paint::{DIM, GOOD, In, clip, count};
+use super::super::paint::{DIM, GOOD, Styled, clip, count};
 use super::super::trust::Trust;
 use super::super::work::setup;
 use super::super::{settings, workspace};
@@ -128,7 +128,7 @@ pub(super) fn verb(args: &Args) -> Result<Code, Fail> {
     for file in &checked {
         if let Some(given) = File::from_checked(file).line() {
             let path = clip(&file.path.display().to_string(), 400);
-            writeln!(out, "{} {given} {}", In(GOOD, "✓"), In(DIM, format!("({path})")))?;
+            writeln!(out, "{} {given} {}", Styled(GOOD, "✓"), Styled(DIM, format!("({path})")))?;
         }
     }
     drop(out);

@@ -8,7 +8,7 @@ use subtend_agents::catalog::AgentProblem;
 use subtend_session::ids::Text;
 
 use super::super::fail::{Code, Fail};
-use super::super::paint::{BOLD, DIM, In, clip, fill, harmless};
+use super::super::paint::{BOLD, DIM, Styled, clip, fill, harmless};
 use super::super::trust::Trust;
 use super::super::{guidance, workspace};
 use super::{Warning, warn, warning};
@@ -73,7 +73,7 @@ pub(super) fn commands(args: &CommandsArgs) -> Result<Code, Fail> {
         let expanded = command.expand(&args.arguments.join(" ")).map_err(|error| Fail::Usage(error.to_string()))?;
         writeln!(anstream::stdout(), "{}", harmless(&expanded.text))?;
         for note in &expanded.notes {
-            writeln!(anstream::stderr(), "{}: {}", In(super::ODD, "warning"), harmless(note))?;
+            writeln!(anstream::stderr(), "{}: {}", Styled(super::ODD, "warning"), harmless(note))?;
         }
         return Ok(Code::Done);
     }
@@ -113,8 +113,8 @@ fn list(what: &str, files: Vec<FileRow<'_>>, problems: &[AgentProblem], machine:
     for row in &files {
         let name = shown(row);
         let (pad, about) = (fill(&name, width), clip(row.description, 100));
-        let source = In(DIM, format!("({})", clip(&row.source, 200)));
-        writeln!(out, "{}{pad}  {about}  {source}", In(BOLD, &name))?;
+        let source = Styled(DIM, format!("({})", clip(&row.source, 200)));
+        writeln!(out, "{}{pad}  {about}  {source}", Styled(BOLD, &name))?;
     }
     drop(out);
     if files.is_empty() {

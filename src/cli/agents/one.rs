@@ -9,7 +9,7 @@ use subtend_session::authority::RuleSet;
 use subtend_session::place::Isolation;
 
 use super::super::fail::{Code, Fail};
-use super::super::paint::{BOLD, DIM, In, clip, harmless};
+use super::super::paint::{BOLD, DIM, Styled, clip, harmless};
 use super::{Warning, print_problem, source, warning};
 use crate::cli::json;
 
@@ -41,13 +41,13 @@ pub(super) fn show(manifest: &Manifest, problems: &[AgentProblem], json: bool) -
     writeln!(
         out,
         "{}  {}  {}",
-        In(BOLD, &manifest.name),
+        Styled(BOLD, &manifest.name),
         manifest.mode.word(),
-        In(DIM, format!("({}{instead})", clip(&source(&manifest.source), 400)))
+        Styled(DIM, format!("({}{instead})", clip(&source(&manifest.source), 400)))
     )?;
     writeln!(out, "{}", harmless(&manifest.description))?;
     for (name, value) in facts(manifest) {
-        writeln!(out, "{}: {}", In(DIM, name), clip(&value, 400))?;
+        writeln!(out, "{}: {}", Styled(DIM, name), clip(&value, 400))?;
     }
     writeln!(out, "\n{}", harmless(manifest.body.trim_end()))?;
     drop(out);

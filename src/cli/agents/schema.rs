@@ -12,7 +12,7 @@ use subtend_session::ids::Text;
 use subtend_session::message::ToolSpec;
 
 use super::super::fail::{Code, Fail};
-use super::super::paint::{BOLD, In, ODD, harmless};
+use super::super::paint::{BOLD, ODD, Styled, harmless};
 use super::super::trust::Trust;
 use super::super::{settings, workspace};
 use crate::cli::json;
@@ -78,12 +78,12 @@ pub(super) fn verb(args: &Args) -> Result<Code, Fail> {
     }
     for (at, tool) in listing.tools.iter().enumerate() {
         let (gap, of) = (if at > 0 { "\n" } else { "" }, if tool.of_child { " (of the child)" } else { "" });
-        writeln!(out, "{gap}{}{of}\n\n{}\n", In(BOLD, tool.name), harmless(tool.description))?;
+        writeln!(out, "{gap}{}{of}\n\n{}\n", Styled(BOLD, tool.name), harmless(tool.description))?;
         writeln!(out, "{}", harmless(&serde_json::to_string_pretty(tool.schema)?))?;
     }
     drop(out);
     if !enabled {
-        let (note, key) = (In(ODD, "note"), format!("tools.{dialect}.enabled"));
+        let (note, key) = (Styled(ODD, "note"), format!("tools.{dialect}.enabled"));
         writeln!(
             anstream::stderr(),
             "{note}: `{dialect}` is not enabled here; `subtend config set {key} true` enables it"

@@ -27,7 +27,7 @@ mod unix {
     use super::Args;
     use crate::cli::fail::{Code, Fail};
     use crate::cli::json as escape;
-    use crate::cli::paint::{BAD, GOOD, In, count, span};
+    use crate::cli::paint::{BAD, GOOD, Styled, count, span};
     use crate::cli::work::{self, StopSignal};
 
     pub(super) fn verb(args: &Args, clients: u64, seed: u64) -> Result<Code, Fail> {
@@ -106,15 +106,15 @@ mod unix {
         row("cancels", format!("{} done, each sent by two clients at once", report.cancels));
         let name = report.sabotage.map_or("none", Sabotage::name);
         let violations = count(report.violations.len() as u64, "violation");
-        let bad = |text: String| format!("{} {text}", In(BAD, "✗"));
+        let bad = |text: String| format!("{} {text}", Styled(BAD, "✗"));
         match report.verdict() {
-            DrillVerdict::Sound => lines.push(format!("{} {violations}", In(GOOD, "✓"))),
+            DrillVerdict::Sound => lines.push(format!("{} {violations}", Styled(GOOD, "✓"))),
             DrillVerdict::Violated => lines.push(bad(violations)),
             DrillVerdict::Vacuous => {
                 lines.extend(report.vacuous().into_iter().map(|what| bad(format!("the drill is vacuous: {what}"))));
             }
             DrillVerdict::Caught => {
-                lines.push(format!("{} the injected bug {name} was detected: {violations}", In(GOOD, "✓")));
+                lines.push(format!("{} the injected bug {name} was detected: {violations}", Styled(GOOD, "✓")));
             }
             DrillVerdict::Uncaught => {
                 lines.push(bad(format!("the injected bug {name} was not detected: the drill is ineffective")));

@@ -2,7 +2,7 @@
 
 use subtend_drill::{DrillVerdict, FindingKind, MAX_LISTED, Report, Sabotage};
 
-use crate::cli::paint::{BAD, GOOD, In, clip, count, span};
+use crate::cli::paint::{BAD, GOOD, Styled, clip, count, span};
 
 /// Maximum number of violations shown.
 const MAX_SHOWN: usize = 10;
@@ -76,9 +76,9 @@ pub(super) fn text(report: &Report) -> String {
 fn ending(report: &Report) -> Vec<String> {
     let violations = count(report.violations(), "violation");
     let name = report.sabotage.map_or("none", Sabotage::name);
-    let bad = |text: String| format!("{} {text}", In(BAD, "✗"));
+    let bad = |text: String| format!("{} {text}", Styled(BAD, "✗"));
     let mut lines = match report.verdict() {
-        DrillVerdict::Sound => vec![format!("{} {violations}", In(GOOD, "✓"))],
+        DrillVerdict::Sound => vec![format!("{} {violations}", Styled(GOOD, "✓"))],
         DrillVerdict::Violated if report.stopped => vec![bad(format!("{violations}; stopped before its end"))],
         DrillVerdict::Violated => vec![bad(violations)],
         DrillVerdict::Vacuous => {
@@ -86,7 +86,7 @@ fn ending(report: &Report) -> Vec<String> {
         }
         DrillVerdict::Caught => {
             let after = count(report.kills, "kill");
-            vec![format!("{} the injected bug {name} was detected after {after}: {violations}", In(GOOD, "✓"))]
+            vec![format!("{} the injected bug {name} was detected after {after}: {violations}", Styled(GOOD, "✓"))]
         }
         DrillVerdict::Uncaught => {
             vec![bad(format!("the injected bug {name} was not detected: the drill is ineffective"))]

@@ -15,8 +15,8 @@ use subtend_tools::registry::Registry;
 
 use crate::cli::cause;
 use crate::cli::paint::{
-    ASKS, ASKS_WORD, BAD, BOLD, DIM, GOOD, In, LIVE, ODD, UNKNOWN_WORK, activity, clip, count, first_line, harmless,
-    in_flight, mark, size, tokens, work_span,
+    ASKS, ASKS_WORD, BAD, BOLD, DIM, GOOD, LIVE, ODD, Styled, UNKNOWN_WORK, activity, clip, count, first_line,
+    harmless, in_flight, mark, size, tokens, work_span,
 };
 
 /// Number of lines shown of a shortened system prompt.
@@ -39,7 +39,7 @@ pub(super) struct DrawOptions {
 pub(super) fn draw(out: &mut dyn Write, transcript: &Transcript, options: DrawOptions) -> io::Result<()> {
     header(out, &transcript.header)?;
     if let Some(system) = &transcript.header.system {
-        writeln!(out, "\n{}", In(BOLD, "system prompt"))?;
+        writeln!(out, "\n{}", Styled(BOLD, "system prompt"))?;
         block(out, system, "  ", if options.full { None } else { Some(PROMPT_LINES) })?;
     }
     let mut own = 0;
@@ -48,19 +48,19 @@ pub(super) fn draw(out: &mut dyn Write, transcript: &Transcript, options: DrawOp
         own = if let Entry::Ended { .. } = shown.entry { 0 } else { own.saturating_add(spent(&shown.entry)) };
     }
     if let Some(summary) = &transcript.header.summary {
-        writeln!(out, "\n{}", In(BOLD, "summary"))?;
+        writeln!(out, "\n{}", Styled(BOLD, "summary"))?;
         block(out, summary, "  ", None)?;
     }
     if in_flight(transcript.header.state) {
         let of = if options.hosted { "" } else { " when the last process ended" };
         let text = format!("run in flight{of}: {}", activity(transcript.header.state, transcript.header.limited_until));
-        writeln!(out, "\n{}", In(LIVE, text))?;
+        writeln!(out, "\n{}", Styled(LIVE, text))?;
     }
     Ok(())
 }
 
 fn header(out: &mut dyn Write, session: &Header) -> io::Result<()> {
-    writeln!(out, "{} {}  {}", In(BOLD, clip(&session.agent, 64)), session.short, clip(&session.title, 80))?;
+    writeln!(out, "{} {}  {}", Styled(BOLD, clip(&session.agent, 64)), session.short, clip(&session.title, 80))?;
     let mut facts = vec![format!("session {}", session.id), format!("depth {}", session.depth)];
     facts.extend(session.parent.map(|parent| format!("parent {parent}")));
     facts.extend(session.model.as_ref().map(|model| format!("model {}", clip(model, 64))));
@@ -74,7 +74,7 @@ fn header(out: &mut dyn Write, session: &Header) -> io::Result<()> {
             session.rights.iter().map(|(action, verdict)| format!("{action} {}", verdict.word())).collect();
         facts.push(format!("imported, at most {}", rights.join(", ")));
     }
-    writeln!(out, "{}", In(DIM, facts.join(" · ")))
+    writeln!(out, "{}", Styled(DIM, facts.join(" · ")))
 }
 
 /// Returns the tokens of an answer or of a discarded attempt.
@@ -99,17 +99,17 @@ fn entry(out: &mut dyn Write, me: &Short, shown: &ShownEntry, options: DrawOptio
     match entry {
         Entry::Input { from, text, seq, .. } => {
             let figures = format!("{}{hidden}", message(me, *seq));
-            writeln!(out, "\n{}  {}", In(BOLD, sender(from)), In(DIM, figures))?;
+            writeln!(out, "\n{}  {}", Styled(BOLD, sender(from)), Styled(DIM, figures))?;
             block(out, text, "  ", None)
         }
         Entry::Waiting { text, .. } => {
-            writeln!(out, "\n{}", In(ODD, "queued input"))?;
+            writeln!(out, "\n{}", Styled(ODD, "queued input"))?;
             block(out, text, "  ", None)
         }
         Entry::Answer { turn, seq, text, calls, agent, model, usage, .. } => {
             let who: String = [agent, model].into_iter().flatten().map(|who| format!("{} · ", clip(who, 64))).collect();
             let figures = format!("{} · {who}{}{hidden}", message(me, *seq), tokens(usage.tokens()));
-            writeln!(out, "\n{}  {}", In(BOLD, format!("answer, turn {turn}")), In(DIM, figures))?;
+            writeln!(out, "\n{}  {}", Styled(BOLD, format!("answer, turn {turn}")), Styled(DIM, figures))?;
             if let Some(text) = text {
                 block(out, text, "  ", None)?;
             }
@@ -117,17 +117,17 @@ fn entry(out: &mut dyn Write, me: &Short, shown: &ShownEntry, options: DrawOptio
         }
         Entry::Discarded { .. } => discarded(out, entry, options.full),
         Entry::Notice { ends } => {
-            writeln!(out, "\n{}{}", In(BOLD, "notice"), In(DIM, hidden))?;
+            writeln!(out, "\n{}{}", Styled(BOLD, "notice"), Styled(DIM, hidden))?;
             ends.iter().try_for_each(|end| self::end(out, end, options.full))
         }
-        Entry::Held { run, why } => writeln!(out, "\n{}", In(ODD, format!("run {run} held: {}", hold(why)))),
+        Entry::Held { run, why } => writeln!(out, "\n{}", Styled(ODD, format!("run {run} held: {}", hold(why)))),
         Entry::Ended { run, outcome, turns, usage, worked_ms, worked_at_least, .. } => {
             let (sign, style) = mark(outcome.kind());
             let output = clip(&format!("{sign} run {run} {}", cause::sentence(outcome)), LINE_WIDTH);
             let worked = work_span(Worked { ms: *worked_ms, at_least: *worked_at_least });
             let worked = worked.map_or_else(|| UNKNOWN_WORK.to_owned(), |worked| format!("{worked} of work"));
             let figures = [count(*turns, "turn"), tokens_line(own, usage.tokens()), worked].join(" · ");
-            writeln!(out, "\n{}  {}", In(style, output), In(DIM, figures))
+            writeln!(out, "\n{}  {}", Styled(style, output), Styled(DIM, figures))
         }
         Entry::Branch { .. }
         | Entry::Switched { .. }
@@ -136,17 +136,17 @@ fn entry(out: &mut dyn Write, me: &Short, shown: &ShownEntry, options: DrawOptio
         | Entry::CompactionUndone { .. }
         | Entry::Asked { .. }
         | Entry::Word { .. } => {
-            writeln!(out, "\n{}", In(DIM, event_line(me, entry)))
+            writeln!(out, "\n{}", Styled(DIM, event_line(me, entry)))
         }
         Entry::Compacted { cause, messages, before, after, text, .. } => {
             let figures = format!("{messages} messages · about {before} tokens before, {after} after");
             let why = cause.phrase();
-            writeln!(out, "\n{}  {}", In(ODD, format!("compacted, {why}")), In(DIM, figures))?;
+            writeln!(out, "\n{}  {}", Styled(ODD, format!("compacted, {why}")), Styled(DIM, figures))?;
             block(out, text, "  ", if options.full { None } else { Some(RESULT_LINES) })
         }
-        Entry::Deleted { .. } => writeln!(out, "\n{}", In(ODD, "session deleted")),
+        Entry::Deleted { .. } => writeln!(out, "\n{}", Styled(ODD, "session deleted")),
         Entry::Closed { closed, .. } => {
-            writeln!(out, "\n{}", In(DIM, if *closed { "session closed" } else { "session opened again" }))
+            writeln!(out, "\n{}", Styled(DIM, if *closed { "session closed" } else { "session opened again" }))
         }
     }
 }
@@ -215,8 +215,8 @@ fn discarded(out: &mut dyn Write, entry: &Entry, full: bool) -> io::Result<()> {
     let text = format!("turn {turn}, attempt {attempt}{who} failed: {why}");
     let text = if full { text } else { clip(&text, LINE_WIDTH) };
     match usage {
-        Some(usage) => writeln!(out, "\n{}  {}", In(ODD, text), In(DIM, tokens(usage.tokens()))),
-        None => writeln!(out, "\n{}", In(ODD, text)),
+        Some(usage) => writeln!(out, "\n{}  {}", Styled(ODD, text), Styled(DIM, tokens(usage.tokens()))),
+        None => writeln!(out, "\n{}", Styled(ODD, text)),
     }
 }
 
@@ -249,18 +249,18 @@ fn call(out: &mut dyn Write, call: &CallEntry, options: DrawOptions) -> io::Resu
         None if options.full => harmless(&call.args),
         None => clip(&call.args, LINE_WIDTH),
     };
-    writeln!(out, "  {} {icon}{} {args}{}", In(LIVE, "▸"), In(BOLD, clip(tool, 64)), In(DIM, child))?;
+    writeln!(out, "  {} {icon}{} {args}{}", Styled(LIVE, "▸"), Styled(BOLD, clip(tool, 64)), Styled(DIM, child))?;
     match &call.result {
-        None if call.asks => writeln!(out, "    {}", In(ASKS.1, format!("{} {ASKS_WORD}", ASKS.0)))?,
-        None => writeln!(out, "    {}", In(ODD, "no result"))?,
+        None if call.asks => writeln!(out, "    {}", Styled(ASKS.1, format!("{} {ASKS_WORD}", ASKS.0)))?,
+        None => writeln!(out, "    {}", Styled(ODD, "no result"))?,
         Some(CallOutcome::Ends(ends)) => ends.iter().try_for_each(|end| self::end(out, end, options.full))?,
         Some(CallOutcome::Result { end, content, truncated_from }) => {
             if *end != CallEnd::Ok {
-                writeln!(out, "    {}", In(BAD, call_end(end)))?;
+                writeln!(out, "    {}", Styled(BAD, call_end(end)))?;
             }
             block(out, content, "    ", if options.full { None } else { Some(RESULT_LINES) })?;
             if let Some(bytes) = truncated_from {
-                writeln!(out, "    {}", In(DIM, format!("truncated from {bytes} bytes")))?;
+                writeln!(out, "    {}", Styled(DIM, format!("truncated from {bytes} bytes")))?;
             }
         }
     }
@@ -273,9 +273,9 @@ fn nested(out: &mut dyn Write, nested: Option<&NestedTranscript>, options: DrawO
     match nested {
         None => return Ok(()),
         Some(NestedTranscript::Transcript(transcript)) => draw(&mut text, transcript, options)?,
-        Some(NestedTranscript::Unreadable(why)) => writeln!(text, "{}", In(BAD, harmless(why)))?,
+        Some(NestedTranscript::Unreadable(why)) => writeln!(text, "{}", Styled(BAD, harmless(why)))?,
     }
-    String::from_utf8_lossy(&text).lines().try_for_each(|line| writeln!(out, "    {} {line}", In(DIM, "│")))
+    String::from_utf8_lossy(&text).lines().try_for_each(|line| writeln!(out, "    {} {line}", Styled(DIM, "│")))
 }
 
 fn call_end(end: &CallEnd) -> &'static str {
@@ -294,14 +294,14 @@ fn call_end(end: &CallEnd) -> &'static str {
 fn end(out: &mut dyn Write, end: &OwnedEnd, full: bool) -> io::Result<()> {
     let (sign, style) = mark(end.outcome.kind());
     let text = clip(&cause::sentence(&end.outcome), LINE_WIDTH);
-    writeln!(out, "    {} {}  {}", In(style, sign), In(GOOD, end.child.short()), In(style, text))?;
+    writeln!(out, "    {} {}  {}", Styled(style, sign), Styled(GOOD, end.child.short()), Styled(style, text))?;
     block(out, &end.text, "    ", if full { None } else { Some(RESULT_LINES) })?;
     let shown = u64::try_from(end.text.len()).unwrap_or(u64::MAX);
     if end.deleted {
-        writeln!(out, "    {}", In(DIM, format!("its text of {} was deleted with its session", size(end.len))))?;
+        writeln!(out, "    {}", Styled(DIM, format!("its text of {} was deleted with its session", size(end.len))))?;
     } else if end.len > shown {
         let rest = format!("the whole text has {} bytes: subtend show {}", end.len, end.child);
-        writeln!(out, "    {}", In(DIM, rest))?;
+        writeln!(out, "    {}", Styled(DIM, rest))?;
     }
     Ok(())
 }
@@ -320,7 +320,7 @@ fn block(out: &mut dyn Write, text: &str, indent: &str, lines: Option<usize>) ->
     }
     match all.len().saturating_sub(shown) {
         0 => Ok(()),
-        left => writeln!(out, "{indent}{}", In(DIM, format!("… {} more (--full)", count(left as u64, "line")))),
+        left => writeln!(out, "{indent}{}", Styled(DIM, format!("… {} more (--full)", count(left as u64, "line")))),
     }
 }
 

@@ -10,7 +10,7 @@ use unicode_width::UnicodeWidthStr as _;
 
 use super::super::cause;
 use super::super::paint::{
-    ASKS, ASKS_WORD, BAD, BOLD, DIM, GOOD, In, LIVE, ODD, clip, count, fill, limited, mark, span, tokens,
+    ASKS, ASKS_WORD, BAD, BOLD, DIM, GOOD, LIVE, ODD, Styled, clip, count, fill, limited, mark, span, tokens,
 };
 use super::live::{ActivityUpdate, LiveNode, LiveTree, NodeActivity};
 
@@ -190,7 +190,7 @@ fn fit(line: StyledLine, columns: usize) -> StyledLine {
 }
 
 pub(super) fn paint(line: &StyledLine, colours: bool) -> String {
-    line.iter().map(|(style, text)| if colours { In(*style, text).to_string() } else { text.clone() }).collect()
+    line.iter().map(|(style, text)| if colours { Styled(*style, text).to_string() } else { text.clone() }).collect()
 }
 
 /// Returns news as a line of text.

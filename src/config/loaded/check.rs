@@ -28,7 +28,7 @@ pub(super) fn together(loaded: &Loaded) -> Result<Vec<Warning>, ConfigError> {
 }
 
 fn refuse<T>(loaded: &Loaded, key: &Key, why: String) -> Result<T, ConfigError> {
-    Err(ConfigError::Together { origin: loaded.origin(key), why: format!("`{key}`: {why}") })
+    Err(ConfigError::Conflict { origin: loaded.origin(key), why: format!("`{key}`: {why}") })
 }
 
 fn shell(loaded: &Loaded) -> Result<(), ConfigError> {
