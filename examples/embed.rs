@@ -31,7 +31,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
                 let what = if tools.is_empty() { "answers".to_owned() } else { format!("asks for {tools:?}") };
                 eprintln!("{} {what}", event.session.short());
             } else if let Record::RunEnded(ended) = &*record {
-                eprintln!("{} {}", event.session.short(), ended.outcome.kind().word());
+                eprintln!("{} {}", event.session.short(), ended.outcome.kind().as_str());
             }
         }
     });

@@ -47,7 +47,7 @@ pub struct Answered {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum AnswerError {
-    #[error("run {} ended before it answered the input: {}", .0.run, .0.outcome.kind().word())]
+    #[error("run {} ended before it answered the input: {}", .0.run, .0.outcome.kind().as_str())]
     Ended(Box<Ended>),
     #[error("the input was removed from the queue before it was taken")]
     Removed { by: Initiator },

@@ -1,4 +1,4 @@
-//! The crash-point sweep: whole stories, killed at each write and again at each write of the recovery.
+//! Crash points: whole runs of example sessions, killed at each write and again at each write of the recovery.
 //!
 //! At a write, the host dies either before any of it is on the disk, or after all of it is and before any waiter is notified.
 //! Torn batches are tested with the engines: `journal/tests`.
@@ -66,7 +66,7 @@ enum Story {
 }
 
 impl Story {
-    /// The stories that are swept together.
+    /// The stories that are killed together.
     const COMMON: [Self; 4] = [Self::Tree, Self::Cancelled, Self::Managed, Self::Limited];
 }
 
@@ -139,16 +139,16 @@ fn on(engine: Box<dyn Engine>) -> Journal {
 }
 
 #[derive(Clone, Default)]
-struct SweepWorld {
-    word: OnRestart,
+struct CrashWorld {
+    on_restart: OnRestart,
     faults: subtend_actors::faults::Faults,
 }
 
-fn host(journal: &Journal, seed: u64, world: &SweepWorld) -> Builder {
+fn host(journal: &Journal, seed: u64, world: &CrashWorld) -> Builder {
     let mark = tool("mark", ToolEffect::SideEffect, |_| async { Ok(ToolOutput::text("marked ".repeat(300))) });
     let mut catalog = Catalog::builtin();
     let worker = Manifest::new("worker", AgentMode::All, "You are a worker.");
-    catalog.insert(Manifest { on_restart: Some(world.word), ..worker });
+    catalog.insert(Manifest { on_restart: Some(world.on_restart), ..worker });
     let options = Options { seed: Some(seed), ..Options::default() };
     let registry = Registry::builder().tool(Arc::new(mark)).and_then(|tools| tools.tool(message::tool()));
     let tools = registry.expect("names differ").build();
@@ -275,7 +275,7 @@ async fn outcomes(journal: &Journal) -> Vec<(SessionId, Vec<Outcome>)> {
 }
 
 /// Starts a host that dies at the `n`-th write, if it reaches that; returns the number of writes.
-async fn dies(memory: &Memory, story: Story, world: &SweepWorld, at: CrashSide, n: u64) -> (Replies, u64) {
+async fn dies(memory: &Memory, story: Story, world: &CrashWorld, at: CrashSide, n: u64) -> (Replies, u64) {
     let (faulty, faults) = Faulty::new(Box::new(memory.clone()));
     at.order(&faults, n);
     let journal = on(Box::new(faulty));
@@ -288,7 +288,7 @@ async fn dies(memory: &Memory, story: Story, world: &SweepWorld, at: CrashSide, 
 }
 
 /// Starts a host that only recovers, and dies at the `n`-th write of the recovery. Returns the number of writes.
-async fn dies_in_recovery(memory: &Memory, world: &SweepWorld, at: CrashSide, n: u64) -> u64 {
+async fn dies_in_recovery(memory: &Memory, world: &CrashWorld, at: CrashSide, n: u64) -> u64 {
     let (faulty, faults) = Faulty::new(Box::new(memory.clone()));
     at.order(&faults, n);
     let journal = on(Box::new(faulty));
@@ -309,7 +309,7 @@ fn begun(memory: &Memory) -> Vec<(SessionId, usize)> {
 /// Recovers without a fault, checks every invariant, and returns the outcomes of the runs in `begun`.
 async fn recovered(
     memory: &Memory,
-    world: &SweepWorld,
+    world: &CrashWorld,
     received: &Replies,
     begun: &[(SessionId, usize)],
     what: &str,
@@ -348,7 +348,7 @@ fn recovery(crash: &str, cut: u32, begun: &[(SessionId, usize)], ends: &[Outcome
 }
 
 /// Tests every write of these stories and of their recovery, before and after it (J-1, J-7, N-1, S-1).
-async fn sweep(world: SweepWorld, stories: &[Story]) {
+async fn kill_at_each_write(world: CrashWorld, stories: &[Story]) {
     let world = &world;
     let mut points = 0_u32;
     for story in stories.iter().copied() {
@@ -364,14 +364,14 @@ async fn sweep(world: SweepWorld, stories: &[Story]) {
                 for (second, m) in (1..).flat_map(|m| CrashSide::ALL.map(|second| (second, m))) {
                     let memory = left.copy();
                     let what = format!("{crash}, then {second:?} write {m} of the recovery");
-                    let there = dies_in_recovery(&memory, world, second, m).await;
+                    let writes = dies_in_recovery(&memory, world, second, m).await;
                     points += 1;
                     let twice = recovered(&memory, world, &received, &begun, &what).await;
                     // A resumed run may end differently, because it ran longer. Parked runs always resume.
-                    if world.word == OnRestart::Fail && story != Story::Limited {
+                    if world.on_restart == OnRestart::Fail && story != Story::Limited {
                         observed.recoveries.push(recovery(&crash, 1, &begun, &twice));
                     }
-                    if there < m {
+                    if writes < m {
                         break;
                     }
                 }
@@ -389,33 +389,33 @@ async fn sweep(world: SweepWorld, stories: &[Story]) {
 
 #[tokio::test(start_paused = true)]
 async fn crashes_at_writes_and_in_recovery_leave_the_same_result() {
-    sweep(SweepWorld::default(), &Story::COMMON).await;
+    kill_at_each_write(CrashWorld::default(), &Story::COMMON).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn resumed_runs_end_after_a_crash_at_any_write() {
-    sweep(SweepWorld { word: OnRestart::Resume, ..SweepWorld::default() }, &Story::COMMON).await;
+    kill_at_each_write(CrashWorld { on_restart: OnRestart::Resume, ..CrashWorld::default() }, &Story::COMMON).await;
 }
 
 /// Each step of a compaction: the discarded attempt, the service and its run, the summary, and the undo.
 #[tokio::test(start_paused = true)]
 async fn g14_compaction_killed_at_any_write_keeps_what_is_owed() {
-    for word in [OnRestart::Fail, OnRestart::Resume] {
-        sweep(SweepWorld { word, ..SweepWorld::default() }, &[Story::Compacted]).await;
+    for on_restart in [OnRestart::Fail, OnRestart::Resume] {
+        kill_at_each_write(CrashWorld { on_restart, ..CrashWorld::default() }, &[Story::Compacted]).await;
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn x16_messages_are_delivered_once_over_crashes() {
-    for word in [OnRestart::Fail, OnRestart::Resume] {
-        sweep(SweepWorld { word, ..SweepWorld::default() }, &[Story::Messages]).await;
+    for on_restart in [OnRestart::Fail, OnRestart::Resume] {
+        kill_at_each_write(CrashWorld { on_restart, ..CrashWorld::default() }, &[Story::Messages]).await;
     }
 }
 
 /// Returns the records of `story` without a crash.
 async fn undisturbed(story: Story) -> Vec<(SessionId, Vec<Record>)> {
     let memory = Memory::new();
-    dies(&memory, story, &SweepWorld::default(), CrashSide::Before, u64::MAX).await;
+    dies(&memory, story, &CrashWorld::default(), CrashSide::Before, u64::MAX).await;
     all_records(&on(Box::new(memory))).await
 }
 
@@ -444,7 +444,7 @@ async fn x16_lost_or_repeated_message_is_noticed() {
     assert!(lost(&is_taken), "never taken");
 }
 
-/// The sweep compacts after an overflow and on request, while a task is live.
+/// The story compacts after an overflow and on request, while a task is live.
 #[tokio::test(start_paused = true)]
 async fn g14_swept_story_compacts_and_undoes() {
     let records = undisturbed(Story::Compacted).await;
@@ -458,30 +458,30 @@ async fn g14_swept_story_compacts_and_undoes() {
     assert_eq!(all().filter(|record| matches!(record, Record::CompactionUndone { .. })).count(), 1);
 }
 
-/// The control: the sweep fails if a compaction hides an input that its run has not answered.
+/// The control: the test fails if a compaction hides an input that its run has not answered.
 #[cfg(feature = "sabotage")]
 #[tokio::test(start_paused = true)]
 async fn g14_sweep_detects_a_hidden_input() {
     use subtend_invariants::bugs::{Bug, Rules};
 
     let faults = subtend_actors::faults::Faults::default().rules(Rules::without(Bug::OwedCompacted));
-    let world = SweepWorld { faults, ..SweepWorld::default() };
-    let swept = tokio::spawn(async move { sweep(world, &[Story::Compacted]).await }).await;
-    let panic = swept.expect_err("the sweep passes").into_panic();
+    let world = CrashWorld { faults, ..CrashWorld::default() };
+    let result = tokio::spawn(async move { kill_at_each_write(world, &[Story::Compacted]).await }).await;
+    let panic = result.expect_err("the bug is not detected").into_panic();
     let message = panic.downcast_ref::<String>().cloned().unwrap_or_default();
     assert!(message.contains("which the model has not answered"), "{message}");
 }
 
-/// The control: without outbox rows the owner is never notified, and the sweep fails.
+/// The control: without outbox rows the owner is never notified, and the test fails.
 #[cfg(feature = "sabotage")]
 #[tokio::test(start_paused = true)]
 async fn sweep_detects_a_missing_outbox() {
     use subtend_invariants::bugs::{Bug, Rules};
 
     let faults = subtend_actors::faults::Faults::default().rules(Rules::without(Bug::NoOutbox));
-    let swept = tokio::spawn(async move {
-        sweep(SweepWorld { faults, ..SweepWorld::default() }, &Story::COMMON).await;
+    let result = tokio::spawn(async move {
+        kill_at_each_write(CrashWorld { faults, ..CrashWorld::default() }, &Story::COMMON).await;
     });
-    let swept = swept.await;
-    assert!(swept.is_err_and(|error| error.is_panic()));
+    let result = result.await;
+    assert!(result.is_err_and(|error| error.is_panic()));
 }

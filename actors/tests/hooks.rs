@@ -246,7 +246,7 @@ async fn failed_or_slow_model_hook_keeps_the_sessions_model() {
         let runtime =
             builder(&journal).hooks(Arc::new(hooks)).model(answering).start().await.expect("the runtime starts");
         let (_, outcome) = go(&runtime).await;
-        assert_eq!(outcome.kind().word(), expected);
+        assert_eq!(outcome.kind().as_str(), expected);
         shut(runtime).await;
     }
 }

@@ -168,7 +168,7 @@ async fn x16_receivers_are_under_authority() {
     assert!(!offered && got.iter().all(|got| !got.starts_with("Delivered")), "{got:?}");
 }
 
-/// Starts a runtime whose child writes to its parent by the parent's whole id.
+/// Starts a runtime whose child writes to its parent by the parent's full id.
 async fn writing_by_id(rules: Vec<Rule>) -> Runtime {
     let journal = journal();
     let read = journal.clone();
@@ -202,7 +202,7 @@ async fn x16_rules_for_the_parent_hold_for_its_id() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn x16_approved_message_is_delivered_by_a_whole_id() {
+async fn x16_approved_message_is_delivered_by_a_full_id() {
     for (answer, delivered) in [(AskVerdict::Allow, true), (AskVerdict::Deny, false)] {
         let runtime = writing_by_id(vec![rule("*", Verdict::Ask)]).await;
         let mut approver = runtime.approver();

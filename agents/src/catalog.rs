@@ -370,7 +370,7 @@ pub(crate) fn bad_rule(manifest: &Manifest, known: &BTreeSet<String>) -> Option<
     // Rules of `message` name receivers: they do more than leave the tool out.
     let of_hosts = |rule: &&Rule| rule.action.starts_with("tool:") && *rule.action != *MESSAGE;
     if let Some(rule) = rules.clone().filter(of_hosts).find(|rule| rule.verdict != Verdict::Allow) {
-        let (action, verdict) = (&rule.action, rule.verdict.word());
+        let (action, verdict) = (&rule.action, rule.verdict.as_str());
         return Some(format!(
             "`permissions` `{action}`: no tool needs this action: restrict what tools do, such as `fs.write: {verdict}`, or name \
              the tools that it may use in `tools`"

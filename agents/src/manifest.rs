@@ -95,7 +95,7 @@ pub enum AgentMode {
 
 impl AgentMode {
     /// Returns the spelling of the value in front matter and listings.
-    pub fn word(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         self.into()
     }
 }
@@ -215,8 +215,8 @@ mod tests {
     #[test]
     fn hash_depends_on_content_and_not_on_source() {
         let here = critic();
-        let there = Manifest { source: Source::File("elsewhere/critic.md".into()), ..critic() };
-        assert_eq!(here.hash(), there.hash());
+        let elsewhere = Manifest { source: Source::File("elsewhere/critic.md".into()), ..critic() };
+        assert_eq!(here.hash(), elsewhere.hash());
         for other in [
             Manifest { turns: Some(3), ..critic() },
             Manifest { pool: Some("cheap".into()), ..critic() },

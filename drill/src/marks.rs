@@ -19,7 +19,7 @@ pub(crate) enum MarkedEffect {
 }
 
 impl MarkedEffect {
-    fn word(self) -> &'static str {
+    fn as_str(self) -> &'static str {
         match self {
             Self::Once => "once",
             Self::Idempotent => "idempotent",
@@ -30,7 +30,7 @@ impl MarkedEffect {
 /// Writes a mark at once, so that a kill leaves all of it or nothing.
 pub(crate) fn leave(path: &Path, effect: MarkedEffect, key: ToolKey) -> std::io::Result<()> {
     let ToolKey { session, run, call } = key;
-    let line = format!("{} {session} {run} {} {}\n", effect.word(), call.turn, call.ix);
+    let line = format!("{} {session} {run} {} {}\n", effect.as_str(), call.turn, call.ix);
     std::fs::OpenOptions::new().create(true).append(true).open(path)?.write_all(line.as_bytes())
 }
 
@@ -79,7 +79,7 @@ impl Marks {
 fn parse(line: &str) -> Option<(MarkedEffect, (SessionId, RunNo, CallId))> {
     let words: Vec<&str> = line.split(' ').collect();
     let [effect, session, run, turn, ix] = words.as_slice() else { return None };
-    let effect = [MarkedEffect::Once, MarkedEffect::Idempotent].into_iter().find(|known| known.word() == *effect)?;
+    let effect = [MarkedEffect::Once, MarkedEffect::Idempotent].into_iter().find(|known| known.as_str() == *effect)?;
     let call = CallId { turn: TurnNo(turn.parse().ok()?), ix: ix.parse().ok()? };
     Some((effect, (session.parse().ok()?, RunNo(run.parse().ok()?), call)))
 }

@@ -161,7 +161,7 @@ impl Guard {
 
     /// Refuses requests for another host, and requests of other web pages.
     fn place(&self, headers: &HeaderMap, uri: &Uri) -> Result<(), Problem> {
-        // RFC 9112, 3.2.2: the authority of the target replaces the Host header, which must be valid all the same.
+        // RFC 9112, 3.2.2: the authority of the target replaces the Host header, which must still be valid.
         let header = single(headers, &header::HOST)?;
         let named = uri.authority().map(|host| host.as_str()).or(header);
         if !named.is_some_and(|host| self.knows(host)) {

@@ -88,7 +88,7 @@ fn whose(by: &Initiator) -> String {
         Initiator::Host => "by the host".to_owned(),
         Initiator::Model { call } => format!("by its owner's model (call {call})"),
         Initiator::Owner { outcome: OutcomeKind::Interrupted } => "because its owner was interrupted".to_owned(),
-        Initiator::Owner { outcome } => format!("because its owner ended ({})", outcome.word()),
+        Initiator::Owner { outcome } => format!("because its owner ended ({})", outcome.as_str()),
         Initiator::Sweep => "at the start after a crash, because its owner was lost".to_owned(),
     }
 }

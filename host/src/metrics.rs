@@ -224,7 +224,7 @@ impl Metrics {
         } else if let Record::AttemptDiscarded(discarded) = &**record {
             self.failed_attempts.get_or_create(&AttemptLabels { reason: word(&discarded.error) }).inc();
         } else if let Record::RunEnded(ended) = &**record {
-            self.ended.get_or_create(&RunLabels { outcome: ended.outcome.kind().word().to_owned() }).inc();
+            self.ended.get_or_create(&RunLabels { outcome: ended.outcome.kind().as_str().to_owned() }).inc();
         }
     }
 }

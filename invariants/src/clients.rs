@@ -31,9 +31,9 @@ fn received_once(world: &World<'_>, log: &ClientLog) -> Verdict {
     }
     world.sessions.iter().try_for_each(|(session, seen)| {
         let received = next.get(session).map_or(0, |next| next.0.saturating_sub(1));
-        let there = seen.view.records.len();
-        ensure(usize::try_from(received) == Ok(there), InvariantId::H1, *session, || {
-            format!("{} received {received} of {there} records", log.name)
+        let records = seen.view.records.len();
+        ensure(usize::try_from(received) == Ok(records), InvariantId::H1, *session, || {
+            format!("{} received {received} of {records} records", log.name)
         })
     })
 }

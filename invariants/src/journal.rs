@@ -70,8 +70,8 @@ fn check_creation(world: &World<'_>, session: SessionId, seen: &Seen<'_>) -> Ver
         })
     })?;
     seen.branches.iter().filter(|(_, branch)| kept(branch.child)).try_for_each(|(_, branch)| {
-        let there = world.sessions.get(&branch.child).is_some_and(|child| child.created.is_some());
-        ensure(there, InvariantId::J3, session, || format!("branch {} does not exist", branch.child))
+        let exists = world.sessions.get(&branch.child).is_some_and(|child| child.created.is_some());
+        ensure(exists, InvariantId::J3, session, || format!("branch {} does not exist", branch.child))
     })
 }
 

@@ -44,8 +44,8 @@ pub(super) fn places(world: &World<'_>) -> Verdict {
             ensure(other.is_none(), InvariantId::T2, branch.child, || {
                 format!("created by {session} and by {other:?}")
             })?;
-            let there = usize::try_from(branch.at.0).is_ok_and(|seq| (1..=*at).contains(&seq));
-            ensure(there, InvariantId::T2, branch.child, || {
+            let is_earlier = usize::try_from(branch.at.0).is_ok_and(|seq| (1..=*at).contains(&seq));
+            ensure(is_earlier, InvariantId::T2, branch.child, || {
                 format!("it branches at record {} of {session}, which is not before it", branch.at)
             })?;
             inherits(world, *session, seen, branch)?;

@@ -82,7 +82,7 @@ impl Provider {
         let elsewhere = target.address.as_ref().map(address::Address::host);
         let provider = match elsewhere {
             Some(host) => format!("{}@{host}", target.protocol),
-            None => target.protocol.word().to_owned(),
+            None => target.protocol.as_str().to_owned(),
         };
         let quotas = [format!("{provider}/{}", target.model).into(), provider.into()];
         let client = Arc::new(Client::new(target, variable)?);

@@ -381,7 +381,7 @@ impl Gateway {
             0 => Err(Problem::no_session(name)),
             1 => Ok(found.swap_remove(0)),
             _ => {
-                let detail = format!("{name:?} names sessions of {}: use the whole id of one", found.join(" and "));
+                let detail = format!("{name:?} names sessions of {}: use the full id of one", found.join(" and "));
                 Err(Problem::conflict("ambiguous_session", detail))
             }
         }

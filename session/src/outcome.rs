@@ -86,7 +86,7 @@ impl OutcomeKind {
         Self::RestartsExhausted,
     ];
 
-    pub fn word(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         match self {
             Self::Completed => "completed",
             Self::Failed => "failed",

@@ -163,7 +163,7 @@ fn whom(by: &Initiator) -> String {
         Initiator::Host => "the host".into(),
         Initiator::Model { .. } => "your own call".into(),
         Initiator::Owner { outcome: OutcomeKind::Interrupted } => "an interrupt of its owner".into(),
-        Initiator::Owner { outcome } => format!("the end of its owner ({})", outcome.word()),
+        Initiator::Owner { outcome } => format!("the end of its owner ({})", outcome.as_str()),
         Initiator::Sweep => "the restart of the host, which ended its owner".into(),
     }
 }
@@ -266,7 +266,7 @@ fn blocks(out: &mut String, state: &State, items: &[Notice]) {
         let child = state.children.get(&item.child);
         let mut block = block(state, item, child);
         if out.len().saturating_add(block.len()) > max {
-            let word = item.outcome.kind().word();
+            let word = item.outcome.kind().as_str();
             block = format!("\n[{}] {word}; {} bytes, not shown: read it by its id\n", name(item, child), item.len);
         }
         if out.len().saturating_add(block.len()) <= max {

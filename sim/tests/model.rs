@@ -179,7 +179,7 @@ fn two_children_survive_one_of_each_event() {
 }
 
 #[track_caller]
-fn noticed(fault: SimFault, expected: InvariantId) {
+fn assert_noticed(fault: SimFault, expected: InvariantId) {
     let found = hunt(fault, 1).violation.map(|(violation, _)| violation.id);
     assert_eq!(found, Some(expected), "{fault}");
 }
@@ -222,7 +222,7 @@ fn disabled_rule_of_sessions_is_noticed() {
         (Bug::ResetTwice, InvariantId::S7),
         (Bug::SlotKeptAtLimit, InvariantId::T3),
     ] {
-        noticed(SimFault::Heart(bug), expected);
+        assert_noticed(SimFault::Heart(bug), expected);
     }
 }
 
@@ -257,7 +257,7 @@ fn environment_bug_is_noticed() {
         (EnvironmentBug::PlaceForgotten, InvariantId::S1),
         (EnvironmentBug::ParkedAreLost, InvariantId::S8),
     ] {
-        noticed(SimFault::World(around), expected);
+        assert_noticed(SimFault::World(around), expected);
     }
 }
 

@@ -8,7 +8,7 @@ fn run(seed: u64, bug: Option<LeaseBug>) -> NodesReport {
     simulate(NodesPlan { seed, bug, trace: false })
 }
 
-fn noticed(bug: LeaseBug) -> String {
+fn violation_of(bug: LeaseBug) -> String {
     let noticed = (0..1_000).find_map(|seed| run(seed, Some(bug)).violation);
     noticed.expect("the bug is not noticed")
 }
@@ -36,12 +36,12 @@ fn d3_seed_of_nodes_gives_the_same_run() {
 
 #[test]
 fn d2_commits_without_a_fence_are_noticed() {
-    let noticed = noticed(LeaseBug::NoFence);
+    let noticed = violation_of(LeaseBug::NoFence);
     assert!(noticed.contains("the log of shard"), "{noticed}");
 }
 
 #[test]
 fn d2_effect_after_the_lease_is_noticed() {
-    let noticed = noticed(LeaseBug::EffectAfterExpiry);
+    let noticed = violation_of(LeaseBug::EffectAfterExpiry);
     assert!(noticed.contains("began under lease"), "{noticed}");
 }

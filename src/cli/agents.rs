@@ -220,7 +220,7 @@ fn warning(problem: &AgentProblem) -> Warning {
 }
 
 fn line(row: &AgentRow<'_>, width: usize) -> String {
-    let mode = row.mode.word();
+    let mode = row.mode.as_str();
     format!(
         "{name}{pad}  {mode}{gap}  {description}  {source}",
         name = Styled(BOLD, row.name),

@@ -245,7 +245,7 @@ impl Hosted {
         let sentence = outcome.as_ref().map_or_else(String::new, cause::sentence);
         let value = json!({
             "session": self.id, "result": "already_ended", "run": done.run,
-            "outcome": outcome.as_ref().map(|outcome| outcome.kind().word()),
+            "outcome": outcome.as_ref().map(|outcome| outcome.kind().as_str()),
         });
         let text = format!("session {name}: no run is in flight; the last one ended as {sentence}");
         control::report(is_json, &value, &text)

@@ -187,7 +187,7 @@ fn line(row: &SessionRow<'_>, agents: usize, now: i64) -> String {
         _ if row.closed => ("◦", DIM, "closed"),
         Some(outcome) => {
             let (sign, style) = mark(outcome);
-            (sign, style, outcome.word())
+            (sign, style, outcome.as_str())
         }
         None => ("○", DIM, "no run yet"),
     };

@@ -84,7 +84,7 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
 }
 
 fn listed(reader: &StoreReader, args: &Args) -> Result<Vec<TaskRow>, Fail> {
-    let status = args.status.as_deref().and_then(|word| TaskStatus::ALL.into_iter().find(|of| of.word() == word));
+    let status = args.status.as_deref().and_then(|word| TaskStatus::ALL.into_iter().find(|of| of.as_str() == word));
     let parent = args.parent.as_deref().map(|name| reader.find(name)).transpose()?;
     let filter = TaskFilter { status, parent, limit: args.limit.map(NonZeroUsize::get), ..TaskFilter::default() };
     let tasks = Task::list(reader.journal(), filter)?;
@@ -99,7 +99,7 @@ fn row(task: Task) -> TaskRow {
         session: task.session,
         short: task.short,
         r#type: task.agent,
-        status: task.status.word(),
+        status: task.status.as_str(),
         outcome: task.outcome,
         description: task.title,
         prompt: task.prompt,
@@ -212,6 +212,6 @@ mod tests {
         let command = TestCommand::command();
         let option = command.get_arguments().find(|option| option.get_id() == "status").expect("--status");
         let values: Vec<_> = option.get_possible_values().iter().map(|value| value.get_name().to_owned()).collect();
-        assert_eq!(values, TaskStatus::ALL.map(TaskStatus::word));
+        assert_eq!(values, TaskStatus::ALL.map(TaskStatus::as_str));
     }
 }

@@ -248,7 +248,13 @@ impl ToolWorker {
         };
         match self.wait_with_renewal(&mut program, &call, until).await {
             Some((result, until)) => {
-                drop(note(&format!("{} {}: {} after {:.1?}", call.tool, call.call, result.word(), started.elapsed())));
+                drop(note(&format!(
+                    "{} {}: {} after {:.1?}",
+                    call.tool,
+                    call.call,
+                    result.as_str(),
+                    started.elapsed()
+                )));
                 self.complete(&call, result, until).await;
             }
             None => program.kill().await,

@@ -70,7 +70,7 @@ async fn child_cannot_fill_the_queue_of_its_parent() {
     }
 }
 
-/// The rule denies each whole id. The control: without it, the message is delivered.
+/// The rule denies each full id. The control: without it, the message is delivered.
 #[tokio::test(start_paused = true)]
 async fn no_name_of_a_receiver_evades_a_rule_for_another() {
     for (rules, delivered) in [(&[("tool:message", "*-*", Verdict::Deny)][..], false), (&[], true)] {

@@ -64,8 +64,8 @@ async fn wait_until_running(host: &RunningHost, child: SessionId) {
 async fn remaining_processes(host: &RunningHost, command: &str, mark: &str) -> Vec<String> {
     let session = host.runtime.open("worker").expect("a session");
     let receipt = session.send(script(&[start(command)])).await.expect("accepted");
-    let there = || if command.contains("setsid") { has_left(mark) } else { !marked(mark).is_empty() };
-    assert!(until(there).await, "{command}: it starts");
+    let has_started = || if command.contains("setsid") { has_left(mark) } else { !marked(mark).is_empty() };
+    assert!(until(has_started).await, "{command}: it starts");
     session.cancel().await.expect("cancelled");
     session.run_ended(receipt.run).await.expect("the run ends");
     until(|| marked(mark).is_empty()).await;

@@ -151,8 +151,8 @@ fn export_skips_damaged_sessions_when_requested() {
     assert!(done.err.contains("exported 1 session with ") && !done.err.contains(good), "{done:?}");
     let other = path_text(&user.data().join("other"));
     assert_eq!(user.call(&["import", "--data", &other, &path_text(&all)]).code, Some(0));
-    let there = user.json(&["sessions", "--json", "--data", &other]);
-    assert_eq!((there.as_array().map(Vec::len), &there[0]["id"]), (Some(1), &json!(good)), "{there}");
+    let listed = user.json(&["sessions", "--json", "--data", &other]);
+    assert_eq!((listed.as_array().map(Vec::len), &listed[0]["id"]), (Some(1), &json!(good)), "{listed}");
     assert_eq!(user.call(&["verify", "--data", &other]).code, Some(0));
 }
 

@@ -198,9 +198,9 @@ fn x17_server_of_a_workspace_needs_trust_and_its_own_login() {
     std::fs::copy(user.workspace().join(".mcp.json"), other.join(".mcp.json")).expect("a copy");
     let asked = |request: &crate::attacks::login_server::ReceivedRequest| request.headers.contains_key("authorization");
     let before = server.received("POST", "/mcp").iter().filter(|request| asked(request)).count();
-    let there = user.call(&["tools", "list", "--workspace", "other"]);
-    assert_eq!(there.code, Some(1), "{there:?}");
-    assert!(there.out.contains("mcp login notes --workspace "), "{there:?}");
+    let other = user.call(&["tools", "list", "--workspace", "other"]);
+    assert_eq!(other.code, Some(1), "{other:?}");
+    assert!(other.out.contains("mcp login notes --workspace "), "{other:?}");
     assert_eq!(server.received("POST", "/mcp").iter().filter(|request| asked(request)).count(), before);
 }
 

@@ -191,7 +191,7 @@ async fn r9_unguarded_process_is_stopped_with_its_group() {
     gone("3001.5").await;
 }
 
-/// Leaves its group, ignores SIGTERM and never reads its input: the guard ends it all the same.
+/// Leaves its group, ignores SIGTERM and never reads its input: the guard still ends it.
 #[tokio::test]
 async fn r9_process_that_forks_away_and_ignores_signals_is_stopped() {
     let desk = Desk::new(plain, true);

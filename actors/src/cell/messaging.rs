@@ -139,7 +139,7 @@ impl Cells {
         match (matching.next(), matching.next()) {
             (Some(at), None) => Ok((all.swap_remove(at), sender)),
             // A short id is unique only among the children of one session.
-            (Some(_), Some(_)) => Err(ToolError::bad_args(format!("two agents have the id {to}: use a whole id"))),
+            (Some(_), Some(_)) => Err(ToolError::bad_args(format!("two agents have the id {to}: use a full id"))),
             (None, _) => Err(ToolError::not_found(unknown(to, owned, &all))),
         }
     }

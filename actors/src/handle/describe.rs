@@ -82,8 +82,8 @@ impl SessionHandle {
         let before = self.summary().await?.map(|set| set.of);
         let Some(guard) = self.sessions.services.begin(self.id, ServiceKind::Summary) else {
             self.services_done().await;
-            let there = self.summary().await?.filter(|set| Some(set.of) != before);
-            return there.map(|set| Arc::clone(&set.text)).ok_or_else(|| refused("the summary service failed"));
+            let newer = self.summary().await?.filter(|set| Some(set.of) != before);
+            return newer.map(|set| Arc::clone(&set.text)).ok_or_else(|| refused("the summary service failed"));
         };
         let session = self.clone();
         let task = self.sessions.life.tasks.spawn(async move { session.write_summary(false, &guard).await });

@@ -56,7 +56,7 @@ impl QueueEntry {
 
     /// Returns the entry of a child's end; its time is read from the journal.
     fn completion(notice: &Notice) -> Self {
-        let outcome = notice.outcome.kind().word();
+        let outcome = notice.outcome.kind().as_str();
         let metadata = serde_json::json!({"run": notice.run, "outcome": outcome}).to_string();
         Self {
             id: InputId(notice.child.0),

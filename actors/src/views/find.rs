@@ -49,7 +49,7 @@ impl Runtime {
     }
 }
 
-/// Returns the sessions of `heads` that match `name`: a whole id, the `task_…` id of a task, a prefix of at least four digits, a short name, or a
+/// Returns the sessions of `heads` that match `name`: a full id, the `task_…` id of a task, a prefix of at least four digits, a short name, or a
 /// path of short names such as `root/a3f9c1`, in which `root` means any root. A path with an empty part names none.
 pub fn named(heads: &Heads, name: &str) -> BTreeSet<SessionId> {
     let name = name.trim();

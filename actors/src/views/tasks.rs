@@ -30,7 +30,7 @@ pub enum TaskStatus {
 impl TaskStatus {
     pub const ALL: [Self; 5] = [Self::Pending, Self::Running, Self::Completed, Self::Failed, Self::Cancelled];
 
-    pub fn word(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         self.into()
     }
 

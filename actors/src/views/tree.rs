@@ -145,7 +145,7 @@ impl Tree {
 
     fn draw(&self, f: &mut fmt::Formatter<'_>, before: &str, below: &str) -> fmt::Result {
         let word = match (&self.outcome, self.phase) {
-            (Some(outcome), _) => outcome.kind().word(),
+            (Some(outcome), _) => outcome.kind().as_str(),
             (None, Phase::Queued) => "queued",
             (None, Phase::Quiet) => "quiet",
             (None, Phase::WaitingMidTurn) if self.limited_until.is_some() => "parked at a limit",

@@ -79,8 +79,8 @@ async fn failed_summary_is_reported_and_keeps_the_previous_one() {
     say(&session, "more").await;
     let failed = "cannot summarise the session: its run failed: the model's key is missing or refused (\"no key\")";
     assert_eq!(session.summarise().await, Err(ControlError::Refused(failed.into())));
-    let there = session.summary().await.expect("readable").expect("the one before");
-    assert_eq!((&*there.text, there.upto < Seq(20)), (SUMMARY, true));
+    let earlier = session.summary().await.expect("readable").expect("the one before");
+    assert_eq!((&*earlier.text, earlier.upto < Seq(20)), (SUMMARY, true));
     shut(runtime).await;
 }
 

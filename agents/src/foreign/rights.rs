@@ -126,7 +126,10 @@ impl Rights {
         notes.extend(self.notes);
         notes.extend(lowered.iter().map(|rule| {
             let (action, resource) = (&rule.action, &rule.resource);
-            format!("`{action}` `{resource}` gets less than `{}`: a later rule may match the same", rule.verdict.word())
+            format!(
+                "`{action}` `{resource}` gets less than `{}`: a later rule may match the same",
+                rule.verdict.as_str()
+            )
         }));
         let allows_all = set.default == Verdict::Allow && set.rules.iter().all(|rule| rule.verdict == Verdict::Allow);
         manifest.rules = (!allows_all).then_some(set);

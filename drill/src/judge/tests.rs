@@ -229,8 +229,8 @@ fn j10_lost_deletion_and_remaining_erased_text_are_found() {
     acknowledged.take(Line::Input(OWNER, InputId(Uuid::from_u128(9))));
     acknowledged.take(Line::Deleting(OWNER));
     acknowledged.take(Line::Deleted(OWNER));
-    let there = DeletedHeads::from([(OWNER, head.clone())]);
-    let lost = acknowledged.lost(&Sessions::new(), &there);
+    let deleted_heads = DeletedHeads::from([(OWNER, head.clone())]);
+    let lost = acknowledged.lost(&Sessions::new(), &deleted_heads);
     assert_eq!(lost.first(), Some(&format!("the deletion of {OWNER} is missing")));
     // The child was erased together with its acknowledgements, and nothing else was.
     let child = Head { parent: Some(OWNER), ..head.clone() }.erased();

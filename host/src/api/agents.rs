@@ -36,7 +36,7 @@ impl From<&Manifest> for Agent {
     fn from(of: &Manifest) -> Self {
         Self {
             name: of.name.to_string(),
-            mode: of.mode.word().to_owned(),
+            mode: of.mode.as_str().to_owned(),
             description: of.description.to_string(),
             model: of.model.as_ref().map(ToString::to_string),
             tools: of.tools.as_ref().map(|tools| tools.iter().map(ToString::to_string).collect()),

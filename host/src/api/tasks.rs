@@ -68,7 +68,7 @@ impl From<Task> for TaskRow {
             session: of.session,
             short: of.short.to_string(),
             r#type: of.agent.to_string(),
-            status: of.status.word().to_owned(),
+            status: of.status.as_str().to_owned(),
             outcome: of.outcome,
             cause: of.cause.filter(|cause| *cause != Outcome::Completed),
             description: of.title.to_string(),
@@ -221,8 +221,8 @@ pub(super) async fn list(State(host): State<Host>, Body(list): Body<TaskQuery>) 
 }
 
 fn status_of(word: &str) -> Result<TaskStatus, Problem> {
-    TaskStatus::ALL.into_iter().find(|status| status.word() == word).ok_or_else(|| {
-        let known = TaskStatus::ALL.map(TaskStatus::word).join(", ");
+    TaskStatus::ALL.into_iter().find(|status| status.as_str() == word).ok_or_else(|| {
+        let known = TaskStatus::ALL.map(TaskStatus::as_str).join(", ");
         Problem::invalid("unknown_status", format!("status {word:?}: give one of {known}"))
     })
 }

@@ -100,7 +100,7 @@ fn control_result(control: Control, done: &str) -> Result<ActionResult, Problem>
     match control {
         Control::Done(run) => Ok(ActionResult(format!("{done} run {run}."))),
         Control::AlreadyEnded(run, outcome) => {
-            Ok(ActionResult(format!("Run {run} had ended: {}.", outcome.kind().word())))
+            Ok(ActionResult(format!("Run {run} had ended: {}.", outcome.kind().as_str())))
         }
         Control::NotFound => Err(Problem::new(StatusCode::NOT_FOUND, "run_not_found", "the session never had a run")),
     }

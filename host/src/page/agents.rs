@@ -32,7 +32,7 @@ pub(super) async fn page(State(host): State<Host>) -> Result<Html<String>, Refus
     let catalog = host.runtime().catalog();
     let agent = |of: &std::sync::Arc<subtend_agents::manifest::Manifest>| Agent {
         name: of.name.to_string(),
-        mode: of.mode.word(),
+        mode: of.mode.as_str(),
         description: of.description.to_string(),
         model: of.model.as_ref().map(ToString::to_string).unwrap_or_default(),
         tools: match &of.tools {

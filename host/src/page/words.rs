@@ -28,8 +28,8 @@ impl StateLabel {
             Phase::Quiet => match outcome {
                 None => ("new", "quiet"),
                 Some(OutcomeKind::Completed) => ("completed", "good"),
-                Some(kind @ (OutcomeKind::Cancelled | OutcomeKind::Interrupted)) => (kind.word(), "odd"),
-                Some(kind) => (kind.word(), "bad"),
+                Some(kind @ (OutcomeKind::Cancelled | OutcomeKind::Interrupted)) => (kind.as_str(), "odd"),
+                Some(kind) => (kind.as_str(), "bad"),
             },
         };
         Self { word, class }

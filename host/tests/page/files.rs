@@ -1,4 +1,4 @@
-//! Worktrees, files that go back, and messages between relatives.
+//! Worktrees, restored files, and messages between parents, children and siblings.
 
 use serde_json::json;
 
@@ -117,7 +117,7 @@ async fn x15_page_restores_the_files_that_it_showed() {
     let button = part(&shown, "<button class=\"main\" name=\"files\"", "</button>");
     assert!(button.ends_with(">Roll back, and restore 2 files</button>"), "{button}");
     let files = format!("run=1&files={}", field(button, "files"));
-    // Someone changes a file meanwhile: neither words nor files go back, and the page says why.
+    // Another program changes a file meanwhile: neither the conversation nor the files are restored, and the page says why.
     scene.put("new.txt", "mine\n");
     let late = sent(&scene, &format!("/s/{id}/rollback"), &files).await;
     assert_eq!(late.status, 409, "{}", late.body);
@@ -147,7 +147,7 @@ async fn x15_page_branches_off_with_the_files_of_a_message() {
     let button = part(&shown, "<button class=\"main\" name=\"files\"", "</button>");
     assert!(button.ends_with(">Branch, and restore 1 file</button>"), "{button}");
     let body = format!("at={}&files={}", field(&shown, "at"), field(button, "files"));
-    // The control: without files the branch begins there all the same.
+    // The control: without files the branch still begins there.
     let words = sent(&scene, &format!("/s/{id}/branch"), &format!("at={}&files=", field(&shown, "at"))).await;
     assert_eq!((words.status.as_u16(), scene.read("a.txt").as_deref()), (303, Some("one\nTWO\n")));
     let done = sent(&scene, &format!("/s/{id}/branch"), &body).await;

@@ -19,9 +19,9 @@ use super::{Bug, Case};
 pub(super) fn decide(case: &Case, state: &mut State) -> Result<Decision, Rejection> {
     match (case.bug, &case.command) {
         (Bug::ClosedTakesContinue, Command::Continue(_)) if state.closed => reopened(case, state),
-        (Bug::RolledBackSeen, Command::Branch(_) | Command::Regenerate(_)) => unhidden(case, state),
+        (Bug::RolledBackSeen, Command::Branch(_) | Command::Regenerate(_)) => show_rolled_back(case, state),
         (Bug::QueueOpensAfterTreeCancel, _) => queue_opened(case, state),
-        (Bug::MessageExtendsOwnedRun, _) => extended(case, state),
+        (Bug::MessageExtendsOwnedRun, _) => take_message_in_model_run(case, state),
         (Bug::MessageOpensRun, Command::Submit(input)) if input.is_from_relative() => opened_by(case, state, input),
         (Bug::NoCheckAfterLast, Command::OwnedEnded(_)) => unchecked(case, state),
         _ => plain(case, state, changed(case)),
@@ -60,7 +60,7 @@ fn reopened(case: &Case, state: &mut State) -> Result<Decision, Rejection> {
 }
 
 /// Treats rolled-back messages as visible.
-fn unhidden(case: &Case, state: &mut State) -> Result<Decision, Rejection> {
+fn show_rolled_back(case: &Case, state: &mut State) -> Result<Decision, Rejection> {
     let hidden: Vec<RunNo> =
         state.message_ranges.iter().filter(|(_, stretch)| stretch.hidden).map(|(run, _)| *run).collect();
     let hide = |state: &mut State, hides: bool| {
@@ -108,7 +108,7 @@ fn queue_opened(case: &Case, state: &mut State) -> Result<Decision, Rejection> {
 }
 
 /// Treats a run that answers a model as a person's run, so that it takes a message.
-fn extended(case: &Case, state: &mut State) -> Result<Decision, Rejection> {
+fn take_message_in_model_run(case: &Case, state: &mut State) -> Result<Decision, Rejection> {
     let decision = plain(case, state, case.command.clone())?;
     let mut other = case.before.clone();
     let Some(run) = other.run.as_mut().filter(|run| run.opened.owner.answers_a_model()) else { return Ok(decision) };

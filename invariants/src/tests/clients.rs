@@ -19,7 +19,7 @@ fn received(scene: &Scene) -> Scene {
 /// Returns the invariant that a change of what the client received violates.
 type Received = Vec<((u64, u32), SessionId, Seq)>;
 
-fn judged(change: impl FnOnce(&mut Received)) -> Option<InvariantId> {
+fn violation_after(change: impl FnOnce(&mut Received)) -> Option<InvariantId> {
     let mut scene = received(&Scene::good());
     change(&mut scene.observed.clients[0].received);
     scene.with(always).err().map(|violation| violation.id)
@@ -27,7 +27,7 @@ fn judged(change: impl FnOnce(&mut Received)) -> Option<InvariantId> {
 
 #[test]
 fn client_receives_each_record_once_and_in_order() {
-    assert_eq!(judged(|_| ()), None);
+    assert_eq!(violation_after(|_| ()), None);
     let cases: [fn(&mut Received); 5] = [
         |log| log.insert(3, log[2]),
         |log| _ = log.remove(3),
@@ -57,12 +57,12 @@ fn keyed_command_makes_one_input() {
         scene.observed = Observed { keyed: vec![command], ..Observed::default() };
         scene.with(crate::clients::one_effect_per_key).err().map(|violation| violation.id)
     };
-    assert_eq!(judged(vec![(ROOT, input.id), (ROOT, input.id)], &mut scene), None);
-    assert_eq!(judged(Vec::new(), &mut scene), None, "it was never answered");
-    assert_eq!(judged(vec![(ROOT, input.id), (ROOT, id(99))], &mut scene), Some(InvariantId::H2));
+    assert_eq!(violation_after(vec![(ROOT, input.id), (ROOT, input.id)], &mut scene), None);
+    assert_eq!(violation_after(Vec::new(), &mut scene), None, "it was never answered");
+    assert_eq!(violation_after(vec![(ROOT, input.id), (ROOT, id(99))], &mut scene), Some(InvariantId::H2));
     scene.root.push(Record::InputAccepted(Box::new(input.clone())));
-    assert_eq!(judged(Vec::new(), &mut scene), Some(InvariantId::H2), "it took effect twice");
+    assert_eq!(violation_after(Vec::new(), &mut scene), Some(InvariantId::H2), "it took effect twice");
     scene.root.retain(|record| !matches!(record, Record::InputAccepted(_)));
     scene.child.retain(|record| !matches!(record, Record::InputAccepted(_)));
-    assert_eq!(judged(vec![(ROOT, input.id)], &mut scene), Some(InvariantId::H2), "its receipt is lost");
+    assert_eq!(violation_after(vec![(ROOT, input.id)], &mut scene), Some(InvariantId::H2), "its receipt is lost");
 }

@@ -55,7 +55,7 @@ pub(super) fn trees(
         done.sessions = done.sessions.saturating_add(1);
         progress(done);
     }
-    survey.parted()
+    survey.separate_damaged()
 }
 
 impl Survey<'_> {
@@ -91,7 +91,7 @@ impl Survey<'_> {
     }
 
     /// Separates undamaged trees from damaged sessions.
-    fn parted(self) -> Result<(BTreeMap<SessionId, Head>, Vec<Skipped>), ReadError> {
+    fn separate_damaged(self) -> Result<(BTreeMap<SessionId, Head>, Vec<Skipped>), ReadError> {
         let mut parents = BTreeMap::new();
         self.engine.all_children(&mut |parent, child| {
             parents.insert(child, parent);

@@ -47,13 +47,13 @@ fn part(bytes: &mut [u8], from: u64, most: u64) -> &mut [u8] {
 impl OverlayState {
     /// Reads the file at `offset`, with zeros beyond its end.
     fn beneath(&mut self, offset: u64, out: &mut [u8]) -> io::Result<()> {
-        let there = self.base.saturating_sub(offset);
-        let held = part(out, 0, there);
+        let base_len = self.base.saturating_sub(offset);
+        let held = part(out, 0, base_len);
         if !held.is_empty() {
             self.file.seek(SeekFrom::Start(offset))?;
             self.file.read_exact(held)?;
         }
-        part(out, there, u64::MAX).fill(0);
+        part(out, base_len, u64::MAX).fill(0);
         Ok(())
     }
 

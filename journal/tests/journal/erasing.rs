@@ -107,7 +107,7 @@ async fn stored(kind: Kind, dir: &Path) {
     std::fs::write(shelf.join("abababababababababababababababac.making"), SECRET).unwrap();
 }
 
-async fn judged(kind: Kind, dir: &Path, before: &Others) {
+async fn check_erasure(kind: Kind, dir: &Path, before: &Others) {
     let journal = kind.open(dir);
     assert_eq!(problems(&journal), Vec::<String>::new());
     audit(&journal, false).unwrap();
@@ -126,7 +126,7 @@ async fn j10_compaction_erases_every_byte(kind: Kind) {
     let done = compact_store(&kind.spec(dir.path()), &Options::default(), &mut |step| steps.push(step)).unwrap();
     assert_eq!(done, Compacted { erased: 1, frames: 6, blobs: 3, held: vec![] });
     assert_eq!(holding(dir.path(), SECRET), Vec::<String>::new());
-    judged(kind, dir.path(), &before).await;
+    check_erasure(kind, dir.path(), &before).await;
     assert_eq!(holding(dir.path(), SECRET), Vec::<String>::new(), "the text is back after opening");
     let journal = kind.open(dir.path());
     assert!(matches!(journal.records(id(11)), Err(ReadError::NoSuchSession(_))));
@@ -164,7 +164,7 @@ async fn j10_kill_at_any_step_leaves_a_whole_store(kind: Kind) {
         assert!(unchanged(&read) == before, "step {at}");
         assert_eq!(read.records(id(11)).is_err(), whole, "step {at}");
         read.close().await.unwrap();
-        judged(kind, dir.path(), &before).await;
+        check_erasure(kind, dir.path(), &before).await;
         if whole {
             assert_eq!(holding(dir.path(), SECRET), Vec::<String>::new(), "step {at}: the opening completes it");
         } else {
@@ -172,7 +172,7 @@ async fn j10_kill_at_any_step_leaves_a_whole_store(kind: Kind) {
         }
         compact_store(&kind.spec(dir.path()), &Options::default(), &mut |_| {}).unwrap();
         assert_eq!(holding(dir.path(), SECRET), Vec::<String>::new(), "step {at}");
-        judged(kind, dir.path(), &before).await;
+        check_erasure(kind, dir.path(), &before).await;
         if !killed {
             assert!(at >= 5, "only {at} steps");
             return;

@@ -113,8 +113,8 @@ async fn export_of_a_tree_contains_only_its_sessions() {
     write_trees(&journal, 3).await;
     let other = memory();
     read(&other, &write(&journal, Scope::Tree(id(21)))).await.unwrap();
-    let there: Vec<SessionId> = other.heads().unwrap().into_iter().map(|(session, _)| session).collect();
-    assert_eq!(there, [id(20), id(21)]);
+    let imported: Vec<SessionId> = other.heads().unwrap().into_iter().map(|(session, _)| session).collect();
+    assert_eq!(imported, [id(20), id(21)]);
     read(&other, &write(&journal, Scope::Tree(id(10)))).await.unwrap();
     assert_eq!(problems(&other), Vec::<String>::new());
     assert!(journal.export(Scope::Tree(id(99)), &mut Vec::new(), &mut |_| {}).is_err());

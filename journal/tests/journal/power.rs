@@ -91,7 +91,7 @@ fn next_frame(writer: &mut SessionWriter, rng: &mut Rng) -> Frame {
 }
 
 /// Creates a store without failures. A file gets its name when it is complete.
-fn made() -> Medium {
+fn new_medium() -> Medium {
     let medium = Medium::default();
     drop(Redb::over(medium.clone(), CACHE).unwrap());
     assert!(!medium.owes(), "a closed store has unsynced writes");
@@ -169,7 +169,7 @@ fn steps(store: &Medium) -> u64 {
 }
 
 fn power_may_be_lost_at_any_write(kept: Survivors) {
-    let store = made();
+    let store = new_medium();
     let mut beyond = Vec::new();
     for step in 1..=steps(&store) {
         let (more, left, lives) = one_life(&store.copy(), step, kept).unwrap();
@@ -219,7 +219,7 @@ fn power_loss_at_any_write_may_tear_the_last_write() {
 /// Negative control: with syncs that do nothing, acknowledged frames are lost.
 #[test]
 fn medium_whose_syncs_do_nothing_is_noticed() {
-    let store = made();
+    let store = new_medium();
     let noticed = |kept| {
         let lives = (1..=steps(&store)).step_by(4).map(|step| one_life(&store.copy().lying(), step, kept));
         lives.filter_map(Result::err).collect::<Vec<_>>()

@@ -16,7 +16,7 @@ fn models() -> Models {
     models
 }
 
-fn picked(models: &Models, name: &str) -> (String, bool) {
+fn resolve(models: &Models, name: &str) -> (String, bool) {
     let picked = models.pick(&name.into());
     (picked.member.model.name().to_owned(), picked.pool)
 }
@@ -24,7 +24,7 @@ fn picked(models: &Models, name: &str) -> (String, bool) {
 #[test]
 fn name_resolves_to_its_model_then_the_source_then_the_fallback() {
     let models = models();
-    let found = ["a", "smart", "made/x", "other"].map(|name| picked(&models, name));
+    let found = ["a", "smart", "made/x", "other"].map(|name| resolve(&models, name));
     assert_eq!(found, [("a".into(), false), ("a".into(), true), ("made/x".into(), false), ("all".into(), false)]);
 }
 
@@ -37,7 +37,7 @@ fn model_from_the_source_is_created_once() {
         Some(model(name))
     });
     let models = Models::new(HashMap::new(), Some(source), model("all"));
-    assert_eq!((picked(&models, "x"), picked(&models, "x")), (("x".into(), false), ("x".into(), false)));
+    assert_eq!((resolve(&models, "x"), resolve(&models, "x")), (("x".into(), false), ("x".into(), false)));
     assert_eq!(made.load(std::sync::atomic::Ordering::Relaxed), 1);
 }
 
@@ -58,7 +58,7 @@ fn created_models_without_use_are_bounded() {
     let models = models();
     let used = models.pick(&"made/used".into()).member.model;
     for n in 0..1_000 {
-        assert_eq!(picked(&models, &format!("made/{n}")).0, format!("made/{n}"));
+        assert_eq!(resolve(&models, &format!("made/{n}")).0, format!("made/{n}"));
         assert!(models.lock().len() <= MAX_CREATED);
     }
     assert!(Arc::ptr_eq(&used, &models.pick(&"made/used".into()).member.model));
@@ -70,10 +70,10 @@ async fn failed_member_is_skipped_for_a_while() {
     let (smart, a, b, c): (Text, Text, Text, Text) = ("smart".into(), "a".into(), "b".into(), "c".into());
     models.failed(&a, ModelFail::Unavailable, None);
     models.failed(&b, ModelFail::Rate, Some(30_000));
-    assert_eq!(picked(&models, "smart"), ("c".into(), true));
+    assert_eq!(resolve(&models, "smart"), ("c".into(), true));
     assert_eq!((models.after(&smart, &a), models.after(&smart, &c)), (Some(c.clone()), None));
     tokio::time::advance(std::time::Duration::from_secs(10)).await;
-    assert_eq!(picked(&models, "smart"), ("a".into(), true));
+    assert_eq!(resolve(&models, "smart"), ("a".into(), true));
     assert_eq!(models.after(&smart, &a), Some(c));
     models.answered(&b);
     assert_eq!(models.after(&smart, &a), Some(b));
@@ -85,14 +85,14 @@ async fn pool_picks_the_first_to_recover_when_all_have_failed() {
     models.failed(&"a".into(), ModelFail::Auth, None);
     models.failed(&"b".into(), ModelFail::Rate, Some(3_600_000));
     models.failed(&"c".into(), ModelFail::Unavailable, None);
-    assert_eq!(picked(&models, "smart"), ("c".into(), true));
+    assert_eq!(resolve(&models, "smart"), ("c".into(), true));
     tokio::time::advance(std::time::Duration::from_secs(300)).await;
     models.failed(&"c".into(), ModelFail::Auth, None);
-    assert_eq!(picked(&models, "smart"), ("a".into(), true), "b is paused for an hour");
+    assert_eq!(resolve(&models, "smart"), ("a".into(), true), "b is paused for an hour");
     for name in ["a", "b", "c"] {
         models.failed(&name.into(), ModelFail::Auth, None);
     }
-    assert_eq!(picked(&models, "smart"), ("a".into(), true));
+    assert_eq!(resolve(&models, "smart"), ("a".into(), true));
     assert_eq!(models.after(&"smart".into(), &"a".into()), None);
 }
 
@@ -121,7 +121,7 @@ fn failure_of_the_request_keeps_the_member_healthy() {
     for error in [ModelFail::BadAnswer, ModelFail::ContextOverflow, ModelFail::InvalidRequest] {
         models.failed(&"a".into(), error, None);
     }
-    assert_eq!(picked(&models, "smart"), ("a".into(), true));
+    assert_eq!(resolve(&models, "smart"), ("a".into(), true));
     assert_eq!(models.after(&"smart".into(), &"a".into()), Some("b".into()));
 }
 

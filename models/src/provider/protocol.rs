@@ -17,7 +17,7 @@ impl Protocol {
     /// All protocols.
     pub const ALL: [Self; 5] = [Self::Anthropic, Self::OpenAi, Self::OpenAiResponses, Self::Gemini, Self::Ollama];
 
-    pub fn word(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         self.into()
     }
 

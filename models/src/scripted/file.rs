@@ -187,7 +187,7 @@ fn step(raw: RawStep) -> Result<Step, String> {
     let mut faults = faults.into_iter().flatten();
     let fault = faults.next();
     if let (Some(first), Some(second)) = (&fault, faults.next()) {
-        let (first, second) = (first.word(), second.word());
+        let (first, second) = (first.as_str(), second.as_str());
         return Err(format!("a step may have only one fault, but this one has `{first}` and `{second}`"));
     }
     let step = Step {

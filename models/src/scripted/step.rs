@@ -89,7 +89,7 @@ pub(crate) enum Fault {
 }
 
 impl Fault {
-    pub(crate) fn word(&self) -> &'static str {
+    pub(crate) fn as_str(&self) -> &'static str {
         self.into()
     }
 
@@ -247,7 +247,7 @@ impl Step {
             let something = calls || self.text.is_some() || self.reasoning.is_some();
             return if something { Ok(()) } else { Err(EMPTY_STEP.into()) };
         };
-        let word = fault.word();
+        let word = fault.as_str();
         if self.stop.is_some() {
             return Err(format!("`stop` has no effect with `{word}`. Remove one of them"));
         }

@@ -26,7 +26,7 @@ pub struct BadRule {
 
 impl Verdict {
     /// Returns the verdict's word in files and listings.
-    pub fn word(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         self.into()
     }
 }
@@ -106,7 +106,7 @@ fn known(action: &str, verdict: Verdict) -> Result<(), String> {
         return Err("the action is missing".to_owned());
     }
     if let Some((before, after)) = action.split_once('=') {
-        let (action, word) = (translate_alias(before), verdict.word());
+        let (action, word) = (translate_alias(before), verdict.as_str());
         let after = if after.is_empty() { "secret/**" } else { after };
         return Err(format!(
             "a key names an action only; nest the pattern below it: `{action}: {{\"{after}\": {word}}}`"

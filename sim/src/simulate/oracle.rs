@@ -280,7 +280,7 @@ impl OracleState {
             }
         } else if let Record::RunEnded(ended) = record {
             let key = RunKey { session, run: ended.run };
-            self.tally.mark(ended.outcome.kind().word());
+            self.tally.mark(ended.outcome.kind().as_str());
             self.closes(key, &ended.outcome);
             self.observations.ended(now, key);
             if self.ends.insert(key, ended.outcome.clone()).is_some() {

@@ -155,7 +155,7 @@ const SOUND: &str =
     "# Features\n\n## B 1–2: Branches\n\n- **B1** A branch.\n  - `a.rs::b1_works`\n- **B2** A context.\n  - open\n";
 
 /// Returns the problems of a file, where two tests exist.
-fn judged(text: &str, more: &[&str]) -> Vec<String> {
+fn problems_of(text: &str, more: &[&str]) -> Vec<String> {
     let names = ["b1_works", "something_works"].iter().chain(more);
     let tests = names.map(|name| ("a.rs".to_owned(), (*name).to_owned())).collect();
     Features::parse(text).problems(|name| exists(&tests, name), &tests)
@@ -163,8 +163,8 @@ fn judged(text: &str, more: &[&str]) -> Vec<String> {
 
 #[test]
 fn invalid_feature_lists_are_refused() {
-    assert_eq!(judged(SOUND, &[]), Vec::<String>::new());
-    let doctored = |from: &str, to: &str| judged(&SOUND.replace(from, to), &[]).join("; ");
+    assert_eq!(problems_of(SOUND, &[]), Vec::<String>::new());
+    let doctored = |from: &str, to: &str| problems_of(&SOUND.replace(from, to), &[]).join("; ");
     assert!(doctored("1–2", "1–3").contains("without an entry: [\"B3\"]"), "an id without an entry is not reported");
     assert!(doctored("- **B2** A context.\n  - open\n", "").contains("without an entry: [\"B2\"]"));
     assert!(
@@ -176,12 +176,16 @@ fn invalid_feature_lists_are_refused() {
     assert!(doctored("open", "`subtend dance`").contains("B2: `subtend dance` does not exist"));
     assert!(doctored("open", "`.ci/run dance`").contains("B2: `.ci/run dance` does not exist"));
     assert!(doctored("open", "perhaps").contains("cannot read this line"));
-    assert_eq!(judged(SOUND, &["b2_works"]), ["B2: no entry names `a.rs::b2_works`"]);
-    assert_eq!(judged(SOUND, &["b3_works"]), ["B3: no entry names `a.rs::b3_works`"]);
+    assert_eq!(problems_of(SOUND, &["b2_works"]), ["B2: no entry names `a.rs::b2_works`"]);
+    assert_eq!(problems_of(SOUND, &["b3_works"]), ["B3: no entry names `a.rs::b3_works`"]);
     let elsewhere = SOUND
         .replace("  - open", "  - `a.rs::b1_works`")
         .replace("A branch.\n  - `a.rs::b1_works`", "A branch.\n  - open");
-    assert_eq!(judged(&elsewhere, &[]), ["B1: no entry names `a.rs::b1_works`"], "a test that only another id names");
+    assert_eq!(
+        problems_of(&elsewhere, &[]),
+        ["B1: no entry names `a.rs::b1_works`"],
+        "a test that only another id names"
+    );
     let tests = ["j10_erases", "b1_works", "v4l_works"].map(|name| ("a.rs".to_owned(), name.to_owned())).into();
     assert_eq!(unnamed(&tests, SOUND), ["no document names `a.rs::j10_erases`"], "a test of another list's id");
     assert_eq!(unnamed(&tests, "- Store: `j10_erases`"), Vec::<String>::new());

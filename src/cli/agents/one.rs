@@ -42,7 +42,7 @@ pub(super) fn show(manifest: &Manifest, problems: &[AgentProblem], json: bool) -
         out,
         "{}  {}  {}",
         Styled(BOLD, &manifest.name),
-        manifest.mode.word(),
+        manifest.mode.as_str(),
         Styled(DIM, format!("({}{instead})", clip(&source(&manifest.source), 400)))
     )?;
     writeln!(out, "{}", harmless(&manifest.description))?;

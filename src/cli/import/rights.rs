@@ -42,7 +42,7 @@ pub(super) fn lost(journal: &Journal, before: &BTreeSet<SessionId>) -> Result<Lo
 fn reductions(had: &Authority, has: &Authority) -> Vec<String> {
     let reduction = |action: &&str| {
         let (had, has) = (had.best(action), has.best(action));
-        (has < had).then(|| format!("{action} {} → {}", had.word(), has.word()))
+        (has < had).then(|| format!("{action} {} → {}", had.as_str(), has.as_str()))
     };
     ACTIONS.iter().filter_map(reduction).collect()
 }

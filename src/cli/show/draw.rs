@@ -71,7 +71,7 @@ fn header(out: &mut dyn Write, session: &Header) -> io::Result<()> {
     facts.extend(session.servers.iter().map(|server| format!("server {}", clip(server, 120))));
     if session.imported {
         let rights: Vec<String> =
-            session.rights.iter().map(|(action, verdict)| format!("{action} {}", verdict.word())).collect();
+            session.rights.iter().map(|(action, verdict)| format!("{action} {}", verdict.as_str())).collect();
         facts.push(format!("imported, at most {}", rights.join(", ")));
     }
     writeln!(out, "{}", Styled(DIM, facts.join(" · ")))

@@ -150,7 +150,7 @@ fn activity(node: &LiveNode, running: usize) -> String {
         NodeActivity::Limited(until) => limited(*until),
         NodeActivity::Asks => ASKS_WORD.to_owned(),
         NodeActivity::Held(why) => format!("held: {why}"),
-        NodeActivity::Ended(outcome) => outcome.kind().word().to_owned(),
+        NodeActivity::Ended(outcome) => outcome.kind().as_str().to_owned(),
         NodeActivity::Tools => {
             let mut tools = node.tools();
             match (tools.next(), tools.count()) {

@@ -112,7 +112,7 @@ impl WorkerResult {
         Self::Error { message: message.into() }
     }
 
-    pub(super) fn word(&self) -> &'static str {
+    pub(super) fn as_str(&self) -> &'static str {
         match self {
             Self::Ok { .. } => "done",
             Self::Error { .. } => "failed",

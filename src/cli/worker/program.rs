@@ -188,7 +188,7 @@ mod tests {
         };
         let mut program = started("sh", "exec <&-; echo paid").await.expect("started");
         let paid = program.ended(1_000).await;
-        assert!(matches!(&paid, WorkerResult::Ok { content, .. } if content == "paid"), "{}", paid.word());
+        assert!(matches!(&paid, WorkerResult::Ok { content, .. } if content == "paid"), "{}", paid.as_str());
         let mut program = started("sh", "exec <&-; exit 3").await.expect("started");
         assert!(matches!(program.ended(1_000).await, WorkerResult::Error { message } if message == "exit code 3"));
         let missing = started("/no/such/program", "").await.err().expect("an error");

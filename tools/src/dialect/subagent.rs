@@ -51,7 +51,7 @@ pub fn spec(agents: &[(Text, Text)]) -> ToolSpec {
             "tools": {
                 "type": "object",
                 "additionalProperties": {"type": "array", "items": {"type": "string"}},
-                "description": "Tools whose schemas it gets from the start, by agent: {\"agent\": [\"tool\"]}. It may use its other tools all the same.",
+                "description": "Tools whose schemas it gets from the start, by agent: {\"agent\": [\"tool\"]}. It may also use its other tools.",
             },
             "contextFiles": {"type": "array", "items": {"type": "string"}, "description": "Files whose content it gets from the start."},
             "context": {"type": "string", "description": "More that it should know from the start."},

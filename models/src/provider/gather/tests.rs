@@ -181,7 +181,7 @@ fn kept_reasoning_is_bounded() {
     assert_eq!(draft.finish(None).unwrap_err().text, "the answer has more than 4096 pieces of reasoning");
 }
 
-/// Each piece of a call was compared with the whole id of the last one. The control: ids as gateways make them are taken.
+/// Each piece of a call was compared with the full id of the last one. The control: ids as gateways make them are taken.
 #[test]
 fn names_without_end_and_pieces_of_nothing_make_no_work() {
     let opened = |protocol: Protocol, id: &str, name: &str| match protocol {

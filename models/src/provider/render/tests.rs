@@ -37,7 +37,7 @@ fn text_turn(text: &str) -> Turn {
     Turn::User(vec![text.into()])
 }
 
-fn made(text: Option<&str>, calls: &[Call]) -> Turn {
+fn assistant_turn(text: Option<&str>, calls: &[Call]) -> Turn {
     Turn::Assistant { text: text.map(str::to_owned), kept: None, calls: calls.to_vec() }
 }
 
@@ -75,9 +75,9 @@ fn calls_keep_their_order_and_each_has_its_result() {
         turns(&messages),
         [
             text_turn("go"),
-            made(Some("see"), &[call("a", json!({"n": 1})), call("b", json!({}))]),
+            assistant_turn(Some("see"), &[call("a", json!({"n": 1})), call("b", json!({}))]),
             Turn::Results(vec![outcome("a", "one"), outcome("b", "two")]),
-            made(Some("done"), &[]),
+            assistant_turn(Some("done"), &[]),
             text_turn("more"),
         ]
     );
@@ -114,7 +114,7 @@ fn empty_content_is_replaced() {
         turns(&messages),
         [
             text_turn("go"),
-            made(None, &[call("a", json!({}))]),
+            assistant_turn(None, &[call("a", json!({}))]),
             Turn::Results(vec![outcome("a", "(empty)")]),
             text_turn("on")
         ]
@@ -146,7 +146,7 @@ fn unmatched_calls_get_a_result_and_unmatched_results_remain() {
         turns(&messages),
         [
             text_turn("go"),
-            made(None, &[call("a", json!({})), call("b", json!({}))]),
+            assistant_turn(None, &[call("a", json!({})), call("b", json!({}))]),
             Turn::Results(vec![outcome("a", "one"), lost]),
             Turn::User(vec!["again".into(), "x".into()]),
         ]
@@ -164,16 +164,16 @@ fn invalid_tool_name_is_adapted() {
 fn conversation_starts_and_ends_with_the_user() {
     assert_eq!(
         turns(&[answer(Some("hi"), &[])]),
-        [text_turn("(The conversation continues.)"), made(Some("hi"), &[]), text_turn("Continue.")]
+        [text_turn("(The conversation continues.)"), assistant_turn(Some("hi"), &[]), text_turn("Continue.")]
     );
     let prompt = Message::Prompt { text: "Continue.".into() };
     assert_eq!(
         turns(&[user("a"), answer(Some("b"), &[]), prompt]),
-        [text_turn("a"), made(Some("b"), &[]), text_turn("Continue.")]
+        [text_turn("a"), assistant_turn(Some("b"), &[]), text_turn("Continue.")]
     );
     assert_eq!(
         turns(&[user("a"), answer(Some("b"), &[]), answer(Some("c"), &[]), user("d")]),
-        [text_turn("a"), made(Some("b\n\nc"), &[]), text_turn("d")]
+        [text_turn("a"), assistant_turn(Some("b\n\nc"), &[]), text_turn("d")]
     );
 }
 
@@ -182,7 +182,7 @@ fn notice_joins_the_previous_answer_as_a_call() {
     let (made_up, results) = result_turn("call_0", "a has ended");
     assert_eq!(
         turns(&[user("go"), answer(Some("started"), &[]), notice("a has ended")]),
-        [text_turn("go"), made(Some("started"), &[made_up]), results]
+        [text_turn("go"), assistant_turn(Some("started"), &[made_up]), results]
     );
 }
 
@@ -195,16 +195,16 @@ fn notice_after_results_or_user_is_a_separate_turn() {
         turns(&messages),
         [
             text_turn("go"),
-            made(None, &[call("a", json!({}))]),
+            assistant_turn(None, &[call("a", json!({}))]),
             Turn::Results(vec![outcome("a", "r")]),
-            made(None, &[first]),
+            assistant_turn(None, &[first]),
             first_results,
-            made(None, &[second]),
+            assistant_turn(None, &[second]),
             second_results,
         ]
     );
     let (only, results) = result_turn("call_0", "one");
-    assert_eq!(turns(&[user("go"), notice("one")]), [text_turn("go"), made(None, &[only]), results]);
+    assert_eq!(turns(&[user("go"), notice("one")]), [text_turn("go"), assistant_turn(None, &[only]), results]);
     assert_eq!(turns(&[notice("one")]), [text_turn("one")]);
 }
 

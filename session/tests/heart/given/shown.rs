@@ -39,7 +39,7 @@ pub(crate) fn column(phase: Phase) -> &'static str {
 }
 
 fn kind(kind: OutcomeKind) -> String {
-    kind.word().replace(' ', "_")
+    kind.as_str().replace(' ', "_")
 }
 
 pub(crate) fn word(record: &Record) -> String {

@@ -428,7 +428,7 @@ fn x14_sha256_repository_supports_worktrees() {
     }
 }
 
-/// Were git to run a program all the same, it could do what a command without rights can: no sockets, no capabilities but
+/// If git ran a program anyway, it could do what a command without rights can: no sockets, no capabilities but
 /// those over files, no devices but two.
 #[test]
 #[cfg(target_os = "linux")]
