@@ -2,6 +2,7 @@
 
 mod conversation;
 mod dialects;
+mod direct;
 mod ends;
 mod withheld;
 mod workspace;

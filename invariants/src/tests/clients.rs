@@ -16,9 +16,9 @@ fn received(scene: &Scene) -> Scene {
     scene
 }
 
-/// Returns the invariant that a change of what the client received violates.
 type Received = Vec<((u64, u32), SessionId, Seq)>;
 
+/// Returns the invariant that is violated after `change` to what the client received.
 fn violation_after(change: impl FnOnce(&mut Received)) -> Option<InvariantId> {
     let mut scene = received(&Scene::good());
     change(&mut scene.observed.clients[0].received);
@@ -35,7 +35,7 @@ fn client_receives_each_record_once_and_in_order() {
         |log| _ = log.pop(),
         |log| log[3].0 = (1, 1),
     ];
-    assert_eq!(cases.map(judged), [Some(InvariantId::H1); 5]);
+    assert_eq!(cases.map(violation_after), [Some(InvariantId::H1); 5]);
 }
 
 #[test]
@@ -52,17 +52,17 @@ fn keyed_command_makes_one_input() {
             *record = Record::InputAccepted(Box::new(input.clone()));
         }
     }
-    let judged = |replies: Vec<_>, scene: &mut Scene| {
+    let violation_with = |replies: Vec<_>, scene: &mut Scene| {
         let command = KeyedCommand { text: input.text.clone(), replies };
         scene.observed = Observed { keyed: vec![command], ..Observed::default() };
         scene.with(crate::clients::one_effect_per_key).err().map(|violation| violation.id)
     };
-    assert_eq!(violation_after(vec![(ROOT, input.id), (ROOT, input.id)], &mut scene), None);
-    assert_eq!(violation_after(Vec::new(), &mut scene), None, "it was never answered");
-    assert_eq!(violation_after(vec![(ROOT, input.id), (ROOT, id(99))], &mut scene), Some(InvariantId::H2));
+    assert_eq!(violation_with(vec![(ROOT, input.id), (ROOT, input.id)], &mut scene), None);
+    assert_eq!(violation_with(Vec::new(), &mut scene), None, "it was never answered");
+    assert_eq!(violation_with(vec![(ROOT, input.id), (ROOT, id(99))], &mut scene), Some(InvariantId::H2));
     scene.root.push(Record::InputAccepted(Box::new(input.clone())));
-    assert_eq!(violation_after(Vec::new(), &mut scene), Some(InvariantId::H2), "it took effect twice");
+    assert_eq!(violation_with(Vec::new(), &mut scene), Some(InvariantId::H2), "it took effect twice");
     scene.root.retain(|record| !matches!(record, Record::InputAccepted(_)));
     scene.child.retain(|record| !matches!(record, Record::InputAccepted(_)));
-    assert_eq!(violation_after(vec![(ROOT, input.id)], &mut scene), Some(InvariantId::H2), "its receipt is lost");
+    assert_eq!(violation_with(vec![(ROOT, input.id)], &mut scene), Some(InvariantId::H2), "its receipt is lost");
 }

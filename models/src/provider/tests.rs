@@ -1,6 +1,6 @@
 use super::*;
 
-fn provider(spec: &str, base_url: Option<&str>, variables: &[(&str, &str)]) -> Result<Provider, String> {
+fn build(spec: &str, base_url: Option<&str>, variables: &[(&str, &str)]) -> Result<Provider, String> {
     let target = Target::parse(spec).unwrap();
     let target = base_url.map_or(Ok(target.clone()), |url| target.with_base_url(url)).unwrap();
     let variable = |name: &str| variables.iter().find(|(of, _)| *of == name).map(|(_, value)| (*value).to_owned());
@@ -18,17 +18,17 @@ fn missing_key_is_named_by_its_variable() {
         let provider = spec.split('/').next().unwrap();
         let says = format!("no key for {provider}. Set {variable}, or give the base URL of a server that needs no key");
         for variables in [vec![], vec![(variable, " ")]] {
-            assert_eq!(provider(spec, None, &variables).map(|_| ()), Err(says.clone()));
+            assert_eq!(build(spec, None, &variables).map(|_| ()), Err(says.clone()));
         }
-        assert!(provider(spec, Some("http://127.0.0.1:1"), &[]).is_ok());
+        assert!(build(spec, Some("http://127.0.0.1:1"), &[]).is_ok());
     }
-    assert!(provider("ollama/m", None, &[]).is_ok());
+    assert!(build("ollama/m", None, &[]).is_ok());
 }
 
 #[test]
 fn invalid_key_is_refused_without_showing_it() {
     let says =
-        provider("openai/m", Some("http://127.0.0.1:1"), &[("OPENAI_API_KEY", "two words")]).map(|_| ()).unwrap_err();
+        build("openai/m", Some("http://127.0.0.1:1"), &[("OPENAI_API_KEY", "two words")]).map(|_| ()).unwrap_err();
     assert_eq!(
         says,
         "the key in OPENAI_API_KEY is invalid: it is empty, or has a character that HTTP headers do not allow"
@@ -37,7 +37,7 @@ fn invalid_key_is_refused_without_showing_it() {
 
 #[test]
 fn calls_count_by_model_provider_and_server() {
-    let quotas = |spec, url| provider(spec, url, &[("ANTHROPIC_API_KEY", "k")]).unwrap().quotas().to_vec();
+    let quotas = |spec, url| build(spec, url, &[("ANTHROPIC_API_KEY", "k")]).unwrap().quotas().to_vec();
     assert_eq!(quotas("anthropic/claude-x", None), ["anthropic/claude-x".into(), Text::from("anthropic")]);
     assert_eq!(
         quotas("openai/a/b:c", Some("http://127.0.0.1:8080/v1")),
@@ -47,7 +47,7 @@ fn calls_count_by_model_provider_and_server() {
 
 #[test]
 fn ollama_server_is_read_from_its_variable() {
-    let at = |host| provider("ollama/m", None, &[("OLLAMA_HOST", host)]).map(|provider| provider.client.origin());
+    let at = |host| build("ollama/m", None, &[("OLLAMA_HOST", host)]).map(|provider| provider.client.origin());
     assert_eq!(at("box:99"), Ok("http://box:99".into()));
     assert_eq!(at(""), Ok("http://127.0.0.1:11434".into()));
     assert!(at("ftp://x").is_err_and(|says| says.starts_with("OLLAMA_HOST is invalid: ")));
@@ -55,6 +55,6 @@ fn ollama_server_is_read_from_its_variable() {
 
 #[test]
 fn provider_model_keeps_its_given_name() {
-    let provider = provider("openai/org/model:tag", Some("https://host/v1"), &[]).unwrap();
+    let provider = build("openai/org/model:tag", Some("https://host/v1"), &[]).unwrap();
     assert_eq!((provider.name(), provider.leaves_process()), ("openai/org/model:tag", true));
 }

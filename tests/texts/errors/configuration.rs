@@ -40,6 +40,7 @@ fn errors_of_configuration_keys_match_their_snapshot() {
         ("limits: &a\n  turns: 5\nother: *a\n", "limits.turns 9"),
         ("llm:\n  model: offline\n", "llm.default_pool cheap"),
         ("tools:\n  minion:\n    enabled: true\n    options:\n      model: offline\n", "tools.minion.options.model ''"),
+        ("tools:\n  minion:\n    enabled: true\n    options:\n      model: offline\n", "tools.minion.options '{}'"),
     ] {
         page.user.file("subtend.yaml", file);
         page.call(&format!("config set {pair}"));

@@ -23,6 +23,8 @@ fn errors_of_arguments_match_their_snapshot() {
         "agents schema spwan",
         "config schema all",
         "switch nosuch:1 next",
+        "branch nosuch:0",
+        "branch nosuch --title ''",
         "serve --node n1",
         "serve --node .n",
         "serve --shards 4",

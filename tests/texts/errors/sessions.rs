@@ -159,6 +159,33 @@ fn errors_of_a_quiet_session_match_their_snapshot() {
     page.check("errors_sessions");
 }
 
+#[test]
+fn errors_of_models_of_sessions_match_their_snapshot() {
+    let mut page = Page::new();
+    page.quiet("config set --user sessions.titles false", "");
+    page.heading("A session with a cost limit");
+    page.quiet("run --quiet --model offline --limit cost_micro=5 --price offline=1,1 one", "");
+    let id = page.name_sessions();
+    page.call(&format!("continue {id} more --quiet --model ollama/small"));
+    page.heading("A session whose server cannot be used");
+    page.variable("OLLAMA_HOST", "http://127.0.0.1:9");
+    page.quiet("run --quiet --limit attempts=1 --model ollama/small two", "");
+    let id = page.name_sessions();
+    page.variable("OLLAMA_HOST", "not a host");
+    page.call(&format!("continue {id} more --quiet"));
+    page.variable("OLLAMA_HOST", "");
+    page.heading("An imported session with a server of its own");
+    page.quiet("run --quiet --limit attempts=1 --model openai/gpt --base-url http://127.0.0.1:9 three", "");
+    let id = page.name_sessions();
+    page.quiet(&format!("export {id} --out one.jsonl"), "");
+    page.quiet("import one.jsonl --data other", "");
+    page.call(&format!("continue {id} more --quiet --data other"));
+    page.heading("An agent whose model is a script");
+    page.user.file(".subtend/agents/player.md", "---\nmode: all\nmodel: scripted:a.json\n---\nYou play.\n");
+    page.call("run --quiet --agent player --store memory four");
+    page.check("errors_models_of_sessions");
+}
+
 /// A killed process left inputs and a run; verbs report them.
 #[test]
 fn errors_of_a_killed_session_match_their_snapshot() {

@@ -136,7 +136,8 @@ fn texts_of_refused_and_failed_calls_match_their_snapshot() {
     Conversation::new(None).write("a tool that fails", vec![broken], &mut out);
     let unknown = vec![("lokup", json!({})), ("task", json!({"prompt": "find"})), ("spawn", json!({"task": "find"}))];
     Conversation::new(None).write("unknown tools", vec![unknown], &mut out);
-    let (_dir, workspace) = workspace();
+    let (dir, workspace) = workspace();
+    std::os::unix::fs::symlink("src/lib.rs", dir.path().join("link.rs")).expect("a link");
     let tools = Registry::builder().tools(Registry::workspace_tools(None)).expect("names differ").build();
     let rule =
         |action: &str, resource: &str, verdict| Rule { action: action.into(), resource: resource.into(), verdict };
@@ -147,6 +148,7 @@ fn texts_of_refused_and_failed_calls_match_their_snapshot() {
     ];
     let calls = vec![
         ("read", json!({"path": "src/lib.rs"})),
+        ("read", json!({"path": "link.rs"})),
         ("list", json!({"path": "src"})),
         ("write", json!({"path": "a.md", "content": "text"})),
         ("shell", json!({"command": "rm a"})),
