@@ -47,10 +47,10 @@ impl Target {
         let shown = |text: &str| text.chars().filter(|c| !c.is_control()).take(80).collect::<String>();
         let protocol = Protocol::ALL
             .into_iter()
-            .find(|protocol| protocol.spec() == provider)
+            .find(|protocol| protocol.as_str() == provider)
             .ok_or_else(|| BadTarget::NoProvider(shown(provider)))?;
         if model.is_empty() {
-            return Err(BadTarget::NoModel(protocol.spec()));
+            return Err(BadTarget::NoModel(protocol.as_str()));
         }
         // The name becomes part of a path (Gemini), so no character may end it early.
         if model.len() > 256 || model.chars().any(|c| c.is_whitespace() || c.is_control() || matches!(c, '?' | '#')) {
