@@ -376,3 +376,35 @@ async fn x13_parked_pool_pauses_only_the_member_it_waits_for() {
     assert_eq!(b_calls.load(Ordering::Relaxed), 1);
     shut(runtime).await;
 }
+
+/// The record names the member that a run waits for: a restart pauses that one, and not the one that failed last.
+#[tokio::test(start_paused = true)]
+async fn x13_restart_pauses_the_member_of_the_record() {
+    let memory = Memory::new();
+    let (a, a_calls) = member("a", ModelFail::Rate, HOUR);
+    let (b, _) = member("b", ModelFail::Auth, Duration::from_secs(60));
+    let journal = reopen(&memory);
+    let runtime = pool(&journal, [Arc::clone(&a), Arc::clone(&b)]).await;
+    let begun = Instant::now();
+    let parked = started(&runtime, "go").await.id();
+    drop((runtime, journal));
+    tokio::time::sleep(Duration::from_secs(60)).await;
+
+    let journal = reopen(&memory);
+    let runtime = pool(&journal, [a, b]).await;
+    let named = |model: &str| OpenOptions { agent: "worker".into(), model: Some(model.into()), ..OpenOptions::default() };
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let [paused, free] = ["a", "b"].map(|model| runtime.open(named(model)).expect("a session"));
+    paused.send("go").await.expect("accepted");
+    free.send("go").await.expect("accepted");
+    assert_eq!(outcome(&free).await, Outcome::Completed);
+    assert!(begun.elapsed() < Duration::from_secs(90), "the call waited: {:?}", begun.elapsed());
+    assert_eq!(a_calls.load(Ordering::Relaxed), 1, "the paused member was called");
+    let parked = runtime.session(parked).expect("readable").expect("the session exists");
+    for session in [&parked, &paused] {
+        assert_eq!(outcome(session).await, Outcome::Completed);
+    }
+    assert!((3_600..=3_605).contains(&begun.elapsed().as_secs()), "{:?}", begun.elapsed());
+    assert_eq!(resumed(&journal, &parked).await, 1);
+    shut(runtime).await;
+}

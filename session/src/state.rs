@@ -284,6 +284,8 @@ pub struct Turn {
     pub asked: u32,
     /// Reset time of the provider's limit that the next attempt waits for. Kept while the run then waits for a slot.
     pub limited: Option<i64>,
+    /// The member of the pool whose reset that is.
+    pub awaits: Option<Text>,
 }
 
 /// One call of a turn.

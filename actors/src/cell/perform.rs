@@ -21,7 +21,6 @@ use crate::delivery::directory::{NewChild, NextAction};
 use crate::delivery::inbox::InboxItem;
 use crate::delivery::ticket::Timer;
 use crate::faults::InternalEvent;
-use crate::values::answering::model_of;
 use crate::values::ended::Ended;
 
 impl Driver {
@@ -187,22 +186,17 @@ impl Driver {
 
     /// Parks the run until the reset of a provider's limit, and pauses the limit for all sessions, even after a restart of the host.
     ///
-    /// In a pool, the run waits for the member that resets first among those that reset no earlier than the run resumes. Members with a shorter
-    /// wait are not paused longer. After a restart no reset is known. The limit is then that of the model that failed last; a turn that names
-    /// only its pool pauses no member.
+    /// The limit is that of the member of the pool that the record names. A record of an earlier build names none: the limit is then that of the
+    /// model that failed last, and a turn that names only its pool pauses no member. Neither does a member that is no longer configured.
     fn wait_for_reset(&self, after_ms: u64) {
-        /// Maximum time between the failure and its park.
-        const SLACK_MS: u64 = 1_000;
         let Some(until) = self.state.run.as_ref().and_then(|run| run.limited_until()) else { return };
         let Some(turn) = self.state.turn() else { return };
         let (calls, models) = (&self.cells.calls, &self.agents.models.models);
-        let resets = models.resets(model_of(&self.state)).into_iter();
-        let awaited = resets.filter(|(_, reset_ms)| reset_ms.saturating_add(SLACK_MS) >= after_ms);
-        let awaited = awaited.min_by_key(|(_, reset_ms)| *reset_ms).map(|(member, _)| member);
-        let is_known = awaited.is_some() || !models.has_pool(&turn.model);
-        let member = awaited.unwrap_or_else(|| models.pick(&turn.model).member);
-        let limit = ParkedRuns::limit_of(&*member.model);
-        if is_known && !member.model.quotas().is_empty() {
+        let picked = models.pick(turn.awaits.as_ref().unwrap_or(&turn.model));
+        let is_gone = turn.awaits.is_some() && picked.is_fallback;
+        let is_known = !picked.pool && !is_gone;
+        let limit = ParkedRuns::limit_of(&*picked.member.model);
+        if is_known && !picked.member.model.quotas().is_empty() {
             calls.throttles.cool(&limit, after_ms);
             calls.cooled.notify_waiters();
         }

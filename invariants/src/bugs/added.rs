@@ -100,6 +100,7 @@ fn stale_completion(case: &Case) -> Option<Record> {
             message: failed.message.clone(),
             model: failed.model.clone(),
             retry_delay_ms: None,
+            awaits: None,
             usage: failed.usage,
             queued_ms: 0,
         })))

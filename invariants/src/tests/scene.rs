@@ -242,6 +242,7 @@ pub(super) fn turn_of(calls: Vec<Call>, open: u32) -> Box<Turn> {
         attempt: AttemptNo(1),
         asked: 0,
         limited: None,
+        awaits: None,
         model: "offline".into(),
         tries: 1,
         prompt: Prompt::Plain,

@@ -33,13 +33,14 @@ pub(super) fn discard(draft: &mut Draft<'_>, failed: AttemptFailed, kind: FailKi
     let again = if compacts { Some((None, 0)) } else { again };
     let cause = compacts.then_some(CompactionCause::Overflow);
     let waits = is_active && again.is_none();
-    let (again, parks) = match waits.then(|| limit::wait(draft, error, retry_after_ms, resets)).flatten() {
-        None => (again, None),
-        Some(ResetWait::Turn(model, after_ms)) => (Some((Some(model), after_ms)), None),
-        Some(ResetWait::Park(after_ms)) => (None, Some(after_ms)),
+    let own = (model.as_ref(), retry_after_ms);
+    let (again, parks, awaits) = match waits.then(|| limit::wait(draft, error, own, resets)).flatten() {
+        None => (again, None, None),
+        Some(ResetWait::Turn(model, after_ms)) => (Some((Some(model), after_ms)), None, None),
+        Some(ResetWait::Park(model, after_ms)) => (None, Some(after_ms), model),
     };
     let retry_delay_ms = again.as_ref().map(|(_, after_ms)| *after_ms).or(parks);
-    let discarded = AttemptDiscarded { turn, attempt, error, message, model, retry_delay_ms, usage, queued_ms };
+    let discarded = AttemptDiscarded { turn, attempt, error, message, model, retry_delay_ms, awaits, usage, queued_ms };
     draft.emit(Record::AttemptDiscarded(Box::new(discarded)));
     if let Some((model, after_ms)) = again {
         draft.start_again(model, after_ms, cause);

@@ -37,6 +37,7 @@ pub(super) fn refused(draft: &mut Draft<'_>, turn: TurnNo, attempt: AttemptNo, w
         message: format!("not called: the remaining {spent} budget of the tree is too small for the request").into(),
         model: None,
         retry_delay_ms: None,
+        awaits: None,
         // No call was made: the usage is zero.
         usage: Some(Usage::default()),
         queued_ms: 0,

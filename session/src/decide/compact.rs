@@ -70,6 +70,7 @@ fn discard(draft: &mut Draft<'_>, (turn, attempt): (TurnNo, AttemptNo), error: M
         message: message.into(),
         model: None,
         retry_delay_ms: None,
+        awaits: None,
         usage: Some(crate::usage::Usage::default()),
         queued_ms: 0,
     })));

@@ -190,8 +190,9 @@ impl Draft<'_> {
         let (error, message) = (ModelFail::Dropped, why.into());
         // The cost so far is unknown, which is not zero.
         let usage = Some(Usage::UNKNOWN);
-        let (model, retry_delay_ms, queued_ms) = (None, None, 0);
-        let discarded = AttemptDiscarded { turn, attempt, error, message, model, retry_delay_ms, usage, queued_ms };
+        let (model, retry_delay_ms, awaits, queued_ms) = (None, None, None, 0);
+        let discarded =
+            AttemptDiscarded { turn, attempt, error, message, model, retry_delay_ms, awaits, usage, queued_ms };
         self.emit(Record::AttemptDiscarded(Box::new(discarded)));
         self.disarm(Deadline::Turn(turn));
     }

@@ -4,6 +4,8 @@
 //! repeated call. Its wall-clock cap still applies. Inputs and ends that arrive meanwhile wait for the boundary after the
 //! call. An interrupt or an end of the run discards the call.
 
+use std::sync::Arc;
+
 use super::draft::Draft;
 use super::opening::until;
 use crate::command::Deadline;
@@ -18,30 +20,32 @@ use crate::record::{Park, Record};
 pub(super) enum ResetWait {
     /// The turn waits for another model of its pool, and calls it.
     Turn(Text, u64),
-    /// The run parks.
-    Park(u64),
+    /// The run parks until the reset of a member of its pool, if that is known.
+    Park(Option<Text>, u64),
 }
 
 /// Returns the wait for a reset after a failed attempt whose model cannot be retried within the turn.
 ///
-/// Candidates are the other models of the pool that wait for a reset, and the failed model if its error is retryable. Each is compared with the
-/// turn's limit by itself: the earliest reset within the turn is waited for there, and only without one the run parks, until the earliest of the
-/// later resets. A failed model whose own reset is within the turn was retried already, so nothing waits, as without a pool.
+/// `own` is the failed member of a pool, if any, with its retry-after. Candidates are the other models of the pool that wait for a reset, and the
+/// failed model if its error is retryable. Each is compared with the turn's limit by itself: the earliest reset within the turn is waited for
+/// there, and only without one the run parks, until the earliest of the later resets. A failed model whose own reset is within the turn was
+/// retried already, so nothing waits, as without a pool.
 pub(super) fn wait(
     draft: &Draft<'_>,
     error: ModelFail,
-    own_ms: Option<u64>,
+    own: (Option<&Text>, Option<u64>),
     resets: Vec<(Text, u64)>,
 ) -> Option<ResetWait> {
     let limits = &draft.state.limits;
-    let own_ms = own_ms.filter(|_| error.retryable());
+    let (own_name, own_ms) = (own.0.cloned(), own.1.filter(|_| error.retryable()));
     let was_retried = error.retryable() && own_ms.is_none_or(|after_ms| after_ms < limits.turn_ms);
     if was_retried || !error.is_of_model() {
         return None;
     }
-    let later =
-        resets.iter().map(|(_, after_ms)| *after_ms).chain(own_ms).filter(|after_ms| *after_ms >= limits.turn_ms);
-    let later = later.min().filter(|_| limits.park == Parking::On).map(ResetWait::Park);
+    let others = resets.iter().map(|(model, after_ms)| (Some(Arc::clone(model)), *after_ms));
+    let later = others.chain(own_ms.map(|after_ms| (own_name, after_ms)));
+    let later = later.filter(|(_, after_ms)| *after_ms >= limits.turn_ms).min_by_key(|(_, after_ms)| *after_ms);
+    let later = later.filter(|_| limits.park == Parking::On).map(|(model, after_ms)| ResetWait::Park(model, after_ms));
     let within =
         resets.into_iter().filter(|(_, after_ms)| *after_ms < limits.turn_ms).min_by_key(|(_, after_ms)| *after_ms);
     within.map(|(model, after_ms)| ResetWait::Turn(model, after_ms)).or(later)

@@ -55,6 +55,9 @@ pub struct AttemptDiscarded {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[serde(rename = "again_ms")]
     pub retry_delay_ms: Option<u64>,
+    /// The member of the pool whose reset the run then waits for, if it parks at a limit. Records of earlier builds do not name it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub awaits: Option<Text>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub usage: Option<Usage>,
     /// Milliseconds for which the call waited for a permit of its model.

@@ -100,6 +100,7 @@ fn run_or_turn_record([kind, a, b, c, d, e, ..]: [u8; 12]) -> Record {
             message: text(a),
             model: (e > 50).then(|| text(d)),
             retry_delay_ms: (e > 70).then_some(c.into()),
+            awaits: (e > 90).then(|| text(b)),
             usage: (e > 9).then_some(usage),
             queued_ms: 0,
         })),

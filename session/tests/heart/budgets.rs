@@ -68,6 +68,7 @@ fn refused_reservation_discards_attempt_and_ends_run() {
         message: "not called: the remaining money budget of the tree is too small for the request".into(),
         model: None,
         retry_delay_ms: None,
+        awaits: None,
         usage: Some(Usage::default()),
         queued_ms: 0,
     };

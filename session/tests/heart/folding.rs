@@ -19,7 +19,7 @@ use subtend_session::state::{CallPhase, FoldError, State};
 
 use crate::arbitrary::{kind_of, record_of};
 use crate::given::*;
-use crate::limits::limited;
+use crate::limits::{limited, member_limited};
 
 /// One random step: an action, and two numbers that select its arguments.
 type RandomStep = (u8, u8, u8);
@@ -50,6 +50,10 @@ impl Life {
             8 => {
                 let stop = [Stop::Length, Stop::Refused, Stop::Other, Stop::End][usize::from((b % 8).min(3))];
                 answer(stray.0, attempt.0, (a > 60).then_some("said"), Vec::new(), stop)
+            }
+            9 if a > 200 => {
+                let resets = [("b", u64::from(b) * 6_000), ("c", 1_000_000)];
+                member_limited((stray.0, attempt.0), ModelFail::Rate, Some(900_000), &resets)
             }
             9 if a > 150 => limited(stray.0, attempt.0, 600_000 + u64::from(b)),
             9 => attempt_failed(stray.0, attempt.0, if a > 20 { ModelFail::Unavailable } else { ModelFail::Auth }),

@@ -1,5 +1,6 @@
 //! Runs that are parked at limits of providers: the effect of each command, and their resumption.
 
+use proptest::prelude::*;
 use subtend_session::command::{AttemptFailed, Clock, Command, Deadline};
 use subtend_session::decide::wake;
 use subtend_session::effect::{Effect, Rejection};
@@ -14,6 +15,8 @@ use crate::guards::unfit;
 
 const RUN: RunNo = RunNo(1);
 const HOUR: u64 = 3_600_000;
+/// The turn's limit of the tests.
+const TURN: u64 = 600_000;
 /// The reset of the limit, an hour after the clock of the tests.
 const RESET: i64 = 4_600_000;
 
@@ -92,43 +95,101 @@ fn only_a_retryable_error_beyond_the_turn_parks_the_run() {
     );
 }
 
+/// Returns a failed attempt of the member `a` of a pool, with its retry-after and the resets of the other members.
+pub(crate) fn member_limited(attempt: (u32, u32), error: ModelFail, own: Option<u64>, resets: &[(&str, u64)]) -> Command {
+    let resets = resets.iter().map(|(model, after_ms)| ((*model).into(), *after_ms)).collect();
+    let Command::AttemptFailed(failed) = limited(attempt.0, attempt.1, 0) else { unreachable!() };
+    let failed = AttemptFailed { error, retry_after_ms: own, model: Some("a".into()), resets, ..*failed };
+    Command::AttemptFailed(Box::new(failed))
+}
+
+/// What follows a failed attempt: a park with the member whose reset is awaited, or a call of a member. Both have a delay.
+#[derive(Debug, PartialEq)]
+enum Follows {
+    Parks(Option<String>, u64),
+    Calls(String, u64),
+    Neither,
+}
+
+fn follows(error: ModelFail, own: Option<u64>, resets: &[(&str, u64)]) -> Follows {
+    let mut heart = root();
+    let decision = heart.decide(member_limited((1, 1), error, own, resets)).unwrap();
+    let Some(Record::AttemptDiscarded(discarded)) = decision.records.first() else { panic!("{decision:?}") };
+    let awaits = discarded.awaits.as_ref().map(ToString::to_string);
+    let (state, delay) = (&heart.state, discarded.retry_delay_ms.unwrap_or(0));
+    let found = decision.records.iter().find_map(|record| match record {
+        Record::RunParked { why: Park::Limit { until }, .. } => {
+            assert_eq!(state.turn().unwrap().awaits.as_ref().map(ToString::to_string), awaits);
+            let after_ms = until.abs_diff(RESET.saturating_sub_unsigned(HOUR));
+            assert_eq!(after_ms, delay);
+            Some(Follows::Parks(awaits.clone(), after_ms))
+        }
+        Record::TurnStarted { model, .. } => {
+            assert_eq!((&awaits, &state.turn().unwrap().awaits), (&None, &None), "only a park awaits a reset");
+            Some(Follows::Calls(model.to_string(), delay))
+        }
+        _ => None,
+    });
+    found.unwrap_or(Follows::Neither)
+}
+
 /// Each row: the error and own retry-after of the failed model, and the resets of the other models of its pool.
 #[test]
 fn x13_pool_parks_until_its_earliest_reset_beyond_the_turn() {
-    const TURN: u64 = 600_000;
-    let waits = |error, own: Option<u64>, resets: &[(&str, u64)]| {
-        let resets = resets.iter().map(|(model, after_ms)| ((*model).into(), *after_ms)).collect();
-        let Command::AttemptFailed(failed) = limited(1, 1, 0) else { unreachable!() };
-        let failed = AttemptFailed { error, retry_after_ms: own, resets, ..*failed };
-        let decision = root().decide(Command::AttemptFailed(Box::new(failed))).unwrap();
-        decision.records.iter().find_map(|record| match record {
-            Record::RunParked { why: Park::Limit { until }, .. } => {
-                Some(("parks".to_owned(), until.abs_diff(RESET.saturating_sub_unsigned(HOUR))))
-            }
-            Record::TurnStarted { model, .. } => {
-                let delay = decision.effects.iter().find_map(|effect| match effect {
-                    Effect::CallModel { after_ms, .. } => Some(*after_ms),
-                    _ => None,
-                });
-                Some((model.to_string(), delay.unwrap()))
-            }
-            _ => None,
-        })
-    };
-    let parks = |after_ms| Some(("parks".to_owned(), after_ms));
-    let calls = |model: &str, after_ms| Some((model.to_owned(), after_ms));
+    let parks = |member: &str, after_ms| Follows::Parks(Some(member.to_owned()), after_ms);
+    let calls = |model: &str, after_ms| Follows::Calls(model.to_owned(), after_ms);
     let rate = ModelFail::Rate;
-    assert_eq!(waits(rate, Some(2 * HOUR), &[("b", HOUR), ("c", 3 * HOUR)]), parks(HOUR), "another model's reset");
-    assert_eq!(waits(rate, Some(HOUR), &[("b", 2 * HOUR)]), parks(HOUR), "its own reset");
-    assert_eq!(waits(rate, Some(HOUR), &[("b", 30_000), ("c", 20_000)]), calls("c", 20_000), "within the turn");
-    assert_eq!(waits(rate, Some(HOUR), &[("b", 2 * HOUR), ("c", TURN)]), parks(TURN));
-    assert_eq!(waits(rate, Some(HOUR), &[("b", TURN - 1)]), calls("b", TURN - 1));
-    assert_eq!(waits(ModelFail::Auth, None, &[("b", HOUR)]), parks(HOUR), "a refused key does not reset");
-    assert_eq!(waits(ModelFail::Auth, None, &[("b", 1)]), calls("b", 1));
-    assert_eq!(waits(ModelFail::Auth, Some(HOUR), &[]), None, "the run fails");
-    assert_eq!(waits(ModelFail::InvalidRequest, None, &[("b", HOUR)]), None, "each model refuses it");
-    let own = waits(rate, Some(30_000), &[("b", 1)]).map(|(_, after_ms)| after_ms);
-    assert_eq!(own, Some(30_000), "the failed model is retried within the turn, as without a pool");
+    assert_eq!(follows(rate, Some(2 * HOUR), &[("b", HOUR), ("c", 3 * HOUR)]), parks("b", HOUR));
+    assert_eq!(follows(rate, Some(HOUR), &[("b", 2 * HOUR)]), parks("a", HOUR), "its own reset");
+    assert_eq!(follows(rate, Some(HOUR), &[("b", 30_000), ("c", 20_000)]), calls("c", 20_000), "within the turn");
+    assert_eq!(follows(rate, Some(HOUR), &[("b", 2 * HOUR), ("c", TURN)]), parks("c", TURN));
+    assert_eq!(follows(rate, Some(HOUR), &[("b", TURN - 1)]), calls("b", TURN - 1));
+    assert_eq!(follows(ModelFail::Auth, None, &[("b", HOUR)]), parks("b", HOUR), "a refused key does not reset");
+    assert_eq!(follows(ModelFail::Auth, None, &[("b", 1)]), calls("b", 1));
+    assert_eq!(follows(ModelFail::Auth, Some(HOUR), &[]), Follows::Neither, "the run fails");
+    assert_eq!(follows(ModelFail::InvalidRequest, None, &[("b", HOUR)]), Follows::Neither, "each model refuses it");
+    let own = follows(rate, Some(30_000), &[("b", 1)]);
+    assert_eq!(own, calls("scripted", 30_000), "the failed model is retried within the turn, as without a pool");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 500, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// No other member resets earlier, and none resets within the turn.
+    #[test]
+    fn x13_park_names_the_member_that_resets_first(
+        own in TURN..4 * TURN,
+        others in proptest::collection::vec(0..4 * TURN, 0..4),
+    ) {
+        let others: Vec<(&str, u64)> = ["b", "c", "d"].into_iter().zip(others).collect();
+        let all = || others.iter().copied().chain([("a", own)]);
+        match follows(ModelFail::Rate, Some(own), &others) {
+            Follows::Parks(Some(member), after_ms) => {
+                prop_assert!(all().any(|found| found == (member.as_str(), after_ms)));
+                prop_assert!(all().all(|(_, reset)| reset >= after_ms && reset >= TURN));
+            }
+            Follows::Calls(member, after_ms) => {
+                prop_assert!(after_ms < TURN && others.contains(&(member.as_str(), after_ms)));
+                prop_assert!(all().all(|(_, reset)| reset >= after_ms));
+            }
+            other => prop_assert!(false, "{other:?}"),
+        }
+    }
+}
+
+/// A run without a pool waits for its own model, as in records of earlier builds.
+#[test]
+fn x13_park_without_a_pool_names_no_member() {
+    let mut heart = root();
+    let decision = heart.decide(limited(1, 1, HOUR)).unwrap();
+    let json = serde_json::to_value(&decision.records[0]).unwrap();
+    assert_eq!(json["attempt_discarded"].get("awaits"), None);
+    let named = root().then(member_limited((1, 1), ModelFail::Rate, Some(HOUR), &[]));
+    let refolded = named.refolded().state;
+    assert_eq!(refolded.turn().unwrap().awaits.as_deref(), Some("a"), "it survives a restart");
+    let mut resumes = named;
+    resumes.decide_at(reset(1), at_reset()).unwrap();
+    assert_eq!(resumes.state.turn().unwrap().awaits, None, "the repeated call awaits nothing");
 }
 
 #[test]

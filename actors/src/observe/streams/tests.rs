@@ -24,6 +24,7 @@ pub(crate) fn discarded(turn: u32, attempt: u32) -> Record {
         message: "gone".into(),
         model: None,
         retry_delay_ms: None,
+        awaits: None,
         usage: None,
         queued_ms: 0,
     }))

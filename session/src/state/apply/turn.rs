@@ -24,6 +24,7 @@ impl State {
             turn.attempt = attempt;
             turn.streaming = true;
             turn.limited = None;
+            turn.awaits = None;
             turn.tries = if turn.model == *model { turn.tries.saturating_add(1) } else { 1 };
             turn.model = Arc::clone(model);
             return;
@@ -55,6 +56,7 @@ impl State {
                 unstarted: 0,
                 asked: 0,
                 limited: None,
+                awaits: None,
             }));
         }
     }
@@ -70,6 +72,7 @@ impl State {
             if let Some(turn) = &mut run.turn {
                 turn.streaming = false;
                 turn.compacting = None;
+                turn.awaits = discarded.awaits.clone();
             }
         }
         self.flush_deferred();
