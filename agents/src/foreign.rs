@@ -23,6 +23,7 @@ mod rights;
 #[cfg(test)]
 mod tests;
 mod tools;
+mod wildcards;
 
 /// Translates a file. Errors do not name it: the caller does.
 pub(crate) fn parse(file: ForeignFile<'_>) -> Result<Parsed, BadManifest> {

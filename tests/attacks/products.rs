@@ -7,7 +7,7 @@ use crate::cli::call::{CommandOutput, RunningCommand, User};
 const RIGHTS: [&str; 6] = ["--allow", "fs.*", "--allow", "shell.run", "--allow", "task:*"];
 
 /// Agent files of each product, with the line that denies the action of their model.
-const DENIED: [(&str, &str, &str, &str); 8] = [
+const DENIED: [(&str, &str, &str, &str); 10] = [
     (
         ".claude/agents/one.md",
         "---\nname: one\ndescription: d\nLINE\n---\nPOSE\n",
@@ -39,6 +39,13 @@ const DENIED: [(&str, &str, &str, &str); 8] = [
         ".codex/agents/eight.toml",
         "name = \"eight\"\ndescription = \"d\"\nLINE\ndeveloper_instructions = '''\nPOSE\n'''\n",
         "sandbox_mode = \"read-only\"",
+        "shell",
+    ),
+    (".claude/agents/nine.md", "---\nname: nine\ndescription: d\nLINE\n---\nPOSE\n", "disallowedTools: Ba*", "shell"),
+    (
+        ".codex/agents/ten.toml",
+        "name = \"ten\"\ndescription = \"d\"\nLINE\ndeveloper_instructions = '''\nPOSE\n'''\n",
+        "features = { shell_tool = false }",
         "shell",
     ),
 ];

@@ -11,7 +11,7 @@ use subtend_session::settings::Effort;
 use super::fields::{Fields, field, not};
 use super::file::ForeignFile;
 use super::rights::{Rights, rule};
-use super::{lenient, mcp_servers, tools};
+use super::{lenient, mcp_servers, tools, wildcards};
 use crate::form::shown;
 use crate::front::{BadManifest, Parsed};
 use crate::manifest::{AgentMode, Manifest};
@@ -44,8 +44,12 @@ pub(super) fn parse(file: ForeignFile<'_>) -> Result<Parsed, BadManifest> {
     manifest.skills = skills(&mut fields);
     let mut rights = rights(&mut fields, &mut manifest)?;
     apply_restrictions(&mut fields, &mut rights)?;
-    fields.keep(&["color", "initialPrompt", "experimental", "background"]);
-    fields.report(&[("memory", "agents have no memory of their own here")]);
+    fields.keep(&["color", "experimental"]);
+    fields.report(&[
+        ("memory", "agents have no memory of their own here"),
+        ("background", "the call that starts an agent says whether it waits for it"),
+        ("initialPrompt", "a session begins with an input of its user"),
+    ]);
     super::finished(file, fields, rights, manifest)
 }
 
@@ -116,10 +120,7 @@ impl Spec {
     fn names(&self, other: &str) -> bool {
         let (own, other) = (self.name.to_lowercase(), other.to_lowercase());
         let server = own.strip_prefix("mcp__").filter(|rest| !rest.contains("__"));
-        match own.strip_suffix('*') {
-            Some(begin) => other.starts_with(begin),
-            None => own == other || server.is_some_and(|_| other.starts_with(&format!("{own}__"))),
-        }
+        wildcards::matches(&own, &other) || server.is_some_and(|_| other.starts_with(&format!("{own}__")))
     }
 }
 
@@ -243,12 +244,17 @@ fn deny(denied: &[Spec], open: bool, manifest: &mut Manifest, rights: &mut Right
             }
             continue;
         }
+        if spec.name.contains('*') {
+            deny_pattern(spec, &mut without, rights);
+            continue;
+        }
         match tools::known(&spec.name) {
             Some(known) => without.extend(known.tool),
             None => rights.note(format!("`disallowedTools`: there is no {} here", shown(&Value::from(&*spec.name)))),
         }
     }
-    let mut partly = false;
+    // The skills of a session are files too, so `skill` is left out alone.
+    let mut partly = without.contains(&"skill");
     for action in ["fs.read", "fs.write", "shell.run", "net.fetch", "net.search", "task:*"] {
         let mut all = tools::of_action(action);
         let some = tools::of_action(action).any(|tool| without.contains(&tool));
@@ -261,6 +267,22 @@ fn deny(denied: &[Spec], open: bool, manifest: &mut Manifest, rights: &mut Right
     if partly && open {
         manifest.tools = Some(tools::all_but(&without));
         rights.note("`disallowedTools`: tools of servers and hosts are not offered, since the rest is listed by name");
+    }
+}
+
+/// Denies the tools that a pattern such as `Web*` matches.
+fn deny_pattern(spec: &Spec, without: &mut Vec<&'static str>, rights: &mut Rights) {
+    let before = without.len();
+    without.extend(tools::matching(|name| spec.names(name)));
+    let begin = spec.name.split('*').next().unwrap_or_default().to_lowercase();
+    if "mcp__".starts_with(&begin) {
+        rights.bound(&["mcp:*"], Verdict::Deny);
+        rights.note(format!(
+            "`disallowedTools`: {} may match tools of servers, so all of these are denied",
+            shown(&Value::from(&*spec.name))
+        ));
+    } else if without.len() == before {
+        rights.note(format!("`disallowedTools`: no tool here matches {}", shown(&Value::from(&*spec.name))));
     }
 }
 

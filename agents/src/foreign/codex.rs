@@ -6,6 +6,7 @@ use subtend_session::authority::Verdict;
 use super::claude;
 use super::fields::{Fields, field, not};
 use super::file::ForeignFile;
+use super::mcp_servers;
 use super::rights::Rights;
 use crate::front::{BadManifest, Parsed};
 use crate::manifest::{AgentMode, Manifest};
@@ -46,10 +47,10 @@ pub(super) fn parse(file: ForeignFile<'_>) -> Result<Parsed, BadManifest> {
         "project_doc_max_bytes",
     ]);
     servers(&mut fields, &mut rights);
+    switches(&mut fields, &mut rights);
     fields.report(&[
         ("model_provider", "name the provider in `model`, as `PROVIDER/MODEL`"),
         ("skills", "an agent has the skills of its session"),
-        ("features", "features of Codex are not here"),
     ]);
     super::finished(file, fields, rights, manifest)
 }
@@ -58,24 +59,67 @@ pub(super) fn parse(file: ForeignFile<'_>) -> Result<Parsed, BadManifest> {
 fn servers(fields: &mut Fields, rights: &mut Rights) {
     let Some(mcp_servers) = fields.take("mcp_servers") else { return };
     fields.note("`mcp_servers` has no effect: servers that a file names are not started");
-    let plain = |name: &&str| name.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.'));
     for (server, of) in mcp_servers.as_object().into_iter().flatten() {
-        let all = format!("mcp:{server}:*");
-        let names = |key: &str| {
-            let listed = of.get(key).and_then(Value::as_array)?;
-            Some(listed.iter().filter_map(Value::as_str).filter(plain).map(|tool| format!("mcp:{server}:{tool}")))
-        };
-        if of.get("enabled").and_then(Value::as_bool) == Some(false) {
+        // As the names of servers and tools are spelled in rules here.
+        let action = |tool: &str| format!("mcp:{}:{tool}", mcp_servers::plain(server));
+        let all = action("*");
+        let is_off = of.get("enabled").is_some_and(|enabled| enabled.as_bool() != Some(true));
+        let lists = ["enabled_tools", "disabled_tools"].map(|key| of.get(key).map(names_of));
+        if is_off || lists.iter().any(|names| matches!(names, Some(None))) {
             rights.bound(&[&all], Verdict::Deny);
+            continue;
         }
-        if let Some(enabled) = names("enabled_tools") {
-            rights.only(&all, enabled);
+        let [enabled, disabled] = lists.map(Option::flatten);
+        if let Some(enabled) = enabled {
+            rights.only(&all, enabled.iter().map(|tool| action(&mcp_servers::plain(tool))));
         }
-        for disabled in names("disabled_tools").into_iter().flatten() {
-            rights.bound(&[&disabled], Verdict::Deny);
+        for disabled in disabled.into_iter().flatten() {
+            rights.bound(&[&action(&mcp_servers::plain(disabled))], Verdict::Deny);
+        }
+        if of.get("default_tools_approval_mode").is_some_and(asks) {
+            rights.bound(&[&all], Verdict::Ask);
+        }
+        for (tool, of) in of.get("tools").and_then(Value::as_object).into_iter().flatten() {
+            if of.get("approval_mode").is_some_and(asks) {
+                rights.bound(&[&action(&mcp_servers::plain(tool))], Verdict::Ask);
+            }
         }
     }
     fields.kept.insert("mcp_servers".to_owned(), mcp_servers);
+}
+
+/// Returns the names in a list; `None` if the value is something else.
+fn names_of(value: &Value) -> Option<Vec<&str>> {
+    value.as_array()?.iter().map(Value::as_str).collect()
+}
+
+/// Returns whether an approval mode of a server's tools asks the user, or is unknown here.
+fn asks(mode: &Value) -> bool {
+    !matches!(mode.as_str(), Some("auto" | "approve"))
+}
+
+/// Takes the switches of tools. Only those that are off restrict.
+fn switches(fields: &mut Fields, rights: &mut Rights) {
+    for (key, what) in [("features", "features of Codex are not here"), ("tools", "tools of Codex are not here")] {
+        let Some(map) = fields.take(key) else { continue };
+        let off = |name: &str| map.get(name).is_some_and(|on| on.as_bool() == Some(false));
+        let mut denied = Vec::new();
+        for (names, action) in [
+            (&["shell_tool"][..], "shell.run"),
+            (&["web_search", "web_search_request"], "net.*"),
+            (&["multi_agent", "collab"], "task:*"),
+        ] {
+            if names.iter().any(|name| off(name)) {
+                rights.bound(&[action], Verdict::Deny);
+                denied.push(action);
+            }
+        }
+        fields.note(match denied.is_empty() {
+            true => format!("`{key}` has no effect: {what}"),
+            false => format!("`{key}`: {} is denied, and the rest has no effect: {what}", denied.join(", ")),
+        });
+        fields.kept.insert(key.to_owned(), map);
+    }
 }
 
 fn sandbox(fields: &mut Fields, rights: &mut Rights) -> Result<(), BadManifest> {
@@ -113,6 +157,10 @@ fn sandbox(fields: &mut Fields, rights: &mut Rights) -> Result<(), BadManifest> 
         None => {}
         Some(Value::String(word)) if word == "disabled" => rights.bound(&["net.*"], Verdict::Deny),
         Some(Value::Bool(false)) => rights.bound(&["net.*"], Verdict::Deny),
+        Some(Value::String(word)) if matches!(&*word, "cached" | "indexed") => {
+            rights.bound(&["net.fetch"], Verdict::Ask);
+            rights.note("`web_search`: net.fetch is asked, since pages are fetched live here");
+        }
         Some(other) => drop(fields.kept.insert("web_search".to_owned(), other)),
     }
     Ok(())

@@ -78,10 +78,14 @@ fn of_item(item: &Value) -> Vec<ServerMention<'_>> {
     }
 }
 
+/// Returns the name of a server, or of one of its tools, with the characters that tools and rules have.
+pub(super) fn plain(name: &str) -> String {
+    name.chars().map(|c| if c.is_ascii_alphanumeric() || c == '-' { c } else { '_' }).collect()
+}
+
 /// Returns the name of a server as tools spell it. A name with `__` could pose as a tool of another server.
 fn spelled(name: &str) -> Option<String> {
-    let plain = |c: char| if c.is_ascii_alphanumeric() || c == '-' { c } else { '_' };
-    let spelled: String = name.chars().map(plain).collect();
+    let spelled = plain(name);
     let ambiguous = spelled.contains("__") || spelled.starts_with('_') || spelled.ends_with('_');
     (!ambiguous && !spelled.is_empty() && !name.contains('*')).then_some(spelled)
 }

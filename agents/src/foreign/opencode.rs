@@ -104,7 +104,8 @@ fn rights(entries: &[OrderedPermission], second: bool, file: ForeignFile<'_>, ma
         let own = of(key);
         !own.rules.is_empty() || own.rest < needs.rest
     };
-    let without: Vec<&str> = tools.iter().filter(|tool| less(tool)).map(|(_, tool, _)| *tool).collect();
+    let mut without: Vec<&str> = tools.iter().filter(|tool| less(tool)).map(|(_, tool, _)| *tool).collect();
+    without.dedup();
     if !without.is_empty() {
         manifest.tools = Some(super::tools::all_but(&without));
         rights.note(format!(

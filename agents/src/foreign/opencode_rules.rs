@@ -5,6 +5,7 @@ use subtend_session::authority::Verdict;
 
 use super::fields::{Fields, field, not};
 use super::rights::Rights;
+use super::wildcards;
 use crate::form::shown;
 use crate::front::BadManifest;
 
@@ -148,7 +149,7 @@ pub(super) fn second(fields: &mut Fields) -> Result<Vec<OrderedPermission>, BadM
 /// Returns the permissions of `key`.
 pub(super) fn of(entries: &[OrderedPermission], key: &str, default: Verdict) -> KeyPermissions {
     let mut scope = KeyPermissions { rest: default, rules: Vec::new() };
-    for entry in entries.iter().filter(|entry| matches_wildcards(&entry.key, key)) {
+    for entry in entries.iter().filter(|entry| wildcards::matches(&entry.key, key)) {
         if !entry.pattern.is_empty() && entry.pattern.bytes().all(|c| c == b'*') {
             scope = KeyPermissions { rest: entry.verdict, rules: Vec::new() };
         } else {
@@ -173,7 +174,7 @@ pub(super) fn rest(entries: &[OrderedPermission], default: Verdict) -> Verdict {
 pub(super) fn others(entries: &[OrderedPermission], rights: &mut Rights) {
     for entry in entries {
         let any = entry.key.is_empty() || entry.key.bytes().all(|c| c == b'*');
-        if any || KEYS.iter().any(|key| matches_wildcards(&entry.key, key)) {
+        if any || KEYS.iter().any(|key| wildcards::matches(&entry.key, key)) {
             continue;
         }
         let lowers = entry.verdict != Verdict::Allow;
@@ -219,23 +220,4 @@ pub(super) fn agents(pattern: &str) -> String {
             }
         })
         .collect()
-}
-
-/// Returns whether `text` fits a pattern in which `*` is any run of characters and `?` is one.
-fn matches_wildcards(pattern: &str, text: &str) -> bool {
-    let mut rest = pattern.chars();
-    match rest.next() {
-        None => text.is_empty(),
-        Some('*') => {
-            let rest = rest.as_str().trim_start_matches('*');
-            text.char_indices()
-                .map(|(at, _)| at)
-                .chain([text.len()])
-                .any(|at| matches_wildcards(rest, text.get(at..).unwrap_or_default()))
-        }
-        Some(c) => {
-            let mut left = text.chars();
-            left.next().is_some_and(|first| c == '?' || c == first) && matches_wildcards(rest.as_str(), left.as_str())
-        }
-    }
 }

@@ -56,6 +56,11 @@ pub(super) fn known(name: &str) -> Option<Known> {
     Some(Known { tool: *tool, action })
 }
 
+/// Returns the tools here whose counterparts have a name that `matches`.
+pub(super) fn matching(matches: impl Fn(&str) -> bool) -> impl Iterator<Item = &'static str> {
+    TABLE.iter().filter(move |(names, ..)| names.iter().any(|name| matches(name))).filter_map(|(_, tool, _)| *tool)
+}
+
 /// Returns the tools that an entry of the table means: for children, those of every dialect.
 pub(super) fn named(tool: &'static str) -> Vec<&'static str> {
     if tool == CHILDREN { Dialect::ALL.map(Dialect::name).to_vec() } else { vec![tool] }

@@ -116,9 +116,21 @@ fn claude_disallowed_tools_deny_their_action() {
         ("disallowedTools: mcp__*", [Allow, Allow, Allow, Allow, Allow, Deny]),
         ("disallowedTools: \"mcp__git hub__x\"", [Allow, Allow, Allow, Allow, Allow, Deny]),
         ("disallowedTools: \"*\"", [Deny; 6]),
+        ("disallowedTools: Bash*", [Allow, Allow, Deny, Allow, Allow, Allow]),
+        ("disallowedTools: \"*Fetch, *Search\"", [Allow, Allow, Allow, Deny, Allow, Deny]),
+        ("disallowedTools: Web*, T*k", [Allow, Allow, Allow, Deny, Deny, Allow]),
+        ("disallowedTools: \"*edit, W*e\"", [Allow, Deny, Allow, Allow, Allow, Deny]),
+        ("disallowedTools: Nothing*", [Allow; 6]),
     ] {
         assert_eq!(of_actions(&agent(line)), verdicts, "{line}");
     }
+    assert_eq!(notes("disallowedTools: Nothing*"), ["`disallowedTools`: no tool here matches \"Nothing*\""]);
+    let servers = "`disallowedTools`: \"*Fetch\" may match tools of servers, so all of these are denied";
+    assert_eq!(notes("disallowedTools: \"*Fetch\""), [servers]);
+    let without_skills = agent("disallowedTools: Skill");
+    assert_eq!(of_actions(&without_skills), [Allow; 6], "skills are files, which other tools read");
+    let offered = tools(&without_skills).unwrap();
+    assert!(offered.contains(&"read") && !offered.contains(&"skill"), "{offered:?}");
     let manifest = agent("disallowedTools: Write");
     assert_eq!(of_actions(&manifest), [Allow; 6], "`edit` needs the same action");
     let offered = tools(&manifest).unwrap();

@@ -43,9 +43,42 @@ fn codex_sandbox_and_approvals_become_authority() {
         ("mcp_servers = { github = { enabled_tools = [\"get_issue\"] } }", [Allow; 6]),
         ("mcp_servers = { github = { disabled_tools = [\"get_issue\"] } }", [Allow, Allow, Allow, Allow, Allow, Deny]),
         ("mcp_servers = { jira = { enabled_tools = [] } }", [Allow; 6]),
+        ("mcp_servers = { github = { enabled = \"no\" } }", [Allow, Allow, Allow, Allow, Allow, Deny]),
+        ("mcp_servers = { github = { enabled_tools = \"get_issue\" } }", [Allow, Allow, Allow, Allow, Allow, Deny]),
+        ("mcp_servers = { github = { disabled_tools = [1] } }", [Allow, Allow, Allow, Allow, Allow, Deny]),
+        ("mcp_servers = { github = { disabled_tools = [\"get issue\"] } }", [Allow, Allow, Allow, Allow, Allow, Deny]),
+        ("mcp_servers = { github = { default_tools_approval_mode = \"approve\" } }", [Allow; 6]),
+        (
+            "mcp_servers = { github = { default_tools_approval_mode = \"prompt\" } }",
+            [Allow, Allow, Allow, Allow, Allow, Ask],
+        ),
+        (
+            "mcp_servers = { github = { tools = { get_issue = { approval_mode = \"prompt\" } } } }",
+            [Allow, Allow, Allow, Allow, Allow, Ask],
+        ),
+        ("features = { shell_tool = false, unified_exec = false }", [Allow, Allow, Deny, Allow, Allow, Allow]),
+        ("features = { shell_tool = true }", [Allow; 6]),
+        ("features = { multi_agent = false }", [Allow, Allow, Allow, Allow, Deny, Allow]),
+        ("tools = { web_search = false }", [Allow, Allow, Allow, Deny, Allow, Allow]),
+        ("web_search = \"cached\"", [Allow, Allow, Allow, Ask, Allow, Allow]),
+        ("web_search = \"live\"", [Allow; 6]),
     ] {
         assert_eq!(of_actions(&agent(fields)), verdicts, "{fields}");
     }
+}
+
+/// Rules here spell names of servers and tools without characters that tool names cannot hold.
+#[test]
+fn codex_denies_bind_servers_whose_names_are_spelled_apart() {
+    let manifest = agent("mcp_servers = { \"my.srv\" = { enabled = false }, b = { disabled_tools = [\"get.it\"] } }");
+    let accesses = [("mcp:my_srv:x", "*"), ("mcp:b:get_it", "*"), ("mcp:b:other", "*")];
+    assert_eq!(verdicts(&manifest, &accesses), [Deny, Deny, Allow]);
+    let parsed = codex("features = { shell_tool = false, x = true }\ntools = { view_image = false }").unwrap();
+    let says = [
+        "`features`: shell.run is denied, and the rest has no effect: features of Codex are not here",
+        "`tools` has no effect: tools of Codex are not here",
+    ];
+    assert_eq!(parsed.warnings, says);
 }
 
 #[test]
