@@ -135,7 +135,7 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
             let shown = match &changes {
                 Ok(changes) if changes.files.is_empty() => None,
                 Ok(changes) => Some(changes.summary()),
-                Err(WorktreeError::Missing(_)) => None,
+                Err(WorktreeError::Missing(_) | WorktreeError::Unfinished(_)) => None,
                 Err(error) => Some(format!("its changes cannot be listed: {error}")),
             };
             if let Some(shown) = shown

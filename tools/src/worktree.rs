@@ -130,6 +130,11 @@ pub enum WorktreeError {
     TooMuch { workspace: PathBuf, files: usize, mebibytes: u64 },
     #[error("session {0} has no worktree: `subtend worktree list` shows those that exist")]
     Missing(SessionId),
+    #[error(
+        "the worktree of session {0} is incomplete: its creation was interrupted. Continue the session, or remove it with `subtend worktree \
+         discard {0}`"
+    )]
+    Unfinished(SessionId),
     #[error("git {verb} failed: {why}")]
     Git { verb: String, why: String },
     #[error("git {verb} failed: its output is longer than {} MiB. Take the changes by git, after `subtend worktree keep`", MAX_OUTPUT >> 20)]
@@ -223,7 +228,7 @@ impl Worktrees {
     /// Returns the worktree of a session. Finishes an interrupted operation first.
     ///
     /// # Errors
-    /// [`WorktreeError::Missing`].
+    /// [`WorktreeError::Missing`]; [`WorktreeError::Unfinished`].
     pub fn find(&self, session: SessionId) -> Result<WorktreeEntry, WorktreeError> {
         let _lock = self.lock(session)?;
         self.ready(session)
@@ -264,8 +269,8 @@ impl Worktrees {
 
     /// Returns a ready worktree. Finishes an interrupted operation first.
     fn ready(&self, session: SessionId) -> Result<WorktreeEntry, WorktreeError> {
-        let entry = self.finish_interrupted(session)?.filter(|entry| entry.stage == Stage::Ready);
-        entry.ok_or(WorktreeError::Missing(session))
+        let entry = self.finish_interrupted(session)?.ok_or(WorktreeError::Missing(session))?;
+        if entry.stage == Stage::Ready { Ok(entry) } else { Err(WorktreeError::Unfinished(session)) }
     }
 
     /// Finishes an interrupted merge or removal, and returns the remaining entry. The caller must hold the lock.
