@@ -392,7 +392,8 @@ async fn x13_restart_pauses_the_member_of_the_record() {
 
     let journal = reopen(&memory);
     let runtime = pool(&journal, [a, b]).await;
-    let named = |model: &str| OpenOptions { agent: "worker".into(), model: Some(model.into()), ..OpenOptions::default() };
+    let named =
+        |model: &str| OpenOptions { agent: "worker".into(), model: Some(model.into()), ..OpenOptions::default() };
     tokio::time::sleep(Duration::from_secs(1)).await;
     let [paused, free] = ["a", "b"].map(|model| runtime.open(named(model)).expect("a session"));
     paused.send("go").await.expect("accepted");

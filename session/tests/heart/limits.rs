@@ -96,7 +96,12 @@ fn only_a_retryable_error_beyond_the_turn_parks_the_run() {
 }
 
 /// Returns a failed attempt of the member `a` of a pool, with its retry-after and the resets of the other members.
-pub(crate) fn member_limited(attempt: (u32, u32), error: ModelFail, own: Option<u64>, resets: &[(&str, u64)]) -> Command {
+pub(crate) fn member_limited(
+    attempt: (u32, u32),
+    error: ModelFail,
+    own: Option<u64>,
+    resets: &[(&str, u64)],
+) -> Command {
     let resets = resets.iter().map(|(model, after_ms)| ((*model).into(), *after_ms)).collect();
     let Command::AttemptFailed(failed) = limited(attempt.0, attempt.1, 0) else { unreachable!() };
     let failed = AttemptFailed { error, retry_after_ms: own, model: Some("a".into()), resets, ..*failed };
