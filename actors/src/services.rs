@@ -87,7 +87,7 @@ impl Starter for SessionServices {
 impl ServiceError {
     fn unsummarised(&self) -> Unsummarised {
         let message = bounded(&format!("the compaction agent produced no summary: {self}")).into();
-        Unsummarised { why: CompactionFailure::Agent, message, of: None }
+        Unsummarised { why: CompactionFailure::Agent, message, of: None, reset: None }
     }
 }
 

@@ -409,3 +409,42 @@ async fn x13_restart_pauses_the_member_of_the_record() {
     assert_eq!(resumed(&journal, &parked).await, 1);
     shut(runtime).await;
 }
+
+/// The provider of the compaction agent refuses calls for an hour: the run waits for it, and is compacted after the reset.
+#[tokio::test(start_paused = true)]
+async fn x13_compaction_at_a_limit_parks_its_run() {
+    for (park, parks) in [(Parking::On, 1), (Parking::Off, 0)] {
+        let journal = journal();
+        let begun = Instant::now();
+        let answer = move |request: Request, _| async move {
+            let is_compacted = format!("{:?}", request.messages).contains("was compacted to save space");
+            match &*request.agent {
+                "compaction" if begun.elapsed() < HOUR => Err(limited()),
+                "compaction" => Ok(text("Three messages were answered.")),
+                _ if answers(&request) < 3 || is_compacted => Ok(text(&"word ".repeat(1_000))),
+                _ => Err(ModelError::new(ModelFail::ContextOverflow, "the prompt is too long")),
+            }
+        };
+        let model = Arc::new(fn_model("a", answer).counted_under(["a"]));
+        let limits = Limits { park, ..Limits::default() };
+        let runtime = builder(&journal).model(model).limits(limits).start().await.expect("a runtime");
+        let session = open(&runtime);
+        let mut ends = Vec::new();
+        for run in 1..=4 {
+            session.send("please ".repeat(1_000)).await.expect("accepted");
+            let ended = tokio::time::timeout(10 * HOUR, session.run_ended(RunNo(run))).await.expect("it ends");
+            ends.push(ended.expect("the runtime is running").outcome);
+        }
+        let kinds: Vec<&str> = records(&journal, session.id()).await.iter().map(Record::kind).collect();
+        let count = |kind: &str| kinds.iter().filter(|found| **found == kind).count();
+        assert_eq!((resumed(&journal, &session).await, count("compacted")), (parks, parks), "{kinds:?}");
+        let last = ends.pop().expect("an end");
+        assert_eq!(ends, [(); 3].map(|()| Outcome::Completed));
+        match park {
+            Parking::On => assert_eq!(last, Outcome::Completed),
+            // The control.
+            Parking::Off => assert!(matches!(last, Outcome::Failed { .. }), "{last:?}"),
+        }
+        shut(runtime).await;
+    }
+}

@@ -317,6 +317,8 @@ pub struct Unsummarised {
     pub message: Text,
     /// The service session, if it was created.
     pub of: Option<SessionId>,
+    /// The model of the compaction agent, with the milliseconds until it accepts calls, if it accepts none now.
+    pub reset: Option<(Text, u64)>,
 }
 
 /// A title, a summary or metadata to set.

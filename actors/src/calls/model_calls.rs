@@ -6,6 +6,7 @@ use std::time::Duration;
 use subtend_journal::Journal;
 use subtend_models::estimate;
 use subtend_models::model::{Answer, Deltas, Model, ModelError, Request};
+use subtend_models::models::Models;
 use subtend_models::throttle::{Permit, Throttles};
 use subtend_session::ids::{Lsn, RunKey, SessionId, Text};
 use subtend_session::outcome::{Budget, ModelFail};
@@ -83,6 +84,13 @@ impl ModelCalls {
         let others = models.resets(name).into_iter().filter(|(member, _)| member.name != *failed);
         let resets = others.map(|(member, after_ms)| (member.name, after_ms)).collect();
         OtherModels { next: models.after(name, failed), resets }
+    }
+
+    /// Returns the model that a call of `name` would use, with the milliseconds until its limit resets, if it accepts no call now.
+    pub(crate) fn reset_of(&self, models: &Models, name: &Text) -> Option<(Text, u64)> {
+        let member = models.pick(name).member;
+        let after_ms = self.throttles.cooling_ms(&ParkedRuns::limit_of(&*member.model))?;
+        Some((member.name, after_ms))
     }
 
     /// Lowers the cap of `request` to that of the called model. This happens at the call, since a hook may have chosen another model.

@@ -56,6 +56,7 @@ impl Driver {
 
     fn await_summary(&mut self, at: (TurnNo, AttemptNo), plan: HistoryCut, due: Box<DueCompaction>) {
         let Some(run) = self.run_key() else { return };
+        let (agents, model) = (Arc::clone(&self.agents), Arc::clone(&due.created.model));
         // `None`: the runtime is stopping.
         let Some((summary, service)) = self.cells.services.compact_by_service(run.session, due) else { return };
         let owned = self.cells.runs.tokens.token(&run).unwrap_or_default();
@@ -79,6 +80,8 @@ impl Driver {
                     turn::dropped(at.0, at.1, false)
                 }
                 Some(Ok(result)) => {
+                    let reset = || cells.calls.reset_of(&agents.models.models, &model);
+                    let result = result.map_err(|failed| Unsummarised { reset: reset(), ..failed });
                     Command::Compact(Box::new(SummarisedHistory { turn: Some(at), by: Initiator::Host, plan, result }))
                 }
                 Some(Err(_)) if cells.life.is_stopping() => return,
@@ -94,6 +97,6 @@ impl Driver {
 /// Returns the command for a compaction that failed to produce a summary.
 fn failed(at: (TurnNo, AttemptNo), plan: Option<HistoryCut>, why: &str) -> Command {
     let plan = plan.unwrap_or(HistoryCut { upto: 0, revised: Seq(0) });
-    let result = Err(Unsummarised { why: CompactionFailure::Agent, message: why.into(), of: None });
+    let result = Err(Unsummarised { why: CompactionFailure::Agent, message: why.into(), of: None, reset: None });
     Command::Compact(Box::new(SummarisedHistory { turn: Some(at), by: Initiator::Host, plan, result }))
 }

@@ -33,7 +33,7 @@ impl NewService {
 }
 
 /// Returns the limits of a service, with a wall-clock limit. It does not wait for the reset of a provider's limit: the run that waits for the
-/// compaction is parked by its own call.
+/// compaction parks, by its own call or until that reset.
 fn capped(state: &State, limits: &Interned<Limits>, what: ServiceKind) -> Result<Interned<Limits>, serde_json::Error> {
     let mut limits = limits.body.as_deref().unwrap_or(&state.limits).clone();
     limits.wall_ms = Some(limits.wall_ms.map_or(what.cap_ms(), |ms| ms.min(what.cap_ms())));

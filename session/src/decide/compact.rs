@@ -3,10 +3,11 @@
 use super::attempt::is_awaited;
 use super::close::quiet;
 use super::draft::Draft;
+use super::limit;
 use crate::command::{Deadline, SummarisedHistory, Summary, Unsummarised};
 use crate::compaction;
 use crate::effect::{Effect, Rejection, Reply};
-use crate::ids::{AttemptNo, TurnNo};
+use crate::ids::{AttemptNo, Text, TurnNo};
 use crate::outcome::{FailKind, Initiator, ModelFail, Outcome};
 use crate::record::{AttemptDiscarded, Compacted, CompactionCause, CompactionFailed, CompactionFailure, Record};
 use crate::state::Phase;
@@ -33,7 +34,7 @@ fn compact_for_turn(
     match draft.state.phase() {
         Phase::Working | Phase::WaitingMidTurn | Phase::WaitingAtRest => {}
         Phase::Queued | Phase::HeldInterrupted | Phase::HeldOutOfTurns | Phase::Closing | Phase::Quiet => {
-            discard(draft, (no, attempt), ModelFail::Dropped, "stopped before its model was called");
+            discard(draft, (no, attempt), ModelFail::Dropped, "stopped before its model was called", None);
             draft.advance();
             return Ok(());
         }
@@ -44,33 +45,46 @@ fn compact_for_turn(
             draft.effect(Effect::CallModel { turn: no, attempt, after_ms: 0 });
         }
         Err(failed) => {
-            let Unsummarised { why, message, of } = failed;
+            let Unsummarised { why, message, of, reset } = failed;
             let text = format!("not compacted: {message}");
             let failed = CompactionFailed { turn: no, attempt, cause, why, message, of };
             draft.emit(Record::CompactionFailed(Box::new(failed)));
-            if cause == CompactionCause::Overflow {
-                discard(draft, (no, attempt), ModelFail::ContextOverflow, &text);
-                let kind = FailKind::Model { error: ModelFail::ContextOverflow, message: text.into() };
-                draft.end(Outcome::Failed { kind });
-            } else {
+            if cause != CompactionCause::Overflow {
                 // The provider decides whether the request still fits.
                 draft.effect(Effect::CallModel { turn: no, attempt, after_ms: 0 });
+                return Ok(());
+            }
+            let reset = reset.filter(|(_, after_ms)| limit::parks(draft, *after_ms));
+            discard(draft, (no, attempt), ModelFail::ContextOverflow, &text, reset.as_ref());
+            match reset {
+                // At the reset the call is repeated, and another compaction follows its overflow.
+                Some((_, after_ms)) => limit::park(draft, no, after_ms),
+                None => {
+                    let kind = FailKind::Model { error: ModelFail::ContextOverflow, message: text.into() };
+                    draft.end(Outcome::Failed { kind });
+                }
             }
         }
     }
     Ok(())
 }
 
-/// Discards an attempt whose model was not called.
-fn discard(draft: &mut Draft<'_>, (turn, attempt): (TurnNo, AttemptNo), error: ModelFail, message: &str) {
+/// Discards an attempt whose model was not called. With `reset`, its run then waits for the reset of that model.
+fn discard(
+    draft: &mut Draft<'_>,
+    (turn, attempt): (TurnNo, AttemptNo),
+    error: ModelFail,
+    message: &str,
+    reset: Option<&(Text, u64)>,
+) {
     draft.emit(Record::AttemptDiscarded(Box::new(AttemptDiscarded {
         turn,
         attempt,
         error,
         message: message.into(),
         model: None,
-        retry_delay_ms: None,
-        awaits: None,
+        retry_delay_ms: reset.map(|(_, after_ms)| *after_ms),
+        awaits: reset.map(|(model, _)| model.clone()),
         usage: Some(crate::usage::Usage::default()),
         queued_ms: 0,
     })));
@@ -105,7 +119,7 @@ fn compacted(
     summarised: &SummarisedHistory,
 ) -> Result<Compacted, Unsummarised> {
     let Summary { text, of } = summarised.result.as_ref().map_err(Clone::clone)?;
-    let failed = |why, message: &str| Unsummarised { why, message: message.into(), of: Some(*of) };
+    let failed = |why, message: &str| Unsummarised { why, message: message.into(), of: Some(*of), reset: None };
     let state = &draft.state;
     let upto = usize::try_from(summarised.plan.upto).unwrap_or(usize::MAX);
     if state.service(*of) != Some(false) || summarised.plan.revised != state.revised || !compaction::is_cut(state, upto)

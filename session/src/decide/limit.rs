@@ -51,6 +51,11 @@ pub(super) fn wait(
     within.map(|(model, after_ms)| ResetWait::Turn(model, after_ms)).or(later)
 }
 
+/// Returns whether a run parks for a wait of `after_ms`: a shorter one fits into its turn.
+pub(super) fn parks(draft: &Draft<'_>, after_ms: u64) -> bool {
+    draft.state.limits.park == Parking::On && after_ms >= draft.state.limits.turn_ms
+}
+
 /// Parks the run in `turn`, whose attempt was discarded: releases its slot and stops its clock.
 pub(super) fn park(draft: &mut Draft<'_>, turn: TurnNo, after_ms: u64) {
     let Some(run) = draft.run().map(|run| run.no) else { return };

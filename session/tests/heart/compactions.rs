@@ -1,11 +1,11 @@
 //! Compactions: their triggers, the messages that they hide, and those that must stay.
 
-use subtend_session::command::{BranchPlan, Command, Deadline, SummarisedHistory, Summary, Unsummarised};
+use subtend_session::command::{BranchPlan, Clock, Command, Deadline, SummarisedHistory, Summary, Unsummarised};
 use subtend_session::compaction::{self, HistoryCut};
 use subtend_session::context::visible;
 use subtend_session::effect::{Decision, Effect, Rejection, Reply};
 use subtend_session::ids::{AttemptNo, RunNo, Seq, TurnNo};
-use subtend_session::limits::Limits;
+use subtend_session::limits::{Limits, Parking};
 use subtend_session::message::Message;
 use subtend_session::outcome::{FailKind, Initiator, ModelFail, Outcome};
 use subtend_session::place::{BranchKind, Mode, Place};
@@ -64,8 +64,13 @@ fn summarised(turn: Option<(u32, u32)>, plan: HistoryCut, text: &str, of: u128) 
 }
 
 fn unsummarised(turn: (u32, u32), plan: HistoryCut) -> Command {
+    unsummarised_until(turn, plan, None)
+}
+
+fn unsummarised_until(turn: (u32, u32), plan: HistoryCut, reset: Option<(&str, u64)>) -> Command {
     let turn = Some((TurnNo(turn.0), AttemptNo(turn.1)));
-    let result = Err(Unsummarised { why: CompactionFailure::Agent, message: "it failed".into(), of: None });
+    let reset = reset.map(|(model, after_ms)| (model.into(), after_ms));
+    let result = Err(Unsummarised { why: CompactionFailure::Agent, message: "it failed".into(), of: None, reset });
     Command::Compact(Box::new(SummarisedHistory { turn, by: Initiator::Host, plan, result }))
 }
 
@@ -214,6 +219,37 @@ fn g14_failed_compaction_is_recorded_and_does_not_loop() {
     let why = "not compacted: it failed";
     let kind = FailKind::Model { error: ModelFail::ContextOverflow, message: why.into() };
     assert_eq!(last, Some(Outcome::Failed { kind }));
+}
+
+/// The model of the compaction agent resets in an hour: the run parks, and an overflow after the reset is compacted.
+#[test]
+fn x13_limit_of_the_compaction_agent_parks_the_run() {
+    const HOUR: u64 = 3_600_000;
+    let waits = || talked(500).then(send(3, "next")).then(attempt_failed(3, 1, ModelFail::ContextOverflow));
+    let mut heart = with_service(waits(), 0xA1);
+    let plan = plan_of(&heart);
+    let decision = heart.decide(unsummarised_until((3, 2), plan, Some(("small", HOUR)))).unwrap();
+    assert_eq!(
+        decision.records.iter().map(word).collect::<Vec<_>>(),
+        ["compaction_failed", "discarded", "parked(limit)"]
+    );
+    let Record::AttemptDiscarded(discarded) = &decision.records[1] else { panic!("{decision:?}") };
+    assert_eq!((discarded.awaits.as_deref(), discarded.retry_delay_ms), (Some("small"), Some(HOUR)));
+    let at_reset = Clock { wall_ms: clock().wall_ms.saturating_add_unsigned(HOUR), ..clock() };
+    let decision = heart.decide_at(Command::Deadline(Deadline::Limit(TurnNo(3))), at_reset).unwrap();
+    assert_eq!((compacts(&decision), calls_model(&decision)), (vec![], vec![(3, 3)]));
+    let decision = heart.decide(attempt_failed(3, 3, ModelFail::ContextOverflow)).unwrap();
+    assert_eq!(compacts(&decision), [CompactionCause::Overflow]);
+    let plan = plan_of(&heart);
+    assert_eq!(calls_model(&heart.decide(summarised(Some((3, 4)), plan, "short", 0xA1)).unwrap()), [(3, 4)]);
+    // A wait that fits into the turn, and a run that may not park, fail as before.
+    let fails = "compaction_failed discarded ended(failed) > E";
+    assert_eq!(waits().summary(unsummarised_until((3, 2), plan_of(&waits()), Some(("small", 599_999)))), fails);
+    let mut off = windowed(Heart::root_with(Limits { park: Parking::Off, ..Limits::default() }));
+    off = off.then(send(1, &text_of_tokens(300))).then(counted(1, 1, vec![], 310)).then(send(2, "next"));
+    off = off.then(attempt_failed(2, 1, ModelFail::ContextOverflow));
+    let plan = plan_of(&off);
+    assert_eq!(off.summary(unsummarised_until((2, 2), plan, Some(("small", HOUR)))), fails);
 }
 
 #[test]

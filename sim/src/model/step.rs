@@ -259,7 +259,7 @@ impl System {
         let Some(plan) = plan else { return vec![failed(at.0, at.1, ModelFail::Dropped, None)] };
         let creation = plan::compaction_service(model, of, at);
         let result = if reply == FakeReply::Failed {
-            Err(Unsummarised { why: CompactionFailure::Agent, message: "no summary".into(), of: None })
+            Err(Unsummarised { why: CompactionFailure::Agent, message: "no summary".into(), of: None, reset: None })
         } else {
             Ok(Summary { text: "done".into(), of: creation.child })
         };

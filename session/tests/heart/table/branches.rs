@@ -120,7 +120,7 @@ fn rollbacks() {
 fn failed_for(turn: Option<(u32, u32)>) -> Command {
     let (why, message) = (CompactionFailure::Agent, "no summary".into());
     let (by, plan) = (Initiator::Host, HistoryCut { upto: 1, revised: Seq(1) });
-    let result = Err(Unsummarised { why, message, of: None });
+    let result = Err(Unsummarised { why, message, of: None, reset: None });
     let turn = turn.map(|(turn, attempt)| (TurnNo(turn), AttemptNo(attempt)));
     Command::Compact(Box::new(SummarisedHistory { turn, by, plan, result }))
 }
