@@ -220,6 +220,12 @@ impl Catalog {
         manifest.source != Source::Builtin && builtin::all().iter().any(|builtin| builtin.name == manifest.name)
     }
 
+    /// Returns whether a file of another product has the name of an agent that the host starts, which no such file replaces.
+    pub(crate) fn is_of_host(manifest: &Manifest) -> bool {
+        let hidden = || builtin::all().iter().any(|builtin| builtin.hidden && builtin.name == manifest.name);
+        matches!(manifest.source, Source::Foreign(..)) && hidden()
+    }
+
     /// Returns the MCP servers that the file of an agent names in `mcpServers`, as names of tools spell them.
     pub fn named_servers(manifest: &Manifest) -> Vec<String> {
         let is_claude = matches!(manifest.source, Source::Foreign(Product::Claude, _));
@@ -271,6 +277,10 @@ impl Catalog {
                     let stem = path.file_stem().unwrap_or_default().to_string_lossy();
                     let message = "is a symbolic link, which is not followed: copy the file".to_owned();
                     self.refuse_agent(&path, &stem, message);
+                }
+                Ok(kind) if !kind.is_file() && wanted(&path) => {
+                    let stem = path.file_stem().unwrap_or_default().to_string_lossy();
+                    self.refuse_agent(&path, &stem, "is not a regular file: replace it by one".to_owned());
                 }
                 Ok(_) => {}
                 Err(error) => self.refuse(&path, format!("cannot be inspected: {error}")),

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::catalog::products::id;
+use crate::catalog::products::{self, id};
 use crate::catalog::{AgentProblem, Catalog, FOLDER, HardLinks, ProblemKind, bad_rule, has_ending, read_bounded};
 use crate::foreign::{self, file::ForeignFile};
 use crate::front;
@@ -248,6 +248,9 @@ fn checked(path: &Path, parsed: front::Parsed, before: &[Checked]) -> Checked {
     let twin = before.iter().find(|other| other.agent().is_some_and(|agent| agent.name == *name));
     if let Some(twin) = twin {
         return refused(path, format!("`{name}` is already defined in {}: rename one", twin.path.display()));
+    }
+    if Catalog::is_of_host(&parsed.manifest) {
+        return refused(path, products::of_host(name));
     }
     let mut problems = Vec::new();
     if Catalog::replaces_builtin(&parsed.manifest) {

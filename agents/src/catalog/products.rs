@@ -82,7 +82,7 @@ impl Catalog {
                 self.refuse(path, format!("not used: `{name}` is already defined in {}", first.display()));
             }
             Some((Source::Builtin | Source::Host, true)) => {
-                self.refuse(path, format!("not used: `{name}` is an agent that the host itself starts: rename yours"));
+                self.refuse(path, of_host(name));
             }
             Some((Source::Builtin | Source::Host, false)) => {
                 self.warn(path, format!("replaces the built-in agent `{name}`"));
@@ -100,6 +100,11 @@ impl Catalog {
         }
         self.refuse_agent(path, name, message);
     }
+}
+
+/// Returns the reason to refuse a file with the name of an agent of the host.
+pub(crate) fn of_host(name: &str) -> String {
+    format!("not used: `{name}` is an agent that the host itself starts: rename yours")
 }
 
 /// Returns the path of a file below `folder`, without its ending.

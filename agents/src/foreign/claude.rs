@@ -320,7 +320,8 @@ fn ask_for_hooks(hooks: &Value, rights: &mut Rights) {
         .collect();
     match actions.filter(|actions| !actions.is_empty()) {
         Some(actions) => {
-            let actions: Vec<&str> = actions.into_iter().filter(|action| !action.is_empty()).collect();
+            let actions: BTreeSet<&str> = actions.into_iter().filter(|action| !action.is_empty()).collect();
+            let actions: Vec<&str> = actions.into_iter().collect();
             rights.bound(&actions, Verdict::Ask);
             rights.note(format!("`hooks`: {} is asked, since a hook may refuse it", actions.join(", ")));
         }

@@ -116,3 +116,16 @@ fn prompt_files_are_linted_by_their_kind() {
     });
     assert_eq!(found, expected);
 }
+
+/// A check says what a workspace does: no file of another product replaces an agent of the host, and a native one may.
+#[test]
+fn foreign_file_with_a_name_of_the_host_is_refused() {
+    let claude = "---\nname: title\ndescription: Names.\n---\nName it.\n";
+    let messages = |checked: Checked| checked.problems.into_iter().map(|problem| problem.message).collect::<Vec<_>>();
+    let foreign = checked_foreign(Path::new(".claude/agents/x.md"), Product::Claude, "x", claude, &[]);
+    assert!(foreign.is_refused() && foreign.gives.is_none());
+    assert_eq!(messages(foreign), ["not used: `title` is an agent that the host itself starts: rename yours"]);
+    let native = "---\nname: title\nmode: subagent\ndescription: Names.\n---\nName it.\n";
+    let native = text(Path::new(".subtend/agents/title.md"), native, &[]);
+    assert_eq!(messages(native), ["replaces the built-in agent `title`"]);
+}

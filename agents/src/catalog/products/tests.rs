@@ -139,6 +139,27 @@ fn bad_file_hides_no_other_agent_and_keeps_its_name_taken() {
     );
 }
 
+/// A socket or a pipe in the place of a file is reported, and the agent that it may have restricted is not replaced.
+#[cfg(unix)]
+#[test]
+fn special_file_in_place_of_an_agent_is_refused() {
+    let dir = workspace(&[(".claude/agents/good.md", &claude("good", "Good.")), (".opencode/agent/x.md", "Wider.\n")]);
+    let _socket = std::os::unix::net::UnixListener::bind(dir.path().join(".claude/agents/x.md")).unwrap();
+    let catalog = Catalog::load(dir.path());
+    assert_eq!(["good", "x"].map(|name| body(&catalog, name)), [Some("Good.".into()), None]);
+    let refused = |path: &str, message: &str| (path.to_owned(), ProblemKind::Refused, message.to_owned());
+    assert_eq!(
+        problems(&catalog, dir.path()),
+        [
+            refused(".claude/agents/x.md", "is not a regular file: replace it by one"),
+            refused(
+                ".opencode/agent/x.md",
+                "not used: another file of the agent `x`, which comes before it, is refused"
+            ),
+        ]
+    );
+}
+
 #[cfg(unix)]
 #[test]
 fn symbolic_links_in_a_workspace_load_no_agent() {
