@@ -335,6 +335,16 @@ async fn start_error(error: &ClientInitializeError, life: Option<&ServerLife>, l
         matches!(error, ClientInitializeError::ConnectionClosed(_) | ClientInitializeError::TransportError { .. });
     match life {
         Some(life) if disconnected => life.close_reason().await,
-        _ => result::short(&result::chain(error)),
+        _ => result::short(&start_cause(error)),
     }
+}
+
+fn start_cause(error: &ClientInitializeError) -> String {
+    if let ClientInitializeError::TransportError { error, .. } = error {
+        return result::chain(error);
+    }
+    if let ClientInitializeError::LegacyFallbackFailed { fallback, .. } = error {
+        return start_cause(fallback);
+    }
+    result::chain(error)
 }

@@ -1,6 +1,9 @@
 //! Converts a server's answer for a model: bounded text, with one line for each image or other content.
 
+use std::error::Error;
+
 use rmcp::model::{CallToolResult, ContentBlock, ResourceContents};
+use rmcp::transport::DynamicTransportError;
 
 use crate::bounded::{head, len, name};
 use crate::tool::{ToolError, ToolOutput};
@@ -60,8 +63,14 @@ pub(super) fn short(text: &str) -> String {
     if more == 0 { kept } else { format!("{kept}… ({more} more bytes)") }
 }
 
-/// Returns an error with its causes.
-pub(super) fn chain(error: &dyn std::error::Error) -> String {
+/// Returns an error with its causes. The library puts Rust types of transports into errors: only what happened there is returned.
+pub(super) fn chain(error: &(dyn Error + 'static)) -> String {
+    let causes = std::iter::successors(Some(error), |cause| cause.source());
+    let in_transport = causes.filter_map(|cause| cause.downcast_ref::<DynamicTransportError>()).last();
+    let error: &(dyn Error + 'static) = match in_transport {
+        Some(transport) => &*transport.error,
+        None => error,
+    };
     let (mut text, mut at) = (error.to_string(), error.source());
     while let Some(source) = at {
         let cause = source.to_string();
@@ -141,5 +150,14 @@ mod tests {
             answered(serde_json::json!({"isError": true, "content": [{"type": "text", "text": "no\u{1b}[31m"}]}));
         let error = of("s", &result, 1_000).unwrap_err();
         assert_eq!(error.message, "the MCP server `s` reports an error: no<U+001B>[31m");
+    }
+
+    /// Users and models see the reason, without the names of Rust types.
+    #[test]
+    fn error_of_a_transport_is_shown_without_its_type() {
+        let refused = || Box::new(std::io::Error::other("HTTP 500"));
+        let transport = DynamicTransportError::from_parts("a::B<c::D>", std::any::TypeId::of::<()>(), refused());
+        assert_eq!(chain(&rmcp::service::ServiceError::TransportSend(transport)), "HTTP 500");
+        assert_eq!(chain(&*refused()), "HTTP 500");
     }
 }
