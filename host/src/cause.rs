@@ -75,7 +75,9 @@ fn part_word(part: Part) -> &'static str {
 
 fn time(limit: TimeLimit) -> &'static str {
     match limit {
-        TimeLimit::Run => "the limit of its working time was reached (--limit run_ms; for a background process, detached_ms)",
+        TimeLimit::Run => {
+            "the limit of its working time was reached (--limit run_ms; for a background process, detached_ms)"
+        }
         TimeLimit::Queue => "it waited too long for a slot (--limit queue_ms)",
         TimeLimit::Turn => "one turn took too long (--limit turn_ms)",
         TimeLimit::WallCap => "its wall-clock limit was reached (--limit wall_ms)",

@@ -177,7 +177,7 @@ proptest! {
                 prop_assert!(after_ms < TURN && others.contains(&(member.as_str(), after_ms)));
                 prop_assert!(all().all(|(_, reset)| reset >= after_ms));
             }
-            other => prop_assert!(false, "{other:?}"),
+            other => return Err(TestCaseError::fail(format!("{other:?}"))),
         }
     }
 }
