@@ -193,7 +193,17 @@ async fn login_page_sets_no_parameter_of_the_client() {
     let with = |query: &'static str| {
         lying(SERVER, move |said, base| said["authorization_endpoint"] = format!("{base}/authorize?{query}").into())
     };
-    let attacks: [&str; 15] = [
+    let attacks: [&str; 24] = [
+        // Of products: another receiver of the token, further rights, and a page that asks for nothing.
+        "audience=https://other.example",
+        "user_scope=admin",
+        "include_granted_scopes=true",
+        "approval_prompt=auto",
+        "connection_scope=admin",
+        "tenant=7%26scope=admin",
+        "Tenant=7",
+        "tenant=7&&scope",
+        "&",
         "s%63ope=admin",
         "scope[]=admin",
         "tenant=7;Scope=admin",
@@ -214,7 +224,9 @@ async fn login_page_sets_no_parameter_of_the_client() {
         let why = begin(&with(query)).await.err().expect("refused");
         assert!(why.contains("an address that sets `"), "{query}: {why}");
     }
-    assert!(begin(&with("tenant=7")).await.is_ok(), "the control");
+    for query in ["tenant=7", "p=b2c_1.sign-in&tenant=7"] {
+        assert!(begin(&with(query)).await.is_ok(), "the control: {query}");
+    }
 }
 
 /// A hostile authorization server has the user log in at an honest one, to get the code of that (mix-up). The controls: a page that

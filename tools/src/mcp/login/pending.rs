@@ -28,25 +28,9 @@ const MAX_PARAMETER: usize = 8 << 10;
 /// The metadata field that says how a client sends its secret.
 const SECRET_METHODS: &str = "token_endpoint_auth_methods_supported";
 const NAMES_ISSUER: &str = "authorization_response_iss_parameter_supported";
-/// Parameters of a login page that only the client sets, or that replace, widen or skip what the user agrees to.
-const CLIENT_PARAMETERS: [&str; 16] = [
-    "acr_values",
-    "authorization_details",
-    "claims",
-    "client_id",
-    "code_challenge",
-    "code_challenge_method",
-    "nonce",
-    "prompt",
-    "redirect_uri",
-    "request",
-    "request_uri",
-    "resource",
-    "response_mode",
-    "response_type",
-    "scope",
-    "state",
-];
+/// Parameters that the address of a login page may set itself: they choose a directory of users. Others could replace, widen or skip what
+/// the user agrees to, and each product has its own (`scope`, `request`, `audience`, `user_scope`).
+const PAGE_PARAMETERS: [&str; 4] = ["p", "policy", "realm", "tenant"];
 
 /// The reason that a login failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -298,8 +282,11 @@ fn usable(metadata: AuthorizationMetadata, reach: &LoginReach) -> Result<Authori
         }
     }
     // A server could read the first one of two, and one that the client does not set at all.
-    if let Some(name) = client_parameter(&metadata.authorization_endpoint) {
-        return Err(wrong(&format!("its login page has an address that sets `{name}`, which only the client sets")));
+    if let Some(set) = refused_parameter(&metadata.authorization_endpoint) {
+        let (set, most) = (shown(&set), PAGE_PARAMETERS.join("`, `"));
+        return Err(wrong(&format!(
+            "its login page has an address that sets `{set}`; it may set `{most}`, to plain values"
+        )));
     }
     Ok(metadata)
 }
@@ -337,16 +324,16 @@ fn parameters(address: &str) -> Result<(String, String), LoginError> {
     }
 }
 
-/// Returns a parameter that the address of a login page sets itself although only the client may. Servers read names differently: some
-/// ignore case, or read `scope[0]` as `scope`.
-fn client_parameter(endpoint: &str) -> Option<&'static str> {
+/// Returns the first parameter that the address of a login page sets itself although it may not. Servers read names differently (some
+/// ignore case, or read `scope[0]` as `scope`), so only names and values that all of them read alike are accepted.
+fn refused_parameter(endpoint: &str) -> Option<String> {
     let url = Url::parse(endpoint).ok()?;
-    let pairs: Vec<String> =
-        url.query_pairs().map(|(name, value)| format!("{name}={value}").to_ascii_lowercase()).collect();
-    // Older servers separate parameters by `;` too.
-    let parts = pairs.iter().flat_map(|pair| pair.split(';'));
-    let names: Vec<&str> = parts.map(|part| part.split(['=', '[']).next().unwrap_or_default().trim()).collect();
-    CLIENT_PARAMETERS.into_iter().find(|own| names.contains(own))
+    let is_plain = |value: &str| value.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte));
+    let may_be_set = |pair: &str| {
+        let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+        PAGE_PARAMETERS.contains(&name) && is_plain(value)
+    };
+    url.query().filter(|query| !query.is_empty())?.split('&').find(|pair| !may_be_set(pair)).map(str::to_owned)
 }
 
 /// Returns a parameter of a query that occurs once.
