@@ -216,6 +216,15 @@ impl ReadTurns {
     }
 }
 
+/// The reads that other tests keep from their turns.
+#[cfg(test)]
+impl ReadTurns {
+    /// Takes all turns of reads of one session until the result is dropped.
+    pub(crate) async fn take_all_of_session(&self) -> tokio::sync::SemaphorePermit<'_> {
+        self.all.session.acquire_many(4).await.expect("all turns")
+    }
+}
+
 pub(crate) async fn to_end<T: Send>(read: impl Future<Output = T> + Send) -> T {
     let mut read = pin!(read);
     poll_fn(|context| blocking(|| read.as_mut().poll(context))).await

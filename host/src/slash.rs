@@ -56,3 +56,37 @@ pub(crate) fn workspace_of(host: &Host, session: SessionId) -> Result<String, Pr
     });
     workspace.ok_or_else(|| Problem::no_session(&session.to_string()))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::HostOptions;
+
+    #[derive(Debug)]
+    struct NoFiles;
+
+    impl CommandFiles for NoFiles {
+        fn of(&self, _: &str) -> Result<SlashCommands, String> {
+            Ok(SlashCommands::default())
+        }
+    }
+
+    /// A client has command files read without end. The controls: with a turn they are read, and other texts read none.
+    #[tokio::test]
+    async fn command_files_are_read_in_turn() {
+        let model = subtend_models::closure::fn_model("x", |_, _| std::future::pending());
+        let runtime = subtend_actors::Runtime::builder().model(Arc::new(model)).start().await.expect("a runtime");
+        let options = HostOptions { commands: Some(Arc::new(NoFiles)), ..HostOptions::default() };
+        let host = Host::new(runtime, options);
+        tokio::time::pause();
+        let expand = async |text: &str| {
+            let expanded = expanded(&host, "/".to_owned(), text.to_owned()).await;
+            expanded.map_err(|problem| problem.code)
+        };
+        let all = host.reads().take_all_of_session().await;
+        assert_eq!(expand("/review").await, Err("busy"));
+        assert_eq!(expand("review").await, Ok("review".to_owned()));
+        drop(all);
+        assert_eq!(expand("/review").await, Err("unknown_command"));
+    }
+}

@@ -65,3 +65,82 @@ impl WaitQuery {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::OnceLock;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use axum::http::Request;
+    use subtend_actors::Runtime;
+    use subtend_session::ids::SessionId;
+    use tower::ServiceExt as _;
+
+    use super::*;
+    use crate::HostOptions;
+
+    async fn host() -> Host {
+        let model = subtend_models::closure::fn_model("x", |_, _| std::future::pending());
+        let runtime = Runtime::builder().model(std::sync::Arc::new(model)).start().await.expect("a runtime");
+        Host::new(runtime, HostOptions::default())
+    }
+
+    fn outcome(result: Result<Option<u8>, Problem>) -> Result<Option<u8>, (u16, &'static str)> {
+        result.map_err(|problem| (problem.status, problem.code))
+    }
+
+    /// Waits without end, each with a view of its session. The controls: with a turn, both reads are made.
+    #[tokio::test]
+    async fn waits_read_in_turn_before_and_after_they_wait() {
+        let host = host().await;
+        tokio::time::pause();
+        let waiting = WaitQuery { wait: true, timeout: Some(1_000) };
+        let ended = || async { Ok::<_, Problem>(Some(1)) };
+        let never = std::future::pending::<Result<u8, Problem>>;
+        let all = host.reads().take_all_of_session().await;
+        assert_eq!(outcome(waiting.until(&host, never(), ended).await), Err((503, "busy")));
+        drop(all);
+        assert_eq!(outcome(waiting.until(&host, never(), ended).await), Ok(Some(1)));
+
+        for (is_taken, expected) in [(true, Err((503, "busy"))), (false, Ok(Some(1)))] {
+            let (taken, was_read) = (OnceLock::new(), AtomicBool::new(false));
+            let end = async {
+                if is_taken {
+                    drop(taken.set(host.reads().take_all_of_session().await));
+                }
+                std::future::pending().await
+            };
+            let yet = || {
+                let is_second = was_read.swap(true, Ordering::Relaxed);
+                async move { Ok::<_, Problem>(is_second.then_some(1)) }
+            };
+            assert_eq!(outcome(waiting.until(&host, end, yet).await), expected, "{is_taken}");
+        }
+    }
+
+    /// The requests that may wait take no turn as a whole, so their handlers take one for each read. The control: with a turn, the
+    /// session is looked up.
+    #[tokio::test]
+    async fn requests_that_may_wait_look_up_sessions_in_turn() {
+        let host = host().await;
+        tokio::time::pause();
+        let id = SessionId(uuid::Uuid::from_u128(1));
+        let paths = [
+            format!("/v1/sessions/{id}/runs/1"),
+            format!("/v1/sessions/{id}/inputs/{id}"),
+            format!("/v1/tasks/get/task_{id}"),
+        ];
+        let status = async |path: &str| {
+            let request = Request::get(path).body(axum::body::Body::empty()).expect("a request");
+            host.router().oneshot(request).await.expect("infallible").status().as_u16()
+        };
+        let all = host.reads().take_all_of_session().await;
+        for path in &paths {
+            assert_eq!(status(path).await, 503, "{path}");
+        }
+        drop(all);
+        for path in &paths {
+            assert_eq!(status(path).await, 404, "{path}");
+        }
+    }
+}
