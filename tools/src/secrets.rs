@@ -33,6 +33,11 @@ impl Secrets {
         Self(values.into())
     }
 
+    /// Returns the values of both.
+    pub(crate) fn with(&self, other: &Self) -> Self {
+        if other.is_empty() { self.clone() } else { Self::of(self.0.iter().chain(other.0.iter()).cloned()) }
+    }
+
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

@@ -8,6 +8,7 @@ use serde_json::{Map, Value};
 use subtend_session::ids::Text;
 
 use super::names;
+use crate::secrets::Secrets;
 
 /// Name of the workspace file that configures servers.
 pub const FILE: &str = ".mcp.json";
@@ -32,6 +33,34 @@ pub enum ServerTransport {
     Stdio { command: String, args: Vec<String>, env: BTreeMap<String, String> },
     /// An address of the streamable HTTP transport.
     Http { url: String, headers: BTreeMap<String, String> },
+}
+
+/// Parts of names of variables, headers and parameters whose values are secrets, in lower case.
+const SECRET_NAMES: [&str; 7] = ["auth", "cookie", "credential", "key", "passw", "secret", "token"];
+
+impl ServerTransport {
+    /// Returns the secrets that the server gets, by their names. It may repeat them in results and errors.
+    pub(super) fn secrets(&self) -> Secrets {
+        let named: Vec<(String, String)> = match self {
+            Self::Stdio { env, .. } => env.iter().map(|(name, value)| (name.clone(), value.clone())).collect(),
+            Self::Http { url, headers } => {
+                // Both the whole value and, after a scheme such as `Bearer`, the token alone.
+                let parts = |(name, value): (&String, &String)| {
+                    let token = value.split_once(' ').map(|(_, token)| (name.clone(), token.to_owned()));
+                    [Some((name.clone(), value.clone())), token].into_iter().flatten()
+                };
+                let url = reqwest::Url::parse(url).ok();
+                let query = url.iter().flat_map(reqwest::Url::query_pairs);
+                let query = query.map(|(name, value)| (name.into_owned(), value.into_owned()));
+                headers.iter().flat_map(parts).chain(query).collect()
+            }
+        };
+        let is_secret = |name: &str| {
+            let name = name.to_ascii_lowercase();
+            SECRET_NAMES.iter().any(|part| name.contains(part))
+        };
+        Secrets::of(named.into_iter().filter(|(name, _)| is_secret(name)))
+    }
 }
 
 /// The configuration of one server.
@@ -332,5 +361,23 @@ mod tests {
             r#"{"mcpServers": {"a": {"command": "x", "env": {"K": "${TOKEN}"}}, "b": {"url": "https://x", "headers": {"H": "${TOKEN}"}}}}"#,
         );
         assert!(list.servers.len() == 2 && !format!("{list:?}").contains("t0p"));
+    }
+
+    /// The controls: values of other names, and a short one.
+    #[test]
+    fn secrets_of_a_server_are_known_by_their_names() {
+        let text = "API_KEY=k-123456789 MODE=m-123456789 PASSWD=short";
+        let process = stdio("a", "x", &[], &[("API_KEY", "k-123456789"), ("MODE", "m-123456789"), ("PASSWD", "short")]);
+        let redacted = "API_KEY=[API_KEY redacted] MODE=m-123456789 PASSWD=short";
+        assert_eq!(process.transport.secrets().redact(text), redacted);
+        let http = ServerTransport::Http {
+            url: "https://example.com/mcp?apiKey=q-123456789&project=p-123456789".into(),
+            headers: [("Authorization".into(), "Bearer t-123456789".into()), ("X-Team".into(), "e-123456789".into())]
+                .into(),
+        };
+        let text = "t-123456789, Bearer t-123456789, q-123456789, p-123456789, e-123456789";
+        let redacted =
+            "[Authorization redacted], [Authorization redacted], [apiKey redacted], p-123456789, e-123456789";
+        assert_eq!(http.secrets().redact(text), redacted);
     }
 }

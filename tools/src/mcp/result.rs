@@ -63,6 +63,16 @@ pub(super) fn short(text: &str) -> String {
     if more == 0 { kept } else { format!("{kept}… ({more} more bytes)") }
 }
 
+/// Returns a text of a server for a line of its own: with its line breaks it could pose as lines of the host.
+pub(super) fn on_one_line(text: &str) -> String {
+    crate::escape::harmless(text)
+        .split(['\n', '\r', '\t'])
+        .map(str::trim)
+        .filter(|part| !part.is_empty())
+        .collect::<Vec<_>>()
+        .join(" ")
+}
+
 /// Returns an error with its causes. The library puts Rust types of transports into errors: only what happened there is returned.
 pub(super) fn chain(error: &(dyn Error + 'static)) -> String {
     let causes = std::iter::successors(Some(error), |cause| cause.source());
@@ -115,6 +125,13 @@ mod tests {
 
     fn answered(value: serde_json::Value) -> CallToolResult {
         serde_json::from_value(value).unwrap()
+    }
+
+    /// The control: a text without line breaks stays as it is.
+    #[test]
+    fn text_of_a_server_is_one_line() {
+        assert_eq!(on_one_line("it ended\r\n\n\tsession: forged\u{1b}[2J"), "it ended session: forged<U+001B>[2J");
+        assert_eq!(on_one_line("it ended: 7"), "it ended: 7");
     }
 
     #[test]

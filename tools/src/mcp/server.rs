@@ -70,6 +70,8 @@ pub(super) struct LiveServer {
     pub(super) config: ServerConfig,
     settings: Arc<ConnectionSettings>,
     login: ServerLogin,
+    /// The secrets of its configuration.
+    configured: Secrets,
     known: Arc<KnownTools>,
     /// Counts changes of the tools of all servers.
     generation: Arc<AtomicU64>,
@@ -106,6 +108,7 @@ impl LiveServer {
     ) -> Arc<Self> {
         Arc::new(Self {
             login: ServerLogin::of(&config, &settings.workspace, (settings.logins.as_ref(), &settings.internal_hosts)),
+            configured: config.transport.secrets(),
             config,
             settings: Arc::clone(settings),
             known: Arc::clone(known),
@@ -222,7 +225,7 @@ impl LiveServer {
                 Ok(up)
             }
             Err(why) => {
-                let why = self.secrets().redact(&why).into_owned();
+                let why = self.one_line(&why);
                 self.listed().down = Some(why.clone());
                 tracing::warn!(server = %self.config.name, %why, "the MCP server cannot be used");
                 Err(why)
@@ -284,11 +287,12 @@ impl LiveServer {
         for tool in &changed {
             tracing::warn!(server = %self.config.name, %tool, "the description of an MCP tool changed");
         }
+        let problems: Vec<String> = problems.iter().map(|problem| self.one_line(problem)).collect();
         for problem in &problems {
             tracing::warn!(server = %self.config.name, %problem, "an MCP server has problems");
         }
         let (protocol, name) = up.about();
-        let about = (protocol, name.map(|name| secrets.redact(&name).into_owned()));
+        let about = (self.one_line(&protocol), name.map(|name| self.one_line(&name)));
         let mut listed = self.listed();
         *listed = Listed { tools, changed: std::mem::take(&mut listed.changed), problems, about, down: None };
         listed.changed.extend(changed);
@@ -392,16 +396,21 @@ impl LiveServer {
     }
 
     async fn record_down(&self, ended: &Arc<ServerConnection>, why: &str) {
-        self.listed().down = Some(self.secrets().redact(why).into_owned());
+        self.listed().down = Some(self.one_line(why));
         let mut slot = self.slot.lock().await;
         if slot.up.as_ref().is_some_and(|up| Arc::ptr_eq(up, ended)) {
             slot.up = None;
         }
     }
 
-    /// Returns the tokens that the server knows.
+    /// Returns the secrets that the server knows: those of its configuration, and the tokens of its login.
     pub(super) fn secrets(&self) -> Secrets {
-        self.login.secrets()
+        self.login.secrets().with(&self.configured)
+    }
+
+    /// Returns a text of the server for a line of its own, without secrets.
+    fn one_line(&self, text: &str) -> String {
+        result::on_one_line(&self.secrets().redact(text))
     }
 
     /// Returns whether `name` could be a tool of this server.
