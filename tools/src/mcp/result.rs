@@ -75,7 +75,7 @@ pub(super) fn on_one_line(text: &str) -> String {
 
 /// Returns an error with its causes. The library puts Rust types of transports into errors: only what happened there is returned.
 pub(super) fn chain(error: &(dyn Error + 'static)) -> String {
-    let causes = std::iter::successors(Some(error), |cause| cause.source());
+    let causes = std::iter::successors(Some(error), |&cause| cause.source());
     let in_transport = causes.filter_map(|cause| cause.downcast_ref::<DynamicTransportError>()).last();
     let error: &(dyn Error + 'static) = match in_transport {
         Some(transport) => &*transport.error,
