@@ -122,6 +122,30 @@ async fn h5_restart_finds_each_environment_again() {
     shut(runtime).await;
 }
 
+/// The first session loads the environment, and the others find it: the host stopped there while it held its own lock.
+#[tokio::test(start_paused = true)]
+async fn restart_serves_all_sessions_of_a_workspace() {
+    let (memory, loads, dir) = (Memory::new(), Loads::default(), directory());
+    let reopen = || Journal::open(Box::new(memory.clone()), subtend_journal::Options::default()).expect("a journal");
+    let runtime = hosting(&reopen(), &loads).start().await.expect("a runtime");
+    let mut before = Vec::new();
+    for _ in 0..3 {
+        let session = opened(&runtime, dir.path());
+        before.push((session.id(), answer(&session, "directly").await));
+    }
+    runtime.shutdown(Duration::from_secs(1)).await;
+    loads.lock().unwrap().clear();
+    let runtime = hosting(&reopen(), &loads).start().await.expect("another runtime");
+    let mut after = Vec::new();
+    for (id, _) in &before {
+        let session = runtime.session(*id).expect("readable").expect("a session");
+        after.push((*id, answer(&session, "directly").await));
+    }
+    assert_eq!(after, before);
+    assert_eq!(loads.lock().unwrap().len(), 1, "expected one load for all sessions of the workspace");
+    shut(runtime).await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn h5_missing_workspace_refuses_inputs_and_ends_runs() {
     let (memory, loads, dir) = (Memory::new(), Loads::default(), directory());

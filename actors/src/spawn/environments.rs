@@ -178,10 +178,12 @@ impl Environments {
         if self.is_home(&key) {
             return self.home();
         }
-        if let Some(agents) = self.loaded().by_key.get(&key).cloned() {
-            self.loaded().remember(root, &agents);
+        let mut loaded = self.loaded();
+        if let Some(agents) = loaded.by_key.get(&key).cloned() {
+            loaded.remember(root, &agents);
             return agents;
         }
+        drop(loaded);
         // No lock is held while files are read. Concurrent loads are harmless: the last one applies.
         match load(&key) {
             Ok(agents) => {
