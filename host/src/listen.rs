@@ -22,7 +22,7 @@ use tower::ServiceExt as _;
 
 #[cfg(unix)]
 use crate::socket_path::SocketPath;
-use heads::{Heads, ResponseState, RouterBody};
+use heads::{Heads, RequestBody, ResponseState, RouterBody};
 
 mod heads;
 
@@ -222,7 +222,7 @@ where
     let answer = move |request: hyper::Request<Incoming>| {
         let answering = state.answer();
         // An async block would need more memory for the whole connection.
-        let response = router.clone().oneshot(request.map(Body::new));
+        let response = router.clone().oneshot(request.map(|body| Body::new(RequestBody::new(body, state.clone()))));
         response.map_ok(|response| response.map(|body| RouterBody::new(body, answering)))
     };
     http1::Builder::new()

@@ -158,3 +158,22 @@ async fn body_that_looks_like_a_refusal_is_sent_unchanged() {
     assert_eq!(reply.matches("HTTP/1.1 200").count(), 50);
     served.end().await;
 }
+
+/// A client that sends its whole body before it reads. The control: a client that has sent nothing of it.
+#[tokio::test]
+async fn too_large_body_is_refused_with_a_readable_problem() {
+    let host = host(&Memory::new()).await;
+    let served = Served::new(host.router(), Bounds::default()).await;
+    let head =
+        "POST /v1/sessions HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: 6000000\r\n\r\n";
+    for body in ["x".repeat(6_000_000), String::new()] {
+        let mut stream = TcpStream::connect(served.address).await.expect("connected");
+        stream.write_all(head.as_bytes()).await.expect("written");
+        stream.write_all(body.as_bytes()).await.expect("the host reads the rest");
+        let mut reply = String::new();
+        stream.read_to_string(&mut reply).await.expect("not reset");
+        assert!(reply.starts_with("HTTP/1.1 413") && reply.contains("\"code\":\"too_large\""), "{reply}");
+    }
+    served.end().await;
+    end(host).await;
+}

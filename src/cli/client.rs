@@ -27,6 +27,8 @@ pub(crate) const SOCKET: &str = "host.sock";
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// Number of checks, three seconds in total.
 const MAX_POLLS: u32 = 60;
+/// Time limit for the first answer of a host, which needs no store. A host that is stopped or stuck never sends it.
+const HOST_TIME: Duration = Duration::from_secs(30);
 /// Number of hosts that may end one after the other before a read fails. When many commands start at the same time, each
 /// may host the store for its own run; a read must survive the end of several such hosts.
 pub(crate) const HOSTS: u32 = 16;
@@ -67,8 +69,12 @@ impl Connection {
     /// When another user listens there, or a host of another version.
     pub(crate) async fn open(path: &Path) -> Result<Option<(Self, ServingProcess)>, Fail> {
         let Some(mut connection) = Self::connect(path).await? else { return Ok(None) };
+        let asked = tokio::time::timeout(HOST_TIME, connection.get::<ServingProcess>("/v1/host")).await;
+        let Ok(asked) = asked else {
+            return Err(unreachable_at(path, "it did not answer within 30 s. Wait until it is less busy, or stop it"));
+        };
         // A connection to a process that just ended is never answered.
-        let Ok(serving) = connection.get::<ServingProcess>("/v1/host").await else { return Ok(None) };
+        let Ok(serving) = asked else { return Ok(None) };
         let own = env!("CARGO_PKG_VERSION");
         if serving.version != own {
             return Err(Fail::Store(format!(

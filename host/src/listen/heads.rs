@@ -1,18 +1,18 @@
-//! Problems for request heads that hyper refuses.
+//! Problems for request heads that hyper refuses, and responses that clients can read although they still send.
 //!
-//! Such a head never reaches the router: hyper answers it with an empty response and closes the connection. The stream below
+//! A refused head never reaches the router: hyper answers it with an empty response and closes the connection. The stream below
 //! hyper gives that response a body.
 
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use axum::body::{Body, Bytes, HttpBody};
 use axum::http::StatusCode;
-use hyper::body::{Frame, SizeHint};
+use hyper::body::{Frame, Incoming, SizeHint};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Sleep;
 
@@ -20,8 +20,8 @@ use crate::problem::Problem;
 
 /// Maximum size and time of the rest of a refused request. A connection that is closed with unread bytes is reset, and its
 /// client may lose the response.
-const MAX_REST_BYTES: usize = 1 << 20;
-const MAX_REST_TIME: Duration = Duration::from_secs(1);
+const MAX_REST_BYTES: usize = 8 << 20;
+const MAX_REST_TIME: Duration = Duration::from_secs(5);
 
 /// The router has no response in flight, and all earlier ones are written.
 const IDLE: u8 = 0;
@@ -30,24 +30,36 @@ const ANSWERING: u8 = 1;
 /// The router has ended a response, whose last bytes may not be written.
 const ENDED: u8 = 2;
 
-/// Whose response a connection writes: shared by its service, the bodies of its responses and its stream.
+/// Whose response a connection writes: shared by its service, the bodies of its requests and responses, and its stream.
 #[derive(Clone, Debug, Default)]
-pub(super) struct ResponseState(Arc<AtomicU8>);
+pub(super) struct ResponseState(Arc<Shared>);
+
+#[derive(Debug, Default)]
+struct Shared {
+    response: AtomicU8,
+    /// True if the router left a part of the last request's body unread.
+    unread: AtomicBool,
+}
 
 impl ResponseState {
     /// Marks the start of a response of the router. It ends when the guard is dropped.
     pub(super) fn answer(&self) -> ResponseGuard {
-        self.0.store(ANSWERING, Ordering::Relaxed);
+        self.0.response.store(ANSWERING, Ordering::Relaxed);
+        self.0.unread.store(false, Ordering::Relaxed);
         ResponseGuard(self.clone())
     }
 
     fn is_idle(&self) -> bool {
-        self.0.load(Ordering::Relaxed) == IDLE
+        self.0.response.load(Ordering::Relaxed) == IDLE
     }
 
     /// Records that hyper has written everything.
     fn written(&self) {
-        _ = self.0.compare_exchange(ENDED, IDLE, Ordering::Relaxed, Ordering::Relaxed);
+        _ = self.0.response.compare_exchange(ENDED, IDLE, Ordering::Relaxed, Ordering::Relaxed);
+    }
+
+    fn has_unread_body(&self) -> bool {
+        self.0.unread.load(Ordering::Relaxed)
     }
 }
 
@@ -57,7 +69,48 @@ pub(super) struct ResponseGuard(ResponseState);
 
 impl Drop for ResponseGuard {
     fn drop(&mut self) {
-        self.0.0.store(ENDED, Ordering::Relaxed);
+        self.0.0.response.store(ENDED, Ordering::Relaxed);
+    }
+}
+
+/// The body of a request, which the router may leave unread: for example one that is too large.
+#[derive(Debug)]
+pub(super) struct RequestBody {
+    body: Incoming,
+    is_read: bool,
+    state: ResponseState,
+}
+
+impl RequestBody {
+    pub(super) fn new(body: Incoming, state: ResponseState) -> Self {
+        Self { body, is_read: false, state }
+    }
+}
+
+impl HttpBody for RequestBody {
+    type Data = Bytes;
+    type Error = hyper::Error;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+        let frame = ready!(Pin::new(&mut self.body).poll_frame(cx));
+        self.is_read = frame.is_none();
+        Poll::Ready(frame)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+impl Drop for RequestBody {
+    fn drop(&mut self) {
+        if !self.is_read && !self.body.is_end_stream() {
+            self.state.0.unread.store(true, Ordering::Relaxed);
+        }
     }
 }
 
@@ -91,12 +144,13 @@ impl HttpBody for RouterBody {
     }
 }
 
-/// A stream whose refusals of heads are problems.
+/// A stream whose refusals of heads are problems, and that reads the rest of refused requests.
 #[derive(Debug)]
 pub(super) struct Heads<S> {
     stream: S,
     state: ResponseState,
     refusal: Option<Box<HeadRefusal>>,
+    rest: Option<Box<UnreadRest>>,
 }
 
 /// A response to a head that hyper refused.
@@ -104,22 +158,27 @@ pub(super) struct Heads<S> {
 struct HeadRefusal {
     response: Vec<u8>,
     written: usize,
-    /// Bytes of the rest of the request that were read, and the time limit.
-    rest: usize,
+}
+
+/// The rest of a refused request, which is read after its response.
+#[derive(Debug)]
+struct UnreadRest {
+    /// Number of bytes that were read.
+    bytes: usize,
+    /// Time limit.
     ends: Pin<Box<Sleep>>,
 }
 
 impl<S> Heads<S> {
     pub(super) fn new(stream: S, state: ResponseState) -> Self {
-        Self { stream, state, refusal: None }
+        Self { stream, state, refusal: None, rest: None }
     }
 
     /// Returns the response to write instead of `bytes`; `None` if they are written unchanged.
     fn refusal(&mut self, bytes: &[u8]) -> Option<&mut HeadRefusal> {
         if self.refusal.is_none() && self.state.is_idle() {
             let response = with_problem(bytes)?;
-            let ends = Box::pin(tokio::time::sleep(MAX_REST_TIME));
-            self.refusal = Some(Box::new(HeadRefusal { response, written: 0, rest: 0, ends }));
+            self.refusal = Some(Box::new(HeadRefusal { response, written: 0 }));
         }
         self.refusal.as_deref_mut()
     }
@@ -202,14 +261,18 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Heads<S> {
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         ready!(Pin::new(&mut this.stream).poll_shutdown(cx))?;
-        let Some(refusal) = &mut this.refusal else { return Poll::Ready(Ok(())) };
-        while refusal.rest < MAX_REST_BYTES && refusal.ends.as_mut().poll(cx).is_pending() {
+        if this.refusal.is_none() && !this.state.has_unread_body() {
+            return Poll::Ready(Ok(()));
+        }
+        let rest = this.rest.get_or_insert_with(|| {
+            let ends = Box::pin(tokio::time::sleep(MAX_REST_TIME));
+            Box::new(UnreadRest { bytes: 0, ends })
+        });
+        while rest.bytes < MAX_REST_BYTES && rest.ends.as_mut().poll(cx).is_pending() {
             let mut bytes = [0; 4096];
             let mut piece = ReadBuf::new(&mut bytes);
             match ready!(Pin::new(&mut this.stream).poll_read(cx, &mut piece)) {
-                Ok(()) if !piece.filled().is_empty() => {
-                    refusal.rest = refusal.rest.saturating_add(piece.filled().len())
-                }
+                Ok(()) if !piece.filled().is_empty() => rest.bytes = rest.bytes.saturating_add(piece.filled().len()),
                 Ok(()) | Err(_) => break,
             }
         }
