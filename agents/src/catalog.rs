@@ -26,6 +26,9 @@ pub const MAX_FILE_BYTES: u64 = 256 << 10;
 /// The maximum number of agent files of a workspace.
 pub const MAX_FILES: usize = 1_000;
 
+/// The maximum size of all files of one kind. In memory they may take many times as much.
+const MAX_ALL_BYTES: usize = 4 << 20;
+
 const MAX_DEPTH: usize = 16;
 
 /// Most entries of all folders of agents.
@@ -48,6 +51,28 @@ pub struct Catalog {
     links: HardLinks,
     /// Entries of folders that were inspected.
     entries: usize,
+    budget: ReadBudget,
+}
+
+/// Bytes that files of one kind may still have: agents, skills or commands, of the workspace or of the person.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ReadBudget(usize);
+
+impl Default for ReadBudget {
+    fn default() -> Self {
+        Self(MAX_ALL_BYTES)
+    }
+}
+
+impl ReadBudget {
+    /// Reads a file as [`read_bounded`] does. The first file that does not fit, and all after it, are refused.
+    pub(crate) fn read(&mut self, path: &Path, links: HardLinks) -> Result<String, String> {
+        let text = if self.0 == 0 { None } else { Some(read_bounded(path, links)?) };
+        let rest = text.as_ref().and_then(|text| self.0.checked_sub(text.len()));
+        self.0 = rest.unwrap_or(0);
+        let late = || format!("not used: the files of its kind may have at most {MAX_ALL_BYTES} bytes together");
+        text.filter(|_| rest.is_some()).ok_or_else(late)
+    }
 }
 
 /// How a file with several hard links is treated.
@@ -290,7 +315,7 @@ impl Catalog {
 
     fn read(&mut self, path: &Path) {
         let stem = path.file_stem().unwrap_or_default().to_string_lossy();
-        let text = match read_bounded(path, self.links) {
+        let text = match self.budget.read(path, self.links) {
             Ok(text) => text,
             Err(message) => return self.refuse_agent(path, &stem, message),
         };

@@ -9,7 +9,7 @@ use serde_json::Value;
 use subtend_session::authority::{Access, Authority, Verdict};
 use subtend_session::ids::Text;
 
-use crate::catalog::{AgentProblem, Catalog, HardLinks, ProblemKind, add_problem, first_symlink, read_bounded};
+use crate::catalog::{AgentProblem, Catalog, HardLinks, ProblemKind, ReadBudget, add_problem, first_symlink};
 use crate::foreign::{
     fields::{Fields, field},
     lenient,
@@ -87,6 +87,7 @@ pub struct Skills {
     problems: Vec<AgentProblem>,
     /// Entries of folders that were inspected.
     entries: usize,
+    budget: ReadBudget,
 }
 
 /// A folder of skills.
@@ -124,6 +125,7 @@ impl Skills {
         if folder.starts_with(&around) {
             return self.warn(&folder, "lies in the workspace, so its skills are not loaded as your own");
         }
+        self.budget = ReadBudget::default();
         self.find(&SkillRoot { folder: &folder, resource, in_workspace: false }, &folder, 0);
     }
 
@@ -254,7 +256,7 @@ impl Skills {
             return self.refuse(&path, "is not a regular file: copy the file");
         }
         let below = folder.strip_prefix(root.folder).unwrap_or(folder).to_string_lossy().into_owned();
-        let text = match read_bounded(&path, if root.in_workspace { HardLinks::Refused } else { HardLinks::Read }) {
+        let text = match self.budget.read(&path, if root.in_workspace { HardLinks::Refused } else { HardLinks::Read }) {
             Ok(text) => text,
             Err(why) => return self.refuse(&path, why),
         };

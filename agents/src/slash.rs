@@ -9,7 +9,7 @@ use subtend_session::near::near;
 
 use crate::catalog::products::id;
 use crate::catalog::{
-    AgentProblem, Catalog, HardLinks, MAX_FILES, ProblemKind, add_problem, first_symlink, has_ending, read_bounded,
+    AgentProblem, Catalog, HardLinks, MAX_FILES, ProblemKind, ReadBudget, add_problem, first_symlink, has_ending,
 };
 use crate::foreign::{fields::Fields, fields::field, lenient};
 use crate::front::BadManifest;
@@ -95,6 +95,7 @@ pub enum Typed<'a> {
 pub struct SlashCommands {
     all: BTreeMap<Text, Arc<SlashCommand>>,
     problems: Vec<AgentProblem>,
+    budget: ReadBudget,
 }
 
 impl SlashCommands {
@@ -122,6 +123,7 @@ impl SlashCommands {
         if folder.starts_with(&around) {
             return self.warn(&folder, "lies in the workspace, so its commands are not loaded as your own");
         }
+        self.budget = ReadBudget::default();
         self.find(product, &folder, HardLinks::Read);
     }
 
@@ -203,7 +205,7 @@ impl SlashCommands {
     }
 
     fn file(&mut self, product: Option<Product>, folder: &Path, path: &Path, links: HardLinks) {
-        let parsed = read_bounded(path, links).and_then(|text| parse(product, path, &id(folder, path), &text));
+        let parsed = self.budget.read(path, links).and_then(|text| parse(product, path, &id(folder, path), &text));
         match parsed {
             Ok(command) => self.insert(command),
             Err(why) => self.refuse(path, why),

@@ -328,6 +328,26 @@ fn hostile_workspaces_stay_within_bounds() {
     }
 }
 
+/// Files of agents, commands and skills, which are read before the person trusts them. Git stores these in a few bytes, and in memory they
+/// took 40 times their size.
+#[test]
+fn guidance_of_a_repository_stays_within_bounds() {
+    let part = |part: &str| part.repeat(250_000 / part.len());
+    let attacks: [(&str, String); 3] = [
+        (".claude/agents/a{}.md", format!("---\nname: a{{}}\ndescription: d\nmcpServers: [{}]\n---\nx\n", part("a,"))),
+        (".claude/commands/c{}.md", part("$1")),
+        (".claude/skills/s{}/SKILL.md", format!("---\ndescription: d\n---\n{}", part("$1"))),
+    ];
+    let user = User::new();
+    for (path, text) in attacks {
+        (0..200).for_each(|n| user.file(&path.replace("{}", &n.to_string()), &text.replace("{}", &n.to_string())));
+    }
+    for prompt in ["hello", "/c0 x"] {
+        assert_bounded(&user, &["run", "--store", "memory", "--model", "offline", prompt]);
+    }
+    assert_bounded(&user, &["trust"]);
+}
+
 /// An endless line of an export is not kept whole. The control: a line within the bound of its store is read, and found
 /// damaged.
 #[test]

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::{Catalog, HardLinks, MAX_FILES, first_symlink, has_ending, read_bounded};
+use super::{Catalog, HardLinks, MAX_FILES, ReadBudget, first_symlink, has_ending};
 use crate::foreign::{self, file::ForeignFile};
 use crate::manifest::Source;
 use crate::name;
@@ -27,7 +27,7 @@ impl Catalog {
     /// A folder within `workspace` is ignored: its files come with the workspace.
     pub fn add_own(&mut self, product: Product, home: &Path, workspace: &Path) {
         let Ok(home) = home.canonicalize() else { return };
-        self.links = HardLinks::Read;
+        (self.links, self.budget) = (HardLinks::Read, ReadBudget::default());
         self.reading = Some(product);
         for folder in product.agent_folders() {
             let Ok(folder) = home.join(folder).canonicalize() else { continue };
@@ -63,7 +63,7 @@ impl Catalog {
 
     fn read_foreign(&mut self, product: Product, folder: &Path, path: &Path, workspace: &Path) {
         let id = id(folder, path);
-        let text = match read_bounded(path, self.links) {
+        let text = match self.budget.read(path, self.links) {
             Ok(text) => text,
             Err(message) => return self.refuse_foreign(path, &name::slug(&id), message),
         };

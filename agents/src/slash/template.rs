@@ -11,12 +11,16 @@ const FENCE_END: &str = "\n```";
 /// Maximum number of digits in `$ARGUMENTS[N]`.
 const MAX_INDEX_DIGITS: usize = 3;
 
-/// The parts of a text.
+/// A text with placeholders. Its parts take sixteen times its size, so they are read when it is used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Template {
-    parts: Vec<TemplatePart>,
+    text: String,
+    /// The folder of a skill.
+    folder: Option<String>,
     /// True if the last numbered placeholder takes all remaining arguments.
     greedy: bool,
+    /// True if `$$` is a `$`.
+    doubled: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -45,22 +49,24 @@ struct TemplateRules<'a> {
 
 impl Template {
     pub(super) fn of(text: &str, product: Option<Product>) -> Self {
-        let codex = product == Some(Product::Codex);
-        let parts = parts(text.trim(), TemplateRules { first: 1, doubled: codex, folder: None }, true);
-        Self { parts, greedy: product == Some(Product::OpenCode) }
+        let greedy = product == Some(Product::OpenCode);
+        Self { text: text.trim().to_owned(), folder: None, greedy, doubled: product == Some(Product::Codex) }
     }
 
     pub(super) fn of_skill(text: &str, folder: &str) -> Self {
         let text = format!("{}\n\nThe folder of this skill is `{folder}`.", text.trim());
-        Self {
-            parts: parts(&text, TemplateRules { first: 0, doubled: false, folder: Some(folder) }, true),
-            greedy: false,
-        }
+        Self { text, folder: Some(folder.to_owned()), greedy: false, doubled: false }
+    }
+
+    fn parts(&self) -> Vec<TemplatePart> {
+        let folder = self.folder.as_deref();
+        parts(&self.text, TemplateRules { first: usize::from(folder.is_none()), doubled: self.doubled, folder }, true)
     }
 
     /// Returns notes about parts that have another effect than in the product.
     pub(super) fn notes(&self) -> Vec<String> {
-        let has = |wanted: fn(&TemplatePart) -> bool| self.parts.iter().any(wanted);
+        let parts = self.parts();
+        let has = |wanted: fn(&TemplatePart) -> bool| parts.iter().any(wanted);
         let shell = has(|part| matches!(part, TemplatePart::Shell(_)));
         let file = has(|part| matches!(part, TemplatePart::File(_)));
         let shell =
@@ -71,11 +77,11 @@ impl Template {
 
     /// Returns the text with its arguments, or `None` if it would be longer than [`MAX_EXPANDED`].
     pub(super) fn fill(&self, arguments: &str) -> Option<String> {
-        let words = words(arguments);
-        let last = self.greedy.then(|| highest(&self.parts)).flatten();
+        let (parts, words) = (self.parts(), words(arguments));
+        let last = self.greedy.then(|| highest(&parts)).flatten();
         let mut out = String::new();
-        fill_in(&self.parts, (arguments, &words, last), &mut out)?;
-        if !arguments.is_empty() && !self.parts.iter().any(takes_arguments) {
+        fill_in(&parts, (arguments, &words, last), &mut out)?;
+        if !arguments.is_empty() && !parts.iter().any(takes_arguments) {
             push(&mut out, "\n\nArguments: ")?;
             push(&mut out, arguments)?;
         }

@@ -214,3 +214,44 @@ fn links_to_commands_are_refused() {
     let commands = SlashCommands::load(dir.path());
     assert_eq!((commands.all().count(), commands.problems().len()), (0, 2), "{:?}", commands.problems());
 }
+
+/// A clone has files without end, which git stores in a few bytes. The control: as many as fit are used, and the person's own do not count.
+#[test]
+fn files_beyond_the_size_of_all_are_not_read() {
+    let dir = tempfile::tempdir().unwrap();
+    let text = format!("---\ndescription: d\n---\n{}", "$1".repeat(130_000));
+    let fitting = (4 << 20) / text.len();
+    let own = dir.path().join("own");
+    let workspace = dir.path().join("workspace");
+    let write = |path: String, text: &str| {
+        let path = dir.path().join(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    };
+    let agent = |name: &str| format!("---\nname: {name}\nmode: subagent\ndescription: d\n---\n{}", "x".repeat(260_000));
+    for n in 0..fitting + 2 {
+        write(format!("workspace/.subtend/commands/c{n:02}.md"), &text);
+        write(format!("workspace/.subtend/agents/a{n:02}.md"), &agent(&format!("a{n:02}")));
+        write(format!("workspace/.claude/agents/b{n:02}.md"), &agent(&format!("b{n:02}")));
+        write(format!("workspace/.subtend/skills/s{n:02}/SKILL.md"), &text);
+    }
+    write("own/c.md".to_owned(), &text);
+    write("own/s/SKILL.md".to_owned(), &text);
+    let refused = "refused: not used: the files of its kind may have at most 4194304 bytes together";
+
+    let mut commands = SlashCommands::load(&workspace);
+    assert_eq!((commands.all().count(), problems(&commands)), (fitting, vec![refused.to_owned(); 2]));
+    commands.add_own(None, &own, &workspace);
+    assert!(commands.get("c").is_some());
+
+    let mut skills = Skills::load(&workspace);
+    let refusals = |all: &[AgentProblem]| all.iter().filter(|one| refused.ends_with(&one.message)).count();
+    assert_eq!((skills.all().count(), refusals(skills.problems())), (fitting, 2));
+    skills.add_own(&own, "~/own", &workspace);
+    assert!(skills.get("s").is_some());
+
+    // All products have one budget, so that folders do not multiply it.
+    let (agents, builtin) = (Catalog::load(&workspace), Catalog::builtin());
+    let loaded = agents.all().count() - builtin.all().count();
+    assert_eq!((loaded, refusals(agents.problems())), (fitting, fitting + 4));
+}
