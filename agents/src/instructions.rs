@@ -158,8 +158,15 @@ impl Instructions {
     fn add_rules(&mut self, area: InstructionArea<'_>) {
         let Some(rules) = area.rules else { return };
         self.problems.extend(rules.problems.iter().cloned());
+        let mut bytes = 0_usize;
         for path in &rules.paths {
             let Some(file) = self.read(area, path) else { continue };
+            bytes = bytes.saturating_add(file.text.len());
+            if bytes > rules::MAX_RULE_BYTES {
+                let most = rules::MAX_RULE_BYTES;
+                let why = format!("not used, nor is any rule after it: rules may have at most {most} bytes together");
+                return self.report(area, path, ProblemKind::Refused, why);
+            }
             let rule = rules::parse(&file.text);
             rule.notes.into_iter().for_each(|note| self.report(area, path, ProblemKind::Warning, note));
             if !rule.text.trim().is_empty() {

@@ -16,6 +16,9 @@ pub const FOLDER: &str = ".claude/rules";
 /// The maximum number of rule files of a directory.
 pub const MAX_RULES: usize = 256;
 
+/// The maximum size of all rule files of a directory. Each is parsed, also where the prompt only names it.
+pub(super) const MAX_RULE_BYTES: usize = 1 << 20;
+
 /// The maximum size of all patterns of a rule.
 const MAX_PATTERNS: usize = 2_000;
 

@@ -297,6 +297,17 @@ fn rules_share_the_bounds_of_instruction_files() {
     assert_eq!(problems(&all), [full]);
 }
 
+/// Rules that the prompt only names took seconds to parse. The control: the first ones are used.
+#[test]
+fn rules_beyond_the_size_of_all_are_not_parsed() {
+    let scoped = format!("---\npaths: a\n---\n{}", "x".repeat(600_000));
+    let rules = [".claude/rules/a.md", ".claude/rules/b.md", ".claude/rules/c.md"];
+    let all = with_rules(&files(rules.map(|path| (path, &*scoped))), Some(""));
+    assert_eq!(names(&all), [".claude/rules/a.md"]);
+    let why = "not used, nor is any rule after it: rules may have at most 1048576 bytes together";
+    assert_eq!(problems(&all), [format!("refused: /w/.claude/rules/b.md: {why}")]);
+}
+
 #[test]
 fn rule_files_are_found_without_following_links() {
     let (dir, outside) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
