@@ -179,6 +179,7 @@ fn errors_of_models_of_sessions_match_their_snapshot() {
     let id = page.name_sessions();
     page.quiet(&format!("export {id} --out one.jsonl"), "");
     page.quiet("import one.jsonl --data other", "");
+    page.variable("OPENAI_API_KEY", "k");
     page.call(&format!("continue {id} more --quiet --data other"));
     page.heading("An agent whose model is a script");
     page.user.file(".subtend/agents/player.md", "---\nmode: all\nmodel: scripted:a.json\n---\nYou play.\n");
