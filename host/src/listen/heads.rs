@@ -32,10 +32,10 @@ const ENDED: u8 = 2;
 
 /// Whose response a connection writes: shared by its service, the bodies of its requests and responses, and its stream.
 #[derive(Clone, Debug, Default)]
-pub(super) struct ResponseState(Arc<Shared>);
+pub(super) struct ResponseState(Arc<ResponseProgress>);
 
 #[derive(Debug, Default)]
-struct Shared {
+struct ResponseProgress {
     response: AtomicU8,
     /// True if the router left a part of the last request's body unread.
     unread: AtomicBool,
