@@ -18,7 +18,7 @@ fn protected(path: &str) -> String {
 
 #[test]
 fn texts_of_direct_errors_match_their_snapshot() {
-    let used = |args: &str| discovery::parse_use(args).expect_err("refused").message.to_string();
+    let used = |args: &str| discovery::parse_use(args).expect_err("refused").message;
     let alone = Offered { dialects: vec![Dialect::Task], ..Offered::default() };
     let unknown = alone.read("task", r#"{"subagent_type": "worker", "prompt": "find"}"#);
     let variables = Commands { environment: vec!["A=b".into()], ..Commands::default() };
@@ -26,8 +26,8 @@ fn texts_of_direct_errors_match_their_snapshot() {
     for (what, error) in [
         ("use_tool without a tool", used(r#"{"tool": "", "args": {}}"#)),
         ("use_tool of a tool that starts runs", used(r#"{"tool": "task", "args": {}}"#)),
-        ("plan_exit without a plan", plan_exit::parse(r#"{"plan": " "}"#).expect_err("refused").message.to_string()),
-        ("task without agents", unknown.expect("offered").expect_err("refused").message.to_string()),
+        ("plan_exit without a plan", plan_exit::parse(r#"{"plan": " "}"#).expect_err("refused").message),
+        ("task without agents", unknown.expect("offered").expect_err("refused").message),
         ("a variable of commands", variables.check().expect_err("refused").to_string()),
         ("a workspace in a denied path", protected("/no/data")),
         ("a denied path that no rule can name", protected("/no/data/work/a*b")),
