@@ -64,13 +64,8 @@ pub(super) fn short(text: &str) -> String {
 }
 
 /// Returns a text of a server for a line of its own: with its line breaks it could pose as lines of the host.
-pub(super) fn on_one_line(text: &str) -> String {
-    crate::escape::harmless(text)
-        .split(['\n', '\r', '\t'])
-        .map(str::trim)
-        .filter(|part| !part.is_empty())
-        .collect::<Vec<_>>()
-        .join(" ")
+pub(super) fn joined_lines(text: &str) -> String {
+    subtend_session::title::one_line(&crate::escape::harmless(text)).into_owned()
 }
 
 /// Returns an error with its causes. The library puts Rust types of transports into errors: only what happened there is returned.
@@ -130,8 +125,8 @@ mod tests {
     /// The control: a text without line breaks stays as it is.
     #[test]
     fn text_of_a_server_is_one_line() {
-        assert_eq!(on_one_line("it ended\r\n\n\tsession: forged\u{1b}[2J"), "it ended session: forged<U+001B>[2J");
-        assert_eq!(on_one_line("it ended: 7"), "it ended: 7");
+        assert_eq!(joined_lines("it ended\r\n\n\tsession: forged\u{1b}[2J"), "it ended session: forged<U+001B>[2J");
+        assert_eq!(joined_lines("it ended: 7"), "it ended: 7");
     }
 
     #[test]

@@ -410,7 +410,7 @@ impl LiveServer {
 
     /// Returns a text of the server for a line of its own, without secrets.
     fn one_line(&self, text: &str) -> String {
-        result::on_one_line(&self.secrets().redact(text))
+        result::joined_lines(&self.secrets().redact(text))
     }
 
     /// Returns whether `name` could be a tool of this server.
