@@ -14,16 +14,9 @@ use subtend_session::record::Record;
 use tokio::time::Instant;
 
 use crate::host::Host;
-use crate::reads::ReadSpeed;
 
 /// Number of frames read at a time, so that other tasks can run in between.
 const FRAMES_PER_READ: u64 = 256;
-
-/// The same for frames that are read on the thread of other tasks.
-const FRAMES_PER_QUICK_READ: u64 = 64;
-
-/// Number of frames at the end of the log that a store in a directory has in its cache.
-const CACHED_FRAMES: u64 = 4096;
 
 /// Time after which read records that a client has not taken are read again.
 const MAX_HELD: Duration = Duration::from_secs(1);
@@ -99,8 +92,6 @@ pub struct TreeEvents {
     root: Option<SessionId>,
     at: Cursor,
     live: Subscription,
-    /// Whether the store is in a directory of this machine.
-    local: bool,
     ready: VecDeque<Followed>,
     /// Last ended attempt of each session.
     over: HashMap<SessionId, (TurnNo, AttemptNo)>,
@@ -135,7 +126,6 @@ impl TreeEvents {
             at: after,
             // Subscribe before reading the journal, so that later events wake this stream.
             live: runtime.subscribe(root),
-            local: runtime.journal().info().path.is_some(),
             ready: VecDeque::new(),
             over: HashMap::new(),
             behind: true,
@@ -168,9 +158,9 @@ impl TreeEvents {
             // Free the memory: there may be many idle clients.
             self.ready = VecDeque::new();
             if self.behind {
-                let speed = self.speed(host.runtime().journal());
-                host.read_events(speed, || self.read(host.runtime(), speed)).await?;
-                tokio::task::yield_now().await;
+                let (journal, root, from) = (host.runtime().journal().clone(), self.root, self.at);
+                let page = host.read_events(move || Page::read(&journal, root, from)).await?;
+                self.turn_to(page);
                 continue;
             }
             match self.live.next().await {
@@ -191,12 +181,6 @@ impl TreeEvents {
         }
     }
 
-    /// Returns how long the next read may take: one that follows a run of this machine finds its frames in memory.
-    fn speed(&self, journal: &Journal) -> ReadSpeed {
-        let behind = journal.durable().0.saturating_sub(self.at.frame.0);
-        if self.local && behind < CACHED_FRAMES { ReadSpeed::Quick } else { ReadSpeed::Blocking }
-    }
-
     fn apply(&mut self, event: Event) {
         match &event.what {
             // The record is durable, and is read from the journal in order.
@@ -207,27 +191,47 @@ impl TreeEvents {
         }
     }
 
-    /// Reads the next frames, at most [`FRAMES_PER_READ`] and up to the last durable one.
-    fn read(&mut self, runtime: &Runtime, speed: ReadSpeed) -> Result<(), FollowError> {
-        let journal = runtime.journal();
+    fn turn_to(&mut self, page: Page) {
+        for (session, last) in page.over {
+            let over = self.over.entry(session).or_insert(last);
+            *over = (*over).max(last);
+        }
+        (self.given, self.at) = (self.at, page.at);
+        (self.ready, self.behind) = (page.ready, page.behind);
+        self.read_at = Instant::now();
+    }
+}
+
+/// The records of some frames.
+struct Page {
+    root: Option<SessionId>,
+    /// Position after these records.
+    at: Cursor,
+    ready: VecDeque<Followed>,
+    /// Last ended attempt of each session.
+    over: HashMap<SessionId, (TurnNo, AttemptNo)>,
+    /// Whether there are further durable frames.
+    behind: bool,
+}
+
+impl Page {
+    /// Reads the frames after `from`, at most [`FRAMES_PER_READ`] and up to the last durable one.
+    fn read(journal: &Journal, root: Option<SessionId>, from: Cursor) -> Result<Self, FollowError> {
         let last = journal.durable();
-        self.given = self.at;
-        let mut frame =
-            if self.at.records == u32::MAX { Lsn(self.at.frame.0.saturating_add(1)) } else { self.at.frame };
-        let frames = if speed == ReadSpeed::Quick { FRAMES_PER_QUICK_READ } else { FRAMES_PER_READ };
-        let until = Lsn(frame.0.saturating_add(frames)).min(last);
+        let mut frame = if from.records == u32::MAX { Lsn(from.frame.0.saturating_add(1)) } else { from.frame };
+        let until = Lsn(frame.0.saturating_add(FRAMES_PER_READ)).min(last);
+        let behind = until < last;
+        let mut page = Self { root, at: from, ready: VecDeque::new(), over: HashMap::new(), behind };
         // A session may be deleted between two reads.
         let mut followed = FollowedSessions::new();
         while frame <= until {
             if let Some((session, records)) = journal.frame_at(frame)? {
-                self.frame(journal, &mut followed, (frame, session), records)?;
+                page.frame(journal, &mut followed, (frame, session), records)?;
             }
-            self.at = Cursor::end_of(frame);
+            page.at = Cursor::end_of(frame);
             frame = Lsn(frame.0.saturating_add(1));
         }
-        self.behind = until < last;
-        self.read_at = Instant::now();
-        Ok(())
+        Ok(page)
     }
 
     fn frame(

@@ -18,7 +18,7 @@ use crate::host_bug::InjectedBug;
 use crate::imports::Imports;
 use crate::metrics::{self, Metrics};
 use crate::problem::Problem;
-use crate::reads::{self, ReadSender, ReadSpeed, ReadTurns};
+use crate::reads::{self, ReadSender, ReadTurns};
 use crate::settings::Settings;
 use crate::slash::CommandFiles;
 use crate::warnings::ToolWarnings;
@@ -217,9 +217,18 @@ impl Host {
         Self { stream_sender: reads::sender(), ..self.clone() }
     }
 
+    /// Runs a read of the records of one session for an event stream, in a turn of the sender that opened it.
+    pub(crate) async fn read_stream<T: Send>(&self, read: impl Future<Output = T> + Send) -> T {
+        // Boxed, so that idle streams use little memory.
+        Box::pin(reads::by(self.stream_sender, self.inner.reads.of_stream(read))).await
+    }
+
     /// Runs a read of an event stream, in a turn of the sender that opened it.
-    pub(crate) fn read_events<T>(&self, speed: ReadSpeed, read: impl FnOnce() -> T) -> impl Future<Output = T> {
-        self.inner.reads.of_events(self.stream_sender, speed, read)
+    pub(crate) fn read_events<T: Send + 'static>(
+        &self,
+        read: impl FnOnce() -> T + Send + 'static,
+    ) -> impl Future<Output = T> {
+        self.inner.reads.of_events(self.stream_sender, read)
     }
 
     pub(crate) fn imports(&self) -> &Imports {

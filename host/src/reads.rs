@@ -5,14 +5,14 @@
 
 use std::future::poll_fn;
 use std::pin::pin;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use axum::extract::{Request, State};
 use axum::http::StatusCode;
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
-use tokio::runtime::{Handle, RuntimeFlavor};
+use tokio::runtime::{Builder, Handle, Runtime, RuntimeFlavor};
 use tokio::sync::Semaphore;
 use tokio::task::block_in_place;
 use tokio::time::timeout;
@@ -22,6 +22,9 @@ use crate::host::Host;
 use crate::problem::Problem;
 use crate::shared_by_key::SharedByKey;
 
+/// Number of reads of live views and event streams at a time.
+const LIVE_READS: usize = 2;
+const READ_THREAD: &str = "subtend-reads";
 /// Time that a read waits for its turn.
 const TURN_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -63,7 +66,7 @@ impl Turns {
 
     /// Returns turns of all senders together.
     fn of_all() -> Self {
-        Self::new([4, 2, 2])
+        Self::new([4, 2, LIVE_READS])
     }
 
     /// Returns turns of one sender.
@@ -89,22 +92,40 @@ impl Turns {
 pub(crate) struct ReadTurns {
     all: Turns,
     by: SharedByKey<ReadSender, Turns>,
+    threads: StreamThreads,
 }
 
 impl Default for ReadTurns {
     fn default() -> Self {
-        Self { all: Turns::of_all(), by: SharedByKey::default() }
+        Self { all: Turns::of_all(), by: SharedByKey::default(), threads: StreamThreads(OnceLock::new()) }
     }
 }
 
-/// How long one read of an event stream takes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum ReadSpeed {
-    /// Some milliseconds at most. To replace the thread for each of these reads would let all threads of the pool take turns as workers, and
-    /// each of them keeps memory of its own for whatever it allocated.
-    Quick,
-    /// As long as the store needs.
-    Blocking,
+/// The threads of reads of event streams, which start with the first read and end when they have been idle.
+///
+/// They are few and their own. The allocator keeps what a thread has allocated until that thread allocates again, and the pool of the runtime
+/// may have hundreds of threads, which take turns.
+#[derive(Debug)]
+struct StreamThreads(OnceLock<Option<Runtime>>);
+
+impl StreamThreads {
+    /// Returns the pool; `None` if the system refuses it.
+    fn handle(&self) -> Option<&Handle> {
+        let started = self.0.get_or_init(|| {
+            let mut pool = Builder::new_current_thread();
+            pool.max_blocking_threads(LIVE_READS).thread_name(READ_THREAD).build().ok()
+        });
+        started.as_ref().map(Runtime::handle)
+    }
+}
+
+impl Drop for StreamThreads {
+    fn drop(&mut self) {
+        if let Some(Some(pool)) = self.0.take() {
+            // A host may be dropped by a task, which must not wait.
+            pool.shutdown_background();
+        }
+    }
 }
 
 tokio::task_local! {
@@ -193,13 +214,22 @@ impl ReadTurns {
         to_end(read).await
     }
 
-    /// Runs a read of an event stream of `sender`. It never waits itself, and a future for it would cost each idle client memory.
-    pub(crate) async fn of_events<T>(&self, sender: ReadSender, speed: ReadSpeed, read: impl FnOnce() -> T) -> T {
+    /// Runs a read of an event stream of `sender` on a thread for such reads.
+    pub(crate) async fn of_events<T: Send + 'static>(
+        &self,
+        sender: ReadSender,
+        read: impl FnOnce() -> T + Send + 'static,
+    ) -> T {
         let own = self.of_one(sender);
         let _turn = (own.of(TurnKind::Live).acquire().await, self.all.of(TurnKind::Live).acquire().await);
-        match speed {
-            ReadSpeed::Quick => read(),
-            ReadSpeed::Blocking => blocking(read),
+        let Some(pool) = self.threads.handle().filter(|_| is_multi_threaded()) else { return read() };
+        match pool.spawn_blocking(read).await {
+            Ok(read) => read,
+            Err(error) => match error.try_into_panic() {
+                Ok(panic) => std::panic::resume_unwind(panic),
+                // The runtime shuts down, and so does this future.
+                Err(_) => std::future::pending().await,
+            },
         }
     }
 
@@ -233,7 +263,11 @@ pub(crate) async fn to_end<T: Send>(read: impl Future<Output = T> + Send) -> T {
 /// Runs a piece of a read, for which the runtime replaces the current thread. A runtime of one thread, such as that of a simulation in
 /// virtual time, has nothing to replace it with.
 fn blocking<T>(piece: impl FnOnce() -> T) -> T {
-    if Handle::current().runtime_flavor() == RuntimeFlavor::MultiThread { block_in_place(piece) } else { piece() }
+    if is_multi_threaded() { block_in_place(piece) } else { piece() }
+}
+
+fn is_multi_threaded() -> bool {
+    Handle::current().runtime_flavor() == RuntimeFlavor::MultiThread
 }
 
 fn busy() -> Problem {
@@ -296,6 +330,27 @@ mod tests {
         });
         other.await.expect("it ran");
         assert_eq!(read.await.expect("it ran"), Ok(()));
+    }
+
+    /// A thousand reads of streams, all at once, use two threads of their own. The control: a view replaces a worker of the runtime.
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn reads_of_streams_use_few_threads() {
+        fn thread() -> (std::thread::ThreadId, Option<String>) {
+            let thread = std::thread::current();
+            (thread.id(), thread.name().map(str::to_owned))
+        }
+        let read_turns = ReadTurns::default();
+        let reads = (0..1_000).map(|_| read_turns.of_events(ReadSender::Socket, thread));
+        let used: std::collections::HashSet<_> = futures_util::future::join_all(reads).await.into_iter().collect();
+        let named = used.iter().filter(|(_, name)| name.as_deref() == Some(READ_THREAD)).count();
+        assert!((1..=LIVE_READS).contains(&used.len()) && named == used.len(), "{used:?}");
+        assert_ne!(read_turns.of_stream(async { thread() }).await.1.as_deref(), Some(READ_THREAD));
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+    #[should_panic(expected = "a broken frame")]
+    async fn panic_of_a_stream_read_reaches_its_stream() {
+        ReadTurns::default().of_events(ReadSender::Socket, || panic!("a broken frame")).await;
     }
 
     /// A read that waits for a timer ends in virtual time, which passes only while no other thread works.

@@ -19,7 +19,6 @@ use crate::host::Host;
 use crate::host_bug::HostBug;
 use crate::metrics::Streaming;
 use crate::problem::Problem;
-use crate::reads::ReadSpeed;
 
 /// Header of a browser that reconnects.
 const LAST_EVENT_ID: &str = "last-event-id";
@@ -174,12 +173,10 @@ impl EventSource for Events {
         loop {
             let event = match self.next_or_behind().await {
                 Ok(Some(EventsNext::Event(event))) => event,
-                Ok(Some(EventsNext::Behind)) => {
-                    match host.read_events(ReadSpeed::Blocking, || self.read_page()).await {
-                        Ok(()) => continue,
-                        Err(error) => return Some(NextSent::Last(failed(&error))),
-                    }
-                }
+                Ok(Some(EventsNext::Behind)) => match host.read_stream(async { self.read_page() }).await {
+                    Ok(()) => continue,
+                    Err(error) => return Some(NextSent::Last(failed(&error))),
+                },
                 Ok(None) => return None,
                 Err(error) => return Some(NextSent::Last(failed(&error))),
             };

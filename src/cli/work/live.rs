@@ -38,7 +38,43 @@ pub(super) struct LiveNode {
     working: Option<Instant>,
     children: Vec<SessionId>,
     registry: Registry,
-    open: BTreeMap<CallId, RunningCall>,
+    open: OpenCalls,
+}
+
+/// The calls of the last answer that have no result.
+#[derive(Debug, Default)]
+struct OpenCalls {
+    calls: BTreeMap<CallId, RunningCall>,
+    // Counted, since an answer may have very many calls.
+    started_local: usize,
+    started_other: usize,
+}
+
+impl OpenCalls {
+    fn new(calls: BTreeMap<CallId, RunningCall>) -> Self {
+        Self { calls, ..Self::default() }
+    }
+
+    /// Marks a call as started. Returns its description; `None` if the call is unknown.
+    fn start(&mut self, call: CallId, kind: &CallKind) -> Option<&str> {
+        let open = self.calls.get_mut(&call)?;
+        let before = open.kind.replace(kind.clone());
+        Self::count(before.as_ref(), (&mut self.started_local, &mut self.started_other), usize::saturating_sub);
+        Self::count(Some(kind), (&mut self.started_local, &mut self.started_other), usize::saturating_add);
+        Some(&open.brief)
+    }
+
+    fn close(&mut self, call: CallId) -> Option<RunningCall> {
+        let open = self.calls.remove(&call)?;
+        Self::count(open.kind.as_ref(), (&mut self.started_local, &mut self.started_other), usize::saturating_sub);
+        Some(open)
+    }
+
+    fn count(kind: Option<&CallKind>, (local, other): (&mut usize, &mut usize), change: fn(usize, usize) -> usize) {
+        let Some(kind) = kind else { return };
+        let count = if kind.is_local() { local } else { other };
+        *count = change(*count, 1);
+    }
 }
 
 #[derive(Debug)]
@@ -185,12 +221,12 @@ impl LiveNode {
             worked: Duration::ZERO,
             working: None,
             children: Vec::new(),
-            open: BTreeMap::new(),
+            open: OpenCalls::default(),
         }
     }
 
     pub(super) fn tools(&self) -> impl Iterator<Item = &str> {
-        self.open.values().filter(|open| open.is_local()).map(|open| open.brief.as_str())
+        self.open.calls.values().filter(|open| open.is_local()).map(|open| open.brief.as_str())
     }
 
     /// Returns the working time of the last run, without waits for children, slots and approvals.
@@ -282,7 +318,7 @@ impl LiveNode {
                 self.set_activity(activity, now);
             }
             Record::RunEnded(ended) => {
-                self.open.clear();
+                self.open = OpenCalls::default();
                 self.ended = Some(now);
                 self.set_activity(NodeActivity::Ended(ended.outcome.clone()), now);
                 self.worked = Duration::from_millis(ended.worked_ms);
@@ -315,7 +351,7 @@ impl LiveNode {
         self.turns = self.turns.saturating_add(1);
         self.tokens = self.tokens.saturating_add(answered.usage.tokens());
         let tool_calls = answered.calls.iter().zip(0_u32..);
-        self.open = tool_calls
+        let calls = tool_calls
             .map(|(tool_call, ix)| {
                 let open = RunningCall {
                     brief: super::brief::call(&tool_call.tool, &tool_call.args, &self.registry),
@@ -324,28 +360,27 @@ impl LiveNode {
                 (CallId { turn: answered.turn, ix }, open)
             })
             .collect();
+        self.open = OpenCalls::new(calls);
     }
 
     fn started(&mut self, call: CallId, kind: &CallKind, now: Instant) -> Option<ActivityUpdate> {
-        let open = self.open.get_mut(&call)?;
-        open.kind = Some(kind.clone());
-        let news = kind.is_local().then(|| ActivityUpdate::Tool(open.brief.clone()));
+        let brief = self.open.start(call, kind)?;
+        let news = kind.is_local().then(|| ActivityUpdate::Tool(brief.to_owned()));
         self.update_activity(now);
         news
     }
 
     fn close(&mut self, call: CallId, now: Instant) -> Option<RunningCall> {
-        let open = self.open.remove(&call);
+        let open = self.open.close(call);
         self.update_activity(now);
         open
     }
 
     /// Updates the activity between two answers: running tools while a local call is open, waiting while only other calls are.
     fn update_activity(&mut self, now: Instant) {
-        let mut started = self.open.values().filter(|open| open.kind.is_some());
-        if started.clone().any(RunningCall::is_local) {
+        if self.open.started_local > 0 {
             self.set_activity(NodeActivity::Tools, now);
-        } else if started.next().is_some() {
+        } else if self.open.started_other > 0 {
             self.set_activity(NodeActivity::Waiting, now);
         }
     }

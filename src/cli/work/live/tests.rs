@@ -181,3 +181,31 @@ async fn records_before_the_creation_of_a_child_are_kept() {
     let order: Vec<_> = live.in_order().iter().map(|(id, _)| *id).collect();
     assert_eq!(order, [id(ROOT), id(CHILD)]);
 }
+
+#[tokio::test(start_paused = true)]
+async fn activity_follows_the_open_calls() {
+    use NodeActivity::{Idle, Tools, Waiting};
+
+    let now = Instant::now();
+    let mut live = LiveTree::new(id(ROOT), "general".into(), now, Default::default());
+    live.take(&event(ROOT, answered(&[("read", "{}"), ("task", "{}"), ("read", "{}")])), now);
+    for (record, activity) in [
+        // A call that is not known changes nothing.
+        (started(9), Idle),
+        (blocking_call_started(1), Waiting),
+        (started(0), Tools),
+        // A record that comes again counts once.
+        (started(0), Tools),
+        (started(2), Tools),
+        (finished(0), Tools),
+        (finished(0), Tools),
+        (finished(2), Waiting),
+        // The next answer begins without open calls.
+        (answered(&[("read", "{}")]), Waiting),
+        (started(0), Tools),
+    ] {
+        let shown = format!("{record:?}");
+        live.take(&event(ROOT, record), now);
+        assert_eq!(live.node(id(ROOT)).map(|root| &root.activity), Some(&activity), "{shown}");
+    }
+}
