@@ -132,8 +132,10 @@ fn clear(args: &Args) -> Result<Code, Fail> {
 fn list(args: &Args) -> Result<Code, Fail> {
     let reader = StoreReader::must_open(&args.store)?;
     let id = reader.find(&args.session)?;
-    let (resuming, queued) = at_next_boot(&reader.journal().inflight()?);
-    let has_run = reader.is_hosted() || resuming.contains(&id) || queued.contains(&id);
+    let has_run = reader.is_hosted() || {
+        let (resuming, queued) = at_next_boot(reader.journal())?;
+        resuming.contains(&id) || queued.contains(&id)
+    };
     let entries = QueueEntry::list(reader.journal(), id, has_run)?;
     let mut out = anstream::stdout().lock();
     if args.json {

@@ -99,8 +99,8 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
         let mut text = String::new();
         draw(&tree, &mut Vec::new(), &mut text);
         write!(out, "{text}")?;
-        let fates = at_next_boot(&reader.journal().inflight()?);
-        let fates = (!reader.is_hosted()).then_some((&fates.0, &fates.1));
+        let fates = if reader.is_hosted() { None } else { Some(at_next_boot(reader.journal())?) };
+        let fates = fates.as_ref().map(|(resuming, queued)| (resuming, queued));
         writeln!(out, "{}", footer(&tree, fates))?;
     }
     Ok(if has_unreadable(&tree) { Code::Failed } else { Code::Done })

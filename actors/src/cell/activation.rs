@@ -215,11 +215,13 @@ impl Cells {
             return Command::RestartsExhausted { command: command.map(Into::into) };
         }
         if let Some(Lost { keeps_queue }) = lost {
+            // A queued run of an export must not start: it ends, and inputs behind it wait for a person.
+            let imported = driver.state.created.imported.is_some();
             let survives = driver.state.run.as_ref().is_some_and(|run| match run.opened.owner {
                 Owner::Run { .. } => false,
-                Owner::Person | Owner::Host(_) | Owner::Detached { .. } => true,
+                Owner::Person | Owner::Host(_) | Owner::Detached { .. } => !imported,
             });
-            let keeps_queue = keeps_queue || !self.takeover.resumes;
+            let keeps_queue = keeps_queue || imported || !self.takeover.resumes;
             let ends = !(survives && driver.state.phase() == Phase::Queued);
             if ends && keeps_queue && !driver.state.queue.is_empty() {
                 self.takeover.keeps_queue(driver.state.id, driver.state.queue.len());

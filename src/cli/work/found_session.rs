@@ -88,7 +88,7 @@ impl FoundSession {
 
 /// Returns the run of an earlier process that resumes at the start. A held run waits for an input instead.
 pub(super) fn resuming_run(journal: &Journal, session: SessionId) -> Result<Option<RunNo>, Fail> {
-    let (resuming, queued) = at_next_boot(&journal.inflight()?);
+    let (resuming, queued) = at_next_boot(journal)?;
     let continues = resuming.contains(&session) || queued.contains(&session);
     Ok(running(journal, session)?.filter(|_| continues))
 }

@@ -1,12 +1,13 @@
 //! Runs that resume after a restart of the host: each of them and all their owners have `on_restart: resume`, or are parked at a provider's limit and
-//! wait for nothing else.
+//! wait for nothing else. No run of an imported session resumes: its export may hold approvals that no approver of this store gave.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use subtend_journal::ReadError;
-use subtend_session::ids::{RunKey, RunNo, SessionId};
+use subtend_journal::{Journal, ReadError};
+use subtend_session::ids::{RunKey, RunNo, Seq, SessionId};
 use subtend_session::index::{Inflight, surviving_runs};
 use subtend_session::place::{OnRestart, Owner};
+use subtend_session::record::Record;
 use subtend_session::state::{Phase, State};
 use subtend_supervision::slots::Class;
 
@@ -36,17 +37,27 @@ pub(in crate::recovery) fn levels(inflight: &[(SessionId, Inflight)]) -> HashMap
     inflight.iter().map(level).collect()
 }
 
-/// Returns the runs in flight that the next process resumes, and those that remain queued; it ends the others as lost. Computed from rows alone: a
-/// run without a slot, or an unreadable one, does not resume.
-pub fn at_next_boot(inflight: &[(SessionId, Inflight)]) -> (BTreeSet<SessionId>, BTreeSet<SessionId>) {
-    let admitted = resuming_runs(inflight, &levels(inflight), |_, _| Ok::<_, std::convert::Infallible>(true));
-    let resumes: BTreeSet<SessionId> = admitted.unwrap_or_default().into_keys().collect();
+/// Returns the runs in flight that the next process resumes, and those that remain queued; it ends the others as lost. A run without a slot, or an
+/// unreadable one, does not resume, which only the start can tell.
+///
+/// # Errors
+/// If the rows of the runs in flight cannot be read.
+pub fn at_next_boot(journal: &Journal) -> Result<(BTreeSet<SessionId>, BTreeSet<SessionId>), ReadError> {
+    let inflight = journal.inflight()?;
+    let admit = |session, _: &Inflight| Ok::<_, ReadError>(!is_imported(journal, session));
+    let resumes: BTreeSet<SessionId> = resuming_runs(&inflight, &levels(&inflight), admit)?.into_keys().collect();
     let queued = inflight.iter().filter(|(session, row)| {
         let owned = matches!(row.owner, Owner::Run { .. });
-        row.state == Phase::Queued && !owned && !resumes.contains(session)
+        row.state == Phase::Queued && !owned && !resumes.contains(session) && !is_imported(journal, *session)
     });
     let queued = queued.map(|(session, _)| *session).collect();
-    (resumes, queued)
+    Ok((resumes, queued))
+}
+
+/// Returns whether a session was imported. An unreadable session is reported elsewhere.
+fn is_imported(journal: &Journal, session: SessionId) -> bool {
+    let first = journal.records_from(session, Seq(1), 1).unwrap_or_default();
+    first.iter().any(|stored| matches!(&stored.record, Record::SessionCreated(created) if created.imported.is_some()))
 }
 
 /// Returns the resumed runs, owners first, as far as `admit` accepts them.
@@ -104,7 +115,8 @@ impl StartRecovery {
     fn readmit(&self, session: SessionId, row: &Inflight) -> Result<bool, ReadError> {
         let Ok(stored) = self.log.journal.records(session) else { return Ok(false) };
         let Ok(state) = State::fold(session, stored.iter().map(|stored| &stored.record)) else { return Ok(false) };
-        let Some(run) = state.run.as_ref().filter(|run| run.no == row.run) else { return Ok(false) };
+        let resumes = |no: RunNo| no == row.run && state.created.imported.is_none();
+        let Some(run) = state.run.as_ref().filter(|run| resumes(run.no)) else { return Ok(false) };
         let key = RunKey { session, run: run.no };
         if run.slot {
             let (whose, bound) = pool(&state);
