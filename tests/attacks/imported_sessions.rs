@@ -271,3 +271,20 @@ fn queued_run_of_an_export_does_not_start() {
         assert_eq!(outcome.as_str(), Some(expected), "{slot}: {sessions}");
     }
 }
+
+/// An export names an agent whose file isolates it for a session without a worktree: it does not answer. The control: an import without bounds.
+#[test]
+fn isolated_agent_of_an_export_needs_a_worktree() {
+    for is_bounded in [true, false] {
+        let (user, id) = exported();
+        user.file(".subtend/agents/apart.md", "---\nmode: all\ndescription: Works.\nisolation: worktree\n---\nWork.\n");
+        let mut lines = lines_with(&user, |_, records| records);
+        record(&mut lines, "session_created")["agent"] = json!("apart");
+        let other = data(&user, "other");
+        import_lines(&user, &other, lines, is_bounded);
+        let model = user.script(r#"{"rules": [{"agent": "*", "steps": [{"text": "done", "repeat": true}]}]}"#);
+        let sent = user.call(&["send", "--data", &other, "--model", &model, &id, "go"]);
+        let refused = sent.err.contains("agent `apart` needs a worktree of its own, which this session lacks");
+        assert_eq!((sent.code == Some(0), refused), (!is_bounded, is_bounded), "{sent:?}");
+    }
+}

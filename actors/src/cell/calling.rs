@@ -8,7 +8,7 @@ use futures_util::task::noop_waker_ref;
 use subtend_models::model::{ModelError, Request};
 use subtend_session::command::Command;
 use subtend_session::context::context;
-use subtend_session::ids::{AttemptNo, Lsn, RunKey, TurnNo};
+use subtend_session::ids::{AttemptNo, Lsn, RunKey, Text, TurnNo};
 use subtend_session::outcome::{Budget, ModelFail, Part};
 use subtend_session::settings::Settings;
 use subtend_supervision::Spend;
@@ -21,6 +21,7 @@ use crate::cell::driver::Driver;
 use crate::cell::turn;
 use crate::delivery::inbox::InboxItem;
 use crate::faults::Point;
+use crate::spawn::proposing::lacks_worktree;
 use crate::values::address::Address;
 use crate::values::answering::{agent_of, model_of};
 use crate::values::panic::panic_text;
@@ -34,6 +35,15 @@ impl Driver {
             || self.agents.models.models.leaves_process(model_of(&self.state))
     }
 
+    /// Returns why the agent of an imported session may not answer: an export can name an isolated agent for a session without a worktree.
+    fn lacks_imported_worktree(&self) -> Option<Text> {
+        let created = self.state.created.imported.as_ref().map(|_| &self.state.created)?;
+        let manifest = self.agents.catalog.get(agent_of(&self.state))?;
+        // A branch works where its session does.
+        let worktree_of = created.worktree.map_or(self.state.id, |worktree| worktree.of);
+        lacks_worktree(manifest, created.worktree, worktree_of).map(Text::from)
+    }
+
     /// Calls the model. If `intent` is set, the call waits until that record is durable.
     pub(crate) fn call_model(&mut self, turn: TurnNo, attempt: AttemptNo, after_ms: u64, intent: Option<Lsn>) {
         let Some(run) = self.state.run.as_ref().map(|run| run.no) else { return };
@@ -43,7 +53,7 @@ impl Driver {
         if self.decide_owner_close() {
             return self.todo.next.push_back(turn::dropped(turn, attempt, false));
         }
-        if let Some(why) = &self.agents.unusable {
+        if let Some(why) = self.agents.unusable.clone().or_else(|| self.lacks_imported_worktree()) {
             // A run that resumed without its workspace ends here.
             let error = ModelError::new(ModelFail::InvalidRequest, why.to_string());
             return self.todo.next.push_back(turn::failed(turn, attempt, error, None, OtherModels::default()));
