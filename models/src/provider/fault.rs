@@ -70,7 +70,8 @@ fn classify(status: Option<StatusCode>, body: &Value, raw: Option<&str>) -> Faul
         Some(402) => ModelFail::Credit,
         // Some providers report this as a bad request, a refusal or a rate limit.
         Some(400 | 403 | 429) | None if words::is_out_of_credit(&text_of_error) => ModelFail::Credit,
-        Some(400 | 413 | 422) | None if words::is_context_overflow(&text_of_error) => ModelFail::ContextOverflow,
+        Some(413) => ModelFail::ContextOverflow,
+        Some(400 | 422) | None if words::is_context_overflow(&text_of_error) => ModelFail::ContextOverflow,
         Some(401) => ModelFail::Auth,
         Some(400 | 403) if words::is_key_refused(body, &text_of_error) => ModelFail::Auth,
         Some(400) if words::is_unsupported_region(&text_of_error) => ModelFail::Access,

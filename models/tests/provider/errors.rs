@@ -28,6 +28,7 @@ async fn each_status_maps_to_its_kind_of_failure() {
         ("403 Forbidden", ModelFail::Access),
         ("408 Request Timeout", ModelFail::Unavailable),
         ("409 Conflict", ModelFail::InvalidRequest),
+        ("413 Payload Too Large", ModelFail::ContextOverflow),
         ("422 Unprocessable Entity", ModelFail::InvalidRequest),
         ("429 Too Many Requests", ModelFail::Rate),
         ("500 Internal Server Error", ModelFail::Unavailable),
