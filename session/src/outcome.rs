@@ -201,6 +201,8 @@ pub enum ModelFail {
     ContextOverflow,
     /// The provider rejected the request.
     InvalidRequest,
+    /// The call was not made, because the directory of the run could not be opened.
+    NotCalled,
     /// The call was dropped locally: its run stopped, or its session restarted.
     Dropped,
 }
@@ -210,7 +212,8 @@ impl ModelFail {
     pub fn retryable(self) -> bool {
         match self {
             Self::Rate | Self::Unavailable | Self::BadAnswer | Self::Dropped => true,
-            Self::Auth | Self::Credit | Self::Access | Self::ContextOverflow | Self::InvalidRequest => false,
+            Self::Auth | Self::Credit | Self::Access => false,
+            Self::ContextOverflow | Self::InvalidRequest | Self::NotCalled => false,
         }
     }
 
@@ -219,7 +222,7 @@ impl ModelFail {
         match self {
             Self::Rate | Self::Unavailable | Self::BadAnswer | Self::Dropped => true,
             Self::Auth | Self::Credit | Self::Access => true,
-            Self::ContextOverflow | Self::InvalidRequest => false,
+            Self::ContextOverflow | Self::InvalidRequest | Self::NotCalled => false,
         }
     }
 }

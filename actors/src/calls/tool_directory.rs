@@ -50,7 +50,7 @@ impl ToolDirectory {
             return Ok(());
         }
         let opened = self.clone().opened().await;
-        opened.map(drop).map_err(|why| ModelError::new(ModelFail::InvalidRequest, why))
+        opened.map(drop).map_err(|why| ModelError::new(ModelFail::NotCalled, why))
     }
 
     /// Appends a note on the changes in the session's own worktree to the last answer of `session`.

@@ -55,7 +55,7 @@ impl Driver {
         }
         if let Some(why) = self.agents.unusable.clone().or_else(|| self.lacks_imported_worktree()) {
             // A run that resumed without its workspace ends here.
-            let error = ModelError::new(ModelFail::InvalidRequest, why.to_string());
+            let error = ModelError::new(ModelFail::NotCalled, why.to_string());
             return self.todo.next.push_back(turn::failed(turn, attempt, error, None, OtherModels::default()));
         }
         if self.awaits_tools(turn, attempt, after_ms, intent) {

@@ -19,6 +19,7 @@ fn failures() -> Vec<FailKind> {
         ModelFail::BadAnswer,
         ModelFail::ContextOverflow,
         ModelFail::InvalidRequest,
+        ModelFail::NotCalled,
         ModelFail::Dropped,
     ];
     let refusals = [ContinueRefusal::InFlight, ContinueRefusal::Closed, ContinueRefusal::Deleted];
@@ -85,6 +86,7 @@ fn exhaustive(outcome: Outcome, call: CallId) {
                 | ModelFail::BadAnswer
                 | ModelFail::ContextOverflow
                 | ModelFail::InvalidRequest
+                | ModelFail::NotCalled
                 | ModelFail::Dropped => {}
             },
             FailKind::NotContinued { why } => match why {
