@@ -494,5 +494,6 @@ fn pickable(agents: &Agents, task: bool) -> String {
 }
 
 fn unknown_agent(agents: &Agents, name: &Text, task: bool) -> OpenSessionError {
-    OpenSessionError::UnknownAgent { name: name.clone(), pickable: pickable(agents, task) }
+    let refusal = agents.catalog.refusal(name).map(|why| format!("; {why}")).unwrap_or_default();
+    OpenSessionError::UnknownAgent { name: name.clone(), pickable: pickable(agents, task) + &refusal }
 }

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use subtend_session::authority::{Rule, Verdict};
+use subtend_session::escape::harmless;
 use subtend_session::ids::Text;
 use subtend_session::near::unknown_agent;
 
@@ -95,6 +96,13 @@ pub struct AgentProblem {
     pub product: Option<Product>,
     /// The problem, and what to do.
     pub message: String,
+}
+
+impl AgentProblem {
+    /// Returns the path and the message, printable.
+    pub fn text(&self) -> String {
+        format!("{}: {}", harmless(&self.path.display().to_string()), harmless(&self.message))
+    }
 }
 
 /// Severity of a problem.
@@ -238,6 +246,15 @@ impl Catalog {
     /// Returns the problems of all files, ordered by path.
     pub fn problems(&self) -> &[AgentProblem] {
         &self.problems
+    }
+
+    /// Returns why no agent has that name: its file is refused.
+    pub fn refusal(&self, name: &str) -> Option<String> {
+        let is_refused = |problem: &&AgentProblem| {
+            problem.kind == ProblemKind::Refused && problem.path.file_stem().is_some_and(|stem| stem == name)
+        };
+        let problem = self.problems.iter().find(is_refused).filter(|_| self.get(name).is_none())?;
+        Some(format!("the agent `{}` is refused: {}", harmless(name), problem.text()))
     }
 
     /// Returns whether an agent replaces a built-in one.

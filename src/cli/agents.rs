@@ -20,7 +20,7 @@ use crate::cli::json;
 
 mod check;
 mod commands;
-pub(crate) mod lookup;
+mod lookup;
 pub(crate) mod model;
 mod one;
 pub(crate) mod prompt;

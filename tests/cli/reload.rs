@@ -25,6 +25,14 @@ fn agent_file_reaches_later_and_reloaded_sessions_of_a_host() {
     assert_eq!(outputs, expected.map(|out| (Some(0), out.to_owned(), String::new())));
     let sent = user.call(&["send", &before, "--agent", "critic", "Look."]);
     assert_eq!((sent.code, &*sent.out), (Some(0), "Hello.\n"), "{sent:?}");
+    user.file(".subtend/agents/critic.md", "Find errors.\n");
+    let broken = reload();
+    assert!(broken.out.starts_with("reloaded: removed: critic; refused: "), "{broken:?}");
+    assert!(broken.out.contains("critic.md: has no front matter"), "{broken:?}");
+    let refused = serving.unix("POST /v1/sessions", &open);
+    let why = refused.json()["detail"].as_str().unwrap_or_default().to_owned();
+    assert_eq!(refused.status, 422, "{why}");
+    assert!(why.contains("; the agent `critic` is refused: ") && why.contains("has no front matter"), "{why}");
     serving.host.signal("TERM");
     assert_eq!(serving.host.done().code, Some(0));
     let alone = reload();

@@ -2,24 +2,27 @@
 
 use std::collections::BTreeSet;
 
-use subtend_agents::catalog::Catalog;
+use subtend_agents::catalog::{Catalog, ProblemKind};
 use subtend_session::ids::Text;
 
 use super::SessionHandle;
 use crate::values::error::ControlError;
 
-/// Names of the agents that a reload added, changed or removed.
+/// Names of the agents that a reload added, changed or removed, and the files that it refused.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AgentChanges {
     pub added: Vec<Text>,
     pub changed: Vec<Text>,
     pub removed: Vec<Text>,
+    /// The files that define no agent, with the reasons.
+    pub refused: Vec<Text>,
 }
 
 impl AgentChanges {
     fn between(before: &Catalog, after: &Catalog) -> Self {
         let names: BTreeSet<&Text> = before.all().chain(after.all()).map(|manifest| &manifest.name).collect();
-        let mut changes = Self::default();
+        let refused = after.problems().iter().filter(|problem| problem.kind == ProblemKind::Refused);
+        let mut changes = Self { refused: refused.map(|problem| problem.text().into()).collect(), ..Self::default() };
         for name in names {
             match (before.get(name), after.get(name)) {
                 (None, _) => changes.added.push(name.clone()),

@@ -132,6 +132,8 @@ pub(super) struct ReloadedAgents {
     added: Vec<String>,
     changed: Vec<String>,
     removed: Vec<String>,
+    /// Files that define no agent, with the reasons.
+    refused: Vec<String>,
 }
 
 /// Reloads the agents, instruction files, skills and tools of a session's tree. Its sessions use them from their next
@@ -144,8 +146,8 @@ pub(super) async fn reload(
     Path(id): Path<String>,
     _: NoKey,
 ) -> Result<Json<ReloadedAgents>, Problem> {
-    let AgentChanges { added, changed, removed } = host.session(&id).await?.reload()?;
-    let [added, changed, removed] =
-        [added, changed, removed].map(|names| names.iter().map(ToString::to_string).collect());
-    Ok(Json(ReloadedAgents { added, changed, removed }))
+    let AgentChanges { added, changed, removed, refused } = host.session(&id).await?.reload()?;
+    let [added, changed, removed, refused] =
+        [added, changed, removed, refused].map(|texts| texts.iter().map(ToString::to_string).collect());
+    Ok(Json(ReloadedAgents { added, changed, removed, refused }))
 }

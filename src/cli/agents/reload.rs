@@ -27,21 +27,29 @@ pub(super) struct Args {
     json: bool,
 }
 
-/// Names of the agents that changed.
+/// Names of the agents that changed, and refused files.
 #[derive(Deserialize, Serialize)]
 struct ReloadReply {
     added: Vec<String>,
     changed: Vec<String>,
     removed: Vec<String>,
+    /// Missing in the answer of an earlier version.
+    #[serde(default)]
+    refused: Vec<String>,
 }
 
 impl ReloadReply {
     fn sentence(&self) -> String {
-        let parts = [("added", &self.added), ("changed", &self.changed), ("removed", &self.removed)];
+        let parts = [
+            ("added", &self.added),
+            ("changed", &self.changed),
+            ("removed", &self.removed),
+            ("refused", &self.refused),
+        ];
         let parts: Vec<String> = parts
             .into_iter()
             .filter(|(_, names)| !names.is_empty())
-            .map(|(what, names)| format!("{what}: {}", names.join(", ")))
+            .map(|(what, texts)| format!("{what}: {}", texts.join(if what == "refused" { "; " } else { ", " })))
             .collect();
         match parts.is_empty() {
             true => "reloaded: no agent changed".to_owned(),

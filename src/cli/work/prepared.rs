@@ -184,7 +184,7 @@ fn reload_files(workspace: Arc<Workspace>, flag: bool, pool: ServerPool, workers
 
 /// Refuses an agent whose file is refused, or whose model is a script that would answer.
 fn check_agent(catalog: &Catalog, agent: &str, has_model_option: bool) -> Result<(), Fail> {
-    if let Some(why) = agents::lookup::refusal(catalog, agent) {
+    if let Some(why) = catalog.refusal(agent) {
         return Err(Fail::Usage(why));
     }
     let model = catalog.get(agent).and_then(|manifest| manifest.model.clone());
