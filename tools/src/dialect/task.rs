@@ -101,7 +101,7 @@ struct TaskArguments {
 /// # Errors
 /// If they do not fit, the agent is not offered (the error lists those), or the prompt is empty or too long.
 pub fn parse(args: &str, offered: &Offered) -> Result<Request, ToolError> {
-    let takes = "subagent_type, prompt, description, background, session_id and metadata";
+    let takes = "subagent_type, prompt, description, background, session_id, metadata and isolation";
     let arguments: TaskArguments = super::arguments(NAME, args, takes)?;
     let mode = if arguments.background.unwrap_or(false) { Mode::Background } else { Mode::Blocking };
     let session = arguments.session_id.as_deref().map(str::trim).filter(|session| !session.is_empty());
