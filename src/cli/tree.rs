@@ -74,6 +74,9 @@ struct TreeNode {
     /// True for a branch of a user without inherited messages.
     #[serde(skip)]
     fresh: bool,
+    /// True if the session has a worktree of its own, whose changes may wait for the user.
+    #[serde(skip)]
+    isolated: bool,
     /// Reason if the session's journal cannot be read.
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<String>,
@@ -174,6 +177,7 @@ fn node(id: SessionId, head: &Head, history: History, error: Option<String>, chi
         worked: history.worked,
         asks: false,
         fresh: history.place.as_ref().is_some_and(is_fresh),
+        isolated: history.worktree_of == Some(id),
         error,
         branch: None,
         children,
@@ -214,6 +218,9 @@ fn line(node: &TreeNode) -> String {
         Some(BranchKind::Service) => figures.push("service".to_owned()),
         Some(BranchKind::Subagent) | None if node.fresh => figures.push("branch".to_owned()),
         Some(BranchKind::Subagent) | None => {}
+    }
+    if node.isolated {
+        figures.push("worktree".to_owned());
     }
     if node.closed {
         figures.push("closed".to_owned());

@@ -46,6 +46,8 @@ pub struct History {
     pub ended_ms: Option<i64>,
     /// The parent, and the message that it branches from.
     pub place: Option<Place>,
+    /// The session for which the worktree was created that this one works in.
+    pub worktree_of: Option<SessionId>,
     /// The metadata after the last merge, as JSON text.
     pub metadata: Option<Text>,
     pub prompt: Option<Text>,
@@ -118,6 +120,7 @@ impl History {
             }
             Record::SessionCreated(created) => {
                 self.place = Some(created.place.clone());
+                self.worktree_of = created.worktree.map(|worktree| worktree.of);
                 self.metadata = created.metadata.clone();
             }
             Record::MetadataSet(set) => self.metadata = Some(set.metadata.clone()),

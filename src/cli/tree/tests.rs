@@ -58,7 +58,7 @@ fn read(session: SessionId) -> Result<(History, Option<String>), Fail> {
         // The elder was created first, although its id sorts last.
         ROOT => Ok((ended(Outcome::Completed, vec![id(ELDER), id(YOUNGER)]), None)),
         ELDER => Ok((ended(Outcome::Failed { kind: FailKind::Refused }, vec![id(GRANDCHILD)]), None)),
-        YOUNGER => Ok((History { turns: 1, ..History::default() }, None)),
+        YOUNGER => Ok((History { turns: 1, worktree_of: Some(id(YOUNGER)), ..History::default() }, None)),
         _ => Err(Fail::Store("a frame does not check".into())),
     }
 }
@@ -76,7 +76,7 @@ fn tree_is_drawn_in_order_of_creation() {
 ✓ general 6789ab  completed  2 turns · 1.2k tokens · 1.5s  inspect it
 ├─ ✗ explore a3f9c1  failed: the model refused  2 turns · 1.2k tokens · 1.5s · background  inspect it
 │  └─ ! explore bbbbbb  unreadable: a frame does not check  0 turns · 0 tokens  inspect it
-└─ ◌ explore 000001  waiting  1 turn · 0 tokens  inspect it
+└─ ◌ explore 000001  waiting  1 turn · 0 tokens · worktree  inspect it
 ";
     assert_eq!(plain(&text), expected);
     assert!(has_unreadable(&tree));
@@ -136,7 +136,10 @@ fn u2_session_that_waits_for_approval_has_its_own_mark() {
     let mut text = String::new();
     draw(&tree, &mut Vec::new(), &mut text);
     let line = plain(&text).lines().last().map(str::to_owned);
-    assert_eq!(line.as_deref(), Some("└─ ◆ explore 000001  waits for approval  1 turn · 0 tokens  inspect it"));
+    assert_eq!(
+        line.as_deref(),
+        Some("└─ ◆ explore 000001  waits for approval  1 turn · 0 tokens · worktree  inspect it")
+    );
     let younger = &serde_json::to_value(&tree).expect("json")["children"][1];
     assert_eq!((&younger["state"], &younger["asks"]), (&json!("waiting_at_rest"), &json!(true)));
 }
