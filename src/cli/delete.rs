@@ -24,9 +24,10 @@ const TITLE_WIDTH: usize = 50;
 
 /// Deletes a session and everything below it: they accept no input and appear in no listing or export.
 ///
-/// Their text stays in the files of the store until `subtend compact` erases it. At a terminal, the command shows what it deletes
-/// and asks first. A parent session keeps its own conversation: the task of a subagent, the result that it received, and
-/// regenerated answers. Delete that session to erase those too.
+/// Their text stays in the files of the store until `subtend compact` erases it. Their worktrees are removed, with all changes
+/// that were not merged or kept. At a terminal, the command shows what it deletes and asks first. A parent session keeps its own
+/// conversation: the task of a subagent, the result that it received, and regenerated answers. Delete that session to erase
+/// those too.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
     /// Session: an id, the start of one, a short name, or a path such as `root/a3f9c1`
@@ -64,25 +65,41 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
         ));
     }
     hosted::with(&args.store, &args.session, |hosted| {
-        if !args.yes && !is_confirmed(&hosted.journal, hosted.id)? {
+        let preview = preview(&hosted.journal, hosted.id);
+        let lost = match &preview {
+            Ok((_, sessions)) => worktree::unmerged(&args.store, sessions)?,
+            Err(_) => Vec::new(),
+        };
+        if !args.yes && !is_confirmed(&preview?.0, &lost)? {
             return Err(Fail::Other("nothing is deleted".into()));
         }
         let done: DeleteReply = hosted.call(Method::DELETE, &format!("?force={}", args.force), None)?;
         worktree::discard_deleted(&args.store, &hosted.journal)?;
-        report(args, hosted.id, done.sessions)
+        report(args, hosted.id, done.sessions, lost.len())
     })
 }
 
-fn report(args: &Args, session: SessionId, deleted: u64) -> Result<Code, Fail> {
-    let (sessions, again) = (count(deleted, "session"), args.store.options_for_shell());
+fn report(args: &Args, session: SessionId, deleted: u64, lost: usize) -> Result<Code, Fail> {
+    let again = args.store.options_for_shell();
+    let sessions = match lost {
+        0 => count(deleted, "session"),
+        _ => format!("{}, and {}", count(deleted, "session"), unmerged(lost)),
+    };
     let value = serde_json::json!({"session": session, "deleted": deleted});
     let text = format!("deleted {sessions}; `subtend compact{again}` erases their text from the store");
     control::report(args.json, &value, &text)
 }
 
-fn is_confirmed(journal: &Journal, session: SessionId) -> Result<bool, Fail> {
+fn unmerged(worktrees: usize) -> String {
+    format!("{} with unmerged changes", count(u64::try_from(worktrees).unwrap_or(u64::MAX), "worktree"))
+}
+
+fn is_confirmed(preview: &str, lost: &[String]) -> Result<bool, Fail> {
     let mut err = anstream::stderr();
-    writeln!(err, "{}", preview(journal, session)?)?;
+    writeln!(err, "{preview}")?;
+    if !lost.is_empty() {
+        writeln!(err, "It also removes {}:\n  {}", unmerged(lost.len()), lost.join("\n  "))?;
+    }
     write!(err, "Delete? [y/N] ")?;
     err.flush()?;
     let mut line = String::new();
@@ -99,7 +116,8 @@ fn kept_by_parent(kind: Option<BranchKind>) -> Option<&'static str> {
     }
 }
 
-fn preview(journal: &Journal, top: SessionId) -> Result<String, Fail> {
+/// Returns the text of the question, and the sessions that are deleted.
+fn preview(journal: &Journal, top: SessionId) -> Result<(String, HashSet<SessionId>), Fail> {
     let (mut lines, mut bytes, mut records, mut sessions) = (Vec::new(), 0_u64, 0_u64, 0_u64);
     let (mut seen, mut next) = (HashSet::new(), vec![(top, 0_usize)]);
     while let Some((id, depth)) = next.pop() {
@@ -132,7 +150,7 @@ fn preview(journal: &Journal, top: SessionId) -> Result<String, Fail> {
     let kind = journal.head(top)?.filter(|head| head.parent.is_some()).and_then(|head| head.kind);
     lines.extend(kept_by_parent(kind).map(str::to_owned));
     let all = format!("{}, {}, {}", count(sessions, "session"), count(records, "record"), size(bytes));
-    Ok(format!("This deletes {all}:\n{}", lines.join("\n")))
+    Ok((format!("This deletes {all}:\n{}", lines.join("\n")), seen))
 }
 
 #[cfg(test)]
@@ -166,7 +184,7 @@ mod tests {
             journal.read(read).map_err(|error| error.to_string())
         };
         let cyclic = Journal::open(Box::new(Remote::new(ask)), Options::default()).expect("a journal");
-        let text = preview(&cyclic, top).expect("a preview");
+        let (text, _) = preview(&cyclic, top).expect("a preview");
         assert!(text.starts_with("This deletes 1 session, "), "{text}");
     }
 }

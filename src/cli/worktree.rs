@@ -1,6 +1,6 @@
 //! `subtend worktree`: shows, merges and removes the git worktrees of sessions.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 use std::io::{BufRead as _, IsTerminal as _, Write as _};
 
 use clap::Subcommand;
@@ -132,13 +132,7 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
             let session = find_idle_session(args, &worktrees, for_store)?;
             let changes = worktrees.changes(session);
             // An incomplete worktree, or one whose repository is missing, can still be removed.
-            let shown = match &changes {
-                Ok(changes) if changes.files.is_empty() => None,
-                Ok(changes) => Some(changes.summary()),
-                Err(WorktreeError::Missing(_) | WorktreeError::Unfinished(_)) => None,
-                Err(error) => Some(format!("its changes cannot be listed: {error}")),
-            };
-            if let Some(shown) = shown
+            if let Some(shown) = unmerged_changes(&changes)
                 && !is_confirmed(*yes, "discarded", &format!("{}\nDiscard? [y/N] ", harmless(&shown)))?
             {
                 return Err(Fail::Other("nothing is discarded".into()));
@@ -155,6 +149,27 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
             let value = serde_json::json!({"session": session, "branch": kept.name, "repository": kept.repository});
             control::report(*json, &value, &text)
         }
+    }
+}
+
+/// Returns a line for each worktree of `sessions` with changes that were not merged.
+pub(crate) fn unmerged(store: &StoreArgs, sessions: &HashSet<SessionId>) -> Result<Vec<String>, Fail> {
+    let Some(worktrees) = for_store(&store.place()?)? else { return Ok(Vec::new()) };
+    let entries = worktrees.list()?.entries.into_iter().filter(|entry| sessions.contains(&entry.session));
+    let lines = entries.filter_map(|entry| {
+        let changes = unmerged_changes(&worktrees.changes(entry.session))?;
+        Some(format!("{}  {}", entry.session.short().0, harmless(&changes)))
+    });
+    Ok(lines.collect())
+}
+
+/// Describes the changes that are lost with a worktree. `None` if nothing is lost, as with an incomplete worktree.
+fn unmerged_changes(changes: &Result<WorktreeChanges, WorktreeError>) -> Option<String> {
+    match changes {
+        Ok(changes) if changes.files.is_empty() => None,
+        Ok(changes) => Some(changes.summary()),
+        Err(WorktreeError::Missing(_) | WorktreeError::Unfinished(_)) => None,
+        Err(error) => Some(format!("its changes cannot be listed: {error}")),
     }
 }
 
@@ -257,7 +272,12 @@ fn merge(worktrees: &Worktrees, session: SessionId, yes: bool, as_json: bool) ->
         writeln!(out)?;
         return Ok(Code::Done);
     }
-    print(&describe(&merged))
+    // The worktree of a child starts from its parent's, and its changes go there.
+    let entries = worktrees.list()?.entries;
+    let target = entries.iter().find(|entry| entry.session == session).map(|entry| &entry.target);
+    let parent = entries.iter().find(|entry| target.is_some_and(|at| at.starts_with(worktrees.path(entry.session))));
+    let parent = parent.map(|entry| format!(" into the worktree of session {}", entry.session.short().0));
+    print(&format!("{}{}", describe(&merged), parent.unwrap_or_default()))
 }
 
 fn describe(merged: &Merged) -> String {

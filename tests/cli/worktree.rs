@@ -7,6 +7,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::call::User;
+use super::terminal::TerminalSession;
 
 /// Makes the workspace a repository with its files committed.
 pub(crate) fn repository(user: &User) {
@@ -101,6 +102,48 @@ fn x14_user_sees_and_merges_changes_of_a_child() {
     assert_eq!(worktrees(&user), Vec::<Value>::new());
     assert_eq!(git(&user.workspace(), &["for-each-ref", "--format=%(refname)"]), "refs/heads/main");
     assert_eq!(user.call(&["verify"]).code, Some(0));
+}
+
+/// The cause of a child's end is its missing worktree, not its model. The control: with a commit it works.
+#[test]
+fn x14_child_without_a_worktree_blames_no_model() {
+    let user = User::new();
+    let model = delegating_model(&user, &isolated(), &[json!({"text": "worked"})]);
+    git(&user.workspace(), &["init", "-q", "-b", "main"]);
+    let out = run(&user, &model);
+    assert!(
+        out.contains("failed: the model was not called (\\\"cannot create a worktree: the repository of "),
+        "{out}"
+    );
+    repository(&user);
+    assert!(run(&user, &model).contains("worked\\n\\n[worktree subtend/"));
+}
+
+/// A deletion removes worktrees, so question and result say that changes are lost. The control: after a merge none are.
+#[test]
+fn x14_delete_names_changes_that_were_not_merged() {
+    let user = User::new();
+    repository(&user);
+    let model = delegating_model(&user, &isolated(), &[writes("new.txt", "n\n"), json!({"text": "done"})]);
+    for (is_merged, expected) in
+        [(false, "deleted 2 sessions, and 1 worktree with unmerged changes; "), (true, "deleted 2 sessions; ")]
+    {
+        run(&user, &model);
+        let worktree = worktrees(&user)[0]["session"].as_str().expect("an id").to_owned();
+        let root = user.json(&["sessions", "--json"])[0]["id"].as_str().expect("an id").to_owned();
+        if is_merged {
+            assert_eq!(user.call(&["worktree", "merge", &worktree, "--yes"]).code, Some(0));
+        }
+        let mut typing = TerminalSession::at_terminal(&user, &["delete", &root]);
+        let shown = typing.until("Delete? [y/N]");
+        assert_eq!(shown.contains("It also removes 1 worktree with unmerged changes:"), !is_merged, "{shown}");
+        assert_eq!(shown.contains("1 file changed, +1 -0 lines: new.txt +1 -0"), !is_merged, "{shown}");
+        typing.types("n\n");
+        typing.until("nothing is deleted");
+        typing.wait_for_exit();
+        let deleted = user.call(&["delete", &root, "--yes"]);
+        assert!(deleted.code == Some(0) && deleted.out.starts_with(expected), "{deleted:?}");
+    }
 }
 
 /// A terminal that takes `\x1b]0;…\x07` for its title would not show the lines in it.
