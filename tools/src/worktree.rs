@@ -108,8 +108,8 @@ pub enum WorktreeError {
         path.display()
     )]
     NotOwned { path: PathBuf, why: String },
-    #[error("cannot create a worktree: the repository of {} has no commit ({why}). Commit its files first", path.display())]
-    NoCommit { path: PathBuf, why: String },
+    #[error("cannot create a worktree: the repository of {} has no commit. Commit its files first", path.display())]
+    NoCommit { path: PathBuf },
     #[error(
         "cannot create a worktree: {} is in no git repository, and cannot be copied, since it contains {}, which tools must not read. Work in \
          a directory of its own, or leave `isolation` out",
@@ -128,6 +128,10 @@ pub enum WorktreeError {
         workspace.display()
     )]
     TooMuch { workspace: PathBuf, files: usize, mebibytes: u64 },
+    #[error("cannot create a worktree: {}, or leave `isolation` out", .0)]
+    Unsupported(String),
+    #[error("the changes are incomplete: `{path}` in {} {why}", tree.display())]
+    LeftOut { path: String, tree: PathBuf, why: &'static str },
     #[error("session {0} has no worktree: `subtend worktree list` shows those that exist")]
     Missing(SessionId),
     #[error(
@@ -383,6 +387,8 @@ impl Worktrees {
     fn plain(&self, is_sha256: bool) -> Result<PathBuf, WorktreeError> {
         let format = if is_sha256 { "sha256" } else { "sha1" };
         let dir = self.dir.join(format!("plain-{format}.git"));
+        // Several children may need their first worktree at the same time.
+        let _lock = self.lock_file(&self.dir.join(format!("plain-{format}.lock")))?;
         Self::initialize(&dir, is_sha256)?;
         dir.canonicalize().map_err(cannot("read"))
     }

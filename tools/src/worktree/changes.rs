@@ -25,6 +25,8 @@ pub struct WorktreeChanges {
     /// The commit with the changes.
     pub tip: String,
     pub files: Vec<ChangedFile>,
+    /// Files and directories that git ignores, by path in the workspace: they are not part of the changes.
+    pub ignored: Vec<String>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -40,7 +42,7 @@ impl WorktreeChanges {
     /// Returns a one-line summary: `2 files changed, +3 -1 lines: a.rs +3, b.rs -1`.
     pub fn summary(&self) -> String {
         if self.files.is_empty() {
-            return "no changes".to_owned();
+            return format!("no changes{}", self.ignored_note());
         }
         let sum = |of: fn(&ChangedFile) -> Option<u64>| self.files.iter().filter_map(of).fold(0, u64::saturating_add);
         let files = if self.files.len() == 1 { "1 file".to_owned() } else { format!("{} files", self.files.len()) };
@@ -53,10 +55,24 @@ impl WorktreeChanges {
                 _ => text.push_str(" (binary)"),
             }
         }
-        if let Some(more) = self.files.len().checked_sub(MAX_NAMED).filter(|more| *more > 0) {
-            let _ = write!(text, ", and {more} more");
+        text.push_str(&more(self.files.len()));
+        text + &self.ignored_note()
+    }
+
+    fn ignored_note(&self) -> String {
+        if self.ignored.is_empty() {
+            return String::new();
         }
-        text
+        let named: Vec<String> = self.ignored.iter().take(MAX_NAMED).map(|path| on_one_line(path)).collect();
+        format!("; ignored by git and left out: {}{}", named.join(", "), more(self.ignored.len()))
+    }
+}
+
+/// Returns how many of `all` paths a summary does not name.
+fn more(all: usize) -> String {
+    match all.saturating_sub(MAX_NAMED) {
+        0 => String::new(),
+        more => format!(", and {more} more"),
     }
 }
 
@@ -110,7 +126,7 @@ impl Worktrees {
             let path = parts.next().unwrap_or_default();
             ChangedFile { path: path.strip_prefix(&entry.prefix).unwrap_or(path).to_owned(), added, removed }
         });
-        Ok(WorktreeChanges { branch: entry.branch.clone(), tip, files: files.collect() })
+        Ok(WorktreeChanges { branch: entry.branch.clone(), tip, files: files.collect(), ignored: self.ignored(entry)? })
     }
 
     /// Returns the directory to which changed files are copied.
@@ -118,12 +134,24 @@ impl Worktrees {
         self.file(entry.session, "staged")
     }
 
-    /// Returns a commit of the current files: the last commit of the branch, if it already has them.
-    fn commit(&self, entry: &WorktreeEntry) -> Result<String, WorktreeError> {
-        self.unlock(entry)?;
-        let files = self.files_place(entry)?;
+    fn ignored(&self, entry: &WorktreeEntry) -> Result<Vec<String>, WorktreeError> {
+        let kinds = ["--others", "--ignored", "--directory", "--no-empty-directory"];
+        let paths = self.list_files((entry, &self.files_place(entry)?), &kinds)?;
+        let in_workspace = |path: &Vec<u8>| {
+            let path = String::from_utf8_lossy(path);
+            path.strip_prefix(&entry.prefix).unwrap_or(&path).to_owned()
+        };
+        Ok(paths.iter().map(in_workspace).collect())
+    }
+
+    /// Lists files of a worktree by what its repository ignores.
+    fn list_files(
+        &self,
+        (entry, files): (&WorktreeEntry, &GitPlace),
+        kinds: &[&str],
+    ) -> Result<BTreeSet<Vec<u8>>, WorktreeError> {
         let mut list: Vec<String> =
-            ["ls-files", "-z", "--modified", "--deleted", "--others", "--exclude-standard"].map(str::to_owned).into();
+            ["ls-files", "-z", "--exclude-standard"].iter().chain(kinds).map(|&arg| arg.to_owned()).collect();
         let excluded = entry.repository.join("info/exclude");
         match (excluded.metadata(), excluded.to_str()) {
             (Ok(found), Some(path)) if found.is_file() => list.push(format!("--exclude-from={path}")),
@@ -133,10 +161,41 @@ impl Worktrees {
             }
             (Err(_), _) => {}
         }
-        let out = self.git.run(&files, &list)?;
-        // A path with `/` at its end is a nested repository, whose files are not part of this one.
-        let paths = out.split(|byte| *byte == 0).filter(|path| !path.is_empty() && !path.ends_with(b"/"));
-        let paths: BTreeSet<Vec<u8>> = paths.map(<[u8]>::to_vec).collect();
+        let out = self.git.run(files, &list)?;
+        Ok(out.split(|byte| *byte == 0).filter(|path| !path.is_empty()).map(<[u8]>::to_vec).collect())
+    }
+
+    /// Checks that git lists all files that are not ignored. The others would be missing from the changes, and be removed with the worktree.
+    fn check_complete(
+        &self,
+        entry: &WorktreeEntry,
+        files: &GitPlace,
+        paths: &BTreeSet<Vec<u8>>,
+    ) -> Result<(), WorktreeError> {
+        let left_out = |path: &[u8], why| {
+            let path = on_one_line(&String::from_utf8_lossy(path));
+            WorktreeError::LeftOut { path, tree: self.path(entry.session), why }
+        };
+        if let Some(nested) = paths.iter().find(|path| path.ends_with(b"/")) {
+            return Err(left_out(
+                nested,
+                "is a repository of its own, whose files git leaves out. Remove its `.git` to include them, or all of it",
+            ));
+        }
+        match self.filled_submodule(files)? {
+            Some(path) => {
+                Err(left_out(&path, "is a submodule that is not checked out, whose files git leaves out. Move them"))
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Returns a commit of the current files: the last commit of the branch, if it already has them.
+    fn commit(&self, entry: &WorktreeEntry) -> Result<String, WorktreeError> {
+        self.unlock(entry)?;
+        let files = self.files_place(entry)?;
+        let paths = self.list_files((entry, &files), &["--modified", "--deleted", "--others"])?;
+        self.check_complete(entry, &files, &paths)?;
         self.step("add")?;
         self.add_files(&files, &self.staging_dir(entry), &paths, MAX_BYTES)?;
         self.add_submodules(&files, &paths)?;
@@ -160,9 +219,9 @@ pub fn note(session: SessionId, changes: &Result<WorktreeChanges, WorktreeError>
     let name = session.short();
     let name = &name.0;
     match changes {
-        Ok(changes) if changes.files.is_empty() => format!("[worktree {}: no changes]", changes.branch),
+        Ok(changes) if changes.files.is_empty() => format!("[worktree {}: {}]", changes.branch, changes.summary()),
         Ok(changes) => format!(
-            "[worktree {}: {}. They are on that branch only: the user can show them with `subtend worktree diff {name}` and take \
+            "[worktree {}: {}. The changes are on that branch only: the user can show them with `subtend worktree diff {name}` and take \
              them with `subtend worktree merge {name}`]",
             changes.branch,
             changes.summary()

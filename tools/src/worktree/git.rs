@@ -215,6 +215,11 @@ impl Git {
 }
 
 impl GitAnswer {
+    /// Returns whether git said nothing about a failure: with `--quiet`, what it was asked for does not exist.
+    pub(super) fn is_silent(&self) -> bool {
+        self.error_output.trim_ascii().is_empty()
+    }
+
     pub(super) fn why(&self) -> String {
         let text = String::from_utf8_lossy(&self.error_output);
         let text = text.trim().replace('\n', "; ");

@@ -16,6 +16,8 @@ use crate::workspace::beneath;
 
 /// Number of digits of the session's id in its branch name.
 const BRANCH_DIGITS: usize = 12;
+/// The directory of the branches.
+const BRANCHES: &str = "subtend";
 
 impl Worktrees {
     /// Records the entry of a new worktree. This fixes its base, even if the following steps are repeated.
@@ -35,10 +37,14 @@ impl Worktrees {
             }
             (WorktreeOrigin::Workspace(workspace), None) => {
                 let FoundRepository { git_dir, repository, prefix } = repository::find(workspace)?;
+                self.check_supported(&repository)?;
                 let at = self.refs_place(&repository, &git_dir)?;
-                let head = self.git.line(&at, &["rev-parse", "--verify", "--quiet", "HEAD^{commit}"]);
-                let head =
-                    head.map_err(|error| WorktreeError::NoCommit { path: workspace.into(), why: error.to_string() })?;
+                let head = self.git.output(&at, &["rev-parse", "--verify", "--quiet", "HEAD^{commit}"])?;
+                let head = match head.status.success() {
+                    true => String::from_utf8_lossy(&head.out).trim().to_owned(),
+                    false if head.is_silent() => return Err(WorktreeError::NoCommit { path: workspace.into() }),
+                    false => return Err(WorktreeError::Git { verb: "rev-parse".to_owned(), why: head.why() }),
+                };
                 (repository, prefix, workspace.to_owned(), head)
             }
             (WorktreeOrigin::Worktree(parent), _) => {
@@ -54,6 +60,23 @@ impl Worktrees {
         let entry = WorktreeEntry { session, stage: Stage::Making, repository, prefix, target, branch, base };
         self.write(&entry)?;
         Ok(entry)
+    }
+
+    /// Checks that a repository can have worktrees here. Otherwise a later step would fail with an error of git that does not say what to do.
+    fn check_supported(&self, repository: &Path) -> Result<(), WorktreeError> {
+        let (name, unsupported) = (repository.display(), |why| Err(WorktreeError::Unsupported(why)));
+        if repository.join("objects/info/alternates").metadata().is_ok_and(|found| found.len() > 0) {
+            return unsupported(format!(
+                "{name} borrows objects of another repository (`git clone --shared`), which git cannot reach here. Copy them \
+                 (`git repack -a -d`, then remove objects/info/alternates)"
+            ));
+        }
+        if self.tip(repository, BRANCHES)?.is_some() {
+            return unsupported(format!(
+                "{name} has a branch `{BRANCHES}`, so it can have no branch `{BRANCHES}/…`. Rename it (`git branch -m {BRANCHES} NAME`)"
+            ));
+        }
+        Ok(())
     }
 
     /// Creates the rest of a worktree. Existing parts are re-created, because no tool has used it yet.
@@ -201,7 +224,7 @@ fn below<'a>(root: &Path, path: &'a Path) -> &'a Path {
 pub(super) fn branch(session: SessionId) -> String {
     let digits = session.0.simple().to_string();
     let at = digits.len().saturating_sub(BRANCH_DIGITS);
-    format!("subtend/{}", digits.get(at..).unwrap_or_default())
+    format!("{BRANCHES}/{}", digits.get(at..).unwrap_or_default())
 }
 
 pub(super) fn reference(branch: &str) -> String {

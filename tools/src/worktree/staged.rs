@@ -102,17 +102,39 @@ impl Worktrees {
             }
         }
         for dirs in dirs.chunks(BATCH_DIRS) {
-            let mut args: Vec<OsString> = ["ls-files", "-z", "--stage", "--"].map(Into::into).into();
-            args.extend(dirs.iter().cloned());
-            let out = self.git.run(at, &args)?;
-            let submodules = out.split(|byte| *byte == 0).filter(|line| line.starts_with(SUBMODULE_MODE));
-            let submodules: Vec<Vec<u8>> = submodules
-                .filter_map(|line| line.splitn(2, |byte| *byte == b'\t').nth(1))
-                .map(<[u8]>::to_vec)
-                .collect();
+            let submodules = self.submodules(at, dirs)?;
             self.git.run_for(at, &["update-index", "--info-only", "--"], &submodules)?;
         }
         Ok(())
+    }
+
+    /// Returns a submodule without a repository in whose directory files exist: git does not list them.
+    pub(super) fn filled_submodule(&self, at: &GitPlace) -> Result<Option<Vec<u8>>, WorktreeError> {
+        let tree = Dir::open_ambient_dir(at.tree(), ambient_authority()).map_err(cannot("read"))?;
+        // The list of all files can be long.
+        if tree.symlink_metadata(".gitmodules").is_err() {
+            return Ok(None);
+        }
+        for path in self.submodules(at, &[])? {
+            let name = os(&path)?;
+            let Some(dir) = present(beneath::dir(&tree, Path::new(&name))).map_err(cannot("read"))? else { continue };
+            let has_entries =
+                dir.entries().and_then(|mut entries| entries.next().transpose()).map_err(cannot("read"))?;
+            if has_entries.is_some() && dir.symlink_metadata(".git").is_err() {
+                return Ok(Some(path));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Returns the submodules of the index: all, or those at `paths`.
+    fn submodules(&self, at: &GitPlace, paths: &[OsString]) -> Result<Vec<Vec<u8>>, WorktreeError> {
+        let mut args: Vec<OsString> = ["ls-files", "-z", "--stage", "--"].map(Into::into).into();
+        args.extend(paths.iter().cloned());
+        let out = self.git.run(at, &args)?;
+        let submodules = out.split(|byte| *byte == 0).filter(|line| line.starts_with(SUBMODULE_MODE));
+        let paths = submodules.filter_map(|line| line.splitn(2, |byte| *byte == b'\t').nth(1));
+        Ok(paths.map(<[u8]>::to_vec).collect())
     }
 }
 

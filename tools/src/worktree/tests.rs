@@ -145,7 +145,8 @@ fn x14_changes_stay_on_a_branch_until_merged() {
     let changes = scene.worktrees.changes(id(SESSION)).unwrap();
     assert_eq!(
         changes.summary(),
-        "5 files changed, +4 -2 lines: a.txt +1 -1, link +1 -0, new/dir/c.txt +1 -0, run.sh +1 -0, sub/b.txt +0 -1"
+        "5 files changed, +4 -2 lines: a.txt +1 -1, link +1 -0, new/dir/c.txt +1 -0, run.sh +1 -0, sub/b.txt +0 -1; ignored by \
+         git and left out: ignored"
     );
     assert_eq!(changes.branch, "subtend/0000000000aa");
     assert_eq!(scene.git(&["status", "--porcelain"]), "", "nothing of it is in the workspace");
@@ -352,7 +353,17 @@ fn x14_repository_without_a_commit_is_refused() {
     assert!(Command::new("git").current_dir(&empty).args(["init", "-q"]).status().unwrap().success());
     scene.worktrees.check(&scene.repo().join("sub")).unwrap();
     let why = opened(&scene.worktrees, &empty).unwrap_err().to_string();
-    assert!(why.contains("has no commit"), "{why}");
+    assert_eq!(
+        why,
+        format!(
+            "cannot create a worktree: the repository of {} has no commit. Commit its files first",
+            empty.display()
+        )
+    );
+    // A repository that git cannot read may have commits.
+    fs::remove_file(empty.join(".git/HEAD")).unwrap();
+    let why = opened(&scene.worktrees, &empty).unwrap_err().to_string();
+    assert!(why.starts_with("git rev-parse failed: fatal: not a git repository"), "{why}");
 }
 
 /// Hooks, filters, `core.fsmonitor` and the rest of a repository's settings name programs. None is run by anything here.
@@ -398,8 +409,13 @@ fn x14_programs_named_by_a_repository_are_not_executed() {
     git(&nested, &["config", "core.fsmonitor", evil]);
     put(&at.join(".git"), &format!("gitdir: {}\n", nested.join(".git").display()));
     assert_eq!(ran(), "");
+    let refused = scene.worktrees.diff(id(SESSION)).unwrap_err();
+    assert!(matches!(&refused, WorktreeError::LeftOut { path, .. } if path == "nested/"), "{refused}");
+    let elsewhere = scene.dir.path().join("elsewhere");
+    fs::rename(nested.join(".git"), &elsewhere).unwrap();
+    put(&at.join(".git"), &format!("gitdir: {}\n", elsewhere.display()));
     scene.worktrees.diff(id(SESSION)).unwrap();
-    assert_eq!(scene.merge().unwrap().files, ["a.txt"]);
+    assert_eq!(scene.merge().unwrap().files, ["a.txt", "nested/x"]);
     scene.worktrees.keep(id(SESSION), None).unwrap();
     scene.open();
     scene.worktrees.discard(id(SESSION), None).unwrap();
