@@ -450,7 +450,8 @@ fn a8_delete_names_what_the_parent_keeps() {
         typing.types("n\n");
         typing.wait_for_exit();
     }
-    assert!(user.call(&["delete", "--help"]).out.contains("the result that it received"));
+    let help = user.call(&["delete", "--help"]).out.replace('\n', " ");
+    assert!(help.contains("the result that it received"), "{help}");
 }
 
 /// The first command that would use files of the workspace asks, and the answer is recorded.

@@ -111,10 +111,8 @@ fn x14_child_without_a_worktree_blames_no_model() {
     let model = delegating_model(&user, &isolated(), &[json!({"text": "worked"})]);
     git(&user.workspace(), &["init", "-q", "-b", "main"]);
     let out = run(&user, &model);
-    assert!(
-        out.contains("failed: the model was not called (\\\"cannot create a worktree: the repository of "),
-        "{out}"
-    );
+    let cause = r#"{"error":"not_called","message":"cannot create a worktree: the repository of "#;
+    assert!(out.contains(cause), "{out}");
     repository(&user);
     assert!(run(&user, &model).contains("worked\\n\\n[worktree subtend/"));
 }
