@@ -1,4 +1,5 @@
-// Keys of the tree, the replay slider, and copying: all that HTML and htmx do not do by themselves.
+// Keys of the tree and of forms, copying, the state of the connection, and following an answer: all that HTML and htmx do not do by
+// themselves.
 "use strict";
 
 // The tree: one line is in the tab order, arrows move (the pattern of the ARIA practices guide).
@@ -53,8 +54,8 @@ document.addEventListener("click", (event) => {
   if (copy) {
     const text = document.getElementById(copy.dataset.copy).textContent;
     navigator.clipboard.writeText(text).then(
-      () => (document.getElementById("said").textContent = "Copied."),
-      () => (document.getElementById("said").textContent = "The browser refuses to copy."),
+      () => say("Copied."),
+      () => say("The browser refuses to copy."),
     );
   }
 });
@@ -92,20 +93,96 @@ function countDown() {
 document.addEventListener("DOMContentLoaded", countDown);
 setInterval(countDown, 1000);
 
-// What an action said goes away with the next request, click or key.
-for (const event of ["htmx:before:request", "pointerdown", "keydown"]) {
-  document.addEventListener(event, () => (document.getElementById("said").textContent = ""));
+function say(text) {
+  document.getElementById("said").textContent = text;
 }
+// What an action said goes away with the next request, click or key.
+document.addEventListener("htmx:before:request", (event) => event.detail.ctx.request.method === "GET" || say(""));
+for (const event of ["pointerdown", "keydown"]) document.addEventListener(event, () => say(""));
+
+// A view that is not up to date says so. A connection that is back within a second is not mentioned.
+let lostAt = 0;
+function found() {
+  clearTimeout(lostAt);
+  lostAt = 0;
+  document.getElementById("lost").textContent = "";
+}
+function lost(status) {
+  const texts = {
+    401: "The login has ended: open a new login link in this browser. `subtend token login` makes one, on the machine of the host.",
+    404: "This session does not exist any more.",
+    410: "This session is deleted.",
+  };
+  const text = texts[status] ?? "The host does not answer: this view is not up to date. It connects again by itself.";
+  const shown = document.getElementById("lost");
+  clearTimeout(lostAt);
+  lostAt = setTimeout(() => (shown.textContent = text), shown.textContent ? 0 : 1000);
+}
+document.addEventListener("htmx:sse:after:connection", found);
+document.addEventListener("htmx:sse:error", (event) => lost(event.detail.status));
+document.addEventListener("htmx:after:request", (event) => {
+  const { request, response } = event.detail.ctx;
+  if (response.status < 400) return found();
+  // A part that cannot be loaded is left as it is.
+  if (request.method === "GET" && (response.status === 401 || response.status >= 500)) {
+    event.preventDefault();
+    lost(response.status);
+  }
+});
+document.addEventListener("htmx:error", (event) => {
+  const ctx = event.detail.ctx;
+  if (!ctx || ctx.response) return;
+  lost();
+  if (ctx.request.method !== "GET") say("The host does not answer: check whether this has taken effect before you try again.");
+});
+// The extension reconnects streams that were open once.
+document.addEventListener("htmx:finally:request", (event) => {
+  const stream = event.target.getAttribute("hx-sse:connect");
+  const opened = event.detail.ctx.response?.status < 400;
+  if (stream && !opened) setTimeout(() => htmx.ajax("GET", stream, { source: event.target }), 3000);
+});
+
+// Reading on: a person who has scrolled to the end stays there while an answer grows.
+let atEnd = false;
+const page = document.documentElement;
+document.addEventListener("htmx:sse:before:message", () => {
+  atEnd = window.scrollY > 0 && window.innerHeight + window.scrollY >= page.scrollHeight - 8;
+});
+document.addEventListener("htmx:sse:after:message", () => {
+  if (atEnd && document.getElementById("streaming")) window.scrollTo({ top: page.scrollHeight, behavior: "instant" });
+});
+
+// An approval that moves to the place of an answered one is not answered by the same double click.
+let answeredAt = -Infinity;
+document.addEventListener(
+  "click",
+  (event) => {
+    if (!event.target.closest(".ask button")) return;
+    if (event.timeStamp - answeredAt < 1000) {
+      event.preventDefault();
+      event.stopImmediatePropagation();
+      return say("Only the first of two quick answers counts: read the next call, then answer it.");
+    }
+    answeredAt = event.timeStamp;
+  },
+  true,
+);
+
 // An input that was accepted leaves its form empty.
 document.addEventListener("htmx:after:request", (event) => {
   const form = event.target.closest("form[data-clear]");
   if (form && event.detail.ctx.response.status < 400) form.reset();
 });
 
-// Replay: the slider asks for the record that it names, the latest one last.
+// Ctrl+Enter sends; Escape closes what asks for a confirmation.
 document.addEventListener("keydown", (event) => {
   if (event.key === "Enter" && event.target.matches('textarea[name="text"]') && (event.ctrlKey || event.metaKey)) {
     event.preventDefault();
     event.target.form.requestSubmit();
+  }
+  const sure = event.key === "Escape" && event.target.closest("details.sure[open]");
+  if (sure) {
+    sure.open = false;
+    sure.querySelector("summary").focus();
   }
 });

@@ -5,7 +5,9 @@
 
 use askama::Template;
 use axum::Router;
+use axum::extract::Request;
 use axum::http::{HeaderMap, StatusCode, Uri, header};
+use axum::middleware::{self, Next};
 use axum::response::{Html, IntoResponse, Response};
 use axum::routing::{get, post};
 use subtend_session::ids::{SessionId, Short};
@@ -77,6 +79,7 @@ pub(crate) fn router() -> Router<Host> {
         .route("/agents", get(agents::page))
         .route("/options", get(options::page).post(options::set))
         .route("/assets/{name}", get(assets::get))
+        .layer(middleware::from_fn(refuse_in_part))
 }
 
 /// The frame of every page around its view.
@@ -123,6 +126,14 @@ fn session_title(title: &str, agent: &str, short: &Short) -> String {
     }
 }
 
+/// Returns at most `max` characters of the title of a session; its agent and short name if it has none.
+fn title_or_name(max: usize, title: &str, agent: &str, short: &Short) -> String {
+    match words::clip(title, max) {
+        title if title.is_empty() => format!("{agent} {short}"),
+        title => title,
+    }
+}
+
 #[derive(Debug)]
 struct Refusal(Problem);
 
@@ -141,13 +152,41 @@ struct RefusalPage<'a> {
 
 impl IntoResponse for Refusal {
     fn into_response(self) -> Response {
-        let status = StatusCode::from_u16(self.0.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
         let frame = PageFrame { title: self.0.title.to_owned(), nav: "", tab: "", asks: 0, now_ms: 0 };
         let page = RefusalPage { frame, problem: &self.0 };
-        match page.render() {
-            Ok(html) => (status, Html(html)).into_response(),
-            Err(_) => self.0.into_response(),
-        }
+        let mut response = match page.render() {
+            Ok(html) => (status_of(&self.0), Html(html)).into_response(),
+            Err(_) => self.0.clone().into_response(),
+        };
+        response.extensions_mut().insert(self.0);
+        response
+    }
+}
+
+fn status_of(problem: &Problem) -> StatusCode {
+    StatusCode::from_u16(problem.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR)
+}
+
+/// Returns whether a part of a page sent the request. Its answer is shown within that page.
+fn is_part(headers: &HeaderMap) -> bool {
+    headers.contains_key("hx-request")
+}
+
+/// The refusal of a request that a part of a page sent: its text, without a page around it.
+fn in_part(problem: &Problem) -> Response {
+    (status_of(problem), Html(escaped(&problem.detail))).into_response()
+}
+
+fn escaped(text: &str) -> String {
+    askama::filters::escape(text, askama::filters::Html).map(|text| text.to_string()).unwrap_or_default()
+}
+
+async fn refuse_in_part(request: Request, next: Next) -> Response {
+    let part = is_part(request.headers());
+    let response = next.run(request).await;
+    match response.extensions().get::<Problem>() {
+        Some(problem) if part => in_part(problem),
+        _ => response,
     }
 }
 
@@ -158,7 +197,8 @@ pub(crate) fn refusal(uri: &Uri, headers: &HeaderMap, problem: impl FnOnce() -> 
     let accept = headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok());
     let is_api = uri.path() == "/v1" || uri.path().starts_with("/v1/");
     let is_browser = accept.is_some_and(|accept| accept.contains("text/html"));
-    (is_browser && !is_api).then(|| Refusal(problem()).into_response())
+    (is_browser && !is_api)
+        .then(|| if is_part(headers) { in_part(&problem()) } else { Refusal(problem()).into_response() })
 }
 
 fn html(view: &impl Template) -> Result<Html<String>, Refusal> {

@@ -12,7 +12,7 @@ use subtend_session::place::BranchKind;
 use subtend_session::record::{AskVerdict, Lane};
 
 use super::extract::{FormBody, PathPart};
-use super::{Refusal, transcript, words};
+use super::{Refusal, escaped, is_part, transcript, words};
 use crate::api::{approvals, opening, restores};
 use crate::auth::Sender;
 use crate::host::Host;
@@ -20,22 +20,13 @@ use crate::problem::Problem;
 
 pub(super) struct ActionResult(pub(super) String);
 
-/// Answers a form: with the result for htmx, with a redirect to `back` for other browsers.
+/// Answers a form: with the result for a part of a page, with a redirect to `back` for browsers without scripts.
 pub(super) fn answer(headers: &HeaderMap, back: &str, result: Result<ActionResult, Problem>) -> Response {
-    let htmx = headers.contains_key("hx-request");
     match result {
-        Ok(ActionResult(text)) if htmx => Html(escaped(&text)).into_response(),
+        Ok(ActionResult(text)) if is_part(headers) => Html(escaped(&text)).into_response(),
         Ok(_) => Redirect::to(back).into_response(),
-        Err(problem) if htmx => {
-            let status = StatusCode::from_u16(problem.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-            (status, Html(escaped(&problem.detail))).into_response()
-        }
         Err(problem) => Refusal(problem).into_response(),
     }
-}
-
-fn escaped(text: &str) -> String {
-    askama::filters::escape(text, askama::filters::Html).map(|text| text.to_string()).unwrap_or_default()
 }
 
 fn session_of(id: SessionId) -> String {

@@ -7,7 +7,7 @@ use subtend_session::ids::{Seq, SessionId};
 
 use super::extract::PathPart;
 use super::words::{self, StateLabel};
-use super::{PageFrame, Refusal, entries, html, markdown, worktree};
+use super::{PageFrame, Refusal, entries, html, markdown, title_or_name, worktree};
 use crate::host::Host;
 
 struct BranchCard {
@@ -51,7 +51,7 @@ pub(super) async fn page(State(host): State<Host>, PathPart(id): PathPart<String
     let damaged = |id| trees.damaged.iter().any(|(of, _)| *of == id).then(worktree::damaged);
     let branch = |of: subtend_actors::BranchInfo| BranchCard {
         id: of.id,
-        title: words::clip(&of.title, 100),
+        title: title_or_name(100, &of.title, &of.agent, &of.short),
         kind: entries::kind_word(of.kind),
         agent: of.agent.to_string(),
         short: of.short.to_string(),

@@ -18,7 +18,7 @@ use subtend_session::state::Phase;
 use super::extract::Query;
 use super::live::{self, Changes, Fragment, Swap};
 use super::words::{self, StateLabel};
-use super::{PageFrame, Refusal, fragment, html};
+use super::{PageFrame, Refusal, fragment, html, title_or_name};
 use crate::host::Host;
 use crate::problem::Problem;
 
@@ -142,7 +142,7 @@ impl SessionList {
             id,
             short: head.short.to_string(),
             agent: head.agent.to_string(),
-            title: words::clip(&head.title, 100),
+            title: title_or_name(100, &head.title, &head.agent, &head.short),
             state: StateLabel::of(head.state, head.last_outcome),
             workspace: workspace(runtime, id).unwrap_or_default(),
             updated: words::moment(head.updated_ms),

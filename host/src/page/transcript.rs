@@ -184,7 +184,7 @@ impl ConversationHead {
         let back = match transcript.header.parent {
             Some(parent) => journal.head(parent)?.map(|parent_head| BranchParent {
                 id: parent,
-                title: words::clip(&parent_head.title, 60),
+                title: super::title_or_name(60, &parent_head.title, &parent_head.agent, &parent_head.short),
                 kind: head.kind.map_or("branch", entries::kind_word),
                 task: transcript
                     .header
@@ -200,7 +200,12 @@ impl ConversationHead {
         let state = StateLabel::of(head.state, head.last_outcome);
         Ok(Self {
             id: transcript.header.id,
-            title: words::clip(&transcript.header.title, 120),
+            title: super::title_or_name(
+                120,
+                &transcript.header.title,
+                &transcript.header.agent,
+                &transcript.header.short,
+            ),
             agent: transcript.header.agent.to_string(),
             short: transcript.header.short.to_string(),
             model: transcript.header.model.as_ref().map(ToString::to_string).unwrap_or_default(),
