@@ -126,7 +126,7 @@ fn session_title(title: &str, agent: &str, short: &Short) -> String {
     }
 }
 
-/// Returns at most `max` characters of the title of a session; its agent and short name if it has none.
+/// Returns at most `max` characters of the title of a session, or its agent and short name if the title is empty.
 fn title_or_name(max: usize, title: &str, agent: &str, short: &Short) -> String {
     match words::clip(title, max) {
         title if title.is_empty() => format!("{agent} {short}"),

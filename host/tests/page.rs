@@ -105,6 +105,24 @@ async fn sessions_are_listed_and_filtered() {
     end(host).await;
 }
 
+/// A link without a text cannot be clicked.
+#[tokio::test]
+async fn untitled_session_is_named_by_its_agent() {
+    let host = host(&Memory::new()).await;
+    let app = host.router();
+    let opened = post(&app, "/v1/sessions", &json!({})).await.json()["session"].clone();
+    let text = |field: &str| opened[field].as_str().expect("a text").to_owned();
+    let (id, name) = (text("id"), format!("general {}", text("short")));
+    assert_eq!(text("title"), "");
+    let list = get(&app, "/").await.body;
+    let link = part(&list, "<a href=\"/s/", "</a>");
+    assert_eq!(link, format!("<a href=\"/s/{id}\"><strong>{name}</strong></a>"));
+    let conversation = get(&app, &format!("/s/{id}")).await.body;
+    assert_eq!(part(&conversation, "<h1>", "</h1>"), format!("<h1>{name}</h1>"));
+    drop(app);
+    end(host).await;
+}
+
 #[tokio::test]
 async fn list_follows_sessions_that_open() {
     let host = host(&Memory::new()).await;

@@ -55,20 +55,22 @@ function started(command, args, options, fits) {
 }
 
 /// Starts a host in `cwd`; resolves with its process and its login link.
-async function serve(store, cwd, args) {
+async function serve(store, cwd, args, listen = "127.0.0.1:0") {
   const env = { ...process.env, XDG_CONFIG_HOME: settings, OPENAI_API_KEY: "sk-not-checked" };
-  const all = ["serve", "--json", "--listen", "127.0.0.1:0", "--store", `redb:${join(dir, store)}`, ...args];
+  const all = ["serve", "--json", "--listen", listen, "--store", `redb:${join(dir, store)}`, ...args];
   const { child, line } = await started(binary, all, { cwd, env, stdio: ["ignore", "pipe", "inherit"] }, () => true);
   return { host: child, ...JSON.parse(line) };
 }
 
-async function stop(child) {
+async function stop(child, signal = "SIGTERM") {
   child.removeAllListeners("exit");
-  child.kill("SIGTERM");
-  await new Promise((done) => child.once("exit", done));
+  const ended = new Promise((done) => child.once("exit", done));
+  child.kill(signal);
+  await ended;
 }
 
-let { host, address, login } = await serve("store", workspace, ["--model", "scripted:script.json", "--ask", "shell.run", "--allow", "fs.write=*"]);
+const scripted = ["--model", "scripted:script.json", "--ask", "shell.run", "--allow", "fs.write=*"];
+let { host, address, login } = await serve("store", workspace, scripted);
 const browser = await chromium.launch({
   executablePath: process.env.CHROMIUM ?? "/usr/bin/chromium",
   args: ["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
@@ -82,7 +84,7 @@ const errors = [];
 page.on("request", (request) => new URL(request.url()).host === address || outside.push(request.url()));
 page.on("pageerror", (error) => errors.push(String(error)));
 page.on("console", (line) => {
-  if (line.type() === "error" && !/status of (401|404|409|422)/.test(line.text())) errors.push(line.text());
+  if (line.type() === "error" && !/status of (401|404|409|410|422)/.test(line.text())) errors.push(line.text());
 });
 
 /// Fails if axe-core reports a serious problem, in light and dark mode and at two widths.
@@ -103,6 +105,26 @@ async function accessible(name) {
   }
   await page.emulateMedia({ colorScheme: "light" });
   await page.setViewportSize(WIDE);
+}
+
+/// Does something that makes the browser report failed requests.
+async function failing(what) {
+  const from = errors.length;
+  await what();
+  errors.push(...errors.splice(from).filter((line) => !/^htmx: htmx:|^Failed to load resource: /.test(line)));
+}
+
+/// Calls the API with the cookie of the page.
+async function api(method, path, data) {
+  const origin = `http://${address}`;
+  const reply = await page.request.fetch(`${origin}${path}`, { method, headers: { origin }, data });
+  assert.ok(reply.ok(), `${method} ${path}: ${reply.status()} ${await reply.text()}`);
+  return JSON.parse((await reply.text()) || "null");
+}
+
+/// Opens a session without a title; returns its id.
+async function untitled() {
+  return (await api("POST", "/v1/sessions", { agent: "general" })).session.id;
 }
 
 async function open(text, fields = {}, agent = "general") {
@@ -217,6 +239,38 @@ async function all() {
   });
   await check("conversation is accessible", () => accessible("conversation"));
 
+  await check("double click answers one approval", async () => {
+    const session = await open("Run two long ones");
+    const cards = page.locator(".entry.ask");
+    await cards.nth(1).waitFor();
+    // All of a long command is above the buttons.
+    const cut = await cards.first().locator("pre").evaluate((pre) => pre.scrollHeight - pre.clientHeight);
+    assert.equal(cut, 0);
+    await page.goto(`http://${address}/approvals`);
+    await cards.nth(1).waitFor();
+    await page.evaluate(() => document.querySelectorAll(".ask button.main").forEach((button) => button.click()));
+    await page.locator("#said", { hasText: "Approved once." }).waitFor();
+    await page.waitForFunction(() => document.querySelectorAll(".entry.ask").length < 2);
+    await page.reload();
+    await page.getByRole("button", { name: "Deny" }).click();
+    await page.locator("#said", { hasText: "Denied." }).waitFor();
+    await page.goto(session);
+    await page.locator("#entries", { hasText: "run 1 completed" }).waitFor();
+  });
+  await check("refusal within the page is its text", async () => {
+    const id = await untitled();
+    await page.goto(`http://${address}/s/${id}`);
+    await page.getByLabel("Message").fill("Too late");
+    await failing(async () => {
+      await api("DELETE", `/v1/sessions/${id}`);
+      await page.getByRole("button", { name: "Send", exact: true }).click();
+      await page.locator("#said", { hasText: "is deleted" }).waitFor();
+      await page.locator("#lost", { hasText: "This session is deleted." }).waitFor();
+    });
+    assert.equal(await page.locator("#said").innerText(), `session ${id} is deleted`);
+    assert.equal(await page.locator("header.top").count(), 1);
+  });
+
   await check("old messages are compacted and shown to models again", async () => {
     await open(`Greet ${"and greet ".repeat(60)}`);
     await page.locator("#entries", { hasText: "run 1 completed" }).waitFor();
@@ -254,22 +308,38 @@ async function all() {
       assert.equal(text.split(part).length, 2, part);
     }
     assert.match(text, /<script>window\.pwned = true<\/script>/);
+    assert.match(text, /<div hx-get="\/agents" hx-trigger="load" hx-target="#main">attributes<\/div>/);
+    assert.equal(await page.locator("#entries").getByRole("link", { name: "A picture" }).getAttribute("href"), "http://192.0.2.1/a.png");
     assert.equal(await page.evaluate(() => window.pwned), undefined);
   });
-  await check("streamed answer causes no layout shift", async () => {
-    const session = page.url();
-    await page.evaluate(() => {
-      window.shift = 0;
-      new PerformanceObserver((list) => {
-        for (const entry of list.getEntries()) if (!entry.hadRecentInput) window.shift += entry.value;
-      }).observe({ type: "layout-shift", buffered: false });
+  for (const size of [{ width: 360, height: 640 }, { width: 1280, height: 560 }]) {
+    await check(`streamed answer causes no layout shift at ${size.width} px`, async () => {
+      const id = await untitled();
+      await page.setViewportSize(size);
+      await page.goto(`http://${address}/s/${id}`);
+      await page.getByRole("heading", { name: /^general / }).waitFor();
+      await page.evaluate(() => {
+        window.shifts = [];
+        new PerformanceObserver((list) => {
+          for (const entry of list.getEntries()) {
+            const moved = entry.sources.map((source) => source.node?.id || source.node?.className || source.node?.nodeName);
+            window.shifts.push({ value: entry.value, moved });
+          }
+        }).observe({ type: "layout-shift", buffered: false });
+      });
+      await api("POST", `/v1/sessions/${id}/inputs`, { text: "Tell a story" });
+      await page.locator("#streaming", { hasText: "streamed" }).waitFor();
+      // A person who has scrolled to the end stays there.
+      await page.keyboard.press("End");
+      await page.locator("#entries", { hasText: "run 1 completed" }).waitFor();
+      const left = () => document.documentElement.scrollHeight - window.innerHeight - window.scrollY;
+      assert.ok((await page.evaluate(left)) <= 1);
+      const shifts = await page.evaluate(() => window.shifts);
+      const sum = shifts.reduce((sum, shift) => sum + shift.value, 0);
+      assert.ok(sum < 0.05, JSON.stringify(shifts));
+      await page.setViewportSize(WIDE);
     });
-    await page.getByLabel("Message").fill("Tell it again");
-    await page.keyboard.press("Control+Enter");
-    await page.locator("#entries", { hasText: "Done: Tell it again" }).waitFor();
-    const shift = await page.evaluate(() => window.shift);
-    assert.ok(shift < 0.1, `layout shift ${shift} in ${session}`);
-  });
+  }
 
   let held;
   await check("queued message is removed, and a run is interrupted", async () => {
@@ -281,7 +351,17 @@ async function all() {
     await entry.getByRole("button", { name: "Remove" }).click();
     await page.locator("#said", { hasText: "Removed." }).waitFor();
     await entry.waitFor({ state: "detached" });
-    await page.getByRole("button", { name: "Interrupt" }).click();
+    // Escape takes the question back.
+    const interrupt = page.locator("#head summary", { hasText: "Interrupt…" });
+    await interrupt.focus();
+    await page.keyboard.press("Enter");
+    await page.keyboard.press("Tab");
+    await page.keyboard.press("Escape");
+    assert.equal(await page.locator("details.sure[open]").count(), 0);
+    assert.equal(await interrupt.evaluate((summary) => summary === document.activeElement), true);
+    await page.keyboard.press("Enter");
+    await page.keyboard.press("Tab");
+    await page.keyboard.press("Enter");
     await page.locator("#said", { hasText: "Interrupted run 1." }).waitFor();
     await page.locator("#head .state", { hasText: "interrupted" }).waitFor();
   });
@@ -290,7 +370,8 @@ async function all() {
     await page.locator("#said", { hasText: "Continued with run" }).waitFor();
     // The script of this session hangs again.
     await page.locator("#head .state", { hasText: "working" }).waitFor();
-    await page.getByRole("button", { name: "Interrupt" }).click();
+    await page.locator("#head summary", { hasText: "Interrupt…" }).click();
+    await page.getByRole("button", { name: "Interrupt this run" }).click();
     await page.locator("#said", { hasText: "Interrupted run 2." }).waitFor();
   });
   await check("answer is regenerated, and the original is chosen again", async () => {
@@ -413,6 +494,30 @@ async function all() {
     assert.equal(new URL(page.url()).pathname, "/open");
   });
 
+  await check("page says that its host is gone, and follows the next one", async () => {
+    const session = await open("Before the kill");
+    await page.locator("#entries", { hasText: "run 1 completed" }).waitFor();
+    const lost = page.locator("#lost");
+    assert.equal(await lost.innerText(), "");
+    await failing(async () => {
+      await stop(host, "SIGKILL");
+      await lost.filter({ hasText: "The host does not answer" }).waitFor();
+      await page.getByLabel("Message").fill("Kept");
+      await page.getByRole("button", { name: "Send", exact: true }).click();
+      await page.locator("#said", { hasText: "The host does not answer" }).waitFor();
+      assert.equal(await page.getByLabel("Message").inputValue(), "Kept");
+      ({ host, login } = await serve("store", workspace, scripted, address));
+      await lost.filter({ hasText: "The login has ended" }).waitFor();
+      const tab = await context.newPage();
+      await tab.goto(login);
+      await page.waitForFunction(() => document.querySelector("#lost").textContent === "");
+      await tab.close();
+    });
+    await page.getByRole("button", { name: "Send", exact: true }).click();
+    await page.locator("#entries .answer", { hasText: "Kept" }).waitFor();
+    assert.equal(await page.locator("#entries", { hasText: "Before the kill" }).count(), 1);
+    assert.equal(page.url(), session);
+  });
   await check("finished tree is replayed", async () => {
     await page.goto(command.replace(/$/, "/replay"));
     const slider = page.locator("#at");

@@ -68,3 +68,26 @@ async fn session_that_does_not_exist_is_refused_as_a_page() {
     drop(app);
     end(host).await;
 }
+
+/// A page within the page would repeat its ids.
+#[tokio::test]
+async fn refusal_within_a_page_is_its_text() {
+    let host = host(&Memory::new()).await;
+    let app = host.router();
+    let within = [("hx-request", "true")];
+    let text = "no session &#34;none&#34;: GET /v1/sessions lists those that exist";
+    let requests = [(Method::POST, "/s/none/continue"), (Method::GET, "/s/none/kids")];
+    for (method, path) in requests {
+        let refused = request(&app, method.clone(), path, &within, "").await;
+        assert_eq!((refused.status, &*refused.body), (StatusCode::NOT_FOUND, text), "{path}");
+        // Positive control: a browser without scripts shows the answer as its page.
+        let page = request(&app, method, path, &[], "").await;
+        assert!(page.body.starts_with("<!doctype html>") && page.body.contains(text), "{path}: {}", page.body);
+    }
+    let browser = [("accept", "text/html"), within[0]];
+    let unknown = request(&app, Method::GET, "/sesions", &browser, "").await;
+    let text = "no page has this address: the list of sessions leads to the others";
+    assert_eq!((unknown.status, &*unknown.body), (StatusCode::NOT_FOUND, text));
+    drop(app);
+    end(host).await;
+}
