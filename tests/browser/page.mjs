@@ -533,6 +533,14 @@ async function all() {
     await page.locator("#moment", { hasText: `record 2 of ${last}` }).waitFor();
     await page.keyboard.press("End");
     await page.locator("#moment", { hasText: `record ${last} of ${last}` }).waitFor();
+    // The slider keeps a chosen session.
+    const id = command.split("/").at(-1);
+    await page.goto(`${command}/replay?at=3&of=${id}`);
+    const asked = page.waitForRequest((request) => request.url().includes("/replay/at?"));
+    await slider.focus();
+    await page.keyboard.press("ArrowRight");
+    assert.equal(new URL((await asked).url()).search, `?at=4&of=${id}`);
+    await page.locator("#moment", { hasText: `record 4 of ${last}` }).waitFor();
   });
   await check("replay is accessible", () => accessible("replay"));
   for (const [name, path] of [["timeline", tree.replace(/tree$/, "timeline")], ["branches", tree.replace(/tree$/, "branches")],

@@ -71,6 +71,8 @@ struct ReplayFrame {
     left_out: usize,
     before: Option<usize>,
     next: Option<usize>,
+    /// The session that was chosen, and is shown at other records too.
+    of: Option<SessionId>,
 }
 
 #[derive(Template)]
@@ -80,6 +82,7 @@ struct ReplayPage {
     id: SessionId,
     at: usize,
     all: usize,
+    of: Option<SessionId>,
     moment: String,
 }
 
@@ -177,6 +180,7 @@ impl ReplayFrame {
             left_out,
             before: at.checked_sub(1).filter(|at| *at > 0),
             next: Some(at.saturating_add(1)).filter(|at| *at <= all),
+            of: wanted.of,
         })
     }
 }
@@ -213,7 +217,7 @@ pub(super) async fn page(
     let steps = steps(&host, id)?;
     let moment = ReplayFrame::of(&host, id, &steps, &at)?;
     let frame = PageFrame::of_view(&host, id, "Replay", "replay").await;
-    html(&ReplayPage { frame, id, at: moment.at, all: moment.all, moment: fragment(&moment) })
+    html(&ReplayPage { frame, id, at: moment.at, all: moment.all, of: moment.of, moment: fragment(&moment) })
 }
 
 /// Returns the same view as a fragment, for the slider.

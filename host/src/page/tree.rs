@@ -3,9 +3,10 @@
 use askama::Template;
 use axum::extract::State;
 use axum::response::{Html, Response};
+use serde::Deserialize;
 use subtend_session::ids::SessionId;
 
-use super::extract::PathPart;
+use super::extract::{PathPart, Query};
 use super::forest::{Forest, ForestRow};
 use super::live::{self, Changes, Fragment, Swap};
 use super::{PageFrame, Refusal, fragment, html};
@@ -40,7 +41,25 @@ struct TreeLine<'a> {
 
 impl Items {
     fn below(forest: &Forest, id: SessionId) -> String {
-        fragment(&Self { rows: forest.rows_below(id), open: false, below: String::new() })
+        Self::html(forest.rows_below(id))
+    }
+
+    fn html(rows: Vec<ForestRow>) -> String {
+        fragment(&Self { rows, open: false, below: String::new() })
+    }
+}
+
+/// The line whose children a browser loads.
+#[derive(Debug, Deserialize)]
+#[serde(default)]
+pub(super) struct OpenedLine {
+    /// Its level in the shown tree, whose root has level 1.
+    level: u32,
+}
+
+impl Default for OpenedLine {
+    fn default() -> Self {
+        Self { level: 1 }
     }
 }
 
@@ -59,10 +78,13 @@ pub(super) async fn page(State(host): State<Host>, PathPart(id): PathPart<String
 pub(super) async fn children(
     State(host): State<Host>,
     PathPart(id): PathPart<String>,
+    Query(opened): Query<OpenedLine>,
 ) -> Result<Html<String>, Refusal> {
     let id = host.session(&id).await?.id();
     let forest = Forest::read(host.runtime(), id)?;
-    Ok(Html(Items::below(&forest, id)))
+    let mut rows = forest.rows_below(id);
+    rows.iter_mut().for_each(|row| row.level = opened.level.saturating_add(1));
+    Ok(Html(Items::html(rows)))
 }
 
 /// Sends the lines that change. A browser ignores those that it has not loaded.

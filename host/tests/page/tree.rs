@@ -33,7 +33,12 @@ async fn tree_shows_children_and_what_each_did() {
     // A line is loaded with its children, which say where their own are loaded from.
     let children = get(&app, &format!("/s/{id}/kids")).await.body;
     assert_eq!(children.matches("role=\"treeitem\"").count(), 2);
-    assert!(children.contains(&format!("hx-get=\"/s/{two}/kids\" hx-trigger=\"load-kids once\"")), "{children}");
+    let loaded = format!("hx-get=\"/s/{two}/kids?level=2\" hx-trigger=\"load-kids once\"");
+    assert!(children.contains(&loaded), "{children}");
+    // Those of a deeper line have the level after its own.
+    let deeper = get(&app, &format!("/s/{id}/kids?level=4")).await.body;
+    let levels = [&children, &deeper].map(|html| part(html, "aria-level=\"", "\" ").to_owned());
+    assert_eq!(levels, ["aria-level=\"2\" ", "aria-level=\"5\" "]);
     drop(app);
     end(host).await;
 }

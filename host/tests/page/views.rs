@@ -173,6 +173,14 @@ async fn replay_opens_with_the_messages_of_its_own_session() {
     let last = records.trim_end_matches("</strong>").rsplit(' ').next().expect("a number");
     let chosen = get(&app, &format!("/s/{id}/replay/at?at={last}")).await.body;
     assert!(chosen.contains("Hello. You said: two"), "{chosen}");
+    // A chosen session stays chosen from record to record.
+    let of_top = get(&app, &format!("/s/{id}/replay?at={last}&of={id}")).await.body;
+    let hidden = format!("<input type=\"hidden\" name=\"of\" value=\"{id}\">");
+    let before: usize = last.parse::<usize>().expect("a number") - 1;
+    for shown in [hidden, format!("/replay?at={before}&of={id}\">Previous"), "Hello. You said: one".to_owned()] {
+        assert!(of_top.contains(&shown), "{shown} in {of_top}");
+    }
+    assert!(!opened.contains("name=\"of\""), "{opened}");
     drop(app);
     end(host).await;
 }
