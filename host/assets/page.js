@@ -174,6 +174,17 @@ document.addEventListener("htmx:after:request", (event) => {
   if (form && event.detail.ctx.response.status < 400) form.reset();
 });
 
+// A form is not sent again before its answer is there.
+document.addEventListener(
+  "submit",
+  (event) => {
+    if (!event.target.classList.contains("htmx-request")) return;
+    event.preventDefault();
+    event.stopImmediatePropagation();
+  },
+  true,
+);
+
 // Ctrl+Enter sends; Escape closes what asks for a confirmation.
 document.addEventListener("keydown", (event) => {
   if (event.key === "Enter" && event.target.matches('textarea[name="text"]') && (event.ctrlKey || event.metaKey)) {

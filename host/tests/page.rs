@@ -88,6 +88,8 @@ async fn sessions_are_listed_and_filtered() {
     let short = get(&app, &format!("/v1/sessions/{one}")).await.json()["short"].as_str().expect("a name").to_owned();
     let page = get(&app, "/").await;
     assert_eq!(page.headers["content-type"], "text/html; charset=utf-8");
+    // A new session has the agent of the host, whatever comes first by name.
+    assert!(page.body.contains("<option selected>general</option>"), "{}", page.body);
     let list = part(&page.body, "<ul class=\"rows\">", "</ul>");
     let expected = "<ul class=\"rows\">\n<li id=\"s-ONE\">\n\
         <a href=\"/s/ONE\"><strong>one &#60;b&#62;bold&#60;/b&#62; &#38; &#34;more&#34;</strong></a>\n\

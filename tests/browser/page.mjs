@@ -341,6 +341,17 @@ async function all() {
     });
   }
 
+  await check("message that is sent twice in a moment is sent once", async () => {
+    await page.goto(`http://${address}/s/${await untitled()}`);
+    await page.getByLabel("Message").fill("Say it once");
+    await page.getByRole("button", { name: "Send", exact: true }).dblclick();
+    await page.locator("#entries", { hasText: "run 1 completed" }).waitFor();
+    await page.getByLabel("Message").fill("Say the next");
+    await page.keyboard.press("Control+Enter");
+    await page.locator("#entries", { hasText: "run 2 completed" }).waitFor();
+    const inputs = page.locator("#entries .entry.input .text");
+    assert.deepEqual(await inputs.allInnerTexts(), ["Say it once", "Say the next"]);
+  });
   let held;
   await check("queued message is removed, and a run is interrupted", async () => {
     held = await open("Please hang");

@@ -91,6 +91,7 @@ struct SessionsPage {
     workspaces: BTreeSet<String>,
     models: BTreeSet<String>,
     agents: Vec<String>,
+    default_agent: String,
     stream: String,
     list: String,
 }
@@ -172,6 +173,7 @@ pub(super) async fn page(
         workspaces,
         models,
         agents: runtime.agents().iter().map(ToString::to_string).collect(),
+        default_agent: host.options().open.agent.to_string(),
         stream: format!("/live/sessions?{}", filter.query(filter.page)),
         list: fragment(&list),
         filter,
