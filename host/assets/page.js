@@ -112,6 +112,7 @@ function lost(status) {
     401: "The login has ended: open a new login link in this browser. `subtend token login` makes one, on the machine of the host.",
     404: "This session does not exist any more.",
     410: "This session is deleted.",
+    429: "Too many views of this host are open: close some. This view is not up to date.",
   };
   const text = texts[status] ?? "The host does not answer: this view is not up to date. It connects again by itself.";
   const shown = document.getElementById("lost");
@@ -124,7 +125,7 @@ document.addEventListener("htmx:after:request", (event) => {
   const { request, response } = event.detail.ctx;
   if (response.status < 400) return found();
   // A part that cannot be loaded is left as it is.
-  if (request.method === "GET" && (response.status === 401 || response.status >= 500)) {
+  if (request.method === "GET" && (response.status === 401 || response.status === 429 || response.status >= 500)) {
     event.preventDefault();
     lost(response.status);
   }
