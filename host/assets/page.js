@@ -138,9 +138,9 @@ document.addEventListener("htmx:error", (event) => {
 });
 // The extension reconnects streams that were open once.
 document.addEventListener("htmx:finally:request", (event) => {
-  const stream = event.target.getAttribute("hx-sse:connect");
-  const opened = event.detail.ctx.response?.status < 400;
-  if (stream && !opened) setTimeout(() => htmx.ajax("GET", stream, { source: event.target }), 3000);
+  const { sourceElement, response } = event.detail.ctx;
+  const stream = sourceElement.getAttribute("hx-sse:connect");
+  if (stream && !(response?.status < 400)) setTimeout(() => htmx.ajax("GET", stream, { source: sourceElement }), 3000);
 });
 
 // Reading on: a person who has scrolled to the end stays there while an answer grows.
@@ -171,8 +171,9 @@ document.addEventListener(
 
 // An input that was accepted leaves its form empty.
 document.addEventListener("htmx:after:request", (event) => {
-  const form = event.target.closest("form[data-clear]");
-  if (form && event.detail.ctx.response.status < 400) form.reset();
+  const { sourceElement, response } = event.detail.ctx;
+  const form = sourceElement.closest("form[data-clear]");
+  if (form && response.status < 400) form.reset();
 });
 
 // A form is not sent again before its answer is there.
