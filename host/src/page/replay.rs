@@ -180,7 +180,7 @@ impl ReplayFrame {
             left_out,
             before: at.checked_sub(1).filter(|at| *at > 0),
             next: Some(at.saturating_add(1)).filter(|at| *at <= all),
-            of: wanted.of,
+            of: wanted.of.filter(|of| steps.iter().any(|step| step.session == *of)),
         })
     }
 }
