@@ -147,7 +147,7 @@ document.addEventListener("htmx:finally:request", (event) => {
 let atEnd = false;
 const page = document.documentElement;
 document.addEventListener("htmx:sse:before:message", () => {
-  atEnd = window.scrollY > 0 && window.innerHeight + window.scrollY >= page.scrollHeight - 8;
+  atEnd = window.scrollY > 0 && window.innerHeight + window.scrollY >= page.scrollHeight - 100;
 });
 document.addEventListener("htmx:sse:after:message", () => {
   if (atEnd && document.getElementById("streaming")) window.scrollTo({ top: page.scrollHeight, behavior: "instant" });
