@@ -222,7 +222,7 @@ async function all() {
     assert.match(await card.locator("pre").innerText(), /printf '<b>%s<\/b>\\\\n' approved/);
     if (pictures) {
       // With all buttons.
-      await page.setViewportSize({ ...WIDE, height: 1160 });
+      await page.setViewportSize({ ...WIDE, height: 1220 });
       await page.screenshot({ path: join(pictures, "approval.png") });
       await page.setViewportSize(WIDE);
     }
