@@ -18,6 +18,15 @@ use crate::host::Host;
 /// Number of frames read at a time, so that other tasks can run in between.
 const FRAMES_PER_READ: u64 = 256;
 
+/// The same for frames that are read on the thread of other tasks.
+const FRAMES_PER_QUICK_READ: u64 = 64;
+
+/// Bytes of texts after which a read ends: a slow client holds what was read.
+const BYTES_PER_READ: u64 = 4 << 20;
+
+/// Number of frames at the end of the log that a store in a directory has in its cache.
+const CACHED_FRAMES: u64 = 4096;
+
 /// Time after which read records that a client has not taken are read again.
 const MAX_HELD: Duration = Duration::from_secs(1);
 
@@ -191,47 +200,28 @@ impl TreeEvents {
         }
     }
 
-    fn turn_to(&mut self, page: Page) {
-        for (session, last) in page.over {
-            let over = self.over.entry(session).or_insert(last);
-            *over = (*over).max(last);
-        }
-        (self.given, self.at) = (self.at, page.at);
-        (self.ready, self.behind) = (page.ready, page.behind);
-        self.read_at = Instant::now();
-    }
-}
-
-/// The records of some frames.
-struct Page {
-    root: Option<SessionId>,
-    /// Position after these records.
-    at: Cursor,
-    ready: VecDeque<Followed>,
-    /// Last ended attempt of each session.
-    over: HashMap<SessionId, (TurnNo, AttemptNo)>,
-    /// Whether there are further durable frames.
-    behind: bool,
-}
-
-impl Page {
-    /// Reads the frames after `from`, at most [`FRAMES_PER_READ`] and up to the last durable one.
-    fn read(journal: &Journal, root: Option<SessionId>, from: Cursor) -> Result<Self, FollowError> {
+    /// Reads the next frames, at most [`FRAMES_PER_READ`] or [`BYTES_PER_READ`], and up to the last durable one.
+    fn read(&mut self, runtime: &Runtime, speed: ReadSpeed) -> Result<(), FollowError> {
+        let journal = runtime.journal();
         let last = journal.durable();
         let mut frame = if from.records == u32::MAX { Lsn(from.frame.0.saturating_add(1)) } else { from.frame };
         let until = Lsn(frame.0.saturating_add(FRAMES_PER_READ)).min(last);
         let behind = until < last;
         let mut page = Self { root, at: from, ready: VecDeque::new(), over: HashMap::new(), behind };
         // A session may be deleted between two reads.
-        let mut followed = FollowedSessions::new();
-        while frame <= until {
+        let (mut followed, mut bytes) = (FollowedSessions::new(), 0_u64);
+        while frame <= until && bytes < BYTES_PER_READ {
             if let Some((session, records)) = journal.frame_at(frame)? {
-                page.frame(journal, &mut followed, (frame, session), records)?;
+                let texts = records.iter().map(|stored| stored.record.text_bytes());
+                bytes = texts.fold(bytes, u64::saturating_add);
+                self.frame(journal, &mut followed, (frame, session), records)?;
             }
             page.at = Cursor::end_of(frame);
             frame = Lsn(frame.0.saturating_add(1));
         }
-        Ok(page)
+        self.behind = self.at.frame < last;
+        self.read_at = Instant::now();
+        Ok(())
     }
 
     fn frame(
@@ -296,7 +286,46 @@ fn ended(record: &Record) -> Option<(TurnNo, AttemptNo)> {
 
 #[cfg(test)]
 mod tests {
+    use subtend_actors::Options;
+    use subtend_models::closure::fn_model;
+    use subtend_models::model::Answer;
+
     use super::*;
+    use crate::HostOptions;
+
+    /// Reads the records of eight answers of `bytes` bytes; returns their number, the number of reads, and the most bytes of a read.
+    async fn reads(bytes: usize) -> (usize, usize, u64) {
+        let model = fn_model("script", move |_, _| async move { Ok(Answer::of_text("x".repeat(bytes))) });
+        let options = Options { titles: false, summaries: false, ..Options::default() };
+        let runtime = Runtime::builder().model(Arc::new(model)).options(options).start().await.expect("a runtime");
+        let session = runtime.open("general").expect("a session");
+        for _ in 0..8 {
+            session.send("go").await.expect("accepted").answer().await.expect("an answer");
+        }
+        let host = Host::new(runtime, HostOptions::default());
+        let mut events = TreeEvents::new(host.runtime(), None, Cursor::default());
+        let (mut records, mut reads, mut most) = (0, 0, 0_u64);
+        while events.behind {
+            events.read(host.runtime(), ReadSpeed::Blocking).expect("a read");
+            let text = |ready: Followed| match ready {
+                Followed::Event(_, Event { what: EventKind::Record { record, .. }, .. }) => record.text_bytes(),
+                Followed::Event(..) | Followed::Missed(_) => 0,
+            };
+            (records, reads) = (records + events.ready.len(), reads + 1);
+            most = most.max(events.ready.drain(..).map(text).sum::<u64>());
+        }
+        drop(session);
+        host.shutdown(Duration::from_secs(5)).await.expect("no request holds the host");
+        (records, reads, most)
+    }
+
+    /// A stalled client held 256 frames of any size. The control: the same records with small answers are read at once.
+    #[tokio::test]
+    async fn records_are_read_up_to_a_number_of_bytes() {
+        let (large, small) = (reads(1 << 20).await, reads(10).await);
+        assert_eq!((large.0, large.1, large.2), (small.0, 2, BYTES_PER_READ));
+        assert_eq!((small.1, small.2), (1, 80));
+    }
 
     #[test]
     fn formatted_cursor_parses_back() {

@@ -10,6 +10,7 @@ use subtend_session::record::Record;
 pub use queue::{QueueEvent, QueueEvents};
 pub use subscription::Subscription;
 
+pub(crate) mod channel;
 mod queue;
 pub(crate) mod subscription;
 

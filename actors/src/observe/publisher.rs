@@ -10,6 +10,7 @@ use subtend_session::record::Record;
 use tokio::sync::{broadcast, mpsc};
 
 use crate::observe::append_notices::{AppendNotice, AppendNotices};
+use crate::observe::event::channel::EventSender;
 use crate::observe::event::subscription::{ListenerCount, Subscription, SubscriptionScope};
 use crate::observe::event::{Event, EventKind};
 use crate::observe::streams::{Ends, Streams};
@@ -47,7 +48,7 @@ struct PublisherState {
 /// Events and the text so far, under one lock: a new subscriber gets the text, then every later event.
 struct LiveText {
     /// `None` after the runtime has stopped.
-    events: Option<broadcast::Sender<Arc<Event>>>,
+    events: Option<EventSender>,
     /// Batches that are not durable yet, in the order of each session. The journal's unsynced writes bound their number.
     batches: Option<mpsc::UnboundedSender<PublishedBatch>>,
     waiting: usize,
@@ -58,9 +59,9 @@ impl Publisher {
     /// Starts the task that waits for durability. It ends with the publisher, or when the journal is poisoned: nothing is published after a failed
     /// append.
     pub(crate) fn start(journal: Journal, capacity: usize) -> Self {
-        let (events, _) = broadcast::channel(capacity);
+        let events = Some(EventSender::new(capacity));
         let (batches, waiting) = mpsc::unbounded_channel();
-        let live = LiveText { events: Some(events), batches: Some(batches), waiting: 0, streams: Streams::default() };
+        let live = LiveText { events, batches: Some(batches), waiting: 0, streams: Streams::default() };
         let shared = Arc::new(PublisherState {
             live: Mutex::new(live),
             listeners: Arc::default(),
@@ -146,7 +147,7 @@ impl Publisher {
 
     /// Publishes progress immediately, unless the session is not durable yet.
     pub(crate) fn passing(&self, root: SessionId, session: SessionId, what: EventKind) {
-        let live = self.shared.lock();
+        let mut live = self.shared.lock();
         if !live.streams.is_not_durable(session) {
             live.send(Event { root, session, what });
         }
@@ -165,10 +166,9 @@ impl Drop for Publisher {
 }
 
 impl LiveText {
-    fn send(&self, event: Event) {
-        if let Some(events) = &self.events {
-            // Fails only without subscribers.
-            drop(events.send(Arc::new(event)));
+    fn send(&mut self, event: Event) {
+        if let Some(events) = &mut self.events {
+            events.send(event);
         }
     }
 }

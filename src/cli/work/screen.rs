@@ -291,7 +291,7 @@ impl Screen {
         if let Some(live) = self.live.take().filter(|live| live.missed > 0 && self.mode != ScreenMode::Silent) {
             let missed = live.missed;
             put(&format!(
-                "progress was too fast to follow: {missed} events are not shown above, all are in the journal\n"
+                "progress was too fast to follow: {missed} events are not shown above; `subtend show` prints what was recorded\n"
             ));
         }
         (self.drawn, self.frame) = (0, None);

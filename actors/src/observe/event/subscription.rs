@@ -11,6 +11,7 @@ use futures_util::{FutureExt as _, Stream};
 use subtend_session::ids::SessionId;
 use tokio::sync::broadcast;
 
+use crate::observe::event::channel::EventSlot;
 use crate::observe::event::{Event, Next};
 use crate::observe::polling::Polled;
 
@@ -55,7 +56,7 @@ pub struct Subscription {
 }
 
 struct ScopedView {
-    receiver: broadcast::Receiver<Arc<Event>>,
+    receiver: broadcast::Receiver<Arc<EventSlot>>,
     scope: SubscriptionScope,
     so_far: VecDeque<Event>,
     _listening: ListenerCount,
@@ -69,7 +70,7 @@ impl std::fmt::Debug for Subscription {
 
 impl Subscription {
     pub(crate) fn new(
-        receiver: broadcast::Receiver<Arc<Event>>,
+        receiver: broadcast::Receiver<Arc<EventSlot>>,
         scope: SubscriptionScope,
         so_far: Vec<Event>,
         listening: ListenerCount,
@@ -121,9 +122,7 @@ impl ScopedView {
     async fn next(&mut self) -> Option<Next> {
         loop {
             match self.receiver.recv().await {
-                Ok(event) if self.scope.sees(event.root, event.session) => {
-                    return Some(Next::Event((*event).clone()));
-                }
+                Ok(slot) if self.scope.sees(slot.root, slot.session) => return Some(taken(&slot)),
                 Ok(_) => {}
                 Err(broadcast::error::RecvError::Lagged(missed)) => return Some(Next::Missed(missed)),
                 Err(broadcast::error::RecvError::Closed) => return None,
@@ -137,13 +136,15 @@ impl ScopedView {
         }
         loop {
             match self.receiver.try_recv() {
-                Ok(event) if self.scope.sees(event.root, event.session) => {
-                    return Some(Next::Event((*event).clone()));
-                }
+                Ok(slot) if self.scope.sees(slot.root, slot.session) => return Some(taken(&slot)),
                 Ok(_) => {}
                 Err(broadcast::error::TryRecvError::Lagged(missed)) => return Some(Next::Missed(missed)),
                 Err(broadcast::error::TryRecvError::Empty | broadcast::error::TryRecvError::Closed) => return None,
             }
         }
     }
+}
+
+fn taken(slot: &EventSlot) -> Next {
+    slot.event().map_or(Next::Missed(1), Next::Event)
 }
