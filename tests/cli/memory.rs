@@ -1,7 +1,7 @@
 //! Hostile inputs under `ulimit -v`: no process may need more than 512 MiB above its idle size.
 
 use std::fs::File;
-use std::io::{Read as _, Write as _};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::process::Command;
 use std::sync::{OnceLock, mpsc};
@@ -11,6 +11,7 @@ use std::time::Duration;
 use hyper::Request;
 use hyper::client::conn::http1::handshake;
 use hyper_util::rt::TokioIo;
+use serde_json::json;
 use tokio::time::Instant;
 
 use super::call::{CommandOutput, RunningCommand, User, no_forks};
@@ -90,6 +91,32 @@ fn flood(head: &'static str, piece: Vec<u8>) -> String {
     url
 }
 
+/// A server that reads each request, and answers it with `body`.
+fn answering(body: String) -> String {
+    let server = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let url = format!("http://{}", server.local_addr().expect("its address"));
+    let answer = move |to: TcpStream, body: &str| -> std::io::Result<()> {
+        let mut from = BufReader::new(&to);
+        let (mut line, mut bytes) = (String::new(), 0);
+        while from.read_line(&mut line)? > 2 {
+            let length = line.to_lowercase().strip_prefix("content-length:").and_then(|text| text.trim().parse().ok());
+            bytes = length.unwrap_or(bytes);
+            line.clear();
+        }
+        std::io::copy(&mut from.take(bytes), &mut std::io::sink())?;
+        (&to).write_all(format!("HTTP/1.1 200 OK\r\nconnection: close\r\n\r\n{body}").as_bytes())?;
+        to.shutdown(Shutdown::Write)
+    };
+    thread::spawn(move || {
+        for connection in server.incoming().flatten() {
+            let body = body.clone();
+            // The client may have closed the connection.
+            thread::spawn(move || drop(answer(connection, &body)));
+        }
+    });
+    url
+}
+
 /// Returns the peak memory of a process, in KiB.
 fn peak_memory(pid: u32) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("a live process");
@@ -146,8 +173,8 @@ fn frames_of_tiny_values_stay_within_bounds() {
         let taken = memory_taken_by(model, frame.as_bytes());
         assert!(taken < ALLOWED_ABOVE_IDLE / 4, "{model}: {taken} KiB");
     }
-    // The control: the same number of bytes of text is within the bounds and is read.
-    let text = event(&format!("{{\"choices\":[{{\"delta\":{{\"content\":\"{}\"}}}}]}}", "x".repeat(7 << 20)));
+    // The control: the same number of bytes in one text is within the bounds and is read.
+    let text = event(&format!("{{\"choices\":[],\"x\":\"{}\"}}", "x".repeat(7 << 20)));
     let taken = memory_taken_by("openai/m", text.as_bytes());
     assert!((14 << 10..ALLOWED_ABOVE_IDLE / 4).contains(&taken), "text: {taken} KiB");
 }
@@ -268,6 +295,23 @@ fn endless_answers_stay_within_bounds() {
         let done = assert_bounded(&user, &[&args[..], &limits[..]].concat());
         assert!(done.code != Some(0) && done.err.contains(expected), "{head}: {done:?}");
     }
+}
+
+/// Each answer is within its limits, but each request repeats all of them.
+#[test]
+fn conversation_of_large_answers_stays_within_bounds() {
+    let user = User::new();
+    let text = json!({"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": "word ".repeat(800_000)}});
+    let call = json!({"type": "tool_use", "id": "a", "name": "list", "input": {"path": "."}});
+    let frames = [
+        text,
+        json!({"type": "content_block_start", "index": 1, "content_block": call}),
+        json!({"type": "message_delta", "delta": {"stop_reason": "tool_use"}}),
+        json!({"type": "message_stop"}),
+    ];
+    let url = answering(frames.iter().map(|frame| format!("data: {frame}\n\n")).collect());
+    let done = assert_bounded(&user, &["run", "hello", "--model", "anthropic/m", "--base-url", &url]);
+    assert!(done.code != Some(0) && done.err.contains("the conversation has more than 16777216 bytes"), "{done:?}");
 }
 
 #[test]

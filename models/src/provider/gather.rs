@@ -31,8 +31,8 @@ use crate::model::{Answer, Delta, Deltas};
 
 /// Maximum bytes of one answer on the wire. A long answer has about 300 bytes of framing per token.
 const MAX_BYTES: usize = 128 * 1024 * 1024;
-/// Maximum bytes of text, reasoning and arguments in one answer.
-const MAX_CONTENT: usize = 16 * 1024 * 1024;
+/// Maximum bytes of text, reasoning and arguments in one answer. An answer of 128,000 tokens has about half a megabyte.
+const MAX_CONTENT: usize = 4 * 1024 * 1024;
 /// Maximum frames of one answer.
 const MAX_FRAMES: usize = 400_000;
 /// Maximum blocks, items and signatures of reasoning in one answer.
@@ -43,6 +43,8 @@ const MAX_NAME: usize = 256;
 const MAX_ID: usize = 16 * 1024;
 /// Time for which keep-alives count as progress while the answer does not grow. A model may reason silently for minutes.
 const KEEP_ALIVE: Duration = Duration::from_secs(300);
+/// Time for the rest of a complete answer, such as its usage, since its last growth.
+const REST: Duration = Duration::from_secs(10);
 
 pub(super) struct Draft {
     protocol: Protocol,
@@ -177,6 +179,7 @@ impl Draft {
         if let Some(fault) = fault::of_frame(frame) {
             return self.fail(fault);
         }
+        let was_stopped = self.stop.is_some();
         match self.protocol {
             Protocol::Anthropic => anthropic::frame(self, frame),
             Protocol::OpenAi => openai::frame(self, frame),
@@ -184,17 +187,18 @@ impl Draft {
             Protocol::Gemini => gemini::frame(self, frame),
             Protocol::Ollama => ollama::frame(self, frame),
         }
-        self.track_growth();
+        self.track_growth(self.stop.is_some() && !was_stopped);
     }
 
-    /// Tracks the growth of the answer, and limits it.
-    fn track_growth(&mut self) {
+    /// Tracks the growth of the answer, and limits it. A stop reason counts as growth once.
+    fn track_growth(&mut self, is_stop: bool) {
         let calls: usize = self.calls.iter().map(PartialCall::bytes).sum();
-        let content = [self.text.len(), self.reasoning.text.len(), self.reasoning.bytes, calls].iter().sum();
+        let signature = self.reasoning.signature.as_ref().map_or(0, String::len);
+        let content = [self.text.len(), self.reasoning.text.len(), self.reasoning.bytes, signature, calls].iter().sum();
         if content > MAX_CONTENT {
             self.fail(too_much("bytes of content", MAX_CONTENT));
         }
-        if content > self.content || self.stop.is_some() {
+        if content > self.content || is_stop {
             (self.content, self.grown) = (content, Instant::now());
         }
     }
@@ -206,6 +210,11 @@ impl Draft {
     /// Returns whether the stop reason arrived: the answer is then complete, even if the connection fails later.
     pub(super) fn is_complete(&self) -> bool {
         self.fault.is_none() && (self.ended || self.stop.is_some())
+    }
+
+    /// Returns the time until which the rest of a complete answer is awaited: a server may keep the stream open.
+    pub(super) fn rest_until(&self) -> Option<Instant> {
+        self.stop.and_then(|_| self.grown.checked_add(REST))
     }
 
     pub(super) fn cost(&self) -> Option<Usage> {
@@ -235,8 +244,8 @@ impl Draft {
         let usage = self.tally.usage();
         let reasoning = self.stored_reasoning().and_then(|kept| kept.to_text());
         let key = self.key;
-        let hidden = |text: Text| Text::from(mask(&text, key.as_ref()));
-        let reasoning = reasoning.map(hidden);
+        // Stored as JSON, so the key may be escaped.
+        let reasoning = reasoning.map(|text| mask_json(&text, key.as_ref()).into());
         let calls = self.calls.into_iter().map(|call| call.into_tool_call(key.as_ref())).collect();
         let text = (!self.text.is_empty()).then(|| Text::from(self.text));
         let model = self.model.map(|name| mask(&name, key.as_ref()).into());

@@ -22,6 +22,9 @@ use super::protocol::Protocol;
 use super::reasoning::StoredReasoning;
 use crate::model::Request;
 
+/// Maximum bytes of text in a request: more than four million tokens. Rendering takes a multiple of it.
+const MAX_REQUEST: u64 = 16 << 20;
+
 struct Outgoing<'a> {
     model: &'a str,
     session: SessionId,
@@ -38,9 +41,14 @@ struct Outgoing<'a> {
     is_unsigned: bool,
 }
 
-/// Returns the body of the request, or an error if the answer's format is not JSON.
+/// Returns the body of the request, or an error if the conversation is too large, or the answer's format is not JSON.
 pub(super) fn body(client: &Client, request: &Request) -> Result<Value, Fault> {
     let protocol = client.protocol;
+    let bytes = request.messages.iter().map(Message::bytes).fold(0, u64::saturating_add);
+    if bytes > MAX_REQUEST {
+        let text = format!("the conversation has more than {MAX_REQUEST} bytes");
+        return Err(Fault::new(ModelFail::ContextOverflow, text));
+    }
     // Some servers refuse a format together with tools.
     let format = match request.format.as_deref().filter(|_| request.tools.is_empty()) {
         Some(format) => Some(serde_json::from_str(format).map_err(|error| {

@@ -2,7 +2,10 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
+use reqwest::Response;
 use reqwest::header::CONTENT_TYPE;
+use tokio::time::Instant;
 
 use super::client::Client;
 use super::fault::{self, Fault};
@@ -53,14 +56,29 @@ async fn exchange(client: &Client, request: Request, draft: &mut Draft) -> Resul
         return Err(fault::http::of_status(status, &headers, &String::from_utf8_lossy(&body), client));
     }
     let mut frames = Frames::of(client.protocol);
-    while let Some(chunk) = response.chunk().await.map_err(|error| fault::http::of_transport(&error, client))? {
+    while let Some(chunk) =
+        next(&mut response, draft).await.map_err(|error| fault::http::of_transport(&error, client))?
+    {
         if take(&chunk, &mut frames, draft)? {
             return Ok(());
         }
         // Yields, since a server faster than this loop would keep the thread.
         tokio::task::yield_now().await;
     }
-    frames.end(draft)
+    if is_overdue(draft) { Ok(()) } else { frames.end(draft) }
+}
+
+/// Returns the next bytes of the body; `None` at its end, or if the rest of a complete answer does not arrive in time.
+async fn next(response: &mut Response, draft: &Draft) -> reqwest::Result<Option<Bytes>> {
+    match draft.rest_until() {
+        Some(_) if is_overdue(draft) => Ok(None),
+        Some(until) => tokio::time::timeout_at(until, response.chunk()).await.unwrap_or(Ok(None)),
+        None => response.chunk().await,
+    }
+}
+
+fn is_overdue(draft: &Draft) -> bool {
+    draft.rest_until().is_some_and(|until| until <= Instant::now())
 }
 
 /// Takes bytes of the body; returns whether the draft is over.

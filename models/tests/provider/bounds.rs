@@ -132,7 +132,7 @@ async fn endless_event_is_refused() {
 async fn endless_text_is_refused() {
     let frame = format!("data: {{\"choices\":[{{\"delta\":{{\"content\":\"{}\"}}}}]}}\n\n", "x".repeat(60_000));
     let (error, sent) = flooded("openai/m", "200 OK", frame.as_bytes(), false).await;
-    let says = "the answer has more than 16777216 bytes of content";
+    let says = "the answer has more than 4194304 bytes of content";
     assert_eq!((error.kind, error.message.as_str()), (ModelFail::BadAnswer, says));
     assert!(sent < MAX_READ, "{sent}");
 }

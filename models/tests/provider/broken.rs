@@ -1,12 +1,14 @@
 //! Streams with a wrong end.
 
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use serde_json::json;
 use subtend_models::model::{Delta, Deltas, Model as _, Request};
 use subtend_session::outcome::ModelFail;
 use subtend_session::record::Stop;
 use subtend_session::settings::Settings;
+use tokio::sync::Notify;
 
 use super::answers::{anthropic, data, events};
 use super::server::{Reply, Server, answer, request};
@@ -50,6 +52,27 @@ async fn loss_after_the_stop_reason_does_not_fail_the_answer() {
     ]);
     let answer = answer("openai/m", Reply::stream(body).cut()).await.unwrap();
     assert_eq!((answer.text.as_deref(), answer.stop, answer.usage.unreliable), (Some("done"), Stop::End, true));
+}
+
+/// The answer was lost, and the call was repeated. The control: without its stop reason, an answer is awaited.
+#[tokio::test(start_paused = true)]
+async fn answer_is_complete_although_its_stream_stays_open() {
+    let text = json!({"choices": [{"index": 0, "delta": {"content": "done"}}]});
+    let stop = json!({"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]});
+    let answer = answer("openai/m", Reply::stream(data(&[text.clone(), stop])).and_silence()).await.unwrap();
+    assert_eq!((answer.text.as_deref(), answer.stop), (Some("done"), Stop::End));
+    let server = Server::start([Reply::stream(data(&[text])).and_silence()]).await;
+    let (model, seen) = (server.model("openai/m"), Arc::new(Notify::new()));
+    let deltas = Deltas::to({
+        let seen = Arc::clone(&seen);
+        move |_| seen.notify_one()
+    });
+    let call = tokio::spawn(async move { model.call(request(), deltas).await });
+    seen.notified().await;
+    tokio::time::advance(Duration::from_secs(3_600)).await;
+    tokio::task::yield_now().await;
+    assert!(!call.is_finished());
+    call.abort();
 }
 
 #[tokio::test]

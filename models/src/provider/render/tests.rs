@@ -326,3 +326,18 @@ fn arguments_above_the_request_limit_are_text() {
     let wrapped: Vec<bool> = turns(&messages).into_iter().filter_map(is_text).collect();
     assert_eq!(wrapped, [false, false, false, false, false, false, true, true]);
 }
+
+/// Rendering takes a multiple of the text. The control: a conversation within the limit.
+#[test]
+fn conversation_above_the_request_limit_is_refused() {
+    let text: Text = "x".repeat(1 << 20).into();
+    let refused = |messages: u64| {
+        let messages = (0..messages).map(|_| Message::User { seq: Seq(1), text: Text::clone(&text) }).collect();
+        body(&client(Protocol::Ollama, None), &request(messages, &[]))
+            .map(drop)
+            .map_err(|fault| (fault.kind, fault.text))
+    };
+    let text = "the conversation has more than 16777216 bytes".to_owned();
+    assert_eq!(refused(17), Err((ModelFail::ContextOverflow, text)));
+    assert_eq!(refused(16), Ok(()));
+}
