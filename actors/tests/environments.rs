@@ -18,7 +18,7 @@ use subtend_journal::memory::Memory;
 use subtend_models::model::{Answer, ModelError, Request};
 use subtend_session::authority::{Authority, Rule, RuleSet, Verdict};
 use subtend_session::call::ToolEffect;
-use subtend_session::outcome::Outcome;
+use subtend_session::outcome::{FailKind, Outcome};
 use subtend_session::place::OnRestart;
 use subtend_tools::registry::Registry;
 use subtend_tools::tool::ToolOutput;
@@ -163,9 +163,9 @@ async fn h5_missing_workspace_refuses_inputs_and_ends_runs() {
     let runtime = hosting(&reopen(), &loads).start().await.expect("another runtime");
     let session = runtime.session(id).expect("readable").expect("a session");
     let ended = session.run_ended(run).await.expect("the run ends");
-    let Outcome::Failed { .. } = &ended.outcome else { panic!("{:?}", ended.outcome) };
     let refused = session.send("directly").await.map(drop);
     let Err(SendError::BadInput(why)) = &refused else { panic!("{refused:?}") };
+    assert_eq!(ended.outcome, Outcome::Failed { kind: FailKind::Workspace { message: why.clone() } });
     let branch = session.regenerate(None).await.map(drop);
     assert!(matches!(&branch, Err(ControlError::Refused(text)) if text == why), "{branch:?}");
     // The control: in its own workspace nothing is refused.

@@ -47,6 +47,7 @@ fn failure(kind: &FailKind) -> String {
         }
         FailKind::AgentMissing => "unknown agent: `subtend agents` lists the known ones".to_owned(),
         FailKind::Authority => "a required permission is missing".to_owned(),
+        FailKind::Workspace { message } => format!("its working directory could not be prepared: {message}"),
         FailKind::Internal { message } => format!("a fault in subtend, please report it: {message}"),
     }
 }

@@ -157,6 +157,9 @@ impl<'a> Traces<'a> {
             FailKind::Model { error, .. } => {
                 need(self.failed == Some(*error), "its last attempt did not fail with that error")
             }
+            FailKind::Workspace { .. } => {
+                need(self.failed == Some(ModelFail::Dropped), "its last attempt was not dropped without a call")
+            }
             FailKind::Panic { .. } => need(self.failed.is_some(), "its last attempt did not fail"),
             FailKind::Unreadable { .. } => Err("a session that records its own end can be read"),
             FailKind::NotContinued { .. } => Err("only a run that was never opened is refused"),

@@ -77,11 +77,11 @@ pub enum Command {
         by: Initiator,
     },
     Deadline(Deadline),
-    /// The ledger refused a reservation permanently.
-    BudgetRefused {
+    /// The model of an attempt cannot be called, and no retry can help.
+    NotCalled {
         turn: TurnNo,
         attempt: AttemptNo,
-        which: Budget,
+        why: CallObstacle,
     },
     /// The parent's model continues an ended child: an outbox row.
     Continue(Box<Continue>),
@@ -164,6 +164,15 @@ impl Command {
     pub fn name(&self) -> &'static str {
         self.into()
     }
+}
+
+/// The reason that a model cannot be called.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CallObstacle {
+    /// The ledger refused the reservation permanently.
+    Budget(Budget),
+    /// The directory in which the session works cannot be created or opened.
+    Workspace(Text),
 }
 
 /// A model's answer, with its calls resolved.

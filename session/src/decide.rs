@@ -153,7 +153,7 @@ pub fn decide(state: &mut State, command: Command, clock: Clock) -> Result<Decis
         Command::Lost { owner_survives, keeps_queue } => lost::lost(&mut draft, owner_survives, keeps_queue)?,
         Command::Interrupt { by } => interrupt::interrupt(&mut draft, by),
         Command::OwnerCancels { owner, key, by } => owner_cancels::owner_cancels(&mut draft, owner, key, by)?,
-        Command::BudgetRefused { turn, attempt, which } => budget::refused(&mut draft, turn, attempt, which)?,
+        Command::NotCalled { turn, attempt, why } => attempt::not_called(&mut draft, turn, attempt, why)?,
         Command::Continue(ask) => continued::continued(&mut draft, *ask)?,
         Command::Background { call } => background::background(&mut draft, call)?,
         Command::AskAnswered { call, verdict, by } => ask::answered(&mut draft, call, verdict, by)?,

@@ -124,6 +124,7 @@ impl Outcome {
             Self::Failed { kind: FailKind::Model { error, .. } } => FailKind::Model { error, message },
             Self::Failed { kind: FailKind::Panic { part, .. } } => FailKind::Panic { part, message },
             Self::Failed { kind: FailKind::Unreadable { .. } } => FailKind::Unreadable { message },
+            Self::Failed { kind: FailKind::Workspace { .. } } => FailKind::Workspace { message },
             Self::Failed { kind: FailKind::Internal { .. } } => FailKind::Internal { message },
             Self::Failed { .. }
             | Self::Completed
@@ -177,6 +178,10 @@ pub enum FailKind {
     },
     /// The authority needed for the run is missing.
     Authority,
+    /// The directory in which the session works could not be created or opened, so the model was not called.
+    Workspace {
+        message: Text,
+    },
     /// An internal error; the message is for a bug report.
     Internal {
         message: Text,

@@ -125,6 +125,9 @@ fn fail(kind: &FailKind) -> String {
         FailKind::Unreadable { message } => format!("its session cannot be read ({})", quoted(message)),
         FailKind::AgentMissing => "its agent is unknown to this host".into(),
         FailKind::Authority => "it lacks the authority that it needs".into(),
+        FailKind::Workspace { message } => {
+            format!("the directory in which it works could not be prepared ({})", quoted(message))
+        }
         FailKind::Internal { message } => format!("a fault in the host ({})", quoted(message)),
     }
 }

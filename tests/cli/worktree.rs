@@ -228,6 +228,37 @@ fn x14_workspace_with_the_users_own_files_is_not_copied() {
     assert!(started.code != Some(0) && all.contains("cannot be copied, since it contains"), "{all}");
 }
 
+/// The repository has no commit, which git finds only when the run begins. The model was not asked, so it refused nothing.
+#[test]
+fn x14_run_without_its_worktree_fails_with_that_cause() {
+    let user = User::new();
+    git(&user.workspace(), &["init", "-q", "-b", "main"]);
+    let out = run(&user, &delegating_model(&user, &isolated(), &[json!({"text": "done"})]));
+    let events: Vec<Value> = out.lines().map(|line| serde_json::from_str(line).expect("an event")).collect();
+    let of = |kind: &str| {
+        let found = events.iter().map(|event| &event["record"][kind]).find(|record| record.is_object());
+        found.unwrap_or_else(|| panic!("no {kind}: {out}"))
+    };
+    let home = user.workspace().canonicalize().expect("a path");
+    let why = format!(
+        "cannot create a worktree: the repository of {} has no commit (git rev-parse failed: exit status: 1). Commit its files first",
+        home.display()
+    );
+    let failed = json!({"failed": {"kind": {"workspace": {"message": why}}}});
+    assert_eq!((&of("run_ended")["outcome"], &of("notice_taken")["items"][0]["outcome"]), (&failed, &failed));
+    let discarded = of("attempt_discarded");
+    assert_eq!((&discarded["error"], &discarded["message"]), (&json!("dropped"), &json!(format!("not called: {why}"))));
+    let root = user.json(&["sessions", "--json"])[0]["id"].as_str().expect("an id").to_owned();
+    let tree = user.call(&["tree", &root]).out;
+    let sentence = format!("failed: its working directory could not be prepared: {why}");
+    assert!(tree.contains(&sentence), "{tree}");
+    // The control: with a commit the same model works.
+    repository(&user);
+    let steps = [writes("new.txt", "n\n"), json!({"text": "done"})];
+    let done = run(&user, &delegating_model(&user, &isolated(), &steps));
+    assert!(!done.contains("attempt_discarded") && done.contains("[worktree subtend/"), "{done}");
+}
+
 #[test]
 fn x14_isolation_accepts_only_worktree_and_none() {
     let user = User::new();

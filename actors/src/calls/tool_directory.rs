@@ -6,18 +6,20 @@ use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 use serde_json::Value;
 use subtend_journal::Journal;
-use subtend_models::model::{Answer, ModelError};
+use subtend_models::model::Answer;
 use subtend_session::authority::{Access, Authority};
 use subtend_session::call::ToolEffect;
+use subtend_session::command::CallObstacle;
 use subtend_session::ids::{SessionId, Text};
 use subtend_session::message::ToolSpec;
-use subtend_session::outcome::ModelFail;
 use subtend_session::place::Worktree;
 use subtend_tools::display::Display;
 use subtend_tools::option::ToolOption;
 use subtend_tools::tool::{Tool, ToolError, ToolInvocation, ToolOutput};
 use subtend_tools::workspace::Workspace;
 use subtend_tools::worktree::{WorktreeOrigin, Worktrees, note};
+
+use crate::values::panic::bounded;
 
 #[derive(Clone)]
 pub(crate) struct ToolDirectory {
@@ -45,12 +47,12 @@ impl ToolDirectory {
     }
 
     /// Creates the worktree of a run that starts. If that fails, the run ends: it must not change the shared workspace.
-    pub(crate) async fn prepare(&self) -> Result<(), ModelError> {
+    pub(crate) async fn prepare(&self) -> Result<(), CallObstacle> {
         if self.worktree.is_none() {
             return Ok(());
         }
         let opened = self.clone().opened().await;
-        opened.map(drop).map_err(|why| ModelError::new(ModelFail::NotCalled, why))
+        opened.map(drop).map_err(|why| CallObstacle::Workspace(bounded(&why).into()))
     }
 
     /// Appends a note on the changes in the session's own worktree to the last answer of `session`.

@@ -5,17 +5,17 @@ use std::task::{Context, Poll};
 
 use futures_util::FutureExt as _;
 use futures_util::task::noop_waker_ref;
-use subtend_models::model::{ModelError, Request};
-use subtend_session::command::Command;
+use subtend_models::model::Request;
+use subtend_session::command::{CallObstacle, Command};
 use subtend_session::context::context;
-use subtend_session::ids::{AttemptNo, Lsn, RunKey, Text, TurnNo};
-use subtend_session::outcome::{Budget, ModelFail, Part};
+use subtend_session::ids::{AttemptNo, Lsn, RunKey, TurnNo};
+use subtend_session::outcome::{Budget, Part};
 use subtend_session::settings::Settings;
 use subtend_supervision::Spend;
 
 use crate::calls::in_flight::{ParsedCalls, RunningTurn};
 use crate::calls::model_call::{self, CallLimits, CallProgress, Called, LastDelta, ModelOutcome};
-use crate::calls::model_calls::{Later, ModelCallStart, OtherModels};
+use crate::calls::model_calls::{Later, ModelCallStart};
 use crate::calls::reservation::{Claim, limit_of, tokens_of};
 use crate::cell::driver::Driver;
 use crate::cell::turn;
@@ -24,7 +24,7 @@ use crate::faults::Point;
 use crate::spawn::proposing::lacks_worktree;
 use crate::values::address::Address;
 use crate::values::answering::{agent_of, model_of};
-use crate::values::panic::panic_text;
+use crate::values::panic::{bounded, panic_text};
 
 impl Driver {
     /// Returns whether the session's model must wait for its intent record.
@@ -55,8 +55,8 @@ impl Driver {
         }
         if let Some(why) = self.agents.unusable.clone().or_else(|| self.lacks_imported_worktree()) {
             // A run that resumed without its workspace ends here.
-            let error = ModelError::new(ModelFail::NotCalled, why.to_string());
-            return self.todo.next.push_back(turn::failed(turn, attempt, error, None, OtherModels::default()));
+            let why = CallObstacle::Workspace(bounded(why).into());
+            return self.todo.next.push_back(Command::NotCalled { turn, attempt, why });
         }
         if self.awaits_tools(turn, attempt, after_ms, intent) {
             return;
@@ -68,7 +68,10 @@ impl Driver {
         let (called, mut request) = self.request(&at);
         let claim = match self.claim(&called, (turn, attempt)) {
             Ok(claim) => claim,
-            Err(which) => return self.todo.next.push_back(Command::BudgetRefused { turn, attempt, which }),
+            Err(which) => {
+                let why = CallObstacle::Budget(which);
+                return self.todo.next.push_back(Command::NotCalled { turn, attempt, why });
+            }
         };
         if let Some(claim) = &claim {
             // An answer may not be longer than its reservation.
@@ -159,8 +162,8 @@ impl Driver {
         let work = Box::pin(async move {
             cells.host.faults.inject(Point::TurnTask, "model");
             let coming = async {
-                if let Err(error) = place.prepare().await {
-                    return (Ok(ModelOutcome::Error(error)), called);
+                if let Err(why) = place.prepare().await {
+                    return (Err(why), called);
                 }
                 let (called, call) = cells.calls.resolve(&at, called, call).await;
                 let result = cells.calls.call(call, &called, last_delta, limits, &of_call).await;
@@ -168,7 +171,7 @@ impl Driver {
                     Ok(ModelOutcome::Answer(answer)) if !is_typed => {
                         (Ok(ModelOutcome::Answer(place.with_changes_note(at.session, answer).await)), called)
                     }
-                    outcome => (outcome, called),
+                    outcome => (outcome.map_err(CallObstacle::Budget), called),
                 }
             };
             tokio::select! {
@@ -176,8 +179,8 @@ impl Driver {
                 () = task_stop.cancelled() => None,
                 (outcome, called) = coming => Some(match outcome {
                     Ok(outcome) => cells.answered((&agents, &offer), at, outcome, &called),
-                    Err(which) => {
-                        (Command::BudgetRefused { turn: at.turn, attempt: at.attempt, which }, ParsedCalls::default())
+                    Err(why) => {
+                        (Command::NotCalled { turn: at.turn, attempt: at.attempt, why }, ParsedCalls::default())
                     }
                 }),
             }

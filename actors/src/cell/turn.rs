@@ -115,13 +115,7 @@ impl Cells {
 }
 
 /// Returns the command for an attempt without an answer.
-pub(super) fn failed(
-    turn: TurnNo,
-    attempt: AttemptNo,
-    error: ModelError,
-    model: Option<Text>,
-    others: OtherModels,
-) -> Command {
+fn failed(turn: TurnNo, attempt: AttemptNo, error: ModelError, model: Option<Text>, others: OtherModels) -> Command {
     Command::AttemptFailed(Box::new(AttemptFailed {
         turn,
         attempt,

@@ -53,7 +53,7 @@ pub(crate) fn handling(command: &Command) -> Handling {
         Command::Cancel { run: Some(_), .. }
         | Command::OwnerEnded { .. }
         | Command::OwnerCancels { .. }
-        | Command::BudgetRefused { .. }
+        | Command::NotCalled { .. }
         | Command::RestartsExhausted { .. }
         | Command::Lost { .. } => CONTROL,
         // A control, like its cancel, which must not overtake it.

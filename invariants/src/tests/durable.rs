@@ -135,6 +135,12 @@ pub(super) const CASES: &[Case] = &[
         &[InvariantId::S8],
     ),
     (
+        "failed for its directory, but its model was called",
+        Scene::at_work,
+        |s| ends(s, Outcome::Failed { kind: FailKind::Workspace { message: "".into() } }),
+        &[InvariantId::S8],
+    ),
+    (
         "interrupted, but never held",
         Scene::at_work,
         |s| ends(s, Outcome::Interrupted { by: Initiator::Person }),

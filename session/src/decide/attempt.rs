@@ -2,13 +2,14 @@
 
 use super::draft::Draft;
 use super::limit::{self, ResetWait};
-use crate::command::{AttemptFailed, Deadline};
+use crate::command::{AttemptFailed, CallObstacle, Deadline};
 use crate::compaction;
 use crate::effect::Rejection;
 use crate::ids::{AttemptNo, Text, TurnNo};
-use crate::outcome::{FailKind, ModelFail, Outcome};
+use crate::outcome::{Budget, FailKind, ModelFail, Outcome};
 use crate::record::{AttemptDiscarded, CompactionCause, Record};
 use crate::state::Phase;
+use crate::usage::Usage;
 
 pub(super) fn failed(draft: &mut Draft<'_>, failed: AttemptFailed) -> Result<(), Rejection> {
     let kind = FailKind::Model { error: failed.error, message: failed.message.clone() };
@@ -73,6 +74,54 @@ fn retry(
     let may_retry = error.retryable() && tries < limits.attempts && in_time(draft, retry_after_ms);
     let doubled = limits.backoff_ms.saturating_mul(1 << tries.saturating_sub(1).min(32));
     may_retry.then(|| (None, doubled.max(retry_after_ms.unwrap_or(0))))
+}
+
+/// Discards the attempt without a call, and ends the run.
+pub(super) fn not_called(
+    draft: &mut Draft<'_>,
+    turn: TurnNo,
+    attempt: AttemptNo,
+    why: CallObstacle,
+) -> Result<(), Rejection> {
+    if !is_awaited(draft, turn, attempt) {
+        return Err(Rejection::Stale("an obstacle to a model call"));
+    }
+    let phase = draft.state.phase();
+    let (message, outcome) = match why {
+        CallObstacle::Budget(which) => {
+            let spent = match which {
+                Budget::Tokens => "tokens",
+                Budget::Money => "money",
+                Budget::Recorded => "recorded bytes",
+            };
+            let message = format!("the remaining {spent} budget of the tree is too small for the request");
+            (message, Outcome::OutOfBudget { which })
+        }
+        CallObstacle::Workspace(message) => {
+            (message.to_string(), Outcome::Failed { kind: FailKind::Workspace { message } })
+        }
+    };
+    draft.emit(Record::AttemptDiscarded(Box::new(AttemptDiscarded {
+        turn,
+        attempt,
+        error: ModelFail::Dropped,
+        message: format!("not called: {message}").into(),
+        model: None,
+        retry_delay_ms: None,
+        awaits: None,
+        // No call was made: the usage is zero.
+        usage: Some(Usage::default()),
+        queued_ms: 0,
+    })));
+    draft.disarm(Deadline::Turn(turn));
+    match phase {
+        Phase::Working | Phase::WaitingMidTurn | Phase::WaitingAtRest => draft.end(outcome),
+        // The outcome is fixed, or the run is held: this was its last local work.
+        Phase::Queued | Phase::HeldInterrupted | Phase::HeldOutOfTurns | Phase::Closing | Phase::Quiet => {
+            draft.advance()
+        }
+    }
+    Ok(())
 }
 
 pub(super) fn is_awaited(draft: &Draft<'_>, no: TurnNo, attempt: AttemptNo) -> bool {

@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 use subtend_session::call::CallKind;
-use subtend_session::command::{Command, Deadline, ResolvedCall};
+use subtend_session::command::{CallObstacle, Command, Deadline, ResolvedCall};
 use subtend_session::effect::{Effect, Rejection};
 use subtend_session::ids::{AttemptNo, CallId, RunNo, TurnNo};
 use subtend_session::limits::Limits;
@@ -54,7 +54,7 @@ fn each_attempt_reserves_its_request_and_output_cap() {
 }
 
 fn refused(turn: u32, attempt: u32, which: Budget) -> Command {
-    Command::BudgetRefused { turn: TurnNo(turn), attempt: AttemptNo(attempt), which }
+    Command::NotCalled { turn: TurnNo(turn), attempt: AttemptNo(attempt), why: CallObstacle::Budget(which) }
 }
 
 #[test]
@@ -84,7 +84,7 @@ fn refused_reservation_discards_attempt_and_ends_run() {
             Effect::Unload,
         ]
     );
-    assert_eq!(heart.decide(refused(1, 1, Budget::Money)), Err(Rejection::Stale("a refused reservation")));
+    assert_eq!(heart.decide(refused(1, 1, Budget::Money)), Err(Rejection::Stale("an obstacle to a model call")));
 }
 
 #[test]

@@ -83,12 +83,15 @@ fn failed(message: &str) -> Outcome {
 #[test]
 fn a8_end_hidden_from_models_is_stored_without_text() {
     let refused = Notice { outcome: failed("aside is refused"), ..persons_end(0xB1, 3) };
+    let homeless = |message: &str| Outcome::Failed { kind: FailKind::Workspace { message: message.into() } };
+    let unprepared = Notice { outcome: homeless("no /home/me/w"), ..persons_end(0xB1, 4) };
     let owned = notice(0xB2, call(1, 1), failed("rate"), "done");
-    let heart =
-        parent(2).then(Command::OwnedEnded(vec![persons_end(0xB1, 2), refused, owned])).then(answers(2, "so far"));
+    let ends = vec![persons_end(0xB1, 2), refused, unprepared, owned];
+    let heart = parent(2).then(Command::OwnedEnded(ends)).then(answers(2, "so far"));
     let expected = [
         (session(0xB1), String::new(), Outcome::Completed),
         (session(0xB1), String::new(), failed("")),
+        (session(0xB1), String::new(), homeless("")),
         (session(0xB2), "done".into(), failed("rate")),
     ];
     assert_eq!(stored(&heart), expected);

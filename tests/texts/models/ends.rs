@@ -31,6 +31,7 @@ fn failures() -> Vec<FailKind> {
         FailKind::AgentMissing,
         FailKind::Unreadable { message: message() },
         FailKind::Authority,
+        FailKind::Workspace { message: message() },
         FailKind::Internal { message: message() },
     ];
     all.extend(models.map(|error| FailKind::Model { error, message: message() }));
@@ -76,6 +77,7 @@ fn exhaustive(outcome: Outcome, call: CallId) {
             | FailKind::AgentMissing
             | FailKind::Unreadable { .. }
             | FailKind::Authority
+            | FailKind::Workspace { .. }
             | FailKind::Internal { .. } => {}
             FailKind::Model { error, .. } => match error {
                 ModelFail::Auth

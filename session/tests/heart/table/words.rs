@@ -1,6 +1,6 @@
-//! Approvals of calls, and refused budget reservations.
+//! Approvals of calls, and obstacles to model calls.
 
-use subtend_session::command::{Command, Deadline};
+use subtend_session::command::{CallObstacle, Command, Deadline};
 use subtend_session::ids::{AttemptNo, TurnNo};
 use subtend_session::outcome::Budget;
 use subtend_session::record::{AnsweredBy, AskVerdict};
@@ -124,12 +124,20 @@ fn ends_and_holds_of_an_asking_run() {
     ]);
 }
 
+fn not_called(turn: u32, attempt: u32, why: CallObstacle) -> Command {
+    Command::NotCalled { turn: TurnNo(turn), attempt: AttemptNo(attempt), why }
+}
+
 fn refused(turn: u32, attempt: u32) -> Command {
-    Command::BudgetRefused { turn: TurnNo(turn), attempt: AttemptNo(attempt), which: Budget::Tokens }
+    not_called(turn, attempt, CallObstacle::Budget(Budget::Tokens))
+}
+
+fn no_workspace() -> Command {
+    not_called(2, 1, CallObstacle::Workspace("no such directory".into()))
 }
 
 #[test]
-fn budgets() {
+fn obstacles() {
     check_rows(&[
         Row {
             name: "budget refused",
@@ -152,6 +160,18 @@ fn budgets() {
             doing: Doing::Alone,
             command: || refused(2, 1),
             cells: ["S", "discarded ended(out_of_budget) > E", "S", "S", "discarded > Hi", "S", "discarded > Hc", "S"],
+        },
+        Row {
+            name: "no working directory",
+            doing: Doing::Stream,
+            command: no_workspace,
+            cells: ["S", "discarded closing(failed) > Hc", "S", "S", "discarded > Hi", "S", "discarded > Hc", "S"],
+        },
+        Row {
+            name: "no working directory, nothing owned",
+            doing: Doing::Alone,
+            command: no_workspace,
+            cells: ["S", "discarded ended(failed) > E", "S", "S", "discarded > Hi", "S", "discarded > Hc", "S"],
         },
         Row { name: "budget refused, another attempt", doing: Doing::Stream, command: || refused(2, 2), cells: STALE },
         Row { name: "budget refused, another turn", doing: Doing::Stream, command: || refused(3, 1), cells: STALE },
