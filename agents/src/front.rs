@@ -185,8 +185,14 @@ pub(crate) fn yaml_map(yaml: &str) -> Result<Map<String, Value>, BadManifest> {
     }
 }
 
+/// Maximum bytes of a tool's name, as providers accept it.
+const MAX_TOOL_NAME: usize = 64;
+/// Maximum bytes of the full name of a server's tool. Models call it by a shorter one.
+const MAX_SERVER_TOOL_NAME: usize = 320;
+
 pub(crate) fn is_tool_name(name: &str) -> bool {
-    (1..=64).contains(&name.len())
+    let most = if name.starts_with("mcp__") { MAX_SERVER_TOOL_NAME } else { MAX_TOOL_NAME };
+    (1..=most).contains(&name.len())
         && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_')
 }
 

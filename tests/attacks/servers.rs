@@ -15,12 +15,19 @@ use crate::cli::call::{CommandOutput, RunningCommand, User};
 
 /// An MCP server in `sh`: it appends to a file when it starts, and has one tool with the description `about`.
 fn server(about: &str) -> Value {
-    server_that(about, r#"say '"result":{"content":[{"type":"text","text":"noted"}]}'"#)
+    server_that(about, NOTED)
 }
+
+const NOTED: &str = r#"say '"result":{"content":[{"type":"text","text":"noted"}]}'"#;
 
 /// Such a server, which runs the commands `answer` for a call.
 fn server_that(about: &str, answer: &str) -> Value {
-    let tools = json!([{"name": "note", "description": about, "inputSchema": {"type": "object"}}]).to_string();
+    server_of("note", about, answer)
+}
+
+/// Such a server, whose tool is `tool`.
+fn server_of(tool: &str, about: &str, answer: &str) -> Value {
+    let tools = json!([{"name": tool, "description": about, "inputSchema": {"type": "object"}}]).to_string();
     let script = format!(
         r#"echo started >> started
         while read -r line; do
@@ -118,6 +125,48 @@ fn agent_reaches_only_the_servers_that_its_file_names() {
         user.file(".claude/agents/lead.md", &file);
         let done = run(&user, &["--agent", "lead", "--allow", "mcp:*"]);
         assert_eq!((done.code, count_lines(&user, "called")), (Some(0), calls), "{named}: {done:?}");
+    }
+}
+
+/// Models call a tool with a long name by a shorter one, and files of other products name it in full. Each line has its control: the
+/// same one with another name.
+#[test]
+fn rules_of_each_format_bind_a_tool_with_a_long_name() {
+    let codex =
+        |line: &str| format!("name = \"lead\"\ndescription = \"d\"\ndeveloper_instructions = \"Do.\"\n{line}\n");
+    let matter = |line: &str| format!("---\nname: lead\ndescription: d\n{line}\n---\nDo.\n");
+    let (toml, claude, open) = (".codex/agents/lead.toml", ".claude/agents/lead.md", ".opencode/agent/lead.md");
+    let attacks: [(&str, &str); 6] = [
+        (toml, "mcp_servers = { notes = { disabled_tools = [\"TOOL\"] } }"),
+        (toml, "mcp_servers = { notes = { tools = { TOOL = { approval_mode = \"prompt\" } } } }"),
+        (claude, "disallowedTools: mcp__notes__TOOL"),
+        (claude, "disallowedTools: mcp__notes__TOOL*"),
+        (open, "permission: {notes_TOOL: deny}"),
+        (open, "permission: {\"notes_TOOL*\": deny}"),
+    ];
+    let allows = [
+        (toml, "mcp_servers = { notes = { enabled_tools = [\"TOOL\"] } }"),
+        (claude, "tools: mcp__notes__TOOL"),
+        (open, "permission: {\"*\": deny, notes_TOOL: allow}"),
+    ];
+    let tool = format!("read_{}", "x".repeat(80));
+    let lines = attacks.map(|line| (line, 0)).into_iter().chain(allows.map(|line| (line, 1)));
+    for ((path, line), calls) in lines {
+        for (named, calls) in [(&*tool, calls), ("read_y", 1 - calls)] {
+            let user = cloned(json!({"notes": server_of(&tool, "Reads.", NOTED)}));
+            let line = line.replace("TOOL", named);
+            user.file(path, &if path == toml { codex(&line) } else { matter(&line) });
+            let listed = user.call(&["tools", "list"]).out;
+            let short = listed.split_whitespace().find(|word| word.starts_with("mcp__notes__")).expect("the tool");
+            assert!(short.len() == 64 && listed.contains(&format!("(mcp:notes:{tool})")), "{listed}");
+            let start = json!({"tool": "task", "args": {"subagent_type": "lead", "prompt": "go"}});
+            let does =
+                |agent: &str, call: Value| json!({"agent": agent, "steps": [{"calls": [call]}, {"text": "done"}]});
+            let rules = [does("lead", json!({"tool": short, "args": {}})), does("*", start)];
+            let model = user.script(&json!({ "rules": rules }).to_string());
+            let done = user.call(&["run", "--store", "memory", "--model", &model, "--allow", "mcp:*", "go"]);
+            assert_eq!((done.code, count_lines(&user, "called")), (Some(0), calls), "{path}: {line}: {done:?}");
+        }
     }
 }
 

@@ -1,5 +1,6 @@
 //! The registry of tools by name, and the classification of calls.
 
+mod listed;
 mod live;
 mod ruling;
 mod shown;
@@ -29,6 +30,10 @@ use crate::redacted;
 use crate::secrets::Secrets;
 use crate::tool::{Tool, ToolError};
 
+pub(crate) use listed::SERVER_TOOL_PREFIX;
+pub use listed::lists;
+#[cfg(feature = "mcp")]
+pub(crate) use listed::{may_be_shortened, parts, shortened};
 pub use live::LiveTools;
 pub use ruling::Ruling;
 
@@ -129,7 +134,7 @@ impl RegistryBuilder {
     fn checked(&self, tool: &Arc<dyn Tool>) -> Result<Text, RegistryError> {
         let name = tool.spec().name.clone();
         let valid = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
-        if name.is_empty() || name.len() > 64 || !name.chars().all(valid) {
+        if name.is_empty() || name.len() > listed::MAX_NAME || !name.chars().all(valid) {
             return Err(RegistryError::BadName { name });
         }
         if dialect::is_locked(&name) {
@@ -203,7 +208,7 @@ impl Registry {
         self.live.as_ref().map_or(0, |live| live.generation())
     }
 
-    /// Starts the sources of dynamic tools. Returns `None` if their tools are already known. The future is bounded in time.
+    /// Starts the sources of dynamic tools. Returns `None` if their current tools are known. The future is bounded in time.
     pub fn settle(&self) -> Option<BoxFuture<'static, ()>> {
         self.live.as_ref()?.settle()
     }
@@ -367,25 +372,6 @@ fn missing_web_tool(name: &str) -> String {
         _ => "the host has no web tools",
     };
     format!("the tool `{name}` is missing: {why}")
-}
-
-/// Prefix of the names of MCP servers' tools.
-pub(crate) const SERVER_TOOL_PREFIX: &str = "mcp__";
-
-/// Returns whether a list of tools contains `name`. An entry `mcp__server` or `mcp__server__*` means all tools of that MCP server, and
-/// `mcp__server__get_*` all tools whose names begin like that.
-pub fn lists(only: &[Text], name: &str) -> bool {
-    let matches_server = |entry: &Text| {
-        let Some(server) = entry.strip_prefix(SERVER_TOOL_PREFIX) else { return false };
-        if let Some((prefix, server_prefix)) =
-            entry.strip_suffix('*').zip(server.strip_suffix('*')).filter(|(_, of)| of.contains("__"))
-        {
-            return !server_prefix.starts_with('_') && name.starts_with(prefix);
-        }
-        let is_server = !server.is_empty() && !server.contains("__") && !server.contains('*');
-        is_server && name.strip_prefix(&**entry).is_some_and(|rest| rest.starts_with("__"))
-    };
-    only.iter().any(|entry| **entry == *name || matches_server(entry))
 }
 
 fn is_offered(tool: &dyn Tool, authority: &Authority, only: Option<&[Text]>, approver: bool) -> bool {

@@ -17,6 +17,8 @@ use crate::escape::harmless;
 
 /// Maximum bytes of a description.
 const MAX_DESCRIPTION: usize = 2_048;
+/// Maximum bytes of a name.
+const MAX_NAME: usize = 256;
 /// Maximum bytes of a schema.
 const MAX_SCHEMA: usize = 64 << 10;
 /// Maximum number of patterns in all schemas of a server: each is compiled.
@@ -112,6 +114,9 @@ fn sanitize(server: &str, tool: &Tool, patterns: &mut usize) -> Result<Described
     if tool.name.trim().is_empty() {
         return Err("it has no name".to_owned());
     }
+    if tool.name.len() > MAX_NAME {
+        return Err(format!("its name has {} bytes; the limit is {MAX_NAME}", tool.name.len()));
+    }
     let names = ToolName::of(server, &tool.name);
     let mut schema = Value::Object((*tool.input_schema).clone());
     let size = schema.to_string().len();
@@ -196,11 +201,13 @@ mod tests {
             json!({"name": "odd", "inputSchema": {"type": "object", "properties": 3}}),
             json!({"name": "large", "inputSchema": {"type": "object", "title": "x".repeat(70_000)}}),
             json!({"name": " ", "inputSchema": {"type": "object"}}),
+            json!({"name": "n".repeat(257), "inputSchema": {"type": "object"}}),
+            json!({"name": "n".repeat(256), "inputSchema": {"type": "object"}}),
         ];
         let (tools, problems, _) = all("s", &listed.map(tool), &CancellationToken::new());
         let names: Vec<_> = tools.iter().map(|tool| (&*tool.names.name, tool.remote.as_str())).collect();
-        assert_eq!(names, [("mcp__s__a_b", "a b")]);
-        assert_eq!(problems.len(), 5, "{problems:#?}");
+        assert_eq!(names[0], ("mcp__s__a_b", "a b"));
+        assert_eq!((names.len(), names[1].1.len(), problems.len()), (2, 256, 6), "{problems:#?}");
     }
 
     /// Patterns are compiled before the user approves a call. The control: tools without patterns, and those up to the bound, are offered.

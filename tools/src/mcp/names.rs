@@ -1,11 +1,9 @@
 //! Names of servers and of their tools: `mcp__server__tool` for models, `mcp:server:tool` for rules.
 
-use subtend_session::ids::{Hash, Text};
+use subtend_session::ids::Text;
 
-use crate::registry::SERVER_TOOL_PREFIX as PREFIX;
+use crate::registry::{SERVER_TOOL_PREFIX as PREFIX, shortened};
 
-/// Maximum length of a tool name that providers accept.
-const MAX_NAME: usize = 64;
 /// The argument for answers to the questions of a tool. The user approves the answers.
 pub(super) const ANSWERS: &str = "mcp_answers";
 
@@ -36,29 +34,19 @@ pub(crate) fn server(raw: &str) -> Result<Text, String> {
 /// The names of one tool of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ToolName {
-    /// `mcp__server__tool`.
+    /// `mcp__server__tool`, shortened if it is too long.
     pub(crate) name: Text,
-    /// `mcp:server:tool`.
+    /// `mcp:server:tool`. It is never shortened: rules and files of other products name tools in full, and by patterns.
     pub(crate) action: Text,
 }
 
 impl ToolName {
-    /// Returns the names of the tool that `server` calls `raw`. A long name is shortened and gets a hash.
+    /// Returns the names of the tool that `server` calls `raw`.
     pub(crate) fn of(server: &str, raw: &str) -> Self {
-        let mut tool = plain(raw);
-        let budget = MAX_NAME.saturating_sub(PREFIX.len() + 2).saturating_sub(server.len());
-        if tool.len() > budget || tool.is_empty() {
-            let hash: String = Hash::of(raw.as_bytes()).0.iter().take(4).map(|byte| format!("{byte:02x}")).collect();
-            tool.truncate(budget.saturating_sub(hash.len() + 1));
-            tool = format!("{tool}_{hash}");
-        }
-        Self { name: format!("{PREFIX}{server}__{tool}").into(), action: format!("mcp:{server}:{tool}").into() }
+        let tool = plain(raw);
+        let full = format!("{PREFIX}{server}__{tool}");
+        Self { name: shortened(&full).into_owned().into(), action: format!("mcp:{server}:{tool}").into() }
     }
-}
-
-/// Splits a name such as `mcp__github__get_issue` into server and tool.
-pub(crate) fn parts(name: &str) -> Option<(&str, &str)> {
-    name.strip_prefix(PREFIX)?.split_once("__").filter(|(server, tool)| !server.is_empty() && !tool.is_empty())
 }
 
 #[cfg(test)]
@@ -69,6 +57,7 @@ mod tests {
     fn tool_has_a_name_for_models_and_one_for_rules() {
         let name = ToolName::of("github", "get issue/1");
         assert_eq!((&*name.name, &*name.action), ("mcp__github__get_issue_1", "mcp:github:get_issue_1"));
+        let parts = crate::registry::parts;
         assert_eq!(parts(&name.name), Some(("github", "get_issue_1")));
         assert_eq!([parts("mcp__a"), parts("mcp____b"), parts("read")], [None, None, None]);
     }
@@ -76,9 +65,11 @@ mod tests {
     #[test]
     fn long_names_are_shortened_and_stay_distinct() {
         let (one, other) = ("x".repeat(80), "x".repeat(81));
-        let names = [&one, &other].map(|raw| ToolName::of("server", raw).name);
-        assert_eq!(names.each_ref().map(|name| name.len()), [64, 64]);
-        assert_ne!(names[0], names[1]);
+        let names = [&one, &other].map(|raw| ToolName::of("server", raw));
+        assert_eq!(names.each_ref().map(|names| names.name.len()), [64, 64]);
+        assert_ne!(names[0].name, names[1].name);
+        // Rules name tools in full.
+        assert_eq!(names.map(|names| names.action.to_string()), [one, other].map(|raw| format!("mcp:server:{raw}")));
     }
 
     #[test]

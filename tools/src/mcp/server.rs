@@ -21,8 +21,9 @@ use super::names::ANSWERS;
 use super::open_calls::DeclinedQuestions;
 use super::question::{self, Question, ServerQuestion};
 use super::result::Failed;
-use super::{extras, names, result};
+use super::{extras, result};
 use crate::arguments;
+use crate::registry::parts;
 use crate::secrets::Secrets;
 use crate::tool::{Progress, ToolError, ToolInvocation, ToolOutput};
 
@@ -415,7 +416,7 @@ impl LiveServer {
 
     /// Returns whether `name` could be a tool of this server.
     pub(super) fn may_have(&self, name: &str) -> bool {
-        names::parts(name).is_some_and(|(server, _)| *server == *self.config.name)
+        parts(name).is_some_and(|(server, _)| *server == *self.config.name)
     }
 }
 

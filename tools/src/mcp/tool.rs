@@ -10,10 +10,11 @@ use subtend_session::call::ToolEffect;
 use subtend_session::message::ToolSpec;
 
 use super::described::Described;
-use super::names::{self, ANSWERS, ToolName};
+use super::names::{ANSWERS, ToolName};
 use super::question;
 use super::server::LiveServer;
 use crate::redacted;
+use crate::registry::{may_be_shortened, parts};
 use crate::tool::{Progress, Tool, ToolError, ToolInvocation, ToolOutput};
 
 pub(super) struct ServerTool {
@@ -29,7 +30,8 @@ impl ServerTool {
 
     /// Returns a tool that a server may have, before its list is known. A call recorded by an earlier process may need it.
     pub(super) fn unlisted(name: &str, server: &Arc<LiveServer>) -> Option<Self> {
-        let (_, tool) = names::parts(name)?;
+        // Rules name the tool in full, so it cannot be checked before it is listed.
+        let (_, tool) = parts(name).filter(|_| !may_be_shortened(name))?;
         let names = ToolName::of(&server.config.name, tool);
         let description = "A tool of a server that is not connected.".into();
         let spec = ToolSpec { name: names.name.clone(), description, schema: json!({"type": "object"}).into() };

@@ -51,6 +51,10 @@ fn claude_tools_allow_only_what_they_need() {
         let manifest = agent(line);
         assert_eq!((tools(&manifest).as_deref(), &*of_actions(&manifest)), (Some(offered), &verdicts[..]), "{line}");
     }
+    let (tool, action) = (format!("mcp__github__{}", "x".repeat(80)), format!("mcp:github:{}", "x".repeat(80)));
+    let manifest = agent(&format!("tools: {tool}"));
+    assert_eq!(tools(&manifest).as_deref(), Some(&[&*tool][..]));
+    assert_eq!(verdicts(&manifest, &[(&action, "*"), ("mcp:github:x", "*")]), [Allow, Deny]);
     assert_eq!(notes("tools: Read, Teleport"), ["`tools`: there is no Teleport here"]);
     assert_eq!(tools(&agent("tools: \"*\"")), None);
     assert_eq!(agent("tools:").rules, None, "an empty key is left out");

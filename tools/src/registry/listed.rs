@@ -1,0 +1,86 @@
+//! Names of MCP servers' tools, and their places in lists of tools.
+
+use std::borrow::Cow;
+
+use subtend_session::ids::{Hash, Text};
+
+/// Prefix of the names of MCP servers' tools.
+pub(crate) const SERVER_TOOL_PREFIX: &str = "mcp__";
+/// Maximum length of a tool name that providers accept.
+pub(super) const MAX_NAME: usize = 64;
+/// Bytes of the hash in a shortened name, as hexadecimal digits.
+const HASH_DIGITS: usize = 8;
+
+/// Splits a name such as `mcp__github__get_issue` into server and tool.
+pub(crate) fn parts(name: &str) -> Option<(&str, &str)> {
+    name.strip_prefix(SERVER_TOOL_PREFIX)?
+        .split_once("__")
+        .filter(|(server, tool)| !server.is_empty() && !tool.is_empty())
+}
+
+/// Returns the name by which models call a tool. That of a server's tool is shortened if it is too long, and gets a hash.
+pub(crate) fn shortened(name: &str) -> Cow<'_, str> {
+    let begin = name.get(..MAX_NAME.saturating_sub(HASH_DIGITS + 1)).filter(|_| name.len() > MAX_NAME);
+    let Some((begin, (_, tool))) = begin.zip(parts(name)) else { return Cow::Borrowed(name) };
+    let mut hash = Hash::of(tool.as_bytes()).to_string();
+    hash.truncate(HASH_DIGITS);
+    Cow::Owned(format!("{begin}_{hash}"))
+}
+
+/// Returns whether a name may have been shortened, so that the tool's full name is unknown.
+#[cfg(feature = "mcp")]
+pub(crate) fn may_be_shortened(name: &str) -> bool {
+    let is_hash = |end: &str| end.len() == HASH_DIGITS && end.bytes().all(|byte| byte.is_ascii_hexdigit());
+    name.len() == MAX_NAME && name.rsplit_once('_').is_some_and(|(_, end)| is_hash(end))
+}
+
+/// Returns whether a list of tools contains `name`. An entry `mcp__server` or `mcp__server__*` means all tools of that MCP server, and
+/// `mcp__server__get_*` all tools whose names begin like that. An entry may be the full name of a tool whose name is shortened.
+pub fn lists(only: &[Text], name: &str) -> bool {
+    let name = shortened(name);
+    let matches_server = |entry: &Text| {
+        let Some(server) = entry.strip_prefix(SERVER_TOOL_PREFIX) else { return false };
+        if let Some((prefix, server_prefix)) =
+            entry.strip_suffix('*').zip(server.strip_suffix('*')).filter(|(_, of)| of.contains("__"))
+        {
+            return !server_prefix.starts_with('_') && name.starts_with(prefix);
+        }
+        let is_server = !server.is_empty() && !server.contains("__") && !server.contains('*');
+        is_server && name.strip_prefix(&**entry).is_some_and(|rest| rest.starts_with("__"))
+    };
+    only.iter().any(|entry| shortened(entry) == name || matches_server(entry))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn listed(entry: &str, name: &str) -> bool {
+        lists(&[entry.into()], name)
+    }
+
+    #[test]
+    fn list_entry_can_match_all_tools_of_a_server() {
+        for entry in ["mcp__git", "mcp__git__*", "mcp__git__lo*", "mcp__git__log"] {
+            assert!(listed(entry, "mcp__git__log"), "{entry}");
+            assert!(!listed(entry, "mcp__github__log") && !listed(entry, "mcp__gi__t__log"), "{entry}");
+        }
+        for entry in ["mcp__*", "mcp__", "*", "mcp____*", "mcp__git__la*", "mcp__gi*"] {
+            assert!(!listed(entry, "mcp__git__log"), "{entry}");
+        }
+    }
+
+    /// The control: a long name of another tool stays whole, as does a short one.
+    #[test]
+    fn list_entry_can_be_the_full_name_of_a_shortened_tool() {
+        let long = |letter: &str| format!("mcp__git__{}", letter.repeat(80));
+        let (one, other) = (long("a"), long("b"));
+        let name = shortened(&one);
+        assert_eq!((name.len(), name.get(..55)), (64, one.get(..55)));
+        assert!(listed(&one, &name) && listed(&name, &one) && listed("mcp__git", &name));
+        assert!(!listed(&other, &name) && !listed(&one.replacen('a', "", 1), &name));
+        for whole in ["mcp__git__log", &"t".repeat(80), "mcp__git"] {
+            assert_eq!(shortened(whole), whole);
+        }
+    }
+}
