@@ -13,6 +13,7 @@ mod described;
 mod extras;
 mod http;
 mod known;
+mod list_changes;
 mod login;
 mod names;
 mod open_calls;

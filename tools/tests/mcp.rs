@@ -552,6 +552,21 @@ async fn changed_tool_list_is_detected() {
     );
 }
 
+/// The server reports the change before the result of its call. The control: without a change nothing is awaited.
+#[tokio::test(flavor = "multi_thread")]
+async fn changed_tool_list_is_awaited_by_the_next_model_call() {
+    let scene = ServerScene::mode("plain").await;
+    assert!(scene.servers.settle().is_none());
+    assert_eq!(text(scene.call("change", json!({})).await), "changed");
+    scene.servers.settle().expect("a list is due").await;
+    let names: Vec<_> = scene.servers.tools().names().map(ToString::to_string).collect();
+    assert!(
+        names.contains(&"mcp__fake__later".to_owned()) && !names.contains(&"mcp__fake__hang".to_owned()),
+        "{names:?}"
+    );
+    assert!(scene.servers.settle().is_none());
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn hostile_descriptions_are_bounded_and_printable() {
     let scene = ServerScene::mode("hostile").await;
@@ -672,6 +687,30 @@ async fn question_during_two_calls_is_kept_for_none() {
     assert_eq!(ended, Err(ToolError::cancelled()));
     let output = text(scene.call("ask", json!({})).await);
     assert!(output.contains("Which city?"), "{output}");
+}
+
+/// A call with answers waits for an endless one, and later calls wait for both, but only for seconds. Its answer is for no question that
+/// could be of another call. The control: alone, the same call gives its answer.
+#[tokio::test(flavor = "multi_thread")]
+async fn endless_call_does_not_hold_back_later_calls() {
+    let scene = ServerScene::mode("plain").await;
+    let output = text(scene.call("ask", json!({})).await);
+    let answer = json!({"mcp_answers": [{"question": question(&output), "answer": {"city": "Lisbon"}}]});
+    let endless = scene.invocation(json!({}));
+    let cancel = endless.cancel.clone();
+    let (ended, ()) = tokio::join!(scene.run("hang", endless), async {
+        until("the call arrives", || scene.received_lines().contains("\"hang\"")).await;
+        let both = async { tokio::join!(scene.call("ask", answer.clone()), scene.call("echo", json!({}))) };
+        let (asked, later) = tokio::time::timeout(Duration::from_secs(20), both).await.expect("both calls end");
+        let asked = text(asked);
+        assert!(asked.starts_with("answered: {\"action\":\"decline\"}\n"), "{asked}");
+        assert!(asked.contains("its question can be of another one"), "{asked}");
+        assert_eq!(text(later), "said: nothing");
+        cancel.cancel();
+    });
+    assert_eq!(ended, Err(ToolError::cancelled()));
+    let answered = text(scene.call("ask", answer).await);
+    assert_eq!(answered, "answered: {\"action\":\"accept\",\"content\":{\"city\":\"Lisbon\"}}");
 }
 
 /// Returns the id of the question in a call's result.

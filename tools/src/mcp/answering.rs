@@ -185,8 +185,12 @@ impl<T> BoundedTransport<T> {
                 cancelled.params.reason = None;
                 true
             }
-            ServerNotification::ToolListChangedNotification(_)
-            | ServerNotification::PromptListChangedNotification(_)
+            // Counted in the order of the server's messages: the library spawns a task for it, and a later result could overtake that.
+            ServerNotification::ToolListChangedNotification(_) => {
+                self.client.changes().report();
+                true
+            }
+            ServerNotification::PromptListChangedNotification(_)
             | ServerNotification::ResourceListChangedNotification(_) => true,
             ServerNotification::SubscriptionsAcknowledgedNotification(_) => {
                 !std::mem::replace(&mut self.is_acknowledged, true)

@@ -8,11 +8,11 @@ use rmcp::model::{
     ElicitationAction, ElicitationCapability, ErrorCode, FormElicitationCapability, Implementation, NumberOrString,
     ProgressNotificationParam, ProgressToken, ProtocolVersion, UrlElicitationCapability,
 };
-use rmcp::service::{NotificationContext, RequestContext};
+use rmcp::service::RequestContext;
 use rmcp::{ClientHandler, ErrorData, RoleClient};
 use serde_json::Value;
-use tokio::sync::Notify;
 
+use super::list_changes::ListChanges;
 use super::open_calls::{OpenCalls, ServerCall};
 use super::question::{Question, ServerQuestion};
 use crate::arguments;
@@ -34,11 +34,8 @@ pub(super) struct Client(Arc<ClientState>);
 struct ClientState {
     /// Receivers of progress, by the token of their call.
     calls: Mutex<Calls>,
-    /// Wakes the task that lists the tools.
-    changed: Notify,
+    changes: ListChanges,
     open: OpenCalls,
-    /// The user's approved answers for the running call, by question id.
-    answers: Mutex<BTreeMap<String, Value>>,
 }
 
 #[derive(Default)]
@@ -63,24 +60,15 @@ impl Client {
         self.0.calls.lock().unwrap_or_else(PoisonError::into_inner).watched.remove(token);
     }
 
-    /// Waits until the server reports that its tools changed.
-    pub(super) async fn changed(&self) {
-        self.0.changed.notified().await;
+    /// Returns the changes of the server's tools.
+    pub(super) fn changes(&self) -> &ListChanges {
+        &self.0.changes
     }
 
-    pub(super) fn tools_changed(&self) {
-        self.0.changed.notify_one();
-    }
-
-    /// Opens a call. The questions that the server asks during it are declined, and kept for its result.
-    pub(super) fn open_call(&self) -> ServerCall {
-        self.0.open.open()
-    }
-
-    /// Sets the answers for the questions of the call that starts now. Dropping the guard removes them.
-    pub(super) fn set_answers(&self, answers: BTreeMap<String, Value>) -> GivenAnswers<'_> {
-        *self.0.answers.lock().unwrap_or_else(PoisonError::into_inner) = answers;
-        GivenAnswers(self)
+    /// Opens a call with the user's approved answers, by question id. Other questions that the server asks during it are declined, and kept
+    /// for its result.
+    pub(super) fn open_call(&self, answers: BTreeMap<String, Value>) -> ServerCall {
+        self.0.open.open(answers)
     }
 
     /// Answers a question if the user approved an answer for exactly this message and form. Otherwise declines it, and keeps it for the
@@ -88,7 +76,7 @@ impl Client {
     pub(super) fn answer(&self, params: &ElicitRequestParams, call: Option<&ServerCall>) -> ElicitResult {
         let (question, form) = Question::of(params);
         if let ServerQuestion::Answerable(question) = &question
-            && let Some(answer) = self.0.answers.lock().unwrap_or_else(PoisonError::into_inner).remove(question.id())
+            && let Some(answer) = self.0.open.take_answer(question.id(), call)
         {
             match question.action(&answer) {
                 Some(Ok(action)) => return ElicitResult::new(action),
@@ -127,15 +115,6 @@ impl Client {
     }
 }
 
-/// Guard of the answers for the running call.
-pub(super) struct GivenAnswers<'a>(&'a Client);
-
-impl Drop for GivenAnswers<'_> {
-    fn drop(&mut self) {
-        self.0.0.answers.lock().unwrap_or_else(PoisonError::into_inner).clear();
-    }
-}
-
 /// Returns whether an id or token of a server is too long. The client keeps each until its answer is read.
 pub(super) fn is_long(id: &NumberOrString) -> bool {
     matches!(id, NumberOrString::String(id) if id.len() > MAX_ID)
@@ -153,10 +132,6 @@ impl ClientHandler for Client {
         // For servers that do not support the protocol version without a handshake.
         config.protocol_version = ProtocolVersion::LATEST_WITH_INITIALIZE;
         config
-    }
-
-    async fn on_tool_list_changed(&self, _: NotificationContext<RoleClient>) {
-        self.tools_changed();
     }
 
     async fn create_elicitation(

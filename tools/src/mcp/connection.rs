@@ -189,18 +189,16 @@ impl ServerConnection {
         }
     }
 
-    /// Subscribes to tool changes, which the protocol without a handshake requires, and wakes [`Client::changed`]. Returns when the
-    /// subscription ends.
-    pub(super) async fn subscribe(peer: Peer<RoleClient>, client: Client) {
+    /// Subscribes to tool changes, which the protocol without a handshake requires. The transport counts them. Returns when the subscription
+    /// ends.
+    pub(super) async fn subscribe(peer: Peer<RoleClient>) {
         let modern = peer.peer_info().is_some_and(|info| !info.protocol_version.has_initialize());
         if !modern {
             return;
         }
         let filter = SubscriptionFilterBuilder::default().tools_list_changed().build();
         let Ok(mut changes) = peer.listen(filter).await else { return };
-        while let Ok(Some(_)) = changes.next().await {
-            client.tools_changed();
-        }
+        while let Ok(Some(_)) = changes.next().await {}
     }
 
     pub(super) fn peer(&self) -> Peer<RoleClient> {

@@ -1,10 +1,11 @@
-//! The open calls of a connection, each with the questions that the server asked during it.
+//! The open calls of a connection, each with the questions that the server asked during it, and the answers to earlier ones.
 //!
 //! Calls of several sessions share a connection, and a server need not name the call of a question. A question is therefore kept only
-//! for a call that the server named, or that was the only open one. No other session reads it.
+//! for a call that the server named, or that was the only open one. No other session reads it, and it gets the answers of no other call.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use rmcp::model::ElicitRequestParams;
 use serde_json::Value;
@@ -13,6 +14,8 @@ use super::question::{Question, ServerQuestion};
 
 /// Maximum number of a call's questions that its result lists.
 const MAX_QUESTIONS: usize = 4;
+/// Maximum time for which a call keeps others waiting.
+const MAX_TURN: Duration = Duration::from_secs(5);
 
 /// The open calls of a connection. Cheap to clone.
 #[derive(Clone, Default)]
@@ -21,7 +24,14 @@ pub(super) struct OpenCalls(Arc<Mutex<CallTable>>);
 #[derive(Default)]
 struct CallTable {
     next: u64,
-    open: BTreeMap<u64, DeclinedQuestions>,
+    open: BTreeMap<u64, OpenCall>,
+}
+
+#[derive(Default)]
+struct OpenCall {
+    /// The user's approved answers, by question id.
+    answers: BTreeMap<String, Value>,
+    declined: DeclinedQuestions,
 }
 
 /// The questions of the server that were declined during a call.
@@ -51,12 +61,23 @@ impl OpenCalls {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn open(&self) -> ServerCall {
+    pub(super) fn open(&self, answers: BTreeMap<String, Value>) -> ServerCall {
         let mut table = self.lock();
         let id = table.next;
         table.next = table.next.wrapping_add(1);
-        table.open.insert(id, DeclinedQuestions::default());
+        table.open.insert(id, OpenCall { answers, ..OpenCall::default() });
         ServerCall { calls: self.clone(), id }
+    }
+
+    /// Takes the answer to a question of `call`, or of the only open call if the server did not name one.
+    pub(super) fn take_answer(&self, question: &str, call: Option<&ServerCall>) -> Option<Value> {
+        let mut table = self.lock();
+        let call = match call {
+            Some(call) => table.open.get_mut(&call.id),
+            None if table.open.len() == 1 => table.open.values_mut().next(),
+            None => None,
+        };
+        call?.answers.remove(question)
     }
 
     /// Keeps a question for the only open call.
@@ -64,8 +85,8 @@ impl OpenCalls {
         let mut table = self.lock();
         let is_only = table.open.len() == 1;
         match table.open.values_mut().next() {
-            Some(call) if is_only => call.add(question),
-            _ => table.open.values_mut().for_each(|call| call.has_unassigned = true),
+            Some(call) if is_only => call.declined.add(question),
+            _ => table.open.values_mut().for_each(|call| call.declined.has_unassigned = true),
         }
     }
 }
@@ -74,7 +95,7 @@ impl ServerCall {
     /// Keeps a question that the server asked in an answer to this call.
     pub(super) fn declined(&self, question: ServerQuestion) {
         if let Some(call) = self.calls.lock().open.get_mut(&self.id) {
-            call.add(question);
+            call.declined.add(question);
         }
     }
 
@@ -90,7 +111,7 @@ impl ServerCall {
 
     /// Takes the questions of this call.
     pub(super) fn take_questions(&self) -> DeclinedQuestions {
-        self.calls.lock().open.get_mut(&self.id).map(std::mem::take).unwrap_or_default()
+        self.calls.lock().open.get_mut(&self.id).map(|call| std::mem::take(&mut call.declined)).unwrap_or_default()
     }
 }
 
@@ -100,8 +121,32 @@ impl Drop for ServerCall {
     }
 }
 
+/// Lets a call with answers wait until it is alone, since a question that names no call is answered only then.
+#[derive(Default)]
+pub(super) struct CallTurns(tokio::sync::RwLock<()>);
+
+impl CallTurns {
+    /// Makes `call` in its turn. A call that takes longer than [`MAX_TURN`] continues, but others no longer wait for it.
+    pub(super) async fn take<T>(&self, has_answers: bool, call: impl Future<Output = T>) -> T {
+        let turn = match has_answers {
+            false => (Some(self.0.read().await), None),
+            true => (None, Some(self.0.write().await)),
+        };
+        tokio::pin!(call);
+        if let Ok(done) = tokio::time::timeout(MAX_TURN, &mut call).await {
+            return done;
+        }
+        drop(turn);
+        call.await
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use std::future::pending;
+
+    use tokio::time::{Instant, sleep, timeout};
+
     use super::*;
 
     /// The control: the question of a call that is alone, or named, is kept for it.
@@ -114,10 +159,10 @@ mod tests {
         };
         let calls = OpenCalls::default();
         calls.declined(question("before"));
-        let first = calls.open();
+        let first = calls.open(BTreeMap::new());
         calls.declined(question("alone"));
         assert_eq!(first.take_questions(), kept(&["alone"], false));
-        let second = calls.open();
+        let second = calls.open(BTreeMap::new());
         calls.declined(question("unknown"));
         second.declined(question("named"));
         assert_eq!(first.take_questions(), kept(&[], true));
@@ -125,5 +170,52 @@ mod tests {
         drop(second);
         (0..9).for_each(|_| calls.declined(question("many")));
         assert_eq!(first.take_questions(), kept(&["many"; MAX_QUESTIONS], false));
+    }
+
+    /// The control: the question of a call that is alone, or named, is answered, once.
+    #[test]
+    fn question_gets_no_answer_of_another_call() {
+        let answers = || BTreeMap::from([("q".to_owned(), Value::from("yes"))]);
+        let calls = OpenCalls::default();
+        assert_eq!(calls.take_answer("q", None), None);
+        let first = calls.open(answers());
+        let second = calls.open(BTreeMap::new());
+        assert_eq!((calls.take_answer("q", None), calls.take_answer("q", Some(&second))), (None, None));
+        assert_eq!(calls.take_answer("q", Some(&first)), Some("yes".into()));
+        assert_eq!(calls.take_answer("q", Some(&first)), None);
+        drop(first);
+        let third = calls.open(answers());
+        drop(second);
+        assert_eq!((calls.take_answer("other", None), calls.take_answer("q", None)), (None, Some("yes".into())));
+        drop(third);
+        assert_eq!(calls.take_answer("q", None), None);
+    }
+
+    /// The control: a call that ends sooner is waited for.
+    #[tokio::test(start_paused = true)]
+    async fn endless_call_holds_back_others_for_seconds_only() {
+        for (endless_has_answers, next_has_answers) in [(false, true), (true, false), (true, true)] {
+            let turns = Arc::new(CallTurns::default());
+            let other = Arc::clone(&turns);
+            let endless = tokio::spawn(async move { other.take(endless_has_answers, pending::<()>()).await });
+            sleep(Duration::from_secs(1)).await;
+            let begun = Instant::now();
+            turns.take(next_has_answers, async {}).await;
+            turns.take(false, async {}).await;
+            assert_eq!(begun.elapsed().as_secs(), 4, "{endless_has_answers}, {next_has_answers}");
+            assert!(!endless.is_finished());
+            endless.abort();
+        }
+        let turns = CallTurns::default();
+        let short = turns.take(true, sleep(Duration::from_secs(3)));
+        let (begun, ((), waited)) =
+            (Instant::now(), tokio::join!(short, async { turns.take(false, async { Instant::now() }).await }));
+        assert_eq!(waited.duration_since(begun).as_secs(), 3);
+        // Calls without answers do not wait for each other.
+        let (_, at_once) = tokio::join!(
+            timeout(Duration::from_secs(9), turns.take(false, pending::<()>())),
+            turns.take(false, async { Instant::now() })
+        );
+        assert_eq!(at_once.duration_since(waited).as_secs(), 0);
     }
 }

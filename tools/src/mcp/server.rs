@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
+use futures_util::future::BoxFuture;
 use rmcp::model::{CallToolResult, JsonObject};
 use serde_json::Value;
 use subtend_session::ids::Text;
@@ -16,9 +17,10 @@ use super::config::{Origin, ServerConfig};
 use super::connection::{ConnectionSettings, START_TIMEOUT, ServerConnection};
 use super::described::{self, Described, Purpose};
 use super::known::KnownTools;
+use super::list_changes::ListChanges;
 use super::login::ServerLogin;
 use super::names::ANSWERS;
-use super::open_calls::DeclinedQuestions;
+use super::open_calls::{CallTurns, DeclinedQuestions};
 use super::question::{self, Question, ServerQuestion};
 use super::result::Failed;
 use super::{extras, result};
@@ -30,11 +32,6 @@ use crate::tool::{Progress, ToolError, ToolInvocation, ToolOutput};
 /// Maximum number of starts within [`START_WINDOW`].
 const MAX_STARTS: usize = 5;
 const START_WINDOW: Duration = Duration::from_mins(10);
-/// Time for which list changes are collected before the tools are listed. It doubles with each list, up to [`MAX_DEBOUNCE`], and is reset
-/// after [`QUIET_TIME`] without a change.
-const DEBOUNCE: Duration = Duration::from_millis(100);
-const MAX_DEBOUNCE: Duration = Duration::from_secs(30);
-const QUIET_TIME: Duration = Duration::from_secs(10);
 /// Maximum time for the check of the arguments of one call, which takes milliseconds.
 const MAX_CHECK_TIME: Duration = Duration::from_secs(10);
 
@@ -80,8 +77,9 @@ pub(super) struct LiveServer {
     listed: Mutex<Listed>,
     /// The last questions of each tool that asked the user for input.
     asking: Mutex<BTreeMap<Text, Vec<Question>>>,
-    /// Held exclusively by a call that answers questions, because a server does not name the call of a question.
-    answering: tokio::sync::RwLock<()>,
+    turns: CallTurns,
+    /// The changes of the current connection.
+    changes: Mutex<ListChanges>,
     /// Compiles its schemas, and checks arguments against them.
     checker: Checker,
 }
@@ -117,7 +115,8 @@ impl LiveServer {
             slot: tokio::sync::Mutex::default(),
             listed: Mutex::default(),
             asking: Mutex::default(),
-            answering: tokio::sync::RwLock::default(),
+            turns: CallTurns::default(),
+            changes: Mutex::default(),
             checker: Checker::default(),
         })
     }
@@ -237,23 +236,25 @@ impl LiveServer {
     async fn start(self: &Arc<Self>) -> Result<Arc<ServerConnection>, String> {
         let up = Arc::new(ServerConnection::open(&self.config, &self.settings, &self.login).await?);
         self.list(&up).await?;
-        let (peer, client) = (up.peer(), up.client().clone());
-        tokio::spawn(ServerConnection::subscribe(peer, client.clone()));
+        tokio::spawn(ServerConnection::subscribe(up.peer()));
+        let changes = up.client().changes().clone();
+        *self.changes.lock().unwrap_or_else(PoisonError::into_inner) = changes.clone();
         let (server, connection) = (Arc::downgrade(self), Arc::downgrade(&up));
         tokio::spawn(async move {
-            let mut debounce = DEBOUNCE;
             loop {
-                let listed = Instant::now();
-                client.changed().await;
-                debounce = if listed.elapsed() > QUIET_TIME { DEBOUNCE } else { debounce };
-                tokio::time::sleep(debounce).await;
-                debounce = debounce.saturating_mul(2).min(MAX_DEBOUNCE);
+                let count = changes.due().await;
                 if !refresh(&server, &connection).await {
-                    return;
+                    return changes.end();
                 }
+                changes.listed(count);
             }
         });
         Ok(up)
+    }
+
+    /// Returns the wait for a changed list that the server has reported.
+    pub(super) fn pending_list(&self) -> Option<BoxFuture<'static, ()>> {
+        self.changes.lock().unwrap_or_else(PoisonError::into_inner).pending()
     }
 
     /// Lists the tools, and compares their descriptions with earlier ones.
@@ -373,7 +374,7 @@ impl LiveServer {
         }
     }
 
-    /// Sends a call, and returns the answer with the questions that were declined. A call with answers waits until it is alone.
+    /// Sends a call, and returns the answer with the questions that were declined.
     async fn answer(
         &self,
         up: &ServerConnection,
@@ -382,18 +383,17 @@ impl LiveServer {
         answers: BTreeMap<String, Value>,
         progress: &Progress,
     ) -> (Result<ServerAnswer, Failed>, DeclinedQuestions) {
-        let _alone = match answers.is_empty() {
-            true => (Some(self.answering.read().await), None),
-            false => (None, Some(self.answering.write().await)),
+        let has_answers = !answers.is_empty();
+        let calling = async {
+            let open = up.client().open_call(answers);
+            let answered = match tool.purpose {
+                Purpose::Tool => up.call(&tool.remote, args, (&open, progress)).await.map(ServerAnswer::Call),
+                Purpose::Resources => extras::resources(up, &args, &open).await.map(ServerAnswer::Text),
+                Purpose::Prompts => extras::prompts(up, &args, &open).await.map(ServerAnswer::Text),
+            };
+            (answered, open.take_questions())
         };
-        let _given = (!answers.is_empty()).then(|| up.client().set_answers(answers));
-        let open = up.client().open_call();
-        let answered = match tool.purpose {
-            Purpose::Tool => up.call(&tool.remote, args, (&open, progress)).await.map(ServerAnswer::Call),
-            Purpose::Resources => extras::resources(up, &args, &open).await.map(ServerAnswer::Text),
-            Purpose::Prompts => extras::prompts(up, &args, &open).await.map(ServerAnswer::Text),
-        };
-        (answered, open.take_questions())
+        self.turns.take(has_answers, calling).await
     }
 
     async fn record_down(&self, ended: &Arc<ServerConnection>, why: &str) {

@@ -103,7 +103,8 @@ impl LiveTools for Servers {
 
     fn settle(&self) -> Option<BoxFuture<'static, ()>> {
         if *self.0.settled.borrow() {
-            return None;
+            let lists: Vec<_> = self.0.servers.iter().filter_map(|server| server.pending_list()).collect();
+            return (!lists.is_empty()).then(|| join_all(lists).map(drop).boxed());
         }
         if !self.0.started.swap(true, Ordering::AcqRel) {
             let inner = Arc::clone(&self.0);

@@ -18,6 +18,7 @@ pub trait LiveTools: Send + Sync + 'static {
     /// Returns a tool that the source may have once it has settled.
     fn unlisted(&self, name: &str) -> Option<Arc<dyn Tool>>;
 
-    /// Starts the source if necessary. Returns `None` once the tools are known. The future is bounded in time, and may be dropped.
+    /// Starts the source if necessary. Returns `None` while the tools are known, which a reported change can end. The future is bounded in
+    /// time, and may be dropped.
     fn settle(&self) -> Option<BoxFuture<'static, ()>>;
 }

@@ -1,0 +1,180 @@
+//! Changes of a server's list of tools: how many it reported, and how many of them were read.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::FutureExt as _;
+use futures_util::future::BoxFuture;
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+/// Time for which changes are collected before the tools are listed. It doubles with each list, up to [`MAX_DEBOUNCE`], and is reset
+/// after [`QUIET_TIME`] without a change.
+const DEBOUNCE: Duration = Duration::from_millis(100);
+const MAX_DEBOUNCE: Duration = Duration::from_secs(30);
+const QUIET_TIME: Duration = Duration::from_secs(10);
+/// Maximum time that a model call waits for a changed list. A list that is read later is offered from the next call on.
+const MAX_WAIT: Duration = Duration::from_secs(2);
+
+/// The changes of one connection. Cheap to clone.
+#[derive(Clone, Default)]
+pub(super) struct ListChanges(Arc<watch::Sender<Changes>>);
+
+#[derive(Default)]
+struct Changes {
+    /// Number of changes that the server reported.
+    reported: u64,
+    /// The number of them that the last list includes.
+    listed: u64,
+    listed_at: Option<Instant>,
+    /// Time between the first change and its list.
+    delay: Duration,
+    /// True if the list comes too late for a model call that waits for it.
+    is_late: bool,
+}
+
+impl Changes {
+    fn is_due(&self) -> bool {
+        self.reported > self.listed
+    }
+
+    fn schedule(&mut self) {
+        let is_quiet = self.listed_at.is_none_or(|at| at.elapsed() > QUIET_TIME);
+        self.delay = if is_quiet { DEBOUNCE } else { self.delay.saturating_mul(2).min(MAX_DEBOUNCE) };
+        self.is_late = self.delay > MAX_WAIT;
+    }
+}
+
+impl ListChanges {
+    /// Counts a change that the server reports.
+    pub(super) fn report(&self) {
+        self.0.send_modify(|changes| {
+            if !changes.is_due() {
+                changes.schedule();
+            }
+            changes.reported = changes.reported.saturating_add(1);
+        });
+    }
+
+    /// Waits until a list is due, and returns the number of changes that it will include.
+    pub(super) async fn due(&self) -> u64 {
+        // An error is impossible: `self` holds the sender.
+        let delay = self.0.subscribe().wait_for(Changes::is_due).await.map_or(DEBOUNCE, |changes| changes.delay);
+        tokio::time::sleep(delay).await;
+        self.0.borrow().reported
+    }
+
+    /// Sets the number of changes that the last list includes.
+    pub(super) fn listed(&self, count: u64) {
+        self.0.send_modify(|changes| {
+            (changes.listed, changes.listed_at) = (count, Some(Instant::now()));
+            if changes.is_due() {
+                changes.schedule();
+            }
+        });
+    }
+
+    /// Releases those that wait: the connection has ended, and no list follows.
+    pub(super) fn end(&self) {
+        self.listed(u64::MAX);
+    }
+
+    /// Returns the wait for the list with all changes that were reported so far, unless it is read or comes too late.
+    pub(super) fn pending(&self) -> Option<BoxFuture<'static, ()>> {
+        let count = {
+            let changes = self.0.borrow();
+            (changes.is_due() && !changes.is_late).then_some(changes.reported)?
+        };
+        let changes = self.clone();
+        Some(
+            async move {
+                let mut seen = changes.0.subscribe();
+                let listed = seen.wait_for(|changes| changes.listed >= count || changes.is_late);
+                let is_late = tokio::time::timeout(MAX_WAIT, listed).await.is_err();
+                if is_late {
+                    // Otherwise the same call would wait again.
+                    changes.0.send_modify(|changes| changes.is_late = true);
+                }
+            }
+            .boxed(),
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Reads each list at once, as the task of a connection does.
+    fn read_lists(changes: &ListChanges) {
+        let changes = changes.clone();
+        tokio::spawn(async move {
+            loop {
+                let count = changes.due().await;
+                changes.listed(count);
+            }
+        });
+    }
+
+    /// Returns the milliseconds that a model call waits.
+    async fn wait(changes: &ListChanges) -> u128 {
+        let begun = Instant::now();
+        if let Some(pending) = changes.pending() {
+            pending.await;
+        }
+        begun.elapsed().as_millis()
+    }
+
+    /// The control: without a change no call waits.
+    #[tokio::test(start_paused = true)]
+    async fn call_waits_for_the_list_with_a_reported_change() {
+        let changes = ListChanges::default();
+        read_lists(&changes);
+        assert_eq!(wait(&changes).await, 0);
+        (0..3).for_each(|_| changes.report());
+        assert_eq!((wait(&changes).await, wait(&changes).await), (100, 0));
+        tokio::time::sleep(Duration::from_secs(11)).await;
+        changes.report();
+        assert_eq!(wait(&changes).await, 100);
+    }
+
+    /// A server that always reports changes delays five calls for three seconds in all, and later ones not at all.
+    #[tokio::test(start_paused = true)]
+    async fn endless_changes_delay_few_calls() {
+        let changes = ListChanges::default();
+        read_lists(&changes);
+        let reports = changes.clone();
+        tokio::spawn(async move {
+            loop {
+                reports.report();
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        });
+        tokio::task::yield_now().await;
+        let mut waits = Vec::new();
+        for _ in 0..8 {
+            waits.push(wait(&changes).await);
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        assert!(waits.iter().sum::<u128>() <= 3_100 && waits[5..] == [0, 0, 0], "{waits:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn call_waits_once_for_a_list_that_is_not_read() {
+        let changes = ListChanges::default();
+        changes.report();
+        assert_eq!((wait(&changes).await, wait(&changes).await), (2_000, 0));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn end_of_the_connection_ends_the_wait() {
+        let changes = ListChanges::default();
+        changes.report();
+        let pending = changes.pending().expect("a list is due");
+        changes.end();
+        let begun = Instant::now();
+        pending.await;
+        changes.report();
+        assert_eq!((begun.elapsed().as_millis(), wait(&changes).await), (0, 0));
+    }
+}
