@@ -45,8 +45,8 @@ pub(super) fn parse(file: ForeignFile<'_>) -> Result<Parsed, BadManifest> {
     let mut rights = rights(&mut fields, &mut manifest)?;
     apply_restrictions(&mut fields, &mut rights)?;
     fields.keep(&["color", "experimental"]);
+    memory(&mut fields, &name);
     fields.report(&[
-        ("memory", "agents have no memory of their own here"),
         ("background", "the call that starts an agent says whether it waits for it"),
         ("initialPrompt", "a session begins with an input of its user"),
     ]);
@@ -59,6 +59,27 @@ fn isolation(fields: &mut Fields) -> Result<Isolation, BadManifest> {
         Some("worktree") => Ok(Isolation::Worktree),
         Some(other) => Err(not("isolation", "`worktree` or `none`", &Value::from(other))),
     }
+}
+
+/// Reports a memory of the agent's own: what a model writes enters no later prompt unless a person says so.
+fn memory(fields: &mut Fields, name: &str) {
+    let Some(value) = fields.take("memory") else { return };
+    let place = match value.as_str() {
+        Some("user") => Some(("~/.claude/agent-memory", "agent-memory", "~/.claude/CLAUDE.md")),
+        Some("project") => Some((".claude/agent-memory", ".claude/agent-memory", "CLAUDE.md")),
+        Some("local") => Some((".claude/agent-memory-local", ".claude/agent-memory-local", "CLAUDE.local.md")),
+        Some(_) | None => None,
+    };
+    let name = shown(&Value::from(name));
+    let name = name.trim_matches('"');
+    fields.note(match place {
+        Some((folder, from, file)) => format!(
+            "`memory` has no effect: agents do not write `{folder}/{name}/MEMORY.md` here, and no prompt contains it. To add it to \
+             all prompts, import it: `@{from}/{name}/MEMORY.md` in `{file}`"
+        ),
+        None => format!("`memory` must be user, project or local, not {}: it has no effect", shown(&value)),
+    });
+    fields.kept.insert("memory".to_owned(), value);
 }
 
 /// Takes the skills whose texts are in the prompt. They restrict nothing, so an unusable list is only reported.

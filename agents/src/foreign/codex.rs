@@ -58,7 +58,10 @@ pub(super) fn parse(file: ForeignFile<'_>) -> Result<Parsed, BadManifest> {
 /// Takes the restrictions on tools of servers. The file starts no server, but one of that name may run here.
 fn servers(fields: &mut Fields, rights: &mut Rights) {
     let Some(mcp_servers) = fields.take("mcp_servers") else { return };
-    fields.note("`mcp_servers` has no effect: servers that a file names are not started");
+    fields.note(
+        "`mcp_servers` starts no server: define servers in `.mcp.json` or in your configuration (`mcp.servers`). What it denies or \
+         asks applies to servers of the same names",
+    );
     for (server, of) in mcp_servers.as_object().into_iter().flatten() {
         // As the names of servers and tools are spelled in rules here.
         let action = |tool: &str| format!("mcp:{}:{tool}", mcp_servers::plain(server));

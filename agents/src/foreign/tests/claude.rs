@@ -256,7 +256,19 @@ fn claude_limits_and_settings_are_taken() {
     assert_eq!(manifest.extra.keys().collect::<Vec<_>>(), ["mcpServers", "memory"]);
     assert_eq!(agent("skills: a, b").skills, manifest.skills);
     assert_eq!(notes("skills: 7"), ["`skills` must be a list of names, not 7"]);
-    assert_eq!(notes("memory: user"), ["`memory` has no effect: agents have no memory of their own here"]);
+    for (memory, folder, import, file) in [
+        ("user", "~/.claude/agent-memory", "@agent-memory", "~/.claude/CLAUDE.md"),
+        ("project", ".claude/agent-memory", "@.claude/agent-memory", "CLAUDE.md"),
+        ("local", ".claude/agent-memory-local", "@.claude/agent-memory-local", "CLAUDE.local.md"),
+    ] {
+        let says = format!(
+            "`memory` has no effect: agents do not write `{folder}/x/MEMORY.md` here, and no prompt contains it. To add it to \
+             all prompts, import it: `{import}/x/MEMORY.md` in `{file}`"
+        );
+        assert_eq!(notes(&format!("memory: {memory}")), [says]);
+    }
+    let odd = "`memory` must be user, project or local, not true: it has no effect";
+    assert_eq!(notes("memory: true"), [odd]);
     assert_eq!(agent("maxTurns: \"7\"").turns, Some(7));
     assert_eq!(agent("effort: vast").settings.effort, None);
 }

@@ -89,7 +89,8 @@ fn codex_unknown_keys_are_kept_and_reported() {
     let parsed = codex("team = \"red\"\nmcp_servers = { x = { command = \"run\" } }").unwrap();
     assert_eq!(parsed.manifest.extra.keys().collect::<Vec<_>>(), ["mcp_servers", "team"]);
     let says = [
-        "`mcp_servers` has no effect: servers that a file names are not started",
+        "`mcp_servers` starts no server: define servers in `.mcp.json` or in your configuration (`mcp.servers`). What it denies or \
+         asks applies to servers of the same names",
         "unknown key `team` of Codex is kept and has no effect",
     ];
     assert_eq!(parsed.warnings, says);
