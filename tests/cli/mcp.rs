@@ -1,4 +1,4 @@
-//! Logins at MCP servers by the command.
+//! MCP servers and logins at them, by the command.
 
 use std::path::Path;
 
@@ -56,6 +56,44 @@ fn texts(folder: &Path) -> Vec<(String, String)> {
         }
     }
     all
+}
+
+/// A server whose tool `first` is replaced by `later` when it is called; it reports that before the result.
+const CHANGING: &str = r#"
+tool() { printf '{"name":"%s","description":"A tool.","inputSchema":{"type":"object"}}' "$1"; }
+list=$(tool first)
+while read -r line; do
+    id=$(printf '%s' "$line" | sed -n 's/.*"id":\([0-9]*\).*/\1/p')
+    say() { printf '{"jsonrpc":"2.0","id":%s,%s}\n' "$id" "$1"; }
+    case $line in
+    *'"server/discover"'*) say '"error":{"code":-32601,"message":"unknown"}' ;;
+    *'"initialize"'*)
+        say '"result":{"protocolVersion":"2025-11-25","capabilities":{"tools":{}},"serverInfo":{"name":"sh","version":"1"}}' ;;
+    *'"tools/list"'*) say "\"result\":{\"tools\":[$list]}" ;;
+    *'"tools/call"'*)
+        list=$(tool later)
+        printf '{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}\n'
+        say '"result":{"content":[{"type":"text","text":"called"}]}' ;;
+    esac
+done"#;
+
+/// The model calls in its next turn what the list has gained by its call.
+#[test]
+fn x17_changed_tool_list_is_in_the_next_model_call() {
+    let user = User::new();
+    let server = json!({"command": "sh", "args": ["-c", CHANGING]});
+    user.file(".mcp.json", &json!({"mcpServers": {"notes": server}}).to_string());
+    let call = |tool: &str| json!({"calls": [{"tool": format!("mcp__notes__{tool}"), "args": {}}]});
+    let steps = [call("first"), call("later"), call("first"), json!({"text": "over"})];
+    let model = user.script(&json!({"rules": [{"agent": "*", "steps": steps}]}).to_string());
+    let done = user.call(&["run", "--store", "memory", "--model", &model, "--allow", "mcp:*", "--json", "go"]);
+    let events = done.out.lines().map(|line| serde_json::from_str::<Value>(line).expect("an event"));
+    let results: Vec<String> = events
+        .map(|event| event["record"]["call_finished"]["content"].clone())
+        .filter_map(|content| content.as_str().map(str::to_owned))
+        .collect();
+    let gone = "no tool is named `mcp__notes__first`.";
+    assert!(results.len() == 3 && results[..2] == ["called", "called"] && results[2].starts_with(gone), "{results:?}");
 }
 
 /// The token is in the private file, and nowhere else: not in the journal, an export, the output or the workspace.

@@ -293,6 +293,12 @@ impl ServerConnection {
     }
 }
 
+impl Drop for ServerConnection {
+    fn drop(&mut self) {
+        self.client.changes().end();
+    }
+}
+
 /// Returns the parameters of a request for a page of a list.
 pub(super) fn at_cursor(cursor: Option<String>) -> PaginatedRequestParams {
     let mut params = PaginatedRequestParams::default();

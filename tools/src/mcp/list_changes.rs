@@ -31,11 +31,13 @@ struct Changes {
     delay: Duration,
     /// True if the list comes too late for a model call that waits for it.
     is_late: bool,
+    /// True if the connection has ended, so that no list follows.
+    has_ended: bool,
 }
 
 impl Changes {
     fn is_due(&self) -> bool {
-        self.reported > self.listed
+        !self.has_ended && self.reported > self.listed
     }
 
     fn schedule(&mut self) {
@@ -56,12 +58,14 @@ impl ListChanges {
         });
     }
 
-    /// Waits until a list is due, and returns the number of changes that it will include.
-    pub(super) async fn due(&self) -> u64 {
+    /// Waits until a list is due, and returns the number of changes that it will include; `None` if the connection has ended.
+    pub(super) async fn due(&self) -> Option<u64> {
+        let mut seen = self.0.subscribe();
+        let next = seen.wait_for(|changes| changes.is_due() || changes.has_ended).await;
         // An error is impossible: `self` holds the sender.
-        let delay = self.0.subscribe().wait_for(Changes::is_due).await.map_or(DEBOUNCE, |changes| changes.delay);
+        let delay = next.ok().filter(|changes| !changes.has_ended).map(|changes| changes.delay)?;
         tokio::time::sleep(delay).await;
-        self.0.borrow().reported
+        Some(self.0.borrow().reported)
     }
 
     /// Sets the number of changes that the last list includes.
@@ -74,9 +78,9 @@ impl ListChanges {
         });
     }
 
-    /// Releases those that wait: the connection has ended, and no list follows.
+    /// Releases those that wait, since the connection has ended.
     pub(super) fn end(&self) {
-        self.listed(u64::MAX);
+        self.0.send_modify(|changes| changes.has_ended = true);
     }
 
     /// Returns the wait for the list with all changes that were reported so far, unless it is read or comes too late.
@@ -89,7 +93,7 @@ impl ListChanges {
         Some(
             async move {
                 let mut seen = changes.0.subscribe();
-                let listed = seen.wait_for(|changes| changes.listed >= count || changes.is_late);
+                let listed = seen.wait_for(|changes| changes.listed >= count || changes.is_late || changes.has_ended);
                 let is_late = tokio::time::timeout(MAX_WAIT, listed).await.is_err();
                 if is_late {
                     // Otherwise the same call would wait again.
@@ -109,8 +113,7 @@ mod tests {
     fn read_lists(changes: &ListChanges) {
         let changes = changes.clone();
         tokio::spawn(async move {
-            loop {
-                let count = changes.due().await;
+            while let Some(count) = changes.due().await {
                 changes.listed(count);
             }
         });
@@ -175,6 +178,6 @@ mod tests {
         let begun = Instant::now();
         pending.await;
         changes.report();
-        assert_eq!((begun.elapsed().as_millis(), wait(&changes).await), (0, 0));
+        assert_eq!((begun.elapsed().as_millis(), wait(&changes).await, changes.due().await), (0, 0, None));
     }
 }

@@ -241,8 +241,7 @@ impl LiveServer {
         *self.changes.lock().unwrap_or_else(PoisonError::into_inner) = changes.clone();
         let (server, connection) = (Arc::downgrade(self), Arc::downgrade(&up));
         tokio::spawn(async move {
-            loop {
-                let count = changes.due().await;
+            while let Some(count) = changes.due().await {
                 if !refresh(&server, &connection).await {
                     return changes.end();
                 }
