@@ -18,10 +18,10 @@ const MAX_WAIT: Duration = Duration::from_secs(2);
 
 /// The changes of one connection. Cheap to clone.
 #[derive(Clone, Default)]
-pub(super) struct ListChanges(Arc<watch::Sender<Changes>>);
+pub(super) struct ListChanges(Arc<watch::Sender<ReportedChanges>>);
 
 #[derive(Default)]
-struct Changes {
+struct ReportedChanges {
     /// Number of changes that the server reported.
     reported: u64,
     /// The number of them that the last list includes.
@@ -35,7 +35,7 @@ struct Changes {
     has_ended: bool,
 }
 
-impl Changes {
+impl ReportedChanges {
     fn is_due(&self) -> bool {
         !self.has_ended && self.reported > self.listed
     }

@@ -24,11 +24,11 @@ pub(super) struct OpenCalls(Arc<Mutex<CallTable>>);
 #[derive(Default)]
 struct CallTable {
     next: u64,
-    open: BTreeMap<u64, OpenCall>,
+    open: BTreeMap<u64, OpenServerCall>,
 }
 
 #[derive(Default)]
-struct OpenCall {
+struct OpenServerCall {
     /// The user's approved answers, by question id.
     answers: BTreeMap<String, Value>,
     declined: DeclinedQuestions,
@@ -65,7 +65,7 @@ impl OpenCalls {
         let mut table = self.lock();
         let id = table.next;
         table.next = table.next.wrapping_add(1);
-        table.open.insert(id, OpenCall { answers, ..OpenCall::default() });
+        table.open.insert(id, OpenServerCall { answers, ..OpenServerCall::default() });
         ServerCall { calls: self.clone(), id }
     }
 
