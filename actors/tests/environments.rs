@@ -165,7 +165,7 @@ async fn h5_missing_workspace_refuses_inputs_and_ends_runs() {
     let ended = session.run_ended(run).await.expect("the run ends");
     let refused = session.send("directly").await.map(drop);
     let Err(SendError::BadInput(why)) = &refused else { panic!("{refused:?}") };
-    assert_eq!(ended.outcome, Outcome::Failed { kind: FailKind::Workspace { message: why.clone() } });
+    assert_eq!(ended.outcome, Outcome::Failed { kind: FailKind::Workspace { message: why.as_str().into() } });
     let branch = session.regenerate(None).await.map(drop);
     assert!(matches!(&branch, Err(ControlError::Refused(text)) if text == why), "{branch:?}");
     // The control: in its own workspace nothing is refused.
