@@ -93,6 +93,22 @@ async fn read_to_end(stream: Response<Body>) -> (String, bool) {
     }
 }
 
+/// Paths that need no token, before an application that reads every body whole. The control: the body of a token is read.
+#[tokio::test]
+async fn body_without_a_token_is_not_read() {
+    let at = Guarded::new().await;
+    let app = at.guard.protect(Router::new().fallback(async |body: String| body.len().to_string()));
+    let act = at.token(TokenScope::Act);
+    let sent =
+        async |path: &str, headers: &[(&str, &str)]| request(&app, Method::POST, path, headers, "12345").await.body;
+    for path in ["/healthz", "/readyz", "/assets/page.css"] {
+        assert_eq!(sent(path, &[OWN]).await, "0", "{path}");
+    }
+    assert_eq!(sent("/v1/sessions", &[OWN, ("authorization", &act)]).await, "5", "the control");
+    drop(app);
+    at.end().await;
+}
+
 /// The control: the streams of a token that was not revoked get the later events.
 #[tokio::test(start_paused = true)]
 async fn revocation_ends_streams_and_says_nothing_more() {
