@@ -6,6 +6,9 @@ use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
+/// Maximum time between two checks of the clock. Timers stop while the machine sleeps, and the clock of a lease does not.
+const MAX_SLEEP: Duration = Duration::from_secs(1);
+
 /// A permission to start work, for some time after the last renewal (cheap clone, shared state). An ended lease stays
 /// ended.
 ///
@@ -81,7 +84,7 @@ impl Lease {
             }
             tokio::select! {
                 () = term.ended.cancelled() => {}
-                () = tokio::time::sleep(remaining) => {}
+                () = tokio::time::sleep(remaining.min(MAX_SLEEP)) => {}
             }
         }
     }
@@ -155,6 +158,26 @@ mod tests {
             () = renewals => {}
         }
         assert_eq!(start.elapsed(), Duration::from_secs(25));
+    }
+
+    /// A machine sleeps: its timers stop, and the clock of the lease continues.
+    #[tokio::test(start_paused = true)]
+    async fn lease_end_is_noticed_soon_after_the_machine_slept() {
+        let (start, slept) = (Instant::now(), Arc::new(AtomicU64::new(0)));
+        let asleep = Arc::clone(&slept);
+        let clock = move || start.elapsed() + Duration::from_millis(asleep.load(Ordering::Relaxed));
+        let lease = Lease::new(LENGTH, clock);
+        assert!(lease.renewed(lease.now()));
+        let sleeps = async {
+            tokio::time::sleep(Duration::from_millis(500)).await;
+            slept.store(3_600_000, Ordering::Relaxed);
+            std::future::pending::<()>().await;
+        };
+        tokio::select! {
+            () = lease.ended() => {}
+            () = sleeps => {}
+        }
+        assert_eq!(start.elapsed(), Duration::from_secs(1));
     }
 
     #[tokio::test(start_paused = true)]
