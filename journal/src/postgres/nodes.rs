@@ -52,9 +52,12 @@ const END_LOCK: &str = "\
     AND database = (SELECT oid FROM pg_database WHERE datname = current_database()) AND pid <> pg_backend_pid()";
 const SECRET: &str = "SELECT value FROM subtend.secret";
 const LOCATE: &str = "SELECT shard.name FROM subtend.head JOIN subtend.shard ON shard.id = head.shard WHERE head.key = $1 AND shard.shared ORDER BY shard.id";
-const PLACE: &str = "INSERT INTO subtend.placement (key, shard) SELECT $1, id FROM subtend.shard WHERE name = $2 ON CONFLICT (key) DO NOTHING";
-const UNPLACE: &str = "DELETE FROM subtend.placement WHERE key = $1";
-const PLACED: &str = "SELECT name FROM subtend.shard WHERE id = (SELECT shard FROM subtend.placement WHERE key = $1)";
+/// Each use changes `made`, so that a choice that others rely on meanwhile is not removed.
+const PLACE: &str = "\
+    INSERT INTO subtend.placement AS held (key, shard, made) SELECT $1, id, clock_timestamp() FROM subtend.shard WHERE name = $2 \
+    ON CONFLICT (key) DO UPDATE SET made = greatest(clock_timestamp(), held.made + interval '1 microsecond') \
+    RETURNING (SELECT name FROM subtend.shard WHERE id = held.shard), held.xmax = 0, held.made::text";
+const UNPLACE: &str = "DELETE FROM subtend.placement WHERE key = $1 AND made = $2::text::timestamptz";
 const READ_SETTINGS: &str = concat!("SELECT ", settings!());
 
 /// Time limit for an answer about nodes. A slower renewal counts as lost.
@@ -111,6 +114,17 @@ impl Members {
         let lease = self.shards.iter().find(|row| row.name == shard)?.lease.as_ref()?;
         self.nodes.iter().find(|node| node.alive && node.lease == *lease)
     }
+}
+
+/// The shard that was chosen for an idempotency key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Placement {
+    /// The name of the shard.
+    pub shard: String,
+    /// True if this use of the key made the choice.
+    pub is_new: bool,
+    /// Time of this use by the server's clock, which no other use of the key has.
+    made: String,
 }
 
 /// Error of reading or changing nodes.
@@ -275,22 +289,20 @@ impl Registry {
         found.iter().map(|row| read(row, 0)).collect()
     }
 
-    /// Chooses a shard for the command whose hashed idempotency key is `key`. The first choice of any node is recorded. Returns that choice,
-    /// and whether this call made it.
+    /// Chooses `shard` for the command whose hashed idempotency key is `key`, unless a node chose another one before, which is returned.
     /// # Errors
     /// [`NodeError::Unreachable`].
-    pub async fn place(&self, key: &[u8], shard: &str) -> Result<(String, bool), NodeError> {
-        let made = self.execute(PLACE, vec![Box::new(key.to_vec()), Box::new(shard.to_owned())]).await?;
-        let placed = self.query(PLACED, vec![Box::new(key.to_vec())]).await?;
-        let placed = placed.first().map_or_else(|| Ok(shard.to_owned()), |row| read(row, 0))?;
-        Ok((placed, made > 0))
+    pub async fn place(&self, key: &[u8], shard: &str) -> Result<Placement, NodeError> {
+        let placed = self.query(PLACE, vec![Box::new(key.to_vec()), Box::new(shard.to_owned())]).await?;
+        let row = placed.first().ok_or_else(|| NodeError::Unreachable(format!("it has no shard {shard}")))?;
+        Ok(Placement { shard: read(row, 0)?, is_new: read(row, 1)?, made: read(row, 2)? })
     }
 
-    /// Removes the choice for `key` after its command had no effect.
+    /// Removes a choice after its command had no effect, unless another command used the key meanwhile.
     /// # Errors
     /// [`NodeError::Unreachable`].
-    pub async fn unplace(&self, key: &[u8]) -> Result<(), NodeError> {
-        self.execute(UNPLACE, vec![Box::new(key.to_vec())]).await.map(drop)
+    pub async fn unplace(&self, key: &[u8], placement: &Placement) -> Result<(), NodeError> {
+        self.execute(UNPLACE, vec![Box::new(key.to_vec()), Box::new(placement.made.clone())]).await.map(drop)
     }
 
     /// Reads the secret with which nodes of this database sign requests to each other.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use subtend_journal::OpenError;
 use subtend_journal::postgres::Postgres;
-use subtend_journal::postgres::nodes::{NodeError, NodeLease, Registry};
+use subtend_journal::postgres::nodes::{NodeError, NodeLease, Placement, Registry};
 
 use super::server::{Server, target};
 use super::{creation, journal, problems};
@@ -116,11 +116,28 @@ async fn d4_sessions_are_located_and_keys_are_placed_once() {
         creation(&journal(&nodes.server.target(&format!("shard={shard}"))), 1).await.unwrap();
     }
     assert_eq!(registry.locate(id(1)).await.unwrap(), ["shard-1", "shard-2"], "a session in two shards");
-    let placed = |shard: &str, is_new: bool| (shard.to_owned(), is_new);
-    assert_eq!(registry.place(b"key", "shard-2").await.unwrap(), placed("shard-2", true));
-    assert_eq!(registry.place(b"key", "shard-1").await.unwrap(), placed("shard-2", false), "the first choice is kept");
-    registry.unplace(b"key").await.unwrap();
-    assert_eq!(registry.place(b"key", "shard-1").await.unwrap(), placed("shard-1", true));
+    let first = placed(registry, "shard-2").await;
+    assert_eq!((&*first.shard, first.is_new), ("shard-2", true));
+    let second = placed(registry, "shard-1").await;
+    assert_eq!((&*second.shard, second.is_new), ("shard-2", false), "the first choice is kept");
+}
+
+async fn placed(registry: &Registry, shard: &str) -> Placement {
+    registry.place(b"key", shard).await.unwrap()
+}
+
+/// Two commands have one key. The first is refused, and the other one has a session by then. The control: a choice that no other used.
+#[tokio::test(flavor = "multi_thread")]
+async fn d4_choice_used_by_another_command_is_not_removed() {
+    let nodes = Nodes::start().await;
+    let registry = &nodes.registry;
+    let (refused, other) = (placed(registry, "shard-1").await, placed(registry, "shard-2").await);
+    registry.unplace(b"key", &refused).await.unwrap();
+    let again = placed(registry, "shard-2").await;
+    assert_eq!((&*other.shard, &*again.shard, again.is_new), ("shard-1", "shard-1", false));
+    registry.unplace(b"key", &again).await.unwrap();
+    let new = placed(registry, "shard-2").await;
+    assert_eq!((&*new.shard, new.is_new), ("shard-2", true), "the control");
 }
 
 /// A released claim writes nothing, and other nodes can claim the shard.
