@@ -122,6 +122,14 @@ impl<R: Root, T: Ticket> Slots<R, T> {
         mine.map(|_| SlotsState::slot(&self.inner, root))
     }
 
+    /// Changes the number of slots. A lower number does not revoke slots.
+    pub fn resize(&self, global: usize) {
+        let mut pool = self.inner.pool.lock();
+        let granted = pool.queue.resize(global, Instant::now());
+        pool.outgoing.extend(granted);
+        self.inner.deliver(pool);
+    }
+
     /// Removes a ticket from the queue. Returns whether it was queued; if so, it is never granted.
     ///
     /// If not, its slot was granted and `on_grant` has it or receives it, or the ticket was never queued.

@@ -43,6 +43,8 @@ pub struct NodeOptions {
     pub labels: Vec<String>,
     /// Number of shards to create without a label and for each label, if no shards exist.
     pub shards: u16,
+    /// Maximum number of runs that hold a slot at the same time on all nodes, each of which has an equal part.
+    pub slots: usize,
     /// Times of its lease.
     pub times: LeaseTimes,
     /// Time for running calls to end when a shard is handed over.

@@ -58,6 +58,7 @@ impl NodeArgs {
         &self,
         name: &str,
         address: std::net::SocketAddr,
+        slots: usize,
     ) -> Result<subtend_nodes::NodeOptions, crate::cli::fail::Fail> {
         use std::time::Duration;
 
@@ -73,6 +74,7 @@ impl NodeArgs {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             labels: self.label.clone(),
             shards: self.shards.unwrap_or(16),
+            slots,
             times: self
                 .lease
                 .map_or_else(Default::default, |seconds| subtend_nodes::LeaseTimes::of(Duration::from_secs(seconds))),

@@ -45,6 +45,12 @@ impl HostParts {
         Ok(Self { parts, home, open, servers: pool })
     }
 
+    /// Returns the number of slots from the options.
+    #[cfg(feature = "postgres")]
+    pub(crate) fn slots(&self) -> usize {
+        self.parts.options.slots
+    }
+
     /// Returns rate limits of providers from the options.
     #[cfg(feature = "postgres")]
     pub(crate) fn throttles(&self) -> Throttles {

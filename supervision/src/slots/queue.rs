@@ -86,6 +86,11 @@ impl<R: Root, T: Ticket> Queue<R, T> {
         self.grant_ready(now)
     }
 
+    pub(super) fn resize(&mut self, global: usize, now: Instant) -> Vec<(R, T)> {
+        self.global = global;
+        self.grant_ready(now)
+    }
+
     pub(super) fn release(&mut self, root: R, now: Instant) -> Vec<(R, T)> {
         self.in_use = self.in_use.saturating_sub(1);
         if let Some(account) = self.accounts.get_mut(&root) {

@@ -39,6 +39,21 @@ fn serve_all(grants: &Grants) -> Vec<u32> {
 }
 
 #[test]
+fn resized_pool_grants_queued_tickets_and_revokes_nothing() {
+    let (slots, grants) = pool(1);
+    let first = slots.request(1, 10, Class::Start, 9).unwrap();
+    (11..15).for_each(|ticket| assert!(slots.request(1, ticket, Class::Start, 9).is_none()));
+    slots.resize(3);
+    let granted = |grants: &Grants| grants.lock().unwrap().iter().map(|(ticket, _)| *ticket).collect::<Vec<_>>();
+    assert_eq!((granted(&grants), slots.in_use()), (vec![11, 12], 3));
+    slots.resize(2);
+    drop(first);
+    assert_eq!((granted(&grants), slots.in_use()), (vec![11, 12], 2), "above its number, a pool grants nothing");
+    release(&grants, 11);
+    assert_eq!((granted(&grants), slots.in_use()), (vec![12, 13], 2));
+}
+
+#[test]
 fn free_slot_is_granted_at_once_and_a_used_one_on_return() {
     let (slots, grants) = pool(1);
     let first = slots.request(1, 10, Class::Start, 3).unwrap();

@@ -1,0 +1,79 @@
+//! Divides the slots of a node among the shards that are open there, by demand.
+
+/// Runs of a shard that hold a slot, and runs that wait for one.
+pub(crate) type Demand = (usize, usize);
+
+/// Returns the bound of each shard. Held slots and bounds together do not exceed `share`, except that each shard has one slot at least.
+///
+/// Shards get equal parts, but none more than it needs while others need more. What no shard needs is divided evenly, so that a run can
+/// start before the next division. No slot is revoked: a shard above its part gets no more, and others wait for what it returns.
+pub(crate) fn divide(share: usize, demands: &[Demand]) -> Vec<usize> {
+    let needed: Vec<usize> = demands.iter().map(|(held, waiting)| held.saturating_add(*waiting)).collect();
+    let mut parts = fair(share, &needed);
+    let spare = share.saturating_sub(parts.iter().sum());
+    let extra = fair(spare, &vec![usize::MAX; parts.len()]);
+    parts.iter_mut().zip(extra).for_each(|(part, extra)| *part = part.saturating_add(extra));
+    let free = share.saturating_sub(demands.iter().map(|(held, _)| held).sum());
+    let below: Vec<usize> = parts.iter().zip(demands).map(|(part, (held, _))| part.saturating_sub(*held)).collect();
+    let more = fair(free, &below);
+    let bound = |((part, (held, _)), more): ((usize, &Demand), usize)| part.min(held.saturating_add(more)).max(1);
+    parts.into_iter().zip(demands).zip(more).map(bound).collect()
+}
+
+/// Divides `total` into parts that are at most `wanted`, and differ only where one got all that it wanted, or by one.
+fn fair(total: usize, wanted: &[usize]) -> Vec<usize> {
+    let (mut left, mut parts) = (total, vec![0_usize; wanted.len()]);
+    loop {
+        let open = parts.iter().zip(wanted).filter(|(part, wanted)| part < wanted).count();
+        let Some(each) = left.checked_div(open).filter(|_| left > 0) else { return parts };
+        for (part, wanted) in parts.iter_mut().zip(wanted) {
+            let more = wanted.saturating_sub(*part).min(each.max(1)).min(left);
+            *part = part.saturating_add(more);
+            left = left.saturating_sub(more);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn d2_slots_go_to_the_shards_that_need_them() {
+        for (share, demands, bounds) in [
+            (8, &[(0, 0), (0, 0)][..], &[4, 4][..]),
+            // One wide tree, and shards without runs.
+            (8, &[(4, 90), (0, 0), (0, 0)], &[8, 1, 1]),
+            // A shard that has all of them returns them to one that waits.
+            (8, &[(8, 90), (0, 5)], &[4, 1]),
+            (8, &[(5, 90), (1, 4)], &[4, 3]),
+            (8, &[(4, 90), (4, 1)], &[4, 4]),
+            (8, &[(4, 90), (1, 1)], &[6, 2]),
+            // More shards than slots.
+            (1, &[(0, 3), (0, 3), (0, 0)], &[1, 1, 1]),
+            (8, &[], &[]),
+        ] {
+            assert_eq!(divide(share, demands), bounds, "{share} for {demands:?}");
+        }
+    }
+
+    /// Slots are exact: what shards hold and may take never exceeds the share, apart from the one slot of each shard.
+    #[test]
+    fn d2_divided_slots_do_not_exceed_the_share() {
+        let (values, share) = ([0, 1, 2, 3, 5, 9], 9);
+        for n in 0..values.len().pow(4) {
+            let at = |place: u32| values[n / values.len().pow(place) % values.len()];
+            let demands = [(at(0), at(1)), (at(2), at(3))];
+            let bounds = divide(share, &demands);
+            let most = |(bound, (held, _)): (&usize, &Demand)| (*bound).max(*held);
+            let taken: usize = bounds.iter().zip(&demands).map(most).sum();
+            let held: usize = demands.iter().map(|(held, _)| held).sum();
+            assert!(taken <= share.max(held) + 1, "{demands:?}: {bounds:?}");
+            let starts =
+                bounds.iter().zip(&demands).map(|(bound, (held, waiting))| bound.saturating_sub(*held).min(*waiting));
+            let waiting: usize = demands.iter().map(|(_, waiting)| waiting).sum();
+            let unused = share.saturating_sub(held).min(waiting);
+            assert!(starts.sum::<usize>() + 1 >= unused, "{demands:?}: {bounds:?} leave slots unused");
+        }
+    }
+}
