@@ -10,6 +10,8 @@
     reason = "a test that cannot continue fails, and processes run by real time"
 )]
 
+#[path = "nodes/absent.rs"]
+mod absent;
 #[path = "nodes/client.rs"]
 mod client;
 #[path = "nodes/cluster.rs"]

@@ -9,7 +9,7 @@ use std::error::Error as _;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 
-use subtend_session::ids::{Seq, SessionId};
+use subtend_session::ids::{Lsn, Seq, SessionId};
 use tokio_postgres::error::{DbError, Severity, SqlState};
 
 use crate::compact::{Compacted, Erasure};
@@ -18,6 +18,7 @@ use crate::error::{EngineError, OpenError};
 use crate::rows::{self, EV};
 use crate::sorted::Sorted;
 use crate::tables::{self, Keys, META_FORMAT, META_LSN, RangeRows, Table, Tables, Visit};
+use crate::watermark::Watermark;
 
 mod link;
 mod node_lease;
@@ -271,6 +272,14 @@ impl Postgres {
             }
         }
     }
+}
+
+/// Remembers in `dir`, the directory of this machine for a shard, that the shard ends at `last` ([`Options::node_dir`](crate::Options)). No
+/// journal may have the shard open here.
+/// # Errors
+/// [`OpenError::Behind`] for a shard that ended later before, unless `accept_loss` is true.
+pub fn remember(dir: &std::path::Path, last: Lsn, accept_loss: bool) -> std::result::Result<(), OpenError> {
+    Watermark::remember(dir, last, accept_loss).map(drop)
 }
 
 /// Removes the rows of deleted sessions from the shard in one transaction, and frees their space.

@@ -17,7 +17,7 @@ use futures_util::future::join_all;
 use serde_json::json;
 use subtend_host::auth::{Forwarded, TokenGrant, TokenScope, grant_of};
 use subtend_host::problem::Problem;
-use subtend_journal::postgres::nodes::NodeError;
+use subtend_journal::postgres::nodes::{NodeError, Placement};
 use tokio::time::{Instant, timeout, timeout_at};
 use tower::ServiceExt as _;
 
@@ -37,6 +37,8 @@ const MAX_BODY: usize = 4 << 20;
 const BODY_TIMEOUT: Duration = Duration::from_secs(30);
 /// Header of an answer by a node that does not own the shard. The request had no effect.
 const NOT_HERE: &str = "subtend-not-here";
+/// Code of the problem that a shard has no owner.
+pub(crate) const NO_OWNER: &str = "no_owner";
 
 /// Answers requests for all shards. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -60,6 +62,14 @@ pub(crate) struct BufferedRequest {
     grant: Option<TokenGrant>,
     /// True if another node forwarded the request. It is then not forwarded again.
     forwarded: bool,
+    /// True if a list may leave out shards that do not answer now.
+    pub(crate) partial: bool,
+}
+
+impl BufferedRequest {
+    fn rebuilt(&self) -> Request {
+        Request::from_parts(self.parts.clone(), body::Body::from(self.body.clone()))
+    }
 }
 
 impl Gateway {
@@ -100,8 +110,9 @@ impl Gateway {
             Err(_) => return Err(Problem::malformed("the body did not arrive within 30 s: send it again")),
         };
         forwarded.map_or(Ok(()), |forwarded| forwarded.check(&body))?;
-        let mut buffered = BufferedRequest { parts, body, grant, forwarded: forwarded.is_some() };
-        if wanted.shard.is_some() || wanted.label.is_some() {
+        let (forwarded, partial) = (forwarded.is_some(), wanted.partial);
+        let mut buffered = BufferedRequest { parts, body, grant, forwarded, partial };
+        if wanted.shard.is_some() || wanted.label.is_some() || partial {
             buffered.parts.uri = wanted.rest.clone();
         }
         match wanted.shard {
@@ -140,6 +151,12 @@ impl Gateway {
                 let (shard, choice) = self.place(kind, label.as_deref(), &request).await?;
                 self.ask_once(&shard, &request, choice).await
             }
+            RequestTarget::Here => {
+                let node = self.node();
+                let open = node.open().into_iter().find_map(|shard| node.host(&shard)).ok_or_else(none_open)?;
+                let Ok(answer) = open.router.oneshot(request.rebuilt()).await;
+                Ok(answer)
+            }
             RequestTarget::Any => {
                 let shard = self.chosen(&request).ok_or_else(none_open)?;
                 self.ask(&shard, &request).await
@@ -163,7 +180,7 @@ impl Gateway {
     /// Answers requests that concern only this node.
     fn own(&self, parts: &request::Parts) -> Option<Result<Response, Problem>> {
         let node = self.node();
-        let get = parts.method == Method::GET;
+        let get = parts.method == Method::GET || parts.method == Method::HEAD;
         match parts.uri.path() {
             "/healthz" if get => Some(Ok(StatusCode::NO_CONTENT.into_response())),
             "/readyz" if get => {
@@ -207,8 +224,7 @@ impl Gateway {
         parts.uri = target::with_shard(&parts.uri, shard);
         loop {
             if let Some(open) = node.host(shard) {
-                let request = Request::from_parts(buffered.parts.clone(), body::Body::from(buffered.body.clone()));
-                let Ok(answer) = open.router.oneshot(request).await;
+                let Ok(answer) = open.router.oneshot(buffered.rebuilt()).await;
                 return Ok(answer);
             }
             if buffered.forwarded {
@@ -309,8 +325,8 @@ impl Gateway {
 
     async fn placed(&self, kind: &str, key: &HeaderValue, shard: &str) -> Result<(String, Option<NewChoice>), Problem> {
         let key = blake3::hash(&[kind.as_bytes(), b" ", key.as_bytes()].concat());
-        let (placed, is_new) = self.node().registry().place(key.as_bytes(), shard).await.map_err(unreachable)?;
-        Ok((placed, is_new.then_some(NewChoice(key))))
+        let placement = self.node().registry().place(key.as_bytes(), shard).await.map_err(unreachable)?;
+        Ok((placement.shard.clone(), placement.is_new.then_some(NewChoice { key, placement })))
     }
 
     /// Asks a shard, and forgets the choice of the shard for a command that is invalid: its key would be kept forever.
@@ -321,8 +337,8 @@ impl Gateway {
         choice: Option<NewChoice>,
     ) -> Result<Response, Problem> {
         let answer = self.ask(shard, request).await?;
-        if let Some(NewChoice(key)) = choice.filter(|_| is_invalid(answer.status()))
-            && let Err(error) = self.node().registry().unplace(key.as_bytes()).await
+        if let Some(NewChoice { key, placement }) = choice.filter(|_| is_invalid(answer.status()))
+            && let Err(error) = self.node().registry().unplace(key.as_bytes(), &placement).await
         {
             tracing::warn!(%error, "the key of a refused command is kept");
         }
@@ -389,7 +405,10 @@ impl Gateway {
 }
 
 /// A choice of a shard that this request made, by the hash of its key.
-struct NewChoice(blake3::Hash);
+struct NewChoice {
+    key: blake3::Hash,
+    placement: Placement,
+}
 
 /// Returns whether a shard refused a command for what it says: it has no effect when it is repeated either.
 fn is_invalid(status: StatusCode) -> bool {
@@ -412,15 +431,15 @@ fn not_here(shard: &str) -> Response {
     response
 }
 
-fn no_owner(shard: &str) -> Problem {
+pub(crate) fn no_owner(shard: &str) -> Problem {
     let detail =
         format!("no node owns {shard} now: another node takes over within the time of a lease. Send the request again");
-    Problem { retry_after: Some(1), ..Problem::new(StatusCode::SERVICE_UNAVAILABLE, "no_owner", detail) }
+    Problem { retry_after: Some(1), ..Problem::new(StatusCode::SERVICE_UNAVAILABLE, NO_OWNER, detail) }
 }
 
 fn none_open() -> Problem {
     let detail = "no node has a shard now. Send the request again";
-    Problem { retry_after: Some(1), ..Problem::new(StatusCode::SERVICE_UNAVAILABLE, "no_owner", detail) }
+    Problem { retry_after: Some(1), ..Problem::new(StatusCode::SERVICE_UNAVAILABLE, NO_OWNER, detail) }
 }
 
 fn no_shard(shard: &str, known: &[String]) -> Problem {

@@ -10,6 +10,7 @@
 //! | [`gateway`] | routes requests to the shards and nodes that answer them |
 //! | `forward` | sends requests to other nodes |
 //! | `merge` | merges lists, events and metrics of several shards |
+//! | `slots` | divides the slots of a node among its shards |
 
 #![cfg(feature = "postgres")]
 
@@ -19,5 +20,6 @@ pub mod gateway;
 mod merge;
 pub mod node;
 pub mod plan;
+mod slots;
 
 pub use node::{LeaseTimes, Node, NodeOptions, NotOpened, OpenShard};

@@ -2,17 +2,20 @@
 
 use axum::Json;
 use axum::body;
-use axum::http::StatusCode;
+use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use futures_util::future::join_all;
 use serde_json::{Value, json};
 use subtend_host::problem::Problem;
+use tokio::time::timeout;
 
-use crate::gateway::{BufferedRequest, Gateway, Merge};
+use crate::gateway::{BufferedRequest, Gateway, Merge, NO_OWNER, no_owner};
 
 mod events;
 mod figures;
 
+/// Header of a list that lacks shards, with their names.
+const MISSING_SHARDS: &str = "subtend-missing-shards";
 /// Maximum bytes of one shard's answer.
 const MAX_ANSWER: usize = 64 << 20;
 /// Maximum number of times that a shard is asked for one page.
@@ -30,11 +33,14 @@ pub(crate) async fn answer(gateway: &Gateway, of: Merge, request: BufferedReques
         Merge::Metrics => figures::answer(gateway, request).await,
         Merge::Sessions | Merge::Approvals | Merge::Tasks => {
             let shards = gateway.shards();
-            let mut pages = Vec::new();
-            for page in join_all(shards.iter().map(|shard| page(gateway, shard, &request))).await {
-                match page? {
-                    Ok(page) => pages.push(page),
-                    Err(refusal) => return Ok(refusal),
+            let (mut pages, mut missing) = (Vec::new(), Vec::new());
+            let answers = join_all(shards.iter().map(|shard| page(gateway, shard, &request))).await;
+            for (shard, answer) in shards.iter().zip(answers) {
+                match answer {
+                    Ok(Ok(page)) => pages.push(page),
+                    Ok(Err(refusal)) if !(request.partial && refusal.status().is_server_error()) => return Ok(refusal),
+                    Err(problem) if !request.partial => return Err(suggest_partial(problem)),
+                    Ok(Err(_)) | Err(_) => missing.push(&**shard),
                 }
             }
             let merged = match of {
@@ -46,14 +52,45 @@ pub(crate) async fn answer(gateway: &Gateway, of: Merge, request: BufferedReques
                     Value::Array(pages.into_iter().flat_map(rows).collect())
                 }
             };
-            Ok(Json(merged).into_response())
+            let mut response = Json(merged).into_response();
+            if let Some(missing) =
+                (!missing.is_empty()).then(|| HeaderValue::try_from(missing.join(", ")).ok()).flatten()
+            {
+                response.headers_mut().insert(MISSING_SHARDS, missing);
+            }
+            Ok(response)
         }
     }
 }
 
+/// Adds the way to a list of the other shards.
+fn suggest_partial(problem: Problem) -> Problem {
+    if problem.code != NO_OWNER {
+        return problem;
+    }
+    Problem { detail: format!("{}; `?partial=true` lists the other shards", problem.detail), ..problem }
+}
+
+/// As [`whole_page`]. A list that may be partial waits for no owner.
+async fn page(gateway: &Gateway, shard: &str, request: &BufferedRequest) -> Result<Result<Value, Response>, Problem> {
+    if request.partial {
+        let node = gateway.node();
+        if node.host(shard).is_none() && node.members().owner(shard).is_none() {
+            return Err(no_owner(shard));
+        }
+        let asked = timeout(node.times().heartbeat, whole_page(gateway, shard, request)).await;
+        return asked.unwrap_or_else(|_| Err(no_owner(shard)));
+    }
+    whole_page(gateway, shard, request).await
+}
+
 /// Asks a shard for its page; returns what it refused, if it did. Lists change nothing, so one whose owner was lost in
 /// mid-answer is asked for again at the next owner.
-async fn page(gateway: &Gateway, shard: &str, request: &BufferedRequest) -> Result<Result<Value, Response>, Problem> {
+async fn whole_page(
+    gateway: &Gateway,
+    shard: &str,
+    request: &BufferedRequest,
+) -> Result<Result<Value, Response>, Problem> {
     let mut tries = 1;
     loop {
         let answer = gateway.ask(shard, request).await?;

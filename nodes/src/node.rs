@@ -1,6 +1,7 @@
 //! Runs a node: its lease, and the opening and closing of its shards.
 
 use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -19,6 +20,9 @@ use tokio_util::task::TaskTracker;
 
 use crate::clock::{DatabaseClock, since_boot};
 use crate::plan::plan;
+use crate::slots;
+
+use seen::SeenLsns;
 
 use held::{HeldShard, NodeState, ShardPhase, end_now, is_busy};
 
@@ -27,8 +31,10 @@ pub use opening::{NotOpened, OpenShard};
 pub use options::{LeaseTimes, NodeOptions};
 
 mod held;
+mod leaving;
 mod opening;
 mod options;
+mod seen;
 
 /// One lease of the node. When it ends, the node starts another one.
 #[derive(Clone)]
@@ -59,6 +65,8 @@ struct NodeShared {
     clock: DatabaseClock,
     state: Mutex<NodeState>,
     members: watch::Sender<Arc<Members>>,
+    /// Number of live nodes.
+    live: AtomicUsize,
     /// Fires when the node starts to shut down.
     ends: CancellationToken,
     /// Fires when the node has left.
@@ -109,6 +117,7 @@ impl Node {
             clock,
             state: Mutex::default(),
             members: watch::channel(Arc::default()).0,
+            live: AtomicUsize::new(1),
             ends: CancellationToken::new(),
             gone: CancellationToken::new(),
             tasks: TaskTracker::new(),
@@ -172,13 +181,19 @@ impl Node {
         &self.inner.gone
     }
 
+    /// Returns the host of a shard that is open here; `None` after the lease, since another node may have newer records.
     pub(crate) fn host(&self, shard: &str) -> Option<ShardHost> {
-        self.state().shards.get(shard).and_then(HeldShard::open).cloned()
+        self.is_live().then(|| self.state().shards.get(shard).and_then(HeldShard::open).cloned()).flatten()
     }
 
     /// Returns the shards that are open here.
     pub fn open(&self) -> Vec<String> {
         self.state().open().into_iter().collect()
+    }
+
+    /// Returns the shards that are open, or are being opened or closed.
+    fn taken(&self) -> BTreeSet<String> {
+        self.state().shards.keys().cloned().collect()
     }
 
     fn state(&self) -> MutexGuard<'_, NodeState> {
@@ -262,7 +277,14 @@ impl Node {
         });
         let renewal = Arc::new(AbortOnDrop(renewal.abort_handle()));
         // Members are read before the node answers clients. Otherwise existing shards would seem to be missing.
-        let members = self.inner.registry.members().await?;
+        let members = match self.inner.registry.members().await {
+            Ok(members) => members,
+            Err(error) => {
+                // Otherwise this node would wait until its own lease expires.
+                drop(self.inner.leases.leave(&lease).await);
+                return Err(error);
+            }
+        };
         self.inner.members.send_replace(Arc::new(members));
         self.state().begin(Term { lease, work, _renewal: renewal });
         Ok(())
@@ -288,6 +310,7 @@ impl Node {
 
     /// Reads nodes and shards in a loop, and follows the plan for them. Returns only an error that the node cannot recover from.
     async fn follow(&self, term: &Term) -> Result<(), String> {
+        let mut seen = SeenLsns::default();
         loop {
             self.forget_failed();
             if let Some(why) = self.state().refused() {
@@ -297,9 +320,15 @@ impl Node {
                 Ok(members) => {
                     let alive = members.nodes.iter().filter(|node| node.alive).count();
                     self.inner.opener.set_live_nodes(u32::try_from(alive).unwrap_or(u32::MAX).max(1));
+                    self.inner.live.store(alive.max(1), Ordering::Relaxed);
+                    self.divide_slots();
                     self.inner.clock.set(members.time_ms);
                     let members = Arc::new(members);
                     self.inner.members.send_replace(Arc::clone(&members));
+                    // Before any claim, whose owner writes the same marks.
+                    let taken = self.taken();
+                    let changed = seen.changed(&members, &taken, self.times().heartbeat);
+                    self.inner.opener.remember(changed).await;
                     self.act(term, &members).await;
                 }
                 Err(error @ NodeError::Store(_)) => return Err(error.to_string()),
@@ -309,11 +338,25 @@ impl Node {
         }
     }
 
+    /// Divides this node's part of the slots among its shards.
+    fn divide_slots(&self) {
+        let share = self.inner.options.slots.div_ceil(self.inner.live.load(Ordering::Relaxed));
+        let open: Vec<Host> =
+            self.state().shards.values().filter_map(HeldShard::open).map(|open| open.host.clone()).collect();
+        let demands: Vec<_> = open.iter().map(|host| host.runtime().slot_demand()).collect();
+        let [owned, persons] = [0, 1].map(|pool| {
+            let of_pool: Vec<_> = demands.iter().filter_map(|demand| demand.get(pool).copied()).collect();
+            slots::divide(share, &of_pool)
+        });
+        for ((host, owned), persons) in open.iter().zip(owned).zip(persons) {
+            host.runtime().bound_slots([owned, persons]);
+        }
+    }
+
     async fn act(&self, term: &Term, members: &Members) {
+        let taken = self.taken();
         let (plan, closing) = {
             let state = self.state();
-            // Shards that are being opened or closed count as open.
-            let taken: BTreeSet<String> = state.shards.keys().cloned().collect();
             let closing = state.shards.values().any(|slot| matches!(slot.phase, ShardPhase::Closing));
             (plan(members, &term.lease, &taken), closing)
         };
@@ -354,6 +397,7 @@ impl Node {
                 state.succeeded(shard);
                 state.shards.insert(shard.to_owned(), HeldShard { lease: term.lease.clone(), phase });
                 drop(state);
+                self.divide_slots();
                 tracing::info!(shard, "the shard is open");
                 // Wakes requests that wait for the shard, without a delay until the next read of the members.
                 self.inner.members.send_modify(|_| ());
@@ -446,55 +490,5 @@ impl Node {
         );
         shards.into_values().for_each(end_now);
         self.inner.members.send_modify(|_| ());
-    }
-
-    /// Drains, closes all shards, and ends the lease.
-    async fn leave(&self) {
-        self.inner.ends.cancel();
-        let Some(term) = self.state().term.clone() else { return };
-        let leaving = async {
-            self.wait_until_drained().await;
-            let open = self.state().open();
-            for shard in open {
-                self.hand_over(shard);
-            }
-            self.inner.tasks.close();
-            self.inner.tasks.wait().await;
-        };
-        tokio::select! {
-            () = leaving => {}
-            () = self.watch() => {}
-            // The runtimes stop by themselves once the lease has ended.
-            () = term.work.ended() => return self.fence(),
-        }
-        // Requests that are still open must not start further work.
-        term.work.end();
-        if let Err(error) = self.inner.leases.leave(&term.lease).await {
-            tracing::warn!(%error, "the lease of this node could not be ended and will expire");
-        }
-    }
-
-    /// Keeps reading nodes and shards, so that requests reach the nodes that have taken over. Never returns.
-    async fn watch(&self) {
-        loop {
-            if let Ok(members) = self.inner.registry.members().await {
-                self.inner.members.send_replace(Arc::new(members));
-            }
-            sleep(self.times().tick()).await;
-        }
-    }
-
-    /// Waits, up to the drain limit, until no runs remain that a restart would end.
-    async fn wait_until_drained(&self) {
-        let drained = async {
-            for shard in self.open() {
-                while self.host(&shard).is_some() && self.quietest(vec![shard.clone()]).await.is_none() {
-                    sleep(self.times().tick()).await;
-                }
-            }
-        };
-        if timeout(self.inner.options.drain, drained).await.is_err() {
-            tracing::warn!("runs that do not resume remain; the next owner of their shard reports them as lost");
-        }
     }
 }

@@ -17,6 +17,8 @@ pub(crate) struct NodeClient {
 /// A response whose body has not been read yet.
 pub(crate) struct Streamed {
     pub(crate) status: u16,
+    /// Its headers, one in a line.
+    pub(crate) headers: String,
     pub(crate) body: BufReader<Chunks>,
 }
 
@@ -42,7 +44,7 @@ impl NodeClient {
         );
         stream.write_all(head.as_bytes())?;
         let mut reader = BufReader::new(stream);
-        let (mut status, mut chunked) = (None, false);
+        let (mut status, mut headers, mut chunked) = (None, String::new(), false);
         loop {
             let mut line = String::new();
             if reader.read_line(&mut line)? == 0 {
@@ -51,11 +53,14 @@ impl NodeClient {
             match line.trim_end() {
                 "" => break,
                 line if status.is_none() => status = line.split(' ').nth(1).and_then(|code| code.parse().ok()),
-                line => chunked |= line.eq_ignore_ascii_case("transfer-encoding: chunked"),
+                header => {
+                    chunked |= header.eq_ignore_ascii_case("transfer-encoding: chunked");
+                    headers.push_str(&line);
+                }
             }
         }
         let status = status.ok_or_else(|| Error::new(ErrorKind::InvalidData, "no status"))?;
-        Ok(Streamed { status, body: BufReader::new(Chunks { reader, chunked, left: 0, ended: false }) })
+        Ok(Streamed { status, headers, body: BufReader::new(Chunks { reader, chunked, left: 0, ended: false }) })
     }
 }
 

@@ -32,6 +32,8 @@ pub(crate) struct NodeProcess {
     pub(crate) proxy: Proxy,
     /// The program that the next start runs.
     pub(crate) program: PathBuf,
+    /// More arguments of the next start.
+    pub(crate) args: Vec<&'static str>,
     pub(crate) child: Option<Child>,
 }
 
@@ -80,16 +82,23 @@ impl Cluster {
         let client = NodeClient { token: String::new() };
         let mut cluster = Self { client, server, nodes: Vec::new(), lease, opened: AtomicU64::new(0), dir };
         cluster.client.token = cluster.token();
-        for number in 0..count {
-            let port = crate::server::port();
-            let name = ["a", "b", "c", "d"][number].to_owned();
-            let proxy = Proxy::to(cluster.server.port());
-            cluster.nodes.push(NodeProcess { name, port, proxy, program: program.clone(), child: None });
-            cluster.start_node(number, shards);
+        for _ in 0..count {
+            cluster.add_node(program.clone(), &[], shards);
         }
         cluster.wait_for(|members| owned(members) == usize::from(shards) && shares(members).len() == count);
         history::record(&cluster.server);
         cluster
+    }
+
+    /// Starts one more node; returns its number.
+    pub(crate) fn add_node(&mut self, program: PathBuf, args: &[&'static str], shards: u16) -> usize {
+        let number = self.nodes.len();
+        let port = crate::server::port();
+        let name = ["a", "b", "c", "d"][number].to_owned();
+        let proxy = Proxy::to(self.server.port());
+        self.nodes.push(NodeProcess { name, port, proxy, program, args: args.to_vec(), child: None });
+        self.start_node(number, shards);
+        number
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {
@@ -140,7 +149,7 @@ impl Cluster {
         command.args(["--shards", &shards.to_string(), "--lease", &self.lease.to_string(), "--drain", "20"]);
         command.args(["--listen", &format!("127.0.0.1:{}", node.port), "--tokens"]).arg(self.path("tokens.json"));
         command.arg("--model").arg(format!("scripted:{}", self.path("script.json").display()));
-        command.stdout(Stdio::null()).stderr(log);
+        command.args(&node.args).stdout(Stdio::null()).stderr(log);
         self.nodes[number].child = Some(command.spawn().unwrap());
     }
 

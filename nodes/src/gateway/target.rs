@@ -17,6 +17,8 @@ pub(super) enum RequestTarget {
     Every,
     /// No shard in particular.
     Any,
+    /// No shard in particular, but this node: its workers.
+    Here,
 }
 
 /// Kinds of answers that are merged.
@@ -43,6 +45,8 @@ impl RequestTarget {
             ["v1", "approvals"] => Self::Merged(Merge::Approvals),
             ["v1", "events"] => Self::Merged(Merge::Events),
             ["metrics"] => Self::Merged(Merge::Metrics),
+            // The node that a worker connects to has the leases of its calls.
+            ["v1", "workers", ..] => Self::Here,
             // An agent is registered with each host.
             ["v1", "agents", ..] if !get => Self::Every,
             ["v1", "tasks", _, id] | ["v1", "sessions" | "trees" | "approvals", id, ..] | ["s", id, ..] => {
@@ -60,6 +64,8 @@ pub(super) struct RouteQuery {
     pub(super) shard: Option<String>,
     /// The label of the shard of a new session.
     pub(super) label: Option<String>,
+    /// True if a list may leave out shards that do not answer now.
+    pub(super) partial: bool,
     pub(super) rest: Uri,
 }
 
@@ -68,13 +74,15 @@ impl RouteQuery {
         let uri = &parts.uri;
         let mut wanted = Self { rest: uri.clone(), ..Self::default() };
         let Some(query) = uri.query() else { return wanted };
-        let labelled = RequestTarget::of(parts) == RequestTarget::New("session")
-            || RequestTarget::of(parts) == RequestTarget::New("task");
+        let target = RequestTarget::of(parts);
+        let labelled = matches!(target, RequestTarget::New(_));
+        let listed = matches!(target, RequestTarget::Merged(Merge::Sessions | Merge::Approvals | Merge::Tasks));
         let mut rest = Vec::new();
         for pair in query.split('&') {
             match pair.split_once('=') {
                 Some(("shard", shard)) => wanted.shard = Some(decoded(shard)),
                 Some(("label", label)) if labelled => wanted.label = Some(decoded(label)),
+                Some(("partial", "true")) if listed => wanted.partial = true,
                 _ => rest.push(pair),
             }
         }
@@ -155,6 +163,8 @@ mod tests {
             ("GET", "/v1/events", RequestTarget::Merged(Merge::Events)),
             ("PUT", "/v1/agents/x", RequestTarget::Every),
             ("GET", "/v1/agents", RequestTarget::Any),
+            ("POST", "/v1/workers/take", RequestTarget::Here),
+            ("GET", "/v1/workers", RequestTarget::Here),
             ("GET", "/s/abc/live/tree", session("abc")),
             ("GET", "/", RequestTarget::Any),
         ] {
@@ -174,6 +184,14 @@ mod tests {
         assert_eq!((again.shard.as_deref(), again.rest), (Some("shard-2"), wanted.rest));
         let wanted = RouteQuery::of(&parts("POST", "/v1/sessions?label=gpu"));
         assert_eq!((wanted.label.as_deref(), wanted.rest.to_string()), (Some("gpu"), "/v1/sessions".to_owned()));
+        let wanted = RouteQuery::of(&parts("GET", "/v1/sessions?partial=true&limit=3"));
+        assert_eq!((wanted.partial, wanted.rest.to_string()), (true, "/v1/sessions?limit=3".to_owned()));
+        let wanted = RouteQuery::of(&parts("GET", "/v1/events?partial=true"));
+        assert_eq!(
+            (wanted.partial, wanted.rest.to_string()),
+            (false, "/v1/events?partial=true".to_owned()),
+            "refused by the host"
+        );
         let wanted = RouteQuery::of(&parts("GET", "/v1/sessions?label=gpu"));
         assert_eq!(
             (wanted.label, wanted.rest.to_string()),

@@ -19,6 +19,7 @@ use subtend_journal::postgres::ShardAddress;
 use subtend_models::throttle::Throttles;
 use subtend_nodes::gateway::Gateway;
 use subtend_nodes::{Node, NotOpened, OpenShard};
+use subtend_session::ids::Lsn;
 use subtend_session::place::OnRestart;
 use subtend_supervision::Lease;
 use tokio::net::TcpListener;
@@ -57,6 +58,7 @@ pub(super) fn verb(args: &Args, name: &str) -> Result<Code, Fail> {
     let first = NodeShard { dir: shards.dir.clone(), name: "none".to_owned(), spec: place.spec().clone() };
     let parts = HostParts::of(&shards.work_args_for(&first), &mut screen)?;
     (shards.workers, shards.throttles) = (Some(parts.workers()), Some(parts.throttles()));
+    let slots = parts.slots();
     let async_runtime = async_runtime()?;
     let done = async_runtime.block_on(async {
         let mut stop = StopSignal::listen()?;
@@ -65,7 +67,7 @@ pub(super) fn verb(args: &Args, name: &str) -> Result<Code, Fail> {
                 "`--listen none` is not possible with `--node`: other nodes need an address; name one".to_owned(),
             ));
         };
-        let options = args.nodes.options(name, address)?;
+        let options = args.nodes.options(name, address, slots)?;
         let joining = Node::join(&target, options, Arc::new(shards));
         let node = tokio::select! {
             joined = joining => joined.map_err(|error| Fail::Store(error.to_string()))?,
@@ -178,6 +180,22 @@ impl OpenShard for CommandShards {
                     NotOpened::Failed(fail.to_string())
                 }
             })
+        })
+    }
+
+    fn remember(&self, shards: Vec<(String, u64)>) -> BoxFuture<'static, ()> {
+        let (dir, accept_loss) = (self.dir.clone(), self.work.store.accept_loss);
+        let remember = move || {
+            for (shard, last) in shards {
+                if let Err(error) = subtend_journal::postgres::remember(&dir.join(&shard), Lsn(last), accept_loss) {
+                    tracing::error!(shard, %error, "the database lacks records of the shard that it had before");
+                }
+            }
+        };
+        Box::pin(async move {
+            if let Err(error) = tokio::task::spawn_blocking(remember).await {
+                tracing::error!(%error, "the last records of shards were not remembered");
+            }
         })
     }
 

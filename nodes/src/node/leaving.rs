@@ -1,0 +1,59 @@
+//! The orderly end of a node.
+
+use std::sync::Arc;
+
+use tokio::time::{sleep, timeout};
+
+use super::Node;
+
+impl Node {
+    /// Drains, closes all shards, and ends the lease.
+    pub(super) async fn leave(&self) {
+        self.inner.ends.cancel();
+        let Some(term) = self.state().term.clone() else { return };
+        let leaving = async {
+            self.wait_until_drained().await;
+            let open = self.state().open();
+            for shard in open {
+                self.hand_over(shard);
+            }
+            self.inner.tasks.close();
+            self.inner.tasks.wait().await;
+        };
+        tokio::select! {
+            () = leaving => {}
+            () = self.watch() => {}
+            // The runtimes stop by themselves once the lease has ended.
+            () = term.work.ended() => return self.fence(),
+        }
+        // Requests that are still open must not start further work.
+        term.work.end();
+        if let Err(error) = self.inner.leases.leave(&term.lease).await {
+            tracing::warn!(%error, "the lease of this node could not be ended and will expire");
+        }
+    }
+
+    /// Keeps reading nodes and shards, so that requests reach the nodes that have taken over. Never returns.
+    async fn watch(&self) {
+        loop {
+            if let Ok(members) = self.inner.registry.members().await {
+                self.inner.members.send_replace(Arc::new(members));
+            }
+            sleep(self.times().tick()).await;
+        }
+    }
+
+    /// Waits, up to the drain limit, until no runs remain that a restart would end.
+    async fn wait_until_drained(&self) {
+        let drained = async {
+            for shard in self.open() {
+                while self.host(&shard).is_some() && self.quietest(vec![shard.clone()]).await.is_none() {
+                    sleep(self.times().tick()).await;
+                }
+            }
+        };
+        if timeout(self.inner.options.drain, drained).await.is_err() {
+            tracing::warn!("runs that do not resume remain; the next owner of their shard reports them as lost");
+        }
+    }
+}

@@ -1,0 +1,128 @@
+//! Shards without an owner, nodes without shards, and a database without its last records.
+
+use std::io::Read as _;
+use std::path::Path;
+use std::process::Command;
+
+use serde_json::{Value, json};
+
+use crate::cluster::{Cluster, owned, shares, this_version};
+
+/// A list of all shards: its status, the shards that it lacks, and its JSON.
+fn listed(cluster: &Cluster, request: &str, body: &str) -> (u16, String, Value) {
+    let mut answer = cluster.client.open(cluster.nodes[0].port, request, "", body).unwrap();
+    let missing = answer.headers.lines().find_map(|line| line.strip_prefix("subtend-missing-shards: "));
+    let (missing, mut text) = (missing.unwrap_or_default().to_owned(), String::new());
+    answer.body.read_to_string(&mut text).unwrap();
+    (answer.status, missing, serde_json::from_str(&text).unwrap())
+}
+
+/// The only node that may claim some shards is killed. The control: the same lists while it lives.
+#[test]
+fn d4_list_names_the_shards_that_it_lacks() {
+    let mut cluster = Cluster::start(1, 2);
+    let labelled = cluster.add_node(this_version(), &["--label", "gpu"], 2);
+    let count = |name: &str, count: usize| (name.to_owned(), count);
+    cluster.wait_for(|members| shares(members) == [count("a", 1), count("b", 3)]);
+    let here = cluster.open(0, "quick");
+    let (status, there) = cluster.ask(0, "POST /v1/sessions?label=gpu", "", &json!({"input": {"text": "quick"}}));
+    assert_eq!(status, 201, "{there}");
+    let there = there["session"]["id"].as_str().unwrap().to_owned();
+    for session in [&here, &there] {
+        assert_eq!(cluster.outcome(0, session), "completed");
+    }
+    let ids = |page: &Value| -> Vec<String> {
+        let items = page["items"].as_array().unwrap_or_else(|| panic!("{page}"));
+        items.iter().map(|row| row["id"].as_str().unwrap().to_owned()).collect()
+    };
+    let (status, missing, page) = listed(&cluster, "GET /v1/sessions?partial=true", "");
+    assert_eq!((status, &*missing, ids(&page)), (200, "", vec![there, here.clone()]), "the control");
+    cluster.kill(labelled);
+    cluster.wait_for(|members| shares(members) == [count("a", 2), count("none", 2)]);
+    let lacks = "gpu-shard-1, gpu-shard-2";
+    // The node may still be opening the shard that it claimed.
+    cluster.wait_for(|_| listed(&cluster, "GET /v1/sessions?partial=true", "").1 == lacks);
+    let (status, missing, page) = listed(&cluster, "GET /v1/sessions?partial=true", "");
+    assert_eq!((status, &*missing, ids(&page)), (200, lacks, vec![here]));
+    for (request, body) in [("GET /v1/approvals?partial=true", ""), ("POST /v1/tasks/list?partial=true", "{}")] {
+        let (status, missing, list) = listed(&cluster, request, body);
+        assert_eq!((status, &*missing, list.is_array()), (200, lacks, true), "{request}: {list}");
+    }
+    let (status, missing, refused) = listed(&cluster, "GET /v1/sessions", "");
+    assert_eq!((status, &*missing, &refused["code"]), (503, "", &json!("no_owner")));
+    let detail = refused["detail"].as_str().unwrap();
+    assert!(detail.contains("gpu-shard-1") && detail.contains("?partial=true"), "{detail}");
+    cluster.end();
+}
+
+/// A node has the leases of the calls that its workers answer, so it asks no other node for them. The control: nodes with shards.
+#[test]
+fn d6_worker_is_answered_by_the_node_that_it_connects_to() {
+    let mut cluster = Cluster::steady(2, 2);
+    let third = cluster.add_node(this_version(), &[], 2);
+    let take = json!({"worker": "w", "tools": ["seek"]});
+    for (node, code) in [(0, "unknown_remote_tool"), (1, "unknown_remote_tool"), (third, "no_owner")] {
+        let (status, workers) = cluster.ask(node, "GET /v1/workers", "", &Value::Null);
+        assert_eq!(status == 200, node != third, "{workers}");
+        let (_, refused) = cluster.ask(node, "POST /v1/workers/take", "", &take);
+        assert_eq!(refused["code"], code, "{refused}");
+    }
+    // Other requests that only this node answers, and one that any node does.
+    assert_eq!(cluster.ask(third, "HEAD /v1/nodes", "", &Value::Null).0, 200);
+    assert_eq!(cluster.ask(third, "GET /v1/agents", "", &Value::Null).0, 200);
+    cluster.end();
+}
+
+fn copy(from: &Path, to: &Path) {
+    let done = Command::new("cp").arg("-a").arg(from).arg(to).status().unwrap();
+    assert!(done.success());
+}
+
+/// Returns the last LSN that a node remembers of a shard.
+fn remembered(cluster: &Cluster, node: usize, shard: &str) -> u64 {
+    let name = &cluster.nodes[node].name;
+    let mark = cluster.path(&format!("data-{name}/postgres/node-{name}/{shard}/WATERMARK"));
+    let bytes = std::fs::read(mark).unwrap_or_default();
+    let slot = |at: usize| Some(u64::from_be_bytes(bytes.get(at + 4..at + 12)?.try_into().unwrap()));
+    slot(0).max(slot(512)).unwrap_or(0)
+}
+
+/// The database returns to an earlier moment, and the node that had the shard does not. The control: a start that accepts the loss.
+#[test]
+fn d8_restored_database_is_refused_by_a_node_that_saw_more() {
+    let mut cluster = Cluster::start(2, 2);
+    let (data, kept) = (cluster.server.dir().join("data"), cluster.server.dir().join("kept"));
+    let first = cluster.open(0, "quick");
+    assert_eq!(cluster.outcome(0, &first), "completed");
+    cluster.server.crash();
+    copy(&data, &kept);
+    cluster.server.up();
+    cluster.wait_for(|members| shares(members).len() == 2 && owned(members) == 2);
+    let later = cluster.open(0, "quick, later");
+    assert_eq!(cluster.outcome(0, &later), "completed");
+    let other = 1 - cluster.owner_of(&later);
+    let key = later.replace('-', "");
+    let row = cluster.server.sql(&format!(
+        "SELECT name, last_lsn FROM subtend.shard WHERE id = (SELECT shard FROM subtend.head WHERE key = '\\x{key}')"
+    ));
+    let (shard, last) = row.split_once('|').unwrap();
+    let last: u64 = last.parse().unwrap();
+    cluster.wait_for(|_| remembered(&cluster, other, shard) >= last);
+    [0, 1].into_iter().for_each(|node| cluster.kill(node));
+    cluster.server.crash();
+    std::fs::remove_dir_all(&data).unwrap();
+    std::fs::rename(&kept, &data).unwrap();
+    cluster.server.up();
+    cluster.start_node(other, 2);
+    assert_ne!(cluster.ended(other), Some(0));
+    let log = std::fs::read_to_string(cluster.path(&cluster.nodes[other].name)).unwrap();
+    assert!(log.contains(&format!("but {last} was acknowledged")), "{log}");
+    cluster.nodes[other].args = vec!["--accept-loss"];
+    cluster.start_node(other, 2);
+    cluster.wait_for(|members| owned(members) == 2);
+    assert_eq!(cluster.outcome(other, &first), "completed");
+    let (status, lost) = cluster.ask(other, &format!("GET /v1/sessions/{later}"), "", &Value::Null);
+    assert_eq!((status, &lost["code"]), (404, &json!("session_not_found")));
+    assert!(remembered(&cluster, other, shard) < last, "the loss was accepted, so it is refused no more");
+    cluster.end();
+}
