@@ -9,6 +9,7 @@ mod proxy;
 mod schema;
 mod secrets;
 pub(crate) mod server;
+mod standby;
 mod sweeping;
 mod weak;
 

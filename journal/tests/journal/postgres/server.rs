@@ -82,6 +82,15 @@ pub(crate) fn port() -> u16 {
     std::iter::repeat_with(port).find(|port| TcpListener::bind(("127.0.0.1", *port)).is_ok()).unwrap()
 }
 
+/// Creates a directory of the server's user.
+fn own_dir() -> PathBuf {
+    let dir = tempfile::Builder::new().prefix("subtend-postgres-").tempdir().unwrap().keep();
+    if let Some((uid, gid)) = user() {
+        chown(&dir, Some(uid), Some(gid)).unwrap();
+    }
+    dir
+}
+
 fn done(command: &mut Command) -> String {
     let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
     let text = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
@@ -92,11 +101,7 @@ fn done(command: &mut Command) -> String {
 impl Server {
     /// Starts a server with these settings.
     pub(crate) fn start(settings: &[&str]) -> Self {
-        let dir = tempfile::Builder::new().prefix("subtend-postgres-").tempdir().unwrap().keep();
-        if let Some((uid, gid)) = user() {
-            chown(&dir, Some(uid), Some(gid)).unwrap();
-        }
-        let bin = programs();
+        let (dir, bin) = (own_dir(), programs());
         let password = dir.join("password");
         std::fs::write(&password, "s3cret@word").unwrap();
         let data = dir.join("data");
@@ -112,13 +117,40 @@ impl Server {
             settings.join("\n")
         );
         conf.write_all(own.as_bytes()).unwrap();
-        let ends = "read -r line; \"$1\"/pg_ctl -D \"$2\"/data -m immediate -w stop >/dev/null 2>&1; rm -rf \"$2\"";
-        let mut watcher = as_user("sh");
-        watcher.args(["-c", ends, "watcher"]).arg(&bin).arg(&dir).stdin(Stdio::piped()).process_group(0);
-        let server = Self { watcher: watcher.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap(), dir, port };
+        let server = Self::watched(dir, port);
         server.up();
         server.sql("CREATE DATABASE agents");
         server
+    }
+
+    /// Starts a standby, for which commits of this server wait from now on.
+    pub(crate) fn standby(&self) -> Self {
+        let (dir, port) = (own_dir(), port());
+        let primary = format!("host={} port={} user=subtend application_name=standby", self.dir.display(), self.port);
+        let mut backup = as_user(programs().join("pg_basebackup"));
+        backup.args(["--write-recovery-conf", "--checkpoint=fast", "--no-sync", "-d", &primary, "-D"]);
+        done(backup.arg(dir.join("data")).env("PGPASSWORD", "s3cret@word"));
+        let mut conf = std::fs::OpenOptions::new().append(true).open(dir.join("data/postgresql.conf")).unwrap();
+        let own = format!("port = {port}\nunix_socket_directories = '{}'\n", dir.display());
+        conf.write_all(own.as_bytes()).unwrap();
+        let standby = Self::watched(dir, port);
+        standby.up();
+        self.sql("ALTER SYSTEM SET synchronous_standby_names = 'standby'");
+        self.reload();
+        standby
+    }
+
+    /// Lets a standby take writes.
+    pub(crate) fn promote(&self) {
+        done(&mut self.ctl(&["promote"]));
+    }
+
+    fn watched(dir: PathBuf, port: u16) -> Self {
+        let bin = programs();
+        let ends = "read -r line; \"$1\"/pg_ctl -D \"$2\"/data -m immediate -w stop >/dev/null 2>&1; rm -rf \"$2\"";
+        let mut watcher = as_user("sh");
+        watcher.args(["-c", ends, "watcher"]).arg(&bin).arg(&dir).stdin(Stdio::piped()).process_group(0);
+        Self { watcher: watcher.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap(), dir, port }
     }
 
     pub(crate) fn dir(&self) -> &Path {
