@@ -67,7 +67,8 @@ pub(crate) struct BufferedRequest {
 }
 
 impl BufferedRequest {
-    fn rebuilt(&self) -> Request {
+    /// Returns the request for a host of this node.
+    pub(crate) fn rebuilt(&self) -> Request {
         Request::from_parts(self.parts.clone(), body::Body::from(self.body.clone()))
     }
 }

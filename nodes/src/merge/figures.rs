@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use axum::body;
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
-use subtend_host::problem::Problem;
+use tower::ServiceExt as _;
 
 use crate::gateway::{BufferedRequest, Gateway};
 
@@ -19,15 +19,17 @@ struct MetricFamily {
     samples: Vec<String>,
 }
 
-pub(super) async fn answer(gateway: &Gateway, request: BufferedRequest) -> Result<Response, Problem> {
-    let mut families = Vec::new();
-    for shard in gateway.node().open() {
-        let answer = gateway.ask(&shard, &request).await?;
+pub(super) async fn answer(gateway: &Gateway, request: &BufferedRequest) -> Response {
+    let (node, mut families) = (gateway.node(), Vec::new());
+    for shard in node.open() {
+        // A shard that is closed meanwhile must not delay the figures of the node.
+        let Some(open) = node.host(&shard) else { continue };
+        let Ok(answer) = open.router.oneshot(request.rebuilt()).await;
         let text = body::to_bytes(answer.into_body(), MAX_TEXT).await.unwrap_or_default();
         add(&mut families, &shard, &String::from_utf8_lossy(&text));
     }
     let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-    Ok(([(header::CONTENT_TYPE, kind)], written(&families, &own(gateway))).into_response())
+    ([(header::CONTENT_TYPE, kind)], written(&families, &own(gateway))).into_response()
 }
 
 fn own(gateway: &Gateway) -> String {
