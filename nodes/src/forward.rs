@@ -14,6 +14,7 @@ use hyper_util::rt::TokioIo;
 use subtend_host::auth::{NodeKey, SIGNATURE_REFUSED, TokenGrant};
 use subtend_journal::postgres::nodes::NodeRow;
 use tokio::net::TcpStream;
+use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::timeout;
 
 const LOST: &str = "the node has lost the shard";
@@ -45,13 +46,14 @@ pub(crate) enum NoAnswer {
 }
 
 /// Sends a request to `node`, signed with the permissions of `grant`. The body of the answer is streamed. `lost` resolves when the
-/// node has lost the shard; the wait then ends, since the node may be paused or unreachable.
+/// node has lost the shard; the wait then ends, since the node may be paused or unreachable. `place` is held until the answer ends.
 pub(crate) async fn forward(
     node: &NodeRow,
     key: &NodeKey,
     grant: TokenGrant,
     (parts, body): (&request::Parts, &Bytes),
     lost: impl Future<Output = ()> + Send + 'static,
+    place: OwnedSemaphorePermit,
 ) -> Result<Response, NoAnswer> {
     let connecting = async {
         let stream = TcpStream::connect(&node.address).await.map_err(|error| error.to_string())?;
@@ -103,18 +105,18 @@ pub(crate) async fn forward(
     if answer.headers().contains_key(SIGNATURE_REFUSED) {
         return Err(NoAnswer::NotTaken(format!("it refuses the signature of {}", parts.uri)));
     }
-    Ok(answer.map(|body| until(body, lost)))
+    Ok(answer.map(|body| until(body, lost, place)))
 }
 
 /// Ends an answer with an error when `lost` resolves.
-fn until(body: Incoming, lost: BoxFuture<'static, ()>) -> Body {
+fn until(body: Incoming, lost: BoxFuture<'static, ()>, place: OwnedSemaphorePermit) -> Body {
     let pieces = Body::new(body).into_data_stream();
-    let pieces = stream::unfold(Some((pieces, lost)), async |open| {
-        let (mut pieces, mut lost) = open?;
+    let pieces = stream::unfold(Some((pieces, lost, place)), async |open| {
+        let (mut pieces, mut lost, place) = open?;
         tokio::select! {
             piece = pieces.next() => {
                 let piece = piece?.map_err(std::io::Error::other);
-                let open = piece.is_ok().then_some((pieces, lost));
+                let open = piece.is_ok().then_some((pieces, lost, place));
                 Some((piece, open))
             }
             () = &mut lost => Some((Err(std::io::Error::other(LOST)), None)),
@@ -133,6 +135,7 @@ mod tests {
     use subtend_host::auth::{Guard, TokenFile, TokenScope};
     use subtend_journal::postgres::nodes::NodeLease;
     use tokio::net::TcpListener;
+    use tokio::sync::Semaphore;
 
     use super::*;
 
@@ -154,13 +157,19 @@ mod tests {
             left_ms: 10_000,
         };
         let (parts, ()) = axum::http::Request::get("/v1/sessions").body(()).unwrap().into_parts();
+        let places = Arc::new(Semaphore::new(1));
         let send = async |key: &NodeKey| {
             let grant = TokenGrant::from(TokenScope::Read);
-            forward(&owner, key, grant, (&parts, &Bytes::new()), std::future::pending()).await
+            let place = Arc::clone(&places).try_acquire_owned().unwrap();
+            forward(&owner, key, grant, (&parts, &Bytes::new()), std::future::pending(), place).await
         };
         // Signed 31 s ago by the receiver's clock.
         let late = send(&NodeKey::new(b"secret", "owner", Arc::new(|| 69_000))).await;
         assert!(matches!(late, Err(NoAnswer::NotTaken(why)) if why == "it refuses the signature of /v1/sessions"));
-        assert_eq!(send(&key).await.unwrap().status(), 200, "the control: signed again");
+        assert_eq!(places.available_permits(), 1, "a request that was not taken has ended");
+        let answer = send(&key).await.unwrap();
+        assert_eq!((answer.status().as_u16(), places.available_permits()), (200, 0), "the control: signed again");
+        drop(answer);
+        assert_eq!(places.available_permits(), 1, "the answer has ended");
     }
 }

@@ -16,8 +16,10 @@ use axum::response::{IntoResponse, Response};
 use futures_util::future::join_all;
 use serde_json::json;
 use subtend_host::auth::{Forwarded, TokenGrant, TokenScope, grant_of};
+use subtend_host::listen::Bounds;
 use subtend_host::problem::Problem;
 use subtend_journal::postgres::nodes::{NodeError, Placement};
+use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout, timeout_at};
 use tower::ServiceExt as _;
 
@@ -52,6 +54,8 @@ struct GatewayShared {
     places: SessionShards,
     /// Counter for distributing new sessions over shards.
     turn: AtomicUsize,
+    /// Requests to other nodes that may be open at a time. Each has a connection, and a stream of events has one for each shard.
+    forwards: Arc<Semaphore>,
 }
 
 /// A request with its complete body, so that it can be sent again.
@@ -76,7 +80,10 @@ impl BufferedRequest {
 impl Gateway {
     /// Creates a gateway that answers requests through `node`.
     pub fn new(node: Node) -> Self {
-        Self { inner: Arc::new(GatewayShared { node, places: SessionShards::default(), turn: AtomicUsize::new(0) }) }
+        // Two for each connection of a client: with these, three quarters of the files that the process may open.
+        let forwards = Arc::new(Semaphore::new(Bounds::default().connections.saturating_mul(2)));
+        let (places, turn) = (SessionShards::default(), AtomicUsize::new(0));
+        Self { inner: Arc::new(GatewayShared { node, places, turn, forwards }) }
     }
 
     /// Returns the API of all shards. It does not authenticate senders: wrap it in [`Guard::protect`](subtend_host::auth::Guard::protect) with
@@ -239,7 +246,8 @@ impl Gateway {
                 let widest = if open { TokenScope::Read } else { TokenScope::Admin };
                 let grant = buffered.grant.clone().unwrap_or(widest.into());
                 let lost = node.lost(shard, &owner.lease);
-                match forward(owner, node.key(), grant, (&parts, &buffered.body), lost).await {
+                let place = Arc::clone(&self.inner.forwards).try_acquire_owned().map_err(|_| busy())?;
+                match forward(owner, node.key(), grant, (&parts, &buffered.body), lost, place).await {
                     Ok(answer) if answer.headers().contains_key(NOT_HERE) => {}
                     Ok(answer) => return Ok(answer),
                     Err(NoAnswer::NotTaken(why)) => {
@@ -436,6 +444,12 @@ pub(crate) fn no_owner(shard: &str) -> Problem {
     let detail =
         format!("no node owns {shard} now: another node takes over within the time of a lease. Send the request again");
     Problem { retry_after: Some(1), ..Problem::new(StatusCode::SERVICE_UNAVAILABLE, NO_OWNER, detail) }
+}
+
+fn busy() -> Problem {
+    let detail =
+        "too many requests to other nodes are open: close streams of events, or ask the node that has the shard";
+    Problem { retry_after: Some(1), ..Problem::new(StatusCode::SERVICE_UNAVAILABLE, "busy", detail) }
 }
 
 fn none_open() -> Problem {
