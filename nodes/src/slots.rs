@@ -40,8 +40,8 @@ mod tests {
 
     #[test]
     fn d2_slots_go_to_the_shards_that_need_them() {
-        for (share, demands, bounds) in [
-            (8, &[(0, 0), (0, 0)][..], &[4, 4][..]),
+        let cases: [(usize, &[Demand], &[usize]); 8] = [
+            (8, &[(0, 0), (0, 0)], &[4, 4]),
             // One wide tree, and shards without runs.
             (8, &[(4, 90), (0, 0), (0, 0)], &[8, 1, 1]),
             // A shard that has all of them returns them to one that waits.
@@ -52,7 +52,8 @@ mod tests {
             // More shards than slots.
             (1, &[(0, 3), (0, 3), (0, 0)], &[1, 1, 1]),
             (8, &[], &[]),
-        ] {
+        ];
+        for (share, demands, bounds) in cases {
             assert_eq!(divide(share, demands), bounds, "{share} for {demands:?}");
         }
     }

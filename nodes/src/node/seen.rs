@@ -60,7 +60,7 @@ mod tests {
         let own = BTreeSet::from(["s1".to_owned()]);
         let mut seen = SeenLsns::default();
         assert_eq!(seen.changed(&members([5, 6, 0]), &own, EVERY), [("s2".to_owned(), 6)]);
-        assert_eq!(seen.changed(&members([5, 7, 0]), &own, EVERY), []);
+        assert_eq!(seen.changed(&members([5, 7, 0]), &own, EVERY), Vec::new());
         tokio::time::advance(EVERY).await;
         assert_eq!(
             seen.changed(&members([9, 7, 0]), &BTreeSet::new(), EVERY),
