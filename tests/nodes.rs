@@ -16,6 +16,8 @@ mod absent;
 mod client;
 #[path = "nodes/cluster.rs"]
 mod cluster;
+#[path = "nodes/command.rs"]
+mod command;
 #[path = "nodes/drill.rs"]
 mod drill;
 #[path = "nodes/events.rs"]

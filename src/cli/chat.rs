@@ -73,7 +73,7 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
         };
         let commands = args.work.slash_commands(&work, args.here)?;
         let code = Conversation::begin(&mut work, commands, (id, since)).await?.talk().await?;
-        if args.work.store.place()?.path().is_some() && work.read(|journal| journal.head(id))?.is_some() {
+        if !args.work.store.place()?.is_in_memory() && work.read(|journal| journal.head(id))?.is_some() {
             work.screen.note(&format!(
                 "return to it: subtend chat {}{}",
                 id.short().0,

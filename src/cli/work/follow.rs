@@ -76,7 +76,7 @@ impl Work<'_> {
             Err(_) if !self.is_own() => self.read_without_host(list).await?,
             queued => queued?,
         };
-        if self.output_options.store.place()?.path().is_some() && queued.iter().any(|entry| entry.id == input) {
+        if !self.output_options.store.place()?.is_in_memory() && queued.iter().any(|entry| entry.id == input) {
             let (name, again) = (id.short().0, self.output_options.store.options_for_shell());
             self.screen.alert(&format!(
                 "the input was not taken and is queued in session {name}: run it with `subtend continue {name}{again}`, or remove \

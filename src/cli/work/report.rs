@@ -45,12 +45,11 @@ pub(super) fn report_end(
     if let Some(cause) = cause(ended) {
         screen.alert(&cause);
     }
-    match output_options.store.place()?.path() {
-        Some(_) => {
-            let again = output_options.store.options_for_shell();
-            screen.note(&format!("session {session}\ninspect it: subtend tree {session}{again}"));
-        }
-        None => screen.note(&format!("session {session} was kept in memory only")),
+    if output_options.store.place()?.is_in_memory() {
+        screen.note(&format!("session {session} was kept in memory only"));
+    } else {
+        let again = output_options.store.options_for_shell();
+        screen.note(&format!("session {session}\ninspect it: subtend tree {session}{again}"));
     }
     match result {
         // Stdout is closed: the exit code and the store still have the outcome.
