@@ -99,7 +99,7 @@ impl Receipt {
             };
             tokio::select! {
                 biased;
-                durable = durable => durable.map_err(|poison| stopped(&poison))?,
+                durable = durable => durable.map_err(|poison| poisoned_error(&poison))?,
                 () = over.gone() => return Err(AnswerError::Stopped(sessions.life.stopped())),
             }
         }
@@ -152,7 +152,7 @@ impl SessionHandle {
 
     /// Returns the position to read from: the opening of the run in flight at the acceptance, since the answer may continue an earlier part.
     async fn find(&self, input: InputId) -> Result<(Seq, Scan), AnswerError> {
-        self.sessions.log.journal.settled().await.map_err(|poison| stopped(&poison))?;
+        self.sessions.log.journal.settled().await.map_err(|poison| poisoned_error(&poison))?;
         let from = find_start(&self.sessions.log.journal, self.id, input).map_err(|error| self.unread(error))?;
         let from = from.ok_or(AnswerError::NoSuchInput { session: self.id, input })?;
         Ok((from, Scan::new(input)))
@@ -169,7 +169,7 @@ impl SessionHandle {
     }
 }
 
-fn stopped(poison: &subtend_journal::Poisoned) -> AnswerError {
+fn poisoned_error(poison: &subtend_journal::Poisoned) -> AnswerError {
     AnswerError::Stopped(Stopped::Poisoned(poison.to_string()))
 }
 
@@ -200,6 +200,6 @@ fn is_input(record: &Record, input: InputId) -> bool {
     accepted.id == input
 }
 
-fn joined(before: &str, between: &str, text: &str) -> Text {
+fn join_texts(before: &str, between: &str, text: &str) -> Text {
     Arc::from([before, between, text].concat())
 }

@@ -250,7 +250,7 @@ impl Runtime {
         if self.components.life.gate.is_closed() {
             return Err(OpenSessionError::Stopped);
         }
-        if let Some(existing) = options.id.map_or(Ok(None), |id| self.opened(id))? {
+        if let Some(existing) = options.id.map_or(Ok(None), |id| self.find_open(id))? {
             return Ok(existing);
         }
         let agents = self.environment(&options)?;
@@ -328,7 +328,7 @@ impl Runtime {
                 Ok(SessionHandle { sessions: Arc::clone(&self.components.sessions), id: session, root: session })
             }
             // Another caller opened the session meanwhile.
-            (Err(error), Some(id)) => self.opened(id)?.ok_or(OpenSessionError::Journal(error)),
+            (Err(error), Some(id)) => self.find_open(id)?.ok_or(OpenSessionError::Journal(error)),
             (Err(error), None) => Err(error.into()),
         }
     }
@@ -343,7 +343,7 @@ impl Runtime {
         environments.open(&key).map_err(OpenSessionError::Workspace)
     }
 
-    fn opened(&self, id: SessionId) -> Result<Option<SessionHandle>, OpenSessionError> {
+    fn find_open(&self, id: SessionId) -> Result<Option<SessionHandle>, OpenSessionError> {
         match self.components.log.journal.head(id)? {
             None => Ok(None),
             Some(head) if head.deleted => Err(OpenSessionError::Deleted(id)),

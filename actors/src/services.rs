@@ -115,7 +115,8 @@ impl SessionHandle {
             }
         });
         let first = first_message.unwrap_or_else(|| Arc::clone(first));
-        let (of, answer) = self.served(&state, ServiceKind::Title, service_prompts::of_title(&first), guard).await?;
+        let (of, answer) =
+            self.run_service(&state, ServiceKind::Title, service_prompts::of_title(&first), guard).await?;
         let title = service_prompts::title(&answer).ok_or(ServiceError::Unusable(answer))?;
         let set = TitleSet { title, by: Initiator::Host, of: Some(of) };
         Ok(self.order(Command::Describe(Box::new(Description::Title(set)))).await.map(drop)?)
@@ -131,7 +132,7 @@ impl SessionHandle {
         let upto = Seq(state.next_seq.0.saturating_sub(1));
         let wanted = !only_new || !service_prompts::is_summarised(&state);
         let Some(text) = service_prompts::of_summary(&state).filter(|_| wanted) else { return Ok(None) };
-        let (of, answer) = self.served(&state, ServiceKind::Summary, text, guard).await?;
+        let (of, answer) = self.run_service(&state, ServiceKind::Summary, text, guard).await?;
         let text = service_prompts::summary(&answer).ok_or(ServiceError::Unusable(answer))?;
         let set = SummarySet { text: Arc::clone(&text), upto, of };
         self.order(Command::Describe(Box::new(Description::Summary(set)))).await?;
@@ -139,7 +140,7 @@ impl SessionHandle {
     }
 
     /// Runs the agent of the service `what` on `text` in a service session below that of `state`, and returns its answer.
-    async fn served(
+    async fn run_service(
         &self,
         state: &State,
         what: ServiceKind,

@@ -214,7 +214,7 @@ fn folder_of(path: &Path) -> PathBuf {
 fn check_foreign(path: &Path, of: Option<(Product, PathBuf)>, before: &[Checked]) -> Checked {
     let text = match read_bounded(path, HardLinks::Refused) {
         Ok(text) => text,
-        Err(message) => return refused(path, message),
+        Err(message) => return refuse(path, message),
     };
     match of {
         Some((product, folder)) => checked_foreign(path, product, &id(&folder, path), &text, before),
@@ -222,7 +222,7 @@ fn check_foreign(path: &Path, of: Option<(Product, PathBuf)>, before: &[Checked]
     }
 }
 
-fn refused(path: &Path, message: String) -> Checked {
+fn refuse(path: &Path, message: String) -> Checked {
     Checked { path: path.to_owned(), gives: None, problems: vec![problem(path, ProblemKind::Refused, message)] }
 }
 
@@ -230,7 +230,7 @@ fn refused(path: &Path, message: String) -> Checked {
 pub fn checked_foreign(path: &Path, product: Product, id: &str, text: &str, before: &[Checked]) -> Checked {
     match foreign::parse(ForeignFile { product, path, id, text, workspace: None }) {
         Ok(parsed) => checked(path, parsed, before),
-        Err(error) => refused(path, error.to_string()),
+        Err(error) => refuse(path, error.to_string()),
     }
 }
 
@@ -239,7 +239,7 @@ pub fn text(path: &Path, text: &str, before: &[Checked]) -> Checked {
     let stem = path.file_stem().unwrap_or_default().to_string_lossy();
     match front::parse(text, &stem, Source::File(path.to_owned())) {
         Ok(parsed) => checked(path, parsed, before),
-        Err(error) => refused(path, error.to_string()),
+        Err(error) => refuse(path, error.to_string()),
     }
 }
 
@@ -247,10 +247,10 @@ fn checked(path: &Path, parsed: front::Parsed, before: &[Checked]) -> Checked {
     let name = &parsed.manifest.name;
     let twin = before.iter().find(|other| other.agent().is_some_and(|agent| agent.name == *name));
     if let Some(twin) = twin {
-        return refused(path, format!("`{name}` is already defined in {}: rename one", twin.path.display()));
+        return refuse(path, format!("`{name}` is already defined in {}: rename one", twin.path.display()));
     }
     if Catalog::is_of_host(&parsed.manifest) {
-        return refused(path, products::of_host(name));
+        return refuse(path, products::of_host(name));
     }
     let mut problems = Vec::new();
     if Catalog::replaces_builtin(&parsed.manifest) {

@@ -114,7 +114,7 @@ impl Parts {
         let inherits = profile.is_none_or(|profile| profile.prompt == Inherit::Inherit);
         let bodies = [inherits.then_some(caller), named].into_iter().flatten().map(|manifest| &*manifest.body);
         Self {
-            body: joined(bodies),
+            body: join_parts(bodies),
             instructions: if instructed { instructions.under(manifest, authority) } else { Vec::new() },
             bootstrap: files.iter().map(|file| FileText::read(file, read)).collect(),
             prompt_file: profile.and_then(|profile| profile.file_text.clone()),
@@ -168,10 +168,14 @@ pub fn assemble(parts: &Parts) -> Assembled {
     let offers = offers(&parts.offered, &parts.profiles);
     system.extend(offers.as_deref());
     system.extend(parts.caller.then_some(CALLER_LINE));
-    Assembled { system: joined(system).unwrap_or_else(|| "".into()), first: message::first_message(parts), warnings }
+    Assembled {
+        system: join_parts(system).unwrap_or_else(|| "".into()),
+        first: message::first_message(parts),
+        warnings,
+    }
 }
 
-fn joined<'a>(parts: impl IntoIterator<Item = &'a str>) -> Option<Text> {
+fn join_parts<'a>(parts: impl IntoIterator<Item = &'a str>) -> Option<Text> {
     let parts: Vec<&str> = parts.into_iter().map(trimmed).filter(|part| !part.trim().is_empty()).collect();
     (!parts.is_empty()).then(|| parts.join("\n\n").into())
 }
@@ -187,7 +191,7 @@ pub fn offers(offered: &[Dialect], profiles: &[Named]) -> Option<Text> {
     let hints: Vec<&str> = offered.iter().map(|dialect| dialect::hint(*dialect)).collect();
     let hints = (!hints.is_empty()).then(|| format!("{HEADING}{}", hints.join("\n")))?;
     let profiles = profile_block(profiles);
-    joined([Some(&*hints), profiles.as_deref()].into_iter().flatten())
+    join_parts([Some(&*hints), profiles.as_deref()].into_iter().flatten())
 }
 
 /// Replaces the offers in `system`, so that a session is offered what the host currently has.
@@ -198,7 +202,7 @@ pub fn with_offers(system: &Text, offers: Option<&str>) -> Text {
         return Arc::clone(system);
     }
     let parts = [before, offers.unwrap_or_default(), after];
-    let made = joined(parts).unwrap_or_default();
+    let made = join_parts(parts).unwrap_or_default();
     if made == *system { Arc::clone(system) } else { made }
 }
 

@@ -58,10 +58,10 @@ impl Judge {
         let mut found = of(FindingKind::Unsound, unsound);
         found.extend(of(FindingKind::Lost, self.acknowledged.lost(&sessions, gone)));
         found.extend(of(FindingKind::NotErased, self.acknowledged.erased_text_in(store_dir)));
-        found.extend(of(FindingKind::Duplicated, duplicated(&sessions)));
+        found.extend(of(FindingKind::Duplicated, find_duplicates(&sessions)));
         let unfenced = self.last_records.iter().filter_map(|(session, (seq, epoch))| {
             let later = self.auditor.epoch(*session, seq.next())?;
-            unfenced(*session, *seq, *epoch, later)
+            fencing_violation(*session, *seq, *epoch, later)
         });
         found.extend(of(FindingKind::Unfenced, unfenced.collect()));
         found.extend(of(FindingKind::Repeated, marks.repeated()));
@@ -82,7 +82,7 @@ fn of(kind: FindingKind, what: Vec<String>) -> Vec<Violation> {
 }
 
 /// Reports a record after an earlier process's last one that does not have a later epoch: a process that counted as dead could have written it.
-fn unfenced(session: SessionId, last: Seq, epoch: Epoch, later: Epoch) -> Option<String> {
+fn fencing_violation(session: SessionId, last: Seq, epoch: Epoch, later: Epoch) -> Option<String> {
     let next = last.next();
     (later <= epoch).then(|| {
         format!(
@@ -92,7 +92,7 @@ fn unfenced(session: SessionId, last: Seq, epoch: Epoch, later: Epoch) -> Option
 }
 
 /// Counts the notices that each owner took, by call.
-fn taken(sessions: &Sessions<'_>) -> BTreeMap<(SessionId, CallId), u32> {
+fn count_taken(sessions: &Sessions<'_>) -> BTreeMap<(SessionId, CallId), u32> {
     let mut taken: BTreeMap<(SessionId, CallId), u32> = BTreeMap::new();
     for (session, records) in sessions {
         for key in records.iter().flat_map(keys) {
@@ -108,14 +108,14 @@ fn keys(record: &Record) -> Vec<CallId> {
     taken.items.iter().filter_map(|item| item.key).collect()
 }
 
-fn duplicated(sessions: &Sessions<'_>) -> Vec<String> {
-    let twice = taken(sessions).into_iter().filter(|(_, count)| *count > 1);
+fn find_duplicates(sessions: &Sessions<'_>) -> Vec<String> {
+    let twice = count_taken(sessions).into_iter().filter(|(_, count)| *count > 1);
     twice.map(|((owner, key), count)| format!("{owner} has {count} notices of its call {key}")).collect()
 }
 
 /// Returns owned runs whose owners never received their ends.
 fn missing(sessions: &Sessions<'_>) -> Vec<String> {
-    let taken = taken(sessions);
+    let taken = count_taken(sessions);
     let mut found = Vec::new();
     for (session, records) in sessions {
         for record in *records {

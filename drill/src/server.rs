@@ -50,7 +50,7 @@ impl DrillServer {
         }
         let mut initdb = as_user(&programs.join("initdb"))?;
         initdb.args(["--username=subtend", "--auth=scram-sha-256", "--encoding=UTF8", "--locale=C", "--no-sync"]);
-        done(initdb.arg("--pwfile").arg(&file).arg("-D").arg(&data))?;
+        run_to_end(initdb.arg("--pwfile").arg(&file).arg("-D").arg(&data))?;
         let port = TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr()).map_err(failed)?.port();
         let settings = format!(
             "listen_addresses = '127.0.0.1'\nport = {port}\nunix_socket_directories = ''\nlog_min_messages = fatal\n"
@@ -173,7 +173,7 @@ fn as_user(program: &Path) -> Result<Command, DrillError> {
 }
 
 /// Runs a command to its end.
-fn done(command: &mut Command) -> Result<(), DrillError> {
+fn run_to_end(command: &mut Command) -> Result<(), DrillError> {
     let output = command.output().map_err(failed)?;
     let errors = String::from_utf8_lossy(&output.stderr);
     let why = || DrillError::Other(format!("cannot create the drill's PostgreSQL server: {}", errors.trim()));

@@ -19,7 +19,7 @@ pub fn any_bytes(bytes: &[u8]) -> InputResult {
     let (session, records) = tape::records(bytes);
     if !records.is_empty() {
         let drawn = Decoded { session, first_seq: Seq(1), epoch: Epoch(1), at_ms: -1, records };
-        assert_eq!(reencoded(&framed(drawn.clone())), drawn, "the decoded frame differs");
+        assert_eq!(reencode(&to_frame(drawn.clone())), drawn, "the decoded frame differs");
     }
     result.max(sealed)
 }
@@ -28,7 +28,7 @@ fn decode(bytes: &[u8]) -> InputResult {
     match codec::decode(bytes) {
         Ok(decoded) => {
             // Two encodings of the same records may differ, but must decode to the same records.
-            assert_eq!(reencoded(&framed(decoded.clone())), decoded, "the second decoding differs");
+            assert_eq!(reencode(&to_frame(decoded.clone())), decoded, "the second decoding differs");
             check_damaged(bytes);
             InputResult::Accepted
         }
@@ -40,7 +40,7 @@ fn decode(bytes: &[u8]) -> InputResult {
 }
 
 /// Returns a frame of these records, with the bodies of their first records.
-fn framed(decoded: Decoded) -> Frame {
+fn to_frame(decoded: Decoded) -> Frame {
     let Decoded { session, first_seq, epoch, at_ms, records } = decoded;
     let mut changes = Changes::default();
     for record in &records {
@@ -51,7 +51,7 @@ fn framed(decoded: Decoded) -> Frame {
     Frame { session, first_seq, epoch, at_ms, records, changes }
 }
 
-fn reencoded(frame: &Frame) -> Decoded {
+fn reencode(frame: &Frame) -> Decoded {
     let encoded = codec::encode(frame);
     assert!(encoded.is_ok(), "a record cannot be encoded: {encoded:?}");
     let bytes = encoded.unwrap_or_default();

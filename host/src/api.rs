@@ -85,7 +85,7 @@ pub const FINGERPRINT: &str = include_str!("../assets/api.hash");
 struct Document;
 
 /// Returns the resources with their document.
-fn described() -> OpenApiRouter<Host> {
+fn documented_routes() -> OpenApiRouter<Host> {
     let mut router = routed();
     refusals::describe(router.get_openapi_mut());
     // OpenAPI requires a description of each response.
@@ -174,11 +174,11 @@ fn small_bodies() -> OpenApiRouter<Host> {
 /// # Errors
 /// When it cannot be written as JSON.
 pub fn document() -> Result<String, serde_json::Error> {
-    described().get_openapi().to_pretty_json()
+    documented_routes().get_openapi().to_pretty_json()
 }
 
 /// The resources and their document, built once because they are large and equal for all hosts.
-static RESOURCES: LazyLock<(Router<Host>, OpenApiDocument)> = LazyLock::new(|| described().split_for_parts());
+static RESOURCES: LazyLock<(Router<Host>, OpenApiDocument)> = LazyLock::new(|| documented_routes().split_for_parts());
 
 /// Builds the router of `host`.
 pub(crate) fn router(host: &Host) -> Router {
@@ -195,14 +195,16 @@ pub(crate) fn router(host: &Host) -> Router {
         .layer(middleware::from_fn_with_state(host.clone(), metrics::measure))
         .layer(DefaultBodyLimit::max(body_bytes))
         .layer(middleware::map_request(move |request: Request| std::future::ready(within(request, body_time))))
-        .layer(middleware::map_request(move |request: Request| std::future::ready(announced(request, body_bytes))))
-        .layer(CatchPanicLayer::custom(panicked))
+        .layer(middleware::map_request(move |request: Request| {
+            std::future::ready(check_announced_size(request, body_bytes))
+        }))
+        .layer(CatchPanicLayer::custom(panic_response))
         .layer(middleware::from_fn(trace::trace))
         .with_state(host.clone())
 }
 
 /// Refuses a request whose body is too large by its own header, before any of it is read.
-fn announced(request: Request, most: usize) -> Result<Request, Problem> {
+fn check_announced_size(request: Request, most: usize) -> Result<Request, Problem> {
     let length = request.headers().get(header::CONTENT_LENGTH).and_then(|length| length.to_str().ok());
     match length.map(str::parse::<usize>) {
         None => Ok(request),
@@ -248,7 +250,7 @@ pub(crate) async fn no_such_method(request: Request) -> Response {
 }
 
 /// Returns the problem for a handler that panicked. The connection stays open.
-fn panicked(_: Box<dyn std::any::Any + Send + 'static>) -> Response {
+fn panic_response(_: Box<dyn std::any::Any + Send + 'static>) -> Response {
     let detail = "a fault in the host: its log has more";
     Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", detail).into_response()
 }

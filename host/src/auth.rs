@@ -299,7 +299,7 @@ async fn check(State(guard): State<Guard>, request: Request, next: Next) -> Resp
             let access = Arc::new(Access::new(guard, by, place));
             tokio::select! {
                 biased;
-                response = admitted(access, sender, request, next) => response,
+                response = admit(access, sender, request, next) => response,
                 () = full.cancelled() => bodies::busy().into_response(),
             }
         }
@@ -308,7 +308,7 @@ async fn check(State(guard): State<Guard>, request: Request, next: Next) -> Resp
 }
 
 /// Answers a request while the access of its sender is valid.
-async fn admitted(access: Arc<Access>, sender: Sender, mut request: Request, next: Next) -> Response {
+async fn admit(access: Arc<Access>, sender: Sender, mut request: Request, next: Next) -> Response {
     let (reads, uri, headers) = (request.method().is_safe(), request.uri().clone(), request.headers().clone());
     request.extensions_mut().insert(sender);
     request.extensions_mut().insert(access.sender_id());

@@ -167,9 +167,9 @@ impl TreeEvents {
             // Free the memory: there may be many idle clients.
             self.ready = VecDeque::new();
             if self.behind {
-                let (journal, root, from) = (host.runtime().journal().clone(), self.root, self.at);
-                let page = host.read_events(move || Page::read(&journal, root, from)).await?;
-                self.turn_to(page);
+                let speed = self.next_read_speed(host.runtime().journal());
+                host.read_events(speed, || self.read(host.runtime(), speed)).await?;
+                tokio::task::yield_now().await;
                 continue;
             }
             match self.live.next().await {
@@ -188,6 +188,12 @@ impl TreeEvents {
                 }
             }
         }
+    }
+
+    /// Returns how long the next read may take: one that follows a run of this machine finds its frames in memory.
+    fn next_read_speed(&self, journal: &Journal) -> ReadSpeed {
+        let behind = journal.durable().0.saturating_sub(self.at.frame.0);
+        if self.local && behind < CACHED_FRAMES { ReadSpeed::Quick } else { ReadSpeed::Blocking }
     }
 
     fn apply(&mut self, event: Event) {
@@ -236,7 +242,7 @@ impl TreeEvents {
         let given = if self.at.frame == lsn { self.at.records } else { 0 };
         let all = records.len();
         for (ix, stored) in (1_u32..).zip(records) {
-            if let Some(over) = ended(&stored.record) {
+            if let Some(over) = ended_attempt(&stored.record) {
                 let last = self.over.entry(session).or_insert(over);
                 *last = (*last).max(over);
             }
@@ -274,7 +280,7 @@ impl TreeEvents {
     }
 }
 
-fn ended(record: &Record) -> Option<(TurnNo, AttemptNo)> {
+fn ended_attempt(record: &Record) -> Option<(TurnNo, AttemptNo)> {
     if let Record::TurnAnswered(answered) = record {
         Some((answered.turn, answered.attempt))
     } else if let Record::AttemptDiscarded(discarded) = record {

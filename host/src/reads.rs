@@ -155,7 +155,7 @@ enum Reads {
 impl Reads {
     fn of(request: &Request) -> Self {
         let (method, path) = (request.method(), request.uri().path().trim_end_matches('/'));
-        let waits = waits(path);
+        let waits = may_wait(path);
         let streams = path.ends_with("/events") || path.starts_with("/v1/store") || path.ends_with("/export");
         if !method.is_safe() || waits || streams || path.starts_with("/assets/") || path == "/v1/openapi.json" {
             return Self::Little;
@@ -170,7 +170,7 @@ impl Reads {
 }
 
 /// Returns whether a request may wait for something. On other paths the parameter has no effect, so a read takes its turn.
-fn waits(path: &str) -> bool {
+fn may_wait(path: &str) -> bool {
     match path.split('/').collect::<Vec<_>>().as_slice() {
         // The handlers take turns for their reads.
         ["", "v1", "tasks", "get", _] | ["", "v1", "sessions", _, "runs" | "inputs", _] => true,

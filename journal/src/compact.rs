@@ -173,7 +173,7 @@ impl CompactionPlan {
         if FaultPoints::read().no_erase {
             tops.clear();
         }
-        let held = held(&tops, &inflight, &outbox);
+        let held = unerasable(&tops, &inflight, &outbox);
         tops.retain(|_, top| !held.contains_key(top));
         let gone: BTreeSet<SessionId> = tops.into_keys().collect();
         outbox.retain(|(row, _)| !gone.contains(&row.from) && !gone.contains(&row.to));
@@ -224,7 +224,7 @@ impl CompactionPlan {
                 return ScanFlow::Break(());
             };
             copied = copied.saturating_add(1);
-            match placed(lsn, *session, *first_seq, kept).and_then(|frame| out.put(frame)) {
+            match group_frame(lsn, *session, *first_seq, kept).and_then(|frame| out.put(frame)) {
                 Ok(true) => progress(Compacting::Copied(copied)),
                 Ok(false) => {}
                 Err(error) => failed = Some(error),
@@ -292,7 +292,7 @@ fn each<T>(read: Result<T>, failed: &mut Option<EngineError>, take: impl FnOnce(
 
 /// Returns the deleted trees, by their topmost session, that cannot be erased yet: those with a run in flight, or with an open obligation
 /// to or from a remaining session.
-fn held(
+fn unerasable(
     tops: &BTreeMap<SessionId, SessionId>,
     inflight: &[(SessionId, Inflight)],
     outbox: &[(Row, Lsn)],
@@ -319,7 +319,7 @@ fn hash<T: ?Sized>(named: &Interned<T>) -> Hash {
     named.hash
 }
 
-fn placed(lsn: Lsn, session: SessionId, first_seq: Seq, kept: StoredFrame) -> Result<GroupFrame> {
+fn group_frame(lsn: Lsn, session: SessionId, first_seq: Seq, kept: StoredFrame) -> Result<GroupFrame> {
     let (count, epoch, at_ms, payload) = match kept {
         // The bytes of an encoded frame contain these values.
         StoredFrame::Bytes(bytes) => (1, Epoch(0), 0, Payload::Bytes(bytes)),

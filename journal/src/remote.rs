@@ -104,10 +104,10 @@ impl Journal {
 fn answer(engine: &dyn Engine, read: &Read) -> Result<Value> {
     match *read {
         Read::LastLsn => json(engine.last_lsn()?),
-        Read::Frame { lsn } => json(engine.frame(lsn)?.map(sent).transpose()?),
+        Read::Frame { lsn } => json(engine.frame(lsn)?.map(to_sent).transpose()?),
         Read::Frames { from } => {
             let (mut frames, mut failed) = (Vec::new(), None);
-            engine.frames(from, &mut |lsn, frame| match sent(frame) {
+            engine.frames(from, &mut |lsn, frame| match to_sent(frame) {
                 Ok(frame) => {
                     frames.push((lsn, frame));
                     if frames.len() < MAX_FRAMES { ScanFlow::Continue(()) } else { ScanFlow::Break(()) }
@@ -120,16 +120,16 @@ fn answer(engine: &dyn Engine, read: &Read) -> Result<Value> {
             failed.map_or_else(|| json(frames), Err)
         }
         Read::Positions { session } => json(engine.positions(session)?),
-        Read::Range { session, from, until } => json(ranged(engine.range(session, from, until)?)?),
+        Read::Range { session, from, until } => json(to_ranged(engine.range(session, from, until)?)?),
         Read::AllPositions => list(|push| engine.all_positions(&mut |session, seq, lsn| push((session, seq, lsn)))),
-        Read::Head { session } => json(engine.head(session).map(Ok).or_else(damaged)?),
+        Read::Head { session } => json(engine.head(session).map(Ok).or_else(as_damage)?),
         Read::Heads => list(|push| engine.heads(&mut |key, found| push((key, found.map_err(damage))))),
-        Read::Inflight { session } => json(engine.inflight(session).map(Ok).or_else(damaged)?),
+        Read::Inflight { session } => json(engine.inflight(session).map(Ok).or_else(as_damage)?),
         Read::Inflights => list(|push| engine.inflights(&mut |key, found| push((key, found.map_err(damage))))),
         Read::Children { session } => json(engine.children(session)?),
         Read::AllChildren => list(|push| engine.all_children(&mut |parent, child| push((parent, child)))),
         Read::Outbox { to } => list(|push| engine.outbox(to, &mut |found| push(found.map_err(damage)))),
-        Read::Def { hash } => json(engine.def(hash).map(Ok).or_else(damaged)?),
+        Read::Def { hash } => json(engine.def(hash).map(Ok).or_else(as_damage)?),
         Read::Defs => list(|push| engine.defs(&mut |key, found| push((key, found.map_err(damage))))),
     }
 }
@@ -144,10 +144,10 @@ fn list<T: Serialize>(scan: impl FnOnce(&mut dyn FnMut(T) -> ScanFlow) -> Result
 }
 
 fn json(value: impl Serialize) -> Result<Value> {
-    serde_json::to_value(value).map_err(|error| failed(error.to_string()))
+    serde_json::to_value(value).map_err(|error| read_failure(error.to_string()))
 }
 
-fn failed(why: String) -> EngineError {
+fn read_failure(why: String) -> EngineError {
     EngineError::Store { what: "read through the host", why }
 }
 
@@ -160,7 +160,7 @@ fn damage(error: EngineError) -> Damage {
 }
 
 /// Returns a damaged row as an answer; any other error fails the read.
-fn damaged<T>(error: EngineError) -> Result<std::result::Result<T, Damage>> {
+fn as_damage<T>(error: EngineError) -> Result<std::result::Result<T, Damage>> {
     if matches!(error, EngineError::Corrupt { .. }) { Ok(Err(damage(error))) } else { Err(error) }
 }
 
@@ -168,31 +168,31 @@ impl From<Damage> for EngineError {
     fn from(of: Damage) -> Self {
         match of.table.and_then(|table| TABLES.into_iter().find(|known| *known == table)) {
             Some(table) => Self::Corrupt { table, at: of.at, why: of.why },
-            None => failed(of.why),
+            None => read_failure(of.why),
         }
     }
 }
 
-fn ranged(range: Range) -> Result<Ranged> {
+fn to_ranged(range: Range) -> Result<Ranged> {
     let Range { head, inflight, mut frames } = range;
     let more = frames.len() > MAX_FRAMES;
     frames.truncate(MAX_FRAMES);
-    let frames = frames.into_iter().map(|(seq, lsn, frame)| Ok((seq, lsn, frame.map(sent).transpose()?)));
+    let frames = frames.into_iter().map(|(seq, lsn, frame)| Ok((seq, lsn, frame.map(to_sent).transpose()?)));
     Ok(Ranged {
-        head: head.map(Ok).or_else(damaged)?,
-        inflight: inflight.map(Ok).or_else(damaged)?,
+        head: head.map(Ok).or_else(as_damage)?,
+        inflight: inflight.map(Ok).or_else(as_damage)?,
         frames: frames.collect::<Result<_>>()?,
         more,
     })
 }
 
-fn sent(frame: StoredFrame) -> Result<Sent> {
+fn to_sent(frame: StoredFrame) -> Result<Sent> {
     let bytes = match frame {
         StoredFrame::Bytes(bytes) => bytes,
         StoredFrame::Records(of) => {
             let Decoded { session, first_seq, epoch, at_ms, records } = *of;
             let frame = Frame { session, first_seq, epoch, at_ms, records, changes: Default::default() };
-            codec::encode(&frame).map_err(|error| failed(error.to_string()))?
+            codec::encode(&frame).map_err(|error| read_failure(error.to_string()))?
         }
         StoredFrame::Damaged(why) => return Ok(Sent::Damaged(why)),
     };
@@ -229,7 +229,7 @@ fn ascending<'a, K: Ord + Copy + 'a>(from: &K, keys: impl Iterator<Item = &'a K>
     let mut last = None;
     for key in keys {
         if key < from || last.is_some_and(|last| key <= last) {
-            return Err(failed("unexpected answer of the host: its rows are not in order".to_owned()));
+            return Err(read_failure("unexpected answer of the host: its rows are not in order".to_owned()));
         }
         last = Some(key);
     }
@@ -252,7 +252,7 @@ where
 
     fn get<T: DeserializeOwned>(&self, read: Read) -> Result<T> {
         let value = (self.ask)(&read).map_err(EngineError::Unreachable)?;
-        serde_json::from_value(value).map_err(|error| failed(format!("unexpected answer of the host: {error}")))
+        serde_json::from_value(value).map_err(|error| read_failure(format!("unexpected answer of the host: {error}")))
     }
 
     fn row<T: DeserializeOwned>(&self, read: Read) -> Result<T> {
@@ -353,7 +353,7 @@ where
             let new = frames.into_iter().skip(usize::from(repeated && !range.frames.is_empty())).collect::<Vec<_>>();
             ascending(&last_seq, new.iter().map(|(seq, ..)| seq))?;
             if last.more && new.is_empty() {
-                return Err(failed(
+                return Err(read_failure(
                     "unexpected answer of the host: it announced more frames, but sent none".to_owned(),
                 ));
             }

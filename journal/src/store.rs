@@ -74,8 +74,8 @@ impl StoreSpec {
                 Err(OpenError::BadSpec { spec, why: NO_POSTGRES, possible })
             }
             None if spec == "memory" => Ok(Self::Memory),
-            None => Self::named(spec, spec, PathBuf::new()),
-            Some((engine, path)) => Self::named(spec, engine, path.into()),
+            None => Self::with_engine(spec, spec, PathBuf::new()),
+            Some((engine, path)) => Self::with_engine(spec, engine, path.into()),
         }
     }
 
@@ -83,10 +83,10 @@ impl StoreSpec {
     /// # Errors
     /// [`OpenError::BadSpec`], with the valid forms.
     pub fn of(engine: &str, dir: PathBuf) -> Result<Self, OpenError> {
-        Self::named(&format!("{engine}:{}", dir.display()), engine, dir)
+        Self::with_engine(&format!("{engine}:{}", dir.display()), engine, dir)
     }
 
-    fn named(spec: &str, engine: &str, dir: PathBuf) -> Result<Self, OpenError> {
+    fn with_engine(spec: &str, engine: &str, dir: PathBuf) -> Result<Self, OpenError> {
         let bad = |why| Err(OpenError::BadSpec { spec: spec.to_owned(), why, possible: possible() });
         match ENGINES.iter().find(|(name, ..)| *name == engine) {
             None if engine == "memory" => return bad("a store in memory has no path"),

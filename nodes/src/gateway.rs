@@ -101,7 +101,7 @@ impl Gateway {
         self.node().members().shards.iter().map(|shard| shard.name.clone()).collect()
     }
 
-    async fn answered(&self, request: Request) -> Result<Response, Problem> {
+    async fn answer(&self, request: Request) -> Result<Response, Problem> {
         let (grant, forwarded) = (grant_of(&request), request.extensions().get::<Forwarded>().copied());
         let (parts, body) = request.into_parts();
         let wanted = RouteQuery::of(&parts);
@@ -140,11 +140,11 @@ impl Gateway {
                 Ok(answer)
             }
             Some(shard) => Err(no_shard(&shard, &self.shards())),
-            None => self.routed(RequestTarget::of(&buffered.parts), wanted.label, buffered).await,
+            None => self.route(RequestTarget::of(&buffered.parts), wanted.label, buffered).await,
         }
     }
 
-    async fn routed(
+    async fn route(
         &self,
         target: RequestTarget,
         label: Option<String>,
@@ -166,7 +166,7 @@ impl Gateway {
                 Ok(answer)
             }
             RequestTarget::Any => {
-                let shard = self.chosen(&request).ok_or_else(none_open)?;
+                let shard = self.default_shard(&request).ok_or_else(none_open)?;
                 self.ask(&shard, &request).await
             }
             RequestTarget::Every => {
@@ -199,12 +199,12 @@ impl Gateway {
                     }
                 })
             }
-            "/v1/nodes" if get => Some(Ok(axum::Json(self.described()).into_response())),
+            "/v1/nodes" if get => Some(Ok(axum::Json(self.describe()).into_response())),
             _ => None,
         }
     }
 
-    fn described(&self) -> serde_json::Value {
+    fn describe(&self) -> serde_json::Value {
         let members = self.node().members();
         let shard = |row: &subtend_journal::postgres::nodes::ShardRow| {
             let owner = members.owner(&row.name).map(|node| node.name.clone());
@@ -284,7 +284,7 @@ impl Gateway {
     }
 
     /// Returns the shard for requests that concern no particular one: the browser's choice, or else the first that is open here.
-    fn chosen(&self, request: &BufferedRequest) -> Option<String> {
+    fn default_shard(&self, request: &BufferedRequest) -> Option<String> {
         let shards = self.shards();
         let chosen = target::chosen(&request.parts.headers).filter(|shard| shards.contains(shard));
         chosen.or_else(|| self.node().open().into_iter().next()).or_else(|| shards.into_iter().next())
@@ -311,7 +311,7 @@ impl Gateway {
             }
         };
         match key_of(request) {
-            Some(key) if !request.forwarded => self.placed(kind, key, &shard).await,
+            Some(key) if !request.forwarded => self.place_shard(kind, key, &shard).await,
             _ => Ok((shard, None)),
         }
     }
@@ -323,7 +323,7 @@ impl Gateway {
         else {
             return Ok(None);
         };
-        let (placed, choice) = self.placed(kind, key, shard).await?;
+        let (placed, choice) = self.place_shard(kind, key, shard).await?;
         if placed == shard {
             return Ok(choice);
         }
@@ -332,7 +332,12 @@ impl Gateway {
         Err(Problem::invalid("idempotency_key_reused", detail))
     }
 
-    async fn placed(&self, kind: &str, key: &HeaderValue, shard: &str) -> Result<(String, Option<NewChoice>), Problem> {
+    async fn place_shard(
+        &self,
+        kind: &str,
+        key: &HeaderValue,
+        shard: &str,
+    ) -> Result<(String, Option<NewChoice>), Problem> {
         let key = blake3::hash(&[kind.as_bytes(), b" ", key.as_bytes()].concat());
         let placement = self.node().registry().place(key.as_bytes(), shard).await.map_err(unreachable)?;
         Ok((placement.shard.clone(), placement.is_new.then_some(NewChoice { key, placement })))
@@ -431,7 +436,7 @@ fn key_of(request: &BufferedRequest) -> Option<&HeaderValue> {
 }
 
 async fn answer(State(gateway): State<Gateway>, request: Request) -> Response {
-    gateway.answered(request).await.unwrap_or_else(IntoResponse::into_response)
+    gateway.answer(request).await.unwrap_or_else(IntoResponse::into_response)
 }
 
 fn not_here(shard: &str) -> Response {

@@ -380,14 +380,14 @@ impl Node {
         self.inner.tasks.spawn(async move {
             let address = node.inner.target.under(&shard, &term.lease);
             let opened = node.inner.opener.open(address, term.work.clone()).await;
-            if let Some(host) = node.opened(&shard, &term, opened) {
+            if let Some(host) = node.serve_opened(&shard, &term, opened) {
                 node.close(&shard, &term.lease, host).await;
             }
         });
     }
 
     /// Serves an opened shard. Returns its host if it must be closed, because the lease ended in the meantime or the node is shutting down.
-    fn opened(&self, shard: &str, term: &Term, opened: Result<Host, NotOpened>) -> Option<Host> {
+    fn serve_opened(&self, shard: &str, term: &Term, opened: Result<Host, NotOpened>) -> Option<Host> {
         let mut state = self.state();
         let current = state.term.as_ref().is_some_and(|now| now.lease == term.lease) && term.work.runs();
         match opened {

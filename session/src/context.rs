@@ -134,13 +134,13 @@ fn visible_after(state: &State, compaction: Option<&Compaction>, upto: usize) ->
 /// exchange lies within one run.
 fn cuts(state: &State) -> Vec<(usize, usize, Option<Message>)> {
     let hidden = state.hidden().map(|(_, stretch)| (stretch.from, stretch.to, None));
-    let mut cuts: Vec<_> = hidden.chain(replaced(state)).collect();
+    let mut cuts: Vec<_> = hidden.chain(replaced_ranges(state)).collect();
     cuts.sort_by_key(|(from, to, _)| (*from, *to));
     cuts
 }
 
 /// Returns the ranges that selected alternatives replace.
-fn replaced(state: &State) -> impl Iterator<Item = (usize, usize, Option<Message>)> {
+fn replaced_ranges(state: &State) -> impl Iterator<Item = (usize, usize, Option<Message>)> {
     state.alternatives.iter().filter_map(|(of, alternatives)| {
         let text = Some(Arc::clone(alternatives.selected()?));
         let exchange = exchange(state, *of)?;
@@ -151,7 +151,7 @@ fn replaced(state: &State) -> impl Iterator<Item = (usize, usize, Option<Message
 
 /// Returns whether a selected alternative replaces message `at` and the one before it: a cut there would separate them.
 pub(crate) fn is_replaced(state: &State, at: usize) -> bool {
-    replaced(state).any(|(from, to, _)| from < at && at < to)
+    replaced_ranges(state).any(|(from, to, _)| from < at && at < to)
 }
 
 fn between(transcript: &[Message], from: usize, to: usize) -> impl Iterator<Item = Message> {

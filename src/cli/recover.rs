@@ -74,7 +74,7 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
     let threads = work::async_runtime()?;
     let recovered = threads.block_on(async {
         let host = control::begin(journal, &place).await?;
-        let recovered = recovered(host.runtime().boot());
+        let recovered = summarize(host.runtime().boot());
         control::end(host).await;
         Ok::<_, Fail>(recovered)
     })?;
@@ -94,7 +94,7 @@ fn is_zero(number: &usize) -> bool {
     *number == 0
 }
 
-fn recovered(boot: &BootReport) -> Recovered {
+fn summarize(boot: &BootReport) -> Recovered {
     let BootReport { swept, waiting, resumed, dormant, inputs, notices, restored, unrecorded, undone, took_ms } =
         boot.clone();
     let undone = undone.into_iter().map(|Undone { session, why }| UnrecoveredRow { session, why }).collect();

@@ -114,7 +114,7 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
         return as_node(args, name);
     }
     // A host that a detached run starts is not needed if another process has the store.
-    work::hosted(&args.work, !args.until_idle, async |runtime, hosting| served(args, runtime, hosting).await)
+    work::hosted(&args.work, !args.until_idle, async |runtime, hosting| run_host(args, runtime, hosting).await)
 }
 
 #[cfg(feature = "postgres")]
@@ -129,7 +129,7 @@ fn as_node(_: &Args, name: &str) -> Result<Code, Fail> {
     )))
 }
 
-async fn served(args: &Args, runtime: Runtime, hosting: Hosting<'_>) -> Result<Code, Fail> {
+async fn run_host(args: &Args, runtime: Runtime, hosting: Hosting<'_>) -> Result<Code, Fail> {
     let prepared = match directory(&hosting.place) {
         Ok(dir) => bind(args.listen).await.map(|listener| (dir, listener)),
         Err(why) => Err(why),

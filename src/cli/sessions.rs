@@ -85,7 +85,7 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
     let (heads, damaged) = reader.as_ref().map_or((&none.0, &none.1), |reader| (reader.heads(), reader.damaged()));
     let creation = |id| reader.as_ref().map_or(Ok(None), |reader| reader.creation(id));
     let asking = reader.as_ref().map_or(Ok(BTreeSet::new()), StoreReader::sessions_waiting_for_approval)?;
-    let mut rows = filter(listed(heads, damaged, args.all), args, &creation)?;
+    let mut rows = filter(list_rows(heads, damaged, args.all), args, &creation)?;
     rows.iter_mut().for_each(|row| row.asks = asking.contains(&row.id));
     for (session, why) in damaged.all().filter(|(session, _)| !heads.contains_key(session)) {
         writeln!(anstream::stderr(), "session {session} cannot be read and is not listed: {why}")?;
@@ -143,7 +143,7 @@ fn resolved(dir: &Path) -> Result<Text, Fail> {
     Ok(path.to_string_lossy().into())
 }
 
-fn listed<'a>(heads: &'a Heads, damaged: &'a DamagedSessions, all: bool) -> Vec<SessionRow<'a>> {
+fn list_rows<'a>(heads: &'a Heads, damaged: &'a DamagedSessions, all: bool) -> Vec<SessionRow<'a>> {
     let own = |head: &Head| head.parent.is_none() || head.kind == Some(BranchKind::Human);
     let shown = |head: &Head| all || own(head) || head.inspectable;
     let mut rows: Vec<_> =
@@ -271,7 +271,7 @@ mod tests {
         session(&mut heads, hidden, Some(root), false, 2_000);
         session(&mut heads, shown, Some(root), true, 3_000);
         let none = DamagedSessions::default();
-        let ids = |all| listed(&heads, &none, all).iter().map(|row| row.id.to_string()).collect::<Vec<_>>();
+        let ids = |all| list_rows(&heads, &none, all).iter().map(|row| row.id.to_string()).collect::<Vec<_>>();
         assert_eq!(ids(false), [shown, root]);
         assert_eq!(ids(true), [shown, hidden, root]);
     }
@@ -282,7 +282,7 @@ mod tests {
         let mut heads = Heads::new();
         session(&mut heads, root, None, false, 0);
         let none = DamagedSessions::default();
-        let mut rows = listed(&heads, &none, false);
+        let mut rows = list_rows(&heads, &none, false);
         rows[0].workspace = Some("/home/kim/work/projects/subtend".into());
         let text = anstream::adapter::strip_str(&line(&rows[0], 7, 120_000)).to_string();
         let expected =

@@ -68,7 +68,7 @@ struct TaskRow {
 
 pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
     let reader = StoreReader::open(&args.store)?;
-    let rows = reader.map_or_else(|| Ok(Vec::new()), |reader| listed(&reader, args))?;
+    let rows = reader.map_or_else(|| Ok(Vec::new()), |reader| list_rows(&reader, args))?;
     let mut out = anstream::stdout().lock();
     if args.json {
         json::write(&mut out, &rows)?;
@@ -83,7 +83,7 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
     Ok(Code::Done)
 }
 
-fn listed(reader: &StoreReader, args: &Args) -> Result<Vec<TaskRow>, Fail> {
+fn list_rows(reader: &StoreReader, args: &Args) -> Result<Vec<TaskRow>, Fail> {
     let status = args.status.as_deref().and_then(|word| TaskStatus::ALL.into_iter().find(|of| of.as_str() == word));
     let parent = args.parent.as_deref().map(|name| reader.find(name)).transpose()?;
     let filter = TaskFilter { status, parent, limit: args.limit.map(NonZeroUsize::get), ..TaskFilter::default() };

@@ -81,7 +81,7 @@ impl Trust {
     pub(crate) fn decide_by_record_or_ask(workspace: &Workspace, machine: bool) -> Result<Self, Fail> {
         let files = UntrustedFiles::of(workspace);
         files.forget_removed(workspace)?;
-        let trust = match files.answered(workspace)? {
+        let trust = match files.ask_user(workspace)? {
             Some(trust) => trust,
             None if at_terminal() && !machine => {
                 show(workspace, &files)?;
@@ -112,7 +112,7 @@ impl Trust {
 
     /// Decides by the recorded answer only, for a directory other than that of the command line.
     pub(crate) fn recorded(workspace: &Workspace) -> Result<Self, Fail> {
-        Ok(UntrustedFiles::of(workspace).answered(workspace)?.unwrap_or(Self::LeftOut))
+        Ok(UntrustedFiles::of(workspace).ask_user(workspace)?.unwrap_or(Self::LeftOut))
     }
 
     pub(crate) fn catalog(self, workspace: &Workspace) -> Catalog {
@@ -208,7 +208,7 @@ impl UntrustedFiles {
         let of_texts = texts.paths();
         let files = agents.iter().copied().chain(of_texts.iter().map(PathBuf::as_path));
         let protected =
-            files.filter_map(|file| protected(path, file)).chain(single.map(|(_, name)| name)).map(str::to_owned);
+            files.filter_map(|file| protected_kind(path, file)).chain(single.map(|(_, name)| name)).map(str::to_owned);
         Self { config, servers, agents: agents.len(), protected: protected.collect(), texts }
     }
 
@@ -218,7 +218,7 @@ impl UntrustedFiles {
     }
 
     /// Returns the recorded answer; `None` if it does not cover all files.
-    fn answered(&self, workspace: &Workspace) -> Result<Option<Trust>, Fail> {
+    fn ask_user(&self, workspace: &Workspace) -> Result<Option<Trust>, Fail> {
         if self.is_empty() {
             return Ok(Some(Trust::Used { servers: ServerTrust::None }));
         }
@@ -280,7 +280,7 @@ impl UntrustedFiles {
 }
 
 /// Returns the protected path of `workspace` that holds `file`.
-fn protected(workspace: &Path, file: &Path) -> Option<&'static str> {
+fn protected_kind(workspace: &Path, file: &Path) -> Option<&'static str> {
     let top = file.strip_prefix(workspace).ok()?.components().next()?;
     PROTECTED.into_iter().find(|name| top.as_os_str() == *name)
 }

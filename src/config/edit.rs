@@ -21,7 +21,7 @@ pub struct EditError {
 /// # Errors
 /// When the value cannot be changed line by line, for example in a map on one line.
 pub fn set(text: &str, key: &Key, value: &Value) -> Result<String, EditError> {
-    let cannot = |why: &str| EditError { why: why.to_owned(), line: format!("{key}: {}", written(value)) };
+    let cannot = |why: &str| EditError { why: why.to_owned(), line: format!("{key}: {}", format_value(value)) };
     let before = yaml(text).map_err(|why| cannot(&format!("the file is not valid YAML ({why})")))?;
     let mut lines: Vec<String> = text.split_inclusive('\n').map(str::to_owned).collect();
     if let Some(last) = lines.last_mut().filter(|last| !last.ends_with('\n')) {
@@ -60,7 +60,7 @@ fn edit(lines: &mut Vec<String>, names: &[String], value: &Value) -> Result<(), 
                 indent.unwrap_or_else(|| parent_indent.map_or(0, |parent_indent| parent_indent.saturating_add(2)));
             let place = end_of_content(lines, from, to);
             let rest = names.get(at..).unwrap_or_default();
-            lines.splice(place..place, nested(rest, indent, value));
+            lines.splice(place..place, nest(rest, indent, value));
             return Ok(());
         };
         let (indent, end) = (indent.unwrap_or_default(), end_of_value(lines, line, to, indent.unwrap_or_default()));
@@ -69,7 +69,7 @@ fn edit(lines: &mut Vec<String>, names: &[String], value: &Value) -> Result<(), 
             return Err("the line of the key cannot be read");
         };
         if is_last {
-            let new = format!("{head} {}{tail}\n", written(value));
+            let new = format!("{head} {}{tail}\n", format_value(value));
             lines.splice(line..end, [new]);
             return Ok(());
         }
@@ -87,11 +87,11 @@ fn edit(lines: &mut Vec<String>, names: &[String], value: &Value) -> Result<(), 
     Ok(())
 }
 
-fn nested(names: &[String], indent: usize, value: &Value) -> Vec<String> {
+fn nest(names: &[String], indent: usize, value: &Value) -> Vec<String> {
     let last = names.len().saturating_sub(1);
     let line = |(at, name): (usize, &String)| {
         let space = " ".repeat(indent.saturating_add(at.saturating_mul(2)));
-        let value = if at == last { format!(" {}", written(value)) } else { String::new() };
+        let value = if at == last { format!(" {}", format_value(value)) } else { String::new() };
         format!("{space}{}:{value}\n", quoted(name))
     };
     names.iter().enumerate().map(line).collect()
@@ -194,10 +194,10 @@ fn is_word(text: &str) -> bool {
 }
 
 /// Formats a value as one line of YAML: as JSON, with words unquoted.
-fn written(value: &Value) -> String {
+fn format_value(value: &Value) -> String {
     match value {
         Value::String(text) if is_word(text) => text.clone(),
-        Value::Array(items) => format!("[{}]", items.iter().map(written).collect::<Vec<_>>().join(", ")),
+        Value::Array(items) => format!("[{}]", items.iter().map(format_value).collect::<Vec<_>>().join(", ")),
         other @ (Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Object(_)) => {
             other.to_string()
         }

@@ -86,7 +86,7 @@ pub(super) fn check(values: &[(Key, Value, Origin)]) -> Result<(), ConfigError> 
                 "a workspace cannot set it: set it in your own file (`subtend config set --user`)".to_owned()
             }
             ProjectAccess::LowerOnly => {
-                match bound(values, key).filter(|bound| value.as_u64().is_none_or(|value| value > *bound)) {
+                match numeric_bound(values, key).filter(|bound| value.as_u64().is_none_or(|value| value > *bound)) {
                     Some(bound) => format!("a workspace can only lower it, and your own file sets {bound}"),
                     None => continue,
                 }
@@ -98,7 +98,7 @@ pub(super) fn check(values: &[(Key, Value, Origin)]) -> Result<(), ConfigError> 
 }
 
 /// Returns the value of `key` in the user's own file.
-fn bound(values: &[(Key, Value, Origin)], key: &Key) -> Option<u64> {
+fn numeric_bound(values: &[(Key, Value, Origin)], key: &Key) -> Option<u64> {
     let own = values.iter().rfind(|(of, _, origin)| of == key && matches!(origin, Origin::User(_)));
     own.and_then(|(_, value, _)| value.as_u64())
 }

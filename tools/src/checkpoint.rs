@@ -255,11 +255,15 @@ impl Checkpoints {
     /// # Errors
     /// If they cannot be read.
     pub fn of_session(&self, session: SessionId) -> Result<Vec<Checkpoint>, CheckpointError> {
-        self.numbered(session, |_| true)
+        self.read_numbered(session, |_| true)
     }
 
     /// Returns the checkpoints of a session with these numbers, oldest first. Blocks.
-    fn numbered(&self, session: SessionId, wanted: impl Fn(u64) -> bool) -> Result<Vec<Checkpoint>, CheckpointError> {
+    fn read_numbered(
+        &self,
+        session: SessionId,
+        wanted: impl Fn(u64) -> bool,
+    ) -> Result<Vec<Checkpoint>, CheckpointError> {
         let dir = self.session_dir(session);
         let mut found = Vec::new();
         for (name, _) in files::entries(&dir).map_err(cannot("read"))? {

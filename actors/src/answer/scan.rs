@@ -87,25 +87,26 @@ impl Scan {
         } else if let Record::TurnStarted { prompt, .. } = record {
             self.continues = *prompt == Prompt::Continuation;
         } else if let Record::TurnAnswered(answered) = record {
-            return self.answered(answered, stored.seq).map(Ok);
+            return self.on_answer(answered, stored.seq).map(Ok);
         } else if let Record::RunEnded(ended) = record {
             self.of_a_model = false;
-            return (self.taken == Some(ended.run)).then(|| self.ended(ended));
+            return (self.taken == Some(ended.run)).then(|| self.on_end(ended));
         }
         None
     }
 
-    fn answered(&mut self, answered: &TurnAnswered, seq: Seq) -> Option<Answered> {
+    fn on_answer(&mut self, answered: &TurnAnswered, seq: Seq) -> Option<Answered> {
         // These are the rules of the session's fold.
         let text = answered.text.as_ref().filter(|text| !text.trim().is_empty());
         if text.is_none() && answered.calls.is_empty() && answered.stop == Stop::Length {
             self.answer = None;
         }
         if let Some(text) = text {
-            self.partial = if self.partial.is_empty() { Arc::clone(text) } else { joined(&self.partial, "\n\n", text) };
+            self.partial =
+                if self.partial.is_empty() { Arc::clone(text) } else { join_texts(&self.partial, "\n\n", text) };
             if answered.calls.is_empty() && answered.stop != Stop::Refused {
                 let before = self.answer.take().filter(|_| self.continues);
-                self.answer = Some(before.map_or_else(|| Arc::clone(text), |before| joined(&before, "", text)));
+                self.answer = Some(before.map_or_else(|| Arc::clone(text), |before| join_texts(&before, "", text)));
             }
         }
         if !answered.answers.contains(&self.input) {
@@ -119,7 +120,7 @@ impl Scan {
         Some(Answered { input: self.input, run: answered.run, turn: answered.turn, seq, text })
     }
 
-    fn ended(&mut self, ended: &RunEnded) -> Result<Answered, AnswerError> {
+    fn on_end(&mut self, ended: &RunEnded) -> Result<Answered, AnswerError> {
         if let (Some((turn, seq, calls)), Some(CallId { ix, .. })) = (self.returning.take(), ended.returned)
             && let Some(call) = calls.get(ix as usize)
         {

@@ -67,7 +67,7 @@ impl Cells {
                     .inspect(|_| used = used.saturating_add(1))
                 } else {
                     let dialect = state.call(call).and_then(|call| Dialect::by_name(&call.tool)).unwrap_or_default();
-                    Err(shaped(dialect, over_limit(state.limits.spawns)))
+                    Err(format_refusal(dialect, over_limit(state.limits.spawns)))
                 };
                 SpawnVerdict { call, verdict }
             })
@@ -103,7 +103,7 @@ impl Cells {
             _ => {
                 let message = format!("{} is no longer offered", open_call.tool).into();
                 let refusal = Refusal { kind: ToolErrorKind::UnknownTool, message };
-                return Err(shaped(Dialect::by_name(&open_call.tool).unwrap_or_default(), refusal));
+                return Err(format_refusal(Dialect::by_name(&open_call.tool).unwrap_or_default(), refusal));
             }
         };
         let (grant, dialect) = (SpawnGranted { spawns_left: remaining }, request.dialect());
@@ -112,10 +112,11 @@ impl Cells {
             Some(Err(why)) => Err(why.to_string()),
             None => Err("it was not read".to_owned()),
         };
-        self.planned(state, (agents, offer), call, (request, &texts), grant).map_err(|refusal| shaped(dialect, refusal))
+        self.plan_request(state, (agents, offer), call, (request, &texts), grant)
+            .map_err(|refusal| format_refusal(dialect, refusal))
     }
 
-    fn planned(
+    fn plan_request(
         &self,
         state: &State,
         (agents, offer): (&Agents, &ToolSet),
@@ -288,7 +289,7 @@ fn of_dialect(dialect: Dialect) -> Option<u32> {
     (dialect == Dialect::Subagent).then_some(subagent::ITERATIONS)
 }
 
-fn shaped(dialect: Dialect, refusal: Refusal) -> Refusal {
+fn format_refusal(dialect: Dialect, refusal: Refusal) -> Refusal {
     Refusal { message: dialect.refused(code(refusal.kind), &refusal.message), ..refusal }
 }
 

@@ -165,9 +165,9 @@ impl Cells {
                 // Fails only if the actor is already ending.
                 drop(actor.drain());
             }
-            if tokio::time::timeout(LEVEL_GRACE, stopped(&level)).await.is_err() {
+            if tokio::time::timeout(LEVEL_GRACE, wait_stopped(&level)).await.is_err() {
                 level.iter().for_each(|actor| actor.kill());
-                stopped(&level).await;
+                wait_stopped(&level).await;
             }
         }
         self.supervisors.shutdown(LEVEL_GRACE).await;
@@ -180,7 +180,7 @@ impl Cells {
     }
 }
 
-async fn stopped(actors: &[ActorRef<Wake>]) {
+async fn wait_stopped(actors: &[ActorRef<Wake>]) {
     join_all(actors.iter().map(|actor| async move { drop(actor.wait(None).await) })).await;
 }
 

@@ -40,13 +40,13 @@ impl Driver {
             return self.todo.next.push_back(turn::dropped(turn, attempt, false));
         }
         let Some(plan) = compaction::plan(&self.state) else {
-            return self.todo.next.push_back(failed((turn, attempt), None, "no old message can be hidden"));
+            return self.todo.next.push_back(failure_command((turn, attempt), None, "no old message can be hidden"));
         };
         let service = match NewService::of(&self.agents, &self.state, ServiceKind::Compaction) {
             Ok(service) => service,
             Err(error) => {
                 let why = format!("the compaction agent cannot be started: {error}");
-                return self.todo.next.push_back(failed((turn, attempt), Some(plan), &why));
+                return self.todo.next.push_back(failure_command((turn, attempt), Some(plan), &why));
             }
         };
         let text = service_prompts::of_compaction(&self.state, plan, self.agents.models.window(&service.created.model));
@@ -85,7 +85,7 @@ impl Driver {
                     Command::Compact(Box::new(SummarisedHistory { turn: Some(at), by: Initiator::Host, plan, result }))
                 }
                 Some(Err(_)) if cells.life.is_stopping() => return,
-                Some(Err(_)) => failed(at, Some(plan), "the compaction agent was stopped"),
+                Some(Err(_)) => failure_command(at, Some(plan), "the compaction agent was stopped"),
             };
             drop(service);
             cells.deliver(run.session, InboxItem::Command(command, None));
@@ -95,7 +95,7 @@ impl Driver {
 }
 
 /// Returns the command for a compaction that failed to produce a summary.
-fn failed(at: (TurnNo, AttemptNo), plan: Option<HistoryCut>, why: &str) -> Command {
+fn failure_command(at: (TurnNo, AttemptNo), plan: Option<HistoryCut>, why: &str) -> Command {
     let plan = plan.unwrap_or(HistoryCut { upto: 0, revised: Seq(0) });
     let result = Err(Unsummarised { why: CompactionFailure::Agent, message: why.into(), of: None, reset: None });
     Command::Compact(Box::new(SummarisedHistory { turn: Some(at), by: Initiator::Host, plan, result }))

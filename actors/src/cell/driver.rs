@@ -316,8 +316,8 @@ impl Driver {
             match item {
                 InboxItem::Command(Command::OwnedEnded(notices), None) => ends.extend(notices),
                 InboxItem::Command(command, reply) => self.decide(command, reply),
-                InboxItem::Parsed(answered) => self.parsed(*answered),
-                InboxItem::Granted(ticket, slot) => self.granted(ticket, slot),
+                InboxItem::Parsed(answered) => self.on_parsed(*answered),
+                InboxItem::Granted(ticket, slot) => self.on_granted(ticket, slot),
                 InboxItem::Idle => self.idle(),
                 InboxItem::Probe(sender) => self.probe(sender),
                 InboxItem::Queue(sender) => self.pending.queues.push((sender, QueueEntry::all(&self.state, true))),
@@ -333,7 +333,7 @@ impl Driver {
     }
 
     /// Decides an answer. Its calls replace those of the previous answer, which have ended or were admitted.
-    fn parsed(&mut self, (command, ready): (Command, ParsedCalls)) {
+    fn on_parsed(&mut self, (command, ready): (Command, ParsedCalls)) {
         let now = self.state.turn().map(|turn| (turn.no, turn.attempt));
         if let Command::ModelAnswered(answer) = &command
             && now == Some((answer.turn, answer.attempt))
@@ -350,7 +350,7 @@ impl Driver {
         }
     }
 
-    fn granted(&mut self, ticket: RunKey, slot: Slot) {
+    fn on_granted(&mut self, ticket: RunKey, slot: Slot) {
         if self.inbox.holds_slot() || self.run_key() != Some(ticket) {
             // Dropping an unneeded slot releases it.
             return;
@@ -421,17 +421,17 @@ impl Driver {
         match self.prepare(&mut command) {
             Prepared::Ready => {}
             Prepared::Postponed => return,
-            Prepared::Refused(rejection) => return self.rejected(name, rejection, reply),
+            Prepared::Refused(rejection) => return self.on_rejected(name, rejection, reply),
         }
         let clock = self.clock.read(self.cells.host.clock.wall_ms());
         match self.cells.host.faults.decide(&mut self.state, command, clock) {
             Ok(decision) => self.absorb(decision, reply),
-            Err(rejection) => self.rejected(name, rejection, reply),
+            Err(rejection) => self.on_rejected(name, rejection, reply),
         }
         self.clock.follow(&self.state);
     }
 
-    fn rejected(&mut self, command: &'static str, rejection: Rejection, reply: Option<ReplyTo>) {
+    fn on_rejected(&mut self, command: &'static str, rejection: Rejection, reply: Option<ReplyTo>) {
         if let Some(reply) = reply {
             self.pending.replies.push((reply, Err(rejection)));
             return;

@@ -55,7 +55,7 @@ impl Messenger for Cells {
                 tools: None,
                 as_owner: Owner::Run { session, run, call },
             };
-            let name = named(&receiver.head);
+            let name = display_name(&receiver.head);
             // A shutdown lets this call end, but no session accepts an input any more.
             if self.life.is_stopping() {
                 return Err(ToolError { retryable: true, ..ToolError::failed(self.life.stopped().to_string()) });
@@ -86,7 +86,7 @@ fn check_names(to: &str, receiver: &Relative, authority: &Authority) -> Result<(
     let names: Vec<&str> = parent.into_iter().chain([short, &id]).collect();
     let of = |name: &str| authority.verdict_by_names(&action, &[name]);
     let refused = |why: &str| {
-        let name = named(&receiver.head);
+        let name = display_name(&receiver.head);
         Err(ToolError::refused(format!("{name} did not get the message: {why}")))
     };
     match (authority.verdict_by_names(&action, &names), of(to)) {
@@ -107,7 +107,7 @@ impl Cells {
         receiver: &Relative,
         (authority, child_tools): (&Authority, Option<&Vec<Text>>),
     ) -> Result<(), ToolError> {
-        let name = named(&receiver.head);
+        let name = display_name(&receiver.head);
         let agents = self.environments().of_root(receiver.head.root);
         let more = match (receiver.sender, sender.parent) {
             (Relation::Child, _) | (Relation::Sibling, None) => return Ok(()),
@@ -177,7 +177,7 @@ fn unread(error: &ReadError) -> ToolError {
     ToolError::failed(format!("the agents of this tree cannot be read: {error}"))
 }
 
-fn named(head: &Head) -> String {
+fn display_name(head: &Head) -> String {
     format!("{} ({})", head.short.0, head.agent)
 }
 
@@ -192,7 +192,7 @@ fn unknown(to: &str, owned: bool, all: &[Relative]) -> String {
             )
     };
     let mut names: Vec<String> =
-        all.iter().filter(running).take(MAX_LISTED).map(|relative| named(&relative.head)).collect();
+        all.iter().filter(running).take(MAX_LISTED).map(|relative| display_name(&relative.head)).collect();
     if owned {
         names.insert(0, format!("`{PARENT}`"));
     }

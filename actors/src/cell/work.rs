@@ -102,7 +102,7 @@ impl Driver {
     }
 
     /// Returns the hooks for a call, if the host has any.
-    fn hooked(&self, run: RunNo, call: CallId, local: &Local) -> Option<Hooked> {
+    fn hooks_of(&self, run: RunNo, call: CallId, local: &Local) -> Option<Hooked> {
         let hooks = Arc::clone(self.cells.host.hooks.as_ref()?);
         let tool_call = ToolAsked {
             session: self.session(),
@@ -127,7 +127,7 @@ impl Driver {
 
     fn start_tool(&mut self, run: RunNo, call: CallId, local: Local, intent: Option<Lsn>) {
         let local = Local { tool: self.agents.tool_directory(&self.state).wrap_tool(local.tool), ..local };
-        let hooked = self.hooked(run, call, &local);
+        let hooked = self.hooks_of(run, call, &local);
         let Local { tool, args, child, .. } = local;
         let stop = StopSignals::default();
         let effect = tool.effect();

@@ -48,8 +48,8 @@ const OUTSIDE_RUN: Handling = Handling { concerns_the_run: false, ..DATA };
 /// Returns the properties of `command`; the table lists each command once.
 pub(crate) fn handling(command: &Command) -> Handling {
     match command {
-        Command::Cancel { run: None, .. } => Handling { evidence: Some(cancelled), ..CONTROL },
-        Command::Interrupt { .. } => Handling { evidence: Some(interrupted), ..CONTROL },
+        Command::Cancel { run: None, .. } => Handling { evidence: Some(cancel_reply), ..CONTROL },
+        Command::Interrupt { .. } => Handling { evidence: Some(interrupt_reply), ..CONTROL },
         Command::Cancel { run: Some(_), .. }
         | Command::OwnerEnded { .. }
         | Command::OwnerCancels { .. }
@@ -72,7 +72,7 @@ pub(crate) fn handling(command: &Command) -> Handling {
         | Command::TurnPanicked { .. }
         | Command::ToolPanicked { .. } => DATA,
         Command::Switch { to: SwitchTo::Previous | SwitchTo::Next, .. } => {
-            Handling { evidence: Some(switched), ..OUTSIDE_RUN }
+            Handling { evidence: Some(switch_reply), ..OUTSIDE_RUN }
         }
         Command::RollBack { run: None, .. } => Handling { evidence: Some(rolled_back), ..OUTSIDE_RUN },
         Command::UndoCompaction { .. } => Handling { evidence: Some(shown_again), ..OUTSIDE_RUN },
@@ -89,7 +89,7 @@ pub(crate) fn handling(command: &Command) -> Handling {
     }
 }
 
-fn cancelled(record: &Record) -> Option<(Reply, RunNo)> {
+fn cancel_reply(record: &Record) -> Option<(Reply, RunNo)> {
     let by_person = Outcome::Cancelled { by: Initiator::Person };
     let fixed = if let Record::RunEnded(ended) = record {
         Some((ended.run, &ended.outcome))
@@ -103,7 +103,7 @@ fn cancelled(record: &Record) -> Option<(Reply, RunNo)> {
     fixed.filter(|(_, outcome)| **outcome == by_person).map(|(run, _)| (Reply::Done(run), run))
 }
 
-fn interrupted(record: &Record) -> Option<(Reply, RunNo)> {
+fn interrupt_reply(record: &Record) -> Option<(Reply, RunNo)> {
     let run = if let Record::RunEnded(ended) = record {
         (ended.outcome == Outcome::Interrupted { by: Initiator::Person }).then_some(ended.run)
     } else if let Record::RunHeld { run, why } = record {
@@ -114,7 +114,7 @@ fn interrupted(record: &Record) -> Option<(Reply, RunNo)> {
     run.map(|run| (Reply::Done(run), run))
 }
 
-fn switched(record: &Record) -> Option<(Reply, RunNo)> {
+fn switch_reply(record: &Record) -> Option<(Reply, RunNo)> {
     let Record::AlternativeSwitched { of, to, by: Initiator::Person } = record else { return None };
     Some((Reply::Switched { of: *of, to: *to }, RunNo(0)))
 }

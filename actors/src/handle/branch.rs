@@ -102,7 +102,7 @@ impl SessionHandle {
         created.inspectable |= listed;
         let child = id.unwrap_or_else(|| sessions.host.ids.session());
         let plan = BranchPlan { child, kind, at, created, manifest, by: Initiator::Person };
-        self.branched(Command::Branch(Box::new(plan))).await
+        self.create_branch(Command::Branch(Box::new(plan))).await
     }
 
     /// Regenerates an answer in a branch: the last answer, or the one of record `of`. The branch's run starts at once.
@@ -133,7 +133,7 @@ impl SessionHandle {
         let child = id.unwrap_or_else(|| sessions.host.ids.session());
         let input = sessions.host.ids.input();
         let plan = RegeneratePlan { child, input, of, created, manifest, by: Initiator::Person };
-        let child = self.branched(Command::Regenerate(Box::new(plan))).await?;
+        let child = self.create_branch(Command::Regenerate(Box::new(plan))).await?;
         Ok((child, RunNo(1)))
     }
 
@@ -179,7 +179,7 @@ impl SessionHandle {
         Ok(listed.collect())
     }
 
-    async fn branched(&self, command: Command) -> Result<SessionHandle, ControlError> {
+    async fn create_branch(&self, command: Command) -> Result<SessionHandle, ControlError> {
         match self.order(command).await?.0 {
             Reply::Branched { child, .. } => Ok(self.of_tree(child)),
             other @ (Reply::None

@@ -42,7 +42,7 @@ impl SessionHandle {
         let root = self.root;
         self.on_worktrees(move |worktrees, journal, id| {
             let tree: BTreeSet<SessionId> = below(journal, id).map_err(|error| unread(&error))?.into_iter().collect();
-            let WorktreeList { entries, damaged } = worktrees.list().map_err(refused)?;
+            let WorktreeList { entries, damaged } = worktrees.list().map_err(control_error)?;
             let mut found = TreeWorktrees::default();
             for entry in entries {
                 if tree.contains(&entry.session) {
@@ -79,7 +79,7 @@ impl SessionHandle {
     /// # Errors
     /// [`ControlError::NotFound`] if it has no worktree; [`ControlError::Refused`] if its changes cannot be read.
     pub async fn worktree_diff(&self) -> Result<(WorktreeChanges, Vec<u8>), ControlError> {
-        self.on_worktrees(|worktrees, _, id| worktrees.diff(id).map_err(refused)).await
+        self.on_worktrees(|worktrees, _, id| worktrees.diff(id).map_err(control_error)).await
     }
 
     /// Merges the changes in the worktree of the session, as they were shown with the tip `shown`, into the files of its workspace: all
@@ -91,14 +91,14 @@ impl SessionHandle {
     /// Dropping the future does not stop it.
     pub async fn merge_worktree(&self, shown: String) -> Result<Merged, ControlError> {
         self.on_idle_worktree(move |worktrees, journal, id| match worktrees.merge(id, &shown) {
-            Err(error @ WorktreeError::Missing(_)) => Err(match kept(worktrees, journal, id) {
+            Err(error @ WorktreeError::Missing(_)) => Err(match kept_branch(worktrees, journal, id) {
                 Some(branch) => ControlError::NotFound(format!(
                     "session {id} has no worktree any more: its changes are kept on a branch. {}",
                     branch.to_use()
                 )),
-                None => refused(error),
+                None => control_error(error),
             }),
-            merged => merged.map_err(refused),
+            merged => merged.map_err(control_error),
         })
         .await
     }
@@ -109,8 +109,10 @@ impl SessionHandle {
     pub async fn keep_worktree(&self, shown: Option<String>) -> Result<KeptBranch, ControlError> {
         let keep = move |worktrees: &Worktrees, journal: &Journal, id| match worktrees.keep(id, shown.as_deref()) {
             Ok(branch) => Ok(branch),
-            Err(error @ WorktreeError::Missing(_)) => kept(worktrees, journal, id).ok_or_else(|| refused(error)),
-            Err(error) => Err(refused(error)),
+            Err(error @ WorktreeError::Missing(_)) => {
+                kept_branch(worktrees, journal, id).ok_or_else(|| control_error(error))
+            }
+            Err(error) => Err(control_error(error)),
         };
         self.on_idle_worktree(keep).await
     }
@@ -120,12 +122,12 @@ impl SessionHandle {
     /// As [`SessionHandle::merge_worktree`], if `shown` is given; without it also one that is half made is removed.
     /// [`ControlError::Refused`] if the worktree was removed and its branch kept.
     pub async fn discard_worktree(&self, shown: Option<String>) -> Result<(), ControlError> {
-        self.on_idle_worktree(move |worktrees, journal, id| match kept(worktrees, journal, id) {
+        self.on_idle_worktree(move |worktrees, journal, id| match kept_branch(worktrees, journal, id) {
             Some(branch) => Err(ControlError::Refused(format!(
                 "the worktree of session {id} was removed before, and its changes are kept on a branch: {} deletes it",
                 branch.to_delete()
             ))),
-            None => worktrees.discard(id, shown.as_deref()).map_err(refused),
+            None => worktrees.discard(id, shown.as_deref()).map_err(control_error),
         })
         .await
     }
@@ -175,7 +177,7 @@ fn busy(journal: &Journal, (root, of): (SessionId, SessionId)) -> Result<Option<
 }
 
 /// Returns the branch that is left of the worktree of a session, if its repository can be read.
-fn kept(worktrees: &Worktrees, journal: &Journal, session: SessionId) -> Option<KeptBranch> {
+fn kept_branch(worktrees: &Worktrees, journal: &Journal, session: SessionId) -> Option<KeptBranch> {
     let creations = journal.records_from(session, Seq(1), 1).ok()?;
     let workspace = creations.into_iter().find_map(|stored| {
         let Record::SessionCreated(created) = stored.record else { return None };
@@ -192,7 +194,7 @@ fn unread(error: &dyn std::fmt::Display) -> ControlError {
     ControlError::Refused(format!("the worktrees cannot be used: {error}"))
 }
 
-fn refused(error: WorktreeError) -> ControlError {
+fn control_error(error: WorktreeError) -> ControlError {
     let why = error.to_string();
     if matches!(error, WorktreeError::Missing(_)) { ControlError::NotFound(why) } else { ControlError::Refused(why) }
 }

@@ -87,13 +87,13 @@ impl Activity {
     pub fn try_next(&mut self) -> Option<ActivityItem> {
         loop {
             let next = self.events.try_next()?;
-            if let Some(seen) = self.nested(next) {
+            if let Some(seen) = self.convert(next) {
                 return Some(seen);
             }
         }
     }
 
-    fn nested(&mut self, next: Next) -> Option<ActivityItem> {
+    fn convert(&mut self, next: Next) -> Option<ActivityItem> {
         let event = match next {
             Next::Event(event) => event,
             Next::Missed(events) => return Some(ActivityItem::Missed(events)),
@@ -145,7 +145,7 @@ impl Stream for Activity {
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<ActivityItem>> {
         loop {
             let Some(next) = ready!(Pin::new(&mut self.events).poll_next(cx)) else { return Poll::Ready(None) };
-            if let Some(seen) = self.nested(next) {
+            if let Some(seen) = self.convert(next) {
                 return Poll::Ready(Some(seen));
             }
         }

@@ -160,7 +160,7 @@ impl FollowingReader {
                 return Ok(Some(EventsNext::Event(event)));
             }
             if let Some(stored) = self.page.pop_front() {
-                return Ok(Some(EventsNext::Event(self.given(stored.seq, Arc::new(stored.record)))));
+                return Ok(Some(EventsNext::Event(self.deliver(stored.seq, Arc::new(stored.record)))));
             }
             if self.behind {
                 // A record that was appended before this reader attached, but is not durable yet, arrives in no other way.
@@ -232,7 +232,7 @@ impl FollowingReader {
             EventKind::Record { seq, .. } if *seq < self.next => None,
             EventKind::Record { seq, record } if *seq == self.next => {
                 let record = Arc::clone(record);
-                Some(self.given(*seq, record))
+                Some(self.deliver(*seq, record))
             }
             EventKind::Record { .. } => {
                 self.behind = true;
@@ -244,9 +244,9 @@ impl FollowingReader {
         }
     }
 
-    fn given(&mut self, seq: Seq, record: Arc<Record>) -> Event {
+    fn deliver(&mut self, seq: Seq, record: Arc<Record>) -> Event {
         self.next = seq.next();
-        self.over = self.over.max(ended(&record));
+        self.over = self.over.max(ended_attempt(&record));
         let (root, session) = (self.root, self.session);
         let changes = self.queue.add(seq, &record).into_iter();
         self.derived.extend(changes.map(|event| Event { root, session, what: EventKind::Queue { seq, event } }));
@@ -254,7 +254,7 @@ impl FollowingReader {
     }
 }
 
-fn ended(record: &Record) -> Option<AttemptKey> {
+fn ended_attempt(record: &Record) -> Option<AttemptKey> {
     if let Record::TurnAnswered(answered) = record {
         Some((answered.turn, answered.attempt))
     } else if let Record::AttemptDiscarded(discarded) = record {

@@ -117,12 +117,12 @@ impl StartRecovery {
         }
         self.takeover.mark(at_boot);
         at.total = by_depth.values().map(Vec::len).fold(at.done, usize::saturating_add);
-        targets.owed.extend(self.owed()?);
+        targets.owed.extend(self.owed_rows()?);
         for (_, level) in by_depth.into_iter().rev() {
             targets.failed.extend(self.visit(level, &mut at).await?);
-            targets.owed.extend(self.owed()?);
+            targets.owed.extend(self.owed_rows()?);
         }
-        let to: BTreeSet<SessionId> = self.owed()?.map(|row| row.to).collect();
+        let to: BTreeSet<SessionId> = self.owed_rows()?.map(|row| row.to).collect();
         let to: Vec<SessionId> = to.into_iter().filter(|session| !self.takeover.awaits(*session)).collect();
         at.total = at.total.saturating_add(to.len());
         targets.failed.extend(self.visit(to, &mut at).await?);
@@ -133,7 +133,7 @@ impl StartRecovery {
         Ok(BootReport { took_ms, ..self.build_report(&targets, damaged)? })
     }
 
-    fn owed(&self) -> Result<impl Iterator<Item = Row>, ReadError> {
+    fn owed_rows(&self) -> Result<impl Iterator<Item = Row>, ReadError> {
         Ok(self.log.journal.outbox()?.into_iter().map(|(row, _)| row))
     }
 
@@ -183,9 +183,9 @@ impl StartRecovery {
             {
                 count(received);
             }
-            let first = self.probed(session);
+            let first = self.probe(session);
             let recovery = Arc::clone(self);
-            waiting.push(Box::pin(async move { (session, recovery.decided(session, first).await) }));
+            waiting.push(Box::pin(async move { (session, recovery.wait_decided(session, first).await) }));
         }
         while let Some(received) = waiting.next().await {
             count(received);
@@ -197,7 +197,7 @@ impl StartRecovery {
     }
 
     /// Probes `session`: the probe returns when every queued item is decided.
-    fn probed(self: &Arc<Self>, session: SessionId) -> oneshot::Receiver<Probed> {
+    fn probe(self: &Arc<Self>, session: SessionId) -> oneshot::Receiver<Probed> {
         let (sender, probed) = oneshot::channel();
         self.cells.deliver(session, InboxItem::Probe(sender));
         probed
@@ -207,7 +207,7 @@ impl StartRecovery {
     ///
     /// A panic of the actor loses its probe, so the restarted actor is probed again: otherwise the owner would be swept first and end before its
     /// owned runs. If the actor also crashes while it ends the run, its delayed restarts continue alone, so that the other sessions start.
-    async fn decided(self: Arc<Self>, session: SessionId, mut probe: oneshot::Receiver<Probed>) -> bool {
+    async fn wait_decided(self: Arc<Self>, session: SessionId, mut probe: oneshot::Receiver<Probed>) -> bool {
         for _ in 0..=MAX_RESTARTS {
             if let Ok(probed) = probe.await {
                 let settled = self.log.journal.wait(probed.lsn).await.is_ok();
@@ -219,7 +219,7 @@ impl StartRecovery {
             if !restarts || self.life.is_stopping() {
                 return false;
             }
-            probe = self.probed(session);
+            probe = self.probe(session);
         }
         false
     }

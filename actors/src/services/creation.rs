@@ -24,7 +24,7 @@ impl NewService {
         let (mut created, _) = agents.branched(state, Some(&what.agent().into()), BranchKind::Service)?;
         // A custom agent gets no tools either.
         (created.tools, created.dialects) = (Some(Vec::new()), Vec::new());
-        created.limits = capped(state, &created.limits, what).map_err(unwritten)?;
+        created.limits = cap_limits(state, &created.limits, what).map_err(unwritten)?;
         created.inspectable = false;
         // After a restart no caller would receive the answer.
         created.on_restart = OnRestart::Fail;
@@ -34,7 +34,11 @@ impl NewService {
 
 /// Returns the limits of a service, with a wall-clock limit. It does not wait for the reset of a provider's limit: the run that waits for the
 /// compaction parks, by its own call or until that reset.
-fn capped(state: &State, limits: &Interned<Limits>, what: ServiceKind) -> Result<Interned<Limits>, serde_json::Error> {
+fn cap_limits(
+    state: &State,
+    limits: &Interned<Limits>,
+    what: ServiceKind,
+) -> Result<Interned<Limits>, serde_json::Error> {
     let mut limits = limits.body.as_deref().unwrap_or(&state.limits).clone();
     limits.wall_ms = Some(limits.wall_ms.map_or(what.cap_ms(), |ms| ms.min(what.cap_ms())));
     limits.park = Parking::Off;

@@ -17,7 +17,7 @@ const MAX_TRANSCRIPT_BYTES: usize = 64 << 10;
 const MAX_SUMMARY_BYTES: usize = 16 << 10;
 
 pub(super) fn of_title(first: &str) -> Text {
-    format!("The first message of the conversation, indented:\n\n{}", indented(cut(first, MAX_FIRST_BYTES))).into()
+    format!("The first message of the conversation, indented:\n\n{}", indent(cut(first, MAX_FIRST_BYTES))).into()
 }
 
 /// Returns the title in an answer: one line without decoration. Several lines are not a title.
@@ -72,7 +72,7 @@ const SUMMARY_LIMITS: TranscriptLimits =
 
 /// Returns the first message, and as much of the end as fits. `None` without messages.
 fn conversation(messages: &[Message], limits: &TranscriptLimits) -> Option<String> {
-    let rendered: Vec<String> = messages.iter().map(|message| rendered(message, limits)).collect();
+    let rendered: Vec<String> = messages.iter().map(|message| render(message, limits)).collect();
     let first = rendered.first()?;
     let mut left = limits.all.saturating_sub(first.len());
     let fits = |text: &&String| {
@@ -105,7 +105,7 @@ pub(super) fn summary(answer: &str) -> Option<Text> {
     (!text.is_empty()).then(|| text.into())
 }
 
-fn rendered(message: &Message, limits: &TranscriptLimits) -> String {
+fn render(message: &Message, limits: &TranscriptLimits) -> String {
     match message {
         Message::User { text, .. } => entry("person", text, limits.message),
         Message::Notice { text, .. } => entry("ends of tasks", text, limits.message),
@@ -129,11 +129,11 @@ fn rendered(message: &Message, limits: &TranscriptLimits) -> String {
 
 fn entry(who: &str, text: &str, max: usize) -> String {
     let more = if text.len() > max { format!(" (cut, {} bytes in all)", text.len()) } else { String::new() };
-    format!("{who}{more}:\n{}\n", indented(cut(text, max)))
+    format!("{who}{more}:\n{}\n", indent(cut(text, max)))
 }
 
 /// Indents each line, so that none can imitate a generated line of the prompt.
-fn indented(text: &str) -> String {
+fn indent(text: &str) -> String {
     let breaks = ['\n', '\r', '\u{b}', '\u{c}', '\u{85}', '\u{2028}', '\u{2029}'];
     text.trim_end_matches('\n').split(breaks).fold(String::new(), |mut all, line| {
         let _ = writeln!(all, "  {line}");

@@ -140,7 +140,7 @@ fn answer(messages: &[Message], starts: bool, attends: bool) -> Answer {
         |message: &Message| if let Message::Result { content, .. } = message { Some(content.clone()) } else { None };
     let mut results = messages.iter().rev().filter_map(result);
     // Messages of persons have no effect while the command is running.
-    if let Some(written) = results.next().and_then(|last| written(&last)).filter(|_| attends) {
+    if let Some(written) = results.next().and_then(|last| new_output(&last)).filter(|_| attends) {
         let wait =
             u32::try_from(results.count()).ok().and_then(|before| 2_000_u64.checked_shl(before)).unwrap_or(MAX_WAIT_MS);
         let args = json!({"action": "output", "wait_ms": wait.clamp(2_000, MAX_WAIT_MS)});
@@ -153,7 +153,7 @@ fn answer(messages: &[Message], starts: bool, attends: bool) -> Answer {
 }
 
 /// Returns the end of the output of a running process since the last call; `None` if it is not running.
-fn written(result: &str) -> Option<Option<Text>> {
+fn new_output(result: &str) -> Option<Option<Text>> {
     let (output, state) = result.rsplit_once('\n').unwrap_or(("", result));
     let tail = output.get(output.ceil_char_boundary(output.len().saturating_sub(MAX_TURN_BYTES))..).unwrap_or_default();
     state.starts_with(RUNNING).then(|| (!tail.is_empty()).then(|| tail.into()))

@@ -29,7 +29,7 @@ impl Agents {
         // By default the agent that answers in the session answers in the branch.
         let is_same_agent = name == own;
         let (mut created, manifest, turns) = if is_same_agent && self.catalog.get(own).is_none() {
-            (recorded(state)?, Arc::new(Authority::allow_all()), state.allowance())
+            (recorded_spec(state)?, Arc::new(Authority::allow_all()), state.allowance())
         } else {
             let template = self.branching(state, name, kind)?;
             let mut created = template.created.clone();
@@ -91,7 +91,7 @@ impl Agents {
 
 /// Returns the spec of a branch whose agent this host does not know, as recorded. It has no permissions until a host knows the agent, and then at
 /// most those of the session, whose ceiling it has.
-fn recorded(state: &State) -> Result<SessionCreated, ControlError> {
+fn recorded_spec(state: &State) -> Result<SessionCreated, ControlError> {
     let mut created = SessionCreated::clone(&state.created);
     if let Some(other) = &state.agent {
         (created.agent, created.agent_hash) = (Arc::clone(&other.agent), other.agent_hash);

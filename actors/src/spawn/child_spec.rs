@@ -80,7 +80,7 @@ impl Agents {
         let parts = Parts::of_agent(manifest).instructed(&self.instructions, manifest, &authority);
         let read =
             parts.instructions.iter().filter(|file| file.in_workspace).map(|file| Arc::clone(&file.name)).collect();
-        let system = self.assembled(parts, manifest, caller, (dialects, source)).system;
+        let system = self.assemble_prompt(parts, manifest, caller, (dialects, source)).system;
         let created = SessionCreated {
             place: Place::Root,
             short: Short("".into()),
@@ -119,7 +119,7 @@ impl Agents {
             isolation: manifest.isolation,
             on_restart: manifest.on_restart,
             read,
-            skills: self.skilled(caller, manifest),
+            skills: self.readable_skills(caller, manifest),
         });
         creations.insert(key, Arc::clone(&template));
         Ok(template)
@@ -137,16 +137,16 @@ impl Agents {
         let caller = Caller { agent, authority, only, attended: self.approvals.attended() };
         let is_same = |manifest: &Manifest| {
             let reads = template.read.iter().all(|path| may_read(authority, path));
-            reads && self.skilled(caller, manifest) == template.skills
+            reads && self.readable_skills(caller, manifest) == template.skills
         };
         let manifest = self.catalog.get(agent).filter(|manifest| !is_same(manifest));
         let Some(manifest) = manifest else { return Ok(system.clone()) };
         let parts = Parts::of_agent(manifest).instructed(&self.instructions, manifest, authority);
-        Interned::new(self.assembled(parts, manifest, caller, (self.dialects.offered(), *source)).system)
+        Interned::new(self.assemble_prompt(parts, manifest, caller, (self.dialects.offered(), *source)).system)
     }
 
     /// Returns the skills that a session may read, none if it is not offered their tool; and those whose texts its prompt has.
-    fn skilled(&self, of: Caller<'_>, manifest: &Manifest) -> [Vec<Arc<Skill>>; 2] {
+    fn readable_skills(&self, of: Caller<'_>, manifest: &Manifest) -> [Vec<Arc<Skill>>; 2] {
         if self.skills.all().next().is_none() {
             return [Vec::new(), Vec::new()];
         }
@@ -167,14 +167,14 @@ impl Agents {
     }
 
     /// Returns the hints about `dialects` in the prompt of the session `of` of `manifest`, as far as it may use them.
-    fn assembled(
+    fn assemble_prompt(
         &self,
         mut parts: Parts,
         manifest: &Manifest,
         of: Caller<'_>,
         (dialects, source): (&[Dialect], Source),
     ) -> Assembled {
-        [parts.skills, parts.preloaded] = self.skilled(of, manifest);
+        [parts.skills, parts.preloaded] = self.readable_skills(of, manifest);
         let mut usable = self.dialects.offered_to(manifest, of.authority, &self.catalog, of.attended);
         usable.retain(|dialect| dialects.contains(dialect) && self.shows(*dialect, source));
         prompt::assemble(&parts.offering(&usable, || self.named_profiles(of)))
@@ -218,12 +218,12 @@ impl Agents {
         created.limits = state.created.limits.clone();
         created.limits.body = Some(Arc::clone(&state.limits));
         if let Some(cap) = request.output_tokens {
-            created.limits = capped(&state.limits, cap.get())?;
+            created.limits = cap_limits(&state.limits, cap.get())?;
         }
         created.workspace = Arc::clone(&state.created.workspace);
         created.metadata = request.metadata.clone();
         created.on_restart = template.on_restart.unwrap_or(state.created.on_restart);
-        created.worktree = self.own(state.id, template.isolation, request.isolation).map_err(unisolated)?;
+        created.worktree = self.own(state.id, template.isolation, request.isolation).map_err(isolation_refusal)?;
         let dialects: &[Dialect] = if request.dialect.nests() { &offer.opens.dialects } else { &[] };
         // The parent's dialects are among the host's, which the template lists.
         created.dialects.retain(|name| dialects.iter().any(|dialect| *dialect.name() == **name));
@@ -239,7 +239,7 @@ impl Agents {
             let tools = self.catalog.get(&request.agent).and_then(|manifest| manifest.tools.as_ref());
             let only = narrowed(created.tools.as_ref(), tools);
             let authority = offer.authority.meet(&template.manifest);
-            created.system = self.system_under(template, &authority, only.as_ref()).map_err(unrecorded)?;
+            created.system = self.system_under(template, &authority, only.as_ref()).map_err(recording_refusal)?;
             return Ok(ChildSpec::new(created, &request.prompt));
         }
         // Its first message may start with files, so the label is a better title.
@@ -250,7 +250,7 @@ impl Agents {
         let Some(manifest) = manifest else { return Ok(ChildSpec::new(created, &request.prompt)) };
         let authority = offer.authority.meet(&template.manifest);
         let only = narrowed(created.tools.as_ref(), manifest.tools.as_ref());
-        let (tools, skipped) = self.prefetched(request, offer, only.as_deref(), &authority, &mut created);
+        let (tools, skipped) = self.prefetch_tools(request, offer, only.as_deref(), &authority, &mut created);
         let parts = Parts {
             tools,
             task: Some(Arc::clone(&request.prompt)),
@@ -258,9 +258,9 @@ impl Agents {
             ..self.parts(state, request, (manifest, &authority), read)
         };
         let of = Caller { agent: &request.agent, authority: &authority, only: only.as_ref(), attended: offer.attended };
-        let assembled = self.assembled(parts, manifest, of, (dialects, created.source));
+        let assembled = self.assemble_prompt(parts, manifest, of, (dialects, created.source));
         let warnings = assembled.warnings.into_iter().map(Text::from).collect();
-        created.system = Interned::new(assembled.system).map_err(unrecorded)?;
+        created.system = Interned::new(assembled.system).map_err(recording_refusal)?;
         let first = assembled.first.unwrap_or_else(|| Arc::clone(&request.prompt));
         Ok(ChildSpec { created, first, skipped, warnings })
     }
@@ -299,7 +299,7 @@ impl Agents {
 
     /// Returns the tools whose schemas the call requests in the first message, and those that the child is not offered. A child with many tools is
     /// shown the requested ones in full and discovers the others.
-    fn prefetched(
+    fn prefetch_tools(
         &self,
         request: &StartRequest,
         offer: &ToolSet,
@@ -336,11 +336,11 @@ impl Agents {
     }
 }
 
-fn unisolated(why: String) -> Refusal {
+fn isolation_refusal(why: String) -> Refusal {
     Refusal { kind: ToolErrorKind::Refused, message: why.into() }
 }
 
-fn unrecorded(error: serde_json::Error) -> Refusal {
+fn recording_refusal(error: serde_json::Error) -> Refusal {
     Refusal { kind: ToolErrorKind::Failed, message: format!("its prompt cannot be recorded: {error}").into() }
 }
 
@@ -349,7 +349,7 @@ fn agent_without_rights() -> Manifest {
 }
 
 /// Returns `limits` with the lower of their cap on output tokens and `cap`.
-fn capped(limits: &Limits, cap: u64) -> Result<Interned<Limits>, Refusal> {
+fn cap_limits(limits: &Limits, cap: u64) -> Result<Interned<Limits>, Refusal> {
     let output_tokens = Some(limits.output_tokens.map_or(cap, |above| above.min(cap)));
     Interned::new(Arc::new(Limits { output_tokens, ..limits.clone() })).map_err(|error| Refusal {
         kind: ToolErrorKind::Failed,

@@ -61,19 +61,19 @@ impl Agents {
             return Arc::clone(&self.no_options);
         }
         let given = self.tool_options.get(&tool.spec().name).cloned().unwrap_or_default();
-        filled(state, options, given)
+        fill(state, options, given)
     }
 
     /// Returns the configured system prompt for minions of `state`'s session, if any, and their model.
     pub(crate) fn minions(&self, state: &State) -> (Option<Text>, Text) {
-        let values = filled(state, &minion::options(), option_values(&self.dialects.minion));
+        let values = fill(state, &minion::options(), option_values(&self.dialects.minion));
         let text = |id: &str| values.get(id).and_then(Value::as_str).filter(|text| !text.trim().is_empty());
         let model = text("model").map_or_else(|| Arc::clone(&state.created.model), Text::from);
         (text("systemPrompt").map(Text::from), model)
     }
 }
 
-fn filled(state: &State, options: &[ToolOption], mut given: Map<String, Value>) -> Arc<Map<String, Value>> {
+fn fill(state: &State, options: &[ToolOption], mut given: Map<String, Value>) -> Arc<Map<String, Value>> {
     option::fill(options, &mut given, Some(&*state.created.model));
     Arc::new(given)
 }

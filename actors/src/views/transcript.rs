@@ -164,7 +164,7 @@ pub fn head(journal: &Journal, session: SessionId) -> Result<Option<Head>, ReadE
 /// The error of reading the store as a whole.
 pub fn stand_in(journal: &Journal, session: SessionId) -> Result<Option<Head>, ReadError> {
     match journal.salvage(session) {
-        Ok(stored) => Ok(folded(session, &stored)),
+        Ok(stored) => Ok(fold_head(session, &stored)),
         Err(ReadError::NoSuchSession(_) | ReadError::Damaged { .. } | ReadError::Newer { .. }) => Ok(None),
         Err(error @ (ReadError::Engine(_) | ReadError::Closed)) => Err(error),
     }
@@ -181,7 +181,7 @@ pub fn records(journal: &Journal, session: SessionId) -> Result<Vec<Stored>, Rea
 }
 
 /// Returns the head of the folded records; `None` if they cannot be folded.
-fn folded(session: SessionId, stored: &[Stored]) -> Option<Head> {
+fn fold_head(session: SessionId, stored: &[Stored]) -> Option<Head> {
     let (first, last) = (stored.first()?, stored.last()?);
     let state = State::fold(session, stored.iter().map(|stored| &stored.record)).ok()?;
     Some(index::head(&state, last.epoch, first.at_ms, last.at_ms))
@@ -217,7 +217,7 @@ impl TranscriptReader<'_> {
         let mut records = records(self.journal, id)?;
         if let Some(at) = how.at {
             records.retain(|stored| stored.seq <= at);
-            head = folded(id, &records).ok_or(TranscriptError::NoReplay { session: id, at })?;
+            head = fold_head(id, &records).ok_or(TranscriptError::NoReplay { session: id, at })?;
         }
         let history = History::of(&records);
         let created = entry_builder::creation(&records);

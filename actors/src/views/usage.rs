@@ -143,7 +143,7 @@ impl Sum {
         })
     }
 
-    fn recorded(&self, session: SessionId) -> u64 {
+    fn recorded_cost(&self, session: SessionId) -> u64 {
         self.bytes.get(&session).copied().unwrap_or(0)
     }
 
@@ -201,7 +201,7 @@ impl Sum {
             let mut own = Usage { unreliable: self.holes.contains(&session), ..Usage::default() };
             let runs = RunKey { session, run: RunNo(0) }..=RunKey { session, run: RunNo(u32::MAX) };
             self.runs.range(runs).for_each(|(_, spent)| add(&mut own, &spent.usage));
-            let (context, recorded) = (self.context(session, window), self.recorded(session));
+            let (context, recorded) = (self.context(session, window), self.recorded_cost(session));
             let (short, agent) = (head.short, head.agent);
             children.push((head.created_ms, ChildUsage { session, short, agent, own, context, recorded }));
         }

@@ -144,8 +144,8 @@ fn parts(text: &str, rules: TemplateRules<'_>, outer: bool) -> Vec<TemplatePart>
         let starts = outer && plain.chars().next_back().map_or(parts.is_empty(), char::is_whitespace);
         let at = text.len().saturating_sub(rest.len());
         fence = fence.filter(|last| *last >= at);
-        let found =
-            placeholder(rest, rules).or_else(|| starts.then(|| injected(rest, fence.is_some(), rules)).flatten());
+        let found = placeholder(rest, rules)
+            .or_else(|| starts.then(|| parse_injection(rest, fence.is_some(), rules)).flatten());
         if let Some((part, length)) = found {
             if !plain.is_empty() {
                 parts.push(TemplatePart::Text(std::mem::take(&mut plain)));
@@ -193,7 +193,7 @@ fn placeholder(rest: &str, rules: TemplateRules<'_>) -> Option<(TemplatePart, us
 }
 
 /// Returns the command or file at the start of `rest`, and its length.
-fn injected(rest: &str, is_fence_closed: bool, rules: TemplateRules<'_>) -> Option<(TemplatePart, usize)> {
+fn parse_injection(rest: &str, is_fence_closed: bool, rules: TemplateRules<'_>) -> Option<(TemplatePart, usize)> {
     if let Some(after) = rest.strip_prefix("!`") {
         let (command, _) = after.split_once('`').filter(|(command, _)| !command.trim().is_empty())?;
         return Some((TemplatePart::Shell(parts(command, rules, false)), command.len().saturating_add(3)));

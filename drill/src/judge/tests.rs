@@ -103,7 +103,7 @@ fn owned() -> Owner {
 fn found(owner: &[Record], child: &[Record]) -> Vec<(FindingKind, String)> {
     let sessions = Sessions::from([(OWNER, owner), (CHILD, child)]);
     let all = [
-        (FindingKind::Duplicated, duplicated(&sessions)),
+        (FindingKind::Duplicated, find_duplicates(&sessions)),
         (FindingKind::Missing, missing(&sessions)),
         (FindingKind::NotEndedOnce, endless(&sessions)),
         (FindingKind::Dangling, dangling(&sessions)),
@@ -196,9 +196,9 @@ fn missing_acknowledged_data_is_found() {
 
 #[test]
 fn reused_epoch_is_found() {
-    assert_eq!(unfenced(OWNER, Seq(4), Epoch(2), Epoch(3)), None);
+    assert_eq!(fencing_violation(OWNER, Seq(4), Epoch(2), Epoch(3)), None);
     let what = format!("record 5 of {OWNER} was written by a later process in epoch 2, but epoch 2 was already used");
-    assert_eq!(unfenced(OWNER, Seq(4), Epoch(2), Epoch(2)), Some(what));
+    assert_eq!(fencing_violation(OWNER, Seq(4), Epoch(2), Epoch(2)), Some(what));
 }
 
 fn head() -> Head {

@@ -105,7 +105,7 @@ pub(super) async fn interrupt(
 }
 
 /// Returns the run that a record interrupts. An interrupted run is held, or ends.
-fn interrupted(record: &Record) -> Option<RunNo> {
+fn interrupted_run(record: &Record) -> Option<RunNo> {
     if let Record::RunHeld { run, why } = record {
         matches!(**why, Hold::Interrupted { .. }).then_some(*run)
     } else if let Record::RunEnded(ended) = record {

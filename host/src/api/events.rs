@@ -91,7 +91,7 @@ pub(super) async fn tree(
     let last = after.last(&headers, &host)?;
     let handle = host.session(&id).await?;
     let head = host.runtime().journal().head(handle.id())?.ok_or_else(|| Problem::no_session(&id))?;
-    followed(&host, Some(head.root), last)
+    follow_stream(&host, Some(head.root), last)
 }
 
 /// Follows all trees.
@@ -103,10 +103,10 @@ pub(super) async fn all(
     Query(after): Query<After>,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
-    followed(&host, None, after.last(&headers, &host)?)
+    follow_stream(&host, None, after.last(&headers, &host)?)
 }
 
-fn followed(host: &Host, root: Option<SessionId>, last: Option<String>) -> Result<Response, Problem> {
+fn follow_stream(host: &Host, root: Option<SessionId>, last: Option<String>) -> Result<Response, Problem> {
     let after = match last {
         None => Cursor::default(),
         Some(id) => id.parse().map_err(|bad: crate::follow::BadCursor| Problem::malformed(bad.to_string()))?,
@@ -125,7 +125,7 @@ fn beyond(id: &str, newest: &str) -> Problem {
 }
 
 /// Converts an event for sending; `None`, if it cannot be written, ends the stream.
-fn written(event: &Event, id: Option<String>) -> Option<Sent> {
+fn format_event(event: &Event, id: Option<String>) -> Option<Sent> {
     let line = event.line();
     let name = match &line {
         EventLine::Record { .. } => "record",
@@ -150,7 +150,7 @@ fn data(name: &str, line: &EventLine<'_>) -> Option<Sent> {
 }
 
 /// Returns the error event of a stream that ends early. The client reconnects with its last id.
-fn failed(error: &dyn std::error::Error) -> Sent {
+fn failure_event(error: &dyn std::error::Error) -> Sent {
     tracing::warn!(%error, "an event stream ends early");
     Sent::default().event("error").data(error.to_string().replace(['\n', '\r'], " "))
 }
@@ -173,18 +173,20 @@ impl EventSource for Events {
         loop {
             let event = match self.next_or_behind().await {
                 Ok(Some(EventsNext::Event(event))) => event,
-                Ok(Some(EventsNext::Behind)) => match host.read_stream(async { self.read_page() }).await {
-                    Ok(()) => continue,
-                    Err(error) => return Some(NextSent::Last(failed(&error))),
-                },
+                Ok(Some(EventsNext::Behind)) => {
+                    match host.read_events(ReadSpeed::Blocking, || self.read_page()).await {
+                        Ok(()) => continue,
+                        Err(error) => return Some(NextSent::Last(failure_event(&error))),
+                    }
+                }
                 Ok(None) => return None,
-                Err(error) => return Some(NextSent::Last(failed(&error))),
+                Err(error) => return Some(NextSent::Last(failure_event(&error))),
             };
             let id = match &event.what {
                 EventKind::Record { seq, .. } => Some(seq.to_string()),
                 EventKind::Delta { .. } | EventKind::Progress { .. } | EventKind::Queue { .. } => None,
             };
-            return Some(NextSent::Event(written(&event, id)?));
+            return Some(NextSent::Event(format_event(&event, id)?));
         }
     }
 }
@@ -194,10 +196,10 @@ impl EventSource for TreeEvents {
         Some(match self.next(host).await {
             Ok(None) => return None,
             Ok(Some(Followed::Event(cursor, event))) => {
-                NextSent::Event(written(&event, cursor.map(|at| at.to_string()))?)
+                NextSent::Event(format_event(&event, cursor.map(|at| at.to_string()))?)
             }
             Ok(Some(Followed::Missed(events))) => NextSent::Event(data("missed", &EventLine::Missed { events })?),
-            Err(error) => NextSent::Last(failed(&error)),
+            Err(error) => NextSent::Last(failure_event(&error)),
         })
     }
 }

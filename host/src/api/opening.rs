@@ -123,13 +123,13 @@ impl NewSession {
             return Err(Problem::invalid("workspace_unusable", why));
         }
         if let Some(model) = self.model.as_deref().filter(|_| workspace.is_none()) {
-            known(host, model).await?;
+            check_model(host, model).await?;
         }
         // Defaults of the host's own sessions apply only in its own directory.
         let (model, servers, policy) = match workspace {
             Some(_) => {
                 let servers = self.servers.into_iter().map(Into::into).collect();
-                (None, servers, Some(policy.unwrap_or_else(|| bounded(HostPolicy::default_for_workspace()))))
+                (None, servers, Some(policy.unwrap_or_else(|| authority_within(HostPolicy::default_for_workspace()))))
             }
             None => (default.model.clone(), default.servers.clone(), policy.or_else(|| default.policy.clone())),
         };
@@ -189,7 +189,7 @@ impl NewSession {
                 policy.rules.push(Rule { verdict, ..rule_of(word)? });
             }
         }
-        Ok(Some(bounded(policy)))
+        Ok(Some(authority_within(policy)))
     }
 }
 
@@ -197,7 +197,7 @@ impl NewSession {
 const MAX_MODEL_BYTES: usize = 512;
 
 /// Refuses a model that the host cannot call: otherwise the fallback would answer, or the first run fail.
-async fn known(host: &Host, model: &str) -> Result<(), Problem> {
+async fn check_model(host: &Host, model: &str) -> Result<(), Problem> {
     if model.len() > MAX_MODEL_BYTES || model.contains(char::is_control) || harmless(model) != *model {
         let why = format!("model: a name has at most {MAX_MODEL_BYTES} bytes, and no control or invisible characters");
         return Err(Problem::invalid("unknown_model", why));
@@ -218,7 +218,7 @@ fn rule_of(word: &str) -> Result<Rule, Problem> {
 }
 
 /// Adds the rules that protected paths ask, unless the policy names them explicitly.
-fn bounded(policy: RuleSet) -> Authority {
+fn authority_within(policy: RuleSet) -> Authority {
     let protected = Authority::of(HostPolicy::protected_files(&policy));
     Authority::of(policy).meet(&protected)
 }

@@ -212,7 +212,7 @@ impl CallBoard {
         tools: &[Text],
         now: Instant,
     ) -> Result<Option<LeasedCall>, TakeRefused> {
-        self.seen(worker, tools, now);
+        self.record_worker(worker, tools, now);
         let queued = |call: &RemoteCall| matches!(call.state, RemoteState::Queued) && !call.cancelled;
         let mut waiting = self.calls.iter_mut();
         let Some((no, call)) = waiting.find(|(_, call)| queued(call) && tools.contains(&call.tool.spec.name)) else {
@@ -220,12 +220,12 @@ impl CallBoard {
         };
         let token = secret().ok_or(TakeRefused::NoRandomness)?;
         self.leases.insert(token.clone(), *no);
-        Ok(Some(call.leased(token, worker, now)))
+        Ok(Some(call.lease_to(token, worker, now)))
     }
 
     /// Adds a worker to the list. If the list is full, removes the least recently seen worker of the set of tools with the most workers, so that a
     /// token that uses ever new names does not displace the workers of others.
-    fn seen(&mut self, worker: &str, tools: &[Text], now: Instant) {
+    fn record_worker(&mut self, worker: &str, tools: &[Text], now: Instant) {
         if !self.workers.contains_key(worker) && self.workers.len() >= MOST_WORKERS {
             self.workers.retain(|_, seen| now.duration_since(seen.at) < WORKER_TTL);
             let mut names: BTreeMap<&[Text], usize> = BTreeMap::new();
@@ -360,7 +360,7 @@ impl RemoteCall {
         }
     }
 
-    fn leased(&mut self, token: String, worker: &str, now: Instant) -> LeasedCall {
+    fn lease_to(&mut self, token: String, worker: &str, now: Instant) -> LeasedCall {
         self.attempt = self.attempt.saturating_add(1);
         let stop = CancellationToken::new();
         let (until, ends) = (now + self.tool.lease, stop.clone().drop_guard());

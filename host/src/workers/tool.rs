@@ -44,7 +44,7 @@ pub struct BadRemoteTool {
 }
 
 impl RemoteTool {
-    pub(super) fn checked(self) -> Result<Self, BadRemoteTool> {
+    pub(super) fn check(self) -> Result<Self, BadRemoteTool> {
         let bad = |why: &str| Err(BadRemoteTool { name: Arc::clone(&self.spec.name), why: why.to_owned() });
         let word = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
         let name = self.action.strip_prefix("tool:").filter(|name| !name.is_empty() && name.chars().all(word));

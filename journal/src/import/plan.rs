@@ -112,8 +112,8 @@ pub(super) fn plan<R: BufRead + Seek>(
     }
     plan.trees()?;
     plan.left_in_order()?;
-    plan.deleted();
-    plan.owed()
+    plan.plan_deleted();
+    plan.plan_rows()
 }
 
 impl<R: BufRead + Seek> ImportPlan<'_, R> {
@@ -129,7 +129,7 @@ impl<R: BufRead + Seek> ImportPlan<'_, R> {
             let bytes = self.lines.bytes().len();
             self.fill(id, at, &mut frame.records)?;
             match left.next() {
-                Some((seq, lsn)) => self.left(*ix, at, lsn, seq, &frame)?,
+                Some((seq, lsn)) => self.check_imported(*ix, at, lsn, seq, &frame)?,
                 None => self.fits(at, &frame, bytes)?,
             }
             let changes = fold.take(*ix, at, &frame.records)?;
@@ -170,7 +170,7 @@ impl<R: BufRead + Seek> ImportPlan<'_, R> {
     }
 
     /// Checks that a stored frame equals this one. Otherwise another import wrote it.
-    fn left(
+    fn check_imported(
         &mut self,
         ix: usize,
         at: LinePosition,
@@ -211,14 +211,14 @@ impl<R: BufRead + Seek> ImportPlan<'_, R> {
             if let Record::SessionCreated(created) = record {
                 created.ceiling.body.iter().try_for_each(|ceiling| fields::rules(ceiling)).map_err(&damaged)?;
                 self.bodies.keep(created, &bytes);
-                self.bound(created).map_err(|error| damaged(error.to_string()))?;
+                self.lower_limits(created).map_err(|error| damaged(error.to_string()))?;
             }
         }
         Ok(())
     }
 
     /// Lowers the limits of a new session to those of the importer.
-    fn bound(&mut self, created: &mut SessionCreated) -> Result<(), serde_json::Error> {
+    fn lower_limits(&mut self, created: &mut SessionCreated) -> Result<(), serde_json::Error> {
         let (Some(bound), Some(own)) = (&self.within.limits, &created.limits.body) else { return Ok(()) };
         let met = match self.planned.limits.get(&created.limits.hash) {
             Some(met) => met.clone(),
@@ -317,7 +317,7 @@ impl<R: BufRead + Seek> ImportPlan<'_, R> {
         Ok(())
     }
 
-    fn deleted(&mut self) {
+    fn plan_deleted(&mut self) {
         for (session, head) in &self.survey.deleted {
             let mut frame = super::rows_only(*session, Seq(1));
             frame.epoch = head.epoch;
@@ -345,7 +345,7 @@ impl<R: BufRead + Seek> ImportPlan<'_, R> {
         Ok(())
     }
 
-    fn owed(mut self) -> Result<Planned, ImportError> {
+    fn plan_rows(mut self) -> Result<Planned, ImportError> {
         // Within a frame, creations come first, as in engines.
         let owed = self.lifetimes.iter().filter_map(|(row, fate)| {
             let put = fate.put?;

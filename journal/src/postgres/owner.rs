@@ -144,7 +144,7 @@ impl ShardClaim {
             }
         };
         let Some(row) = claimed.first() else {
-            return Err(held(&mut connection, &link).await?);
+            return Err(held_failure(&mut connection, &link).await?);
         };
         let (epoch, last, id) = (row.try_get(0)?, row.try_get(1)?, row.try_get::<_, String>(2)?);
         connection.query(NAME, &[text(&id)]).await?;
@@ -334,11 +334,11 @@ async fn lock(
         }
         sleep(PAUSE).await;
     }
-    Err(held(connection, link).await?)
+    Err(held_failure(connection, link).await?)
 }
 
 /// Returns the failure [`ServerFailure::Held`], which names the process that owns the shard.
-async fn held(connection: &mut ServerConnection, link: &Link) -> Result<ServerFailure, ServerFailure> {
+async fn held_failure(connection: &mut ServerConnection, link: &Link) -> Result<ServerFailure, ServerFailure> {
     let found = connection.query(FIND, &[text(&link.target.shard)]).await?;
     let holder = found.first().map(|row| row.try_get::<_, Option<String>>(2)).transpose()?.flatten();
     Ok(ServerFailure::Held(holder.unwrap_or_else(|| "a process that reads it".to_owned())))

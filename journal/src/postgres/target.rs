@@ -62,11 +62,11 @@ impl ShardAddress {
     pub(crate) fn parse(url: &str) -> Result<Self, &'static str> {
         let scheme = SCHEMES.into_iter().find(|scheme| url.starts_with(scheme)).ok_or("its engine is not known")?;
         let (base, query) = url.split_once('?').unwrap_or((url, ""));
-        let shown = shown(scheme, base)?;
+        let shown = without_password(scheme, base)?;
         let mut own = Parameters::default();
         let mut rest = Vec::new();
         for (key, value) in query.split('&').filter(|pair| !pair.is_empty()).map(|pair| split(pair, '=')) {
-            if !own.takes(key, value)? {
+            if !own.apply(key, value)? {
                 rest.push((key, value));
             }
         }
@@ -143,7 +143,7 @@ struct Parameters {
 }
 
 impl Parameters {
-    fn takes(&mut self, key: &str, value: &str) -> Result<bool, &'static str> {
+    fn apply(&mut self, key: &str, value: &str) -> Result<bool, &'static str> {
         if key == "password" {
             return Err("the password is a parameter; write USER:PASSWORD@HOST, or set PGPASSWORD");
         }
@@ -191,7 +191,7 @@ fn split(text: &str, at: char) -> (&str, &str) {
 }
 
 /// Returns the address without its password.
-fn shown(scheme: &str, base: &str) -> Result<String, &'static str> {
+fn without_password(scheme: &str, base: &str) -> Result<String, &'static str> {
     let rest = base.get(scheme.len()..).unwrap_or_default();
     let (place, path) = rest.find('/').map_or((rest, ""), |at| rest.split_at(at));
     // A password with such a sign would become a part of the host, and be shown.

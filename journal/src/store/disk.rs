@@ -31,7 +31,7 @@ pub(super) fn sled(entry: &Path, cache_bytes: usize) -> Result<Arc<dyn Engine>, 
 }
 
 /// Removes other users' access to the store in `dir`, and logs directories that were open.
-fn closed(dir: &Path) -> Result<(), OpenError> {
+fn close_store_to_others(dir: &Path) -> Result<(), OpenError> {
     let exposed = owner_only::close_to_others(dir).map_err(io("read the directory", dir))?;
     exposed.iter().for_each(|exposed| tracing::warn!(%exposed, "a store was open to other users"));
     Ok(())
@@ -40,7 +40,7 @@ fn closed(dir: &Path) -> Result<(), OpenError> {
 pub(super) fn open(dir: &Path, name: &'static str, options: &Options, engine: &Opener) -> Result<Journal, OpenError> {
     owner_only::create_dir_all(dir).map_err(io("create", dir))?;
     // Done before locking, because other users could otherwise hold the lock.
-    closed(dir)?;
+    close_store_to_others(dir)?;
     let lock = Lock::take(dir)?;
     let entry = entry_of(dir, name)?;
     finish(dir, &entry, options, engine, &mut |_| {})?;
@@ -48,7 +48,7 @@ pub(super) fn open(dir: &Path, name: &'static str, options: &Options, engine: &O
     let last = engine.last_lsn()?;
     let watermark = Watermark::open(dir, last, options.accept_loss)?;
     // Covers files that the engine has just created.
-    closed(dir)?;
+    close_store_to_others(dir)?;
     directory::sync(dir)?;
     if let Some(parent) = dir.parent().filter(|parent| !parent.as_os_str().is_empty()) {
         directory::sync(parent)?;
@@ -66,7 +66,7 @@ pub(super) fn open_to_read(
 ) -> Result<Journal, OpenError> {
     let lock = Lock::take_to_read(dir)?;
     let entry = entry_of(dir, name)?;
-    let compacted = compacted(&entry);
+    let compacted = compacted_path(&entry);
     // A killed compaction left a complete store; the next opening for writing moves it into place.
     let entry = if compacted.exists() { compacted } else { entry };
     if !entry.exists() {
@@ -106,7 +106,7 @@ pub(super) fn compact(
     engine: &Opener,
     progress: &mut dyn FnMut(Compacting),
 ) -> Result<Compacted, OpenError> {
-    closed(dir)?;
+    close_store_to_others(dir)?;
     let _lock = Lock::take(dir)?;
     let entry = entry_of(dir, name)?;
     finish(dir, &entry, options, engine, &mut |_| {})?;
@@ -114,7 +114,7 @@ pub(super) fn compact(
         return Err(io("open", &entry)(std::io::ErrorKind::NotFound.into()));
     }
     let mut done = Compacted::default();
-    directory::create_atomically(&compacted(&entry), |making| {
+    directory::create_atomically(&compacted_path(&entry), |making| {
         let from = engine(&entry, options.cache_bytes)?;
         Watermark::look(dir, from.last_lsn()?, options.accept_loss)?;
         let whole = Blobs::to_read(Arc::clone(&from), dir.join("blobs"));
@@ -128,7 +128,7 @@ pub(super) fn compact(
         blobs = blobs.saturating_add((step == Compacting::Swept).into());
         progress(step);
     })?;
-    closed(dir)?;
+    close_store_to_others(dir)?;
     Ok(Compacted { blobs, ..done })
 }
 
@@ -140,7 +140,7 @@ fn finish(
     engine: &Opener,
     progress: &mut dyn FnMut(Compacting),
 ) -> Result<(), OpenError> {
-    let compacted = compacted(entry);
+    let compacted = compacted_path(entry);
     remove(&compacted.with_added_extension("making"))?;
     if !compacted.exists() {
         return Ok(());
@@ -156,7 +156,7 @@ fn finish(
     Ok(())
 }
 
-fn compacted(entry: &Path) -> PathBuf {
+fn compacted_path(entry: &Path) -> PathBuf {
     entry.with_added_extension("compacted")
 }
 
@@ -171,7 +171,7 @@ fn remove(dir: &Path) -> Result<(), OpenError> {
 fn entry_of(dir: &Path, name: &'static str) -> Result<PathBuf, OpenError> {
     for (other, _, entry) in ENGINES.iter().filter(|(other, ..)| *other != name) {
         let entry = dir.join(entry);
-        if entry.exists() || compacted(&entry).exists() {
+        if entry.exists() || compacted_path(&entry).exists() {
             return Err(OpenError::OtherEngine { path: dir.to_owned(), wanted: name, found: other });
         }
     }

@@ -107,7 +107,7 @@ pub(super) fn plan(listing: &ToolListing, question: &str, hits: Option<Result<Hi
         parts.sort_by_cached_key(order);
         parts
     };
-    let named_areas = named(listing, question);
+    let named_areas = areas_named(listing, question);
     let mut areas = named_areas.clone();
     let (matching, rest): (Vec<Area>, Vec<Area>) = parts(".").into_iter().partition(|area| why(area).is_some());
     let (own, rest): (Vec<Area>, Vec<Area>) = rest.into_iter().partition(|area| area.shallow);
@@ -125,7 +125,7 @@ pub(super) fn plan(listing: &ToolListing, question: &str, hits: Option<Result<Hi
     }
     while areas.len() < MIN_AREAS && split(&mut areas, &parts, &wants) {}
     let words = wanted_words(question, &areas);
-    let left = left(listing, &areas);
+    let left = uncovered(listing, &areas);
     let briefs = areas.into_iter().map(|area| {
         let why = match why(&area) {
             _ if named_areas.contains(&area) => "named in the question".to_owned(),
@@ -162,7 +162,7 @@ fn split(areas: &mut Vec<Area>, parts: &impl Fn(&str) -> Vec<Area>, wants: &impl
 }
 
 /// Returns the topmost directories that no area covers.
-fn left(listing: &ToolListing, areas: &[Area]) -> Vec<String> {
+fn uncovered(listing: &ToolListing, areas: &[Area]) -> Vec<String> {
     let left = listing.dirs.iter().filter(|dir| dir.entries > 0).map(|dir| dir.path.clone());
     let covers = |area: &Area, path: &str| (!area.shallow && within(path, &area.path)) || within(&area.path, path);
     let left: Vec<String> = left.filter(|path| !areas.iter().any(|area| covers(area, path))).collect();
@@ -180,14 +180,15 @@ fn wanted_words(question: &str, areas: &[Area]) -> Vec<Word> {
 }
 
 /// Returns the areas that the question names, by path or directory name.
-fn named(listing: &ToolListing, question: &str) -> Vec<Area> {
+fn areas_named(listing: &ToolListing, question: &str) -> Vec<Area> {
     let mut areas: Vec<Area> = Vec::new();
     for place in words::places(question) {
         let paths = || listing.dirs.iter().map(|dir| &*dir.path).chain(listing.files.iter().map(|file| &*file.path));
         let exact: Vec<&str> = paths().filter(|path| path.to_lowercase() == place).collect();
         let dirs = |top: bool| {
-            let fits =
-                |dir: &&Dir| (parent(&dir.path) == ".") == top && dir.entries > 0 && related(name(&dir.path), &place);
+            let fits = |dir: &&Dir| {
+                (parent(&dir.path) == ".") == top && dir.entries > 0 && is_inflection(name(&dir.path), &place)
+            };
             listing.dirs.iter().filter(fits).map(|dir| &*dir.path).take(MIN_AREAS).collect::<Vec<_>>()
         };
         let fitting = [exact, dirs(true), dirs(false)].into_iter().find(|paths| !paths.is_empty());
@@ -232,7 +233,7 @@ fn name(path: &str) -> &str {
 }
 
 /// Returns whether a directory's name and a word differ only in an ending.
-fn related(name: &str, word: &str) -> bool {
+fn is_inflection(name: &str, word: &str) -> bool {
     let name = name.to_lowercase();
     let (short, long) = if name.len() <= word.len() { (&*name, word) } else { (word, &*name) };
     name == word || (short.len() >= 4 && long.len().saturating_sub(short.len()) <= 3 && long.starts_with(short))

@@ -73,7 +73,7 @@ impl MaskedStream {
         if self.0.contains(key) {
             self.0 = self.0.replace(key, MASK);
         }
-        let rest = self.0.split_off(self.0.len().saturating_sub(begun(&self.0, key)));
+        let rest = self.0.split_off(self.0.len().saturating_sub(partial_key_len(&self.0, key)));
         std::mem::replace(&mut self.0, rest).into()
     }
 
@@ -84,7 +84,7 @@ impl MaskedStream {
 }
 
 /// Returns the number of bytes at the end of `text` that are the start of the key. A key is ASCII.
-fn begun(text: &str, key: &str) -> usize {
+fn partial_key_len(text: &str, key: &str) -> usize {
     let most = text.len().min(key.len().saturating_sub(1));
     (1..=most).rev().find(|size| key.get(..*size).is_some_and(|start| text.ends_with(start))).unwrap_or(0)
 }

@@ -87,7 +87,7 @@ impl Outgoing<'_> {
         put(into, top_p, self.settings.top_p);
     }
 
-    fn called(&self) -> Vec<&str> {
+    fn called_tools(&self) -> Vec<&str> {
         let calls = self.turns.iter().filter_map(|turn| match turn {
             Turn::Assistant { calls, .. } => Some(calls),
             Turn::User(_) | Turn::Results(_) => None,

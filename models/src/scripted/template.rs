@@ -17,10 +17,10 @@ pub(super) fn is_template(text: &str) -> bool {
 impl Names<'_> {
     /// Replaces names in `text` once; inserted text is not expanded.
     pub(super) fn fill(&self, text: &Text) -> Text {
-        if is_template(text) { self.filled(text).into() } else { Text::clone(text) }
+        if is_template(text) { self.replace_names(text).into() } else { Text::clone(text) }
     }
 
-    fn filled(&self, text: &str) -> String {
+    fn replace_names(&self, text: &str) -> String {
         let mut out = String::with_capacity(text.len());
         let mut rest = text;
         while let Some((before, from)) = rest.find('{').and_then(|at| rest.split_at_checked(at)) {
@@ -46,7 +46,7 @@ impl Names<'_> {
     /// Replaces names in the strings of `value`, except keys.
     pub(super) fn fill_value(&self, value: &Value) -> Value {
         match value {
-            Value::String(text) => Value::String(self.filled(text)),
+            Value::String(text) => Value::String(self.replace_names(text)),
             Value::Array(items) => Value::Array(items.iter().map(|item| self.fill_value(item)).collect()),
             Value::Object(map) => {
                 Value::Object(map.iter().map(|(key, item)| (key.clone(), self.fill_value(item))).collect())

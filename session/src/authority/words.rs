@@ -53,10 +53,10 @@ impl Rule {
         let bad = |rule: &str, why: String| BadRule { rule: rule.into(), why };
         if named == "task:*" && action != named {
             let agents = format!("task:{resource}");
-            known(&agents, verdict).map_err(|why| bad(resource, why))?;
+            check_action(&agents, verdict).map_err(|why| bad(resource, why))?;
             return Ok(rule(&agents, "*"));
         }
-        known(named, verdict).map_err(|why| bad(action, why))?;
+        check_action(named, verdict).map_err(|why| bad(action, why))?;
         if resource.is_empty() || resource.trim() != resource || resource.chars().any(char::is_control) {
             return Err(bad(resource, BLANKS.to_owned()));
         }
@@ -101,7 +101,7 @@ fn translate_alias(action: &str) -> &str {
 }
 
 /// Checks that some tool can need the action, or an action that the pattern matches.
-fn known(action: &str, verdict: Verdict) -> Result<(), String> {
+fn check_action(action: &str, verdict: Verdict) -> Result<(), String> {
     if action.is_empty() {
         return Err("the action is missing".to_owned());
     }

@@ -34,10 +34,10 @@ pub(super) fn background(draft: &mut Draft<'_>, call: CallId) -> Result<(), Reje
         Some(found) if found.phase == CallPhase::Started => match found.kind {
             Some(CallKind::Child(Mode::Blocking) | CallKind::Continue(Mode::Blocking)) => {}
             Some(_) | None => {
-                return Err(misplaced("only a call that waits for a task can be moved to the background"));
+                return Err(misplaced_error("only a call that waits for a task can be moved to the background"));
             }
         },
-        Some(_) => return Err(misplaced("the call has not started")),
+        Some(_) => return Err(misplaced_error("the call has not started")),
     }
     draft.reply(Reply::Done(no));
     let child =
@@ -51,6 +51,6 @@ pub(super) fn background(draft: &mut Draft<'_>, call: CallId) -> Result<(), Reje
     Ok(())
 }
 
-fn misplaced(why: &'static str) -> Rejection {
+fn misplaced_error(why: &'static str) -> Rejection {
     Rejection::Misplaced { command: "background", why }
 }

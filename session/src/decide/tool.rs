@@ -20,7 +20,7 @@ pub(super) fn finished(
         return Err(Rejection::Stale("a tool's result"));
     }
     let held = matches!(draft.state.phase(), Phase::HeldInterrupted | Phase::HeldOutOfTurns);
-    let CallResult { end, content: whole, truncated_from } = if held { interrupted(result) } else { result };
+    let CallResult { end, content: whole, truncated_from } = if held { as_interrupted(result) } else { result };
     let len = whole.len() as u64;
     let content = render::cut(&whole, draft.state.limits.tool_result_bytes);
     let truncated_from = truncated_from.or((content.len() as u64 != len).then_some(len));
@@ -33,7 +33,7 @@ pub(super) fn finished(
 
 /// Returns the result of a call in an interrupted run. A finished call keeps its content, so that the model does not
 /// repeat it.
-fn interrupted(result: CallResult) -> CallResult {
+fn as_interrupted(result: CallResult) -> CallResult {
     let CallResult { end, content, truncated_from } = result;
     let content = match end {
         CallEnd::UnknownEffects => return CallResult { end, content, truncated_from },

@@ -45,7 +45,7 @@ impl State {
                 need(self.accepted.binary_search(&input.id).is_err(), "the input was accepted before")
             }
             Record::InputsTaken { ids, run, .. } => {
-                let run = self.started(*run)?;
+                let run = self.started_run(*run)?;
                 let are_queued = are_all_in(ids, self.queue.iter().chain(&run.waiting));
                 need(!ids.is_empty() && are_queued, "it names an input that is not queued")
             }
@@ -110,13 +110,13 @@ impl State {
                 "the run does not own a run by that key",
             ),
             Record::RunParked { run, why, .. } => {
-                let run = self.started(*run)?;
+                let run = self.started_run(*run)?;
                 need(run.hold.is_none() && run.parked != Some(*why), "the run waits for that, or is held")?;
                 let unanswered = |turn: &Turn| !turn.streaming && turn.answered.is_none();
                 let due = !matches!(why, Park::Limit { .. }) || run.turn.as_deref().is_some_and(unanswered);
                 need(due, "no model call waits for a limit")
             }
-            Record::RunResumed { run, .. } => need(self.started(*run)?.hold.is_none(), "the run is held"),
+            Record::RunResumed { run, .. } => need(self.started_run(*run)?.hold.is_none(), "the run is held"),
             Record::RunHeld { run, why } => self.run_may_be_held(*run, why),
             Record::RunEnded(ended) => self.in_flight(ended.run).map(|_| ()),
             Record::NoticeTaken(taken) => self.notices_fit(taken),
@@ -154,7 +154,7 @@ impl State {
     }
 
     fn run_may_be_held(&self, run: RunNo, why: &Hold) -> Legality {
-        let fits = match (&self.started(run)?.hold, why) {
+        let fits = match (&self.started_run(run)?.hold, why) {
             // Only `keeps_queue` may still change.
             (
                 Some(Hold::Closing { outcome: fixed, keeps_queue: false }),
@@ -186,13 +186,13 @@ impl State {
         self.run.as_deref().filter(|run| run.no == no).ok_or("the run is not in flight")
     }
 
-    fn started(&self, no: RunNo) -> Result<&Run, &'static str> {
+    fn started_run(&self, no: RunNo) -> Result<&Run, &'static str> {
         let run = self.in_flight(no)?;
         need(run.started, "the run was not started").map(|()| run)
     }
 
     fn turn_may_start(&self, run: RunNo, no: TurnNo, attempt: AttemptNo) -> Legality {
-        let run = self.started(run)?;
+        let run = self.started_run(run)?;
         need(run.hold.is_none() && run.parked.is_none(), "the run is held or waits")?;
         match &run.turn {
             Some(turn) if turn.no == no => {

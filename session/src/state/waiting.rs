@@ -65,7 +65,7 @@ impl State {
         let ends = self.arrived.iter().filter(|notice| self.reaches_model(notice)).collect();
         let mut order = Order { state: self, remaining: self.queue.iter().collect(), ends, out: Vec::new() };
         match self.run.as_ref().filter(|_| continues) {
-            None => order.runs(),
+            None => order.order_runs(),
             Some(run) => order.run(!run.opened.owner.answers_a_model()),
         }
         order.out
@@ -91,7 +91,7 @@ impl<'a> Order<'a> {
             }
         }
         if self.state.phase() == Phase::Closing {
-            return self.runs();
+            return self.order_runs();
         }
         let steers = self.steers();
         let held = extends && self.remaining.iter().any(|queued| queued.is_message());
@@ -106,7 +106,7 @@ impl<'a> Order<'a> {
             return self.rest_points();
         }
         self.take_ends();
-        self.runs();
+        self.order_runs();
     }
 
     /// Orders the entries of rest points in a run that a person's message extends. Completions wait for the last message.
@@ -124,7 +124,7 @@ impl<'a> Order<'a> {
 
     /// Orders the entries of the next runs. Each run takes the first input and all steering ones. The first run that a
     /// message extends takes the other inputs at its rest points.
-    fn runs(&mut self) {
+    fn order_runs(&mut self) {
         self.take_ends();
         loop {
             let mut with = opening(self.remaining.iter().copied());

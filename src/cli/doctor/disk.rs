@@ -29,7 +29,7 @@ pub(super) fn check(place: &StoreLocation) -> Vec<Finding> {
     let dir = nearest_dir(store);
     let kind = kind_of(&dir);
     let sync = match sync_time(&dir) {
-        Ok(took) => speed(took, kind.as_ref().is_none_or(|kind| kind.medium == Medium::Disk)),
+        Ok(took) => sync_finding(took, kind.as_ref().is_none_or(|kind| kind.medium == Medium::Disk)),
         Err(error) => Finding::bad(
             DoctorArea::Disk,
             "sync",
@@ -91,7 +91,7 @@ fn sync_time(dir: &Path) -> io::Result<Duration> {
     Ok(times.get(SYNCS / 2).copied().unwrap_or_default())
 }
 
-fn speed(took: Duration, disk: bool) -> Finding {
+fn sync_finding(took: Duration, disk: bool) -> Finding {
     let found = format!("a sync of 4 KiB takes {} µs (median of {SYNCS})", took.as_micros());
     if disk && took < TOO_FAST {
         let advice = "no disk is so fast: a cache answers instead. Make sure that it is protected against loss of power, or that \
@@ -230,7 +230,7 @@ mod tests {
 
     #[test]
     fn implausibly_fast_sync_is_reported() {
-        let grade = |micros, disk| speed(Duration::from_micros(micros), disk).grade;
+        let grade = |micros, disk| sync_finding(Duration::from_micros(micros), disk).grade;
         assert_eq!([grade(3, true), grade(3, false), grade(900, true)], [Grade::Note, Grade::Good, Grade::Good]);
         assert_eq!(grade(80_000, true), Grade::Note);
     }

@@ -40,7 +40,7 @@ pub(super) fn check(place: &StoreLocation) -> Vec<Finding> {
         match Attached::to(place) {
             Ok(Some(host)) => {
                 let pid = host.serving.pid;
-                let findings = hosted(host, place);
+                let findings = hosted_findings(host, place);
                 if findings.iter().all(|finding| finding.grade != Grade::Bad) || is_host(place, pid) {
                     return findings;
                 }
@@ -53,8 +53,8 @@ pub(super) fn check(place: &StoreLocation) -> Vec<Finding> {
         }
     }
     match place.try_read() {
-        Err(error) => vec![refused(&error)],
-        Ok(journal) => opened(&journal, place),
+        Err(error) => vec![refused_finding(&error)],
+        Ok(journal) => opened_findings(&journal, place),
     }
 }
 
@@ -63,17 +63,17 @@ fn is_host(place: &StoreLocation, pid: u32) -> bool {
     Attached::to(place).is_ok_and(|host| host.is_some_and(|host| host.serving.pid == pid))
 }
 
-fn hosted(host: Attached, place: &StoreLocation) -> Vec<Finding> {
+fn hosted_findings(host: Attached, place: &StoreLocation) -> Vec<Finding> {
     let found = format!("process {} hosts the store; it is read through that process", host.serving.pid);
     let mut findings = vec![Finding::good(DoctorArea::Store, "host", found)];
     match host.journal() {
-        Ok(journal) => findings.extend(opened(&journal, place)),
+        Ok(journal) => findings.extend(opened_findings(&journal, place)),
         Err(fail) => findings.push(Finding::bad(DoctorArea::Store, "host", fail.to_string(), "run the command again")),
     }
     findings
 }
 
-fn refused(error: &OpenError) -> Finding {
+fn refused_finding(error: &OpenError) -> Finding {
     let advice = match error {
         OpenError::ClaimedElsewhere { .. } => {
             let advice = "nothing, if that process is yours; to inspect the store, stop it first";
@@ -113,7 +113,7 @@ fn refused(error: &OpenError) -> Finding {
     Finding::bad(DoctorArea::Store, "opens", error.to_string(), advice)
 }
 
-fn opened(journal: &Journal, place: &StoreLocation) -> Vec<Finding> {
+fn opened_findings(journal: &Journal, place: &StoreLocation) -> Vec<Finding> {
     let info = journal.info();
     let found =
         format!("{} at {}, format {}, durable up to LSN {}", info.engine, place.name(), info.format, journal.durable());
@@ -273,10 +273,10 @@ fn imports(journal: &Journal) -> Result<Finding, ReadError> {
 
 fn unfinished_work(journal: &Journal) -> Result<Finding, ReadError> {
     let (runs, owed) = (journal.inflight()?.len() as u64, journal.outbox()?.len() as u64);
-    Ok(unfinished(runs, owed, journal.half_deleted()?.len() as u64))
+    Ok(unfinished_finding(runs, owed, journal.half_deleted()?.len() as u64))
 }
 
-fn unfinished(runs: u64, owed: u64, deletions: u64) -> Finding {
+fn unfinished_finding(runs: u64, owed: u64, deletions: u64) -> Finding {
     if (runs, owed, deletions) == (0, 0, 0) {
         return Finding::good(DoctorArea::Store, "left to do", "none: the last process shut down in order");
     }
@@ -305,23 +305,23 @@ mod tests {
     #[test]
     fn store_in_use_is_a_note_but_newer_store_is_a_fault() {
         let in_use = OpenError::InUse { path: "/data/redb".into(), pid: "0".into(), boot: "b".into() };
-        let finding = refused(&in_use);
+        let finding = refused_finding(&in_use);
         assert_eq!((finding.grade, finding.found.contains("process 0")), (Grade::Note, true));
         let full = EngineError::Io { what: "open the sled store", source: std::io::ErrorKind::StorageFull.into() };
-        let full = refused(&OpenError::Engine(full));
+        let full = refused_finding(&OpenError::Engine(full));
         let advice = full.advice.expect("what to do");
         assert!(
             advice.contains("Free some space") && advice.contains("TMPDIR") && !advice.contains("backup"),
             "{advice}"
         );
-        let newer = refused(&OpenError::Newer { found: 9, known: 1 });
+        let newer = refused_finding(&OpenError::Newer { found: 9, known: 1 });
         assert_eq!((newer.grade, newer.advice.is_some()), (Grade::Bad, true));
     }
 
     #[test]
     fn x12_interrupted_deletion_is_reported_as_unfinished() {
         let of = |runs, owed, deletions| {
-            let finding = unfinished(runs, owed, deletions);
+            let finding = unfinished_finding(runs, owed, deletions);
             (finding.grade, finding.found)
         };
         assert_eq!(of(0, 0, 0), (Grade::Good, "none: the last process shut down in order".to_owned()));

@@ -73,13 +73,13 @@ pub(super) fn verb(args: &Args, name: &str) -> Result<Code, Fail> {
             joined = joining => joined.map_err(|error| Fail::Store(error.to_string()))?,
             () = stop.requested() => return Ok(Code::Cancelled),
         };
-        served(args, node, (listener, address), &host_dir, &mut screen, &mut stop).await
+        run_node(args, node, (listener, address), &host_dir, &mut screen, &mut stop).await
     });
     async_runtime.shutdown_timeout(Duration::from_secs(1));
     done
 }
 
-async fn served(
+async fn run_node(
     args: &Args,
     node: Node,
     (listener, address): (TcpListener, SocketAddr),

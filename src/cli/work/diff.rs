@@ -6,7 +6,7 @@ use serde_json::Value;
 const MAX_FILE_BYTES: u64 = 16 << 20;
 
 /// Returns the changed lines, removed ones first. Common lines at both ends are omitted.
-fn changed<'a>(old: &'a str, new: &'a str) -> (Vec<&'a str>, Vec<&'a str>) {
+fn changed_lines<'a>(old: &'a str, new: &'a str) -> (Vec<&'a str>, Vec<&'a str>) {
     // Lines include their line ends, so that a changed line end is a difference.
     let (mut old, mut new): (Vec<_>, Vec<_>) =
         (old.split_inclusive('\n').collect(), new.split_inclusive('\n').collect());
@@ -40,7 +40,7 @@ pub(crate) fn whole(args: &str, workspace: &subtend_tools::workspace::Workspace)
     let (path, old, new) = texts(&args, |path| workspace.text(path, MAX_FILE_BYTES).ok())?;
     // An edit within a line does not change its line end.
     let within = args.get("old").is_some() && !old.ends_with('\n') && !new.ends_with('\n');
-    let (old, new) = changed(&old, &new);
+    let (old, new) = changed_lines(&old, &new);
     let every = if args.get("replace_all") == Some(&Value::Bool(true)) { " (every occurrence)" } else { "" };
     let line = |sign: char, line: &&str| match line.strip_suffix('\n') {
         Some(line) => format!("{sign}{line}"),
@@ -55,7 +55,7 @@ pub(crate) fn whole(args: &str, workspace: &subtend_tools::workspace::Workspace)
 pub(super) fn count(args: &str) -> Option<String> {
     let args: Value = serde_json::from_str(args).ok()?;
     let (_, old, new) = texts(&args, |_| None)?;
-    let (old, new) = changed(&old, &new);
+    let (old, new) = changed_lines(&old, &new);
     Some(format!("+{} -{}", new.len(), old.len()))
 }
 

@@ -202,7 +202,7 @@ impl Work<'_> {
     ) -> Result<Followed, Fail> {
         let mut events = self.events(since, of.root).await?;
         let waiting = self.connect().await?;
-        let end = ended(waiting, of, self.is_own());
+        let end = wait_ended(waiting, of, self.is_own());
         tokio::pin!(end);
         let mut frames = interval(FRAME_INTERVAL);
         frames.set_missed_tick_behavior(MissedTickBehavior::Skip);
@@ -365,7 +365,7 @@ impl Work<'_> {
 }
 
 /// Waits for the end of a run; `None` if it is never opened.
-async fn ended(mut connection: Connection, of: FollowedRun, is_own: bool) -> Result<Option<Ended>, Fail> {
+async fn wait_ended(mut connection: Connection, of: FollowedRun, is_own: bool) -> Result<Option<Ended>, Fail> {
     let path = format!("/v1/sessions/{}/runs/{}?wait=true", of.session, of.run);
     loop {
         let Some(run) = connection

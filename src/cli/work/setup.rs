@@ -229,11 +229,11 @@ pub(crate) async fn start(journal: Journal, parts: Parts, attended: bool) -> Res
     } else {
         builder.start().await.map(|runtime| (runtime, None))
     };
-    started.map_err(|error| failed(&journal, error))
+    started.map_err(|error| start_failure(&journal, error))
 }
 
 pub(crate) async fn begin(journal: Journal, builder: Builder, progress: Option<ProgressLine>) -> Result<Runtime, Fail> {
-    with_progress(journal.clone(), builder, progress).start().await.map_err(|error| failed(&journal, error))
+    with_progress(journal.clone(), builder, progress).start().await.map_err(|error| start_failure(&journal, error))
 }
 
 fn with_progress(journal: Journal, builder: Builder, progress: Option<ProgressLine>) -> Builder {
@@ -246,7 +246,7 @@ fn with_progress(journal: Journal, builder: Builder, progress: Option<ProgressLi
     builder.journal(journal).on_boot(report)
 }
 
-fn failed(journal: &Journal, error: StartError) -> Fail {
+fn start_failure(journal: &Journal, error: StartError) -> Fail {
     match error {
         StartError::Journal(error) => Fail::from(error),
         StartError::Boot(BootError::Read(error)) => Fail::from(error),

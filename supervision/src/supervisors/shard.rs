@@ -75,17 +75,17 @@ impl ShardState {
     fn report(&mut self, event: SupervisionEvent) {
         let (actor, state, how) = match event {
             SupervisionEvent::ActorStarted(_) | SupervisionEvent::ProcessGroupChanged(_) => return,
-            SupervisionEvent::ActorTerminated(actor, state, reason) => (actor, state, ended(reason)),
+            SupervisionEvent::ActorTerminated(actor, state, reason) => (actor, state, exit_reason(reason)),
             SupervisionEvent::ActorFailed(actor, error) => {
-                (actor, None, ExitReason::Failed(guarded(|| error.to_string()).unwrap_or_default()))
+                (actor, None, ExitReason::Failed(catch_panic(|| error.to_string()).unwrap_or_default()))
             }
         };
         // Dropping the state aborts the actor's tasks before the report. It is guarded, because a panic here would end the
         // shard and all siblings.
-        guarded(|| drop(state));
+        catch_panic(|| drop(state));
         let exit = Exit { actor: actor.get_id(), how };
         self.note(&exit.how);
-        guarded(|| (self.sink)(exit));
+        catch_panic(|| (self.sink)(exit));
         // This comes after the report: `emptied` must not resolve before the last exit is reported.
         self.capacities.vacate(self.number);
     }
@@ -98,7 +98,7 @@ impl ShardState {
         let storm = self.storm.note(Instant::now());
         if storm && !self.in_storm {
             tracing::error!(shard = self.number, limit = ?self.limit, "children fail faster than the storm limit");
-            guarded(|| (self.on_storm)(StormSeen { shard: self.number, limit: self.limit }));
+            catch_panic(|| (self.on_storm)(StormSeen { shard: self.number, limit: self.limit }));
         }
         self.in_storm = storm;
     }
@@ -113,7 +113,7 @@ impl Drop for ShardState {
     }
 }
 
-fn ended(reason: Option<String>) -> ExitReason {
+fn exit_reason(reason: Option<String>) -> ExitReason {
     match reason.as_deref() {
         Some(KILLED) => ExitReason::Killed,
         Some(TASK_LOST) => ExitReason::Failed("its task was dropped before it ended".to_owned()),
@@ -121,7 +121,7 @@ fn ended(reason: Option<String>) -> ExitReason {
     }
 }
 
-fn guarded<T>(run: impl FnOnce() -> T) -> Option<T> {
+fn catch_panic<T>(run: impl FnOnce() -> T) -> Option<T> {
     let done = catch_unwind(AssertUnwindSafe(run));
     if done.is_err() {
         tracing::error!("caught a panic in a supervisor: its children continue");
@@ -136,7 +136,7 @@ mod tests {
     #[test]
     fn stop_and_kill_reasons_of_ractor_are_distinguished() {
         let reasons = [None, Some("Drained"), Some("done"), Some(KILLED), Some(TASK_LOST)];
-        let hows = reasons.map(|reason| ended(reason.map(str::to_owned)));
+        let hows = reasons.map(|reason| exit_reason(reason.map(str::to_owned)));
         let lost = ExitReason::Failed("its task was dropped before it ended".to_owned());
         assert_eq!(hows, [ExitReason::Stopped, ExitReason::Stopped, ExitReason::Stopped, ExitReason::Killed, lost]);
     }

@@ -146,7 +146,7 @@ impl Checkpoints {
         };
         for session in self.sessions()? {
             let since = |number: u64| number >= start.0;
-            if self.numbered(session, since)?.iter().flat_map(|checkpoint| &checkpoint.changes).any(is_changed) {
+            if self.read_numbered(session, since)?.iter().flat_map(|checkpoint| &checkpoint.changes).any(is_changed) {
                 return Ok(true);
             }
         }

@@ -113,7 +113,7 @@ impl GetTools {
     }
 
     /// Lists the tools that are not offered in full, one line each.
-    fn listed(&self, query: &str, max: usize) -> Value {
+    fn search(&self, query: &str, max: usize) -> Value {
         let words: Vec<String> = query.split_whitespace().map(str::to_lowercase).collect();
         let fits = |tool: &&ToolSpec| {
             let text = format!("{}\n{}", tool.name, tool.description).to_lowercase();
@@ -127,7 +127,7 @@ impl GetTools {
         listing(tools, omitted, "say a `query`", &[] as &[&str])
     }
 
-    fn described(&self, named: &[String], max: usize) -> Value {
+    fn describe(&self, named: &[String], max: usize) -> Value {
         let mut seen = BTreeSet::new();
         let names = || named.iter().map(|name| name.trim());
         let found = names().filter(|name| seen.insert(*name)).filter_map(|name| self.find(name));
@@ -197,8 +197,8 @@ impl Tool for GetTools {
         let named: Option<Vec<String>> =
             call.args.get("tools").cloned().and_then(|named| serde_json::from_value(named).ok());
         let listing = match named.filter(|named| !named.is_empty()) {
-            Some(named) => self.described(&named, max),
-            None => self.listed(call.args.get("query").and_then(Value::as_str).unwrap_or_default(), max),
+            Some(named) => self.describe(&named, max),
+            None => self.search(call.args.get("query").and_then(Value::as_str).unwrap_or_default(), max),
         };
         std::future::ready(Ok(ToolOutput::text(listing.to_string()))).boxed()
     }

@@ -42,19 +42,19 @@ impl Ruling {
             }
             match authority.verdict(access) {
                 Verdict::Deny => return Self::Denied(denied(tool, access, "is not allowed in this session")),
-                Verdict::Ask if !granted(&shown(access)) => asked_accesses.push(access),
+                Verdict::Ask if !granted(&displayed(access)) => asked_accesses.push(access),
                 Verdict::Ask | Verdict::Allow => {}
             }
         }
         match most_important(asked_accesses) {
-            Some(access) => Self::Asked(shown(access)),
-            None => Self::Allowed(most_important(&accesses).map(shown)),
+            Some(access) => Self::Asked(displayed(access)),
+            None => Self::Allowed(most_important(&accesses).map(displayed)),
         }
     }
 }
 
 pub(super) fn accesses(tool: &dyn Tool, args: &Value) -> Vec<Access> {
-    tool.access(Some(args)).iter().map(shown).collect()
+    tool.access(Some(args)).iter().map(displayed).collect()
 }
 
 /// Returns the first access that does more than read, or else the first one.
@@ -77,7 +77,7 @@ fn is_misleading(c: char) -> bool {
 /// Returns an access for records and approvals: bounded, and without misleading characters.
 ///
 /// A changed text contains a hash of the original, so that an approval cannot apply to another text.
-fn shown(access: &Access) -> Access {
+fn displayed(access: &Access) -> Access {
     let resource = &*access.resource;
     if resource.len() <= MAX_SHOWN && !resource.contains(is_misleading) {
         return access.clone();
@@ -108,7 +108,7 @@ mod tests {
     #[test]
     fn plain_access_is_shown_unchanged() {
         for resource in ["ls -l", "a\n\tb", "ä 日本", &"x".repeat(MAX_SHOWN)] {
-            assert_eq!(shown(&command(resource)), command(resource));
+            assert_eq!(displayed(&command(resource)), command(resource));
         }
     }
 
@@ -123,12 +123,12 @@ mod tests {
             ("rm a\u{2800}b", "rm a\u{a0}b"),
         ];
         for (one, other) in pairs {
-            let (one, other) = (shown(&command(one)), shown(&command(other)));
+            let (one, other) = (displayed(&command(one)), displayed(&command(other)));
             assert_ne!(one, other);
             for seen in [&one, &other] {
                 assert!(seen.resource.len() < MAX_SHOWN + 100 && !seen.resource.contains(is_misleading), "{seen:?}");
                 // A displayed text cannot be the resource of another access: either it is displayed unchanged, or it is too long.
-                assert!(shown(seen) == *seen || seen.resource.len() > MAX_SHOWN);
+                assert!(displayed(seen) == *seen || seen.resource.len() > MAX_SHOWN);
             }
         }
     }

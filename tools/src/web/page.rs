@@ -63,7 +63,7 @@ pub(super) async fn read(url: &Url, mut response: Response) -> Result<Page, Tool
         )));
     }
     let kind = kind.unwrap_or_else(|| guess_kind(&bytes));
-    let text = decoded(&bytes, charset(&header), kind);
+    let text = decode(&bytes, charset(&header), kind);
     Ok(Page {
         text,
         kind,
@@ -143,14 +143,14 @@ fn charset(header: &str) -> Option<&'static Encoding> {
     Encoding::for_label(header.split(';').find_map(of)?.as_bytes())
 }
 
-fn decoded(bytes: &[u8], stated: Option<&'static Encoding>, kind: PageKind) -> String {
-    let encoding = stated.or_else(|| declared(bytes).filter(|_| kind == PageKind::Html)).unwrap_or(UTF_8);
+fn decode(bytes: &[u8], stated: Option<&'static Encoding>, kind: PageKind) -> String {
+    let encoding = stated.or_else(|| declared_encoding(bytes).filter(|_| kind == PageKind::Html)).unwrap_or(UTF_8);
     // A byte order mark takes precedence over both.
     encoding.decode(bytes).0.into_owned()
 }
 
 /// Returns the charset that a page declares in its head.
-fn declared(bytes: &[u8]) -> Option<&'static Encoding> {
+fn declared_encoding(bytes: &[u8]) -> Option<&'static Encoding> {
     let start = String::from_utf8_lossy(bytes.get(..DECLARATION_BYTES).unwrap_or(bytes)).to_ascii_lowercase();
     let (_, after) = start.split_once("charset=")?;
     let label = after.trim_start_matches(['"', '\'']).split(['"', '\'', ' ', '>', ';', '/']).next()?;
@@ -166,13 +166,13 @@ mod tests {
     #[test]
     fn page_is_decoded_by_its_charset() {
         let latin = b"<meta charset=iso-8859-1>caf\xe9";
-        assert_eq!(decoded(latin, None, PageKind::Html), "<meta charset=iso-8859-1>caf\u{e9}");
-        assert_eq!(decoded(latin, None, PageKind::Text), "<meta charset=iso-8859-1>caf\u{fffd}");
+        assert_eq!(decode(latin, None, PageKind::Html), "<meta charset=iso-8859-1>caf\u{e9}");
+        assert_eq!(decode(latin, None, PageKind::Text), "<meta charset=iso-8859-1>caf\u{fffd}");
         let header = "text/html; Charset=\"Shift_JIS\"";
-        assert_eq!(decoded(b"\x93\xfa", charset(header), PageKind::Html), "\u{65e5}");
-        assert_eq!(decoded(b"\xef\xbb\xbfa", charset(header), PageKind::Text), "a");
+        assert_eq!(decode(b"\x93\xfa", charset(header), PageKind::Html), "\u{65e5}");
+        assert_eq!(decode(b"\xef\xbb\xbfa", charset(header), PageKind::Text), "a");
         assert_eq!(
-            decoded(b"<meta content='text/html; charset=utf-16'>\xc3\xa9", None, PageKind::Html).pop(),
+            decode(b"<meta content='text/html; charset=utf-16'>\xc3\xa9", None, PageKind::Html).pop(),
             Some('\u{e9}')
         );
     }

@@ -175,7 +175,7 @@ impl Searcher {
         let found = results(&answer).ok_or_else(|| {
             ToolError::failed(format!("the search engine `{host}` answered without a list of results"))
         })?;
-        let text = listed(&found);
+        let text = format_results(&found);
         let about = format!("{} results of `{host}` for `{}`", found.len(), named(query));
         Ok(untrusted::framed(call, &about, &text, 0))
     }
@@ -203,7 +203,7 @@ fn results(answer: &Value) -> Option<Vec<FoundPage>> {
     Some(found.filter(|page| address::parse(&page.url).is_ok()).take(MAX_RESULTS).collect())
 }
 
-fn listed(found: &[FoundPage]) -> String {
+fn format_results(found: &[FoundPage]) -> String {
     let line = |text: &Option<String>, most: usize| {
         let words: Vec<&str> = text.as_deref().unwrap_or_default().split_whitespace().collect();
         shown(&plain(&words.join(" ")), most).into_owned()
@@ -243,8 +243,8 @@ mod tests {
         assert_eq!(results(&json!({"error": "no"})), None);
         let odd =
             FoundPage { url: "https://a/".to_owned(), title: Some("<strong>a</strong>\n b".to_owned()), excerpt: None };
-        assert_eq!(listed(&[odd, page("c")]), "https://a/\n  a b\n\nhttps://a.example/\n  A\n  c");
-        assert_eq!(listed(&[]), "no results");
+        assert_eq!(format_results(&[odd, page("c")]), "https://a/\n  a b\n\nhttps://a.example/\n  A\n  c");
+        assert_eq!(format_results(&[]), "no results");
     }
 
     #[test]

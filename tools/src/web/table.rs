@@ -12,7 +12,7 @@ use markup5ever_rcdom::{Handle, NodeData};
 pub(super) fn table(handlers: &dyn Handlers, element: Element<'_>) -> Option<HandlerResult> {
     let table = element.node;
     let (captions, rows) = if is_in_cell(table) || !has_header(table) { Default::default() } else { parts(table) };
-    let mut rows = rows.iter().map(|row| written(handlers, row)).filter(|(columns, _)| *columns > 0);
+    let mut rows = rows.iter().map(|row| write_row(handlers, row)).filter(|(columns, _)| *columns > 0);
     let Some((columns, header)) = rows.next() else {
         let content = handlers.walk_children(table).content;
         return Some(format!("\n\n{}\n\n", content.trim_matches('\n')).into());
@@ -48,7 +48,7 @@ fn parts(table: &Handle) -> (Vec<Handle>, Vec<Handle>) {
 }
 
 /// Returns the number of cells of a row, and its line.
-fn written(handlers: &dyn Handlers, row: &Handle) -> (usize, String) {
+fn write_row(handlers: &dyn Handlers, row: &Handle) -> (usize, String) {
     let cells = children(row, &["td", "th"]);
     let cell = |cell: &Handle| {
         let content = handlers.walk_children(cell).content;

@@ -33,7 +33,7 @@ pub(super) fn find(workspace: &Path) -> Result<FoundRepository, WorktreeError> {
     let path = workspace.canonicalize().map_err(|error| none(error.to_string()))?;
     let top = top(&path).ok_or_else(|| none("no directory above it has a `.git`".to_owned()))?;
     let top = &*top;
-    let (git_dir, repository) = named(top).map_err(none)?;
+    let (git_dir, repository) = name_dirs(top).map_err(none)?;
     let ancestors = path.ancestors().skip(1).take_while(|dir| dir.starts_with(top));
     let places = ancestors.chain([&*top.join(".git"), &*git_dir, &*repository]).map(Path::to_owned).collect::<Vec<_>>();
     let others = places.into_iter().find_map(|place| foreign_control(&place, &path).map(|why| (place, why)));
@@ -60,7 +60,7 @@ pub(super) fn top(workspace: &Path) -> Option<PathBuf> {
 /// # Errors
 /// If its settings cannot be read, or it has an unsupported ref storage.
 pub(super) fn is_sha256(repository: &Path) -> Result<bool, WorktreeError> {
-    let text = match bounded(&repository.join("config"), MAX_SETTINGS) {
+    let text = match read_bounded(&repository.join("config"), MAX_SETTINGS) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
         text => text.map_err(cannot("read"))?,
     };
@@ -77,7 +77,7 @@ pub(super) fn is_sha256(repository: &Path) -> Result<bool, WorktreeError> {
 }
 
 /// Returns the git directory of the working tree `top`, and the git directory of its repository.
-fn named(top: &Path) -> Result<(PathBuf, PathBuf), String> {
+fn name_dirs(top: &Path) -> Result<(PathBuf, PathBuf), String> {
     let named = top.join(".git");
     let other = || format!("{} names a repository that does not name it in turn", named.display());
     let found = named.symlink_metadata().map_err(|error| error.to_string())?;
@@ -99,7 +99,7 @@ fn named(top: &Path) -> Result<(PathBuf, PathBuf), String> {
         return if is_own { Ok((git_dir, repository)) } else { Err(other()) };
     }
     // A submodule, whose repository lies in that of the superproject and names the working tree.
-    let config = bounded(&git_dir.join("config"), MAX_SETTINGS).map_err(|error| error.to_string())?;
+    let config = read_bounded(&git_dir.join("config"), MAX_SETTINGS).map_err(|error| error.to_string())?;
     let tree = config.lines().filter_map(|line| line.trim().strip_prefix("worktree = ")).next_back();
     let is_own = tree.is_some_and(|tree| resolved(&git_dir, tree).is_ok_and(|tree| tree == top));
     if is_own { Ok((git_dir.clone(), git_dir)) } else { Err(other()) }
@@ -138,12 +138,12 @@ fn resolved(from: &Path, path: &str) -> Result<PathBuf, String> {
 }
 
 fn line(path: &Path) -> Result<String, String> {
-    let text = bounded(path, MAX_LINE_FILE).map_err(|error| error.to_string())?;
+    let text = read_bounded(path, MAX_LINE_FILE).map_err(|error| error.to_string())?;
     Ok(text.trim_end_matches(['\n', '\r']).to_owned())
 }
 
 /// Reads a file of at most `most` bytes. Refuses links, devices and pipes, which a session may have created.
-fn bounded(path: &Path, most: u64) -> io::Result<String> {
+fn read_bounded(path: &Path, most: u64) -> io::Result<String> {
     let read = || {
         let file = opened(path)?;
         let mut bytes = Vec::new();

@@ -78,14 +78,14 @@ impl QueueEvents {
     /// Adds the next record.
     pub fn add(&mut self, seq: Seq, record: &Record) -> Vec<QueueEvent> {
         match record {
-            Record::InputAccepted(input) => return self.accepted(QueueEntry::of(input, seq)),
-            Record::QueueChanged { change, .. } => return self.changed(change),
+            Record::InputAccepted(input) => return self.on_accepted(QueueEntry::of(input, seq)),
+            Record::QueueChanged { change, .. } => return self.on_changed(change),
             Record::RunOpened(opened) => {
                 self.at =
                     QueueMoment { run: true, of_a_model: opened.owner.answers_a_model(), ..QueueMoment::default() };
-                return self.taken(&opened.inputs);
+                return self.on_taken(&opened.inputs);
             }
-            Record::InputsTaken { ids, .. } => return self.taken(ids),
+            Record::InputsTaken { ids, .. } => return self.on_taken(ids),
             Record::RunStarted { .. } => self.at.started = true,
             Record::TurnStarted { .. } => {
                 (self.at.streaming, self.at.rest, self.at.held) = (true, false, false);
@@ -138,7 +138,7 @@ impl QueueEvents {
         self.at.open.remove(&call);
     }
 
-    fn accepted(&mut self, message: QueueEntry) -> Vec<QueueEvent> {
+    fn on_accepted(&mut self, message: QueueEntry) -> Vec<QueueEvent> {
         // Inputs that a cancel of the tree left queued may precede this one.
         let first = message.lane == Lane::Steer || self.goes_first(&message);
         self.waiting.push(message.clone());
@@ -155,7 +155,7 @@ impl QueueEvents {
         self.waiting.iter().all(behind)
     }
 
-    fn taken(&mut self, ids: &[InputId]) -> Vec<QueueEvent> {
+    fn on_taken(&mut self, ids: &[InputId]) -> Vec<QueueEvent> {
         let mut events = Vec::with_capacity(ids.len());
         let before = self.held;
         for id in ids {
@@ -167,7 +167,7 @@ impl QueueEvents {
         self.emptied(before, events)
     }
 
-    fn changed(&mut self, change: &QueueChange) -> Vec<QueueEvent> {
+    fn on_changed(&mut self, change: &QueueChange) -> Vec<QueueEvent> {
         let before = self.held;
         match change {
             QueueChange::Cleared => {

@@ -19,14 +19,14 @@ pub(super) fn frame(draft: &mut Draft, frame: &Value) {
             draft.stop = Some(Stop::Refused);
         }
         "response.reasoning_text.delta" | "response.reasoning_summary_text.delta" => draft.push_reasoning(piece),
-        "response.output_item.added" => added(draft, frame),
+        "response.output_item.added" => on_added(draft, frame),
         "response.function_call_arguments.delta" => {
             if let Some(call) = draft.call(&call_key(frame)) {
                 call.args.push_str(piece);
             }
         }
         "response.function_call_arguments.done" => whole(draft, frame, text(frame, "/arguments")),
-        "response.output_item.done" => done(draft, frame),
+        "response.output_item.done" => on_done(draft, frame),
         "response.completed" | "response.incomplete" => end(draft, frame),
         "response.failed" | "response.cancelled" => {
             draft.tally.responses(frame.pointer("/response/usage"));
@@ -47,7 +47,7 @@ fn call_key(frame: &Value) -> String {
     }
 }
 
-fn added(draft: &mut Draft, frame: &Value) {
+fn on_added(draft: &mut Draft, frame: &Value) {
     if text(frame, "/item/type") == Some("function_call") {
         let id = text(frame, "/item/call_id").unwrap_or_default();
         draft.open(call_key(frame), id, text(frame, "/item/name").unwrap_or_default());
@@ -63,7 +63,7 @@ fn whole(draft: &mut Draft, frame: &Value, arguments: Option<&str>) {
     }
 }
 
-fn done(draft: &mut Draft, frame: &Value) {
+fn on_done(draft: &mut Draft, frame: &Value) {
     let Some(item) = frame.get("item") else { return };
     match text(item, "/type").unwrap_or_default() {
         "function_call" => {
@@ -74,7 +74,7 @@ fn done(draft: &mut Draft, frame: &Value) {
             match (known.and_then(|ix| draft.calls.get_mut(ix)), text(item, "/arguments").unwrap_or_default()) {
                 (Some(call), arguments) if !arguments.is_empty() => call.args = arguments.to_owned(),
                 (Some(_), _) => {}
-                (None, _) => listed(draft, item),
+                (None, _) => add_listed(draft, item),
             }
         }
         "reasoning" => keep(draft, item),
@@ -102,7 +102,7 @@ fn end(draft: &mut Draft, frame: &Value) {
     let (no_calls, no_text) = (draft.calls.is_empty(), draft.text.is_empty());
     for item in output {
         match text(item, "/type").unwrap_or_default() {
-            "function_call" if no_calls => listed(draft, item),
+            "function_call" if no_calls => add_listed(draft, item),
             "message" if no_text => {
                 for part in list(item, "/content") {
                     draft.push_text(text(part, "/text").or_else(|| text(part, "/refusal")).unwrap_or_default());
@@ -128,7 +128,7 @@ fn end(draft: &mut Draft, frame: &Value) {
 }
 
 /// Adds a call from the list of the answer's items.
-fn listed(draft: &mut Draft, item: &Value) {
+fn add_listed(draft: &mut Draft, item: &Value) {
     let id = text(item, "/call_id").unwrap_or_default();
     let call_key = text(item, "/id").unwrap_or(id).to_owned();
     draft.open(call_key.clone(), id, text(item, "/name").unwrap_or_default());

@@ -39,7 +39,7 @@ fn tools(outgoing: &Outgoing<'_>, body: &mut Map<String, Value>) {
         .tools
         .iter()
         .map(|tool| json!({ "name": tool.name, "description": tool.description, "input_schema": tool.schema }));
-    let called = if outgoing.tools.is_empty() { outgoing.called() } else { Vec::new() };
+    let called = if outgoing.tools.is_empty() { outgoing.called_tools() } else { Vec::new() };
     put(body, "tool_choice", (!called.is_empty()).then(|| json!({ "type": "none" })));
     let stubs = called.into_iter().map(|name| json!({ "name": name, "input_schema": { "type": "object" } }));
     let tools: Vec<Value> = offered.chain(stubs).collect();
