@@ -222,8 +222,8 @@ impl Instructions {
     }
 
     fn import(&mut self, area: InstructionArea<'_>, from: &str, import: Import<'_>, depth: usize) {
-        let shown = import.shown();
-        let path = match import.below(area, from) {
+        let shown = import.display_text();
+        let path = match import.path_in_area(area, from) {
             Ok(path) => path,
             Err(why) => return self.report(area, from, ProblemKind::Refused, format!("its import `@{shown}` {why}")),
         };

@@ -61,22 +61,22 @@ pub fn work(args: &Args, guard: Guard) -> Result<(), DrillError> {
     let threads = threads.map_err(|error| DrillError::Other(format!("cannot start the async runtime: {error}")))?;
     threads.block_on(async {
         let started = Instant::now();
-        if trigger.compacts() || SeededRng::of(args.seed, "compact").one_in(3) {
+        if trigger.dies_in_compaction() || SeededRng::of(args.seed, "compact").one_in(3) {
             if store_dir.address().is_some() {
-                trigger.compacting_at_once();
+                trigger.time_compaction();
             }
-            let is_erased = store_dir.compact(&mut |_| trigger.compacting())?;
+            let is_erased = store_dir.compact(&mut |_| trigger.on_compaction_step())?;
             if is_erased {
                 Line::Compacted.print();
             }
-            trigger.compacted();
+            trigger.on_compacted();
         }
         let journal = store_dir.open()?;
         Line::Opened.print();
-        trigger.recovers(&journal);
+        trigger.watch_recovery(&journal);
         let runtime = start(&store_dir, journal, args, guard, &trigger).await?;
         Line::Ready(u64::try_from(started.elapsed().as_micros()).unwrap_or(u64::MAX)).print();
-        trigger.recovered();
+        trigger.on_recovered();
         let people = tokio::spawn(workload::answer(runtime.approver(), args.seed));
         if args.kill_point.is_some() {
             workload::run(runtime, args.seed, trigger).await;

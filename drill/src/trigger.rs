@@ -32,7 +32,7 @@ impl Trigger {
         }
     }
 
-    pub(crate) fn seen(&self) {
+    pub(crate) fn on_seen(&self) {
         if let Some(KillPoint::Seen(at)) = self.kill_point
             && reached(&self.seen, at)
         {
@@ -40,7 +40,7 @@ impl Trigger {
         }
     }
 
-    pub(crate) fn ended(&self) {
+    pub(crate) fn on_ended(&self) {
         if let Some(KillPoint::Ended(at)) = self.kill_point
             && reached(&self.ended, at)
         {
@@ -49,7 +49,7 @@ impl Trigger {
     }
 
     /// Counts a tool's effect before its result is reported; may kill this process.
-    pub(crate) fn marked(&self) {
+    pub(crate) fn on_marked(&self) {
         if let Some(KillPoint::Marked(at)) = self.kill_point
             && reached(&self.marked, at)
         {
@@ -58,12 +58,12 @@ impl Trigger {
     }
 
     /// Returns whether the process must die during a deletion.
-    pub(crate) fn deletes(&self) -> bool {
+    pub(crate) fn dies_in_deletion(&self) -> bool {
         matches!(self.kill_point, Some(KillPoint::Deletion(_)))
     }
 
     /// Counts a step of a deletion: its start, or the durable deletion of one session.
-    pub(crate) fn deleting(&self) {
+    pub(crate) fn on_deletion_step(&self) {
         if let Some(KillPoint::Deletion(at)) = self.kill_point
             && reached(&self.deleting, at)
         {
@@ -72,11 +72,11 @@ impl Trigger {
     }
 
     /// Returns whether the process must die during a compaction.
-    pub(crate) fn compacts(&self) -> bool {
+    pub(crate) fn dies_in_compaction(&self) -> bool {
         matches!(self.kill_point, Some(KillPoint::Compaction(_)))
     }
 
-    pub(crate) fn compacting(&self) {
+    pub(crate) fn on_compaction_step(&self) {
         if let Some(KillPoint::Compaction(at)) = self.kill_point
             && reached(&self.compacting, at)
         {
@@ -85,7 +85,7 @@ impl Trigger {
     }
 
     /// Counts the milliseconds of a compaction as its steps, if it is one statement that does not report progress.
-    pub(crate) fn compacting_at_once(&self) {
+    pub(crate) fn time_compaction(&self) {
         let Some(KillPoint::Compaction(at)) = self.kill_point else { return };
         std::thread::spawn(move || {
             std::thread::sleep(Duration::from_millis(at));
@@ -94,14 +94,14 @@ impl Trigger {
     }
 
     /// Fires if the step of the compaction was never reached.
-    pub(crate) fn compacted(&self) {
-        if self.compacts() {
+    pub(crate) fn on_compacted(&self) {
+        if self.dies_in_compaction() {
             die();
         }
     }
 
     /// Watches recovery: a thread that recovery never waits for kills the process when enough frames are durable.
-    pub(crate) fn recovers(&self, journal: &Journal) {
+    pub(crate) fn watch_recovery(&self, journal: &Journal) {
         let Some(KillPoint::Recovery(after)) = self.kill_point else { return };
         let (journal, until) = (journal.clone(), Lsn(journal.durable().0.saturating_add(after)));
         let watch = std::thread::Builder::new().name("drill-strike".into()).spawn(move || {
@@ -117,7 +117,7 @@ impl Trigger {
     }
 
     /// Fires if the moment of recovery was never reached.
-    pub(crate) fn recovered(&self) {
+    pub(crate) fn on_recovered(&self) {
         if let Some(KillPoint::Recovery(_)) = self.kill_point {
             die();
         }

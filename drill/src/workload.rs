@@ -46,12 +46,12 @@ async fn show(runtime: Arc<Runtime>, trigger: Arc<Trigger>) {
         let Next::Event(event) = next else { continue };
         let EventKind::Record { seq, record } = event.what else { continue };
         Line::Seen(event.session, seq).print();
-        trigger.seen();
+        trigger.on_seen();
         if matches!(*record, Record::SessionDeleted { .. }) {
-            trigger.deleting();
+            trigger.on_deletion_step();
         }
         if matches!(*record, Record::RunEnded(_)) && event.session != event.root {
-            trigger.ended();
+            trigger.on_ended();
         }
     }
 }
@@ -61,7 +61,7 @@ async fn one_tree(runtime: &Runtime, seed: u64, (tree, round): (u32, u32), trigg
     let name = format!("{tree}-{round}");
     let mut rng = SeededRng::of(seed, &name);
     // Some trees start early and some later, so that few of them finish before the kill.
-    if (round == 0 && tree < 2) || rng.one_in(4) || (trigger.deletes() && tree.is_multiple_of(2)) {
+    if (round == 0 && tree < 2) || rng.one_in(4) || (trigger.dies_in_deletion() && tree.is_multiple_of(2)) {
         let branches = rng.one_in(2).then_some(name.as_str());
         return deleted_tree(runtime, rng.below(3), branches, rng.one_in(3), trigger).await;
     }
@@ -130,7 +130,7 @@ async fn deleted_tree(
         Line::Ended(session.id(), ended.run).print();
     }
     Line::Deleting(session.id()).print();
-    trigger.deleting();
+    trigger.on_deletion_step();
     session.delete(true).await.ok()?;
     Line::Deleted(session.id()).print();
     Some(())

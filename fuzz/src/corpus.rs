@@ -19,7 +19,7 @@ pub fn seeds() -> Vec<Seed> {
     let mut seeds: Vec<Seed> = vec![("codec", "nothing".into(), Vec::new())];
     for (ix, (session, records)) in (0_u8..).zip(pool::sessions()) {
         let name = session.short().to_string();
-        seeds.push(("fold", format!("tape-{ix}-{name}"), tape::whole(ix, records.len())));
+        seeds.push(("fold", format!("tape-{ix}-{name}"), tape::session_tape(ix, records.len())));
         seeds.push(("fold", format!("json-{ix}-{name}"), serde_json::to_vec(records).unwrap_or_default()));
         let mut changes = Changes::default();
         if let Some(Record::SessionCreated(created)) = records.first() {
@@ -44,9 +44,9 @@ pub fn seeds() -> Vec<Seed> {
     }
     // Errors late in a story: repeated, moved, foreign and altered records.
     for (name, what) in [("again", 176), ("back", 192), ("else", 208), ("jump", 224), ("altered", 240)] {
-        let mut tape = tape::whole(0, 12);
+        let mut tape = tape::session_tape(0, 12);
         tape.extend([what, 3, 7]);
-        tape.extend(tape::whole(0, 20).split_off(3));
+        tape.extend(tape::session_tape(0, 20).split_off(3));
         seeds.push(("fold", format!("tape-{name}"), tape));
     }
     for (name, export) in pool::EXPORTS {

@@ -39,7 +39,7 @@ pub fn records(bytes: &[u8]) -> (SessionId, Vec<Record>) {
 }
 
 /// Returns the tape that gives a session of the pool unchanged.
-pub fn whole(session: u8, records: usize) -> Vec<u8> {
+pub fn session_tape(session: u8, records: usize) -> Vec<u8> {
     let mut tape = vec![224, session, 0];
     tape.extend(std::iter::repeat_n([0, 0, 0], records).flatten());
     tape

@@ -39,7 +39,7 @@ fn difference<'a>(clean: &'a Recovery, other: &'a Recovery) -> Option<Difference
 }
 
 /// A damaged session is reported as damaged only, and affects no other session.
-pub(super) fn set_aside(world: &World<'_>) -> Verdict {
+pub(super) fn damage_is_isolated(world: &World<'_>) -> Verdict {
     let Some(DamageReplies { damaged, refused, served }) = world.observed.and_then(|observed| observed.aside.as_ref())
     else {
         return Ok(());
@@ -65,7 +65,7 @@ pub(super) fn set_aside(world: &World<'_>) -> Verdict {
 }
 
 /// After a failure and until the store is reopened, no acknowledgement relies on records that were not durable before it.
-pub(super) fn poisoned(world: &World<'_>) -> Verdict {
+pub(super) fn failure_stops_acknowledgements(world: &World<'_>) -> Verdict {
     let Some(observed) = world.observed else { return Ok(()) };
     observed.failures.iter().try_for_each(|Failure { at, reopened, durable }| {
         let during =
@@ -83,7 +83,7 @@ pub(super) fn poisoned(world: &World<'_>) -> Verdict {
 }
 
 /// An erased session has no records.
-pub(super) fn erased(world: &World<'_>) -> Verdict {
+pub(super) fn erased_session_is_empty(world: &World<'_>) -> Verdict {
     world.erased.iter().try_for_each(|session| {
         let left = world.sessions.get(session).map_or(0, |seen| seen.view.records.len());
         ensure(left == 0, InvariantId::J10, *session, || format!("it is erased, but {left} of its records remain"))

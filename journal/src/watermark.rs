@@ -83,18 +83,18 @@ impl MarkState {
 impl Watermark {
     /// Opens the watermark of the store in `dir`, which ends at `found`. Refuses a store that ends before the mark.
     pub(crate) fn open(dir: &Path, found: Lsn, accept_loss: bool) -> Result<Self, OpenError> {
-        let kept = MarkState::read(dir)?;
+        let state = MarkState::read(dir)?;
         if !accept_loss {
-            kept.check(found)?;
+            state.check(found)?;
         }
-        let io = |what| error::io(what, &kept.path);
+        let io = |what| error::io(what, &state.path);
         // The file is not truncated, so that a crash cannot leave it without a mark.
-        let file = owner_only::open_own(&kept.path).map_err(io("open the watermark"))?;
-        let best = kept.best();
-        let newest_is_first = best.is_some() && kept.slots.first().copied().flatten() == best;
+        let file = owner_only::open_own(&state.path).map_err(io("open the watermark"))?;
+        let best = state.best();
+        let newest_is_first = best.is_some() && state.slots.first().copied().flatten() == best;
         let mut mark = Self {
             file,
-            path: kept.path.clone(),
+            path: state.path.clone(),
             lsn: best.map_or(Lsn(0), |slot| slot.lsn),
             at_ms: best.map_or(0, |slot| slot.at_ms),
             since: None,
@@ -111,23 +111,23 @@ impl Watermark {
 
     /// Opens this machine's watermark in `dir` of a store that others write too. A store without a watermark here is accepted.
     #[cfg(feature = "postgres")]
-    pub(crate) fn remember(dir: &Path, found: Lsn, accept_loss: bool) -> Result<Self, OpenError> {
+    pub(crate) fn open_shared(dir: &Path, found: Lsn, accept_loss: bool) -> Result<Self, OpenError> {
         owner_only::create_dir_all(dir).map_err(error::io("create", dir))?;
         let unknown = MarkState::read(dir)?.state == "is missing";
         Self::open(dir, found, accept_loss || unknown)
     }
 
-    /// Checks like [`Watermark::remember`], without writing.
+    /// Checks like [`Watermark::open_shared`], without writing.
     #[cfg(feature = "postgres")]
-    pub(crate) fn recall(dir: &Path, found: Lsn, accept_loss: bool) -> Result<(), OpenError> {
+    pub(crate) fn check_shared(dir: &Path, found: Lsn, accept_loss: bool) -> Result<(), OpenError> {
         let unknown = MarkState::read(dir)?.state == "is missing";
-        Self::look(dir, found, accept_loss || unknown)
+        Self::check(dir, found, accept_loss || unknown)
     }
 
     /// Checks like [`Watermark::open`], without writing.
-    pub(crate) fn look(dir: &Path, found: Lsn, accept_loss: bool) -> Result<(), OpenError> {
-        let kept = MarkState::read(dir)?;
-        if accept_loss { Ok(()) } else { kept.check(found) }
+    pub(crate) fn check(dir: &Path, found: Lsn, accept_loss: bool) -> Result<(), OpenError> {
+        let state = MarkState::read(dir)?;
+        if accept_loss { Ok(()) } else { state.check(found) }
     }
 
     /// Returns whether the mark of the store in `dir` shows that nothing was ever acknowledged.
@@ -146,7 +146,7 @@ impl Watermark {
     }
 
     /// Records that everything up to `lsn`, whose last frame has the time `at_ms`, was acknowledged `now`. Writes the mark if it is due.
-    pub(crate) fn passed(&mut self, lsn: Lsn, at_ms: i64, now: Instant) {
+    pub(crate) fn record_acknowledged(&mut self, lsn: Lsn, at_ms: i64, now: Instant) {
         self.at_ms = at_ms;
         self.since.get_or_insert(now);
         self.commits = self.commits.saturating_add(1);
@@ -207,9 +207,9 @@ mod tests {
         Watermark::open(dir, Lsn(found), accept).map(|mark| mark.lsn()).map_err(|error| error.to_string())
     }
 
-    fn look(dir: &Path, found: u64, accept: bool) -> Result<(), String> {
+    fn check(dir: &Path, found: u64, accept: bool) -> Result<(), String> {
         let before = std::fs::read(dir.join(NAME)).ok();
-        let report = Watermark::look(dir, Lsn(found), accept).map_err(|error| error.to_string());
+        let report = Watermark::check(dir, Lsn(found), accept).map_err(|error| error.to_string());
         assert_eq!(std::fs::read(dir.join(NAME)).ok(), before, "a check writes nothing");
         report
     }
@@ -224,7 +224,7 @@ mod tests {
         assert_eq!(open(dir.path(), 9, false), Ok(Lsn(9)));
         let refused = open(dir.path(), 8, false).unwrap_err();
         assert!(refused.contains("ends at lsn 8, but 9 was acknowledged"), "{refused}");
-        assert_eq!((look(dir.path(), 8, false), look(dir.path(), 8, true)), (Err(refused), Ok(())));
+        assert_eq!((check(dir.path(), 8, false), check(dir.path(), 8, true)), (Err(refused), Ok(())));
         assert_eq!(open(dir.path(), 8, true), Ok(Lsn(8)));
         assert_eq!(open(dir.path(), 8, false), Ok(Lsn(8)));
     }
@@ -259,7 +259,7 @@ mod tests {
         for (state, again) in [("is empty", true), ("is missing", false)] {
             let refused = open(dir.path(), 7, false).unwrap_err();
             assert!(refused.contains(state) && refused.contains("--accept-loss"), "{refused}");
-            assert_eq!(look(dir.path(), 7, false), Err(refused));
+            assert_eq!(check(dir.path(), 7, false), Err(refused));
             if again {
                 std::fs::remove_file(&path).unwrap();
             }
@@ -277,16 +277,16 @@ mod tests {
         let begun = Instant::now();
         let at = |ms| begun + Duration::from_millis(ms);
         // The frames' clock may stop or jump.
-        mark.passed(Lsn(1), 5_000, at(0));
-        mark.passed(Lsn(2), 5_000, at(499));
+        mark.record_acknowledged(Lsn(1), 5_000, at(0));
+        mark.record_acknowledged(Lsn(2), 5_000, at(499));
         assert_eq!((mark.lsn(), mark.due()), (Lsn(0), Some(at(500))), "an idle writer writes it then");
-        mark.passed(Lsn(3), -3_600_000, at(501));
+        mark.record_acknowledged(Lsn(3), -3_600_000, at(501));
         assert_eq!((mark.lsn(), mark.due()), (Lsn(3), None));
-        mark.passed(Lsn(4), 9_000, at(900));
+        mark.record_acknowledged(Lsn(4), 9_000, at(900));
         assert_eq!((mark.lsn(), mark.due()), (Lsn(3), Some(at(1_400))));
         mark.write(Lsn(4));
         assert_eq!((mark.lsn(), mark.due()), (Lsn(4), None));
-        (5..5 + u64::from(INTERVAL_COMMITS)).for_each(|lsn| mark.passed(Lsn(lsn), 9_000, at(901)));
+        (5..5 + u64::from(INTERVAL_COMMITS)).for_each(|lsn| mark.record_acknowledged(Lsn(lsn), 9_000, at(901)));
         assert_eq!(mark.lsn(), Lsn(4 + u64::from(INTERVAL_COMMITS)), "many commits have it written too");
     }
 }

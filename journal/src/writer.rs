@@ -113,7 +113,7 @@ fn write_all(
         }
         // Written after the waiters are released, because they do not need it.
         if let Some(watermark) = watermark.as_deref_mut() {
-            watermark.passed(last, at_ms, now());
+            watermark.record_acknowledged(last, at_ms, now());
         }
     }
     Ok(())

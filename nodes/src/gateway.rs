@@ -250,7 +250,7 @@ impl Gateway {
                 match forward(owner, node.key(), grant, (&parts, &buffered.body), lost, place).await {
                     Ok(answer) if answer.headers().contains_key(NOT_HERE) => {}
                     Ok(answer) => return Ok(answer),
-                    Err(NoAnswer::NotTaken(why)) => {
+                    Err(NoAnswer::NotAccepted(why)) => {
                         tracing::debug!(shard, owner = owner.name, why, "the owner cannot be reached")
                     }
                     // Reads can be retried safely.

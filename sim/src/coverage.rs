@@ -13,7 +13,7 @@ use crate::size::Size;
 /// Predicates that neither the model nor the simulator can refute, each with the test that can.
 pub const ELSEWHERE: &[(&str, &str)] = &[
     ("store::same_recovery", "crashes_at_writes_and_in_recovery_leave_the_same_result"),
-    ("store::set_aside", "damaged_session_returns_a_typed_error_and_others_start"),
+    ("store::damage_is_isolated", "damaged_session_returns_a_typed_error_and_others_start"),
     ("actors::within_budget", "restarts_after_any_deaths_are_within_their_budgets"),
     ("authority::below_parents", "authorities_of_any_chain_satisfy_the_predicates"),
     ("authority::monotone", "authorities_of_any_chain_satisfy_the_predicates"),
@@ -47,8 +47,8 @@ pub const ALONE: &[(&str, WorldSource)] = &[
     ("outside::acknowledged", WorldSource::Simulator),
     ("effects::intended", WorldSource::Simulator),
     ("store::start_at_rest_changes_nothing", WorldSource::Simulator),
-    ("store::poisoned", WorldSource::Simulator),
-    ("store::erased", WorldSource::Simulator),
+    ("store::failure_stops_acknowledgements", WorldSource::Simulator),
+    ("store::erased_session_is_empty", WorldSource::Simulator),
     ("outside::one_winner", WorldSource::Simulator),
     ("outside::answers_fit", WorldSource::Simulator),
     ("effects::none_after_end", WorldSource::Simulator),

@@ -145,20 +145,22 @@ fn later_verbs(size: Size) -> Vec<Property<SystemModel>> {
     let continues = size.continues > 0 && size.children > 0;
     sometimes(continues, "a continued run completes", |_, state| state.continued_completes());
     sometimes(continues && size.resumes > 0, "a refused continue is reported", |_, state| state.refusal_noticed());
-    sometimes(continues && size.closes > 0, "a closed session refuses a continue", |_, state| state.closed_refuses());
+    sometimes(continues && size.closes > 0, "a closed session refuses a continue", |_, state| {
+        state.closed_session_refuses()
+    });
     sometimes(size.stops > 0, "a run ends by a call of its owner's model", |_, state| state.stopped_by_model());
-    sometimes(size.moves > 0, "a moved call's run completes", |_, state| state.moved_completes());
+    sometimes(size.moves > 0, "a moved call's run completes", |_, state| state.moved_call_completes());
     sometimes(size.tree_cancels > 0, "a queue is kept", |_, state| state.queue_is_kept());
     sometimes(size.resumes > 0 && size.children > 0, "a person's run in a child completes", |_, state| {
         state.persons_run_in_child_completes()
     });
-    sometimes(size.regenerates > 0, "another answer is seen", |_, state| state.alternative_seen());
+    sometimes(size.regenerates > 0, "another answer is seen", |_, state| state.alternative_switched());
     let branches = size.branches > 0 && size.resumes > 0;
     sometimes(branches, "a branch answers", |_, state| state.branch_answers());
     sometimes(size.rollbacks > 0, "a run is rolled back", |_, state| state.is_rolled_back());
     let overflows = size.overflows > 0;
     sometimes(overflows, "a history is compacted", |_, state| state.is_compacted());
-    sometimes(overflows, "a compaction fails", |_, state| state.is_not_compacted());
+    sometimes(overflows, "a compaction fails", |_, state| state.compaction_failed());
     let services = size.services > 0;
     sometimes(services, "a session is named", |_, state| state.is_titled());
     sometimes(size.services > 1, "a session is summed up", |_, state| state.is_summarised());

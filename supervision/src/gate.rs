@@ -36,7 +36,7 @@ impl Gate {
 
     /// Admits one piece of work, unless the gate is closed.
     pub fn enter(&self) -> Option<GatePass> {
-        // One compare-and-swap reads both bit and count: no pass is given after `close` returned, and `drained` counts all.
+        // One compare-and-swap reads both bit and count: no pass is given after `close` returned, and `open_count` counts all.
         let add = |state: usize| (state & CLOSED == 0).then(|| state + PASS);
         self.state.bits.fetch_update(Ordering::AcqRel, Ordering::Acquire, add).ok()?;
         Some(GatePass { state: Arc::clone(&self.state) })
@@ -51,22 +51,22 @@ impl Gate {
         self.state.bits.load(Ordering::Acquire) & CLOSED != 0
     }
 
-    pub fn open(&self) -> usize {
+    pub fn open_count(&self) -> usize {
         self.state.bits.load(Ordering::Acquire) / PASS
     }
 
     /// Waits at most `grace` until no pass is open, and returns whether none is. Close the gate first, or new passes may open.
     /// # Cancel safety
     /// Dropping the future has no effect; call it again.
-    pub async fn drained(&self, grace: Duration) -> bool {
-        tokio::time::timeout(grace, self.wait_empty()).await.is_ok() || self.open() == 0
+    pub async fn wait_drained(&self, grace: Duration) -> bool {
+        tokio::time::timeout(grace, self.wait_empty()).await.is_ok() || self.open_count() == 0
     }
 
     async fn wait_empty(&self) {
         loop {
             // Subscribes before the check, because the last pass may be dropped between check and wait.
             let emptied = self.state.empty.notified();
-            if self.open() == 0 {
+            if self.open_count() == 0 {
                 return;
             }
             emptied.await;
@@ -94,17 +94,17 @@ mod tests {
         let gate = Gate::new();
         let (one, two) = (gate.enter(), gate.enter());
         gate.close();
-        assert_eq!((gate.enter().is_none(), gate.is_closed(), gate.open()), (true, true, 2));
-        assert!(!gate.drained(GRACE).await);
+        assert_eq!((gate.enter().is_none(), gate.is_closed(), gate.open_count()), (true, true, 2));
+        assert!(!gate.wait_drained(GRACE).await);
         drop(one);
         let waiting = tokio::spawn({
             let gate = gate.clone();
-            async move { gate.drained(GRACE).await }
+            async move { gate.wait_drained(GRACE).await }
         });
         tokio::task::yield_now().await;
         let dropped_at = tokio::time::Instant::now();
         drop(two);
-        assert_eq!((waiting.await.unwrap(), gate.open()), (true, 0));
+        assert_eq!((waiting.await.unwrap(), gate.open_count()), (true, 0));
         assert_eq!(dropped_at.elapsed(), Duration::ZERO, "the last pass wakes the waiter");
     }
 
@@ -112,7 +112,7 @@ mod tests {
     async fn empty_gate_is_drained_without_grace() {
         let gate = Gate::new();
         gate.close();
-        assert!(gate.drained(Duration::ZERO).await);
+        assert!(gate.wait_drained(Duration::ZERO).await);
     }
 
     #[test]
@@ -122,11 +122,11 @@ mod tests {
             std::thread::scope(|scope| {
                 let entering = scope.spawn(|| (0..50).map_while(|_| gate.enter()).collect::<Vec<_>>());
                 gate.close();
-                let at_close = gate.open();
+                let at_close = gate.open_count();
                 let passes = entering.join().unwrap();
-                assert_eq!((gate.open(), passes.len()), (at_close, at_close));
+                assert_eq!((gate.open_count(), passes.len()), (at_close, at_close));
             });
-            assert_eq!(gate.open(), 0);
+            assert_eq!(gate.open_count(), 0);
         }
     }
 }

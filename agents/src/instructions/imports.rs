@@ -11,7 +11,7 @@ const MAX_PATH: usize = 1024;
 pub(super) struct Import<'a>(&'a str);
 
 impl Import<'_> {
-    pub(super) fn shown(&self) -> String {
+    pub(super) fn display_text(&self) -> String {
         self.0.chars().take(200).collect()
     }
 
@@ -21,7 +21,7 @@ impl Import<'_> {
     }
 
     /// Returns the imported path below the area, for a file at `from`. The error text continues a sentence that begins with the import.
-    pub(super) fn below(&self, area: InstructionArea<'_>, from: &str) -> Result<String, String> {
+    pub(super) fn path_in_area(&self, area: InstructionArea<'_>, from: &str) -> Result<String, String> {
         let out = || "is not used: it leads out of the directory whose files it may import".to_owned();
         let absolute = match (self.0.strip_prefix("~/"), area.home) {
             (Some(rest), Some(home)) => home.join(rest),
@@ -53,13 +53,13 @@ pub(super) fn imports(text: &str) -> Vec<Import<'_>> {
             (None, Some(mark)) => fence = Some(mark),
             (Some(open), Some(mark)) if open == mark => fence = None,
             (Some(_), _) => {}
-            (None, None) => of_line(line, &mut found),
+            (None, None) => add_imports_of(line, &mut found),
         }
     }
     found
 }
 
-fn of_line<'a>(line: &'a str, found: &mut Vec<Import<'a>>) {
+fn add_imports_of<'a>(line: &'a str, found: &mut Vec<Import<'a>>) {
     // Parts between backticks are code. An unclosed one is text.
     let parts: Vec<&str> = line.split('`').collect();
     let closed = parts.len().saturating_sub(1) / 2 * 2;

@@ -71,12 +71,12 @@ pub(super) fn open_to_read(
     let entry = if compacted.exists() { compacted } else { entry };
     if !entry.exists() {
         // Either the store is new, or all of it is lost.
-        Watermark::look(dir, Lsn(0), options.accept_loss)?;
+        Watermark::check(dir, Lsn(0), options.accept_loss)?;
         let source = std::io::Error::from(std::io::ErrorKind::NotFound);
         return Err(OpenError::Io { what: "open", path: entry, source });
     }
     let engine = engine(&entry, options.cache_bytes)?;
-    Watermark::look(dir, engine.last_lsn()?, options.accept_loss)?;
+    Watermark::check(dir, engine.last_lsn()?, options.accept_loss)?;
     let engine = Arc::new(Blobs::to_read(engine, dir.join("blobs")));
     Journal::start(engine, options.queue_bytes, Some(dir.to_owned()), lock, None)
 }
@@ -116,7 +116,7 @@ pub(super) fn compact(
     let mut done = Compacted::default();
     directory::create_atomically(&compacted_path(&entry), |making| {
         let from = engine(&entry, options.cache_bytes)?;
-        Watermark::look(dir, from.last_lsn()?, options.accept_loss)?;
+        Watermark::check(dir, from.last_lsn()?, options.accept_loss)?;
         let whole = Blobs::to_read(Arc::clone(&from), dir.join("blobs"));
         let to = engine(making, options.cache_bytes)?;
         done = compact::copy(&*from, &whole, &*to, progress)?;

@@ -12,7 +12,7 @@ use crate::watermark::Watermark;
 pub(super) fn open(target: &ShardAddress, options: &Options) -> Result<Journal, OpenError> {
     let engine = Postgres::open(target)?;
     let found = engine.last_lsn()?;
-    let remember = |dir: &std::path::PathBuf| Watermark::remember(dir, found, options.accept_loss);
+    let remember = |dir: &std::path::PathBuf| Watermark::open_shared(dir, found, options.accept_loss);
     let watermark = options.node_dir.as_ref().map(remember).transpose()?;
     Journal::start(Arc::new(engine), options.queue_bytes, None, None, watermark)
 }
@@ -20,7 +20,7 @@ pub(super) fn open(target: &ShardAddress, options: &Options) -> Result<Journal, 
 pub(super) fn open_to_read(target: &ShardAddress, options: &Options) -> Result<Journal, OpenError> {
     let engine = Postgres::open_to_read(target)?;
     if let Some(dir) = &options.node_dir {
-        Watermark::recall(dir, engine.last_lsn()?, options.accept_loss)?;
+        Watermark::check_shared(dir, engine.last_lsn()?, options.accept_loss)?;
     }
     Journal::start(Arc::new(engine), options.queue_bytes, None, None, None)
 }
@@ -29,7 +29,7 @@ pub(super) fn open_to_read(target: &ShardAddress, options: &Options) -> Result<J
 pub(super) fn compact(target: &ShardAddress, options: &Options) -> Result<Compacted, OpenError> {
     let engine = Postgres::open(target)?;
     if let Some(dir) = &options.node_dir {
-        Watermark::recall(dir, engine.last_lsn()?, options.accept_loss)?;
+        Watermark::check_shared(dir, engine.last_lsn()?, options.accept_loss)?;
     }
     Ok(postgres::compact(&engine)?)
 }

@@ -39,7 +39,7 @@ pub(super) fn answered(draft: &mut Draft<'_>, mut answer: Answered) -> Result<()
     let phase = draft.state.phase();
     let kind = classify(run, &answer);
     let returns = answer.calls.iter().any(|call| call.kind == CallKind::Return)
-        && draft.refuses_return(answer.calls.iter().any(|call| call.kind.is_child()), false).is_none();
+        && draft.return_refusal(answer.calls.iter().any(|call| call.kind.is_child()), false).is_none();
     let answers = if returns || matches!(kind, AnswerKind::Final) { run.unanswered.clone() } else { Vec::new() };
     let run_no = run.no;
     let turn = answer.turn;

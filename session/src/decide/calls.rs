@@ -27,7 +27,7 @@ impl Draft<'_> {
     /// Sorts the calls of the turn by what they wait for and answers those that cannot start.
     pub(super) fn enqueue(&mut self, turn: TurnNo, unstarted: Vec<UnstartedCall>) {
         self.state.due.clear();
-        let opens = unstarted.iter().any(|call| call.kind.is_child());
+        let starts_task = unstarted.iter().any(|call| call.kind.is_child());
         let mut admit = Vec::new();
         let mut returning = false;
         for UnstartedCall { ix, kind, note, access, ask } in unstarted {
@@ -49,7 +49,7 @@ impl Draft<'_> {
                 CallKind::Await { .. } | CallKind::Check { .. } | CallKind::Cancel { .. } => {
                     self.state.due.waits.push_back((ix, kind));
                 }
-                CallKind::Return => match self.refuses_return(opens, returning) {
+                CallKind::Return => match self.return_refusal(starts_task, returning) {
                     Some(why) => self.refuse(id, kind, ToolErrorKind::Refused, why.into()),
                     None => {
                         returning = true;
@@ -70,10 +70,10 @@ impl Draft<'_> {
     }
 
     /// Returns the reason that a `return` is refused, if it is: no task of the run may be unfinished.
-    pub(super) fn refuses_return(&self, opens: bool, again: bool) -> Option<&'static str> {
-        if opens {
+    pub(super) fn return_refusal(&self, starts_task: bool, returns_already: bool) -> Option<&'static str> {
+        if starts_task {
             Some("This answer also starts a task: wait for its end, then return.")
-        } else if again {
+        } else if returns_already {
             Some("This answer returns twice: only the first `return` counts.")
         } else if self.run().is_some_and(|run| !run.owned.is_empty()) {
             Some("Tasks that you started are still running: wait for them or cancel them, then return.")
@@ -179,13 +179,13 @@ impl Draft<'_> {
         for ix in turn.waits.clone() {
             let call = CallId { turn: no, ix };
             let Some(kind) = self.state.call(call).and_then(|call| call.kind.clone()) else { continue };
-            if self.is_covered(call, &kind) {
+            if self.may_close(call, &kind) {
                 self.close_wait(call, &kind);
             }
         }
     }
 
-    fn is_covered(&self, call: CallId, kind: &CallKind) -> bool {
+    fn may_close(&self, call: CallId, kind: &CallKind) -> bool {
         let Some(run) = self.run() else { return false };
         match kind {
             CallKind::Await { all: true, .. } if self.awaits_jobs(call) => {

@@ -24,7 +24,7 @@ pub(super) fn passed(draft: &mut Draft<'_>, deadline: Deadline) -> Result<(), Re
         Deadline::WallCap(run) => wall_cap(draft, run),
         Deadline::Grace(run) => grace(draft, run),
         Deadline::Ask(call) => ask::passed(draft, call),
-        Deadline::Limit(turn) => limit::passed(draft, turn),
+        Deadline::Limit(turn) => limit::resume_at_reset(draft, turn),
     }
 }
 

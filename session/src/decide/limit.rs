@@ -66,7 +66,7 @@ pub(super) fn park(draft: &mut Draft<'_>, turn: TurnNo, after_ms: u64) {
 }
 
 /// Resumes the run at the reset, or first requests the slot that it needs. Stale if the run has resumed already.
-pub(super) fn passed(draft: &mut Draft<'_>, turn: TurnNo) -> Result<(), Rejection> {
+pub(super) fn resume_at_reset(draft: &mut Draft<'_>, turn: TurnNo) -> Result<(), Rejection> {
     let stale = Rejection::Stale("a deadline");
     let run = draft.run().filter(|run| run.turn.as_ref().is_some_and(|of| of.no == turn)).ok_or(stale.clone())?;
     let (no, slot, at) = (run.no, run.opened.slot, run.limited_until().ok_or(stale)?);

@@ -105,7 +105,7 @@ impl System {
         self.noticed(|notice| matches!(notice.outcome, Outcome::Cancelled { by: Initiator::Model { .. } }))
     }
 
-    pub(super) fn moved_completes(&self) -> bool {
+    pub(super) fn moved_call_completes(&self) -> bool {
         let moved = |record: &Record| matches!(record, Record::CallFinished(it) if it.end == CallEnd::Backgrounded);
         self.recorded(moved) && self.noticed(|notice| notice.outcome == Outcome::Completed) && self.root_completed()
     }
@@ -123,11 +123,11 @@ impl System {
         self.noticed(|notice| notice.key.is_none() && notice.outcome == Outcome::Completed)
     }
 
-    pub(super) fn closed_refuses(&self) -> bool {
+    pub(super) fn closed_session_refuses(&self) -> bool {
         self.recorded(|record| matches!(record, Record::SessionClosed { .. })) && self.refusal_noticed()
     }
 
-    pub(super) fn alternative_seen(&self) -> bool {
+    pub(super) fn alternative_switched(&self) -> bool {
         self.recorded(|record| matches!(record, Record::AlternativeSwitched { .. }))
     }
 
@@ -176,7 +176,7 @@ impl System {
         self.recorded(|record| matches!(record, Record::Compacted(_)))
     }
 
-    pub(super) fn is_not_compacted(&self) -> bool {
+    pub(super) fn compaction_failed(&self) -> bool {
         self.recorded(|record| matches!(record, Record::CompactionFailed(_)))
     }
 

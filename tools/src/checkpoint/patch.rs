@@ -19,19 +19,19 @@ const MAX_TOTAL_TIME: Duration = Duration::from_secs(3);
 /// Formats changes as patches. Bounds the time of all comparisons, because exact ones can take minutes.
 #[derive(Debug)]
 pub(super) struct Patches {
-    left: Duration,
+    time_left: Duration,
 }
 
 impl Patches {
     pub(super) fn new() -> Self {
-        Self { left: MAX_TOTAL_TIME }
+        Self { time_left: MAX_TOTAL_TIME }
     }
 
     /// Returns `change` in the format of `diff -u`.
     pub(super) fn patch(&mut self, path: &str, change: &FileChange, sides: (&[u8], &[u8])) -> String {
         let begun = Instant::now();
-        let text = patch(path, change, sides, self.left.min(MAX_TIME));
-        self.left = self.left.saturating_sub(begun.elapsed());
+        let text = patch(path, change, sides, self.time_left.min(MAX_TIME));
+        self.time_left = self.time_left.saturating_sub(begun.elapsed());
         text
     }
 }
