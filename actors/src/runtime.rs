@@ -128,7 +128,7 @@ pub enum OpenSessionError {
     #[error("agent `{name}` is a subagent, which only other agents start; agents that can open a session: {pickable}")]
     NotPrimary {
         name: Text,
-        /// The agents that persons may pick, as one text.
+        /// The agents that people may pick, as one text.
         pickable: String,
     },
     /// The pool is unknown.

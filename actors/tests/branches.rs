@@ -1,4 +1,4 @@
-//! Branches that persons create, and regenerated answers: the tests compare the next model request.
+//! Branches that people create, and regenerated answers: the tests compare the next model request.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};

@@ -1,4 +1,4 @@
-//! Slots of runs that persons open: never queued behind owned runs, and released at every end (T-3).
+//! Slots of runs that people open: never queued behind owned runs, and released at every end (T-3).
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -24,7 +24,7 @@ fn prompt_of(request: &Request) -> String {
     last.unwrap_or_default()
 }
 
-/// Plays a parent with one quick child and many that hang; persons are answered after a second.
+/// Plays a parent with one quick child and many that hang; people are answered after a second.
 async fn answer(request: Request) -> Result<Answer, ModelError> {
     match (prompt(&request).as_str(), prompt_of(&request).as_str(), answers(&request)) {
         ("parent", _, 0) => {
@@ -89,7 +89,7 @@ async fn owned_run_still_queues_behind_owned_runs() {
     shut(runtime).await;
 }
 
-/// Opens a person's run in each of two idle children, with one slot for persons; returns when the second run starts.
+/// Opens a person's run in each of two idle children, with one slot for people; returns when the second run starts.
 #[tokio::test(start_paused = true)]
 async fn persons_runs_have_their_own_slot_limit() {
     let journal = journal();

@@ -1,4 +1,4 @@
-//! Continues, cancels and persons' controls under faults: a panic at every point and a crash at every write do not change outcomes.
+//! Continues, cancels and people's controls under faults: a panic at every point and a crash at every write do not change outcomes.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};

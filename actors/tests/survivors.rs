@@ -97,7 +97,7 @@ async fn queued_run_that_survives_the_host_is_started() {
     let heads = journal.heads().expect("heads");
     let named = |name: &str| heads.iter().find(|(_, head)| &*head.title == name).expect("a child").0;
     let (quick, other) = (named("quick"), named("other"));
-    // A person's run has the only slot of persons' runs.
+    // A person's run has the only slot of people's runs.
     runtime.session(other).unwrap().unwrap().send("for long").await.expect("accepted");
     let again = runtime.session(quick).unwrap().unwrap().send("again").await.expect("accepted");
     assert_eq!(again.run, RunNo(2), "{:?}", kinds(&journal, quick).await);

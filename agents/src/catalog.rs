@@ -32,10 +32,10 @@ const MAX_ALL_BYTES: usize = 4 << 20;
 
 const MAX_DEPTH: usize = 16;
 
-/// Most entries of all folders of agents.
+/// Maximum number of entries in all folders of agents.
 const MAX_ENTRIES: usize = 20_000;
 
-/// Most problems that are kept.
+/// Maximum number of problems that are kept.
 pub(crate) const MAX_PROBLEMS: usize = 1_000;
 
 pub(crate) mod products;
@@ -55,7 +55,7 @@ pub struct Catalog {
     budget: ReadBudget,
 }
 
-/// Bytes that files of one kind may still have: agents, skills or commands, of the workspace or of the person.
+/// Bytes that files of one kind may still have: agents, skills or commands, of the workspace or of the user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ReadBudget(usize);
 
@@ -453,7 +453,7 @@ fn opened(path: &Path) -> std::io::Result<fs::File> {
 
     let flags = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
     let file = fs::File::options().read(true).custom_flags(flags).open(path)?;
-    // A pipe that the person names is read to its end.
+    // A pipe that the user names is read to its end.
     if file.metadata()?.is_file() { Ok(file) } else { fs::File::open(path) }
 }
 

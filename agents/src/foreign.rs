@@ -34,8 +34,8 @@ pub(crate) fn parse(file: ForeignFile<'_>) -> Result<Parsed, BadManifest> {
     }
 }
 
-/// Finishes a translation: puts the rights and the fields without a meaning here into the manifest. An unknown key may restrict
-/// the agent, so it asks for everything.
+/// Finishes a translation: puts the rights, and the fields that have no meaning here, into the manifest. An unknown key
+/// may restrict the agent, so it asks for everything.
 fn finished(
     file: ForeignFile<'_>,
     mut fields: Fields,

@@ -136,7 +136,7 @@ impl std::io::Write for StartOf {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
         let taken = bytes.len().min(self.most.saturating_sub(self.bytes.len()));
         self.bytes.extend_from_slice(bytes.get(..taken).unwrap_or_default());
-        // Nothing taken is an error of the writer, which ends.
+        // A write that takes no bytes is an error, which ends the serializer.
         Ok(taken)
     }
 

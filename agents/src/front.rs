@@ -10,7 +10,7 @@ use crate::name::{self, BadName};
 use crate::permissions;
 use crate::schema::{self, FrontMatter, Tools};
 
-/// Most unknown keys of a file that are named.
+/// Maximum number of unknown keys of a file that are named.
 pub(crate) const MAX_UNKNOWN: usize = 16;
 
 pub(crate) mod unknown;
@@ -172,7 +172,7 @@ pub(crate) fn split(text: &str) -> Result<(&str, &str), BadManifest> {
 pub(crate) fn yaml_map(yaml: &str) -> Result<Map<String, Value>, BadManifest> {
     let options = serde_saphyr::options! { with_snippet: false, strict_booleans: true };
     let value: Value = serde_saphyr::from_str_with_options(yaml, options).map_err(|error| {
-        // Messages for users: those for developers name options of the library.
+        // The formatter for users: the one for developers names options of the library.
         let message = error.render_with_formatter(&serde_saphyr::UserMessageFormatter);
         BadManifest::Yaml(message.split_whitespace().collect::<Vec<_>>().join(" "))
     })?;

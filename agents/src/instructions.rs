@@ -1,4 +1,4 @@
-//! Instruction files: `AGENTS.md`, `CLAUDE.md` and rules of the person, of the directories around a workspace, and of the workspace.
+//! Instruction files: `AGENTS.md`, `CLAUDE.md` and rules of the user, of the directories around a workspace, and of the workspace.
 //!
 //! They are text for prompts and grant nothing. The host reads the files, and refuses links and paths that lead out of an area.
 
@@ -100,7 +100,7 @@ impl Instruction {
     }
 }
 
-/// The instruction files of a workspace and of the person, in the order of prompts.
+/// The instruction files of a workspace and of the user, in the order of prompts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Instructions {
     files: Vec<Arc<Instruction>>,
@@ -112,7 +112,7 @@ pub struct Instructions {
 }
 
 impl Instructions {
-    /// Returns instructions of a workspace whose own files are not used. Those of the person can be added.
+    /// Returns instructions of a workspace whose own files are not used. Those of the user can be added.
     pub fn withheld() -> Self {
         Self { withheld: true, ..Self::default() }
     }

@@ -61,7 +61,7 @@ pub struct Manifest {
     /// Skills whose texts are in its prompt.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub skills: Vec<Text>,
-    /// True if the instruction files of the workspace and the person are in its prompt.
+    /// True if the instruction files of the workspace and the user are in its prompt.
     #[serde(skip_serializing_if = "is_true")]
     pub instructions: bool,
     /// Unknown keys of the front matter, kept for the host.

@@ -35,7 +35,7 @@ impl Product {
         }
     }
 
-    /// Returns the folders of agents below [`Product::folder`], or below the person's folder of the product.
+    /// Returns the folders of agents below [`Product::folder`], or below the user's folder of the product.
     pub fn agent_folders(self) -> &'static [&'static str] {
         match self {
             Self::Claude | Self::Codex => &["agents"],
@@ -43,7 +43,7 @@ impl Product {
         }
     }
 
-    /// Returns the folders of skills below [`Product::folder`], or below the person's folder of the product.
+    /// Returns the folders of skills below [`Product::folder`], or below the user's folder of the product.
     pub fn skill_folders(self) -> &'static [&'static str] {
         match self {
             Self::Claude | Self::Codex => &["skills"],
@@ -51,7 +51,7 @@ impl Product {
         }
     }
 
-    /// Returns the folders of slash commands below [`Product::folder`], or below the person's folder of the product.
+    /// Returns the folders of slash commands below [`Product::folder`], or below the user's folder of the product.
     pub fn command_folders(self) -> &'static [&'static str] {
         match self {
             Self::Claude => &["commands"],
@@ -60,7 +60,7 @@ impl Product {
         }
     }
 
-    /// Returns the folders of rules below [`Product::folder`], or below the person's folder of the product.
+    /// Returns the folders of rules below [`Product::folder`], or below the user's folder of the product.
     pub fn rule_folders(self) -> &'static [&'static str] {
         match self {
             Self::Claude => &["rules"],
@@ -76,7 +76,8 @@ impl Product {
         }
     }
 
-    /// Returns the names of the person's instruction file in their folder of the product; the first that exists is used.
+    /// Returns the names of the user's instruction file in the product's folder of the home directory; the first that
+    /// exists is used.
     pub fn instruction_files(self) -> &'static [&'static str] {
         match self {
             Self::Claude => &["CLAUDE.md"],

@@ -25,7 +25,7 @@ mod message;
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Parts {
     pub body: Option<Text>,
-    /// Instruction files of the workspace and the person.
+    /// Instruction files of the workspace and the user.
     pub instructions: Vec<Arc<Instruction>>,
     pub bootstrap: Vec<FileText>,
     /// Skills that it may read.

@@ -35,7 +35,7 @@ const MAX_NAME: usize = 64;
 /// The maximum length of a description in characters.
 const MAX_DESCRIPTION: usize = 1024;
 
-/// The maximum number of skills of a workspace and a person together.
+/// The maximum number of skills of a workspace and a user together.
 const MAX_SKILLS: usize = 500;
 
 /// The maximum number of entries of all folders of skills.
@@ -50,7 +50,7 @@ pub const MAX_BYTES: usize = 16 << 10;
 /// The maximum size of all texts of an agent's own skills in a prompt.
 pub const MAX_PRELOADED_BYTES: usize = 64 << 10;
 
-/// Skill of a workspace or of a person.
+/// Skill of a workspace or of a user.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Skill {
     /// Its name, which is that of its folder.
@@ -118,7 +118,7 @@ impl Skills {
         skills
     }
 
-    /// Adds the person's own skills in `folder`, unless it lies in `workspace`. Permission rules call the folder `resource`.
+    /// Adds the user's own skills in `folder`, unless it lies in `workspace`. Permission rules call the folder `resource`.
     pub fn add_own(&mut self, folder: &Path, resource: &str, workspace: &Path) {
         let Ok(folder) = folder.canonicalize() else { return };
         let around = workspace.canonicalize().unwrap_or_else(|_| workspace.to_owned());

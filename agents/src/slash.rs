@@ -1,4 +1,4 @@
-//! Slash commands: prompts in files, which a person starts by `/name` and arguments.
+//! Slash commands: prompts in files, which a user starts by `/name` and arguments.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -32,7 +32,7 @@ pub(crate) const MAX_EXPANDED: usize = 1 << 20;
 /// The maximum number of names that are suggested for an unknown one.
 const MAX_NEAR: usize = 5;
 
-/// Slash command of a workspace or of a person.
+/// Slash command of a workspace or of a user.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SlashCommand {
     /// Its name: its path in the folder of commands, with `:` between folders.
@@ -116,7 +116,7 @@ impl SlashCommands {
         commands
     }
 
-    /// Adds the person's own commands in `folder`; one within `workspace` is ignored.
+    /// Adds the user's own commands in `folder`; one within `workspace` is ignored.
     pub fn add_own(&mut self, product: Option<Product>, folder: &Path, workspace: &Path) {
         let Ok(folder) = folder.canonicalize() else { return };
         let around = workspace.canonicalize().unwrap_or_else(|_| workspace.to_owned());
@@ -127,7 +127,7 @@ impl SlashCommands {
         self.find(product, &folder, HardLinks::Read);
     }
 
-    /// Adds the skills that a person may start as commands. An existing command of the same name stays.
+    /// Adds the skills that a user may start as commands. An existing command of the same name stays.
     pub fn add_skills(&mut self, skills: &Skills) {
         for skill in skills.all().filter(|skill| skill.for_users) {
             let template = Template::of_skill(&skill.body, &skill.resource);

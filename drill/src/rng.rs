@@ -8,7 +8,7 @@ impl SeededRng {
         Self(seed)
     }
 
-    /// Returns the generator of `seed` and `text`.
+    /// Returns the generator that is seeded with `seed` and `text`.
     pub(crate) fn of(seed: u64, text: &str) -> Self {
         let mixed = text
             .bytes()

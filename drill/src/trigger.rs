@@ -1,4 +1,5 @@
-//! The moment at which the process dies, counted by the process itself, so that it is the same on every machine.
+//! Kills the process at a planned step. The process counts its own steps, so that the kill comes at the same step on
+//! every machine.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -84,7 +85,8 @@ impl Trigger {
         }
     }
 
-    /// Counts the milliseconds of a compaction as its steps, if it is one statement that does not report progress.
+    /// Kills the process during a compaction that is one statement without progress reports: each step stands for one
+    /// millisecond.
     pub(crate) fn time_compaction(&self) {
         let Some(KillPoint::Compaction(at)) = self.kill_point else { return };
         std::thread::spawn(move || {
@@ -93,14 +95,15 @@ impl Trigger {
         });
     }
 
-    /// Fires if the step of the compaction was never reached.
+    /// Kills the process if the compaction ended before the planned step.
     pub(crate) fn on_compacted(&self) {
         if self.dies_in_compaction() {
             die();
         }
     }
 
-    /// Watches recovery: a thread that recovery never waits for kills the process when enough frames are durable.
+    /// Starts a thread that kills the process when recovery has made enough frames durable. Recovery does not wait for
+    /// it.
     pub(crate) fn watch_recovery(&self, journal: &Journal) {
         let Some(KillPoint::Recovery(after)) = self.kill_point else { return };
         let (journal, until) = (journal.clone(), Lsn(journal.durable().0.saturating_add(after)));
@@ -116,7 +119,7 @@ impl Trigger {
         }
     }
 
-    /// Fires if the moment of recovery was never reached.
+    /// Kills the process if recovery ended before the planned step.
     pub(crate) fn on_recovered(&self) {
         if let Some(KillPoint::Recovery(_)) = self.kill_point {
             die();

@@ -42,7 +42,7 @@ pub fn seeds() -> Vec<Seed> {
             codec::encode(&frame(changes, creation)).unwrap_or_default(),
         ));
     }
-    // Errors late in a story: repeated, moved, foreign and altered records.
+    // Errors after many valid records: repeated, moved, foreign and altered ones.
     for (name, what) in [("again", 176), ("back", 192), ("else", 208), ("jump", 224), ("altered", 240)] {
         let mut tape = tape::session_tape(0, 12);
         tape.extend([what, 3, 7]);

@@ -14,7 +14,7 @@ pub(super) const EXPORTS: [(&str, &str); 2] = [
     ("example", include_str!("../../journal/fixtures/1/example.jsonl")),
 ];
 
-/// Returns all sessions with their records and bodies, ordered by id, so that a tape always gives the same story.
+/// Returns all sessions with their records and bodies, ordered by id, so that a tape always gives the same records.
 pub(super) fn sessions() -> &'static [(SessionId, Vec<Record>)] {
     static SESSIONS: OnceLock<Vec<(SessionId, Vec<Record>)>> = OnceLock::new();
     SESSIONS.get_or_init(|| EXPORTS.iter().flat_map(|(_, export)| read(export)).collect())

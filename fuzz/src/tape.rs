@@ -38,7 +38,7 @@ pub fn records(bytes: &[u8]) -> (SessionId, Vec<Record>) {
     (sessions.get(at.session % sessions.len().max(1)).map_or(SessionId(Uuid::nil()), |(id, _)| *id), out)
 }
 
-/// Returns the tape that gives a session of the pool unchanged.
+/// Returns the tape that reproduces a session of the pool.
 pub fn session_tape(session: u8, records: usize) -> Vec<u8> {
     let mut tape = vec![224, session, 0];
     tape.extend(std::iter::repeat_n([0, 0, 0], records).flatten());

@@ -183,7 +183,7 @@ impl Guard {
         host.is_some_and(|host| self.knows(host))
     }
 
-    /// Returns whether a browser says that a page of this host opened the resource, or its person did.
+    /// Returns whether a browser says that a page of this host opened the resource, or that its user did.
     fn is_opened_here(&self, headers: &HeaderMap) -> bool {
         match headers.get("sec-fetch-site") {
             Some(site) => site == "same-origin" || site == "none",
@@ -293,7 +293,7 @@ async fn check(State(guard): State<Guard>, request: Request, next: Next) -> Resp
         Ok(None) => next.run(request.map(|_| Body::empty())).await,
         Ok(Some((sender, by, place))) => {
             let full = CancellationToken::new();
-            // Nothing that only reads has a body, and one that waits would hold it.
+            // Requests that only read need no body, and a waiting one would keep it in memory.
             let request = if request.method().is_safe() { request.map(|_| Body::empty()) } else { request };
             let request = guard.inner.bodies.count(request, by.hash(), &full);
             let access = Arc::new(Access::new(guard, by, place));

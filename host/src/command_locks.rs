@@ -32,7 +32,8 @@ mod tests {
 
     use super::*;
 
-    /// A client has commands for one session wait. The control: they wait for each other.
+    /// Waiting commands of one session delay no other session. The control: commands of one session wait for each
+    /// other.
     #[tokio::test(start_paused = true)]
     async fn command_for_one_session_delays_no_other() {
         let locks = CommandLocks::default();

@@ -246,7 +246,7 @@ impl TreeEvents {
                 let last = self.over.entry(session).or_insert(over);
                 *last = (*last).max(over);
             }
-            // Of a deleted session only that it was deleted is sent: its records may be erased at any time.
+            // For a deleted session, only its deletion is sent: its records may be erased at any time.
             if ix <= given || (deleted && !matches!(stored.record, Record::SessionDeleted { .. })) {
                 continue;
             }

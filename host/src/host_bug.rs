@@ -7,7 +7,7 @@ pub enum HostBug {
     NoResume,
     /// Idempotency keys are ignored.
     NoKey,
-    /// A stream of a session begins with what is recorded after it was opened, whatever its client has.
+    /// A stream of a session begins with the records after its opening, regardless of the client's position.
     LateJoin,
     /// A completion with an expired lease is accepted.
     OldLease,

@@ -118,7 +118,7 @@ impl PageFrame {
     }
 }
 
-/// Returns what names a session in a title: `Fix the build (general a3f9c1)`.
+/// Returns the name of a session in a title: `Fix the build (general a3f9c1)`.
 fn session_title(title: &str, agent: &str, short: &Short) -> String {
     match words::clip(title, 80) {
         title if title.is_empty() => format!("{agent} {short}"),

@@ -43,11 +43,11 @@ pub(crate) enum ReadSender {
 /// The turns of each kind of reads.
 #[derive(Debug)]
 struct Turns {
-    /// Of reads of one session.
+    /// Turns for reads of one session.
     session: Semaphore,
-    /// Of reads of many sessions.
+    /// Turns for reads of many sessions.
     store: Semaphore,
-    /// Of live views and event streams.
+    /// Turns for live views and event streams.
     live: Semaphore,
 }
 
@@ -86,8 +86,8 @@ impl Turns {
     }
 }
 
-/// The turns of the reads of a host. A read first waits for a turn of its sender, so that few reads of each sender wait for a common one:
-/// those of others are next.
+/// The turns for reads of a host. A read first waits for a turn of its sender, then for a common one. So only a few
+/// reads of each sender wait for common turns, and those of other senders are soon next.
 #[derive(Debug)]
 pub(crate) struct ReadTurns {
     all: Turns,
@@ -101,31 +101,14 @@ impl Default for ReadTurns {
     }
 }
 
-/// The threads of reads of event streams, which start with the first read and end when they have been idle.
-///
-/// They are few and their own. The allocator keeps what a thread has allocated until that thread allocates again, and the pool of the runtime
-/// may have hundreds of threads, which take turns.
-#[derive(Debug)]
-struct StreamThreads(OnceLock<Option<Runtime>>);
-
-impl StreamThreads {
-    /// Returns the pool; `None` if the system refuses it.
-    fn handle(&self) -> Option<&Handle> {
-        let started = self.0.get_or_init(|| {
-            let mut pool = Builder::new_current_thread();
-            pool.max_blocking_threads(LIVE_READS).thread_name(READ_THREAD).build().ok()
-        });
-        started.as_ref().map(Runtime::handle)
-    }
-}
-
-impl Drop for StreamThreads {
-    fn drop(&mut self) {
-        if let Some(Some(pool)) = self.0.take() {
-            // A host may be dropped by a task, which must not wait.
-            pool.shutdown_background();
-        }
-    }
+/// How long one read of an event stream takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ReadSpeed {
+    /// At most some milliseconds. Replacing the thread for each of these reads would make all threads of the pool
+    /// workers in turn, and each keeps memory of its own for its allocations.
+    Quick,
+    /// As long as the store needs.
+    Blocking,
 }
 
 tokio::task_local! {
@@ -196,7 +179,8 @@ pub(crate) async fn in_turn(State(host): State<Host>, request: Request, next: Ne
 }
 
 impl ReadTurns {
-    /// Runs a read of many sessions as [`in_turn`] does: one whose body must arrive first, which must not take a turn.
+    /// Runs a read of many sessions as [`in_turn`] does, for a request whose body must arrive first: that wait must not
+    /// take a turn.
     pub(crate) async fn of_store<T: Send>(&self, read: impl Future<Output = T> + Send) -> Result<T, Problem> {
         self.run(TurnKind::Store, read).await
     }
@@ -246,7 +230,7 @@ impl ReadTurns {
     }
 }
 
-/// The reads that other tests keep from their turns.
+/// Functions with which tests take turns away from reads.
 #[cfg(test)]
 impl ReadTurns {
     /// Takes all turns of reads of one session until the result is dropped.

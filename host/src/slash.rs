@@ -71,7 +71,8 @@ mod tests {
         }
     }
 
-    /// A client has command files read without end. The controls: with a turn they are read, and other texts read none.
+    /// A client makes the host read command files endlessly. The controls: with a turn they are read, and other texts
+    /// cause no read.
     #[tokio::test]
     async fn command_files_are_read_in_turn() {
         let model = subtend_models::closure::fn_model("x", |_, _| std::future::pending());

@@ -106,7 +106,7 @@ fn accesses(seen: &Seen<'_>) -> Vec<(CallId, Access)> {
 }
 
 /// A model's text sets neither workspace nor authority: a child has its parent's workspace and ceilings, a call continues
-/// only children of its session, and only persons and the host select another agent.
+/// only children of its session, and only people and the host select another agent.
 pub(super) fn model_fields(world: &World<'_>) -> Verdict {
     for (session, seen) in &world.sessions {
         for record in seen.view.records {

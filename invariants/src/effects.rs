@@ -83,7 +83,7 @@ pub(super) fn not_repeated(world: &World<'_>) -> Verdict {
     })
 }
 
-/// No model attempt is made twice. A restart makes the next one.
+/// No model attempt is made twice. A restart makes the next attempt.
 pub(super) fn nothing_redone(world: &World<'_>) -> Verdict {
     let Some(observed) = world.observed else { return Ok(()) };
     let mut started: BTreeSet<(SessionId, TurnNo, AttemptNo)> = BTreeSet::new();

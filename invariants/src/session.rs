@@ -313,7 +313,7 @@ fn check_queue_of_run(session: SessionId, seen: &Seen<'_>, state: &State, run: &
             // A message does not extend a run that answers a model.
             let model = run.opened.owner.answers_a_model();
             let parked = run.limited_until().is_some();
-            // A relative's message resumes no held run, and none whose turns are spent.
+            // A relative's message resumes neither a held run nor one whose turns are spent.
             let waits = |queued: &Queued| queued.input.is_from_relative() && (hold.is_some() || run.is_spent());
             let mut queue = state.queue.iter().filter(|queued| !waits(queued));
             let takeable = queue.any(|queued| !model || queued.lane() == Lane::Steer);

@@ -98,7 +98,7 @@ fn place(world: &World<'_>, session: SessionId, seen: &Seen<'_>) -> Verdict {
     Ok(())
 }
 
-/// Returns the held slots by root: of owned and detached runs, and of persons' runs in branches.
+/// Returns the held slots by root: of owned and detached runs, and of people's runs in branches.
 fn held(world: &World<'_>) -> [BTreeMap<SessionId, u32>; 2] {
     let (mut owned, mut persons) = (BTreeMap::new(), BTreeMap::new());
     for (session, seen) in &world.sessions {

@@ -74,7 +74,7 @@ pub struct Ledger {
     pub lagging: bool,
     /// Slots of owned and detached runs.
     pub owned: Pool,
-    /// Slots of runs that persons opened in branches.
+    /// Slots of runs that people opened in branches.
     pub persons: Pool,
     pub cancelled: BTreeSet<RunKey>,
     /// True if any token has fired: before that no effect is late.

@@ -12,7 +12,7 @@ use crate::engine::{Engine, Group, GroupFrame, Payload, Range, Result, ScanFlow,
 use crate::error::EngineError;
 use crate::fence::IdMap;
 
-/// Store in memory. Clones share it, so that a journal can be reopened like after a restart.
+/// Store in memory. Clones share it, so that a journal can be reopened as after a restart.
 #[derive(Clone, Debug, Default)]
 pub struct Memory {
     tables: Arc<Mutex<Tables>>,

@@ -117,8 +117,8 @@ impl Models {
         &self.fallback
     }
 
-    /// Returns whether models are created by name, and none can be for `name`: the fallback would be called in its place. Blocks while the source
-    /// creates the model, which is not kept.
+    /// Returns whether models are created by name but `name` is not one of them, so that the fallback would be called.
+    /// Blocks while the source creates the model, which is not kept.
     pub fn is_unknown(&self, name: &Text) -> bool {
         let Some(source) = &self.source else { return false };
         let is_known = **name == *self.fallback.name()

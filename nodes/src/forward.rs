@@ -58,7 +58,7 @@ pub(crate) async fn forward(
     let connecting = async {
         let stream = TcpStream::connect(&node.address).await.map_err(|error| error.to_string())?;
         stream.set_nodelay(true).map_err(|error| error.to_string())?;
-        // Pings detect a vanished node, also while waiting for an answer.
+        // Keep-alive probes detect a vanished node, also while waiting for an answer.
         #[cfg(target_os = "linux")]
         {
             use rustix::net::sockopt;

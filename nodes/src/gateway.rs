@@ -424,7 +424,7 @@ struct NewChoice {
     placement: Placement,
 }
 
-/// Returns whether a shard refused a command for what it says: it has no effect when it is repeated either.
+/// Returns whether a shard refused a command because of its content, so that a repetition has no effect either.
 fn is_invalid(status: StatusCode) -> bool {
     status.is_client_error()
         && ![StatusCode::CONFLICT, StatusCode::REQUEST_TIMEOUT, StatusCode::TOO_MANY_REQUESTS].contains(&status)

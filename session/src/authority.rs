@@ -311,7 +311,7 @@ impl Authority {
         self.least(|set| set.verdict(access, syntax))
     }
 
-    /// Returns the verdict for a resource with several names, none of which may evade a rule for another one: in each rule
+    /// Returns the verdict for a resource with several names. No name may evade a rule for another one: in each rule
     /// set, rules for any of the names come before those for every resource (`*`), and the lowest verdict applies.
     pub fn verdict_by_names(&self, action: &str, names: &[&str]) -> Verdict {
         self.least(|set| set.verdict_by_names(action, names))

@@ -99,7 +99,7 @@ impl Dialect {
             OutcomeKind::Cancelled => ["cancelled", "error", "ERROR", "cancelled", "error"],
             // A final text at the turn limit is still an answer, and its text says so.
             OutcomeKind::OutOfTurns => ["max_iterations", "output", "ERROR", "failed", "error"],
-            // A restart ended the run, which was not stopped otherwise.
+            // A restart ended the run, and nothing else had stopped it.
             OutcomeKind::Lost => ["abandoned", "error", "ERROR", "failed", "error"],
             OutcomeKind::Failed
             | OutcomeKind::Interrupted

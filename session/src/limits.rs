@@ -11,11 +11,11 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Limits {
-    /// Subagent edges from the root; a child at this depth is the last.
+    /// Subagent edges from the root. Sessions at this depth cannot start children.
     pub max_depth: u32,
     /// Number of live owned runs per root; further ones are queued.
     pub live_runs: u32,
-    /// Number of live runs per root that persons opened in branches. They are never queued behind owned runs.
+    /// Number of live runs per root that people opened in branches. They are never queued behind owned runs.
     pub live_person_runs: u32,
     /// Total number of spawns per root run.
     pub spawns: u32,
@@ -209,7 +209,8 @@ impl Limits {
         }
     }
 
-    /// Returns the lower value of each limit; parking is off if it is off in one of both. `compact_at` bounds nothing and is kept.
+    /// Returns the lower value of each limit; parking is off if either turns it off. `compact_at` bounds nothing and is
+    /// kept.
     #[must_use]
     pub fn lowered(&self, other: &Self) -> Self {
         let least = |one: Option<u64>, other: Option<u64>| match (one, other) {

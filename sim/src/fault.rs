@@ -27,7 +27,7 @@ pub enum EnvironmentBug {
     EffectsForgotten,
     /// A run that its owner cancels individually records the end of its owner as the cause.
     CauseLost,
-    /// Persons' runs take the slots of owned runs.
+    /// Runs of people take the slots of owned runs.
     OnePool,
     /// A queued run that survives a restart of the host does not request a slot again.
     PlaceForgotten,

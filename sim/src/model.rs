@@ -2,7 +2,7 @@
 //!
 //! One step of the process is one step here: a command is decided, its batch is appended whole, and its effects are
 //! requested. Everything that takes time is a message in flight with any delay: grants, ends, rows of owners, and
-//! answers of models, tools and persons. A crash keeps only the journals and the outbox.
+//! answers of models, tools and people. A crash keeps only the journals and the outbox.
 
 mod action;
 mod boot;

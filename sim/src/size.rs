@@ -49,7 +49,7 @@ pub struct Size {
     pub doubles: u8,
     /// Slots of owned runs.
     pub slots: u8,
-    /// Slots of persons' runs.
+    /// Slots of people's runs.
     pub person_slots: u8,
     /// Attached approvers.
     pub approvers: u8,
@@ -128,10 +128,10 @@ impl Size {
     /// Queued inputs during a cancel of the whole tree.
     pub const QUEUE: Self = Self { sends: 3, tree_cancels: 1, turns: 3, ..Self::PAIR };
 
-    /// A child with persons' runs that is closed.
+    /// A child with people's runs that is closed.
     pub const PERSON: Self = Self { resumes: 1, continues: 1, closes: 1, ..Self::PAIR };
 
-    /// Persons' branches of a root with inputs, regenerations, and a crash.
+    /// Branches of people of a root with inputs, regenerations, and a crash.
     pub const BRANCH: Self =
         Self { children: 0, sends: 2, branches: 1, regenerates: 1, resumes: 1, crashes: 1, turns: 2, ..Self::PAIR };
 

@@ -109,7 +109,7 @@ impl LoginStore for LoginFile {
         all.retain(|entry| entry.key != *key);
         all.extend(login.map(|login| LoginEntry { key: key.clone(), login: login.clone() }));
         let text = serde_json::to_string_pretty(&all).map_err(|error| error.to_string())?;
-        // What cannot be read again would take the other logins with it.
+        // A login that cannot be read again would make the whole file unreadable.
         if text.len() as u64 >= MAX_BYTES || serde_json::from_str::<Vec<LoginEntry>>(&text).is_err() {
             return Err(format!("its tokens cannot be kept: with them {} could not be read", self.path.display()));
         }

@@ -44,7 +44,7 @@ const MAX_OTHER: usize = 200;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ServerPool(Arc<Mutex<HashMap<PathBuf, PooledServers>>>);
 
-/// The servers of a workspace, with what they were made of.
+/// The servers of a workspace, with the values that they were created from.
 #[derive(Debug)]
 struct PooledServers {
     list: ServerList,

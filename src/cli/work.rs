@@ -271,7 +271,7 @@ where
             ..HostOptions::default()
         };
         let host = Host::new(runtime, options);
-        // It prevented denials until the host's own approver was attached.
+        // Until here it prevented denials; the host's own approver is attached now.
         drop(approver);
         let listening = ListeningSocket::begin(place, &host, &mut screen);
         // Errors are returned after the shutdown of the host.

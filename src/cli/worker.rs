@@ -206,7 +206,7 @@ impl ToolWorker {
                         wait = RETRY_DELAY;
                         continue;
                     }
-                    // Wait, because a host that leases calls that must not start would be asked in a busy loop.
+                    // Wait: the host may lease such calls at once, and this loop would not pause.
                     wait = (wait * 2).min(self.host.longest_wait());
                 }
                 Ok(None) => wait = RETRY_DELAY,

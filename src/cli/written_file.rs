@@ -38,8 +38,8 @@ fn write_with(options: OpenOptions, path: &Path, text: &str) -> Result<(), Fail>
     part.persist().map_err(failed)
 }
 
-/// Gives a file the permissions of the one that it replaces, if that one is of this user. A setuid bit is not kept: who can write to the
-/// file could run programs as this user.
+/// Gives a file the permissions of the one that it replaces, if that one is of this user. A setuid bit is not kept:
+/// others who can write to the file could run programs as this user.
 #[cfg(unix)]
 fn keep_permissions(before: &std::fs::Metadata, file: &File) -> std::io::Result<()> {
     use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};

@@ -55,7 +55,8 @@ impl Gate {
         self.state.bits.load(Ordering::Acquire) / PASS
     }
 
-    /// Waits at most `grace` until no pass is open, and returns whether none is. Close the gate first, or new passes may open.
+    /// Waits at most `grace` until no pass is open. Returns false if some still are. Close the gate first, or new
+    /// passes may open.
     /// # Cancel safety
     /// Dropping the future has no effect; call it again.
     pub async fn wait_drained(&self, grace: Duration) -> bool {

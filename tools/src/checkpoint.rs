@@ -45,17 +45,18 @@ pub struct Checkpoints {
     /// Locked while a checkpoint or the contents of a restore are saved, but not while files of a workspace are read or written. Holds the
     /// totals once they are known.
     ledger: Arc<Mutex<Option<SavedTotals>>>,
-    /// Taken before `ledger`. A holder of `ledger` does not wait for them.
+    /// Locked before `ledger`. A holder of `ledger` never waits for these locks.
     locks: Arc<FileLocks>,
     max_wait: Duration,
     bound: u64,
-    /// Simulated crash of a test: the step before which the process dies, and how often that step is passed before.
+    /// A crash that a test simulates: the step before which the process dies, and the number of times that it passes
+    /// the step first.
     #[cfg(test)]
     crash_before: Option<(&'static str, Arc<std::sync::atomic::AtomicUsize>)>,
     /// Whether a simulated crash kills this process.
     #[cfg(test)]
     kills: bool,
-    /// Simulated file system of a test that does not answer.
+    /// A file system that does not answer, simulated by a test.
     #[cfg(test)]
     hangs: Option<Arc<tests::hanging::Hang>>,
 }

@@ -122,7 +122,8 @@ impl RegistryBuilder {
         Ok(())
     }
 
-    /// Adds a tool whose schema is of a stranger: it may take long to compile and to check, so the tool checks its calls when they run.
+    /// Adds a tool whose schema comes from an untrusted source: it may take long to compile and to check, so the tool
+    /// checks its calls when they run.
     #[cfg(feature = "mcp")]
     pub(crate) fn add_foreign(&mut self, tool: Arc<dyn Tool>) -> Result<(), RegistryError> {
         let name = self.checked(&tool)?;

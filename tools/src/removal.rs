@@ -1,7 +1,8 @@
-//! Removes what a session may have filled: directories of any depth, with a bounded stack and few open handles.
+//! Removes directories that a session may have filled, of any depth, with a bounded stack and few open handles.
 //!
-//! `std`, cap-std and the crate `remove_dir_all` recurse or hold a handle for each level. A command makes 10,000 levels in a second: removing them
-//! would overflow the stack, which ends the process, or use up its handles.
+//! `std`, cap-std and the crate `remove_dir_all` recurse or hold a handle for each level. A command can create 10,000
+//! levels in a second: removing them recursively would overflow the stack, which ends the process, or use up its
+//! handles.
 
 use std::io;
 use std::path::Path;
@@ -16,7 +17,7 @@ pub(crate) fn remove(path: &Path) -> io::Result<()> {
     system::remove(path)
 }
 
-/// Removes the entry `name` of `dir`, as [`remove`] does; `path` is what an error calls it.
+/// Removes the entry `name` of `dir`, as [`remove`] does; Errors name it `path`.
 ///
 /// # Errors
 /// As [`remove`].
@@ -42,9 +43,9 @@ mod system {
 
     use super::*;
 
-    /// Open directories. A deeper one is moved to the top first.
+    /// Maximum number of open directories. A deeper directory is moved to the top first.
     const LEVELS: usize = 32;
-    /// How often one directory is read, where something fills it meanwhile.
+    /// Maximum number of times that one directory is read, if something fills it meanwhile.
     const ROUNDS: u32 = 8;
 
     const DIRECTORY: OFlags = OFlags::DIRECTORY.union(OFlags::CLOEXEC);
@@ -107,12 +108,13 @@ mod system {
     }
 
     impl Removal<'_> {
-        /// Returns the directory that is open last.
+        /// Returns the innermost open directory.
         fn last(&self) -> Result<BorrowedFd<'_>, Errno> {
             self.levels.last().map_or(Ok(self.dir), |level| level.entries.fd())
         }
 
-        /// Removes one entry of the directory that is open last, or that directory. An error is that of the named entry, or of the directory.
+        /// Removes one entry of the innermost open directory, or that directory. An error is that of the named entry,
+        /// or of the directory.
         fn step(&mut self) -> Result<(), (Option<OsString>, Errno)> {
             let is_top = self.levels.len() == 1;
             let Some(level) = self.levels.last_mut() else { return Ok(()) };
@@ -127,7 +129,8 @@ mod system {
             }
         }
 
-        /// Removes the entry `name` of the directory that is open last if it is a file; opens a directory, or moves it to the top.
+        /// Removes the entry `name` of the innermost open directory if it is a file; opens a directory, or moves it to
+        /// the top.
         fn enter(&mut self, name: OsString) -> Result<(), Errno> {
             let Some(fd) = removed_or_opened(self.last()?, &name)? else { return Ok(()) };
             if self.levels.len() < LEVELS {
@@ -140,14 +143,14 @@ mod system {
                 self.moved.end = number.saturating_add(1);
                 match renameat(self.last()?, &name, top.entries.fd()?, moved(number)) {
                     Ok(()) | Err(Errno::NOENT) => return Ok(()),
-                    // The name is in use, and removed with the others.
+                    // The name is in use: its entry is removed with the others.
                     Err(Errno::NOTEMPTY | Errno::EXIST | Errno::NOTDIR) => {}
                     Err(error) => return Err(error),
                 }
             }
         }
 
-        /// Removes the directory that is open last.
+        /// Removes the innermost open directory.
         fn leave(&mut self) -> Result<(), Errno> {
             let Some(mut level) = self.levels.pop() else { return Ok(()) };
             let removed = self.last().and_then(|above| unlinkat(above, &level.name, AtFlags::REMOVEDIR));
@@ -171,7 +174,7 @@ mod system {
         format!(".removed-{number}").into()
     }
 
-    /// Removes a file, or opens a directory so that what is in it can be removed; `None` if nothing is left.
+    /// Removes a file, or opens a directory so that its entries can be removed; `None` if nothing is left.
     fn removed_or_opened(dir: BorrowedFd<'_>, name: &OsStr) -> Result<Option<OwnedFd>, Errno> {
         // Most entries are files. Systems differ in the error for a directory.
         let kept = match unlinkat(dir, name, AtFlags::empty()) {
@@ -191,7 +194,7 @@ mod system {
         };
         let mode = Mode::from_raw_mode(fstat(&fd)?.st_mode);
         if !mode.contains(Mode::RWXU) {
-            // Of another user's directory the removal of an entry says why it fails.
+            // For another user's directory, the error of removing an entry gives the reason.
             let _ = fchmod(&fd, mode | Mode::RWXU);
         }
         Ok(Some(fd))
@@ -203,7 +206,7 @@ mod system {
         use std::os::fd::AsRawFd as _;
 
         let fd = openat(dir, name, HANDLE | OFlags::NOFOLLOW, Mode::empty())?;
-        // The system changes no mode by such a handle itself.
+        // The system cannot change a mode through such a handle directly.
         rustix::fs::chmod(format!("/proc/self/fd/{}", fd.as_raw_fd()), Mode::RWXU)
     }
 
@@ -254,10 +257,10 @@ pub(crate) mod tests {
 
     use super::*;
 
-    /// Says that this program was started with few handles, and which removal it tries.
+    /// Marks a process that was started with few handles, and names the removal that it tries.
     const TRIED: &str = "SUBTEND_TEST_REMOVAL";
 
-    /// Makes `dir` with so many levels, as a command does: no path is longer than the system takes.
+    /// Creates `dir` with this many levels, as a command does: no single path exceeds the system's limit.
     pub(crate) fn deep(dir: &Path, levels: u32) {
         let above = dir.with_extension("above");
         fs::create_dir(dir).unwrap();

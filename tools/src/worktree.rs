@@ -1,6 +1,6 @@
 //! Worktrees: a session with its own worktree has a directory and a branch of the workspace's git repository.
 //!
-//! A workspace in no repository has one of the host (see `snapshot`).
+//! For a workspace outside of any repository, the host creates one (see `snapshot`).
 //!
 //! A directory of the host holds all of them: `ID/` is a worktree, `ID.json` its entry, `ID.merge/` an unfinished merge. The entry is
 //! written before each operation: [`Worktrees::open`] completes a worktree whose creation was killed, and every call first finishes an
@@ -45,7 +45,8 @@ pub use merge::Merged;
 pub struct Worktrees {
     dir: PathBuf,
     git: Git,
-    /// Simulated crash of a test: the step before which the process dies, and how often that step is passed before.
+    /// A crash that a test simulates: the step before which the process dies, and the number of times that it passes
+    /// the step first.
     #[cfg(test)]
     crash_before: Option<(&'static str, Arc<std::sync::atomic::AtomicUsize>)>,
 }
@@ -53,7 +54,8 @@ pub struct Worktrees {
 /// The source of a new worktree's files.
 #[derive(Clone, Copy, Debug)]
 pub enum WorktreeOrigin<'a> {
-    /// The last commit of the repository that contains this directory. If none does, its present files.
+    /// The last commit of the repository that contains this directory. Without a repository, the current files of the
+    /// directory.
     Workspace(&'a Path),
     /// The current files of this session's worktree.
     Worktree(SessionId),
@@ -356,7 +358,8 @@ impl Worktrees {
         entry.repository.join("worktrees").join(entry.session.to_string())
     }
 
-    /// Returns the place for commands on the files of a worktree: a repository without settings that uses the other's objects.
+    /// Returns the place for commands on the files of a worktree: a repository without settings that uses the objects
+    /// of the workspace's repository.
     fn files_place(&self, entry: &WorktreeEntry) -> Result<GitPlace, WorktreeError> {
         let dir = self.plain(entry.base.len() > 40)?;
         let tree = self.path(entry.session).canonicalize().map_err(cannot("read"))?;

@@ -46,7 +46,7 @@ pub(crate) fn call(model: &Arc<dyn Model>, request: Request, deltas: Deltas, cal
     }
 }
 
-/// Number of values, as [`ValueCount`] counts, that the arguments of each call may have whatever the others have.
+/// Number of values, as [`ValueCount`] counts, that the arguments of each call may have regardless of the others.
 const VALUES_PER_CALL: usize = 16;
 
 fn bounded_calls(answer: Answer, max_calls: u32) -> ModelOutcome {

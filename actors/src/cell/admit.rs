@@ -253,7 +253,8 @@ impl Cells {
 }
 
 impl Cells {
-    /// Refuses to continue a task that may do more than its caller may now: an agent that answered before started it.
+    /// Refuses to continue a task with more rights than its caller has now: an agent that answered earlier may have
+    /// started it.
     fn stays_within(
         &self,
         state: &State,

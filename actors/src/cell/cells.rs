@@ -186,7 +186,7 @@ async fn wait_stopped(actors: &[ActorRef<Wake>]) {
 
 fn supervisors(cells: &Weak<Cells>, life: &Arc<Lifecycle>) -> Supervisors {
     let (exits, life) = (Weak::clone(cells), Arc::clone(life));
-    // Any number of bad sessions causes fewer failures in a window than this.
+    // No number of failing sessions causes this many failures in one window.
     let storm = move |seen: StormSeen| {
         tracing::error!(
             ?seen,

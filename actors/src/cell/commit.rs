@@ -95,8 +95,8 @@ impl Driver {
         Ok(new_children)
     }
 
-    /// Takes back the start count of a running run without durable records at an orderly shutdown: three shutdowns during a long call must not make
-    /// it fail.
+    /// Takes back one start of a running run without durable records. Called at an orderly shutdown, so that three
+    /// shutdowns during a long call do not make the run fail.
     pub(crate) fn undo_start_count(&mut self) {
         let blamed = self.written.starts > 0 && !self.written.unmarked && !self.dormant && !self.left;
         // Dropping a runtime also stops its actors, but counts as a crash.

@@ -100,7 +100,8 @@ fn check_names(to: &str, receiver: &Relative, authority: &Authority) -> Result<(
 }
 
 impl Cells {
-    /// Refuses a message to a child, or a sibling, that may do more than the caller may now: an agent that answered before started it.
+    /// Refuses a message to a child or sibling with more rights than the caller has now: an agent that answered earlier
+    /// may have started it.
     fn directs(
         &self,
         (caller, sender): (SessionId, &Head),

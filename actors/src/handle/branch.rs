@@ -206,7 +206,7 @@ impl SessionHandle {
     }
 }
 
-/// Refuses what would let the session of a background process take a message for its command.
+/// Refuses changes that would let the session of a background process mistake a message for its command.
 pub(super) fn runs_once(agent: &str) -> Result<(), ControlError> {
     if agent != AGENT {
         return Ok(());

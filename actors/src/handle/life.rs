@@ -80,7 +80,7 @@ impl SessionHandle {
         Ok(())
     }
 
-    /// Cancels every run of this session and of all sessions below it, including detached and persons' runs. Returns the number of notified runs; the
+    /// Cancels every run of this session and of all sessions below it, including detached and people's runs. Returns the number of notified runs; the
     /// runs that these own end with them. Queued inputs remain.
     /// # Errors
     /// [`WaitError`], after all reachable runs were notified.

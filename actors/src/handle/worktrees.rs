@@ -119,7 +119,7 @@ impl SessionHandle {
 
     /// Removes the worktree of the session and its branch with all changes. A repetition changes nothing.
     /// # Errors, cancel safety
-    /// As [`SessionHandle::merge_worktree`], if `shown` is given; without it also one that is half made is removed.
+    /// As [`SessionHandle::merge_worktree`], if `shown` is given; without it, a half-created worktree is removed too.
     /// [`ControlError::Refused`] if the worktree was removed and its branch kept.
     pub async fn discard_worktree(&self, shown: Option<String>) -> Result<(), ControlError> {
         self.on_idle_worktree(move |worktrees, journal, id| match kept_branch(worktrees, journal, id) {
@@ -147,7 +147,7 @@ impl SessionHandle {
         .await
     }
 
-    /// Has `work` done by a thread that may wait for git.
+    /// Runs `work` on a thread that may wait for git.
     async fn on_worktrees<T: Send + 'static>(
         &self,
         work: impl FnOnce(&Worktrees, &Journal, SessionId) -> Result<T, ControlError> + Send + 'static,

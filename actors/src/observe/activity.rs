@@ -22,7 +22,7 @@ const MAX_PATH: usize = 256;
 #[derive(Clone, Debug)]
 pub struct NestedEvent {
     pub event: Event,
-    /// The call of the watched session that started this work; `None` for the session's own events, and for branches of persons and the host.
+    /// The call of the watched session that started this work; `None` for the session's own events, and for branches of people and the host.
     pub under: Option<CallId>,
     /// Distance from the watched session: 0 for its own events.
     pub depth: u32,

@@ -10,7 +10,7 @@ use subtend_session::record::{Notice, Record};
 #[derive(Default)]
 pub(crate) struct DueRows {
     pub(crate) requests: Vec<Command>,
-    /// Undelivered ends of owned runs, and of persons' and detached runs of children.
+    /// Undelivered ends of owned runs, and of people's and detached runs of children.
     pub(crate) owed: Vec<Notice>,
 }
 

@@ -1,5 +1,5 @@
-//! The ancestors of a session: a session loses the permissions that they lost since its creation, and a caller that lost some directs no child
-//! that has them.
+//! The ancestors of a session: a session loses the permissions that they lost since its creation, and a caller that
+//! lost permissions cannot direct a child that still has them.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, PoisonError};

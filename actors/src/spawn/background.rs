@@ -139,7 +139,7 @@ fn answer(messages: &[Message], starts: bool, attends: bool) -> Answer {
     let result =
         |message: &Message| if let Message::Result { content, .. } = message { Some(content.clone()) } else { None };
     let mut results = messages.iter().rev().filter_map(result);
-    // Messages of persons have no effect while the command is running.
+    // Messages of people have no effect while the command is running.
     if let Some(written) = results.next().and_then(|last| new_output(&last)).filter(|_| attends) {
         let wait =
             u32::try_from(results.count()).ok().and_then(|before| 2_000_u64.checked_shl(before)).unwrap_or(MAX_WAIT_MS);

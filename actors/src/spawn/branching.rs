@@ -54,7 +54,7 @@ impl Agents {
             created.worktree = self.own(state.id, isolation, None).map_err(ControlError::Refused)?;
         }
         if kind == BranchKind::Human && !is_same_agent {
-            // It works where the session does.
+            // The branch works in the same directory as the session.
             let worktree = state.created.worktree;
             let session = worktree.map_or(state.id, |worktree| worktree.of);
             let why = self.catalog.get(name).and_then(|manifest| lacks_worktree(manifest, worktree, session));

@@ -145,7 +145,8 @@ impl Agents {
         Interned::new(self.assemble_prompt(parts, manifest, caller, (self.dialects.offered(), *source)).system)
     }
 
-    /// Returns the skills that a session may read, none if it is not offered their tool; and those whose texts its prompt has.
+    /// Returns the skills that a session may read (none if it is not offered their tool), and those whose texts are in
+    /// its prompt.
     fn readable_skills(&self, of: Caller<'_>, manifest: &Manifest) -> [Vec<Arc<Skill>>; 2] {
         if self.skills.all().next().is_none() {
             return [Vec::new(), Vec::new()];

@@ -1,4 +1,4 @@
-//! Tool options: set by persons, checked when the runtime starts, and completed with defaults.
+//! Tool options: set by people, checked when the runtime starts, and completed with defaults.
 //!
 //! The default of a model option is the session's initial model. It is in the journal, so the value is the same in every activation and after every
 //! restart, even if another agent answers.

@@ -7,7 +7,7 @@ pub(crate) fn agent_of(state: &State) -> &Text {
     state.agent.as_ref().map_or(&state.created.agent, |other| &other.agent)
 }
 
-/// Returns the model of the session: that of the agent that answers.
+/// Returns the model of the agent that answers in the session.
 pub(crate) fn model_of(state: &State) -> &Text {
     state.agent.as_ref().map_or(&state.created.model, |other| &other.model)
 }

@@ -9,7 +9,8 @@ use subtend_supervision::Intensity;
 pub struct Options {
     /// Maximum number of queued inputs per session.
     pub inbox: usize,
-    /// Maximum number of runs that hold a slot at the same time, over all roots. Persons' runs have the same number of their own.
+    /// Maximum number of runs that hold a slot at the same time, over all roots. Runs that people open have a separate
+    /// pool of the same size.
     pub slots: usize,
     /// Maximum number of queued children that keep their state in memory, about 2 KiB each. The others are read from the journal when they start.
     pub queued_states: usize,

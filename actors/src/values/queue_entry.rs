@@ -30,7 +30,7 @@ pub struct QueueEntry {
     pub taken_at: Option<Boundary>,
 }
 
-/// The kind of a queue entry. Persons' entries come first, one per turn; the others follow together.
+/// The kind of a queue entry. Messages of people come first, one per turn; the others follow together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum QueueKind {

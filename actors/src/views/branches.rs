@@ -95,7 +95,7 @@ impl BranchInfo {
 }
 
 impl SessionHandle {
-    /// Lists the branches of the session in creation order: those of its model, of persons and of the host, including those that are not
+    /// Lists the branches of the session in creation order: those of its model, of people and of the host, including those that are not
     /// [inspectable](BranchInfo::inspectable).
     /// # Errors
     /// The error of reading the session or one of its branches.

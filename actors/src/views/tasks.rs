@@ -81,7 +81,7 @@ pub struct TaskFilter {
 /// Bytes to which a text of a list is truncated after [`TaskFilter::text_bytes`].
 const SHORTENED_BYTES: usize = 1_000;
 
-/// A subagent's session as a task. Its runs are those that a model or the host opened; later messages of persons do not change it.
+/// A subagent's session as a task. Its runs are those that a model or the host opened; later messages of people do not change it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Task {
     pub session: SessionId,
@@ -226,7 +226,7 @@ impl Task {
     }
 }
 
-/// The runs that belong to a task: those of a model or the host, or those of persons if there are no others.
+/// The runs that belong to a task: those of a model or the host, or those of people if there are no others.
 #[derive(Default)]
 struct Assigned {
     history: History,

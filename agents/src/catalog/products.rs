@@ -22,7 +22,7 @@ impl Catalog {
         self.reading = None;
     }
 
-    /// Loads the person's own agents of a product from `home`, such as `~/.claude`. Agents that are already loaded win.
+    /// Loads the user's own agents of a product from `home`, such as `~/.claude`. Agents that are already loaded win.
     ///
     /// A folder within `workspace` is ignored: its files come with the workspace.
     pub fn add_own(&mut self, product: Product, home: &Path, workspace: &Path) {

@@ -274,7 +274,7 @@ fn deny(denied: &[Spec], open: bool, manifest: &mut Manifest, rights: &mut Right
             None => rights.note(format!("`disallowedTools`: there is no {} here", shown(&Value::from(&*spec.name)))),
         }
     }
-    // The skills of a session are files too, so `skill` is left out alone.
+    // The skills of a session are files too, so only the tool `skill` is removed.
     let mut partly = without.contains(&"skill");
     for action in ["fs.read", "fs.write", "shell.run", "net.fetch", "net.search", "task:*"] {
         let mut all = tools::of_action(action);

@@ -63,7 +63,7 @@ fn servers(fields: &mut Fields, rights: &mut Rights) {
          asks applies to servers of the same names",
     );
     for (server, of) in mcp_servers.as_object().into_iter().flatten() {
-        // As the names of servers and tools are spelled in rules here.
+        // Servers and tools are spelled as in rules here.
         let action = |tool: &str| format!("mcp:{}:{tool}", mcp_servers::plain(server));
         let all = action("*");
         let is_off = of.get("enabled").is_some_and(|enabled| enabled.as_bool() != Some(true));

@@ -193,7 +193,7 @@ pub(super) fn others(entries: &[OrderedPermission], rights: &mut Rights) {
         }
         rights.action(format!("tool:{key}"), entry.verdict);
         // A tool of a server is called SERVER_TOOL, and both names may have `_`.
-        // No way to read it means another tool.
+        // Each way to split the name gets a rule; a wrong one matches no tool.
         for (at, _) in key.match_indices('_') {
             let (server, tool) =
                 (key.get(..at).unwrap_or_default(), key.get(at.saturating_add(1)..).unwrap_or_default());

@@ -100,7 +100,8 @@ impl Rights {
                 self.note(format!("`{pattern}` is not allowed: `?` has no equivalent here"));
             }
             if lowers {
-                // Commands that run another command, such as `sudo`, `timeout` and `xargs`, or another command on the same line.
+                // The rule also covers commands that run another command, such as `sudo`, `timeout` and `xargs`, and
+                // later commands on the same line.
                 let all = [Some(&*known), alone].into_iter().flatten();
                 let behind = all.map(|pattern| rule(RUN, &format!("* {pattern}"), *verdict));
                 let itself = (known != pattern).then(|| rule(RUN, &known, *verdict));

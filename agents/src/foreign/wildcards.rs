@@ -68,7 +68,7 @@ mod tests {
         assert!(matches("*größe?", "die größen") && !matches("gr?ße", "grüsse"));
     }
 
-    /// The control: trying each way takes eight times as long for a pattern and a text that are half as long again.
+    /// The control: trying each way takes eight times as long if pattern and text grow by half.
     #[test]
     fn wildcards_of_a_hostile_pattern_take_bounded_time() {
         let (pattern, text) = (format!("{}x", "*?".repeat(2_000)), "a".repeat(4_000));

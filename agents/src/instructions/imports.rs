@@ -4,7 +4,7 @@ use std::path::{Component, Path};
 
 use super::InstructionArea;
 
-/// Most bytes of a path in an import; longer words are text.
+/// Maximum bytes of a path in an import; longer words are text.
 const MAX_PATH: usize = 1024;
 
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -138,7 +138,8 @@ fn parts(text: &str, rules: TemplateRules<'_>, outer: bool) -> Vec<TemplatePart>
     let mut parts = Vec::new();
     let mut plain = String::new();
     let mut rest = text;
-    // Each search for an end must find one, or be the last: otherwise a text of beginnings takes quadratic time.
+    // Each search for an end must find one, or be the last: otherwise a text with many openings and no end takes
+    // quadratic time.
     let mut fence = text.rfind(FENCE_END);
     while let Some(c) = rest.chars().next() {
         let starts = outer && plain.chars().next_back().map_or(parts.is_empty(), char::is_whitespace);

@@ -60,8 +60,8 @@ fn expansion_stops_at_the_limit_of_an_input() {
     assert_eq!(filled(Claude, "$1$1", &"x".repeat(MAX_EXPANDED / 2)), "x".repeat(MAX_EXPANDED));
 }
 
-/// Texts of beginnings without an end, each of which would be searched for in all the rest, or read again for each way to read the rest. The
-/// control: one beginning with its end.
+/// Texts with many openings and no end: each opening would cause a search of the whole rest. The control: one opening
+/// with its end.
 #[test]
 fn beginnings_without_ends_do_not_multiply_the_work() {
     use Product::Claude;
@@ -215,7 +215,8 @@ fn links_to_commands_are_refused() {
     assert_eq!((commands.all().count(), commands.problems().len()), (0, 2), "{:?}", commands.problems());
 }
 
-/// A clone has files without end, which git stores in a few bytes. The control: as many as fit are used, and the person's own do not count.
+/// A clone may have an endless number of files, which git stores in a few bytes. The control: as many as fit are used,
+/// and the user's own do not count.
 #[test]
 fn files_beyond_the_size_of_all_are_not_read() {
     let dir = tempfile::tempdir().unwrap();

@@ -266,7 +266,8 @@ fn j10_partial_and_later_undone_deletions_are_found() {
     assert_eq!(acknowledged.lost(&Sessions::new(), &whole), Vec::<String>::new());
     let lost = acknowledged.lost(&Sessions::new(), &part);
     assert_eq!(lost, [format!("{CHILD} is deleted, but not the session whose deletion was requested")]);
-    // A kill interrupted the deletion. What was found after the kill must remain, and its text is searched for too.
+    // A kill interrupted the deletion. Deletions that were found after the kill must remain, and the erased text is
+    // searched for too.
     acknowledged.add_found(&whole);
     assert_eq!(acknowledged.lost(&Sessions::new(), &none), [format!("the deletion of {OWNER} is missing")]);
 }

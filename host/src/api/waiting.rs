@@ -27,8 +27,8 @@ pub(super) struct WaitQuery {
 }
 
 impl WaitQuery {
-    /// Waits for `end` within the time limit and until the host ends, before and after which it checks `yet`. The last check catches an end
-    /// at the same moment as the host's: a foreground host ends with its run, for which other clients may wait. Both read in a turn.
+    /// Waits for `end` until the time limit or the end of the host. Checks `yet` before and after the wait: the last
+    /// check catches a run that ends together with its foreground host. Both checks take a turn for reads.
     pub(super) async fn until<T: Send, E: Send, F>(
         self,
         host: &Host,
@@ -89,7 +89,7 @@ mod tests {
         result.map_err(|problem| (problem.status, problem.code))
     }
 
-    /// Waits without end, each with a view of its session. The controls: with a turn, both reads are made.
+    /// Endless waits, each of which reads a view of its session. The controls: with a turn, both reads are made.
     #[tokio::test]
     async fn waits_read_in_turn_before_and_after_they_wait() {
         let host = host().await;

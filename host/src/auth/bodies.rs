@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::problem::Problem;
 
-/// Bytes of all bodies that arrive at the same time. A sender holds at most as much as it leaves to others.
+/// Maximum bytes of all bodies that arrive at the same time. A sender may hold at most as much as it leaves for others.
 const BUDGET: usize = 64 << 20;
 /// Bytes of each body that do not count, so that a decision or a cancellation is never refused.
 const SMALL: usize = 16 << 10;
@@ -29,7 +29,7 @@ struct ArrivedBytes {
     by: HashMap<Hash, usize>,
 }
 
-/// What one body holds of the budget.
+/// The part of the budget that one body holds.
 struct Share {
     budget: BodyBudget,
     sender: Hash,
@@ -37,9 +37,9 @@ struct Share {
 }
 
 impl BodyBudget {
-    /// Counts what arrives of the body of `request`, until it was read and the request itself is dropped: a gateway keeps both to send
-    /// them again. What a header announces takes nothing. `full` is cancelled where the sender or all senders have the budget: the rest of
-    /// the body does not arrive.
+    /// Counts the arrived bytes of the body of `request` until the body was read and the request is dropped: a gateway
+    /// keeps both to send them again. The announced length does not count. Cancels `full` if the sender, or all senders
+    /// together, have used up the budget: the rest of the body is then not read.
     pub(super) fn count(&self, mut request: Request, sender: Hash, full: &CancellationToken) -> Request {
         let headers = request.headers();
         let length = headers.get(header::CONTENT_LENGTH);
@@ -119,7 +119,8 @@ pub(super) fn busy() -> Problem {
 mod tests {
     use super::*;
 
-    /// A gateway holds a request that waits for the owner of a shard. The control: what was read and dropped takes nothing.
+    /// A gateway holds a request that waits for the owner of a shard. The control: a body that was read and dropped
+    /// holds nothing.
     #[tokio::test]
     async fn body_counts_until_its_request_is_dropped() {
         const MIB: usize = 1 << 20;

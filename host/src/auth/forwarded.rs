@@ -101,7 +101,7 @@ impl NodeKey {
     /// [`TokenError::NoRandomness`].
     pub fn sign(&self, request: &mut Request, body: &[u8], grant: TokenGrant) -> Result<(), TokenError> {
         let random = secret().ok_or(TokenError::NoRandomness)?;
-        // Named in the nonce, since nodes of earlier versions accept no other part.
+        // The sender is named in the nonce, since nodes of earlier versions accept no additional part.
         let sender = request.extensions().get::<SenderId>();
         let nonce = sender.map_or(random.clone(), |SenderId(id)| format!("{id:x}.{random}"));
         let signed = Signed { grant, time: (self.clock)(), nonce, body: blake3::hash(body) };

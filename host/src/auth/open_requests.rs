@@ -12,7 +12,7 @@ use super::SenderId;
 use crate::problem::Problem;
 use crate::shared_by_key::SharedByKey;
 
-/// The requests that are open, event streams among them.
+/// The open requests, including event streams.
 #[derive(Debug)]
 pub(super) struct OpenRequests {
     per_sender: usize,

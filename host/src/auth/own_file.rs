@@ -71,7 +71,8 @@ pub(super) fn new_file(path: &Path) -> std::io::Result<File> {
     options.open(path)
 }
 
-/// Opens or creates a file for locking, without following links. Refuses a file that another user owns or can open, and so hold locked.
+/// Opens or creates a file for locking, without following links. Refuses a file that another user owns, or can open and
+/// therefore keep locked.
 #[cfg(unix)]
 pub(super) fn open_lock(path: &Path) -> std::io::Result<File> {
     use std::os::unix::fs::MetadataExt as _;

@@ -30,7 +30,8 @@ const ANSWERING: u8 = 1;
 /// The router has ended a response, whose last bytes may not be written.
 const ENDED: u8 = 2;
 
-/// Whose response a connection writes: shared by its service, the bodies of its requests and responses, and its stream.
+/// Tells whose response a connection writes. Shared by its service, the bodies of its requests and responses, and its
+/// stream.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ResponseState(Arc<ResponseProgress>);
 

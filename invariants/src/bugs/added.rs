@@ -272,7 +272,7 @@ fn overwrite(state: &mut State, records: &[Record]) {
     }
 }
 
-/// Gives the ends of persons' runs to the model.
+/// Gives the ends of people's runs to the model.
 fn show_ends(case: &Case, state: &mut State, records: &[Record]) {
     for (record, seq) in records.iter().zip(case.before.next_seq.0..) {
         let Record::NoticeTaken(taken) = record else { continue };

@@ -9,11 +9,11 @@ use subtend_session::outcome::{Budget, Initiator, Outcome, TimeLimit};
 /// All external causes of ends. A cause that is missing here did not occur.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Causes {
-    /// Cancels by persons and the host, of a run or its tree: every notified run.
+    /// Cancels by people and the host, of a run or its tree: every notified run.
     pub cancels: Vec<(RunKey, Initiator)>,
     /// Cancelled trees, by root: they end detached runs too.
     pub trees: BTreeSet<SessionId>,
-    /// Interrupts by persons and the host.
+    /// Interrupts by people and the host.
     pub interrupts: Vec<(RunKey, Initiator)>,
     pub passed: Vec<(RunKey, TimeLimit)>,
     pub refused: Vec<(RunKey, Budget)>,

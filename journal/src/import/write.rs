@@ -17,7 +17,7 @@ use crate::journal::Journal;
 use crate::queue::GROUP_BYTES;
 use crate::verify::Progress;
 
-/// Most frames of one write: the work that a crash repeats.
+/// Maximum number of frames in one write, which is the work that a crash repeats.
 const PENDING_FRAMES: usize = 256;
 
 #[derive(Default)]

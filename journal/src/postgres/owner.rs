@@ -171,8 +171,8 @@ impl ShardClaim {
         Ok(Self { link, connection: Some(connection), shard, epoch: 0, last: 0, id, settings, unfenced: false })
     }
 
-    /// Writes a group that ends at `to`, durably. A lost reply is resolved: the next epoch ends the old transaction, one way or the other,
-    /// and `last_lsn` says which.
+    /// Writes a group that ends at `to`, durably. A lost reply is resolved: the next epoch ends the old transaction by
+    /// a commit or a rollback, and `last_lsn` tells which.
     pub(super) async fn write(&mut self, to: u64, tables: Vec<TableEdits>) -> Result<(), ServerFailure> {
         if self.id.is_empty() {
             let why = "the store was opened read-only".to_owned();

@@ -146,7 +146,7 @@ fn add(areas: &mut Vec<Area>, more: Vec<Area>, most: usize) {
     }
 }
 
-/// Replaces the first divisible area by its wanted parts, and by other parts if these are few.
+/// Replaces the first area that can be divided by its wanted parts, and adds other parts if the wanted ones are few.
 fn split(areas: &mut Vec<Area>, parts: &impl Fn(&str) -> Vec<Area>, wants: &impl Fn(&Area) -> bool) -> bool {
     let divisible = areas.iter().enumerate().filter(|(_, area)| !area.shallow);
     let divided =

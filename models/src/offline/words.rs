@@ -46,7 +46,7 @@ fn is_stop(word: &str) -> bool {
     STOP.split_whitespace().any(|stop| stop == word)
 }
 
-/// Concepts with several names in code: starts of a question's word, and the search.
+/// Concepts that code names in several ways: the beginnings of words in a question, and the pattern to search for.
 const IDEAS: &[(&[&str], &str, &str)] = &[
     (&["error", "failure", "fail", "exception"], "error", r"(?i)error|\berr\b|fail"),
     (&["config", "setting", "option"], "config", r"(?i)config|setting|option"),

@@ -100,12 +100,12 @@ impl Client {
                 value.set_sensitive(true);
                 request.header(name, value)
             }
-            // The key was checked. Should it be invalid nevertheless, the request fails when it is sent.
+            // The key was checked. If it is invalid nevertheless, the request fails when it is sent.
             Err(_) => request.header(name, value),
         }
     }
 
-    /// Sends a request on separate threads, which limits and cancels do not need.
+    /// Sends a request on separate threads, so that it cannot block limits and cancels.
     pub(super) fn send(&self, request: RequestBuilder) -> impl Future<Output = reqwest::Result<Response>> + use<> {
         TokioContext::new(request.send(), self.threads.clone())
     }

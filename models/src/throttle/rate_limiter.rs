@@ -30,7 +30,7 @@ pub(super) fn path(quotas: &[Text]) -> Path {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum QuotaCheck {
     Starts,
-    /// The call waits until its bell rings, or until this time.
+    /// The call waits until it is woken, or until this time.
     Waits(Option<Instant>),
 }
 
@@ -48,7 +48,7 @@ pub(super) struct RateLimiter {
     /// Waiting calls by their quotas, in order of arrival.
     lines: BTreeMap<Path, BTreeMap<u64, WaitingCall>>,
     tickets: u64,
-    /// Bells to ring once the lock is released.
+    /// Waiting calls to wake once the lock is released.
     pending_wakeups: Vec<Arc<Notify>>,
     /// Number of processes that share the rates.
     divided: u32,

@@ -56,7 +56,7 @@ impl RuleSet {
     }
 }
 
-/// Returns one of each rank that no other one beats: what a rank beats, one of these beats.
+/// Returns the ranks that no other rank beats, each once. They beat everything that any of the ranks beats.
 fn highest<'a>(rules: impl Iterator<Item = &'a Below>) -> Vec<Ranked> {
     let mut ranked = unbeaten(rules.map(|rule| rule.ranked).collect());
     ranked.dedup_by_key(|rank| (rank.action, rank.resource));

@@ -17,7 +17,7 @@ fn strength(rule: &Rule) -> Strength {
 #[derive(Default)]
 struct Strongest {
     all: Option<Strength>,
-    /// Of the rules that also cover everything below a path.
+    /// The strongest of the rules that also cover everything below a path.
     covering: Option<Strength>,
 }
 
@@ -86,7 +86,7 @@ impl Ranks {
 /// Returns the ranks that no other one beats.
 pub(super) fn unbeaten(mut ranked: Vec<Ranked>) -> Vec<Ranked> {
     ranked.sort_unstable_by_key(|rank| Reverse((rank.action, rank.resource)));
-    // The highest resource of more specific actions, and the first rank of the present action.
+    // The highest resource rank of more specific actions, and the first rank of the current action.
     let (mut above, mut group): (Option<Weight>, Option<(Weight, Weight)>) = (None, None);
     ranked.retain(|rank| {
         let (_, resource) = match group {

@@ -6,8 +6,8 @@ use super::{Match, Ranked, Rule, RuleSet, Syntax, Verdict, pattern};
 const MAX_COMPARED: usize = 256;
 
 impl RuleSet {
-    /// Returns a set that never allows more than `rules` do where the last match decides, and the rules whose verdicts
-    /// it had to lower: those that a later, less specific rule may overrule.
+    /// Returns a set that never allows more than `rules` do if the last match decides. Also returns the rules whose
+    /// verdicts it had to lower, because a later, less specific rule may overrule them.
     ///
     /// ```
     /// use subtend_session::authority::{Rule, RuleSet, Verdict};

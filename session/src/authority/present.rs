@@ -6,8 +6,9 @@ impl Authority {
     /// Returns the authority at use: the recorded ceiling, met with the current policy of the host and the current
     /// manifests of the session and its ancestors.
     ///
-    /// A ceiling is recorded once and includes those of all ancestors. Only this meet applies a policy or manifest that
-    /// became narrower with a restart. A ceiling recorded since the host started already includes all of these.
+    /// A ceiling is recorded once and includes those of all ancestors. A policy or manifest that a restart made
+    /// narrower takes effect only through this meet. A ceiling recorded since the host started already includes all of
+    /// these.
     #[must_use]
     pub fn at_use<'a>(&self, policy: &Self, manifest: &Self, ancestors: impl IntoIterator<Item = &'a Self>) -> Self {
         ancestors.into_iter().fold(self.meet(policy).meet(manifest), |met, one| met.meet(one))

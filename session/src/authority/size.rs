@@ -15,9 +15,9 @@ pub struct TooManyRules {
 }
 
 impl Authority {
-    /// Most rules that a new or imported session has, in all its sets.
+    /// Maximum number of rules in all sets of a new or imported session.
     pub const MAX_RULES: usize = 4_096;
-    /// Most rule sets that a new or imported session has.
+    /// Maximum number of rule sets of a new or imported session.
     pub const MAX_SETS: usize = 256;
 
     /// Checks the number of rules and sets.

@@ -100,7 +100,7 @@ fn translate_alias(action: &str) -> &str {
     found.map_or(action, |(action, _)| action)
 }
 
-/// Checks that some tool can need the action, or an action that the pattern matches.
+/// Checks that some tool may need the action, or one that the pattern matches.
 fn check_action(action: &str, verdict: Verdict) -> Result<(), String> {
     if action.is_empty() {
         return Err("the action is missing".to_owned());

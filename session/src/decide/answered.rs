@@ -112,7 +112,7 @@ fn classify(run: &Run, answer: &Answered) -> AnswerKind {
         Stop::Length if prompted => AnswerKind::Failed(AnswerFailure::Truncated),
         Stop::Length => AnswerKind::Again(Prompt::Continuation),
         Stop::End | Stop::Calls | Stop::Other if text => AnswerKind::Final,
-        // The model has answered before and adds nothing to notices.
+        // The model has answered before, and has nothing to add after notices.
         Stop::End | Stop::Calls | Stop::Other if run.by_notices && run.answer.is_some() => {
             AnswerKind::EmptyAfterNotices
         }

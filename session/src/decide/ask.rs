@@ -134,7 +134,7 @@ impl Draft<'_> {
                     let kind = CallKind::Invalid(Invalid::UnknownTool);
                     self.refuse(call, kind, ToolErrorKind::UnknownTool, text.into());
                 }
-                // In one batch with the approval, so that a crash never loses it.
+                // In the same batch as the approval, so that a crash never loses the access that it grants.
                 Some(CallKind::Propose(other)) => self.hand_over(call, other),
                 Some(kind) => {
                     self.state.due.access.insert(call.ix, Box::new(access));

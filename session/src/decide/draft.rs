@@ -57,7 +57,7 @@ impl<'a> Draft<'a> {
         self.state.run.as_deref()
     }
 
-    /// Returns the run in flight, if it is `no`.
+    /// Returns the run in flight, if its number is `no`.
     pub(super) fn run_is(&self, no: RunNo) -> Option<&Run> {
         self.run().filter(|run| run.no == no)
     }

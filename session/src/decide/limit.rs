@@ -27,9 +27,9 @@ pub(super) enum ResetWait {
 /// Returns the wait for a reset after a failed attempt whose model cannot be retried within the turn.
 ///
 /// `own` is the failed member of a pool, if any, with its retry-after. Candidates are the other models of the pool that wait for a reset, and the
-/// failed model if its error is retryable. Each is compared with the turn's limit by itself: the earliest reset within the turn is waited for
-/// there, and only without one the run parks, until the earliest of the later resets. A failed model whose own reset is within the turn was
-/// retried already, so nothing waits, as without a pool.
+/// failed model if its error is retryable. The turn waits for the earliest reset that is within its time limit. If no
+/// reset is, the run parks until the earliest one. A failed model whose own reset is within the turn was retried
+/// already, so there is no further wait, as without a pool.
 pub(super) fn wait(
     draft: &Draft<'_>,
     error: ModelFail,

@@ -13,8 +13,8 @@ impl Draft<'_> {
         self.state.arrived.iter().any(wakes)
     }
 
-    /// Takes the notices that the next turn may show the model: none while a person's message is queued, and ends of
-    /// pulled children only if the model is idle.
+    /// Takes the notices that the next turn may show the model: none while a person's message is queued, and ends that
+    /// the model fetches itself only if it is idle.
     pub(super) fn take_due_notices(&mut self) {
         let held = self.message_waits();
         let idle = self.run().and_then(|run| run.turn.as_deref()).is_none_or(Turn::is_idle);

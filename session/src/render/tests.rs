@@ -61,7 +61,7 @@ fn cancel_result_uses_the_dialect_of_the_task() {
     assert_eq!(results, [other.clone(), other.clone(), other.clone(), task, other]);
 }
 
-/// The message of a provider is text of others: it forges no line of a notice, and hides nothing. The control: a plain
+/// A provider's message is untrusted text: it cannot forge a line of a notice or hide one. The control: a plain
 /// message is quoted as it is.
 #[test]
 fn message_of_a_provider_is_one_quoted_line() {

@@ -9,7 +9,7 @@ use crate::record::Compacted;
 /// A compaction in effect.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Compaction {
-    /// As many messages are hidden, from the first of the transcript.
+    /// Number of hidden messages, counted from the start of the transcript.
     pub upto: usize,
     /// Positions of messages among them that stay visible.
     pub verbatim: Vec<usize>,

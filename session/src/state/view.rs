@@ -99,7 +99,7 @@ impl State {
 
     /// Returns the run that an await or check of `child` refers to: the owned run whose end this session takes next.
     ///
-    /// The actual number may be higher, if persons opened runs of the child in between.
+    /// The actual number may be higher, if people opened runs of the child in between.
     pub fn owned_run(&self, child: SessionId) -> RunKey {
         let last_taken = self.children.get(&child).map(|child| child.last_taken).unwrap_or_default();
         RunKey { session: child, run: last_taken.next() }

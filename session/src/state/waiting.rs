@@ -43,7 +43,7 @@ pub(crate) fn opening<'a>(queue: impl Iterator<Item = &'a Queued> + Clone) -> Ve
     next
 }
 
-/// Returns inputs in the order in which one boundary takes them: persons' messages last, so that the answer follows the
+/// Returns inputs in the order in which one boundary takes them: people's messages last, so that the answer follows the
 /// message that it answers.
 pub(crate) fn messages_last<'a>(inputs: impl IntoIterator<Item = &'a Queued>) -> Vec<&'a Queued> {
     let mut inputs: Vec<&Queued> = inputs.into_iter().collect();

@@ -233,7 +233,7 @@ fn b11_system_entries_open_a_run_together() {
     let heart = entries(Heart::root().then(send(1, "go"))).then(cancel());
     let heart = heart.then(attempt_failed(1, 1, subtend_session::outcome::ModelFail::Dropped));
     assert_eq!(transcript_short(&heart), ["go", "H", "R"]);
-    // Steering inputs join the first turn; the host's come before persons' messages.
+    // Steering inputs join the first turn; the host's come before people's messages.
     let mut waits = Heart::child().then(admitted()).then(send(2, "A")).then(answers(1, "x"));
     waits = waits.then(steer(3, "left")).then(from(From::Host, 4, "H", Lane::Steer));
     let waits = waits.then(Command::Admitted { run: RunNo(2), owner_ended: None });

@@ -127,7 +127,7 @@ impl System {
         self.add_session_actions(actions);
     }
 
-    /// Adds actions of persons on sessions, including idle ones.
+    /// Adds actions of people on sessions, including idle ones.
     fn add_session_actions(&self, actions: &mut Vec<Action>) {
         if self.remaining.resumes > 0 {
             actions.extend(self.journals.keys().filter(|session| **session != ROOT).map(|it| Action::SendTo(*it)));

@@ -174,7 +174,7 @@ impl System {
         at_work.collect()
     }
 
-    /// Returns whether the process is running, and only models, tools and persons can act.
+    /// Returns whether the process is running, and only models, tools and people can act.
     fn at_rest(&self, model: &SystemModel) -> bool {
         let outside = |message: &Message| match message {
             Message::Stream { session, epoch, dropped, .. } | Message::Tool { session, epoch, dropped, .. } => {

@@ -1,4 +1,4 @@
-//! Persons: inputs, controls, and the answers to them.
+//! People: inputs, controls, and the answers to them.
 
 use subtend_session::command::Command;
 use subtend_session::effect::Reply as Answered;

@@ -106,7 +106,7 @@ impl System {
     fn pass_deadline(&mut self, model: &SystemModel, session: SessionId, deadline: Deadline) -> bool {
         let armed = self.armed.remove(&(session, deadline));
         match deadline {
-            // The reset may always pass, and a second time if its delivery is repeated.
+            // The reset may pass at any time, and a second time if its delivery is repeated.
             Deadline::Limit(_) => self.remaining.doubles = self.remaining.doubles.saturating_sub(u8::from(!armed)),
             Deadline::Run(_)
             | Deadline::Queue(_)

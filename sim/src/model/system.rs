@@ -144,7 +144,7 @@ impl Hash for Batch {
     }
 }
 
-/// Slots of one root run: for owned runs, or for runs of persons.
+/// Slots of one root run: for owned runs, or for runs of people.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Slots {
     pub(super) used: u32,

@@ -28,7 +28,7 @@ enum CommitFate {
     ReplyLost,
     /// The commit never arrives.
     RequestLost,
-    /// The commit arrives after its sender has given up, if it still can.
+    /// The commit arrives after its sender has given up, unless it was fenced meanwhile.
     Late,
     /// The network delivers the commit twice.
     Repeated,

@@ -124,7 +124,7 @@ fn draw(world: &World, request: &Request) -> ModelBehaviour {
 }
 
 fn answer(world: &World, request: &Request, says: ModelBehaviour) -> Result<Answer, ModelError> {
-    // The text of persons' runs stays in their own session; other answers also reach their owners.
+    // The text of people's runs stays in their own session; other answers also reach their owners.
     let own = world.oracle.lock().is_persons((request.session, request.turn, request.attempt));
     let own = if own { secret(request.session) } else { String::new() };
     let text = || Some(format!("answer {} of turn {} {own}", world.rng.below(1000), request.turn).into());

@@ -66,7 +66,7 @@ pub(crate) fn judge_all(world: &World, at_rest: bool) {
     }
 }
 
-/// Returns the slots of the pools, and the cancels that persons requested.
+/// Returns the slots of the pools, and the cancels that people requested.
 fn ledger(oracle: &OracleState, world: &World, at_rest: bool) -> Ledger {
     let limits = &world.swarm.limits;
     let mut ledger = Ledger {

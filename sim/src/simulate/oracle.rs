@@ -28,7 +28,7 @@ use observer::{CancelAsked, Cancels, HubObserver};
 /// Time after its answer within which a fault still counts for a verb.
 const RECENT: Duration = Duration::from_secs(1);
 
-/// Returns the number of slots of owned runs and of persons' runs.
+/// Returns the number of slots of owned runs and of people's runs.
 type SlotsOfRoot = Box<dyn Fn(SessionId) -> [usize; 2] + Send + Sync>;
 
 /// The oracle of one simulation; it outlives every process.
@@ -377,7 +377,7 @@ impl OracleState {
         self.cancels.push(CancelAsked { session, what, at });
     }
 
-    /// Returns the runs that persons cancelled, from their requests and not from the outcomes.
+    /// Returns the runs that people cancelled, from their requests and not from the outcomes.
     pub(crate) fn cancelled(&self) -> BTreeSet<RunKey> {
         self.archive.cancelled(&self.cancels, &self.over)
     }

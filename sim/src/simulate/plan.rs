@@ -148,7 +148,7 @@ pub(crate) struct Swarm {
     /// One in this many batches panics between append and effects.
     pub(crate) append_panics: u64,
     pub(crate) task_panics: u64,
-    /// One in this many lives has a failing write, and so on.
+    /// One in this many lives has a failing write; the next fields likewise.
     pub(crate) write_fails: u64,
     pub(crate) sync_fails: u64,
     /// One in this many lives dies at a write and not at a step.

@@ -234,7 +234,7 @@ fn flat(key: &str, part: &Value, value: &Value) -> u64 {
         ("required", Value::Array(needed), Value::Object(fields)) => number(needed.len().min(fields.len())),
         ("dependentRequired", Value::Object(parts), Value::Object(_)) => weight(part).max(names(parts)),
         ("uniqueItems", Value::Bool(true), Value::Array(items)) => {
-            // Numbers, and objects, may be made so that their hashes are equal.
+            // Numbers and objects may be crafted so that their hashes are equal.
             let all = number(items.len());
             let alike = if items.iter().all(Value::is_string) { 0 } else { all.saturating_mul(all) / 64 };
             weight(value).saturating_mul(FEW.min(all)).saturating_add(alike)

@@ -1,18 +1,18 @@
-//! Patterns of schemas: what they take to compile and to match, before the library sees them.
+//! Patterns of schemas: the cost to compile and to match them, estimated before the library compiles them.
 
 use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-/// Different patterns of one schema.
+/// Maximum number of different patterns of one schema.
 const PATTERNS: usize = 32;
-/// Bytes of one pattern.
+/// Maximum bytes of one pattern.
 const BYTES: usize = 1_024;
-/// Places of one pattern, with repetitions.
+/// Maximum number of states of one pattern, with repetitions.
 const PLACES: u64 = 1 << 13;
-/// Bytes of one compiled pattern, and of the cache of its matches.
+/// Maximum bytes of one compiled pattern, and of the cache of its matches.
 pub(super) const SIZE: usize = 128 << 10;
-/// What one match counts for, besides its text.
+/// Cost of one match, in addition to that of its text.
 const MATCH: u64 = 100;
 
 /// Returns why the patterns of a schema are too many or too large to compile.
@@ -55,7 +55,8 @@ fn all<'a>(schema: &'a Value, found: &mut BTreeSet<&'a str>) {
     }
 }
 
-/// Removes the patterns that only a search with steps back can match, which has no bound that is known before. A server checks them itself.
+/// Removes the patterns that need backtracking, since its time has no bound that is known in advance. A server checks
+/// them itself.
 #[cfg(feature = "mcp")]
 pub(super) fn remove_backtracking(schema: &mut Value) {
     match schema {
@@ -72,7 +73,8 @@ pub(super) fn remove_backtracking(schema: &mut Value) {
     }
 }
 
-/// Returns whether a pattern has lookaround or a reference back, or seems to, as in a class: it is not checked then.
+/// Returns whether a pattern has lookaround or a backreference, or seems to, as in a character class. Such a pattern is
+/// not checked.
 #[cfg(feature = "mcp")]
 fn needs_steps_back(pattern: &str) -> bool {
     let mut signs = pattern.chars();
@@ -87,15 +89,16 @@ fn needs_steps_back(pattern: &str) -> bool {
     false
 }
 
-/// Returns what it takes to match a pattern in a text of `bytes`: the engine may be at all places at once.
+/// Returns the cost of matching a pattern in a text of `bytes`: the engine may be in all states at once.
 pub(super) fn matching(pattern: &str, bytes: usize) -> u64 {
     let each = (places(pattern) / 8).saturating_add(1);
     MATCH.saturating_add(number(bytes).saturating_mul(each) / 8)
 }
 
-/// Returns the places of a pattern, where each repetition counts as often as it may be made. More rather than less, if it cannot be said.
+/// Returns the number of states of a pattern, in which each repetition counts as often as it may occur. Overestimates
+/// if the number is unclear.
 fn places(pattern: &str) -> u64 {
-    // With this flag other signs are comments.
+    // With this flag, parts of the pattern are comments.
     let flags = |rest: &str| rest.split([')', ':']).next().is_some_and(|flags| flags.contains('x'));
     let is_extended =
         |rest: &str| rest.starts_with(|sign: char| sign.is_ascii_lowercase() || sign == '-') && flags(rest);
@@ -130,7 +133,7 @@ fn places(pattern: &str) -> u64 {
     groups.into_iter().fold(sum.saturating_add(last), u64::saturating_add)
 }
 
-/// Skips a class of characters; nothing, if it does not end.
+/// Skips a character class; skips nothing if the class does not end.
 fn class(signs: &mut std::str::Chars<'_>) {
     let mut inside = signs.clone();
     while let Some(sign) = inside.next() {
@@ -149,7 +152,7 @@ pub(super) fn number(count: usize) -> u64 {
     u64::try_from(count).unwrap_or(u64::MAX)
 }
 
-/// Returns how often what is before `{` is repeated at most, and what follows; `None` for other text.
+/// Returns the maximum number of repetitions that `{…}` gives, and the text after it; `None` for other text.
 fn repeated(rest: &str) -> Option<(u64, &str)> {
     let (counts, rest) = rest.split_once('}')?;
     let parsed = counts.split(',').map(str::trim).filter(|count| !count.is_empty()).map(str::parse::<u64>);

@@ -31,7 +31,8 @@ struct RestoreIntent {
     /// True if the restore failed and its changes are being undone.
     undoing: bool,
     checkpoint: Checkpoint,
-    /// Name of the temporary file in the workspace. It is random, since a session can make a directory of a name that it knows.
+    /// Name of the temporary file in the workspace. It is random, since a session could create a directory with a name
+    /// that it can predict.
     #[serde(default = "temporary_name")]
     temporary: String,
 }

@@ -60,7 +60,7 @@ pub(super) fn end(leader: Option<Pid>) -> bool {
     false
 }
 
-/// Ends this guard as a kill would, which its caller takes for what it is: something of the command may be left.
+/// Ends this guard as a kill would, so that the caller knows that processes of the command may remain.
 pub(super) fn give_up() -> ! {
     // The output of the command may be closed.
     let _ = writeln!(io::stderr(), "guard: not all that the command started has ended");

@@ -19,7 +19,7 @@ use super::client::{Client, MAX_ID, is_long};
 
 /// Maximum number of requests whose answers a server has not read.
 const MAX_OPEN: usize = 256;
-/// Time that the close of a transport may take: a pipe that the server does not read takes no more bytes.
+/// Maximum time to close a transport, because a pipe that the server does not read blocks.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Open requests of a server; shared with its connection.

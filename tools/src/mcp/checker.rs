@@ -1,4 +1,4 @@
-//! A thread for what the schemas of a server ask for: it may take longer than was counted, and cannot be ended.
+//! A thread for the checks that a server's schemas require: they may take longer than estimated, and cannot be stopped.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -68,7 +68,7 @@ mod tests {
             _ = checker.run(Duration::from_secs(600), until_left) => panic!("it does not end"),
             () = tokio::time::sleep(Duration::from_millis(10)) => {}
         }
-        // The control: work that ends is done, also after that.
+        // The control: work that ends in time is done, also afterwards.
         assert_eq!(checker.run(Duration::from_secs(600), |_| 7).await, Ok(7));
         let panics = checker.run(Duration::from_secs(600), |_| assert!(std::thread::panicking(), "a test")).await;
         assert_eq!(panics, Err("its thread ended".to_owned()));

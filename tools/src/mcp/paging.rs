@@ -43,7 +43,7 @@ where
         for entry in &listed {
             let text = serde_json::to_string(entry).unwrap_or_default();
             bytes = bytes.saturating_add(text.len());
-            // Each value but the first follows one of these; in texts they count as well.
+            // Each value except the first follows one of these characters; those in texts count as well.
             values = values.saturating_add(text.bytes().filter(|byte| b",[{".contains(byte)).count());
         }
         if bytes > MAX_LIST_BYTES || values > MAX_LIST_VALUES {

@@ -68,7 +68,7 @@ pub(super) fn joined_lines(text: &str) -> String {
     subtend_session::title::one_line(&crate::escape::harmless(text)).into_owned()
 }
 
-/// Returns an error with its causes. The library puts Rust types of transports into errors: only what happened there is returned.
+/// Returns an error with its causes. The library's errors name Rust types of transports, which are removed.
 pub(super) fn chain(error: &(dyn Error + 'static)) -> String {
     let causes = std::iter::successors(Some(error), |&cause| cause.source());
     let in_transport = causes.filter_map(|cause| cause.downcast_ref::<DynamicTransportError>()).last();

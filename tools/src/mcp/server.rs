@@ -259,7 +259,7 @@ impl LiveServer {
     /// Lists the tools, and compares their descriptions with earlier ones.
     async fn list(&self, up: &ServerConnection) -> Result<(), String> {
         let (mut tools, mut problems) = up.list().await?;
-        // What a server says of its tools reaches the provider of a model.
+        // A server's descriptions of its tools are sent to the provider of a model.
         let secrets = self.secrets();
         let total = tools.len();
         tools.retain(|tool| serde_json::to_string(tool).is_ok_and(|text| secrets.redact(&text) == text));

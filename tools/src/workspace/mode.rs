@@ -2,8 +2,9 @@
 
 use cap_std::fs::{Metadata, Permissions};
 
-/// Returns the permissions of a file without those that would give the rights of this user away: a kept setuid bit would let another
-/// user who can write to the new file run programs as this user. The old file may be of another user, who also decided who can write to it.
+/// Returns the permissions of a file without the bits that would give other users this user's rights: a kept setuid bit
+/// would let another user who can write to the new file run programs as this user. The old file may be of another user,
+/// who also decided who can write to it.
 #[cfg(unix)]
 pub(crate) fn kept(found: &Metadata) -> Permissions {
     use cap_std::fs::{MetadataExt as _, PermissionsExt as _};

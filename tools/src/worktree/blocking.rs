@@ -1,4 +1,4 @@
-//! Finds what has git wait without end: a pipe or a device in the place of a file that git opens.
+//! Finds files that make git wait endlessly: pipes or devices in place of files that git opens.
 //!
 //! A session can put one there while git runs, so a check before it starts would not be enough.
 
@@ -9,11 +9,11 @@ use ignore::{DirEntry, WalkBuilder};
 #[cfg(target_os = "linux")]
 use crate::guard::reap;
 
-/// Files that a search inspects.
+/// Maximum number of files that a search inspects.
 const MOST: usize = 1_000_000;
 
-/// Returns a pipe in the repository, the first of what is written, or in place of a file of a working tree that git itself uses, such as
-/// `.gitignore`.
+/// Returns a pipe in the repository (the first writable directory), or one in place of a file of a working tree that
+/// git itself uses, such as `.gitignore`.
 pub(super) fn pipe(written: &[PathBuf], read: &[PathBuf]) -> Option<PathBuf> {
     let (repository, trees) = written.split_first()?;
     let is_read = |entry: &DirEntry| entry.file_name().as_encoded_bytes().starts_with(b".git");

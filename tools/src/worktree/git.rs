@@ -25,7 +25,7 @@ use crate::sandbox;
 pub(super) const MAX_OUTPUT: u64 = 64 << 20;
 /// Maximum bytes of error output that are kept.
 const MAX_ERROR_OUTPUT: u64 = 4 << 10;
-/// Time after which it is checked whether a command waits for a pipe; then twice that, and so on.
+/// Time until the first check whether a command waits for a pipe. It doubles with each check.
 const FIRST_SEARCH: Duration = Duration::from_secs(2);
 /// Time limit of one command.
 const TIMEOUT: Duration = Duration::from_secs(300);
@@ -227,7 +227,7 @@ impl GitAnswer {
     }
 }
 
-/// Returns the next answer, or why it is missing.
+/// Returns the next answer, or the reason that it is missing.
 ///
 /// A command that sleeps between two searches waits for a pipe: git uses no network, and one that waits for a disk does not sleep.
 fn received<T>(

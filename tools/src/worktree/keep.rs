@@ -6,7 +6,7 @@ use subtend_session::ids::SessionId;
 
 use super::{Stage, WorktreeError, Worktrees, make, repository};
 
-/// The branch that is left of a removed worktree.
+/// The branch that remains of a removed worktree.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeptBranch {
     pub name: String,

@@ -117,7 +117,7 @@ impl Worktrees {
             let repository = Dir::open_ambient_dir(root, ambient_authority())?;
             let repository = beneath::dir(&repository, below(root, &entry.repository))?;
             let dir = beneath::make_dir(&repository, format!("worktrees/{}", entry.session))?;
-            // A session may write here meanwhile: each file is a new one, in the directory that was opened.
+            // A session may write here meanwhile, so each file is created in the directory that was opened.
             let write = |dir, name, text: &[u8]| beneath::create(dir, name, false)?.write_all(text);
             // Prevents `git worktree prune` from removing it, also while its files are missing.
             write(&dir, "locked", b"the session of subtend that works in it may be running\n")?;

@@ -39,7 +39,8 @@ pub struct Merged {
 struct MergePlan {
     tip: String,
     items: Vec<MergeItem>,
-    /// Name of the temporary file in the workspace. It is random, since a session can bring a file or directory of a name that it knows.
+    /// Name of the temporary file in the workspace. It is random, since a session could create a file or directory with
+    /// a name that it can predict.
     #[serde(default = "temporary_name")]
     temporary: String,
 }

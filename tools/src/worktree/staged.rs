@@ -47,7 +47,7 @@ impl Worktrees {
         let added = self.add_batches(at, staging, paths, max_bytes);
         remove_if_exists(staging)?;
         added?;
-        // The index has the times of the copies: git records those of the files that have the content in the index.
+        // The index has the times of the copies. Git records the times of the files whose content is in the index.
         self.git.run(at, &["update-index", "-q", "--refresh"])?;
         Ok(())
     }
@@ -91,8 +91,9 @@ impl Worktrees {
         if linked.is_empty() { Ok(()) } else { Err(cannot("read")(io::Error::other(refusal(&linked)))) }
     }
 
-    /// Records the present commits of the submodules among `paths` in the index of `at`: the copies of [`Worktrees::add_files`] lack them.
-    /// Git writes no content of a file that a session puts in the place of a submodule meanwhile.
+    /// Records the present commits of the submodules among `paths` in the index of `at`: the copies of
+    /// [`Worktrees::add_files`] lack them. If a session meanwhile puts a file in place of a submodule, git does not
+    /// store its content.
     pub(super) fn add_submodules(&self, at: &GitPlace, paths: &BTreeSet<Vec<u8>>) -> Result<(), WorktreeError> {
         let mut dirs: Vec<OsString> = Vec::new();
         for path in paths {
@@ -138,7 +139,8 @@ impl Worktrees {
     }
 }
 
-/// Says which files were not copied since they have other names. A copy would have no rule that a rule for such a name is.
+/// Returns the error that names files that were not copied because they have other names. Rules for another name would
+/// not cover the copy.
 fn refusal(linked: &[String]) -> String {
     match linked {
         [path] => format!("{path}: {OtherNamesError}"),
@@ -159,7 +161,7 @@ impl GitPlace {
         tree.map_or(Path::new(""), |(_, tree)| Path::new(tree))
     }
 
-    /// Returns the same place with another working tree, without the present one.
+    /// Returns the same place with another working tree.
     fn in_tree(&self, tree: &Path) -> Self {
         let others = |paths: &[std::path::PathBuf]| paths.iter().filter(|path| *path != self.tree()).cloned().collect();
         let mut written: Vec<_> = others(&self.reach.written);
@@ -171,7 +173,7 @@ impl GitPlace {
     }
 }
 
-/// Copies what is at `path` now. Nothing, if it is missing or behind a link.
+/// Copies the current entry at `path`. Copies nothing if it is missing or behind a link.
 pub(super) fn stage((tree, into): (&Dir, &Dir), path: &Path, left: &mut u64) -> io::Result<()> {
     let Some((dir, name)) = present(beneath::parent(tree, path))? else { return Ok(()) };
     let Some(found) = present(dir.symlink_metadata(name))? else { return Ok(()) };
@@ -195,7 +197,7 @@ pub(super) fn stage((tree, into): (&Dir, &Dir), path: &Path, left: &mut u64) -> 
     copy((&dir, name), &into, left)
 }
 
-/// Copies a file that has no other names: one of them may be denied, and the copy would not be.
+/// Copies a file that has no other names: one of them may be denied, and that rule would not cover the copy.
 fn copy((dir, name): (&Dir, &Path), into: &Dir, left: &mut u64) -> io::Result<()> {
     let mut attempts = MAX_ATTEMPTS;
     let file = loop {

@@ -1,4 +1,4 @@
-//! With real repositories: every kill, and every repository that would have something executed.
+//! Tests with real repositories: kills at every step, and repositories that try to execute programs.
 
 #![cfg(unix)]
 
@@ -73,7 +73,7 @@ impl Repository {
         self.dies_after(0, step)
     }
 
-    /// Returns worktrees whose process dies at a step that it has passed so often.
+    /// Returns worktrees whose process dies at a step after passing it this many times.
     fn dies_after(&self, times: usize, step: &'static str) -> Worktrees {
         Worktrees { crash_before: Some((step, Arc::new(times.into()))), ..self.worktrees.clone() }
     }
@@ -86,7 +86,7 @@ impl Repository {
         merged(&self.worktrees)
     }
 
-    /// Returns what is left of a worktree that was removed.
+    /// Returns the remaining files of a removed worktree.
     fn traces(&self) -> Vec<String> {
         let mut traces: Vec<String> =
             self.git(&["for-each-ref", "--format=%(refname)"]).lines().map(str::to_owned).collect();
@@ -113,7 +113,7 @@ fn merged(worktrees: &Worktrees) -> Result<Merged, WorktreeError> {
     worktrees.merge(id(SESSION), &tip)
 }
 
-/// Returns what a worktree has changed, by path and content after it.
+/// Returns the changed files of a worktree by path, with their contents.
 fn changed(scene: &Repository) {
     let at = scene.open();
     put(&at.join("a.txt"), "ONE\ntwo\nthree\nfour\nfive\n");
@@ -155,7 +155,7 @@ fn x14_changes_stay_on_a_branch_until_merged() {
     assert!(patch.contains("-one\n+ONE\n") && patch.contains("new file mode 120000"), "{patch}");
     assert_eq!(scene.merge().unwrap().files.len(), 5);
     assert_merged(&scene);
-    // What is merged is not a change any more, and later changes are.
+    // Merged changes no longer count as changes; later ones do.
     assert_eq!(scene.worktrees.changes(id(SESSION)).unwrap().files, []);
     put(&scene.open().join("later"), "x\n");
     assert_eq!(scene.merge().unwrap().files, ["later"]);
@@ -188,7 +188,7 @@ fn x14_child_worktree_starts_with_its_parents_changes() {
     assert_eq!(scene.merge().unwrap().files, ["p", "q"]);
 }
 
-/// A kill at any step of making: the next call makes it whole, with the base of the first.
+/// After a kill at any step of a creation, the next call completes the worktree with the base of the first.
 #[test]
 fn x14_killed_creation_is_repeated_from_its_record() {
     let steps = ["record", "base", "branch", "directory", "files", "checkout", "ready"];
@@ -202,7 +202,7 @@ fn x14_killed_creation_is_repeated_from_its_record() {
         scene.file("a.txt", "committed later\n");
         scene.commit();
         let at = scene.open();
-        // Before the record there is nothing to repeat.
+        // Before the record, nothing has to be completed.
         let base = if step == "record" { scene.git(&["rev-parse", "HEAD"]) } else { first };
         assert_eq!(scene.git(&["rev-parse", "subtend/0000000000aa"]), base, "{step}");
         assert_eq!(
@@ -213,7 +213,7 @@ fn x14_killed_creation_is_repeated_from_its_record() {
     }
 }
 
-/// A kill at any step of a merge, at each file: nothing or, after the next call, all is merged.
+/// After a kill at any step of a merge and at each file, nothing is merged or the next call merges everything.
 #[test]
 fn x14_killed_merge_is_finished_by_the_next_call() {
     for step in ["add", "commit", "advance", "plan"] {
@@ -239,7 +239,7 @@ fn x14_killed_merge_is_finished_by_the_next_call() {
     }
 }
 
-/// Between two files: those that others changed after the kill are left to them.
+/// A kill between two files: the merge skips files that others changed after the kill.
 #[test]
 fn x14_recovered_merge_keeps_files_changed_after_the_kill() {
     let scene = Repository::new();
@@ -263,7 +263,7 @@ fn x14_killed_removal_is_finished_by_the_next_call() {
                 false => worktrees.discard(id(SESSION), None),
             };
             assert!(matches!(remove(&scene.crash_before(step)), Err(WorktreeError::GitDied)), "{step}");
-            // Whatever is called next.
+            // Any other call finishes the merge too.
             assert!(scene.worktrees.changes(id(SESSION)).is_err(), "{step}");
             let kept: &[&str] = if keeps { &["refs/heads/subtend/0000000000aa"] } else { &[] };
             let mut traces = scene.traces();
@@ -366,7 +366,7 @@ fn x14_repository_without_a_commit_is_refused() {
     assert!(why.starts_with("git rev-parse failed: fatal: not a git repository"), "{why}");
 }
 
-/// Hooks, filters, `core.fsmonitor` and the rest of a repository's settings name programs. None is run by anything here.
+/// Hooks, filters, `core.fsmonitor` and other settings of a repository name programs. No operation runs them.
 #[test]
 fn x14_programs_named_by_a_repository_are_not_executed() {
     let scene = Repository::new();
@@ -394,7 +394,7 @@ fn x14_programs_named_by_a_repository_are_not_executed() {
     let at = scene.open();
     put(&at.join("a.txt"), "ONE\ntwo\nthree\nfour\nfive\n");
     scene.file("a.txt", "one\ntwo\nthree\nfour\nFIVE\n");
-    // A repository in the worktree, and a worktree that claims to be of it: both are the session's own words.
+    // A session creates a repository in its worktree, and makes the worktree claim to belong to it.
     let nested = at.join("nested");
     fs::create_dir(&nested).unwrap();
     let git = |dir: &Path, args: &[&str]| {
@@ -420,12 +420,12 @@ fn x14_programs_named_by_a_repository_are_not_executed() {
     scene.open();
     scene.worktrees.discard(id(SESSION), None).unwrap();
     assert_eq!(ran(), "");
-    // The control: git itself runs them.
+    // The control: git runs them by itself.
     drop(Command::new("git").current_dir(scene.repo()).args(["status"]).output().unwrap());
     assert!(ran().contains("evil"), "{}", ran());
 }
 
-/// A command may make files that configure agents where none exist yet, and have git list them: no merge takes them.
+/// A command may create files that configure agents where none exist yet, and make git list them. No merge takes them.
 #[test]
 fn x14_files_that_configure_agents_are_not_merged() {
     let scene = Repository::new();
@@ -442,7 +442,7 @@ fn x14_files_that_configure_agents_are_not_merged() {
     assert_eq!(scene.merge().unwrap().files, [".gitignore", ".subtend-plain"], "the control");
 }
 
-/// A git that was killed leaves lock files, which no later git takes away.
+/// A killed git leaves lock files, which no later git removes.
 #[test]
 fn x14_locks_of_a_killed_git_are_removed() {
     let scene = Repository::new();
@@ -452,7 +452,7 @@ fn x14_locks_of_a_killed_git_are_removed() {
     put(&scene.repo().join(".git/refs/heads/subtend/0000000000aa.lock"), "");
     put(&scene.repo().join(".git/refs/subtend/base").join(format!("{SESSION}.lock")), "");
     assert_eq!(scene.merge().unwrap().files.len(), 5);
-    // The control: git itself stops at one.
+    // The control: git by itself stops at a lock file.
     put(&admin.join("index.lock"), "");
     let mut add = Command::new("git");
     add.current_dir(scene.open()).args(["add", "-A"]);
@@ -460,7 +460,7 @@ fn x14_locks_of_a_killed_git_are_removed() {
     assert!(!add.output().unwrap().status.success());
 }
 
-/// Links that a session makes lead neither a later merge nor a later tool out of the tree.
+/// Links that a session creates lead neither a later merge nor a later tool out of the tree.
 #[test]
 fn x14_merge_does_not_follow_links_of_a_worktree() {
     let scene = Repository::new();
@@ -480,7 +480,7 @@ fn x14_merge_does_not_follow_links_of_a_worktree() {
     }
     assert!(!scene.repo().join("fine").exists());
     fs::remove_file(at.join("s")).unwrap();
-    // In the workspace a directory is a link by now: nothing is written behind it.
+    // Meanwhile, a directory of the workspace has become a link: nothing is written behind it.
     put(&at.join("sub/new"), "x\n");
     fs::remove_dir_all(scene.repo().join("sub")).unwrap();
     symlink(&outside, scene.repo().join("sub")).unwrap();
@@ -491,7 +491,7 @@ fn x14_merge_does_not_follow_links_of_a_worktree() {
     assert_eq!(scene.merge().unwrap().files, ["fine", "sub/new"], "the control");
 }
 
-/// Neither the discarded changes nor the kept ones are others than those that were shown.
+/// Exactly the changes that were shown are discarded or kept.
 #[test]
 fn x14_removal_refuses_changes_made_after_they_were_shown() {
     let scene = Repository::new();

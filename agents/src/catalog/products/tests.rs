@@ -183,7 +183,7 @@ fn own_agents_are_not_loaded_from_the_workspace() {
     catalog.add_own(Product::Claude, &dir.path().join("home"), dir.path());
     assert_eq!(body(&catalog, "x"), None);
     assert_eq!(catalog.problems().len(), 1);
-    // As a control: from another workspace the folder holds the person's own agents.
+    // As a control: from another workspace the folder holds the user's own agents.
     let other = workspace(&[]);
     let mut catalog = Catalog::builtin();
     catalog.add_own(Product::Claude, &dir.path().join("home"), other.path());

@@ -234,7 +234,8 @@ async fn d6_leases_keep_their_promises_in_any_order() {
     assert_eq!(broken.as_deref(), Some("a completion of an old lease counts"));
 }
 
-/// A token for one tool takes with names without end. A worker of another tool is neither refused nor forgotten.
+/// A token for one tool takes calls under an endless number of worker names. A worker of another tool is neither
+/// refused nor forgotten.
 #[test]
 fn endless_names_displace_no_worker_of_others() {
     let (mut board, now) = (CallBoard::default(), Instant::now());

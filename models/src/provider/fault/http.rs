@@ -44,7 +44,7 @@ pub(in crate::provider) fn of_status(status: StatusCode, headers: &HeaderMap, bo
     let who = client.who();
     let code = status.as_u16();
     if status.is_redirection() {
-        // Not where to: the address is the server's text, and may contain the key in another case.
+        // The target of the redirect is omitted: it is the server's text, and may contain the key in another case.
         let text = format!(
             "{who} redirects ({code}), which is not followed, since it would pass the key on. Give the final base URL"
         );

@@ -63,7 +63,7 @@ proptest! {
     }
 }
 
-/// Compared with each other, so many rules would take hours.
+/// Comparing so many rules with each other would take hours.
 #[test]
 fn rules_without_end_are_not_compared_with_each_other() {
     let many = |action: &str, resource: &str| {

@@ -76,7 +76,7 @@ impl State {
             run.worked_ms = worked_ms;
             if let (Park::Limit { until }, Some(turn)) = (why, &mut run.turn) {
                 turn.limited = Some(until);
-                // Attempts after the reset are counted again from one, and their overflow may be compacted again.
+                // Attempts after the reset are counted from one again, and may compact an overflow again.
                 turn.tries = 0;
                 turn.overflowed = false;
                 turn.compaction_failed = false;

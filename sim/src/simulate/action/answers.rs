@@ -1,4 +1,4 @@
-//! Checks that answers to persons are true and durable.
+//! Checks that answers to people are true and durable.
 
 use std::fmt::Debug;
 

@@ -76,7 +76,8 @@ fn fan(levels: usize, part: &Value) -> Value {
     json!({"type": "object", "properties": {"a": {"$ref": "#/$defs/d0"}}, "$defs": defs})
 }
 
-/// Names that the validator decodes: what it checks would be another part than what is counted. The control: names that both read alike.
+/// Names that the validator decodes, so that it would check another part than the one that is counted. The control:
+/// names that both read alike.
 #[test]
 fn references_are_read_as_the_validator_reads_them() {
     for (harmless, place, meant) in [

@@ -1,4 +1,5 @@
-//! The HTTP client of logins. Each request is bounded, and reaches only addresses that the user or the public network has.
+//! The HTTP client of logins. Each request is bounded, and reaches only public addresses and those that the user
+//! configured.
 
 use std::fmt::Write as _;
 use std::sync::atomic::{AtomicUsize, Ordering};

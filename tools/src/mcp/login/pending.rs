@@ -77,7 +77,7 @@ pub struct PendingLogin {
     client_secret: Option<String>,
 }
 
-/// The origins of a login, which nothing proves to belong together.
+/// The origins of a login that are not proven to belong together.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnprovenPage {
     /// The page at which the user logs in.
@@ -170,9 +170,9 @@ impl PendingLogin {
         shown(self.metadata.issuer.as_deref().unwrap_or_default())
     }
 
-    /// Returns what a user has to confirm before the login: where its page, its authorization server and the receiver of its answer are
-    /// not of one origin, and the page does not promise to name itself in the answer. A hostile authorization server may have the user log
-    /// in at another one, to get that one's code (mix-up).
+    /// Returns what a user has to confirm before the login, if its page, its authorization server and the receiver of
+    /// its answer are not of one origin and the page does not promise to name itself in the answer. A hostile
+    /// authorization server may have the user log in at another one, to get that one's code (mix-up).
     pub fn unproven_page(&self) -> Option<UnprovenPage> {
         let origin =
             |address: &str| Url::parse(address).map(|url| url.origin().ascii_serialization()).unwrap_or_default();
@@ -281,7 +281,7 @@ fn usable(metadata: AuthorizationMetadata, reach: &LoginReach) -> Result<Authori
             return Err(wrong(&format!("`{}` has a fragment", shown(endpoint))));
         }
     }
-    // A server could read the first one of two, and one that the client does not set at all.
+    // A server could read only the first of two, or one that the client does not set at all.
     if let Some(set) = refused_parameter(&metadata.authorization_endpoint) {
         let (set, most) = (shown(&set), PAGE_PARAMETERS.join("`, `"));
         return Err(wrong(&format!(

@@ -1,6 +1,6 @@
 //! Scopes that a request lacks: a server refuses it with 403 and `insufficient_scope`.
 //!
-//! Nothing asks for them by itself: a model or a server must not make the user grant more.
+//! Nothing requests them automatically: a model or a server must not make the user grant more.
 
 use std::error::Error;
 
@@ -16,7 +16,7 @@ pub(in crate::mcp) fn missing_scopes(error: &(dyn Error + 'static)) -> Option<Ve
     let mut at = Some(error);
     while let Some(current) = at {
         let refused = current.downcast_ref::<InsufficientScopeError>();
-        // The library takes each 403 with a challenge for one.
+        // The library treats each 403 with a challenge as such a refusal.
         let is_meant = |refused: &InsufficientScopeError| {
             refused.www_authenticate_header.to_ascii_lowercase().contains("insufficient_scope")
         };

@@ -7,7 +7,7 @@ use oauth2::basic::BasicTokenType;
 use oauth2::{AccessToken, TokenResponse as _};
 use rmcp::transport::auth::{OAuthTokenResponse, StoredCredentials, VendorExtraTokenFields};
 
-/// Returns tokens without what no request needs.
+/// Returns tokens without the fields that no request needs.
 ///
 /// # Errors
 /// If the access token cannot be sent.
@@ -16,8 +16,9 @@ pub(super) fn checked(credentials: StoredCredentials) -> Result<StoredCredential
     sent.map(|()| kept)
 }
 
-/// Returns the tokens of a renewal without what no request needs, and why the access token cannot be sent, if so. Such a token is left
-/// out: the rest is a login that is renewed at its next use. The token that renewed it may not be used again, so it must be replaced.
+/// Returns the tokens of a renewal without the fields that no request needs, and the reason if the access token cannot
+/// be sent. Such a token is left out: the rest is a login that is renewed at its next use. The refresh token that was
+/// used may be valid only once, so it must be replaced.
 pub(super) fn of_renewal(mut credentials: StoredCredentials) -> (StoredCredentials, Result<(), String>) {
     let Some(tokens) = credentials.token_response.take() else { return (credentials, Ok(())) };
     let sent = check_access(&tokens);

@@ -1,11 +1,11 @@
-//! Files in the place of others, and directories without end, that would end the process or hold it.
+//! Files in place of other files, and extremely deep directories, that would crash or block the process.
 
 use super::swapped::make_pipe;
 use super::*;
 use crate::removal::tests::deep;
 
-/// A session puts a directory in the place of a lock that a killed git would leave. Nothing of it is removed, and the error names it.
-/// The control: a file there is removed.
+/// A session puts a directory in place of a lock file of a killed git. The directory is not removed, and the error
+/// names it. The control: a file there is removed.
 #[test]
 fn x14_directory_in_place_of_a_lock_is_named() {
     let scene = Repository::new();
@@ -23,7 +23,8 @@ fn x14_directory_in_place_of_a_lock_is_named() {
     }
 }
 
-/// Directories that a session made in its worktree, and in what git keeps of it, are removed with it at any depth.
+/// Directories that a session created in its worktree, and in git's files for it, are removed with the worktree at any
+/// depth.
 #[test]
 fn x14_deep_directories_are_removed_with_a_worktree() {
     let scene = Repository::new();
@@ -37,8 +38,8 @@ fn x14_deep_directories_are_removed_with_a_worktree() {
     assert_eq!(scene.traces(), [""; 0]);
 }
 
-/// A session that put a link in place of the directory of worktrees has nothing written through it. The control: without it, the worktree is
-/// made.
+/// A session puts a link in place of the directory of worktrees: nothing is written through it. The control: without
+/// the link, the worktree is created.
 #[test]
 fn x14_no_link_is_in_the_place_of_a_new_worktree() {
     let scene = Repository::new();
@@ -51,7 +52,7 @@ fn x14_no_link_is_in_the_place_of_a_new_worktree() {
     opened(&scene.worktrees, &scene.repo()).unwrap();
 }
 
-/// A session puts a pipe in the place of a file that git opens: the error names the pipe, where the one of a timeout names none. The
+/// A session puts a pipe in place of a file that git opens. The error names the pipe, unlike that of a timeout. The
 /// control: with a file there, the changes are listed.
 #[test]
 fn x14_pipe_in_place_of_a_file_of_git_is_named() {
@@ -76,7 +77,8 @@ fn x14_pipe_in_place_of_a_file_of_git_is_named() {
     }
 }
 
-/// A session puts a pipe in the place of a file that git compares with its index: the error names it. The control: a file there is listed.
+/// A session puts a pipe in place of a file that git compares with its index. The error names it. The control: a file
+/// there is listed.
 #[test]
 fn x14_pipe_in_place_of_a_tracked_file_is_named() {
     let scene = Repository::new();
@@ -90,8 +92,8 @@ fn x14_pipe_in_place_of_a_tracked_file_is_named() {
     assert_eq!(scene.worktrees.changes(id(SESSION)).unwrap().summary(), "1 file changed, +0 -4 lines: a.txt +0 -4");
 }
 
-/// A session puts a pipe in the place of a file after git has found a file there: git is ended long before its time is over, also where the
-/// pipe has no name any more. The control: a pipe with a content is read.
+/// A session puts a pipe in place of a file after git has found the file. Git is stopped long before its time limit,
+/// even if the pipe no longer has a name. The control: a pipe with content is read.
 #[test]
 fn x14_git_that_waits_for_a_pipe_is_ended() {
     const NAMED: &str = "git hash-object failed: it waits, probably for `PATH`, which is not a regular file: remove it";
@@ -133,8 +135,8 @@ fn x14_git_that_waits_for_a_pipe_is_ended() {
     assert_eq!(unnamed, Err(UNNAMED.to_owned()));
 }
 
-/// A session moves a submodule: the changes show it, and no merge takes the rest as if it were all. The control: a submodule that is not
-/// checked out has not moved.
+/// A session moves a submodule. The changes show it, and no merge takes the other changes without it. The control: a
+/// submodule that is not checked out has not moved.
 #[test]
 fn x14_moved_submodule_is_a_change() {
     let scene = Repository::new();
@@ -154,91 +156,8 @@ fn x14_moved_submodule_is_a_change() {
     assert_eq!(conflicts, "nothing was merged: `module` is a repository of its own: take its commits by git");
 }
 
-/// Git lists no files of a repository that a session made in its worktree (`cargo new` does), and none in the directory of a submodule that is
-/// not checked out. They would be missing from the merge, and be removed with the worktree. The control: without them all is merged.
-#[test]
-fn x14_files_that_git_leaves_out_are_named() {
-    let scene = Repository::new();
-    let head = scene.git(&["rev-parse", "HEAD"]);
-    scene.file(".gitmodules", "[submodule \"module\"]\n\tpath = module\n\turl = ./module\n");
-    scene.git(&["add", ".gitmodules"]);
-    scene.git(&["update-index", "--add", "--cacheinfo", &format!("160000,{head},module")]);
-    scene.git(&["commit", "-q", "-m", "x"]);
-    let at = scene.open();
-    let tree = scene.worktrees.path(id(SESSION));
-    let refused = || {
-        let listed = scene.worktrees.changes(id(SESSION)).unwrap_err().to_string();
-        assert_eq!(scene.worktrees.keep(id(SESSION), None).unwrap_err().to_string(), listed);
-        listed.replace(tree.to_str().unwrap(), "TREE")
-    };
-    put(&at.join("n"), "n\n");
-    scene.git(&["init", "-q", at.join("new").to_str().unwrap()]);
-    put(&at.join("new/src/main.rs"), "main\n");
-    assert_eq!(
-        refused(),
-        "the changes are incomplete: `new/` in TREE is a repository of its own, whose files git leaves out. Remove its `.git` to include \
-         them, or all of it"
-    );
-    fs::remove_dir_all(at.join("new/.git")).unwrap();
-    put(&at.join("module/lost"), "lost\n");
-    assert_eq!(
-        refused(),
-        "the changes are incomplete: `module` in TREE is a submodule that is not checked out, whose files git leaves out. Move them"
-    );
-    fs::rename(at.join("module/lost"), at.join("found")).unwrap();
-    assert_eq!(scene.merge().unwrap().files, ["found", "n", "new/src/main.rs"]);
-}
-
-/// The first children of a data directory start at the same time: each is given the repository without settings that all share.
-#[test]
-fn x14_first_worktrees_are_created_at_the_same_time() {
-    let scene = Repository::new();
-    for round in 0..32 {
-        let worktrees = Worktrees::new(scene.dir.path().join(round.to_string()), None);
-        let start = std::sync::Barrier::new(8);
-        let made = std::thread::scope(|scope| {
-            let make = || {
-                start.wait();
-                worktrees.plain(false).map(drop).map_err(|error| error.to_string())
-            };
-            let threads: Vec<_> = (0..8).map(|_| scope.spawn(make)).collect();
-            threads.into_iter().map(|thread| thread.join().unwrap()).collect::<Result<Vec<()>, _>>()
-        });
-        assert_eq!(made, Ok(vec![(); 8]), "{round}");
-    }
-}
-
-/// A repository that cannot have worktrees is refused before anything is recorded, which could not be removed. The control: it can have one
-/// when the cause is gone.
-#[test]
-fn x14_unsupported_repository_is_refused_with_its_cause() {
-    let scene = Repository::new();
-    let name = scene.repo().join(".git").canonicalize().unwrap();
-    let refused = || {
-        let why = opened(&scene.worktrees, &scene.repo()).unwrap_err().to_string();
-        assert_eq!(scene.worktrees.list().unwrap().entries, []);
-        why.replace(name.to_str().unwrap(), "REPOSITORY")
-    };
-    scene.git(&["branch", "subtend"]);
-    assert_eq!(
-        refused(),
-        "cannot create a worktree: REPOSITORY has a branch `subtend`, so it can have no branch `subtend/…`. Rename it (`git branch -m \
-         subtend NAME`), or leave `isolation` out"
-    );
-    scene.git(&["branch", "-m", "subtend", "other"]);
-    let shared = scene.repo().join(".git/objects/info/alternates");
-    put(&shared, &format!("{}\n", scene.dir.path().display()));
-    assert_eq!(
-        refused(),
-        "cannot create a worktree: REPOSITORY borrows objects of another repository (`git clone --shared`), which git cannot reach here. \
-         Copy them (`git repack -a -d`, then remove objects/info/alternates), or leave `isolation` out"
-    );
-    fs::remove_file(shared).unwrap();
-    scene.open();
-}
-
-/// A session brings a file and a directory of names that the merge could use for a temporary file: all is merged. The control: a merge that
-/// really cannot be finished names the file, and is given up with the worktree.
+/// A session creates a file and a directory with names that the merge could use for a temporary file: everything is
+/// merged. The control: a merge that cannot be finished names the file, and is given up with the worktree.
 #[test]
 fn x14_names_of_a_session_do_not_stop_a_merge() {
     let scene = Repository::new();

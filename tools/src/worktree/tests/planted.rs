@@ -3,7 +3,7 @@
 use super::super::git::GitReach;
 use super::*;
 
-/// Another repository of the person, which the workspace does not lie in.
+/// Another repository of the user, outside of the workspace's.
 fn private(scene: &Repository) -> PathBuf {
     let private = scene.dir.path().join("private");
     fs::create_dir(&private).unwrap();
@@ -25,7 +25,8 @@ fn relink(to: &Path, path: &Path) {
     symlink(to, path).unwrap();
 }
 
-/// A session that writes `.git` names another repository of the person there: no worktree has its files. The control: git follows each.
+/// A session writes a `.git` that names another repository of the user: no worktree gets its files. The control: git
+/// follows each form.
 #[test]
 fn x14_workspace_cannot_name_another_repository() {
     type Spoil = fn(&Path, &Path);
@@ -61,7 +62,7 @@ fn x14_workspace_cannot_name_another_repository() {
     }
 }
 
-/// Worktrees and submodules of the person are workspaces as well: their repositories name them.
+/// Worktrees and submodules of the user can be workspaces too: their repositories name them.
 #[test]
 fn x14_worktrees_and_submodules_are_supported() {
     let scene = Repository::new();
@@ -77,7 +78,8 @@ fn x14_worktrees_and_submodules_are_supported() {
     assert_eq!(fs::read_to_string(below.path().join("secret")).unwrap(), "secret\n");
 }
 
-/// Where a session has the top of its tree elsewhere, its commit has a link in place of the workspace: it leads to no other directory.
+/// The commit of a session whose tree starts elsewhere has a link in place of the workspace. The link leads to no other
+/// directory.
 #[test]
 fn x14_commit_with_a_link_as_workspace_is_refused() {
     let scene = Repository::new();
@@ -96,7 +98,7 @@ fn x14_commit_with_a_link_as_workspace_is_refused() {
     assert!(below.is_err(), "{below:?}");
 }
 
-/// A session that puts links into what git keeps of a worktree has nothing written elsewhere.
+/// A session puts links into git's files for a worktree: nothing is written elsewhere.
 #[test]
 fn x14_git_does_not_follow_links_in_worktree_files() {
     if crate::sandbox::probe().is_err() {
@@ -120,7 +122,7 @@ fn x14_git_does_not_follow_links_in_worktree_files() {
     }
 }
 
-/// Attributes of files in `.gitattributes` hide no text from the person.
+/// Attributes in `.gitattributes` hide no text from the user.
 #[test]
 fn x14_attributes_do_not_hide_text_from_a_diff() {
     let scene = Repository::new();
@@ -134,8 +136,8 @@ fn x14_attributes_do_not_hide_text_from_a_diff() {
     assert!(!changes.summary().contains("binary"), "{}", changes.summary());
 }
 
-/// A session changes by attributes what git writes of a file. Those that git ignores are shown nowhere: they do not change what is merged.
-/// The control: git itself follows them.
+/// A session sets attributes that change what git writes for a file. Attribute files that git ignores are shown
+/// nowhere, so they must not change a merge. The control: git by itself follows them.
 #[test]
 fn x14_ignored_attributes_do_not_change_a_merge() {
     const SHOWN: &str = "echo \u{201c}a\u{ff1b}b\u{201d} # $Id$\n";
@@ -190,7 +192,8 @@ fn x14_merge_keeps_the_line_ends_of_the_workspace() {
     assert_eq!(scene.read("a.txt"), "one\r\nTWO\r\nthree\r\nfour\r\nFIVE\r\n");
 }
 
-/// A session that may write what git keeps of a worktree names a file of the repository there, which no git would: it is not merged.
+/// A session writes git's files for a worktree so that they name a file of the repository, which git never does. The
+/// file is not merged.
 #[test]
 fn x14_merge_does_not_write_into_a_repository() {
     for name in [".git", ".GIT"] {
@@ -214,7 +217,8 @@ fn x14_merge_does_not_write_into_a_repository() {
     }
 }
 
-/// The records of worktrees, and other sessions' files, lie next to the worktree: no link in the repository leads git or its host there.
+/// The records of worktrees and the files of other sessions lie next to the worktree. No link in the repository leads
+/// git or its host there.
 #[test]
 fn x14_links_of_a_repository_do_not_reach_records() {
     let scene = Repository::new();
@@ -285,8 +289,8 @@ fn x14_damaged_record_does_not_hide_other_worktrees() {
     assert_eq!(list.damaged.iter().map(|(session, _)| *session).collect::<Vec<_>>(), [id(OTHER)]);
 }
 
-/// A session swaps the repository of its workspace for a link to a private one, over and over, while git works for worktrees: none has a
-/// file of the private one. The control: git by itself, under the same swaps.
+/// A session repeatedly swaps the repository of its workspace for a link to a private one while git creates worktrees.
+/// None gets a file of the private one. The control: git by itself, under the same swaps.
 #[test]
 fn x14_git_does_not_follow_a_swapped_repository() {
     use std::sync::atomic::{AtomicBool, Ordering};
@@ -341,8 +345,8 @@ fn spoil(scene: &Repository, object: &str, bytes_of: &str) {
     fs::copy(path(bytes_of), path(object)).unwrap();
 }
 
-/// A session swaps objects of the repository after a person saw the changes: what is merged has the ids that were shown. The control:
-/// git itself reads the other bytes.
+/// A session swaps objects of the repository after a user saw the changes. The merged content has the ids that were
+/// shown. The control: git by itself reads the other bytes.
 #[test]
 fn x14_swapped_objects_are_not_merged() {
     for way in ["file", "directory"] {
@@ -375,8 +379,8 @@ fn x14_swapped_objects_are_not_merged() {
     }
 }
 
-/// Settings of a repository name programs in ways that no list knows: git 2.54 and later runs hooks that they name. Git reads none of
-/// them for a worktree. The control: git itself reads them.
+/// Settings of a repository can name programs in ways that no list covers: git 2.54 and later runs hooks that they
+/// name. For a worktree, git reads none of them. The control: git itself reads them.
 #[test]
 fn x14_git_ignores_settings_of_a_repository() {
     let scene = Repository::new();
@@ -428,8 +432,8 @@ fn x14_sha256_repository_supports_worktrees() {
     }
 }
 
-/// If git ran a program anyway, it could do what a command without rights can: no sockets, no capabilities but
-/// those over files, no devices but two.
+/// If git ran a program anyway, it could do no more than a command without rights: no sockets, only capabilities for
+/// files, and only two devices.
 #[test]
 #[cfg(target_os = "linux")]
 fn x14_git_runs_in_a_sandbox() {
@@ -446,7 +450,7 @@ fn x14_git_runs_in_a_sandbox() {
     let alias = format!("alias.held=!{STATE}");
     let held = scene.worktrees.git.run(&at, &["-c", &alias, "held"]).unwrap();
     let held: Vec<String> = String::from_utf8(held).unwrap().split_whitespace().map(str::to_owned).collect();
-    // The superuser's rights over files of others, within the domain, and none else.
+    // The superuser's rights over files of others within the domain, and no other rights.
     let kept = if rustix::process::geteuid().is_root() { "000000000000000e" } else { "0000000000000000" };
     assert_eq!(held, ["CapEff:", kept, "Seccomp:", "2", "null"]);
     let control = scene.git(&["-c", &alias, "held"]);
@@ -464,7 +468,8 @@ fn x14_git_has_resource_limits() {
     assert!(limits.memory_bytes <= 2 << 30 && limits.cpu_seconds <= 300, "{limits:?}");
 }
 
-/// A session has git read what never ends, in place of the repositories that this one borrows from. The control: it is there to be read.
+/// A session makes git read an endless file in place of the list of repositories whose objects this one uses. The
+/// control: the file can be read.
 #[test]
 #[cfg(target_os = "linux")]
 fn x14_endless_files_of_a_repository_do_not_fill_memory() {
@@ -486,8 +491,8 @@ fn x14_endless_files_of_a_repository_do_not_fill_memory() {
     assert!(why.contains("cannot read ") && why.contains("config: "), "{why}");
 }
 
-/// Another user of the machine puts a repository above the workspace, or can put files into that of the workspace. The control: the same
-/// repository, without that, has worktrees.
+/// Another user of the machine puts a repository above the workspace, or can write to the workspace's repository. The
+/// control: otherwise, the same repository has worktrees.
 #[test]
 fn x14_repository_of_another_user_is_refused() {
     let opens = |path: &Path, mode| fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();

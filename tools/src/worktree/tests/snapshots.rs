@@ -44,7 +44,7 @@ impl Plain {
         self.worktrees.merge(id(session), &tip).unwrap().files
     }
 
-    /// Returns what the host keeps: entries, directories and repositories.
+    /// Returns the host's entries, directories and repositories.
     fn kept(&self) -> Vec<String> {
         let files = fs::read_dir(self.dir.path().join("worktrees")).unwrap().map(|file| file.unwrap().file_name());
         let mut kept: Vec<String> = files.map(|name| name.into_string().unwrap()).collect();
@@ -120,7 +120,7 @@ fn x14_each_copy_has_the_files_of_its_time() {
     for session in [SESSION, OTHER] {
         assert_eq!(scene.worktrees.changes(id(session)).unwrap().files, [], "{session}");
     }
-    // The first removal leaves the repository to the other worktree.
+    // The first removal keeps the repository for the other worktree.
     scene.worktrees.discard(id(SESSION), None).unwrap();
     put(&second.join("new"), "n\n");
     assert_eq!(scene.merge(OTHER), ["new"]);
@@ -128,7 +128,7 @@ fn x14_each_copy_has_the_files_of_its_time() {
     assert_eq!(scene.kept(), [""; 0]);
 }
 
-/// A kill at any step of the copy or of its removal: the next call makes it whole, or nothing is left.
+/// After a kill at any step of the copy or of its removal, the next call completes it, or nothing remains.
 #[test]
 fn x14_killed_copy_is_completed_or_removed() {
     for step in [
@@ -185,7 +185,7 @@ fn x14_kept_copy_is_a_branch_that_can_be_cloned() {
     assert_eq!(scene.kept(), [""; 0]);
 }
 
-/// What cannot be copied is named. The control: without it, the workspace is copied.
+/// The error names the files that cannot be copied. The control: without them, the workspace is copied.
 #[test]
 fn x14_workspace_that_cannot_be_copied_is_refused() {
     let scene = Plain::new();
@@ -209,7 +209,7 @@ fn x14_workspace_that_cannot_be_copied_is_refused() {
     scene.worktrees.check(&scene.workspace()).unwrap();
 }
 
-/// A session put a pipe in the place of a list of ignored files: the error names it.
+/// A session puts a pipe in place of a list of ignored files. The error names it.
 #[test]
 fn x14_pipe_in_a_copied_workspace_is_named() {
     let scene = Plain::new();

@@ -41,8 +41,8 @@ fn exchanged_meanwhile<T>(tree: &Path, act: impl FnOnce() -> T) -> T {
     })
 }
 
-/// A link that a session swaps in while files are copied leads to no other file: neither from a workspace without a repository, nor from a
-/// worktree. The control: git by itself follows it.
+/// A link that a session swaps in while files are copied leads to no other file, neither in a workspace without a
+/// repository nor in a worktree. The control: git by itself follows it.
 #[test]
 fn x14_link_swapped_in_while_files_are_copied_is_not_followed() {
     let control = TempDir::new().unwrap();
@@ -65,8 +65,8 @@ fn x14_link_swapped_in_while_files_are_copied_is_not_followed() {
     assert_eq!(scene.git(&["show", &format!("{tip}:pub/d/key")]), "decoy");
 }
 
-/// What a session puts in place of listed files is not followed, waited for or copied without end. The control: the files themselves are
-/// copied.
+/// Links, pipes and endless files that a session puts in place of listed files are not followed, waited for or copied
+/// endlessly. The control: the files themselves are copied.
 #[test]
 fn x14_files_exchanged_after_they_were_listed_are_not_opened() {
     type Exchange = fn(&Path);
@@ -121,7 +121,8 @@ fn replace_by(tree: &Path, path: &str, put_there: impl FnOnce(&Path)) {
     put_there(&path);
 }
 
-/// A file with a denied name is not copied under another: rules name paths, and the copy has no link. The control: a file of one name.
+/// A file with a denied name is not copied under another name: rules name paths, and the copy is not linked to the
+/// file. The control: a file with one name.
 #[test]
 fn x14_file_with_other_names_is_not_copied() {
     const WHY: &str = "the worktree cannot be read: hard: it has other names (hard links), which may be outside of the workspace: copy the file";
