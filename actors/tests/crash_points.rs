@@ -344,7 +344,7 @@ async fn recovered(
 
 fn recovery(crash: &str, cut: u32, begun: &[(SessionId, usize)], ends: &[Outcome]) -> Recovery {
     let run = |(session, run): &(SessionId, usize)| RunKey { session: *session, run: RunNo(*run as u32 + 1) };
-    Recovery { crash: crash.into(), cut, ends: begun.iter().map(run).zip(ends.iter().cloned()).collect() }
+    Recovery { crash: crash.into(), interrupted: cut, ends: begun.iter().map(run).zip(ends.iter().cloned()).collect() }
 }
 
 /// Tests every write of these stories and of their recovery, before and after it (J-1, J-7, N-1, S-1).

@@ -125,7 +125,7 @@ pub(super) fn messages_first(world: &World<'_>) -> Verdict {
     Ok(())
 }
 
-/// Ends of runs that persons opened are in no transcript, model call or call result.
+/// Ends of runs that people opened are in no transcript, model call or call result.
 pub(super) fn persons_runs_are_not_in_context(world: &World<'_>) -> Verdict {
     for (session, seen) in &world.sessions {
         let mut persons = BTreeSet::new();
@@ -168,7 +168,7 @@ fn stays_out(session: SessionId, seen: &Seen<'_>, persons: &BTreeSet<Seq>, messa
         Message::User { .. } | Message::Assistant { .. } | Message::Result { .. } | Message::Prompt { .. } => None,
     });
     ensure(shown.is_none(), InvariantId::N7, session, || {
-        format!("the model receives record {shown:?}, which holds only ends of runs that persons opened")
+        format!("the model receives record {shown:?}, which holds only ends of runs that people opened")
     })
 }
 

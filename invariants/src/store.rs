@@ -19,13 +19,13 @@ pub(super) fn start_at_rest_changes_nothing(world: &World<'_>) -> Verdict {
 /// A completed recovery has the same result, however many recoveries were interrupted before it.
 pub(super) fn same_recovery(world: &World<'_>) -> Verdict {
     let Some(observed) = world.observed else { return Ok(()) };
-    let clean = |crash| observed.recoveries.iter().find(|other| other.crash == crash && other.cut == 0);
+    let clean = |crash| observed.recoveries.iter().find(|other| other.crash == crash && other.interrupted == 0);
     observed.recoveries.iter().try_for_each(|recovery| {
         let Some(clean) = clean(recovery.crash.clone()) else { return Ok(()) };
         let other = difference(clean, recovery);
         ensure(other.is_none(), InvariantId::J7, other.map_or_else(|| any_session(world), |(at, ..)| at), || {
-            let (cut, crash) = (recovery.cut, &recovery.crash);
-            format!("{crash}: (session, at once, after {cut} that were cut) {other:?}")
+            let (interrupted, crash) = (recovery.interrupted, &recovery.crash);
+            format!("{crash}, after {interrupted} interrupted recoveries: (session, clean end, other end) {other:?}")
         })
     })
 }

@@ -240,7 +240,7 @@ impl ExportJob<'_> {
         } else if frame.epoch < written.epoch {
             Some(format!("activation {} wrote it after activation {}", frame.epoch, written.epoch))
         } else if lsn <= written.lsn {
-            Some(format!("its frame precedes that of earlier records, {}", written.lsn))
+            Some(format!("its frame precedes frame {}, which has earlier records", written.lsn))
         } else {
             None
         };

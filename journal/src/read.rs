@@ -57,7 +57,7 @@ pub(crate) fn all(
     if out.is_empty() { Err(ReadError::NoSuchSession(session)) } else { Ok(out) }
 }
 
-/// Returns `most` records from `from` on, plus the rest of the last frame.
+/// Returns up to `most` records from `from` on, plus the rest of the last frame.
 pub(crate) fn page(engine: &dyn Engine, session: SessionId, from: Seq, most: usize) -> Result<Vec<Stored>, ReadError> {
     let until = Seq(from.0.saturating_add(most as u64));
     let range = engine.range(session, from, until)?;
@@ -91,7 +91,7 @@ pub(crate) fn walk(
             return Err(bad(format!("the next frame starts at record {seq}")));
         }
         if lsn <= last {
-            return Err(bad(format!("its frame precedes that of earlier records, {last}")));
+            return Err(bad(format!("its frame precedes frame {last}, which has earlier records")));
         }
         let kept = kept.ok_or_else(|| bad("its frame is not in the log".into()))?;
         let frame = open_frame(kept).map_err(|error| damaged(session, expected, lsn, error))?;

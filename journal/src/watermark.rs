@@ -109,7 +109,8 @@ impl Watermark {
         Ok(mark)
     }
 
-    /// Opens this machine's watermark in `dir` of a store that others write too. A store without a watermark here is accepted.
+    /// Opens this machine's watermark, in `dir`, of a store to which other machines write as well. A store without a
+    /// watermark on this machine is accepted.
     #[cfg(feature = "postgres")]
     pub(crate) fn open_shared(dir: &Path, found: Lsn, accept_loss: bool) -> Result<Self, OpenError> {
         owner_only::create_dir_all(dir).map_err(error::io("create", dir))?;
@@ -254,7 +255,7 @@ mod tests {
         let path = dir.path().join(NAME);
         assert_eq!(open(dir.path(), 0, false), Ok(Lsn(0)), "a new store has no mark");
         assert_ne!(std::fs::read(&path).unwrap(), b"", "and has one from then on");
-        assert_eq!(open(dir.path(), 7, false), Ok(Lsn(7)), "what a killed process did not mark any more");
+        assert_eq!(open(dir.path(), 7, false), Ok(Lsn(7)), "frames that a killed process had not marked yet");
         std::fs::write(&path, b"").unwrap();
         for (state, again) in [("is empty", true), ("is missing", false)] {
             let refused = open(dir.path(), 7, false).unwrap_err();
@@ -264,7 +265,7 @@ mod tests {
                 std::fs::remove_file(&path).unwrap();
             }
         }
-        assert!(!path.exists(), "a refusal makes none");
+        assert!(!path.exists(), "a refusal creates no file");
         assert_eq!(open(dir.path(), 7, true), Ok(Lsn(7)));
         assert_eq!(open(dir.path(), 7, false), Ok(Lsn(7)));
     }
@@ -287,6 +288,6 @@ mod tests {
         mark.write(Lsn(4));
         assert_eq!((mark.lsn(), mark.due()), (Lsn(4), None));
         (5..5 + u64::from(INTERVAL_COMMITS)).for_each(|lsn| mark.record_acknowledged(Lsn(lsn), 9_000, at(901)));
-        assert_eq!(mark.lsn(), Lsn(4 + u64::from(INTERVAL_COMMITS)), "many commits have it written too");
+        assert_eq!(mark.lsn(), Lsn(4 + u64::from(INTERVAL_COMMITS)), "many commits cause a write too");
     }
 }

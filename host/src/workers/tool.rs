@@ -50,7 +50,7 @@ impl RemoteTool {
         let name = self.action.strip_prefix("tool:").filter(|name| !name.is_empty() && name.chars().all(word));
         if name.is_none() {
             return bad(
-                "its action is not `tool:` and a name of a-z A-Z 0-9 _ -; other actions are those of built-in tools",
+                "its action is not `tool:NAME` with a name of a-z A-Z 0-9 _ -; other actions belong to built-in tools",
             );
         }
         if self.spec.description.trim().is_empty() {

@@ -10,23 +10,23 @@ use subtend_session::outcome::Outcome;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Boot {
     pub at: When,
-    /// True if no run was in flight and no row was owed.
+    /// True if no run was in flight and no outbox row was undelivered.
     pub at_rest: bool,
     pub wrote: u64,
 }
 
-/// The result of recovering from one crash, at rest.
+/// The result of recovering from one crash, when nothing is in flight any more.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Recovery {
     /// The crash; recoveries from the same bytes share its name.
     pub crash: Text,
     /// Interrupted recoveries before this one.
-    pub cut: u32,
+    pub interrupted: u32,
     /// How the runs in flight at the crash ended.
     pub ends: BTreeMap<RunKey, Outcome>,
 }
 
-/// Damaged sessions of a store, and the replies of all.
+/// Damaged sessions of a store, and the replies of all sessions.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DamageReplies {
     pub damaged: BTreeSet<SessionId>,

@@ -101,8 +101,8 @@ fn ask(opened: u64, answered: Option<(u64, AnsweredBy)>) -> AskSeen {
     AskSeen { session: ROOT, call: LATER_CALL, opened: when(opened), answered }
 }
 
-fn recovery(cut: u32, outcome: Outcome) -> Recovery {
-    Recovery { crash: "after write 7".into(), cut, ends: [(OF_CHILD, outcome)].into() }
+fn recovery(interrupted: u32, outcome: Outcome) -> Recovery {
+    Recovery { crash: "after write 7".into(), interrupted, ends: [(OF_CHILD, outcome)].into() }
 }
 
 fn aside(scene: &mut Scene) -> &mut DamageReplies {

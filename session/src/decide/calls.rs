@@ -78,7 +78,7 @@ impl Draft<'_> {
         } else if self.run().is_some_and(|run| !run.owned.is_empty()) {
             Some("Tasks that you started are still running: wait for them or cancel them, then return.")
         } else if self.state.arrived.iter().any(|row| self.state.reaches_model(row)) {
-            Some("A task has ended and you have not seen its result yet: it follows. Then return.")
+            Some("A task has ended and you have not seen its result yet: you will get it next. Then return.")
         } else {
             None
         }

@@ -94,7 +94,7 @@ fn sync_time(dir: &Path) -> io::Result<Duration> {
 fn sync_finding(took: Duration, disk: bool) -> Finding {
     let found = format!("a sync of 4 KiB takes {} µs (median of {SYNCS})", took.as_micros());
     if disk && took < TOO_FAST {
-        let advice = "no disk is so fast: a cache answers instead. Make sure that it is protected against loss of power, or that \
+        let advice = "no disk is so fast: a cache acknowledges the sync. Make sure that it is protected against loss of power, or that \
         the virtual machine's disk does not ignore flushes; a killed process loses nothing either way";
         return Finding::note(DoctorArea::Disk, "sync", found, advice);
     }

@@ -56,7 +56,7 @@ struct ProcessArgs {
     text: Option<String>,
     /// For input: true to close the input (end of file) after the text, or without one. Nothing can be typed afterwards.
     close: Option<bool>,
-    /// For output: the position to read from, in place of where your last call ended.
+    /// For output: the position to read from, if not where your last call ended.
     from: Option<u64>,
     /// For output: how long to wait where there is nothing new, in milliseconds.
     #[schemars(range(min = 1, max = 60_000))]

@@ -46,10 +46,10 @@ fn patch(path: &str, change: &FileChange, (old, new): (&[u8], &[u8]), time: Dura
     let (from, to) = (name(&change.before, "a"), name(&change.after, "b"));
     let head = format!("--- {from}\n+++ {to}\n");
     if old.len().max(new.len()) > MAX_COMPARED {
-        return format!("{head}({} bytes, then {} bytes: too long to compare)\n", old.len(), new.len());
+        return format!("{head}(too long to compare: {} bytes before, {} bytes after)\n", old.len(), new.len());
     }
     let (Ok(old_text), Ok(new_text)) = (std::str::from_utf8(old), std::str::from_utf8(new)) else {
-        return format!("{head}({} bytes, then {} bytes: not text)\n", old.len(), new.len());
+        return format!("{head}(not text: {} bytes before, {} bytes after)\n", old.len(), new.len());
     };
     let diff = TextDiff::configure().timeout(time).diff_lines(old_text, new_text);
     let mut text = diff.unified_diff().header(&from, &to).to_string();

@@ -44,7 +44,7 @@ async fn quotas_are_taken_once_and_in_a_fixed_order() {
     callers.enter("a1", &[LAB, MODEL, LAB], 1);
     assert_eq!(callers.seen(), [quota(LAB, 1, 0), quota(MODEL, 1, 0)]);
     callers.end("a1");
-    // In the order of their names, each call would hold the quota that the other one needs.
+    // If quotas were taken in the order of the arguments, each call would hold the quota that the other one needs.
     callers.enter("a2", &[LAB], 1);
     callers.enter("b1", &["shop"], 1);
     callers.enter("c1", &[LAB, "shop"], 1);
@@ -73,7 +73,7 @@ async fn close_ends_all_waits() {
 
 /// Two runtimes of one node: after one closes, the other still waits.
 #[tokio::test(start_paused = true)]
-async fn d2_runtimes_share_quotas_and_close_for_themselves() {
+async fn d2_runtimes_share_quotas_and_close_separately() {
     let first = Throttles::new(at_once(1), []);
     let second = first.for_runtime();
     let quotas = texts(&[LAB]);
@@ -93,7 +93,7 @@ async fn d2_runtimes_share_quotas_and_close_for_themselves() {
     drop(first.enter(&quotas, 1).await);
 }
 
-/// The parts of all processes do not exceed the whole.
+/// The shares of all processes together do not exceed the limit.
 #[tokio::test(start_paused = true)]
 async fn d2_rates_are_divided_among_processes() {
     let mut callers = Callers::under(&[(LAB, at_once(4))]);
