@@ -22,9 +22,10 @@ const PAGE_SIZE: usize = 128;
 #[derive(Clone, Debug)]
 pub struct Receipt {
     pub input: InputId,
-    /// The run that the input opened, or the run in flight. If that one answers a model, it takes no message ([`SessionHandle::steer`] reaches it),
-    /// and this is the next run. For an input accepted earlier: the session's last run. [`SessionHandle::run_ended`] returns `NoSuchRun` if the input
-    /// is removed before its run is opened.
+    /// The run that the input opened, or the run in flight. If the run in flight answers a model, it takes no message
+    /// ([`SessionHandle::steer`] reaches it), and this is the next run. For an input that was accepted earlier, this is
+    /// the session's last run. [`SessionHandle::run_ended`] returns `NoSuchRun` if the input is removed before its run
+    /// is opened.
     pub run: RunNo,
     /// True if an input with the same key had been accepted before.
     pub duplicate: bool,
@@ -74,8 +75,8 @@ impl Receipt {
         &self.session
     }
 
-    /// Waits for the final answer that names the input. It is found in the journal, even if it is older than this call or another run than
-    /// [`Receipt::run`] gave it.
+    /// Waits for the final answer that names the input. The answer is found in the journal, even if it is older than
+    /// this call, or if it came from another run than [`Receipt::run`].
     /// # Errors
     /// [`AnswerError`]. A run that ended without an answer is returned with its outcome and its partial text.
     /// # Cancel safety

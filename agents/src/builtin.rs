@@ -70,7 +70,7 @@ fn summary() -> Manifest {
     let settings =
         Settings { output_tokens: Some(1_200), temperature: Some(0.2), top_p: None, effort: Some(Effort::Low) };
     let about = "Sums up what was done in a session.";
-    // The session's own model: a summary must follow the whole conversation, which stays with that provider.
+    // Uses the session's own model: the summary reads the whole conversation, which must not go to another provider.
     Manifest { pool: None, ..service("summary", about, settings, include_str!("builtin/summary.md")) }
 }
 

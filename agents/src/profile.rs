@@ -138,7 +138,8 @@ pub fn confined(path: &str) -> Result<(), &'static str> {
 pub struct Profiles(BTreeMap<Text, Arc<Profile>>);
 
 impl Profiles {
-    /// Loads profiles of a configuration with their prompt files. [`BadProfile`] is about the first that cannot be used.
+    /// Loads profiles of a configuration with their prompt files. Returns [`BadProfile`] for the first one that cannot
+    /// be used.
     pub fn load(profiles: BTreeMap<Text, Profile>, read: Reader<'_>) -> Result<Self, BadProfile> {
         let loaded = profiles.into_iter().map(|(name, profile)| {
             let profile = profile.load(Arc::clone(&name), read)?;

@@ -57,7 +57,7 @@ struct DrillClients {
     socket: PathBuf,
     /// Set when senders must not start further commands.
     closing: Arc<AtomicBool>,
-    /// The session that was opened last, once it is: a reader ends when it has received it.
+    /// The session that marks the end, once it is opened: a reader ends when it has received that session.
     last: watch::Receiver<Option<SessionId>>,
     /// The number of unanswered commands, and of connected readers.
     counts: Arc<Counts>,
@@ -110,7 +110,7 @@ pub async fn drill(
     Ok(report)
 }
 
-/// Lets the clients work over all kills. Returns `None` if the drill was stopped.
+/// Lets the clients work while the host is killed repeatedly. Returns `None` if the drill was stopped.
 async fn run(
     options: &ClientOptions,
     store_dir: &StoreDir,

@@ -6,7 +6,7 @@ use subtend::config::{Layer, Loaded, Origin, ProjectAccess};
 use super::InputResult;
 
 /// Checks that a file gives a configuration that survives a round trip, or an error that names the file. A workspace
-/// cannot set the keys of the user only.
+/// cannot set keys that only the user may set.
 pub fn any_bytes(bytes: &[u8]) -> InputResult {
     let text = String::from_utf8_lossy(bytes);
     let project = load(Origin::Project("fuzzed.yaml".into()), &text);

@@ -19,7 +19,7 @@ pub fn any_bytes(bytes: &[u8]) -> InputResult {
         let lines = |text: &str| text.bytes().filter(|byte| *byte == b'\n').count();
         assert_eq!(lines(escaped), lines(&text), "a line was added or lost: {escaped:?}");
         assert_eq!(again, *escaped, "escaped text changes when it is escaped again");
-        // `<U+10FFFF>` is the longest name, of at least one byte.
+        // `<U+10FFFF>`, the longest escape, has ten bytes and replaces at least one.
         assert!(escaped.len() <= text.len().saturating_mul(10), "{} bytes of {}", escaped.len(), text.len());
     }
     if shown == *text { InputResult::Accepted } else { InputResult::Refused }

@@ -128,9 +128,9 @@ impl WrittenImport {
 impl Journal {
     /// Imports all sessions of an export or none, into a store without active sessions. Blocks its thread while it reads.
     ///
-    /// The imported sessions are limited to `within`, which is recorded with each (`SessionCreated::imported`, and its limits).
-    /// [`ImportBounds::none`] is for a file that this host wrote itself. Needs a few dozen bytes of memory per frame, one or two rows per
-    /// session, and one session at a time.
+    /// The imported sessions are limited to `within`. Each of them records its bounds (`SessionCreated::imported` and
+    /// its limits). [`ImportBounds::none`] is for a file that this host wrote itself. Needs a few dozen bytes of memory
+    /// per frame, one or two rows per session, and one session at a time.
     /// # Errors
     /// [`ImportError`]. An invalid file is refused before anything is written. After a failure of the store, nothing is visible.
     /// # Cancel safety

@@ -14,7 +14,7 @@ pub struct Exposed {
     pub path: PathBuf,
     /// Its previous mode.
     pub mode: u32,
-    /// The reason that it is still open, if it could not be closed.
+    /// The reason why it is still open, if it could not be closed.
     pub left: Option<io::Error>,
 }
 

@@ -60,7 +60,7 @@ pub enum ToolEffect {
     SideEffect,
 }
 
-/// The reason that a call cannot start.
+/// The reason why a call cannot start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Invalid {

@@ -319,7 +319,7 @@ pub struct Summary {
     pub of: SessionId,
 }
 
-/// The reason that a summary is missing.
+/// The reason why a summary is missing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unsummarised {
     pub why: CompactionFailure,

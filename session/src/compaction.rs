@@ -14,7 +14,7 @@ const BYTES_PER_TOKEN: u64 = 4;
 /// The default share of the context window, in percent.
 const DEFAULT_SHARE: u32 = 80;
 
-/// The newest messages keep one `TAIL`th of the tokens. Completions in the hidden range keep up to one `COMPLETIONS`th.
+/// The newest messages keep 1/`TAIL` of the tokens. Completions in the hidden range keep up to 1/`COMPLETIONS`.
 const TAIL: u64 = 4;
 const COMPLETIONS: u64 = 8;
 

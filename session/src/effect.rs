@@ -132,7 +132,7 @@ pub enum Reply {
     NotFound,
 }
 
-/// The reason that a command was not decided. The state is unchanged.
+/// The reason why a command was not decided. The state is unchanged.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Rejection {
     #[error("stale: {0} is not pending")]

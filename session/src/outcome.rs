@@ -145,7 +145,7 @@ impl Outcome {
     }
 }
 
-/// The reason that a run failed.
+/// The reason why a run failed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FailKind {
@@ -263,7 +263,7 @@ pub enum Budget {
     Recorded,
 }
 
-/// The reason that a child refuses to continue.
+/// The reason why a child refuses to continue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ContinueRefusal {

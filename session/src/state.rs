@@ -69,7 +69,8 @@ pub struct State {
     /// Children whose texts are cached. Other texts are read from the children's journals on demand.
     pub kept: EndedTexts,
     pub shorts: BTreeSet<Short>,
-    /// Owned runs of ended runs that have not sent a notice: their keys and children. Only after a boot.
+    /// Runs that ended runs of this session owned and whose notices have not arrived: their keys and children. Not
+    /// empty only after a boot.
     pub owed: BTreeMap<CallId, SessionId>,
     /// Children's runs, not owned by this session, whose notices were taken.
     pub noticed: BTreeSet<(SessionId, RunNo)>,
@@ -191,7 +192,7 @@ pub struct Run {
     pub waiting: Vec<Queued>,
     pub started: bool,
     pub slot: bool,
-    /// The reason that the run waits, if it released its slot or clock.
+    /// The reason why the run waits, if it released its slot or clock.
     pub parked: Option<Park>,
     pub hold: Option<Hold>,
     pub turns: u32,

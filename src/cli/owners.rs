@@ -82,7 +82,7 @@ const MAX_LINKS: u32 = 40;
 #[cfg(unix)]
 const OVERFLOW_UID: u32 = 65_534;
 
-/// The reason that a path is not only this user's.
+/// The reason why a path is not only this user's.
 #[cfg(unix)]
 enum UnsafePath {
     Owned(String),

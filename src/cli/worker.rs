@@ -206,7 +206,7 @@ impl ToolWorker {
                         wait = RETRY_DELAY;
                         continue;
                     }
-                    // Wait: the host may lease such calls at once, and this loop would not pause.
+                    // Wait: a host that keeps leasing calls that must not start would otherwise be asked in a busy loop.
                     wait = (wait * 2).min(self.host.longest_wait());
                 }
                 Ok(None) => wait = RETRY_DELAY,
@@ -333,7 +333,7 @@ impl ToolWorker {
             match self.host.complete(&call.token, &result).await {
                 Ok(()) => return,
                 Err(HostError::Unavailable(_)) if Instant::now() < until => sleep(RETRY_DELAY).await,
-                // For example, the result is too large: report it to the model.
+                // The result may be too large, for example. The model is informed instead.
                 Err(HostError::Refused(why)) if matches!(result, WorkerResult::Ok { .. }) => {
                     result = WorkerResult::error(format!("the host refused the result: {why}"));
                 }

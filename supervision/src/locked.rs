@@ -5,7 +5,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 /// A value behind a mutex that ignores poisoning.
 ///
 /// Critical sections call no foreign code except `Eq`, `Ord` and `Hash` of plain ids, so a panic leaves consistent state.
-/// If every later release failed, one panic would block the runtime.
+/// With poisoning, one panic would make every later release fail and block the runtime.
 #[derive(Debug, Default)]
 pub(crate) struct Locked<T>(Mutex<T>);
 

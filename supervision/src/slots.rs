@@ -132,7 +132,7 @@ impl<R: Root, T: Ticket> Slots<R, T> {
 
     /// Removes a ticket from the queue. Returns whether it was queued; if so, it is never granted.
     ///
-    /// If not, its slot was granted and `on_grant` has it or receives it, or the ticket was never queued.
+    /// If it was not queued, either its slot was granted and is passed to `on_grant`, or the ticket was never queued.
     pub fn withdraw(&self, ticket: T) -> bool {
         self.inner.pool.lock().queue.withdraw(ticket)
     }
@@ -154,7 +154,8 @@ impl<R: Root, T: Ticket> Slots<R, T> {
         self.inner.pool.lock().queue.position(ticket)
     }
 
-    /// Returns the time since which its root has not received a slot while this ticket was queued; `None` if it is not queued.
+    /// Returns when the ticket was queued, or when its root last received a slot, whichever is later; `None` if it is
+    /// not queued.
     pub fn unserved_since(&self, ticket: T) -> Option<Instant> {
         self.inner.pool.lock().queue.unserved_since(ticket)
     }
@@ -179,7 +180,7 @@ impl<R: Root, T: Ticket> SlotsState<R, T> {
             pool.delivering = true;
             drop(pool);
             let slot = Self::slot(self, root);
-            // Catches the panic, because it may drop a slot: a second panic inside that drop would abort the process.
+            // The panic is caught here: its unwinding may drop a slot, and a second panic in that drop would abort the process.
             if catch_unwind(AssertUnwindSafe(|| (self.on_grant)(ticket, slot))).is_err() {
                 tracing::error!("the grant callback panicked; its slot is returned");
             }

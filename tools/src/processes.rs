@@ -246,7 +246,7 @@ pub(crate) enum OutputReader {
     Own,
 }
 
-/// The reason that a text was not typed.
+/// The reason why a text was not typed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NotTyped {
     /// The process has ended, or no longer reads its input.

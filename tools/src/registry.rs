@@ -57,7 +57,7 @@ pub struct RegistryBuilder {
     live: Option<Arc<dyn LiveTools>>,
 }
 
-/// The reason that a tool cannot be registered.
+/// The reason why a tool cannot be registered.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RegistryError {
     #[error("duplicate tool name `{name}`: rename one of the tools")]

@@ -17,7 +17,7 @@ impl ToolOutput {
     }
 }
 
-/// The reason that a call failed. The message tells the model the fault, the value and a remedy.
+/// The reason why a call failed. The message tells the model the fault, the value and a remedy.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct ToolError {

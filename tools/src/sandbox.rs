@@ -82,7 +82,7 @@ pub enum Strength {
     FilesAndNetwork,
 }
 
-/// The reason that no sandbox is available.
+/// The reason why no sandbox is available.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{why}")]
 pub struct Unsupported {

@@ -121,8 +121,8 @@ impl Cells {
         let mut rows = rows_to(&self.log.journal, session)?;
         rows.owed.extend(self.takeover.unreadable.owed(&state));
         if state.run.is_none() && rows.requests.is_empty() {
-            // An idle session whose inputs panicked has no run to end, and the mark must not apply to a later run. A session that crashes on an
-            // outbox row keeps the mark, which delays its restarts.
+            // If the handling of an input panicked in an idle session, no run ends, and the mark must not apply to a
+            // later run. A session that crashes on an outbox row keeps the mark, which delays its restarts.
             inbox.settle();
         }
         let lost = inbox.lost();
@@ -150,8 +150,7 @@ impl Cells {
             self.redo_effects(&driver)?;
             self.release_last_run(&driver);
         }
-        // These precede all queued items. `Lost` takes an owed end, which must not start a turn first; for any other command the redone turn comes
-        // first.
+        // These precede all queued items. `Lost` takes the owed ends, so that they do not start a turn; any other command redoes the interrupted turn before the ends are handled.
         let mut requests = rows.requests;
         requests.extend(self.runs.pending_cancels(&driver.state).filter(|_| lost.is_none()));
         if driver.dormant {
@@ -167,7 +166,7 @@ impl Cells {
     /// `Reactivated` redoes model calls, tools, admission, cancels of a closing run and slot requests.
     fn redo_effects(self: &Arc<Self>, driver: &Driver) -> Result<(), ReadError> {
         let session = driver.session();
-        // This precedes every request: a run that has released its slot must not wait for it.
+        // Slots are released before others are requested, so that no request waits for a slot that its own run should have released.
         let run = driver.state.run.as_ref();
         if run.is_none_or(|run| !run.slot) {
             driver.inbox.release_slot();
@@ -243,7 +242,8 @@ impl Cells {
         };
         let Some(session) = self.directory.find(exit.actor) else { return };
         self.host.faults.see(InternalEvent::Died(session));
-        // Nothing starts during a shutdown: the next start finds the run in flight, and its open questions with their deadlines.
+        // Nothing starts during a shutdown: the next start finds the run in flight, and its open asks with their
+        // deadlines.
         if self.life.is_stopping() {
             return;
         }
@@ -303,7 +303,7 @@ impl Cells {
     /// Returns the calls that wait for an end of a run of the session: the run in flight, and ended runs with undelivered ends.
     fn waiting_for(&self, session: SessionId) -> Vec<(SessionId, CallId)> {
         let mut waiting = Vec::new();
-        // A damaged row does not name an owner; the owner is notified at its activation.
+        // A damaged row names no owner. The owner learns of it when it is activated itself.
         if let Ok(Some(row)) = self.log.journal.inflight_of(session) {
             let run = row.run;
             self.runs.release_run(RunKey { session, run });

@@ -58,7 +58,7 @@ pub(crate) enum Halted {
     Refused(String),
 }
 
-/// Work of an activation that was taken but not decided.
+/// Work that an activation has taken from the inbox, but not decided yet.
 #[derive(Default)]
 pub(crate) struct Todo {
     pub(crate) first: Option<First>,
@@ -89,7 +89,8 @@ pub(crate) struct Pending {
 pub(crate) struct First {
     /// True if the run was in flight when the host died.
     pub(crate) lost: bool,
-    /// Continues and cancels by other sessions, in the order of their rows. They come first: an owner that cancels a run is its true cause.
+    /// Continues and cancels by other sessions, in the order of their rows. They come first, so that a cancel by the
+    /// owner is recorded as the cause of the end.
     pub(crate) requests: Vec<Command>,
     /// `Lost`, `Reactivated` or `RestartsExhausted`, if a run is in flight.
     pub(crate) command: Option<Command>,
@@ -102,7 +103,7 @@ pub(crate) struct Driver {
     pub(crate) state: Box<State>,
     pub(crate) inbox: Arc<Inbox>,
     pub(crate) written: Written,
-    /// True while the run in flight is dormant: until an item concerns it.
+    /// True while the run in flight is dormant, which lasts until an item concerns that run.
     pub(crate) dormant: bool,
     pub(crate) clock: RunClock,
     pub(crate) agents: Arc<Agents>,
@@ -223,7 +224,8 @@ impl Driver {
 
     /// Handles a refused batch: the session is folded again from its records.
     ///
-    /// This happens at once if the journal accepts other batches, since the run in flight may get no further item; otherwise with the next item.
+    /// If the journal accepts other batches, this happens at once, because the run in flight may not receive another
+    /// item; otherwise it happens with the next item.
     fn give_up(&self, halted: Halted) -> DriverStep {
         match halted {
             Halted::Refused(why) => DriverStep::Fail(why),
@@ -357,13 +359,12 @@ impl Driver {
         }
         let gives_back = |effect: &Effect| matches!(effect, Effect::ReleaseSlot { .. });
         if self.pending.effects.iter().any(gives_back) {
-            // The granted wait ended in this batch, perhaps by an interrupt, and the run waits again: the release at the commit must not release this
-            // slot.
+            // In this batch the run stopped waiting for this slot, perhaps after an interrupt, and then waited again. The pending release must not release the new slot.
             self.pending.granted.push((ticket, slot));
             return;
         }
         if self.cells.life.halt.is_cancelled() {
-            // The death of an actor freed the slot, but by its records the run still holds it: the next start decides.
+            // An actor died and freed this slot, but the records of its run still hold it. The next start decides about that run.
             return;
         }
         self.inbox.hold_slot(slot);

@@ -234,7 +234,8 @@ impl Inbox {
         (killer, again)
     }
 
-    /// Makes the next activation end the run. Returns whether the last activation already had to; then the first command remains recorded.
+    /// Makes the next activation end the run. Returns whether that was already decided for the last activation; its
+    /// command then stays recorded.
     pub(crate) fn exhaust(&self, command: Option<&'static str>) -> bool {
         let mut inner = self.lock();
         let again = inner.exhausted.is_some();
@@ -270,7 +271,7 @@ impl Inbox {
 
     pub(crate) fn hold_slot(&self, slot: Slot) {
         let before = self.lock().slot.replace(slot);
-        // Dropped outside of the lock: the next grant may take it again.
+        // Dropped outside of the lock, because the drop may grant the slot to a run that takes this lock.
         drop(before);
     }
 

@@ -225,7 +225,8 @@ impl SessionHandle {
         Ok(in_flight)
     }
 
-    /// Ends the services of the tree. A service that a close has just started has no run yet, and would open it during the deletion.
+    /// Ends the services of the tree. A service that a close has just started has no run yet. It would open one during
+    /// the deletion.
     async fn end_services(&self) -> Result<(), ControlError> {
         for (id, _) in self.parents_first().map_err(|error| self.sessions.life.read_failed(&error))? {
             self.sessions.services.stop(Some(id));

@@ -35,7 +35,8 @@ impl SessionHandle {
         if let Some(why) = lacks_worktree(manifest, created.worktree, self.id) {
             return Err(SendError::BadInput(why));
         }
-        // A first record names its ceiling in full; without it nothing of the workspace is shown.
+        // The first record of a session contains its ceiling. Without that record, the agent is offered nothing of the
+        // workspace.
         let none = Authority::deny_all();
         let ceiling = created.ceiling.body.as_deref().unwrap_or(&none);
         let ceiling = created.imported.as_ref().map_or_else(|| ceiling.clone(), |bound| ceiling.meet(bound));

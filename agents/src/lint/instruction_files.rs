@@ -7,7 +7,7 @@ use crate::catalog::{AgentProblem, ProblemKind, has_ending};
 use crate::instructions::rules::{FOLDER as RULES, RuleFiles};
 use crate::instructions::{InstructionArea, Instructions, LOCAL, NAMES};
 
-/// Instruction files of products that nothing reads here.
+/// Instruction files of other products that subtend does not read.
 const UNREAD: [&str; 4] = [".cursorrules", ".windsurfrules", "GEMINI.md", ".github/copilot-instructions.md"];
 
 /// Returns what the file is, if its name says that it is an instruction file.

@@ -11,7 +11,7 @@ const FENCE_END: &str = "\n```";
 /// Maximum number of digits in `$ARGUMENTS[N]`.
 const MAX_INDEX_DIGITS: usize = 3;
 
-/// A text with placeholders. Its parts take sixteen times its size, so they are read when it is used.
+/// A text with placeholders. It is parsed at each use, because its parts take sixteen times its memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Template {
     text: String,
@@ -63,7 +63,7 @@ impl Template {
         parts(&self.text, TemplateRules { first: usize::from(folder.is_none()), doubled: self.doubled, folder }, true)
     }
 
-    /// Returns notes about parts that have another effect than in the product.
+    /// Returns notes on the parts that work differently from the product.
     pub(super) fn notes(&self) -> Vec<String> {
         let parts = self.parts();
         let has = |wanted: fn(&TemplatePart) -> bool| parts.iter().any(wanted);
@@ -138,8 +138,7 @@ fn parts(text: &str, rules: TemplateRules<'_>, outer: bool) -> Vec<TemplatePart>
     let mut parts = Vec::new();
     let mut plain = String::new();
     let mut rest = text;
-    // Each search for an end must find one, or be the last: otherwise a text with many openings and no end takes
-    // quadratic time.
+    // A search for an end that finds none must be the last one: otherwise a text with many openings and no end takes quadratic time.
     let mut fence = text.rfind(FENCE_END);
     while let Some(c) = rest.chars().next() {
         let starts = outer && plain.chars().next_back().map_or(parts.is_empty(), char::is_whitespace);

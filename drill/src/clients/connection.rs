@@ -41,7 +41,7 @@ impl Connection {
     pub(super) async fn open(socket: &Path) -> Result<Self, HostGone> {
         let stream = socket_path::connect(socket).await?;
         let (sender, connection) = handshake(TokioIo::new(stream)).await?;
-        // The task ends with the sender, and the request reports an error.
+        // The task ends when the sender is dropped. An error of the connection is reported by the request.
         tokio::spawn(async move { drop(connection.await) });
         Ok(Self(sender))
     }

@@ -208,7 +208,8 @@ mod tests {
         request
     }
 
-    /// The owner of a shard shares its reads between the senders of the other node. The control: a request of an earlier version.
+    /// The owner of a shard divides its capacity for reads among the senders, which the other node names. The control:
+    /// a request of an earlier version.
     #[test]
     fn forwarded_request_names_its_sender() {
         let (key, _) = key_at(b"shared");

@@ -1,4 +1,4 @@
-//! The view that restores a session, with its files, to a message or to before a run.
+//! The view that restores a session and its files: to a message, or to the state before a run.
 
 use askama::Template;
 use axum::extract::State;

@@ -8,7 +8,7 @@ use subtend_session::record::Record;
 
 use super::Bug;
 
-/// Returns the keys that `records` refuse to continue.
+/// Returns the keys of the refused requests to continue a child.
 fn refused(records: &[Record]) -> BTreeSet<RowKey> {
     let key = |record: &Record| {
         let Record::ContinueRefused { key, .. } = record else { return None };

@@ -33,8 +33,8 @@ impl Health {
         self.pause(name).map(|pause| pause.until)
     }
 
-    /// Returns the milliseconds until the failed model `name` accepts calls again; 0 if that time has passed. `None` without a failure, and after one
-    /// that no wait corrects.
+    /// Returns the milliseconds until the failed model `name` accepts calls again; 0 if that time has passed. Returns
+    /// `None` if it has not failed, or if its failure does not pass with time.
     pub(super) fn reset_ms(&self, name: &Text) -> Option<u64> {
         let reset = self.pause(name)?.reset?;
         // Rounded up, so that a wait of this length reaches the reset.

@@ -5,7 +5,7 @@ use subtend_host::Host;
 use subtend_journal::postgres::ShardAddress;
 use subtend_supervision::Lease;
 
-/// The reason that a shard was not opened.
+/// The reason why a shard was not opened.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NotOpened {
     /// Another process owns it. The node retries.

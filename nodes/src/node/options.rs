@@ -14,7 +14,8 @@ pub struct LeaseTimes {
 }
 
 impl LeaseTimes {
-    /// Derives the times from the length of a lease. A node that missed two renewals stops a third of the lease before others may take over.
+    /// Derives the times from the length of a lease. A node that missed two renewals stops its work before others may
+    /// take over, with a third of the lease between.
     pub fn of(lease: Duration) -> Self {
         Self { heartbeat: lease / 3, work: lease * 2 / 3, lease }
     }

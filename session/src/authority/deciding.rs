@@ -22,7 +22,8 @@ struct Strongest {
 }
 
 impl RuleSet {
-    /// Returns the rules that can decide for `action`: those that are not always beaten by the same other rule.
+    /// Returns the rules that can decide for `action`: without those that another rule of the same resource always
+    /// beats.
     pub(super) fn deciding<'a>(&'a self, action: ActionSet<'a>) -> impl Iterator<Item = &'a Rule> {
         let syntax = action.syntax();
         let mut strongest: BTreeMap<&str, Strongest> = BTreeMap::new();
@@ -86,7 +87,7 @@ impl Ranks {
 /// Returns the ranks that no other one beats.
 pub(super) fn unbeaten(mut ranked: Vec<Ranked>) -> Vec<Ranked> {
     ranked.sort_unstable_by_key(|rank| Reverse((rank.action, rank.resource)));
-    // The highest resource rank of more specific actions, and the first rank of the current action.
+    // `above` is the highest resource rank among more specific actions, `group` the first rank of the current action.
     let (mut above, mut group): (Option<Weight>, Option<(Weight, Weight)>) = (None, None);
     ranked.retain(|rank| {
         let (_, resource) = match group {

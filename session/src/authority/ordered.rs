@@ -29,7 +29,8 @@ impl RuleSet {
                 |later: &&Rule| later.verdict < rule.verdict && rule.may_beat(later) && rule.may_overlap(later);
             let bound = kept.iter().filter(decides).map(|later| later.verdict).min();
             let verdict = match bound {
-                // A lowered path covers its contents, which the allow did not match: an ask there could override a deny.
+                // An allow of a path that is lowered to an ask also covers the contents of the path, which the allow
+                // did not match. There it could override a deny.
                 Some(Verdict::Ask) if !pattern::ends_with_span(&rule.resource) => Verdict::Deny,
                 Some(bound) => bound,
                 None => rule.verdict,

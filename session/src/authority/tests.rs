@@ -279,7 +279,7 @@ proptest! {
         prop_assert_eq!(Authority::of(rules).verdict(&at), if all_allowed { expected.min(Authority::allow_all().verdict(&at)) } else { expected });
     }
 
-    /// A path that no rule allows by itself is never allowed because a directory above it is named.
+    /// A path that no rule allows by itself is not allowed just because a rule names a directory above it.
     #[test]
     fn a1_covering_directories_never_allows_more(rules in rule_sets(), at in accesses()) {
         let verdict = Authority::of(rules.clone()).verdict(&at);

@@ -25,8 +25,8 @@ impl Draft<'_> {
     fn boundary(&mut self) {
         let Some(run) = self.run() else { return };
         let Some(turn) = &run.turn else { return };
-        // Parked for a slot, the turn is already due: later inputs are taken when the slot is granted. Parked at a
-        // limit, its model call is not answered.
+        // If the run is parked for a slot, its turn is already due, and later inputs are taken when the slot is
+        // granted. If it is parked at a limit, the model call of its turn is not answered yet.
         if turn.limited.is_some() || turn.streaming || run.parked == Some(Park::Slot) {
             return;
         }

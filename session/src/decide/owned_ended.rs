@@ -20,7 +20,7 @@ pub(super) fn arrive(draft: &mut Draft<'_>, notices: Vec<Notice>) -> bool {
         if !is_owed(draft, &notice) {
             continue;
         }
-        // The open call decides, not its mode: a blocking call may have moved to the background.
+        // What counts is that the call is open, not its mode: a blocking call may have moved to the background.
         match notice.key {
             Some(key) if draft.state.is_open(key) => {
                 arrived = true;

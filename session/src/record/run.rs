@@ -23,7 +23,7 @@ pub enum Park {
     },
 }
 
-/// The reason that a run is held.
+/// The reason why a run is held.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Hold {
@@ -66,7 +66,7 @@ pub struct RunEnded {
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     #[serde(rename = "queue_stands")]
     pub keeps_queue: bool,
-    /// The reason that the actor was given up, if the outcome was fixed before.
+    /// The reason why the actor was given up, if the outcome was fixed before.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gave_up: Option<Text>,
 }

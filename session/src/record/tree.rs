@@ -103,7 +103,7 @@ pub struct Notice {
     /// The owner's call. Absent for a run that the receiver does not own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key: Option<CallId>,
-    /// The reason that the child refused to continue, in which case no run was opened.
+    /// The reason why the child refused to continue, in which case no run was opened.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refused: Option<ContinueRefusal>,
     pub outcome: Outcome,

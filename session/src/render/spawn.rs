@@ -115,8 +115,9 @@ fn all(state: &State) -> Vec<(SessionId, &Child)> {
     all
 }
 
-/// Returns the end of a job, taken now or given before. A dropped text is used only if the wait takes no end: such a
-/// result is recorded as text. A result with ends is rendered again by each fold, so it must not depend on the cache.
+/// Returns the end of a job, taken now or given before. A dropped text that was read again is used only if the wait
+/// takes no end, because such a result is recorded as text. A result with ends is rendered again by each fold, so it
+/// must not depend on texts in memory.
 fn end_of<'a>(state: &State, id: SessionId, child: &'a Child, taken: &Taken<'a>) -> Option<Cow<'a, Notice>> {
     if let Some(item) = taken.get(&id) {
         return Some(Cow::Borrowed(item));

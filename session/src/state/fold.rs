@@ -6,7 +6,7 @@ use super::State;
 use crate::ids::{Seq, SessionId};
 use crate::record::{Record, SessionCreated};
 
-/// The reason that a journal is invalid. The session is then quarantined.
+/// The reason why a journal is invalid. The session is then quarantined.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FoldError {
     #[error("session {session} has no records: nothing was written for it, or its journal is damaged")]

@@ -34,7 +34,7 @@ fn are_all_in<'a>(ids: &[InputId], queue: impl IntoIterator<Item = &'a Queued>) 
 impl State {
     /// Checks that `record` may follow.
     /// # Errors
-    /// The reason that it may not.
+    /// The reason why it may not.
     pub(crate) fn fits(&self, record: &Record) -> Legality {
         match record {
             Record::SessionCreated(_) => Err("a session is created once"),

@@ -9,7 +9,7 @@ use subtend_sim::nodes::{NodesPlan, NodesReport, simulate};
 /// Simulates nodes that stop, die and lose replies of their database, and exits with 1 at a violation.
 #[derive(Args)]
 pub(crate) struct NodesArgs {
-    /// Seeds.
+    /// Number of seeds.
     #[arg(long, default_value_t = 200, value_parser = value_parser!(u64).range(1..))]
     seeds: u64,
     /// The first seed.

@@ -7,7 +7,7 @@ use tokio::sync::watch;
 
 use super::super::fail::{Code, Fail};
 
-/// The signals of the process. A clone that has not handled a signal sees it.
+/// The signals of the process. Each clone handles every signal itself.
 #[derive(Clone, Debug)]
 pub(crate) struct StopSignal {
     received: watch::Receiver<SignalCount>,
@@ -50,7 +50,7 @@ impl StopSignal {
         Ok(Self { received, handled: 0, ends_at })
     }
 
-    /// Resolves once a stop is requested that is not handled, before or after the call.
+    /// Resolves when there is a stop request that this value has not handled. It may have come before the call.
     pub(crate) async fn requested(&mut self) {
         let handled = self.handled;
         if self.received.wait_for(|received| received.count > handled).await.is_err() {

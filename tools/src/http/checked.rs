@@ -83,7 +83,7 @@ pub(crate) enum AllowedHosts {
     All,
 }
 
-/// The reason that a request has no answer.
+/// The reason why a request has no answer.
 pub(crate) enum RequestFailed {
     /// The address is internal, and its host is not listed.
     Internal,

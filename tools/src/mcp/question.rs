@@ -38,7 +38,7 @@ pub(super) struct Question {
 enum RequestedInput {
     /// An object that fits this schema, whose text is printable.
     Form(String),
-    /// That the user opens a page. Nothing else opens it.
+    /// A page that only the user opens.
     Page { url: String, host: String },
 }
 
@@ -86,7 +86,7 @@ impl Question {
         if url.scheme() != "https" && !(url.scheme() == "http" && is_local) {
             return Err("it opens an address that is not encrypted, or not of the web");
         }
-        // It could pose as the host.
+        // A user name could be mistaken for the host.
         if !url.username().is_empty() || url.password().is_some() {
             return Err("it opens an address that contains a user");
         }

@@ -13,7 +13,7 @@ const FOOTER: u64 = 120;
 /// Maximum bytes of a server's error.
 const MAX_ERROR: usize = 4_000;
 
-/// The reason that a call failed.
+/// The reason why a call failed.
 #[derive(Debug)]
 pub(super) enum Failed {
     /// The connection has ended.

@@ -44,7 +44,7 @@ pub struct ServerReport {
     pub protocol: Option<String>,
     /// The name that the server reports for itself.
     pub about: Option<String>,
-    /// The reason that the server is not connected.
+    /// The reason why the server is not connected.
     pub down: Option<String>,
     /// What the user can do about a call that its login does not permit.
     pub lacking: Option<String>,

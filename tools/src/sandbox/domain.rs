@@ -114,13 +114,13 @@ fn signals() -> Result<Ruleset, landlock::RulesetError> {
 /// Kills all processes of this thread's domain except its own in one step, so that none of them can fork meanwhile. Returns false if
 /// that is not possible.
 pub(super) fn kill() -> bool {
-    // Signals to group 1 go to all processes that can be signalled. An error also means that none remains.
+    // A signal to group 1 reaches all processes that this one may signal. An error can also mean that none is left.
     is_confined() && kill_process_group(Pid::INIT, Signal::KILL).is_ok()
 }
 
 /// Returns whether signals of this thread are known to stay in its own domain. Otherwise they would reach every process of the user.
 fn is_confined() -> bool {
-    // Linux 6.12 and later; the probe of the parent, which is outside, must then fail.
+    // Restricting signals needs Linux 6.12. Then a signal to the parent, which is outside of the domain, must fail.
     signals().and_then(Ruleset::create).is_ok()
         && getppid().is_some_and(|parent| test_kill_process(parent) == Err(Errno::PERM))
 }

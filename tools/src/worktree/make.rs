@@ -24,7 +24,7 @@ impl Worktrees {
     pub(super) fn begin(&self, session: SessionId, origin: WorktreeOrigin<'_>) -> Result<WorktreeEntry, WorktreeError> {
         self.step("record")?;
         let branch = branch(session);
-        // Locked until the entry is written: an unused repository of snapshots is removed.
+        // The lock is held until the entry is written, because a repository of snapshots that no entry uses is removed.
         let snapshot = match origin {
             WorktreeOrigin::Workspace(workspace) if repository::top(workspace).is_none() => {
                 Some(self.snapshot(workspace)?)

@@ -8,7 +8,7 @@ use super::{Outgoing, object, put, schema};
 use crate::provider::claude::{Claude, Thinking};
 use crate::provider::reasoning::StoredReasoning;
 
-/// Thinking budgets by effort, for models with a budget. The answer must fit in addition.
+/// Thinking budgets by effort, for models with a budget. The cap on output tokens covers the budget and the answer.
 const BUDGETS: [(Effort, u64); 3] = [(Effort::High, 24_000), (Effort::Medium, 8_000), (Effort::Low, 1_024)];
 
 pub(super) fn body(outgoing: &Outgoing<'_>) -> Map<String, Value> {
@@ -21,7 +21,7 @@ pub(super) fn body(outgoing: &Outgoing<'_>) -> Map<String, Value> {
     let mut body = object(json!({ "model": outgoing.model, "stream": true, "max_tokens": cap, "messages": messages }));
     put(&mut body, "system", outgoing.system);
     tools(outgoing, &mut body);
-    // Both are refused together with thinking.
+    // The provider refuses both parameters together with thinking.
     if !outgoing.thinks {
         outgoing.sample(&mut body, "temperature", "top_p");
     }

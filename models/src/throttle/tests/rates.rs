@@ -83,7 +83,7 @@ async fn tokens_are_charged_by_estimate_and_then_corrected() {
     assert_eq!(callers.started(), "a1", "1,000 must remain");
     callers.settle("a1", 3_000);
     assert_eq!(callers.started(), "a1 a2", "2,000 must be returned");
-    // Actual cost: 1,000 remained and the call took 4,000 more, so 3,000 are owed, and 1 is requested.
+    // 1,000 remained, but the call cost 4,000 more than estimated, so 3,000 are owed. The next call requests 1.
     callers.settle("a2", 6_000);
     callers.enter("b1", &[LAB], 1);
     callers.pass(60_000).await;

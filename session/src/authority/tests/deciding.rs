@@ -1,4 +1,4 @@
-//! What rules decide together, compared with each rule against all others.
+//! Verdicts of rule sets, compared with definitions that test each rule against all others.
 
 use super::*;
 

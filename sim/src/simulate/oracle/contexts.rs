@@ -21,7 +21,7 @@ const DURABLE_DELAY: Duration = Duration::from_secs(5);
 
 type CallPosition = (SessionId, TurnNo, AttemptNo);
 
-/// Contexts of model calls until the start of their turn is durable: a local call starts earlier, and its context may
+/// Contexts of model calls whose turn's start is not durable yet. A local call starts before that, so its context may
 /// be newer than the disk.
 #[derive(Default)]
 pub(crate) struct Contexts(BTreeMap<CallPosition, CallContext>);
@@ -69,7 +69,7 @@ pub(super) fn judge(oracle: &mut OracleState, at: CallPosition) {
     answers(oracle, at, &given);
     let (session, turn, attempt) = at;
     let tools = given.tools.as_ref().map(|names| tools(oracle, at, names, given.reader));
-    // Hidden text is searched for if the session hides anything.
+    // The context is searched for hidden text if the session hides messages.
     let hides =
         oracle.archive.state(session).is_some_and(|state| state.message_ranges.values().any(|stretch| stretch.hidden));
     let Some(run) = oracle.run_of(at).filter(|_| tools.is_some() || hides) else { return };

@@ -68,7 +68,8 @@ fn pattern_counts_as_many_checks() {
     assert_eq!(count(&schema, &json!({"a": 1, "c": "x".repeat(800)})), 1 + 800 + 4 + 1 + 1 + 200);
 }
 
-/// A part at the end of definitions that each refer twice to the next one, for the property `a`.
+/// Returns a schema whose property `a` leads to `part` through `levels` definitions, each of which refers twice to the
+/// next one.
 fn fan(levels: usize, part: &Value) -> Value {
     let next = |n: usize| json!([{"$ref": format!("#/$defs/d{}", n + 1)}, {"$ref": format!("#/$defs/d{}", n + 1)}]);
     let mut defs: Map<String, Value> = (0..levels).map(|n| (format!("d{n}"), json!({"anyOf": next(n)}))).collect();
@@ -76,8 +77,8 @@ fn fan(levels: usize, part: &Value) -> Value {
     json!({"type": "object", "properties": {"a": {"$ref": "#/$defs/d0"}}, "$defs": defs})
 }
 
-/// Names that the validator decodes, so that it would check another part than the one that is counted. The control:
-/// names that both read alike.
+/// The validator decodes these names, so it would check another part than the one that is counted. The control: names
+/// that the count and the validator read in the same way.
 #[test]
 fn references_are_read_as_the_validator_reads_them() {
     for (harmless, place, meant) in [
@@ -131,7 +132,7 @@ fn checks_of_keywords_without_schemas_are_counted() {
     }
 }
 
-/// The work to count them is not more than the checks.
+/// Counting takes no more work than the checks themselves.
 #[test]
 fn properties_of_many_items_are_counted_by_what_they_have() {
     let fields: Map<String, Value> = (0..5_500).map(|n| (format!("{n:x}"), json!(true))).collect();
@@ -141,7 +142,7 @@ fn properties_of_many_items_are_counted_by_what_they_have() {
     assert_eq!(count(&schema, &json!({"l": [{"0": 1, "1": 1, "z": 1}]})), 3 + 1 + 3 + 2);
 }
 
-/// A keyword of a later version of the validator may take long.
+/// A later version of the validator may have a keyword whose check takes long.
 #[test]
 fn keywords_that_only_the_validator_knows_are_refused() {
     let odd = json!({"type": "object", "x-order": 1, "deprecated": true, "nullable": true, "$comment": "c"});

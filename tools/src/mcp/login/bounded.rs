@@ -72,7 +72,7 @@ pub(super) struct BoundedClient {
     reach: LoginReach,
     /// Number of further requests.
     left: Option<AtomicUsize>,
-    /// The reason that the last request failed, which the library does not pass on.
+    /// The reason why the last request failed, which the library does not pass on.
     fault: Mutex<Option<String>>,
 }
 

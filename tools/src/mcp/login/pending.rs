@@ -32,7 +32,7 @@ const NAMES_ISSUER: &str = "authorization_response_iss_parameter_supported";
 /// the user agrees to, and each product has its own (`scope`, `request`, `audience`, `user_scope`).
 const PAGE_PARAMETERS: [&str; 4] = ["p", "policy", "realm", "tenant"];
 
-/// The reason that a login failed.
+/// The reason why a login failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct LoginError(pub String);
