@@ -1,6 +1,7 @@
 //! Command lines that ask for something impossible, on data without a store.
 
-use super::super::page::Page;
+use super::super::page::{Page, only_these_variables};
+use crate::cli::call::no_forks;
 
 #[test]
 fn errors_of_arguments_match_their_snapshot() {
@@ -35,6 +36,16 @@ fn errors_of_arguments_match_their_snapshot() {
     page.heading("Prompts");
     page.call_with("run -", "\n");
     page.call_with("run -", &"a".repeat((1 << 20) + 1));
+    let mut command = page.user.command(&["run", "-"]);
+    only_these_variables(&mut command);
+    let forking = no_forks();
+    let done = command.stdin(std::fs::File::open("/").expect("a directory")).output().expect("the command runs");
+    drop(forking);
+    page.note(
+        "run - < /",
+        &format!("exit {}", done.status.code().unwrap_or(-1)),
+        &String::from_utf8_lossy(&done.stderr),
+    );
     page.heading("Workspaces");
     page.user.file("file.txt", "text");
     page.call("run --workspace gone hi");

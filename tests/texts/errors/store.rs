@@ -107,6 +107,11 @@ fn errors_of_damaged_stores_match_their_snapshot() {
     ] {
         page.call(&line);
     }
+    page.heading("A row of the index is damaged");
+    damage(&page, br#""title":"two""#);
+    for line in [format!("send {good} hi --model {model}"), format!("close {good}"), format!("show {good}")] {
+        page.call(&line);
+    }
     page.heading("The whole file is damaged");
     let size = std::fs::read(file(&page)).expect("the store").len();
     std::fs::write(file(&page), vec![0x5a; size]).expect("damage the file");

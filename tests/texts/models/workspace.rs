@@ -4,7 +4,7 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 use subtend::session::{Rule, RuleSet, Verdict};
-use subtend::tools::Registry;
+use subtend::tools::{Guard, Registry};
 
 use super::super::page::check;
 use super::conversation::{Calls, Conversation, workspace};
@@ -156,5 +156,13 @@ fn texts_of_refused_and_failed_calls_match_their_snapshot() {
     Conversation::new(None)
         .with(|builder| builder.workspace(workspace).tools(tools).policy(RuleSet { default: Verdict::Allow, rules }))
         .write("permissions", vec![calls], &mut out);
+    let (_dir, workspace) = super::conversation::workspace();
+    let guard = Guard { program: "/no/guard".into(), args: Vec::new() };
+    let tools = Registry::builder().tools(Registry::workspace_tools(Some(guard))).expect("names differ").build();
+    Conversation::new(None).with(|builder| builder.workspace(workspace).tools(tools)).in_real_time().write(
+        "a guard that is missing",
+        vec![each("shell", [json!({"command": "true"})])],
+        &mut out,
+    );
     check("models_refused_calls", &out);
 }
