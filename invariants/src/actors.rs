@@ -58,7 +58,8 @@ pub(super) fn given_up_ended(world: &World<'_>) -> Verdict {
     Ok(())
 }
 
-/// A command crashes a session at most twice and is then named. A third activation without a new record is the last.
+/// A command crashes a session at most twice, and the outcome then names it. After three activations without a new
+/// record there is no further one.
 pub(super) fn crashing_commands_are_set_aside(world: &World<'_>) -> Verdict {
     let Some(observed) = world.observed else { return Ok(()) };
     let mut killed: BTreeMap<(SessionId, u64), u32> = BTreeMap::new();
@@ -66,7 +67,9 @@ pub(super) fn crashing_commands_are_set_aside(world: &World<'_>) -> Verdict {
         let Some((id, name)) = &death.command else { continue };
         let times = killed.entry((death.session, *id)).or_default();
         *times = times.saturating_add(1);
-        ensure(*times <= 2, InvariantId::V3, death.session, || format!("the command {name} killed {times} times"))?;
+        ensure(*times <= 2, InvariantId::V3, death.session, || {
+            format!("the command {name} crashed the actor {times} times")
+        })?;
     }
     for (key, run) in world.runs() {
         let Some(Outcome::RestartsExhausted { command: Some(named) }) = run.outcome() else { continue };
@@ -75,7 +78,7 @@ pub(super) fn crashing_commands_are_set_aside(world: &World<'_>) -> Verdict {
         let twice = |(id, name): &(u64, _)| name == named && killed.get(&(key.session, *id)) >= Some(&2);
         let guilty = deaths.any(|death| death.command.as_ref().is_some_and(twice));
         ensure_if(any, guilty, InvariantId::V3, key.session, || {
-            format!("run {} names the command {named}, which did not kill twice", key.run)
+            format!("run {} names the command {named}, which did not crash the actor twice", key.run)
         })?;
     }
     without_progress(world, observed)
@@ -114,8 +117,8 @@ pub(super) fn others_live(world: &World<'_>) -> Verdict {
     })
 }
 
-/// A shutdown accepts nothing new, stops owned runs before owners, kills only what does not stop in time, and leaves
-/// nothing.
+/// A shutdown accepts nothing new, stops owned runs before owners, kills only actors that do not stop in time, and
+/// leaves nothing running.
 pub(super) fn in_order(world: &World<'_>) -> Verdict {
     let Some((observed, shutdown)) = world.observed.and_then(|observed| Some((observed, observed.shutdown?))) else {
         return Ok(());

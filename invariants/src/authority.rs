@@ -112,7 +112,10 @@ pub(super) fn model_fields(world: &World<'_>) -> Verdict {
         for record in seen.view.records {
             let Record::InputAccepted(input) = record else { continue };
             ensure(input_is_plain(input), InvariantId::P6, *session, || {
-                format!("{:?} names an agent, an allowance or an owner without the right to: {input:?}", input.from)
+                format!(
+                    "{:?} has an agent, an allowance or an owner that its sender may not set: {input:?}",
+                    input.from
+                )
             })?;
         }
         let unasked = handed_over(seen).find(|(at, call)| !approved(seen, *at, *call));
@@ -166,13 +169,13 @@ fn input_is_plain(input: &InputAccepted) -> bool {
     }
 }
 
-/// A child has its parent's workspace, and no call creates a child of an agent that the ceilings deny.
+/// A child has its parent's workspace, and no call creates a child with an agent that the ceilings deny.
 fn child_within_parent(world: &World<'_>, session: SessionId, seen: &Seen<'_>) -> Verdict {
     for (_, spawned) in &seen.spawned {
         let access = Access { action: format!("task:{}", spawned.agent).into(), resource: ".".into() };
         let most = ceiling(world, session, &access);
         ensure(most != Answer::Deny, InvariantId::P6, session, || {
-            format!("call {} created a child of {}, which the ceilings deny", spawned.call, spawned.agent)
+            format!("call {} created a child with the agent {}, which the ceilings deny", spawned.call, spawned.agent)
         })?;
         let Some(child) = world.sessions.get(&spawned.child).and_then(|child| child.created) else { continue };
         let same_workspace = seen.created.is_none_or(|created| created.workspace == child.workspace);
@@ -183,15 +186,15 @@ fn child_within_parent(world: &World<'_>, session: SessionId, seen: &Seen<'_>) -
     Ok(())
 }
 
-/// A tool is offered if and only if it may be allowed. A tool that was not offered runs only after an approval.
-/// Each call is checked again at its start.
+/// A tool is offered if and only if the rules may allow a call of it. A tool that was not offered runs only after an
+/// approval. Each call is checked again at its start.
 pub(super) fn offered(world: &World<'_>) -> Verdict {
     let contexts = world.observed.map_or(&[][..], |observed| &observed.contexts);
     for given in contexts {
         let session = given.run.session;
         let wrong = given.tools.iter().find(|offer| offer.offered != may_be_used(offer));
         ensure_if(!given.tools.is_empty(), wrong.is_none(), InvariantId::P7, session, || {
-            format!("turn {}: {wrong:?}", given.turn)
+            format!("turn {} offers a tool against its verdict: {wrong:?}", given.turn)
         })?;
         let Some(seen) = world.sessions.get(&session).filter(|_| !given.tools.is_empty()) else { continue };
         let names: BTreeSet<&str> =

@@ -99,7 +99,7 @@ fn check_completion(world: &World<'_>, from: SessionId, to: SessionId, key: RowK
         .get(&to)
         .is_some_and(|to| to.taken.iter().any(|(_, item)| item.child == from && item.row_key() == Some(key)));
     ensure(is_open != taken, InvariantId::J3, from, || {
-        format!("the end by {key:?}: row to {to} open {is_open}, taken {taken}")
+        format!("the notice {key:?} to {to}: its row exists: {is_open}, it was taken: {taken}")
     })
 }
 
@@ -129,7 +129,7 @@ fn check_request(world: &World<'_>, session: SessionId, seen: &Seen<'_>) -> Verd
     Ok(())
 }
 
-/// Checks that an ask is a row at the root until it is answered.
+/// Checks that the root has the row of an ask until the ask is answered.
 fn check_asks(world: &World<'_>, session: SessionId, seen: &Seen<'_>) -> Verdict {
     seen.asks.iter().try_for_each(|(call, ask)| {
         let row = Row { to: ask.root, from: session, kind: RowKind::Ask, key: RowKey::Call(*call) };

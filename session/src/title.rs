@@ -6,11 +6,11 @@ use std::sync::Arc;
 use serde::{Deserialize as _, Deserializer};
 
 use crate::ids::Text;
-use crate::unseen::turns;
+use crate::unseen::changes_direction;
 
 pub const MAX_CHARS: usize = 200;
 
-/// The reason that a text is not a valid title.
+/// The reason why a text is not a valid title.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadTitle {
     #[error("the title is empty: describe the session")]
@@ -52,7 +52,7 @@ pub fn check(title: &str) -> Result<(), BadTitle> {
     if chars > MAX_CHARS {
         return Err(BadTitle::Long { chars });
     }
-    if title.chars().any(|c| c.is_control() || turns(c)) {
+    if title.chars().any(|c| c.is_control() || changes_direction(c)) {
         return Err(BadTitle::NotOneLine);
     }
     Ok(())

@@ -10,7 +10,7 @@
 /// ```
 pub fn is_unseen(c: char) -> bool {
     c.is_control()
-        || turns(c)
+        || changes_direction(c)
         || matches!(c,
             '\u{ad}' | '\u{34f}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}' | '\u{180b}'..='\u{180f}'
             | '\u{200b}'..='\u{200d}' | '\u{2028}' | '\u{2029}' | '\u{2060}'..='\u{2065}' | '\u{206a}'..='\u{206f}'
@@ -31,6 +31,6 @@ pub fn is_blank(c: char) -> bool {
 }
 
 /// Returns whether a character changes the direction of writing.
-pub fn turns(c: char) -> bool {
+pub fn changes_direction(c: char) -> bool {
     matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }

@@ -27,7 +27,7 @@ pub(super) fn take(fields: &mut Fields) -> Vec<String> {
                  your configuration (`mcp.servers`), and name it here",
                 shortened(name)
             )),
-            ServerMention::Other(other) => notes.push(format!("`{KEY}`: {} has no effect: name servers", shown(other))),
+            ServerMention::Other(other) => notes.push(format!("`{KEY}`: {} has no effect: give the names of servers", shown(other))),
         }
     }
     let more = notes.len().saturating_sub(MAX_UNKNOWN);
@@ -78,7 +78,7 @@ fn of_item(item: &Value) -> Vec<ServerMention<'_>> {
     }
 }
 
-/// Returns the name of a server, or of one of its tools, with the characters that tools and rules have.
+/// Returns the name of a server, or of one of its tools, with only those characters that names of tools may have.
 pub(super) fn plain(name: &str) -> String {
     name.chars().map(|c| if c.is_ascii_alphanumeric() || c == '-' { c } else { '_' }).collect()
 }

@@ -209,7 +209,8 @@ fn closes_over_a_child(ended_by: Epoch) -> Scene {
     scene
 }
 
-/// Another activation of the same process may not either: only a start of the host cannot wait.
+/// Another activation of the same process may not do so either: only the start of a host cannot wait for the owned
+/// runs.
 #[test]
 fn only_host_start_may_end_held_run_before_its_owned_runs() {
     let held = |ended_by, boots| {
@@ -247,18 +248,18 @@ pub(super) const CASES: &[Case] = &[
     ("a reply before its record", good, |s| s.observed.acked[0].durable = Some(Seq(12)), &[InvariantId::J5]),
     ("a start at rest that writes", good, |s| s.observed.boots[1].wrote = 1, &[InvariantId::J7]),
     (
-        "another end where a recovery was cut",
+        "another end after an interrupted recovery",
         good,
         |s| s.observed.recoveries[1] = recovery(2, Outcome::Completed),
         &[InvariantId::J7],
     ),
-    ("no end where a recovery was cut", good, |s| s.observed.recoveries[1].ends.clear(), &[InvariantId::J7]),
+    ("no end after an interrupted recovery", good, |s| s.observed.recoveries[1].ends.clear(), &[InvariantId::J7]),
     ("damaged, but it answers", good, |s| _ = aside(s).damaged.insert(ROOT), &[InvariantId::J8]),
     ("damaged, but not reported", good, |s| aside(s).refused.clear(), &[InvariantId::J8]),
     ("refused, but undamaged", good, |s| _ = aside(s).refused.insert(CHILD), &[InvariantId::J8]),
     ("an undamaged session that does not start", good, |s| _ = aside(s).served.remove(&CHILD), &[InvariantId::J8]),
     (
-        "a word on what came after a failure",
+        "a record after a failure is reported as durable",
         good,
         |s| _ = s.observed.failures[0].durable.insert(ROOT, Seq(12)),
         &[InvariantId::J9],
@@ -276,7 +277,7 @@ pub(super) const CASES: &[Case] = &[
         &[InvariantId::S2],
     ),
     (
-        "a cancel that was done and was not",
+        "a cancel of an ended run is answered as done",
         good,
         |s| s.observed.answers[0].answer = ControlAnswer::Done,
         &[InvariantId::S2],
@@ -288,7 +289,7 @@ pub(super) const CASES: &[Case] = &[
         &[InvariantId::S2],
     ),
     (
-        "ended, it says, and it has not",
+        "an interrupt is answered as ended, but the run is not",
         child_at_work,
         |s| {
             s.observed
@@ -298,7 +299,7 @@ pub(super) const CASES: &[Case] = &[
         &[InvariantId::S3],
     ),
     (
-        "a late word that is recorded",
+        "a late command is recorded",
         good,
         |s| s.observed.answers[1].answer = ControlAnswer::Stale(1),
         &[InvariantId::S3],
@@ -313,7 +314,7 @@ pub(super) const CASES: &[Case] = &[
         &[InvariantId::S6],
     ),
     (
-        "cancelled by a person who did not",
+        "cancelled by a person who did not cancel it",
         child_at_work,
         |s| {
             s.observed.causes = Some(Causes::default());
@@ -330,7 +331,7 @@ pub(super) const CASES: &[Case] = &[
         },
         &[InvariantId::S8],
     ),
-    ("started after its token", good, |s| _ = s.observed.fired.insert(OF_ROOT, when(1)), &[InvariantId::T4]),
+    ("an effect after the token fired", good, |s| _ = s.observed.fired.insert(OF_ROOT, when(1)), &[InvariantId::T4]),
     (
         "cancelled, and beyond the grace",
         child_at_work,
@@ -369,7 +370,7 @@ pub(super) const CASES: &[Case] = &[
         &[InvariantId::T9],
     ),
     (
-        "a model that does not hear",
+        "a notice is missing from the context",
         good,
         |s| {
             let items = vec![super::notice(1, Outcome::Completed)];
@@ -443,7 +444,7 @@ pub(super) const CASES: &[Case] = &[
         },
         &[InvariantId::E2],
     ),
-    ("a process without a user", good, |s| s.observed.effects[3].gone = None, &[InvariantId::E5]),
+    ("a process outlives its session", good, |s| s.observed.effects[3].gone = None, &[InvariantId::E5]),
     ("a restart beyond the budget", good, |s| s.observed.restarts.push(restart(2, true)), &[InvariantId::V1]),
     ("given up with restarts left", good, |s| s.observed.restarts = vec![restart(2, false)], &[InvariantId::V1]),
     ("given up, but it continued", good, |s| s.observed.restarts.push(restart(2, false)), &[InvariantId::V1]),
@@ -559,13 +560,13 @@ pub(super) const CASES: &[Case] = &[
         &[InvariantId::P7],
     ),
     (
-        "kept back, and run",
+        "not offered, and run",
         good,
         |s| s.observed.contexts[0].tools = vec![offer(false, Answered::Deny)],
         &[InvariantId::P7],
     ),
     (
-        "kept back, and run on a word for something else",
+        "not offered, and run after an approval of another access",
         Scene::allowed,
         |s| {
             s.root[13] = Record::AskAnswered { call: LATER_CALL, verdict: AskVerdict::Always, by: AnsweredBy::Person };

@@ -4,7 +4,7 @@ use subtend_session::authority::Authority;
 use subtend_session::ids::{SessionId, Short, Text};
 use subtend_session::place::OnRestart;
 use subtend_session::record::{AskVerdict, Park, Record, SessionCreated};
-use subtend_session::unseen::turns;
+use subtend_session::unseen::changes_direction;
 use subtend_session::usage::Usage;
 
 use super::ImportBounds;
@@ -167,7 +167,7 @@ fn line(what: &str, text: &Text) -> Result<(), Wrong> {
     if text.len() > MAX_LINE {
         return Err(format!("the {what} {:?} has {} bytes, the limit is {MAX_LINE}", start(text), text.len()));
     }
-    let obeyed = |c: char| (c.is_control() && !matches!(c, '\n' | '\r' | '\t')) || turns(c);
+    let obeyed = |c: char| (c.is_control() && !matches!(c, '\n' | '\r' | '\t')) || changes_direction(c);
     match text.chars().find(|c| obeyed(*c)) {
         None => Ok(()),
         Some(c) => Err(format!("the {what} {:?} has the control character {c:?}", start(text))),

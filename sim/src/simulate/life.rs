@@ -295,7 +295,7 @@ fn faults(world: &Arc<World>) -> Faults {
             }
         }
         Point::TurnTask => panic_in_turn_task(&of),
-        // Tasks do not name files.
+        // Simulated tasks read no files.
         Point::Reading => {}
     });
     let of = Arc::clone(world);
@@ -340,9 +340,9 @@ mod tests {
                     let session = runtime.open("worker");
                     let settled = journal.settled().await;
                     opened += u32::from(session.is_ok() && settled.is_ok());
-                    assert!(opened <= 60, "{fault:?}: it never came");
+                    assert!(opened <= 60, "{fault:?}: the failure did not occur");
                 }
-                assert_eq!(counted(), 1, "{fault:?}: it struck behind {opened} writes");
+                assert_eq!(counted(), 1, "{fault:?}: it occurred after {opened} writes");
                 drop(runtime.open("worker"));
                 assert_eq!(counted(), 1, "{fault:?}: once");
                 runtime.shutdown(Duration::ZERO).await;

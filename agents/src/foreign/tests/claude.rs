@@ -241,7 +241,7 @@ fn claude_servers_that_a_file_defines_are_reported() {
     assert_eq!(
         notes("mcpServers: [7, a__b]"),
         [
-            "`mcpServers`: 7 has no effect: name servers",
+            "`mcpServers`: 7 has no effect: give the names of servers",
             "`mcpServers`: `a__b` names no server: use letters, digits, `-` and single `_`",
         ]
     );
