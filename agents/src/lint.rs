@@ -182,9 +182,9 @@ impl Files<'_> {
                 let (command, problems) = self.commands.add_one(product, &folder, &whole);
                 (command.map(FileContent::Command), problems)
             }
-            (Ok(_), OtherKind::Instructions(folder, name)) => instruction_files::checked(&folder, name, self.read),
-            (Ok(_), OtherKind::Rule(folder, name)) => instruction_files::checked_rule(&folder, &name, self.read),
-            (Ok(_), OtherKind::Unread(name)) => (None, vec![instruction_files::unread(path, &name)]),
+            (Ok(_), OtherKind::Instructions(folder, name)) => instruction_files::check_file(&folder, name, self.read),
+            (Ok(_), OtherKind::Rule(folder, name)) => instruction_files::check_rule(&folder, &name, self.read),
+            (Ok(_), OtherKind::Unread(name)) => (None, vec![instruction_files::unread_problem(path, &name)]),
         };
         // The path as the caller gave it.
         let named = |problem: AgentProblem| match problem.path == whole {

@@ -143,12 +143,12 @@ async fn run(
     let mut observed = Observed::default();
     let resting = async {
         while let Some(sent) = senders.join_next().await {
-            report.sent(sent.map_err(failure)?, &mut observed);
+            report.add_sender(sent.map_err(failure)?, &mut observed);
         }
         let marker = host::rest(&shared.socket, options.sabotage).await?;
         announce.send_replace(Some(marker));
         while let Some(read) = readers.join_next().await {
-            report.read(read.map_err(failure)?, &mut observed);
+            report.add_reader(read.map_err(failure)?, &mut observed);
         }
         Ok::<_, DrillError>(())
     };

@@ -39,14 +39,14 @@ pub(crate) struct ProcessResult {
     /// Number of runs in flight when it stopped waiting for rest; absent if it did not get that far.
     pub(crate) quiet: Option<usize>,
     /// Time at which the process had ended.
-    pub(crate) gone: Instant,
+    pub(crate) ended_at: Instant,
     /// The reason why it ended, if it neither came to rest nor was killed.
     pub(crate) failure: Option<String>,
 }
 
 impl Start<'_> {
     /// Starts the process and kills it as `order` says.
-    pub(crate) fn and_kill(&self, order: &KillOrder) -> Result<ProcessResult, DrillError> {
+    pub(crate) fn run_and_kill(&self, order: &KillOrder) -> Result<ProcessResult, DrillError> {
         let mut command = self.command()?;
         command.arg("--seed").arg(order.seed.to_string()).arg("--strike").arg(order.kill_point.to_string());
         let mut child = self.spawn(command)?;
@@ -59,7 +59,7 @@ impl Start<'_> {
     }
 
     /// Starts the process, lets it recover, and waits until it is at rest.
-    pub(crate) fn and_recover(&self, seed: u64) -> Result<ProcessResult, DrillError> {
+    pub(crate) fn run_and_recover(&self, seed: u64) -> Result<ProcessResult, DrillError> {
         let mut command = self.command()?;
         command.arg("--seed").arg(seed.to_string());
         self.follow(self.spawn(command)?, Duration::ZERO)
@@ -99,7 +99,7 @@ impl Start<'_> {
             opened: false,
             ready: None,
             quiet: None,
-            gone: Instant::now(),
+            ended_at: Instant::now(),
             failure: None,
         };
         let lines = child.stdout.take().map(BufReader::new).into_iter().flat_map(BufReader::lines);
@@ -128,7 +128,7 @@ impl Start<'_> {
         let hung = watchdog.stop();
         let status =
             child.wait().map_err(|error| DrillError::Other(format!("cannot wait for the process: {error}")))?;
-        left.gone = Instant::now();
+        left.ended_at = Instant::now();
         let rested = left.quiet.is_some() && status.success();
         if hung {
             left.failure = Some(format!("it hung for {} s", PROCESS_TIMEOUT.as_secs()));

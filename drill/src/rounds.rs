@@ -141,7 +141,7 @@ impl<'a> DrillRun<'a> {
             | KillPoint::Ended(_)
             | KillPoint::Marked(_) => order.kill_point,
         };
-        let result = self.start(&subject.store_dir).and_kill(&KillOrder { kill_point, ..order })?;
+        let result = self.start(&subject.store_dir).run_and_kill(&KillOrder { kill_point, ..order })?;
         self.report.kills = self.report.kills.saturating_add(1);
         subject.kills = subject.kills.saturating_add(1);
         let in_recovery = result.opened && result.ready.is_none() && before.needs_recovery();
@@ -160,7 +160,7 @@ impl<'a> DrillRun<'a> {
     }
 
     fn recover(&mut self, subject: &mut Subject, seed: u64) -> Result<(), DrillError> {
-        let result = self.start(&subject.store_dir).and_recover(seed)?;
+        let result = self.start(&subject.store_dir).run_and_recover(seed)?;
         self.report.recoveries.extend(result.ready);
         self.inspect(subject, result, true);
         (self.progress)(&self.report);
@@ -174,7 +174,7 @@ impl<'a> DrillRun<'a> {
 
     /// Inspects the store and the processes that the killed process left.
     fn inspect(&mut self, subject: &mut Subject, result: ProcessResult, at_rest: bool) {
-        let orphans = Orphans::watch(&subject.store_dir, result.gone);
+        let orphans = Orphans::watch(&subject.store_dir, result.ended_at);
         self.report.acknowledged = self.report.acknowledged.saturating_add(result.acknowledged.count());
         self.report.deleted = self.report.deleted.saturating_add(result.acknowledged.deletions());
         subject.judge.add(result.acknowledged);

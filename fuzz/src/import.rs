@@ -8,7 +8,7 @@ use super::{InputResult, pool};
 /// Imports the bytes, unchanged and with corrected numbers and checksums, into an empty store and into one with
 /// sessions.
 pub fn any_bytes(bytes: &[u8]) -> InputResult {
-    let forged = forged(bytes);
+    let forged = with_valid_checksums(bytes);
     let result = import_into_empty(bytes).max(import_into_empty(&forged));
     import_into_existing(&forged);
     result
@@ -68,7 +68,7 @@ fn exported(journal: &Journal) -> Vec<u8> {
 }
 
 /// Returns the lines that are JSON objects, with corrected numbers, checksums, counts and sum.
-pub fn forged(bytes: &[u8]) -> Vec<u8> {
+pub fn with_valid_checksums(bytes: &[u8]) -> Vec<u8> {
     let lines = bytes.split(|byte| *byte == b'\n');
     let lines: Vec<Map<String, Value>> = lines.filter_map(|line| serde_json::from_slice(line).ok()).collect();
     let count = |kind: &str| lines.iter().filter(|line| line.get(kind).is_some_and(Value::is_object)).count();

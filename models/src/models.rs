@@ -183,12 +183,12 @@ impl Models {
 
     /// Records a failure: pools skip the model for a while.
     pub fn failed(&self, member: &Text, error: ModelFail, retry_after_ms: Option<u64>) {
-        self.health.failed(member, error, retry_after_ms);
+        self.health.record_failure(member, error, retry_after_ms);
     }
 
     /// Records an answer: pools use the model again.
     pub fn answered(&self, member: &Text) {
-        self.health.answered(member);
+        self.health.record_answer(member);
     }
 
     fn known(&self, name: &Text) -> Option<Arc<dyn Model>> {

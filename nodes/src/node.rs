@@ -313,7 +313,7 @@ impl Node {
         let mut seen = SeenLsns::default();
         loop {
             self.forget_failed();
-            if let Some(why) = self.state().refused() {
+            if let Some(why) = self.state().given_up_error() {
                 return Err(why);
             }
             match self.inner.registry.members().await {
@@ -394,7 +394,7 @@ impl Node {
             Ok(host) if current && !self.inner.ends.is_cancelled() => {
                 let router = host.router();
                 let phase = ShardPhase::Open(ShardHost { host, router });
-                state.succeeded(shard);
+                state.clear_failure(shard);
                 state.shards.insert(shard.to_owned(), HeldShard { lease: term.lease.clone(), phase });
                 drop(state);
                 self.divide_slots();
@@ -412,7 +412,7 @@ impl Node {
             Err(NotOpened::Failed(why)) => {
                 state.remove(shard, &term.lease);
                 tracing::warn!(shard, why, "the shard was not opened; the node retries");
-                state.failed(shard, why, self.times().tick());
+                state.record_failure(shard, why, self.times().tick());
                 None
             }
         }

@@ -31,7 +31,7 @@ pub fn one_line(text: &str) -> Cow<'_, str> {
 }
 
 /// Returns `text` on one line, as [`one_line`] does, for a shared text.
-pub(crate) fn folded(text: &Text) -> Text {
+pub(crate) fn fold_line(text: &Text) -> Text {
     match one_line(text) {
         Cow::Borrowed(_) => Arc::clone(text),
         Cow::Owned(line) => line.into(),
@@ -40,7 +40,7 @@ pub(crate) fn folded(text: &Text) -> Text {
 
 /// Deserializes the title of an index row. Earlier versions stored line breaks in it.
 pub(crate) fn read<'de, D: Deserializer<'de>>(from: D) -> Result<Text, D::Error> {
-    Text::deserialize(from).map(|title| folded(&title))
+    Text::deserialize(from).map(|title| fold_line(&title))
 }
 
 /// Checks that a session may have this title.

@@ -59,7 +59,7 @@ impl FnTool {
             spec,
             effect,
             leaves_process: true,
-            access: Box::new(move |_| typed::own(&name)),
+            access: Box::new(move |_| typed::own_access(&name)),
             options: Vec::new(),
             display: Display::default(),
             input: None,
@@ -106,10 +106,10 @@ impl FnTool {
         R: Future<Output = Result<O, ToolError>> + Send + 'static,
     {
         let name: Text = name.into();
-        let (schema, _) = typed::described::<A>();
+        let (schema, _) = typed::schema_and_description::<A>();
         let spec = ToolSpec { name: Text::clone(&name), description: description.into(), schema };
         Self {
-            access: Box::new(move |_| typed::own(&name)),
+            access: Box::new(move |_| typed::own_access(&name)),
             run: {
                 let name = Text::clone(&spec.name);
                 Box::new(move |call| typed::run(Text::clone(&name), call, &run))

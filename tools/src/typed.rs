@@ -75,7 +75,7 @@ pub trait TypedTool: DeserializeOwned + JsonSchema + Send + 'static {
 
     /// Returns the struct's doc comment.
     fn description() -> Text {
-        described::<Self>().1
+        schema_and_description::<Self>().1
     }
 
     /// Returns whether a call leaves the process; see [`Tool::leaves_process`].
@@ -87,7 +87,7 @@ pub trait TypedTool: DeserializeOwned + JsonSchema + Send + 'static {
     ///
     /// The default is `tool:<name>`, which the host's policy must allow. Every authority allows an empty list.
     fn access(_args: Option<&Self>) -> Vec<Access> {
-        own(&Self::name())
+        own_access(&Self::name())
     }
 
     /// Returns the options that users can set; see [`Tool::options`].
@@ -141,7 +141,7 @@ impl RegistryBuilder {
     /// # Errors
     /// As [`RegistryBuilder::tool`], and if it has no description.
     pub fn typed<T: TypedTool>(self) -> Result<Self, RegistryError> {
-        let (schema, _) = described::<T>();
+        let (schema, _) = schema_and_description::<T>();
         let spec = ToolSpec { name: T::name(), description: T::description(), schema };
         if spec.description.trim().is_empty() {
             return Err(RegistryError::NoDescription { name: spec.name });
@@ -212,7 +212,7 @@ where
 }
 
 /// Returns the schema of `A` and, separately, its description.
-pub(crate) fn described<A: JsonSchema>() -> (Arc<Value>, Text) {
+pub(crate) fn schema_and_description<A: JsonSchema>() -> (Arc<Value>, Text) {
     let mut schema = Arc::unwrap_or_clone(schema::of::<A>());
     let description = match schema.as_object_mut().and_then(|schema| schema.remove("description")) {
         Some(Value::String(text)) => text.into(),
@@ -222,7 +222,7 @@ pub(crate) fn described<A: JsonSchema>() -> (Arc<Value>, Text) {
 }
 
 /// Returns the default access of a tool: its own action.
-pub(crate) fn own(name: &str) -> Vec<Access> {
+pub(crate) fn own_access(name: &str) -> Vec<Access> {
     vec![Access { action: format!("tool:{name}").into(), resource: "*".into() }]
 }
 

@@ -50,7 +50,7 @@ impl Cells {
             // Actors are being stopped, deepest first: a restarted one would outlive its owner. Its rows remain for the next start.
             return self.directory.remove(session);
         }
-        let making = std::panic::AssertUnwindSafe(self.make(session, Arc::clone(&inbox), new_child));
+        let making = std::panic::AssertUnwindSafe(self.start_actor(session, Arc::clone(&inbox), new_child));
         let made = match making.catch_unwind().await {
             Ok(made) => made,
             Err(panic) => Err(ActivationError::Panic(crate::values::panic::panic_text(&*panic).to_string())),
@@ -69,7 +69,7 @@ impl Cells {
         }
     }
 
-    async fn make(
+    async fn start_actor(
         self: &Arc<Self>,
         session: SessionId,
         inbox: Arc<Inbox>,
@@ -232,7 +232,7 @@ impl Cells {
     }
 
     /// Restarts a crashed actor from the journal within its restart budget, or ends its run.
-    pub(crate) fn exited(self: &Arc<Self>, exit: &Exit) {
+    pub(crate) fn on_exit(self: &Arc<Self>, exit: &Exit) {
         let message = match &exit.how {
             ExitReason::Stopped => return,
             // This precedes the lookup in the directory: a shutdown may kill a hundred thousand actors.

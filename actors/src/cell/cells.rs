@@ -196,7 +196,7 @@ fn supervisors(cells: &Weak<Cells>, life: &Arc<Lifecycle>) -> Supervisors {
     };
     let exited = move |exit| {
         if let Some(cells) = exits.upgrade() {
-            cells.exited(&exit);
+            cells.on_exit(&exit);
         }
     };
     Supervisors::start_full(Arc::new(exited), StormLimit::default(), Arc::new(storm))

@@ -169,7 +169,7 @@ impl Driver {
     }
 
     /// Reports that a shutdown stopped the actor. Passivation is not reported, since the session may be a waiting owner.
-    pub(crate) fn stopped(&self) {
+    pub(crate) fn report_stop(&self) {
         if self.cells.life.halt.is_cancelled() {
             let (session, run) = (self.session(), self.run_key().map(|key| key.run));
             self.cells.host.faults.see(InternalEvent::Stopped { session, run });
@@ -190,7 +190,7 @@ impl Driver {
             self.inbox.drain(MAX_BATCH, &mut self.todo.items);
             if self.todo.items.is_empty() && self.todo.next.is_empty() && !self.may_admit() {
                 self.inbox.clear_current();
-                return self.rest();
+                return self.on_empty_inbox();
             }
             self.cells.host.faults.see(InternalEvent::Round(self.session()));
             self.decide_items();
@@ -208,7 +208,7 @@ impl Driver {
     }
 
     /// Handles an empty inbox: leaves the directory if this process has no pending work for the session.
-    fn rest(&mut self) -> DriverStep {
+    fn on_empty_inbox(&mut self) -> DriverStep {
         let quiet_child = self.state.run.is_none() && self.state.created.place.parent().is_some();
         // Checked again: an item drained with the timer may have started a stream, which must not be dropped.
         let at_rest = self.state.can_unload() && self.work.tools.is_empty();
@@ -320,7 +320,7 @@ impl Driver {
                 InboxItem::Command(command, reply) => self.decide(command, reply),
                 InboxItem::Parsed(answered) => self.on_parsed(*answered),
                 InboxItem::Granted(ticket, slot) => self.on_granted(ticket, slot),
-                InboxItem::Idle => self.idle(),
+                InboxItem::Idle => self.on_idle(),
                 InboxItem::Probe(sender) => self.probe(sender),
                 InboxItem::Queue(sender) => self.pending.queues.push((sender, QueueEntry::all(&self.state, true))),
                 InboxItem::ClearQueue(sender, reply) => self.clear_queue(sender, reply),
@@ -379,7 +379,7 @@ impl Driver {
         }
     }
 
-    fn idle(&mut self) {
+    fn on_idle(&mut self) {
         let waits =
             !self.inbox.is_empty() || !self.todo.next.is_empty() || !self.todo.admit.is_empty() || self.is_reading();
         let busy = waits || self.inbox.holds_slot();
@@ -397,11 +397,11 @@ impl Driver {
 
     fn probe(&mut self, sender: oneshot::Sender<Probed>) {
         let in_flight = self.state.run.as_ref().map(|run| run.no);
-        let probed = Probed { lsn: self.written.last_lsn, in_flight, last: self.ended() };
+        let probed = Probed { lsn: self.written.last_lsn, in_flight, last: self.last_ended() };
         self.pending.probes.push((sender, probed));
     }
 
-    pub(crate) fn ended(&self) -> Option<Ended> {
+    pub(crate) fn last_ended(&self) -> Option<Ended> {
         self.state.last.as_ref().map(|last| {
             let mut usage = last.usage_self;
             usage.add(&last.usage_owned);

@@ -251,7 +251,7 @@ impl Driver {
         if !self.cells.waiters.any(self.session()) {
             return;
         }
-        let last = self.ended().filter(|ended| ended.run == run);
+        let last = self.last_ended().filter(|ended| ended.run == run);
         let (cells, lsn, session) = (Arc::clone(&self.cells), self.written.last_lsn, self.session());
         tokio::spawn(async move {
             if cells.log.journal.wait(lsn).await.is_err() {

@@ -51,7 +51,7 @@ impl Actor for SessionActor {
     async fn post_stop(&self, _: ActorRef<Wake>, driver: &mut Self::State) -> Result<(), ActorProcessingErr> {
         if let Some(driver) = driver {
             driver.undo_start_count();
-            driver.stopped();
+            driver.report_stop();
         }
         Ok(())
     }

@@ -33,13 +33,13 @@ fn rule(path: &Path) -> Option<OtherKind> {
     })
 }
 
-pub(super) fn unread(path: &Path, name: &str) -> AgentProblem {
+pub(super) fn unread_problem(path: &Path, name: &str) -> AgentProblem {
     let why = format!("is not read: import it in an `AGENTS.md`, by a line `@{name}`");
     problem(path, ProblemKind::Refused, why)
 }
 
 /// Checks the instruction file `name` of `folder`: alone, and next to the others of its directory.
-pub(super) fn checked(folder: &Path, name: &str, read: ReadBelow<'_>) -> (Option<FileContent>, Vec<AgentProblem>) {
+pub(super) fn check_file(folder: &Path, name: &str, read: ReadBelow<'_>) -> (Option<FileContent>, Vec<AgentProblem>) {
     let path = folder.join(name);
     let read = |path: &str| read(folder, path);
     let area = InstructionArea { path: folder, home: None, names: &[name], workspace: None, rules: None, read: &read };
@@ -59,7 +59,7 @@ pub(super) fn checked(folder: &Path, name: &str, read: ReadBelow<'_>) -> (Option
 }
 
 /// Checks one rule of `folder`.
-pub(super) fn checked_rule(folder: &Path, name: &str, read: ReadBelow<'_>) -> (Option<FileContent>, Vec<AgentProblem>) {
+pub(super) fn check_rule(folder: &Path, name: &str, read: ReadBelow<'_>) -> (Option<FileContent>, Vec<AgentProblem>) {
     let path = folder.join(name);
     let read = |path: &str| read(folder, path);
     let rules = RuleFiles { paths: vec![name.to_owned()], problems: Vec::new() };

@@ -56,7 +56,7 @@ pub struct ClientReport {
 
 impl ClientReport {
     /// Adds the result of a sender.
-    pub(super) fn sent(&mut self, sent: SenderResult, observed: &mut Observed) {
+    pub(super) fn add_sender(&mut self, sent: SenderResult, observed: &mut Observed) {
         let add = |to: &mut u64, more: u64| *to = to.saturating_add(more);
         add(&mut self.commands, sent.commands.len() as u64);
         add(&mut self.unanswered, sent.unanswered);
@@ -68,7 +68,7 @@ impl ClientReport {
     }
 
     /// Adds the result of a reader.
-    pub(super) fn read(&mut self, read: ReaderResult, observed: &mut Observed) {
+    pub(super) fn add_reader(&mut self, read: ReaderResult, observed: &mut Observed) {
         self.received = self.received.saturating_add(read.log.received.len() as u64);
         self.connections = self.connections.saturating_add(read.connections);
         self.violations.extend(read.failure.map(|why| format!("{}: {why}", read.log.name)));

@@ -115,10 +115,10 @@ impl NodeKey {
 
     /// Returns the rights of a forwarded request; `None` if the request was not forwarded.
     pub(super) fn forwarded(&self, request: &Request) -> Option<Result<(TokenGrant, Forwarded), Problem>> {
-        request.headers().contains_key(HEADER).then(|| self.checked(request).ok_or_else(refused))
+        request.headers().contains_key(HEADER).then(|| self.verify(request).ok_or_else(refused))
     }
 
-    fn checked(&self, request: &Request) -> Option<(TokenGrant, Forwarded)> {
+    fn verify(&self, request: &Request) -> Option<(TokenGrant, Forwarded)> {
         let mut values = request.headers().get_all(HEADER).iter();
         let (value, None) = (values.next()?, values.next()) else { return None };
         let parts: Vec<&str> = value.to_str().ok()?.split(' ').collect();

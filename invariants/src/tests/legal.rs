@@ -16,7 +16,7 @@ fn access() -> Box<Access> {
 }
 
 #[test]
-fn good_stories_violate_nothing() {
+fn legal_worlds_violate_nothing() {
     let mut always = Scene::allowed();
     always.root[13] = Record::AskAnswered { call: LATER_CALL, verdict: AskVerdict::Always, by: AnsweredBy::Person };
     let kind = CallKind::Local(ToolEffect::SideEffect);

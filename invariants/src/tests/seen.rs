@@ -105,7 +105,7 @@ fn recovery(interrupted: u32, outcome: Outcome) -> Recovery {
     Recovery { crash: "after write 7".into(), interrupted, ends: [(OF_CHILD, outcome)].into() }
 }
 
-fn aside(scene: &mut Scene) -> &mut DamageReplies {
+fn damage_replies(scene: &mut Scene) -> &mut DamageReplies {
     scene.observed.aside.as_mut().expect("damage was seen")
 }
 
@@ -254,10 +254,15 @@ pub(super) const CASES: &[Case] = &[
         &[InvariantId::J7],
     ),
     ("no end after an interrupted recovery", good, |s| s.observed.recoveries[1].ends.clear(), &[InvariantId::J7]),
-    ("damaged, but it answers", good, |s| _ = aside(s).damaged.insert(ROOT), &[InvariantId::J8]),
-    ("damaged, but not reported", good, |s| aside(s).refused.clear(), &[InvariantId::J8]),
-    ("refused, but undamaged", good, |s| _ = aside(s).refused.insert(CHILD), &[InvariantId::J8]),
-    ("an undamaged session that does not start", good, |s| _ = aside(s).served.remove(&CHILD), &[InvariantId::J8]),
+    ("damaged, but it answers", good, |s| _ = damage_replies(s).damaged.insert(ROOT), &[InvariantId::J8]),
+    ("damaged, but not reported", good, |s| damage_replies(s).refused.clear(), &[InvariantId::J8]),
+    ("refused, but undamaged", good, |s| _ = damage_replies(s).refused.insert(CHILD), &[InvariantId::J8]),
+    (
+        "an undamaged session that does not start",
+        good,
+        |s| _ = damage_replies(s).served.remove(&CHILD),
+        &[InvariantId::J8],
+    ),
     (
         "a record after a failure is reported as durable",
         good,

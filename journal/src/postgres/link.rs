@@ -126,7 +126,7 @@ impl Link {
 
     /// Connects within the time for a reply, because `connect_timeout` does not cover the server's first answer.
     pub(super) async fn connect(&self) -> Result<ServerConnection, ServerFailure> {
-        timeout(self.target.reply, self.connecting()).await.map_err(|_| self.silent())?
+        timeout(self.target.reply, self.connecting()).await.map_err(|_| self.timeout_failure())?
     }
 
     async fn connecting(&self) -> Result<ServerConnection, ServerFailure> {
@@ -135,12 +135,12 @@ impl Link {
         let client = match &self.tls {
             Some(tls) => {
                 let (client, connection) = config.connect(tls.clone()).await?;
-                tokio::spawn(async move { ended(connection.await) });
+                tokio::spawn(async move { log_end(connection.await) });
                 client
             }
             None => {
                 let (client, connection) = config.connect(NoTls).await?;
-                tokio::spawn(async move { ended(connection.await) });
+                tokio::spawn(async move { log_end(connection.await) });
                 client
             }
         };
@@ -204,7 +204,7 @@ impl Link {
                     sleep(RETRY).await;
                 }
                 Ok(outcome) => return outcome,
-                Err(_) => return Err(self.silent()),
+                Err(_) => return Err(self.timeout_failure()),
             }
         }
     }
@@ -219,17 +219,17 @@ impl Link {
         parts: mpsc::Sender<Result<Vec<KeyValue>, ServerFailure>>,
     ) {
         let scan = async {
-            let mut connection = self.answered(self.take()).await?;
-            let transaction = self.answered(connection.client.transaction()).await?;
-            let portal = self.answered(transaction.bind(sql, &refs(&params))).await?;
+            let mut connection = self.within_reply_time(self.take()).await?;
+            let transaction = self.within_reply_time(connection.client.transaction()).await?;
+            let portal = self.within_reply_time(transaction.bind(sql, &refs(&params))).await?;
             while credits.recv().await.is_some() {
-                let rows = pairs(&self.answered(transaction.query_portal(&portal, most)).await?)?;
+                let rows = pairs(&self.within_reply_time(transaction.query_portal(&portal, most)).await?)?;
                 let end = rows.is_empty();
                 if parts.send(Ok(rows)).is_err() || end {
                     break;
                 }
             }
-            self.answered(transaction.rollback()).await?;
+            self.within_reply_time(transaction.rollback()).await?;
             self.keep(connection);
             Ok::<(), ServerFailure>(())
         };
@@ -240,14 +240,17 @@ impl Link {
     }
 
     /// Waits for a reply of the server, within the time for one: the reader of a scan blocks a thread meanwhile.
-    pub(super) async fn answered<T, E>(&self, reply: impl Future<Output = Result<T, E>>) -> Result<T, ServerFailure>
+    pub(super) async fn within_reply_time<T, E>(
+        &self,
+        reply: impl Future<Output = Result<T, E>>,
+    ) -> Result<T, ServerFailure>
     where
         ServerFailure: From<E>,
     {
-        Ok(timeout(self.target.reply, reply).await.map_err(|_| self.silent())??)
+        Ok(timeout(self.target.reply, reply).await.map_err(|_| self.timeout_failure())??)
     }
 
-    pub(super) fn silent(&self) -> ServerFailure {
+    pub(super) fn timeout_failure(&self) -> ServerFailure {
         ServerFailure::Lost(format!("no answer within {} s", self.target.reply.as_secs()))
     }
 
@@ -260,7 +263,7 @@ fn pairs(rows: &[Row]) -> Result<Vec<KeyValue>, ServerFailure> {
     rows.iter().map(|row| Ok((row.try_get(0)?, row.try_get(1)?))).collect()
 }
 
-fn ended(connection: Result<(), tokio_postgres::Error>) {
+fn log_end(connection: Result<(), tokio_postgres::Error>) {
     if let Err(error) = connection {
         tracing::warn!(error = %super::describe(&error), "a connection to the database was lost");
     }

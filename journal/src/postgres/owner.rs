@@ -117,11 +117,11 @@ impl ShardClaim {
     pub(super) async fn claim(link: Arc<Link>) -> Result<Self, ServerFailure> {
         let mut connection = link.connect().await?;
         // A migration has no time limit: it may be slow, and waits for a migration of another process.
-        if link.answered(schema::version(&connection.client)).await? != schema::KNOWN {
+        if link.within_reply_time(schema::version(&connection.client)).await? != schema::KNOWN {
             schema::migrate(&mut connection.client).await?;
         }
         let give_up = link.target.reply * CLAIM_REPLIES;
-        let silent = link.silent();
+        let silent = link.timeout_failure();
         timeout(give_up, Self::claim_on(link, connection)).await.map_err(|_| silent)?
     }
 
@@ -153,7 +153,7 @@ impl ShardClaim {
 
     /// Opens the shard for reading, and prevents claims as long as it is open.
     pub(super) async fn read(link: Arc<Link>) -> Result<Self, ServerFailure> {
-        let (give_up, silent) = (link.target.reply * CLAIM_REPLIES, link.silent());
+        let (give_up, silent) = (link.target.reply * CLAIM_REPLIES, link.timeout_failure());
         timeout(give_up, Self::reading(link)).await.map_err(|_| silent)?
     }
 
@@ -233,7 +233,7 @@ impl ShardClaim {
         let sql = if self.unfenced { WRITE_UNFENCED } else { WRITE };
         let params = rows.params(self.shard, self.epoch, self.last, to);
         let written = timeout(self.link.target.reply, connection.query(sql, &params)).await;
-        let written = written.map_err(|_| self.link.silent())??;
+        let written = written.map_err(|_| self.link.timeout_failure())??;
         let row = written.first().ok_or(ServerFailure::Fenced)?;
         if row.try_get::<_, i64>(0)? != 1 {
             return Err(ServerFailure::Fenced);
@@ -248,7 +248,7 @@ impl ShardClaim {
     async fn reclaim(&mut self, give_up: Instant) -> Result<i64, ServerFailure> {
         loop {
             let claimed = timeout(self.link.target.reply, self.reclaim_once()).await;
-            match claimed.unwrap_or_else(|_| Err(self.link.silent())) {
+            match claimed.unwrap_or_else(|_| Err(self.link.timeout_failure())) {
                 Err(ServerFailure::Lost(_)) if Instant::now() + RETRY < give_up => sleep(RETRY).await,
                 claimed => return claimed,
             }

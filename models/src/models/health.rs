@@ -46,7 +46,7 @@ impl Health {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).get(name).copied()
     }
 
-    pub(super) fn failed(&self, name: &Text, error: ModelFail, retry_after_ms: Option<u64>) {
+    pub(super) fn record_failure(&self, name: &Text, error: ModelFail, retry_after_ms: Option<u64>) {
         let (for_how_long, resets) = match error {
             ModelFail::Rate | ModelFail::Unavailable => {
                 (retry_after_ms.map_or(SHORT_PAUSE, Duration::from_millis), true)
@@ -66,7 +66,7 @@ impl Health {
         }
     }
 
-    pub(super) fn answered(&self, name: &Text) {
+    pub(super) fn record_answer(&self, name: &Text) {
         let mut unwell = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if !unwell.is_empty() {
             unwell.remove(name);

@@ -29,10 +29,10 @@ pub(super) async fn answer(gateway: &Gateway, request: &BufferedRequest) -> Resp
         add(&mut families, &shard, &String::from_utf8_lossy(&text));
     }
     let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-    ([(header::CONTENT_TYPE, kind)], written(&families, &own(gateway))).into_response()
+    Ok(([(header::CONTENT_TYPE, kind)], openmetrics_text(&families, &node_metrics(gateway))).into_response())
 }
 
-fn own(gateway: &Gateway) -> String {
+fn node_metrics(gateway: &Gateway) -> String {
     let (node, members) = (gateway.node(), gateway.node().members());
     let free = members.shards.iter().filter(|shard| members.owner(&shard.name).is_none()).count();
     let alive = members.nodes.iter().filter(|node| node.alive).count();
@@ -69,13 +69,13 @@ fn add(families: &mut Vec<MetricFamily>, shard: &str, text: &str) {
         match described {
             Some(_) if family.about.iter().any(|known| known == line) => {}
             Some(_) => family.about.push(line.to_owned()),
-            None => family.samples.push(labelled(line, shard)),
+            None => family.samples.push(with_shard_label(line, shard)),
         }
     }
 }
 
 /// Adds the label `shard` to a sample.
-fn labelled(sample: &str, shard: &str) -> String {
+fn with_shard_label(sample: &str, shard: &str) -> String {
     let end = sample.find(['{', ' ']).unwrap_or(sample.len());
     let (name, rest) = sample.split_at(end);
     match rest.strip_prefix('{') {
@@ -84,7 +84,7 @@ fn labelled(sample: &str, shard: &str) -> String {
     }
 }
 
-fn written(families: &[MetricFamily], own: &str) -> String {
+fn openmetrics_text(families: &[MetricFamily], own: &str) -> String {
     let mut text = own.to_owned();
     for family in families {
         for line in family.about.iter().chain(&family.samples) {
@@ -107,7 +107,7 @@ mod tests {
         add(&mut families, "a", text);
         add(&mut families, "b", text);
         assert_eq!(
-            written(&families, "x 1\n"),
+            openmetrics_text(&families, "x 1\n"),
             "x 1\n# HELP runs Runs.\n# TYPE runs gauge\nruns{shard=\"a\",state=\"queued\"} 3\nruns{shard=\"b\",state=\"queued\"} 3\n\
              # HELP live Live.\n# TYPE live gauge\nlive{shard=\"a\"} 1\nlive{shard=\"b\"} 1\n# EOF\n"
         );

@@ -61,13 +61,13 @@ impl NodeState {
     }
 
     /// Records that a shard was not opened. The delay doubles with each attempt.
-    pub(super) fn failed(&mut self, shard: &str, why: String, tick: Duration) {
+    pub(super) fn record_failure(&mut self, shard: &str, why: String, tick: Duration) {
         let count = self.failures.get(shard).map_or(1, |failure| failure.count.saturating_add(1));
         let due = Instant::now() + tick * 2_u32.saturating_pow(count.min(6));
         self.failures.insert(shard.to_owned(), OpenFailure { count, due, why });
     }
 
-    pub(super) fn succeeded(&mut self, shard: &str) {
+    pub(super) fn clear_failure(&mut self, shard: &str) {
         self.failures.remove(shard);
     }
 
@@ -78,7 +78,7 @@ impl NodeState {
     }
 
     /// Returns an error for a shard whose attempts all failed. Another node should try then.
-    pub(super) fn refused(&self) -> Option<String> {
+    pub(super) fn given_up_error(&self) -> Option<String> {
         let refused = self.failures.iter().find(|(_, failure)| failure.count >= MAX_ATTEMPTS);
         refused.map(|(shard, failure)| format!("{shard} was not opened after {MAX_ATTEMPTS} attempts: {}", failure.why))
     }

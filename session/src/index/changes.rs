@@ -10,7 +10,7 @@ use crate::message::Message;
 use crate::place::{BranchKind, Owner, Place};
 use crate::record::{Record, RunOpened, SessionCreated};
 use crate::state::{Phase, State};
-use crate::title::folded;
+use crate::title::fold_line;
 
 /// Bytes of a title taken from the first input.
 const TITLE_BYTES: u64 = 80;
@@ -75,7 +75,7 @@ pub fn creation(session: &NewSession, stamp: Stamp) -> Changes {
     }
     let Some(created) = created else { return out };
     let state = if opened.is_some() { Phase::Queued } else { Phase::Quiet };
-    let title = created.title.as_ref().map(folded).or_else(|| input.map(title_of));
+    let title = created.title.as_ref().map(fold_line).or_else(|| input.map(title_of));
     let title = title.or_else(|| inherited_title(created)).unwrap_or_default();
     out.child_of = created.place.parent();
     out.head = Some(Box::new(Head {
@@ -158,7 +158,7 @@ fn kind_of(created: &SessionCreated) -> Option<BranchKind> {
 
 fn title(state: &State) -> Text {
     if let Some(title) = state.title.as_ref().or(state.created.title.as_ref()) {
-        return folded(title);
+        return fold_line(title);
     }
     // Inherited messages belong to another session.
     if let Some(Message::User { text, .. }) = state.transcript.get(state.created.inherited.len()) {
@@ -179,7 +179,7 @@ fn inherited_title(created: &SessionCreated) -> Option<Text> {
 }
 
 fn title_of(text: &Text) -> Text {
-    folded(&crate::render::cut(text, TITLE_BYTES))
+    fold_line(&crate::render::cut(text, TITLE_BYTES))
 }
 
 /// Returns the boot-scan row; `None` if no run is in flight.

@@ -215,10 +215,10 @@ impl Work<'_> {
             tokio::select! {
                 biased;
                 () = self.stop.requested(), if !stopping => {
-                    if self.stop.is_leave() && !self.is_own() {
+                    if self.stop.asks_to_leave() && !self.is_own() {
                         return Ok(Followed::Left);
                     }
-                    if self.stop.is_leave() && self.resumes(of.session)? {
+                    if self.stop.asks_to_leave() && self.resumes(of.session)? {
                         return Ok(Followed::LeftToNextHost);
                     }
                     stopping = true;

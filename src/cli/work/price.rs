@@ -8,14 +8,14 @@ use super::super::paint::clip;
 /// Adds the prices of `options` to `base`, in US dollars per million tokens.
 pub(super) fn read(options: &[String], base: Prices) -> Result<Prices, Fail> {
     let prices = options.iter().try_fold(base, |prices, word| {
-        let (name, price) = one(word)?;
+        let (name, price) = parse_price(word)?;
         Ok::<_, Fail>(prices.with(name, price))
     })?;
     prices.check().map_err(|(name, bad)| Fail::Usage(format!("the price of `{name}`: {bad} (--price)")))?;
     Ok(prices)
 }
 
-fn one(word: &str) -> Result<(&str, Price), Fail> {
+fn parse_price(word: &str) -> Result<(&str, Price), Fail> {
     let bad = || {
         Fail::Usage(format!(
             "`{}` is not a price: write MODEL=IN,OUT in US dollars per million tokens, such as `openai/gpt-5*=1.25,10`, followed, \
@@ -45,13 +45,13 @@ mod tests {
 
     #[test]
     fn price_has_a_model_and_two_to_five_numbers() {
-        let (name, price) = one("openai/gpt-5*=1.25,10,0.125").expect("a price");
+        let (name, price) = parse_price("openai/gpt-5*=1.25,10,0.125").expect("a price");
         assert_eq!(
             (name, price.input, price.output, price.cache_read, price.reasoning),
             ("openai/gpt-5*", 1.25, 10.0, Some(0.125), None)
         );
         for wrong in ["gpt", "gpt=1", "gpt=1,2,3,4,5,6", "=1,2", "gpt=1,x"] {
-            assert!(one(wrong).expect_err("no price").to_string().contains("MODEL=IN,OUT"), "{wrong}");
+            assert!(parse_price(wrong).expect_err("no price").to_string().contains("MODEL=IN,OUT"), "{wrong}");
         }
         assert!(read(&["gpt=-1,2".to_owned()], Prices::new()).is_err());
     }

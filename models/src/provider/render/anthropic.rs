@@ -15,7 +15,7 @@ pub(super) fn body(outgoing: &Outgoing<'_>) -> Map<String, Value> {
     let claude = Claude::of(outgoing.model);
     let mut messages = messages(&outgoing.turns);
     if outgoing.is_official {
-        mark(&mut messages);
+        mark_for_cache(&mut messages);
     }
     let cap = outgoing.settings.output_tokens.unwrap_or(claude.max_tokens());
     let mut body = object(json!({ "model": outgoing.model, "stream": true, "max_tokens": cap, "messages": messages }));
@@ -50,7 +50,7 @@ fn think(outgoing: &Outgoing<'_>, claude: Claude, body: &mut Map<String, Value>,
     let Some(requested) = outgoing.settings.effort else { return };
     // Calls that another model made without thinking must not be followed by thinking.
     let requested = if outgoing.is_unsigned { Effort::None } else { requested };
-    let effort = fitting(requested, outgoing.settings.output_tokens);
+    let effort = effort_within(requested, outgoing.settings.output_tokens);
     let thinking = match (claude.thinking(), effort) {
         (Thinking::Adaptive { unasked: true }, None) => json!({ "type": "disabled" }),
         (_, None) => return,
@@ -65,7 +65,7 @@ fn think(outgoing: &Outgoing<'_>, claude: Claude, body: &mut Map<String, Value>,
 }
 
 /// Returns the highest effort, up to the requested one, that leaves enough of the cap for an answer.
-fn fitting(requested: Effort, cap: Option<u64>) -> Option<(Effort, u64)> {
+fn effort_within(requested: Effort, cap: Option<u64>) -> Option<(Effort, u64)> {
     BUDGETS.into_iter().find(|(effort, budget)| *effort <= requested && cap.is_none_or(|cap| cap > *budget))
 }
 
@@ -125,7 +125,7 @@ fn assistant(text: Option<&str>, kept: Option<&StoredReasoning>, calls: &[Call])
 
 /// Marks the end of the conversation for the provider's cache: the next turn starts with it and costs less. A compatible server may not know the
 /// mark.
-fn mark(messages: &mut [Value]) {
+fn mark_for_cache(messages: &mut [Value]) {
     let Some(content) = messages.last_mut().and_then(|message| message.get_mut("content")) else { return };
     if let Value::String(output) = content {
         *content = json!([text(output)]);
@@ -141,21 +141,21 @@ mod tests {
 
     #[test]
     fn effort_leaves_room_for_an_answer() {
-        assert_eq!(fitting(Effort::High, None), Some((Effort::High, 24_000)));
-        assert_eq!(fitting(Effort::High, Some(10_000)), Some((Effort::Medium, 8_000)));
-        assert_eq!(fitting(Effort::High, Some(2_000)), Some((Effort::Low, 1_024)));
-        assert_eq!(fitting(Effort::High, Some(500)), None);
-        assert_eq!(fitting(Effort::None, None), None);
+        assert_eq!(effort_within(Effort::High, None), Some((Effort::High, 24_000)));
+        assert_eq!(effort_within(Effort::High, Some(10_000)), Some((Effort::Medium, 8_000)));
+        assert_eq!(effort_within(Effort::High, Some(2_000)), Some((Effort::Low, 1_024)));
+        assert_eq!(effort_within(Effort::High, Some(500)), None);
+        assert_eq!(effort_within(Effort::None, None), None);
     }
 
     #[test]
     fn end_of_the_conversation_is_marked_for_the_cache() {
         let mut items = vec![json!({ "role": "user", "content": "hello" })];
-        mark(&mut items);
+        mark_for_cache(&mut items);
         let block = json!({ "type": "text", "text": "hello", "cache_control": { "type": "ephemeral" } });
         assert_eq!(items, [json!({ "role": "user", "content": [block] })]);
         let mut blocks = vec![json!({ "role": "user", "content": [text("a"), text("b")] })];
-        mark(&mut blocks);
+        mark_for_cache(&mut blocks);
         let last = json!({ "type": "text", "text": "b", "cache_control": { "type": "ephemeral" } });
         assert_eq!(blocks, [json!({ "role": "user", "content": [text("a"), last] })]);
     }
