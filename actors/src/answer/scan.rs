@@ -7,7 +7,7 @@ use subtend_session::ids::{CallId, InputId, RunNo, Seq, Text, TurnNo};
 use subtend_session::record::{Lane, Prompt, QueueChange, Record, RunEnded, Stop, ToolCall, TurnAnswered};
 use subtend_session::render;
 
-use super::{AnswerError, Answered, joined};
+use super::{AnswerError, Answered, join_texts};
 use crate::values::ended::Ended;
 
 /// Reads records in order, from the opening of the run in flight at the acceptance or earlier.

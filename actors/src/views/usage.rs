@@ -83,7 +83,7 @@ impl UsageView {
         let (own, owned, tree) = sum.views(session);
         let (context, children) = (sum.context(session, &window), sum.children(journal, session, &window)?);
         let (parent, created_ms, updated_ms) = (head.parent, head.created_ms, head.updated_ms);
-        let recorded = sum.recorded(session);
+        let recorded = sum.recorded_bytes(session);
         let recorded_below = sum.bytes.values().fold(0, |all: u64, bytes| all.saturating_add(*bytes));
         Ok(Self { own, owned, tree, parent, children, context, recorded, recorded_below, created_ms, updated_ms })
     }
@@ -143,7 +143,7 @@ impl Sum {
         })
     }
 
-    fn recorded_cost(&self, session: SessionId) -> u64 {
+    fn recorded_bytes(&self, session: SessionId) -> u64 {
         self.bytes.get(&session).copied().unwrap_or(0)
     }
 
@@ -201,7 +201,7 @@ impl Sum {
             let mut own = Usage { unreliable: self.holes.contains(&session), ..Usage::default() };
             let runs = RunKey { session, run: RunNo(0) }..=RunKey { session, run: RunNo(u32::MAX) };
             self.runs.range(runs).for_each(|(_, spent)| add(&mut own, &spent.usage));
-            let (context, recorded) = (self.context(session, window), self.recorded_cost(session));
+            let (context, recorded) = (self.context(session, window), self.recorded_bytes(session));
             let (short, agent) = (head.short, head.agent);
             children.push((head.created_ms, ChildUsage { session, short, agent, own, context, recorded }));
         }
