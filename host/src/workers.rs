@@ -91,7 +91,7 @@ impl Workers {
     /// [`BadRemoteTool`] for a declaration that cannot take effect. Names and schemas are checked by the registry that gets
     /// [`Workers::tools`].
     pub fn new(tools: impl IntoIterator<Item = RemoteTool>) -> Result<Self, BadRemoteTool> {
-        let tools: Vec<_> = tools.into_iter().map(|tool| tool.checked().map(Arc::new)).collect::<Result<_, _>>()?;
+        let tools: Vec<_> = tools.into_iter().map(|tool| tool.check().map(Arc::new)).collect::<Result<_, _>>()?;
         Ok(Self { inner: Arc::new(SharedCalls { tools, ..SharedCalls::default() }) })
     }
 
