@@ -97,7 +97,7 @@ pub(super) async fn interrupt(
     _: NoKey,
 ) -> Result<Json<Controlled>, Problem> {
     let handle = host.session(&id).await?;
-    let (_alone, done) = since.alone(&host, handle.id(), interrupted).await?;
+    let (_alone, done) = since.alone(&host, handle.id(), interrupted_run).await?;
     Controlled::of(match done {
         Some(run) => Control::Done(run),
         None => handle.interrupt().await?,
