@@ -221,9 +221,9 @@ where
     let stream = Heads::new(stream, state.clone());
     let answer = move |request: hyper::Request<Incoming>| {
         let answering = state.answer();
-        // An async block would need more memory for the whole connection.
         let response = router.clone().oneshot(request.map(|body| Body::new(RequestBody::new(body, state.clone()))));
-        response.map_ok(|response| response.map(|body| RouterBody::new(body, answering)))
+        // Boxed: hyper keeps room for the future itself as long as the connection, also while a stream is sent.
+        Box::pin(response.map_ok(|response| response.map(|body| RouterBody::new(body, answering))))
     };
     http1::Builder::new()
         .timer(TokioTimer::new())
