@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, Full};
-use hyper::client::conn::http1::SendRequest;
+use hyper::body::Body as _;
 use hyper::{Method, Request, Response, StatusCode, header};
 use serde::Deserialize;
 use serde_json::Value;
@@ -20,6 +20,11 @@ use tokio::sync::Mutex;
 use super::data::StoreLocation;
 use super::fail::Fail;
 use super::progress::ProgressLine;
+use host_socket::{HOST_TIME, RequestSender};
+
+mod host_socket;
+#[cfg(all(test, unix))]
+mod tests;
 
 /// File of the socket, in the host's directory.
 pub(crate) const SOCKET: &str = "host.sock";
@@ -27,8 +32,6 @@ pub(crate) const SOCKET: &str = "host.sock";
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// Number of checks, three seconds in total.
 const MAX_POLLS: u32 = 60;
-/// Time limit for the first answer of a host, which needs no store. A host that is stopped or stuck never sends it.
-const HOST_TIME: Duration = Duration::from_secs(30);
 /// Number of hosts that may end one after the other before a read fails. When many commands start at the same time, each
 /// may host the store for its own run; a read must survive the end of several such hosts.
 pub(crate) const HOSTS: u32 = 16;
@@ -52,7 +55,7 @@ pub(crate) struct Connection(Transport);
 /// Transport to the host.
 enum Transport {
     /// Another process hosts the store.
-    Socket(SendRequest<Full<Bytes>>),
+    Socket(RequestSender),
     /// This process hosts it.
     Own(Local),
 }
@@ -68,8 +71,15 @@ impl Connection {
     /// # Errors
     /// When another user listens there, or a host of another version.
     pub(crate) async fn open(path: &Path) -> Result<Option<(Self, ServingProcess)>, Fail> {
-        let Some(mut connection) = Self::connect(path).await? else { return Ok(None) };
-        let asked = tokio::time::timeout(HOST_TIME, connection.get::<ServingProcess>("/v1/host")).await;
+        match host_socket::connect(path).await? {
+            Some(sender) => Self(Transport::Socket(sender)).checked(path).await,
+            None => Ok(None),
+        }
+    }
+
+    /// Returns the connection if a host of this version answers on it; `None` if the host has ended.
+    async fn checked(mut self, path: &Path) -> Result<Option<(Self, ServingProcess)>, Fail> {
+        let asked = tokio::time::timeout(HOST_TIME, self.get::<ServingProcess>("/v1/host")).await;
         let Ok(asked) = asked else {
             return Err(unreachable_at(path, "it did not answer within 30 s. Wait until it is less busy, or stop it"));
         };
@@ -88,42 +98,12 @@ impl Connection {
                 serving.pid
             )));
         }
-        Ok(Some((connection, serving)))
+        Ok(Some((self, serving)))
     }
 
     /// Connects to the host within this process.
     pub(crate) fn own(local: Local) -> Self {
         Self(Transport::Own(local))
-    }
-
-    /// Returns `None`: without Unix sockets no other process can reach a host.
-    #[cfg(not(unix))]
-    async fn connect(_: &Path) -> Result<Option<Self>, Fail> {
-        Ok(None)
-    }
-
-    #[cfg(unix)]
-    async fn connect(path: &Path) -> Result<Option<Self>, Fail> {
-        use hyper::client::conn::http1::handshake;
-        use hyper_util::rt::TokioIo;
-        use std::io::ErrorKind::{ConnectionRefused, ConnectionReset, NotFound};
-        use subtend_host::socket_path;
-
-        let stream = match socket_path::connect(path).await {
-            Ok(stream) => stream,
-            // A killed host leaves its socket behind; a host that ends resets connections that it has not accepted.
-            Err(error) if matches!(error.kind(), NotFound | ConnectionRefused | ConnectionReset) => return Ok(None),
-            Err(error) => return Err(unreachable_at(path, &error.to_string())),
-        };
-        let peer = stream.peer_cred().map_err(|error| unreachable_at(path, &error.to_string()))?.uid();
-        if peer != rustix::process::geteuid().as_raw() && peer != 0 {
-            return Err(unreachable_at(path, &format!("it belongs to the user {peer}")));
-        }
-        let (sender, connection) =
-            handshake(TokioIo::new(stream)).await.map_err(|error| unreachable_at(path, &error.to_string()))?;
-        // The task ends when the sender is dropped.
-        tokio::spawn(async move { drop(connection.await) });
-        Ok(Some(Self(Transport::Socket(sender))))
     }
 
     /// Sends a request and returns the response; its body is not read yet.
@@ -272,7 +252,14 @@ fn refused(status: StatusCode, bytes: &[u8]) -> Fail {
 }
 
 async fn whole(response: Response<Body>) -> Result<Bytes, Fail> {
-    Ok(response.into_body().collect().await.map_err(|error| unavailable(&error.to_string()))?.to_bytes())
+    let body = response.into_body();
+    let length = body.size_hint().exact();
+    let bytes = body.collect().await.map_err(|error| unavailable(&error.to_string()))?.to_bytes();
+    // The body of a connection that is closed meanwhile ends without an error.
+    match length.is_some_and(|length| length != bytes.len() as u64) {
+        true => Err(unavailable("its answer is incomplete")),
+        false => Ok(bytes),
+    }
 }
 
 /// Returns the error for a host that has ended.

@@ -25,11 +25,13 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
-    let (threads, mut stop) = serve::listen()?;
+    // Until the host has answered, nothing is begun: a signal ends this process.
     if let Some(hosted) = Hosted::find(&args.serve.store, &args.session)? {
         args.serve.through()?;
+        let (_threads, mut stop) = serve::listen()?;
         return summarise(&hosted, &mut stop, args.json);
     }
+    let (threads, mut stop) = serve::listen()?;
     let ready = args.serve.ready(&args.session)?;
     if ready.parts.models.is_offline() {
         return Err(Fail::Usage(

@@ -372,9 +372,11 @@ where
     let async_runtime = async_runtime()?;
     let done = async_runtime.block_on(async {
         let mut stop = StopSignal::listen()?;
-        let Some((connection, _)) = Connection::open(&path).await? else {
-            return Err(client::host_is_gone());
+        let opened = tokio::select! {
+            opened = Connection::open(&path) => opened?,
+            () = stop.requested() => return Ok(Code::Cancelled),
         };
+        let Some((connection, _)) = opened else { return Err(client::host_is_gone()) };
         job(Work {
             output_options,
             host: HostLocation::Socket(path),

@@ -134,7 +134,8 @@ impl Work<'_> {
     /// As [`Connection::send`].
     pub(crate) async fn create<T: for<'b> Deserialize<'b>>(&mut self, path: &str, body: &Value) -> Result<T, Fail> {
         let key = self.attempts.key(self.is_own());
-        self.attempts.sent(self.connection.create(path, body, key.as_deref()).await)
+        let (is_own, answer) = (self.is_own(), self.connection.create(path, body, key.as_deref()));
+        self.attempts.sent(if is_own { answer.await } else { self.stop.limit(answer).await })
     }
 
     /// Sends a request with an optional body.
@@ -147,7 +148,8 @@ impl Work<'_> {
         path: &str,
         body: Option<&Value>,
     ) -> Result<T, Fail> {
-        self.attempts.sent(self.connection.call(method, path, body).await)
+        let (is_own, answer) = (self.is_own(), self.connection.call(method, path, body));
+        self.attempts.sent(if is_own { answer.await } else { self.stop.limit(answer).await })
     }
 
     /// Sends a request without a body; returns `None` if the resource does not exist.

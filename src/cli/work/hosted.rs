@@ -116,7 +116,10 @@ async fn open_when_free(
         };
         let socket = client::socket(place).filter(|path| path.exists());
         let host = match &socket {
-            Some(path) => Connection::open(path).await?,
+            Some(path) => tokio::select! {
+                opened = Connection::open(path) => opened?,
+                () = stop.requested() => return Ok(None),
+            },
             // It is starting or ending, or has the store alone, as `compact` has.
             None => None,
         };

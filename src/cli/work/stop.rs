@@ -2,12 +2,16 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
 use tokio::sync::watch;
 
 use super::super::fail::{Code, Fail};
 
-/// The signals of the process. Each clone handles every signal itself.
+/// Time for which an answer of another host is awaited after a stop is requested: it names the run to stop.
+const ANSWER_TIME: Duration = Duration::from_secs(10);
+
+/// The signals of the process. A clone that has not handled a signal sees it.
 #[derive(Clone, Debug)]
 pub(crate) struct StopSignal {
     received: watch::Receiver<SignalCount>,
@@ -56,6 +60,25 @@ impl StopSignal {
         if self.received.wait_for(|received| received.count > handled).await.is_err() {
             // The listener ends only with the process.
             std::future::pending::<()>().await;
+        }
+    }
+
+    /// Waits for an answer of another host, and no longer than [`ANSWER_TIME`] after a stop is requested.
+    ///
+    /// # Errors
+    /// [`Fail::Other`] after that time, and errors of `answer`.
+    pub(crate) async fn limit<T>(&mut self, answer: impl Future<Output = Result<T, Fail>>) -> Result<T, Fail> {
+        let late = async {
+            self.requested().await;
+            tokio::time::sleep(ANSWER_TIME).await;
+        };
+        tokio::select! {
+            biased;
+            answered = answer => answered,
+            () = late => Err(Fail::Other(
+                "stopped, and the host of the store did not answer for 10 s: it may have accepted the command. Check with `subtend sessions`"
+                    .to_owned(),
+            )),
         }
     }
 
@@ -114,5 +137,38 @@ impl Signals {
             std::future::pending::<()>().await;
         }
         StopRequest::Stop
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::pending;
+
+    use tokio::time::{Instant, sleep};
+
+    use super::*;
+
+    const HOUR: Duration = Duration::from_secs(3_600);
+
+    /// The control: without a signal, an answer is awaited for as long as it takes.
+    #[tokio::test(start_paused = true)]
+    async fn stop_limits_the_wait_for_a_silent_host() {
+        let (sender, received) = watch::channel(SignalCount { count: 0, last: StopRequest::Stop });
+        let mut stop = StopSignal { received, handled: 0, ends_at: Arc::new(AtomicU32::new(2)) };
+        let answer = |after| async move {
+            sleep(after).await;
+            Ok::<_, Fail>("answered")
+        };
+        assert_eq!(stop.limit(answer(HOUR)).await.ok(), Some("answered"));
+        tokio::spawn(async move {
+            sleep(Duration::from_secs(5)).await;
+            sender.send_replace(SignalCount { count: 1, last: StopRequest::Leave });
+            pending::<()>().await;
+        });
+        let start = Instant::now();
+        assert_eq!(stop.clone().limit(answer(Duration::from_secs(14))).await.ok(), Some("answered"));
+        let late = stop.limit(pending::<Result<(), Fail>>()).await.expect_err("no answer");
+        let why = "stopped, and the host of the store did not answer for 10 s: it may have accepted the command. Check with `subtend sessions`";
+        assert_eq!((late.to_string(), start.elapsed().as_secs()), (why.to_owned(), 24));
     }
 }

@@ -1,0 +1,99 @@
+//! Connections to the socket of a host, which are closed when the host answers nothing.
+
+use std::path::Path;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body_util::Full;
+use hyper::client::conn::http1::SendRequest;
+
+use super::Fail;
+#[cfg(unix)]
+use super::unreachable_at;
+
+/// Sends requests on a connection.
+pub(super) type RequestSender = SendRequest<Full<Bytes>>;
+
+/// Time limit for an answer of a host that needs no store. A host that is stopped or stuck never sends it.
+pub(super) const HOST_TIME: Duration = Duration::from_secs(30);
+
+/// Time between two questions whether the host of a connection still answers. A request or a stream may take as long as a run.
+#[cfg(unix)]
+pub(super) const CHECK_INTERVAL: Duration = Duration::from_secs(10);
+
+/// Returns `None`: without Unix sockets no other process can reach a host.
+#[cfg(not(unix))]
+pub(super) async fn connect(_: &Path) -> Result<Option<RequestSender>, Fail> {
+    Ok(None)
+}
+
+/// Connects to the host that listens at `path`; `None` if none does.
+#[cfg(unix)]
+pub(super) async fn connect(path: &Path) -> Result<Option<RequestSender>, Fail> {
+    let Some(stream) = stream(path).await? else { return Ok(None) };
+    let host = path.to_owned();
+    let answer = move || answer(host.clone());
+    speak(stream, answer).await.map(Some).map_err(|error| unreachable_at(path, &error.to_string()))
+}
+
+/// Speaks HTTP on `stream`, and closes it when the host does not give an `answer` in time.
+#[cfg(unix)]
+pub(super) async fn speak<A>(
+    stream: impl tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin + Send + 'static,
+    answer: impl Fn() -> A + Send + Sync + 'static,
+) -> hyper::Result<RequestSender>
+where
+    A: Future<Output = ()> + Send + 'static,
+{
+    let (sender, connection) = hyper::client::conn::http1::handshake(hyper_util::rt::TokioIo::new(stream)).await?;
+    tokio::spawn(async move {
+        let silent = async {
+            loop {
+                tokio::time::sleep(CHECK_INTERVAL).await;
+                if tokio::time::timeout(HOST_TIME, answer()).await.is_err() {
+                    return;
+                }
+            }
+        };
+        // The connection ends when the sender is dropped.
+        tokio::select! {
+            _ = connection => {}
+            () = silent => {}
+        }
+    });
+    Ok(sender)
+}
+
+/// Waits for any answer of the host at `path`, on a connection of its own. A host that has ended closes its connections.
+#[cfg(unix)]
+async fn answer(path: std::path::PathBuf) {
+    let Ok(Some(stream)) = stream(&path).await else { return };
+    let Ok((mut sender, connection)) =
+        hyper::client::conn::http1::handshake(hyper_util::rt::TokioIo::new(stream)).await
+    else {
+        return;
+    };
+    let request = hyper::Request::get("/v1/host").header(hyper::header::HOST, "localhost");
+    let Ok(request) = request.body(Full::<Bytes>::default()) else { return };
+    tokio::select! {
+        _ = connection => {}
+        _ = sender.send_request(request) => {}
+    }
+}
+
+#[cfg(unix)]
+async fn stream(path: &Path) -> Result<Option<tokio::net::UnixStream>, Fail> {
+    use std::io::ErrorKind::{ConnectionRefused, ConnectionReset, NotFound};
+
+    let stream = match subtend_host::socket_path::connect(path).await {
+        Ok(stream) => stream,
+        // A killed host leaves its socket behind; a host that ends resets connections that it has not accepted.
+        Err(error) if matches!(error.kind(), NotFound | ConnectionRefused | ConnectionReset) => return Ok(None),
+        Err(error) => return Err(unreachable_at(path, &error.to_string())),
+    };
+    let peer = stream.peer_cred().map_err(|error| unreachable_at(path, &error.to_string()))?.uid();
+    if peer != rustix::process::geteuid().as_raw() && peer != 0 {
+        return Err(unreachable_at(path, &format!("it belongs to the user {peer}")));
+    }
+    Ok(Some(stream))
+}
