@@ -158,3 +158,36 @@ fn reading_and_ending_a_session_work_from_any_directory() {
     }
     assert_eq!(scene.user.json(&["sessions", "--all", "--json"]), json!([]));
 }
+
+/// A host of another directory cannot open the script of a session. The control: both ways that its refusal names work.
+#[test]
+fn script_of_a_session_answers_where_its_refusal_says() {
+    let scene = ElsewhereScene::new();
+    let serve = |folder: &Path, more: &[&str]| {
+        let mut command = scene.user.command(&[&["serve", "--json", "--listen", "127.0.0.1:0"], more].concat());
+        command.current_dir(folder);
+        let host = RunningCommand::start(command, "");
+        host.line().expect("it serves");
+        host
+    };
+    let (id, model, home) = (&*scene.id, &*scene.model, scene.home());
+    let host = serve(&scene.other, &[]);
+    for args in [["send", id, "hi"], ["continue", id, "--json"]] {
+        let refused = scene.call_in(&home, &args, "");
+        let why = format!(
+            "error: the session's own model cannot answer: the process that hosts the store was not started with the script `{model}`. End that \
+             process, then send with `--model {model}` in {}, or start `subtend serve --model {model}` there\n",
+            home.display()
+        );
+        assert!(refused.code == Some(2) && refused.err.ends_with(&why), "{args:?}: {refused:?}");
+    }
+    host.signal("TERM");
+    assert_eq!(host.done().code, Some(0));
+    let sent = scene.call_in(&home, &["send", id, "hi", "--quiet", "--model", model], "");
+    assert_eq!((sent.code, &*sent.out), (Some(0), "done\n"), "{sent:?}");
+    let host = serve(&home, &["--model", model]);
+    let sent = scene.call_in(&home, &["send", id, "hi", "--quiet"], "");
+    assert_eq!((sent.code, &*sent.out), (Some(0), "done\n"), "{sent:?}");
+    host.signal("TERM");
+    assert_eq!(host.done().code, Some(0));
+}

@@ -240,7 +240,7 @@ fn restored(own: &str, loaded: &Loaded) -> DefaultModel {
 }
 
 /// Refuses scripts in a list of models, before opening any file.
-fn check_no_scripts(text: &str) -> Result<(), String> {
+pub(super) fn check_no_scripts(text: &str) -> Result<(), String> {
     match text.trim_start().starts_with("scripted:") {
         true => check_no_script(text),
         false => text.split(',').map(str::trim).try_for_each(check_no_script),

@@ -12,7 +12,7 @@ use super::super::fail::Fail;
 use super::super::servers::ServerPool;
 use super::super::trust::Trust;
 use super::super::{guidance, settings, workspace};
-use super::choice::{ModelArgs, RecordedModel};
+use super::choice::{self, ModelArgs, RecordedModel};
 use super::{limit, policy, setup};
 
 /// Returns a function that loads environments from workspace and user files. For an untrusted workspace, only built-in
@@ -53,6 +53,9 @@ fn load(
         true => ModelArgs::for_session(model, &key.servers),
         false => ModelArgs::for_session(None, &[]),
     };
+    if !key.opening {
+        check_no_scripts(model.unwrap_or_default(), &key.workspace)?;
+    }
     let own = RecordedModel { model: model.unwrap_or_default(), servers: &key.servers, imported: key.imported };
     let models = args.choose(&loaded, (!key.opening).then_some(own))?;
     let servers = servers.for_workspace(&workspace, trust, &loaded)?;
@@ -73,4 +76,16 @@ fn load(
         .context_windows(loaded.config.llm.windows())
         .output_tokens(loaded.config.llm.caps());
     Ok(models.add_to(environment))
+}
+
+/// Refuses scripts that a session of an earlier process had. Only the command line can name a script, and that of a host is for the
+/// sessions of its own directory.
+fn check_no_scripts(model: &str, workspace: &str) -> Result<(), Fail> {
+    let model = model.strip_prefix("pool:").unwrap_or(model);
+    choice::check_no_scripts(model).map_err(|_| {
+        Fail::Usage(format!(
+            "the session's own model cannot answer: the process that hosts the store was not started with the script `{model}`. End that \
+             process, then send with `--model {model}` in {workspace}, or start `subtend serve --model {model}` there"
+        ))
+    })
 }
