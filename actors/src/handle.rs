@@ -24,6 +24,7 @@ pub use branch::{Alternative, Alternatives, BranchOptions, Switched};
 pub use compaction::CompactedHistory;
 pub use input::Input;
 pub use life::CONTINUE_TEXT;
+pub(crate) use life::title_of;
 pub use reload::AgentChanges;
 pub use run::RunHandle;
 pub use subtend_tools::worktree::KeptBranch;

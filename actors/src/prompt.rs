@@ -5,7 +5,7 @@ use subtend_session::outcome::Outcome;
 use subtend_session::render;
 
 use crate::runtime::{OpenOptions, OpenSessionError, Runtime};
-use crate::values::error::{SendError, WaitError};
+use crate::values::error::{ControlError, SendError, WaitError};
 
 /// The reason why a prompt has no answer.
 #[derive(Debug, thiserror::Error)]
@@ -13,6 +13,9 @@ use crate::values::error::{SendError, WaitError};
 pub enum PromptError {
     #[error(transparent)]
     Open(#[from] OpenSessionError),
+    /// A task cannot be started, or not below that session.
+    #[error(transparent)]
+    Control(#[from] ControlError),
     /// The session did not accept the prompt.
     #[error(transparent)]
     Send(#[from] SendError),

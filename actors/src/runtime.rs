@@ -473,7 +473,7 @@ impl Drop for Runtime {
 }
 
 /// Returns the agent of a new session; with `task`, also one that only other agents start.
-fn fitting<'a>(agents: &'a Agents, name: &Text, task: bool) -> Result<&'a Manifest, OpenSessionError> {
+pub(crate) fn fitting<'a>(agents: &'a Agents, name: &Text, task: bool) -> Result<&'a Manifest, OpenSessionError> {
     let manifest = agents.catalog.get(name).ok_or_else(|| unknown_agent(agents, name, task))?;
     match manifest.mode {
         AgentMode::Primary | AgentMode::All => Ok(manifest),

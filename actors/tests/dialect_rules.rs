@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use crate::support::talk::{converse, converse_in, found, notices, offering, parsed, received};
 use crate::support::{calls, journal, model, offered, prompt, records, shut, text};
 use serde_json::{Value, json};
-use subtend_actors::{Builder, Runtime, SessionHandle, TaskFilter};
+use subtend_actors::{BranchOptions, Builder, Runtime, SessionHandle, TaskFilter};
 use subtend_agents::catalog::Catalog;
 use subtend_agents::dialect::{Dialects, hint, instructions};
 use subtend_agents::manifest::{AgentMode, Manifest};
@@ -230,6 +230,10 @@ async fn r8_switched_off_spawns_are_refused_and_tasks_readable() {
     let tasks = runtime.tasks(TaskFilter::default()).await.expect("the journal is read");
     let read: Vec<_> = tasks.iter().map(|task| (task.prompt.as_deref(), task.result.as_deref())).collect();
     assert_eq!(read, [(Some("p"), Some("found"))]);
+    let below = session.spawn_task(BranchOptions::default(), "q").await.expect_err("switched off");
+    let alone = runtime.spawn_task("worker", "q").await.expect_err("switched off");
+    let off = "subagents are switched off: set `subagents.enabled` to start tasks";
+    assert_eq!([below.to_string(), alone.to_string()], [off, off]);
     shut(runtime).await;
 }
 

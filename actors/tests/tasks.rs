@@ -4,12 +4,15 @@ use std::time::Duration;
 
 use crate::support::{answers, builder, calls, journal, model, open, prompt, shut, task, text};
 use subtend_actors::{
-    BranchOptions, FindError, OpenOptions, PromptError, Runtime, SessionHandle, Task, TaskFilter, TaskStatus,
+    BranchOptions, FindError, OpenOptions, OpenSessionError, PromptError, Runtime, SessionHandle, Task, TaskFilter,
+    TaskStatus,
 };
 use subtend_models::model::ModelError;
-use subtend_session::ids::RunNo;
+use subtend_session::authority::{Authority, Rule, RuleSet, Verdict};
+use subtend_session::ids::{RunNo, SessionId};
 use subtend_session::limits::Limits;
 use subtend_session::outcome::{FailKind, ModelFail, Outcome, OutcomeKind};
+use subtend_session::record::Record;
 
 /// Starts a runtime whose session starts `completes`, `fails`, `hangs` and `waits` in turn, in the background, with three slots.
 async fn busy() -> (Runtime, SessionHandle) {
@@ -261,5 +264,52 @@ async fn r1_host_starts_a_task_without_a_parent() {
     assert!(matches!(runtime.spawn_task("nobody", "lookup").await, Err(PromptError::Open(_))));
     assert!(runtime.open("explore").is_err(), "a session was opened with an agent that only agents start");
     assert_eq!(runtime.tasks(TaskFilter::default()).await.expect("a list").len(), 2, "a refused task is listed");
+    shut(runtime).await;
+}
+
+/// A task below a session has at most its permissions, and an agent that the session may start. The control: such an agent.
+#[tokio::test(start_paused = true)]
+async fn r1_task_below_a_session_keeps_its_authority() {
+    let answering = model(|_| async { Ok(text("found")) });
+    let runtime = builder(&journal()).model(answering).start().await.expect("the runtime starts");
+    let rule = Rule { action: "task:plan".into(), resource: "*".into(), verdict: Verdict::Deny };
+    let policy = Authority::of(RuleSet { default: Verdict::Allow, rules: vec![rule] });
+    let options = OpenOptions { policy: Some(policy.clone()), ..OpenOptions::agent("worker") };
+    let session = runtime.open(options).expect("a session");
+    let of = |agent: &str| BranchOptions { agent: Some(agent.into()), ..BranchOptions::default() };
+    let task = session.spawn_task(of("explore"), "lookup\nthis").await.expect("started");
+    assert_eq!(&*task.answer().await.expect("an answer").text, "found");
+    let filter = || TaskFilter { parent: Some(session.id()), ..TaskFilter::default() };
+    let rows = runtime.tasks(filter()).await.expect("a list");
+    let facts = |row: &Task| (row.session, row.root, row.agent.to_string(), row.title.to_string(), row.outcome);
+    let expected = (
+        task.session().id(),
+        session.id(),
+        "explore".to_owned(),
+        "lookup this".to_owned(),
+        Some(OutcomeKind::Completed),
+    );
+    assert_eq!(rows.iter().map(facts).collect::<Vec<_>>(), [expected]);
+    let records = runtime.journal().records(task.session().id()).expect("readable");
+    let Some(Record::SessionCreated(created)) = records.first().map(|stored| &stored.record) else {
+        panic!("no creation record")
+    };
+    assert!(created.ceiling.body.as_deref().is_some_and(|ceiling| ceiling.within(&policy)), "{created:?}");
+    for (parent, agent, denied) in [(&session, "plan", "plan"), (task.session(), "explore", "explore")] {
+        let refused = parent.spawn_task(of(agent), "more").await.expect_err("refused");
+        let short = parent.id().short();
+        let why = format!(
+            "session {short} may not start the agent `{agent}`: its permissions deny task:{denied}. Name another parent, or none"
+        );
+        assert_eq!((matches!(refused, PromptError::Control(_)), refused.to_string()), (true, why));
+    }
+    let unknown = session.spawn_task(of("nobody"), "more").await;
+    assert!(matches!(unknown, Err(PromptError::Open(OpenSessionError::UnknownAgent { .. }))), "{unknown:?}");
+    assert!(matches!(session.spawn_task(of("explore"), " ").await, Err(PromptError::Send(_))));
+    assert_eq!(runtime.tasks(filter()).await.expect("a list").len(), 1, "a refused task is listed");
+    let again = |id| session.spawn_task(BranchOptions { id: Some(id), ..of("explore") }, "repeated");
+    let other = SessionId(uuid::Uuid::from_u128(session.id().0.as_u128() ^ 1));
+    let (first, second) = (again(other).await.expect("started"), again(other).await.expect("the same"));
+    assert_eq!((first.input, second.duplicate, second.session().id()), (second.input, true, other));
     shut(runtime).await;
 }

@@ -248,6 +248,7 @@ impl From<PromptError> for Problem {
         let detail = error.to_string();
         match error {
             PromptError::Open(error) => error.into(),
+            PromptError::Control(error) => error.into(),
             PromptError::Send(error) => error.into(),
             PromptError::Wait(error) => error.into(),
             PromptError::Ended { .. } | _ => Self::conflict("run_ended", detail),

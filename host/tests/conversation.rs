@@ -333,7 +333,7 @@ async fn r6_task_list_is_bounded_and_continues() {
     let last = &rows[4];
     let alone = get(&app, &format!("/v1/tasks/get/{}", last["id"].as_str().expect("an id"))).await;
     assert_eq!(facts(&alone.json()), whole);
-    let cursor = |row: &Value| format!("{}.{}", row["created"], row["session"].as_str().expect("a session"));
+    let cursor = |row: &Value| format!("{}.{}", row["createdAt"], row["childSessionId"].as_str().expect("a session"));
     let next = post(&app, "/v1/tasks/list", &json!({"before": cursor(&rows[3])})).await.json();
     assert_eq!(
         next.as_array().map(|rows| rows.iter().map(|row| row["id"].clone()).collect()),

@@ -65,7 +65,7 @@ async fn key_names_nothing_of_another_kind_of_command() {
     let task = json!({"type": "explore", "prompt": "an injected prompt"});
     let task = keyed(&app, "/v1/tasks/spawn", "k", &task).await;
     assert_eq!(task.status, 201, "{}", task.body);
-    assert_ne!(task.json()["session"], opened["session"]["id"]);
+    assert_ne!(task.json()["childSessionId"], opened["session"]["id"]);
     let id = opened["session"]["id"].as_str().expect("an id");
     let records = get(&app, &format!("/v1/sessions/{id}/records")).await;
     assert!(!records.body.contains("injected"), "{}", records.body);

@@ -150,12 +150,12 @@ async fn repeated_task_starts_once() {
     let (first, second) =
         tokio::join!(keyed(&app, "/v1/tasks/spawn", "t", &task), keyed(&app, "/v1/tasks/spawn", "t", &task));
     assert_eq!(first.json()["id"], second.json()["id"], "{} {}", first.body, second.body);
-    let id = first.json()["session"].as_str().expect("an id").to_owned();
+    let id = first.json()["childSessionId"].as_str().expect("an id").to_owned();
     get(&app, &format!("/v1/tasks/get/{id}?wait=true&timeout=20000")).await;
     let third = keyed(&app, "/v1/tasks/spawn", "t", &task).await.json();
     let records = get(&app, &format!("/v1/sessions/{id}/records")).await.json();
     let runs = records.as_array().expect("records").iter().filter(|stored| stored["record"]["run_opened"].is_object());
-    assert_eq!((third["session"].as_str(), runs.count()), (Some(&*id), 1));
+    assert_eq!((third["childSessionId"].as_str(), runs.count()), (Some(&*id), 1));
     drop(app);
     end(host).await;
 }

@@ -24,6 +24,7 @@ mod refusals;
 mod restores;
 mod sockets;
 mod support;
+mod tasks;
 mod transcripts;
 mod workers;
 mod worktrees;

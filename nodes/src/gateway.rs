@@ -14,6 +14,7 @@ use axum::http::header::SET_COOKIE;
 use axum::http::{HeaderValue, Method, StatusCode, Uri, request};
 use axum::response::{IntoResponse, Response};
 use futures_util::future::join_all;
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::json;
 use subtend_host::auth::{Forwarded, TokenGrant, TokenScope, grant_of};
 use subtend_host::listen::Bounds;
@@ -74,6 +75,12 @@ impl BufferedRequest {
     /// Returns the request for a host of this node.
     pub(crate) fn rebuilt(&self) -> Request {
         Request::from_parts(self.parts.clone(), body::Body::from(self.body.clone()))
+    }
+}
+
+impl BufferedRequest {
+    fn target(&self) -> RequestTarget {
+        RequestTarget::of(&self.parts).with_body(&self.body)
     }
 }
 
@@ -140,7 +147,7 @@ impl Gateway {
                 Ok(answer)
             }
             Some(shard) => Err(no_shard(&shard, &self.shards())),
-            None => self.route(RequestTarget::of(&buffered.parts), wanted.label, buffered).await,
+            None => self.routed(buffered.target(), wanted.label, buffered).await,
         }
     }
 
@@ -151,6 +158,9 @@ impl Gateway {
         request: BufferedRequest,
     ) -> Result<Response, Problem> {
         match target {
+            RequestTarget::Session(_) if label.is_some() => Err(Problem::malformed(
+                "label: a task below a session is in the shard of that session. Leave the label out",
+            )),
             RequestTarget::Session(name) => {
                 let shard = self.locate(&name, &request).await?;
                 self.ask(&shard, &request).await
@@ -318,8 +328,7 @@ impl Gateway {
 
     /// Refuses a command that names another shard than the one recorded for its key.
     async fn check_key(&self, shard: &str, request: &BufferedRequest) -> Result<Option<NewChoice>, Problem> {
-        let (RequestTarget::New(kind), Some(key), false) =
-            (RequestTarget::of(&request.parts), key_of(request), request.forwarded)
+        let (RequestTarget::New(kind), Some(key), false) = (request.target(), key_of(request), request.forwarded)
         else {
             return Ok(None);
         };
@@ -385,7 +394,9 @@ impl Gateway {
     /// Finds the shard of a session by querying each of `shards`.
     async fn find(&self, name: &str, shards: Vec<String>, request: &BufferedRequest) -> Result<String, Problem> {
         let path = request.parts.uri.path();
-        let segment = path.split('/').find(|segment| target::decoded(segment) == name).unwrap_or(name);
+        let segment = path.split('/').find(|segment| target::decoded(segment) == name).map(str::to_owned);
+        // A name in a body is not encoded.
+        let segment = segment.unwrap_or_else(|| utf8_percent_encode(name, NON_ALPHANUMERIC).to_string());
         let mut query = request.clone();
         query.body = Bytes::new();
         query.parts.method = Method::GET;

@@ -119,7 +119,9 @@ fn sessions(pages: Vec<Value>, limit: usize) -> Value {
 /// Newest first.
 fn tasks(pages: Vec<Value>, limit: Option<usize>) -> Value {
     let mut tasks: Vec<Value> = pages.into_iter().flat_map(rows).collect();
-    tasks.sort_by_cached_key(|task| std::cmp::Reverse((task["created"].as_i64().unwrap_or(0), task["id"].to_string())));
+    tasks.sort_by_cached_key(|task| {
+        std::cmp::Reverse((task["createdAt"].as_i64().unwrap_or(0), task["id"].to_string()))
+    });
     tasks.truncate(limit.unwrap_or(MAX_TASKS).min(MAX_TASKS));
     Value::Array(tasks)
 }

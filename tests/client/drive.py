@@ -126,6 +126,8 @@ def tree(client):
     done = get_task.sync(spawned.id, client=client, wait=True, timeout=60_000)
     equal((done.status, done.result), ("completed", "read"), "a task")
     equal([row.id for row in list_tasks.sync(client=client, body=models.TaskQuery(limit=1))], [spawned.id], "tasks")
+    below = spawn_task.sync(client=client, body=models.Spawn(type_="explore", prompt="read", parent_session_id=session))
+    equal(str(below.parent_session_id), session, "the parent of a task")
 
 
 def control(client):

@@ -88,14 +88,24 @@ impl SessionHandle {
 
     /// Creates a branch without checking the title; `listed` says whether listings show it.
     pub(super) async fn branch_as(&self, options: BranchOptions, listed: bool) -> Result<SessionHandle, ControlError> {
+        let state = self.state().await?;
+        self.branch_of(&state, options, listed).await
+    }
+
+    /// Creates a branch of this session, which has `state`, in the same way.
+    pub(crate) async fn branch_of(
+        &self,
+        state: &State,
+        options: BranchOptions,
+        listed: bool,
+    ) -> Result<SessionHandle, ControlError> {
         let sessions = &self.sessions;
         let BranchOptions { id, at, kind, agent, title, metadata } = options;
         if kind == BranchKind::Alternative {
             return Err(ControlError::Refused("call `regenerate` to create an alternative".to_owned()));
         }
-        let state = self.state().await?;
         runs_once(&state.created.agent)?;
-        let (mut created, manifest) = sessions.usable(&state)?.branched(&state, agent.as_ref(), kind)?;
+        let (mut created, manifest) = sessions.usable(state)?.branched(state, agent.as_ref(), kind)?;
         created.metadata = metadata;
         created.title = title;
         // Listings must show a branch of a person.

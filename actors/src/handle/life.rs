@@ -279,8 +279,7 @@ impl SessionHandle {
     /// If the future is dropped, the session may or may not have been created and started.
     pub async fn detach(&self, agent: &str, prompt: impl Into<Text>) -> Result<Self, ControlError> {
         let (agent, prompt) = (Some(agent.into()), prompt.into());
-        // Listings show the task instead of the parent's title.
-        let title = prompt.get(..prompt.floor_char_boundary(MAX_TITLE_BYTES)).map(Text::from);
+        let title = title_of(&prompt);
         let options = BranchOptions { kind: BranchKind::Subagent, agent, title, ..BranchOptions::default() };
         let child = self.branch_as(options, false).await?;
         let sent = child.input(prompt).by(From::Host, Owner::Detached { by_host: true }).send().await;
@@ -291,4 +290,9 @@ impl SessionHandle {
             }
         })
     }
+}
+
+/// Returns the title of a detached session: listings show its task instead of the parent's title.
+pub(crate) fn title_of(prompt: &Text) -> Option<Text> {
+    prompt.get(..prompt.floor_char_boundary(MAX_TITLE_BYTES)).map(Text::from)
 }

@@ -1,16 +1,25 @@
 //! The task list: work given to agents by other agents or by the host.
 
+use std::sync::Arc;
+
 use subtend_journal::{Journal, ReadError, Stored};
+use subtend_session::authority::Verdict;
 use subtend_session::ids::{Lsn, Seq, SessionId, Short, Text};
 use subtend_session::index::Head;
 use subtend_session::outcome::{Outcome, OutcomeKind};
 use subtend_session::place::{BranchKind, Owner};
 use subtend_session::record::{From, Record};
 use subtend_session::state::{FoldError, Phase, State};
+use subtend_session::title;
 
 use crate::answer::Receipt;
+use crate::handle::{BranchOptions, SessionHandle, title_of};
 use crate::prompt::PromptError;
-use crate::runtime::{OpenOptions, Runtime};
+use crate::runtime::{OpenOptions, OpenSessionError, Runtime, fitting};
+use crate::spawn::agents::Agents;
+use crate::spawn::tool_set::spawning;
+use crate::values::answering::agent_of;
+use crate::values::error::ControlError;
 use crate::views::history::{self, History};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, strum::IntoStaticStr)]
@@ -274,6 +283,76 @@ impl Assigned {
 /// Key of the prompt of a task whose id the caller chose.
 const PROMPT_KEY: &str = "prompt";
 
+/// Sends a new task its prompt. The key makes the start repeatable, for a caller that missed the receipt.
+async fn started(task: &SessionHandle, prompt: Text, is_repeatable: bool) -> Result<Receipt, PromptError> {
+    let input = task.input(prompt).by(From::Host, Owner::Detached { by_host: true });
+    let sent = if is_repeatable { input.key(PROMPT_KEY).send().await } else { input.send().await };
+    if sent.is_err() && !is_repeatable {
+        // Deleted, since without its prompt it would stay pending.
+        drop(task.delete(false).await);
+    }
+    Ok(sent?)
+}
+
+/// Refuses new tasks where subagents are switched off.
+fn check_enabled(agents: &Agents) -> Result<(), ControlError> {
+    match agents.dialects.enabled {
+        true => Ok(()),
+        false => {
+            Err(ControlError::Refused("subagents are switched off: set `subagents.enabled` to start tasks".to_owned()))
+        }
+    }
+}
+
+impl SessionHandle {
+    /// Starts a task below this session, for a person or the host: a child without an owner, like that of [`SessionHandle::detach`]. `options` sets
+    /// its agent (this session's by default), its description (`title`) and its metadata.
+    ///
+    /// The task is admitted as one of this session's model: the session must be allowed to start its agent, its permissions are at most those of the
+    /// session, and the depth of the tree is limited. It waits for a slot. No run started it, so it counts towards no run's spawns.
+    ///
+    /// With an [id](BranchOptions::id) chosen by the caller, a repetition starts nothing.
+    /// # Errors
+    /// [`PromptError`]; then no task is listed.
+    /// # Cancel safety
+    /// If the future is dropped, the task may or may not have been started.
+    pub async fn spawn_task(&self, options: BranchOptions, prompt: impl Into<Text>) -> Result<Receipt, PromptError> {
+        let (prompt, is_repeatable) = (prompt.into(), options.id.is_some());
+        let known = match options.id {
+            Some(id) => self.sessions.log.journal.head(id).map_err(OpenSessionError::from)?.map(|head| (id, head)),
+            None => None,
+        };
+        let task = match known {
+            Some((id, head)) if head.deleted => return Err(OpenSessionError::Deleted(id).into()),
+            Some((id, _)) => self.of_tree(id),
+            None => self.child_for(options, &prompt).await?,
+        };
+        started(&task, prompt, is_repeatable).await
+    }
+
+    /// Creates the session of a task.
+    async fn child_for(&self, mut options: BranchOptions, prompt: &Text) -> Result<Self, PromptError> {
+        let state = self.state().await?;
+        let agents = self.sessions.usable(&state)?;
+        check_enabled(&agents)?;
+        let agent = options.agent.get_or_insert_with(|| Arc::clone(agent_of(&state)));
+        fitting(&agents, agent, true)?;
+        if agents.offer(&state).authority.verdict(&spawning(agent)) == Verdict::Deny {
+            let why = format!(
+                "session {} may not start the agent `{agent}`: its permissions deny task:{agent}. Name another parent, or none",
+                self.id().short()
+            );
+            return Err(ControlError::Refused(why).into());
+        }
+        match &options.title {
+            Some(title) => title::check(title).map_err(OpenSessionError::from)?,
+            None => options.title = title_of(prompt),
+        }
+        let options = BranchOptions { kind: BranchKind::Subagent, ..options };
+        Ok(self.branch_of(&state, options, false).await?)
+    }
+}
+
 /// Returns the error for a session whose records cannot be folded.
 pub(crate) fn damaged(session: SessionId, error: &FoldError) -> ReadError {
     let seq = match error {
@@ -285,7 +364,7 @@ pub(crate) fn damaged(session: SessionId, error: &FoldError) -> ReadError {
 
 impl Runtime {
     /// Starts a task of the host without an owner. `options` sets its agent, which may be one that only agents start, its description (`title`) and
-    /// its metadata. [`SessionHandle::detach`](crate::SessionHandle::detach) starts one below a session.
+    /// its metadata. [`SessionHandle::spawn_task`] starts one below a session.
     ///
     /// With an [id](OpenOptions::id) chosen by the caller, a repetition starts nothing. The task waits for a slot; its time limit (`run_ms`) counts
     /// from its start.
@@ -301,7 +380,7 @@ impl Runtime {
     /// # }
     /// ```
     /// # Errors
-    /// [`PromptError::Open`] and [`PromptError::Send`]; then no task is listed.
+    /// [`PromptError::Control`] where subagents are switched off, [`PromptError::Open`] and [`PromptError::Send`]; then no task is listed.
     /// # Cancel safety
     /// If the future is dropped, the task may or may not have been started.
     pub async fn spawn_task(
@@ -310,16 +389,9 @@ impl Runtime {
         prompt: impl Into<Text>,
     ) -> Result<Receipt, PromptError> {
         let options = options.into();
-        let given = options.id;
-        let session = self.open_root(options, true)?;
-        let input = session.input(prompt).by(From::Host, Owner::Detached { by_host: true });
-        // The key makes the start repeatable, for a caller that missed the receipt.
-        let sent = if given.is_some() { input.key(PROMPT_KEY).send().await } else { input.send().await };
-        if sent.is_err() && given.is_none() {
-            // Deleted, since without its prompt it would stay pending.
-            drop(session.delete(false).await);
-        }
-        Ok(sent?)
+        let is_repeatable = options.id.is_some();
+        check_enabled(&self.components.environments.home())?;
+        started(&self.open_root(options, true)?, prompt.into(), is_repeatable).await
     }
 
     /// Lists subagents as tasks, newest first.

@@ -28,7 +28,10 @@ const BODIES: [(&str, &str); 19] = [
     ("POST /v1/store/imports", r#"{"file":"/nowhere","within":{"layers":[]}}"#),
     ("POST /v1/store/reads", r#"{"get":{"table":"heads","key":""}}"#),
     ("POST /v1/tasks/list", r#"{"status":"running","limit":2}"#),
-    ("POST /v1/tasks/spawn", r#"{"type":"explore","prompt":"read everything","metadata":{"n":1}}"#),
+    (
+        "POST /v1/tasks/spawn",
+        r#"{"type":"explore","prompt":"read everything","parentSessionId":"01900000-0000-7000-8000-000000000001","metadata":{"n":1}}"#,
+    ),
     ("POST /v1/workers/complete", r#"{"token":"t","result":{"ok":"done"}}"#),
     ("POST /v1/workers/renew", r#"{"token":"t","progress":"half"}"#),
     ("POST /v1/workers/take", r#"{"worker":"w","tools":["build"]}"#),

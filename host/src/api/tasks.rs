@@ -6,7 +6,7 @@ use axum::http::StatusCode;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use subtend_actors::tasks::{Task, TaskFilter, TaskStatus};
-use subtend_actors::{Control, OpenOptions, SessionHandle};
+use subtend_actors::{BranchOptions, Control, OpenOptions, SessionHandle};
 use subtend_session::dialect::task_id;
 use subtend_session::ids::SessionId;
 use subtend_session::outcome::{Outcome, OutcomeKind};
@@ -14,18 +14,20 @@ use utoipa::ToSchema;
 
 use super::waiting::WaitQuery;
 use super::{Body, IdempotencyKey, Path, Query};
+use crate::cause;
 use crate::host::Host;
 use crate::problem::Problem;
 use subtend_actors::transcript::object;
 
-/// A task.
+/// A task. Its fields have the names of a task record of `spawn_task`.
 #[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
 pub(super) struct TaskRow {
     /// `task_…`.
     id: String,
     /// Session of the task.
     #[schema(value_type = String, format = Uuid)]
-    session: SessionId,
+    child_session_id: SessionId,
     short: String,
     /// Agent of the task.
     r#type: String,
@@ -39,18 +41,21 @@ pub(super) struct TaskRow {
     cause: Option<Outcome>,
     description: String,
     prompt: Option<String>,
-    /// Session that started it; absent for a task of the host.
+    /// Session below which it was started; absent for a task of the host.
     #[schema(value_type = Option<String>, format = Uuid)]
-    parent: Option<SessionId>,
+    parent_session_id: Option<SessionId>,
     #[schema(value_type = String, format = Uuid)]
     root: SessionId,
     /// Full result.
     result: Option<String>,
+    /// `cause` as a sentence.
+    error: Option<String>,
     #[schema(value_type = Object)]
     metadata: Value,
-    created: i64,
-    updated: i64,
-    completed: Option<i64>,
+    created_at: i64,
+    updated_at: i64,
+    /// End of its last run.
+    completed_at: Option<i64>,
     /// True if prompt and result are truncated and long metadata is omitted: GET /v1/tasks/get/ID has them.
     #[serde(skip_serializing_if = "is_false")]
     shortened: bool,
@@ -63,23 +68,26 @@ fn is_false(value: &bool) -> bool {
 
 impl From<Task> for TaskRow {
     fn from(of: Task) -> Self {
+        let cause = of.cause.filter(|cause| *cause != Outcome::Completed);
+        let unread = of.unread.map(|why| format!("its records cannot be read: {why}"));
         Self {
             id: task_id(of.session),
-            session: of.session,
+            child_session_id: of.session,
             short: of.short.to_string(),
             r#type: of.agent.to_string(),
             status: of.status.as_str().to_owned(),
             outcome: of.outcome,
-            cause: of.cause.filter(|cause| *cause != Outcome::Completed),
+            error: unread.or_else(|| cause.as_ref().map(cause::sentence)),
+            cause,
             description: of.title.to_string(),
             prompt: of.prompt.map(|text| text.to_string()),
-            parent: of.parent,
+            parent_session_id: of.parent,
             root: of.root,
             result: of.result.map(|text| text.to_string()),
             metadata: object(of.metadata.as_deref()),
-            created: of.created_ms,
-            updated: of.updated_ms,
-            completed: of.ended_ms,
+            created_at: of.created_ms,
+            updated_at: of.updated_ms,
+            completed_at: of.ended_ms,
             shortened: of.shortened,
         }
     }
@@ -87,37 +95,56 @@ impl From<Task> for TaskRow {
 
 /// A task to start.
 #[derive(Debug, Deserialize, Serialize, ToSchema)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub(super) struct Spawn {
     /// Agent of the task.
     r#type: String,
     prompt: String,
-    /// Title for listings.
+    /// Title for listings. Default: the start of the prompt.
     description: Option<String>,
+    /// Session below which the task is started, by any of its names. It must be allowed to start that agent, and the task may do
+    /// at most what the session may. Default: none, the task belongs to the host.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    parent_session_id: Option<String>,
     metadata: Option<Map<String, Value>>,
 }
 
-/// Starts a task of the host, in the background. With an `Idempotency-Key`, a repeated request starts it once.
+/// Starts a task in the background, below a session or of the host. With an `Idempotency-Key`, a repeated request starts it
+/// once.
 #[utoipa::path(post, path = "/v1/tasks/spawn", tag = "tasks", operation_id = "spawn_task", request_body = Spawn,
     params(("Idempotency-Key" = Option<String>, Header, description = "Names the command: sent again, it has no second effect")),
-    responses((status = 201, body = TaskRow), (status = 422, body = Problem)))]
+    responses((status = 201, body = TaskRow), (status = 404, body = Problem), (status = 409, body = Problem),
+        (status = 410, body = Problem), (status = 422, body = Problem)))]
 pub(super) async fn spawn(
     State(host): State<Host>,
     IdempotencyKey(key): IdempotencyKey,
     Body(spawn): Body<Spawn>,
 ) -> Result<(StatusCode, Json<TaskRow>), Problem> {
-    let named = match &key {
-        Some(key) => Some(host.named("task", key, &spawn).await?),
+    let parent = match &spawn.parent_session_id {
+        Some(name) => Some(host.reads().of_session(host.session(name)).await??),
         None => None,
     };
-    let options = OpenOptions {
-        id: named.as_ref().map(|named| named.id),
-        title: spawn.description.map(Into::into),
-        metadata: spawn.metadata.map(|object| Value::from(object).to_string().into()),
-        agent: spawn.r#type.into(),
-        ..host.options().open.clone()
+    // As for branches, the keys of each parent are separate.
+    let kind = parent.as_ref().map_or_else(|| "task".to_owned(), |parent| format!("task of {}", parent.id()));
+    let named = match &key {
+        Some(key) => Some(host.named(&kind, key, &spawn).await?),
+        None => None,
     };
-    let receipt = host.reads().of_session(host.runtime().spawn_task(options, spawn.prompt)).await??;
+    let id = named.as_ref().map(|named| named.id);
+    let title = spawn.description.map(Into::into);
+    let metadata = spawn.metadata.map(|object| Value::from(object).to_string().into());
+    let receipt = match &parent {
+        Some(parent) => {
+            let agent = Some(spawn.r#type.into());
+            let options = BranchOptions { id, agent, title, metadata, ..BranchOptions::default() };
+            host.reads().of_session(parent.spawn_task(options, spawn.prompt)).await??
+        }
+        None => {
+            let agent = spawn.r#type.into();
+            let options = OpenOptions { id, title, metadata, agent, ..host.options().open.clone() };
+            host.reads().of_session(host.runtime().spawn_task(options, spawn.prompt)).await??
+        }
+    };
     drop(named);
     Ok((StatusCode::CREATED, Json(row(&host, receipt.session().id()).await?)))
 }
@@ -167,16 +194,16 @@ const MAX_TEXT_BYTES: usize = 8 << 20;
 
 /// Filters of a task list.
 #[derive(Debug, Default, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub(super) struct TaskQuery {
     /// Only tasks with this status.
     status: Option<String>,
-    /// Only tasks that this session started.
-    #[serde(alias = "parentSessionId")]
-    parent: Option<String>,
+    /// Only tasks below this session.
+    parent_session_id: Option<String>,
     /// Maximum number of tasks. Default and maximum: 500.
     limit: Option<usize>,
-    /// `created.session` of the last task of the previous page: only older tasks are listed.
+    /// `createdAt` and `childSessionId` of the last task of the previous page, with a period between them: only older tasks are
+    /// listed.
     before: Option<String>,
 }
 
@@ -194,7 +221,9 @@ impl TaskQuery {
         };
         let bad = || {
             let shown: String = before.chars().take(80).collect();
-            Problem::malformed(format!("before {shown:?}: give `created` and `session` of a task, as CREATED.SESSION"))
+            Problem::malformed(format!(
+                "before {shown:?}: give `createdAt` and `childSessionId` of a task, as CREATED.SESSION"
+            ))
         };
         read().map(Some).ok_or_else(bad)
     }
@@ -203,14 +232,15 @@ impl TaskQuery {
 /// Lists tasks, newest first. After 8 MiB of prompts, results and metadata, longer texts are truncated, and the rows say so
 /// (`shortened`).
 #[utoipa::path(post, path = "/v1/tasks/list", tag = "tasks", operation_id = "list_tasks", request_body = TaskQuery,
-    responses((status = 200, body = Vec<TaskRow>), (status = 422, body = Problem)))]
+    responses((status = 200, body = Vec<TaskRow>), (status = 404, body = Problem), (status = 409, body = Problem),
+        (status = 410, body = Problem), (status = 422, body = Problem)))]
 pub(super) async fn list(State(host): State<Host>, Body(list): Body<TaskQuery>) -> Result<Json<Vec<TaskRow>>, Problem> {
     let status = match &list.status {
         None => None,
         Some(word) => Some(status_of(word)?),
     };
     let (before, most) = (list.before()?, list.most());
-    let parent = match &list.parent {
+    let parent = match &list.parent_session_id {
         None => None,
         Some(name) => Some(host.reads().of_session(host.session(name)).await??.id()),
     };

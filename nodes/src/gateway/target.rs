@@ -1,6 +1,8 @@
 //! Determines the target of a request from its method and address.
 
 use axum::http::{HeaderMap, Method, Uri, header, request};
+use percent_encoding::percent_decode_str;
+use serde::Deserialize;
 use subtend_session::ids::SessionId;
 use uuid::Uuid;
 
@@ -54,6 +56,21 @@ impl RequestTarget {
             }
             _ => Self::Any,
         }
+    }
+
+    /// Returns the target of a request with this body. One about tasks below a session concerns that session.
+    pub(super) fn with_body(self, body: &[u8]) -> Self {
+        #[derive(Deserialize)]
+        #[serde(rename_all = "camelCase")]
+        struct Below {
+            parent_session_id: Option<String>,
+        }
+        if self != Self::New("task") && self != Self::Merged(Merge::Tasks) {
+            return self;
+        }
+        // The host refuses other bodies.
+        let below = serde_json::from_slice::<Below>(body).ok().and_then(|below| below.parent_session_id);
+        below.map_or(self, Self::Session)
     }
 }
 
@@ -122,16 +139,7 @@ pub(super) fn id_of(name: &str) -> Option<SessionId> {
 
 /// Decodes a part of a path or query. Malformed escapes stay unchanged.
 pub(super) fn decoded(part: &str) -> String {
-    let bytes = part.as_bytes();
-    let (mut out, mut at) = (Vec::with_capacity(bytes.len()), 0);
-    while let Some(byte) = bytes.get(at) {
-        let escaped = (*byte == b'%')
-            .then(|| part.get(at + 1..at + 3).and_then(|hex| u8::from_str_radix(hex, 16).ok()))
-            .flatten();
-        out.push(escaped.unwrap_or(*byte));
-        at += if escaped.is_some() { 3 } else { 1 };
-    }
-    String::from_utf8(out).unwrap_or_else(|_| part.to_owned())
+    percent_decode_str(part).decode_utf8().map_or_else(|_| part.to_owned(), std::borrow::Cow::into_owned)
 }
 
 #[cfg(test)]
@@ -169,6 +177,27 @@ mod tests {
             ("GET", "/", RequestTarget::Any),
         ] {
             assert_eq!(RequestTarget::of(&parts(method, path)), target, "{method} {path}");
+        }
+    }
+
+    /// The control: other requests, and bodies that hosts refuse, have the target of their address.
+    #[test]
+    fn d4_task_goes_to_the_shard_of_its_parent() {
+        let session = RequestTarget::Session("root/abc".to_owned());
+        let (spawn, list) = (RequestTarget::New("task"), RequestTarget::Merged(Merge::Tasks));
+        let below = r#"{"type":"explore","prompt":"p","parentSessionId":"root/abc"}"#;
+        for (target, body, expected) in [
+            (spawn.clone(), below, session.clone()),
+            (list.clone(), below, session.clone()),
+            (RequestTarget::New("session"), below, RequestTarget::New("session")),
+            (session.clone(), below, session),
+            (spawn.clone(), r#"{"type":"explore","prompt":"p"}"#, spawn.clone()),
+            (spawn.clone(), r#"{"parentSessionId":null}"#, spawn.clone()),
+            (spawn.clone(), r#"{"parentSessionId":7}"#, spawn.clone()),
+            (spawn.clone(), "{", spawn),
+            (list.clone(), "", list),
+        ] {
+            assert_eq!(target.with_body(body.as_bytes()), expected, "{body}");
         }
     }
 
