@@ -16,6 +16,7 @@
 )]
 
 #[path = "../tests/nodes/client.rs"]
+#[expect(dead_code, reason = "the tests need all of it")]
 mod client;
 #[path = "../tests/nodes/cluster.rs"]
 #[expect(dead_code, reason = "the tests need all of it")]

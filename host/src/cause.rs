@@ -63,7 +63,6 @@ pub fn model(error: ModelFail) -> &'static str {
         ModelFail::BadAnswer => "the model's answer could not be read",
         ModelFail::ContextOverflow => "the conversation is larger than the model's context",
         ModelFail::InvalidRequest => "the model refused the request as invalid",
-        ModelFail::NotCalled => "the model was not called",
         ModelFail::Dropped => "the model call was dropped",
     }
 }

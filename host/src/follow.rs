@@ -18,14 +18,8 @@ use crate::host::Host;
 /// Number of frames read at a time, so that other tasks can run in between.
 const FRAMES_PER_READ: u64 = 256;
 
-/// The same for frames that are read on the thread of other tasks.
-const FRAMES_PER_QUICK_READ: u64 = 64;
-
 /// Bytes of texts after which a read ends: a slow client holds what was read.
 const BYTES_PER_READ: u64 = 4 << 20;
-
-/// Number of frames at the end of the log that a store in a directory has in its cache.
-const CACHED_FRAMES: u64 = 4096;
 
 /// Time after which read records that a client has not taken are read again.
 const MAX_HELD: Duration = Duration::from_secs(1);
@@ -167,9 +161,9 @@ impl TreeEvents {
             // Free the memory: there may be many idle clients.
             self.ready = VecDeque::new();
             if self.behind {
-                let speed = self.next_read_speed(host.runtime().journal());
-                host.read_events(speed, || self.read(host.runtime(), speed)).await?;
-                tokio::task::yield_now().await;
+                let (journal, root, from) = (host.runtime().journal().clone(), self.root, self.at);
+                let page = host.read_events(move || FollowedPage::read(&journal, root, from)).await?;
+                self.turn_to(page);
                 continue;
             }
             match self.live.next().await {
@@ -190,12 +184,6 @@ impl TreeEvents {
         }
     }
 
-    /// Returns how long the next read may take: one that follows a run of this machine finds its frames in memory.
-    fn next_read_speed(&self, journal: &Journal) -> ReadSpeed {
-        let behind = journal.durable().0.saturating_sub(self.at.frame.0);
-        if self.local && behind < CACHED_FRAMES { ReadSpeed::Quick } else { ReadSpeed::Blocking }
-    }
-
     fn apply(&mut self, event: Event) {
         match &event.what {
             // The record is durable, and is read from the journal in order.
@@ -206,28 +194,49 @@ impl TreeEvents {
         }
     }
 
-    /// Reads the next frames, at most [`FRAMES_PER_READ`] or [`BYTES_PER_READ`], and up to the last durable one.
-    fn read(&mut self, runtime: &Runtime, speed: ReadSpeed) -> Result<(), FollowError> {
-        let journal = runtime.journal();
+    fn turn_to(&mut self, page: FollowedPage) {
+        for (session, last) in page.over {
+            let over = self.over.entry(session).or_insert(last);
+            *over = (*over).max(last);
+        }
+        (self.given, self.at) = (self.at, page.at);
+        (self.ready, self.behind) = (page.ready, page.behind);
+        self.read_at = Instant::now();
+    }
+}
+
+/// The records of some frames.
+struct FollowedPage {
+    root: Option<SessionId>,
+    /// Position after these records.
+    at: Cursor,
+    ready: VecDeque<Followed>,
+    /// Last ended attempt of each session.
+    over: HashMap<SessionId, (TurnNo, AttemptNo)>,
+    /// Whether there are further durable frames.
+    behind: bool,
+}
+
+impl FollowedPage {
+    /// Reads the frames after `from`, at most [`FRAMES_PER_READ`] or [`BYTES_PER_READ`], and up to the last durable one.
+    fn read(journal: &Journal, root: Option<SessionId>, from: Cursor) -> Result<Self, FollowError> {
         let last = journal.durable();
         let mut frame = if from.records == u32::MAX { Lsn(from.frame.0.saturating_add(1)) } else { from.frame };
         let until = Lsn(frame.0.saturating_add(FRAMES_PER_READ)).min(last);
-        let behind = until < last;
-        let mut page = Self { root, at: from, ready: VecDeque::new(), over: HashMap::new(), behind };
+        let mut page = Self { root, at: from, ready: VecDeque::new(), over: HashMap::new(), behind: false };
         // A session may be deleted between two reads.
         let (mut followed, mut bytes) = (FollowedSessions::new(), 0_u64);
         while frame <= until && bytes < BYTES_PER_READ {
             if let Some((session, records)) = journal.frame_at(frame)? {
                 let texts = records.iter().map(|stored| stored.record.text_bytes());
                 bytes = texts.fold(bytes, u64::saturating_add);
-                self.frame(journal, &mut followed, (frame, session), records)?;
+                page.frame(journal, &mut followed, (frame, session), records)?;
             }
             page.at = Cursor::end_of(frame);
             frame = Lsn(frame.0.saturating_add(1));
         }
-        self.behind = self.at.frame < last;
-        self.read_at = Instant::now();
-        Ok(())
+        page.behind = page.at.frame < last;
+        Ok(page)
     }
 
     fn frame(
@@ -312,13 +321,13 @@ mod tests {
         let mut events = TreeEvents::new(host.runtime(), None, Cursor::default());
         let (mut records, mut reads, mut most) = (0, 0, 0_u64);
         while events.behind {
-            events.read(host.runtime(), ReadSpeed::Blocking).expect("a read");
+            events.turn_to(FollowedPage::read(host.runtime().journal(), None, events.at).expect("a read"));
             let text = |ready: Followed| match ready {
                 Followed::Event(_, Event { what: EventKind::Record { record, .. }, .. }) => record.text_bytes(),
                 Followed::Event(..) | Followed::Missed(_) => 0,
             };
             (records, reads) = (records + events.ready.len(), reads + 1);
-            most = most.max(events.ready.drain(..).map(text).sum::<u64>());
+            most = most.max(events.ready.drain(..).map(text).sum());
         }
         drop(session);
         host.shutdown(Duration::from_secs(5)).await.expect("no request holds the host");

@@ -101,14 +101,31 @@ impl Default for ReadTurns {
     }
 }
 
-/// How long one read of an event stream takes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum ReadSpeed {
-    /// At most some milliseconds. Replacing the thread for each of these reads would make all threads of the pool
-    /// workers in turn, and each keeps memory of its own for its allocations.
-    Quick,
-    /// As long as the store needs.
-    Blocking,
+/// The threads of reads of event streams, which start with the first read and end when they have been idle.
+///
+/// They are few and their own. The allocator keeps what a thread has allocated until that thread allocates again, and the pool of the runtime
+/// may have hundreds of threads, which take turns.
+#[derive(Debug)]
+struct StreamThreads(OnceLock<Option<Runtime>>);
+
+impl StreamThreads {
+    /// Returns the pool; `None` if the system refuses it.
+    fn handle(&self) -> Option<&Handle> {
+        let started = self.0.get_or_init(|| {
+            let mut pool = Builder::new_current_thread();
+            pool.max_blocking_threads(LIVE_READS).thread_name(READ_THREAD).build().ok()
+        });
+        started.as_ref().map(Runtime::handle)
+    }
+}
+
+impl Drop for StreamThreads {
+    fn drop(&mut self) {
+        if let Some(Some(pool)) = self.0.take() {
+            // A host may be dropped by a task, which must not wait.
+            pool.shutdown_background();
+        }
+    }
 }
 
 tokio::task_local! {

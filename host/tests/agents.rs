@@ -30,7 +30,7 @@ async fn registered_agent_opens_later_sessions_until_it_is_removed() {
     assert_eq!(put(CRITIC).await.json()["replaced"], json!(true));
     let reload = format!("/v1/sessions/{before}/reload");
     let reloaded = post(&app, &reload, &json!(null)).await.json();
-    assert_eq!(reloaded, json!({"added": ["critic"], "changed": [], "removed": []}));
+    assert_eq!(reloaded, json!({"added": ["critic"], "changed": [], "removed": [], "refused": []}));
     let delete = async || request(&app, Method::DELETE, "/v1/agents/critic", &[], "").await;
     assert_eq!(delete().await.status, StatusCode::NO_CONTENT);
     assert_eq!(delete().await.problem(), (404, "agent_not_found".to_owned()));

@@ -120,8 +120,7 @@ async fn malformed_requests_are_refused_and_change_nothing() {
         (Method::POST, "/v1/tasks/spawn".into(), vec![JSON], r#"{"type":"explore","prompt":"x","parentSessionId":"none"}"#.into(), 404, "session_not_found"),
         (Method::POST, "/v1/tasks/spawn".into(), vec![JSON], r#"{"type":"explore","prompt":"x","parentSessionId":7}"#.into(), 422, "invalid_body"),
         (Method::POST, "/v1/tasks/spawn".into(), vec![JSON], format!(r#"{{"type":"unknown","prompt":"x","parentSessionId":"{id}"}}"#), 422, "unknown_agent"),
-        (Method::POST, "/v1/tasks/spawn".into(), vec![JSON], format!(r#"{{"type":"explore","prompt":"x","description":"two
-lines","parentSessionId":"{id}"}}"#), 422, "invalid_title"),
+        (Method::POST, "/v1/tasks/spawn".into(), vec![JSON], format!(r#"{{"type":"explore","prompt":"x","description":"two\nlines","parentSessionId":"{id}"}}"#), 422, "invalid_title"),
         (Method::POST, format!("/v1/tasks/cancel/{id}"), vec![JSON], "{}".into(), 404, "task_not_found"),
         (Method::DELETE, format!("{s}?force=perhaps"), vec![], String::new(), 400, "malformed"),
     ];

@@ -279,7 +279,7 @@ impl Postgres {
 /// # Errors
 /// [`OpenError::Behind`] for a shard that ended later before, unless `accept_loss` is true.
 pub fn remember(dir: &std::path::Path, last: Lsn, accept_loss: bool) -> std::result::Result<(), OpenError> {
-    Watermark::remember(dir, last, accept_loss).map(drop)
+    Watermark::open_shared(dir, last, accept_loss).map(drop)
 }
 
 /// Removes the rows of deleted sessions from the shard in one transaction, and frees their space.

@@ -105,11 +105,11 @@ pub(crate) async fn forward(
     if answer.headers().contains_key(SIGNATURE_REFUSED) {
         return Err(NoAnswer::NotAccepted(format!("it refuses the signature of {}", parts.uri)));
     }
-    Ok(answer.map(|body| end_when_lost(body, lost)))
+    Ok(answer.map(|body| end_when_lost(body, lost, place)))
 }
 
 /// Ends an answer with an error when `lost` resolves.
-fn end_when_lost(body: Incoming, lost: BoxFuture<'static, ()>) -> Body {
+fn end_when_lost(body: Incoming, lost: BoxFuture<'static, ()>, place: OwnedSemaphorePermit) -> Body {
     let pieces = Body::new(body).into_data_stream();
     let pieces = stream::unfold(Some((pieces, lost, place)), async |open| {
         let (mut pieces, mut lost, place) = open?;
@@ -166,6 +166,10 @@ mod tests {
         // Signed 31 s ago by the receiver's clock.
         let late = send(&NodeKey::new(b"secret", "owner", Arc::new(|| 69_000))).await;
         assert!(matches!(late, Err(NoAnswer::NotAccepted(why)) if why == "it refuses the signature of /v1/sessions"));
-        assert_eq!(send(&key).await.unwrap().status(), 200, "the control: signed again");
+        assert_eq!(places.available_permits(), 1, "a request that was not taken has ended");
+        let answer = send(&key).await.unwrap();
+        assert_eq!((answer.status().as_u16(), places.available_permits()), (200, 0), "the control: signed again");
+        drop(answer);
+        assert_eq!(places.available_permits(), 1, "the answer has ended");
     }
 }

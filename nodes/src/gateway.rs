@@ -40,9 +40,6 @@ const MAX_BODY: usize = 4 << 20;
 const BODY_TIMEOUT: Duration = Duration::from_secs(30);
 /// Header of an answer by a node that does not own the shard. The request had no effect.
 const NOT_HERE: &str = "subtend-not-here";
-/// Code of the problem that a shard has no owner.
-pub(crate) const NO_OWNER: &str = "no_owner";
-
 /// Answers requests for all shards. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Gateway {
@@ -76,9 +73,7 @@ impl BufferedRequest {
     pub(crate) fn rebuilt(&self) -> Request {
         Request::from_parts(self.parts.clone(), body::Body::from(self.body.clone()))
     }
-}
 
-impl BufferedRequest {
     fn target(&self) -> RequestTarget {
         RequestTarget::of(&self.parts).with_body(&self.body)
     }
@@ -147,7 +142,7 @@ impl Gateway {
                 Ok(answer)
             }
             Some(shard) => Err(no_shard(&shard, &self.shards())),
-            None => self.routed(buffered.target(), wanted.label, buffered).await,
+            None => self.route(buffered.target(), wanted.label, buffered).await,
         }
     }
 
@@ -459,7 +454,7 @@ fn not_here(shard: &str) -> Response {
 pub(crate) fn no_owner(shard: &str) -> Problem {
     let detail =
         format!("no node owns {shard} now: another node takes over within the time of a lease. Send the request again");
-    Problem { retry_after: Some(1), ..Problem::new(StatusCode::SERVICE_UNAVAILABLE, NO_OWNER, detail) }
+    Problem { retry_after: Some(1), ..Problem::new(StatusCode::SERVICE_UNAVAILABLE, "no_owner", detail) }
 }
 
 fn busy() -> Problem {
@@ -470,7 +465,7 @@ fn busy() -> Problem {
 
 fn none_open() -> Problem {
     let detail = "no node has a shard now. Send the request again";
-    Problem { retry_after: Some(1), ..Problem::new(StatusCode::SERVICE_UNAVAILABLE, NO_OWNER, detail) }
+    Problem { retry_after: Some(1), ..Problem::new(StatusCode::SERVICE_UNAVAILABLE, "no_owner", detail) }
 }
 
 fn no_shard(shard: &str, known: &[String]) -> Problem {

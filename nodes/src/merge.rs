@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use subtend_host::problem::Problem;
 use tokio::time::timeout;
 
-use crate::gateway::{BufferedRequest, Gateway, Merge, NO_OWNER, no_owner};
+use crate::gateway::{BufferedRequest, Gateway, Merge, no_owner};
 
 mod events;
 mod figures;
@@ -63,9 +63,34 @@ pub(crate) async fn answer(gateway: &Gateway, of: Merge, request: BufferedReques
     }
 }
 
-/// Returns the page of a shard, or the answer with which the shard refused it. A list changes nothing, so if its owner
-/// is lost in mid-answer, the next owner is asked again.
+/// Adds the way to a list of the other shards.
+fn suggest_partial(problem: Problem) -> Problem {
+    if problem.code != "no_owner" {
+        return problem;
+    }
+    Problem { detail: format!("{}; `?partial=true` lists the other shards", problem.detail), ..problem }
+}
+
+/// As [`whole_page`]. A list that may be partial waits for no owner.
 async fn page(gateway: &Gateway, shard: &str, request: &BufferedRequest) -> Result<Result<Value, Response>, Problem> {
+    if request.partial {
+        let node = gateway.node();
+        if node.host(shard).is_none() && node.members().owner(shard).is_none() {
+            return Err(no_owner(shard));
+        }
+        let asked = timeout(node.times().heartbeat, whole_page(gateway, shard, request)).await;
+        return asked.unwrap_or_else(|_| Err(no_owner(shard)));
+    }
+    whole_page(gateway, shard, request).await
+}
+
+/// Asks a shard for its page; returns what it refused, if it did. Lists change nothing, so one whose owner was lost in
+/// mid-answer is asked for again at the next owner.
+async fn whole_page(
+    gateway: &Gateway,
+    shard: &str,
+    request: &BufferedRequest,
+) -> Result<Result<Value, Response>, Problem> {
     let mut tries = 1;
     loop {
         let answer = gateway.ask(shard, request).await?;

@@ -206,8 +206,6 @@ pub enum ModelFail {
     ContextOverflow,
     /// The provider rejected the request.
     InvalidRequest,
-    /// The call was not made, because the directory of the run could not be opened.
-    NotCalled,
     /// The call was dropped locally: its run stopped, or its session restarted.
     Dropped,
 }
@@ -218,7 +216,7 @@ impl ModelFail {
         match self {
             Self::Rate | Self::Unavailable | Self::BadAnswer | Self::Dropped => true,
             Self::Auth | Self::Credit | Self::Access => false,
-            Self::ContextOverflow | Self::InvalidRequest | Self::NotCalled => false,
+            Self::ContextOverflow | Self::InvalidRequest => false,
         }
     }
 
@@ -227,7 +225,7 @@ impl ModelFail {
         match self {
             Self::Rate | Self::Unavailable | Self::BadAnswer | Self::Dropped => true,
             Self::Auth | Self::Credit | Self::Access => true,
-            Self::ContextOverflow | Self::InvalidRequest | Self::NotCalled => false,
+            Self::ContextOverflow | Self::InvalidRequest => false,
         }
     }
 }

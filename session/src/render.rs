@@ -156,7 +156,6 @@ fn model_fail(error: ModelFail) -> &'static str {
         ModelFail::BadAnswer => "the model's answer could not be read",
         ModelFail::ContextOverflow => "the conversation is larger than the model's context",
         ModelFail::InvalidRequest => "the model refused the request as invalid",
-        ModelFail::NotCalled => "the model was not called",
         ModelFail::Dropped => "the call of the model was dropped",
     }
 }

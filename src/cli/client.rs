@@ -23,7 +23,8 @@ use super::progress::ProgressLine;
 use host_socket::{HOST_TIME, RequestSender};
 
 mod host_socket;
-#[cfg(all(test, unix))]
+#[cfg(test)]
+#[cfg(unix)]
 mod tests;
 
 /// File of the socket, in the host's directory.

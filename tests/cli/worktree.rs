@@ -104,19 +104,6 @@ fn x14_user_sees_and_merges_changes_of_a_child() {
     assert_eq!(user.call(&["verify"]).code, Some(0));
 }
 
-/// The cause of a child's end is its missing worktree, not its model. The control: with a commit it works.
-#[test]
-fn x14_child_without_a_worktree_blames_no_model() {
-    let user = User::new();
-    let model = delegating_model(&user, &isolated(), &[json!({"text": "worked"})]);
-    git(&user.workspace(), &["init", "-q", "-b", "main"]);
-    let out = run(&user, &model);
-    let cause = r#"{"error":"not_called","message":"cannot create a worktree: the repository of "#;
-    assert!(out.contains(cause), "{out}");
-    repository(&user);
-    assert!(run(&user, &model).contains("worked\\n\\n[worktree subtend/"));
-}
-
 /// A deletion removes worktrees, so question and result say that changes are lost. The control: after a merge none are.
 #[test]
 fn x14_delete_names_changes_that_were_not_merged() {
@@ -240,10 +227,8 @@ fn x14_run_without_its_worktree_fails_with_that_cause() {
         found.unwrap_or_else(|| panic!("no {kind}: {out}"))
     };
     let home = user.workspace().canonicalize().expect("a path");
-    let why = format!(
-        "cannot create a worktree: the repository of {} has no commit (git rev-parse failed: exit status: 1). Commit its files first",
-        home.display()
-    );
+    let why =
+        format!("cannot create a worktree: the repository of {} has no commit. Commit its files first", home.display());
     let failed = json!({"failed": {"kind": {"workspace": {"message": why}}}});
     assert_eq!((&of("run_ended")["outcome"], &of("notice_taken")["items"][0]["outcome"]), (&failed, &failed));
     let discarded = of("attempt_discarded");

@@ -93,7 +93,6 @@ pub(crate) fn failure(kind: ModelFail, usage: Option<Usage>) -> Option<Usage> {
         | ModelFail::Rate
         | ModelFail::ContextOverflow
         | ModelFail::InvalidRequest
-        | ModelFail::NotCalled
         // Our own error: the call never started, or its usage is marked as unknown.
         | ModelFail::Dropped => Some(Usage::default()),
         ModelFail::Unavailable | ModelFail::BadAnswer => None,

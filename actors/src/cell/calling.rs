@@ -8,7 +8,7 @@ use futures_util::task::noop_waker_ref;
 use subtend_models::model::Request;
 use subtend_session::command::{CallObstacle, Command};
 use subtend_session::context::context;
-use subtend_session::ids::{AttemptNo, Lsn, RunKey, TurnNo};
+use subtend_session::ids::{AttemptNo, Lsn, RunKey, Text, TurnNo};
 use subtend_session::outcome::{Budget, Part};
 use subtend_session::settings::Settings;
 use subtend_supervision::Spend;
@@ -55,7 +55,7 @@ impl Driver {
         }
         if let Some(why) = self.agents.unusable.clone().or_else(|| self.lacks_imported_worktree()) {
             // A run that resumed without its workspace ends here.
-            let why = CallObstacle::Workspace(bounded(why).into());
+            let why = CallObstacle::Workspace(bounded(&why).into());
             return self.todo.next.push_back(Command::NotCalled { turn, attempt, why });
         }
         if self.awaits_tools(turn, attempt, after_ms, intent) {

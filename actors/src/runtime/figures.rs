@@ -28,6 +28,21 @@ impl Runtime {
         self.components.cells.runs().slots.in_use()
     }
 
+    /// Returns the number of runs that hold a slot, and of those that wait for one: for owned runs, and for people's runs.
+    pub fn slot_demand(&self) -> [(usize, usize); 2] {
+        let slots = &self.components.cells.runs().slots;
+        [PoolKind::Background, PoolKind::Interactive].map(|kind| (slots.of(kind).in_use(), slots.of(kind).queued()))
+    }
+
+    /// Changes the number of slots of owned runs, and of people's runs, for a process that divides them among several runtimes. Runs keep the
+    /// slots that they hold. Limits of sessions are still checked against [`Options::slots`](crate::Options::slots).
+    pub fn bound_slots(&self, bounds: [usize; 2]) {
+        let [owned, people] = bounds;
+        let slots = &self.components.cells.runs().slots;
+        slots.of(PoolKind::Background).resize(owned);
+        slots.of(PoolKind::Interactive).resize(people);
+    }
+
     /// Returns a function that counts the slots in use below a root: those of owned runs, and those of people's runs.
     #[cfg(feature = "fault-points")]
     pub fn slots_of_root(&self) -> impl Fn(SessionId) -> [usize; 2] + Send + Sync + use<> {

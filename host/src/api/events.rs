@@ -173,12 +173,10 @@ impl EventSource for Events {
         loop {
             let event = match self.next_or_behind().await {
                 Ok(Some(EventsNext::Event(event))) => event,
-                Ok(Some(EventsNext::Behind)) => {
-                    match host.read_events(ReadSpeed::Blocking, || self.read_page()).await {
-                        Ok(()) => continue,
-                        Err(error) => return Some(NextSent::Last(failure_event(&error))),
-                    }
-                }
+                Ok(Some(EventsNext::Behind)) => match host.read_stream(async { self.read_page() }).await {
+                    Ok(()) => continue,
+                    Err(error) => return Some(NextSent::Last(failure_event(&error))),
+                },
                 Ok(None) => return None,
                 Err(error) => return Some(NextSent::Last(failure_event(&error))),
             };

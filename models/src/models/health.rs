@@ -53,11 +53,9 @@ impl Health {
             }
             ModelFail::Auth | ModelFail::Credit | ModelFail::Access => (LONG_PAUSE, false),
             // A fault of this request or answer: the next request may succeed.
-            ModelFail::BadAnswer
-            | ModelFail::ContextOverflow
-            | ModelFail::InvalidRequest
-            | ModelFail::NotCalled
-            | ModelFail::Dropped => return,
+            ModelFail::BadAnswer | ModelFail::ContextOverflow | ModelFail::InvalidRequest | ModelFail::Dropped => {
+                return;
+            }
         };
         let now = Instant::now();
         let reset = now.checked_add(for_how_long).filter(|_| resets);

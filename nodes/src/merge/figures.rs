@@ -29,7 +29,7 @@ pub(super) async fn answer(gateway: &Gateway, request: &BufferedRequest) -> Resp
         add(&mut families, &shard, &String::from_utf8_lossy(&text));
     }
     let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-    Ok(([(header::CONTENT_TYPE, kind)], openmetrics_text(&families, &node_metrics(gateway))).into_response())
+    ([(header::CONTENT_TYPE, kind)], openmetrics_text(&families, &node_metrics(gateway))).into_response()
 }
 
 fn node_metrics(gateway: &Gateway) -> String {

@@ -11,7 +11,7 @@ use super::super::fail::{Code, Fail};
 /// Time for which an answer of another host is awaited after a stop is requested: it names the run to stop.
 const ANSWER_TIME: Duration = Duration::from_secs(10);
 
-/// The signals of the process. A clone that has not handled a signal sees it.
+/// The signals of the process. Each clone handles every signal itself.
 #[derive(Clone, Debug)]
 pub(crate) struct StopSignal {
     received: watch::Receiver<SignalCount>,

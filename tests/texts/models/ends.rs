@@ -19,7 +19,6 @@ fn failures() -> Vec<FailKind> {
         ModelFail::BadAnswer,
         ModelFail::ContextOverflow,
         ModelFail::InvalidRequest,
-        ModelFail::NotCalled,
         ModelFail::Dropped,
     ];
     let refusals = [ContinueRefusal::InFlight, ContinueRefusal::Closed, ContinueRefusal::Deleted];
@@ -88,7 +87,6 @@ fn exhaustive(outcome: Outcome, call: CallId) {
                 | ModelFail::BadAnswer
                 | ModelFail::ContextOverflow
                 | ModelFail::InvalidRequest
-                | ModelFail::NotCalled
                 | ModelFail::Dropped => {}
             },
             FailKind::NotContinued { why } => match why {

@@ -181,6 +181,58 @@ fn kept_reasoning_is_bounded() {
     assert_eq!(draft.finish(None).unwrap_err().text, "the answer has more than 4096 pieces of reasoning");
 }
 
+/// A text replaces the signature of an earlier one, so the pieces are not counted. The control: a short signature is kept.
+#[test]
+fn signature_of_a_text_counts_as_content() {
+    let kept = |bytes: usize| -> Result<usize, String> {
+        let part = json!({"text": "a", "thoughtSignature": "s".repeat(bytes)});
+        let frame = json!({"candidates": [{"content": {"parts": [part]}, "finishReason": "STOP"}]});
+        let answer = draft(Protocol::Gemini, &[frame]).finish(None).map_err(|fault| fault.text)?;
+        Ok(answer.reasoning.map_or(0, |text| text.len()))
+    };
+    assert_eq!(kept(MAX_CONTENT), Err("the answer has more than 4194304 bytes of content".to_owned()));
+    assert_eq!(kept(100), Ok(r#"{"protocol":"gemini","text":""}"#.len() + 100));
+}
+
+/// Reasoning is stored as JSON, with escapes in it. The control: another text stays.
+#[test]
+fn key_with_escapes_in_reasoning_is_masked() {
+    let key = "sk-\"a\\b-0";
+    let kept = |content: &str| {
+        let item = json!({"type": "reasoning", "encrypted_content": content});
+        let frames = [
+            json!({"type": "response.output_item.done", "item": item}),
+            json!({"type": "response.completed", "response": {"status": "completed"}}),
+        ];
+        let mut draft = Draft::new(Protocol::OpenAiResponses, TurnNo(1), Deltas::none()).hiding(Some(Key::new(key)));
+        frames.iter().for_each(|frame| draft.frame(None, &frame.to_string()));
+        let reasoning = draft.finish(None).unwrap().reasoning;
+        reasoning.and_then(|text| StoredReasoning::of_text(&text))
+    };
+    let stored = |text: &str| Some(StoredReasoning::OpenAiResponses { encrypted: vec![text.to_owned()] });
+    assert_eq!(kept(&format!("at {key}!")), stored("at [key]!"));
+    assert_eq!(kept("sk-\"a\\b"), stored("sk-\"a\\b"));
+}
+
+/// A server can keep the stream of a complete answer open. The control: an answer that grows is awaited.
+#[tokio::test(start_paused = true)]
+async fn rest_of_a_complete_answer_has_a_bounded_time() {
+    let mut draft = Draft::new(Protocol::OpenAi, TurnNo(1), Deltas::none());
+    draft.frame(None, &openai(json!({"content": "a"}), None).to_string());
+    assert_eq!(draft.rest_until(), None);
+    let seconds = |count| tokio::time::advance(Duration::from_secs(count));
+    seconds(60).await;
+    draft.frame(None, &openai(json!({}), Some("stop")).to_string());
+    let until = Instant::now() + REST;
+    for frame in [openai(json!({"content": ""}), None), openai(json!({}), Some("stop"))] {
+        seconds(4).await;
+        draft.frame(None, &frame.to_string());
+        assert_eq!(draft.rest_until(), Some(until));
+    }
+    draft.frame(None, &openai(json!({"content": "b"}), None).to_string());
+    assert_eq!(draft.rest_until(), Some(until + Duration::from_secs(8)));
+}
+
 /// An earlier version compared each piece of a call with the full id of the last one. The control: ids as long as those
 /// of gateways are accepted.
 #[test]

@@ -156,6 +156,89 @@ fn x14_moved_submodule_is_a_change() {
     assert_eq!(conflicts, "nothing was merged: `module` is a repository of its own: take its commits by git");
 }
 
+/// Git lists no files of a repository that a session made in its worktree (`cargo new` does), and none in the directory of a submodule that is
+/// not checked out. They would be missing from the merge, and be removed with the worktree. The control: without them all is merged.
+#[test]
+fn x14_files_that_git_leaves_out_are_named() {
+    let scene = Repository::new();
+    let head = scene.git(&["rev-parse", "HEAD"]);
+    scene.file(".gitmodules", "[submodule \"module\"]\n\tpath = module\n\turl = ./module\n");
+    scene.git(&["add", ".gitmodules"]);
+    scene.git(&["update-index", "--add", "--cacheinfo", &format!("160000,{head},module")]);
+    scene.git(&["commit", "-q", "-m", "x"]);
+    let at = scene.open();
+    let tree = scene.worktrees.path(id(SESSION));
+    let refused = || {
+        let listed = scene.worktrees.changes(id(SESSION)).unwrap_err().to_string();
+        assert_eq!(scene.worktrees.keep(id(SESSION), None).unwrap_err().to_string(), listed);
+        listed.replace(tree.to_str().unwrap(), "TREE")
+    };
+    put(&at.join("n"), "n\n");
+    scene.git(&["init", "-q", at.join("new").to_str().unwrap()]);
+    put(&at.join("new/src/main.rs"), "main\n");
+    assert_eq!(
+        refused(),
+        "the changes are incomplete: `new/` in TREE is a repository of its own, whose files git leaves out. Remove its `.git` to include \
+         them, or all of it"
+    );
+    fs::remove_dir_all(at.join("new/.git")).unwrap();
+    put(&at.join("module/lost"), "lost\n");
+    assert_eq!(
+        refused(),
+        "the changes are incomplete: `module` in TREE is a submodule that is not checked out, whose files git leaves out. Move them"
+    );
+    fs::rename(at.join("module/lost"), at.join("found")).unwrap();
+    assert_eq!(scene.merge().unwrap().files, ["found", "n", "new/src/main.rs"]);
+}
+
+/// The first children of a data directory start at the same time: each is given the repository without settings that all share.
+#[test]
+fn x14_first_worktrees_are_created_at_the_same_time() {
+    let scene = Repository::new();
+    for round in 0..32 {
+        let worktrees = Worktrees::new(scene.dir.path().join(round.to_string()), None);
+        let start = std::sync::Barrier::new(8);
+        let made = std::thread::scope(|scope| {
+            let make = || {
+                start.wait();
+                worktrees.plain(false).map(drop).map_err(|error| error.to_string())
+            };
+            let threads: Vec<_> = (0..8).map(|_| scope.spawn(make)).collect();
+            threads.into_iter().map(|thread| thread.join().unwrap()).collect::<Result<Vec<()>, _>>()
+        });
+        assert_eq!(made, Ok(vec![(); 8]), "{round}");
+    }
+}
+
+/// A repository that cannot have worktrees is refused before anything is recorded, which could not be removed. The control: it can have one
+/// when the cause is gone.
+#[test]
+fn x14_unsupported_repository_is_refused_with_its_cause() {
+    let scene = Repository::new();
+    let name = scene.repo().join(".git").canonicalize().unwrap();
+    let refused = || {
+        let why = opened(&scene.worktrees, &scene.repo()).unwrap_err().to_string();
+        assert_eq!(scene.worktrees.list().unwrap().entries, []);
+        why.replace(name.to_str().unwrap(), "REPOSITORY")
+    };
+    scene.git(&["branch", "subtend"]);
+    assert_eq!(
+        refused(),
+        "cannot create a worktree: REPOSITORY has a branch `subtend`, so it can have no branch `subtend/…`. Rename it (`git branch -m \
+         subtend NAME`), or leave `isolation` out"
+    );
+    scene.git(&["branch", "-m", "subtend", "other"]);
+    let shared = scene.repo().join(".git/objects/info/alternates");
+    put(&shared, &format!("{}\n", scene.dir.path().display()));
+    assert_eq!(
+        refused(),
+        "cannot create a worktree: REPOSITORY borrows objects of another repository (`git clone --shared`), which git cannot reach here. \
+         Copy them (`git repack -a -d`, then remove objects/info/alternates), or leave `isolation` out"
+    );
+    fs::remove_file(shared).unwrap();
+    scene.open();
+}
+
 /// A session creates a file and a directory with names that the merge could use for a temporary file: everything is
 /// merged. The control: a merge that cannot be finished names the file, and is given up with the worktree.
 #[test]
