@@ -132,7 +132,8 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
             let session = find_idle_session(args, &worktrees, for_store)?;
             let changes = worktrees.changes(session);
             // An incomplete worktree, or one whose repository is missing, can still be removed.
-            if let Some(shown) = unmerged_changes(&changes)
+            let ignored = changes.as_ref().ok().filter(|changes| !changes.ignored.is_empty()).map(WorktreeChanges::summary);
+            if let Some(shown) = unmerged_changes(&changes).or(ignored)
                 && !is_confirmed(*yes, "discarded", &format!("{}\nDiscard? [y/N] ", harmless(&shown)))?
             {
                 return Err(Fail::Other("nothing is discarded".into()));

@@ -131,6 +131,28 @@ fn x14_delete_names_changes_that_were_not_merged() {
     }
 }
 
+/// A discard removes files that git ignores too, so the question names them. The control: without any it does not ask.
+#[test]
+fn discard_asks_before_it_removes_ignored_files() {
+    let user = User::new();
+    repository(&user);
+    user.file(".gitignore", ".subtend\n*.log\n");
+    git(&user.workspace(), &["commit", "-q", "-a", "-m", "second"]);
+    run(&user, &delegating_model(&user, &isolated(), &[writes("kept.log", "n\n"), json!({"text": "done"})]));
+    let id = worktrees(&user)[0]["session"].as_str().expect("an id").to_owned();
+    let mut typing = TerminalSession::at_terminal(&user, &["worktree", "discard", &id]);
+    let shown = typing.until("Discard? [y/N]");
+    assert!(shown.contains("no changes; ignored by git and left out: kept.log"), "{shown}");
+    typing.types("n\n");
+    typing.until("nothing is discarded");
+    typing.wait_for_exit();
+    assert_eq!(user.call(&["worktree", "discard", &id, "--yes"]).code, Some(0));
+    run(&user, &delegating_model(&user, &isolated(), &[json!({"text": "done"})]));
+    let id = worktrees(&user)[0]["session"].as_str().expect("an id").to_owned();
+    assert_eq!(user.call(&["worktree", "discard", &id]).code, Some(0));
+    assert_eq!(worktrees(&user), Vec::<Value>::new());
+}
+
 /// A terminal that takes `\x1b]0;…\x07` for its title would not show the lines in it.
 #[test]
 fn x14_diff_in_a_pipe_shows_each_merged_line() {

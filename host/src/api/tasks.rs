@@ -222,7 +222,7 @@ impl TaskQuery {
         let bad = || {
             let shown: String = before.chars().take(80).collect();
             Problem::malformed(format!(
-                "before {shown:?}: give `createdAt` and `childSessionId` of a task, as CREATED.SESSION"
+                "before {shown:?}: give `createdAt` and `childSessionId` of a task, as CREATEDAT.CHILDSESSIONID"
             ))
         };
         read().map(Some).ok_or_else(bad)

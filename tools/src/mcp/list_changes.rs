@@ -24,7 +24,7 @@ pub(super) struct ListChanges(Arc<watch::Sender<ReportedChanges>>);
 struct ReportedChanges {
     /// Number of changes that the server reported.
     reported: u64,
-    /// The number of them that the last list includes.
+    /// The number of them that the last attempt to list covers, also if it failed.
     listed: u64,
     listed_at: Option<Instant>,
     /// Time between the first change and its list.

@@ -30,7 +30,7 @@ impl ServerTool {
 
     /// Returns a tool that a server may have, before its list is known. A call recorded by an earlier process may need it.
     pub(super) fn unlisted(name: &str, server: &Arc<LiveServer>) -> Option<Self> {
-        // Rules name the tool in full, so it cannot be checked before it is listed.
+        // Rules name the tool in full, which is unknown until it is listed: the call fails, since a deny might not apply.
         let (_, tool) = parts(name).filter(|_| !may_be_shortened(name))?;
         let names = ToolName::of(&server.config.name, tool);
         let description = "A tool of a server that is not connected.".into();

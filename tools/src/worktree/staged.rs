@@ -112,7 +112,7 @@ impl Worktrees {
     /// Returns a submodule without a repository in whose directory files exist: git does not list them.
     pub(super) fn filled_submodule(&self, at: &GitPlace) -> Result<Option<Vec<u8>>, WorktreeError> {
         let tree = Dir::open_ambient_dir(at.tree(), ambient_authority()).map_err(cannot("read"))?;
-        // The list of all files can be long.
+        // The list of all files can be long. A submodule without an entry there is not checked (THREATS.md).
         if tree.symlink_metadata(".gitmodules").is_err() {
             return Ok(None);
         }
