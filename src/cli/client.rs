@@ -31,8 +31,8 @@ mod tests;
 pub(crate) const SOCKET: &str = "host.sock";
 /// Time between two checks whether the process that holds the store listens.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
-/// Number of checks, three seconds in total.
-const MAX_POLLS: u32 = 60;
+/// Number of checks, seven seconds in total: a host that ends gives running calls five.
+const MAX_POLLS: u32 = 140;
 /// Number of hosts that may end one after the other before a read fails. When many commands start at the same time, each
 /// may host the store for its own run; a read must survive the end of several such hosts.
 pub(crate) const HOSTS: u32 = 16;
