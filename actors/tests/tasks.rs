@@ -311,5 +311,11 @@ async fn r1_task_below_a_session_keeps_its_authority() {
     let other = SessionId(uuid::Uuid::from_u128(session.id().0.as_u128() ^ 1));
     let (first, second) = (again(other).await.expect("started"), again(other).await.expect("the same"));
     assert_eq!((first.input, second.duplicate, second.session().id()), (second.input, true, other));
+    let taken = again(session.id()).await.expect_err("it is not a task").to_string();
+    let [id, short] = [session.id().to_string(), session.id().short().to_string()];
+    assert_eq!(taken, format!("session {id} exists and is not a task of session {short}: choose another id"));
+    session.close().await.expect("closed");
+    let closed = session.spawn_task(of("explore"), "more").await.expect_err("closed").to_string();
+    assert_eq!(closed, format!("session {short} is closed: name another parent, or none"));
     shut(runtime).await;
 }

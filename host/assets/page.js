@@ -169,11 +169,16 @@ document.addEventListener(
   true,
 );
 
-// An input that was accepted leaves its form empty.
+// An input that was accepted leaves its form empty, unless the person has typed on meanwhile.
+const sent = new WeakMap();
+document.addEventListener("htmx:before:request", (event) => {
+  const form = event.detail.ctx.sourceElement.closest("form[data-clear]");
+  if (form) sent.set(form, form.elements.text?.value);
+});
 document.addEventListener("htmx:after:request", (event) => {
   const { sourceElement, response } = event.detail.ctx;
   const form = sourceElement.closest("form[data-clear]");
-  if (form && response.status < 400) form.reset();
+  if (form && response.status < 400 && form.elements.text?.value === sent.get(form)) form.reset();
 });
 
 // A form is not sent again before its answer is there.
@@ -183,6 +188,7 @@ document.addEventListener(
     if (!event.target.classList.contains("htmx-request")) return;
     event.preventDefault();
     event.stopImmediatePropagation();
+    say("The request before has no answer yet: send this again when it has.");
   },
   true,
 );

@@ -16,6 +16,7 @@ use tokio::runtime::{Builder, Handle, Runtime, RuntimeFlavor};
 use tokio::sync::Semaphore;
 use tokio::task::block_in_place;
 use tokio::time::timeout;
+use tokio_util::task::AbortOnDropHandle;
 
 use crate::auth::SenderId;
 use crate::host::Host;
@@ -157,7 +158,12 @@ impl Reads {
         let (method, path) = (request.method(), request.uri().path().trim_end_matches('/'));
         let waits = may_wait(path);
         let streams = path.ends_with("/events") || path.starts_with("/v1/store") || path.ends_with("/export");
-        if !method.is_safe() || waits || streams || path.starts_with("/assets/") || path == "/v1/openapi.json" {
+        if !method.is_safe()
+            || waits
+            || streams
+            || path.starts_with("/assets/")
+            || matches!(path, "/v1/openapi.json" | "/v1/host")
+        {
             return Self::Little;
         }
         let last = path.rsplit('/').next().unwrap_or_default();
@@ -223,8 +229,9 @@ impl ReadTurns {
     ) -> T {
         let own = self.of_one(sender);
         let _turn = (own.of(TurnKind::Live).acquire().await, self.all.of(TurnKind::Live).acquire().await);
-        let Some(pool) = self.threads.handle().filter(|_| is_multi_threaded()) else { return read() };
-        match pool.spawn_blocking(read).await {
+        let Some(pool) = self.threads.handle().filter(|_| is_multi_threaded()) else { return blocking(read) };
+        // A read that has not started when its stream ends is not made: its turn goes to another.
+        match AbortOnDropHandle::new(pool.spawn_blocking(read)).await {
             Ok(read) => read,
             Err(error) => match error.try_into_panic() {
                 Ok(panic) => std::panic::resume_unwind(panic),
@@ -309,6 +316,7 @@ mod tests {
             ("POST /v1/sessions", Reads::Little),
             ("GET /healthz", Reads::Little),
             ("GET /assets/page.css", Reads::Little),
+            ("GET /v1/host", Reads::Little),
         ] {
             let (method, path) = line.split_once(' ').expect("a line");
             assert_eq!(Reads::of(&request(method, path)), reads, "{line}");

@@ -166,7 +166,7 @@ mod tests {
         // Signed 31 s ago by the receiver's clock.
         let late = send(&NodeKey::new(b"secret", "owner", Arc::new(|| 69_000))).await;
         assert!(matches!(late, Err(NoAnswer::NotAccepted(why)) if why == "it refuses the signature of /v1/sessions"));
-        assert_eq!(places.available_permits(), 1, "a request that was not taken has ended");
+        assert_eq!(places.available_permits(), 1, "a request that was not accepted has ended");
         let answer = send(&key).await.unwrap();
         assert_eq!((answer.status().as_u16(), places.available_permits()), (200, 0), "the control: signed again");
         drop(answer);

@@ -316,6 +316,8 @@ impl Node {
             if let Some(why) = self.state().given_up_error() {
                 return Err(why);
             }
+            // Also before the rows are read: a shard that is closed meanwhile may have a newer mark than its row.
+            let mut taken = self.taken();
             match self.inner.registry.members().await {
                 Ok(members) => {
                     let alive = members.nodes.iter().filter(|node| node.alive).count();
@@ -326,7 +328,7 @@ impl Node {
                     let members = Arc::new(members);
                     self.inner.members.send_replace(Arc::clone(&members));
                     // Before any claim, whose owner writes the same marks.
-                    let taken = self.taken();
+                    taken.append(&mut self.taken());
                     let changed = seen.changed(&members, &taken, self.times().heartbeat);
                     self.inner.opener.remember(changed).await;
                     self.act(term, &members).await;

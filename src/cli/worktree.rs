@@ -273,8 +273,8 @@ fn merge(worktrees: &Worktrees, session: SessionId, yes: bool, as_json: bool) ->
         writeln!(out)?;
         return Ok(Code::Done);
     }
-    // The worktree of a child starts from its parent's, and its changes go there.
-    let entries = worktrees.list()?.entries;
+    // The worktree of a child starts from its parent's, and its changes go there. They are merged, also if the list cannot be read.
+    let entries = worktrees.list().map(|list| list.entries).unwrap_or_default();
     let target = entries.iter().find(|entry| entry.session == session).map(|entry| &entry.target);
     let parent = entries.iter().find(|entry| target.is_some_and(|at| at.starts_with(worktrees.path(entry.session))));
     let parent = parent.map(|entry| format!(" into the worktree of session {}", entry.session.short().0));

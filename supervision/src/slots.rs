@@ -98,8 +98,8 @@ impl fmt::Debug for Slot {
 impl<R: Root, T: Ticket> Slots<R, T> {
     /// Creates a pool of `global` slots.
     ///
-    /// `on_grant` receives each slot that was not granted at once: in order, one at a time, outside the lock, on the releasing
-    /// thread. It must not block. It may drop the slot and call any method. A panic in it is logged and returns the slot.
+    /// `on_grant` receives each slot that was not granted at once: in order, one at a time, outside the lock, on the thread
+    /// that releases a slot, resizes the pool or raises a bound. It must not block. It may drop the slot and call any method. A panic in it is logged and returns the slot.
     pub fn new(global: usize, on_grant: Arc<dyn Fn(T, Slot) + Send + Sync>) -> Self {
         let pool = Pool { queue: Queue::new(global), outgoing: VecDeque::new(), delivering: false };
         Self { inner: Arc::new(SlotsState { pool: Locked::new(pool), on_grant }) }

@@ -150,7 +150,8 @@ impl Cells {
             self.redo_effects(&driver)?;
             self.release_last_run(&driver);
         }
-        // These precede all queued items. `Lost` takes the owed ends, so that they do not start a turn; any other command redoes the interrupted turn before the ends are handled.
+        // These precede all queued items. `Lost` takes the owed ends, so that they do not start a turn; any other command redoes the interrupted
+        // turn before the ends are handled.
         let mut requests = rows.requests;
         requests.extend(self.runs.pending_cancels(&driver.state).filter(|_| lost.is_none()));
         if driver.dormant {

@@ -359,7 +359,8 @@ impl Driver {
         }
         let gives_back = |effect: &Effect| matches!(effect, Effect::ReleaseSlot { .. });
         if self.pending.effects.iter().any(gives_back) {
-            // In this batch the run stopped waiting for this slot, perhaps after an interrupt, and then waited again. The pending release must not release the new slot.
+            // In this batch the run stopped waiting for this slot, perhaps after an interrupt, and then waited again. The pending release must
+            // not release the new slot.
             self.pending.granted.push((ticket, slot));
             return;
         }

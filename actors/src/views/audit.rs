@@ -20,7 +20,7 @@ pub struct Decision {
     pub access: Option<Access>,
     pub verdict: Decided,
     pub by: DecidedBy,
-    /// The reason why the model received, if any.
+    /// The reason that the model received, if any.
     pub why: Option<Text>,
 }
 

@@ -324,6 +324,13 @@ impl SessionHandle {
         };
         let task = match known {
             Some((id, head)) if head.deleted => return Err(OpenSessionError::Deleted(id).into()),
+            Some((id, head)) if head.parent != Some(self.id()) || head.kind != Some(BranchKind::Subagent) => {
+                let why = format!(
+                    "session {id} exists and is not a task of session {}: choose another id",
+                    self.id().short()
+                );
+                return Err(ControlError::Refused(why).into());
+            }
             Some((id, _)) => self.of_tree(id),
             None => self.child_for(options, &prompt).await?,
         };
@@ -333,6 +340,10 @@ impl SessionHandle {
     /// Creates the session of a task.
     async fn child_for(&self, mut options: BranchOptions, prompt: &Text) -> Result<Self, PromptError> {
         let state = self.state().await?;
+        if state.closed {
+            let why = format!("session {} is closed: name another parent, or none", self.id().short());
+            return Err(ControlError::Refused(why).into());
+        }
         let agents = self.sessions.usable(&state)?;
         check_enabled(&agents)?;
         let agent = options.agent.get_or_insert_with(|| Arc::clone(agent_of(&state)));

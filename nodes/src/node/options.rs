@@ -44,7 +44,7 @@ pub struct NodeOptions {
     pub labels: Vec<String>,
     /// Number of shards to create without a label and for each label, if no shards exist.
     pub shards: u16,
-    /// Maximum number of runs that hold a slot at the same time on all nodes, each of which has an equal part.
+    /// Number of slots on all nodes, of owned runs and of people's runs each. Nodes have equal parts, rounded up, and each shard has at least one.
     pub slots: usize,
     /// Times of its lease.
     pub times: LeaseTimes,

@@ -188,7 +188,7 @@ impl OpenShard for CommandShards {
         let remember = move || {
             for (shard, last) in shards {
                 if let Err(error) = subtend_journal::postgres::remember(&dir.join(&shard), Lsn(last), accept_loss) {
-                    tracing::error!(shard, %error, "the database lacks records of the shard that it had before");
+                    tracing::error!(shard, %error, "the last record of the shard was not remembered");
                 }
             }
         };
