@@ -234,9 +234,11 @@ fn approval_in_an_export_starts_no_call() {
                 let limit = [json!({ "attempt_discarded": discarded }), parked(json!({"limit": {"until": 1}}))];
                 return until(records, "turn_answered").into_iter().chain(limit).collect();
             }
-            let is_of_the_write =
-                |record: &Value| ["ask_answered", "call_finished"].iter().any(|kind| record.get(kind).is_some());
-            let waiting = until(records, "notice_taken").into_iter().filter(|record| !is_of_the_write(record));
+            // The run was parked if its child took long.
+            let is_left_out = |record: &Value| {
+                ["ask_answered", "call_finished", "run_parked"].iter().any(|kind| record.get(kind).is_some())
+            };
+            let waiting = until(records, "notice_taken").into_iter().filter(|record| !is_left_out(record));
             let call = json!({"turn": 1, "ix": 1});
             let approved = json!({"ask_answered": {"call": call, "verdict": "allow", "by": "person"}});
             waiting.chain([parked(json!("ask")), approved]).collect()
