@@ -303,7 +303,7 @@ async fn r1_task_below_a_session_keeps_its_authority() {
         );
         assert_eq!((matches!(refused, PromptError::Control(_)), refused.to_string()), (true, why));
     }
-    let unknown = session.spawn_task(of("nobody"), "more").await;
+    let unknown = session.spawn_task(of("unknown"), "more").await;
     assert!(matches!(unknown, Err(PromptError::Open(OpenSessionError::UnknownAgent { .. }))), "{unknown:?}");
     assert!(matches!(session.spawn_task(of("explore"), " ").await, Err(PromptError::Send(_))));
     assert_eq!(runtime.tasks(filter()).await.expect("a list").len(), 1, "a refused task is listed");

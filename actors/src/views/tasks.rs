@@ -313,7 +313,8 @@ impl SessionHandle {
     ///
     /// With an [id](BranchOptions::id) chosen by the caller, a repetition starts nothing.
     /// # Errors
-    /// [`PromptError`]; then no task is listed.
+    /// [`PromptError`]; then no task is listed, unless its prompt was refused and the caller chose the id: that task stays pending until a
+    /// repetition sends a valid prompt, or it is deleted.
     /// # Cancel safety
     /// If the future is dropped, the task may or may not have been started.
     pub async fn spawn_task(&self, options: BranchOptions, prompt: impl Into<Text>) -> Result<Receipt, PromptError> {
