@@ -44,6 +44,7 @@ pub use hooks::{
     BeforeTool, Hooks, ModelChoice, Refused, SubagentStart, SubagentStop, ToolAsked, ToolDone, UserMessage,
 };
 pub use observe::activity::{Activity, NestedEvent};
+pub use observe::counters::Counters;
 pub use observe::event::{Event, EventKind, Next, Subscription};
 pub use observe::following::{Events, EventsError, EventsNext};
 pub use prompt::PromptError;

@@ -10,6 +10,7 @@ use subtend_session::index::{self, Stamp};
 use subtend_session::place::Place;
 use subtend_session::record::Record;
 
+use crate::observe::counters::Counters;
 use crate::observe::publisher::{self, Publisher, ShownRecords};
 use crate::observe::streams::Ends;
 
@@ -19,11 +20,17 @@ pub(crate) struct Log {
     pub(crate) journal: Journal,
     pub(crate) events: Publisher,
     defs: Mutex<HashSet<Hash>>,
+    counters: Mutex<Counters>,
 }
 
 impl Log {
     pub(crate) fn new(journal: Journal, events: usize) -> Self {
-        Self { events: Publisher::start(journal.clone(), events), journal, defs: Mutex::default() }
+        Self {
+            events: Publisher::start(journal.clone(), events),
+            journal,
+            defs: Mutex::default(),
+            counters: Mutex::default(),
+        }
     }
 
     pub(crate) fn append_root(&self, creation: NewSession, now_ms: i64) -> Result<(), AppendError> {
@@ -82,6 +89,15 @@ impl Log {
         if !fresh.is_empty() {
             self.defs.lock().unwrap_or_else(PoisonError::into_inner).extend(fresh);
         }
+    }
+
+    /// Adds the counts of an appended batch.
+    pub(crate) fn count(&self, batch: &Counters) {
+        self.counters.lock().unwrap_or_else(PoisonError::into_inner).add(batch);
+    }
+
+    pub(crate) fn counters(&self) -> Counters {
+        self.counters.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Returns the short names from the root down to `session`.

@@ -1,5 +1,6 @@
 pub mod activity;
 pub(crate) mod append_notices;
+pub(crate) mod counters;
 pub mod event;
 pub(crate) mod following;
 pub(crate) mod polling;

@@ -16,7 +16,7 @@ use crate::api;
 use crate::command_locks::{CommandLocks, CommandTarget};
 use crate::host_bug::InjectedBug;
 use crate::imports::Imports;
-use crate::metrics::{self, Metrics};
+use crate::metrics::Metrics;
 use crate::problem::Problem;
 use crate::reads::{self, ReadSender, ReadTurns};
 use crate::settings::Settings;
@@ -171,7 +171,7 @@ impl std::fmt::Debug for Host {
 }
 
 impl Host {
-    /// Creates a host of a started runtime. Must be called within tokio: a task counts durable events until the host ends.
+    /// Creates a host of a started runtime.
     pub fn new(runtime: Runtime, options: HostOptions) -> Self {
         let approver = options.approvals.then(|| runtime.approver());
         let (metrics, ends) = (Metrics::new(), CancellationToken::new());
@@ -189,9 +189,7 @@ impl Host {
             ends,
             released,
         };
-        let host = Self { inner: Arc::new(inner), stream_sender: ReadSender::default() };
-        tokio::spawn(metrics::count(host.clone()));
-        host
+        Self { inner: Arc::new(inner), stream_sender: ReadSender::default() }
     }
 
     /// Returns the API without checks of the sender, which [`crate::auth::Guard::protect`] adds.

@@ -1,6 +1,6 @@
 //! Metrics for operators, in the text format of Prometheus.
 
-use std::sync::atomic::{AtomicI64, AtomicU64};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -15,11 +15,9 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
-use subtend_actors::{Event, EventKind};
+use subtend_actors::Counters;
 use subtend_session::ids::Lsn;
-use subtend_session::record::Record;
 
-use crate::follow::{Cursor, Followed, TreeEvents};
 use crate::host::Host;
 use crate::problem::Problem;
 
@@ -181,6 +179,7 @@ impl Metrics {
         self.recovery_seconds.set(Duration::from_millis(boot.took_ms).as_secs_f64());
         self.leases_lost.set(i64::try_from(workers.lost).unwrap_or(i64::MAX));
         let inflight = runtime.journal().inflight()?;
+        self.set_counters(&runtime.counters());
         let mut text = String::new();
         // Under the lock, so that concurrent requests do not count a run twice.
         let registry = self.registry.lock().unwrap_or_else(PoisonError::into_inner);
@@ -206,25 +205,27 @@ impl Metrics {
         Ok(text)
     }
 
-    fn add(&self, event: &Event) {
-        let EventKind::Record { record, .. } = &event.what else { return };
-        if let Record::TurnAnswered(answered) = &**record {
-            self.turns.inc();
-            let of = &answered.usage;
-            let kinds = [
-                ("input", of.input),
-                ("output", of.output),
-                ("reasoning", of.reasoning),
-                ("cache_new", of.cache_new),
-                ("cache_read", of.cache_read),
-            ];
-            for (kind, tokens) in kinds.into_iter().filter(|(_, tokens)| *tokens > 0) {
-                self.tokens.get_or_create(&TokenLabels { kind }).inc_by(tokens);
-            }
-        } else if let Record::AttemptDiscarded(discarded) = &**record {
-            self.failed_attempts.get_or_create(&AttemptLabels { reason: word(&discarded.error) }).inc();
-        } else if let Record::RunEnded(ended) = &**record {
-            self.ended.get_or_create(&RunLabels { outcome: ended.outcome.kind().as_str().to_owned() }).inc();
+    /// Sets the counters of turns and runs.
+    fn set_counters(&self, counters: &Counters) {
+        // The library counts only upward; these are sums that the runtime keeps.
+        let set = |counter: &Counter, count| counter.inner().store(count, Ordering::Relaxed);
+        set(&self.turns, counters.turns);
+        let of = &counters.usage;
+        let kinds = [
+            ("input", of.input),
+            ("output", of.output),
+            ("reasoning", of.reasoning),
+            ("cache_new", of.cache_new),
+            ("cache_read", of.cache_read),
+        ];
+        for (kind, tokens) in kinds.into_iter().filter(|(_, tokens)| *tokens > 0) {
+            set(&self.tokens.get_or_create(&TokenLabels { kind }), tokens);
+        }
+        for (error, attempts) in &counters.failed_attempts {
+            set(&self.failed_attempts.get_or_create(&AttemptLabels { reason: word(error) }), *attempts);
+        }
+        for (outcome, runs) in &counters.ended_runs {
+            set(&self.ended.get_or_create(&RunLabels { outcome: outcome.as_str().to_owned() }), *runs);
         }
     }
 }
@@ -234,24 +235,6 @@ fn word(of: &impl serde::Serialize) -> String {
     match serde_json::to_value(of) {
         Ok(serde_json::Value::String(word)) => word,
         Ok(_) | Err(_) => "unknown".to_owned(),
-    }
-}
-
-/// Counts durable events until the host ends. Events are read from the journal, so that none is missed.
-pub(crate) async fn count(host: Host) {
-    let from = Cursor::end_of(host.runtime().journal().durable());
-    let mut events = TreeEvents::new(host.runtime(), None, from);
-    loop {
-        let next = tokio::select! {
-            next = events.next(&host) => next,
-            () = host.ends().cancelled() => return,
-        };
-        match next {
-            Ok(Some(Followed::Event(_, event))) => host.metrics().add(&event),
-            Ok(Some(Followed::Missed(_))) => {}
-            Ok(None) => return,
-            Err(error) => return tracing::warn!(%error, "cannot follow events: metrics of runs and turns stop here"),
-        }
     }
 }
 

@@ -14,6 +14,7 @@ use crate::cell::slots::queue_limit;
 use crate::delivery::directory::NewChild;
 use crate::delivery::inbox::Listed;
 use crate::faults::{InternalEvent, Point};
+use crate::observe::counters::Counters;
 use crate::observe::publisher::{self, ShownRecords};
 use crate::observe::streams::Ends;
 use crate::services::running::ServiceSignal;
@@ -49,6 +50,7 @@ impl Driver {
         let changes = self.cells.host.faults.changes(&before, &self.state, &records, stamp);
         let ends = Ends::of(&records);
         let signal = ServiceSignal::of(&self.state, &records);
+        let counters = Counters::of(&records);
         let shown = self.cells.log.events.any().then(|| {
             let own = ShownRecords { session: self.state.id, first, records: records.clone() };
             let of_new = |new_session: &NewSession| ShownRecords {
@@ -83,6 +85,7 @@ impl Driver {
         }
         let appended = self.cells.log.journal.append(Batch { frames }).map_err(|error| self.halt(&error))?;
         self.cells.log.has_defs(fresh);
+        counters.iter().for_each(|batch| self.cells.log.count(batch));
         for new_child in &mut new_children {
             new_child.lsn = Lsn(appended.first.0.saturating_add(new_child.lsn.0));
         }

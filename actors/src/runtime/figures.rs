@@ -5,6 +5,7 @@ use subtend_models::throttle::QuotaSeen;
 use subtend_session::ids::SessionId;
 use subtend_supervision::PoolKind;
 
+use crate::observe::counters::Counters;
 use crate::runtime::Runtime;
 
 impl Runtime {
@@ -16,6 +17,11 @@ impl Runtime {
     /// Returns the number of sessions in memory.
     pub fn loaded_sessions(&self) -> usize {
         self.components.directory.len()
+    }
+
+    /// Returns the counts of turns, tokens, failed attempts and ended runs since the start. They include batches that are not durable yet.
+    pub fn counters(&self) -> Counters {
+        self.components.log.counters()
     }
 
     /// Returns the quotas of model calls that are in use, with the numbers of calls that run and wait.
