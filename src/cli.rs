@@ -198,7 +198,7 @@ pub(crate) fn main() -> ExitCode {
         Verb::Agents(args) => agents::verb(&args),
         Verb::Tools(args) => tools::verb(&args),
         Verb::Mcp(args) => mcp::verb(&args),
-        Verb::Prompt(args) => agents::prompt::deprecated(&args),
+        Verb::Prompt(args) => agents::prompt::run_deprecated(&args),
         Verb::Config(args) => config::verb(&args),
         Verb::Trust(args) => trust::verb(&args),
         Verb::Worktree(args) => worktree::verb(&args),

@@ -44,7 +44,7 @@ pub use loaded::{DefaultModel, Loaded, Setting};
 pub use origin::{Origin, Warning};
 pub use project_access::{PROJECT_ACCESS, ProjectAccess};
 pub use remote_tool::RemoteToolConfig;
-pub use schema::{schema, shipped};
+pub use schema::{format_for_file, schema};
 
 mod edit;
 mod error;
@@ -412,7 +412,7 @@ impl SearchConfig {
 }
 
 impl Tools {
-    fn offered(&self) -> Vec<Dialect> {
+    fn offered_dialects(&self) -> Vec<Dialect> {
         let is_offered = |dialect: &Dialect| match dialect {
             Dialect::Task => self.task.enabled,
             Dialect::Spawn => self.spawn.enabled,
@@ -447,7 +447,7 @@ impl Config {
     pub fn dialects(&self, read: Reader<'_>) -> Result<Dialects, subtend_agents::profile::BadProfile> {
         Ok(Dialects {
             enabled: self.subagents.enabled,
-            offered: self.tools.offered(),
+            offered: self.tools.offered_dialects(),
             profiles: Profiles::load(self.tools.spawn.profiles.clone(), read)?,
             minion: self.tools.minion.options.clone(),
             templates: self.tools.minion.templates.clone(),

@@ -128,7 +128,7 @@ pub fn calls(calls: impl IntoIterator<Item = (&'static str, serde_json::Value)>)
 /// # Errors
 /// When the journal cannot be read.
 pub async fn records(runtime: &Runtime, session: SessionId) -> Result<Vec<Record>, ReadError> {
-    settled(runtime.journal()).await;
+    wait_until_durable(runtime.journal()).await;
     Ok(runtime.journal().records(session)?.into_iter().map(|stored| stored.record).collect())
 }
 
@@ -158,7 +158,7 @@ pub async fn results(runtime: &Runtime, session: SessionId) -> Result<Vec<Text>,
 /// # Errors
 /// When an invariant does not hold (the first one is returned), or the journal cannot be read.
 pub async fn audit(runtime: &Runtime) -> Result<(), AuditError> {
-    settled(runtime.journal()).await;
+    wait_until_durable(runtime.journal()).await;
     subtend_journal::audit(runtime.journal(), true)
 }
 
@@ -176,6 +176,6 @@ pub async fn finish(runtime: Runtime) {
 }
 
 /// Waits until appended records are durable, and reports a failed journal.
-async fn settled(journal: &Journal) {
+async fn wait_until_durable(journal: &Journal) {
     drop(journal.settled().await);
 }

@@ -112,7 +112,7 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
     let workspace = workspace::open(&args.workspace)?;
     let trust = Trust::decide_and_warn(&workspace)?;
     let catalog = trust.catalog(&workspace);
-    let agent = args.name.as_deref().map(|name| lookup::agent(&catalog, name)).transpose()?;
+    let agent = args.name.as_deref().map(|name| lookup::find_agent(&catalog, name)).transpose()?;
     let loaded = settings::load(&workspace, trust)?;
     let mut problems =
         model::problems(&catalog, &loaded, choice::variable().as_deref(), &setup::tools(&loaded.config)?);
@@ -123,7 +123,7 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
     let skills = guidance::skills(&workspace, trust);
     problems.extend_from_slice(skills.problems());
     problems.extend(skills.missing(&catalog));
-    problems.extend(servers::missing(&catalog, (&workspace, trust), &loaded)?);
+    problems.extend(servers::unknown_server_warnings(&catalog, (&workspace, trust), &loaded)?);
     let dialects = settings::dialects(&loaded, &workspace)?;
     let profile = |profile: &std::sync::Arc<subtend_agents::profile::Profile>| ProfileRow {
         name: profile.name.clone(),

@@ -18,7 +18,7 @@ pub(crate) struct Controlled {
 
 impl Controlled {
     /// Returns the run that the control stopped.
-    pub(crate) fn stopped(&self) -> Option<u32> {
+    pub(crate) fn stopped_run(&self) -> Option<u32> {
         self.run.filter(|_| self.outcome.is_none())
     }
 }

@@ -140,19 +140,19 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
     if let Some((call, verdict)) = args.answer() {
         return answer(args, call, verdict);
     }
-    let Some(reader) = StoreReader::open(&args.store)? else { return nothing(args) };
+    let Some(reader) = StoreReader::open(&args.store)? else { return print_no_approvals(args) };
     let ancestor = args.session.as_deref().map(|name| reader.find(name)).transpose()?;
     // A session whose head is damaged is missing from listings.
     for (session, error) in reader.journal().damaged()? {
         if let Some(session) = session {
-            left_out(session, &error)?;
+            warn_skipped(session, &error)?;
         }
     }
-    let waiting = if args.all || !reader.is_hosted() { None } else { waiting(args, &reader, ancestor)? };
+    let waiting = if args.all || !reader.is_hosted() { None } else { live_approvals(args, &reader, ancestor)? };
     let rows = match waiting {
         Some(rows) => rows,
         None if args.all => all_asks(&reader, ancestor)?,
-        None => open(&reader, ancestor)?,
+        None => stored_approvals(&reader, ancestor)?,
     };
     let mut out = anstream::stdout().lock();
     if args.json {
@@ -161,7 +161,7 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
         return Ok(Code::Done);
     }
     if rows.is_empty() {
-        return nothing(args);
+        return print_no_approvals(args);
     }
     let now_ms = wall_ms();
     rows.iter().try_for_each(|row| writeln!(out, "{}", line(row, now_ms)))?;
@@ -241,7 +241,11 @@ fn confirm(approval: WaitingApproval, call: &str, name: &str) -> Result<(), Fail
 }
 
 /// Returns the open approvals of the process that hosts the store, oldest first; `None` if that process has ended.
-fn waiting(args: &Args, reader: &StoreReader, ancestor: Option<SessionId>) -> Result<Option<Vec<ApprovalRow>>, Fail> {
+fn live_approvals(
+    args: &Args,
+    reader: &StoreReader,
+    ancestor: Option<SessionId>,
+) -> Result<Option<Vec<ApprovalRow>>, Fail> {
     let Some(host) = Attached::to(&args.store.place()?)? else { return Ok(None) };
     let approvals: Vec<WaitingApproval> = host.call(Method::GET, "/v1/approvals", None)?;
     let wanted = approvals
@@ -262,7 +266,7 @@ fn all_asks(reader: &StoreReader, ancestor: Option<SessionId>) -> Result<Vec<App
 }
 
 /// Returns open approvals, oldest first. Outbox rows name their sessions, so other sessions are not read.
-fn open(reader: &StoreReader, ancestor: Option<SessionId>) -> Result<Vec<ApprovalRow>, Fail> {
+fn stored_approvals(reader: &StoreReader, ancestor: Option<SessionId>) -> Result<Vec<ApprovalRow>, Fail> {
     let mut rows = Vec::new();
     let mut read: BTreeMap<SessionId, Vec<ApprovalRow>> = BTreeMap::new();
     for (row, _) in reader.journal().outbox()? {
@@ -288,19 +292,19 @@ fn readable(reader: &StoreReader, id: SessionId, head: &Head) -> Result<Vec<Appr
     match reader.journal().records(id) {
         Ok(records) => Ok(open_asks(id, head, records.iter().map(|stored| &stored.record))),
         Err(error @ (ReadError::NoSuchSession(_) | ReadError::Damaged { .. } | ReadError::Newer { .. })) => {
-            left_out(id, &error)?;
+            warn_skipped(id, &error)?;
             Ok(Vec::new())
         }
         Err(error @ (ReadError::Engine(_) | ReadError::Closed)) => Err(error.into()),
     }
 }
 
-fn left_out(session: SessionId, error: &ReadError) -> Result<(), Fail> {
+fn warn_skipped(session: SessionId, error: &ReadError) -> Result<(), Fail> {
     let why = harmless(&error.to_string());
     Ok(writeln!(anstream::stderr(), "session {session} cannot be read and is not listed: {why}")?)
 }
 
-fn nothing(args: &Args) -> Result<Code, Fail> {
+fn print_no_approvals(args: &Args) -> Result<Code, Fail> {
     if args.json {
         writeln!(anstream::stdout(), "[]")?;
     } else {
@@ -401,7 +405,7 @@ fn line(row: &ApprovalRow, now_ms: i64) -> String {
         .or(args)
         .or_else(|| is_truncated.then_some(&*row.whole));
     let shown = text.map(|text| match frame::columns() {
-        Some(columns) => frame::framed(text, Some(columns.saturating_sub(INDENT.len()))),
+        Some(columns) => frame::frame_text(text, Some(columns.saturating_sub(INDENT.len()))),
         None => exact(text),
     });
     let lines = shown.iter().flat_map(|text| text.split('\n'));

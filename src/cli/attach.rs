@@ -40,7 +40,7 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
         ))
     };
     let output_options = OutputOptions { json: args.json, raw: false, quiet: args.quiet, store: &args.store };
-    let done = work::attached(output_options, &args.session, async |mut work: Work<'_>| {
+    let done = work::run_attached(output_options, &args.session, async |mut work: Work<'_>| {
         let id = work.session()?;
         // Subscribe before reading the conversation, so that no later event is missed.
         let since = work.since(Some(id)).await?;

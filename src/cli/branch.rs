@@ -14,7 +14,7 @@ use super::fail::{Code, Fail};
 use super::hosted;
 use super::names;
 use super::paint::count;
-use super::restore::{FilesArgs, RestorePreview, restored};
+use super::restore::{FilesArgs, RestorePreview, describe_restored};
 use crate::cli::json;
 
 /// Branches off a session at one of its messages, and prints the id of the branch.
@@ -79,7 +79,7 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
         control::say(&made.session.to_string())?;
         let mut err = anstream::stderr();
         if args.restore.files {
-            writeln!(err, "{}", restored(&made.files))?;
+            writeln!(err, "{}", describe_restored(&made.files))?;
         } else if let Some(left) = left {
             writeln!(err, "{} changed after that message; branch with --files to restore them", count(left, "file"))?;
         }

@@ -37,7 +37,7 @@ pub(crate) struct Args {
 
 pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
     if let Some(session) = &args.session {
-        args.work.not_for_opened()?;
+        args.work.refuse_for_existing_session()?;
         if let Some(agent) = &args.agent {
             return Err(Fail::Usage(format!(
                 "`--agent {agent}`: an existing session keeps its agent; choose another one in the chat with `/agent NAME`, or with \
@@ -56,7 +56,7 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
     };
     // Without a terminal, lines are messages, so no approver is attached.
     let may_ask = |screen: &Screen| typed && screen.is_drawn();
-    work::verb_asking(&args.work, about, may_ask, async |mut work: Work<'_>| {
+    work::run_and_ask_if(&args.work, about, may_ask, async |mut work: Work<'_>| {
         if !(typed && work.screen.is_drawn()) {
             return piped::talk(&mut work, args).await;
         }

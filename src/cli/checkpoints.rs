@@ -18,7 +18,7 @@ pub(crate) fn for_store(place: &StoreLocation) -> Option<Checkpoints> {
 }
 
 /// Describes writes whose result is not recorded, each with its diff.
-pub(crate) fn unrecorded(writes: &[UnrecordedWrite]) -> Option<String> {
+pub(crate) fn describe_unrecorded(writes: &[UnrecordedWrite]) -> Option<String> {
     if writes.is_empty() {
         return None;
     }

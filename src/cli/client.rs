@@ -73,13 +73,13 @@ impl Connection {
     /// When another user listens there, or a host of another version.
     pub(crate) async fn open(path: &Path) -> Result<Option<(Self, ServingProcess)>, Fail> {
         match host_socket::connect(path).await? {
-            Some(sender) => Self(Transport::Socket(sender)).checked(path).await,
+            Some(sender) => Self(Transport::Socket(sender)).check_version(path).await,
             None => Ok(None),
         }
     }
 
     /// Returns the connection if a host of this version answers on it; `None` if the host has ended.
-    async fn checked(mut self, path: &Path) -> Result<Option<(Self, ServingProcess)>, Fail> {
+    async fn check_version(mut self, path: &Path) -> Result<Option<(Self, ServingProcess)>, Fail> {
         let asked = tokio::time::timeout(HOST_TIME, self.get::<ServingProcess>("/v1/host")).await;
         let Ok(asked) = asked else {
             return Err(unreachable_at(path, "it did not answer within 30 s. Wait until it is less busy, or stop it"));
@@ -103,7 +103,7 @@ impl Connection {
     }
 
     /// Connects to the host within this process.
-    pub(crate) fn own(local: Local) -> Self {
+    pub(crate) fn in_process(local: Local) -> Self {
         Self(Transport::Own(local))
     }
 
@@ -132,7 +132,7 @@ impl Connection {
             return Ok(response);
         }
         let status = response.status();
-        Err(refused(status, &whole(response).await?))
+        Err(refusal(status, &whole(response).await?))
     }
 
     /// Sends a request; the response may be a refusal.
@@ -178,7 +178,7 @@ impl Connection {
             return Ok(None);
         }
         if !status.is_success() {
-            return Err(refused(status, &bytes));
+            return Err(refusal(status, &bytes));
         }
         read(&bytes).map(Some)
     }
@@ -246,7 +246,7 @@ fn read<T: for<'a> Deserialize<'a>>(bytes: &[u8]) -> Result<T, Fail> {
 }
 
 /// Returns the host's reason for a refusal.
-fn refused(status: StatusCode, bytes: &[u8]) -> Fail {
+fn refusal(status: StatusCode, bytes: &[u8]) -> Fail {
     let problem: HostRefusal = serde_json::from_slice(bytes)
         .unwrap_or_else(|_| HostRefusal { detail: format!("the host answers {status}"), code: String::new() });
     problem.into()
@@ -264,7 +264,7 @@ async fn whole(response: Response<Body>) -> Result<Bytes, Fail> {
 }
 
 /// Returns the error for a host that has ended.
-pub(crate) fn host_is_gone() -> Fail {
+pub(crate) fn host_ended_error() -> Fail {
     Fail::Unavailable("the process that hosts the store ended: run the command again".to_owned())
 }
 
@@ -285,14 +285,14 @@ pub(crate) struct Attached {
 }
 
 impl Attached {
-    pub(crate) fn own(async_runtime: Runtime, local: Local) -> Self {
+    pub(crate) fn in_process(async_runtime: Runtime, local: Local) -> Self {
         let serving = ServingProcess {
             pid: std::process::id(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             api: API.to_owned(),
             stays: false,
         };
-        Self { async_runtime, connection: Mutex::new(Connection::own(local)), serving }
+        Self { async_runtime, connection: Mutex::new(Connection::in_process(local)), serving }
     }
 
     /// Closes the connection and returns the async runtime.
@@ -464,7 +464,7 @@ fn try_own(place: &StoreLocation, progress: &mut ProgressLine) -> Result<Option<
             std::thread::sleep(POLL_INTERVAL);
             Ok(None)
         }
-        Err(error) => Err(place.refused(error)),
+        Err(error) => Err(place.open_error(error)),
     }
 }
 

@@ -156,10 +156,10 @@ pub(crate) fn set(key: &str, value: &str, folder: &Path, user: bool) -> Result<C
     let text = value;
     let value = key.value(text).map_err(|error| refused(&error))?.map_err(|error| refused(&error))?;
     let tools = work::setup::tools(&configuration::Config::default())?;
-    let value = options::checked(&key, value, text, &tools)?;
+    let value = options::check_value(&key, value, text, &tools)?;
     let workspace = workspace::open(folder)?;
     let (path, written) = if user {
-        let path = settings::own_to_write(configuration::FILE, "the configuration")?;
+        let path = settings::user_path_to_write(configuration::FILE, "the configuration")?;
         // Follow the user's own link to the file.
         let path = path.canonicalize().unwrap_or(path);
         let text = std::fs::read_to_string(&path);

@@ -142,18 +142,18 @@ impl StoreArgs {
     /// Returns the options that name this store, quoted for a shell.
     pub(crate) fn options_for_shell(&self) -> String {
         match (&self.data, &self.store) {
-            (Some(data), _) => format!(" --data {}", quoted(&data.to_string_lossy())),
+            (Some(data), _) => format!(" --data {}", quote_path(&data.to_string_lossy())),
             // The parsed address is printed without its password.
             (None, Some(store)) => {
                 let shown = StoreSpec::parse(store).map_or_else(|_| "ENGINE:PATH".to_owned(), |spec| spec.to_string());
-                format!(" --store {}", quoted(&shown))
+                format!(" --store {}", quote_path(&shown))
             }
             (None, None) => String::new(),
         }
     }
 }
 
-pub(crate) fn quoted(text: &str) -> String {
+pub(crate) fn quote_path(text: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "/._-:+@".contains(c);
     if text.chars().all(plain) { text.to_owned() } else { format!("'{}'", text.replace('\'', r"'\''")) }
 }
@@ -257,15 +257,15 @@ impl StoreLocation {
     pub(crate) fn exists(&self) -> Result<bool, Fail> {
         match self.path() {
             Some(path) => path_exists(path),
-            None => store_exists(&self.spec).map_err(|error| self.refused(error)),
+            None => store_exists(&self.spec).map_err(|error| self.open_error(error)),
         }
     }
 
     pub(crate) fn open(&self) -> Result<Journal, Fail> {
-        self.try_open().map_err(|error| self.refused(error))
+        self.try_open().map_err(|error| self.open_error(error))
     }
 
-    pub(crate) fn refused(&self, error: OpenError) -> Fail {
+    pub(crate) fn open_error(&self, error: OpenError) -> Fail {
         if error.is_full() { Fail::Store(full_disk(&self.name(), &error.to_string())) } else { error.into() }
     }
 
@@ -326,8 +326,8 @@ impl StoreLocation {
     }
 
     pub(crate) fn compact(&self, progress: &mut dyn FnMut(Compacting)) -> Result<Compacted, Fail> {
-        self.restrict_access().map_err(|error| self.refused(error))?;
-        compact_store(&self.spec, &self.options(), progress).map_err(|error| self.refused(error))
+        self.restrict_access().map_err(|error| self.open_error(error))?;
+        compact_store(&self.spec, &self.options(), progress).map_err(|error| self.open_error(error))
     }
 
     /// Removes the store if it is unused, with the directories that were created for it.
@@ -470,13 +470,13 @@ mod tests {
             OpenError::Engine(EngineError::Store { what: "open the redb file", why: wording }),
             OpenError::Io { what: "write", path: "/srv/agents/redb/LOCK".into(), source: io() },
         ] {
-            let fail = place.refused(error);
+            let fail = place.open_error(error);
             let text = fail.to_string();
             assert_eq!(fail.code(), Code::Store);
             assert!(text.starts_with("the disk that holds /srv/agents/") && text.contains("free some space"), "{text}");
         }
         let other = OpenError::Engine(EngineError::Store { what: "open the sled store", why: "corrupted".into() });
-        assert_eq!(place.refused(other).to_string(), "the store cannot be opened: open the sled store: corrupted");
+        assert_eq!(place.open_error(other).to_string(), "the store cannot be opened: open the sled store: corrupted");
     }
 
     #[test]

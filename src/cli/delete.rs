@@ -67,7 +67,7 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
     hosted::with(&args.store, &args.session, |hosted| {
         let preview = preview(&hosted.journal, hosted.id);
         let lost = match &preview {
-            Ok((_, sessions)) => worktree::unmerged(&args.store, sessions)?,
+            Ok((_, sessions)) => worktree::describe_unmerged(&args.store, sessions)?,
             Err(_) => Vec::new(),
         };
         if !args.yes && !is_confirmed(&preview?.0, &lost)? {
@@ -83,14 +83,14 @@ fn report(args: &Args, session: SessionId, deleted: u64, lost: usize) -> Result<
     let again = args.store.options_for_shell();
     let sessions = match lost {
         0 => count(deleted, "session"),
-        _ => format!("{}, and {}", count(deleted, "session"), unmerged(lost)),
+        _ => format!("{}, and {}", count(deleted, "session"), unmerged_warning(lost)),
     };
     let value = serde_json::json!({"session": session, "deleted": deleted});
     let text = format!("deleted {sessions}; `subtend compact{again}` erases their text from the store");
     control::report(args.json, &value, &text)
 }
 
-fn unmerged(worktrees: usize) -> String {
+fn unmerged_warning(worktrees: usize) -> String {
     format!("{} with unmerged changes", count(u64::try_from(worktrees).unwrap_or(u64::MAX), "worktree"))
 }
 
@@ -98,7 +98,7 @@ fn is_confirmed(preview: &str, lost: &[String]) -> Result<bool, Fail> {
     let mut err = anstream::stderr();
     writeln!(err, "{preview}")?;
     if !lost.is_empty() {
-        writeln!(err, "It also removes {}:\n  {}", unmerged(lost.len()), lost.join("\n  "))?;
+        writeln!(err, "It also removes {}:\n  {}", unmerged_warning(lost.len()), lost.join("\n  "))?;
     }
     write!(err, "Delete? [y/N] ")?;
     err.flush()?;
@@ -108,7 +108,7 @@ fn is_confirmed(preview: &str, lost: &[String]) -> Result<bool, Fail> {
 }
 
 /// Returns a note about the parts that the parent session keeps in its own conversation.
-fn kept_by_parent(kind: Option<BranchKind>) -> Option<&'static str> {
+fn parent_copy_note(kind: Option<BranchKind>) -> Option<&'static str> {
     match kind {
         Some(BranchKind::Subagent) => Some("The parent session keeps the task and the result that its model received."),
         Some(BranchKind::Alternative) => Some("The parent session keeps the answer that was regenerated here."),
@@ -148,7 +148,7 @@ fn preview(journal: &Journal, top: SessionId) -> Result<(String, HashSet<Session
         lines.push(format!("  and {hidden} more"));
     }
     let kind = journal.head(top)?.filter(|head| head.parent.is_some()).and_then(|head| head.kind);
-    lines.extend(kept_by_parent(kind).map(str::to_owned));
+    lines.extend(parent_copy_note(kind).map(str::to_owned));
     let all = format!("{}, {}, {}", count(sessions, "session"), count(records, "record"), size(bytes));
     Ok((format!("This deletes {all}:\n{}", lines.join("\n")), seen))
 }

@@ -143,7 +143,7 @@ fn web(folder: &Path) -> Result<Option<Finding>, Fail> {
     let workspace = workspace::open(folder)?;
     // An unreadable configuration is already reported.
     let Ok(loaded) = settings::load(&workspace, Trust::decide(&workspace)?) else { return Ok(None) };
-    let found = super::web::about(&loaded.config.web).join("; ");
+    let found = super::web::describe(&loaded.config.web).join("; ");
     let is_whole = loaded.config.web.search.engine.is_some() && !found.contains("not offered");
     Ok(Some(match is_whole {
         true => Finding::good(DoctorArea::Workspace, "web", found),

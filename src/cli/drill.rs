@@ -78,7 +78,7 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
     let report = run(DrillOptions { store: args.store.clone(), seed, kills: args.kills, sabotage: args.sabotage })?;
     let mut out = anstream::stdout().lock();
     if args.json {
-        writeln!(out, "{}", json::escaped(report.json()?))?;
+        writeln!(out, "{}", json::escape_controls(report.json()?))?;
     } else {
         writeln!(out, "{}", text::text(&report))?;
     }

@@ -49,7 +49,7 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
     let place = args.out.as_ref().map_or_else(String::new, |path| format!(" to {}", path.display()));
     // Reports go to stderr, because stdout may be the export.
     let mut err = anstream::stderr();
-    skipped.iter().try_for_each(|skipped| writeln!(err, "{}", left_out(skipped)))?;
+    skipped.iter().try_for_each(|skipped| writeln!(err, "{}", describe_skipped(skipped)))?;
     writeln!(err, "exported {}{place}", describe(tally))?;
     if skipped.is_empty() {
         return Ok(Code::Done);
@@ -65,7 +65,7 @@ enum ExportScope {
     Sound,
 }
 
-fn left_out(skipped: &Skipped) -> String {
+fn describe_skipped(skipped: &Skipped) -> String {
     let Skipped { root, sessions, why, .. } = skipped;
     let tree = count(*sessions, "session");
     format!("left out: the tree of {root} ({tree}): {}", clip(&harmless(why), 1_000))

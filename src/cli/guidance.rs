@@ -65,7 +65,7 @@ impl WorkspaceFiles {
     }
 
     /// Returns the files that are not refused: instructions, skills and commands.
-    fn accepted(&self) -> [Vec<PathBuf>; 3] {
+    fn accepted_files(&self) -> [Vec<PathBuf>; 3] {
         let of_children = self.bootstrap.iter().map(|name| self.path.join(name));
         let instructions = self.instructions.files().iter().map(|file| file.path.clone()).chain(of_children).collect();
         let skills = self.skills.all().map(|skill| skill.folder.join(FILE)).collect();
@@ -75,7 +75,7 @@ impl WorkspaceFiles {
 
     /// Returns all files, refused ones included.
     pub(crate) fn paths(&self) -> Vec<PathBuf> {
-        self.accepted().into_iter().flatten().chain(self.problems().map(|problem| problem.path.clone())).collect()
+        self.accepted_files().into_iter().flatten().chain(self.problems().map(|problem| problem.path.clone())).collect()
     }
 
     /// Returns how many files of each kind there are, refused ones included.
@@ -85,7 +85,7 @@ impl WorkspaceFiles {
             let refused = problems.iter().filter(refused).map(|problem| problem.path.clone());
             accepted.into_iter().chain(refused).collect::<BTreeSet<_>>().len()
         };
-        let [instructions, skills, commands] = self.accepted();
+        let [instructions, skills, commands] = self.accepted_files();
         [
             (files(instructions, self.instructions.problems()), "instruction file"),
             (files(skills, self.skills.problems()), "skill"),
@@ -127,7 +127,7 @@ impl WorkspaceFiles {
 pub(crate) fn skills(workspace: &Workspace, trust: Trust) -> Skills {
     let path = workspace.path();
     let mut skills = if trust.is_used() { Skills::load(path) } else { Skills::default() };
-    let own = settings::own(settings::SKILLS).map(|folder| (folder, "~/.config/subtend/skills".to_owned()));
+    let own = settings::user_path(settings::SKILLS).map(|folder| (folder, "~/.config/subtend/skills".to_owned()));
     let shared = settings::shared_skills().filter(|folder| settings::is_own(folder));
     let shared = shared.map(|folder| (folder, "~/.agents/skills".to_owned()));
     let of_products = settings::products().into_iter().flat_map(|(product, home)| {
@@ -144,7 +144,7 @@ pub(crate) fn skills(workspace: &Workspace, trust: Trust) -> Skills {
 pub(crate) fn commands(workspace: &Workspace, trust: Trust) -> SlashCommands {
     let path = workspace.path();
     let mut commands = if trust.is_used() { SlashCommands::load(path) } else { SlashCommands::default() };
-    if let Some(folder) = settings::own(settings::COMMANDS) {
+    if let Some(folder) = settings::user_path(settings::COMMANDS) {
         commands.add_own(None, &folder, path);
     }
     for (product, home) in settings::products() {
@@ -182,8 +182,8 @@ pub(crate) fn warn_briefly(problems: &[AgentProblem]) -> Result<(), Fail> {
 }
 
 /// Returns the user's own files and folders that reach prompts in every workspace. Their links may lead into a workspace.
-pub(crate) fn own_paths() -> Vec<PathBuf> {
-    let own = settings::PROMPTS.into_iter().filter_map(settings::named);
+pub(crate) fn user_paths() -> Vec<PathBuf> {
+    let own = settings::PROMPTS.into_iter().filter_map(settings::unchecked_user_path);
     let shared = settings::shared_skills();
     let of_products = settings::products().into_iter().flat_map(|(product, home)| {
         let folders =
@@ -218,7 +218,7 @@ fn add_own(all: &mut Instructions, workspace: Option<&Workspace>) {
 /// Adds the user's first existing instruction file: the one for subtend, else one of another product.
 fn add_own_file(all: &mut Instructions, workspace: Option<&Workspace>) {
     let home = settings::home();
-    let own = settings::own(settings::INSTRUCTIONS).map(|file| (file, settings::INSTRUCTIONS)).into_iter();
+    let own = settings::user_path(settings::INSTRUCTIONS).map(|file| (file, settings::INSTRUCTIONS)).into_iter();
     let names = settings::products()
         .into_iter()
         .flat_map(|(product, home)| product.instruction_files().iter().map(move |name| (home.join(name), *name)));

@@ -76,7 +76,7 @@ pub(crate) fn with(store: &StoreArgs, name: &str, job: impl Fn(&Hosted) -> Resul
     let id = names::find(&journal, name)?;
     let begin = async |journal| {
         let host = control::begin(journal, &place).await?;
-        if let Some(text) = checkpoints::unrecorded(&host.runtime().boot().unrecorded) {
+        if let Some(text) = checkpoints::describe_unrecorded(&host.runtime().boot().unrecorded) {
             writeln!(anstream::stderr(), "{text}")?;
         }
         Ok(host)
@@ -97,7 +97,7 @@ pub(crate) fn with_own_host(
 ) -> Result<Code, Fail> {
     let host = async_runtime.block_on(begin(journal.clone()))?;
     let after = after.map_or_else(|| last_seq(&journal, id), Ok)?;
-    let own_host = Attached::own(async_runtime, host.local());
+    let own_host = Attached::in_process(async_runtime, host.local());
     let hosted = Hosted { host: own_host, journal, id, is_own: true, after, is_not_repeatable: Cell::new(false) };
     let done = job(&hosted);
     let async_runtime = hosted.host.into_runtime();
@@ -125,7 +125,7 @@ impl Hosted {
         let journal = reader.journal()?;
         let id = names::find(&journal, name)?;
         // One connection is for reads, the other one for controls.
-        let host = Attached::to(place)?.ok_or_else(client::host_is_gone)?;
+        let host = Attached::to(place)?.ok_or_else(client::host_ended_error)?;
         let after = last_seq(&journal, id)?;
         Ok(Self { host, journal, id, is_own: false, after, is_not_repeatable: Cell::new(false) })
     }
@@ -237,7 +237,7 @@ impl Hosted {
 
     fn report(&self, done: &Controlled, result: &str, is_json: bool) -> Result<Code, Fail> {
         let name = self.id.short().0;
-        if let Some(run) = done.stopped() {
+        if let Some(run) = done.stopped_run() {
             let value = json!({"session": self.id, "result": result, "run": run});
             return control::report(is_json, &value, &format!("session {name}: run {run} is {result}"));
         }

@@ -133,7 +133,7 @@ fn import_by_host(
     file: &Path,
     within: &ImportBounds,
 ) -> Result<(Tally, rights::LostRights), Fail> {
-    let host = Attached::to(&place)?.ok_or_else(client::host_is_gone)?;
+    let host = Attached::to(&place)?.ok_or_else(client::host_ended_error)?;
     let socket = client::socket(&place);
     let (journal, _) = Store::Hosted(reader).into_journal(place)?;
     let before = rights::sessions(&journal)?;

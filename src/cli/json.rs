@@ -9,10 +9,10 @@ use super::fail::Fail;
 
 /// Returns the JSON of `value` with invisible characters escaped as `\u`.
 pub(crate) fn text(value: &impl Serialize) -> Result<String, serde_json::Error> {
-    Ok(escaped(serde_json::to_string(value)?))
+    Ok(escape_controls(serde_json::to_string(value)?))
 }
 
-pub(crate) fn escaped(json: String) -> String {
+pub(crate) fn escape_controls(json: String) -> String {
     if !json.contains(needs_escape) {
         return json;
     }

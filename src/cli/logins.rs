@@ -31,8 +31,8 @@ struct LoginEntry {
 
 impl LoginFile {
     /// Returns the file, which need not exist; `None` without a home directory.
-    pub(crate) fn named() -> Option<Self> {
-        settings::named(settings::LOGINS).map(|path| Self { path })
+    pub(crate) fn locate() -> Option<Self> {
+        settings::unchecked_user_path(settings::LOGINS).map(|path| Self { path })
     }
 
     /// Returns the file for a write.
@@ -40,7 +40,7 @@ impl LoginFile {
     /// # Errors
     /// If another user could write it.
     pub(crate) fn to_write() -> Result<Self, Fail> {
-        settings::own_to_write(settings::LOGINS, "the login").map(|path| Self { path })
+        settings::user_path_to_write(settings::LOGINS, "the login").map(|path| Self { path })
     }
 
     fn read(&self) -> Result<Vec<LoginEntry>, String> {
@@ -69,7 +69,7 @@ impl LoginFile {
         Ok(path.into())
     }
 
-    fn locked(&self, key: Option<&LoginKey>) -> Result<std::fs::File, String> {
+    fn acquire_lock(&self, key: Option<&LoginKey>) -> Result<std::fs::File, String> {
         let path = self.lock_path(key)?;
         let failed = |error: std::io::Error| format!("{} cannot be locked: {error}", path.display());
         create_dir_all(path.parent().unwrap_or(Path::new("."))).map_err(failed)?;
@@ -104,7 +104,7 @@ impl LoginStore for LoginFile {
             return Err(format!("its login has more than {MAX_LOGIN_BYTES} bytes, and is not kept"));
         }
         // Held for one write: other logins are in the same file.
-        let _locked = self.locked(None)?;
+        let _locked = self.acquire_lock(None)?;
         let mut all = self.read()?;
         all.retain(|entry| entry.key != *key);
         all.extend(login.map(|login| LoginEntry { key: key.clone(), login: login.clone() }));
@@ -117,7 +117,7 @@ impl LoginStore for LoginFile {
     }
 
     fn lock(&self, key: &LoginKey) -> Result<Box<dyn Send>, String> {
-        Ok(Box::new(self.locked(Some(key))?))
+        Ok(Box::new(self.acquire_lock(Some(key))?))
     }
 }
 

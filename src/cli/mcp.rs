@@ -313,7 +313,7 @@ fn logout(args: &LogoutArgs) -> Result<Code, Fail> {
 
 fn status(args: &StatusArgs) -> Result<Code, Fail> {
     let place = LoginPlace::of(&args.place)?;
-    let file = LoginFile::named();
+    let file = LoginFile::locate();
     let now = u64::try_from(clock::wall_ms() / 1_000).unwrap_or_default();
     let mut rows = Vec::new();
     for server in &place.servers {

@@ -14,7 +14,7 @@ pub(crate) fn check(data: Option<&Path>, store: Option<&Path>, siblings: &[PathB
     let owners = Owners::of_this_process();
     let checked = || {
         let data = data.map_or(Ok(None), |data| owners.resolve(data, None))?;
-        data.iter().try_for_each(|(data, found)| owners.own(data, found))?;
+        data.iter().try_for_each(|(data, found)| owners.check_owner(data, found))?;
         let own = data.as_ref().map(|(data, _)| &**data);
         let store = store.map_or(Ok(None), |store| owners.resolve(store, own))?;
         store.map_or(Ok(()), |(store, _)| owners.check_tree(&store, true))?;
@@ -190,7 +190,7 @@ impl Owners {
         if self.is_safe(found.uid()) { Ok(()) } else { Err(self.foreign(path, found.uid())) }
     }
 
-    fn own(&self, path: &Path, found: &std::fs::Metadata) -> Result<(), UnsafePath> {
+    fn check_owner(&self, path: &Path, found: &std::fs::Metadata) -> Result<(), UnsafePath> {
         use std::os::unix::fs::MetadataExt as _;
         if found.uid() == self.user { Ok(()) } else { Err(self.foreign(path, found.uid())) }
     }
@@ -226,7 +226,7 @@ impl Owners {
     fn check_tree(&self, path: &Path, deep: bool) -> Result<(), UnsafePath> {
         // The engine may remove files concurrently.
         let Ok(found) = std::fs::symlink_metadata(path) else { return Ok(()) };
-        self.own(path, &found)?;
+        self.check_owner(path, &found)?;
         if !deep || !found.is_dir() || path.ends_with("blobs") {
             return Ok(());
         }

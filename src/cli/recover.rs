@@ -147,7 +147,7 @@ fn text(recovered: &Recovered) -> String {
     if *inputs > 0 {
         lines.push("  inputs in queues: `subtend queue ID` lists and removes those of a session".into());
     }
-    lines.extend(checkpoints::unrecorded(unrecorded));
+    lines.extend(checkpoints::describe_unrecorded(unrecorded));
     lines.extend(undone.iter().map(|one| {
         let place = one.session.map_or_else(|| "store".to_owned(), |session| format!("session {session}"));
         format!("  {place}: {}", clip(&one.why, 1_000))

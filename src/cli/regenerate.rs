@@ -23,7 +23,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
-    args.work.not_for_opened()?;
+    args.work.refuse_for_existing_session()?;
     let (session, of) = names::message(&args.message)?;
     let body = json!({"of": of.map(|of| of.0)});
     work::verb(&args.work, CommandSubject::Session(session, args.here), async |mut work: Work<'_>| {

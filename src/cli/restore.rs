@@ -88,7 +88,7 @@ impl RestorePreview {
 }
 
 /// Describes the restored files.
-pub(crate) fn restored(files: &[String]) -> String {
+pub(crate) fn describe_restored(files: &[String]) -> String {
     match files {
         [] => "no file had to be restored".to_owned(),
         files => {

@@ -32,7 +32,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
-    args.work.not_for_opened()?;
+    args.work.refuse_for_existing_session()?;
     let text = args.text.as_deref().map(|text| prompt::read(text, std::io::stdin())).transpose()?;
     work::verb(&args.work, CommandSubject::Session(&args.session, args.here), async |mut work: Work<'_>| {
         if let (Some(run), None, None) = (work.resuming_run, &text, args.turns) {

@@ -11,7 +11,7 @@ use super::fail::{Code, Fail};
 use super::hosted;
 use super::json;
 use super::paint::count;
-use super::restore::{FilesArgs, RestorePreview, restored};
+use super::restore::{FilesArgs, RestorePreview, describe_restored};
 
 /// Hides the messages of a run that did not complete from later model calls and branches.
 ///
@@ -86,7 +86,7 @@ fn report(args: &Args, session: SessionId, done: &RollbackReply, restorable: Opt
     }
     let name = session.short().0;
     let files = match args.restore.files {
-        true => restored(&done.files),
+        true => describe_restored(&done.files),
         false => "files that it changed stay as they are".to_owned(),
     };
     control::say(&format!("session {name}: run {run} is rolled back; {files}"))?;

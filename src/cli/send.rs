@@ -34,7 +34,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
-    args.work.not_for_opened()?;
+    args.work.refuse_for_existing_session()?;
     let text = prompt::read(&args.text, std::io::stdin())?;
     work::verb(&args.work, CommandSubject::Session(&args.session, args.here), async |mut work: Work<'_>| {
         let text = args.work.prompt(&mut work, args.here, &text)?;

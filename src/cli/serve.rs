@@ -19,7 +19,7 @@ use subtend_session::state::Phase;
 use tokio::net::TcpListener;
 
 use super::client::SOCKET;
-use super::data::{StoreLocation, quoted};
+use super::data::{StoreLocation, quote_path};
 use super::fail::{Code, Fail};
 use super::work::slash::HostedCommands;
 use super::work::{self, Hosting, WorkArgs};
@@ -51,7 +51,7 @@ const TOKENS: &str = "tokens.json";
 #[derive(clap::Args, Clone, Debug)]
 pub(crate) struct Args {
     /// Address to listen on; port 0 takes a free one, `none` serves the Unix socket only
-    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:7475", value_parser = listen_at)]
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:7475", value_parser = parse_listen_address)]
     listen: Listen,
 
     /// End when no run is in flight
@@ -81,7 +81,7 @@ enum Listen {
     At(SocketAddr),
 }
 
-fn listen_at(word: &str) -> Result<Listen, String> {
+fn parse_listen_address(word: &str) -> Result<Listen, String> {
     match word {
         "none" => Ok(Listen::None),
         address => address.parse().map(Listen::At).map_err(|error| format!("{error}: write IP:PORT, or `none`")),
@@ -189,7 +189,7 @@ async fn run_host(args: &Args, runtime: Runtime, hosting: Hosting<'_>) -> Result
         Ok(()) => tokio::select! {
             () = hosting.stop.requested() => Ok(Code::Done),
             () = idle(&host), if args.until_idle => Ok(Code::Done),
-            Some(ended) = servers.join_next() => Err(ended_early(ended)),
+            Some(ended) = servers.join_next() => Err(early_end_error(ended)),
         },
         Err(error) => Err(error),
     };
@@ -239,7 +239,7 @@ pub(crate) fn is_busy(row: &Inflight) -> bool {
     }
 }
 
-fn ended_early(ended: Result<std::io::Result<()>, tokio::task::JoinError>) -> Fail {
+fn early_end_error(ended: Result<std::io::Result<()>, tokio::task::JoinError>) -> Fail {
     let why = match ended {
         Ok(Ok(())) => "it ended".to_owned(),
         Ok(Err(error)) => error.to_string(),
@@ -326,7 +326,7 @@ fn announce(
         }
         writeln!(err, "  login, once and within 5 minutes: {login} (`subtend token login` makes another)")?;
         let of = match tokens {
-            Some(file) => format!(" --tokens {}", quoted(&file.to_string_lossy())),
+            Some(file) => format!(" --tokens {}", quote_path(&file.to_string_lossy())),
             None => args.work.store.options_for_shell(),
         };
         writeln!(err, "  tokens: subtend token{of} create NAME")?;

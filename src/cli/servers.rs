@@ -67,7 +67,7 @@ impl ServerPool {
         let guard =
             guard::guard().map_err(|error| Fail::Other(format!("the running program cannot be found: {error}")))?;
         let own = settings::user_file().and_then(|file| Some(file.parent()?.to_owned()));
-        let file = settings::own(KNOWN);
+        let file = settings::user_path(KNOWN);
         let (workspace_path, commands) = (workspace.path().to_owned(), loaded.config.commands());
         let elsewhere = own.filter(|own| own.is_dir());
         let internal_hosts = web::internal_hosts(&loaded.config.web)?;
@@ -108,7 +108,7 @@ fn warnings(servers: &Servers) -> Vec<String> {
 /// Returns the user's logins, and when the user logged in at each server: a new login starts them again. A file that
 /// cannot be read is reported by each server that needs it.
 fn logins(list: &ServerList, workspace: &Workspace) -> (Option<Arc<dyn LoginStore>>, Vec<Option<u64>>) {
-    let Some(file) = LoginFile::named() else { return (None, Vec::new()) };
+    let Some(file) = LoginFile::locate() else { return (None, Vec::new()) };
     let since = |server: &ServerConfig| {
         login_address(server).ok()?;
         let login = file.load(&LoginKey::of(server, workspace.path())).ok()??;
@@ -204,7 +204,7 @@ pub(crate) fn read_file(workspace: &Workspace) -> Result<ServersFile, Fail> {
 
 /// Returns a warning for each tool or rule of an agent that names an unknown server. Rules of other products' files are
 /// skipped, since they do not say which part of a name is the server.
-pub(crate) fn missing(
+pub(crate) fn unknown_server_warnings(
     catalog: &Catalog,
     (workspace, trust): (&Workspace, Trust),
     loaded: &Loaded,
@@ -271,10 +271,10 @@ pub(crate) fn lines(read_file: &Result<String, String>) -> Vec<String> {
         Err(error) => return vec![format!("it is not JSON: {error}")],
     };
     let servers = file.get("mcpServers").and_then(Value::as_object);
-    servers.into_iter().flatten().flat_map(|(name, entry)| about(name, entry)).collect()
+    servers.into_iter().flatten().flat_map(|(name, entry)| describe_entry(name, entry)).collect()
 }
 
-fn about(name: &str, entry: &Value) -> Vec<String> {
+fn describe_entry(name: &str, entry: &Value) -> Vec<String> {
     // The JSON form escapes line breaks, which could forge lines.
     let name = Value::from(name);
     let Some(fields) = entry.as_object() else {

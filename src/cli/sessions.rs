@@ -115,7 +115,7 @@ fn filter<'a>(
     args: &Args,
     creation: &dyn Fn(SessionId) -> Result<Option<SessionCreated>, Fail>,
 ) -> Result<Vec<SessionRow<'a>>, Fail> {
-    let wanted = args.workspace.as_deref().map(resolved).transpose()?;
+    let wanted = args.workspace.as_deref().map(resolve_dir).transpose()?;
     let limit = args.limit.map_or(usize::MAX, NonZeroUsize::get);
     let mut selected = Vec::new();
     for row in rows {
@@ -133,7 +133,7 @@ fn filter<'a>(
 }
 
 /// Returns the folder as sessions record it. A removed folder may still have sessions.
-fn resolved(dir: &Path) -> Result<Text, Fail> {
+fn resolve_dir(dir: &Path) -> Result<Text, Fail> {
     let is_missing = |error: &std::io::Error| error.kind() == std::io::ErrorKind::NotFound;
     let found =
         dir.canonicalize().or_else(|error| if is_missing(&error) { std::path::absolute(dir) } else { Err(error) });

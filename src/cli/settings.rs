@@ -34,28 +34,28 @@ pub(crate) const PROMPTS: [&str; 3] = [INSTRUCTIONS, SKILLS, COMMANDS];
 
 /// Returns the user's own configuration file, unless another user can write it.
 pub(crate) fn user_file() -> Option<PathBuf> {
-    own(FILE)
+    user_path(FILE)
 }
 
 /// Returns a file or folder next to the user's configuration, unless another user can write it.
-pub(crate) fn own(name: &str) -> Option<PathBuf> {
-    named(name).filter(|path| is_own(path))
+pub(crate) fn user_path(name: &str) -> Option<PathBuf> {
+    unchecked_user_path(name).filter(|path| is_own(path))
 }
 
 /// Returns the same path for a write.
 ///
 /// # Errors
 /// Names the owner, and a remedy.
-pub(crate) fn own_to_write(name: &str, what: &str) -> Result<PathBuf, Fail> {
-    let path =
-        named(name).ok_or_else(|| Fail::Usage(format!("no home directory for {what}: set HOME or XDG_CONFIG_HOME")))?;
+pub(crate) fn user_path_to_write(name: &str, what: &str) -> Result<PathBuf, Fail> {
+    let path = unchecked_user_path(name)
+        .ok_or_else(|| Fail::Usage(format!("no home directory for {what}: set HOME or XDG_CONFIG_HOME")))?;
     let unsafe_to_use = |why| Fail::Usage(format!("{} is not used: {why}, or set XDG_CONFIG_HOME", path.display()));
     owners::check_settings(&path, true).map_err(unsafe_to_use)?;
     Ok(path)
 }
 
 /// Returns a file or folder next to the user's configuration, also one of another user.
-pub(crate) fn named(name: &str) -> Option<PathBuf> {
+pub(crate) fn unchecked_user_path(name: &str) -> Option<PathBuf> {
     etcetera::choose_base_strategy().ok().map(|base| base.config_dir().join("subtend").join(name))
 }
 
@@ -90,12 +90,12 @@ fn parts(product: Product, home: &Path) -> impl Iterator<Item = (PathBuf, bool)>
 }
 
 /// Returns a warning for each reason to leave out files of the user, such as another owner.
-fn left_out() -> Vec<Warning> {
+fn ignored_file_warnings() -> Vec<Warning> {
     let names = [FILE, TRUSTED, KNOWN_TOOLS, LOGINS].into_iter().chain(PROMPTS);
     let shared = shared_skills();
     let of_products = all_products().into_iter().flat_map(|(product, home)| parts(product, &home).collect::<Vec<_>>());
     let mut reasons = BTreeSet::new();
-    let own = names.filter_map(named).chain(shared).map(|path| (path, true));
+    let own = names.filter_map(unchecked_user_path).chain(shared).map(|path| (path, true));
     let refused = own.chain(of_products).filter_map(|(path, deep)| {
         let why = path.symlink_metadata().ok().and_then(|_| owners::check_settings(&path, deep).err())?;
         let message = format!("left out: {why}");
@@ -147,7 +147,7 @@ pub(crate) fn load(workspace: &Workspace, trust: Trust) -> Result<Loaded, Fail> 
     let variables = std::env::vars_os().filter_map(text).filter(|(name, _)| name.starts_with("SUBTEND_"));
     layers.push(Layer::variables(variables.map(|(name, value)| (name, value.to_string_lossy().into_owned())))?);
     let mut loaded = Loaded::of(layers)?;
-    loaded.warnings.extend(unreadable.into_iter().chain(left_out()).chain(linked));
+    loaded.warnings.extend(unreadable.into_iter().chain(ignored_file_warnings()).chain(linked));
     Ok(loaded)
 }
 

@@ -65,7 +65,7 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
     } else {
         let options = draw::DrawOptions { full: args.full, hosted: reader.is_hosted() };
         draw::draw(&mut out, &transcript, options)?;
-        if let Some(text) = checkpoints::unrecorded(&writes) {
+        if let Some(text) = checkpoints::describe_unrecorded(&writes) {
             writeln!(out, "\n{text}")?;
         }
     }

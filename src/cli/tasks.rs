@@ -142,7 +142,7 @@ mod tests {
 
     use super::*;
 
-    fn failed() -> Task {
+    fn failed_task() -> Task {
         let id: SessionId = "0192f0c1-2d3e-7abc-8def-0123456789ab".parse().expect("an id");
         Task {
             session: id,
@@ -167,7 +167,7 @@ mod tests {
 
     #[test]
     fn failed_task_has_its_error() {
-        let row = row(failed());
+        let row = row(failed_task());
         assert_eq!(
             (row.error.as_deref(), &row.metadata),
             (Some("failed: the model refused"), &serde_json::json!({ "ticket": 7 }))
@@ -178,20 +178,21 @@ mod tests {
 
     #[test]
     fn r1_unreadable_task_has_its_error() {
-        let row = row(Task { unread: Some("session x is damaged".into()), cause: None, ..failed() });
+        let row = row(Task { unread: Some("session x is damaged".into()), cause: None, ..failed_task() });
         assert_eq!(row.error.as_deref(), Some("its records cannot be read: session x is damaged"));
     }
 
     #[test]
     fn completed_task_has_no_error_and_keeps_metadata_text() {
-        let task = Task { cause: Some(Outcome::Completed), metadata: Some("plain".into()), ..failed() };
+        let task = Task { cause: Some(Outcome::Completed), metadata: Some("plain".into()), ..failed_task() };
         let row = row(task);
         assert_eq!((row.error, row.metadata), (None, Value::from("plain")));
     }
 
     #[test]
     fn r1_task_row_has_the_keys_of_a_task_record() {
-        let task = Task { cause: Some(Outcome::Completed), result: Some("seen".into()), metadata: None, ..failed() };
+        let task =
+            Task { cause: Some(Outcome::Completed), result: Some("seen".into()), metadata: None, ..failed_task() };
         let id = "0192f0c1-2d3e-7abc-8def-0123456789ab";
         let expected = serde_json::json!({
             "id": "task_0192f0c12d3e7abc8def0123456789ab", "session": id, "short": "a3f9c1", "type": "explore",

@@ -107,11 +107,11 @@ impl Trust {
     }
 
     pub(crate) fn decide(workspace: &Workspace) -> Result<Self, Fail> {
-        if by_variable() { Ok(Self::GIVEN) } else { Self::recorded(workspace) }
+        if by_variable() { Ok(Self::GIVEN) } else { Self::by_record(workspace) }
     }
 
     /// Decides by the recorded answer only, for a directory other than that of the command line.
-    pub(crate) fn recorded(workspace: &Workspace) -> Result<Self, Fail> {
+    pub(crate) fn by_record(workspace: &Workspace) -> Result<Self, Fail> {
         Ok(UntrustedFiles::of(workspace).ask_user(workspace)?.unwrap_or(Self::LeftOut))
     }
 
@@ -158,7 +158,7 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
     show(&workspace, &files)?;
     if args.yes {
         if !files.keep(&workspace, true)? {
-            return Err(Fail::Other(not_kept(path)));
+            return Err(Fail::Other(unsaved_answer_message(path)));
         }
         return say(&format!("{} is trusted", path_line(path)));
     }
@@ -173,19 +173,19 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
 
 /// Returns whether the workspace is trusted, so that a file written by this command is trusted too.
 pub(crate) fn is_trusted(workspace: &Workspace) -> Result<bool, Fail> {
-    Ok(Trust::recorded(workspace)?.is_used())
+    Ok(Trust::by_record(workspace)?.is_used())
 }
 
 /// Records the workspace as trusted after the user changed one of its files by this command.
 pub(crate) fn keep(workspace: &Workspace) -> Result<(), Fail> {
     if !UntrustedFiles::of(workspace).keep(workspace, true)? {
-        say(&not_kept(workspace.path()))?;
+        say(&unsaved_answer_message(workspace.path()))?;
     }
     Ok(())
 }
 
 /// Returns the message for an answer that cannot be stored.
-fn not_kept(path: &Path) -> String {
+fn unsaved_answer_message(path: &Path) -> String {
     format!(
         "{} cannot be trusted permanently: its file system does not record creation times, by which a replaced directory is \
          detected. Use --trust on each call, or move it to another file system",
@@ -309,7 +309,7 @@ fn ask(workspace: &Workspace, shown: &UntrustedFiles) -> Result<Trust, Fail> {
     }
     let yes = matches!(line.trim().to_ascii_lowercase().as_str(), "y" | "yes");
     if !shown.keep(workspace, yes)? {
-        say(&not_kept(workspace.path()))?;
+        say(&unsaved_answer_message(workspace.path()))?;
     }
     Ok(if yes { shown.trust() } else { Trust::LeftOut })
 }

@@ -50,7 +50,7 @@ pub(crate) fn secret(config: &Web) -> Option<(String, String)> {
 }
 
 /// Describes the web tools: reachable hosts, search engine, and the reason if a tool is missing.
-pub(crate) fn about(config: &Web) -> Vec<String> {
+pub(crate) fn describe(config: &Web) -> Vec<String> {
     if !cfg!(feature = "web") {
         return vec!["`fetch` and `web_search` are not offered: this build lacks the feature `web`".to_owned()];
     }

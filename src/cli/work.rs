@@ -28,7 +28,7 @@ pub(crate) use client_work::{Accepted, Work};
 pub(crate) use found_session::{CommandSubject, HereArgs};
 #[cfg(feature = "postgres")]
 pub(crate) use hosted::HostParts;
-pub(crate) use hosted::{Hosting, hosted};
+pub(crate) use hosted::{Hosting, run_hosted};
 pub(crate) use screen::Screen;
 pub(crate) use stop::StopSignal;
 
@@ -156,7 +156,7 @@ impl WorkArgs {
     ///
     /// # Errors
     /// [`Fail::Usage`], with a remedy.
-    pub(crate) fn not_for_opened(&self) -> Result<(), Fail> {
+    pub(crate) fn refuse_for_existing_session(&self) -> Result<(), Fail> {
         if let Some(limit) = self.limit.first() {
             return Err(Fail::Usage(format!(
                 "`--limit {limit}`: a session keeps the limits that it was opened with; open another one with this limit (`subtend run`), or \
@@ -180,11 +180,11 @@ pub(crate) fn verb<J>(args: &WorkArgs, about: CommandSubject<'_>, job: J) -> Res
 where
     J: AsyncFn(Work<'_>) -> Result<Code, Fail>,
 {
-    verb_asking(args, about, |_| true, job)
+    run_and_ask_if(args, about, |_| true, job)
 }
 
 /// As [`verb`], but asks the user only if `may_ask` allows it: a question that is not shown would never be answered.
-pub(crate) fn verb_asking<J>(
+pub(crate) fn run_and_ask_if<J>(
     args: &WorkArgs,
     about: CommandSubject<'_>,
     may_ask: impl Fn(&Screen) -> bool,
@@ -279,7 +279,7 @@ where
             let done = job(Work {
                 output_options: args.output_options(),
                 host: HostLocation::Own(&host),
-                connection: Connection::own(host.local()),
+                connection: Connection::in_process(host.local()),
                 journal: &journal,
                 session,
                 resuming_run,
@@ -337,7 +337,7 @@ where
 }
 
 /// Runs `job` with the session `name` of a store that another process hosts; `None` if none does.
-pub(crate) fn attached<J>(output_options: OutputOptions<'_>, name: &str, job: J) -> Result<Option<Code>, Fail>
+pub(crate) fn run_attached<J>(output_options: OutputOptions<'_>, name: &str, job: J) -> Result<Option<Code>, Fail>
 where
     J: AsyncFn(Work<'_>) -> Result<Code, Fail>,
 {
@@ -376,7 +376,7 @@ where
             opened = Connection::open(&path) => opened?,
             () = stop.requested() => return Ok(Code::Cancelled),
         };
-        let Some((connection, _)) = opened else { return Err(client::host_is_gone()) };
+        let Some((connection, _)) = opened else { return Err(client::host_ended_error()) };
         job(Work {
             output_options,
             host: HostLocation::Socket(path),
@@ -436,7 +436,7 @@ fn report_recovery(boot: &BootReport, screen: &mut Screen) {
     if boot.restored > 0 {
         screen.note(&format!("an interrupted restore of {} was completed", count(boot.restored as u64, "file")));
     }
-    if let Some(text) = checkpoints::unrecorded(&boot.unrecorded) {
+    if let Some(text) = checkpoints::describe_unrecorded(&boot.unrecorded) {
         text.lines().for_each(|line| screen.alert(line));
     }
     if let Some(first) = boot.undone.first() {

@@ -291,11 +291,11 @@ impl ToolWorker {
             let renewal = self.host.renew(&call.token, progress.as_deref(), wait);
             let renewed = tokio::select! {
                 biased;
-                ended = program.ended(call.max_bytes) => return Some((ended, until)),
+                ended = program.wait_for_end(call.max_bytes) => return Some((ended, until)),
                 renewed = renewal => renewed,
                 () = sleep_until(until) => {
                     // If the worker was paused, the program may have ended in time; the host decides about its result.
-                    if let Ok(ended) = timeout(EXPIRED_LEASE_GRACE, program.ended(call.max_bytes)).await {
+                    if let Ok(ended) = timeout(EXPIRED_LEASE_GRACE, program.wait_for_end(call.max_bytes)).await {
                         return Some((ended, until));
                     }
                     report(call, "killed: the host did not renew the lease in time");
@@ -311,12 +311,12 @@ impl ToolWorker {
                     until = sent.checked_add(Duration::from_millis(renewed.lease_ms)).unwrap_or(until);
                     // A host that answers at once, without holding the request, is not asked in a busy loop.
                     let pause = wait.saturating_sub(sent.elapsed());
-                    if let Ok(ended) = timeout(pause, program.ended(call.max_bytes)).await {
+                    if let Ok(ended) = timeout(pause, program.wait_for_end(call.max_bytes)).await {
                         return Some((ended, until));
                     }
                 }
                 Err(HostError::Unavailable(_)) => tokio::select! {
-                    ended = program.ended(call.max_bytes) => return Some((ended, until)),
+                    ended = program.wait_for_end(call.max_bytes) => return Some((ended, until)),
                     () = sleep(RETRY_DELAY) => {}
                 },
                 Err(HostError::Lost(why) | HostError::Refused(why)) => {

@@ -133,7 +133,7 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
             let changes = worktrees.changes(session);
             // An incomplete worktree, or one whose repository is missing, can still be removed.
             let ignored = changes.as_ref().ok().filter(|changes| !changes.ignored.is_empty()).map(WorktreeChanges::summary);
-            if let Some(shown) = unmerged_changes(&changes).or(ignored)
+            if let Some(shown) = describe_changes(&changes).or(ignored)
                 && !is_confirmed(*yes, "discarded", &format!("{}\nDiscard? [y/N] ", harmless(&shown)))?
             {
                 return Err(Fail::Other("nothing is discarded".into()));
@@ -154,18 +154,18 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
 }
 
 /// Returns a line for each worktree of `sessions` with changes that were not merged.
-pub(crate) fn unmerged(store: &StoreArgs, sessions: &HashSet<SessionId>) -> Result<Vec<String>, Fail> {
+pub(crate) fn describe_unmerged(store: &StoreArgs, sessions: &HashSet<SessionId>) -> Result<Vec<String>, Fail> {
     let Some(worktrees) = for_store(&store.place()?)? else { return Ok(Vec::new()) };
     let entries = worktrees.list()?.entries.into_iter().filter(|entry| sessions.contains(&entry.session));
     let lines = entries.filter_map(|entry| {
-        let changes = unmerged_changes(&worktrees.changes(entry.session))?;
+        let changes = describe_changes(&worktrees.changes(entry.session))?;
         Some(format!("{}  {}", entry.session.short().0, harmless(&changes)))
     });
     Ok(lines.collect())
 }
 
 /// Describes the changes that are lost with a worktree. `None` if nothing is lost, as with an incomplete worktree.
-fn unmerged_changes(changes: &Result<WorktreeChanges, WorktreeError>) -> Option<String> {
+fn describe_changes(changes: &Result<WorktreeChanges, WorktreeError>) -> Option<String> {
     match changes {
         Ok(changes) if changes.files.is_empty() => None,
         Ok(changes) => Some(changes.summary()),
@@ -245,13 +245,13 @@ fn diff(worktrees: &Worktrees, session: SessionId, (as_json, is_raw): (bool, boo
     } else if is_raw {
         out.write_all(&patch)?;
     } else {
-        out.write_all(shown(&patch).as_bytes())?;
+        out.write_all(escape_patch(&patch).as_bytes())?;
     }
     Ok(Code::Done)
 }
 
 /// Returns the patch with control and invisible characters escaped.
-fn shown(patch: &[u8]) -> String {
+fn escape_patch(patch: &[u8]) -> String {
     harmless(&String::from_utf8_lossy(patch))
 }
 
@@ -261,7 +261,7 @@ fn merge(worktrees: &Worktrees, session: SessionId, yes: bool, as_json: bool) ->
     }
     let (changes, patch) = worktrees.diff(session)?;
     if !changes.files.is_empty() {
-        let question = format!("{}{}\nMerge? [y/N] ", shown(&patch), harmless(&changes.summary()));
+        let question = format!("{}{}\nMerge? [y/N] ", escape_patch(&patch), harmless(&changes.summary()));
         if !is_confirmed(yes, "merged", &question)? {
             return Err(Fail::Other("nothing is merged".into()));
         }

@@ -145,19 +145,19 @@ pub(super) fn prices(generator: &mut SchemaGenerator) -> Schema {
 }
 
 /// Formats a schema for files: pretty-printed, keys sorted, texts on one line.
-pub fn shipped(schema: &Value) -> String {
-    let text = serde_json::to_string_pretty(&sorted(schema)).unwrap_or_default();
+pub fn format_for_file(schema: &Value) -> String {
+    let text = serde_json::to_string_pretty(&sort_keys(schema)).unwrap_or_default();
     text + "\n"
 }
 
-fn sorted(value: &Value) -> Value {
+fn sort_keys(value: &Value) -> Value {
     match value {
         Value::Object(map) => {
             let mut entries: Vec<_> = map.iter().collect();
             entries.sort_unstable_by_key(|(name, _)| *name);
-            Value::Object(entries.into_iter().map(|(name, value)| (name.clone(), sorted(value))).collect())
+            Value::Object(entries.into_iter().map(|(name, value)| (name.clone(), sort_keys(value))).collect())
         }
-        Value::Array(items) => Value::Array(items.iter().map(sorted).collect()),
+        Value::Array(items) => Value::Array(items.iter().map(sort_keys).collect()),
         // Line breaks come from the source code, and have no meaning.
         Value::String(text) => text.replace('\n', " ").into(),
         other @ (Value::Null | Value::Bool(_) | Value::Number(_)) => other.clone(),

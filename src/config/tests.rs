@@ -48,7 +48,7 @@ fn k25_default_config_enables_task_and_default_limits() {
     let loaded = Loaded::of([]).unwrap();
     assert_eq!(loaded.config, Config::default());
     assert_eq!(loaded.config.limits, Limits::default());
-    assert_eq!(loaded.config.tools.offered(), [Dialect::Task]);
+    assert_eq!(loaded.config.tools.offered_dialects(), [Dialect::Task]);
     assert!(loaded.values.iter().all(|setting| setting.origin == Origin::Default));
     assert_eq!(loaded.default_model(), DefaultModel::Unset);
 }
@@ -165,7 +165,10 @@ prices:
     assert_eq!(loaded.default_model(), DefaultModel::Pool("smart".into()));
     let read = |path: &str| Ok(format!("{path}."));
     let dialects = loaded.config.dialects(&read).unwrap();
-    assert_eq!((dialects.offered.as_slice(), dialects.offered()), (&[Dialect::Spawn, Dialect::Minion][..], &[][..]));
+    assert_eq!(
+        (dialects.offered.as_slice(), dialects.offered_dialects()),
+        (&[Dialect::Spawn, Dialect::Minion][..], &[][..])
+    );
     assert_eq!((dialects.profiles.names(), dialects.minion), (vec!["researcher".into()], options));
 }
 

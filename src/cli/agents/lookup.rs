@@ -7,7 +7,7 @@ use subtend_session::near::unknown_agent;
 use super::super::fail::Fail;
 use super::super::paint::harmless;
 
-pub(super) fn agent<'a>(catalog: &'a Catalog, name: &str) -> Result<&'a Manifest, Fail> {
+pub(super) fn find_agent<'a>(catalog: &'a Catalog, name: &str) -> Result<&'a Manifest, Fail> {
     catalog.get(name).map(|manifest| &**manifest).ok_or_else(|| Fail::Usage(why_not(catalog, name)))
 }
 

@@ -23,7 +23,7 @@ use super::super::paint::{ODD, Styled, harmless};
 use super::super::trust::Trust;
 use super::super::work::setup;
 use super::super::{guidance, settings, workspace};
-use super::lookup::{agent, why_not};
+use super::lookup::{find_agent, why_not};
 use crate::cli::json;
 
 /// Prints the system prompt of a session, exactly as its model sees it.
@@ -57,7 +57,7 @@ struct PromptOutput<'a> {
 }
 
 /// Prints the prompt under the old name of this command, with a notice on stderr.
-pub(crate) fn deprecated(args: &Args) -> Result<Code, Fail> {
+pub(crate) fn run_deprecated(args: &Args) -> Result<Code, Fail> {
     let notice = "`subtend prompt` is deprecated; use `subtend agents prompt`";
     writeln!(anstream::stderr(), "{}: {notice}", Styled(ODD, "warning"))?;
     verb(args)
@@ -69,9 +69,9 @@ pub(super) fn verb(args: &Args) -> Result<Code, Fail> {
     let catalog = trust.catalog(&workspace);
     let dialects = settings::dialects(&settings::load(&workspace, trust)?, &workspace)?;
     let instructions = guidance::instructions(&workspace, trust);
-    let manifest = agent(&catalog, &args.agent)?;
+    let manifest = find_agent(&catalog, &args.agent)?;
     let assembled = match &args.profile {
-        Some(profile) => child(profile, manifest, (&catalog, &dialects, &instructions), &workspace)?,
+        Some(profile) => assemble_child(profile, manifest, (&catalog, &dialects, &instructions), &workspace)?,
         None => root(manifest, (&catalog, &dialects, &instructions), &guidance::skills(&workspace, trust))?,
     };
     let mut out = anstream::stdout().lock();
@@ -113,7 +113,7 @@ fn root(
 }
 
 /// Assembles the prompt of a spawned child. A child without spawn tools gets no hint about them.
-fn child(
+fn assemble_child(
     name: &str,
     caller: &Manifest,
     (catalog, dialects, instructions): (&Catalog, &Dialects, &Instructions),

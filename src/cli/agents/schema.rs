@@ -24,7 +24,7 @@ use crate::cli::json;
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
     /// Dialect
-    #[arg(value_parser = PossibleValuesParser::new(Dialect::ALL.map(Dialect::name)).try_map(|name| named(&name)))]
+    #[arg(value_parser = PossibleValuesParser::new(Dialect::ALL.map(Dialect::name)).try_map(|name| parse_dialect(&name)))]
     dialect: Dialect,
 
     /// Workspace whose agents and configuration apply
@@ -52,7 +52,7 @@ struct ToolRow<'a> {
     schema: &'a Value,
 }
 
-fn named(name: &str) -> Result<Dialect, String> {
+fn parse_dialect(name: &str) -> Result<Dialect, String> {
     Dialect::by_name(name).ok_or_else(|| format!("unknown dialect `{name}`"))
 }
 

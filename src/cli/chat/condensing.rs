@@ -26,7 +26,7 @@ impl Condensing {
     ///
     /// # Cancel safety
     /// Dropping the future does not lose the result.
-    pub(super) async fn done(&mut self) -> Result<String, Fail> {
+    pub(super) async fn wait(&mut self) -> Result<String, Fail> {
         let Some(task) = &mut self.0 else { return std::future::pending().await };
         let done = task.await;
         self.0 = None;

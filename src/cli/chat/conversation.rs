@@ -146,7 +146,7 @@ impl<'a, 'b> Conversation<'a, 'b> {
                 biased;
                 () = self.work.stop.requested(), if leaving.is_none() => Flow::Leave(Code::Cancelled),
                 key = self.lines.next() => self.key(key).await,
-                done = self.condensing.done() => {
+                done = self.condensing.wait() => {
                     let done = done.map(|sentence| self.work.screen.note(&sentence));
                     self.report(done)
                 }
@@ -211,7 +211,7 @@ impl<'a, 'b> Conversation<'a, 'b> {
     }
 
     /// The alternative in which an answer is being regenerated.
-    fn regenerating(&self) -> Option<SessionId> {
+    fn regenerating_branch(&self) -> Option<SessionId> {
         self.regenerating.filter(|alternative| self.active.contains(alternative))
     }
 
@@ -224,7 +224,7 @@ impl<'a, 'b> Conversation<'a, 'b> {
                 None => self.line(line).await,
             },
             TerminalInput::Escape => self.act(ChatCommand::Interrupt).await,
-            TerminalInput::Break if self.is_active() || self.regenerating().is_some() => {
+            TerminalInput::Break if self.is_active() || self.regenerating_branch().is_some() => {
                 self.act(ChatCommand::Cancel).await
             }
             TerminalInput::Break if self.lines.clear() => Flow::Continue,
@@ -319,7 +319,7 @@ impl<'a, 'b> Conversation<'a, 'b> {
     /// Sends a text. If the host refuses it, the typed line is restored.
     async fn send(&mut self, text: String, steer: bool, typed: String) -> Flow {
         // A concurrent run would not see the answer in progress.
-        if self.regenerating().is_some() {
+        if self.regenerating_branch().is_some() {
             self.work.screen.alert("an answer is being regenerated: wait until it is complete, or /cancel it (Ctrl-C)");
             self.lines.put_back(typed);
             return Flow::Continue;
@@ -391,7 +391,7 @@ impl<'a, 'b> Conversation<'a, 'b> {
 
     /// Stops the visible run: the session's, or that of a regenerated answer.
     async fn stop_visible_run(&mut self, word: ChatCommand) -> Result<(), Fail> {
-        let (of, what) = match self.regenerating() {
+        let (of, what) = match self.regenerating_branch() {
             // Cancel, not interrupt: no later line reaches the alternative, so an interrupted run would wait forever.
             Some(alternative) => (alternative, "cancel"),
             None if word == ChatCommand::Interrupt => (self.session, "interrupt"),
@@ -399,7 +399,7 @@ impl<'a, 'b> Conversation<'a, 'b> {
         };
         // A session without any run answers 404.
         let stopped: Option<Controlled> = self.work.find(Method::POST, &format!("/v1/sessions/{of}/{what}")).await?;
-        if stopped.is_none_or(|stopped| stopped.stopped().is_none()) {
+        if stopped.is_none_or(|stopped| stopped.stopped_run().is_none()) {
             self.refresh();
             self.idle(true);
         }
@@ -413,7 +413,7 @@ impl<'a, 'b> Conversation<'a, 'b> {
     }
 
     async fn regenerate(&mut self) -> Result<(), Fail> {
-        if self.regenerating().is_some() {
+        if self.regenerating_branch().is_some() {
             return Err(Fail::Other("an answer is already being regenerated: wait, or /cancel it (Ctrl-C)".to_owned()));
         }
         let path = format!("/v1/sessions/{}/regenerate", self.session);
@@ -445,9 +445,9 @@ impl<'a, 'b> Conversation<'a, 'b> {
             Some(Next::Event(event)) if self.positions.covers(event) => {}
             Some(Next::Event(event)) => self.take(event),
             Some(Next::Missed(events)) => {
-                self.work.screen.missed(*events);
+                self.work.screen.count_missed_events(*events);
                 self.refresh();
-                self.waiting.missed();
+                self.waiting.mark_missed_events();
             }
             None => {}
         }

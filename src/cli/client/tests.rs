@@ -77,7 +77,7 @@ fn text<T>(done: Result<T, Fail>) -> String {
 async fn host_that_never_answers_is_given_up_after_30_s() {
     let (start, connection) = (Instant::now(), FakeHost::new(0).connection().await);
     let given_up = "the host at host.sock cannot be reached: it did not answer within 30 s. Wait until it is less busy, or stop it";
-    assert_eq!(text(connection.checked(Path::new("host.sock")).await), given_up);
+    assert_eq!(text(connection.check_version(Path::new("host.sock")).await), given_up);
     assert_eq!(start.elapsed().as_secs(), 30);
 }
 
@@ -87,7 +87,7 @@ async fn request_ends_when_its_host_falls_silent() {
     for (path, answered) in [("/later", 1), ("/slow", 2)] {
         let start = Instant::now();
         let connection = FakeHost::new(answered).connection().await;
-        let checked = connection.checked(Path::new("host.sock")).await;
+        let checked = connection.check_version(Path::new("host.sock")).await;
         let (mut connection, serving) = checked.expect("an answer").expect("a host");
         assert_eq!(serving.pid, 7);
         let done = connection.get::<Value>(path).await;

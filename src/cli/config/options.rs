@@ -32,7 +32,7 @@ fn target<'a>(key: &'a Key, value: &Value) -> OptionTarget<'a> {
 
 /// Converts the value to the type of its option if `key` names an option of a tool, and checks it against the tool's
 /// declaration.
-pub(super) fn checked(key: &Key, value: Value, text: &str, tools: &Registry) -> Result<Value, Fail> {
+pub(super) fn check_value(key: &Key, value: Value, text: &str, tools: &Registry) -> Result<Value, Fail> {
     let names: Vec<&str> = key.names().iter().map(String::as_str).collect();
     if names == ["tools", "minion", "options", "model"] && text.trim().is_empty() {
         let why = "the model of `minion` is required once it is enabled: name a model, or disable it (`subtend config set \
@@ -47,7 +47,7 @@ pub(super) fn checked(key: &Key, value: Value, text: &str, tools: &Registry) -> 
             Ok(value)
         };
     };
-    let options = declared(tool, tools)?;
+    let options = declared_options(tool, tools)?;
     let known = options.iter().find(|option| *option.id == *id);
     // A boolean option may be given as text.
     let value = match known.map(|option| &option.kind) {
@@ -71,7 +71,7 @@ pub(super) fn check_required(key: &Key, before: &Loaded, after: &Loaded) -> Resu
     )))
 }
 
-fn declared(tool: &str, tools: &Registry) -> Result<Vec<ToolOption>, Fail> {
+fn declared_options(tool: &str, tools: &Registry) -> Result<Vec<ToolOption>, Fail> {
     let has = |tool: &&Arc<dyn Tool>| !tool.options().is_empty();
     if let Some(tool) = tools.get(tool).filter(has) {
         return Ok(tool.options().to_vec());
@@ -105,7 +105,7 @@ pub(super) fn fill_required(
         }
         OptionTarget::Option { tool, .. } => {
             let given = written.config.tool_options().remove(tool).unwrap_or_default();
-            (declared(tool, tools)?, given, Key::from(["tools", "options", tool]))
+            (declared_options(tool, tools)?, given, Key::from(["tools", "options", tool]))
         }
     };
     let model = match settings::load(workspace, Trust::decide(workspace)?)?.default_model() {

@@ -30,7 +30,7 @@ use super::super::fail::{Code, Fail};
 use super::super::work::slash::HostedCommands;
 use super::super::work::{HostParts, Screen, StopSignal, WorkArgs, async_runtime};
 use super::settings::HomeSettings;
-use super::{Args, TOKENS, announce, bind, create_private, ended_early};
+use super::{Args, TOKENS, announce, bind, create_private, early_end_error};
 
 /// Opens shards with the options of the command.
 struct CommandShards {
@@ -122,7 +122,7 @@ async fn run_node(
     });
     let done = tokio::select! {
         ended = node.run(stop_requested) => ended.map(|()| Code::Done).map_err(Fail::Store),
-        Some(ended) = servers.join_next() => Err(ended_early(ended)),
+        Some(ended) = servers.join_next() => Err(early_end_error(ended)),
     };
     ends.cancel();
     while servers.join_next().await.is_some() {}
@@ -138,7 +138,7 @@ impl CommandShards {
         self.work.for_shard(shard.clone(), self.workers.clone())
     }
 
-    async fn opened(work: WorkArgs, lease: Lease, throttles: Option<Throttles>) -> Result<Host, Fail> {
+    async fn open_host(work: WorkArgs, lease: Lease, throttles: Option<Throttles>) -> Result<Host, Fail> {
         let prepare = move || {
             let mut screen = Screen::new(true, false);
             let parts = HostParts::of(&work, &mut screen)?;
@@ -174,7 +174,7 @@ impl OpenShard for CommandShards {
             self.work_args_for(&NodeShard { dir: self.dir.clone(), name, spec: StoreSpec::Postgres(Box::new(shard)) });
         let throttles = self.throttles.clone();
         Box::pin(async move {
-            Self::opened(work, lease, throttles).await.map_err(|fail| match fail {
+            Self::open_host(work, lease, throttles).await.map_err(|fail| match fail {
                 Fail::Unavailable(why) => NotOpened::Held(why),
                 fail @ (Fail::Usage(_) | Fail::Store(_) | Fail::Other(_) | Fail::Closed) => {
                     NotOpened::Failed(fail.to_string())

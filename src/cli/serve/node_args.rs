@@ -15,7 +15,7 @@ pub(super) struct NodeArgs {
     shards: Option<u16>,
 
     /// Address at which other nodes reach this one [default: the address of --listen]
-    #[arg(long, value_name = "HOST:PORT", requires = "node", value_parser = advertised)]
+    #[arg(long, value_name = "HOST:PORT", requires = "node", value_parser = parse_advertised_url)]
     advertise: Option<String>,
 
     /// Also claim the shards with this label, for example those of sessions that need a directory of this machine; repeatable
@@ -44,7 +44,7 @@ fn node_name(name: &str) -> Result<String, String> {
     Ok(name.to_owned())
 }
 
-fn advertised(address: &str) -> Result<String, String> {
+fn parse_advertised_url(address: &str) -> Result<String, String> {
     let named = address
         .rsplit_once(':')
         .filter(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok_and(|port| port > 0));

@@ -38,12 +38,12 @@ impl HomeSettings {
         }
         Ok(options
             .into_iter()
-            .map(|(tool, place, option)| setting(&loaded, tool, &place.with(&option.id), &option))
+            .map(|(tool, place, option)| to_tool_setting(&loaded, tool, &place.with(&option.id), &option))
             .collect())
     }
 }
 
-fn setting(loaded: &Loaded, tool: String, key: &Key, option: &ToolOption) -> ToolSetting {
+fn to_tool_setting(loaded: &Loaded, tool: String, key: &Key, option: &ToolOption) -> ToolSetting {
     let set = loaded.values.iter().find(|one| one.key == *key);
     let (kind, default) = match &option.kind {
         OptionKind::Boolean { default } => (SettingKind::Boolean, default.to_string()),

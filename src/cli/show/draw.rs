@@ -45,7 +45,7 @@ pub(super) fn draw(out: &mut dyn Write, transcript: &Transcript, options: DrawOp
     let mut own = 0;
     for shown in &transcript.entries {
         entry(out, &transcript.header.short, shown, options, own)?;
-        own = if let Entry::Ended { .. } = shown.entry { 0 } else { own.saturating_add(spent(&shown.entry)) };
+        own = if let Entry::Ended { .. } = shown.entry { 0 } else { own.saturating_add(tokens_used(&shown.entry)) };
     }
     if let Some(summary) = &transcript.header.summary {
         writeln!(out, "\n{}", Styled(BOLD, "summary"))?;
@@ -78,7 +78,7 @@ fn header(out: &mut dyn Write, session: &Header) -> io::Result<()> {
 }
 
 /// Returns the tokens of an answer or of a discarded attempt.
-fn spent(entry: &Entry) -> u64 {
+fn tokens_used(entry: &Entry) -> u64 {
     let (Entry::Answer { usage, .. } | Entry::Discarded { usage: Some(usage), .. }) = entry else { return 0 };
     usage.tokens()
 }
@@ -115,12 +115,12 @@ fn entry(out: &mut dyn Write, me: &Short, shown: &ShownEntry, options: DrawOptio
             }
             calls.iter().try_for_each(|call| self::call(out, call, options))
         }
-        Entry::Discarded { .. } => discarded(out, entry, options.full),
+        Entry::Discarded { .. } => write_discarded(out, entry, options.full),
         Entry::Notice { ends } => {
             writeln!(out, "\n{}{}", Styled(BOLD, "notice"), Styled(DIM, hidden))?;
             ends.iter().try_for_each(|end| self::end(out, end, options.full))
         }
-        Entry::Held { run, why } => writeln!(out, "\n{}", Styled(ODD, format!("run {run} held: {}", hold(why)))),
+        Entry::Held { run, why } => writeln!(out, "\n{}", Styled(ODD, format!("run {run} held: {}", hold_text(why)))),
         Entry::Ended { run, outcome, turns, usage, worked_ms, worked_at_least, .. } => {
             let (sign, style) = mark(outcome.kind());
             let output = clip(&format!("{sign} run {run} {}", cause::sentence(outcome)), LINE_WIDTH);
@@ -208,7 +208,7 @@ fn event_line(me: &Short, entry: &Entry) -> String {
 }
 
 /// Writes a discarded attempt with its message, or with the kind of its error if there is no message.
-fn discarded(out: &mut dyn Write, entry: &Entry, full: bool) -> io::Result<()> {
+fn write_discarded(out: &mut dyn Write, entry: &Entry, full: bool) -> io::Result<()> {
     let Entry::Discarded { turn, attempt, model, error, message, usage, queued_ms: _ } = entry else { return Ok(()) };
     let who = model.as_ref().map(|model| format!(" by {}", clip(model, 64))).unwrap_or_default();
     let why = if message.is_empty() { cause::model(*error).to_owned() } else { harmless(message) };
@@ -229,7 +229,7 @@ fn sender(from: &From) -> String {
     }
 }
 
-fn hold(why: &Hold) -> String {
+fn hold_text(why: &Hold) -> String {
     match why {
         Hold::Interrupted { .. } => "interrupted, until the next input".to_owned(),
         Hold::OutOfTurns => "out of turns, until its children have ended".to_owned(),
@@ -264,11 +264,11 @@ fn call(out: &mut dyn Write, call: &CallEntry, options: DrawOptions) -> io::Resu
             }
         }
     }
-    nested(out, call.nested.as_ref(), options)
+    write_nested(out, call.nested.as_ref(), options)
 }
 
 /// Writes the transcript of a child, with a margin that shows its depth.
-fn nested(out: &mut dyn Write, nested: Option<&NestedTranscript>, options: DrawOptions) -> io::Result<()> {
+fn write_nested(out: &mut dyn Write, nested: Option<&NestedTranscript>, options: DrawOptions) -> io::Result<()> {
     let mut text = Vec::new();
     match nested {
         None => return Ok(()),

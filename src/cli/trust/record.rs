@@ -94,7 +94,7 @@ impl Record {
 
     /// Returns all answers; empty without a home directory.
     pub(super) fn all() -> Result<Vec<Self>, Fail> {
-        let Some(file) = settings::own(FILE) else { return Ok(Vec::new()) };
+        let Some(file) = settings::user_path(FILE) else { return Ok(Vec::new()) };
         let wrong = |why: String| {
             Fail::Usage(format!(
                 "{} cannot be read: {why}; correct it, or remove it and answer the question again",
@@ -117,7 +117,7 @@ impl Record {
 }
 
 fn write_all(all: &[Record]) -> Result<(), Fail> {
-    let file = settings::own_to_write(FILE, "the answer")?;
+    let file = settings::user_path_to_write(FILE, "the answer")?;
     write_private(&file, &(serde_json::to_string_pretty(all)? + "\n"))
 }
 

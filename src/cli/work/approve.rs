@@ -17,7 +17,7 @@ use unicode_width::UnicodeWidthStr as _;
 use super::super::fail::Fail;
 use super::super::paint::{clip, first_line};
 use super::diff;
-use super::frame::{columns, framed};
+use super::frame::{columns, frame_text};
 
 /// Maximum width of the resource in a question.
 const RESOURCE_WIDTH: usize = 90;
@@ -60,7 +60,7 @@ impl WaitingCalls {
     }
 
     /// Records that events were missed.
-    pub(crate) fn missed(&mut self) {
+    pub(crate) fn mark_missed_events(&mut self) {
         self.others = true;
     }
 
@@ -210,8 +210,8 @@ impl TerminalApprover {
     }
 
     /// Records that events were missed.
-    pub(super) fn missed(&mut self) {
-        self.waiting.missed();
+    pub(super) fn mark_missed_events(&mut self) {
+        self.waiting.mark_missed_events();
     }
 
     /// Opens a question that was shown. Lines typed before it are discarded, so that they do not answer it.
@@ -245,7 +245,7 @@ impl TerminalApprover {
 fn question(approval: &Approval, workspace: Option<&Workspace>, columns: Option<usize>) -> String {
     if let Some(plan) = &approval.plan {
         let (path, agent) = (clip(&approval.path, 40), clip(&approval.resource, 64));
-        let plan = framed(plan.trim_end(), columns);
+        let plan = frame_text(plan.trim_end(), columns);
         return format!("{path} has a plan:\n\n{plan}\n\nlet {agent} carry it out? [y]es, [N]o: continue planning");
     }
     let (path, action, tool) = (clip(&approval.path, 40), clip(&approval.action, 40), clip(&approval.tool, 24));
@@ -255,7 +255,7 @@ fn question(approval: &Approval, workspace: Option<&Workspace>, columns: Option<
         .map_or(RESOURCE_WIDTH, |columns| columns.saturating_sub(around).clamp(MIN_RESOURCE_WIDTH, RESOURCE_WIDTH));
     let resource = first_line(&resource(&approval.action, &approval.resource, &approval.args), width);
     let whole = whole(approval, workspace).filter(|whole| *whole != resource);
-    let whole = whole.map(|whole| format!("\n\n{}\n", framed(&whole, columns))).unwrap_or_default();
+    let whole = whole.map(|whole| format!("\n\n{}\n", frame_text(&whole, columns))).unwrap_or_default();
     format!("{path} asks for {action} on {resource} ({tool}){whole}\nallow? [y]es, [a]lways in this session, [N]o")
 }
 
@@ -329,7 +329,7 @@ mod tests {
     fn calls_are_asked_about_after_missed_events() {
         let call = (id(ROOT), CallId { turn: TurnNo(1), ix: 0 });
         for mut waiting in [WaitingCalls::new(true), WaitingCalls::new(false)] {
-            waiting.missed();
+            waiting.mark_missed_events();
             assert_eq!((waiting.may_wait(), waiting.first(&[call])), (true, Some(0)));
             assert_eq!(waiting.first(&[call]), Some(0), "it is still listed");
             assert_eq!((waiting.first(&[]), waiting.may_wait()), (None, false), "it was answered");

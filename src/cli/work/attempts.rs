@@ -54,7 +54,7 @@ impl Attempts {
     }
 
     /// Records the result of a request.
-    pub(super) fn sent<T>(&self, done: Result<T, Fail>) -> Result<T, Fail> {
+    pub(super) fn record_result<T>(&self, done: Result<T, Fail>) -> Result<T, Fail> {
         if !matches!(done, Err(Fail::Unavailable(_))) {
             self.is_answered.set(true);
         }
@@ -88,12 +88,12 @@ mod tests {
     #[test]
     fn command_is_retried_only_before_an_answer() {
         let attempts = Attempts::new();
-        assert!(attempts.sent::<()>(Err(unavailable())).is_err());
+        assert!(attempts.record_result::<()>(Err(unavailable())).is_err());
         let should_retry = (0..HOSTS).take_while(|_| attempts.should_retry(&unavailable())).count();
         assert_eq!(should_retry, HOSTS as usize - 1, "the last attempt is not repeated");
         assert!(!Attempts::new().should_retry(&Fail::Store("damaged".to_owned())));
         let answered = Attempts::new();
-        assert!(answered.sent(Ok(())).is_ok());
+        assert!(answered.record_result(Ok(())).is_ok());
         assert!(!answered.should_retry(&unavailable()));
     }
 }

@@ -32,14 +32,14 @@ pub(crate) fn call(named: &str, args: &str, tools: &Registry) -> String {
     let icon = if display.icon.is_empty() { String::new() } else { format!("{} ", clip(&display.icon, 4)) };
     let tool = format!("{icon}{}", clip(&tool, 24));
     let own = input.map(|input| clip(&input, ARGUMENT_WIDTH));
-    let lines = super::diff::count(args).map(|lines| format!(" ({lines})")).unwrap_or_default();
-    match own.or_else(|| serde_json::from_str::<Value>(args).ok().as_ref().and_then(about)) {
+    let lines = super::diff::count_changes(args).map(|lines| format!(" ({lines})")).unwrap_or_default();
+    match own.or_else(|| serde_json::from_str::<Value>(args).ok().as_ref().and_then(describe_args)) {
         Some(about) => format!("{tool} {about}{lines}"),
         None => tool,
     }
 }
 
-fn about(args: &Value) -> Option<String> {
+fn describe_args(args: &Value) -> Option<String> {
     let text = |name: &str| args.get(name).and_then(Value::as_str).filter(|text| !text.trim().is_empty());
     let (value, quoted) = DESCRIPTIVE.iter().find_map(|(name, quoted)| text(name).map(|value| (value, *quoted)))?;
     let value = clip(value, ARGUMENT_WIDTH);

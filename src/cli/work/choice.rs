@@ -105,7 +105,7 @@ impl ModelArgs {
     }
 
     /// Returns the variables that differ from the recorded models of the session.
-    pub(super) fn differing(&self, own: RecordedModel<'_>) -> Vec<&'static str> {
+    pub(super) fn differing_variables(&self, own: RecordedModel<'_>) -> Vec<&'static str> {
         let is_own = |text: &str| text == own.model || own.model.strip_prefix("pool:") == Some(text);
         let model = self.variable.as_deref().is_some_and(|text| !is_own(text));
         let url = self.base_url_variable.as_deref().filter(|_| call_servers(&[own.model.into()]));
@@ -159,7 +159,7 @@ impl ModelArgs {
         let (default, chosen) = match (&self.model, &self.variable, own) {
             (Some(text), ..) => (DefaultModel::Model(text.as_str().into()), Chosen::Option),
             (None, Some(text), _) => (DefaultModel::Model(text.as_str().into()), Chosen::Variable),
-            (None, None, Some(own)) => (restored(own, loaded), Chosen::Session),
+            (None, None, Some(own)) => (recorded_default(own, loaded), Chosen::Session),
             (None, None, None) => (loaded.default_model(), Chosen::by_config(loaded)),
         };
         self.check_no_exported_script()?;
@@ -230,7 +230,7 @@ fn call_servers(members: &[Text]) -> bool {
 }
 
 /// Returns the model that a session was opened with: a list of models, or a pool of the configuration.
-fn restored(own: &str, loaded: &Loaded) -> DefaultModel {
+fn recorded_default(own: &str, loaded: &Loaded) -> DefaultModel {
     match own.strip_prefix("pool:") {
         Some(pool) if loaded.config.llm.pools.contains_key(pool) => DefaultModel::Pool(pool.into()),
         // `--model A,B` is recorded as `pool:A,B`.
@@ -259,7 +259,7 @@ pub(super) fn check_no_script(model: &str) -> Result<(), String> {
 fn check_enabled(loaded: &Loaded, enabled: Enabled) -> Result<(), Fail> {
     let key = Key::from(["llm", "model"]);
     let (origin, model) = (loaded.origin(&key), loaded.config.llm.model.as_deref());
-    match model.filter(|_| matches!(origin, Origin::Project(_))).and_then(|model| enabled.refused(model)) {
+    match model.filter(|_| matches!(origin, Origin::Project(_))).and_then(|model| enabled.disabled_error(model)) {
         Some(why) => Err(Fail::Usage(format!("{origin}: `{key}`: {why}"))),
         None => Ok(()),
     }
@@ -347,7 +347,7 @@ impl ModelSetup {
     }
 
     /// Returns the servers that are recorded in new sessions.
-    pub(super) fn recorded(&self) -> Vec<Text> {
+    pub(super) fn recorded_servers(&self) -> Vec<Text> {
         if self.calls { self.servers.base_urls() } else { Vec::new() }
     }
 
@@ -378,7 +378,7 @@ impl ModelSetup {
     }
 
     pub(crate) fn add_to(self, environment: Environment) -> Environment {
-        let recorded = self.recorded();
+        let recorded = self.recorded_servers();
         let Self { mut models, default_pool, pools, members, servers, enabled, providers, .. } = self;
         let source = move |name: &str| servers.model(name, enabled, providers);
         let mut builder = environment.servers(recorded).model_source(source);

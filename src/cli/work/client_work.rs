@@ -120,10 +120,10 @@ impl Work<'_> {
     /// Opens one more connection to the host.
     pub(crate) async fn connect(&self) -> Result<Connection, Fail> {
         match &self.host {
-            HostLocation::Own(host) => Ok(Connection::own(host.local())),
+            HostLocation::Own(host) => Ok(Connection::in_process(host.local())),
             HostLocation::Socket(path) => match Connection::open(path).await? {
                 Some((connection, _)) => Ok(connection),
-                None => Err(client::host_is_gone()),
+                None => Err(client::host_ended_error()),
             },
         }
     }
@@ -135,7 +135,7 @@ impl Work<'_> {
     pub(crate) async fn create<T: for<'b> Deserialize<'b>>(&mut self, path: &str, body: &Value) -> Result<T, Fail> {
         let key = self.attempts.key(self.is_own());
         let (is_own, answer) = (self.is_own(), self.connection.create(path, body, key.as_deref()));
-        self.attempts.sent(if is_own { answer.await } else { self.stop.limit(answer).await })
+        self.attempts.record_result(if is_own { answer.await } else { self.stop.limit(answer).await })
     }
 
     /// Sends a request with an optional body.
@@ -149,7 +149,7 @@ impl Work<'_> {
         body: Option<&Value>,
     ) -> Result<T, Fail> {
         let (is_own, answer) = (self.is_own(), self.connection.call(method, path, body));
-        self.attempts.sent(if is_own { answer.await } else { self.stop.limit(answer).await })
+        self.attempts.record_result(if is_own { answer.await } else { self.stop.limit(answer).await })
     }
 
     /// Sends a request without a body; returns `None` if the resource does not exist.

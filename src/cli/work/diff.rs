@@ -52,7 +52,7 @@ pub(crate) fn whole(args: &str, workspace: &subtend_tools::workspace::Workspace)
 }
 
 /// Returns the number of lines that an edit adds and removes: `+2 -1`; for a whole file, all its lines.
-pub(super) fn count(args: &str) -> Option<String> {
+pub(super) fn count_changes(args: &str) -> Option<String> {
     let args: Value = serde_json::from_str(args).ok()?;
     let (_, old, new) = texts(&args, |_| None)?;
     let (old, new) = changed_lines(&old, &new);
@@ -77,7 +77,7 @@ mod tests {
         );
         let joins = serde_json::json!({"path": "a", "old": "one\n", "new": "one"});
         assert_eq!(of(joins).as_deref(), Some("a\n-one\n+one (no line end)"));
-        assert_eq!(count(&edit.to_string()).as_deref(), Some("+2 -1"));
+        assert_eq!(count_changes(&edit.to_string()).as_deref(), Some("+2 -1"));
         let write = serde_json::json!({"path": "a", "content": "one\n2\nthree\n"});
         assert_eq!(of(write).as_deref(), Some("a\n-two\n+2"));
         let new = serde_json::json!({"path": "b", "content": "x\ny\n"});

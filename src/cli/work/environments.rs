@@ -39,7 +39,7 @@ fn load(
         )));
     }
     let workspace = workspace::open(Path::new(&*key.workspace))?;
-    let trust = Trust::recorded(&workspace)?;
+    let trust = Trust::by_record(&workspace)?;
     let loaded = settings::load(&workspace, trust)?;
     let dialects = settings::dialects(&loaded, &workspace)?;
     let (mut limits, host) = limit::bounds(&[], &[], &loaded)?;

@@ -103,9 +103,7 @@ impl Work<'_> {
         self.screen.close();
         let wait_for_end = match wait_for_end {
             // The hosting process may have ended after its own run.
-            Err(Fail::Unavailable(_)) if !self.is_own() => {
-                Followed::Ended(self.ended_without_host(session, run).await?)
-            }
+            Err(Fail::Unavailable(_)) if !self.is_own() => Followed::Ended(self.read_stored_end(session, run).await?),
             wait_for_end => wait_for_end?,
         };
         match wait_for_end {
@@ -169,9 +167,9 @@ impl Work<'_> {
     }
 
     /// Reads the end of a run from the store after its host has ended.
-    async fn ended_without_host(&self, session: SessionId, run: RunNo) -> Result<Ended, Fail> {
+    async fn read_stored_end(&self, session: SessionId, run: RunNo) -> Result<Ended, Fail> {
         let read = move |journal: &Journal| Ended::read(journal, session, run).map_err(Fail::from);
-        self.read_without_host(read).await?.ok_or_else(|| host_ended(session))
+        self.read_without_host(read).await?.ok_or_else(|| host_ended_error(session))
     }
 
     /// Reads the store after its host has ended. A host that shuts down holds the store while running calls finish.
@@ -236,7 +234,7 @@ impl Work<'_> {
                     }
                     Some(_) => {}
                     None if self.is_own() => more = false,
-                    None => return Err(host_ended(of.session)),
+                    None => return Err(host_ended_error(of.session)),
                 },
                 line = TerminalApprover::line(approver) => match line {
                     Some(line) => self.answer(&line, approver).await?,
@@ -290,9 +288,9 @@ impl Work<'_> {
             }
             Some(Next::Missed(events)) => {
                 if let Some(approver) = approver {
-                    approver.missed();
+                    approver.mark_missed_events();
                 }
-                self.screen.missed(*events);
+                self.screen.count_missed_events(*events);
             }
             None => {}
         }
@@ -371,7 +369,7 @@ async fn wait_ended(mut connection: Connection, of: FollowedRun, is_own: bool) -
         let Some(run) = connection
             .find::<RunReply>(Method::GET, &path)
             .await
-            .map_err(|fail| if is_own { fail } else { host_ended(of.session) })?
+            .map_err(|fail| if is_own { fail } else { host_ended_error(of.session) })?
         else {
             return Ok(None);
         };
@@ -387,7 +385,7 @@ fn is_end(event: &Event, of: FollowedRun) -> bool {
     event.session == of.session && matches!(&**record, Record::RunEnded(ended) if ended.run == of.run)
 }
 
-fn host_ended(session: SessionId) -> Fail {
+fn host_ended_error(session: SessionId) -> Fail {
     let name = session.short().0;
     Fail::Unavailable(format!(
         "the host of the store ended before the run: inspect it with `subtend tree {name}`, continue it with `subtend continue {name}`"

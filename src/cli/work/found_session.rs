@@ -10,7 +10,7 @@ use subtend_session::record::{Record, SessionCreated};
 use subtend_session::state::Phase;
 use subtend_tools::workspace::Workspace;
 
-use super::super::data::{StoreLocation, quoted};
+use super::super::data::{StoreLocation, quote_path};
 use super::super::fail::Fail;
 use super::super::{client, names};
 use super::choice::RecordedModel;
@@ -134,7 +134,7 @@ fn other_workspace(session: SessionId, home: &Path, here: &Path) -> Fail {
              and write the files here. If you want that, {advice}"
         ),
         Ok(true) | Err(_) => {
-            let cd = quoted(&home.to_string_lossy());
+            let cd = quote_path(&home.to_string_lossy());
             format!(
                 "session {name} belongs to {home_shown}, and this is {here_shown}: its agent would read and write the files here. \
                  Run the command there (`cd {cd}`, or `--workspace {cd}`), or {advice}"

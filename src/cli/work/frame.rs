@@ -12,7 +12,7 @@ pub(crate) fn columns() -> Option<usize> {
 
 /// Puts a mark before each line, and makes every character visible. A long line is split into several marked rows;
 /// otherwise the terminal would wrap it into a row that begins with untrusted text.
-pub(crate) fn framed(text: &str, columns: Option<usize>) -> String {
+pub(crate) fn frame_text(text: &str, columns: Option<usize>) -> String {
     exact(text).split('\n').flat_map(|line| rows(line, columns)).collect::<Vec<_>>().join("\n")
 }
 
@@ -48,7 +48,7 @@ mod tests {
         let tabs = "a\tb".repeat(30);
         let attacks: [&str; 4] = [&fake, &wide, &tabs, &"\u{2460}".repeat(100)];
         for attack in attacks {
-            let shown = framed(&format!("{attack}\n{attack}"), Some(80));
+            let shown = frame_text(&format!("{attack}\n{attack}"), Some(80));
             for row in shown.split('\n') {
                 let columns: usize =
                     row.chars().map(|c| if c == '\t' { 8 } else { 1 + usize::from(!c.is_ascii()) }).sum();
@@ -58,7 +58,7 @@ mod tests {
             assert_eq!(whole, format!("| {attack}\n| {attack}"));
         }
         // Positive control: without a terminal, lines are not split.
-        assert_eq!(framed(&fake, None), format!("| {fake}"));
-        assert_eq!(framed("a\n\nb", Some(0)), "| a\n| \n| b");
+        assert_eq!(frame_text(&fake, None), format!("| {fake}"));
+        assert_eq!(frame_text("a\n\nb", Some(0)), "| a\n| \n| b");
     }
 }

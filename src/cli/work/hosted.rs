@@ -71,7 +71,7 @@ impl HostParts {
 
 /// Starts a runtime that recovers the whole store, and runs `job`, which shuts it down. Calls wait for approvals from the
 /// start on. With `waits`, waits for a process that has the store and ends with its runs.
-pub(crate) fn hosted<J>(args: &WorkArgs, waits: bool, job: J) -> Result<Code, Fail>
+pub(crate) fn run_hosted<J>(args: &WorkArgs, waits: bool, job: J) -> Result<Code, Fail>
 where
     J: AsyncFnOnce(Runtime, Hosting<'_>) -> Result<Code, Fail>,
 {
@@ -112,7 +112,7 @@ async fn open_when_free(
         let pid = match place.try_open() {
             Ok(journal) => return Ok(Some(journal)),
             Err(OpenError::InUse { pid, .. }) => pid,
-            Err(error) => return Err(place.refused(error)),
+            Err(error) => return Err(place.open_error(error)),
         };
         let socket = client::socket(place).filter(|path| path.exists());
         let host = match &socket {

@@ -52,7 +52,7 @@ pub(super) fn changes(limits: &[String]) -> Result<Map<String, Value>, Fail> {
 }
 
 /// Describes the limits of a session that this host lowers.
-pub(super) fn lowered(found: &FoundSession, host: &HostConfig) -> Result<Vec<String>, Fail> {
+pub(super) fn describe_lowered(found: &FoundSession, host: &HostConfig) -> Result<Vec<String>, Fail> {
     let describe = |(name, value)| {
         let slots = host.slots;
         format!(
@@ -71,13 +71,13 @@ fn read<T: Serialize + DeserializeOwned>(options: &[String], base: &T, option: &
         let (name, value) = split(word, &fields, option)?;
         fields.insert(name.clone(), value);
         serde_json::from_value::<T>(Value::Object(fields.clone()))
-            .map_err(|error| refused(&name, &fields, &error, option))?;
+            .map_err(|error| limit_error(&name, &fields, &error, option))?;
     }
     serde_json::from_value(Value::Object(fields)).map_err(|error| usage(&error))
 }
 
 /// Returns the error for a limit that cannot be set to its value.
-fn refused(name: &str, fields: &Map<String, Value>, error: &serde_json::Error, option: &str) -> Fail {
+fn limit_error(name: &str, fields: &Map<String, Value>, error: &serde_json::Error, option: &str) -> Fail {
     Fail::Usage(match fields.get(name) {
         Some(Value::Null) => format!("the limit `{name}` cannot be `none`: give a whole number ({option})"),
         Some(Value::String(value)) => {
@@ -174,9 +174,9 @@ mod tests {
                  slots={value}` or `host.slots` in subtend.yaml"
             ))
         };
-        assert_eq!(bound(&["live_runs=1000"], &[], ""), refused(1000, 256));
-        assert_eq!(bound(&[], &[], "limits: {live_runs: 300}"), refused(300, 256));
-        assert_eq!(bound(&[], &["slots=2"], "limits: {live_runs: 3}"), refused(3, 2));
+        assert_eq!(bound(&["live_runs=1000"], &[], ""), limit_error(1000, 256));
+        assert_eq!(bound(&[], &[], "limits: {live_runs: 300}"), limit_error(300, 256));
+        assert_eq!(bound(&[], &["slots=2"], "limits: {live_runs: 3}"), limit_error(3, 2));
         assert_eq!(bound(&["live_runs=1000"], &["slots=1000"], ""), Ok((1000, 64, 1000)));
         assert_eq!(bound(&["live_runs=1000"], &[], "host: {slots: 2000}"), Ok((1000, 64, 2000)));
         assert_eq!(bound(&[], &["slots=2"], ""), Ok((2, 2, 2)), "defaults are lowered");

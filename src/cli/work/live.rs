@@ -230,13 +230,13 @@ impl LiveNode {
     }
 
     /// Returns the working time of the last run, without waits for children, slots and approvals.
-    pub(super) fn worked(&self, now: Instant) -> Duration {
+    pub(super) fn working_time(&self, now: Instant) -> Duration {
         let since = self.working.map(|since| now.saturating_duration_since(since));
         self.worked.saturating_add(since.unwrap_or_default())
     }
 
     fn set_activity(&mut self, activity: NodeActivity, now: Instant) {
-        self.worked = self.worked(now);
+        self.worked = self.working_time(now);
         self.working = matches!(
             activity,
             NodeActivity::Thinking | NodeActivity::Compacting | NodeActivity::Writing | NodeActivity::Tools
@@ -246,7 +246,7 @@ impl LiveNode {
     }
 
     /// Switches from compacting to thinking when a compaction has ended.
-    fn compacted(&mut self, now: Instant) {
+    fn end_compaction(&mut self, now: Instant) {
         if self.activity == NodeActivity::Compacting {
             self.set_activity(NodeActivity::Thinking, now);
         }
@@ -262,7 +262,7 @@ impl LiveNode {
             }
             Record::TurnStarted { compacts: Some(_), .. } => self.set_activity(NodeActivity::Compacting, now),
             Record::Compacted(done) => {
-                self.compacted(now);
+                self.end_compaction(now);
                 let why = done.cause.phrase();
                 return Some(ActivityUpdate::Compacted(format!(
                     "compacted, {why}: {} to {} tokens",
@@ -270,19 +270,19 @@ impl LiveNode {
                 )));
             }
             Record::CompactionFailed(failed) => {
-                self.compacted(now);
+                self.end_compaction(now);
                 return Some(ActivityUpdate::Compacted(format!("not compacted: {}", failed.message)));
             }
             Record::RunStarted { .. } | Record::TurnStarted { .. } | Record::RunResumed { .. } => {
                 self.set_activity(NodeActivity::Thinking, now);
             }
-            Record::TurnAnswered(answered) => self.answered(answered),
+            Record::TurnAnswered(answered) => self.record_answer(answered),
             Record::AttemptDiscarded(discarded) => {
                 let usage = discarded.usage.unwrap_or_default();
                 self.tokens = self.tokens.saturating_add(usage.tokens());
-                return Some(ActivityUpdate::Failed(failed(discarded)));
+                return Some(ActivityUpdate::Failed(describe_discarded(discarded)));
             }
-            Record::CallStarted { call, kind, .. } => return self.started(*call, kind, now),
+            Record::CallStarted { call, kind, .. } => return self.start_call(*call, kind, now),
             Record::CallFinished(finished) => {
                 let open = self.close(finished.call, now)?;
                 let effect = match open.kind {
@@ -347,7 +347,7 @@ impl LiveNode {
         None
     }
 
-    fn answered(&mut self, answered: &TurnAnswered) {
+    fn record_answer(&mut self, answered: &TurnAnswered) {
         self.turns = self.turns.saturating_add(1);
         self.tokens = self.tokens.saturating_add(answered.usage.tokens());
         let tool_calls = answered.calls.iter().zip(0_u32..);
@@ -363,7 +363,7 @@ impl LiveNode {
         self.open = OpenCalls::new(calls);
     }
 
-    fn started(&mut self, call: CallId, kind: &CallKind, now: Instant) -> Option<ActivityUpdate> {
+    fn start_call(&mut self, call: CallId, kind: &CallKind, now: Instant) -> Option<ActivityUpdate> {
         let brief = self.open.start(call, kind)?;
         let news = kind.is_local().then(|| ActivityUpdate::Tool(brief.to_owned()));
         self.update_activity(now);
@@ -396,7 +396,7 @@ impl LiveNode {
 }
 
 /// Describes a discarded attempt: its model if the session has several, and the retry.
-fn failed(discarded: &AttemptDiscarded) -> String {
+fn describe_discarded(discarded: &AttemptDiscarded) -> String {
     let model = discarded.model.as_ref().map(|model| format!("{model}: ")).unwrap_or_default();
     let then = match discarded.retry_delay_ms {
         None => String::new(),

@@ -22,7 +22,7 @@ pub(super) struct ReplacedModel {
 }
 
 impl ReplacedModel {
-    fn replacement(&self, choice: &ModelChoice) -> Option<Text> {
+    fn replacement_model(&self, choice: &ModelChoice) -> Option<Text> {
         let inherits = choice.root == self.root && choice.model == self.own;
         (choice.session == self.session || inherits).then(|| self.model.clone())
     }
@@ -30,7 +30,7 @@ impl ReplacedModel {
 
 impl Hooks for ReplacedModel {
     fn resolve_model(&self, choice: ModelChoice) -> BoxFuture<'_, Option<Text>> {
-        Box::pin(std::future::ready(self.replacement(&choice)))
+        Box::pin(std::future::ready(self.replacement_model(&choice)))
     }
 }
 
@@ -75,7 +75,7 @@ mod tests {
         let answers = |session, root, model: &str| {
             let (agent, model) = ("general".into(), model.into());
             let (run, turn, attempt) = (RunNo(1), TurnNo(1), AttemptNo(1));
-            named.replacement(&ModelChoice { session, root, agent, run, turn, attempt, model }).as_deref()
+            named.replacement_model(&ModelChoice { session, root, agent, run, turn, attempt, model }).as_deref()
                 == Some("openai/b")
         };
         assert!(answers(id(2), id(1), "openai/a") && answers(id(2), id(1), "offline"), "the session itself");

@@ -22,12 +22,14 @@ pub(super) fn read(
     (catalog, config): (&Catalog, &Config),
     workspace: &Workspace,
 ) -> Result<RuleSet, Fail> {
-    rules(allow, ask, |rule| without_tool(rule, config).or_else(|| without_effect(rule, catalog, workspace)))
+    rules(allow, ask, |rule| {
+        missing_tool_error(rule, config).or_else(|| ineffective_rule_error(rule, catalog, workspace))
+    })
 }
 
 /// Returns the maximum permissions of imported sessions: those of a new session with the rules of both options.
 pub(crate) fn for_imports(allow: &[String], ask: &[String], config: &Config) -> Result<Authority, Fail> {
-    let policy = rules(allow, ask, |rule| without_tool(rule, config))?;
+    let policy = rules(allow, ask, |rule| missing_tool_error(rule, config))?;
     let protected = HostPolicy::protected_files(&policy);
     Ok(Authority::of(policy).meet(&Authority::of(protected)))
 }
@@ -39,7 +41,7 @@ fn rules(allow: &[String], ask: &[String], without_effect: impl Fn(&Rule) -> Opt
         for word in words {
             let rule = HostPolicy::allow(word).map_err(|error| Fail::Usage(format!("{error} ({option})")))?;
             let rule = Rule { verdict, ..rule };
-            if let Some(why) = without_effect(&rule) {
+            if let Some(why) = ineffective_rule_error(&rule) {
                 return Err(Fail::Usage(format!("{why} ({option} {word})")));
             }
             policy.rules.push(rule);
@@ -52,8 +54,8 @@ fn rules(allow: &[String], ask: &[String], without_effect: impl Fn(&Rule) -> Opt
 /// configuration is denied. Such links may lead into a workspace, for example one of dotfiles.
 pub(super) fn bounds(store: &StoreArgs, workspace: &Workspace) -> Result<[RuleSet; 2], Fail> {
     let mut paths = store.protected_paths()?;
-    paths.extend(settings::named(FILE).and_then(|file| file.parent().map(Path::to_owned)));
-    let all = [&*paths, &own_files(), &store.token_files()].concat();
+    paths.extend(settings::unchecked_user_path(FILE).and_then(|file| file.parent().map(Path::to_owned)));
+    let all = [&*paths, &user_files(), &store.token_files()].concat();
     let kept = HostPolicy::denied_host_paths(workspace.path(), &all).map_err(|error| Fail::Usage(error.to_string()))?;
     let readable = sandbox::places(workspace.path()).readable;
     if let Some((path, place)) = paths.iter().find_map(|path| Some((path, containing_dir(path, &readable)?))) {
@@ -63,13 +65,16 @@ pub(super) fn bounds(store: &StoreArgs, workspace: &Workspace) -> Result<[RuleSe
         return Err(Fail::Usage(why));
     }
     let mut asked = HostPolicy::protected_links(workspace.path());
-    asked.rules.extend(HostPolicy::protected_user_paths(workspace.path(), &guidance::own_paths()).rules);
+    asked.rules.extend(HostPolicy::protected_user_paths(workspace.path(), &guidance::user_paths()).rules);
     Ok([asked, kept])
 }
 
 /// Returns the user's own files that control configuration, trust and servers.
-fn own_files() -> Vec<PathBuf> {
-    [FILE, trust::RECORD_FILE, servers::KNOWN, settings::LOGINS].into_iter().filter_map(settings::named).collect()
+fn user_files() -> Vec<PathBuf> {
+    [FILE, trust::RECORD_FILE, servers::KNOWN, settings::LOGINS]
+        .into_iter()
+        .filter_map(settings::unchecked_user_path)
+        .collect()
 }
 
 fn containing_dir<'a>(path: &Path, places: &'a [PathBuf]) -> Option<&'a PathBuf> {
@@ -78,7 +83,7 @@ fn containing_dir<'a>(path: &Path, places: &'a [PathBuf]) -> Option<&'a PathBuf>
 }
 
 /// Returns an error for a rule that has no effect in the command, or a misleading one.
-fn without_tool(rule: &Rule, config: &Config) -> Option<String> {
+fn missing_tool_error(rule: &Rule, config: &Config) -> Option<String> {
     if &*rule.action == "net.fetch" && &*rule.resource != "*" {
         let address = &rule.resource;
         if !cfg!(feature = "web") {
@@ -103,7 +108,7 @@ fn without_tool(rule: &Rule, config: &Config) -> Option<String> {
 }
 
 /// Returns an error for a rule that has no effect in this workspace.
-fn without_effect(rule: &Rule, catalog: &Catalog, workspace: &Workspace) -> Option<String> {
+fn ineffective_rule_error(rule: &Rule, catalog: &Catalog, workspace: &Workspace) -> Option<String> {
     if let Some(agent) = rule.action.strip_prefix("task:").filter(|agent| !agent.contains('*')) {
         let names = catalog.names();
         return (!names.contains(agent)).then(|| unknown_agent(agent, names.iter().map(String::as_str)));

@@ -95,7 +95,7 @@ impl PreparedWork {
         let protected = HostPolicy::protected_files(&rules);
         if !args.quiet && found.is_none() {
             let [linked, kept] = bounds.clone();
-            setup::withheld(&tools, &rules, &[protected.clone(), linked, kept])
+            setup::withheld_tool_reasons(&tools, &rules, &[protected.clone(), linked, kept])
                 .iter()
                 .for_each(|why| screen.alert(why));
         }
@@ -108,7 +108,7 @@ impl PreparedWork {
             agents::warn_briefly(&agents::model::problems(&catalog, &loaded, args.models.model_text(), &tools))?;
         }
         let model = args.models.is_given().then(|| models.name());
-        let servers = models.recorded();
+        let servers = models.recorded_servers();
         let hooks = match (&found, &model) {
             // No hook for the same model: with a hook, its calls would wait for the journal.
             (Some(found), Some(model)) if *model != found.creation.model || found.has_agent_override()? => {
@@ -117,7 +117,7 @@ impl PreparedWork {
             _ => None,
         };
         if let Some(found) = &found {
-            limit::lowered(found, &host)?.iter().for_each(|text| screen.alert(text));
+            limit::describe_lowered(found, &host)?.iter().for_each(|text| screen.alert(text));
         }
         let (tool_options, windows) = (loaded.config.tool_options(), loaded.config.llm.windows());
         let caps = loaded.config.llm.caps();

@@ -44,7 +44,7 @@ fn read_stdin(stdin: impl Read) -> Result<String, Fail> {
 mod tests {
     use super::*;
 
-    fn refused(word: &str, stdin: &[u8]) -> String {
+    fn invalid_prompt_error(word: &str, stdin: &[u8]) -> String {
         match read(word, stdin) {
             Err(fail @ Fail::Usage(_)) => fail.to_string(),
             other => panic!("not a usage error: {other:?}"),
@@ -60,11 +60,14 @@ mod tests {
 
     #[test]
     fn empty_huge_and_broken_prompts_are_usage_errors() {
-        assert!(refused("", b"").starts_with("the prompt is empty"));
-        assert!(refused("-", b" \n\t").starts_with("the prompt is empty"));
-        assert!(refused(&"a".repeat(MAX_BYTES + 1), b"").starts_with("the prompt is larger than 1048576 bytes"));
+        assert!(invalid_prompt_error("", b"").starts_with("the prompt is empty"));
+        assert!(invalid_prompt_error("-", b" \n\t").starts_with("the prompt is empty"));
+        assert!(
+            invalid_prompt_error(&"a".repeat(MAX_BYTES + 1), b"")
+                .starts_with("the prompt is larger than 1048576 bytes")
+        );
         // Two-byte characters: the limit splits one.
-        assert!(refused("-", "é".repeat(MAX_BYTES).as_bytes()).starts_with("the prompt is larger"));
-        assert_eq!(refused("-", b"ab\xff"), "the prompt on stdin is not UTF-8 text, from byte 2 on");
+        assert!(invalid_prompt_error("-", "é".repeat(MAX_BYTES).as_bytes()).starts_with("the prompt is larger"));
+        assert_eq!(invalid_prompt_error("-", b"ab\xff"), "the prompt on stdin is not UTF-8 text, from byte 2 on");
     }
 }

@@ -114,7 +114,7 @@ mod tests {
         serde_json::from_str(&json(session, ended).expect("a line")).expect("json")
     }
 
-    fn expected(outcome: Value, answer: Value, partial: Value) -> Value {
+    fn expected_line(outcome: Value, answer: Value, partial: Value) -> Value {
         json!({
             "type": "run_ended", "session": "0192f0c1-2d3e-7abc-8def-0123456789ab", "run": 1, "outcome": outcome,
             "answer": answer, "partial": partial, "turns": 3, "usage": {"in": 10, "out": 2},
@@ -124,18 +124,18 @@ mod tests {
     #[test]
     fn completed_run_has_an_answer_and_no_partial() {
         let ended = ended(Outcome::Completed, Some("forty-two"));
-        assert_eq!(line(&ended), expected(json!("completed"), json!("forty-two"), Value::Null));
+        assert_eq!(line(&ended), expected_line(json!("completed"), json!("forty-two"), Value::Null));
         assert_eq!(cause(&ended), None);
     }
 
     #[test]
     fn failed_run_has_partial_output_and_a_cause() {
         let stopped = ended(Outcome::Cancelled { by: Initiator::Person }, Some("forty"));
-        assert_eq!(line(&stopped), expected(json!({"cancelled": {"by": "person"}}), Value::Null, json!("forty")));
+        assert_eq!(line(&stopped), expected_line(json!({"cancelled": {"by": "person"}}), Value::Null, json!("forty")));
         let text = "run 1 cancelled by a person; the partial answer is on stdout";
         assert_eq!(cause(&stopped).as_deref(), Some(text));
         let spent = ended(Outcome::OutOfTurns, None);
-        assert_eq!(line(&spent), expected(json!("out_of_turns"), Value::Null, Value::Null));
+        assert_eq!(line(&spent), expected_line(json!("out_of_turns"), Value::Null, Value::Null));
         let text = "run 1 out of turns: no final answer within the allowed turns (--limit turns)";
         assert_eq!(cause(&spent).as_deref(), Some(text));
     }

@@ -184,7 +184,7 @@ impl Screen {
         }
     }
 
-    pub(crate) fn missed(&mut self, events: u64) {
+    pub(crate) fn count_missed_events(&mut self, events: u64) {
         if let Some(live) = &mut self.live {
             live.missed = live.missed.saturating_add(events);
         }

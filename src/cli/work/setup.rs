@@ -155,7 +155,7 @@ pub(crate) fn key_variables() -> Vec<&'static str> {
 }
 
 /// Returns reasons of tools that are not offered although their own action is allowed.
-pub(super) fn withheld(tools: &Registry, policy: &RuleSet, bounds: &[RuleSet]) -> Vec<String> {
+pub(super) fn withheld_tool_reasons(tools: &Registry, policy: &RuleSet, bounds: &[RuleSet]) -> Vec<String> {
     let met = |all: Authority, rules: &RuleSet| all.meet(&Authority::of(rules.clone()));
     let authority = bounds.iter().fold(Authority::of(policy.clone()), met);
     let allowed = |tool: &Arc<dyn Tool>| tool.access(None).iter().all(|of| authority.verdict(of) == Verdict::Allow);

@@ -35,7 +35,7 @@ impl WorkArgs {
         }
         let commands = self.slash_commands(work, here)?;
         match commands.read(text) {
-            Typed::Unknown(name) => Err(Fail::Usage(unknown(name, &commands))),
+            Typed::Unknown(name) => Err(Fail::Usage(unknown_command_error(name, &commands))),
             Typed::Text => Ok(text.to_owned()),
             Typed::Command(..) => expand(&commands, text, work.screen).unwrap_or_else(|| Ok(text.to_owned())),
         }
@@ -45,7 +45,7 @@ impl WorkArgs {
 /// Returns the slash commands of another directory, by its recorded trust.
 fn of_directory(path: &Path) -> Result<SlashCommands, Fail> {
     let workspace = workspace::open(path)?;
-    let trust = Trust::recorded(&workspace)?;
+    let trust = Trust::by_record(&workspace)?;
     Ok(guidance::commands(&workspace, trust))
 }
 
@@ -83,7 +83,7 @@ pub(crate) fn expand(commands: &SlashCommands, text: &str, screen: &mut Screen) 
 }
 
 /// Returns the error for an unknown slash command.
-pub(crate) fn unknown(name: &str, commands: &SlashCommands) -> String {
+pub(crate) fn unknown_command_error(name: &str, commands: &SlashCommands) -> String {
     let (suggestion, name) = (commands.suggestion(name), clip(name, 40));
     format!(
         "unknown command /{name}: {suggestion}`subtend agents commands` lists all; begin with a space to send it as text"

@@ -59,7 +59,7 @@ impl WorkArgs {
         let root = journal.head(session)?.map_or(session, |head| head.root);
         let top = found_session::creation(&journal, root)?;
         let own = RecordedModel { model: &creation.model, servers: &top.servers, imported: false };
-        for variable in self.models.differing(own) {
+        for variable in self.models.differing_variables(own) {
             screen.note(&format!(
                 "{variable} is not used: process {pid} hosts the store, and the session keeps its model `{}`",
                 harmless(&creation.model)

@@ -117,7 +117,7 @@ fn numbers(node: &LiveNode, live: &LiveTree, now: Instant) -> String {
     if node.activity == NodeActivity::Idle {
         return String::new();
     }
-    let mut numbers = vec![format!("turn {}", node.turns), tokens(node.tokens), span(node.worked(now))];
+    let mut numbers = vec![format!("turn {}", node.turns), tokens(node.tokens), span(node.working_time(now))];
     let all = live.tokens();
     if node.depth == 0 && all > node.tokens {
         numbers.push(format!("{} in all", tokens(all)));
@@ -208,7 +208,7 @@ pub(super) fn news(node: &LiveNode, news: &ActivityUpdate, now: Instant) -> Styl
             line.push((DIM, format!("  turn {}", node.turns)));
         }
         ActivityUpdate::Called(brief, _, end, result) => {
-            let (sign, style, why) = called(end, result);
+            let (sign, style, why) = describe_end(end, result);
             line.insert(0, (style, format!("{sign} ")));
             line.push((Style::new(), format!("  {brief}")));
             line.push((style, why));
@@ -217,7 +217,7 @@ pub(super) fn news(node: &LiveNode, news: &ActivityUpdate, now: Instant) -> Styl
         ActivityUpdate::Compacted(message) => line.push((ODD, format!("  {}", clip(message, 160)))),
         ActivityUpdate::Ended(outcome) => {
             let (sign, style) = mark(outcome.kind());
-            let numbers = [count(node.turns, "turn"), tokens(node.tokens), span(node.worked(now))].join(" · ");
+            let numbers = [count(node.turns, "turn"), tokens(node.tokens), span(node.working_time(now))].join(" · ");
             line.push((style, format!("  {sign} {}", clip(&cause::sentence(outcome), 160))));
             line.push((DIM, format!("  {numbers}")));
         }
@@ -226,7 +226,7 @@ pub(super) fn news(node: &LiveNode, news: &ActivityUpdate, now: Instant) -> Styl
 }
 
 /// Returns the mark of a call's end, and the reason if it failed.
-fn called(end: &CallEnd, result: &str) -> (&'static str, Style, String) {
+fn describe_end(end: &CallEnd, result: &str) -> (&'static str, Style, String) {
     let why = |word: &str| format!("  {word}: {}", clip(result, 60));
     match end {
         CallEnd::Ok | CallEnd::Backgrounded => ("✓", GOOD, String::new()),

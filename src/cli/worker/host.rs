@@ -277,11 +277,11 @@ impl RemoteHost {
         match status {
             StatusCode::NO_CONTENT => Ok(None),
             status if status.is_success() => Ok(Some(text)),
-            status => Err(self.refused(status, &text)),
+            status => Err(self.refusal_error(status, &text)),
         }
     }
 
-    fn refused(&self, status: StatusCode, text: &str) -> HostError {
+    fn refusal_error(&self, status: StatusCode, text: &str) -> HostError {
         let (detail, code) = match serde_json::from_str::<RefusedRequest>(text) {
             Ok(problem) => (problem.detail, problem.code),
             Err(_) => (format!("it answered {status}"), String::new()),

@@ -70,7 +70,7 @@ impl Program {
     ///
     /// # Cancel safety
     /// No output is lost when the future is dropped.
-    pub(super) async fn ended(&mut self, max_bytes: u64) -> WorkerResult {
+    pub(super) async fn wait_for_end(&mut self, max_bytes: u64) -> WorkerResult {
         let status = self.child.wait().await;
         let (bytes, total) = match &mut self.output {
             Some(output) => output.await.unwrap_or_default(),
@@ -187,10 +187,12 @@ mod tests {
             Program::start((&guard, &Commands::default()), "true", &call).await
         };
         let mut program = started("sh", "exec <&-; echo paid").await.expect("started");
-        let paid = program.ended(1_000).await;
+        let paid = program.wait_for_end(1_000).await;
         assert!(matches!(&paid, WorkerResult::Ok { content, .. } if content == "paid"), "{}", paid.as_str());
         let mut program = started("sh", "exec <&-; exit 3").await.expect("started");
-        assert!(matches!(program.ended(1_000).await, WorkerResult::Error { message } if message == "exit code 3"));
+        assert!(
+            matches!(program.wait_for_end(1_000).await, WorkerResult::Error { message } if message == "exit code 3")
+        );
         let missing = started("/no/such/program", "").await.err().expect("an error");
         assert!(missing.starts_with("the program of `pay` cannot be started: "), "{missing}");
     }

@@ -16,7 +16,7 @@ pub(in crate::config) const MAX_WARNINGS: usize = 64;
 
 /// Checks rules between several values, and returns warnings for tolerable problems.
 pub(super) fn together(loaded: &Loaded) -> Result<Vec<Warning>, ConfigError> {
-    agent(loaded)?;
+    check_agent_name(loaded)?;
     models(loaded)?;
     templates(loaded)?;
     pools(loaded)?;
@@ -73,7 +73,7 @@ fn web(loaded: &Loaded) -> Result<(), ConfigError> {
     Ok(())
 }
 
-fn agent(loaded: &Loaded) -> Result<(), ConfigError> {
+fn check_agent_name(loaded: &Loaded) -> Result<(), ConfigError> {
     match name::check(&loaded.config.agent) {
         Ok(()) => Ok(()),
         Err(error) => refuse(loaded, &Key::from(["agent"]), error.to_string()),

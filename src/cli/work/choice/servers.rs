@@ -121,7 +121,7 @@ impl Servers {
         if !providers {
             return None;
         }
-        if let Some(why) = enabled.refused(name) {
+        if let Some(why) = enabled.disabled_error(name) {
             return failing(ModelFail::Auth, why);
         }
         let made = match spec {

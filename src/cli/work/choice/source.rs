@@ -30,7 +30,7 @@ impl Enabled {
     }
 
     /// Returns an error for a model of a provider that is not enabled.
-    pub(super) fn refused(self, word: &str) -> Option<String> {
+    pub(super) fn disabled_error(self, word: &str) -> Option<String> {
         let refused = !self.keyless && is_keyless(word);
         refused.then(|| {
             let word = word.trim();
