@@ -140,8 +140,8 @@ pub mod journal {
     pub use subtend_journal::engine::{self, Engine};
     pub use subtend_journal::memory::Memory;
     pub use subtend_journal::{
-        AppendError, EngineError, ExportError, ImportBounds, ImportError, Info, Journal, OpenError, Options, Poisoned,
-        Problem, Progress, ReadError, Report, Scope, StoreSpec, Stored, Tally, open_store, open_store_with,
+        AppendError, EngineError, ExportError, ImportBounds, ImportError, Journal, OpenError, Options, Poisoned,
+        Problem, Progress, ReadError, Report, Scope, StoreInfo, StoreSpec, Stored, Tally, open_store, open_store_with,
     };
 }
 

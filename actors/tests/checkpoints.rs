@@ -11,7 +11,7 @@ use subtend_models::model::ModelError;
 use subtend_session::ids::{Hash, RunNo, SessionId};
 use subtend_session::message::Message;
 use subtend_session::outcome::{ModelFail, Outcome};
-use subtend_tools::checkpoint::{Awaited, Checkpoints};
+use subtend_tools::checkpoint::{AwaitedRecord, Checkpoints};
 use subtend_tools::registry::Registry;
 use subtend_tools::workspace::Workspace;
 
@@ -96,7 +96,7 @@ async fn x15_start_finishes_a_restore_if_its_record_exists() {
         let start = saved.begin_plan().expect("a start");
         let plan = saved.plan(&all, &all.iter().map(|at| at.number).collect());
         let shown = plan.digest();
-        let awaits = Awaited::RolledBack(RunNo(1));
+        let awaits = AwaitedRecord::RolledBack(RunNo(1));
         let pending = saved.intend((id, RunNo(1)), (plan, shown), awaits, start).expect("an intent");
         assert!(pending.is_some());
         if rolls_back {

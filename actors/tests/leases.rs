@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::support::{answers, builder, calls, open, text, tool, tools};
 use subtend_actors::{Runtime, SessionHandle};
 use subtend_journal::Journal;
-use subtend_journal::faulty::{Faults, Faulty, Held};
+use subtend_journal::faulty::{Faults, Faulty, HeldWrites};
 use subtend_journal::redb::Redb;
 use subtend_session::call::ToolEffect;
 use subtend_supervision::Lease;
@@ -85,7 +85,7 @@ async fn calm() {
 }
 
 /// Simulates a pause of the whole process: time passes, and no timer fires before the work that was due.
-async fn paused(leased: &Leased, held: Held) {
+async fn paused(leased: &Leased, held: HeldWrites) {
     leased.clock.fetch_add(WORK.as_secs(), Ordering::SeqCst);
     drop(held);
     leased.journal.settled().await.expect("the commit succeeded");

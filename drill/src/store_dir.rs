@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use subtend_journal::owner_only::create_dir_all;
 use subtend_journal::{
-    Compacting, Journal, OpenError, Options, StoreSpec, compact_store, open_store_with, store_exists,
+    CompactionStep, Journal, OpenError, Options, StoreSpec, compact_store, open_store_with, store_exists,
 };
 use tokio::time::Instant;
 
@@ -257,7 +257,7 @@ impl StoreDir {
     }
 
     /// Compacts the store, if it exists; returns whether every deleted session is erased.
-    pub(crate) fn compact(&self, progress: &mut dyn FnMut(Compacting)) -> Result<bool, OpenError> {
+    pub(crate) fn compact(&self, progress: &mut dyn FnMut(CompactionStep)) -> Result<bool, OpenError> {
         let spec = StoreSpec::parse(&self.spec())?;
         if !store_exists(&spec)? {
             return Ok(false);

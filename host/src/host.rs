@@ -103,7 +103,7 @@ struct Inner {
     /// Fires when the host ends, and ends event streams.
     ends: CancellationToken,
     /// Dropped last. When it fires, no request holds the runtime.
-    released: Released,
+    released: ReleaseSignal,
 }
 
 /// Maximum number of keys in memory whose commands have created no session.
@@ -156,9 +156,9 @@ pub(crate) struct Named {
 }
 
 /// Fires its token when the last request has dropped the host.
-struct Released(CancellationToken);
+struct ReleaseSignal(CancellationToken);
 
-impl Drop for Released {
+impl Drop for ReleaseSignal {
     fn drop(&mut self) {
         self.0.cancel();
     }
@@ -175,7 +175,7 @@ impl Host {
     pub fn new(runtime: Runtime, options: HostOptions) -> Self {
         let approver = options.approvals.then(|| runtime.approver());
         let (metrics, ends) = (Metrics::new(), CancellationToken::new());
-        let released = Released(CancellationToken::new());
+        let released = ReleaseSignal(CancellationToken::new());
         let runtime = Arc::new(runtime);
         let inner = Inner {
             runtime,

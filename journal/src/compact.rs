@@ -39,7 +39,7 @@ pub struct DeferredErasure {
 
 /// Step of a compaction. A crash at any of them leaves the old store or the new one, complete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Compacting {
+pub enum CompactionStep {
     /// Number of copied frames.
     Copied(u64),
     /// The new store is complete and durable. From here on it is the one that is opened.
@@ -79,7 +79,7 @@ pub fn copy(
     from: &dyn Engine,
     whole: &dyn Engine,
     to: &dyn Engine,
-    progress: &mut dyn FnMut(Compacting),
+    progress: &mut dyn FnMut(CompactionStep),
 ) -> Result<Compacted> {
     let plan = CompactionPlan::of(from)?;
     let defs = plan.defs(whole)?;
@@ -211,7 +211,7 @@ impl CompactionPlan {
         &self,
         from: &dyn Engine,
         out: &mut GroupWriter<'_>,
-        progress: &mut dyn FnMut(Compacting),
+        progress: &mut dyn FnMut(CompactionStep),
     ) -> Result<(u64, u64)> {
         let (mut copied, mut erased, mut failed) = (0_u64, 0_u64, None);
         from.frames(Lsn(0), &mut |lsn, kept| {
@@ -225,7 +225,7 @@ impl CompactionPlan {
             };
             copied = copied.saturating_add(1);
             match group_frame(lsn, *session, *first_seq, kept).and_then(|frame| out.put(frame)) {
-                Ok(true) => progress(Compacting::Copied(copied)),
+                Ok(true) => progress(CompactionStep::Copied(copied)),
                 Ok(false) => {}
                 Err(error) => failed = Some(error),
             }
@@ -235,7 +235,7 @@ impl CompactionPlan {
             Some(error) => Err(error),
             None => {
                 out.flush()?;
-                progress(Compacting::Copied(copied));
+                progress(CompactionStep::Copied(copied));
                 Ok((copied, erased))
             }
         }

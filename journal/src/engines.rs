@@ -6,7 +6,7 @@ pub(crate) const ENGINES: [(&str, bool, &str); 2] =
 
 /// Progress of a copy that an engine needs to open a store read-only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Copied {
+pub struct CopyProgress {
     /// Copied bytes.
     pub bytes: u64,
     /// Total bytes.

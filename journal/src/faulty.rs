@@ -80,9 +80,9 @@ impl Faults {
     }
 
     /// Blocks writes until the guard is dropped.
-    pub fn hold(&self) -> Held {
+    pub fn hold(&self) -> HeldWrites {
         self.plan().held = true;
-        Held(self.clone())
+        HeldWrites(self.clone())
     }
 
     /// Returns the number of writes, including failed ones.
@@ -144,9 +144,9 @@ impl Faults {
 /// Guard that blocks writes. A failing test also drops it, so that the journal can be closed.
 #[derive(Debug)]
 #[must_use = "dropping it lets writes continue"]
-pub struct Held(Faults);
+pub struct HeldWrites(Faults);
 
-impl Drop for Held {
+impl Drop for HeldWrites {
     fn drop(&mut self) {
         self.0.plan().held = false;
         self.0.plan.1.notify_all();

@@ -53,7 +53,7 @@ pub struct Activation {
 
 /// Description of a store for an operator.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Info {
+pub struct StoreInfo {
     pub engine: &'static str,
     /// Its path; `None` in memory.
     pub path: Option<PathBuf>,
@@ -259,10 +259,10 @@ impl Journal {
         core.fences.deactivate(session, epoch, durable);
     }
 
-    pub fn info(&self) -> Info {
+    pub fn info(&self) -> StoreInfo {
         let shared = self.shared();
         let about = &shared.about;
-        Info {
+        StoreInfo {
             engine: about.name,
             path: about.path.clone(),
             durability: about.durability.clone(),

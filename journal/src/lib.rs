@@ -59,15 +59,16 @@ mod writer;
 
 #[cfg(feature = "audit")]
 pub use audit::{AuditError, Auditor, audit};
-pub use compact::{Compacted, Compacting, DeferredErasure};
+pub use compact::{Compacted, CompactionStep, DeferredErasure};
 pub use engine::Engine;
 pub use error::{AppendError, EngineError, OpenError, Poisoned, ReadError};
 pub use export::{ExportError, Scope, Skipped, Tally};
 pub use fault_points::FAULT_POINTS;
 pub use frame::{Appended, Batch, Frame, Stored};
 pub use import::{ImportBounds, ImportError, WrittenImport};
-pub use journal::{Activation, Info, Journal, Options};
+pub use journal::{Activation, Journal, Options, StoreInfo};
 pub use store::{
-    Copied, StoreSpec, compact_store, discard_store, open_store, open_store_to_read, open_store_with, store_exists,
+    CopyProgress, StoreSpec, compact_store, discard_store, open_store, open_store_to_read, open_store_with,
+    store_exists,
 };
 pub use verify::{Problem, Progress, Report};

@@ -10,7 +10,7 @@ const OTHERS: u32 = 0o077;
 
 /// A directory that other users could enter.
 #[derive(Debug)]
-pub struct Exposed {
+pub struct ExposedDir {
     pub path: PathBuf,
     /// Its previous mode.
     pub mode: u32,
@@ -18,7 +18,7 @@ pub struct Exposed {
     pub left: Option<io::Error>,
 }
 
-impl std::fmt::Display for Exposed {
+impl std::fmt::Display for ExposedDir {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let (path, mode) = (self.path.display(), self.mode & 0o7777);
         match &self.left {
@@ -83,7 +83,7 @@ fn is_same(_: &fs::Metadata, _: &fs::Metadata) -> bool {
 /// content is not changed, but returned.
 /// # Errors
 /// When an existing directory cannot be read.
-pub fn close_to_others(dir: &Path) -> io::Result<Vec<Exposed>> {
+pub fn close_to_others(dir: &Path) -> io::Result<Vec<ExposedDir>> {
     let mut exposed = Vec::new();
     let Some(entries) = entries(dir)? else { return Ok(exposed) };
     let (stores, own): (Vec<_>, Vec<_>) = entries.iter().partition(|(name, _)| is_engine(name));
@@ -161,7 +161,7 @@ fn close_recursively(path: &Path) -> io::Result<()> {
 }
 
 /// Removes other users' access to a directory without other content, and records it if it was open.
-fn close(dir: &Path, others: bool, exposed: &mut Vec<Exposed>) {
+fn close(dir: &Path, others: bool, exposed: &mut Vec<ExposedDir>) {
     let Ok(metadata) = fs::metadata(dir) else { return };
     let Some(mode) = mode(&metadata).filter(|mode| mode & OTHERS != 0) else { return };
     let left = if others {
@@ -169,7 +169,7 @@ fn close(dir: &Path, others: bool, exposed: &mut Vec<Exposed>) {
     } else {
         set(dir, &metadata).err()
     };
-    exposed.push(Exposed { path: dir.to_owned(), mode, left });
+    exposed.push(ExposedDir { path: dir.to_owned(), mode, left });
 }
 
 #[cfg(unix)]

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::directory;
 use crate::engine::{Engine as _, Group, Result};
-use crate::engines::Copied;
+use crate::engines::CopyProgress;
 use crate::error::OpenError;
 use crate::guarded::guarded;
 use crate::rows;
@@ -37,7 +37,7 @@ pub fn open(dir: &Path, cache_bytes: usize) -> std::result::Result<Sled, OpenErr
 pub fn open_to_read(
     dir: &Path,
     cache_bytes: usize,
-    progress: &mut dyn FnMut(Copied),
+    progress: &mut dyn FnMut(CopyProgress),
 ) -> std::result::Result<Sled, OpenError> {
     Sled::over(Rows::of_copy(dir, cache_bytes, progress)?)
 }

@@ -4,9 +4,9 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-use crate::compact::{Compacted, Compacting};
+use crate::compact::{Compacted, CompactionStep};
 
-pub use crate::engines::Copied;
+pub use crate::engines::CopyProgress;
 use crate::engines::ENGINES;
 use crate::error::OpenError;
 use crate::journal::{Journal, Options};
@@ -212,7 +212,7 @@ pub fn open_store_with(spec: &StoreSpec, options: Options) -> Result<Journal, Op
 pub fn compact_store(
     spec: &StoreSpec,
     options: &Options,
-    progress: &mut dyn FnMut(Compacting),
+    progress: &mut dyn FnMut(CompactionStep),
 ) -> Result<Compacted, OpenError> {
     #[cfg(not(feature = "disk"))]
     let _ = progress;
@@ -248,7 +248,7 @@ pub fn discard_store(spec: &StoreSpec) -> Result<bool, OpenError> {
 pub fn open_store_to_read(
     spec: &StoreSpec,
     options: Options,
-    progress: &mut dyn FnMut(Copied),
+    progress: &mut dyn FnMut(CopyProgress),
 ) -> Result<Journal, OpenError> {
     #[cfg(not(feature = "sled"))]
     let _ = progress;

@@ -4,7 +4,7 @@ use std::fs::{self, File};
 use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
 use std::path::{Path, PathBuf};
 
-use crate::engines::Copied;
+use crate::engines::CopyProgress;
 use crate::error::{OpenError, io};
 
 const PREFIX: &str = "subtend-read-";
@@ -32,7 +32,7 @@ impl Drop for TempCopy {
 
 impl TempCopy {
     /// Copies the directory `of` into the directory for temporary files.
-    pub(crate) fn of(of: &Path, progress: &mut dyn FnMut(Copied)) -> Result<Self, OpenError> {
+    pub(crate) fn of(of: &Path, progress: &mut dyn FnMut(CopyProgress)) -> Result<Self, OpenError> {
         let temporary = std::env::temp_dir();
         let dir = fresh(&temporary).map_err(io("make a directory for a copy of the store in", &temporary))?;
         sweep(&temporary, &dir);
@@ -42,7 +42,7 @@ impl TempCopy {
         });
         let copy = Self { _lock: lock.map_err(io("lock", &dir))?, dir };
         let files = below(of).map_err(io("read the directory", of))?;
-        let copied = Copied { bytes: 0, of: files.iter().map(|file| file.len).sum() };
+        let copied = CopyProgress { bytes: 0, of: files.iter().map(|file| file.len).sum() };
         let mut work = CopyJob { copied, progress, buffer: vec![0; CHUNK] };
         for file in files {
             let (from, to) = (of.join(&file.path), copy.path().join(&file.path));
@@ -82,8 +82,8 @@ fn below(dir: &Path) -> io::Result<Vec<CopyEntry>> {
 }
 
 struct CopyJob<'a> {
-    copied: Copied,
-    progress: &'a mut dyn FnMut(Copied),
+    copied: CopyProgress,
+    progress: &'a mut dyn FnMut(CopyProgress),
     buffer: Vec<u8>,
 }
 
@@ -182,7 +182,7 @@ mod tests {
             (b"rows".to_vec(), vec![])
         );
         let all = long.len() as u64 + 4;
-        assert_eq!(recorded.last(), Some(&Copied { bytes: all, of: all }));
+        assert_eq!(recorded.last(), Some(&CopyProgress { bytes: all, of: all }));
         fs::remove_file(path.join("deep/table")).unwrap();
         fs::write(path.join("long"), b"other").unwrap();
         drop(copy);

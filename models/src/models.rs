@@ -150,11 +150,11 @@ impl Models {
 
     /// Picks the model to call for `name`. Of a pool, this is the first healthy member, or else the one that recovers first: a short outage must not
     /// lead to a model whose key is refused.
-    pub fn pick(&self, name: &Text) -> Picked {
+    pub fn pick(&self, name: &Text) -> PickedModel {
         match self.route(name) {
             Route::One(member) => {
                 let is_fallback = Arc::ptr_eq(&member.model, &self.fallback) && *member.name != *self.fallback.name();
-                Picked { member, pool: false, is_fallback }
+                PickedModel { member, pool: false, is_fallback }
             }
             Route::Pool(members) => {
                 let healthy = members.iter().find(|member| self.health.is_healthy(&member.name));
@@ -162,7 +162,7 @@ impl Models {
                 // A pool has at least one member.
                 let member = healthy.or_else(first_to_recover).cloned();
                 let fallback = || Member { name: self.fallback.name().into(), model: Arc::clone(&self.fallback) };
-                Picked { member: member.unwrap_or_else(fallback), pool: true, is_fallback: false }
+                PickedModel { member: member.unwrap_or_else(fallback), pool: true, is_fallback: false }
             }
         }
     }
@@ -215,7 +215,7 @@ impl Models {
 
 /// A picked model.
 #[derive(Clone, Debug)]
-pub struct Picked {
+pub struct PickedModel {
     pub member: Member,
     /// True if the session's name is a pool, so that records must name the member.
     pub pool: bool,

@@ -27,7 +27,7 @@ use subtend_session::message::{Message, ToolSpec};
 use subtend_session::record::ToolCall;
 
 use self::answer::Part;
-use self::areas::{AreaPlan, Hits};
+use self::areas::{AreaHits, AreaPlan};
 use self::brief::{Area, Brief};
 use self::report::ChildReport;
 use self::results::{Matched, ToolListing};
@@ -164,7 +164,7 @@ fn lead(open: &OpenQuestion<'_>, offered: &Offered) -> OfflineStep {
     }
     let hits = found(whole).map(|done| match done.error {
         true => Err(report::shown(done.content)),
-        false => Ok(Hits { words: words.clone(), whole, matched: Matched::parse(done.content) }),
+        false => Ok(AreaHits { words: words.clone(), whole, matched: Matched::parse(done.content) }),
     });
     let Some(listed) = open.find("list", &first) else { return OfflineStep::Nothing };
     if listed.error {

@@ -33,12 +33,12 @@ use rate_limiter::{Path, QuotaCheck, RateLimiter};
 #[derive(Clone)]
 pub struct Throttles {
     shared: Arc<Shared>,
-    closing: Arc<Closing>,
+    closing: Arc<ClosingState>,
 }
 
 /// Set when calls of one runtime stop waiting. Other runtimes may share the quotas.
 #[derive(Default)]
-struct Closing {
+struct ClosingState {
     closed: AtomicBool,
     bell: Notify,
 }

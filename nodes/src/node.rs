@@ -38,7 +38,7 @@ mod seen;
 
 /// One lease of the node. When it ends, the node starts another one.
 #[derive(Clone)]
-struct Term {
+struct LeaseTerm {
     lease: NodeLease,
     /// The right to start calls, which ends before the lease does.
     work: Lease,
@@ -286,7 +286,7 @@ impl Node {
             }
         };
         self.inner.members.send_replace(Arc::new(members));
-        self.state().begin(Term { lease, work, _renewal: renewal });
+        self.state().begin(LeaseTerm { lease, work, _renewal: renewal });
         Ok(())
     }
 
@@ -309,7 +309,7 @@ impl Node {
     }
 
     /// Reads nodes and shards in a loop, and follows the plan for them. Returns only an error that the node cannot recover from.
-    async fn follow(&self, term: &Term) -> Result<(), String> {
+    async fn follow(&self, term: &LeaseTerm) -> Result<(), String> {
         let mut seen = SeenLsns::default();
         loop {
             self.forget_failed();
@@ -355,7 +355,7 @@ impl Node {
         }
     }
 
-    async fn act(&self, term: &Term, members: &Members) {
+    async fn act(&self, term: &LeaseTerm, members: &Members) {
         let taken = self.taken();
         let (plan, closing) = {
             let state = self.state();
@@ -370,7 +370,7 @@ impl Node {
         }
     }
 
-    fn claim(&self, shard: String, term: &Term) {
+    fn claim(&self, shard: String, term: &LeaseTerm) {
         {
             let mut state = self.state();
             if !state.is_due(&shard) {
@@ -389,7 +389,7 @@ impl Node {
     }
 
     /// Serves an opened shard. Returns its host if it must be closed, because the lease ended in the meantime or the node is shutting down.
-    fn serve_opened(&self, shard: &str, term: &Term, opened: Result<Host, NotOpened>) -> Option<Host> {
+    fn serve_opened(&self, shard: &str, term: &LeaseTerm, opened: Result<Host, NotOpened>) -> Option<Host> {
         let mut state = self.state();
         let current = state.term.as_ref().is_some_and(|now| now.lease == term.lease) && term.work.runs();
         match opened {

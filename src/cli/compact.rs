@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use serde_json::{Value, json};
-use subtend_journal::{Compacted, Compacting};
+use subtend_journal::{Compacted, CompactionStep};
 
 use super::checkpoints;
 use super::control;
@@ -37,7 +37,7 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
     let before = size_of(place.path());
     let mut progress = ProgressLine::new();
     let done = place.compact(&mut |step| {
-        if let Compacting::Copied(frames) = step {
+        if let CompactionStep::Copied(frames) = step {
             progress.report(|| format!("{} copied", count(frames, "frame")));
         }
     })?;

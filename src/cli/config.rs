@@ -6,7 +6,9 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 use serde_json::Value;
 use subtend::agents::front_matter;
-use subtend::config::{self as configuration, Key, Loaded, MAX_FILE_BYTES, Origin, Setting, Warning, schema, shipped};
+use subtend::config::{
+    self as configuration, Key, Loaded, MAX_FILE_BYTES, Origin, Setting, Warning, format_for_file, schema,
+};
 
 use super::fail::{Code, Fail};
 use super::paint::{BOLD, DIM, Styled, clip, fill};
@@ -98,7 +100,7 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
                 SchemaSubject::Config => schema(),
                 SchemaSubject::Agent => front_matter(),
             };
-            write!(anstream::stdout(), "{}", shipped(&schema))?;
+            write!(anstream::stdout(), "{}", format_for_file(&schema))?;
             Ok(Code::Done)
         }
     }

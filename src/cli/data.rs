@@ -7,8 +7,8 @@ use etcetera::BaseStrategy as _;
 use subtend_host::auth::TokenFile;
 use subtend_journal::owner_only::{close_to_others, create_dir_all};
 use subtend_journal::{
-    Compacted, Compacting, Journal, OpenError, Options, StoreSpec, compact_store, discard_store, open_store_to_read,
-    open_store_with, store_exists,
+    Compacted, CompactionStep, Journal, OpenError, Options, StoreSpec, compact_store, discard_store,
+    open_store_to_read, open_store_with, store_exists,
 };
 
 use super::fail::Fail;
@@ -325,7 +325,7 @@ impl StoreLocation {
         open_store_with(&self.spec, self.options())
     }
 
-    pub(crate) fn compact(&self, progress: &mut dyn FnMut(Compacting)) -> Result<Compacted, Fail> {
+    pub(crate) fn compact(&self, progress: &mut dyn FnMut(CompactionStep)) -> Result<Compacted, Fail> {
         self.restrict_access().map_err(|error| self.open_error(error))?;
         compact_store(&self.spec, &self.options(), progress).map_err(|error| self.open_error(error))
     }

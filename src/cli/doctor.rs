@@ -51,7 +51,7 @@ enum DoctorArea {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-enum Grade {
+enum Severity {
     Good,
     /// A fact that needs no action.
     Note,
@@ -63,7 +63,7 @@ enum Grade {
 struct Finding {
     area: DoctorArea,
     check: &'static str,
-    grade: Grade,
+    grade: Severity,
     found: String,
     /// The remedy; absent if none is needed.
     #[serde(rename = "do")]
@@ -72,15 +72,15 @@ struct Finding {
 
 impl Finding {
     fn good(area: DoctorArea, check: &'static str, found: impl Into<String>) -> Self {
-        Self { area, check, grade: Grade::Good, found: found.into(), advice: None }
+        Self { area, check, grade: Severity::Good, found: found.into(), advice: None }
     }
 
     fn note(area: DoctorArea, check: &'static str, found: impl Into<String>, advice: impl Into<String>) -> Self {
-        Self { area, check, grade: Grade::Note, found: found.into(), advice: Some(advice.into()) }
+        Self { area, check, grade: Severity::Note, found: found.into(), advice: Some(advice.into()) }
     }
 
     fn bad(area: DoctorArea, check: &'static str, found: impl Into<String>, advice: impl Into<String>) -> Self {
-        Self { area, check, grade: Grade::Bad, found: found.into(), advice: Some(advice.into()) }
+        Self { area, check, grade: Severity::Bad, found: found.into(), advice: Some(advice.into()) }
     }
 }
 
@@ -98,7 +98,7 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
     findings.extend(mcp(&args.workspace)?);
     findings.extend(store::check(&place));
     findings.extend(disk::check(&place));
-    let sound = findings.iter().all(|finding| finding.grade != Grade::Bad);
+    let sound = findings.iter().all(|finding| finding.grade != Severity::Bad);
     let mut out = anstream::stdout().lock();
     if args.json {
         json::write(&mut out, &Findings { sound, findings: &findings })?;
@@ -172,9 +172,9 @@ fn mcp(folder: &Path) -> Result<Option<Finding>, Fail> {
 
 fn text(finding: &Finding) -> String {
     let mark = match finding.grade {
-        Grade::Good => Styled(GOOD, "✓"),
-        Grade::Note => Styled(ODD, "•"),
-        Grade::Bad => Styled(BAD, "✗"),
+        Severity::Good => Styled(GOOD, "✓"),
+        Severity::Note => Styled(ODD, "•"),
+        Severity::Bad => Styled(BAD, "✗"),
     };
     let advice = finding.advice.as_ref().map_or_else(String::new, |advice| format!("\n    → {}", harmless(advice)));
     format!("{mark} {}: {}{advice}", finding.check, harmless(&finding.found))

@@ -114,7 +114,7 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
         return as_node(args, name);
     }
     // A host that a detached run starts is not needed if another process has the store.
-    work::hosted(&args.work, !args.until_idle, async |runtime, hosting| run_host(args, runtime, hosting).await)
+    work::run_hosted(&args.work, !args.until_idle, async |runtime, hosting| run_host(args, runtime, hosting).await)
 }
 
 #[cfg(feature = "postgres")]

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 use subtend_tools::policy::PROTECTED;
-use subtend_tools::sandbox::{self, Strength};
+use subtend_tools::sandbox::{self, SandboxStrength};
 
 use super::scene::SECRET;
 use crate::cli::call::{RunningCommand, User};
@@ -31,7 +31,7 @@ fn run_unconfined(user: &User, script: &str) -> String {
 }
 
 fn can_confine() -> bool {
-    sandbox::probe().is_ok_and(|strength| strength == Strength::FilesAndNetwork)
+    sandbox::probe().is_ok_and(|strength| strength == SandboxStrength::FilesAndNetwork)
 }
 
 /// A directory of the workspace on `PATH`, as in a virtual environment: links in it, and links to it, grant no access.

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 use subtend_tools::policy::PROTECTED;
-use subtend_tools::sandbox::{self, Strength};
+use subtend_tools::sandbox::{self, SandboxStrength};
 
 use super::scene::SECRET;
 use crate::cli::call::{CommandOutput, RunningCommand, User};
@@ -36,7 +36,7 @@ fn is_spoiled(user: &User, path: &str) -> bool {
 }
 
 fn can_confine() -> bool {
-    sandbox::probe().is_ok_and(|strength| strength == Strength::FilesAndNetwork)
+    sandbox::probe().is_ok_and(|strength| strength == SandboxStrength::FilesAndNetwork)
 }
 
 const FILES: [&str; 4] = ["subtend.yaml", ".subtend/agents/general.md", ".claude/settings.json", ".mcp.json"];

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use serde_json::{Value, json};
 use subtend_session::authority::Verdict;
 use subtend_tools::guard::Guard;
-use subtend_tools::sandbox::{self, Strength};
+use subtend_tools::sandbox::{self, SandboxStrength};
 
 use super::scene::{AttackScene, SECRET, call, spawn};
 
@@ -64,7 +64,7 @@ async fn guarded_shell_is_confined_or_missing() {
     assert_eq!(results.len(), inner.len());
     assert!(results.iter().all(|(_, text)| !text.contains(SECRET)), "{results:#?}");
     assert_eq!(scene.content("secret/key"), SECRET);
-    if sandbox::probe().is_ok_and(|strength| strength >= Strength::Files) {
+    if sandbox::probe().is_ok_and(|strength| strength >= SandboxStrength::Files) {
         println!("held: {results:#?}");
         assert!(host.tools(child).contains(&"shell".to_owned()));
         assert_eq!(results.last(), Some(&(false, "plain\n[exit code 0]".to_owned())));

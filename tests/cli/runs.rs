@@ -1,6 +1,6 @@
 use serde_json::{Value, json};
 use subtend::tools::PROTECTED;
-use subtend::tools::sandbox::{self, Strength};
+use subtend::tools::sandbox::{self, SandboxStrength};
 
 use super::call::{RunningCommand, User};
 use super::repository;
@@ -141,10 +141,10 @@ fn shell_without_all_permissions_is_confined_or_refused() {
     let limited = user.call(&run);
     // The system determines which of the two happens; in both cases nothing may be written.
     match sandbox::probe() {
-        Ok(Strength::FilesAndNetwork) => {
+        Ok(SandboxStrength::FilesAndNetwork) => {
             assert!(limited.out.contains("from /") && limited.out.contains("Permission denied"), "{limited:?}");
         }
-        Ok(Strength::Files) | Err(_) => {
+        Ok(SandboxStrength::Files) | Err(_) => {
             assert!(limited.err.contains("shell is refused") && !limited.out.contains("from /"), "{limited:?}");
         }
     }
@@ -153,7 +153,7 @@ fn shell_without_all_permissions_is_confined_or_refused() {
 
     // Everything but protected paths is allowed, so the sandbox enforces the protection.
     let all = [&run[..], &["--allow", "fs.*", "--allow", "net.*"]].concat();
-    let held = sandbox::probe() == Ok(Strength::FilesAndNetwork);
+    let held = sandbox::probe() == Ok(SandboxStrength::FilesAndNetwork);
     let done = user.call(&all);
     assert_eq!((done.out.contains("from /"), made.exists()), (held, held), "{done:?}");
     let spelled: Vec<String> = PROTECTED.iter().map(|path| format!("fs.write={path}/**")).collect();

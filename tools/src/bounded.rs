@@ -4,7 +4,7 @@ use crate::result::ToolOutput;
 
 /// Collects a result line by line. Lines beyond the bound are counted but not kept.
 #[derive(Debug)]
-pub(crate) struct Bounded {
+pub(crate) struct BoundedLines {
     text: String,
     cap: usize,
     total: u64,
@@ -14,7 +14,7 @@ pub(crate) struct Bounded {
 /// Bytes reserved for the line that reports truncation.
 const FOOTER: usize = 160;
 
-impl Bounded {
+impl BoundedLines {
     pub(crate) fn new(max_bytes: u64) -> Self {
         Self { text: String::new(), cap: usize::try_from(max_bytes).unwrap_or(usize::MAX), total: 0, cut: 0 }
     }
@@ -83,7 +83,7 @@ mod tests {
 
     #[test]
     fn short_result_is_complete() {
-        let mut out = Bounded::new(1000);
+        let mut out = BoundedLines::new(1000);
         assert!(out.line("a") && out.line("b"));
         assert_eq!(out.finish(""), ToolOutput { content: "a\nb".into(), truncated_from: None });
     }
@@ -91,7 +91,7 @@ mod tests {
     #[test]
     fn omitted_items_are_counted_within_the_bound() {
         for max in [0, 1, 10, 200, 300] {
-            let mut out = Bounded::new(max);
+            let mut out = BoundedLines::new(max);
             for _ in 0..100 {
                 out.line("ünï");
             }

@@ -33,7 +33,7 @@ use locks::{FileLocks, LockedFiles};
 
 pub use examine::{ExaminedFile, FileFate};
 pub use plan::{RestoreConflict, RestorePlan};
-pub use restore::{Awaited, PendingRestore, PlanStart, Restored};
+pub use restore::{AwaitedRecord, PendingRestore, PlanStart, Restored};
 
 /// Maximum size of a file whose content is saved.
 const MAX_FILE: u64 = 16 << 20;

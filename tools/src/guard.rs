@@ -142,10 +142,10 @@ type Leftovers = (Option<SandboxedCommand>, Option<limits::Counted>);
 
 /// A command's process id, optional input and optional sandbox; or the guard's exit code and reason.
 #[cfg(unix)]
-type Started = Result<(u32, Option<std::process::ChildStdin>, Option<SandboxedCommand>), (i32, String)>;
+type StartedCommand = Result<(u32, Option<std::process::ChildStdin>, Option<SandboxedCommand>), (i32, String)>;
 
 #[cfg(unix)]
-fn start_plain(program: OsString, args: impl Iterator<Item = OsString>, reads: bool) -> Started {
+fn start_plain(program: OsString, args: impl Iterator<Item = OsString>, reads: bool) -> StartedCommand {
     let mut command = Command::new(program);
     command.args(args).stdin(if reads { Stdio::piped() } else { Stdio::null() });
     match in_group(&mut command).spawn() {
@@ -161,7 +161,7 @@ fn in_group(command: &mut Command) -> &mut Command {
 
 /// Starts a command under the authority read from standard input. The command waits for a line of its input.
 #[cfg(unix)]
-fn start_sandboxed(program: OsString, args: impl Iterator<Item = OsString>, reads: bool) -> Started {
+fn start_sandboxed(program: OsString, args: impl Iterator<Item = OsString>, reads: bool) -> StartedCommand {
     let mut command = sandbox::behind_gate(program, args, reads);
     in_group(&mut command);
     let mut line = String::new();

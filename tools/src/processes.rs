@@ -248,7 +248,7 @@ pub(crate) enum OutputReader {
 
 /// The reason why a text was not typed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum NotTyped {
+pub(crate) enum InputError {
     /// The process has ended, or no longer reads its input.
     Ended,
     /// An earlier call has closed the input.
@@ -332,36 +332,36 @@ impl BackgroundProcess {
     }
 
     /// Writes `text` to the input, and then closes the input if `close` is set.
-    pub(crate) async fn type_in(&self, text: String, close: bool) -> Result<(), NotTyped> {
+    pub(crate) async fn type_in(&self, text: String, close: bool) -> Result<(), InputError> {
         let written = self.queue_text(text, close)?;
         match tokio::time::timeout(TYPING_TIMEOUT, written).await {
             Ok(Ok(Ok(()))) => Ok(()),
-            Ok(Ok(Err(_)) | Err(_)) => Err(NotTyped::Ended),
-            Err(_) => Err(NotTyped::Slow),
+            Ok(Ok(Err(_)) | Err(_)) => Err(InputError::Ended),
+            Err(_) => Err(InputError::Slow),
         }
     }
 
     /// Queues a text. Of several calls that close the input, only the first succeeds.
-    fn queue_text(&self, text: String, close: bool) -> Result<oneshot::Receiver<io::Result<()>>, NotTyped> {
+    fn queue_text(&self, text: String, close: bool) -> Result<oneshot::Receiver<io::Result<()>>, InputError> {
         let mut state = self.state();
         if state.input_closed && state.end.is_none() {
-            return Err(NotTyped::Closed);
+            return Err(InputError::Closed);
         }
         let (reply, written) = oneshot::channel();
         match self.typed.try_send(TypedText { text, close, reply }) {
             Ok(()) => state.input_closed |= close,
-            Err(mpsc::error::TrySendError::Full(_)) => return Err(NotTyped::Full),
-            Err(mpsc::error::TrySendError::Closed(_)) => return Err(NotTyped::Ended),
+            Err(mpsc::error::TrySendError::Full(_)) => return Err(InputError::Full),
+            Err(mpsc::error::TrySendError::Closed(_)) => return Err(InputError::Ended),
         }
         Ok(written)
     }
 
     /// Keeps the process alive until the returned guard is dropped. Dropping the guard without releasing it stops the process.
-    pub(crate) fn attend(self: &Arc<Self>) -> Attendance {
+    pub(crate) fn attend(self: &Arc<Self>) -> AttendedCall {
         let mut state = self.state();
         state.attending = state.attending.saturating_add(1);
         drop(state);
-        Attendance { process: Arc::clone(self), released: false }
+        AttendedCall { process: Arc::clone(self), released: false }
     }
 
     async fn wait_until_unattended(&self) {
@@ -392,19 +392,19 @@ fn position(state: &mut ProcessState, reader: OutputReader) -> &mut u64 {
 }
 
 /// A call that keeps a process alive.
-pub(crate) struct Attendance {
+pub(crate) struct AttendedCall {
     process: Arc<BackgroundProcess>,
     released: bool,
 }
 
-impl Attendance {
+impl AttendedCall {
     /// Keeps the process running for the next attending call.
     pub(crate) fn release(mut self) {
         self.released = true;
     }
 }
 
-impl Drop for Attendance {
+impl Drop for AttendedCall {
     fn drop(&mut self) {
         let mut state = self.process.state();
         state.attending = state.attending.saturating_sub(1);

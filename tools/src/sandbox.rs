@@ -75,7 +75,7 @@ const NET: &str = "net.fetch";
 
 /// The restrictions that this system's sandbox can enforce.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Strength {
+pub enum SandboxStrength {
     /// Files: Linux 6.2 and later.
     Files,
     /// Files and the network: Linux 6.7 and later.
@@ -93,7 +93,7 @@ pub struct Unsupported {
 ///
 /// # Errors
 /// If the system cannot enforce anything. The error names the missing part.
-pub fn probe() -> Result<Strength, Unsupported> {
+pub fn probe() -> Result<SandboxStrength, Unsupported> {
     #[cfg(target_os = "linux")]
     let found = domain::probe();
     #[cfg(not(target_os = "linux"))]

@@ -5,7 +5,7 @@
 use std::process::Command;
 
 use subtend_tools::commands::{CommandLimits, Commands};
-use subtend_tools::sandbox::{self, Strength};
+use subtend_tools::sandbox::{self, SandboxStrength};
 use subtend_tools::secrets::Secrets;
 
 use super::scene::{self, is_root};
@@ -30,7 +30,7 @@ fn output_of(script: &str, held: bool, limits: CommandLimits, ordinary: bool) ->
 fn holds(script: &str, limits: &CommandLimits) {
     let script = format!("{script}; echo come to the $((1 + 1))nd end");
     for ordinary in [false, true] {
-        for held in [false, sandbox::probe() == Ok(Strength::FilesAndNetwork)] {
+        for held in [false, sandbox::probe() == Ok(SandboxStrength::FilesAndNetwork)] {
             let limited = output_of(&script, held, limits.clone(), ordinary);
             assert!(!limited.contains("the 2nd end"), "held {held}, ordinary {ordinary}: {limited}");
             let free = output_of(&script, held, CommandLimits::default(), ordinary);
@@ -85,7 +85,7 @@ const ASKS: &str = "for ask in 'unshare -U true' 'unshare -r true' 'chown 65534 
 
 #[test]
 fn sandbox_denies_namespaces_and_changes_of_owner() {
-    if sandbox::probe() != Ok(Strength::FilesAndNetwork) {
+    if sandbox::probe() != Ok(SandboxStrength::FilesAndNetwork) {
         println!("not tried: this system has no sandbox");
         return;
     }
@@ -122,7 +122,7 @@ print(\"read\" if ioctl(0x80086601) == 0 else \"unread\")'";
 
 #[test]
 fn sandbox_denies_flag_changes_of_readable_files() {
-    if sandbox::probe() != Ok(Strength::FilesAndNetwork) || Command::new("python3").arg("-V").output().is_err() {
+    if sandbox::probe() != Ok(SandboxStrength::FilesAndNetwork) || Command::new("python3").arg("-V").output().is_err() {
         println!("not tried: this system has no sandbox, or no python3");
         return;
     }
@@ -151,7 +151,7 @@ exit(ctypes.CDLL(None).syscall(437, -100, b\"d.txt\", how, 24) < 0)';;
 
 #[test]
 fn sandbox_denies_setuid_programs() {
-    if sandbox::probe() != Ok(Strength::FilesAndNetwork) {
+    if sandbox::probe() != Ok(SandboxStrength::FilesAndNetwork) {
         println!("not tried: this system has no sandbox");
         return;
     }
@@ -183,7 +183,8 @@ fn sandbox_denies_shared_memory_and_queues() {
     let made = Command::new("ipcmk").args(["--shmem", "64", "--mode", "0666"]).output();
     let id =
         made.ok().and_then(|made| Some(String::from_utf8(made.stdout).ok()?.rsplit(' ').next()?.trim().to_owned()));
-    let (Some(id), Ok(Strength::FilesAndNetwork)) = (id.filter(|id| id.parse::<u32>().is_ok()), sandbox::probe())
+    let (Some(id), Ok(SandboxStrength::FilesAndNetwork)) =
+        (id.filter(|id| id.parse::<u32>().is_ok()), sandbox::probe())
     else {
         println!("not tried: this system has no sandbox, or no shared memory");
         return;
@@ -208,7 +209,7 @@ exit(ctypes.CDLL(None).syscall(number, 0, -3, 0) < 0)';; *) eval $ask;; esac > /
 
 #[test]
 fn sandbox_denies_changes_of_other_processes_and_keys() {
-    if sandbox::probe() != Ok(Strength::FilesAndNetwork) {
+    if sandbox::probe() != Ok(SandboxStrength::FilesAndNetwork) {
         println!("not tried: this system has no sandbox");
         return;
     }
@@ -247,7 +248,7 @@ for path, command, argument in [(\"a.txt\", 1024, 0), (\".\", 1026, 1), (\"a.txt
 /// The last command, `F_DUPFD_CLOEXEC`, shows that others are allowed.
 #[test]
 fn held_command_has_no_open_of_others_wait() {
-    if sandbox::probe() != Ok(Strength::FilesAndNetwork) {
+    if sandbox::probe() != Ok(SandboxStrength::FilesAndNetwork) {
         println!("not tried: this system has no sandbox");
         return;
     }

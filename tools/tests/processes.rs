@@ -340,9 +340,9 @@ async fn r9_arguments_without_effect_are_refused() {
 #[tokio::test]
 async fn r9_process_in_a_sandbox_reads_input_and_keeps_to_the_rules() {
     use subtend_session::authority::{Rule, RuleSet, Verdict};
-    use subtend_tools::sandbox::{Strength, probe};
+    use subtend_tools::sandbox::{SandboxStrength, probe};
 
-    if probe() != Ok(Strength::FilesAndNetwork) {
+    if probe() != Ok(SandboxStrength::FilesAndNetwork) {
         return;
     }
     let desk = Desk::new(plain, true);

@@ -10,7 +10,7 @@ use subtend_session::authority::{Authority, Rule, RuleSet, Verdict};
 use subtend_session::call::ToolErrorKind;
 use subtend_tools::guard::Guard;
 use subtend_tools::registry::Registry;
-use subtend_tools::sandbox::{self, Strength};
+use subtend_tools::sandbox::{self, SandboxStrength};
 use subtend_tools::tool::ToolError;
 
 use super::scene::{self, guard, guard_with};
@@ -62,15 +62,15 @@ impl Bench {
     async fn held(&self, command: &str) -> Option<String> {
         let outcome = self.shell(command).await;
         match sandbox::probe() {
-            Ok(Strength::FilesAndNetwork) => {
+            Ok(SandboxStrength::FilesAndNetwork) => {
                 println!("held: {command}: {outcome:?}");
                 Some(outcome.unwrap())
             }
-            Ok(Strength::Files) if self.authority.unrestricted(&["net.fetch"]) => {
+            Ok(SandboxStrength::Files) if self.authority.unrestricted(&["net.fetch"]) => {
                 println!("held: {command}: {outcome:?}");
                 Some(outcome.unwrap())
             }
-            Ok(Strength::Files) | Err(_) => {
+            Ok(SandboxStrength::Files) | Err(_) => {
                 let error = outcome.unwrap_err();
                 println!("refused: {command}: {error}");
                 assert!(error.denied && error.message.starts_with("shell is refused: "), "{error:?}");
@@ -352,7 +352,7 @@ async fn command_without_a_complete_sandbox_is_not_run() {
     println!("refused: {error}");
     assert!(error.message.starts_with("shell is refused: ") && !error.message.contains("top"), "{error:?}");
     assert!(!bench.at("run").exists());
-    if sandbox::probe() == Ok(Strength::FilesAndNetwork) {
+    if sandbox::probe() == Ok(SandboxStrength::FilesAndNetwork) {
         assert_eq!(error.kind, ToolErrorKind::Refused);
         assert!(error.message.contains("need more than 20000 sandbox rules"), "{error:?}");
     }

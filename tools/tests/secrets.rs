@@ -4,7 +4,7 @@
 
 use serde::{Deserialize, Serialize};
 use subtend_tools::commands::{Commands, hide_this_process};
-use subtend_tools::sandbox::{self, Strength};
+use subtend_tools::sandbox::{self, SandboxStrength};
 use subtend_tools::secrets::Secrets;
 
 use super::scene::{self, is_root};
@@ -61,7 +61,7 @@ fn command_of_an_ordinary_user_cannot_find_the_key() {
 
 #[test]
 fn sandboxed_command_cannot_read_keys_of_processes() {
-    if sandbox::probe() != Ok(Strength::FilesAndNetwork) {
+    if sandbox::probe() != Ok(SandboxStrength::FilesAndNetwork) {
         println!("not tried: this system has no sandbox");
         return;
     }

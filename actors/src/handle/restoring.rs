@@ -2,7 +2,7 @@
 
 use subtend_journal::Journal;
 use subtend_session::ids::{Hash, RunNo, SessionId};
-use subtend_tools::checkpoint::{Awaited, CheckpointError, Checkpoints, PendingRestore, RestorePlan, Restored};
+use subtend_tools::checkpoint::{AwaitedRecord, CheckpointError, Checkpoints, PendingRestore, RestorePlan, Restored};
 
 use super::{BranchOptions, ControlError, SessionHandle};
 use crate::views::checkpoints::{RestorePoint, restore_plan, rolled_back, unread, unrestored};
@@ -30,7 +30,7 @@ impl SessionHandle {
     /// Dropping the future does not stop the rollback.
     pub async fn roll_back_files(&self, run: Option<RunNo>, shown: Hash) -> Result<(RunNo, Restored), ControlError> {
         let handle = self.clone();
-        let awaits = |run| Awaited::RolledBack(run);
+        let awaits = |run| AwaitedRecord::RolledBack(run);
         let order = async move |run: RunNo| handle.roll_back(Some(run)).await;
         match self.restoring(RestorePoint::Run(run), awaits, shown, order).await {
             Err(error @ ControlError::Refused(_)) => match self.restored_before(run).await? {
@@ -67,14 +67,14 @@ impl SessionHandle {
         let id: SessionId = options.id.unwrap_or_else(|| self.sessions.host.ids.session());
         let (handle, point) = (self.clone(), RestorePoint::Message(options.at));
         let order = async move |_| handle.branch(BranchOptions { id: Some(id), ..options }).await;
-        self.restoring(point, move |_| Awaited::Branch(id), shown, order).await
+        self.restoring(point, move |_| AwaitedRecord::Branch(id), shown, order).await
     }
 
     /// Records the restore, lets `order` decide, and restores the files if the decision is in the journal.
     async fn restoring<T: Send + 'static, F>(
         &self,
         point: RestorePoint,
-        awaits: impl Fn(RunNo) -> Awaited + Send + 'static,
+        awaits: impl Fn(RunNo) -> AwaitedRecord + Send + 'static,
         shown: Hash,
         order: impl FnOnce(RunNo) -> F + Send + 'static,
     ) -> Result<(T, Restored), ControlError>
@@ -123,8 +123,8 @@ fn record(
     checkpoints: &Checkpoints,
     of: (SessionId, RestorePoint),
     shown: Hash,
-    awaits: &dyn Fn(RunNo) -> Awaited,
-) -> Result<(RunNo, Awaited, Option<PendingRestore>), ControlError> {
+    awaits: &dyn Fn(RunNo) -> AwaitedRecord,
+) -> Result<(RunNo, AwaitedRecord, Option<PendingRestore>), ControlError> {
     const MAX_PLANS: usize = 3;
     for _ in 0..MAX_PLANS {
         let start = checkpoints.begin_plan().map_err(|error| unread(&error))?;
@@ -139,10 +139,10 @@ fn record(
 }
 
 /// Returns the error for a change that is in the journal, but whose files are not restored.
-fn after_record(awaits: Awaited, error: &CheckpointError) -> ControlError {
+fn after_record(awaits: AwaitedRecord, error: &CheckpointError) -> ControlError {
     let did = match awaits {
-        Awaited::RolledBack(run) => format!("run {run} was rolled back"),
-        Awaited::Branch(branch) => format!("the branch {branch} was created"),
+        AwaitedRecord::RolledBack(run) => format!("run {run} was rolled back"),
+        AwaitedRecord::Branch(branch) => format!("the branch {branch} was created"),
     };
     ControlError::Refused(format!("{did}, but its files were not restored: {error}"))
 }

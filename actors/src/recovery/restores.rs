@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use subtend_journal::Journal;
 use subtend_session::ids::SessionId;
 use subtend_session::record::Record;
-use subtend_tools::checkpoint::{Awaited, Checkpoints};
+use subtend_tools::checkpoint::{AwaitedRecord, Checkpoints};
 
 use crate::views::checkpoints::{UnrecordedWrite, unrecorded};
 
@@ -24,12 +24,12 @@ pub(crate) async fn settle(checkpoints: Option<&Checkpoints>, journal: &Journal)
     let journal = journal.clone();
     let settled = tokio::task::spawn_blocking(move || {
         checkpoints.recover(|session, awaited| match awaited {
-            Awaited::RolledBack(run) => {
+            AwaitedRecord::RolledBack(run) => {
                 let of = |record: &Record| matches!(record, Record::RolledBack { run: of, .. } if *of == run);
                 let records = journal.records(session).map_err(std::io::Error::other)?;
                 Ok(records.iter().any(|stored| of(&stored.record)))
             }
-            Awaited::Branch(branch) => Ok(journal.head(branch).map_err(std::io::Error::other)?.is_some()),
+            AwaitedRecord::Branch(branch) => Ok(journal.head(branch).map_err(std::io::Error::other)?.is_some()),
         })
     });
     match settled.await {

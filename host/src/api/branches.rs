@@ -80,7 +80,7 @@ pub(super) async fn list(State(host): State<Host>, Path(id): Path<String>) -> Re
 /// Options of a new branch.
 #[derive(Debug, Default, Deserialize, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Make {
+pub(super) struct NewBranch {
     /// Record of the message at which it starts. Default: the last message.
     at: Option<u64>,
     /// True if it starts with an empty context.
@@ -96,7 +96,7 @@ pub(super) struct Make {
 
 /// The session of a new branch.
 #[derive(Debug, Serialize, ToSchema)]
-pub(super) struct Made {
+pub(super) struct CreatedBranch {
     #[schema(value_type = String, format = Uuid)]
     session: SessionId,
     /// The run that was opened with it, if any.
@@ -106,15 +106,15 @@ pub(super) struct Made {
 }
 
 /// Creates a branch at a message.
-#[utoipa::path(post, path = "/v1/sessions/{id}/branches", tag = "branches", operation_id = "make_branch", request_body = Make,
+#[utoipa::path(post, path = "/v1/sessions/{id}/branches", tag = "branches", operation_id = "make_branch", request_body = NewBranch,
     params(("id" = String, Path, description = "The session"), ("Idempotency-Key" = Option<String>, Header, description = "Names the command: sent again, it has no second effect")),
-    responses((status = 201, body = Made), (status = 200, body = Made, description = "It was made before, by the same key"), (status = 404, body = Problem), (status = 422, body = Problem)))]
+    responses((status = 201, body = CreatedBranch), (status = 200, body = CreatedBranch, description = "It was made before, by the same key"), (status = 404, body = Problem), (status = 422, body = Problem)))]
 pub(super) async fn make(
     State(host): State<Host>,
     Path(id): Path<String>,
     IdempotencyKey(key): IdempotencyKey,
-    Body(make): Body<Make>,
-) -> Result<(StatusCode, Json<Made>), Problem> {
+    Body(make): Body<NewBranch>,
+) -> Result<(StatusCode, Json<CreatedBranch>), Problem> {
     let handle = host.session(&id).await?;
     if let Some(title) = &make.title {
         subtend_session::title::check(title).map_err(|bad| Problem::invalid("invalid_title", bad.to_string()))?;
@@ -122,7 +122,7 @@ pub(super) async fn make(
     let kind = if make.fresh { BranchKind::Subagent } else { BranchKind::Human };
     let known = known(&host, handle.id(), key.as_deref(), &(kind, &make)).await?;
     if let Some((Named { id: session, .. }, true)) = known {
-        return Ok((StatusCode::OK, Json(Made { session, run: None, files: Vec::new() })));
+        return Ok((StatusCode::OK, Json(CreatedBranch { session, run: None, files: Vec::new() })));
     }
     let shown = make.files.as_deref().map(digest).transpose()?;
     let options = BranchOptions {
@@ -137,7 +137,7 @@ pub(super) async fn make(
         Some(shown) => handle.branch_files(options, shown).await.map(|(branch, restored)| (branch, restored.files))?,
         None => (handle.branch(options).await?, Vec::new()),
     };
-    Ok((StatusCode::CREATED, Json(Made { session: branch.id(), run: None, files })))
+    Ok((StatusCode::CREATED, Json(CreatedBranch { session: branch.id(), run: None, files })))
 }
 
 /// Returns the branch of `parent` that `command` creates with `key`, and whether it already exists.
@@ -210,20 +210,20 @@ pub(super) struct Regenerate {
 /// Regenerates an answer as a new alternative.
 #[utoipa::path(post, path = "/v1/sessions/{id}/regenerate", tag = "branches", operation_id = "regenerate", request_body = Regenerate,
     params(("id" = String, Path, description = "The session"), ("Idempotency-Key" = Option<String>, Header, description = "Names the command: sent again, it has no second effect")),
-    responses((status = 201, body = Made), (status = 200, body = Made, description = "It was made before, by the same key"), (status = 404, body = Problem), (status = 409, body = Problem)))]
+    responses((status = 201, body = CreatedBranch), (status = 200, body = CreatedBranch, description = "It was made before, by the same key"), (status = 404, body = Problem), (status = 409, body = Problem)))]
 pub(super) async fn regenerate(
     State(host): State<Host>,
     Path(id): Path<String>,
     IdempotencyKey(key): IdempotencyKey,
     Body(which): Body<Regenerate>,
-) -> Result<(StatusCode, Json<Made>), Problem> {
+) -> Result<(StatusCode, Json<CreatedBranch>), Problem> {
     let handle = host.session(&id).await?;
     let known = known(&host, handle.id(), key.as_deref(), &(BranchKind::Alternative, &which)).await?;
     if let Some((Named { id: session, .. }, true)) = known {
-        return Ok((StatusCode::OK, Json(Made { session, run: Some(1), files: Vec::new() })));
+        return Ok((StatusCode::OK, Json(CreatedBranch { session, run: Some(1), files: Vec::new() })));
     }
     let (branch, run) = handle.regenerate_as(which.of.map(Seq), known.as_ref().map(|(named, _)| named.id)).await?;
-    Ok((StatusCode::CREATED, Json(Made { session: branch.id(), run: Some(run.0), files: Vec::new() })))
+    Ok((StatusCode::CREATED, Json(CreatedBranch { session: branch.id(), run: Some(run.0), files: Vec::new() })))
 }
 
 /// The alternative to switch to.

@@ -27,12 +27,12 @@ const LAST_EVENT_ID: &str = "last-event-id";
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
-pub(super) struct After {
+pub(super) struct StreamStart {
     /// Id of the last event that the client has. Default: start with the first event. `Last-Event-ID` takes precedence.
     after: Option<String>,
 }
 
-impl After {
+impl StreamStart {
     /// Returns the position of the client: from its header, else from the query.
     fn last(self, headers: &HeaderMap, host: &Host) -> Result<Option<String>, Problem> {
         if host.options().injected_bug.has(HostBug::NoResume) {
@@ -52,13 +52,13 @@ impl After {
 /// Follows a session. `id` is the number of a record. Parts of answers have no id, and start again at offset 0 after a
 /// reconnection.
 #[utoipa::path(get, path = "/v1/sessions/{id}/events", tag = "events", operation_id = "session_events",
-    params(("id" = String, Path, description = "The session"), After,
+    params(("id" = String, Path, description = "The session"), StreamStart,
         ("Last-Event-ID" = Option<String>, Header, description = "The id of the last event that the client has")),
     responses((status = 200, body = String, content_type = "text/event-stream"), (status = 404, body = Problem)))]
 pub(super) async fn session(
     State(host): State<Host>,
     Path(id): Path<String>,
-    Query(after): Query<After>,
+    Query(after): Query<StreamStart>,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
     let last = after.last(&headers, &host)?;
@@ -79,13 +79,13 @@ pub(super) async fn session(
 
 /// Follows the tree of a session. `id` is a position in the log of the store.
 #[utoipa::path(get, path = "/v1/trees/{id}/events", tag = "events", operation_id = "tree_events",
-    params(("id" = String, Path, description = "A session of the tree"), After,
+    params(("id" = String, Path, description = "A session of the tree"), StreamStart,
         ("Last-Event-ID" = Option<String>, Header, description = "The id of the last event that the client has")),
     responses((status = 200, body = String, content_type = "text/event-stream"), (status = 404, body = Problem)))]
 pub(super) async fn tree(
     State(host): State<Host>,
     Path(id): Path<String>,
-    Query(after): Query<After>,
+    Query(after): Query<StreamStart>,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
     let last = after.last(&headers, &host)?;
@@ -96,11 +96,11 @@ pub(super) async fn tree(
 
 /// Follows all trees.
 #[utoipa::path(get, path = "/v1/events", tag = "events", operation_id = "all_events",
-    params(After, ("Last-Event-ID" = Option<String>, Header, description = "The id of the last event that the client has")),
+    params(StreamStart, ("Last-Event-ID" = Option<String>, Header, description = "The id of the last event that the client has")),
     responses((status = 200, body = String, content_type = "text/event-stream")))]
 pub(super) async fn all(
     State(host): State<Host>,
-    Query(after): Query<After>,
+    Query(after): Query<StreamStart>,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
     follow_stream(&host, None, after.last(&headers, &host)?)

@@ -14,7 +14,7 @@ use crate::problem::Problem;
 
 /// The usage of a session.
 #[derive(Debug, Serialize, ToSchema)]
-pub(super) struct Used {
+pub(super) struct SessionUsage {
     #[schema(value_type = String, format = Uuid)]
     id: SessionId,
     #[schema(value_type = Option<String>, format = Uuid)]
@@ -69,8 +69,8 @@ impl From<ContextShare> for ContextUse {
 /// Returns the usage of a session.
 #[utoipa::path(get, path = "/v1/sessions/{id}/usage", tag = "usage", operation_id = "get_usage",
     params(("id" = String, Path, description = "The session")),
-    responses((status = 200, body = Used), (status = 404, body = Problem)))]
-pub(super) async fn get(State(host): State<Host>, Path(id): Path<String>) -> Result<Json<Used>, Problem> {
+    responses((status = 200, body = SessionUsage), (status = 404, body = Problem)))]
+pub(super) async fn get(State(host): State<Host>, Path(id): Path<String>) -> Result<Json<SessionUsage>, Problem> {
     let handle = host.session(&id).await?;
     let view = handle.usage().await?;
     let child = |of: subtend_actors::ChildUsage| ChildUsage {
@@ -81,7 +81,7 @@ pub(super) async fn get(State(host): State<Host>, Path(id): Path<String>) -> Res
         context: of.context.map(ContextUse::from),
         recorded: of.recorded,
     };
-    Ok(Json(Used {
+    Ok(Json(SessionUsage {
         id: handle.id(),
         parent: view.parent,
         own: view.own,

@@ -30,7 +30,7 @@ struct ArrivedBytes {
 }
 
 /// The part of the budget that one body holds.
-struct Share {
+struct BodyShare {
     budget: BodyBudget,
     sender: Hash,
     arrived: AtomicUsize,
@@ -51,7 +51,7 @@ impl BodyBudget {
         if is_small {
             return request;
         }
-        let share = Arc::new(Share { budget: self.clone(), sender, arrived: AtomicUsize::new(0) });
+        let share = Arc::new(BodyShare { budget: self.clone(), sender, arrived: AtomicUsize::new(0) });
         request.extensions_mut().insert(Arc::clone(&share));
         let full = full.clone();
         request.map(|body| {
@@ -68,7 +68,7 @@ impl BodyBudget {
     }
 }
 
-impl Share {
+impl BodyShare {
     /// Returns whether the budget has room for `bytes` more.
     fn take(&self, bytes: usize) -> bool {
         let before = self.arrived.load(Ordering::Relaxed);
@@ -85,7 +85,7 @@ impl Share {
     }
 }
 
-impl Drop for Share {
+impl Drop for BodyShare {
     fn drop(&mut self) {
         let counted = self.arrived.load(Ordering::Relaxed).saturating_sub(SMALL);
         let mut held = self.budget.0.lock().unwrap_or_else(PoisonError::into_inner);

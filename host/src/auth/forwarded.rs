@@ -75,7 +75,7 @@ impl std::fmt::Debug for NodeKey {
 }
 
 /// The signed data in addition to the request.
-struct Signed {
+struct SignedFields {
     grant: TokenGrant,
     time: u64,
     nonce: String,
@@ -104,9 +104,9 @@ impl NodeKey {
         // The sender is named in the nonce, since nodes of earlier versions accept no additional part.
         let sender = request.extensions().get::<SenderId>();
         let nonce = sender.map_or(random.clone(), |SenderId(id)| format!("{id:x}.{random}"));
-        let signed = Signed { grant, time: (self.clock)(), nonce, body: blake3::hash(body) };
+        let signed = SignedFields { grant, time: (self.clock)(), nonce, body: blake3::hash(body) };
         let signature = self.signature(request, &signed).to_hex();
-        let Signed { grant, time, nonce, body } = signed;
+        let SignedFields { grant, time, nonce, body } = signed;
         if let Ok(value) = HeaderValue::try_from(format!("{grant} {time} {nonce} {} {signature}", body.to_hex())) {
             request.headers_mut().insert(HEADER, value);
         }
@@ -127,7 +127,7 @@ impl NodeKey {
         let (time, body) = (time.parse().ok()?, blake3::Hash::from_hex(body).ok()?);
         let id = nonce.split_once('.').and_then(|(id, _)| u64::from_str_radix(id, 16).ok());
         let sender = id.map_or(SenderId::UNKNOWN, SenderId);
-        let signed = Signed { grant, time, nonce: nonce.to_owned(), body };
+        let signed = SignedFields { grant, time, nonce: nonce.to_owned(), body };
         let expected = self.signature(request, &signed);
         // Hashes are compared in constant time.
         let is_signed = blake3::Hash::from_hex(signature).is_ok_and(|signature| signature == expected);
@@ -150,7 +150,7 @@ impl NodeKey {
         seen.insert((time, *signature.as_bytes()))
     }
 
-    fn signature(&self, request: &Request, signed: &Signed) -> blake3::Hash {
+    fn signature(&self, request: &Request, signed: &SignedFields) -> blake3::Hash {
         let path = request.uri().path_and_query().map_or("/", |path| path.as_str());
         let (grant, time) = (signed.grant.to_string(), signed.time.to_string());
         let mut hasher = blake3::Hasher::new_keyed(&self.key);

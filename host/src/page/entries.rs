@@ -77,13 +77,13 @@ struct CallView {
     state: StateLabel,
     result: Option<String>,
     ends: Vec<EndView>,
-    minion: Option<Helper>,
+    minion: Option<MinionWork>,
     nested: Option<String>,
     open: bool,
 }
 
 /// The work of a minion for a call.
-struct Helper {
+struct MinionWork {
     id: String,
     chat: String,
     response: Option<String>,
@@ -353,8 +353,8 @@ fn call_state(end: &CallEnd) -> StateLabel {
     StateLabel { word, class }
 }
 
-fn helper(turn: u32, ix: u32, of: &Minion) -> Helper {
-    Helper {
+fn helper(turn: u32, ix: u32, of: &Minion) -> MinionWork {
+    MinionWork {
         id: format!("json-{turn}-{ix}"),
         chat: of.minion_chat_id.to_string(),
         response: of.minion_response.as_ref().map(|text| markdown::render(&message(text))),
@@ -418,7 +418,7 @@ mod tests {
     #[derive(Template)]
     #[template(path = "minion.html")]
     struct Viewer {
-        minion: Helper,
+        minion: MinionWork,
     }
 
     fn viewer(response: Option<&str>, returned: bool) -> String {

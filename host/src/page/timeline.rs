@@ -221,11 +221,11 @@ struct TimelineChart {
     left_out: usize,
     cut: usize,
     damaged: usize,
-    table: Vec<Total>,
+    table: Vec<KindTotal>,
 }
 
 /// The time of a session by kind, as text for screen readers.
-struct Total {
+struct KindTotal {
     id: SessionId,
     name: String,
     title: String,
@@ -317,7 +317,7 @@ impl TimelineChart {
         for (nth, (id, level, head, spans)) in (0_u64..).zip(read) {
             let y = nth * LINE + 24;
             let (name, title) = (format!("{} {}", head.agent, head.short), words::clip(&head.title, 80));
-            table.push(Total {
+            table.push(KindTotal {
                 id,
                 name: name.clone(),
                 title: title.clone(),

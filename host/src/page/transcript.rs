@@ -101,7 +101,7 @@ struct QueuedInput {
 /// Children with a run in flight.
 #[derive(Template)]
 #[template(path = "running.html")]
-struct Running {
+struct RunningChildren {
     id: SessionId,
     all: usize,
     queued: usize,
@@ -157,7 +157,7 @@ impl TranscriptRead {
             asks: approvals::cards(&asks),
             all_asks,
             queue: fragment(&Queue { id, entries: handle.queue().await?.into_iter().map(QueuedInput::from).collect() }),
-            children: fragment(&Running::read(host, id)?),
+            children: fragment(&RunningChildren::read(host, id)?),
             seen: transcript.last_seq,
             title: super::session_title(&transcript.header.title, &transcript.header.agent, &transcript.header.short),
         })
@@ -243,7 +243,7 @@ impl From<QueueEntry> for QueuedInput {
     }
 }
 
-impl Running {
+impl RunningChildren {
     fn read(host: &Host, id: SessionId) -> Result<Self, Problem> {
         let journal = host.runtime().journal();
         let (mut children, mut queued, mut all) = (Vec::new(), 0, 0);

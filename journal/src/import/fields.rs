@@ -21,11 +21,11 @@ const MAX_FIGURE: u64 = 1_000_000_000_000;
 /// End of the year 9999 as Unix time in ms. Hosts do not support later times.
 pub(super) const LATEST: i64 = 253_402_300_799_999;
 
-type Wrong = String;
+type InvalidField = String;
 
 /// Checks records, and removes grants of the other host: permissions beyond `bounds`, permanent approvals, and the resumption of runs in
 /// flight with approved calls.
-pub(super) fn admit(records: &mut [Record], session: SessionId, bounds: &ImportBounds) -> Result<(), Wrong> {
+pub(super) fn admit(records: &mut [Record], session: SessionId, bounds: &ImportBounds) -> Result<(), InvalidField> {
     let within = &bounds.rights;
     for record in records {
         judge(record, session)?;
@@ -48,7 +48,7 @@ pub(super) fn admit(records: &mut [Record], session: SessionId, bounds: &ImportB
     Ok(())
 }
 
-fn judge(record: &Record, session: SessionId) -> Result<(), Wrong> {
+fn judge(record: &Record, session: SessionId) -> Result<(), InvalidField> {
     if let Record::SessionCreated(created) = record {
         return creation(created, session);
     }
@@ -93,11 +93,11 @@ fn judge(record: &Record, session: SessionId) -> Result<(), Wrong> {
 }
 
 /// Each call of a session is checked by all its rules.
-pub(super) fn rules(permissions: &Authority) -> Result<(), Wrong> {
+pub(super) fn rules(permissions: &Authority) -> Result<(), InvalidField> {
     permissions.check_size().map_err(|error| error.to_string())
 }
 
-fn creation(created: &SessionCreated, session: SessionId) -> Result<(), Wrong> {
+fn creation(created: &SessionCreated, session: SessionId) -> Result<(), InvalidField> {
     short(&created.short, session)?;
     agent(&created.agent)?;
     depth(created.place.depth())?;
@@ -112,20 +112,20 @@ fn creation(created: &SessionCreated, session: SessionId) -> Result<(), Wrong> {
 }
 
 /// Checks that a short name is the end of the session's own id in hexadecimal. Another one could be mistaken for another session.
-pub(super) fn short(short: &Short, session: SessionId) -> Result<(), Wrong> {
+pub(super) fn short(short: &Short, session: SessionId) -> Result<(), InvalidField> {
     let own = short.0.len() >= 6 && session.0.simple().to_string().ends_with(&*short.0);
     if own { Ok(()) } else { Err(format!("the short name {:?} is not the end of the id {session}", start(&short.0))) }
 }
 
 /// Checks the name of an agent. Slashes are allowed, but the name must not lead out of a directory.
-fn agent(text: &Text) -> Result<(), Wrong> {
+fn agent(text: &Text) -> Result<(), InvalidField> {
     name("agent", text)?;
     let is_path = text.contains('\\') || text.split('/').any(|part| matches!(part, "" | "." | ".."));
     if is_path { Err(format!("the agent {:?} is a path, not a name", &**text)) } else { Ok(()) }
 }
 
 /// Checks that a workspace is an absolute directory path or the host's working directory.
-fn workspace(text: &Text) -> Result<(), Wrong> {
+fn workspace(text: &Text) -> Result<(), InvalidField> {
     line("workspace", text)?;
     let climbs = text.split(['/', '\\']).any(|part| part == "..");
     let drive = text.split_once(':').is_some_and(|(drive, _)| drive.len() == 1);
@@ -135,19 +135,19 @@ fn workspace(text: &Text) -> Result<(), Wrong> {
     Err(format!("the workspace {:?} is not an absolute path of a directory", start(text)))
 }
 
-fn depth(depth: u32) -> Result<(), Wrong> {
+fn depth(depth: u32) -> Result<(), InvalidField> {
     if depth <= MAX_DEPTH { Ok(()) } else { Err(format!("the depth {depth} is above the limit of {MAX_DEPTH}")) }
 }
 
 /// Checks that a time can be displayed and used for timers.
-fn time(what: &str, ms: i64) -> Result<(), Wrong> {
+fn time(what: &str, ms: i64) -> Result<(), InvalidField> {
     match (0..=LATEST).contains(&ms) {
         true => Ok(()),
         false => Err(format!("the {what} of a run is {ms} ms, which is before 1970 or after the year 9999")),
     }
 }
 
-fn usage(usage: &Usage) -> Result<(), Wrong> {
+fn usage(usage: &Usage) -> Result<(), InvalidField> {
     let figures = [usage.input, usage.output, usage.reasoning, usage.cache_new, usage.cache_read];
     match figures.into_iter().chain(usage.cost_micro).find(|figure| *figure > MAX_FIGURE) {
         None => Ok(()),
@@ -155,7 +155,7 @@ fn usage(usage: &Usage) -> Result<(), Wrong> {
     }
 }
 
-fn name(what: &str, text: &Text) -> Result<(), Wrong> {
+fn name(what: &str, text: &Text) -> Result<(), InvalidField> {
     if text.is_empty() || text.len() > MAX_NAME || text.chars().any(char::is_whitespace) && what != "agent" {
         return Err(format!("the {what} {:?} is not a valid name of 1 to {MAX_NAME} bytes", start(text)));
     }
@@ -163,7 +163,7 @@ fn name(what: &str, text: &Text) -> Result<(), Wrong> {
 }
 
 /// Checks that a text has no control characters. Line breaks are allowed, because earlier versions wrote them.
-fn line(what: &str, text: &Text) -> Result<(), Wrong> {
+fn line(what: &str, text: &Text) -> Result<(), InvalidField> {
     if text.len() > MAX_LINE {
         return Err(format!("the {what} {:?} has {} bytes, the limit is {MAX_LINE}", start(text), text.len()));
     }

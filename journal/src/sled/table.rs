@@ -15,7 +15,7 @@ use sled::{Batch, Config, Db, IVec};
 
 use crate::directory;
 use crate::engine::Result;
-use crate::engines::Copied;
+use crate::engines::CopyProgress;
 use crate::error::{EngineError, OpenError, io};
 use crate::guarded::guarded;
 use crate::tables::{Keys, Table, TableEdits, Visit};
@@ -79,7 +79,7 @@ impl Rows {
     pub(super) fn of_copy(
         dir: &Path,
         cache_bytes: usize,
-        progress: &mut dyn FnMut(Copied),
+        progress: &mut dyn FnMut(CopyProgress),
     ) -> std::result::Result<Self, OpenError> {
         let copy = TempCopy::of(dir, progress)?;
         let rows = Self::at(&copy.path(), cache_bytes, false)?;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use subtend_session::ids::Lsn;
 
 use crate::blobs::{self, Blobs};
-use crate::compact::{self, Compacted, Compacting};
+use crate::compact::{self, Compacted, CompactionStep};
 use crate::engine::Engine;
 use crate::engines::ENGINES;
 use crate::error::{OpenError, io};
@@ -104,7 +104,7 @@ pub(super) fn compact(
     name: &'static str,
     options: &Options,
     engine: &Opener,
-    progress: &mut dyn FnMut(Compacting),
+    progress: &mut dyn FnMut(CompactionStep),
 ) -> Result<Compacted, OpenError> {
     close_store_to_others(dir)?;
     let _lock = Lock::take(dir)?;
@@ -122,10 +122,10 @@ pub(super) fn compact(
         done = compact::copy(&*from, &whole, &*to, progress)?;
         Ok(())
     })?;
-    progress(Compacting::Whole);
+    progress(CompactionStep::Whole);
     let mut blobs = 0_u64;
     finish(dir, &entry, options, engine, &mut |step| {
-        blobs = blobs.saturating_add((step == Compacting::Swept).into());
+        blobs = blobs.saturating_add((step == CompactionStep::Swept).into());
         progress(step);
     })?;
     close_store_to_others(dir)?;
@@ -138,7 +138,7 @@ fn finish(
     entry: &Path,
     options: &Options,
     engine: &Opener,
-    progress: &mut dyn FnMut(Compacting),
+    progress: &mut dyn FnMut(CompactionStep),
 ) -> Result<(), OpenError> {
     let compacted = compacted_path(entry);
     remove(&compacted.with_added_extension("making"))?;
@@ -147,12 +147,12 @@ fn finish(
     }
     let named: BTreeSet<String> = blobs::named(&*engine(&compacted, options.cache_bytes)?)?;
     let blobs = dir.join("blobs");
-    blobs::sweep(&blobs, &named, &mut || progress(Compacting::Swept)).map_err(io("remove from", &blobs))?;
+    blobs::sweep(&blobs, &named, &mut || progress(CompactionStep::Swept)).map_err(io("remove from", &blobs))?;
     remove(entry)?;
-    progress(Compacting::Removed);
+    progress(CompactionStep::Removed);
     std::fs::rename(&compacted, entry).map_err(io("rename", &compacted))?;
     directory::sync(dir)?;
-    progress(Compacting::Done);
+    progress(CompactionStep::Done);
     Ok(())
 }
 

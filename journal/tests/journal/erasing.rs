@@ -4,7 +4,7 @@ use std::path::Path;
 
 use serde_json::json;
 use subtend_journal::{
-    Compacted, Compacting, DeferredErasure, Journal, Options, ReadError, Scope, Stored, audit, compact_store,
+    Compacted, CompactionStep, DeferredErasure, Journal, Options, ReadError, Scope, Stored, audit, compact_store,
     open_store_to_read,
 };
 use subtend_session::ids::{Hash, Lsn, SessionId};
@@ -152,7 +152,7 @@ async fn j10_kill_at_any_step_leaves_a_whole_store(kind: Kind) {
         let (mut step, mut whole) = (0, false);
         let killed = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
             compact_store(&kind.spec(dir.path()), &Options::default(), &mut |now| {
-                whole |= now == Compacting::Whole;
+                whole |= now == CompactionStep::Whole;
                 if step == at {
                     std::panic::resume_unwind(Box::new("killed"));
                 }

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::brief::{Area, Brief};
 use super::markdown::code;
 use super::results::{Dir, FoundCount, Matched, ToolListing};
-use super::words::{self, Word};
+use super::words::{self, QuestionWord};
 
 /// Maximum number of areas, since each gets an explorer.
 const MAX_AREAS: usize = 6;
@@ -19,11 +19,11 @@ const DEFAULT_AREAS: usize = 5;
 const MAX_FILES: u32 = 2_000;
 
 /// Returns the arguments of the search for all words of a question: as starts of `whole` words, or anywhere.
-pub(super) fn search(words: &[Word], whole: bool) -> Value {
+pub(super) fn search(words: &[QuestionWord], whole: bool) -> Value {
     json!({ "pattern": pattern(words, whole), "path": ".", "regex": true, "files": true, "max_matches": MAX_FILES })
 }
 
-fn pattern(words: &[Word], whole: bool) -> String {
+fn pattern(words: &[QuestionWord], whole: bool) -> String {
     // An ASCII boundary, since a Unicode one slows down a search of many files.
     let begins = if whole { r"(?:(?-u:\b)|_)" } else { "" };
     let all: Vec<String> = words.iter().map(|word| format!("{begins}(?:{})", word.pattern)).collect();
@@ -31,18 +31,18 @@ fn pattern(words: &[Word], whole: bool) -> String {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Hits {
-    pub(super) words: Vec<Word>,
+pub(super) struct AreaHits {
+    pub(super) words: Vec<QuestionWord>,
     pub(super) whole: bool,
     pub(super) matched: Matched,
 }
 
-impl Hits {
+impl AreaHits {
     /// Returns the words in names of the area's paths, and its matching lines.
     fn of(&self, area: &Area) -> (Vec<String>, u64) {
         let files = || self.matched.files.iter().filter(|(path, _)| area.holds(path));
         let own = (!area.shallow).then_some(&area.path);
-        let in_paths = |word: &&Word| {
+        let in_paths = |word: &&QuestionWord| {
             own.into_iter().chain(files().map(|(path, _)| path)).any(|path| word.is_in(path, self.whole))
         };
         let named = self.words.iter().filter(in_paths).map(|word| code(&word.label));
@@ -82,7 +82,7 @@ pub(super) struct AreaPlan {
 }
 
 /// Divides `question` over the areas of a workspace with the listing `listing`, two levels deep.
-pub(super) fn plan(listing: &ToolListing, question: &str, hits: Option<Result<Hits, String>>) -> AreaPlan {
+pub(super) fn plan(listing: &ToolListing, question: &str, hits: Option<Result<AreaHits, String>>) -> AreaPlan {
     let how = match &hits {
         None => String::new(),
         Some(Ok(hits)) => hits.to_text(),
@@ -171,11 +171,12 @@ fn uncovered(listing: &ToolListing, areas: &[Area]) -> Vec<String> {
 }
 
 /// Returns the words of the question, except names of chosen areas.
-fn wanted_words(question: &str, areas: &[Area]) -> Vec<Word> {
+fn wanted_words(question: &str, areas: &[Area]) -> Vec<QuestionWord> {
     let words = words::words(question);
-    let names_area =
-        |word: &Word| areas.iter().any(|area| area.path.split('/').any(|part| part.eq_ignore_ascii_case(&word.label)));
-    let rest: Vec<Word> = words.iter().filter(|word| !names_area(word)).cloned().collect();
+    let names_area = |word: &QuestionWord| {
+        areas.iter().any(|area| area.path.split('/').any(|part| part.eq_ignore_ascii_case(&word.label)))
+    };
+    let rest: Vec<QuestionWord> = words.iter().filter(|word| !names_area(word)).cloned().collect();
     if rest.is_empty() { words } else { rest }
 }
 

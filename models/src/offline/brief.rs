@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::markdown::code;
-use super::words::Word;
+use super::words::QuestionWord;
 
 /// Levels of a whole listing, the maximum of `list`.
 const MAX_DEPTH: u32 = 10;
@@ -44,7 +44,7 @@ impl Area {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Brief {
     pub(super) area: Area,
-    pub(super) words: Vec<Word>,
+    pub(super) words: Vec<QuestionWord>,
 }
 
 impl Brief {
@@ -55,7 +55,7 @@ impl Brief {
             self.area.shown(),
             if *shallow { "own files" } else { "all" },
         );
-        for Word { label, pattern } in &self.words {
+        for QuestionWord { label, pattern } in &self.words {
             out.push_str(&format!("Word: {label}\nPattern: {pattern}\n"));
         }
         let question: String = question.split_whitespace().collect::<Vec<_>>().join(" ").chars().take(400).collect();
@@ -77,7 +77,7 @@ impl Brief {
         let field = |name: &str| lines().find_map(|line| line.strip_prefix(name));
         let area = Area { path: field("Area: ")?.to_owned(), shallow: field("Depth: ")? == "own files" };
         let named = |name: &'static str| lines().filter_map(move |line| line.strip_prefix(name)).map(str::to_owned);
-        let words = named("Word: ").zip(named("Pattern: ")).map(|(label, pattern)| Word { label, pattern });
+        let words = named("Word: ").zip(named("Pattern: ")).map(|(label, pattern)| QuestionWord { label, pattern });
         Some(Self { area, words: words.collect() })
     }
 
@@ -85,7 +85,7 @@ impl Brief {
         json!({ "path": self.area.path, "depth": if self.area.shallow { 1 } else { MAX_DEPTH } })
     }
 
-    pub(super) fn search(&self, word: &Word) -> Value {
+    pub(super) fn search(&self, word: &QuestionWord) -> Value {
         let mut args =
             json!({ "pattern": word.pattern, "path": self.area.path, "regex": true, "max_matches": MAX_MATCHES });
         if let Some(args) = args.as_object_mut().filter(|_| self.area.shallow) {
@@ -108,7 +108,7 @@ mod tests {
     #[test]
     fn brief_round_trips_through_its_prompt() {
         let words = [("error", r"(?i)error|\berr\b"), ("a = b", "a = b")];
-        let words = words.map(|(label, pattern)| Word { label: label.into(), pattern: pattern.into() });
+        let words = words.map(|(label, pattern)| QuestionWord { label: label.into(), pattern: pattern.into() });
         for (area, words) in [(Area::shallow("."), &words[..1]), (Area::deep("a/b c"), &[])] {
             let brief = Brief { area, words: words.to_vec() };
             assert_eq!(Brief::parse(&brief.prompt("Why?\nWord: x = y\nArea: else")), Some(brief));
@@ -119,7 +119,7 @@ mod tests {
 
     #[test]
     fn shallow_area_is_searched_only_in_its_own_files() {
-        let word = Word { label: "w".into(), pattern: "w".into() };
+        let word = QuestionWord { label: "w".into(), pattern: "w".into() };
         let search = |area| Brief { area, words: vec![] }.search(&word);
         assert_eq!(search(Area::deep("src")).get("glob"), None);
         assert_eq!(search(Area::shallow("src")).get("glob"), Some(&json!("src/*")));

@@ -3,12 +3,12 @@
 const MAX_WORDS: usize = 4;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Word {
+pub(super) struct QuestionWord {
     pub(super) label: String,
     pub(super) pattern: String,
 }
 
-impl Word {
+impl QuestionWord {
     /// Returns the plain words of the pattern, in lower case.
     pub(super) fn names(&self) -> Vec<String> {
         let plain = self.pattern.replace("(?i)", "").replace("\\b", "").replace('\\', "").to_lowercase();
@@ -65,14 +65,14 @@ fn is_idea(word: &str, starts: &[&str]) -> bool {
 }
 
 /// Returns the first few distinct words of `question`, exact names first.
-pub(super) fn words(question: &str) -> Vec<Word> {
+pub(super) fn words(question: &str) -> Vec<QuestionWord> {
     let (quoted, plain) = quoted(question);
     let tokens: Vec<&str> = tokens(&plain).collect();
     let exact = quoted.iter().map(|text| literal(text));
     let names = tokens.iter().filter(|token| is_identifier(token)).map(|token| identifier(token));
     let common =
         tokens.iter().filter(|token| !is_identifier(token) && !is_path(token)).filter_map(|token| common(token));
-    let mut out: Vec<Word> = Vec::new();
+    let mut out: Vec<QuestionWord> = Vec::new();
     for word in exact.chain(names).chain(common) {
         if !out.iter().any(|other| other.pattern == word.pattern || other.label == word.label) {
             out.push(word);
@@ -122,16 +122,16 @@ fn is_identifier(token: &str) -> bool {
     !is_path(token) && token.len() > 2 && (token.contains("::") || token.contains('_') || inner_capital)
 }
 
-fn literal(text: &str) -> Word {
-    Word { label: text.to_owned(), pattern: escape(text) }
+fn literal(text: &str) -> QuestionWord {
+    QuestionWord { label: text.to_owned(), pattern: escape(text) }
 }
 
 /// Returns a name in its spellings: `RunEnded`, `run_ended`, `run-ended`.
-fn identifier(token: &str) -> Word {
+fn identifier(token: &str) -> QuestionWord {
     let last = token.rsplit("::").next().filter(|last| last.len() > 2).unwrap_or(token);
     let parts = split_name(last);
     if parts.len() < 2 {
-        return Word { label: token.to_owned(), pattern: escape(last) };
+        return QuestionWord { label: token.to_owned(), pattern: escape(last) };
     }
     let camel: String = parts
         .iter()
@@ -146,7 +146,7 @@ fn identifier(token: &str) -> Word {
             spellings.push(other);
         }
     }
-    Word { label: token.to_owned(), pattern: spellings.join("|") }
+    QuestionWord { label: token.to_owned(), pattern: spellings.join("|") }
 }
 
 fn split_name(name: &str) -> Vec<String> {
@@ -163,17 +163,17 @@ fn split_name(name: &str) -> Vec<String> {
 }
 
 /// Returns a plain word by its stem, unless it is a stop word.
-fn common(token: &str) -> Option<Word> {
+fn common(token: &str) -> Option<QuestionWord> {
     let word = token.to_lowercase();
     if word.chars().count() < 3 || is_stop(&word) || word.chars().all(|c| !c.is_alphabetic()) {
         return None;
     }
     if let Some((_, label, pattern)) = IDEAS.iter().find(|(starts, _, _)| is_idea(&word, starts)) {
-        return Some(Word { label: (*label).to_owned(), pattern: (*pattern).to_owned() });
+        return Some(QuestionWord { label: (*label).to_owned(), pattern: (*pattern).to_owned() });
     }
     let stem = stem(&word);
     let pattern = format!("(?i){}", escape(stem));
-    Some(Word { label: word, pattern })
+    Some(QuestionWord { label: word, pattern })
 }
 
 /// Removes the ending if enough of the word remains.

@@ -9,7 +9,7 @@ use super::markdown;
 use super::report::{self, ChildReport, Matches};
 use super::results::{self, FoundCount, Location, SearchMatches, ToolListing};
 use super::transcript::{Done, OpenQuestion};
-use super::words::Word;
+use super::words::QuestionWord;
 
 const MAX_READS: usize = 3;
 
@@ -66,7 +66,7 @@ pub(super) fn next(brief: &Brief, open: &OpenQuestion<'_>, offered: &Offered) ->
         }
     }
     for word in &mut report.words {
-        let names = brief.words.iter().find(|other| other.pattern == word.pattern).map(Word::names);
+        let names = brief.words.iter().find(|other| other.pattern == word.pattern).map(QuestionWord::names);
         word.places = best(std::mem::take(&mut word.places), &names.unwrap_or_default());
     }
     NextWork::Report(Box::new(report))

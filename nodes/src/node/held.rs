@@ -10,7 +10,7 @@ use subtend_session::index::Inflight;
 use subtend_session::state::Phase;
 use tokio::time::Instant;
 
-use super::Term;
+use super::LeaseTerm;
 
 /// Number of attempts to open a shard, over about two minutes, before the node ends and leaves the shard to others.
 const MAX_ATTEMPTS: u32 = 7;
@@ -45,7 +45,7 @@ struct OpenFailure {
 
 #[derive(Default)]
 pub(super) struct NodeState {
-    pub(super) term: Option<Term>,
+    pub(super) term: Option<LeaseTerm>,
     pub(super) shards: BTreeMap<String, HeldShard>,
     failures: BTreeMap<String, OpenFailure>,
 }
@@ -72,7 +72,7 @@ impl NodeState {
     }
 
     /// Begins a lease. Failed shards are retried at once.
-    pub(super) fn begin(&mut self, term: Term) {
+    pub(super) fn begin(&mut self, term: LeaseTerm) {
         self.term = Some(term);
         self.failures.clear();
     }

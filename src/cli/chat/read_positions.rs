@@ -14,10 +14,10 @@ use super::super::fail::Fail;
 
 /// Last record read of each session, by which events of records already read are skipped.
 #[derive(Debug, Default)]
-pub(super) struct ReadPositions(HashMap<SessionId, Mark>);
+pub(super) struct ReadPositions(HashMap<SessionId, ReadPosition>);
 
 #[derive(Clone, Copy, Debug, Default)]
-struct Mark {
+struct ReadPosition {
     seq: Seq,
     answered: Option<TurnNo>,
 }
@@ -96,7 +96,7 @@ mod tests {
     #[test]
     fn positions_cover_read_records_but_not_later_ones() {
         let (here, elsewhere) = (SessionId(uuid::Uuid::from_u128(1)), SessionId(uuid::Uuid::from_u128(2)));
-        let positions = ReadPositions(HashMap::from([(here, Mark { seq: Seq(7), answered: Some(TurnNo(2)) })]));
+        let positions = ReadPositions(HashMap::from([(here, ReadPosition { seq: Seq(7), answered: Some(TurnNo(2)) })]));
         let record = |session, seq| {
             let record = Arc::new(Record::SessionClosed { by: Initiator::Person });
             Event { root: here, session, what: EventKind::Record { seq: Seq(seq), record } }

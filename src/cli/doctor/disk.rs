@@ -29,7 +29,7 @@ pub(super) fn check(place: &StoreLocation) -> Vec<Finding> {
     let dir = nearest_dir(store);
     let kind = kind_of(&dir);
     let sync = match sync_time(&dir) {
-        Ok(took) => sync_finding(took, kind.as_ref().is_none_or(|kind| kind.medium == Medium::Disk)),
+        Ok(took) => sync_finding(took, kind.as_ref().is_none_or(|kind| kind.medium == DiskKind::Disk)),
         Err(error) => Finding::bad(
             DoctorArea::Disk,
             "sync",
@@ -106,7 +106,7 @@ fn sync_finding(took: Duration, disk: bool) -> Finding {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Medium {
+enum DiskKind {
     Disk,
     Memory,
     Container,
@@ -117,29 +117,29 @@ enum Medium {
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Filesystem {
     name: String,
-    medium: Medium,
+    medium: DiskKind,
 }
 
 fn filesystem_of(magic: u64) -> Filesystem {
     let (name, medium) = match magic {
-        0xef53 => ("ext4", Medium::Disk),
-        0x5846_5342 => ("xfs", Medium::Disk),
-        0x9123_683e => ("btrfs", Medium::Disk),
-        0x2fc1_2fc1 => ("zfs", Medium::Disk),
-        0xf2f5_2010 => ("f2fs", Medium::Disk),
-        0xca45_1a4e => ("bcachefs", Medium::Disk),
-        0x0102_1994 => ("tmpfs", Medium::Memory),
-        0x8584_58f6 => ("ramfs", Medium::Memory),
-        0x794c_7630 => ("overlay", Medium::Container),
-        0x6175_6673 => ("aufs", Medium::Container),
-        0x6969 => ("nfs", Medium::Network),
-        0xff53_4d42 | 0xfe53_4d42 | 0x517b => ("smb", Medium::Network),
-        0x0102_1997 => ("9p", Medium::Network),
-        0x6573_5546 => ("fuse", Medium::Network),
-        0x6a65_6a63 => ("virtiofs", Medium::Network),
-        0x00c3_6400 => ("ceph", Medium::Network),
-        0x5346_414f => ("afs", Medium::Network),
-        other => return Filesystem { name: format!("{other:#x}"), medium: Medium::Unknown },
+        0xef53 => ("ext4", DiskKind::Disk),
+        0x5846_5342 => ("xfs", DiskKind::Disk),
+        0x9123_683e => ("btrfs", DiskKind::Disk),
+        0x2fc1_2fc1 => ("zfs", DiskKind::Disk),
+        0xf2f5_2010 => ("f2fs", DiskKind::Disk),
+        0xca45_1a4e => ("bcachefs", DiskKind::Disk),
+        0x0102_1994 => ("tmpfs", DiskKind::Memory),
+        0x8584_58f6 => ("ramfs", DiskKind::Memory),
+        0x794c_7630 => ("overlay", DiskKind::Container),
+        0x6175_6673 => ("aufs", DiskKind::Container),
+        0x6969 => ("nfs", DiskKind::Network),
+        0xff53_4d42 | 0xfe53_4d42 | 0x517b => ("smb", DiskKind::Network),
+        0x0102_1997 => ("9p", DiskKind::Network),
+        0x6573_5546 => ("fuse", DiskKind::Network),
+        0x6a65_6a63 => ("virtiofs", DiskKind::Network),
+        0x00c3_6400 => ("ceph", DiskKind::Network),
+        0x5346_414f => ("afs", DiskKind::Network),
+        other => return Filesystem { name: format!("{other:#x}"), medium: DiskKind::Unknown },
     };
     Filesystem { name: name.to_owned(), medium }
 }
@@ -169,14 +169,14 @@ fn file_system(dir: &Path, kind: Option<Filesystem>) -> Finding {
     };
     let check = "file system";
     match medium {
-        Medium::Disk => Finding::good(DoctorArea::Disk, check, format!("{name} at {place}")),
-        Medium::Memory => Finding::bad(
+        DiskKind::Disk => Finding::good(DoctorArea::Disk, check, format!("{name} at {place}")),
+        DiskKind::Memory => Finding::bad(
             DoctorArea::Disk,
             check,
             format!("{name} at {place} is in memory: all sessions are lost when the machine stops"),
             "choose a directory on a disk with --data DIR",
         ),
-        Medium::Container => Finding::note(
+        DiskKind::Container => Finding::note(
             DoctorArea::Disk,
             check,
             format!(
@@ -184,13 +184,13 @@ fn file_system(dir: &Path, kind: Option<Filesystem>) -> Finding {
             ),
             "to keep them, mount a volume and choose it with --data DIR",
         ),
-        Medium::Network => Finding::bad(
+        DiskKind::Network => Finding::bad(
             DoctorArea::Disk,
             check,
             format!("{name} at {place} is not a local disk: locks and syncs may not hold there"),
             "choose a directory on a local disk with --data DIR",
         ),
-        Medium::Unknown => Finding::note(
+        DiskKind::Unknown => Finding::note(
             DoctorArea::Disk,
             check,
             format!("{place} is on a file system of unknown kind {name}"),
@@ -218,26 +218,32 @@ fn free_space(bytes: u64) -> Finding {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Grade;
+    use super::super::Severity;
     use super::*;
 
     #[test]
     fn filesystems_that_lose_data_are_bad() {
         let grade = |magic| file_system(Path::new("/data"), Some(filesystem_of(magic))).grade;
         let grades = [0xef53, 0x0102_1994, 0x794c_7630, 0x6969, 0x1234].map(grade);
-        assert_eq!(grades, [Grade::Good, Grade::Bad, Grade::Note, Grade::Bad, Grade::Note]);
+        assert_eq!(grades, [Severity::Good, Severity::Bad, Severity::Note, Severity::Bad, Severity::Note]);
     }
 
     #[test]
     fn implausibly_fast_sync_is_reported() {
         let grade = |micros, disk| sync_finding(Duration::from_micros(micros), disk).grade;
-        assert_eq!([grade(3, true), grade(3, false), grade(900, true)], [Grade::Note, Grade::Good, Grade::Good]);
-        assert_eq!(grade(80_000, true), Grade::Note);
+        assert_eq!(
+            [grade(3, true), grade(3, false), grade(900, true)],
+            [Severity::Note, Severity::Good, Severity::Good]
+        );
+        assert_eq!(grade(80_000, true), Severity::Note);
     }
 
     #[test]
     fn low_free_space_is_reported() {
-        assert_eq!([1, 100, 5_000].map(|mib| free_space(mib * MIB).grade), [Grade::Bad, Grade::Note, Grade::Good]);
+        assert_eq!(
+            [1, 100, 5_000].map(|mib| free_space(mib * MIB).grade),
+            [Severity::Bad, Severity::Note, Severity::Good]
+        );
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use subtend_journal::StoreSpec;
-use subtend_tools::sandbox::{self, Places, Strength, Unsupported};
+use subtend_tools::sandbox::{self, Places, SandboxStrength, Unsupported};
 
 use super::{DoctorArea, Finding};
 
@@ -45,13 +45,13 @@ fn engines(built_in: &[&str]) -> Finding {
 }
 
 /// Reports Landlock and seccomp. Without them, a shell command of a limited session is refused; it never runs unconfined.
-fn sandbox(found: Result<Strength, Unsupported>) -> Finding {
+fn sandbox(found: Result<SandboxStrength, Unsupported>) -> Finding {
     match found {
-        Ok(Strength::FilesAndNetwork) => {
+        Ok(SandboxStrength::FilesAndNetwork) => {
             let found = "commands can be confined to their files and kept off the network (Landlock, seccomp)";
             Finding::good(DoctorArea::Installation, "sandbox", found)
         }
-        Ok(Strength::Files) => Finding::note(
+        Ok(SandboxStrength::Files) => Finding::note(
             DoctorArea::Installation,
             "sandbox",
             "commands can be confined to their files (Landlock), and kept off the network by seccomp alone",
@@ -101,15 +101,15 @@ fn guard() -> Finding {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Grade;
+    use super::super::Severity;
     use super::*;
 
     #[test]
     fn missing_sandbox_and_missing_engine_are_distinct_findings() {
-        assert_eq!(sandbox(Ok(Strength::FilesAndNetwork)).grade, Grade::Good);
-        assert_eq!(sandbox(Err(Unsupported { why: "no Landlock".into() })).grade, Grade::Note);
-        assert_eq!(engines(&["memory"]).grade, Grade::Bad);
-        assert_eq!(engines(&["redb", "memory"]).grade, Grade::Good);
+        assert_eq!(sandbox(Ok(SandboxStrength::FilesAndNetwork)).grade, Severity::Good);
+        assert_eq!(sandbox(Err(Unsupported { why: "no Landlock".into() })).grade, Severity::Note);
+        assert_eq!(engines(&["memory"]).grade, Severity::Bad);
+        assert_eq!(engines(&["redb", "memory"]).grade, Severity::Good);
         assert!(built_in().contains(&"memory"));
     }
 

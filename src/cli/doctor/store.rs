@@ -10,7 +10,7 @@ use super::super::data::{StoreLocation, no_space_to_copy};
 use super::super::paint::{clip, count, size};
 use super::super::progress::ProgressLine;
 use super::super::{checkpoints, verify, worktree};
-use super::{DoctorArea, Finding, Grade};
+use super::{DoctorArea, Finding, Severity};
 
 /// Number of hosts tried, one after the other, before this process opens the store itself.
 const MAX_HOSTS: u32 = 3;
@@ -41,7 +41,7 @@ pub(super) fn check(place: &StoreLocation) -> Vec<Finding> {
             Ok(Some(host)) => {
                 let pid = host.serving.pid;
                 let findings = hosted_findings(host, place);
-                if findings.iter().all(|finding| finding.grade != Grade::Bad) || is_host(place, pid) {
+                if findings.iter().all(|finding| finding.grade != Severity::Bad) || is_host(place, pid) {
                     return findings;
                 }
             }
@@ -299,14 +299,14 @@ mod tests {
     use subtend_journal::faulty::Faulty;
     use subtend_journal::memory::Memory;
 
-    use super::super::Grade;
+    use super::super::Severity;
     use super::*;
 
     #[test]
     fn store_in_use_is_a_note_but_newer_store_is_a_fault() {
         let in_use = OpenError::InUse { path: "/data/redb".into(), pid: "0".into(), boot: "b".into() };
         let finding = refused_finding(&in_use);
-        assert_eq!((finding.grade, finding.found.contains("process 0")), (Grade::Note, true));
+        assert_eq!((finding.grade, finding.found.contains("process 0")), (Severity::Note, true));
         let full = EngineError::Io { what: "open the sled store", source: std::io::ErrorKind::StorageFull.into() };
         let full = refused_finding(&OpenError::Engine(full));
         let advice = full.advice.expect("what to do");
@@ -315,7 +315,7 @@ mod tests {
             "{advice}"
         );
         let newer = refused_finding(&OpenError::Newer { found: 9, known: 1 });
-        assert_eq!((newer.grade, newer.advice.is_some()), (Grade::Bad, true));
+        assert_eq!((newer.grade, newer.advice.is_some()), (Severity::Bad, true));
     }
 
     #[test]
@@ -324,10 +324,10 @@ mod tests {
             let finding = unfinished_finding(runs, owed, deletions);
             (finding.grade, finding.found)
         };
-        assert_eq!(of(0, 0, 0), (Grade::Good, "none: the last process shut down in order".to_owned()));
+        assert_eq!(of(0, 0, 0), (Severity::Good, "none: the last process shut down in order".to_owned()));
         let half = "0 runs in flight, 0 messages not delivered, 1 deletion not complete";
-        assert_eq!(of(0, 0, 1), (Grade::Note, half.to_owned()));
-        assert_eq!(of(2, 1, 0), (Grade::Note, "2 runs in flight, 1 message not delivered".to_owned()));
+        assert_eq!(of(0, 0, 1), (Severity::Note, half.to_owned()));
+        assert_eq!(of(2, 1, 0), (Severity::Note, "2 runs in flight, 1 message not delivered".to_owned()));
     }
 
     #[test]
@@ -344,9 +344,9 @@ mod tests {
             id(4),
             id(1)
         );
-        assert_eq!(of(&[(1, 2_048), (2, 4_096), (3, 1_024), (4, 3_072)]), (Grade::Good, small));
-        assert_eq!(of(&[(1, 65 << 20)]).0, Grade::Note);
-        assert_eq!(of(&[]), (Grade::Good, "nothing is recorded yet".to_owned()));
+        assert_eq!(of(&[(1, 2_048), (2, 4_096), (3, 1_024), (4, 3_072)]), (Severity::Good, small));
+        assert_eq!(of(&[(1, 65 << 20)]).0, Severity::Note);
+        assert_eq!(of(&[]), (Severity::Good, "nothing is recorded yet".to_owned()));
     }
 
     #[tokio::test]
@@ -366,12 +366,12 @@ mod tests {
         let advice = finding.advice.expect("what to do");
         assert_eq!(
             (finding.grade, finding.found.contains("and left 11 sessions")),
-            (Grade::Note, true),
+            (Severity::Note, true),
             "{}",
             finding.found
         );
         assert!(advice.starts_with("repeat it with its own file") && advice.contains("subtend export"), "{advice}");
         journal.import(&mut file(), &ImportBounds::none(), &mut |_| {}).await.expect("the import resumes");
-        assert_eq!(imports(&journal).expect("a finding").grade, Grade::Good);
+        assert_eq!(imports(&journal).expect("a finding").grade, Severity::Good);
     }
 }

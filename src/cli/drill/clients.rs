@@ -61,7 +61,7 @@ mod unix {
                     ("took_ms".to_owned(), json!(took)),
                 ]);
             }
-            writeln!(out, "{}", escape::escaped(object.to_string()))?;
+            writeln!(out, "{}", escape::escape_controls(object.to_string()))?;
         } else {
             writeln!(out, "{}", text(&report))?;
         }

@@ -15,7 +15,7 @@ use super::super::fail::Fail;
 use source::Enabled;
 
 use servers::Servers;
-use source::Chosen;
+use source::ModelOrigin;
 
 mod servers;
 mod source;
@@ -80,7 +80,7 @@ pub(crate) struct ModelSetup {
     servers: Servers,
     enabled: Enabled,
     rates: Rates,
-    chosen: Chosen,
+    chosen: ModelOrigin,
     /// True if agents that name a provider's model get it; false if `offline` or a script was chosen.
     providers: bool,
     /// True if a default model, or one of a pool, calls a server.
@@ -157,26 +157,28 @@ impl ModelArgs {
         let names = self.model_text().into_iter().chain(trusted.map(|own| own.model));
         let enabled = Enabled::detect(loaded, names, servers.for_model("ollama").is_some());
         let (default, chosen) = match (&self.model, &self.variable, own) {
-            (Some(text), ..) => (DefaultModel::Model(text.as_str().into()), Chosen::Option),
-            (None, Some(text), _) => (DefaultModel::Model(text.as_str().into()), Chosen::Variable),
-            (None, None, Some(own)) => (recorded_default(own, loaded), Chosen::Session),
-            (None, None, None) => (loaded.default_model(), Chosen::by_config(loaded)),
+            (Some(text), ..) => (DefaultModel::Model(text.as_str().into()), ModelOrigin::Option),
+            (None, Some(text), _) => (DefaultModel::Model(text.as_str().into()), ModelOrigin::Variable),
+            (None, None, Some(own)) => (recorded_default(own, loaded), ModelOrigin::Session),
+            (None, None, None) => (loaded.default_model(), ModelOrigin::by_config(loaded)),
         };
         self.check_no_exported_script()?;
         // The recorded model may come from an import, and must not be a script.
-        if let (Chosen::Session, DefaultModel::Model(text)) = (&chosen, &default) {
+        if let (ModelOrigin::Session, DefaultModel::Model(text)) = (&chosen, &default) {
             check_no_scripts(text)
                 .map_err(|why| Fail::Usage(format!("the session's own model cannot answer: {why}")))?;
         }
         check_enabled(loaded, enabled)?;
         let (models, calls) = match &default {
             DefaultModel::Model(text) => models(text, &servers).map_err(|error| match &chosen {
-                Chosen::Session => Fail::Usage(format!(
+                ModelOrigin::Session => Fail::Usage(format!(
                     "the session's own model `{text}` cannot answer: {error}; name another one with --model"
                 )),
-                Chosen::Option | Chosen::Variable | Chosen::Agent(_) | Chosen::Config(..) | Chosen::Default => {
-                    Fail::Usage(with_options(&error, "(--model or SUBTEND_MODEL)"))
-                }
+                ModelOrigin::Option
+                | ModelOrigin::Variable
+                | ModelOrigin::Agent(_)
+                | ModelOrigin::Config(..)
+                | ModelOrigin::Default => Fail::Usage(with_options(&error, "(--model or SUBTEND_MODEL)")),
             })?,
             DefaultModel::Pool(pool) => {
                 (NamedModels::new(), loaded.config.llm.pools.get(&**pool).is_some_and(|members| call_servers(members)))
@@ -358,9 +360,10 @@ impl ModelSetup {
     }
 
     /// Returns the model of a session of `agent`, and the source of that choice, as the runtime resolves it.
-    pub(super) fn model_and_choice(&self, agent: Option<&Manifest>) -> (Text, Chosen) {
+    pub(super) fn model_and_choice(&self, agent: Option<&Manifest>) -> (Text, ModelOrigin) {
         let default = || (self.name(), self.chosen.clone());
-        let Some(manifest) = agent.filter(|_| !matches!(self.chosen, Chosen::Option | Chosen::Variable)) else {
+        let Some(manifest) = agent.filter(|_| !matches!(self.chosen, ModelOrigin::Option | ModelOrigin::Variable))
+        else {
             return default();
         };
         let model = match (&manifest.pool, &manifest.model) {
@@ -370,7 +373,7 @@ impl ModelSetup {
             (None, Some(model)) => (self.providers || !call_servers(&[Text::clone(model)])).then(|| Text::clone(model)),
             (None, None) => None,
         };
-        model.map_or_else(default, |model| (model, Chosen::by_agent(manifest)))
+        model.map_or_else(default, |model| (model, ModelOrigin::by_agent(manifest)))
     }
 
     pub(super) fn rates(&self) -> Rates {

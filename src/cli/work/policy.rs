@@ -34,14 +34,14 @@ pub(crate) fn for_imports(allow: &[String], ask: &[String], config: &Config) -> 
     Ok(Authority::of(policy).meet(&Authority::of(protected)))
 }
 
-fn rules(allow: &[String], ask: &[String], without_effect: impl Fn(&Rule) -> Option<String>) -> Result<RuleSet, Fail> {
+fn rules(allow: &[String], ask: &[String], rule_error: impl Fn(&Rule) -> Option<String>) -> Result<RuleSet, Fail> {
     let mut policy = HostPolicy::default_for_workspace();
     let options = [("--allow", Verdict::Allow, allow), ("--ask", Verdict::Ask, ask)];
     for (option, verdict, words) in options {
         for word in words {
             let rule = HostPolicy::allow(word).map_err(|error| Fail::Usage(format!("{error} ({option})")))?;
             let rule = Rule { verdict, ..rule };
-            if let Some(why) = ineffective_rule_error(&rule) {
+            if let Some(why) = rule_error(&rule) {
                 return Err(Fail::Usage(format!("{why} ({option} {word})")));
             }
             policy.rules.push(rule);

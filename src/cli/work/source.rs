@@ -25,9 +25,9 @@ pub(crate) enum Since {
 }
 
 /// Events of one tree.
-pub(crate) struct EventSource(From);
+pub(crate) struct EventSource(EventsFrom);
 
-enum From {
+enum EventsFrom {
     Own { events: Subscription, root: SessionId },
     Other { events: SseReader, root: SessionId },
 }
@@ -66,7 +66,7 @@ impl Since {
 impl EventSource {
     /// Returns the events of the tree of `root` in this process.
     pub(super) fn own(events: Subscription, root: SessionId) -> Self {
-        Self(From::Own { events, root })
+        Self(EventsFrom::Own { events, root })
     }
 
     /// Requests the events of the tree of `root` from another process, starting after `after` in its log.
@@ -76,7 +76,7 @@ impl EventSource {
     pub(super) async fn other(mut connection: Connection, root: SessionId, after: Lsn) -> Result<Self, Fail> {
         let path = format!("/v1/trees/{root}/events?after={after}");
         let body = connection.send(Method::GET, &path, None).await?.into_body();
-        Ok(Self(From::Other { events: SseReader { body, text: Vec::new(), _connection: connection }, root }))
+        Ok(Self(EventsFrom::Other { events: SseReader { body, text: Vec::new(), _connection: connection }, root }))
     }
 
     /// Returns the next event; `None` when the host ends.
@@ -88,14 +88,14 @@ impl EventSource {
     /// No event is lost when the future is dropped.
     pub(crate) async fn next(&mut self) -> Result<Option<ReceivedEvent>, Fail> {
         match &mut self.0 {
-            From::Own { events, root } => loop {
+            EventsFrom::Own { events, root } => loop {
                 match events.next().await {
                     None => return Ok(None),
                     Some(Next::Event(event)) if event.root != *root => {}
                     Some(next) => return Ok(Some(ReceivedEvent { next: Some(next), line: None })),
                 }
             },
-            From::Other { events, root } => {
+            EventsFrom::Other { events, root } => {
                 let Some(line) = events.next().await? else { return Ok(None) };
                 Ok(Some(ReceivedEvent { next: read(*root, line.clone()), line: Some(line) }))
             }

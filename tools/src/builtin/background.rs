@@ -17,8 +17,8 @@ use super::confined;
 use crate::bounded::head;
 use crate::guard::Guard;
 use crate::policy;
-use crate::processes::{Attendance, BackgroundProcess, NotTyped, OutputReader, OutputWindow};
-use crate::sandbox::{Strength, Unsupported};
+use crate::processes::{AttendedCall, BackgroundProcess, InputError, OutputReader, OutputWindow};
+use crate::sandbox::{SandboxStrength, Unsupported};
 use crate::schema;
 use crate::tool::{Tool, ToolError, ToolInvocation, ToolOutput};
 
@@ -98,7 +98,7 @@ fn closes_only(args: &Value) -> bool {
 #[derive(Debug)]
 pub(super) struct ProcessTool {
     spec: ToolSpec,
-    sandbox: Result<Strength, Unsupported>,
+    sandbox: Result<SandboxStrength, Unsupported>,
 }
 
 impl ProcessTool {
@@ -187,7 +187,7 @@ async fn stop_narrowed(process: &BackgroundProcess) -> ToolOutput {
 /// Waits up to `limit` for the end of `process`, on behalf of the process's own session. A cancel stops the process.
 pub(super) async fn attended(
     process: &Arc<BackgroundProcess>,
-    attendance: Attendance,
+    attendance: AttendedCall,
     call: &ToolInvocation,
     limit: Duration,
 ) -> Result<ToolOutput, ToolError> {
@@ -233,19 +233,19 @@ async fn input(process: &BackgroundProcess, text: Option<String>, close: bool) -
     let line = text.map_or_else(String::new, |text| text + "\n");
     match process.type_in(line, close).await {
         Ok(()) => Ok(ToolOutput::text(format!("{done}\n{}", status(process)))),
-        Err(NotTyped::Closed) => Err(ToolError::refused(format!(
+        Err(InputError::Closed) => Err(ToolError::refused(format!(
             "nothing was typed: an earlier call closed the input of the process {}",
             status(process)
         ))),
-        Err(NotTyped::Ended) => Err(ToolError::refused(format!(
+        Err(InputError::Ended) => Err(ToolError::refused(format!(
             "nothing was typed: the process does not read input any more {}",
             status(process)
         ))),
-        Err(NotTyped::Full) => Err(ToolError::refused("nothing was typed: the process has not read earlier input")),
-        Err(NotTyped::Slow) if close => Err(ToolError::limit(
+        Err(InputError::Full) => Err(ToolError::refused("nothing was typed: the process has not read earlier input")),
+        Err(InputError::Slow) if close => Err(ToolError::limit(
             "the process has not read its input yet; the text stays in it, and it closes after the text: do not repeat the call",
         )),
-        Err(NotTyped::Slow) => {
+        Err(InputError::Slow) => {
             Err(ToolError::limit("the process has not read the text yet; it stays in its input: do not type it again"))
         }
     }

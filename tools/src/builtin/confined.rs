@@ -3,27 +3,27 @@
 use subtend_session::authority::Authority;
 
 use crate::guard::Guard;
-use crate::sandbox::{self, Strength, Unsupported};
+use crate::sandbox::{self, SandboxStrength, Unsupported};
 use crate::tool::ToolError;
 
 const NAME: &str = "shell";
 
 /// Returns what the sandbox can enforce for commands.
-pub(super) fn strength(guard: Option<&Guard>) -> Result<Strength, Unsupported> {
+pub(super) fn strength(guard: Option<&Guard>) -> Result<SandboxStrength, Unsupported> {
     match guard {
         Some(_) => sandbox::probe(),
         None => Err(Unsupported { why: "the runtime has no guard, which creates sandboxes".into() }),
     }
 }
 
-pub(super) fn ruled_out(authority: &Authority, sandbox: &Result<Strength, Unsupported>) -> Option<ToolError> {
+pub(super) fn ruled_out(authority: &Authority, sandbox: &Result<SandboxStrength, Unsupported>) -> Option<ToolError> {
     if !sandbox::is_needed(authority) {
         return None;
     }
     let why: &dyn std::fmt::Display = match sandbox {
-        Ok(Strength::FilesAndNetwork) => return None,
-        Ok(Strength::Files) if !sandbox::limits_network(authority) => return None,
-        Ok(Strength::Files) => &"the kernel cannot restrict TCP (needs Linux 6.7 or later)",
+        Ok(SandboxStrength::FilesAndNetwork) => return None,
+        Ok(SandboxStrength::Files) if !sandbox::limits_network(authority) => return None,
+        Ok(SandboxStrength::Files) => &"the kernel cannot restrict TCP (needs Linux 6.7 or later)",
         Err(missing) => missing,
     };
     Some(ToolError::denied(format!(

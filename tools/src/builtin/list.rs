@@ -14,7 +14,7 @@ use super::filter::GlobFilter;
 use super::ignores::SKIPPED;
 use super::level::{self, Level, LevelItem, LevelKind};
 use super::open;
-use crate::bounded::{Bounded, count, name};
+use crate::bounded::{BoundedLines, count, name};
 use crate::tool::{ToolError, ToolOutput};
 use crate::workspace::names::READ;
 use crate::workspace::{beneath, failure};
@@ -68,7 +68,8 @@ impl Builtin for ListTool {
         let real = job.real(Self::ACTIONS, path)?;
         let filter = GlobFilter::new(args.glob.as_deref(), &real)?;
         let metadata = open::metadata(job, Path::new(&*real)).map_err(|error| failure("list", path, &error))?;
-        let mut listing = DirListing { job, filter, out: Bounded::new(job.max_bytes), seen: ListCounts::default() };
+        let mut listing =
+            DirListing { job, filter, out: BoundedLines::new(job.max_bytes), seen: ListCounts::default() };
         if metadata.is_dir() {
             listing.walk(&real, path, args.depth)?;
         } else {
@@ -102,7 +103,7 @@ struct ListCounts {
 struct DirListing<'a> {
     job: &'a Job,
     filter: GlobFilter,
-    out: Bounded,
+    out: BoundedLines,
     seen: ListCounts,
 }
 

@@ -34,15 +34,15 @@ const MAX_UNPACED: u64 = 1 << 20;
 #[derive(Debug)]
 pub(super) enum CommandEnd {
     Exited(ExitStatus),
-    TimedOut(LeftBehind),
-    Cancelled(LeftBehind),
+    TimedOut(LeftoverProcesses),
+    Cancelled(LeftoverProcesses),
     /// The guard of the command was killed; the status usually names the signal.
     GuardKilled(ExitStatus),
 }
 
 /// Processes that a stopped command may have left running.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum LeftBehind {
+pub(super) enum LeftoverProcesses {
     Nothing,
     Unknown,
 }
@@ -149,8 +149,8 @@ impl RunningCommand {
             loop {
                 tokio::select! {
                     biased;
-                    () = cancel.cancelled() => break CommandEnd::Cancelled(LeftBehind::Nothing),
-                    () = &mut timer => break CommandEnd::TimedOut(LeftBehind::Nothing),
+                    () = cancel.cancelled() => break CommandEnd::Cancelled(LeftoverProcesses::Nothing),
+                    () = &mut timer => break CommandEnd::TimedOut(LeftoverProcesses::Nothing),
                     status = child.wait() => break CommandEnd::Exited(status?),
                     _ = &mut reading, if !read => read = true,
                     never = &mut typing => match never {},
@@ -200,16 +200,16 @@ async fn type_in(
     std::future::pending().await
 }
 
-async fn reap(child: &mut Child, is_guard: bool) -> LeftBehind {
+async fn reap(child: &mut Child, is_guard: bool) -> LeftoverProcesses {
     // Killing a guard too early, when it is slow on a busy machine, would leave processes alive that it has not found yet.
     let grace = if is_guard { GUARD_GRACE } else { GRACE };
     match tokio::time::timeout(grace, child.wait()).await {
         // A killed guard could not end its processes.
-        Ok(Ok(status)) if is_guard && status.code().is_none() => return LeftBehind::Unknown,
-        Ok(_) => return LeftBehind::Nothing,
+        Ok(Ok(status)) if is_guard && status.code().is_none() => return LeftoverProcesses::Unknown,
+        Ok(_) => return LeftoverProcesses::Nothing,
         Err(_) => {}
     }
-    let rest = if is_guard { kill_with_descendants(child).await } else { LeftBehind::Nothing };
+    let rest = if is_guard { kill_with_descendants(child).await } else { LeftoverProcesses::Nothing };
     drop(child.start_kill());
     drop(tokio::time::timeout(GRACE, child.wait()).await);
     rest
@@ -217,17 +217,17 @@ async fn reap(child: &mut Child, is_guard: bool) -> LeftBehind {
 
 /// Kills the processes of a guard that does not respond: an unconfined command can stop its guard.
 #[cfg(unix)]
-async fn kill_with_descendants(guard: &Child) -> LeftBehind {
-    let Some(id) = guard.id() else { return LeftBehind::Unknown };
+async fn kill_with_descendants(guard: &Child) -> LeftoverProcesses {
+    let Some(id) = guard.id() else { return LeftoverProcesses::Unknown };
     match tokio::task::spawn_blocking(move || crate::guard::kill_with_descendants(id)).await {
-        Ok(true) => LeftBehind::Nothing,
-        Ok(false) | Err(_) => LeftBehind::Unknown,
+        Ok(true) => LeftoverProcesses::Nothing,
+        Ok(false) | Err(_) => LeftoverProcesses::Unknown,
     }
 }
 
 #[cfg(not(unix))]
-async fn kill_with_descendants(_: &Child) -> LeftBehind {
-    LeftBehind::Unknown
+async fn kill_with_descendants(_: &Child) -> LeftoverProcesses {
+    LeftoverProcesses::Unknown
 }
 
 fn command(

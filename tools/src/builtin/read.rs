@@ -8,7 +8,7 @@ use subtend_session::call::ToolEffect;
 
 use super::file_tool::{Builtin, Job};
 use super::open;
-use crate::bounded::{self, Bounded, count};
+use crate::bounded::{self, BoundedLines, count};
 use crate::tool::{ToolError, ToolOutput};
 use crate::workspace::failure;
 use crate::workspace::names::READ;
@@ -89,7 +89,7 @@ struct LinePage {
     line: u64,
     kept: Vec<u8>,
     length: u64,
-    out: Bounded,
+    out: BoundedLines,
     shown: u64,
     lossy: bool,
 }
@@ -97,7 +97,7 @@ struct LinePage {
 impl LinePage {
     fn new(args: &ReadArgs, max_bytes: u64) -> Self {
         let to = args.from_line.saturating_add(args.lines).saturating_sub(1);
-        let out = Bounded::new(max_bytes);
+        let out = BoundedLines::new(max_bytes);
         Self { from: args.from_line, to, line: 1, kept: Vec::new(), length: 0, out, shown: 0, lossy: false }
     }
 

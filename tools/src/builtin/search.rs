@@ -16,7 +16,7 @@ use super::filter::GlobFilter;
 use super::ignores::SKIPPED;
 use super::level::{self, Level, LevelItem, LevelKind};
 use super::open;
-use crate::bounded::{self, Bounded, count};
+use crate::bounded::{self, BoundedLines, count};
 use crate::tool::{ToolError, ToolOutput};
 use crate::workspace::failure;
 use crate::workspace::names::OpenNamedError;
@@ -96,7 +96,7 @@ impl Builtin for SearchTool {
             max: args.max_matches,
             files: args.files.then(Vec::new),
             dropped: 0,
-            out: Bounded::new(job.max_bytes),
+            out: BoundedLines::new(job.max_bytes),
             seen: SearchCounts::default(),
         };
         if metadata.is_dir() {
@@ -161,7 +161,7 @@ struct FileSearch<'a> {
     files: Option<Vec<(bool, u64, String)>>,
     /// Number of matching files that were dropped from `files`.
     dropped: u64,
-    out: Bounded,
+    out: BoundedLines,
     seen: SearchCounts,
 }
 

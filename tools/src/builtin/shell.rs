@@ -15,13 +15,13 @@ use tokio::sync::mpsc;
 
 use super::background::attended;
 use super::confined;
-use super::process::{self, CommandEnd, Confinement, LeftBehind, RunningCommand};
+use super::process::{self, CommandEnd, Confinement, LeftoverProcesses, RunningCommand};
 use crate::bounded::head;
 use crate::commands::Commands;
 use crate::guard::Guard;
 use crate::policy;
 use crate::processes;
-use crate::sandbox::{self, Strength, Unsupported};
+use crate::sandbox::{self, SandboxStrength, Unsupported};
 use crate::schema;
 use crate::tool::{Tool, ToolError, ToolInvocation, ToolOutput};
 
@@ -58,7 +58,7 @@ pub(super) struct Shell {
     spec: ToolSpec,
     guard: Option<Arc<Guard>>,
     commands: Arc<Commands>,
-    sandbox: Result<Strength, Unsupported>,
+    sandbox: Result<SandboxStrength, Unsupported>,
 }
 
 impl Shell {
@@ -206,8 +206,8 @@ async fn run(
     let kept = head(text, usize::try_from(budget.saturating_add(MARK)).unwrap_or(usize::MAX));
     let truncated_from = (cut > 0 || kept.len() < text.len()).then_some(total);
     match finished.end {
-        CommandEnd::Cancelled(LeftBehind::Nothing) => Err(ToolError::cancelled()),
-        CommandEnd::Cancelled(LeftBehind::Unknown) => {
+        CommandEnd::Cancelled(LeftoverProcesses::Nothing) => Err(ToolError::cancelled()),
+        CommandEnd::Cancelled(LeftoverProcesses::Unknown) => {
             let cancelled = ToolError::cancelled();
             Err(ToolError { message: format!("{}; {UNKNOWN_REST}", cancelled.message), ..cancelled })
         }
@@ -241,10 +241,10 @@ async fn run(
 const UNKNOWN_REST: &str =
     "its guard did not respond, and processes that it started may still run: check the system's process list";
 
-fn stop_text(what: &str, rest: LeftBehind) -> String {
+fn stop_text(what: &str, rest: LeftoverProcesses) -> String {
     match rest {
-        LeftBehind::Nothing => format!("{what}, with all that it started"),
-        LeftBehind::Unknown => format!("{what}, but {UNKNOWN_REST}"),
+        LeftoverProcesses::Nothing => format!("{what}, with all that it started"),
+        LeftoverProcesses::Unknown => format!("{what}, but {UNKNOWN_REST}"),
     }
 }
 

@@ -20,14 +20,14 @@ use crate::workspace::state::{FileState, prune, read_entry, replace_entry, tempo
 /// The record that a restore waits for. Files are restored only if the journal has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Awaited {
+pub enum AwaitedRecord {
     RolledBack(RunNo),
     Branch(SessionId),
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct RestoreIntent {
-    awaits: Awaited,
+    awaits: AwaitedRecord,
     /// True if the restore failed and its changes are being undone.
     undoing: bool,
     checkpoint: Checkpoint,
@@ -75,7 +75,7 @@ impl Checkpoints {
         &self,
         (session, run): (SessionId, RunNo),
         (plan, shown): (RestorePlan, Hash),
-        awaits: Awaited,
+        awaits: AwaitedRecord,
         start: PlanStart,
     ) -> Result<Option<PendingRestore>, CheckpointError> {
         if plan.digest() != shown {
@@ -177,7 +177,7 @@ impl Checkpoints {
     /// The first error, after all other restores were handled.
     pub fn recover(
         &self,
-        happened: impl Fn(SessionId, Awaited) -> io::Result<bool>,
+        happened: impl Fn(SessionId, AwaitedRecord) -> io::Result<bool>,
     ) -> Result<Vec<(SessionId, Restored)>, CheckpointError> {
         let (mut done, mut failed) = (Vec::new(), None);
         for session in self.sessions()? {
@@ -192,7 +192,7 @@ impl Checkpoints {
     fn recover_session(
         &self,
         session: SessionId,
-        happened: impl Fn(SessionId, Awaited) -> io::Result<bool>,
+        happened: impl Fn(SessionId, AwaitedRecord) -> io::Result<bool>,
     ) -> Result<Option<Restored>, CheckpointError> {
         let text = match fs::read(self.intent_path(session)) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),

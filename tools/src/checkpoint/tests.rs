@@ -157,7 +157,7 @@ impl CheckpointFixture {
         let plan = self.plan(2);
         let digest = plan.digest();
         let run = RunNo(2);
-        match self.checkpoints.intend((session(), run), (plan, digest), Awaited::RolledBack(run), start) {
+        match self.checkpoints.intend((session(), run), (plan, digest), AwaitedRecord::RolledBack(run), start) {
             Ok(Some(pending)) => {
                 meanwhile();
                 (true, self.checkpoints.perform(pending))
@@ -301,7 +301,7 @@ async fn x15_restore_refuses_files_that_others_changed() {
     let stale = scene.checkpoints.intend(
         (session(), RunNo(1)),
         (scene.plan(1), Hash::of(b"another")),
-        Awaited::RolledBack(RunNo(1)),
+        AwaitedRecord::RolledBack(RunNo(1)),
         start,
     );
     assert!(matches!(stale, Err(CheckpointError::Stale)), "{stale:?}");

@@ -41,7 +41,7 @@ impl Resolver for SystemResolver {
 /// Error for an internal address of an unlisted host.
 #[derive(Debug, thiserror::Error)]
 #[error("its address is internal")]
-struct Internal;
+struct InternalAddress;
 
 /// A resolver that returns only addresses that may be reached.
 struct CheckedResolver {
@@ -58,7 +58,7 @@ impl CheckedResolver {
         let found = resolver.addresses(host).await?;
         // The client may connect to any of the addresses, so a single internal one is refused.
         if !is_listed && !found.iter().all(|ip| is_public(*ip)) {
-            return Err(Box::new(Internal));
+            return Err(Box::new(InternalAddress));
         }
         Ok(found)
     }
@@ -126,7 +126,7 @@ impl CheckedClient {
             // The proxy resolves the name again. If the system cannot resolve it, the decision is left to the proxy.
             let host = url.host_str().unwrap_or_default();
             let found = CheckedResolver::addresses(&*self.0.resolver, host, false).await;
-            if found.is_err_and(|error| error.is::<Internal>()) {
+            if found.is_err_and(|error| error.is::<InternalAddress>()) {
                 return Err(RequestFailed::Internal);
             }
         }
@@ -162,7 +162,7 @@ impl RequestFailed {
     fn of(error: reqwest::Error) -> Self {
         let mut cause: Option<&(dyn Error + 'static)> = Some(&error);
         while let Some(at) = cause {
-            if at.is::<Internal>() {
+            if at.is::<InternalAddress>() {
                 return Self::Internal;
             }
             cause = at.source();

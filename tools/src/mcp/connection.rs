@@ -21,7 +21,7 @@ use super::config::{ServerConfig, ServerTransport};
 use super::login::{LoginStore, ServerLogin, missing_scopes};
 use super::open_calls::ServerCall;
 use super::process::{self, ServerLife};
-use super::result::Failed;
+use super::result::CallFailure;
 use super::{http, paging, result};
 use crate::commands::Commands;
 use crate::guard::Guard;
@@ -176,15 +176,15 @@ impl ServerConnection {
                 Ok(ServerResult::ListToolsResult(page)) => Ok((page.tools, page.next_cursor)),
                 Ok(_) => {
                     let why = "it answered the request for its tools with another kind of result";
-                    Err(Failed::Refused(why.to_owned()))
+                    Err(CallFailure::Refused(why.to_owned()))
                 }
                 Err(error) => Err(self.classify_error(error).await),
             }
         });
         match tokio::time::timeout(START_TIMEOUT, listing).await {
             Ok(Ok(listed)) => Ok((listed.entries, listed.truncated.into_iter().collect())),
-            Ok(Err(Failed::Disconnected(why) | Failed::Refused(why))) => Err(why),
-            Ok(Err(Failed::TimedOut)) => Err("it did not answer in time".to_owned()),
+            Ok(Err(CallFailure::Disconnected(why) | CallFailure::Refused(why))) => Err(why),
+            Ok(Err(CallFailure::TimedOut)) => Err("it did not answer in time".to_owned()),
             Err(_) => Err(format!("it did not list its tools within {} s", START_TIMEOUT.as_secs())),
         }
     }
@@ -211,7 +211,7 @@ impl ServerConnection {
         tool: &str,
         arguments: JsonObject,
         (open, progress): (&ServerCall, &Progress),
-    ) -> Result<CallToolResult, Failed> {
+    ) -> Result<CallToolResult, CallFailure> {
         let mut params = CallToolRequestParams::new(tool.to_owned()).with_arguments(arguments);
         for _ in 0..MAX_ROUNDS {
             let request = CallToolRequest::new(params.clone());
@@ -220,25 +220,27 @@ impl ServerConnection {
                 return Ok(result);
             }
             let ServerResult::InputRequiredResult(input_required) = answer else {
-                return Err(Failed::Refused("it answered the call with another kind of result".to_owned()));
+                return Err(CallFailure::Refused("it answered the call with another kind of result".to_owned()));
             };
             params.input_responses = Some(self.answers(&input_required, open)?);
             params.request_state = input_required.request_state;
         }
-        Err(Failed::Refused(format!("it requested input {MAX_ROUNDS} times")))
+        Err(CallFailure::Refused(format!("it requested input {MAX_ROUNDS} times")))
     }
 
     fn answers(
         &self,
         input_required: &InputRequiredResult,
         open: &ServerCall,
-    ) -> Result<rmcp::model::InputResponses, Failed> {
+    ) -> Result<rmcp::model::InputResponses, CallFailure> {
         let answer = |(key, request): (&String, &InputRequest)| {
             let InputRequest::Elicitation(request) = request else {
-                return Err(Failed::Refused("it requested something that this client does not support".to_owned()));
+                return Err(CallFailure::Refused(
+                    "it requested something that this client does not support".to_owned(),
+                ));
             };
             let answered = serde_json::to_value(self.client.answer(&request.params, Some(open)));
-            Ok((key.clone(), answered.map_err(|error| Failed::Refused(error.to_string()))?))
+            Ok((key.clone(), answered.map_err(|error| CallFailure::Refused(error.to_string()))?))
         };
         input_required.input_requests.iter().flatten().map(answer).collect()
     }
@@ -247,7 +249,7 @@ impl ServerConnection {
         &self,
         request: ClientRequest,
         (open, progress): (&ServerCall, &Progress),
-    ) -> Result<ServerResult, Failed> {
+    ) -> Result<ServerResult, CallFailure> {
         let peer = self.service.peer();
         let sent = peer.send_cancellable_request(request, PeerRequestOptions::no_options()).await;
         let handle = match sent {
@@ -266,7 +268,7 @@ impl ServerConnection {
     }
 
     /// Classifies the error of a call, and keeps the pages that the server wants opened first.
-    pub(super) async fn call_error(&self, error: ServiceError, open: &ServerCall) -> Failed {
+    pub(super) async fn call_error(&self, error: ServiceError, open: &ServerCall) -> CallFailure {
         if let ServiceError::McpError(ErrorData { code, data: Some(data), .. }) = &error
             && code.0 == PAGES_REQUIRED
         {
@@ -275,21 +277,21 @@ impl ServerConnection {
         self.classify_error(error).await
     }
 
-    async fn classify_error(&self, error: ServiceError) -> Failed {
+    async fn classify_error(&self, error: ServiceError) -> CallFailure {
         if let ServiceError::McpError(ErrorData { code, message, .. }) = &error {
-            return Failed::Refused(format!("{} (code {})", result::short(message), code.0));
+            return CallFailure::Refused(format!("{} (code {})", result::short(message), code.0));
         }
         if error.is_authorization_required() {
-            return Failed::Disconnected(self.login.advice());
+            return CallFailure::Disconnected(self.login.advice());
         }
         if let Some(scopes) = missing_scopes(&error) {
-            return Failed::Refused(self.login.scope_advice(&scopes));
+            return CallFailure::Refused(self.login.scope_advice(&scopes));
         }
         let sending = matches!(error, ServiceError::TransportSend(_)) && self.life.is_some();
         if sending || matches!(error, ServiceError::TransportClosed) {
-            return Failed::Disconnected(self.close_reason().await);
+            return CallFailure::Disconnected(self.close_reason().await);
         }
-        Failed::Refused(result::short(&result::chain(&error)))
+        CallFailure::Refused(result::short(&result::chain(&error)))
     }
 }
 

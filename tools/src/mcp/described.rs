@@ -28,7 +28,7 @@ const MAX_CHECK_TIME: Duration = Duration::from_secs(20);
 
 /// A sanitized tool of a server.
 #[derive(Clone, Debug)]
-pub(super) struct Described {
+pub(super) struct SanitizedTool {
     pub(super) names: ToolName,
     /// The name used by the server.
     pub(super) remote: String,
@@ -36,7 +36,7 @@ pub(super) struct Described {
     pub(super) purpose: Purpose,
 }
 
-impl Described {
+impl SanitizedTool {
     /// Adds the argument for answers to the schema.
     pub(super) fn add_answers_argument(&mut self, questions: &[Question]) {
         let mut schema = Value::clone(&self.spec.schema);
@@ -76,8 +76,9 @@ pub(super) fn all(
     server: &str,
     tools: &[Tool],
     stop: &CancellationToken,
-) -> (Vec<Described>, Vec<String>, Vec<(String, String)>) {
-    let (mut described, mut problems, mut seen_tools): (Vec<Described>, _, _) = (Vec::new(), Vec::new(), Vec::new());
+) -> (Vec<SanitizedTool>, Vec<String>, Vec<(String, String)>) {
+    let (mut described, mut problems, mut seen_tools): (Vec<SanitizedTool>, _, _) =
+        (Vec::new(), Vec::new(), Vec::new());
     let (mut taken, mut patterns, begun) = (BTreeSet::new(), 0, Instant::now());
     for (tool, at) in tools.iter().zip(0_usize..) {
         if stop.is_cancelled() || begun.elapsed() > MAX_CHECK_TIME {
@@ -110,7 +111,7 @@ fn text(tool: &Tool) -> String {
 }
 
 /// Sanitizes one tool, and adds its patterns to `patterns`, the number that this server has used.
-fn sanitize(server: &str, tool: &Tool, patterns: &mut usize) -> Result<Described, String> {
+fn sanitize(server: &str, tool: &Tool, patterns: &mut usize) -> Result<SanitizedTool, String> {
     if tool.name.trim().is_empty() {
         return Err("it has no name".to_owned());
     }
@@ -139,7 +140,7 @@ fn sanitize(server: &str, tool: &Tool, patterns: &mut usize) -> Result<Described
         None => format!("A tool of the MCP server {server} that has no description."),
     };
     let spec = ToolSpec { name: names.name.clone(), description: description.into(), schema: schema.into() };
-    Ok(Described { names, remote: tool.name.to_string(), spec, purpose: Purpose::Tool })
+    Ok(SanitizedTool { names, remote: tool.name.to_string(), spec, purpose: Purpose::Tool })
 }
 
 /// Makes the texts of a schema printable. Values to which arguments are compared stay unchanged.

@@ -9,10 +9,10 @@ use serde_json::json;
 use subtend_session::message::ToolSpec;
 
 use super::connection::{ServerConnection, at_cursor};
-use super::described::{Described, Purpose};
+use super::described::{Purpose, SanitizedTool};
 use super::names::ToolName;
 use super::open_calls::ServerCall;
-use super::result::Failed;
+use super::result::CallFailure;
 use super::{paging, result};
 use crate::bounded::shown;
 use crate::escape::harmless;
@@ -23,7 +23,7 @@ const MAX_ENTRY: usize = 300;
 const MAX_ENTRIES: usize = 2_000;
 
 /// Returns the tools for the resources and prompts of a server.
-pub(super) fn of(server: &str, capabilities: &ServerCapabilities) -> Vec<Described> {
+pub(super) fn of(server: &str, capabilities: &ServerCapabilities) -> Vec<SanitizedTool> {
     let resources = capabilities.resources.is_some().then(|| {
         let about = format!("Lists the resources of the MCP server {server}; with `uri`, reads one of them.");
         let uri = json!({"type": "string", "description": "A URI of the list, or one made of a template of the list"});
@@ -40,22 +40,26 @@ pub(super) fn of(server: &str, capabilities: &ServerCapabilities) -> Vec<Describ
     resources.into_iter().chain(prompts).collect()
 }
 
-fn described(server: &str, name: &str, about: String, fields: serde_json::Value, purpose: Purpose) -> Described {
+fn described(server: &str, name: &str, about: String, fields: serde_json::Value, purpose: Purpose) -> SanitizedTool {
     let names = ToolName::of(server, name);
     let schema = json!({"type": "object", "properties": fields, "additionalProperties": false});
     let spec = ToolSpec { name: names.name.clone(), description: about.into(), schema: schema.into() };
-    Described { names, remote: name.to_owned(), spec, purpose }
+    SanitizedTool { names, remote: name.to_owned(), spec, purpose }
 }
 
 const REQUESTS_INPUT: &str = "it requests input, which is not supported for resources and prompts";
 
 /// Returns the resource that a call names, or the list.
-pub(super) async fn resources(up: &ServerConnection, args: &JsonObject, open: &ServerCall) -> Result<String, Failed> {
+pub(super) async fn resources(
+    up: &ServerConnection,
+    args: &JsonObject,
+    open: &ServerCall,
+) -> Result<String, CallFailure> {
     let peer = &up.peer();
     if let Some(uri) = args.get("uri").and_then(|uri| uri.as_str()) {
         return match peer.read_resource_once(ReadResourceRequestParams::new(uri)).await {
             Ok(ReadResourceResponse::Complete(read)) => Ok(result::joined(read.contents.iter().map(result::resource))),
-            Ok(_) => Err(Failed::Refused(REQUESTS_INPUT.to_owned())),
+            Ok(_) => Err(CallFailure::Refused(REQUESTS_INPUT.to_owned())),
             Err(error) => Err(up.call_error(error, open).await),
         };
     }
@@ -90,14 +94,18 @@ pub(super) async fn resources(up: &ServerConnection, args: &JsonObject, open: &S
                 }),
             );
         }
-        Err(Failed::Refused(why)) => truncated.push(why),
+        Err(CallFailure::Refused(why)) => truncated.push(why),
         Err(failed) => return Err(failed),
     }
     Ok(list(lines, "resources", truncated))
 }
 
 /// Returns the prompt that a call names, or the list.
-pub(super) async fn prompts(up: &ServerConnection, args: &JsonObject, open: &ServerCall) -> Result<String, Failed> {
+pub(super) async fn prompts(
+    up: &ServerConnection,
+    args: &JsonObject,
+    open: &ServerCall,
+) -> Result<String, CallFailure> {
     let peer = &up.peer();
     if let Some(name) = args.get("name").and_then(|name| name.as_str()) {
         let mut params = GetPromptRequestParams::new(name);
@@ -110,7 +118,7 @@ pub(super) async fn prompts(up: &ServerConnection, args: &JsonObject, open: &Ser
                 };
                 Ok(result::joined(got.messages.iter().map(|one| message(&one.role, &one.content))))
             }
-            Ok(_) => Err(Failed::Refused(REQUESTS_INPUT.to_owned())),
+            Ok(_) => Err(CallFailure::Refused(REQUESTS_INPUT.to_owned())),
             Err(error) => Err(up.call_error(error, open).await),
         };
     }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use serde::Serialize;
 
-use super::result::Failed;
+use super::result::CallFailure;
 
 /// Maximum number of pages of a list.
 const MAX_PAGES: usize = 50;
@@ -31,11 +31,11 @@ pub(super) async fn all<T: Serialize, F>(
     what: &str,
     most: usize,
     mut page: impl FnMut(Option<String>) -> F,
-) -> Result<Pages<T>, Failed>
+) -> Result<Pages<T>, CallFailure>
 where
-    F: Future<Output = Result<(Vec<T>, Option<String>), Failed>>,
+    F: Future<Output = Result<(Vec<T>, Option<String>), CallFailure>>,
 {
-    let refused = |why: String| Err(Failed::Refused(format!("its list of {what} {why}")));
+    let refused = |why: String| Err(CallFailure::Refused(format!("its list of {what} {why}")));
     let (mut entries, mut bytes, mut values, mut seen) = (Vec::new(), 0_usize, 0_usize, BTreeSet::new());
     let mut cursor: Option<String> = None;
     for _ in 0..MAX_PAGES {
@@ -82,8 +82,8 @@ mod tests {
             std::future::ready(Ok(page(asked.len())))
         });
         let read = read.await.map_err(|failed| match failed {
-            Failed::Refused(why) | Failed::Disconnected(why) => why,
-            Failed::TimedOut => String::new(),
+            CallFailure::Refused(why) | CallFailure::Disconnected(why) => why,
+            CallFailure::TimedOut => String::new(),
         });
         assert_eq!(asked.first(), Some(&None));
         (read, asked.len())

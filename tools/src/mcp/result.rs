@@ -15,7 +15,7 @@ const MAX_ERROR: usize = 4_000;
 
 /// The reason why a call failed.
 #[derive(Debug)]
-pub(super) enum Failed {
+pub(super) enum CallFailure {
     /// The connection has ended.
     Disconnected(String),
     /// The server refused the call.

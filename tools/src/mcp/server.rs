@@ -15,14 +15,14 @@ use tokio_util::sync::CancellationToken;
 use super::checker::Checker;
 use super::config::{Origin, ServerConfig};
 use super::connection::{ConnectionSettings, START_TIMEOUT, ServerConnection};
-use super::described::{self, Described, Purpose};
+use super::described::{self, Purpose, SanitizedTool};
 use super::known::KnownTools;
 use super::list_changes::ListChanges;
 use super::login::ServerLogin;
 use super::names::ANSWERS;
 use super::open_calls::{CallTurns, DeclinedQuestions};
 use super::question::{self, Question, ServerQuestion};
-use super::result::Failed;
+use super::result::CallFailure;
 use super::{extras, result};
 use crate::arguments;
 use crate::registry::parts;
@@ -92,7 +92,7 @@ struct Slot {
 
 #[derive(Default)]
 struct Listed {
-    tools: Vec<Described>,
+    tools: Vec<SanitizedTool>,
     changed: BTreeSet<String>,
     problems: Vec<String>,
     about: (String, Option<String>),
@@ -125,7 +125,7 @@ impl LiveServer {
         self.listed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn tools(&self) -> Vec<Described> {
+    pub(super) fn tools(&self) -> Vec<SanitizedTool> {
         let mut tools = self.listed().tools.clone();
         for tool in &mut tools {
             let questions = self.questions(&tool.names.name);
@@ -181,7 +181,7 @@ impl LiveServer {
 
     pub(super) fn report(&self) -> ServerReport {
         let listed = self.listed();
-        let tool = |tool: &Described| ToolReport {
+        let tool = |tool: &SanitizedTool| ToolReport {
             name: tool.names.name.clone(),
             action: tool.names.action.clone(),
             description: tool.spec.description.clone(),
@@ -342,7 +342,7 @@ impl LiveServer {
         let (called, asked) = match self.config.timeout {
             Some(limit) => match tokio::time::timeout(limit, calling).await {
                 Ok(called) => called,
-                Err(_) => (Err(Failed::TimedOut), DeclinedQuestions::default()),
+                Err(_) => (Err(CallFailure::TimedOut), DeclinedQuestions::default()),
             },
             None => calling.await,
         };
@@ -352,18 +352,18 @@ impl LiveServer {
                 let output = result::of(server, &answer, call.max_bytes)?;
                 Ok(self.add_questions(name, &asked, output, call.max_bytes))
             }
-            Err(Failed::Refused(why)) => {
+            Err(CallFailure::Refused(why)) => {
                 let asked = self.asked(name, &asked);
                 let asked = asked.map_or_else(String::new, |asked| format!("\n{asked}"));
                 Err(ToolError::failed(format!("the MCP server `{server}` refused the call: {why}{asked}")))
             }
-            Err(Failed::TimedOut) => {
+            Err(CallFailure::TimedOut) => {
                 let limit = self.config.timeout.unwrap_or_default().as_millis();
                 Err(ToolError::limit(format!(
                     "the call of `{name}` was cancelled: the MCP server `{server}` did not answer within its `timeout` of {limit} ms"
                 )))
             }
-            Err(Failed::Disconnected(why)) => {
+            Err(CallFailure::Disconnected(why)) => {
                 self.record_down(&up, &why).await;
                 let message = format!(
                     "the MCP server `{server}` ended during the call, whose effects are unknown: {why}. The next call starts it again."
@@ -377,11 +377,11 @@ impl LiveServer {
     async fn answer(
         &self,
         up: &ServerConnection,
-        tool: &Described,
+        tool: &SanitizedTool,
         args: JsonObject,
         answers: BTreeMap<String, Value>,
         progress: &Progress,
-    ) -> (Result<ServerAnswer, Failed>, DeclinedQuestions) {
+    ) -> (Result<ServerAnswer, CallFailure>, DeclinedQuestions) {
         let has_answers = !answers.is_empty();
         let calling = async {
             let open = up.client().open_call(answers);

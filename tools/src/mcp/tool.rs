@@ -9,7 +9,7 @@ use subtend_session::authority::Access;
 use subtend_session::call::ToolEffect;
 use subtend_session::message::ToolSpec;
 
-use super::described::Described;
+use super::described::SanitizedTool;
 use super::names::{ANSWERS, ToolName};
 use super::question;
 use super::server::LiveServer;
@@ -24,7 +24,7 @@ pub(super) struct ServerTool {
 }
 
 impl ServerTool {
-    pub(super) fn new(described: Described, server: &Arc<LiveServer>) -> Self {
+    pub(super) fn new(described: SanitizedTool, server: &Arc<LiveServer>) -> Self {
         Self { names: described.names, spec: described.spec, server: Arc::clone(server) }
     }
 

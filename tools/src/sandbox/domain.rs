@@ -16,7 +16,7 @@ use subtend_session::authority::Authority;
 use super::places::{PROC, Places, RESOLVERS, SETTINGS, SYSTEM};
 use super::settings::readable_by_all;
 use super::survey::{Grant, WorkspaceSurvey};
-use super::{FILES, Strength, limits_network, syscalls};
+use super::{FILES, SandboxStrength, limits_network, syscalls};
 
 /// The first version that covers `truncate`, without which a denied file could be emptied.
 const FS: ABI = ABI::V3;
@@ -36,13 +36,13 @@ fn ruleset(network_limited: bool) -> Result<Ruleset, landlock::RulesetError> {
         .scope(Scope::AbstractUnixSocket | Scope::Signal)
 }
 
-pub(super) fn probe() -> Result<Strength, String> {
+pub(super) fn probe() -> Result<SandboxStrength, String> {
     syscalls::filter(false)?;
     let is_supported = |network| ruleset(network).and_then(Ruleset::create).map(drop);
     if is_supported(true).is_ok() {
-        return Ok(Strength::FilesAndNetwork);
+        return Ok(SandboxStrength::FilesAndNetwork);
     }
-    is_supported(false).map(|()| Strength::Files).map_err(|error| {
+    is_supported(false).map(|()| SandboxStrength::Files).map_err(|error| {
         format!(
             "the kernel's Landlock cannot restrict files (needs Linux 6.2 or later, with `landlock` in `lsm=`): {error}"
         )

@@ -123,7 +123,7 @@ pub(super) fn filter(network: bool) -> Result<Vec<BpfProgram>, String> {
     let failed = |error: seccompiler::BackendError| format!("cannot build the system call filter: {error}");
     let denied = denied(network).map_err(failed)?;
     // Calls of another architecture end the process, because their numbers have another meaning.
-    let program = |denied: Vec<Denied>, errno| {
+    let program = |denied: Vec<DeniedCall>, errno| {
         let rules: BTreeMap<_, _> = denied.into_iter().collect();
         let filter = SeccompFilter::new(rules, SeccompAction::Allow, SeccompAction::Errno(errno), target);
         filter.and_then(BpfProgram::try_from).map_err(failed)
@@ -151,9 +151,9 @@ const SECCOMP_RET_ERRNO: u32 = 0x0005_0000;
 const SECCOMP_RET_ALLOW: u32 = 0x7fff_0000;
 
 /// A call and the conditions under which it is denied. Without conditions it is always denied.
-type Denied = (i64, Vec<SeccompRule>);
+type DeniedCall = (i64, Vec<SeccompRule>);
 
-fn denied(network: bool) -> Result<Vec<Denied>, BackendError> {
+fn denied(network: bool) -> Result<Vec<DeniedCall>, BackendError> {
     let mut sockets = Vec::new();
     if network {
         let other = |family| SeccompCondition::new(0, SeccompCmpArgLen::Dword, SeccompCmpOp::Ne, family);

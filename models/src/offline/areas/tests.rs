@@ -93,16 +93,16 @@ fn areas_do_not_share_files() {
     }
 }
 
-fn hits(question: &str, whole: bool, files: &[(&str, u64)]) -> Hits {
+fn hits(question: &str, whole: bool, files: &[(&str, u64)]) -> AreaHits {
     let files: Vec<(String, u64)> = files.iter().map(|(path, lines)| ((*path).to_owned(), *lines)).collect();
     let lines = FoundCount::exactly(files.iter().map(|(_, lines)| lines).sum());
     let matching = FoundCount::exactly(files.iter().filter(|(_, lines)| *lines > 0).count() as u64);
-    Hits { words: words::words(question), whole, matched: Matched { files, lines, matching, whole: true } }
+    AreaHits { words: words::words(question), whole, matched: Matched { files, lines, matching, whole: true } }
 }
 
 const ACTORS: &str = "Which of these crates implement an actor supervisor?";
 
-fn chosen(listing: &ToolListing, hits: &Hits) -> Vec<(String, String)> {
+fn chosen(listing: &ToolListing, hits: &AreaHits) -> Vec<(String, String)> {
     let briefs = plan(listing, ACTORS, Some(Ok(hits.clone()))).briefs;
     briefs.into_iter().map(|(brief, why)| (brief.area.path, why)).collect()
 }

@@ -55,7 +55,7 @@ fn texts(value: &Value) -> Vec<&str> {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Chosen {
+pub(crate) enum ModelOrigin {
     Option,
     Variable,
     Session,
@@ -65,7 +65,7 @@ pub(crate) enum Chosen {
     Default,
 }
 
-impl Chosen {
+impl ModelOrigin {
     pub(super) fn by_config(loaded: &Loaded) -> Self {
         let name = match loaded.default_model() {
             DefaultModel::Unset => return Self::Default,
@@ -88,7 +88,7 @@ impl ModelSetup {
     /// choice.
     pub(crate) fn line(&self, agent: Option<&Manifest>) -> String {
         match self.model_and_choice(agent) {
-            (_, Chosen::Default) => {
+            (_, ModelOrigin::Default) => {
                 "no model was named: the built-in rule-based model `offline` answers; name another with --model"
                     .to_owned()
             }
@@ -108,7 +108,7 @@ impl ModelSetup {
     }
 }
 
-impl fmt::Display for Chosen {
+impl fmt::Display for ModelOrigin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Option => f.write_str("--model"),

@@ -49,7 +49,7 @@ fn record(scene: &CheckpointFixture) -> Result<Option<PendingRestore>, Checkpoin
     let start = scene.checkpoints.begin_plan()?;
     let plan = scene.plan(2);
     let (shown, run) = (plan.digest(), RunNo(2));
-    scene.checkpoints.intend((session(), run), (plan, shown), Awaited::RolledBack(run), start)
+    scene.checkpoints.intend((session(), run), (plan, shown), AwaitedRecord::RolledBack(run), start)
 }
 
 /// Writes a file of another run while a restore waits for a file system; returns whether the write ends.

@@ -101,13 +101,13 @@ async fn x15_file_written_since_the_plan_is_not_restored() {
     scene.write(3, "b", "b by 2 again\n").await;
     let before = scene.tree();
     let again = plan.clone();
-    let refused = scene.checkpoints.intend((session(), run), (again, shown), Awaited::RolledBack(run), start);
+    let refused = scene.checkpoints.intend((session(), run), (again, shown), AwaitedRecord::RolledBack(run), start);
     assert!(matches!(refused, Err(CheckpointError::Stale)), "{refused:?}");
     assert_eq!(scene.tree(), before);
     // The control: with a later start, the same plan is recorded. Writes of other files do not delay it.
     let start = scene.checkpoints.begin_plan().unwrap();
     scene.write(3, "other", "by 3\n").await;
-    let recorded = scene.checkpoints.intend((session(), run), (plan, shown), Awaited::RolledBack(run), start);
+    let recorded = scene.checkpoints.intend((session(), run), (plan, shown), AwaitedRecord::RolledBack(run), start);
     assert!(matches!(recorded, Ok(Some(_))), "{recorded:?}");
 }
 
@@ -117,7 +117,7 @@ async fn x15_pending_restore_delays_only_its_files() {
     scene.checkpoints.max_wait = Duration::from_millis(20);
     let (start, plan, run) = (scene.checkpoints.begin_plan().unwrap(), scene.plan(2), RunNo(2));
     let shown = plan.digest();
-    let intended = scene.checkpoints.intend((session(), run), (plan, shown), Awaited::RolledBack(run), start);
+    let intended = scene.checkpoints.intend((session(), run), (plan, shown), AwaitedRecord::RolledBack(run), start);
     let pending = intended.unwrap().unwrap();
     scene.write(3, "other", "by 3\n").await;
     let refused = scene.call(3, "write", json!({"path": "b", "content": "b by 3\n"})).await.unwrap_err();
@@ -146,7 +146,8 @@ async fn x15_change_between_plan_and_restore_is_refused() {
             let shown = plan.digest();
             change(&scene.at(name));
             let changed = scene.tree();
-            let refused = scene.checkpoints.intend((session(), run), (plan, shown), Awaited::RolledBack(run), start);
+            let refused =
+                scene.checkpoints.intend((session(), run), (plan, shown), AwaitedRecord::RolledBack(run), start);
             assert!(matches!(refused, Err(CheckpointError::Stale)), "{name}: {refused:?}");
             assert_eq!(scene.tree(), changed, "{name}");
         }
