@@ -78,7 +78,7 @@ impl Lifecycle {
     /// Waits until all stopped tasks and processes have ended.
     pub(crate) async fn ended(&self) {
         self.tasks.wait().await;
-        self.processes.ended().await;
+        self.processes.wait_until_ended().await;
     }
 
     /// Returns the reason why the runtime does not answer.

@@ -54,7 +54,7 @@ impl LiveTools for LateHandle {
         })])
     }
 
-    fn unlisted(&self, _: &str) -> Option<Arc<dyn Tool>> {
+    fn find_unlisted(&self, _: &str) -> Option<Arc<dyn Tool>> {
         None
     }
 

@@ -86,7 +86,7 @@ struct Document;
 
 /// Returns the resources with their document.
 fn documented_routes() -> OpenApiRouter<Host> {
-    let mut router = routed();
+    let mut router = router_with_limits();
     refusals::describe(router.get_openapi_mut());
     // OpenAPI requires a description of each response.
     for item in router.get_openapi_mut().paths.paths.values_mut() {
@@ -106,7 +106,7 @@ fn documented_routes() -> OpenApiRouter<Host> {
     router
 }
 
-fn routed() -> OpenApiRouter<Host> {
+fn router_with_limits() -> OpenApiRouter<Host> {
     OpenApiRouter::with_openapi(Document::openapi())
         .routes(routes!(agents::list))
         .routes(routes!(agents::get, agents::register, agents::remove))
@@ -359,7 +359,7 @@ const SINCE_PAGE: usize = 1_000;
 impl Since {
     /// Locks out other repeatable commands of a session, and returns the result of `did` for the first later record of this one. Most
     /// records are read before the lock is held.
-    async fn alone<T: Send>(
+    async fn find_or_lock<T: Send>(
         mut self,
         host: &Host,
         session: SessionId,

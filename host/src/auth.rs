@@ -151,7 +151,7 @@ impl Guard {
         router
             .merge(login)
             .layer(middleware::from_fn_with_state(self.clone(), check))
-            .layer(middleware::from_fn(harden))
+            .layer(middleware::from_fn(add_security_headers))
             .layer(middleware::from_fn(trace::trace))
     }
 
@@ -216,7 +216,7 @@ impl Guard {
     }
 
     fn may(&self, sender: &Sender, method: &Method, headers: &HeaderMap, uri: &Uri) -> Result<(), Problem> {
-        let needed = TokenScope::needed(method, uri.path());
+        let needed = TokenScope::required_scope(method, uri.path());
         let is_view = *method == Method::GET && uri.path().starts_with("/s/") && self.is_opened_here(headers);
         match sender {
             Sender::Token(grant) if grant.scope().allows(needed) => Ok(()),
@@ -259,7 +259,7 @@ fn cross_origin() -> Problem {
 
 async fn check(State(guard): State<Guard>, request: Request, next: Next) -> Response {
     let (method, headers, uri) = (request.method(), request.headers(), request.uri());
-    match guard.inner.key.as_ref().and_then(|key| key.forwarded(&request)) {
+    match guard.inner.key.as_ref().and_then(|key| key.forwarded_grant(&request)) {
         Some(Ok((grant, forwarded))) => {
             let mut request = request;
             let place = match guard.inner.requests.enter(forwarded.sender()) {
@@ -269,7 +269,7 @@ async fn check(State(guard): State<Guard>, request: Request, next: Next) -> Resp
             request.extensions_mut().insert(Sender::Token(grant));
             request.extensions_mut().insert(forwarded.sender());
             request.extensions_mut().insert(forwarded);
-            return place.until_sent(next.run(request).await);
+            return place.hold_until_sent(next.run(request).await);
         }
         Some(Err(problem)) => {
             let mut answer = problem.into_response();
@@ -303,7 +303,7 @@ async fn check(State(guard): State<Guard>, request: Request, next: Next) -> Resp
                 () = full.cancelled() => bodies::busy().into_response(),
             }
         }
-        Err(problem) => refused(uri, headers, problem),
+        Err(problem) => refusal(uri, headers, problem),
     }
 }
 
@@ -316,16 +316,16 @@ async fn admit(access: Arc<Access>, sender: Sender, mut request: Request, next: 
     let response = tokio::select! {
         biased;
         response = next.run(request) => response,
-        () = access.ended() => return refused(&uri, &headers, unauthorized()),
+        () = access.wait_until_ended() => return refusal(&uri, &headers, unauthorized()),
     };
     // A command that took effect is answered even if its token was revoked meanwhile.
     if reads && !access.lasts() {
-        return refused(&uri, &headers, unauthorized());
+        return refusal(&uri, &headers, unauthorized());
     }
     access.bound(response)
 }
 
-fn refused(uri: &Uri, headers: &HeaderMap, problem: Problem) -> Response {
+fn refusal(uri: &Uri, headers: &HeaderMap, problem: Problem) -> Response {
     if problem.status != StatusCode::UNAUTHORIZED.as_u16() {
         return problem.into_response();
     }
@@ -336,7 +336,7 @@ fn refused(uri: &Uri, headers: &HeaderMap, problem: Problem) -> Response {
 }
 
 /// Adds headers that restrict the use of responses in browsers.
-async fn harden(request: Request, next: Next) -> Response {
+async fn add_security_headers(request: Request, next: Next) -> Response {
     let mut response = next.run(request).await;
     let headers = response.headers_mut();
     for (name, value) in [

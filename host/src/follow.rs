@@ -251,7 +251,7 @@ impl FollowedPage {
         let given = if self.at.frame == lsn { self.at.records } else { 0 };
         let all = records.len();
         for (ix, stored) in (1_u32..).zip(records) {
-            if let Some(over) = ended_attempt(&stored.record) {
+            if let Some(over) = attempt_ended_by(&stored.record) {
                 let last = self.over.entry(session).or_insert(over);
                 *last = (*last).max(over);
             }
@@ -289,7 +289,7 @@ impl FollowedPage {
     }
 }
 
-fn ended_attempt(record: &Record) -> Option<(TurnNo, AttemptNo)> {
+fn attempt_ended_by(record: &Record) -> Option<(TurnNo, AttemptNo)> {
     if let Record::TurnAnswered(answered) = record {
         Some((answered.turn, answered.attempt))
     } else if let Record::AttemptDiscarded(discarded) = record {

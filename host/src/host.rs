@@ -189,7 +189,9 @@ impl Host {
             ends,
             released,
         };
-        Self { inner: Arc::new(inner), stream_sender: ReadSender::default() }
+        let host = Self { inner: Arc::new(inner), stream_sender: ReadSender::default() };
+        tokio::spawn(metrics::count_events(host.clone()));
+        host
     }
 
     /// Returns the API without checks of the sender, which [`crate::auth::Guard::protect`] adds.
@@ -242,7 +244,12 @@ impl Host {
     ///
     /// # Errors
     /// [`Problem`] `idempotency_key_reused` if another command created a session with the key.
-    pub(crate) async fn named(&self, of: &str, key: &str, command: &impl Serialize) -> Result<Named, Problem> {
+    pub(crate) async fn lock_named_session(
+        &self,
+        of: &str,
+        key: &str,
+        command: &impl Serialize,
+    ) -> Result<Named, Problem> {
         let command = serde_json::to_vec(command).map_err(|error| Problem::internal("internal", error.to_string()))?;
         let id = id_of(of, key, &command);
         let alone = self.inner.locks.lock(CommandTarget::Key(half_of_key(id))).await;
@@ -258,7 +265,7 @@ impl Host {
             }
         };
         if made.add(id, |id| journal.head(id).map(|head| head.is_some()))?.is_some() {
-            return Err(Problem::reused(key));
+            return Err(Problem::reused_key(key));
         }
         Ok(Named { id, _alone: alone })
     }

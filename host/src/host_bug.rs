@@ -29,7 +29,7 @@ impl InjectedBug {
 
     /// Injects the bug named in a comma-separated list: `no-resume`, `no-key`, `late-join` or `old-lease`. Other words are ignored.
     #[cfg(feature = "sabotage")]
-    pub fn named(text: &str) -> Self {
+    pub fn parse(text: &str) -> Self {
         let host_bug = text.split(',').find_map(|word| match word.trim() {
             "no-resume" => Some(HostBug::NoResume),
             "no-key" => Some(HostBug::NoKey),
@@ -42,7 +42,7 @@ impl InjectedBug {
 
     /// Injects nothing: this build lacks the feature `sabotage`.
     #[cfg(not(feature = "sabotage"))]
-    pub fn named(_words: &str) -> Self {
+    pub fn parse(_words: &str) -> Self {
         Self::default()
     }
 

@@ -144,7 +144,7 @@ impl Metrics {
     }
 
     /// Counts an event stream until the value is dropped.
-    pub(crate) fn streaming(&self) -> Streaming {
+    pub(crate) fn count_stream(&self) -> Streaming {
         self.streams.inc();
         Streaming(self.streams.clone())
     }
@@ -235,6 +235,24 @@ fn word(of: &impl serde::Serialize) -> String {
     match serde_json::to_value(of) {
         Ok(serde_json::Value::String(word)) => word,
         Ok(_) | Err(_) => "unknown".to_owned(),
+    }
+}
+
+/// Counts durable events until the host ends. Events are read from the journal, so that none is missed.
+pub(crate) async fn count_events(host: Host) {
+    let from = Cursor::end_of(host.runtime().journal().durable());
+    let mut events = TreeEvents::new(host.runtime(), None, from);
+    loop {
+        let next = tokio::select! {
+            next = events.next(&host) => next,
+            () = host.ends().cancelled() => return,
+        };
+        match next {
+            Ok(Some(Followed::Event(_, event))) => host.metrics().add(&event),
+            Ok(Some(Followed::Missed(_))) => {}
+            Ok(None) => return,
+            Err(error) => return tracing::warn!(%error, "cannot follow events: metrics of runs and turns stop here"),
+        }
     }
 }
 

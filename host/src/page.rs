@@ -202,11 +202,11 @@ pub(crate) fn refusal(uri: &Uri, headers: &HeaderMap, problem: impl FnOnce() -> 
 }
 
 fn html(view: &impl Template) -> Result<Html<String>, Refusal> {
-    unchanged(view).map(|Html(html)| Html(visible(html)))
+    render_unchanged(view).map(|Html(html)| Html(visible(html)))
 }
 
 /// Renders a view without replacing characters, because its form fields are sent back unchanged.
-fn unchanged(view: &impl Template) -> Result<Html<String>, Refusal> {
+fn render_unchanged(view: &impl Template) -> Result<Html<String>, Refusal> {
     let html = view.render().map_err(|error| {
         tracing::error!(%error, "a view cannot be rendered");
         Refusal(Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", "a fault in the page: the log has more"))
@@ -234,7 +234,7 @@ fn visible(html: String) -> String {
 
 /// Renders a fragment; one of too much HTML is replaced by a notice. If its template fails, logs the error and returns an empty
 /// text.
-fn fragment(view: &impl Template) -> String {
+fn render_fragment(view: &impl Template) -> String {
     let bounded = |html: String| match html.len() {
         bytes if bytes > bounds::MAX_HTML_BYTES => {
             format!("<p class=\"small dim\">This part has {bytes} bytes of HTML: read it over the API.</p>")

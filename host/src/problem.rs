@@ -81,7 +81,7 @@ impl Problem {
     }
 
     /// 422: the key was used with another command before.
-    pub(crate) fn reused(key: &str) -> Self {
+    pub(crate) fn reused_key(key: &str) -> Self {
         let detail =
             format!("Idempotency-Key {key:?} was sent with another request before: use a new key for each command");
         Self::invalid("idempotency_key_reused", detail)

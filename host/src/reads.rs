@@ -71,7 +71,7 @@ impl Turns {
     }
 
     /// Returns turns of one sender.
-    fn of_one(sender: ReadSender) -> Self {
+    fn for_sender(sender: ReadSender) -> Self {
         match sender {
             ReadSender::Host | ReadSender::Socket => Self::of_all(),
             ReadSender::Named(_) => Self::new([2, 1, 1]),
@@ -215,7 +215,7 @@ impl ReadTurns {
 
     /// Runs a read of a live view or an event stream. It waits for its turn without a limit: a late stream misses nothing.
     pub(crate) async fn of_stream<T: Send>(&self, read: impl Future<Output = T> + Send) -> T {
-        let own = self.of_one(sender());
+        let own = self.for_sender(sender());
         // The semaphores are never closed.
         let _turn = (own.of(TurnKind::Live).acquire().await, self.all.of(TurnKind::Live).acquire().await);
         to_end(read).await
@@ -227,9 +227,9 @@ impl ReadTurns {
         sender: ReadSender,
         read: impl FnOnce() -> T + Send + 'static,
     ) -> T {
-        let own = self.of_one(sender);
+        let own = self.for_sender(sender);
         let _turn = (own.of(TurnKind::Live).acquire().await, self.all.of(TurnKind::Live).acquire().await);
-        let Some(pool) = self.threads.handle().filter(|_| is_multi_threaded()) else { return blocking(read) };
+        let Some(pool) = self.threads.handle().filter(|_| is_multi_threaded()) else { return run_blocking(read) };
         // A read that has not started when its stream ends is not made: its turn goes to another.
         match AbortOnDropHandle::new(pool.spawn_blocking(read)).await {
             Ok(read) => read,
@@ -242,15 +242,15 @@ impl ReadTurns {
     }
 
     async fn run<T: Send>(&self, kind: TurnKind, read: impl Future<Output = T> + Send) -> Result<T, Problem> {
-        let own = self.of_one(sender());
+        let own = self.for_sender(sender());
         let turn = async { (own.of(kind).acquire().await, self.all.of(kind).acquire().await) };
         let Ok(_turn) = timeout(TURN_TIMEOUT, turn).await else { return Err(busy()) };
         Ok(to_end(read).await)
     }
 
     /// Returns the turns of `sender`, which last as long as one of its reads.
-    fn of_one(&self, sender: ReadSender) -> Arc<Turns> {
-        self.by.get(sender, || Turns::of_one(sender))
+    fn for_sender(&self, sender: ReadSender) -> Arc<Turns> {
+        self.by.get(sender, || Turns::for_sender(sender))
     }
 }
 
@@ -265,12 +265,12 @@ impl ReadTurns {
 
 pub(crate) async fn to_end<T: Send>(read: impl Future<Output = T> + Send) -> T {
     let mut read = pin!(read);
-    poll_fn(|context| blocking(|| read.as_mut().poll(context))).await
+    poll_fn(|context| run_blocking(|| read.as_mut().poll(context))).await
 }
 
 /// Runs a piece of a read, for which the runtime replaces the current thread. A runtime of one thread, such as that of a simulation in
 /// virtual time, has nothing to replace it with.
-fn blocking<T>(piece: impl FnOnce() -> T) -> T {
+fn run_blocking<T>(piece: impl FnOnce() -> T) -> T {
     if is_multi_threaded() { block_in_place(piece) } else { piece() }
 }
 

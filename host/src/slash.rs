@@ -23,7 +23,7 @@ pub trait CommandFiles: fmt::Debug + Send + Sync {
 ///
 /// # Errors
 /// [`Problem`] `unknown_command` with similar names, `workspace_unusable`, or `invalid_input` if the prompt is longer than one input.
-pub(crate) async fn expanded(host: &Host, workspace: String, text: String) -> Result<String, Problem> {
+pub(crate) async fn expand(host: &Host, workspace: String, text: String) -> Result<String, Problem> {
     let Some(files) = host.options().commands.as_ref().filter(|_| text.starts_with('/')).map(Arc::clone) else {
         return Ok(text);
     };
@@ -81,7 +81,7 @@ mod tests {
         let host = Host::new(runtime, options);
         tokio::time::pause();
         let expand = async |text: &str| {
-            let expanded = expanded(&host, "/".to_owned(), text.to_owned()).await;
+            let expanded = expand(&host, "/".to_owned(), text.to_owned()).await;
             expanded.map_err(|problem| problem.code)
         };
         let all = host.reads().take_all_of_session().await;

@@ -102,7 +102,7 @@ impl Workers {
     }
 
     /// Returns the declarations.
-    pub fn declared(&self) -> &[Arc<RemoteTool>] {
+    pub fn declarations(&self) -> &[Arc<RemoteTool>] {
         &self.inner.tools
     }
 

@@ -107,7 +107,7 @@ impl Gateway {
         let (grant, forwarded) = (grant_of(&request), request.extensions().get::<Forwarded>().copied());
         let (parts, body) = request.into_parts();
         let wanted = RouteQuery::of(&parts);
-        if let Some(own) = self.own(&parts) {
+        if let Some(own) = self.answer_locally(&parts) {
             return own;
         }
         let read = timeout(BODY_TIMEOUT, body::to_bytes(body, MAX_BODY)).await;
@@ -166,17 +166,17 @@ impl Gateway {
             }
             RequestTarget::Here => {
                 let node = self.node();
-                let open = node.open().into_iter().find_map(|shard| node.host(&shard)).ok_or_else(none_open)?;
+                let open = node.open().into_iter().find_map(|shard| node.host(&shard)).ok_or_else(no_shard_open)?;
                 let Ok(answer) = open.router.oneshot(request.rebuilt()).await;
                 Ok(answer)
             }
             RequestTarget::Any => {
-                let shard = self.default_shard(&request).ok_or_else(none_open)?;
+                let shard = self.default_shard(&request).ok_or_else(no_shard_open)?;
                 self.ask(&shard, &request).await
             }
             RequestTarget::Every => {
                 // Answers of all shards, or the first refusal.
-                let mut answer = Err(none_open());
+                let mut answer = Err(no_shard_open());
                 for shard in self.shards() {
                     let one = self.ask(&shard, &request).await?;
                     if !one.status().is_success() {
@@ -191,7 +191,7 @@ impl Gateway {
     }
 
     /// Answers requests that concern only this node.
-    fn own(&self, parts: &request::Parts) -> Option<Result<Response, Problem>> {
+    fn answer_locally(&self, parts: &request::Parts) -> Option<Result<Response, Problem>> {
         let node = self.node();
         let get = parts.method == Method::GET || parts.method == Method::HEAD;
         match parts.uri.path() {
@@ -260,7 +260,7 @@ impl Gateway {
                     }
                     // Reads can be retried safely.
                     Err(NoAnswer::Unknown(_)) if buffered.parts.method == Method::GET => {}
-                    Err(NoAnswer::Unknown(why)) => return Err(unknown(&owner.name, &why)),
+                    Err(NoAnswer::Unknown(why)) => return Err(unknown_owner_error(&owner.name, &why)),
                 }
             }
             // The rows may be outdated. Each wait for newer ones and the total time are bounded.
@@ -291,7 +291,7 @@ impl Gateway {
     /// Returns the shard for requests that concern no particular one: the browser's choice, or else the first that is open here.
     fn default_shard(&self, request: &BufferedRequest) -> Option<String> {
         let shards = self.shards();
-        let chosen = target::chosen(&request.parts.headers).filter(|shard| shards.contains(shard));
+        let chosen = target::chosen_shard(&request.parts.headers).filter(|shard| shards.contains(shard));
         chosen.or_else(|| self.node().open().into_iter().next()).or_else(|| shards.into_iter().next())
     }
 
@@ -311,7 +311,7 @@ impl Gateway {
         let shard = loop {
             match self.candidates(label).into_iter().next() {
                 Some(shard) => break shard,
-                None if Instant::now() >= give_up => return Err(none_open()),
+                None if Instant::now() >= give_up => return Err(no_shard_open()),
                 None => tokio::time::sleep(times.heartbeat / 10).await,
             }
         };
@@ -389,7 +389,7 @@ impl Gateway {
     /// Finds the shard of a session by querying each of `shards`.
     async fn find(&self, name: &str, shards: Vec<String>, request: &BufferedRequest) -> Result<String, Problem> {
         let path = request.parts.uri.path();
-        let segment = path.split('/').find(|segment| target::decoded(segment) == name).map(str::to_owned);
+        let segment = path.split('/').find(|segment| target::decode(segment) == name).map(str::to_owned);
         // A name in a body is not encoded.
         let segment = segment.unwrap_or_else(|| utf8_percent_encode(name, NON_ALPHANUMERIC).to_string());
         let mut query = request.clone();
@@ -463,7 +463,7 @@ fn busy() -> Problem {
     Problem { retry_after: Some(1), ..Problem::new(StatusCode::SERVICE_UNAVAILABLE, "busy", detail) }
 }
 
-fn none_open() -> Problem {
+fn no_shard_open() -> Problem {
     let detail = "no node has a shard now. Send the request again";
     Problem { retry_after: Some(1), ..Problem::new(StatusCode::SERVICE_UNAVAILABLE, "no_owner", detail) }
 }
@@ -472,7 +472,7 @@ fn no_shard(shard: &str, known: &[String]) -> Problem {
     Problem::invalid("unknown_shard", format!("unknown shard {shard:?}: the shards are {}", known.join(", ")))
 }
 
-fn unknown(owner: &str, why: &str) -> Problem {
+fn unknown_owner_error(owner: &str, why: &str) -> Problem {
     let detail = format!(
         "node {owner} ended the connection before it answered: {why}. Whether the command took effect is unknown: check, or send it again \
          with the Idempotency-Key that it had"

@@ -177,7 +177,7 @@ impl Node {
     }
 
     /// Fires when the node has left and no longer answers clients.
-    pub fn gone(&self) -> &CancellationToken {
+    pub fn left(&self) -> &CancellationToken {
         &self.inner.gone
     }
 
@@ -192,7 +192,7 @@ impl Node {
     }
 
     /// Returns the shards that are open, or are being opened or closed.
-    fn taken(&self) -> BTreeSet<String> {
+    fn busy_shards(&self) -> BTreeSet<String> {
         self.state().shards.keys().cloned().collect()
     }
 
@@ -313,11 +313,11 @@ impl Node {
         let mut seen = SeenLsns::default();
         loop {
             self.forget_failed();
-            if let Some(why) = self.state().given_up_error() {
+            if let Some(why) = self.state().failed_claim_error() {
                 return Err(why);
             }
             // Also before the rows are read: a shard that is closed meanwhile may have a newer mark than its row.
-            let mut taken = self.taken();
+            let mut taken = self.busy_shards();
             match self.inner.registry.members().await {
                 Ok(members) => {
                     let alive = members.nodes.iter().filter(|node| node.alive).count();
@@ -328,8 +328,8 @@ impl Node {
                     let members = Arc::new(members);
                     self.inner.members.send_replace(Arc::clone(&members));
                     // Before any claim, whose owner writes the same marks.
-                    taken.append(&mut self.taken());
-                    let changed = seen.changed(&members, &taken, self.times().heartbeat);
+                    taken.append(&mut self.busy_shards());
+                    let changed = seen.take_changed(&members, &taken, self.times().heartbeat);
                     self.inner.opener.remember(changed).await;
                     self.act(term, &members).await;
                 }
@@ -356,7 +356,7 @@ impl Node {
     }
 
     async fn act(&self, term: &LeaseTerm, members: &Members) {
-        let taken = self.taken();
+        let taken = self.busy_shards();
         let (plan, closing) = {
             let state = self.state();
             let closing = state.shards.values().any(|slot| matches!(slot.phase, ShardPhase::Closing));

@@ -103,7 +103,7 @@ mod tests {
         Members { nodes: nodes.to_vec(), shards: (1..).zip(owners).map(shard).collect(), time_ms: 0 }
     }
 
-    fn planned(members: &Members, me: &str) -> ShardPlan {
+    fn plan_of(members: &Members, me: &str) -> ShardPlan {
         let own = members.shards.iter().filter(|shard| shard.lease.as_ref().is_some_and(|lease| lease.id() == me));
         let open = own.map(|shard| shard.name.clone()).collect();
         plan(members, &NodeLease::named(me), &open)
@@ -116,8 +116,8 @@ mod tests {
     #[test]
     fn d2_free_shards_are_shared_evenly() {
         let all = members(&[node("a", &[]), node("b", &[])], &["", "", "", "", ""]);
-        assert_eq!(planned(&all, "a").claim, names(&["s1", "s3", "s5"]));
-        assert_eq!(planned(&all, "b").claim, names(&["s2", "s4"]));
+        assert_eq!(plan_of(&all, "a").claim, names(&["s1", "s3", "s5"]));
+        assert_eq!(plan_of(&all, "b").claim, names(&["s2", "s4"]));
     }
 
     #[test]
@@ -125,18 +125,18 @@ mod tests {
         let mut dead = node("c", &[]);
         dead.alive = false;
         let all = members(&[node("a", &[]), node("b", &[]), dead], &["a", "a", "c", "c", "b", "c"]);
-        assert_eq!(planned(&all, "b").claim, names(&["s3", "s6"]));
-        assert_eq!(planned(&all, "a"), ShardPlan { claim: names(&["s4"]), hand_over: vec![] });
+        assert_eq!(plan_of(&all, "b").claim, names(&["s3", "s6"]));
+        assert_eq!(plan_of(&all, "a"), ShardPlan { claim: names(&["s4"]), hand_over: vec![] });
     }
 
     #[test]
     fn d2_joining_node_gets_one_shard_at_a_time() {
         let all = members(&[node("a", &[]), node("b", &[]), node("c", &[])], &["a", "a", "a", "b", "b", "b"]);
-        assert_eq!(planned(&all, "a").hand_over, names(&["s1", "s2", "s3"]), "one of these");
-        assert_eq!(planned(&all, "b"), ShardPlan::default());
-        assert_eq!(planned(&all, "c"), ShardPlan::default());
+        assert_eq!(plan_of(&all, "a").hand_over, names(&["s1", "s2", "s3"]), "one of these");
+        assert_eq!(plan_of(&all, "b"), ShardPlan::default());
+        assert_eq!(plan_of(&all, "c"), ShardPlan::default());
         let given = members(&all.nodes, &["c", "a", "a", "b", "b", "b"]);
-        assert_eq!((planned(&given, "a"), planned(&given, "b").hand_over.len()), (ShardPlan::default(), 3));
+        assert_eq!((plan_of(&given, "a"), plan_of(&given, "b").hand_over.len()), (ShardPlan::default(), 3));
     }
 
     #[test]
@@ -144,7 +144,7 @@ mod tests {
         for owners in [&["a", "b", "a"], &["b", "b", "a"]] {
             let all = members(&[node("a", &[]), node("b", &[])], owners);
             assert_eq!(
-                (planned(&all, "a"), planned(&all, "b")),
+                (plan_of(&all, "a"), plan_of(&all, "b")),
                 (ShardPlan::default(), ShardPlan::default()),
                 "{owners:?}"
             );
@@ -164,17 +164,17 @@ mod tests {
         for shard in all.shards.iter_mut().skip(2) {
             shard.label = Some("gpu".to_owned());
         }
-        assert_eq!(planned(&all, "a").claim, names(&["s1"]));
-        assert_eq!(planned(&all, "b").claim, names(&["s2", "s3", "s4"]));
+        assert_eq!(plan_of(&all, "a").claim, names(&["s1"]));
+        assert_eq!(plan_of(&all, "b").claim, names(&["s2", "s3", "s4"]));
         all.nodes.pop();
-        assert_eq!(planned(&all, "a").claim, names(&["s1", "s2"]), "a node without the label claimed labelled shards");
+        assert_eq!(plan_of(&all, "a").claim, names(&["s1", "s2"]), "a node without the label claimed labelled shards");
     }
 
     #[test]
     fn d2_node_without_a_live_lease_has_an_empty_plan() {
         let mut all = members(&[node("a", &[]), node("b", &[])], &["a", ""]);
         all.nodes.iter_mut().take(1).for_each(|node| node.alive = false);
-        assert_eq!(planned(&all, "a"), ShardPlan::default());
+        assert_eq!(plan_of(&all, "a"), ShardPlan::default());
     }
 
     /// From any state, shares differ by at most one after the plans were carried out.
@@ -186,7 +186,7 @@ mod tests {
             let mut all = members(&nodes, &owners);
             for _ in 0..20 {
                 for me in ["a", "b", "c"] {
-                    let plan = planned(&all, me);
+                    let plan = plan_of(&all, me);
                     let given = plan.hand_over.first();
                     for shard in &mut all.shards {
                         if plan.claim.contains(&shard.name) && shard.lease.is_none() {

@@ -317,7 +317,7 @@ fn reader(folder: &Workspace, links: HardLinks) -> impl Fn(&str) -> Result<Found
             .map_err(|error| if missing(&error) { Unread::Missing } else { Unread::Refused(error.message) })?;
         let text = match links {
             HardLinks::Read => folder.text_for(&Authority::allow_all(), &real, MAX_FILE_BYTES),
-            HardLinks::Refused => folder.text_alone(&real, MAX_FILE_BYTES),
+            HardLinks::Refused => folder.read_host_text(&real, MAX_FILE_BYTES),
         };
         match text {
             Ok(text) => Ok(FoundFile { real, text }),

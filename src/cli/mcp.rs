@@ -211,7 +211,7 @@ fn cannot(server: &ServerConfig, why: &str) -> Fail {
 
 /// Asks whether the page and the server that gets its answer belong together, if nothing proves it.
 fn check_page(pending: &PendingLogin) -> Result<(), Fail> {
-    let Some(UnprovenPage { page, receiver, issuer }) = pending.unproven_page() else { return Ok(()) };
+    let Some(UnprovenPage { page, receiver, issuer }) = pending.page_to_confirm() else { return Ok(()) };
     let (page, receiver, issuer) = (harmless(&page), harmless(&receiver), harmless(&issuer));
     let warning = format!(
         "you would log in at {page}, and {receiver} would get the answer, as the authorization server {issuer} wants it"

@@ -149,7 +149,7 @@ async fn run_host(args: &Args, runtime: Runtime, hosting: Hosting<'_>) -> Result
         commands: Some(Arc::new(HostedCommands { home: PathBuf::from(&hosting.home) })),
         warnings: Some(Arc::new(hosting.servers.clone())),
         workers: hosting.workers.clone(),
-        injected_bug: InjectedBug::named(&std::env::var(FAULT_VARIABLE).unwrap_or_default()),
+        injected_bug: InjectedBug::parse(&std::env::var(FAULT_VARIABLE).unwrap_or_default()),
         ..HostOptions::default()
     };
     let host = Host::new(runtime, options);

@@ -96,7 +96,7 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
     });
     let list = ToolList {
         tools: tools.names().map(ToString::to_string).collect(),
-        remote: workers.declared().iter().map(|tool| RemoteRow::of(tool)).collect(),
+        remote: workers.declarations().iter().map(|tool| RemoteRow::of(tool)).collect(),
         web: web::describe(&loaded.config.web),
         servers: servers.reports().into_iter().map(ServerRow::of).collect(),
         problems: servers.problems().to_vec(),

@@ -165,10 +165,7 @@ prices:
     assert_eq!(loaded.default_model(), DefaultModel::Pool("smart".into()));
     let read = |path: &str| Ok(format!("{path}."));
     let dialects = loaded.config.dialects(&read).unwrap();
-    assert_eq!(
-        (dialects.offered.as_slice(), dialects.offered_dialects()),
-        (&[Dialect::Spawn, Dialect::Minion][..], &[][..])
-    );
+    assert_eq!((dialects.offered.as_slice(), dialects.offered()), (&[Dialect::Spawn, Dialect::Minion][..], &[][..]));
     assert_eq!((dialects.profiles.names(), dialects.minion), (vec!["researcher".into()], options));
 }
 

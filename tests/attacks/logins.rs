@@ -254,10 +254,10 @@ async fn page_of_another_server_is_confirmed() {
         let own = hostile.base();
         let receiver = if is_receiver_honest { honest() } else { own.clone() };
         let pending = begin(&hostile).await.expect("a page");
-        assert_eq!(pending.unproven_page(), Some(UnprovenPage { page: honest(), receiver, issuer: own }));
+        assert_eq!(pending.page_to_confirm(), Some(UnprovenPage { page: honest(), receiver, issuer: own }));
     }
     for proven in [page(true), LoginServer::start()] {
-        assert_eq!(begin(&proven).await.expect("a page").unproven_page(), None, "the control");
+        assert_eq!(begin(&proven).await.expect("a page").page_to_confirm(), None, "the control");
     }
 }
 

@@ -8,7 +8,7 @@ use subtend_session::call::ToolEffect;
 use subtend_session::ids::{CallId, RunNo, TurnNo};
 use subtend_session::message::{Message, ToolSpec};
 use subtend_tools::closure::fn_tool;
-use subtend_tools::message::{Relation, framed};
+use subtend_tools::message::{Relation, frame_message};
 use subtend_tools::tool::{ToolKey, ToolOutput};
 
 use super::scene::{AttackScene, SECRET, call, read, say, script, spawn, write};
@@ -76,7 +76,7 @@ async fn text_of_children_files_and_users_is_not_a_permission() {
 fn child_knowing_its_frame_cannot_close_it() {
     let session = "01890a5d-ac96-774b-bcce-b302099a8057".parse().expect("an id");
     let key = ToolKey { session, run: RunNo(1), call: CallId { turn: TurnNo(1), ix: 0 } };
-    let of = |text: &str| framed(&key, Relation::Child, ("9a8057", "worker"), text);
+    let of = |text: &str| frame_message(&key, Relation::Child, ("9a8057", "worker"), text);
     let line = of("x").lines().last().expect("a line").to_owned();
     let digits = line.trim_start_matches("--- ");
     let attacks: [String; 4] =

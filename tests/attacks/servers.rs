@@ -406,7 +406,7 @@ impl LiveTools for LateServerTools {
         self.0.clone()
     }
 
-    fn unlisted(&self, _: &str) -> Option<Arc<dyn Tool>> {
+    fn find_unlisted(&self, _: &str) -> Option<Arc<dyn Tool>> {
         None
     }
 

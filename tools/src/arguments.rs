@@ -73,12 +73,12 @@ fn build(mut schema: Value, options: ValidationOptions<'_>) -> Result<ArgumentSc
     // Without an id of its own, references resolve within the schema. An id could equal that of a schema built into the library.
     fields.retain(|key, value| !(matches!(&**key, "$id" | "id") && value.is_string()));
     if let Some(why) = faults::unsupported_reason(&schema) {
-        return Err(bounded::shown(&why, MAX_ERROR).into_owned());
+        return Err(bounded::shorten(&why, MAX_ERROR).into_owned());
     }
     // Formats are not checked, because some of them, such as `regex`, take long.
     match options.should_validate_formats(false).build(&schema) {
         Ok(validator) => Ok(ArgumentSchema { schema, validator }),
-        Err(error) => Err(bounded::shown(&error.to_string(), MAX_ERROR).into_owned()),
+        Err(error) => Err(bounded::shorten(&error.to_string(), MAX_ERROR).into_owned()),
     }
 }
 
@@ -121,7 +121,7 @@ pub(crate) fn validate(tool: &str, schema: &ArgumentSchema, args: Value) -> Resu
     let line = |error: jsonschema::ValidationError<'_>| {
         let path = error.instance_path().to_string();
         let at = if path.is_empty() { "the arguments" } else { &path };
-        format!("- {at}: {}\n", bounded::shown(&error.to_string(), MAX_ERROR))
+        format!("- {at}: {}\n", bounded::shorten(&error.to_string(), MAX_ERROR))
     };
     let mut lines: Vec<String> = errors.by_ref().take(MAX_ERRORS).map(line).collect();
     lines.sort_unstable();
@@ -139,7 +139,7 @@ pub(crate) fn convert<A: DeserializeOwned>(tool: &str, args: Value) -> Result<A,
         let path = pointer(error.path());
         let at = if path.is_empty() { "the arguments" } else { &path };
         let why = error.inner().to_string();
-        let why = bounded::shown(&why, MAX_ERROR);
+        let why = bounded::shorten(&why, MAX_ERROR);
         format!("the arguments of {tool} do not fit:\n- {at}: {why}\nCorrect them and call {tool} again.")
     })
 }

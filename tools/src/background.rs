@@ -42,6 +42,6 @@ pub fn stops(args: &str) -> Option<String> {
 }
 
 /// Returns the process that a call of [`PROCESS`] names.
-pub fn named(args: &Value) -> Option<&str> {
+pub fn process_name(args: &Value) -> Option<&str> {
     args.get("session_id").and_then(Value::as_str)
 }

@@ -20,7 +20,7 @@ impl BoundedLines {
     }
 
     /// Adds a line, or counts it as omitted. After the first line that does not fit, all further lines are omitted.
-    pub(crate) fn line(&mut self, line: &str) -> bool {
+    pub(crate) fn push_line(&mut self, line: &str) -> bool {
         let bytes = line.len().saturating_add(1);
         self.total = self.total.saturating_add(len(bytes));
         let fits = self.text.len().saturating_add(bytes) <= self.cap.saturating_sub(FOOTER);
@@ -34,7 +34,7 @@ impl BoundedLines {
     }
 
     /// Returns the number of omitted lines.
-    pub(crate) fn cut(&self) -> u64 {
+    pub(crate) fn omitted(&self) -> u64 {
         self.cut
     }
 
@@ -59,7 +59,7 @@ pub(crate) fn len(bytes: usize) -> u64 {
 }
 
 /// Returns a line for display, truncated with a mark if it is long.
-pub(crate) fn shown(line: &str, bytes: usize) -> std::borrow::Cow<'_, str> {
+pub(crate) fn shorten(line: &str, bytes: usize) -> std::borrow::Cow<'_, str> {
     let kept = head(line, bytes);
     match line.len().saturating_sub(kept.len()) {
         0 => kept.into(),
@@ -84,7 +84,7 @@ mod tests {
     #[test]
     fn short_result_is_complete() {
         let mut out = BoundedLines::new(1000);
-        assert!(out.line("a") && out.line("b"));
+        assert!(out.push_line("a") && out.push_line("b"));
         assert_eq!(out.finish(""), ToolOutput { content: "a\nb".into(), truncated_from: None });
     }
 
@@ -93,9 +93,9 @@ mod tests {
         for max in [0, 1, 10, 200, 300] {
             let mut out = BoundedLines::new(max);
             for _ in 0..100 {
-                out.line("ünï");
+                out.push_line("ünï");
             }
-            let cut = out.cut();
+            let cut = out.omitted();
             let output = out.finish("more");
             assert!(cut > 0 && output.content.len() as u64 <= max, "{max}: {}", output.content.len());
             assert_eq!(output.truncated_from, Some(604));
@@ -110,7 +110,7 @@ mod tests {
 
     #[test]
     fn long_line_is_cut_at_a_character_boundary() {
-        assert_eq!(shown("aü", 2), "a… (2 more bytes)");
-        assert_eq!(shown("aü", 3), "aü");
+        assert_eq!(shorten("aü", 2), "a… (2 more bytes)");
+        assert_eq!(shorten("aü", 3), "aü");
     }
 }

@@ -100,7 +100,7 @@ pub enum CheckpointError {
     Stale,
     #[error("an earlier restore of the session is not finished: restart its host, which finishes it")]
     Unfinished,
-    #[error("nothing is restored: {}", plan::listed(.0))]
+    #[error("nothing is restored: {}", plan::list_conflicts(.0))]
     Conflicts(Vec<RestoreConflict>),
     #[error("no file is restored: another program changed `{0}` meanwhile")]
     Undone(String),
@@ -246,7 +246,7 @@ impl Checkpoints {
     }
 
     /// Returns a saved content, if it still exists and is undamaged.
-    fn saved_content(&self, session: SessionId, hash: Hash) -> Option<Vec<u8>> {
+    fn read_content(&self, session: SessionId, hash: Hash) -> Option<Vec<u8>> {
         let bytes = fs::read(self.content_path(session, hash)).ok()?;
         (Hash::of(&bytes) == hash).then_some(bytes)
     }

@@ -48,7 +48,7 @@ pub struct BadVariable {
 impl Commands {
     /// Returns the variables of this process that commands get.
     pub fn variables(&self) -> impl Iterator<Item = (OsString, OsString)> {
-        environment::passed(std::env::vars_os(), &self.environment)
+        environment::passed_variables(std::env::vars_os(), &self.environment)
     }
 
     /// Checks that each entry is a variable name.

@@ -241,16 +241,16 @@ impl Offered {
         let suggestion = near::near(first, &offered).first().map(|name| format!(" Did you mean `{name}`?"));
         let valid = match offered.is_empty() {
             true => "You have no tools to give.".to_owned(),
-            false => format!("Valid: {}.", near::listed(&offered)),
+            false => format!("Valid: {}.", near::list_names(&offered)),
         };
         Err(ToolError::bad_args(format!(
             "{key} names tools that are not available: {}.{} {valid}",
-            near::listed(&unknown),
+            near::list_names(&unknown),
             suggestion.unwrap_or_default()
         )))
     }
 
-    pub(crate) fn agent(&self, tool: &str, requested: &str) -> Result<Text, ToolError> {
+    pub(crate) fn find_agent(&self, tool: &str, requested: &str) -> Result<Text, ToolError> {
         match self.agents.iter().find(|(name, _)| **name == *requested) {
             Some((agent, _)) => Ok(Arc::clone(agent)),
             None => Err(unknown_agent(tool, requested, &self.shown)),
@@ -344,7 +344,7 @@ pub(crate) fn label(text: &str) -> Option<Text> {
         text.chars().filter(|c| is_kept(*c)).collect::<Cow<'_, str>>()
     };
     let line = one_line(&kept);
-    (!line.is_empty()).then(|| bounded::shown(&line, MAX_LABEL).as_ref().into())
+    (!line.is_empty()).then(|| bounded::shorten(&line, MAX_LABEL).as_ref().into())
 }
 
 /// Returns the first line of `text` as a label. It is short, because every child of the default dialect records one.
@@ -359,7 +359,7 @@ pub(crate) fn names(list: &str) -> Vec<Text> {
 
 fn unknown_agent(tool: &str, requested: &str, agents: &[(Text, Text)]) -> ToolError {
     let names: Vec<&str> = agents.iter().map(|(name, _)| &**name).collect();
-    let shown = bounded::shown(requested, 100);
+    let shown = bounded::shorten(requested, 100);
     if names.is_empty() {
         return ToolError::refused(format!(
             "no agent `{shown}`: no agents can be started here, so do the work yourself"
@@ -369,14 +369,14 @@ fn unknown_agent(tool: &str, requested: &str, agents: &[(Text, Text)]) -> ToolEr
         near::near(requested, &names).first().map(|name| format!(" Did you mean `{name}`?")).unwrap_or_default();
     ToolError::bad_args(format!(
         "no agent `{shown}` can be started by {tool}.{suggestion} Valid: {}.",
-        near::listed(&names)
+        near::list_names(&names)
     ))
 }
 
-pub(crate) fn listed(agents: &[(Text, Text)]) -> String {
+pub(crate) fn list_agents(agents: &[(Text, Text)]) -> String {
     let line = |(name, about): &(Text, Text)| {
         let about: Vec<&str> = about.split_whitespace().collect();
-        format!("\n- {name}: {}", bounded::shown(&about.join(" "), 1000))
+        format!("\n- {name}: {}", bounded::shorten(&about.join(" "), 1000))
     };
     agents.iter().map(line).collect()
 }

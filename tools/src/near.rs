@@ -6,7 +6,7 @@ const MAX_LISTED: usize = 64;
 
 /// Returns the error for a tool that the model cannot call.
 pub(crate) fn message(requested: &str, known: bool, offered: &[&str]) -> String {
-    let requested_shown = crate::bounded::shown(requested, 100);
+    let requested_shown = crate::bounded::shorten(requested, 100);
     let mut message = if known {
         format!("the tool `{requested_shown}` is not available in this session.")
     } else {
@@ -18,13 +18,13 @@ pub(crate) fn message(requested: &str, known: bool, offered: &[&str]) -> String 
     }
     match offered.len() {
         0 => message.push_str(" No tools are available: answer in text."),
-        _ => message.push_str(&format!(" Available: {}.", listed(offered))),
+        _ => message.push_str(&format!(" Available: {}.", list_names(offered))),
     }
     message
 }
 
 pub(crate) fn near<'a>(requested: &str, offered: &[&'a str]) -> Vec<&'a str> {
-    let requested = folded(requested);
+    let requested = fold_name(requested);
     if requested.is_empty() || requested.len() > 100 {
         return Vec::new();
     }
@@ -34,7 +34,7 @@ pub(crate) fn near<'a>(requested: &str, offered: &[&'a str]) -> Vec<&'a str> {
     ranked.into_iter().take(MAX_SUGGESTED).map(|(_, name)| name).collect()
 }
 
-pub(crate) fn listed(names: &[&str]) -> String {
+pub(crate) fn list_names(names: &[&str]) -> String {
     let shown: Vec<&str> = names.iter().take(MAX_LISTED).copied().collect();
     let more = names.len().saturating_sub(shown.len());
     let list = shown.join(", ");
@@ -45,13 +45,13 @@ fn quoted(names: &[&str], between: &str) -> String {
     names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(between)
 }
 
-fn folded(name: &str) -> String {
+fn fold_name(name: &str) -> String {
     name.chars().filter(char::is_ascii_alphanumeric).map(|c| c.to_ascii_lowercase()).collect()
 }
 
 /// Returns the distance of a name, or `None` if it is unrelated.
 fn rank(requested: &str, name: &str) -> Option<usize> {
-    let name = folded(name);
+    let name = fold_name(name);
     let distance = strsim::levenshtein(requested, &name);
     let longer = requested.len().max(name.len());
     // A substring is a likely mistake at any distance, such as `read_file` for `read`.

@@ -17,7 +17,7 @@ use subtend_session::ids::Text;
 ///     ToolOption::long_text("notes", "Notes", "What a reader should look for"),
 ///     ToolOption::model("model", "Model").subtitle("The model that shortens pages"),
 /// ];
-/// assert!(subtend_tools::option::declared(&options).is_ok());
+/// assert!(subtend_tools::option::check_declared(&options).is_ok());
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ToolOption {
@@ -89,8 +89,8 @@ impl ToolOption {
             return Ok(());
         }
         let shown = value.to_string();
-        let shown = crate::bounded::shown(&shown, 100);
-        Err(BadOption { id: Arc::clone(&self.id), why: format!("must be {}, not {shown}", self.kind.expected()) })
+        let shown = crate::bounded::shorten(&shown, 100);
+        Err(BadOption { id: Arc::clone(&self.id), why: format!("must be {}, not {shown}", self.kind.expected_kind()) })
     }
 }
 
@@ -104,7 +104,7 @@ impl OptionKind {
         }
     }
 
-    fn expected(&self) -> &'static str {
+    fn expected_kind(&self) -> &'static str {
         match self {
             Self::Boolean { .. } => "true or false",
             Self::LongText { .. } => "a text",
@@ -153,7 +153,7 @@ pub fn check(options: &[ToolOption], given: &Map<String, Value>) -> Result<(), B
         match given.get(&*option.id) {
             Some(value) => option.takes(value)?,
             None => {
-                let why = format!("is missing: give {}", option.kind.expected());
+                let why = format!("is missing: give {}", option.kind.expected_kind());
                 return Err(BadOption { id: Arc::clone(&option.id), why });
             }
         }
@@ -165,7 +165,7 @@ pub fn check(options: &[ToolOption], given: &Map<String, Value>) -> Result<(), B
 ///
 /// # Errors
 /// [`BadOption`] for the first invalid option.
-pub fn given(options: &[ToolOption], given: &Map<String, Value>) -> Result<(), BadOption> {
+pub fn check_given(options: &[ToolOption], given: &Map<String, Value>) -> Result<(), BadOption> {
     options.iter().filter_map(|option| Some(option.takes(given.get(&*option.id)?))).collect::<Result<(), _>>()?;
     check_known(options, given)
 }
@@ -175,7 +175,7 @@ fn check_known(options: &[ToolOption], given: &Map<String, Value>) -> Result<(),
     let Some(id) = unknown else { return Ok(()) };
     let ids: Vec<&str> = options.iter().map(|option| &*option.id).collect();
     let available = if ids.is_empty() { "none".to_owned() } else { ids.join(", ") };
-    let id = Text::from(&*crate::bounded::shown(id, 60));
+    let id = Text::from(&*crate::bounded::shorten(id, 60));
     Err(BadOption { id, why: format!("is not an option of the tool; available: {available}") })
 }
 
@@ -183,7 +183,7 @@ fn check_known(options: &[ToolOption], given: &Map<String, Value>) -> Result<(),
 ///
 /// # Errors
 /// [`BadOption`] for the first invalid option.
-pub fn declared(options: &[ToolOption]) -> Result<(), BadOption> {
+pub fn check_declared(options: &[ToolOption]) -> Result<(), BadOption> {
     for (at, option) in options.iter().enumerate() {
         let valid = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
         let id = &option.id;
@@ -220,7 +220,7 @@ mod tests {
     fn m3_fill_adds_defaults_and_keeps_set_values() {
         let options = [&minion::options()[..], &[web()]].concat();
         let filled = |given: Value, model| {
-            let mut given = map(given);
+            let mut given = map(check_given);
             fill(&options, &mut given, model);
             Value::Object(given)
         };
@@ -236,7 +236,7 @@ mod tests {
     #[test]
     fn m3_model_is_required_when_the_tool_is_enabled() {
         let error_of = |given: Value| {
-            let mut given = map(given);
+            let mut given = map(check_given);
             given.insert("rollbackOnError".to_owned(), json!(false));
             check(&minion::options(), &given).map_err(|bad| bad.to_string())
         };
@@ -251,7 +251,7 @@ mod tests {
 
     #[test]
     fn m3_option_values_are_checked_against_declared_options() {
-        let error_of = |value: Value| given(&[web()], &map(value)).map_err(|bad| bad.to_string());
+        let error_of = |value: Value| check_given(&[web()], &map(value)).map_err(|bad| bad.to_string());
         assert_eq!((error_of(json!({})), error_of(json!({"web": false}))), (Ok(()), Ok(())));
         let text = "the option `web` must be true or false, not \"no\"";
         assert_eq!(error_of(json!({"web": "no"})), Err(text.to_owned()));
@@ -261,7 +261,7 @@ mod tests {
 
     #[test]
     fn m3_declared_options_need_unique_ids_and_labels() {
-        let error_of = |options: &[ToolOption]| declared(options).map_err(|bad| bad.to_string());
+        let error_of = |options: &[ToolOption]| check_declared(options).map_err(|bad| bad.to_string());
         assert_eq!(error_of(&minion::options()), Ok(()));
         assert!(error_of(&[web(), web()]).unwrap_err().contains("is declared twice"));
         assert!(error_of(&[ToolOption::model("a model", "Model")]).unwrap_err().contains("has a name"));

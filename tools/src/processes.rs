@@ -60,7 +60,7 @@ struct SharedProcesses {
 impl Processes {
     /// Returns a view for a call that uses the process of `child`, a child of the caller.
     #[must_use]
-    pub fn about(&self, child: Option<SessionId>) -> Self {
+    pub fn for_child(&self, child: Option<SessionId>) -> Self {
         Self { child, ..self.clone() }
     }
 
@@ -70,7 +70,7 @@ impl Processes {
     }
 
     /// Waits until all stopped processes have ended.
-    pub async fn ended(&self) {
+    pub async fn wait_until_ended(&self) {
         self.shared.tasks.close();
         self.shared.tasks.wait().await;
     }
@@ -80,7 +80,7 @@ impl Processes {
         self.all().values().filter(|process| process.end().is_none()).count()
     }
 
-    pub(crate) fn redacting(&self, secrets: &Secrets) -> Self {
+    pub(crate) fn with_secrets(&self, secrets: &Secrets) -> Self {
         Self { secrets: secrets.clone(), ..self.clone() }
     }
 

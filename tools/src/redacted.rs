@@ -21,7 +21,7 @@ pub(crate) fn wrap(secrets: &Secrets, tool: Arc<dyn Tool>) -> Arc<dyn Tool> {
     if secrets.is_empty() { tool } else { Arc::new(Redacted { tool, secrets: secrets.clone() }) }
 }
 
-pub(crate) fn output(secrets: &Secrets, output: ToolOutput) -> ToolOutput {
+pub(crate) fn redact_output(secrets: &Secrets, output: ToolOutput) -> ToolOutput {
     match secrets.redact(&output.content) {
         Cow::Borrowed(_) => output,
         Cow::Owned(content) => ToolOutput { content: content.into(), ..output },
@@ -55,8 +55,8 @@ impl Tool for Redacted {
         self.tool.access(args)
     }
 
-    fn ruled_out(&self, authority: &Authority) -> Option<ToolError> {
-        self.tool.ruled_out(authority)
+    fn exclusion_error(&self, authority: &Authority) -> Option<ToolError> {
+        self.tool.exclusion_error(authority)
     }
 
     fn options(&self) -> &[ToolOption] {
@@ -78,10 +78,12 @@ impl Tool for Redacted {
     fn run(&self, mut call: ToolInvocation) -> BoxFuture<'static, Result<ToolOutput, ToolError>> {
         let (secrets, progress) = (self.secrets.clone(), call.progress.clone());
         call.progress = Progress::to(move |line| progress.send(secrets.redact(&line).into_owned()));
-        call.processes = call.processes.redacting(&self.secrets);
+        call.processes = call.processes.with_secrets(&self.secrets);
         let secrets = self.secrets.clone();
         let running = self.tool.run(call);
-        async move { running.await.map(|outcome| output(&secrets, outcome)).map_err(|failed| error(&secrets, failed)) }
-            .boxed()
+        async move {
+            running.await.map(|outcome| redact_output(&secrets, outcome)).map_err(|failed| error(&secrets, failed))
+        }
+        .boxed()
     }
 }

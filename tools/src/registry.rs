@@ -33,7 +33,7 @@ use crate::tool::{Tool, ToolError};
 pub(crate) use listed::SERVER_TOOL_PREFIX;
 pub use listed::lists;
 #[cfg(feature = "mcp")]
-pub(crate) use listed::{may_be_shortened, parts, shortened};
+pub(crate) use listed::{may_be_shortened, parts, short_name};
 pub use live::LiveTools;
 pub use ruling::Ruling;
 
@@ -113,7 +113,7 @@ impl RegistryBuilder {
 
     /// Adds a tool like [`RegistryBuilder::tool`]. The builder stays usable after an error.
     pub(crate) fn add(&mut self, tool: Arc<dyn Tool>) -> Result<(), RegistryError> {
-        let name = self.checked(&tool)?;
+        let name = self.check_name(&tool)?;
         let schema = match arguments::compile(&tool.spec().schema) {
             Ok(schema) => Some(schema),
             Err(why) => return Err(RegistryError::BadSchema { name, why }),
@@ -126,13 +126,13 @@ impl RegistryBuilder {
     /// checks its calls when they run.
     #[cfg(feature = "mcp")]
     pub(crate) fn add_foreign(&mut self, tool: Arc<dyn Tool>) -> Result<(), RegistryError> {
-        let name = self.checked(&tool)?;
+        let name = self.check_name(&tool)?;
         self.tools.insert(name, RegisteredTool { tool, schema: None });
         Ok(())
     }
 
     /// Returns the name of a tool that can be added.
-    fn checked(&self, tool: &Arc<dyn Tool>) -> Result<Text, RegistryError> {
+    fn check_name(&self, tool: &Arc<dyn Tool>) -> Result<Text, RegistryError> {
         let name = tool.spec().name.clone();
         let valid = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
         if name.is_empty() || name.len() > listed::MAX_NAME || !name.chars().all(valid) {
@@ -144,7 +144,7 @@ impl RegistryBuilder {
         if self.tools.contains_key(&name) {
             return Err(RegistryError::Duplicate { name });
         }
-        if let Err(why) = option::declared(tool.options()) {
+        if let Err(why) = option::check_declared(tool.options()) {
             return Err(RegistryError::BadOption { name, why });
         }
         Ok(name)
@@ -220,13 +220,13 @@ impl Registry {
 
     /// Returns the reason that no session can be offered a tool with this name, with a suggestion, or `None` if the tool exists in the
     /// registry or a dialect, or is `plan_exit`.
-    pub fn missing(&self, name: &str) -> Option<String> {
+    pub fn missing_reason(&self, name: &str) -> Option<String> {
         let of_server = name.starts_with(SERVER_TOOL_PREFIX);
         if self.tools.contains_key(name) || dialect::is_locked(name) || name == plan_exit::NAME || of_server {
             return None;
         }
         if minion::WEB.contains(&name) {
-            return Some(missing_web_tool(name));
+            return Some(missing_web_tool_reason(name));
         }
         let names: Vec<&str> = self.tools.keys().map(|name| &**name).collect();
         let near =
@@ -268,7 +268,7 @@ impl Registry {
                 return self.classify_live(live.as_ref(), (tool, args), authority, only, approver, granted);
             }
             let offered = self.offered(authority, only, approver);
-            let message = self.unknown(tool, offered.iter().map(|spec| &*spec.name));
+            let message = self.unknown_tool_error(tool, offered.iter().map(|spec| &*spec.name));
             return Classified::Invalid { kind: Invalid::UnknownTool, message };
         };
         let parsed = arguments::parse(tool, args).and_then(|args| match &entry.schema {
@@ -309,7 +309,7 @@ impl Registry {
     ) -> Classified {
         let tools = live.tools();
         if tools.get(tool).is_none()
-            && let Some(unlisted) = live.unlisted(tool)
+            && let Some(unlisted) = live.find_unlisted(tool)
             && is_offered(unlisted.as_ref(), authority, only, approver)
         {
             return Self::ready(&unlisted, arguments::parse(tool, args), authority, granted);
@@ -319,12 +319,12 @@ impl Registry {
             return classified;
         }
         let offered = self.offered(authority, only, approver);
-        let message = self.unknown(tool, offered.iter().map(|spec| &*spec.name));
+        let message = self.unknown_tool_error(tool, offered.iter().map(|spec| &*spec.name));
         Classified::Invalid { kind: Invalid::UnknownTool, message }
     }
 
     /// Returns the error for a model that called the tool `requested`, which is not offered to it.
-    pub fn unknown<'a>(&self, requested: &str, offered: impl Iterator<Item = &'a str>) -> Text {
+    pub fn unknown_tool_error<'a>(&self, requested: &str, offered: impl Iterator<Item = &'a str>) -> Text {
         let names: Vec<&str> = offered.collect();
         let known = self.tools.contains_key(requested);
         near::message(requested, known, &names).into()
@@ -348,7 +348,7 @@ impl Registry {
         match Self::ruling(tool, args, authority, granted) {
             Ruling::Allowed(_) => Ok(()),
             Ruling::Asked(access) => {
-                Err(ruling::denied(tool, &access, "requires approval, and this call was not approved"))
+                Err(ruling::denied_error(tool, &access, "requires approval, and this call was not approved"))
             }
             Ruling::Denied(error) => Err(error),
         }
@@ -366,7 +366,7 @@ impl Registry {
 }
 
 /// Returns the reason that a web tool is missing.
-fn missing_web_tool(name: &str) -> String {
+fn missing_web_tool_reason(name: &str) -> String {
     let why = match name {
         _ if !cfg!(feature = "web") => "this build has no web tools (feature `web`)",
         "web_search" => "no search engine is configured (`web.search` in your own subtend.yaml)",
@@ -382,7 +382,7 @@ fn is_offered(tool: &dyn Tool, authority: &Authority, only: Option<&[Text]>, app
         Verdict::Ask => approver,
         Verdict::Deny => false,
     };
-    listed && tool.ruled_out(authority).is_none() && tool.access(None).iter().all(permitted)
+    listed && tool.exclusion_error(authority).is_none() && tool.access(None).iter().all(permitted)
 }
 
 impl fmt::Debug for Registry {

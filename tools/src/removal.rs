@@ -26,7 +26,7 @@ pub(crate) fn remove_in(dir: &Dir, name: &Path, path: &Path) -> io::Result<()> {
 }
 
 /// Returns the error with the path that it is about.
-pub(crate) fn named(path: &Path, error: impl Into<io::Error>) -> io::Error {
+pub(crate) fn name_path(path: &Path, error: impl Into<io::Error>) -> io::Error {
     let error = error.into();
     io::Error::new(error.kind(), format!("{}: {error}", path.display()))
 }
@@ -55,12 +55,12 @@ mod system {
     const HANDLE: OFlags = DIRECTORY.union(OFlags::RDONLY);
 
     pub(super) fn remove(path: &Path) -> io::Result<()> {
-        let name = path.file_name().ok_or_else(|| named(path, io::ErrorKind::InvalidInput))?;
+        let name = path.file_name().ok_or_else(|| name_path(path, io::ErrorKind::InvalidInput))?;
         let above = path.parent().filter(|above| !above.as_os_str().is_empty()).unwrap_or(Path::new("."));
         match openat(CWD, above, HANDLE, Mode::empty()) {
             Ok(dir) => remove_entry(dir.as_fd(), name, path),
             Err(Errno::NOENT) => Ok(()),
-            Err(error) => Err(named(path, error)),
+            Err(error) => Err(name_path(path, error)),
         }
     }
 
@@ -96,12 +96,12 @@ mod system {
 
     fn remove_entry(dir: BorrowedFd<'_>, name: &OsStr, path: &Path) -> io::Result<()> {
         let mut removal = Removal { dir, levels: Vec::new(), moved: 0..0 };
-        removal.enter(name.to_owned()).map_err(|error| named(path, error))?;
+        removal.enter(name.to_owned()).map_err(|error| name_path(path, error))?;
         while !removal.levels.is_empty() {
             if let Err((name, error)) = removal.step() {
                 let mut at = path.to_owned();
                 at.extend(removal.levels.iter().skip(1).map(|level| &level.name).chain(&name));
-                return Err(named(&at, error));
+                return Err(name_path(&at, error));
             }
         }
         Ok(())
@@ -121,7 +121,7 @@ mod system {
             let mut next = level.next().map_err(|error| (None, error))?;
             if next.is_none() && is_top {
                 // A listing need not show what was added to the directory after it began.
-                next = self.moved.next().map(moved);
+                next = self.moved.next().map(temporary_name);
             }
             match next {
                 Some(name) => self.enter(name.clone()).map_err(|error| (Some(name), error)),
@@ -132,7 +132,7 @@ mod system {
         /// Removes the entry `name` of the innermost open directory if it is a file; opens a directory, or moves it to
         /// the top.
         fn enter(&mut self, name: OsString) -> Result<(), Errno> {
-            let Some(fd) = removed_or_opened(self.last()?, &name)? else { return Ok(()) };
+            let Some(fd) = remove_or_open(self.last()?, &name)? else { return Ok(()) };
             if self.levels.len() < LEVELS {
                 self.levels.push(Level { name, entries: Entries::new(fd)?, rounds: 1 });
                 return Ok(());
@@ -141,7 +141,7 @@ mod system {
             loop {
                 let number = self.moved.end;
                 self.moved.end = number.saturating_add(1);
-                match renameat(self.last()?, &name, top.entries.fd()?, moved(number)) {
+                match renameat(self.last()?, &name, top.entries.fd()?, temporary_name(number)) {
                     Ok(()) | Err(Errno::NOENT) => return Ok(()),
                     // The name is in use: its entry is removed with the others.
                     Err(Errno::NOTEMPTY | Errno::EXIST | Errno::NOTDIR) => {}
@@ -170,12 +170,12 @@ mod system {
         }
     }
 
-    fn moved(number: u64) -> OsString {
+    fn temporary_name(number: u64) -> OsString {
         format!(".removed-{number}").into()
     }
 
     /// Removes a file, or opens a directory so that its entries can be removed; `None` if nothing is left.
-    fn removed_or_opened(dir: BorrowedFd<'_>, name: &OsStr) -> Result<Option<OwnedFd>, Errno> {
+    fn remove_or_open(dir: BorrowedFd<'_>, name: &OsStr) -> Result<Option<OwnedFd>, Errno> {
         // Most entries are files. Systems differ in the error for a directory.
         let kept = match unlinkat(dir, name, AtFlags::empty()) {
             Ok(()) | Err(Errno::NOENT) => return Ok(None),
@@ -221,7 +221,7 @@ mod system {
     use super::*;
 
     pub(super) fn remove(path: &Path) -> io::Result<()> {
-        missing_is_fine(
+        ignore_missing(
             path,
             path.symlink_metadata().and_then(|found| match found.is_dir() {
                 true => std::fs::remove_dir_all(path),
@@ -231,7 +231,7 @@ mod system {
     }
 
     pub(super) fn remove_in(dir: &Dir, name: &Path, path: &Path) -> io::Result<()> {
-        missing_is_fine(
+        ignore_missing(
             path,
             dir.symlink_metadata(name).and_then(|found| match found.is_dir() {
                 true => dir.remove_dir_all(name),
@@ -240,9 +240,9 @@ mod system {
         )
     }
 
-    fn missing_is_fine(path: &Path, removed: io::Result<()>) -> io::Result<()> {
+    fn ignore_missing(path: &Path, removed: io::Result<()>) -> io::Result<()> {
         match removed {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(named(path, error)),
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(name_path(path, error)),
             Ok(()) | Err(_) => Ok(()),
         }
     }

@@ -42,7 +42,7 @@ pub trait Tool: Send + Sync + 'static {
     fn access(&self, args: Option<&Value>) -> Vec<Access>;
 
     /// Returns an error if `authority` rules this tool out for all arguments. The tool is then neither offered nor run.
-    fn ruled_out(&self, _authority: &Authority) -> Option<ToolError> {
+    fn exclusion_error(&self, _authority: &Authority) -> Option<ToolError> {
         None
     }
 

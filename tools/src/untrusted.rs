@@ -4,12 +4,12 @@ use crate::escape::harmless;
 use crate::tool::ToolKey;
 
 /// Returns the complete `text`, made printable, between marker lines that do not occur in it. `origin` names the author.
-pub(crate) fn between(key: &ToolKey, (about, origin): (&str, &str), text: &str) -> String {
-    enclosed(key, about, origin, harmless(text).trim())
+pub(crate) fn frame(key: &ToolKey, (about, origin): (&str, &str), text: &str) -> String {
+    frame_printable(key, about, origin, harmless(text).trim())
 }
 
 /// Frames the printable text `shown`.
-pub(crate) fn enclosed(key: &ToolKey, about: &str, origin: &str, shown: &str) -> String {
+pub(crate) fn frame_printable(key: &ToolKey, about: &str, origin: &str, shown: &str) -> String {
     let digits = boundary(key);
     let line = format!("--- {digits}");
     // An author that knows its session can compute the digits. They contain no dash, so a replacement cannot create them again.

@@ -67,7 +67,7 @@ impl Workspace {
 
     /// Restricts commands to this directory: they run in a sandbox, or are refused.
     #[must_use]
-    pub fn alone(self) -> Self {
+    pub fn confine_commands(self) -> Self {
         Self { alone: true, ..self }
     }
 
@@ -116,7 +116,7 @@ impl Workspace {
     ///
     /// # Errors
     /// As [`Workspace::text`]; also if a link is on the way, or the file has other names (hard links): it may lie elsewhere as well.
-    pub fn text_alone(&self, real: &str, most: u64) -> io::Result<String> {
+    pub fn read_host_text(&self, real: &str, most: u64) -> io::Result<String> {
         let (dir, name) = beneath::parent(&self.dir, Path::new(real))?;
         let file = beneath::file(&dir, name)?;
         names::check_single_name((&dir, name), &file)?;
@@ -135,7 +135,7 @@ impl Workspace {
         let resolve = || self.dir.canonicalize(resource);
         let is_missing =
             |path: &Path| self.dir.symlink_metadata(path).is_err_and(|error| error.kind() == io::ErrorKind::NotFound);
-        let real = resolved(resolve, is_missing).map_err(|error| failure("open", resource, &error))?;
+        let real = resolve_path(resolve, is_missing).map_err(|error| failure("open", resource, &error))?;
         match real.to_str() {
             Some("") => Ok(".".into()),
             Some(real) => Ok(real.into()),
@@ -159,7 +159,7 @@ impl Workspace {
 }
 
 /// Returns the path that `resolve` finds. Linux names a file that is replaced or removed meanwhile `NAME (deleted)`: it is resolved again.
-fn resolved(
+fn resolve_path(
     mut resolve: impl FnMut() -> io::Result<PathBuf>,
     is_missing: impl Fn(&Path) -> bool,
 ) -> io::Result<PathBuf> {

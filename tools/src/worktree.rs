@@ -205,7 +205,7 @@ impl Worktrees {
             Some(entry) => self.make(entry)?,
             None => self.make(self.begin(session, origin)?)?,
         };
-        Ok(Arc::new(self.tree(&entry)?.alone()))
+        Ok(Arc::new(self.tree(&entry)?.confine_commands()))
     }
 
     /// Returns all worktrees, ordered by session.

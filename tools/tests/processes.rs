@@ -71,7 +71,7 @@ impl Desk {
     async fn about(&self, mut args: Value) -> Result<String, ToolError> {
         args["session_id"] = "it".into();
         let call = self.call(args);
-        let processes = call.processes.about(Some(child()));
+        let processes = call.processes.for_child(Some(child()));
         self.run("process", ToolInvocation { processes, ..call }).await
     }
 
@@ -230,7 +230,7 @@ async fn r9_dropped_attendance_and_stopped_runtime_end_processes() {
     desk.start("sleep 3004.5").await.unwrap();
     assert_eq!(desk.processes.running(), 1);
     desk.processes.stop();
-    desk.processes.ended().await;
+    desk.processes.wait_until_ended().await;
     assert_eq!(desk.processes.running(), 0);
     gone("3004.5").await;
     let late = desk.start("sleep 3004.5").await.unwrap();

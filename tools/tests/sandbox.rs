@@ -372,8 +372,8 @@ async fn guard_without_sandbox_support_does_not_run_commands() {
     // Without a guard, such a session has no shell.
     let registry = Registry::builder().tools(Registry::workspace_tools(None)).unwrap().build();
     let shell = registry.get("shell").unwrap();
-    assert!(shell.ruled_out(&bench.authority).is_some_and(|error| error.denied));
-    assert_eq!(shell.ruled_out(&rules(Verdict::Allow, &[("task:*", "*", Verdict::Deny)])), None);
+    assert!(shell.exclusion_error(&bench.authority).is_some_and(|error| error.denied));
+    assert_eq!(shell.exclusion_error(&rules(Verdict::Allow, &[("task:*", "*", Verdict::Deny)])), None);
 }
 
 #[tokio::test]

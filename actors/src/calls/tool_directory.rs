@@ -116,8 +116,8 @@ impl Tool for InWorktree {
         self.tool.access(args)
     }
 
-    fn ruled_out(&self, authority: &Authority) -> Option<ToolError> {
-        self.tool.ruled_out(authority)
+    fn exclusion_error(&self, authority: &Authority) -> Option<ToolError> {
+        self.tool.exclusion_error(authority)
     }
 
     fn options(&self) -> &[ToolOption] {

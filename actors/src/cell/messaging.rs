@@ -11,7 +11,7 @@ use subtend_session::place::{BranchKind, Owner};
 use subtend_session::record::{From, InputAccepted, Lane};
 use subtend_session::state::Phase;
 use subtend_tools::background;
-use subtend_tools::message::{self, PARENT, Relation, framed};
+use subtend_tools::message::{self, PARENT, Relation, frame_message};
 use subtend_tools::tool::{Messenger, ToolError, ToolKey};
 
 use crate::cell::cells::Cells;
@@ -47,7 +47,7 @@ impl Messenger for Cells {
                 key: None,
                 from: From::Model { session, run, call },
                 lane: Lane::Steer,
-                text: framed(&from, receiver.sender, (short, agent), &text),
+                text: frame_message(&from, receiver.sender, (short, agent), &text),
                 agent_override: None,
                 turns: None,
                 metadata: None,

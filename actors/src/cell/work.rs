@@ -140,7 +140,7 @@ impl Driver {
             cancel: stop.ask.clone(),
             max_bytes: self.state.limits.tool_result_bytes,
             progress: self.progress(call),
-            processes: self.cells.life.processes.about(child),
+            processes: self.cells.life.processes.for_child(child),
             checkpoints: self.agents.checkpoints.clone(),
             messenger: Some(Arc::clone(&self.cells) as Arc<dyn Messenger>),
             child_tools: self.child_tools(),

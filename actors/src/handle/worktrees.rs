@@ -183,7 +183,7 @@ fn kept_branch(worktrees: &Worktrees, journal: &Journal, session: SessionId) -> 
         let Record::SessionCreated(created) = stored.record else { return None };
         created.worktree.filter(|worktree| worktree.of == session).map(|_| created.workspace)
     });
-    worktrees.kept(session, Path::new(&*workspace?)).ok().flatten()
+    worktrees.kept_branch(session, Path::new(&*workspace?)).ok().flatten()
 }
 
 fn damage(worktrees: &Worktrees, session: SessionId, error: &WorktreeError) -> String {

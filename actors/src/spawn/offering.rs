@@ -237,7 +237,8 @@ impl Agents {
             },
             Found::Invalid { kind, message } => {
                 let offered = || offer.specs.iter().map(|spec| &*spec.name);
-                let message = if kind == Invalid::UnknownTool { self.tools.unknown(tool, offered()) } else { message };
+                let message =
+                    if kind == Invalid::UnknownTool { self.tools.unknown_tool_error(tool, offered()) } else { message };
                 Classified { kind: CallKind::Invalid(kind), note: Some(message), access: None, ask: false, ready: None }
             }
         }

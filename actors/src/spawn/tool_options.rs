@@ -40,10 +40,10 @@ pub(crate) fn check(tools: &Registry, given: &ToolOptions, of_minion: &MinionOpt
             return Err(BadToolOptions::NoSuchTool { tool: Arc::clone(name), known });
         };
         let bad = |why| BadToolOptions::Bad { tool: Arc::clone(name), why };
-        option::given(tool.options(), values).map_err(bad)?;
+        option::check_given(tool.options(), values).map_err(bad)?;
     }
     let bad = |why| BadToolOptions::Bad { tool: minion::NAME.into(), why };
-    option::given(&minion::options(), &option_values(of_minion)).map_err(bad)
+    option::check_given(&minion::options(), &option_values(of_minion)).map_err(bad)
 }
 
 /// Returns the option values for minions; missing ones are completed like any others.

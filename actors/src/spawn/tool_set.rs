@@ -103,7 +103,7 @@ pub(crate) enum CallTarget {
 impl Finds {
     pub(crate) fn classify(&self, offer: &ToolSet, tool: &str, args: &str) -> CallTarget {
         match tool {
-            discovery::GET => CallTarget::Other(match discovery::GetTools::asked(args, &self.all, &self.shown) {
+            discovery::GET => CallTarget::Other(match discovery::GetTools::parse_call(args, &self.all, &self.shown) {
                 Ok((tool, args)) => {
                     Classified::tree(Ok((CallKind::Local(ToolEffect::ReadOnly), Some(Parsed::Tool(tool, args)))))
                 }

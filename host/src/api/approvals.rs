@@ -84,7 +84,7 @@ pub(crate) struct OpenApproval {
 }
 
 /// Returns open approvals, oldest first.
-pub(crate) async fn open(host: &Host) -> Result<Vec<OpenApproval>, Problem> {
+pub(crate) async fn open_approvals(host: &Host) -> Result<Vec<OpenApproval>, Problem> {
     let (mut open, journal) = (Vec::new(), host.runtime().journal());
     for approval in host.runtime().approvals().await? {
         let (row, head) = (journal.inflight_of(approval.session)?, journal.head(approval.session)?);
@@ -99,7 +99,7 @@ pub(crate) async fn open(host: &Host) -> Result<Vec<OpenApproval>, Problem> {
 #[utoipa::path(get, path = "/v1/approvals", tag = "approvals", operation_id = "list_approvals",
     responses((status = 200, body = Vec<OpenAsk>)))]
 pub(super) async fn list(State(host): State<Host>) -> Result<Json<Vec<OpenAsk>>, Problem> {
-    Ok(Json(open(&host).await?.iter().map(OpenAsk::of).collect()))
+    Ok(Json(open_approvals(&host).await?.iter().map(OpenAsk::of).collect()))
 }
 
 /// The answer to an approval.
@@ -145,7 +145,7 @@ pub(crate) async fn decide(
         let detail = format!("call {call} of session {session} does not wait for an approval (any more)");
         Problem::conflict("approval_closed", detail)
     };
-    let open = open(host).await?;
+    let open = open_approvals(host).await?;
     let open_ask = open.iter().find(|ask| ask.approval.session == session && ask.approval.call == call);
     let OpenApproval { approval, run, .. } = open_ask.ok_or_else(closed)?;
     if digest(approval, *run) != shown {

@@ -120,7 +120,7 @@ pub(super) async fn make(
         subtend_session::title::check(title).map_err(|bad| Problem::invalid("invalid_title", bad.to_string()))?;
     }
     let kind = if make.fresh { BranchKind::Subagent } else { BranchKind::Human };
-    let known = known(&host, handle.id(), key.as_deref(), &(kind, &make)).await?;
+    let known = find_known(&host, handle.id(), key.as_deref(), &(kind, &make)).await?;
     if let Some((Named { id: session, .. }, true)) = known {
         return Ok((StatusCode::OK, Json(CreatedBranch { session, run: None, files: Vec::new() })));
     }
@@ -144,14 +144,14 @@ pub(super) async fn make(
 ///
 /// # Errors
 /// [`Problem`] `idempotency_key_reused` if the key was used for another command of that session, or `session_deleted`.
-async fn known(
+async fn find_known(
     host: &Host,
     parent: SessionId,
     key: Option<&str>,
     command: &impl Serialize,
 ) -> Result<Option<(Named, bool)>, Problem> {
     let Some(key) = key else { return Ok(None) };
-    let named = host.named(&format!("branch of {parent}"), key, command).await?;
+    let named = host.lock_named_session(&format!("branch of {parent}"), key, command).await?;
     match host.runtime().journal().head(named.id)? {
         Some(head) if head.deleted => Err(Problem::deleted(named.id)),
         head => Ok(Some((named, head.is_some()))),
@@ -218,7 +218,7 @@ pub(super) async fn regenerate(
     Body(which): Body<Regenerate>,
 ) -> Result<(StatusCode, Json<CreatedBranch>), Problem> {
     let handle = host.session(&id).await?;
-    let known = known(&host, handle.id(), key.as_deref(), &(BranchKind::Alternative, &which)).await?;
+    let known = find_known(&host, handle.id(), key.as_deref(), &(BranchKind::Alternative, &which)).await?;
     if let Some((Named { id: session, .. }, true)) = known {
         return Ok((StatusCode::OK, Json(CreatedBranch { session, run: Some(1), files: Vec::new() })));
     }
@@ -279,7 +279,7 @@ pub(super) async fn switch(
         let Record::AlternativeSwitched { of, to, .. } = record else { return None };
         switch.of.is_none_or(|wanted| wanted == of.0).then_some((*of, *to))
     };
-    let (_alone, done) = since.alone(&host, handle.id(), switched).await?;
+    let (_alone, done) = since.find_or_lock(&host, handle.id(), switched).await?;
     if let Some((of, to)) = done {
         return Ok(Json(ActiveAlternative { of: of.0, to }));
     }

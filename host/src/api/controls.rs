@@ -97,7 +97,7 @@ pub(super) async fn interrupt(
     _: NoKey,
 ) -> Result<Json<Controlled>, Problem> {
     let handle = host.session(&id).await?;
-    let (_alone, done) = since.alone(&host, handle.id(), interrupted_run).await?;
+    let (_alone, done) = since.find_or_lock(&host, handle.id(), run_interrupted_by).await?;
     Controlled::of(match done {
         Some(run) => Control::Done(run),
         None => handle.interrupt().await?,
@@ -105,7 +105,7 @@ pub(super) async fn interrupt(
 }
 
 /// Returns the run that a record interrupts. An interrupted run is held, or ends.
-fn interrupted_run(record: &Record) -> Option<RunNo> {
+fn run_interrupted_by(record: &Record) -> Option<RunNo> {
     if let Record::RunHeld { run, why } = record {
         matches!(**why, Hold::Interrupted { .. }).then_some(*run)
     } else if let Record::RunEnded(ended) = record {
@@ -136,7 +136,7 @@ pub(super) async fn resume(
     let handle = host.session(&id).await?;
     let text = how.text.as_deref().unwrap_or(CONTINUE_TEXT);
     let input = NewInput::of_text(text);
-    let request = input.keyed("continue", key)?;
+    let request = input.with_key("continue", key)?;
     Ok(Json(input.send(&host, &handle, request).await?))
 }
 
@@ -152,7 +152,7 @@ pub(super) async fn close(
 ) -> Result<StatusCode, Problem> {
     let handle = host.session(&id).await?;
     let closed = |record: &Record| matches!(record, Record::SessionClosed { .. }).then_some(());
-    let (_alone, done) = since.alone(&host, handle.id(), closed).await?;
+    let (_alone, done) = since.find_or_lock(&host, handle.id(), closed).await?;
     if done.is_none() {
         handle.close().await?;
     }
@@ -198,7 +198,7 @@ pub(super) async fn roll_back(
     };
     let shown = what.files.as_deref().map(digest).transpose()?;
     let since = if shown.is_some() { Since::default() } else { since };
-    let (_alone, done) = since.alone(&host, handle.id(), rolled_back).await?;
+    let (_alone, done) = since.find_or_lock(&host, handle.id(), rolled_back).await?;
     let before = checkpoints::rolled_back(host.runtime().journal(), handle.id())?;
     let (run, files) = match shown {
         Some(shown) => {
@@ -249,7 +249,7 @@ pub(super) async fn undo_compaction(
 ) -> Result<StatusCode, Problem> {
     let handle = host.session(&id).await?;
     let undone = |record: &Record| matches!(record, Record::CompactionUndone { .. }).then_some(());
-    let (_alone, done) = since.alone(&host, handle.id(), undone).await?;
+    let (_alone, done) = since.find_or_lock(&host, handle.id(), undone).await?;
     if done.is_none() {
         handle.undo_compaction().await?;
     }

@@ -213,7 +213,7 @@ struct Open<E> {
 /// only itself.
 fn stream_of(host: &Host, events: impl EventSource) -> Response {
     // Boxed, so that idle streams use little memory.
-    let open = Box::new(Open { events, host: host.for_stream(), _counted: host.metrics().streaming() });
+    let open = Box::new(Open { events, host: host.for_stream(), _counted: host.metrics().count_stream() });
     let events = stream::unfold(Some(open), async |open| {
         let mut open = open?;
         let Open { events, host, .. } = &mut *open;

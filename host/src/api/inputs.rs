@@ -89,7 +89,7 @@ impl KeyedRequest {
         let Some(input) = host.reads().of_session(find).await?? else { return Ok(None) };
         match input.is_of_request(self.hash) {
             Some(true) => Ok(Some(Accepted::from(&handle.receipt(input).await?))),
-            Some(false) => Err(Problem::reused(&self.key)),
+            Some(false) => Err(Problem::reused_key(&self.key)),
             // An input of an earlier version, which did not record the request.
             None => Ok(None),
         }
@@ -101,7 +101,7 @@ impl NewInput {
     ///
     /// # Errors
     /// [`Problem`] `internal` if the input cannot be written as JSON.
-    pub(super) fn keyed(&self, command: &str, key: Option<String>) -> Result<Option<KeyedRequest>, Problem> {
+    pub(super) fn with_key(&self, command: &str, key: Option<String>) -> Result<Option<KeyedRequest>, Problem> {
         let Some(key) = key else { return Ok(None) };
         let internal = |error: serde_json::Error| Problem::internal("internal", error.to_string());
         let mut input = serde_json::to_value(self).map_err(internal)?;
@@ -138,14 +138,14 @@ impl NewInput {
     /// Expands a slash command if `expand` is set; `workspace` is the directory of the session.
     ///
     /// # Errors
-    /// As [`slash::expanded`], and errors of `workspace`.
-    pub(super) async fn expanded(
+    /// As [`slash::expand`], and errors of `workspace`.
+    pub(super) async fn expand(
         self,
         host: &Host,
         workspace: impl FnOnce() -> Result<Option<String>, Problem>,
     ) -> Result<Self, Problem> {
         let Some(workspace) = (if self.expand { workspace()? } else { None }) else { return Ok(self) };
-        let text = slash::expanded(host, workspace, self.text).await?;
+        let text = slash::expand(host, workspace, self.text).await?;
         Ok(Self { text, ..self })
     }
 
@@ -183,7 +183,7 @@ impl NewInput {
         if let Some((request, sent)) = request.zip(sent).filter(|_| receipt.duplicate) {
             match receipt.input.is_of_request(request.hash) {
                 Some(true) => {}
-                Some(false) => return Err(Problem::reused(&request.key)),
+                Some(false) => return Err(Problem::reused_key(&request.key)),
                 None => sent.refuse_reused_key(host, &receipt, &request.key)?,
             }
         }
@@ -199,7 +199,7 @@ impl NewInput {
             (accepted.id == receipt.input).then_some(accepted)
         });
         match accepted {
-            Some(accepted) if !self.is_same(accepted) => Err(Problem::reused(key)),
+            Some(accepted) if !self.is_same(accepted) => Err(Problem::reused_key(key)),
             Some(_) | None => Ok(()),
         }
     }
@@ -231,10 +231,10 @@ pub(super) async fn send(
 ) -> Result<Response, Problem> {
     draft.check()?;
     let handle = host.session(&id).await?;
-    let request = draft.keyed("input", key)?;
-    let accepted = match draft.expanded(&host, || slash::workspace_of(&host, handle.id()).map(Some)).await {
+    let request = draft.with_key("input", key)?;
+    let accepted = match draft.expand(&host, || slash::workspace_of(&host, handle.id()).map(Some)).await {
         Ok(draft) => draft.send(&host, &handle, request).await?,
-        Err(problem) => repeated(&host, &handle, request.as_ref()).await?.ok_or(problem)?,
+        Err(problem) => find_repeated(&host, &handle, request.as_ref()).await?.ok_or(problem)?,
     };
     let place = format!("/v1/sessions/{}/inputs/{}", accepted.session, accepted.input);
     let mut response = (StatusCode::ACCEPTED, Json(accepted)).into_response();
@@ -248,7 +248,7 @@ pub(super) async fn send(
 ///
 /// # Errors
 /// As [`KeyedRequest::first_receipt`].
-pub(super) async fn repeated(
+pub(super) async fn find_repeated(
     host: &Host,
     handle: &SessionHandle,
     request: Option<&KeyedRequest>,

@@ -86,7 +86,7 @@ fn always<T>(_: &T) -> bool {
 
 impl NewSession {
     /// Returns the agent of the session.
-    fn agent(&self, host: &Host) -> Text {
+    fn agent_name(&self, host: &Host) -> Text {
         self.agent.as_deref().map_or_else(|| host.options().open.agent.clone(), Into::into)
     }
 
@@ -105,7 +105,7 @@ impl NewSession {
         let restricts = matches!(&sender, Some(Sender::Token(grant)) if grant.scope() < TokenScope::Admin);
         self.may(sender)?;
         let default = host.options().open.clone();
-        let (agent, policy) = (self.agent(host), self.policy()?);
+        let (agent, policy) = (self.agent_name(host), self.policy()?);
         let (policy, restriction) = match restricts {
             true => (None, self.restriction()?),
             false => (policy, None),

@@ -16,33 +16,33 @@ struct SharedResponse {
     codes: &'static str,
 }
 
-const fn shared(status: StatusCode, name: &'static str, codes: &'static str) -> SharedResponse {
+const fn shared_response(status: StatusCode, name: &'static str, codes: &'static str) -> SharedResponse {
     SharedResponse { status, name, codes }
 }
 
 /// All problems, by status.
 const SHARED: [SharedResponse; 16] = [
-    shared(StatusCode::BAD_REQUEST, "Malformed", "malformed"),
-    shared(StatusCode::UNAUTHORIZED, "Unauthorized", "unauthorized login_refused"),
-    shared(StatusCode::FORBIDDEN, "Forbidden", "scope_too_small cross_origin"),
-    shared(
+    shared_response(StatusCode::BAD_REQUEST, "Malformed", "malformed"),
+    shared_response(StatusCode::UNAUTHORIZED, "Unauthorized", "unauthorized login_refused"),
+    shared_response(StatusCode::FORBIDDEN, "Forbidden", "scope_too_small cross_origin"),
+    shared_response(
         StatusCode::NOT_FOUND,
         "NotFound",
         "session_not_found run_not_found input_not_found record_not_found task_not_found agent_not_found not_found \
          no_such_resource",
     ),
-    shared(StatusCode::METHOD_NOT_ALLOWED, "MethodNotAllowed", "method_not_allowed"),
-    shared(
+    shared_response(StatusCode::METHOD_NOT_ALLOWED, "MethodNotAllowed", "method_not_allowed"),
+    shared_response(
         StatusCode::CONFLICT,
         "Conflict",
         "refused session_working ambiguous_session run_ended input_removed import_conflict approval_closed \
          approval_changed lease_lost call_not_begun completed_otherwise",
     ),
-    shared(StatusCode::GONE, "Gone", "session_deleted"),
-    shared(StatusCode::PAYLOAD_TOO_LARGE, "TooLarge", "too_large"),
-    shared(StatusCode::UNSUPPORTED_MEDIA_TYPE, "UnsupportedMediaType", "unsupported_media_type"),
-    shared(StatusCode::MISDIRECTED_REQUEST, "Misdirected", "host_not_allowed"),
-    shared(
+    shared_response(StatusCode::GONE, "Gone", "session_deleted"),
+    shared_response(StatusCode::PAYLOAD_TOO_LARGE, "TooLarge", "too_large"),
+    shared_response(StatusCode::UNSUPPORTED_MEDIA_TYPE, "UnsupportedMediaType", "unsupported_media_type"),
+    shared_response(StatusCode::MISDIRECTED_REQUEST, "Misdirected", "host_not_allowed"),
+    shared_response(
         StatusCode::UNPROCESSABLE_ENTITY,
         "Invalid",
         "idempotency_key_reused invalid_agent invalid_body invalid_digest invalid_export invalid_input invalid_limit \
@@ -50,11 +50,15 @@ const SHARED: [SharedResponse; 16] = [
          unknown_command unknown_label unknown_model unknown_remote_tool unknown_shard unknown_status \
          workspace_unusable",
     ),
-    shared(StatusCode::TOO_MANY_REQUESTS, "TooManyRequests", "busy"),
-    shared(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, "HeadTooLarge", "head_too_large"),
-    shared(StatusCode::INTERNAL_SERVER_ERROR, "Internal", "internal session_damaged"),
-    shared(StatusCode::BAD_GATEWAY, "UnknownOutcome", "outcome_unknown"),
-    shared(StatusCode::SERVICE_UNAVAILABLE, "Unavailable", "busy stopping store_failed session_unavailable no_owner"),
+    shared_response(StatusCode::TOO_MANY_REQUESTS, "TooManyRequests", "busy"),
+    shared_response(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, "HeadTooLarge", "head_too_large"),
+    shared_response(StatusCode::INTERNAL_SERVER_ERROR, "Internal", "internal session_damaged"),
+    shared_response(StatusCode::BAD_GATEWAY, "UnknownOutcome", "outcome_unknown"),
+    shared_response(
+        StatusCode::SERVICE_UNAVAILABLE,
+        "Unavailable",
+        "busy stopping store_failed session_unavailable no_owner",
+    ),
 ];
 
 /// Adds the shared responses, and to each operation those that it can answer with.

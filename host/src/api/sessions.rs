@@ -16,7 +16,7 @@ use subtend_session::record::{Record, SessionCreated};
 use subtend_session::state::Phase;
 use utoipa::{IntoParams, ToSchema};
 
-use super::inputs::{Accepted, repeated};
+use super::inputs::{Accepted, find_repeated};
 use super::opening::NewSession;
 use super::{Body, IdempotencyKey, Path, Query};
 use crate::auth::Sender;
@@ -214,18 +214,18 @@ pub(super) async fn open(
     Body(open): Body<NewSession>,
 ) -> Result<Response, Problem> {
     let named = match &key {
-        Some(key) => Some(host.named("session", key, &open).await?),
+        Some(key) => Some(host.lock_named_session("session", key, &open).await?),
         None => None,
     };
     let (options, input) = open.options(&host, sender.map(|sender| sender.0)).await?;
     let request = match &input {
-        Some(draft) => draft.keyed("session", key)?,
+        Some(draft) => draft.with_key("session", key)?,
         None => None,
     };
     // Expand the command before the session is opened, so that an error does not leave a session behind.
     let directory = || Ok(options.workspace.as_deref().or(host.options().home.as_deref()).map(str::to_owned));
     let expanded = match input {
-        Some(draft) => draft.expanded(&host, directory).await.map(Some),
+        Some(draft) => draft.expand(&host, directory).await.map(Some),
         None => Ok(None),
     };
     let id = named.as_ref().map(|named| named.id);
@@ -234,8 +234,8 @@ pub(super) async fn open(
         Err(problem) => {
             let known = id.map(|id| host.runtime().session(id)).transpose()?.flatten();
             let handle = known.ok_or_else(|| problem.clone())?;
-            let accepted = repeated(&host, &handle, request.as_ref()).await?.ok_or(problem)?;
-            return opened(&host, &handle, false, Some(accepted));
+            let accepted = find_repeated(&host, &handle, request.as_ref()).await?.ok_or(problem)?;
+            return opened_response(&host, &handle, false, Some(accepted));
         }
     };
     let (handle, new) = host.open(OpenOptions { id, ..options }).await?;
@@ -244,10 +244,15 @@ pub(super) async fn open(
         Some(draft) => Some(draft.send(&host, &handle, request).await?),
         None => None,
     };
-    opened(&host, &handle, new, input)
+    opened_response(&host, &handle, new, input)
 }
 
-fn opened(host: &Host, handle: &SessionHandle, is_new: bool, input: Option<Accepted>) -> Result<Response, Problem> {
+fn opened_response(
+    host: &Host,
+    handle: &SessionHandle,
+    is_new: bool,
+    input: Option<Accepted>,
+) -> Result<Response, Problem> {
     let runtime = host.runtime();
     let head = runtime.journal().head(handle.id())?.ok_or_else(|| Problem::no_session(&handle.id().to_string()))?;
     let session = Session::read(runtime, handle.id(), &head)?;

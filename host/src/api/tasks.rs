@@ -127,7 +127,7 @@ pub(super) async fn spawn(
     // As for branches, the keys of each parent are separate.
     let kind = parent.as_ref().map_or_else(|| "task".to_owned(), |parent| format!("task of {}", parent.id()));
     let named = match &key {
-        Some(key) => Some(host.named(&kind, key, &spawn).await?),
+        Some(key) => Some(host.lock_named_session(&kind, key, &spawn).await?),
         None => None,
     };
     let id = named.as_ref().map(|named| named.id);

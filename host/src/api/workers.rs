@@ -122,7 +122,7 @@ fn check(host: &Host, request: &TakeCall) -> Result<(), Problem> {
         let detail = format!("worker {worker:?}: give a name of 1 to {MAX_NAME_BYTES} bytes on one line");
         return Err(Problem::invalid("invalid_worker", detail));
     }
-    let declared: Vec<&str> = host.workers().declared().iter().map(|tool| &*tool.spec.name).collect();
+    let declared: Vec<&str> = host.workers().declarations().iter().map(|tool| &*tool.spec.name).collect();
     if tools.is_empty() || tools.len() > declared.len().max(1) {
         let detail = format!("tools: name 1 to {} remote tools, each once", declared.len().max(1));
         return Err(Problem::invalid("invalid_worker", detail));

@@ -76,7 +76,7 @@ impl Access {
     }
 
     /// Waits until the access has ended.
-    pub(super) async fn ended(&self) {
+    pub(super) async fn wait_until_ended(&self) {
         while self.lasts() {
             tokio::time::sleep(CHECK_INTERVAL).await;
         }
@@ -93,10 +93,10 @@ impl Access {
                 let piece = tokio::select! {
                     biased;
                     piece = from.next() => piece?,
-                    () = access.ended() => return Some((Err(ended()), None)),
+                    () = access.wait_until_ended() => return Some((Err(ended_error()), None)),
                 };
                 if !access.lasts() {
-                    return Some((Err(ended()), None));
+                    return Some((Err(ended_error()), None));
                 }
                 Some((piece, Some((from, access))))
             });
@@ -105,6 +105,6 @@ impl Access {
     }
 }
 
-fn ended() -> axum::Error {
+fn ended_error() -> axum::Error {
     axum::Error::new(std::io::Error::other("the token was revoked, or the login has ended"))
 }

@@ -52,7 +52,7 @@ impl Forwarded {
     /// # Errors
     /// The problem to answer with; the request must not take effect.
     pub fn check(self, body: &[u8]) -> Result<(), Problem> {
-        if blake3::hash(body) == self.body { Ok(()) } else { Err(refused()) }
+        if blake3::hash(body) == self.body { Ok(()) } else { Err(refusal()) }
     }
 }
 
@@ -114,8 +114,8 @@ impl NodeKey {
     }
 
     /// Returns the rights of a forwarded request; `None` if the request was not forwarded.
-    pub(super) fn forwarded(&self, request: &Request) -> Option<Result<(TokenGrant, Forwarded), Problem>> {
-        request.headers().contains_key(HEADER).then(|| self.verify(request).ok_or_else(refused))
+    pub(super) fn forwarded_grant(&self, request: &Request) -> Option<Result<(TokenGrant, Forwarded), Problem>> {
+        request.headers().contains_key(HEADER).then(|| self.verify(request).ok_or_else(refusal))
     }
 
     fn verify(&self, request: &Request) -> Option<(TokenGrant, Forwarded)> {
@@ -132,7 +132,7 @@ impl NodeKey {
         // Hashes are compared in constant time.
         let is_signed = blake3::Hash::from_hex(signature).is_ok_and(|signature| signature == expected);
         let grant = signed.grant;
-        let fits = grant.scope().allows(TokenScope::needed(request.method(), request.uri().path()));
+        let fits = grant.scope().allows(TokenScope::required_scope(request.method(), request.uri().path()));
         (is_signed && fits && self.is_first(time, expected)).then_some((grant, Forwarded { body, sender }))
     }
 
@@ -171,7 +171,7 @@ impl NodeKey {
     }
 }
 
-fn refused() -> Problem {
+fn refusal() -> Problem {
     let detail = "the signature of the node that forwarded this request is not valid here, or no longer: ask a node by its address";
     Problem::new(StatusCode::UNAUTHORIZED, "unauthorized", detail)
 }
@@ -201,7 +201,7 @@ mod tests {
         request
     }
 
-    fn signed(key: &NodeKey, method: Method, path: &str, scope: TokenScope) -> Request {
+    fn signed_request(key: &NodeKey, method: Method, path: &str, scope: TokenScope) -> Request {
         let mut request = request(method, path);
         request.headers_mut().insert("idempotency-key", HeaderValue::from_static("once"));
         key.sign(&mut request, BODY, scope.into()).unwrap();
@@ -217,13 +217,13 @@ mod tests {
         let mut named = request(Method::GET, "/v1/sessions");
         named.extensions_mut().insert(sender);
         key.sign(&mut named, BODY, TokenScope::Read.into()).unwrap();
-        let unnamed = signed(&key, Method::GET, "/v1/sessions", TokenScope::Read);
-        let found = [named, unnamed].map(|request| key.forwarded(&request).unwrap().unwrap().1.sender());
+        let unnamed = signed_request(&key, Method::GET, "/v1/sessions", TokenScope::Read);
+        let found = [named, unnamed].map(|request| key.forwarded_grant(&request).unwrap().unwrap().1.sender());
         assert_eq!(found, [sender, SenderId::UNKNOWN]);
     }
 
     fn scope(key: &NodeKey, request: &Request) -> Option<Result<TokenScope, &'static str>> {
-        let of = key.forwarded(request);
+        let of = key.forwarded_grant(request);
         of.map(|of| of.map(|(grant, _)| grant.scope()).map_err(|problem| problem.code))
     }
 
@@ -234,7 +234,7 @@ mod tests {
         let (key, _) = key_at(b"secret");
         let path = "/v1/sessions?label=x";
         assert_eq!(scope(&key, &request(Method::POST, path)), None, "it is not forwarded");
-        let sent = signed(&key, Method::POST, path, TokenScope::Act);
+        let sent = signed_request(&key, Method::POST, path, TokenScope::Act);
         assert_eq!(scope(&key.to("c"), &sent), REFUSED, "another node");
         assert_eq!(scope(&key_at(b"other").0, &sent), REFUSED, "another database");
         for (method, path) in [(Method::PUT, path), (Method::POST, "/v1/sessions?label=y")] {
@@ -260,7 +260,7 @@ mod tests {
     #[test]
     fn d4_signature_is_valid_once_and_for_half_a_minute() {
         let (key, now) = key_at(b"secret");
-        let send = || signed(&key, Method::POST, "/v1/sessions", TokenScope::Act);
+        let send = || signed_request(&key, Method::POST, "/v1/sessions", TokenScope::Act);
         let (first, late, last) = (send(), send(), send());
         assert_eq!(scope(&key, &first), Some(Ok(TokenScope::Act)));
         assert_eq!(scope(&key, &first), REFUSED, "sent again");
@@ -284,8 +284,8 @@ mod tests {
     #[test]
     fn d4_signature_covers_the_body() {
         let (key, _) = key_at(b"secret");
-        let sent = signed(&key, Method::POST, "/v1/sessions", TokenScope::Act);
-        let (_, forwarded) = key.forwarded(&sent).unwrap().unwrap();
+        let sent = signed_request(&key, Method::POST, "/v1/sessions", TokenScope::Act);
+        let (_, forwarded) = key.forwarded_grant(&sent).unwrap().unwrap();
         assert!(forwarded.check(BODY).is_ok());
         assert_eq!(forwarded.check(b"{ }").map_err(|problem| problem.code), Err("unauthorized"));
     }
@@ -293,7 +293,7 @@ mod tests {
     #[test]
     fn d4_signed_scope_still_bounds_the_route() {
         let (key, _) = key_at(b"secret");
-        assert_eq!(scope(&key, &signed(&key, Method::DELETE, "/v1/sessions/x", TokenScope::Act)), REFUSED);
+        assert_eq!(scope(&key, &signed_request(&key, Method::DELETE, "/v1/sessions/x", TokenScope::Act)), REFUSED);
         let tools = ["seek".to_owned()];
         let grant = TokenGrant::new(TokenScope::Work, Some(&tools));
         let mut sent = request(Method::POST, "/v1/workers/take");
@@ -302,10 +302,10 @@ mod tests {
         sent.headers_mut().insert(HEADER, value.replace(":seek", "").parse().unwrap());
         assert_eq!(scope(&key, &sent), REFUSED, "more tools");
         sent.headers_mut().insert(HEADER, value.parse().unwrap());
-        assert_eq!(key.forwarded(&sent).unwrap().unwrap().0, grant);
+        assert_eq!(key.forwarded_grant(&sent).unwrap().unwrap().0, grant);
         for (of, may) in [(TokenScope::Read, false), (TokenScope::Act, false), (TokenScope::Work, true)] {
-            let sent = signed(&key, Method::POST, "/v1/workers/take", of);
-            assert_eq!(key.forwarded(&sent).unwrap().is_ok(), may, "{of}");
+            let sent = signed_request(&key, Method::POST, "/v1/workers/take", of);
+            assert_eq!(key.forwarded_grant(&sent).unwrap().is_ok(), may, "{of}");
         }
     }
 }

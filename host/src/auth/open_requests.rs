@@ -45,7 +45,7 @@ impl OpenRequests {
 
 impl RequestPlace {
     /// Keeps the place until a streamed response has ended.
-    pub(super) fn until_sent(self, response: Response) -> Response {
+    pub(super) fn hold_until_sent(self, response: Response) -> Response {
         if response.body().size_hint().exact().is_some() {
             return response;
         }
@@ -71,10 +71,10 @@ mod tests {
         assert_eq!((refused.status, refused.code, refused.retry_after), (429, "busy", Some(1)));
         drop(requests.enter(other).expect("a place"));
         let stream = Body::from_stream(futures_util::stream::pending::<Result<&[u8], std::io::Error>>());
-        let streaming = open.pop().expect("one").until_sent(Response::new(stream));
+        let streaming = open.pop().expect("one").hold_until_sent(Response::new(stream));
         assert!(requests.enter(one).is_err(), "a stream keeps its place");
         drop(streaming);
-        let answered = requests.enter(one).expect("a place").until_sent(Response::new(Body::from("done")));
+        let answered = requests.enter(one).expect("a place").hold_until_sent(Response::new(Body::from("done")));
         drop(requests.enter(one).expect("an answer gives its place back"));
         drop(answered);
     }

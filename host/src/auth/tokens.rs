@@ -47,7 +47,7 @@ impl TokenScope {
     }
 
     /// Returns the scope that a request needs, by its method and the segments of its path.
-    pub(super) fn needed(method: &Method, path: &str) -> Self {
+    pub(super) fn required_scope(method: &Method, path: &str) -> Self {
         let parts: Vec<&str> = path.split('/').collect();
         let reads = *method == Method::GET || *method == Method::HEAD;
         match *parts {
@@ -379,7 +379,7 @@ mod tests {
         for (path, methods) in document["paths"].as_object().expect("paths") {
             for method in methods.as_object().expect("methods").keys() {
                 let name = method.to_ascii_uppercase();
-                let scope = TokenScope::needed(&name.parse().expect("a method"), path);
+                let scope = TokenScope::required_scope(&name.parse().expect("a method"), path);
                 // Most GET requests need the scope `read`; only exceptions are listed.
                 if (scope, &*name) != (TokenScope::Read, "GET") {
                     needed.entry(scope).or_default().push(format!("{name} {path}"));
@@ -441,7 +441,7 @@ mod tests {
             (Method::PUT, "/v1/tasks/list", TokenScope::Admin),
         ];
         for (method, path, scope) in attacks {
-            assert_eq!(TokenScope::needed(&method, path), scope, "{method} {path}");
+            assert_eq!(TokenScope::required_scope(&method, path), scope, "{method} {path}");
         }
         // Positive control: a comparison by the end of the path would confuse these resources.
         assert!("/v1/agents/export".ends_with("/export") && "/queue/v1/sessions/a/queue".ends_with("/queue"));

@@ -55,7 +55,7 @@ impl ResponseState {
     }
 
     /// Records that hyper has written everything.
-    fn written(&self) {
+    fn mark_written(&self) {
         _ = self.0.response.compare_exchange(ENDED, IDLE, Ordering::Relaxed, Ordering::Relaxed);
     }
 
@@ -255,7 +255,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Heads<S> {
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         // hyper flushes the stream when its own buffer is empty.
-        self.state.written();
+        self.state.mark_written();
         Pin::new(&mut self.stream).poll_flush(cx)
     }
 

@@ -268,7 +268,7 @@ pub(super) async fn undo_compaction(
     let handle = host.session(&id).await?;
     let _guard = host.serialize_commands(handle.id()).await;
     let records = host.runtime().journal().records(handle.id())?;
-    let result = if transcript::revised(&records) == Some(Seq(form.revised)) {
+    let result = if transcript::last_revision(&records) == Some(Seq(form.revised)) {
         let text = "The last compaction is undone.".to_owned();
         handle.undo_compaction().await.map(|()| ActionResult(text)).map_err(Problem::from)
     } else {

@@ -7,7 +7,7 @@ use subtend_session::ids::SessionId;
 use subtend_tools::escape::exact;
 
 use super::live::{self, Changes, Fragment, Swap};
-use super::{PageFrame, Refusal, diff, entries, fragment, html, words};
+use super::{PageFrame, Refusal, diff, entries, html, render_fragment, words};
 use crate::api::approvals;
 use crate::host::Host;
 use crate::problem::Problem;
@@ -45,7 +45,7 @@ struct ApprovalsPage {
 
 /// Reads the waiting calls, oldest first.
 pub(super) async fn asks(host: &Host) -> Result<Vec<Ask>, Problem> {
-    let open = approvals::open(host).await?;
+    let open = approvals::open_approvals(host).await?;
     let ask = |approvals::OpenApproval { approval: of, run, head }| Ask {
         agent: exact(&head.agent),
         title: exact(&words::clip(&head.title, 80)),
@@ -68,7 +68,7 @@ pub(super) async fn asks(host: &Host) -> Result<Vec<Ask>, Problem> {
 }
 
 pub(super) fn cards(asks: &[Ask]) -> String {
-    fragment(&Cards { asks })
+    render_fragment(&Cards { asks })
 }
 
 /// Returns the number of waiting calls for the navigation.

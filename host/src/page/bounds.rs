@@ -14,7 +14,7 @@ pub(super) const MAX_ENTRIES_BYTES: usize = 8 << 20;
 pub(super) const MAX_HTML_BYTES: usize = 16 << 20;
 
 /// Returns the start of a text, with a notice about the rest.
-pub(super) fn clipped(text: &str, most: usize) -> String {
+pub(super) fn clip(text: &str, most: usize) -> String {
     if text.len() <= most {
         return text.to_owned();
     }
@@ -58,7 +58,7 @@ mod tests {
 
     #[test]
     fn clipped_text_says_how_much_is_left_out() {
-        assert_eq!(clipped("aüb", 4), "aüb");
-        assert_eq!(clipped("aüb", 2), "a\n[3 bytes more: the API has them]");
+        assert_eq!(clip("aüb", 4), "aüb");
+        assert_eq!(clip("aüb", 2), "a\n[3 bytes more: the API has them]");
     }
 }

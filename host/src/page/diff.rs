@@ -7,7 +7,7 @@ use serde::Deserialize;
 use similar::{ChangeTag, TextDiff};
 use subtend_tools::escape::exact;
 
-use super::fragment;
+use super::render_fragment;
 
 /// Number of context lines around a change.
 const CONTEXT_LINES: usize = 3;
@@ -52,7 +52,7 @@ pub(super) fn of_call(tool: &str, args: &str) -> Option<String> {
         (None, None, Some(content)) => (String::new(), content),
         _ => return None,
     };
-    Some(fragment(&Diff { path: exact(&args.path), lines: lines(&old, &new) }))
+    Some(render_fragment(&Diff { path: exact(&args.path), lines: lines(&old, &new) }))
 }
 
 /// A rendered patch.
@@ -106,7 +106,7 @@ pub(super) fn of_patch(patch: &str) -> ShownPatch {
         }
         file.lines.push(DiffLine { class, text: exact(line) });
     }
-    ShownPatch { html: files.iter().map(fragment).collect::<Vec<_>>().join("\n"), whole: end == patch.len() }
+    ShownPatch { html: files.iter().map(render_fragment).collect::<Vec<_>>().join("\n"), whole: end == patch.len() }
 }
 
 /// Parses the numbers of old and new lines from the head of a hunk: `@@ -1,2 +3 @@`.

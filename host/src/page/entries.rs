@@ -12,7 +12,7 @@ use subtend_session::place::BranchKind;
 use subtend_session::record::{AnsweredBy, AskVerdict, From, Hold};
 
 use super::words::{self, StateLabel};
-use super::{activity, bounds, diff, fragment, markdown};
+use super::{activity, bounds, diff, markdown, render_fragment};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Item {
@@ -173,7 +173,7 @@ fn view(runtime: &Runtime, of: &Transcript, shown: &ShownEntry) -> EntryView {
             let (turns, usage) = (words::count(*turns, "turn"), words::usage(usage));
             let (worked, at) = (words::span(*worked_ms), words::moment(*at_ms));
             EntryView {
-                class: match StateLabel::ended(outcome).class {
+                class: match StateLabel::of_outcome(outcome).class {
                     "good" => "aside good",
                     "odd" => "aside odd",
                     _ => "aside bad",
@@ -295,8 +295,8 @@ fn end(of: &subtend_actors::transcript::OwnedEnd) -> EndView {
     EndView {
         child: of.child,
         short: of.child.short().to_string(),
-        state: StateLabel::ended(&of.outcome),
-        text: if of.deleted { "deleted with its session".to_owned() } else { clipped(&of.text) },
+        state: StateLabel::of_outcome(&of.outcome),
+        text: if of.deleted { "deleted with its session".to_owned() } else { clip(&of.text) },
         cause: (of.text.is_empty() && of.outcome != Outcome::Completed).then(|| sentence(&of.outcome)),
     }
 }
@@ -307,11 +307,12 @@ fn call(runtime: &Runtime, of: &subtend_actors::transcript::CallEntry) -> CallVi
         None => (StateLabel { word: "running", class: "live" }, None, Vec::new()),
         Some(CallOutcome::Result { end, content, truncated_from }) => {
             let cut = truncated_from.map(|bytes| format!("\n[cut for the model: {bytes} bytes]")).unwrap_or_default();
-            (call_state(end), Some(format!("{}{cut}", clipped(content))), Vec::new())
+            (call_state(end), Some(format!("{}{cut}", clip(content))), Vec::new())
         }
         Some(CallOutcome::Ends(ends)) => {
-            let state =
-                ends.first().map_or(StateLabel { word: "done", class: "good" }, |end| StateLabel::ended(&end.outcome));
+            let state = ends
+                .first()
+                .map_or(StateLabel { word: "done", class: "good" }, |end| StateLabel::of_outcome(&end.outcome));
             (state, None, ends.iter().map(self::end).collect())
         }
     };
@@ -319,7 +320,7 @@ fn call(runtime: &Runtime, of: &subtend_actors::transcript::CallEntry) -> CallVi
         id: format!("c-{}-{}", of.call.turn, of.call.ix),
         line: activity::call_line(runtime, &of.tool, &of.args),
         tool: of.tool.to_string(),
-        args: clipped(&pretty(&of.args)),
+        args: clip(&pretty(&of.args)),
         diff: diff::of_call(&of.tool, &of.args),
         child: of.child,
         child_short: of.child.map(|child| child.short().to_string()).unwrap_or_default(),
@@ -367,12 +368,10 @@ fn helper(turn: u32, ix: u32, of: &Minion) -> MinionWork {
 
 fn steps(group: &Group) -> Vec<ActivityStep> {
     let step = |block: &Block| match block {
-        Block::Text { text } => ActivityStep { name: "said".to_owned(), text: clipped(text) },
-        Block::ToolUse { tool, args, .. } => {
-            ActivityStep { name: format!("called {tool}"), text: clipped(&pretty(args)) }
-        }
+        Block::Text { text } => ActivityStep { name: "said".to_owned(), text: clip(text) },
+        Block::ToolUse { tool, args, .. } => ActivityStep { name: format!("called {tool}"), text: clip(&pretty(args)) },
         Block::ToolResult { error, content, .. } => {
-            ActivityStep { name: if *error { "error" } else { "result" }.to_owned(), text: clipped(content) }
+            ActivityStep { name: if *error { "error" } else { "result" }.to_owned(), text: clip(content) }
         }
     };
     group.blocks.iter().map(step).collect()
@@ -390,23 +389,23 @@ pub(super) fn pretty(args: &str) -> String {
     pretty.ok().filter(same).unwrap_or_else(|| args.to_owned())
 }
 
-fn clipped(text: &str) -> String {
-    bounds::clipped(text, bounds::MAX_RESULT_BYTES)
+fn clip(text: &str) -> String {
+    bounds::clip(text, bounds::MAX_RESULT_BYTES)
 }
 
 fn message(text: &str) -> String {
-    bounds::clipped(text, bounds::MAX_MESSAGE_BYTES)
+    bounds::clip(text, bounds::MAX_MESSAGE_BYTES)
 }
 
 /// Renders an entry. One of too much HTML is replaced by a notice.
 fn rendered(mut view: EntryView, session: SessionId, record: Seq) -> String {
-    let html = fragment(&view);
+    let html = render_fragment(&view);
     if html.len() <= bounds::MAX_ENTRY_BYTES {
         return html;
     }
     (view.markdown, view.calls, view.ends) = (None, Vec::new(), Vec::new());
     view.text = Some(bounds::entry_left_out(session, record, html.len()));
-    fragment(&view)
+    render_fragment(&view)
 }
 
 #[cfg(test)]
@@ -430,7 +429,7 @@ mod tests {
             minion_used_return_tool: returned,
             activity: Activity { turns: 2, groups },
         };
-        fragment(&Viewer { minion: helper(3, 0, &minion) })
+        render_fragment(&Viewer { minion: helper(3, 0, &minion) })
     }
 
     #[test]

@@ -12,7 +12,7 @@ pub(super) struct PathPart<T>(pub(super) T);
 pub(super) struct Query<T>(pub(super) T);
 pub(super) struct FormBody<T>(pub(super) T);
 
-fn refused(status: StatusCode, why: String) -> Refusal {
+fn refusal(status: StatusCode, why: String) -> Refusal {
     Refusal(match status {
         StatusCode::PAYLOAD_TOO_LARGE => Problem::new(status, "too_large", why),
         StatusCode::UNSUPPORTED_MEDIA_TYPE => Problem::new(status, "unsupported_media_type", why),
@@ -25,7 +25,7 @@ impl<S: Send + Sync, T: DeserializeOwned + Send> FromRequestParts<S> for PathPar
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Refusal> {
         let path = axum::extract::Path::<T>::from_request_parts(parts, state).await;
-        path.map(|path| Self(path.0)).map_err(|error| refused(error.status(), error.body_text()))
+        path.map(|path| Self(path.0)).map_err(|error| refusal(error.status(), error.body_text()))
     }
 }
 
@@ -34,7 +34,7 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequestParts<S> for Query<T> {
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Refusal> {
         let query = axum::extract::Query::<T>::from_request_parts(parts, state).await;
-        query.map(|query| Self(query.0)).map_err(|error| refused(error.status(), error.body_text()))
+        query.map(|query| Self(query.0)).map_err(|error| refusal(error.status(), error.body_text()))
     }
 }
 
@@ -43,6 +43,6 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for FormBody<T> {
 
     async fn from_request(request: Request, state: &S) -> Result<Self, Refusal> {
         let form = axum::extract::Form::<T>::from_request(request, state).await;
-        form.map(|form| Self(form.0)).map_err(|error| refused(error.status(), error.body_text()))
+        form.map(|form| Self(form.0)).map_err(|error| refusal(error.status(), error.body_text()))
     }
 }

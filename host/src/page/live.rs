@@ -99,11 +99,11 @@ pub(super) fn follow(host: &Host, root: Option<SessionId>, view: impl LiveView) 
     // Subscribe before reading the view, so that later events are sent.
     let events = host.runtime().subscribe(root);
     tokio::spawn(reads::by(reads::sender(), pump(host.clone(), root, events, view, to)));
-    let streaming = Arc::new(host.metrics().streaming());
-    Sse::new(sent(from, streaming)).keep_alive(KeepAlive::new().interval(host.options().heartbeat)).into_response()
+    let streaming = Arc::new(host.metrics().count_stream());
+    Sse::new(to_stream(from, streaming)).keep_alive(KeepAlive::new().interval(host.options().heartbeat)).into_response()
 }
 
-fn sent(from: mpsc::Receiver<Sent>, streaming: Arc<Streaming>) -> impl Stream<Item = Result<Sent, Infallible>> {
+fn to_stream(from: mpsc::Receiver<Sent>, streaming: Arc<Streaming>) -> impl Stream<Item = Result<Sent, Infallible>> {
     stream::unfold((from, streaming), async |(mut from, streaming)| {
         let sent = from.recv().await?;
         Some((Ok(sent), (from, streaming)))

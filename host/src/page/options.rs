@@ -10,7 +10,7 @@ use serde::Deserialize;
 
 use super::actions::{ActionResult, answer};
 use super::extract::FormBody;
-use super::{PageFrame, Refusal, unchanged};
+use super::{PageFrame, Refusal, render_unchanged};
 use crate::host::Host;
 use crate::problem::Problem;
 use crate::settings::{SettingKind, Settings, ToolSetting};
@@ -37,7 +37,7 @@ struct OptionsPage {
 }
 
 /// Runs file operations on a blocking thread.
-async fn kept<T: Send + 'static>(
+async fn run_file_operation<T: Send + 'static>(
     settings: Arc<dyn Settings>,
     run: impl FnOnce(&dyn Settings) -> Result<T, String> + Send + 'static,
 ) -> Result<T, Problem> {
@@ -50,12 +50,16 @@ pub(super) async fn page(State(host): State<Host>) -> Result<Html<String>, Refus
     let settings = host.options().settings.clone();
     let is_kept = settings.is_some();
     let all = match settings {
-        Some(settings) => kept(settings, |settings| settings.list()).await?,
+        Some(settings) => run_file_operation(settings, |settings| settings.list()).await?,
         None => Vec::new(),
     };
     let field = |(nth, of): (usize, ToolSetting)| Field { of, id: format!("option-{nth}") };
     let fields = all.into_iter().enumerate().map(field).collect();
-    unchanged(&OptionsPage { frame: PageFrame::new(&host, "Tool options", "options").await, fields, kept: is_kept })
+    render_unchanged(&OptionsPage {
+        frame: PageFrame::new(&host, "Tool options", "options").await,
+        fields,
+        kept: is_kept,
+    })
 }
 
 /// A value for an option. Browsers do not send unchecked boxes.
@@ -75,7 +79,7 @@ pub(super) async fn set(
         return Err(Refusal(Problem::conflict("refused", "this host keeps no options of tools")));
     };
     let OptionForm { key, value } = change;
-    let done = kept(settings, move |settings| {
+    let done = run_file_operation(settings, move |settings| {
         let known = settings.list()?.into_iter().find(|known| known.key == key);
         let known = known.ok_or_else(|| format!("no tool has the option {key:?}"))?;
         let value = match known.kind {

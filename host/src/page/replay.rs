@@ -15,7 +15,7 @@ use subtend_session::state::State as Folded;
 
 use super::extract::{PathPart, Query};
 use super::words::{self, StateLabel as Shown};
-use super::{PageFrame, Refusal, bounds, entries, fragment, html};
+use super::{PageFrame, Refusal, bounds, entries, html, render_fragment};
 use crate::host::Host;
 use crate::problem::Problem;
 
@@ -149,8 +149,10 @@ impl ReplayFrame {
                 model = context.model.to_string();
                 let then = records.len() as u64;
                 let system = super::transcript::transcript(host, whose, Some(Seq(then)))?.header.system;
-                messages
-                    .push(ReplayMessage { who: "system prompt".to_owned(), text: shown(&system.unwrap_or_default()) });
+                messages.push(ReplayMessage {
+                    who: "system prompt".to_owned(),
+                    text: escape_text(&system.unwrap_or_default()),
+                });
                 let seen: Vec<_> = context.messages.iter().map(replay_message).collect();
                 let sizes = seen.iter().map(|message| message.text.len());
                 left_out = seen.len().saturating_sub(bounds::newest(sizes, usize::MAX, MAX_CONTEXT_BYTES));
@@ -163,7 +165,7 @@ impl ReplayFrame {
                 shown: *session == whose,
             });
         }
-        let record = shown(&serde_json::to_string_pretty(&step.stored.record).unwrap_or_default());
+        let record = escape_text(&serde_json::to_string_pretty(&step.stored.record).unwrap_or_default());
         Ok(Self {
             id,
             at,
@@ -199,11 +201,11 @@ fn replay_message(of: &Message) -> ReplayMessage {
         Message::Notice { text, .. } => ("notice".to_owned(), text.to_string()),
         Message::Prompt { text } => ("prompt of the runtime".to_owned(), text.to_string()),
     };
-    ReplayMessage { who, text: shown(&text) }
+    ReplayMessage { who, text: escape_text(&text) }
 }
 
-fn shown(text: &str) -> String {
-    bounds::clipped(text, bounds::MAX_MESSAGE_BYTES)
+fn escape_text(text: &str) -> String {
+    bounds::clip(text, bounds::MAX_MESSAGE_BYTES)
 }
 
 /// Shows a tree as of a record, by default the last one.
@@ -217,7 +219,7 @@ pub(super) async fn page(
     let steps = steps(&host, id)?;
     let moment = ReplayFrame::of(&host, id, &steps, &at)?;
     let frame = PageFrame::of_view(&host, id, "Replay", "replay").await;
-    html(&ReplayPage { frame, id, at: moment.at, all: moment.all, of: moment.of, moment: fragment(&moment) })
+    html(&ReplayPage { frame, id, at: moment.at, all: moment.all, of: moment.of, moment: render_fragment(&moment) })
 }
 
 /// Returns the same view as a fragment, for the slider.

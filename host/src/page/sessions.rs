@@ -18,7 +18,7 @@ use subtend_session::state::Phase;
 use super::extract::Query;
 use super::live::{self, Changes, Fragment, Swap};
 use super::words::{self, StateLabel};
-use super::{PageFrame, Refusal, fragment, html, title_or_name};
+use super::{PageFrame, Refusal, html, render_fragment, title_or_name};
 use crate::host::Host;
 use crate::problem::Problem;
 
@@ -175,7 +175,7 @@ pub(super) async fn page(
         agents: runtime.agents().iter().map(ToString::to_string).collect(),
         default_agent: host.options().open.agent.to_string(),
         stream: format!("/live/sessions?{}", filter.query(filter.page)),
-        list: fragment(&list),
+        list: render_fragment(&list),
         filter,
     })
 }
@@ -186,7 +186,7 @@ struct LiveSessions(SessionsQuery);
 impl live::LiveView for LiveSessions {
     async fn changed(&mut self, host: &Host, _: &Changes) -> Result<Vec<Fragment>, Problem> {
         let list = SessionList::read(host.runtime(), &self.0)?;
-        Ok(vec![Fragment::new("list", fragment(&list), Swap::Inner)])
+        Ok(vec![Fragment::new("list", render_fragment(&list), Swap::Inner)])
     }
 }
 

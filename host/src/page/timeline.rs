@@ -13,7 +13,7 @@ use subtend_session::record::{Carrier, Record};
 
 use super::extract::PathPart;
 use super::words;
-use super::{PageFrame, Refusal, fragment, html};
+use super::{PageFrame, Refusal, html, render_fragment};
 use crate::host::Host;
 
 /// Width of the chart, in its own units.
@@ -349,14 +349,14 @@ fn bar(span: Span, y: u64, now: i64, x: impl Fn(i64) -> u64) -> Bar {
 pub(super) async fn page(State(host): State<Host>, PathPart(id): PathPart<String>) -> Result<Html<String>, Refusal> {
     let id = host.session(&id).await?.id();
     host.settled().await?;
-    let chart = fragment(&TimelineChart::read(host.runtime(), id)?);
+    let chart = render_fragment(&TimelineChart::read(host.runtime(), id)?);
     html(&TimelinePage { frame: PageFrame::of_view(&host, id, "Timeline", "timeline").await, id, chart })
 }
 
 /// Draws the bars and the table again.
 pub(super) async fn chart(State(host): State<Host>, PathPart(id): PathPart<String>) -> Result<Html<String>, Refusal> {
     let id = host.session(&id).await?.id();
-    Ok(Html(fragment(&TimelineChart::read(host.runtime(), id)?)))
+    Ok(Html(render_fragment(&TimelineChart::read(host.runtime(), id)?)))
 }
 
 #[cfg(test)]

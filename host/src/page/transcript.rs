@@ -21,7 +21,7 @@ use super::entries::{self, Item};
 use super::extract::{PathPart, Query};
 use super::live::{self, Changes, Fragment, Partial, Swap};
 use super::words::{self, StateLabel};
-use super::{PageFrame, Refusal, activity, bounds, fragment, html, markdown, worktree};
+use super::{PageFrame, Refusal, activity, bounds, html, markdown, render_fragment, worktree};
 use crate::host::Host;
 use crate::problem::Problem;
 
@@ -152,12 +152,15 @@ impl TranscriptRead {
         let all_asks = asks.len();
         asks.retain(|ask| ask.session == id);
         Ok(Self {
-            head: fragment(&ConversationHead::new(host, &transcript, worktree)?),
+            head: render_fragment(&ConversationHead::new(host, &transcript, worktree)?),
             items: entries::items(runtime, &transcript, &alternatives),
             asks: approvals::cards(&asks),
             all_asks,
-            queue: fragment(&Queue { id, entries: handle.queue().await?.into_iter().map(QueuedInput::from).collect() }),
-            children: fragment(&RunningChildren::read(host, id)?),
+            queue: render_fragment(&Queue {
+                id,
+                entries: handle.queue().await?.into_iter().map(QueuedInput::from).collect(),
+            }),
+            children: render_fragment(&RunningChildren::read(host, id)?),
             seen: transcript.last_seq,
             title: super::session_title(&transcript.header.title, &transcript.header.agent, &transcript.header.short),
         })
@@ -219,13 +222,13 @@ impl ConversationHead {
             state,
             closed: head.closed,
             summary: transcript.header.summary.as_ref().map(ToString::to_string),
-            compacted: revised(&records).filter(|_| transcript.entries.iter().any(|shown| shown.compacted)),
+            compacted: last_revision(&records).filter(|_| transcript.entries.iter().any(|shown| shown.compacted)),
         })
     }
 }
 
 /// Returns the last record that changed which messages models see.
-pub(super) fn revised(records: &[Stored]) -> Option<Seq> {
+pub(super) fn last_revision(records: &[Stored]) -> Option<Seq> {
     let revises = |stored: &&Stored| {
         matches!(stored.record, Record::Compacted(_) | Record::CompactionUndone { .. } | Record::RolledBack { .. })
     };
@@ -287,8 +290,8 @@ impl RunningChildren {
 
 fn streaming(partial: Option<&Partial>) -> String {
     let Some(partial) = partial else { return String::new() };
-    let text = bounds::clipped(&partial.text, bounds::MAX_MESSAGE_BYTES);
-    fragment(&Streaming { markdown: markdown::render(&text), calls: partial.calls.clone() })
+    let text = bounds::clip(&partial.text, bounds::MAX_MESSAGE_BYTES);
+    render_fragment(&Streaming { markdown: markdown::render(&text), calls: partial.calls.clone() })
 }
 
 /// The query of a conversation. With `all`, the page shows all entries instead of the newest.

@@ -9,7 +9,7 @@ use subtend_session::ids::SessionId;
 use super::extract::{PathPart, Query};
 use super::forest::{Forest, ForestRow};
 use super::live::{self, Changes, Fragment, Swap};
-use super::{PageFrame, Refusal, fragment, html};
+use super::{PageFrame, Refusal, html, render_fragment};
 use crate::host::Host;
 use crate::problem::Problem;
 
@@ -45,7 +45,7 @@ impl Items {
     }
 
     fn html(rows: Vec<ForestRow>) -> String {
-        fragment(&Self { rows, open: false, below: String::new() })
+        render_fragment(&Self { rows, open: false, below: String::new() })
     }
 }
 
@@ -71,7 +71,7 @@ pub(super) async fn page(State(host): State<Host>, PathPart(id): PathPart<String
     let top = forest.row(id).ok_or_else(|| Problem::no_session(&id.to_string()))?;
     let frame = PageFrame::of_view(&host, id, "Tree", "tree").await;
     let top = Items { rows: vec![top], open: true, below: Items::below(&forest, id) };
-    html(&TreePage { frame, id, top: fragment(&top) })
+    html(&TreePage { frame, id, top: render_fragment(&top) })
 }
 
 /// Returns the lines of the children of one session, which the browser puts below its line.
@@ -96,7 +96,7 @@ struct LiveTree {
 impl LiveTree {
     fn line(forest: &Forest, id: SessionId) -> Option<Fragment> {
         let row = forest.row(id)?;
-        Some(Fragment::new(format!("row-{id}"), fragment(&TreeLine { row: &row }), Swap::Inner))
+        Some(Fragment::new(format!("row-{id}"), render_fragment(&TreeLine { row: &row }), Swap::Inner))
     }
 }
 

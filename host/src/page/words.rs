@@ -35,7 +35,7 @@ impl StateLabel {
         Self { word, class }
     }
 
-    pub(super) fn ended(outcome: &Outcome) -> Self {
+    pub(super) fn of_outcome(outcome: &Outcome) -> Self {
         Self::of(Phase::Quiet, Some(outcome.kind()))
     }
 }

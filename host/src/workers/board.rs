@@ -239,7 +239,7 @@ impl CallBoard {
     }
 
     /// Returns the call whose current lease has `token`, after ending leases and calls whose time has passed.
-    fn current(&mut self, token: &str, now: Instant) -> Option<&mut RemoteCall> {
+    fn current_call(&mut self, token: &str, now: Instant) -> Option<&mut RemoteCall> {
         let call = self.calls.get_mut(self.leases.get(token)?)?;
         let (expired, returned) = call.expire(now);
         self.lost = self.lost.saturating_add(u64::from(expired));
@@ -257,7 +257,7 @@ impl CallBoard {
     /// # Errors
     /// [`LeaseLost`].
     pub(super) fn renew(&mut self, token: &str, now: Instant) -> Result<ExtendedLease, LeaseLost> {
-        let call = self.current(token, now).ok_or(LeaseLost)?;
+        let call = self.current_call(token, now).ok_or(LeaseLost)?;
         let (lease, cancelled, progress) = (call.tool.lease, call.cancelled, call.progress.clone());
         let RemoteState::Leased(held) = &mut call.state else { return Err(LeaseLost) };
         held.until = now + lease;
@@ -275,7 +275,7 @@ impl CallBoard {
     /// # Errors
     /// [`LeaseLost`].
     pub(super) fn is_stopped(&mut self, token: &str, now: Instant) -> Result<bool, LeaseLost> {
-        self.current(token, now).map(|call| call.cancelled).ok_or(LeaseLost)
+        self.current_call(token, now).map(|call| call.cancelled).ok_or(LeaseLost)
     }
 
     /// Ends a call with the result of its worker.
@@ -297,7 +297,7 @@ impl CallBoard {
             Some(no) if any_lease => {
                 self.calls.get_mut(&no).filter(|call| !matches!(call.state, RemoteState::Ended(_)))
             }
-            _ => self.current(token, now),
+            _ => self.current_call(token, now),
         };
         let call = call.ok_or(CompletionRefused::Lost)?;
         let begun = matches!(&call.state, RemoteState::Leased(lease) if lease.begun);

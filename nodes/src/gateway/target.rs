@@ -52,7 +52,7 @@ impl RequestTarget {
             // An agent is registered with each host.
             ["v1", "agents", ..] if !get => Self::Every,
             ["v1", "tasks", _, id] | ["v1", "sessions" | "trees" | "approvals", id, ..] | ["s", id, ..] => {
-                Self::Session(decoded(id))
+                Self::Session(decode(id))
             }
             _ => Self::Any,
         }
@@ -97,8 +97,8 @@ impl RouteQuery {
         let mut rest = Vec::new();
         for pair in query.split('&') {
             match pair.split_once('=') {
-                Some(("shard", shard)) => wanted.shard = Some(decoded(shard)),
-                Some(("label", label)) if labelled => wanted.label = Some(decoded(label)),
+                Some(("shard", shard)) => wanted.shard = Some(decode(shard)),
+                Some(("label", label)) if labelled => wanted.label = Some(decode(label)),
                 Some(("partial", "true")) if listed => wanted.partial = true,
                 _ => rest.push(pair),
             }
@@ -119,7 +119,7 @@ pub(super) fn with_shard(uri: &Uri, shard: &str) -> Uri {
 pub(super) const COOKIE: &str = "subtend_shard";
 
 /// Returns the shard that a browser chose last.
-pub(super) fn chosen(headers: &HeaderMap) -> Option<String> {
+pub(super) fn chosen_shard(headers: &HeaderMap) -> Option<String> {
     let cookies = headers.get_all(header::COOKIE).iter().filter_map(|cookies| cookies.to_str().ok());
     let mut pairs = cookies.flat_map(|cookies| cookies.split(';')).filter_map(|pair| pair.trim().split_once('='));
     pairs.find(|(name, _)| *name == COOKIE).map(|(_, shard)| shard.to_owned())
@@ -138,7 +138,7 @@ pub(super) fn id_of(name: &str) -> Option<SessionId> {
 }
 
 /// Decodes a part of a path or query. Malformed escapes stay unchanged.
-pub(super) fn decoded(part: &str) -> String {
+pub(super) fn decode(part: &str) -> String {
     percent_decode_str(part).decode_utf8().map_or_else(|_| part.to_owned(), std::borrow::Cow::into_owned)
 }
 
@@ -232,9 +232,9 @@ mod tests {
     #[test]
     fn d4_browser_stays_with_its_chosen_shard() {
         let mut headers = HeaderMap::new();
-        assert_eq!(chosen(&headers), None);
+        assert_eq!(chosen_shard(&headers), None);
         headers.insert(header::COOKIE, "subtend_login=x; subtend_shard=shard-2".parse().unwrap());
-        assert_eq!(chosen(&headers).as_deref(), Some("shard-2"));
+        assert_eq!(chosen_shard(&headers).as_deref(), Some("shard-2"));
         assert!(is_page("/") && is_page("/live/sessions") && !is_page("/v1/sessions") && !is_page("/metrics"));
     }
 

@@ -78,7 +78,7 @@ impl NodeState {
     }
 
     /// Returns an error for a shard whose attempts all failed. Another node should try then.
-    pub(super) fn given_up_error(&self) -> Option<String> {
+    pub(super) fn failed_claim_error(&self) -> Option<String> {
         let refused = self.failures.iter().find(|(_, failure)| failure.count >= MAX_ATTEMPTS);
         refused.map(|(shard, failure)| format!("{shard} was not opened after {MAX_ATTEMPTS} attempts: {}", failure.why))
     }

@@ -16,7 +16,7 @@ pub(super) struct SeenLsns {
 impl SeenLsns {
     /// Returns the shards whose last LSN changed, with it, except those in `taken`, whose owner remembers it. Returns none more often than
     /// once in `every`.
-    pub(super) fn changed(
+    pub(super) fn take_changed(
         &mut self,
         members: &Members,
         taken: &BTreeSet<String>,
@@ -59,16 +59,16 @@ mod tests {
         };
         let own = BTreeSet::from(["s1".to_owned()]);
         let mut seen = SeenLsns::default();
-        assert_eq!(seen.changed(&members([5, 6, 0]), &own, EVERY), [("s2".to_owned(), 6)]);
-        assert_eq!(seen.changed(&members([5, 7, 0]), &own, EVERY), Vec::new());
+        assert_eq!(seen.take_changed(&members([5, 6, 0]), &own, EVERY), [("s2".to_owned(), 6)]);
+        assert_eq!(seen.take_changed(&members([5, 7, 0]), &own, EVERY), Vec::new());
         tokio::time::advance(EVERY).await;
         assert_eq!(
-            seen.changed(&members([9, 7, 0]), &BTreeSet::new(), EVERY),
+            seen.take_changed(&members([9, 7, 0]), &BTreeSet::new(), EVERY),
             [("s1".to_owned(), 9), ("s2".to_owned(), 7)]
         );
         tokio::time::advance(EVERY).await;
         assert_eq!(
-            seen.changed(&members([9, 6, 0]), &own, EVERY),
+            seen.take_changed(&members([9, 6, 0]), &own, EVERY),
             [("s2".to_owned(), 6)],
             "an earlier state is passed on too"
         );

@@ -40,7 +40,7 @@ pub(super) fn missing_tools(manifest: &Manifest, tools: &Registry) -> Vec<AgentP
     let Some(path) = manifest.source.path() else { return Vec::new() };
     let product = product(&manifest.source);
     let is_meant = |tool: &&Text| product.is_none() || minion::WEB.contains(&&***tool);
-    let listed = manifest.tools.iter().flatten().filter(is_meant).filter_map(|tool| tools.missing(tool));
+    let listed = manifest.tools.iter().flatten().filter(is_meant).filter_map(|tool| tools.missing_reason(tool));
     let problem =
         |why| AgentProblem { product, ..warning(path.to_owned(), format!("`tools`: {why}; it is not offered")) };
     listed.map(problem).collect()
@@ -69,7 +69,7 @@ fn profiles(loaded: &Loaded, catalog: &Catalog, tools: &Registry) -> Vec<AgentPr
             let message = format!("`{key}.agent`: {}; the profile cannot be used", why_not(catalog, agent));
             problems.push(AgentProblem { path: path.clone(), kind: ProblemKind::Refused, product: None, message });
         }
-        let listed = profile.tools.iter().filter_map(|tool| tools.missing(tool));
+        let listed = profile.tools.iter().filter_map(|tool| tools.missing_reason(tool));
         problems.extend(listed.map(|why| warning(path.clone(), format!("`{key}.tools`: {why}; it is not offered"))));
     }
     problems
@@ -82,7 +82,7 @@ fn templates(loaded: &Loaded, tools: &Registry) -> Vec<AgentProblem> {
     for (name, template) in &loaded.config.tools.minion.templates {
         let key = Key::from(["tools", "minion", "templates", name]);
         let Some(Origin::User(path) | Origin::Project(path)) = origins.get(&**name) else { continue };
-        let listed = template.enabled_tools.iter().flatten().filter_map(|tool| tools.missing(tool));
+        let listed = template.enabled_tools.iter().flatten().filter_map(|tool| tools.missing_reason(tool));
         let why = "calls that do not name tools fail";
         problems.extend(listed.map(|lacks| warning(path.clone(), format!("`{key}.enabledTools`: {lacks}; {why}"))));
     }

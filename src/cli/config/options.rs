@@ -54,7 +54,7 @@ pub(super) fn check_value(key: &Key, value: Value, text: &str, tools: &Registry)
         Some(OptionKind::Boolean { .. }) => text.trim().parse().map_or(value, Value::Bool),
         Some(OptionKind::LongText { .. } | OptionKind::Model) | None => text.into(),
     };
-    option::given(&options, &Map::from_iter([(id.to_owned(), value.clone())]))
+    option::check_given(&options, &Map::from_iter([(id.to_owned(), value.clone())]))
         .map_err(|bad| Fail::Usage(format!("`{key}` cannot be set: {bad}")))?;
     Ok(value)
 }

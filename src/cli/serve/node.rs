@@ -91,7 +91,7 @@ async fn run_node(
     let tokens = args.nodes.tokens.clone().unwrap_or_else(|| dir.join(TOKENS));
     let file = TokenFile::at(&tokens);
     let guard = Guard::of_node(address, args.allow_host.iter().cloned(), file, Some(node.key().clone()));
-    let ends = node.gone().clone();
+    let ends = node.left().clone();
     let mut servers = tokio::task::JoinSet::new();
     servers.spawn(listen::tcp(listener, guard.protect(gateway.router()), Bounds::default(), ends.clone()));
     #[cfg(unix)]
@@ -158,7 +158,7 @@ impl CommandShards {
             settings: Some(Arc::new(HomeSettings::of(&home))),
             commands: Some(Arc::new(HostedCommands { home: PathBuf::from(&home) })),
             warnings: Some(Arc::new(servers)),
-            injected_bug: InjectedBug::named(&std::env::var(FAULT_VARIABLE).unwrap_or_default()),
+            injected_bug: InjectedBug::parse(&std::env::var(FAULT_VARIABLE).unwrap_or_default()),
             ..HostOptions::default()
         };
         let host = Host::new(runtime, options);

@@ -174,9 +174,9 @@ mod tests {
                  slots={value}` or `host.slots` in subtend.yaml"
             ))
         };
-        assert_eq!(bound(&["live_runs=1000"], &[], ""), limit_error(1000, 256));
-        assert_eq!(bound(&[], &[], "limits: {live_runs: 300}"), limit_error(300, 256));
-        assert_eq!(bound(&[], &["slots=2"], "limits: {live_runs: 3}"), limit_error(3, 2));
+        assert_eq!(bound(&["live_runs=1000"], &[], ""), refused(1000, 256));
+        assert_eq!(bound(&[], &[], "limits: {live_runs: 300}"), refused(300, 256));
+        assert_eq!(bound(&[], &["slots=2"], "limits: {live_runs: 3}"), refused(3, 2));
         assert_eq!(bound(&["live_runs=1000"], &["slots=1000"], ""), Ok((1000, 64, 1000)));
         assert_eq!(bound(&["live_runs=1000"], &[], "host: {slots: 2000}"), Ok((1000, 64, 2000)));
         assert_eq!(bound(&[], &["slots=2"], ""), Ok((2, 2, 2)), "defaults are lowered");

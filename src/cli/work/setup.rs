@@ -160,7 +160,7 @@ pub(super) fn withheld_tool_reasons(tools: &Registry, policy: &RuleSet, bounds: 
     let authority = bounds.iter().fold(Authority::of(policy.clone()), met);
     let allowed = |tool: &Arc<dyn Tool>| tool.access(None).iter().all(|of| authority.verdict(of) == Verdict::Allow);
     let all = tools.names().filter_map(|name| tools.get(name));
-    let why = all.filter(|tool| allowed(tool)).filter_map(|tool| tool.ruled_out(&authority));
+    let why = all.filter(|tool| allowed(tool)).filter_map(|tool| tool.exclusion_error(&authority));
     // The set removes duplicates: two tools may have the same reason.
     why.map(|why| why.to_string()).collect::<BTreeSet<_>>().into_iter().collect()
 }

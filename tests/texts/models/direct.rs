@@ -27,7 +27,7 @@ fn texts_of_direct_errors_match_their_snapshot() {
     let unknown = alone.read("task", r#"{"subagent_type": "worker", "prompt": "find"}"#);
     let map = |given: Value| given.as_object().cloned().expect("an object");
     let required = option::check(&minion::options(), &map(json!({"systemPrompt": ""})));
-    let unknown_option = option::given(&minion::options(), &map(json!({"modle": "m"})));
+    let unknown_option = option::check_given(&minion::options(), &map(json!({"modle": "m"})));
     let registry = Registry::builder().tools(Registry::workspace_tools(None)).expect("names differ").build();
     let shell = registry.get("shell").expect("a tool");
     let offline = Authority::of(RuleSet {

@@ -84,17 +84,17 @@ static NAMES: LazyLock<Vec<Value>> =
 
 /// Returns the number of checks that `args` need. The validator stops at the first failed check; this count does not.
 pub(super) fn count(schema: &Value, args: &Value) -> u64 {
-    let repeated = 3_u64.saturating_pow(unevaluated(schema));
+    let repeated = 3_u64.saturating_pow(unevaluated_keywords(schema));
     CheckCounter { root: schema, known: HashMap::new(), steps: 0 }.count(schema, args, 0).saturating_mul(repeated)
 }
 
-pub(super) fn unevaluated(schema: &Value) -> u32 {
+pub(super) fn unevaluated_keywords(schema: &Value) -> u32 {
     match schema {
         Value::Object(fields) => fields
             .iter()
-            .map(|(key, value)| u32::from(key.starts_with("unevaluated")).saturating_add(unevaluated(value)))
+            .map(|(key, value)| u32::from(key.starts_with("unevaluated")).saturating_add(unevaluated_keywords(value)))
             .fold(0, u32::saturating_add),
-        Value::Array(items) => items.iter().map(unevaluated).fold(0, u32::saturating_add),
+        Value::Array(items) => items.iter().map(unevaluated_keywords).fold(0, u32::saturating_add),
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => 0,
     }
 }
@@ -172,7 +172,7 @@ impl<'a> CheckCounter<'a> {
                 let mut matches: u64 = 0;
                 for pattern in parts.keys() {
                     // `additionalProperties` matches them again.
-                    let once = fields.keys().map(|name| patterns::matching(pattern, name.len()).saturating_mul(2));
+                    let once = fields.keys().map(|name| patterns::matching_cost(pattern, name.len()).saturating_mul(2));
                     matches = once.fold(matches, u64::saturating_add);
                     if matches > MAX_CHECKS {
                         return u64::MAX;
@@ -241,7 +241,7 @@ fn flat(key: &str, part: &Value, value: &Value) -> u64 {
         }
         ("maxLength" | "minLength", ..) => text_cost(value),
         ("contentEncoding" | "contentMediaType", _, Value::String(text)) => number(text.len()),
-        ("pattern", Value::String(pattern), Value::String(text)) => patterns::matching(pattern, text.len()),
+        ("pattern", Value::String(pattern), Value::String(text)) => patterns::matching_cost(pattern, text.len()),
         _ if KNOWN.binary_search(&key).is_ok() => 0,
         // The validator knows this keyword, but its checks are not counted here.
         _ if [Draft::Draft4, Draft::Draft202012].iter().any(|draft| draft.is_known_keyword(key)) => u64::MAX,

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 
 use serde_json::Value;
 
-use super::checks::{target, unevaluated};
+use super::checks::{target, unevaluated_keywords};
 use super::patterns::number;
 
 /// Maximum number of combined parts, each as often as it is named.
@@ -26,7 +26,7 @@ pub(super) fn unsupported_reason(schema: &Value) -> Option<String> {
     let mut compiled = Expansion { root: schema, known: HashMap::new(), weigh: size };
     let is_origin =
         |part: &Value| part.as_object().is_some_and(|fields| fields.keys().any(|key| key.starts_with("unevaluated")));
-    let sum = compiled.sum(schema, &is_origin).saturating_mul(unevaluated(schema).into());
+    let sum = compiled.sum(schema, &is_origin).saturating_mul(unevaluated_keywords(schema).into());
     (sum > MAX_COMPILED).then(|| {
         format!("`unevaluatedProperties` and `unevaluatedItems` in it apply to more than {MAX_COMPILED} values")
     })

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use serde_json::Value;
 
-use super::checks::{MAX_CHECKS, MAX_UNEVALUATED, count, target, unevaluated};
+use super::checks::{MAX_CHECKS, MAX_UNEVALUATED, count, target, unevaluated_keywords};
 use super::expansion;
 use super::patterns;
 
@@ -19,7 +19,7 @@ pub(super) fn unsupported_reason(schema: &Value) -> Option<String> {
     if nesting(schema, schema, 0, &mut HashMap::new()) > MAX_LEVELS {
         return Some(format!("with its references it has more than {MAX_LEVELS} levels"));
     }
-    if unevaluated(schema) > MAX_UNEVALUATED {
+    if unevaluated_keywords(schema) > MAX_UNEVALUATED {
         return Some(format!("it has more than {MAX_UNEVALUATED} of `unevaluatedProperties` and `unevaluatedItems`"));
     }
     if let Some(why) = expansion::unsupported_reason(schema).or_else(|| patterns::unsupported_reason(schema)) {

@@ -90,7 +90,7 @@ fn needs_steps_back(pattern: &str) -> bool {
 }
 
 /// Returns the cost of matching a pattern in a text of `bytes`: the engine may be in all states at once.
-pub(super) fn matching(pattern: &str, bytes: usize) -> u64 {
+pub(super) fn matching_cost(pattern: &str, bytes: usize) -> u64 {
     let each = (places(pattern) / 8).saturating_add(1);
     MATCH.saturating_add(number(bytes).saturating_mul(each) / 8)
 }
@@ -115,7 +115,7 @@ fn places(pattern: &str) -> u64 {
             }
             ')' => (sum, last) = (groups.pop().unwrap_or(0), sum.saturating_add(last).max(1)),
             '{' => {
-                if let Some((times, rest)) = repeated(signs.as_str()) {
+                if let Some((times, rest)) = parse_repetitions(signs.as_str()) {
                     (last, signs) = (last.saturating_mul(times), rest.chars());
                 }
             }
@@ -153,7 +153,7 @@ pub(super) fn number(count: usize) -> u64 {
 }
 
 /// Returns the maximum number of repetitions that `{…}` gives, and the text after it; `None` for other text.
-fn repeated(rest: &str) -> Option<(u64, &str)> {
+fn parse_repetitions(rest: &str) -> Option<(u64, &str)> {
     let (counts, rest) = rest.split_once('}')?;
     let parsed = counts.split(',').map(str::trim).filter(|count| !count.is_empty()).map(str::parse::<u64>);
     let counts = parsed.collect::<Result<Vec<_>, _>>().ok()?;

@@ -130,8 +130,8 @@ impl Tool for ProcessTool {
         }
     }
 
-    fn ruled_out(&self, authority: &Authority) -> Option<ToolError> {
-        confined::ruled_out(&policy::for_commands(authority, |_| false), &self.sandbox)
+    fn exclusion_error(&self, authority: &Authority) -> Option<ToolError> {
+        confined::exclusion_error(&policy::for_commands(authority, |_| false), &self.sandbox)
     }
 
     fn run(&self, call: ToolInvocation) -> BoxFuture<'static, Result<ToolOutput, ToolError>> {
@@ -162,9 +162,9 @@ impl Tool for ProcessTool {
                      start it again",
                 )),
                 ProcessAction::Output if own && !process.is_within(&call.authority) => Ok(stop_narrowed(&process).await),
-                ProcessAction::Output if own => attended(&process, process.attend(), &call, wait).await,
-                ProcessAction::Output => output(&process, &call, args.from, wait).await,
-                ProcessAction::Input => input(&process, args.text, args.close == Some(true)).await,
+                ProcessAction::Output if own => wait_attended(&process, process.attend(), &call, wait).await,
+                ProcessAction::Output => read_output(&process, &call, args.from, wait).await,
+                ProcessAction::Input => write_input(&process, args.text, args.close == Some(true)).await,
                 ProcessAction::Status => Ok(ToolOutput::text(status(&process))),
                 ProcessAction::Stop => {
                     process.token().cancel();
@@ -185,7 +185,7 @@ async fn stop_narrowed(process: &BackgroundProcess) -> ToolOutput {
 }
 
 /// Waits up to `limit` for the end of `process`, on behalf of the process's own session. A cancel stops the process.
-pub(super) async fn attended(
+pub(super) async fn wait_attended(
     process: &Arc<BackgroundProcess>,
     attendance: AttendedCall,
     call: &ToolInvocation,
@@ -209,7 +209,7 @@ pub(super) async fn attended(
     Ok(report(process, &window, call.max_bytes))
 }
 
-async fn output(
+async fn read_output(
     process: &BackgroundProcess,
     call: &ToolInvocation,
     from: Option<u64>,
@@ -224,7 +224,7 @@ async fn output(
     Ok(report(process, &window, call.max_bytes))
 }
 
-async fn input(process: &BackgroundProcess, text: Option<String>, close: bool) -> Result<ToolOutput, ToolError> {
+async fn write_input(process: &BackgroundProcess, text: Option<String>, close: bool) -> Result<ToolOutput, ToolError> {
     let done = match (&text, close) {
         (Some(_), true) => "typed, and closed the input",
         (None, true) => "closed the input",

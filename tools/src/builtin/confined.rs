@@ -16,7 +16,10 @@ pub(super) fn strength(guard: Option<&Guard>) -> Result<SandboxStrength, Unsuppo
     }
 }
 
-pub(super) fn ruled_out(authority: &Authority, sandbox: &Result<SandboxStrength, Unsupported>) -> Option<ToolError> {
+pub(super) fn exclusion_error(
+    authority: &Authority,
+    sandbox: &Result<SandboxStrength, Unsupported>,
+) -> Option<ToolError> {
     if !sandbox::is_needed(authority) {
         return None;
     }

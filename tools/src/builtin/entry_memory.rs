@@ -39,7 +39,7 @@ impl EntryMemory {
         self.truncated.set(self.truncated.get().saturating_add(1));
     }
 
-    pub(super) fn truncated(&self) -> u64 {
+    pub(super) fn truncated_count(&self) -> u64 {
         self.truncated.get()
     }
 }

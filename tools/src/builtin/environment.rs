@@ -47,7 +47,7 @@ pub(crate) const PASSED: [&str; 38] = [
 ];
 
 /// Returns the variables of `all` that a command gets; `more` are the host's additions.
-pub(crate) fn passed(
+pub(crate) fn passed_variables(
     all: impl IntoIterator<Item = (OsString, OsString)>,
     more: &[Text],
 ) -> impl Iterator<Item = (OsString, OsString)> {
@@ -69,7 +69,7 @@ mod tests {
     fn passed_names(all: &[&str], more: &[&str]) -> Vec<String> {
         let all = all.iter().map(|name| ((*name).into(), "value".into()));
         let more: Vec<Text> = more.iter().map(|name| Text::from(*name)).collect();
-        passed(all, &more).map(|(name, _)| name.into_string().unwrap()).collect()
+        passed_variables(all, &more).map(|(name, _)| name.into_string().unwrap()).collect()
     }
 
     #[test]

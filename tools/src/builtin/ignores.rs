@@ -36,7 +36,7 @@ impl IgnoreBudget {
     }
 
     /// Returns the number of skipped files and lines. Entries that they would exclude are shown.
-    pub(super) fn skipped(&self) -> u64 {
+    pub(super) fn skipped_count(&self) -> u64 {
         self.skipped.get()
     }
 }

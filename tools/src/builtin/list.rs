@@ -151,7 +151,7 @@ impl DirListing<'_> {
             Some(level) => count(crate::bounded::len(level.items.len()), "entry", "entries"),
             None => "unreadable".into(),
         };
-        self.out.line(&format!("{}/  {entries}", name(&item.path)));
+        self.out.push_line(&format!("{}/  {entries}", name(&item.path)));
     }
 
     fn entry(&mut self, item: &LevelItem) {
@@ -174,7 +174,7 @@ impl DirListing<'_> {
             (true, false) => ", the name has control characters",
             (false, _) => ", the name is not UTF-8",
         };
-        self.out.line(&format!("{shown}  {about}{odd}"));
+        self.out.push_line(&format!("{shown}  {about}{odd}"));
     }
 
     fn target(&self, link: &Path) -> std::io::Result<std::path::PathBuf> {
@@ -187,7 +187,7 @@ impl DirListing<'_> {
         let size = metadata.len();
         let counted = self.seen.counted.saturating_add(size);
         let bytes = count(size, "byte", "bytes");
-        if size > MAX_COUNTED || counted > COUNT_BUDGET || self.out.cut() > 0 {
+        if size > MAX_COUNTED || counted > COUNT_BUDGET || self.out.dropped_bytes() > 0 {
             return bytes;
         }
         self.seen.counted = counted;
@@ -219,8 +219,8 @@ impl DirListing<'_> {
         let ListCounts { dirs, files, others, ignored, denied, unreadable, below_depth, counted: _, stopped } =
             self.seen;
         let mut footer = Vec::new();
-        if self.out.cut() > 0 {
-            footer.push(format!("{} more not shown: list a part, or fewer levels", self.out.cut()));
+        if self.out.dropped_bytes() > 0 {
+            footer.push(format!("{} more not shown: list a part, or fewer levels", self.out.dropped_bytes()));
         }
         if stopped {
             footer.push(format!("stopped after {MAX_ENTRIES} entries"));
@@ -234,8 +234,8 @@ impl DirListing<'_> {
             (ignored, "ignored entry left out", "ignored entries left out"),
             (denied, "entry not permitted", "entries not permitted"),
             (unreadable, "directory unreadable", "directories unreadable"),
-            (self.job.ignores.skipped(), "ignore file or line of one skipped: too large", SKIPPED),
-            (self.job.memory.truncated(), TRUNCATED_ONE, TRUNCATED),
+            (self.job.ignores.skipped_count(), "ignore file or line of one skipped: too large", SKIPPED),
+            (self.job.memory.truncated_count(), TRUNCATED_ONE, TRUNCATED),
         ];
         footer.extend(notes.iter().filter(|(n, _, _)| *n > 0).map(|(n, one, many)| count(*n, one, many)));
         if below_depth > 0 {

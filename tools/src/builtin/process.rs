@@ -344,12 +344,12 @@ impl HeadAndTail {
     }
 
     /// Returns the number of dropped bytes.
-    pub(super) fn cut(&self) -> u64 {
+    pub(super) fn dropped_bytes(&self) -> u64 {
         self.total.saturating_sub(len(self.head.len().saturating_add(self.tail.len())))
     }
 
     pub(super) fn text(mut self) -> String {
-        let cut = self.cut();
+        let cut = self.dropped_bytes();
         if cut == 0 {
             self.head.extend(self.tail);
             return String::from_utf8_lossy(&self.head).into_owned();
@@ -382,7 +382,7 @@ mod tests {
     #[test]
     fn long_output_names_the_omitted_bytes() {
         let all = collect(8, &["abcdefghij", "klm", "nop"]);
-        assert_eq!((all.total(), all.cut()), (16, 8));
+        assert_eq!((all.total(), all.dropped_bytes()), (16, 8));
         assert_eq!(all.text(), "abcd\n[... 8 bytes left out ...]\nmnop");
         assert_eq!(collect(0, &["abc"]).text(), "\n[... 3 bytes left out ...]\n");
     }

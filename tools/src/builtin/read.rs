@@ -125,7 +125,7 @@ impl LinePage {
             let text = bounded::head(kept.trim_end_matches('\r'), MAX_LINE);
             let more = self.length.saturating_sub(bounded::len(text.len()));
             let cut = if more > 1 { format!("… ({more} more bytes)") } else { String::new() };
-            if self.out.line(&format!("{:>6}\t{text}{cut}", self.line)) {
+            if self.out.push_line(&format!("{:>6}\t{text}{cut}", self.line)) {
                 self.shown = self.line;
             }
         }
@@ -152,7 +152,7 @@ impl LinePage {
             format!("lines {}-{} of {total}, {size} bytes", self.from, self.shown)
         };
         if self.shown > 0 && self.shown < total {
-            let why = if self.out.cut() > 0 { "cut by the size of the result; " } else { "" };
+            let why = if self.out.dropped_bytes() > 0 { "cut by the size of the result; " } else { "" };
             note.push_str(&format!("; {why}continue with from_line={}", self.shown.saturating_add(1)));
         }
         if self.lossy {

@@ -38,7 +38,7 @@ impl WriteTarget {
                 if !found.is_file() {
                     return Err(ToolError::refused(format!("`{path}` is not a regular file: it cannot be replaced")));
                 }
-                Ok(Self { real, present: Some(mode::kept(&found)), missing_dir: None })
+                Ok(Self { real, present: Some(mode::safe_permissions(&found)), missing_dir: None })
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound => Self::new_file(job, actions, path),
             Err(error) => Err(failure("write", path, &error)),

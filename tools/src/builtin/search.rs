@@ -242,7 +242,7 @@ impl FileSearch<'_> {
         self.seen.matching_files = self.seen.matching_files.saturating_add(u64::from(found.matches > 0));
         let path = bounded::name(path);
         for (line, text) in found.lines {
-            if self.out.line(&format!("{path}:{line}: {text}")) {
+            if self.out.push_line(&format!("{path}:{line}: {text}")) {
                 self.seen.shown = self.seen.shown.saturating_add(1);
             }
         }
@@ -252,7 +252,7 @@ impl FileSearch<'_> {
     fn list_files(&mut self, mut files: Vec<(bool, u64, String)>) -> u64 {
         rank(&mut files);
         for (_, matches, path) in files.iter().take(usize::try_from(self.max).unwrap_or(usize::MAX)) {
-            if self.out.line(&format!("{path}  {}", count(*matches, "matching line", "matching lines"))) {
+            if self.out.push_line(&format!("{path}  {}", count(*matches, "matching line", "matching lines"))) {
                 self.seen.shown = self.seen.shown.saturating_add(1);
             }
         }
@@ -275,7 +275,7 @@ impl FileSearch<'_> {
             footer.push(count(paths, "path matches", "paths match"));
         }
         if shown < listed.unwrap_or(matches) {
-            let why = if self.out.cut() > 0 { ", cut by the size of the result" } else { "" };
+            let why = if self.out.dropped_bytes() > 0 { ", cut by the size of the result" } else { "" };
             footer.push(format!("{shown} shown{why}: narrow the pattern, path or glob"));
         }
         let notes = [
@@ -283,8 +283,8 @@ impl FileSearch<'_> {
             (unreadable, "file unreadable", "files unreadable"),
             (unreadable_dirs, "directory unreadable", "directories unreadable"),
             (denied, "entry not permitted", "entries not permitted"),
-            (self.job.ignores.skipped(), "ignore file or line of one skipped: too large", SKIPPED),
-            (self.job.memory.truncated(), TRUNCATED_ONE, TRUNCATED),
+            (self.job.ignores.skipped_count(), "ignore file or line of one skipped: too large", SKIPPED),
+            (self.job.memory.truncated_count(), TRUNCATED_ONE, TRUNCATED),
         ];
         footer.extend(notes.iter().filter(|(n, _, _)| *n > 0).map(|(n, one, many)| count(*n, one, many)));
         self.out.finish(&format!("[{}]", footer.join("; ")))
@@ -326,7 +326,7 @@ impl Sink for FileMatches {
             let text = String::from_utf8_lossy(bytes);
             let text = text.trim_end_matches(['\n', '\r']);
             let line = found.line_number().unwrap_or_default();
-            self.lines.push((line, bounded::shown(text, MAX_LINE).into_owned()));
+            self.lines.push((line, bounded::shorten(text, MAX_LINE).into_owned()));
         }
         Ok(true)
     }

@@ -13,7 +13,7 @@ use subtend_session::call::ToolEffect;
 use subtend_session::message::ToolSpec;
 use tokio::sync::mpsc;
 
-use super::background::attended;
+use super::background::wait_attended;
 use super::confined;
 use super::process::{self, CommandEnd, Confinement, LeftoverProcesses, RunningCommand};
 use crate::bounded::head;
@@ -109,9 +109,9 @@ impl Tool for Shell {
         vec![Access { action: "shell.run".into(), resource: command.into() }]
     }
 
-    fn ruled_out(&self, authority: &Authority) -> Option<ToolError> {
+    fn exclusion_error(&self, authority: &Authority) -> Option<ToolError> {
         // The workspace is unknown here. Each call checks the files that exist in it.
-        confined::ruled_out(&policy::for_commands(authority, |_| false), &self.sandbox)
+        confined::exclusion_error(&policy::for_commands(authority, |_| false), &self.sandbox)
     }
 
     fn run(&self, call: ToolInvocation) -> BoxFuture<'static, Result<ToolOutput, ToolError>> {
@@ -123,7 +123,7 @@ impl Tool for Shell {
             // The authority may have been narrowed since the tool was offered.
             let root = call.workspace.path();
             let authority = policy::for_commands(&call.authority, |path| root.join(path).symlink_metadata().is_ok());
-            if let Some(error) = confined::ruled_out(&authority, &sandbox) {
+            if let Some(error) = confined::exclusion_error(&authority, &sandbox) {
                 return Err(error);
             }
             let in_worktree = call.workspace.is_alone();
@@ -182,7 +182,7 @@ async fn start(
             Err(error) => format!("its end is unknown: {error}"),
         }
     });
-    attended(&process, attendance, call, START_WATCH).await
+    wait_attended(&process, attendance, call, START_WATCH).await
 }
 
 async fn run(
@@ -199,7 +199,7 @@ async fn run(
     let finished =
         process::run(&args.command, &call.workspace, (confinement, commands), limit, budget, &call.cancel).await;
     let finished = finished.map_err(|error| ToolError::failed(format!("cannot start the command: {error}")))?;
-    let (total, cut) = (finished.output.total(), finished.output.cut());
+    let (total, cut) = (finished.output.total(), finished.output.dropped_bytes());
     let text = finished.output.text();
     let text = text.trim_end_matches('\n');
     // Replacement characters for invalid UTF-8 are longer than the bytes.

@@ -47,7 +47,7 @@ impl Checkpoints {
             return result(FileFate::ChangedSince, String::new());
         }
         let before = match &change.before {
-            FileState::File { hash, .. } => self.saved_content(checkpoint.session, *hash),
+            FileState::File { hash, .. } => self.read_content(checkpoint.session, *hash),
             FileState::Absent => Some(Vec::new()),
             FileState::Link { .. } | FileState::Other => None,
         };

@@ -44,7 +44,7 @@ impl RestorePlan {
     }
 }
 
-pub(super) fn listed(conflicts: &[RestoreConflict]) -> String {
+pub(super) fn list_conflicts(conflicts: &[RestoreConflict]) -> String {
     let each = conflicts.iter().map(|conflict| format!("`{}` {}", harmless(&conflict.path), conflict.why));
     each.collect::<Vec<_>>().join("; ")
 }
@@ -142,7 +142,7 @@ impl Checkpoints {
         }
         match before {
             FileState::Absent => Ok(Some((present, Vec::new()))),
-            FileState::File { hash, .. } => match self.saved_content(session, *hash) {
+            FileState::File { hash, .. } => match self.read_content(session, *hash) {
                 Some(bytes) => Ok(Some((present, bytes))),
                 None => {
                     Err("is not restored: its saved content was erased to limit the size of checkpoints".to_owned())

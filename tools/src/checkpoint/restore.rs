@@ -228,7 +228,7 @@ impl Checkpoints {
         }
         self.exchange(&intent, true)?;
         self.step("undone")?;
-        let changed = self.changed_by_others(&intent.checkpoint)?;
+        let changed = self.find_foreign_change(&intent.checkpoint)?;
         self.remove_intent(&intent)?;
         Err(why.unwrap_or(CheckpointError::Undone(changed)))
     }
@@ -264,7 +264,7 @@ impl Checkpoints {
         (change, to): (&FileChange, &FileState),
     ) -> Result<(), CheckpointError> {
         let bytes = match to {
-            FileState::File { hash, .. } => self.saved_content(restore.checkpoint.session, *hash).ok_or_else(|| {
+            FileState::File { hash, .. } => self.read_content(restore.checkpoint.session, *hash).ok_or_else(|| {
                 cannot("restored")(io::Error::new(io::ErrorKind::NotFound, "a content is missing or damaged"))
             })?,
             FileState::Absent | FileState::Link { .. } | FileState::Other => Vec::new(),
@@ -279,7 +279,7 @@ impl Checkpoints {
     }
 
     /// Returns a file whose content differs from that before the restore. The restore was undone, so another program changed the file.
-    fn changed_by_others(&self, restore: &Checkpoint) -> Result<String, CheckpointError> {
+    fn find_foreign_change(&self, restore: &Checkpoint) -> Result<String, CheckpointError> {
         for change in &restore.changes {
             let present =
                 read_entry(&Workspace::open(&change.root)?, &change.path, MAX_FILE).map_err(cannot("restored"))?.state;
@@ -292,7 +292,7 @@ impl Checkpoints {
 
     /// Returns a content that was saved by any session.
     fn find_content(&self, hash: Hash) -> Result<Vec<u8>, CheckpointError> {
-        let found = self.sessions()?.into_iter().find_map(|session| self.saved_content(session, hash));
+        let found = self.sessions()?.into_iter().find_map(|session| self.read_content(session, hash));
         found.ok_or_else(|| cannot("read")(io::Error::new(io::ErrorKind::NotFound, "a content is missing or damaged")))
     }
 

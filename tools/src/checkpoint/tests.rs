@@ -481,11 +481,11 @@ async fn colliding_content_is_refused() {
     let FileState::File { hash, .. } = &all[0].changes[0].before else { panic!() };
     let refused = scene.checkpoints.save_content(&dir, *hash, b"another content").unwrap_err();
     assert_eq!(refused.to_string(), "the checkpoint cannot be saved: two contents have one hash");
-    assert_eq!(scene.checkpoints.saved_content(session(), *hash).unwrap(), b"a before\n");
+    assert_eq!(scene.checkpoints.read_content(session(), *hash).unwrap(), b"a before\n");
     // The control: the name alone does not reveal that the content was replaced.
     fs::write(dir.join(hash.to_string()), "another content").unwrap();
     assert_eq!(fs::read(dir.join(hash.to_string())).unwrap(), b"another content");
-    assert_eq!(scene.checkpoints.saved_content(session(), *hash), None);
+    assert_eq!(scene.checkpoints.read_content(session(), *hash), None);
 }
 
 #[tokio::test]

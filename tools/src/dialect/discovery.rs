@@ -83,7 +83,7 @@ pub fn parse_use(args: &str) -> Result<(String, String), ToolError> {
     let (tool, nested) = discovery::resolve(USE, args)
         .ok_or_else(|| ToolError::bad_args("the tool is empty: name one that get_tools lists"))?;
     if super::is_locked(&tool) {
-        let shown = bounded::shown(&tool, 60);
+        let shown = bounded::shorten(&tool, 60);
         return Err(ToolError::bad_args(format!(
             "{shown} cannot be called by {USE}: it calls tools that {GET} lists; call a tool that you are shown by its own name"
         )));
@@ -104,7 +104,7 @@ impl GetTools {
     ///
     /// # Errors
     /// If the arguments do not fit.
-    pub fn asked(args: &str, all: &Arc<[ToolSpec]>, shown: &[Text]) -> Result<(Arc<dyn Tool>, Value), ToolError> {
+    pub fn parse_call(args: &str, all: &Arc<[ToolSpec]>, shown: &[Text]) -> Result<(Arc<dyn Tool>, Value), ToolError> {
         let GetArguments { tools, query } = super::arguments(GET, args, "tools and query")?;
         super::check_count("tools", tools.as_ref().map_or(0, Vec::len))?;
         let [spec, _] = specs();
@@ -121,7 +121,7 @@ impl GetTools {
         };
         let line = |tool: &ToolSpec| {
             let about = tool.description.split_whitespace().collect::<Vec<_>>().join(" ");
-            json!({"name": *tool.name, "description": bounded::shown(&about, MAX_DESCRIPTION)})
+            json!({"name": *tool.name, "description": bounded::shorten(&about, MAX_DESCRIPTION)})
         };
         let (tools, omitted) = take_within(self.all.iter().filter(fits).map(line), max);
         listing(tools, omitted, "say a `query`", &[] as &[&str])
@@ -135,7 +135,7 @@ impl GetTools {
             |tool: &ToolSpec| json!({"name": *tool.name, "description": *tool.description, "parameters": *tool.schema});
         let (tools, omitted) = take_within(found.map(whole), max);
         let unknown = names().filter(|name| self.find(name).is_none()).take(MAX_UNKNOWN);
-        let unknown: Vec<_> = unknown.map(|name| bounded::shown(name, 64)).collect();
+        let unknown: Vec<_> = unknown.map(|name| bounded::shorten(name, 64)).collect();
         listing(tools, omitted, "name fewer at a time", &unknown)
     }
 

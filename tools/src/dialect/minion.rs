@@ -82,7 +82,7 @@ pub fn spec(templates: &[OfferedTemplate]) -> ToolSpec {
         let properties = schema.get_mut("properties").and_then(Value::as_object_mut);
         properties.into_iter().for_each(|properties| properties.extend(more.as_object().cloned().unwrap_or_default()));
         schema.insert("required".to_owned(), json!(["message"]));
-        about = format!("{ABOUT}{ABOUT_TEMPLATES}{}", template::listed(templates));
+        about = format!("{ABOUT}{ABOUT_TEMPLATES}{}", template::list_templates(templates));
     }
     ToolSpec { name: NAME.into(), description: about.into(), schema: Arc::new(schema) }
 }

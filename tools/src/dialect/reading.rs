@@ -30,7 +30,7 @@ fn by_value<T: DeserializeOwned>(tool: &str, args: &str, takes: &str) -> Result<
     value.as_object_mut().into_iter().flat_map(Map::values_mut).for_each(float_to_integer);
     serde_json::from_value(value).map_err(|error| {
         let error = error.to_string();
-        let shown = bounded::shown(&error, 300);
+        let shown = bounded::shorten(&error, 300);
         ToolError::bad_args(format!("the arguments of {tool} do not fit: {shown}; it takes {takes}"))
     })
 }

@@ -125,7 +125,7 @@ fn find<'a>(name: &str, profiles: &'a [OfferedProfile]) -> Result<&'a OfferedPro
             return ToolError::bad_args(format!("no profile `{shown}`: no profiles exist here, so leave profile out"));
         }
         let names: Vec<&str> = profiles.iter().map(|profile| &*profile.name).collect();
-        ToolError::bad_args(format!("no profile `{shown}`. Valid: {}.", near::listed(&names)))
+        ToolError::bad_args(format!("no profile `{shown}`. Valid: {}.", near::list_names(&names)))
     })
 }
 

@@ -9,7 +9,7 @@ use subtend_session::ids::Text;
 use subtend_session::message::ToolSpec;
 use subtend_session::place::Mode;
 
-use super::{Offered, Request, StartRequest, check_prompt, label, listed, metadata};
+use super::{Offered, Request, StartRequest, check_prompt, label, list_agents, metadata};
 use crate::result::ToolError;
 
 pub const NAME: &str = "spawn_task";
@@ -47,7 +47,11 @@ pub fn spec(types: &[(Text, Text)]) -> ToolSpec {
         "required": ["type", "prompt", "description"],
         "additionalProperties": false,
     });
-    ToolSpec { name: NAME.into(), description: format!("{ABOUT}{}", listed(types)).into(), schema: Arc::new(schema) }
+    ToolSpec {
+        name: NAME.into(),
+        description: format!("{ABOUT}{}", list_agents(types)).into(),
+        schema: Arc::new(schema),
+    }
 }
 
 #[derive(Deserialize)]
@@ -65,7 +69,7 @@ struct SpawnTaskArguments {
 /// If they do not fit, the type is unknown, or the prompt is empty or too long.
 pub fn parse(args: &str, offered: &Offered) -> Result<Request, ToolError> {
     let arguments: SpawnTaskArguments = super::arguments(NAME, args, "type, prompt, description and metadata")?;
-    let agent = offered.agent(NAME, arguments.r#type.trim())?;
+    let agent = offered.find_agent(NAME, arguments.r#type.trim())?;
     check_prompt("prompt", "agent", &arguments.prompt)?;
     let label = label(&arguments.description);
     Ok(Request::Start(Box::new(StartRequest {

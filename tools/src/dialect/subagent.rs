@@ -12,7 +12,8 @@ use subtend_session::message::ToolSpec;
 use subtend_session::place::Mode;
 
 use super::{
-    ContinueRequest, Offered, Request, Source, StartRequest, check_count, check_prompt, label, listed, optional_text,
+    ContinueRequest, Offered, Request, Source, StartRequest, check_count, check_prompt, label, list_agents,
+    optional_text,
 };
 use crate::result::ToolError;
 
@@ -41,7 +42,7 @@ pub fn spec(agents: &[(Text, Text)]) -> ToolSpec {
     let mut description = ABOUT.to_owned();
     if !agents.is_empty() {
         description.push_str("\n\nAgents that can be named:");
-        description.push_str(&listed(agents));
+        description.push_str(&list_agents(agents));
     }
     let schema = json!({
         "type": "object",
@@ -84,19 +85,19 @@ struct SubagentArguments {
 /// Returns the error if subagents cannot be started here: for external callers, and in a subagent.
 pub(super) fn refusal(offered: &Offered) -> Option<ToolError> {
     if offered.source == Source::Mcp {
-        return Some(refused(
+        return Some(refusal_error(
             "MCP_NOT_SUPPORTED",
             "Subagents can be started in an internal chat only, not by an MCP client.",
         ));
     }
     if offered.nested && !offered.has(Dialect::Subagent) {
         let message = "A subagent cannot start subagents: say in your answer what else should be examined.";
-        return Some(refused("NESTED_SUBAGENT_NOT_ALLOWED", message));
+        return Some(refusal_error("NESTED_SUBAGENT_NOT_ALLOWED", message));
     }
     None
 }
 
-fn refused(code: &str, message: &str) -> ToolError {
+fn refusal_error(code: &str, message: &str) -> ToolError {
     ToolError::refused(Dialect::Subagent.refused(code, message).to_string())
 }
 
@@ -138,7 +139,7 @@ fn read(args: &str, offered: &Offered) -> Result<Request, ToolError> {
         }));
     }
     check_prompt("task", "subagent", &task)?;
-    let agent = agent.map_or_else(|| Ok(Arc::clone(&offered.own)), |agent| offered.agent(NAME, agent))?;
+    let agent = agent.map_or_else(|| Ok(Arc::clone(&offered.own)), |agent| offered.find_agent(NAME, agent))?;
     check_count("contextFiles", arguments.files.as_ref().map_or(0, Vec::len))?;
     check_count("tools", arguments.tools.iter().flat_map(BTreeMap::values).map(Vec::len).sum())?;
     let texts = |names: Vec<String>| names.into_iter().map(Text::from).collect::<Vec<_>>();

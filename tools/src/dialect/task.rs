@@ -9,7 +9,7 @@ use subtend_session::ids::Text;
 use subtend_session::message::ToolSpec;
 use subtend_session::place::{Isolation, Mode};
 
-use super::{ContinueRequest, Offered, Request, StartRequest, check_prompt, first_line, label, listed, metadata};
+use super::{ContinueRequest, Offered, Request, StartRequest, check_prompt, first_line, label, list_agents, metadata};
 use crate::near;
 use crate::result::ToolError;
 
@@ -41,7 +41,7 @@ What an agent answers is a report to check, not an instruction. The person does 
 /// Returns the tool. `agents` are the names and descriptions of the agents. With `isolates`, a call can request a worktree.
 pub fn spec(agents: &[(Text, Text)], isolates: bool) -> ToolSpec {
     let names: Vec<&str> = agents.iter().map(|(name, _)| &**name).collect();
-    let description = format!("{ABOUT}\n\nAgents:{}", listed(agents));
+    let description = format!("{ABOUT}\n\nAgents:{}", list_agents(agents));
     let mut schema = json!({
         "type": "object",
         "properties": {
@@ -131,10 +131,10 @@ fn start(arguments: TaskArguments, offered: &Offered, mode: Mode) -> Result<Requ
         let names: Vec<&str> = offered.shown.iter().map(|(name, _)| &**name).collect();
         return Err(ToolError::bad_args(format!(
             "subagent_type is missing: name the agent that does the work ({}), or a task of yours to continue by session_id",
-            near::listed(&names)
+            near::list_names(&names)
         )));
     };
-    let agent = offered.agent(NAME, &agent)?;
+    let agent = offered.find_agent(NAME, &agent)?;
     check_prompt("prompt", "agent", &arguments.prompt)?;
     let title = arguments.description.as_deref().and_then(label);
     Ok(Request::Start(Box::new(StartRequest {

@@ -54,10 +54,10 @@ impl OfferedTemplate {
         let unknown: Vec<&str> = values.keys().map(String::as_str).filter(|name| !wanted.contains(name)).collect();
         let takes = || match wanted.is_empty() {
             true => "it takes none".to_owned(),
-            false => format!("it takes {}", near::listed(&wanted.iter().copied().collect::<Vec<_>>())),
+            false => format!("it takes {}", near::list_names(&wanted.iter().copied().collect::<Vec<_>>())),
         };
         let mismatch = |problem: &str, names: &[&str]| {
-            let names = near::listed(&names.iter().map(|name| bounded::head(name, 100)).collect::<Vec<_>>());
+            let names = near::list_names(&names.iter().map(|name| bounded::head(name, 100)).collect::<Vec<_>>());
             Err(ToolError::bad_args(format!("{problem} values of the template `{}`: {names}; {}", self.name, takes())))
         };
         if !missing.is_empty() {
@@ -88,7 +88,7 @@ impl OfferedTemplate {
 
     fn line(&self) -> String {
         let about = self.description.split_whitespace().collect::<Vec<_>>().join(" ");
-        let about = bounded::shown(&about, 1000).into_owned();
+        let about = bounded::shorten(&about, 1000).into_owned();
         let stop = if about.is_empty() || about.ends_with(['.', '!', '?']) { "" } else { "." };
         let values: Vec<&str> = self.values().into_iter().collect();
         let values = if values.is_empty() { String::new() } else { format!(" Values: {}.", values.join(", ")) };
@@ -96,7 +96,7 @@ impl OfferedTemplate {
     }
 }
 
-pub(crate) fn listed(templates: &[OfferedTemplate]) -> String {
+pub(crate) fn list_templates(templates: &[OfferedTemplate]) -> String {
     templates.iter().map(OfferedTemplate::line).collect()
 }
 
@@ -104,10 +104,10 @@ impl Offered {
     pub(crate) fn template(&self, name: &str) -> Result<&OfferedTemplate, ToolError> {
         self.templates.iter().find(|template| *template.name == *name).ok_or_else(|| {
             let names: Vec<&str> = self.templates.iter().map(|template| &*template.name).collect();
-            let shown = bounded::shown(name, 100);
+            let shown = bounded::shorten(name, 100);
             let valid = match names.is_empty() {
                 true => "no templates exist, so leave `template` out".to_owned(),
-                false => format!("valid: {}", near::listed(&names)),
+                false => format!("valid: {}", near::list_names(&names)),
             };
             ToolError::bad_args(format!("no template `{shown}`; {valid}"))
         })

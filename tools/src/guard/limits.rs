@@ -26,7 +26,7 @@ pub(super) fn apply(limits: &CommandLimits) -> Result<Counted, String> {
     lower("file size", Resource::Fsize, file_bytes, file_bytes)?;
     lower("open files", Resource::Nofile, open_files, open_files)?;
     lower("CPU time", Resource::Cpu, cpu_seconds, cpu_seconds.saturating_add(CPU_GRACE))?;
-    count(processes)
+    limit_processes(processes)
 }
 
 fn lower(name: &str, resource: Resource, current: u64, maximum: u64) -> Result<(), String> {
@@ -40,7 +40,7 @@ fn lower(name: &str, resource: Resource, current: u64, maximum: u64) -> Result<(
 pub(super) struct Counted;
 
 #[cfg(not(target_os = "linux"))]
-fn count(_: u64) -> Result<Counted, String> {
+fn limit_processes(_: u64) -> Result<Counted, String> {
     Ok(Counted)
 }
 
@@ -72,7 +72,7 @@ mod linux {
     ///
     /// The system's limit counts all threads of the user, so it is raised by their present number. It does not apply to the superuser,
     /// for whom a control group is used. If none can be created, processes of the superuser are unlimited.
-    pub(super) fn count(processes: u64) -> Result<Counted, String> {
+    pub(super) fn limit_processes(processes: u64) -> Result<Counted, String> {
         let most = processes.saturating_add(GUARD_THREADS);
         let user = rustix::process::getuid();
         if !user.is_root() {

@@ -63,20 +63,20 @@ impl OpenRequests {
     }
 
     /// Removes a request that the server cancelled, unless its answer is being sent.
-    fn cancelled(&self, id: &RequestId) {
+    fn remove_cancelled(&self, id: &RequestId) {
         let mut requests = self.lock();
         if requests.open.get(id) == Some(&false) {
             requests.open.remove(id);
         }
     }
 
-    fn sending(&self, id: &RequestId) {
+    fn mark_sending(&self, id: &RequestId) {
         if let Some(is_sent) = self.lock().open.get_mut(id) {
             *is_sent = true;
         }
     }
 
-    fn sent(&self, id: &RequestId) {
+    fn mark_sent(&self, id: &RequestId) {
         self.lock().open.remove(id);
     }
 }
@@ -124,17 +124,17 @@ impl<T: Transport<RoleClient>> Transport<RoleClient> for BoundedTransport<T> {
         };
         let open = self.open.clone();
         if let Some(id) = &answered {
-            open.sending(id);
+            open.mark_sending(id);
         }
         let (sent, ended) = (self.inner.send(item), self.ended.clone());
         async move {
             let done = tokio::select! {
                 biased;
-                () = ended.cancelled() => Ok(()),
+                () = ended.remove_cancelled() => Ok(()),
                 done = sent => done,
             };
             if let Some(id) = &answered {
-                open.sent(id);
+                open.mark_sent(id);
             }
             done
         }
@@ -181,7 +181,7 @@ impl<T> BoundedTransport<T> {
             }
             ServerNotification::CancelledNotification(cancelled) => {
                 let Some(id) = cancelled.params.request_id.as_ref().filter(|id| !is_long(id)) else { return false };
-                self.open.cancelled(id);
+                self.open.remove_cancelled(id);
                 cancelled.params.reason = None;
                 true
             }

@@ -16,7 +16,7 @@ use super::list_changes::ListChanges;
 use super::open_calls::{OpenCalls, ServerCall};
 use super::question::{Question, ServerQuestion};
 use crate::arguments;
-use crate::bounded::{head, shown};
+use crate::bounded::{head, shorten};
 use crate::tool::Progress;
 
 /// Maximum bytes of one progress line.
@@ -87,8 +87,8 @@ impl Client {
             }
         }
         match call {
-            Some(call) => call.declined(question),
-            None => self.0.open.declined(question),
+            Some(call) => call.keep_question(question),
+            None => self.0.open.keep_question(question),
         }
         // No one has decided about a page yet.
         let is_page = matches!(params, ElicitRequestParams::UrlElicitationParams { .. });
@@ -104,7 +104,7 @@ impl Client {
         let message =
             params.message.as_deref().map_or_else(String::new, |message| format!(" {}", head(message, MAX_LINE)));
         let line = crate::escape::harmless(&format!("{}{total}{message}", params.progress)).replace('\n', " ");
-        let line = shown(&line, MAX_LINE);
+        let line = shorten(&line, MAX_LINE);
         let mut calls = self.0.calls.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(progress) = calls.watched.get(&params.progress_token).cloned() else {
             calls.early.truncate(MAX_EARLY);

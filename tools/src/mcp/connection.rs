@@ -156,7 +156,7 @@ impl ServerConnection {
     }
 
     /// Returns the protocol version, and the name that the server reports for itself.
-    pub(super) fn about(&self) -> (String, Option<String>) {
+    pub(super) fn server_info(&self) -> (String, Option<String>) {
         let Some(info) = self.service.peer().peer_info() else { return Default::default() };
         let name =
             info.server_info.as_ref().map(|server| result::short(&format!("{} {}", server.name, server.version)));
@@ -272,7 +272,7 @@ impl ServerConnection {
         if let ServiceError::McpError(ErrorData { code, data: Some(data), .. }) = &error
             && code.0 == PAGES_REQUIRED
         {
-            open.declined_pages(data);
+            open.keep_pages(data);
         }
         self.classify_error(error).await
     }

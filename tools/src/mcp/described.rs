@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 use super::names::{ANSWERS, ToolName};
 use super::question::{self, Question};
 use crate::arguments;
-use crate::bounded::{head, shown};
+use crate::bounded::{head, shorten};
 use crate::escape::harmless;
 
 /// Maximum bytes of a description.
@@ -51,7 +51,7 @@ impl SanitizedTool {
 }
 
 /// Returns a description, printable and bounded.
-fn bounded(text: &str) -> String {
+fn bound_description(text: &str) -> String {
     // An escaped character is longer than the character, so the bound applies to both texts.
     let escaped = harmless(head(text, MAX_DESCRIPTION));
     match text.len().max(escaped.len()) > MAX_DESCRIPTION {
@@ -95,7 +95,7 @@ pub(super) fn all(
                 described.push(offered);
             }
             Err(why) => {
-                problems.push(format!("its tool `{}` is ignored: {why}", harmless(&shown(&tool.name, 100))));
+                problems.push(format!("its tool `{}` is ignored: {why}", harmless(&shorten(&tool.name, 100))));
             }
         }
     }
@@ -136,7 +136,7 @@ fn sanitize(server: &str, tool: &Tool, patterns: &mut usize) -> Result<Sanitized
     arguments::compile_foreign(&schema).map_err(|why| format!("its schema cannot be used: {why}"))?;
     let description = tool.description.as_deref().filter(|text| !text.trim().is_empty());
     let description = match description.or(tool.title.as_deref()) {
-        Some(text) => bounded(text.trim()),
+        Some(text) => bound_description(text.trim()),
         None => format!("A tool of the MCP server {server} that has no description."),
     };
     let spec = ToolSpec { name: names.name.clone(), description: description.into(), schema: schema.into() };
@@ -185,9 +185,9 @@ mod tests {
     /// The control: a text at the bound stays whole.
     #[test]
     fn escapes_do_not_extend_a_description_beyond_its_bound() {
-        assert_eq!(bounded(&"d".repeat(MAX_DESCRIPTION)), "d".repeat(MAX_DESCRIPTION));
+        assert_eq!(bound_description(&"d".repeat(MAX_DESCRIPTION)), "d".repeat(MAX_DESCRIPTION));
         for text in ["\u{1b}".repeat(MAX_DESCRIPTION), "\u{202e}".repeat(1_000_000)] {
-            let escaped = bounded(&text);
+            let escaped = bound_description(&text);
             let bytes = format!("… ({} bytes in all)", text.len());
             assert!(escaped.ends_with(&bytes) && escaped.len() <= MAX_DESCRIPTION + bytes.len(), "{escaped}");
         }

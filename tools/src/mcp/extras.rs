@@ -14,7 +14,7 @@ use super::names::ToolName;
 use super::open_calls::ServerCall;
 use super::result::CallFailure;
 use super::{paging, result};
-use crate::bounded::shown;
+use crate::bounded::shorten;
 use crate::escape::harmless;
 
 /// Maximum bytes of one entry in a list.
@@ -27,7 +27,7 @@ pub(super) fn of(server: &str, capabilities: &ServerCapabilities) -> Vec<Sanitiz
     let resources = capabilities.resources.is_some().then(|| {
         let about = format!("Lists the resources of the MCP server {server}; with `uri`, reads one of them.");
         let uri = json!({"type": "string", "description": "A URI of the list, or one made of a template of the list"});
-        described(server, "resources", about, json!({"uri": uri}), Purpose::Resources)
+        extra_tool(server, "resources", about, json!({"uri": uri}), Purpose::Resources)
     });
     let prompts = capabilities.prompts.is_some().then(|| {
         let about =
@@ -35,12 +35,12 @@ pub(super) fn of(server: &str, capabilities: &ServerCapabilities) -> Vec<Sanitiz
         let fields = json!({"name": {"type": "string"}, "arguments": {
             "type": "object", "additionalProperties": {"type": "string"}
         }});
-        described(server, "prompts", about, fields, Purpose::Prompts)
+        extra_tool(server, "prompts", about, fields, Purpose::Prompts)
     });
     resources.into_iter().chain(prompts).collect()
 }
 
-fn described(server: &str, name: &str, about: String, fields: serde_json::Value, purpose: Purpose) -> SanitizedTool {
+fn extra_tool(server: &str, name: &str, about: String, fields: serde_json::Value, purpose: Purpose) -> SanitizedTool {
     let names = ToolName::of(server, name);
     let schema = json!({"type": "object", "properties": fields, "additionalProperties": false});
     let spec = ToolSpec { name: names.name.clone(), description: about.into(), schema: schema.into() };
@@ -58,7 +58,9 @@ pub(super) async fn resources(
     let peer = &up.peer();
     if let Some(uri) = args.get("uri").and_then(|uri| uri.as_str()) {
         return match peer.read_resource_once(ReadResourceRequestParams::new(uri)).await {
-            Ok(ReadResourceResponse::Complete(read)) => Ok(result::joined(read.contents.iter().map(result::resource))),
+            Ok(ReadResourceResponse::Complete(read)) => {
+                Ok(result::join_parts(read.contents.iter().map(result::resource)))
+            }
             Ok(_) => Err(CallFailure::Refused(REQUESTS_INPUT.to_owned())),
             Err(error) => Err(up.call_error(error, open).await),
         };
@@ -116,7 +118,7 @@ pub(super) async fn prompts(
                     let role = if matches!(role, Role::User) { "user" } else { "assistant" };
                     format!("[{role}]\n{}", result::block(content))
                 };
-                Ok(result::joined(got.messages.iter().map(|one| message(&one.role, &one.content))))
+                Ok(result::join_parts(got.messages.iter().map(|one| message(&one.role, &one.content))))
             }
             Ok(_) => Err(CallFailure::Refused(REQUESTS_INPUT.to_owned())),
             Err(error) => Err(up.call_error(error, open).await),
@@ -129,10 +131,10 @@ pub(super) async fn prompts(
         }
     })
     .await?;
-    Ok(list(listed.entries.iter().map(prompt).collect(), "prompts", Vec::from_iter(listed.truncated)))
+    Ok(list(listed.entries.iter().map(prompt_text).collect(), "prompts", Vec::from_iter(listed.truncated)))
 }
 
-fn prompt(prompt: &Prompt) -> String {
+fn prompt_text(prompt: &Prompt) -> String {
     let argument = |one: &rmcp::model::PromptArgument| {
         let optional = if one.required == Some(true) { "" } else { "?" };
         format!("{}{optional}", one.name)
@@ -147,7 +149,7 @@ fn list(lines: Vec<String>, what: &str, truncated: Vec<String>) -> String {
     if lines.is_empty() && truncated.is_empty() {
         return format!("[the server has no {what}]");
     }
-    let line = |line: String| harmless(&shown(&line, MAX_ENTRY)).replace(['\n', '\r'], " ");
+    let line = |line: String| harmless(&shorten(&line, MAX_ENTRY)).replace(['\n', '\r'], " ");
     let truncated = truncated.into_iter().map(|why| format!("[{why}]"));
-    result::joined(lines.into_iter().map(line).chain(truncated))
+    result::join_parts(lines.into_iter().map(line).chain(truncated))
 }

@@ -109,7 +109,7 @@ impl CountedClient {
 }
 
 /// Ends a stream at a message with too many values.
-fn counted(events: SseEvents) -> SseEvents {
+fn limit_values(events: SseEvents) -> SseEvents {
     let check = |event: Result<Sse, SseError>| {
         let event = event?;
         if event.data.as_ref().is_some_and(|data| has_too_many(data.as_bytes())) {
@@ -150,7 +150,7 @@ impl StreamableHttpClient for CountedClient {
         let posted = self.http.post_message_with_response_limits(uri, message, session, auth, headers, limits);
         let answered = posted.await?;
         if let StreamableHttpPostResponse::Sse(events, session) = answered {
-            return Ok(StreamableHttpPostResponse::Sse(counted(events), session));
+            return Ok(StreamableHttpPostResponse::Sse(limit_values(events), session));
         }
         Ok(answered)
     }
@@ -189,7 +189,7 @@ impl StreamableHttpClient for CountedClient {
         // The id goes into a header, and the server chooses it.
         let last = last.filter(|last| last.len() <= super::client::MAX_ID);
         let stream = self.http.get_stream_with_max_sse_event_size(uri, session, last, auth, headers, most);
-        stream.await.map(counted)
+        stream.await.map(limit_values)
     }
 }
 
@@ -212,7 +212,7 @@ mod tests {
     async fn values_of_a_stream_are_counted() {
         let read = async |values: usize| {
             let event = Sse::default().data(format!("[{}0]", "0,".repeat(values)));
-            counted(futures_util::stream::iter([Ok(event)]).boxed())
+            limit_values(futures_util::stream::iter([Ok(event)]).boxed())
                 .next()
                 .await
                 .unwrap()

@@ -37,7 +37,7 @@ impl KnownTools {
     ///
     /// # Errors
     /// If the file cannot be read or written. Later changes may then go unnoticed.
-    pub(crate) fn changed(
+    pub(crate) fn remember_and_compare(
         &self,
         workspace: &Path,
         server: &str,
@@ -106,7 +106,7 @@ mod tests {
         let open = || KnownTools::in_file(dir.path().join("deep/known.json"));
         let changed = |known: &KnownTools, text: &str| {
             let (changed, kept) =
-                known.changed(Path::new("/w"), "s", &[("a", text.to_owned()), ("b", "same".to_owned())]);
+                known.remember_and_compare(Path::new("/w"), "s", &[("a", text.to_owned()), ("b", "same".to_owned())]);
             kept.unwrap();
             changed
         };
@@ -115,7 +115,7 @@ mod tests {
         assert_eq!(changed(&open(), "one"), none);
         assert_eq!(changed(&open(), "two"), ["a"]);
         assert_eq!(changed(&open(), "two"), none);
-        let (other, _) = open().changed(Path::new("/other"), "s", &[("a", "three".to_owned())]);
+        let (other, _) = open().remember_and_compare(Path::new("/other"), "s", &[("a", "three".to_owned())]);
         assert_eq!(other, none, "workspaces shared a server's descriptions");
     }
 
@@ -125,7 +125,7 @@ mod tests {
         for round in 0..20 {
             let names: Vec<String> = (0..256).map(|ix| format!("t{round}-{ix}")).collect();
             let tools: Vec<(&str, String)> = names.iter().map(|name| (&**name, "x".to_owned())).collect();
-            let (_, kept) = known.changed(Path::new("/w"), "s", &tools);
+            let (_, kept) = known.remember_and_compare(Path::new("/w"), "s", &tools);
             assert_eq!(kept.is_ok(), round < 4, "{round}");
         }
         let all = known.lock.lock().unwrap();
@@ -140,7 +140,8 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let (file, victim) = (dir.path().join("deep/known.json"), dir.path().join("victim"));
         let known = KnownTools::in_file(file.clone());
-        let change = |text: &str| known.changed(Path::new("/w"), "s", &[("a", text.to_owned())]).1.unwrap();
+        let change =
+            |text: &str| known.remember_and_compare(Path::new("/w"), "s", &[("a", text.to_owned())]).1.unwrap();
         change("one");
         std::fs::write(&victim, "kept").unwrap();
         symlink(&victim, file.with_extension("partial")).unwrap();
@@ -155,7 +156,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("known.json");
         std::fs::write(&file, "{").unwrap();
-        let (_, kept) = KnownTools::in_file(file).changed(Path::new("/w"), "s", &[("a", "x".to_owned())]);
+        let (_, kept) = KnownTools::in_file(file).remember_and_compare(Path::new("/w"), "s", &[("a", "x".to_owned())]);
         assert!(kept.unwrap_err().contains("cannot read"));
     }
 }

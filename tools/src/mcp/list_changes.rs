@@ -69,7 +69,7 @@ impl ListChanges {
     }
 
     /// Sets the number of changes that the last list includes.
-    pub(super) fn listed(&self, count: u64) {
+    pub(super) fn mark_listed(&self, count: u64) {
         self.0.send_modify(|changes| {
             (changes.listed, changes.listed_at) = (count, Some(Instant::now()));
             if changes.is_due() {
@@ -84,7 +84,7 @@ impl ListChanges {
     }
 
     /// Returns the wait for the list with all changes that were reported so far, unless it is read or comes too late.
-    pub(super) fn pending(&self) -> Option<BoxFuture<'static, ()>> {
+    pub(super) fn wait_for_list(&self) -> Option<BoxFuture<'static, ()>> {
         let count = {
             let changes = self.0.borrow();
             (changes.is_due() && !changes.is_late).then_some(changes.reported)?
@@ -114,7 +114,7 @@ mod tests {
         let changes = changes.clone();
         tokio::spawn(async move {
             while let Some(count) = changes.due().await {
-                changes.listed(count);
+                changes.mark_listed(count);
             }
         });
     }
@@ -122,7 +122,7 @@ mod tests {
     /// Returns the milliseconds that a model call waits.
     async fn wait(changes: &ListChanges) -> u128 {
         let begun = Instant::now();
-        if let Some(pending) = changes.pending() {
+        if let Some(pending) = changes.wait_for_list() {
             pending.await;
         }
         begun.elapsed().as_millis()
@@ -173,7 +173,7 @@ mod tests {
     async fn end_of_the_connection_ends_the_wait() {
         let changes = ListChanges::default();
         changes.report();
-        let pending = changes.pending().expect("a list is due");
+        let pending = changes.wait_for_list().expect("a list is due");
         changes.end();
         let begun = Instant::now();
         pending.await;

@@ -81,7 +81,7 @@ impl OpenCalls {
     }
 
     /// Keeps a question for the only open call.
-    pub(super) fn declined(&self, question: ServerQuestion) {
+    pub(super) fn keep_question(&self, question: ServerQuestion) {
         let mut table = self.lock();
         let is_only = table.open.len() == 1;
         match table.open.values_mut().next() {
@@ -93,18 +93,18 @@ impl OpenCalls {
 
 impl ServerCall {
     /// Keeps a question that the server asked in an answer to this call.
-    pub(super) fn declined(&self, question: ServerQuestion) {
+    pub(super) fn keep_question(&self, question: ServerQuestion) {
         if let Some(call) = self.calls.lock().open.get_mut(&self.id) {
             call.declined.add(question);
         }
     }
 
     /// Keeps the pages that the server wants opened before it answers this call, from the data of its error.
-    pub(super) fn declined_pages(&self, data: &Value) {
+    pub(super) fn keep_pages(&self, data: &Value) {
         let pages = data.get("elicitations").and_then(Value::as_array);
         for page in pages.into_iter().flatten().take(MAX_QUESTIONS) {
             if let Ok(page @ ElicitRequestParams::UrlElicitationParams { .. }) = serde_json::from_value(page.clone()) {
-                self.declined(Question::of(&page).0);
+                self.keep_question(Question::of(&page).0);
             }
         }
     }
@@ -158,17 +158,17 @@ mod tests {
             has_unassigned,
         };
         let calls = OpenCalls::default();
-        calls.declined(question("before"));
+        calls.keep_question(question("before"));
         let first = calls.open(BTreeMap::new());
-        calls.declined(question("alone"));
+        calls.keep_question(question("alone"));
         assert_eq!(first.take_questions(), kept(&["alone"], false));
         let second = calls.open(BTreeMap::new());
-        calls.declined(question("unknown"));
-        second.declined(question("named"));
+        calls.keep_question(question("unknown"));
+        second.keep_question(question("named"));
         assert_eq!(first.take_questions(), kept(&[], true));
         assert_eq!(second.take_questions(), kept(&["named"], true));
         drop(second);
-        (0..9).for_each(|_| calls.declined(question("many")));
+        (0..9).for_each(|_| calls.keep_question(question("many")));
         assert_eq!(first.take_questions(), kept(&["many"; MAX_QUESTIONS], false));
     }
 

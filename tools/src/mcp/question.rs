@@ -45,7 +45,7 @@ enum RequestedInput {
 impl Question {
     /// Returns the question, and the schema of its answer.
     pub(super) fn of(params: &ElicitRequestParams) -> (ServerQuestion, Value) {
-        let other = |text: &str, why: &str| (ServerQuestion::Other(format!("{} ({why})", quoted(text))), Value::Null);
+        let other = |text: &str, why: &str| (ServerQuestion::Other(format!("{} ({why})", quote(text))), Value::Null);
         let (message, schema) = match params {
             ElicitRequestParams::FormElicitationParams { message, requested_schema, .. } => (message, requested_schema),
             ElicitRequestParams::UrlElicitationParams { message, url, .. } => {
@@ -61,7 +61,7 @@ impl Question {
         let Ok(schema) = serde_json::to_value(schema) else { return other(message, "its form cannot be read") };
         let form = schema.to_string();
         let digest = Hash::of(format!("{} {message}{form}", message.len()).as_bytes());
-        let (text, form) = (quoted(message), crate::escape::harmless(&form));
+        let (text, form) = (quote(message), crate::escape::harmless(&form));
         if text.len().saturating_add(form.len()) > MAX_QUESTION {
             return other(message, "it is too long to be answered");
         }
@@ -90,7 +90,7 @@ impl Question {
         if !url.username().is_empty() || url.password().is_some() {
             return Err("it opens an address that contains a user");
         }
-        let (text, url) = (quoted(message), String::from(url));
+        let (text, url) = (quote(message), String::from(url));
         if text.len().saturating_add(url.len()).saturating_add(host.len()) > MAX_QUESTION {
             return Err("it is too long to be answered");
         }
@@ -139,7 +139,7 @@ impl ServerQuestion {
 }
 
 /// Returns a text in quotes, on one line and printable.
-fn quoted(text: &str) -> String {
+fn quote(text: &str) -> String {
     crate::escape::harmless(&json!(result::short(text)).to_string())
 }
 
@@ -155,7 +155,7 @@ pub(super) fn schema(questions: &[Question]) -> Value {
 }
 
 /// Returns the text of an approval: each answer and its complete question, on separate lines.
-pub(super) fn shown(server: &str, questions: &[Question], answers: &Value) -> String {
+pub(super) fn approval_text(server: &str, questions: &[Question], answers: &Value) -> String {
     let mut lines = Vec::new();
     let Ok(answers) = parse_answers(answers) else { return format!("answer to {server}: {answers}") };
     for (id, answer) in answers {
@@ -170,7 +170,7 @@ pub(super) fn shown(server: &str, questions: &[Question], answers: &Value) -> St
                 url.len(),
                 message.len()
             ),
-            None => format!("its question is unknown, and will not be answered: {}", quoted(&id)),
+            None => format!("its question is unknown, and will not be answered: {}", quote(&id)),
         });
     }
     lines.join("\n")
@@ -185,10 +185,10 @@ pub(super) fn check_answers(
     questions: &[Question],
     answers: &Value,
 ) -> Result<BTreeMap<String, Value>, String> {
-    let shown = shown(server, questions, answers).len();
+    let shown = approval_text(server, questions, answers).len();
     let answers = parse_answers(answers)?;
     if let Some(id) = answers.keys().find(|id| !questions.iter().any(|question| question.id == **id)) {
-        let id = quoted(id);
+        let id = quote(id);
         return Err(format!("the question {id} was not asked by the last call of this tool"));
     }
     if shown > MAX_SHOWN {
@@ -229,7 +229,7 @@ mod tests {
         for message in ["Which colour?", forged] {
             let ServerQuestion::Answerable(question) = asked(message) else { panic!("it can be answered") };
             let answers = json!([{"question": question.id(), "answer": {"ok": true}}]);
-            let shown = shown("notes", std::slice::from_ref(&question), &answers);
+            let shown = approval_text("notes", std::slice::from_ref(&question), &answers);
             let lines: Vec<&str> = shown.lines().collect();
             assert_eq!((lines.len(), lines[0]), (3, "answer to notes (11 bytes): {\"ok\":true}"), "{shown}");
             assert!(lines[1].starts_with("its question (") && lines[1].contains("bytes): \"Which colour?"), "{shown}");
@@ -251,7 +251,7 @@ mod tests {
             ServerQuestion::Answerable(question) => {
                 let answers = json!([{"question": question.id(), "answer": {"action": "accept"}}]);
                 assert!(check_answers("notes", std::slice::from_ref(&question), &answers).is_ok());
-                let shown = shown("notes", &[question], &answers);
+                let shown = approval_text("notes", &[question], &answers);
                 let lines: Vec<&str> = shown.lines().collect();
                 assert_eq!(
                     (lines.len(), lines[0]),

@@ -25,7 +25,7 @@ pub(super) enum CallFailure {
 
 /// Returns the result of a call, bounded to `max_bytes`.
 pub(super) fn of(server: &str, result: &CallToolResult, max_bytes: u64) -> Result<ToolOutput, ToolError> {
-    let mut text = joined(result.content.iter().map(block));
+    let mut text = join_parts(result.content.iter().map(block));
     if let (true, Some(value)) = (text.is_empty(), &result.structured_content) {
         text = value.to_string();
     }
@@ -35,16 +35,16 @@ pub(super) fn of(server: &str, result: &CallToolResult, max_bytes: u64) -> Resul
     if result.is_error == Some(true) {
         return Err(ToolError::failed(format!("the MCP server `{server}` reports an error: {}", short(&text))));
     }
-    Ok(bounded(text, max_bytes))
+    Ok(truncate(text, max_bytes))
 }
 
 /// Joins the parts of an answer, one per line.
-pub(super) fn joined(parts: impl Iterator<Item = String>) -> String {
+pub(super) fn join_parts(parts: impl Iterator<Item = String>) -> String {
     parts.collect::<Vec<_>>().join("\n")
 }
 
 /// Truncates a text to `max_bytes`, with a line that reports it.
-pub(super) fn bounded(text: String, max_bytes: u64) -> ToolOutput {
+pub(super) fn truncate(text: String, max_bytes: u64) -> ToolOutput {
     let most = usize::try_from(max_bytes).unwrap_or(usize::MAX);
     if text.len() <= most {
         return ToolOutput::text(text);
@@ -91,8 +91,8 @@ pub(super) fn chain(error: &(dyn Error + 'static)) -> String {
 pub(super) fn block(block: &ContentBlock) -> String {
     match block {
         ContentBlock::Text(text) => text.text.clone(),
-        ContentBlock::Image(image) => left_out("an image", &image.mime_type, image.data.len()),
-        ContentBlock::Audio(audio) => left_out("audio", &audio.mime_type, audio.data.len()),
+        ContentBlock::Image(image) => omitted_note("an image", &image.mime_type, image.data.len()),
+        ContentBlock::Audio(audio) => omitted_note("audio", &audio.mime_type, audio.data.len()),
         ContentBlock::Resource(embedded) => resource(&embedded.resource),
         ContentBlock::ResourceLink(link) => format!("[resource {}: {}]", name(&link.name), name(&link.uri)),
         _ => "[content of an unknown kind is left out]".to_owned(),
@@ -110,7 +110,7 @@ pub(super) fn resource(contents: &ResourceContents) -> String {
     }
 }
 
-fn left_out(content: &str, kind: &str, bytes: usize) -> String {
+fn omitted_note(content: &str, kind: &str, bytes: usize) -> String {
     format!("[{content} is left out: {}, {bytes} bytes of base64]", name(kind))
 }
 
@@ -118,7 +118,7 @@ fn left_out(content: &str, kind: &str, bytes: usize) -> String {
 mod tests {
     use super::*;
 
-    fn answered(value: serde_json::Value) -> CallToolResult {
+    fn text_result(value: serde_json::Value) -> CallToolResult {
         serde_json::from_value(value).unwrap()
     }
 
@@ -131,7 +131,7 @@ mod tests {
 
     #[test]
     fn non_text_content_is_replaced_by_a_line() {
-        let result = answered(serde_json::json!({"content": [
+        let result = text_result(serde_json::json!({"content": [
             {"type": "text", "text": "a"},
             {"type": "image", "data": "AAAA", "mimeType": "image/png\u{1b}"},
             {"type": "resource_link", "uri": "x:1", "name": "one\ntwo"},
@@ -143,15 +143,16 @@ mod tests {
 
     #[test]
     fn structured_content_is_used_if_there_is_no_other() {
-        let result = answered(serde_json::json!({"structuredContent": {"n": 1}}));
+        let result = text_result(serde_json::json!({"structuredContent": {"n": 1}}));
         assert_eq!(of("s", &result, 1_000), Ok(ToolOutput::text("{\"n\":1}")));
-        let result = answered(serde_json::json!({"content": [{"type": "text", "text": "t"}], "structuredContent": 1}));
+        let result =
+            text_result(serde_json::json!({"content": [{"type": "text", "text": "t"}], "structuredContent": 1}));
         assert_eq!(of("s", &result, 1_000), Ok(ToolOutput::text("t")));
     }
 
     #[test]
     fn long_result_is_truncated_with_a_note() {
-        let output = bounded("ü".repeat(5_000_000), 1_000);
+        let output = truncate("ü".repeat(5_000_000), 1_000);
         assert_eq!(output.truncated_from, Some(10_000_000));
         assert!(output.content.len() <= 1_000 && output.content.ends_with("of 10000000 bytes; ask the tool for less]"));
     }
@@ -159,7 +160,7 @@ mod tests {
     #[test]
     fn server_error_becomes_a_printable_tool_error() {
         let result =
-            answered(serde_json::json!({"isError": true, "content": [{"type": "text", "text": "no\u{1b}[31m"}]}));
+            text_result(serde_json::json!({"isError": true, "content": [{"type": "text", "text": "no\u{1b}[31m"}]}));
         let error = of("s", &result, 1_000).unwrap_err();
         assert_eq!(error.message, "the MCP server `s` reports an error: no<U+001B>[31m");
     }

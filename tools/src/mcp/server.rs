@@ -121,12 +121,12 @@ impl LiveServer {
         })
     }
 
-    fn listed(&self) -> MutexGuard<'_, Listed> {
+    fn lock_listed(&self) -> MutexGuard<'_, Listed> {
         self.listed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) fn tools(&self) -> Vec<SanitizedTool> {
-        let mut tools = self.listed().tools.clone();
+        let mut tools = self.lock_listed().tools.clone();
         for tool in &mut tools {
             let questions = self.questions(&tool.names.name);
             if !questions.is_empty() {
@@ -142,7 +142,7 @@ impl LiveServer {
     }
 
     /// Remembers the questions of a tool, so that the next call can answer them, and returns the text that lists them.
-    fn asked(&self, name: &str, declined: &DeclinedQuestions) -> Option<String> {
+    fn remember_questions(&self, name: &str, declined: &DeclinedQuestions) -> Option<String> {
         let requests = &declined.questions;
         if requests.is_empty() {
             let unassigned = format!(
@@ -173,14 +173,14 @@ impl LiveServer {
 
     /// Adds the questions of a tool to its result.
     fn add_questions(&self, name: &str, asked: &DeclinedQuestions, output: ToolOutput, max_bytes: u64) -> ToolOutput {
-        let Some(asked) = self.asked(name, asked) else { return output };
+        let Some(asked) = self.remember_questions(name, asked) else { return output };
         let truncated_from = output.truncated_from;
-        let output = result::bounded(format!("{}\n{asked}", output.content), max_bytes);
+        let output = result::truncate(format!("{}\n{asked}", output.content), max_bytes);
         ToolOutput { truncated_from: truncated_from.or(output.truncated_from), ..output }
     }
 
     pub(super) fn report(&self) -> ServerReport {
-        let listed = self.listed();
+        let listed = self.lock_listed();
         let tool = |tool: &SanitizedTool| ToolReport {
             name: tool.names.name.clone(),
             action: tool.names.action.clone(),
@@ -193,7 +193,7 @@ impl LiveServer {
             protocol: Some(listed.about.0.clone()).filter(|version| listed.down.is_none() && !version.is_empty()),
             about: listed.about.1.clone(),
             down: listed.down.clone(),
-            lacking: self.login.lacking(),
+            lacking: self.login.missing_scope_advice(),
             tools: listed.tools.iter().map(tool).collect(),
             problems: listed.problems.clone(),
         }
@@ -212,7 +212,7 @@ impl LiveServer {
         let now = Instant::now();
         slot.starts.retain(|start| now.duration_since(*start) < START_WINDOW);
         if slot.starts.len() >= MAX_STARTS {
-            let last = self.listed().down.clone().unwrap_or_default();
+            let last = self.lock_listed().down.clone().unwrap_or_default();
             let minutes = START_WINDOW.as_secs() / 60;
             return Err(format!(
                 "it was started {MAX_STARTS} times within {minutes} minutes, and is not restarted for now: {last}"
@@ -226,7 +226,7 @@ impl LiveServer {
             }
             Err(why) => {
                 let why = self.one_line(&why);
-                self.listed().down = Some(why.clone());
+                self.lock_listed().down = Some(why.clone());
                 tracing::warn!(server = %self.config.name, %why, "the MCP server cannot be used");
                 Err(why)
             }
@@ -245,7 +245,7 @@ impl LiveServer {
                 if !refresh(&server, &connection).await {
                     return changes.end();
                 }
-                changes.listed(count);
+                changes.mark_listed(count);
             }
         });
         Ok(up)
@@ -253,7 +253,7 @@ impl LiveServer {
 
     /// Returns the wait for a changed list that the server has reported.
     pub(super) fn pending_list(&self) -> Option<BoxFuture<'static, ()>> {
-        self.changes.lock().unwrap_or_else(PoisonError::into_inner).pending()
+        self.changes.lock().unwrap_or_else(PoisonError::into_inner).wait_for_list()
     }
 
     /// Lists the tools, and compares their descriptions with earlier ones.
@@ -283,7 +283,7 @@ impl LiveServer {
         }
         let seen_tools: Vec<(&str, String)> =
             seen_tools.iter().map(|(name, text)| (name.as_str(), text.clone())).collect();
-        let (changed, kept) = self.known.changed(&self.settings.workspace, &self.config.name, &seen_tools);
+        let (changed, kept) = self.known.remember_and_compare(&self.settings.workspace, &self.config.name, &seen_tools);
         problems.extend(kept.err().map(|why| format!("the descriptions of its tools cannot be remembered: {why}")));
         for tool in &changed {
             tracing::warn!(server = %self.config.name, %tool, "the description of an MCP tool changed");
@@ -292,9 +292,9 @@ impl LiveServer {
         for problem in &problems {
             tracing::warn!(server = %self.config.name, %problem, "an MCP server has problems");
         }
-        let (protocol, name) = up.about();
+        let (protocol, name) = up.server_info();
         let about = (self.one_line(&protocol), name.map(|name| self.one_line(&name)));
-        let mut listed = self.listed();
+        let mut listed = self.lock_listed();
         *listed = Listed { tools, changed: std::mem::take(&mut listed.changed), problems, about, down: None };
         listed.changed.extend(changed);
         drop(listed);
@@ -303,7 +303,7 @@ impl LiveServer {
     }
 
     /// Checks the arguments of a call of the tool `name`.
-    async fn checked(&self, name: &str, schema: Arc<Value>, args: Value) -> Result<Value, ToolError> {
+    async fn check_arguments(&self, name: &str, schema: Arc<Value>, args: Value) -> Result<Value, ToolError> {
         let tool = name.to_owned();
         let check = move |_: &CancellationToken| {
             arguments::compile_foreign(&schema).and_then(|schema| arguments::validate(&tool, &schema, args))
@@ -321,7 +321,7 @@ impl LiveServer {
             retryable: true,
             ..ToolError::failed(format!("the MCP server `{server}` cannot be used: {why}"))
         })?;
-        let found = self.listed().tools.iter().find(|tool| *tool.names.name == *name).cloned();
+        let found = self.lock_listed().tools.iter().find(|tool| *tool.names.name == *name).cloned();
         let Some(tool) = found else {
             let message = format!("the MCP server `{server}` no longer has the tool `{name}`: use another one");
             return Err(ToolError::not_found(message));
@@ -335,7 +335,7 @@ impl LiveServer {
             }
             None => BTreeMap::new(),
         };
-        let Value::Object(args) = self.checked(name, tool.spec.schema.clone(), args).await? else {
+        let Value::Object(args) = self.check_arguments(name, tool.spec.schema.clone(), args).await? else {
             return Err(ToolError::bad_args("the arguments are not an object"));
         };
         let calling = self.answer(&up, &tool, args, answers, &call.progress);
@@ -347,13 +347,13 @@ impl LiveServer {
             None => calling.await,
         };
         match called {
-            Ok(ServerAnswer::Text(text)) => Ok(result::bounded(text, call.max_bytes)),
+            Ok(ServerAnswer::Text(text)) => Ok(result::truncate(text, call.max_bytes)),
             Ok(ServerAnswer::Call(answer)) => {
                 let output = result::of(server, &answer, call.max_bytes)?;
                 Ok(self.add_questions(name, &asked, output, call.max_bytes))
             }
             Err(CallFailure::Refused(why)) => {
-                let asked = self.asked(name, &asked);
+                let asked = self.remember_questions(name, &asked);
                 let asked = asked.map_or_else(String::new, |asked| format!("\n{asked}"));
                 Err(ToolError::failed(format!("the MCP server `{server}` refused the call: {why}{asked}")))
             }
@@ -396,7 +396,7 @@ impl LiveServer {
     }
 
     async fn record_down(&self, ended: &Arc<ServerConnection>, why: &str) {
-        self.listed().down = Some(self.one_line(why));
+        self.lock_listed().down = Some(self.one_line(why));
         let mut slot = self.slot.lock().await;
         if slot.up.as_ref().is_some_and(|up| Arc::ptr_eq(up, ended)) {
             slot.up = None;

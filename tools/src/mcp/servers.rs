@@ -93,7 +93,7 @@ impl LiveTools for Servers {
         cached.1.clone()
     }
 
-    fn unlisted(&self, name: &str) -> Option<Arc<dyn Tool>> {
+    fn find_unlisted(&self, name: &str) -> Option<Arc<dyn Tool>> {
         if *self.0.settled.borrow() {
             return None;
         }

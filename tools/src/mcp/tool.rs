@@ -54,7 +54,7 @@ impl Tool for ServerTool {
         let call = Access { action: self.names.action.clone(), resource: "*".into() };
         let Some(answers) = args.and_then(|args| args.get(ANSWERS)) else { return vec![call] };
         let questions = self.server.questions(&self.names.name);
-        let resource = question::shown(&self.server.config.name, &questions, answers);
+        let resource = question::approval_text(&self.server.config.name, &questions, answers);
         // The answer comes first, so that the approval shows it if both accesses need one.
         vec![Access { action: format!("answer:{}", self.server.config.name).into(), resource: resource.into() }, call]
     }
@@ -71,7 +71,9 @@ impl Tool for ServerTool {
             };
             // The server knows the tokens of its login, also those that were renewed during the call.
             let secrets = server.secrets();
-            called.map(|said| redacted::output(&secrets, said)).map_err(|failed| redacted::error(&secrets, failed))
+            called
+                .map(|said| redacted::redact_output(&secrets, said))
+                .map_err(|failed| redacted::error(&secrets, failed))
         }
         .boxed()
     }

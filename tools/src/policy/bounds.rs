@@ -73,10 +73,10 @@ impl HostPolicy {
     /// Requires approval for writes to the targets of protected paths that are symbolic links. Targets outside of the workspace cannot be
     /// written anyway.
     pub fn protected_links(workspace: &Path) -> RuleSet {
-        let workspace = resolved(workspace);
+        let workspace = resolve_links(workspace);
         let target = |path: &&str| {
             let link = workspace.join(path);
-            let real = link.is_symlink().then(|| resolved(&link))?;
+            let real = link.is_symlink().then(|| resolve_links(&link))?;
             Some(real.strip_prefix(&workspace).ok()?.to_str()?.to_owned())
         };
         let targets =
@@ -89,7 +89,7 @@ impl HostPolicy {
     /// Requires approval for writes to the user's own `paths` in `workspace`, such as a folder of global skills, and to the links on the
     /// way to them. A path need not exist yet. Paths that contain the workspace are ignored.
     pub fn protected_user_paths(workspace: &Path, paths: &[PathBuf]) -> RuleSet {
-        let workspace = resolved(workspace);
+        let workspace = resolve_links(workspace);
         let named =
             paths.iter().flat_map(|path| links_and_target(path)).filter_map(|path| rule_path(&workspace, &path));
         let named: BTreeSet<String> = named.collect();
@@ -103,10 +103,10 @@ impl HostPolicy {
     /// # Errors
     /// [`ProtectError`] if the workspace lies in such a path, or a rule cannot express its name.
     pub fn denied_host_paths(workspace: &Path, paths: &[PathBuf]) -> Result<RuleSet, ProtectError> {
-        let workspace = resolved(workspace);
+        let workspace = resolve_links(workspace);
         let mut rules = Vec::new();
         for path in paths {
-            let path = resolved(path);
+            let path = resolve_links(path);
             if workspace.starts_with(&path) {
                 return Err(ProtectError::WorkspaceInside { workspace, path });
             }
@@ -170,7 +170,7 @@ fn links_and_target(path: &Path) -> Vec<PathBuf> {
     found
 }
 
-fn resolved(path: &Path) -> PathBuf {
+fn resolve_links(path: &Path) -> PathBuf {
     let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
     let mut rest = Vec::new();
     for ancestor in path.ancestors() {

@@ -19,7 +19,7 @@ pub(crate) fn parts(name: &str) -> Option<(&str, &str)> {
 }
 
 /// Returns the name by which models call a tool. That of a server's tool is shortened if it is too long, and gets a hash.
-pub(crate) fn shortened(name: &str) -> Cow<'_, str> {
+pub(crate) fn short_name(name: &str) -> Cow<'_, str> {
     let begin = name.get(..MAX_NAME.saturating_sub(HASH_DIGITS + 1)).filter(|_| name.len() > MAX_NAME);
     let Some((begin, (_, tool))) = begin.zip(parts(name)) else { return Cow::Borrowed(name) };
     let mut hash = Hash::of(tool.as_bytes()).to_string();
@@ -38,7 +38,7 @@ pub(crate) fn may_be_shortened(name: &str) -> bool {
 /// `mcp__server__get_*` all tools whose names begin like that. An entry may be the full name of a tool whose name is shortened.
 /// An entry with more than 55 bytes before its star matches no shortened name.
 pub fn lists(only: &[Text], name: &str) -> bool {
-    let name = shortened(name);
+    let name = short_name(name);
     let matches_server = |entry: &Text| {
         let Some(server) = entry.strip_prefix(SERVER_TOOL_PREFIX) else { return false };
         if let Some((prefix, server_prefix)) =
@@ -49,25 +49,25 @@ pub fn lists(only: &[Text], name: &str) -> bool {
         let is_server = !server.is_empty() && !server.contains("__") && !server.contains('*');
         is_server && name.strip_prefix(&**entry).is_some_and(|rest| rest.starts_with("__"))
     };
-    only.iter().any(|entry| shortened(entry) == name || matches_server(entry))
+    only.iter().any(|entry| short_name(entry) == name || matches_server(entry))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn listed(entry: &str, name: &str) -> bool {
+    fn is_listed(entry: &str, name: &str) -> bool {
         lists(&[entry.into()], name)
     }
 
     #[test]
     fn list_entry_can_match_all_tools_of_a_server() {
         for entry in ["mcp__git", "mcp__git__*", "mcp__git__lo*", "mcp__git__log"] {
-            assert!(listed(entry, "mcp__git__log"), "{entry}");
-            assert!(!listed(entry, "mcp__github__log") && !listed(entry, "mcp__gi__t__log"), "{entry}");
+            assert!(is_listed(entry, "mcp__git__log"), "{entry}");
+            assert!(!is_listed(entry, "mcp__github__log") && !is_listed(entry, "mcp__gi__t__log"), "{entry}");
         }
         for entry in ["mcp__*", "mcp__", "*", "mcp____*", "mcp__git__la*", "mcp__gi*"] {
-            assert!(!listed(entry, "mcp__git__log"), "{entry}");
+            assert!(!is_listed(entry, "mcp__git__log"), "{entry}");
         }
     }
 
@@ -76,12 +76,12 @@ mod tests {
     fn list_entry_can_be_the_full_name_of_a_shortened_tool() {
         let long = |letter: &str| format!("mcp__git__{}", letter.repeat(80));
         let (one, other) = (long("a"), long("b"));
-        let name = shortened(&one);
+        let name = short_name(&one);
         assert_eq!((name.len(), name.get(..55)), (64, one.get(..55)));
-        assert!(listed(&one, &name) && listed(&name, &one) && listed("mcp__git", &name));
-        assert!(!listed(&other, &name) && !listed(&one.replacen('a', "", 1), &name));
+        assert!(is_listed(&one, &name) && is_listed(&name, &one) && is_listed("mcp__git", &name));
+        assert!(!is_listed(&other, &name) && !is_listed(&one.replacen('a', "", 1), &name));
         for whole in ["mcp__git__log", &"t".repeat(80), "mcp__git"] {
-            assert_eq!(shortened(whole), whole);
+            assert_eq!(short_name(whole), whole);
         }
     }
 }

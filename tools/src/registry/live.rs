@@ -16,7 +16,7 @@ pub trait LiveTools: Send + Sync + 'static {
     fn tools(&self) -> Registry;
 
     /// Returns a tool that the source may have once it has settled.
-    fn unlisted(&self, name: &str) -> Option<Arc<dyn Tool>>;
+    fn find_unlisted(&self, name: &str) -> Option<Arc<dyn Tool>>;
 
     /// Starts the source if necessary. Returns `None` while the tools are known, which a reported change can end. The future is bounded in
     /// time, and may be dropped.

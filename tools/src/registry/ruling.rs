@@ -29,7 +29,7 @@ pub enum Ruling {
 impl Ruling {
     /// Returns the ruling on a call of `tool`. `granted` is as in [`Registry::check`](super::Registry::check).
     pub(super) fn of(tool: &dyn Tool, args: &Value, authority: &Authority, granted: &dyn Fn(&Access) -> bool) -> Self {
-        if let Some(error) = tool.ruled_out(authority) {
+        if let Some(error) = tool.exclusion_error(authority) {
             return Self::Denied(error);
         }
         let accesses = tool.access(Some(args));
@@ -41,20 +41,20 @@ impl Ruling {
                 return Self::Denied(error);
             }
             match authority.verdict(access) {
-                Verdict::Deny => return Self::Denied(denied(tool, access, "is not allowed in this session")),
-                Verdict::Ask if !granted(&displayed(access)) => asked_accesses.push(access),
+                Verdict::Deny => return Self::Denied(denied_error(tool, access, "is not allowed in this session")),
+                Verdict::Ask if !granted(&to_display(access)) => asked_accesses.push(access),
                 Verdict::Ask | Verdict::Allow => {}
             }
         }
         match most_important(asked_accesses) {
-            Some(access) => Self::Asked(displayed(access)),
-            None => Self::Allowed(most_important(&accesses).map(displayed)),
+            Some(access) => Self::Asked(to_display(access)),
+            None => Self::Allowed(most_important(&accesses).map(to_display)),
         }
     }
 }
 
 pub(super) fn accesses(tool: &dyn Tool, args: &Value) -> Vec<Access> {
-    tool.access(Some(args)).iter().map(displayed).collect()
+    tool.access(Some(args)).iter().map(to_display).collect()
 }
 
 /// Returns the first access that does more than read, or else the first one.
@@ -77,7 +77,7 @@ fn is_misleading(c: char) -> bool {
 /// Returns an access for records and approvals: bounded, and without misleading characters.
 ///
 /// A changed text contains a hash of the original, so that an approval cannot apply to another text.
-fn displayed(access: &Access) -> Access {
+fn to_display(access: &Access) -> Access {
     let resource = &*access.resource;
     if resource.len() <= MAX_SHOWN && !resource.contains(is_misleading) {
         return access.clone();
@@ -87,10 +87,10 @@ fn displayed(access: &Access) -> Access {
     Access { action: access.action.clone(), resource: format!("{head}… ({length} bytes, {hash})").into() }
 }
 
-pub(super) fn denied(tool: &dyn Tool, access: &Access, why: &str) -> ToolError {
+pub(super) fn denied_error(tool: &dyn Tool, access: &Access, why: &str) -> ToolError {
     let Access { action, resource } = access;
     // A resource can be a whole script.
-    let resource = bounded::shown(resource, MAX_SHOWN_IN_ERROR);
+    let resource = bounded::shorten(resource, MAX_SHOWN_IN_ERROR);
     ToolError::denied(format!(
         "denied: {} needs {action} of `{resource}`, which {why}; do without it, or say what you would have done",
         tool.spec().name
@@ -108,7 +108,7 @@ mod tests {
     #[test]
     fn plain_access_is_shown_unchanged() {
         for resource in ["ls -l", "a\n\tb", "ä 日本", &"x".repeat(MAX_SHOWN)] {
-            assert_eq!(displayed(&command(resource)), command(resource));
+            assert_eq!(to_display(&command(resource)), command(resource));
         }
     }
 
@@ -123,12 +123,12 @@ mod tests {
             ("rm a\u{2800}b", "rm a\u{a0}b"),
         ];
         for (one, other) in pairs {
-            let (one, other) = (displayed(&command(one)), displayed(&command(other)));
+            let (one, other) = (to_display(&command(one)), to_display(&command(other)));
             assert_ne!(one, other);
             for seen in [&one, &other] {
                 assert!(seen.resource.len() < MAX_SHOWN + 100 && !seen.resource.contains(is_misleading), "{seen:?}");
                 // A displayed text cannot be the resource of another access: either it is displayed unchanged, or it is too long.
-                assert!(displayed(seen) == *seen || seen.resource.len() > MAX_SHOWN);
+                assert!(to_display(seen) == *seen || seen.resource.len() > MAX_SHOWN);
             }
         }
     }

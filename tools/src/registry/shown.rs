@@ -25,7 +25,7 @@ impl Registry {
         let parsed = arguments::parse(tool, args).ok();
         let bounded_text = |render: &dyn Fn() -> Option<Text>| {
             let text = catch_unwind(AssertUnwindSafe(render)).ok().flatten();
-            text.filter(|text| !text.trim().is_empty()).map(|text| Text::from(&*bounded::shown(&text, MAX_DISPLAYED)))
+            text.filter(|text| !text.trim().is_empty()).map(|text| Text::from(&*bounded::shorten(&text, MAX_DISPLAYED)))
         };
         let (display, input, output) = match self.get(tool) {
             Some(tool) => (

@@ -32,7 +32,7 @@ pub(super) struct Grant {
 }
 
 impl Grant {
-    fn without(self, had: Self) -> Self {
+    fn minus(self, had: Self) -> Self {
         Self {
             read: self.read && !had.read,
             list: self.list && !had.list,
@@ -150,7 +150,7 @@ impl<'a> WorkspaceSurvey<'a> {
         let write = self.part(WRITE, had.write, dir, path, depth)?;
         let (reads, writes) = (read == CoveredPart::All, write == CoveredPart::All);
         let has = Grant { read: reads, list: reads, write: writes, change: reads && writes };
-        let grant = has.without(had);
+        let grant = has.minus(had);
         self.add_rule(dir, grant, sink)?;
         if read != CoveredPart::Some && write != CoveredPart::Some {
             return Ok(reads);

@@ -121,7 +121,7 @@ pub(super) fn filter(network: bool) -> Result<Vec<BpfProgram>, String> {
     let arch = std::env::consts::ARCH;
     let target = TargetArch::try_from(arch).map_err(|_| format!("no system call filter is available for {arch}"))?;
     let failed = |error: seccompiler::BackendError| format!("cannot build the system call filter: {error}");
-    let denied = denied(network).map_err(failed)?;
+    let denied = denied_calls(network).map_err(failed)?;
     // Calls of another architecture end the process, because their numbers have another meaning.
     let program = |denied: Vec<DeniedCall>, errno| {
         let rules: BTreeMap<_, _> = denied.into_iter().collect();
@@ -129,11 +129,11 @@ pub(super) fn filter(network: bool) -> Result<Vec<BpfProgram>, String> {
         filter.and_then(BpfProgram::try_from).map_err(failed)
     };
     let missing = [CLONE3, OPENAT2].map(|call| (call, Vec::new()));
-    Ok(vec![program(denied, EACCES)?, program(missing.into(), ENOSYS)?, without_newer(NEWEST_CALL)])
+    Ok(vec![program(denied, EACCES)?, program(missing.into(), ENOSYS)?, missing_above(NEWEST_CALL)])
 }
 
 /// Returns a filter that reports every call above `newest` as missing, because its effect is unknown.
-fn without_newer(newest: u32) -> BpfProgram {
+fn missing_above(newest: u32) -> BpfProgram {
     let instruction = |code, jf, k| sock_filter { code, jt: 0, jf, k };
     vec![
         // The call's number is the first word of the filter's input.
@@ -153,7 +153,7 @@ const SECCOMP_RET_ALLOW: u32 = 0x7fff_0000;
 /// A call and the conditions under which it is denied. Without conditions it is always denied.
 type DeniedCall = (i64, Vec<SeccompRule>);
 
-fn denied(network: bool) -> Result<Vec<DeniedCall>, BackendError> {
+fn denied_calls(network: bool) -> Result<Vec<DeniedCall>, BackendError> {
     let mut sockets = Vec::new();
     if network {
         let other = |family| SeccompCondition::new(0, SeccompCmpArgLen::Dword, SeccompCmpOp::Ne, family);
@@ -233,9 +233,9 @@ mod tests {
         const STATX: u32 = if cfg!(target_arch = "x86_64") { 332 } else { 291 };
         let call = || statx(CWD, ".", AtFlags::empty(), StatxFlags::BASIC_STATS).map(drop);
         let calls = std::thread::spawn(move || {
-            apply(&[without_newer(STATX)]).unwrap();
+            apply(&[missing_above(STATX)]).unwrap();
             let first = call();
-            apply(&[without_newer(STATX - 1)]).unwrap();
+            apply(&[missing_above(STATX - 1)]).unwrap();
             (first, call())
         });
         assert_eq!(calls.join().unwrap(), (Ok(()), Err(Errno::NOSYS)));

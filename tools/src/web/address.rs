@@ -3,7 +3,7 @@
 use percent_encoding::percent_decode_str;
 use reqwest::Url;
 
-use crate::bounded::shown;
+use crate::bounded::shorten;
 use crate::escape;
 use crate::tool::ToolError;
 
@@ -19,7 +19,7 @@ const MAX_SHOWN: usize = 300;
 /// # Errors
 /// If it is invalid, too long, not HTTP, or names a user.
 pub(super) fn parse(text: &str) -> Result<Url, ToolError> {
-    let bad = |why: &str| ToolError::bad_args(format!("`{}` {why}", named(text)));
+    let bad = |why: &str| ToolError::bad_args(format!("`{}` {why}", harmless_url(text)));
     if text.len() > MAX_ADDRESS {
         return Err(ToolError::bad_args(format!("the address has more than {MAX_ADDRESS} bytes")));
     }
@@ -45,18 +45,18 @@ fn normalise(url: &mut Url) -> Result<(), String> {
     if let Some(host) = host {
         url.set_host(Some(&host)).map_err(|error| format!("has no usable host: {error}"))?;
     }
-    let path = unescaped(url.path());
+    let path = unescape(url.path());
     if path != url.path() {
         url.set_path(&path);
     }
-    if let Some(query) = url.query().map(unescaped).filter(|query| url.query() != Some(query)) {
+    if let Some(query) = url.query().map(unescape).filter(|query| url.query() != Some(query)) {
         url.set_query(Some(&query));
     }
     Ok(())
 }
 
 /// Decodes escapes of letters, digits and `-._~`, and writes other escapes in upper case.
-fn unescaped(text: &str) -> String {
+fn unescape(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
     while let Some((before, after)) = rest.split_once('%') {
@@ -113,8 +113,8 @@ pub(super) fn spellings(url: &Url) -> Vec<Url> {
 }
 
 /// Returns an address for messages, bounded and printable.
-pub(super) fn named(url: &str) -> String {
-    escape::exact(&shown(url, MAX_SHOWN))
+pub(super) fn harmless_url(url: &str) -> String {
+    escape::exact(&shorten(url, MAX_SHOWN))
 }
 
 #[cfg(test)]

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use reqwest::header::{HeaderMap, HeaderValue, LOCATION};
 use reqwest::{Method, Request, StatusCode, Url};
 
-use super::address::named;
-use super::page::{self, Page, unanswered};
+use super::address::harmless_url;
+use super::page::{self, Page, no_answer_error};
 use crate::http::checked::{AllowedHosts, CheckedClient, RequestFailed, Resolver};
 use crate::threads;
 use crate::tool::ToolError;
@@ -32,7 +32,7 @@ impl WebClient {
     pub(super) async fn get(&self, url: &Url, headers: HeaderMap) -> Result<WebAnswer, ToolError> {
         let (client, url) = (self.clone(), url.clone());
         let answered = threads::run_separately(async move { client.answer(&url, headers).await }).await;
-        answered.map_err(no_client)?
+        answered.map_err(client_error)?
     }
 
     async fn answer(&self, url: &Url, headers: HeaderMap) -> Result<WebAnswer, ToolError> {
@@ -40,8 +40,8 @@ impl WebClient {
         *request.headers_mut() = headers;
         let response = self.0.send(request).await.map_err(|error| match error {
             RequestFailed::Internal => internal(url),
-            RequestFailed::Client(why) => no_client(why),
-            RequestFailed::Sending(error) => unanswered(url, &error),
+            RequestFailed::Client(why) => client_error(why),
+            RequestFailed::Sending(error) => no_answer_error(url, &error),
         })?;
         let status = response.status();
         let location = response.headers().get(LOCATION);
@@ -51,18 +51,18 @@ impl WebClient {
     }
 }
 
-fn no_client(why: String) -> ToolError {
+fn client_error(why: String) -> ToolError {
     ToolError::failed(format!("cannot create an HTTP client: {why}"))
 }
 
 /// Returns headers that request content types.
-pub(super) fn accept(types: &'static str) -> HeaderMap {
+pub(super) fn accept_header(types: &'static str) -> HeaderMap {
     HeaderMap::from_iter([(reqwest::header::ACCEPT, HeaderValue::from_static(types))])
 }
 
 /// Returns the refusal of an internal address. It omits the address, so that a model cannot explore the internal network by errors.
 fn internal(url: &Url) -> ToolError {
-    let host = named(url.host_str().unwrap_or_default());
+    let host = harmless_url(url.host_str().unwrap_or_default());
     ToolError::refused(format!(
         "`{host}` is refused: its address is not public. The user can list the host under `web.internal_hosts` in their own \
          configuration"

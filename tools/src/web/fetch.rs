@@ -14,8 +14,8 @@ use subtend_session::call::ToolEffect;
 use subtend_session::message::ToolSpec;
 use tokio::sync::Semaphore;
 
-use super::address::{self, named, spellings};
-use super::client::{WebAnswer, WebClient, accept};
+use super::address::{self, harmless_url, spellings};
+use super::client::{WebAnswer, WebClient, accept_header};
 use super::html;
 use super::page::{self, Page, PageKind};
 use super::untrusted;
@@ -115,13 +115,13 @@ impl Fetcher {
         refuse_secrets(&self.secrets, first.as_str())?;
         let mut url = first.clone();
         for _ in 0..=MAX_REDIRECTS {
-            let WebAnswer { status, location, page } = self.client.get(&url, accept(ACCEPT)).await?;
+            let WebAnswer { status, location, page } = self.client.get(&url, accept_header(ACCEPT)).await?;
             if let Some(to) = location.filter(|_| is_redirect(status)) {
                 url = self.check_redirect((&first, &url), &to, call)?;
                 continue;
             }
             let Some(page) = page else {
-                let message = format!("`{}` answered {status}", named(url.as_str()));
+                let message = format!("`{}` answered {status}", harmless_url(url.as_str()));
                 return Err(match status {
                     StatusCode::NOT_FOUND | StatusCode::GONE => ToolError::not_found(message),
                     _ => ToolError { retryable: status.is_server_error(), ..ToolError::failed(message) },
@@ -129,15 +129,16 @@ impl Fetcher {
             };
             return self.render(url, page, &args, call).await;
         }
-        Err(ToolError::failed(format!("`{}` redirects more than {MAX_REDIRECTS} times", named(first.as_str()))))
+        Err(ToolError::failed(format!("`{}` redirects more than {MAX_REDIRECTS} times", harmless_url(first.as_str()))))
     }
 
     /// Returns the target of a redirect, if the call may follow it.
     ///
     /// An approval of the first address covers redirects within its origin only.
     fn check_redirect(&self, (first, from): (&Url, &Url), to: &str, call: &ToolInvocation) -> Result<Url, ToolError> {
-        let broken =
-            |why: &str| ToolError::failed(format!("`{}` redirects to an address that {why}", named(from.as_str())));
+        let broken = |why: &str| {
+            ToolError::failed(format!("`{}` redirects to an address that {why}", harmless_url(from.as_str())))
+        };
         let next = from.join(to).map_err(|_| broken("cannot be read"))?;
         let next = address::parse(next.as_str()).map_err(|_| broken("is not a web address, or contains a user"))?;
         if from.scheme() == "https" && next.scheme() != "https" {
@@ -159,13 +160,13 @@ impl Fetcher {
             Verdict::Ask if is_same && verdict(first) == Verdict::Ask => Ok(next),
             Verdict::Ask => Err(ToolError::refused(format!(
                 "`{}` redirects to `{}`, which needs a separate permission: call {NAME} with that address",
-                named(from.as_str()),
-                named(next.as_str())
+                harmless_url(from.as_str()),
+                harmless_url(next.as_str())
             ))),
             Verdict::Deny => Err(ToolError::denied(format!(
                 "`{}` redirects to `{}`, which the rules of this session deny",
-                named(from.as_str()),
-                named(next.as_str())
+                harmless_url(from.as_str()),
+                harmless_url(next.as_str())
             ))),
         }
     }
@@ -177,7 +178,7 @@ impl Fetcher {
         args: &FetchArgs,
         call: &ToolInvocation,
     ) -> Result<ToolOutput, ToolError> {
-        let address = named(url.as_str());
+        let address = harmless_url(url.as_str());
         let (text, is_cut) = match page.kind {
             PageKind::Text => (page.text, false),
             PageKind::Html => {
@@ -204,7 +205,7 @@ impl Fetcher {
                 text.len()
             )));
         }
-        Ok(untrusted::framed(call, &about, &text, offset))
+        Ok(untrusted::frame_part(call, &about, &text, offset))
     }
 }
 

@@ -308,7 +308,7 @@ mod tests {
         Url::parse("https://example.org/a/b").unwrap()
     }
 
-    async fn converted(html: &str) -> Markdown {
+    async fn convert_html(html: &str) -> Markdown {
         let permit = Arc::new(Semaphore::new(1)).acquire_owned().await.unwrap();
         convert(html.to_owned(), page(), permit).await.unwrap()
     }
@@ -321,7 +321,7 @@ mod tests {
              <table><tr><th>h</th></tr><tr><td>c</td></tr></table>";
         let text = "T\n\n# Head\n\nOne **two** [three](https://example.org/c?d#e) four\n\n- a\n- b\n\n```\nx\n  y\n```\n\n\
              | h |\n| - |\n| c |";
-        assert_eq!(converted(html).await, Markdown { text: text.to_owned(), is_cut: false });
+        assert_eq!(convert_html(html).await, Markdown { text: text.to_owned(), is_cut: false });
     }
 
     /// Without bounds, each of these would take minutes or gigabytes, or overflow the stack.
@@ -339,13 +339,13 @@ mod tests {
             ("equal elements", filled("", "<i>x</i>")),
         ] {
             let begun = tokio::time::Instant::now();
-            let cut = converted(&html).await;
+            let cut = convert_html(&html).await;
             let took = begun.elapsed();
             assert!(cut.is_cut && cut.text.len() <= 2 * MAX_RESULT, "{name}: {} bytes", cut.text.len());
             assert!(took < Duration::from_secs(60), "{name}: {took:?}");
         }
         // The control: a page of the same size that does not expand is complete.
-        let whole = converted(&filled("<pre>", "a line of text, as long as lines of text are\n")).await;
+        let whole = convert_html(&filled("<pre>", "a line of text, as long as lines of text are\n")).await;
         assert!(!whole.is_cut && whole.text.len() > most - 100, "{} bytes", whole.text.len());
     }
 
@@ -369,17 +369,17 @@ mod tests {
         let cells = "<table><tr><th>|".repeat(60) + "x";
         for (name, html) in [("wide", wide), ("many", many), ("nested", nested), ("cells", cells)] {
             let begun = tokio::time::Instant::now();
-            let table = converted(&html).await;
+            let table = convert_html(&html).await;
             let took = begun.elapsed();
             assert!(table.text.len() <= 2 * MAX_RESULT, "{name}: {} bytes", table.text.len());
             assert!(took < Duration::from_secs(60), "{name}: {took:?}");
         }
         let text = "C\n| a | b |\n| - | - |\n| 1 | 2&#124;3 |\n| 4 |";
         let html = "<table><caption>C</caption><thead><tr><th>a<th>b</thead><tbody><tr><td>1<td>2|3<tr><td>4</table>";
-        assert_eq!(converted(html).await, Markdown { text: text.to_owned(), is_cut: false });
+        assert_eq!(convert_html(html).await, Markdown { text: text.to_owned(), is_cut: false });
         // Layout tables and tables in cells become text.
         let layout = "<table><tr><td>a<td><table><tr><th>b<td>c</table></table>";
-        assert_eq!(converted(layout).await.text, "a\n\nb\n\nc");
+        assert_eq!(convert_html(layout).await.text, "a\n\nb\n\nc");
     }
 
     #[tokio::test]
@@ -397,7 +397,7 @@ mod tests {
             ("elements", "<p>x".repeat(1_000_000)),
             ("comments", "<!---->".repeat(500_000)),
         ] {
-            let cut = converted(&html).await;
+            let cut = convert_html(&html).await;
             assert!(cut.is_cut && cut.text.len() < 8 << 20, "{name}: {} bytes", cut.text.len());
         }
     }

@@ -5,7 +5,7 @@ use std::error::Error as _;
 use encoding_rs::{Encoding, UTF_8};
 use reqwest::{Response, Url};
 
-use super::address::named;
+use super::address::harmless_url;
 use crate::tool::ToolError;
 
 /// Maximum bytes of one page, decompressed.
@@ -43,12 +43,12 @@ pub(super) async fn read(url: &Url, mut response: Response) -> Result<Page, Tool
     if kind.is_none() && !media.is_empty() {
         return Err(ToolError::failed(format!(
             "`{}` is {}, which is not text: only pages and texts are supported",
-            named(url.as_str()),
+            harmless_url(url.as_str()),
             shown.map_or_else(|| "of an invalid type".to_owned(), |media| format!("`{media}`"))
         )));
     }
     let (mut bytes, mut is_cut) = (Vec::new(), false);
-    while let Some(piece) = response.chunk().await.map_err(|error| unanswered(url, &error))? {
+    while let Some(piece) = response.chunk().await.map_err(|error| no_answer_error(url, &error))? {
         let budget = MAX_PAGE.saturating_sub(bytes.len());
         bytes.extend_from_slice(piece.get(..budget.min(piece.len())).unwrap_or_default());
         if piece.len() > budget {
@@ -59,7 +59,7 @@ pub(super) async fn read(url: &Url, mut response: Response) -> Result<Page, Tool
     if kind.is_none() && bytes.contains(&0) {
         return Err(ToolError::failed(format!(
             "`{}` is not text: only pages and texts are supported",
-            named(url.as_str())
+            harmless_url(url.as_str())
         )));
     }
     let kind = kind.unwrap_or_else(|| guess_kind(&bytes));
@@ -77,7 +77,7 @@ pub(super) async fn read(url: &Url, mut response: Response) -> Result<Page, Tool
 }
 
 /// Returns the error for a request without a complete answer.
-pub(super) fn unanswered(url: &Url, error: &reqwest::Error) -> ToolError {
+pub(super) fn no_answer_error(url: &Url, error: &reqwest::Error) -> ToolError {
     let (mut why, mut cause) = (String::new(), error.source());
     while let Some(at) = cause {
         why = at.to_string();
@@ -88,8 +88,8 @@ pub(super) fn unanswered(url: &Url, error: &reqwest::Error) -> ToolError {
         error if error.is_connect() => "cannot be reached",
         _ => "sent an invalid answer",
     };
-    let why = if why.is_empty() { String::new() } else { format!(": {}", named(&why)) };
-    ToolError { retryable: true, ..ToolError::failed(format!("`{}` {what}{why}", named(url.as_str()))) }
+    let why = if why.is_empty() { String::new() } else { format!(": {}", harmless_url(&why)) };
+    ToolError { retryable: true, ..ToolError::failed(format!("`{}` {what}{why}", harmless_url(url.as_str()))) }
 }
 
 /// Returns a content type for display outside of the frame around untrusted text, if it consists of two short words.

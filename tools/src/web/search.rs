@@ -14,11 +14,11 @@ use subtend_session::call::ToolEffect;
 use subtend_session::message::ToolSpec;
 use subtend_session::values::has_too_many;
 
-use super::address::{self, named};
-use super::client::{WebAnswer, WebClient, accept};
+use super::address::{self, harmless_url};
+use super::client::{WebAnswer, WebClient, accept_header};
 use super::fetch::refuse_secrets;
 use super::untrusted;
-use crate::bounded::{head, shown};
+use crate::bounded::{head, shorten};
 use crate::schema;
 use crate::secrets::Secrets;
 use crate::tool::{Tool, ToolError, ToolInvocation, ToolOutput};
@@ -89,7 +89,7 @@ impl WebSearch {
     /// Creates the tool. `client` must be allowed to reach the engine, which the user configured.
     pub(super) fn new(client: WebClient, engine: &Engine, secrets: Secrets) -> Result<Self, BadEngine> {
         let spec = ToolSpec { name: NAME.into(), description: ABOUT.into(), schema: schema::of::<SearchArgs>() };
-        let mut headers = accept("application/json");
+        let mut headers = accept_header("application/json");
         let url = match engine {
             Engine::Searxng { url } => endpoint(url)?,
             Engine::Brave { key } => {
@@ -159,7 +159,7 @@ impl Searcher {
         let mut url = self.url.clone();
         url.query_pairs_mut().append_pair("q", query).append_pair("format", "json");
         let WebAnswer { status, page, .. } = self.client.get(&url, self.headers.clone()).await?;
-        let host = named(self.url.host_str().unwrap_or_default());
+        let host = harmless_url(self.url.host_str().unwrap_or_default());
         let Some(page) = page else {
             let retryable = status.is_server_error() || status.as_u16() == 429;
             return Err(ToolError {
@@ -176,8 +176,8 @@ impl Searcher {
             ToolError::failed(format!("the search engine `{host}` answered without a list of results"))
         })?;
         let text = format_results(&found);
-        let about = format!("{} results of `{host}` for `{}`", found.len(), named(query));
-        Ok(untrusted::framed(call, &about, &text, 0))
+        let about = format!("{} results of `{host}` for `{}`", found.len(), harmless_url(query));
+        Ok(untrusted::frame_part(call, &about, &text, 0))
     }
 }
 
@@ -206,7 +206,7 @@ fn results(answer: &Value) -> Option<Vec<FoundPage>> {
 fn format_results(found: &[FoundPage]) -> String {
     let line = |text: &Option<String>, most: usize| {
         let words: Vec<&str> = text.as_deref().unwrap_or_default().split_whitespace().collect();
-        shown(&plain(&words.join(" ")), most).into_owned()
+        shorten(&plain(&words.join(" ")), most).into_owned()
     };
     let entry = |page: &FoundPage| {
         let (title, excerpt) = (line(&page.title, MAX_TITLE), line(&page.excerpt, MAX_EXCERPT));

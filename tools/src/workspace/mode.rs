@@ -6,7 +6,7 @@ use cap_std::fs::{Metadata, Permissions};
 /// would let another user who can write to the new file run programs as this user. The old file may be of another user,
 /// who also decided who can write to it.
 #[cfg(unix)]
-pub(crate) fn kept(found: &Metadata) -> Permissions {
+pub(crate) fn safe_permissions(found: &Metadata) -> Permissions {
     use cap_std::fs::{MetadataExt as _, PermissionsExt as _};
 
     let is_own = found.uid() == rustix::process::geteuid().as_raw();
@@ -16,6 +16,6 @@ pub(crate) fn kept(found: &Metadata) -> Permissions {
 }
 
 #[cfg(not(unix))]
-pub(crate) fn kept(found: &Metadata) -> Permissions {
+pub(crate) fn safe_permissions(found: &Metadata) -> Permissions {
     found.permissions()
 }

@@ -137,7 +137,7 @@ fn set_mode(before: Option<cap_std::fs::Metadata>, file: &cap_std::fs::File, exe
     use cap_std::fs::PermissionsExt as _;
 
     let mut permissions = file.metadata()?.permissions();
-    let bits = before.map_or_else(|| permissions.mode(), |found| mode::kept(&found).mode()) & 0o777;
+    let bits = before.map_or_else(|| permissions.mode(), |found| mode::safe_permissions(&found).mode()) & 0o777;
     // Each class of users that may read the file may execute it.
     let execute = (bits & 0o444) >> 2;
     permissions.set_mode(if executable { bits | execute } else { bits & !0o111 });

@@ -95,7 +95,7 @@ impl Worktrees {
         let _lock = self.lock(session)?;
         let entry = self.ready(session)?;
         let tip = self.commit(&entry)?;
-        self.checked(&entry, &tip, |at| {
+        self.run_checked(&entry, &tip, |at| {
             let changes = self.list_changes(at, &entry, tip.clone())?;
             let args = ["diff-tree", "-r", "--patch", "--no-renames", "--no-ext-diff", "--no-textconv", "--no-color"];
             let patch = self.git.run(at, &[&args[..], &["--no-commit-id", &entry.base, &tip]].concat())?;
@@ -126,7 +126,12 @@ impl Worktrees {
             let path = parts.next().unwrap_or_default();
             ChangedFile { path: path.strip_prefix(&entry.prefix).unwrap_or(path).to_owned(), added, removed }
         });
-        Ok(WorktreeChanges { branch: entry.branch.clone(), tip, files: files.collect(), ignored: self.ignored(entry)? })
+        Ok(WorktreeChanges {
+            branch: entry.branch.clone(),
+            tip,
+            files: files.collect(),
+            ignored: self.ignored_files(entry)?,
+        })
     }
 
     /// Returns the directory to which changed files are copied.
@@ -134,7 +139,7 @@ impl Worktrees {
         self.file(entry.session, "staged")
     }
 
-    fn ignored(&self, entry: &WorktreeEntry) -> Result<Vec<String>, WorktreeError> {
+    fn ignored_files(&self, entry: &WorktreeEntry) -> Result<Vec<String>, WorktreeError> {
         let kinds = ["--others", "--ignored", "--directory", "--no-empty-directory"];
         let paths = self.list_files((entry, &self.files_place(entry)?), &kinds)?;
         let in_workspace = |path: &Vec<u8>| {
@@ -182,7 +187,7 @@ impl Worktrees {
                 "is a repository of its own, whose files git leaves out. Remove its `.git` to include them, or all of it",
             ));
         }
-        match self.filled_submodule(files)? {
+        match self.submodule_with_files(files)? {
             Some(path) => {
                 Err(left_out(&path, "is a submodule that is not checked out, whose files git leaves out. Move them"))
             }
@@ -199,14 +204,14 @@ impl Worktrees {
         self.step("add")?;
         self.add_files(&files, &self.staging_dir(entry), &paths, MAX_BYTES)?;
         self.add_submodules(&files, &paths)?;
-        let tree = self.git.line(&files, &["write-tree"])?;
+        let tree = self.git.run_for_line(&files, &["write-tree"])?;
         let tip = self.tip(&entry.repository, &entry.branch)?.unwrap_or_else(|| entry.base.clone());
-        if self.git.line(&files, &["rev-parse", &format!("{tip}^{{tree}}")])? == tree {
+        if self.git.run_for_line(&files, &["rev-parse", &format!("{tip}^{{tree}}")])? == tree {
             return Ok(tip);
         }
         self.step("commit")?;
         let message = format!("Changes of session {}", entry.session);
-        let commit = self.git.line(&files, &["commit-tree", "-p", &tip, "-m", &message, &tree])?;
+        let commit = self.git.run_for_line(&files, &["commit-tree", "-p", &tip, "-m", &message, &tree])?;
         self.step("advance")?;
         let at = self.refs_place(&entry.repository, &entry.repository)?;
         self.git.run(&at, &["update-ref", &reference(&entry.branch), &commit, &tip])?;

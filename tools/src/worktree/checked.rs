@@ -28,7 +28,7 @@ impl Worktrees {
     ///
     /// # Errors
     /// [`WorktreeError::WrongObject`] if an object does not match its id, [`WorktreeError::TooLarge`], and errors of `act`.
-    pub(super) fn checked<T>(
+    pub(super) fn run_checked<T>(
         &self,
         entry: &WorktreeEntry,
         tip: &str,
@@ -58,13 +58,13 @@ impl Worktrees {
         // Uses the attributes of the base, not those of the session or of the directory in which git starts.
         to.variables.push(("GIT_ATTR_SOURCE", entry.base.clone().into()));
         let copy = |kind, objects| self.copy(entry, (&from, &to), kind, objects);
-        copy("commit", without_paths([entry.base.clone(), tip.to_owned()]))?;
+        copy("commit", with_empty_paths([entry.base.clone(), tip.to_owned()]))?;
         let trees = [&entry.base, tip].map(|commit| {
             let text = self.git.run(&to, &["cat-file", "commit", commit])?;
             let text = String::from_utf8_lossy(&text);
             Ok(text.lines().find_map(|line| line.strip_prefix("tree ")).unwrap_or_default().to_owned())
         });
-        copy("tree", without_paths(trees.into_iter().collect::<Result<Vec<_>, WorktreeError>>()?))?;
+        copy("tree", with_empty_paths(trees.into_iter().collect::<Result<Vec<_>, WorktreeError>>()?))?;
         let changes = self.raw(&from, entry, tip, &["-t"])?;
         let of = |is_tree: bool| {
             let sides = changes.iter().flat_map(|change| {
@@ -128,7 +128,7 @@ impl Worktrees {
             let mut args: Vec<std::ffi::OsString> =
                 ["hash-object", "-w", "-t", kind, "--literally", "--no-filters", "--"].map(Into::into).into();
             args.extend(objects.iter().map(|(object, _)| path(object).into()));
-            let found = self.git.line(to, &args)?;
+            let found = self.git.run_for_line(to, &args)?;
             if let Some(((object, _), _)) =
                 objects.iter().zip(found.lines()).find(|((object, _), found)| object != found)
             {
@@ -172,6 +172,6 @@ impl Worktrees {
 }
 
 /// Returns objects without paths.
-fn without_paths(objects: impl IntoIterator<Item = String>) -> BTreeMap<String, PathBuf> {
+fn with_empty_paths(objects: impl IntoIterator<Item = String>) -> BTreeMap<String, PathBuf> {
     objects.into_iter().map(|object| (object, PathBuf::new())).collect()
 }

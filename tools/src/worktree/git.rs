@@ -90,14 +90,14 @@ impl Git {
 
     /// Runs a command that must succeed, and returns its output.
     pub(super) fn run<A: AsRef<OsStr>>(&self, at: &GitPlace, args: &[A]) -> Result<Vec<u8>, WorktreeError> {
-        let answer = self.output(at, args)?;
-        if answer.status.success() { Ok(answer.out) } else { Err(failed(args, &answer.why())) }
+        let answer = self.run_for_output(at, args)?;
+        if answer.status.success() { Ok(answer.out) } else { Err(command_error(args, &answer.why())) }
     }
 
     /// Runs a command like [`Git::run`] and returns its one line of output.
-    pub(super) fn line<A: AsRef<OsStr>>(&self, at: &GitPlace, args: &[A]) -> Result<String, WorktreeError> {
+    pub(super) fn run_for_line<A: AsRef<OsStr>>(&self, at: &GitPlace, args: &[A]) -> Result<String, WorktreeError> {
         let out = self.run(at, args)?;
-        let text = String::from_utf8(out).map_err(|_| failed(args, "its output is not UTF-8 text"))?;
+        let text = String::from_utf8(out).map_err(|_| command_error(args, "its output is not UTF-8 text"))?;
         Ok(text.trim_end_matches('\n').to_owned())
     }
 
@@ -119,15 +119,19 @@ impl Git {
     }
 
     /// Runs a command and returns its status and output.
-    pub(super) fn output<A: AsRef<OsStr>>(&self, at: &GitPlace, args: &[A]) -> Result<GitAnswer, WorktreeError> {
+    pub(super) fn run_for_output<A: AsRef<OsStr>>(
+        &self,
+        at: &GitPlace,
+        args: &[A],
+    ) -> Result<GitAnswer, WorktreeError> {
         let start_error = |error: io::Error| {
             let is_missing = error.kind() == io::ErrorKind::NotFound;
             let why = if is_missing { "git is not on PATH; install it".to_owned() } else { error.to_string() };
-            failed(args, &why)
+            command_error(args, &why)
         };
         let mut command = self.command(at, args);
         let program = PathBuf::from(command.get_program());
-        let mut child = confined(&at.reach, &program, || command.spawn()).map_err(start_error)?;
+        let mut child = run_confined(&at.reach, &program, || command.spawn()).map_err(start_error)?;
         // Closing this pipe makes the guard kill git, even if this process is killed.
         let guard_pipe = child.stdin.take();
         let (send, answers) = mpsc::channel();
@@ -138,12 +142,12 @@ impl Git {
         let (mut whole, mut out, mut error_output) = (true, Vec::new(), Vec::new());
         let mut patience = FIRST_SEARCH;
         for _ in 0..2 {
-            let (is_out, (bytes, is_whole)) = match received(&answers, &mut patience, (child.id(), &at.reach)) {
+            let (is_out, (bytes, is_whole)) = match receive(&answers, &mut patience, (child.id(), &at.reach)) {
                 Ok(received) => received,
                 Err(why) => {
                     drop(guard_pipe);
                     kill(&mut child, self.guard.is_none());
-                    return Err(failed(args, &why));
+                    return Err(command_error(args, &why));
                 }
             };
             if is_out {
@@ -152,7 +156,7 @@ impl Git {
                 error_output = bytes;
             }
         }
-        let status = child.wait().map_err(|error| failed(args, &error.to_string()))?;
+        let status = child.wait().map_err(|error| command_error(args, &error.to_string()))?;
         drop(guard_pipe);
         if !whole {
             return Err(WorktreeError::TooLong { verb: verb(args) });
@@ -230,7 +234,7 @@ impl GitAnswer {
 /// Returns the next answer, or the reason that it is missing.
 ///
 /// A command that sleeps between two searches waits for a pipe: git uses no network, and one that waits for a disk does not sleep.
-fn received<T>(
+fn receive<T>(
     answers: &mpsc::Receiver<T>,
     patience: &mut Duration,
     (process, reach): (u32, &GitReach),
@@ -261,7 +265,7 @@ fn received<T>(
 
 /// Performs `act` in a sandbox, if the system has one: `act` and the processes it starts can reach only files of `reach` and of the system.
 #[cfg(target_os = "linux")]
-pub(super) fn confined<T: Send>(
+pub(super) fn run_confined<T: Send>(
     reach: &GitReach,
     program: &Path,
     act: impl FnOnce() -> io::Result<T> + Send,
@@ -280,7 +284,7 @@ pub(super) fn confined<T: Send>(
 }
 
 #[cfg(not(target_os = "linux"))]
-pub(super) fn confined<T>(_: &GitReach, _: &Path, act: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
+pub(super) fn run_confined<T>(_: &GitReach, _: &Path, act: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
     act()
 }
 
@@ -312,7 +316,7 @@ fn kill(child: &mut Child, is_group: bool) {
     drop(child.wait());
 }
 
-fn failed<A: AsRef<OsStr>>(args: &[A], why: &str) -> WorktreeError {
+fn command_error<A: AsRef<OsStr>>(args: &[A], why: &str) -> WorktreeError {
     WorktreeError::Git { verb: verb(args), why: why.to_owned() }
 }
 
@@ -328,6 +332,6 @@ pub(super) fn os(bytes: &[u8]) -> Result<OsString, WorktreeError> {
 
 #[cfg(not(unix))]
 pub(super) fn os(bytes: &[u8]) -> Result<OsString, WorktreeError> {
-    let text = std::str::from_utf8(bytes).map_err(|_| failed(&["ls-files"], "a path is not UTF-8"))?;
+    let text = std::str::from_utf8(bytes).map_err(|_| command_error(&["ls-files"], "a path is not UTF-8"))?;
     Ok(text.into())
 }

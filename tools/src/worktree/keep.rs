@@ -55,7 +55,7 @@ impl Worktrees {
     ///
     /// # Errors
     /// If the repository of the workspace cannot be read.
-    pub fn kept(&self, session: SessionId, workspace: &Path) -> Result<Option<KeptBranch>, WorktreeError> {
+    pub fn kept_branch(&self, session: SessionId, workspace: &Path) -> Result<Option<KeptBranch>, WorktreeError> {
         if self.entry(session)?.is_some() {
             return Ok(None);
         }

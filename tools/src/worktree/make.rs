@@ -8,7 +8,7 @@ use cap_std::ambient_authority;
 use cap_std::fs::Dir;
 use subtend_session::ids::SessionId;
 
-use super::git::{GitReach, confined};
+use super::git::{GitReach, run_confined};
 use super::repository::{self, FoundRepository};
 use super::{Stage, WorktreeEntry, WorktreeError, WorktreeOrigin, Worktrees, cannot, remove_if_exists};
 use crate::removal;
@@ -39,7 +39,7 @@ impl Worktrees {
                 let FoundRepository { git_dir, repository, prefix } = repository::find(workspace)?;
                 self.check_supported(&repository)?;
                 let at = self.refs_place(&repository, &git_dir)?;
-                let head = self.git.output(&at, &["rev-parse", "--verify", "--quiet", "HEAD^{commit}"])?;
+                let head = self.git.run_for_output(&at, &["rev-parse", "--verify", "--quiet", "HEAD^{commit}"])?;
                 let head = match head.status.success() {
                     true => String::from_utf8_lossy(&head.out).trim().to_owned(),
                     false if head.is_silent() => return Err(WorktreeError::NoCommit { path: workspace.into() }),
@@ -112,7 +112,7 @@ impl Worktrees {
         let line = |name: &str, path: &Path| [name.as_bytes(), path.as_os_str().as_encoded_bytes(), b"\n"].concat();
         fs::create_dir(&tree).map_err(cannot("created"))?;
         let reach = GitReach { written: vec![entry.repository.clone(), tree.clone()], read: Vec::new() };
-        let made = confined(&reach, Path::new("git"), || {
+        let made = run_confined(&reach, Path::new("git"), || {
             let root = root(&entry.repository);
             let repository = Dir::open_ambient_dir(root, ambient_authority())?;
             let repository = beneath::dir(&repository, below(root, &entry.repository))?;
@@ -170,7 +170,7 @@ impl Worktrees {
                 Err(_) if dir.symlink_metadata(name).is_ok_and(|found| found.is_dir()) => {
                     Err(io::Error::other(format!("{} is a directory, not a lock of git: remove it", path.display())))
                 }
-                removed => removed.map_err(|error| removal::named(path, error)),
+                removed => removed.map_err(|error| removal::name_path(path, error)),
             })?;
         }
         Ok(())
@@ -179,8 +179,9 @@ impl Worktrees {
     /// Returns the last commit of a branch, or `None` if the branch is missing.
     pub(super) fn tip(&self, repository: &Path, branch: &str) -> Result<Option<String>, WorktreeError> {
         let name = format!("{}^{{commit}}", reference(branch));
-        let answer =
-            self.git.output(&self.refs_place(repository, repository)?, &["rev-parse", "--verify", "--quiet", &name])?;
+        let answer = self
+            .git
+            .run_for_output(&self.refs_place(repository, repository)?, &["rev-parse", "--verify", "--quiet", &name])?;
         let text = String::from_utf8_lossy(&answer.out).trim().to_owned();
         Ok(Some(text).filter(|text| answer.status.success() && !text.is_empty()))
     }
@@ -201,7 +202,7 @@ fn in_repository(
     let opened = Dir::open_ambient_dir(root, ambient_authority());
     let removed = match opened.and_then(|dir| beneath::parent(&dir, below(root, path))) {
         Ok((dir, name)) => remove(&dir, name),
-        Err(error) => Err(removal::named(path, error)),
+        Err(error) => Err(removal::name_path(path, error)),
     };
     match removed {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(cannot("removed")(error)),

@@ -75,7 +75,7 @@ impl Worktrees {
         fs::create_dir(&dir).map_err(cannot("merged"))?;
         let target = Workspace::open(&entry.target)?;
         let (mut items, mut conflicts) = (Vec::new(), Vec::new());
-        self.checked(&entry, tip, |at| {
+        self.run_checked(&entry, tip, |at| {
             for change in self.raw(at, &entry, tip, &[])? {
                 match self.plan_file((&entry, at), &target, &change, (&dir, items.len()))? {
                     Ok(item) => items.extend(item),
@@ -259,7 +259,7 @@ impl Worktrees {
         }
         let mut args = vec!["merge-file".into(), "-p".into(), "--quiet".into()];
         args.extend(paths.iter().map(|path| path.as_os_str().to_owned()));
-        let answer = self.git.output(at, &args)?;
+        let answer = self.git.run_for_output(at, &args)?;
         paths.iter().try_for_each(|path| remove_if_exists(path))?;
         Ok(answer.status.success().then_some(answer.out))
     }

@@ -90,18 +90,18 @@ fn name_dirs(top: &Path) -> Result<(PathBuf, PathBuf), String> {
         return Err(format!("{} is a link", named.display()));
     }
     let text = line(&named)?;
-    let git_dir = resolved(top, text.strip_prefix("gitdir:").unwrap_or_default().trim())?;
+    let git_dir = resolve_path(top, text.strip_prefix("gitdir:").unwrap_or_default().trim())?;
     let back = git_dir.join("gitdir");
     if git_dir.join("commondir").symlink_metadata().is_ok() {
-        let repository = resolved(&git_dir, &line(&git_dir.join("commondir"))?)?;
+        let repository = resolve_path(&git_dir, &line(&git_dir.join("commondir"))?)?;
         let is_own =
-            git_dir.parent() == Some(&repository.join("worktrees")) && resolved(&git_dir, &line(&back)?)? == named;
+            git_dir.parent() == Some(&repository.join("worktrees")) && resolve_path(&git_dir, &line(&back)?)? == named;
         return if is_own { Ok((git_dir, repository)) } else { Err(other()) };
     }
     // A submodule, whose repository lies in that of the superproject and names the working tree.
     let config = read_bounded(&git_dir.join("config"), MAX_SETTINGS).map_err(|error| error.to_string())?;
     let tree = config.lines().filter_map(|line| line.trim().strip_prefix("worktree = ")).next_back();
-    let is_own = tree.is_some_and(|tree| resolved(&git_dir, tree).is_ok_and(|tree| tree == top));
+    let is_own = tree.is_some_and(|tree| resolve_path(&git_dir, tree).is_ok_and(|tree| tree == top));
     if is_own { Ok((git_dir.clone(), git_dir)) } else { Err(other()) }
 }
 
@@ -133,7 +133,7 @@ fn foreign_control(_: &Path, _: &Path) -> Option<String> {
     None
 }
 
-fn resolved(from: &Path, path: &str) -> Result<PathBuf, String> {
+fn resolve_path(from: &Path, path: &str) -> Result<PathBuf, String> {
     from.join(path).canonicalize().map_err(|error| format!("`{path}` cannot be opened: {error}"))
 }
 
@@ -145,7 +145,7 @@ fn line(path: &Path) -> Result<String, String> {
 /// Reads a file of at most `most` bytes. Refuses links, devices and pipes, which a session may have created.
 fn read_bounded(path: &Path, most: u64) -> io::Result<String> {
     let read = || {
-        let file = opened(path)?;
+        let file = open_dir(path)?;
         let mut bytes = Vec::new();
         let is_file = file.metadata()?.is_file();
         if is_file {
@@ -161,7 +161,7 @@ fn read_bounded(path: &Path, most: u64) -> io::Result<String> {
 }
 
 #[cfg(unix)]
-fn opened(path: &Path) -> io::Result<File> {
+fn open_dir(path: &Path) -> io::Result<File> {
     use rustix::fs::{Mode, OFlags, open};
 
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
@@ -169,6 +169,6 @@ fn opened(path: &Path) -> io::Result<File> {
 }
 
 #[cfg(not(unix))]
-fn opened(path: &Path) -> io::Result<File> {
+fn open_dir(path: &Path) -> io::Result<File> {
     File::open(path)
 }

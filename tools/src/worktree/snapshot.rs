@@ -81,19 +81,19 @@ impl Worktrees {
 
     /// Returns the latest snapshot if it has the files of the index, or a new one.
     fn commit_snapshot(&self, at: &GitPlace, repository: &Path) -> Result<String, WorktreeError> {
-        let tree = self.git.line(at, &["write-tree"])?;
+        let tree = self.git.run_for_line(at, &["write-tree"])?;
         let name = format!("{LATEST}^{{commit}}");
-        let latest = self.git.output(at, &["rev-parse", "--verify", "--quiet", &name])?;
+        let latest = self.git.run_for_output(at, &["rev-parse", "--verify", "--quiet", &name])?;
         let latest = Some(String::from_utf8_lossy(&latest.out).trim().to_owned()).filter(|_| latest.status.success());
         if let Some(latest) = &latest
-            && self.git.line(at, &["rev-parse", &format!("{latest}^{{tree}}")])? == tree
+            && self.git.run_for_line(at, &["rev-parse", &format!("{latest}^{{tree}}")])? == tree
         {
             return Ok(latest.clone());
         }
         self.step("commit snapshot")?;
         let parent: Vec<&str> = latest.iter().flat_map(|latest| ["-p", latest]).collect();
         let args = [&["commit-tree", "-m", "Files of the workspace"], &*parent, &[&tree]].concat();
-        let commit = self.git.line(at, &args)?;
+        let commit = self.git.run_for_line(at, &args)?;
         let refs = self.refs_place(repository, repository)?;
         self.git.run(&refs, &["update-ref", LATEST, &commit])?;
         Ok(commit)

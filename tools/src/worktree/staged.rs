@@ -110,7 +110,7 @@ impl Worktrees {
     }
 
     /// Returns a submodule without a repository in whose directory files exist: git does not list them.
-    pub(super) fn filled_submodule(&self, at: &GitPlace) -> Result<Option<Vec<u8>>, WorktreeError> {
+    pub(super) fn submodule_with_files(&self, at: &GitPlace) -> Result<Option<Vec<u8>>, WorktreeError> {
         let tree = Dir::open_ambient_dir(at.tree(), ambient_authority()).map_err(cannot("read"))?;
         // The list of all files can be long. A submodule without an entry there is not checked (THREATS.md).
         if tree.symlink_metadata(".gitmodules").is_err() {
@@ -118,7 +118,7 @@ impl Worktrees {
         }
         for path in self.submodules(at, &[])? {
             let name = os(&path)?;
-            let Some(dir) = present(beneath::dir(&tree, Path::new(&name))).map_err(cannot("read"))? else { continue };
+            let Some(dir) = if_exists(beneath::dir(&tree, Path::new(&name))).map_err(cannot("read"))? else { continue };
             let has_entries =
                 dir.entries().and_then(|mut entries| entries.next().transpose()).map_err(cannot("read"))?;
             if has_entries.is_some() && dir.symlink_metadata(".git").is_err() {
@@ -175,13 +175,13 @@ impl GitPlace {
 
 /// Copies the current entry at `path`. Copies nothing if it is missing or behind a link.
 pub(super) fn stage((tree, into): (&Dir, &Dir), path: &Path, left: &mut u64) -> io::Result<()> {
-    let Some((dir, name)) = present(beneath::parent(tree, path))? else { return Ok(()) };
-    let Some(found) = present(dir.symlink_metadata(name))? else { return Ok(()) };
+    let Some((dir, name)) = if_exists(beneath::parent(tree, path))? else { return Ok(()) };
+    let Some(found) = if_exists(dir.symlink_metadata(name))? else { return Ok(()) };
     let parent = path.parent().unwrap_or(Path::new(""));
     // A link in place of a directory was copied: the two were exchanged meanwhile.
-    let Some(into) = present(beneath::make_dir(into, parent))? else { return Ok(()) };
+    let Some(into) = if_exists(beneath::make_dir(into, parent))? else { return Ok(()) };
     if found.is_symlink() {
-        let Some(to) = present(dir.read_link_contents(name))? else { return Ok(()) };
+        let Some(to) = if_exists(dir.read_link_contents(name))? else { return Ok(()) };
         return link(&into, &to, name);
     }
     if found.is_dir() {
@@ -201,7 +201,7 @@ pub(super) fn stage((tree, into): (&Dir, &Dir), path: &Path, left: &mut u64) -> 
 fn copy((dir, name): (&Dir, &Path), into: &Dir, left: &mut u64) -> io::Result<()> {
     let mut attempts = MAX_ATTEMPTS;
     let file = loop {
-        let Some(file) = present(beneath::file(dir, name))? else { return Ok(()) };
+        let Some(file) = if_exists(beneath::file(dir, name))? else { return Ok(()) };
         match names::check_single_name((dir, name), &file) {
             Ok(()) => break file,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
@@ -226,7 +226,7 @@ fn copy((dir, name): (&Dir, &Path), into: &Dir, left: &mut u64) -> io::Result<()
 }
 
 /// Returns `None` if an entry is missing, or a link is on the way or in its place.
-fn present<T>(found: io::Result<T>) -> io::Result<Option<T>> {
+fn if_exists<T>(found: io::Result<T>) -> io::Result<Option<T>> {
     match found {
         Ok(found) => Ok(Some(found)),
         Err(error) if beneath::is_link(&error) => Ok(None),

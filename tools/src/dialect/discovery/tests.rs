@@ -19,7 +19,7 @@ fn all() -> Arc<[ToolSpec]> {
 }
 
 fn call_get_tools(args: &str, shown: &[Text], max_bytes: u64) -> Value {
-    let (tool, args) = GetTools::asked(args, &all(), shown).unwrap();
+    let (tool, args) = GetTools::parse_call(args, &all(), shown).unwrap();
     let call = ToolInvocation {
         key: ToolKey {
             session: "01890a5d-ac96-774b-bcce-b302099a8057".parse().unwrap(),
@@ -75,7 +75,7 @@ fn schemas_agree_with_the_parser() {
         [(json!({}), true), (json!({"tools": ["a"], "query": "b"}), true), (json!({"tool": "a"}), false)]
     {
         assert_eq!(get.is_valid(&args), fits, "{args}");
-        assert_eq!(GetTools::asked(&args.to_string(), &all(), &[]).is_ok(), fits, "{args}");
+        assert_eq!(GetTools::parse_call(&args.to_string(), &all(), &[]).is_ok(), fits, "{args}");
     }
     for (args, fits) in [
         (json!({"tool": "read", "args": {"path": "a"}}), true),

@@ -52,8 +52,8 @@ impl LoginReach {
         match url.scheme() {
             "https" => {}
             "http" if self.is_local && is_loopback => {}
-            "http" => return Err(format!("`{}` is not encrypted", shown(url.as_str()))),
-            _ => return Err(format!("`{}` is not a web address", shown(url.as_str()))),
+            "http" => return Err(format!("`{}` is not encrypted", to_message(url.as_str()))),
+            _ => return Err(format!("`{}` is not a web address", to_message(url.as_str()))),
         }
         if !url.username().is_empty() || url.password().is_some() {
             return Err("an address contains a user or a password".to_owned());
@@ -63,8 +63,8 @@ impl LoginReach {
 }
 
 /// Returns an untrusted text for messages.
-pub(super) fn shown(text: &str) -> String {
-    crate::escape::harmless(&crate::bounded::shown(text, 300)).replace('\n', " ")
+pub(super) fn to_message(text: &str) -> String {
+    crate::escape::harmless(&crate::bounded::shorten(text, 300)).replace('\n', " ")
 }
 
 pub(super) struct BoundedClient {
@@ -122,7 +122,7 @@ impl BoundedClient {
         {
             return Err(format!("it needs more than {MAX_REQUESTS} requests"));
         }
-        let (client, host) = (self.client.clone(), shown(request.url().host_str().unwrap_or_default()));
+        let (client, host) = (self.client.clone(), to_message(request.url().host_str().unwrap_or_default()));
         let answering = threads::run_separately(async move { send(&client, request, is_read).await });
         match tokio::time::timeout(REQUEST_TIMEOUT, answering).await {
             Ok(answered) => answered?.map_err(|why| format!("`{host}`: {why}")),
@@ -157,7 +157,7 @@ async fn send(client: &CheckedClient, request: reqwest::Request, is_read: bool) 
 
 /// Returns an error with its causes, without the address, which may contain a code.
 fn chain(error: reqwest::Error) -> String {
-    shown(&result::chain(&error.without_url()))
+    to_message(&result::chain(&error.without_url()))
 }
 
 impl OAuthHttpClient for BoundedClient {

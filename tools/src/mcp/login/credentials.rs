@@ -10,7 +10,7 @@ use rmcp::transport::auth::{
     AuthError, AuthorizationManager, CredentialRefreshGuard, CredentialStore, OAuthClientConfig, StoredCredentials,
 };
 
-use super::bounded::{BoundedClient, LoginReach, shown};
+use super::bounded::{BoundedClient, LoginReach, to_message};
 use super::step_up::is_plain;
 use super::{Login, LoginKey, LoginStore, login_address, tokens};
 use crate::http::InternalHost;
@@ -65,7 +65,11 @@ impl ServerLogin {
             return AuthorizationManager::new_with_oauth_http_client(url, client).await.map_err(text);
         };
         if self.0.url.as_deref() != Ok(&*login.url) {
-            return Err(format!("its login was made for the address `{}`: run {}", shown(&login.url), self.command()));
+            return Err(format!(
+                "its login was made for the address `{}`: run {}",
+                to_message(&login.url),
+                self.command()
+            ));
         }
         let mut manager =
             AuthorizationManager::new_with_oauth_http_client(&*login.resource, client).await.map_err(text)?;
@@ -97,7 +101,7 @@ impl ServerLogin {
     }
 
     /// Returns what the user can do about the last request for which the login lacked scopes.
-    pub(in crate::mcp) fn lacking(&self) -> Option<String> {
+    pub(in crate::mcp) fn missing_scope_advice(&self) -> Option<String> {
         self.0.lacking.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
@@ -138,8 +142,9 @@ impl ServerLogin {
 
     fn command_with(&self, options: &str) -> String {
         let LoginKey { server, workspace } = &self.0.key;
-        let workspace =
-            workspace.as_ref().map(|path: &PathBuf| format!(" --workspace {}", shown(&path.display().to_string())));
+        let workspace = workspace
+            .as_ref()
+            .map(|path: &PathBuf| format!(" --workspace {}", to_message(&path.display().to_string())));
         format!("`subtend mcp login {server}{}{options}`", workspace.unwrap_or_default())
     }
 
@@ -161,7 +166,7 @@ impl ServerLogin {
     }
 
     /// Loads the login of this connection; `None` if there is another one by now.
-    fn own(&self) -> Result<Option<Login>, AuthError> {
+    fn load_own_login(&self) -> Result<Option<Login>, AuthError> {
         let login = self.load().map_err(AuthError::CredentialStoreError)?;
         Ok(login.filter(|login| self.0.url.as_deref() == Ok(&*login.url)))
     }
@@ -188,18 +193,19 @@ impl ServerLogin {
 }
 
 fn text(error: AuthError) -> String {
-    shown(&error.to_string())
+    to_message(&error.to_string())
 }
 
 #[async_trait]
 impl CredentialStore for ServerLogin {
     async fn load(&self) -> Result<Option<StoredCredentials>, AuthError> {
-        Ok(self.own()?.map(|login| login.credentials))
+        Ok(self.load_own_login()?.map(|login| login.credentials))
     }
 
     async fn save(&self, credentials: StoredCredentials) -> Result<(), AuthError> {
         // A login that the user removed or replaced meanwhile stays so.
-        let Some(login) = self.own()?.filter(|login| login.credentials.client_id == credentials.client_id) else {
+        let Some(login) = self.load_own_login()?.filter(|login| login.credentials.client_id == credentials.client_id)
+        else {
             return Ok(());
         };
         let (credentials, sent) = tokens::of_renewal(credentials);
@@ -218,7 +224,7 @@ impl CredentialStore for ServerLogin {
 
     /// Removes the tokens, so that a refused one is not sent again.
     async fn on_refresh_token_rejected(&self, refused: &StoredCredentials) -> Result<(), AuthError> {
-        let Some(mut login) = self.own()? else { return Ok(()) };
+        let Some(mut login) = self.load_own_login()? else { return Ok(()) };
         if login.credentials.token_received_at == refused.token_received_at {
             login.credentials.token_response = None;
             self.keep(&login)?;

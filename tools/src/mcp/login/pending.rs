@@ -13,7 +13,7 @@ use rmcp::transport::auth::{
 };
 use serde_json::json;
 
-use super::bounded::{BoundedClient, LoginReach, shown};
+use super::bounded::{BoundedClient, LoginReach, to_message};
 use super::{Login, login_address, tokens};
 use crate::http::InternalHost;
 use crate::mcp::config::{ServerConfig, ServerTransport};
@@ -144,7 +144,7 @@ impl PendingLogin {
         let (state, resource) = parameters(&address)?;
         let redirect = redirect.to_owned();
         let page_names_itself = metadata.additional_fields.get(NAMES_ISSUER).is_some_and(|promised| promised == true);
-        let metadata = reduced(&metadata);
+        let metadata = metadata_for_renewal(&metadata);
         Ok(Self {
             manager,
             client,
@@ -167,13 +167,13 @@ impl PendingLogin {
 
     /// Returns the authorization server.
     pub fn issuer(&self) -> String {
-        shown(self.metadata.issuer.as_deref().unwrap_or_default())
+        to_message(self.metadata.issuer.as_deref().unwrap_or_default())
     }
 
     /// Returns what a user has to confirm before the login, if its page, its authorization server and the receiver of
     /// its answer are not of one origin and the page does not promise to name itself in the answer. A hostile
     /// authorization server may have the user log in at another one, to get that one's code (mix-up).
-    pub fn unproven_page(&self) -> Option<UnprovenPage> {
+    pub fn page_to_confirm(&self) -> Option<UnprovenPage> {
         let origin =
             |address: &str| Url::parse(address).map(|url| url.origin().ascii_serialization()).unwrap_or_default();
         let page = UnprovenPage {
@@ -187,13 +187,13 @@ impl PendingLogin {
 
     /// Returns the server that gets the client secret of this login, if it has one.
     pub fn secret_receiver(&self) -> Option<String> {
-        self.client_secret.as_ref().map(|_| shown(&self.metadata.token_endpoint))
+        self.client_secret.as_ref().map(|_| to_message(&self.metadata.token_endpoint))
     }
 
     /// Returns the resource of the tokens where it is not the server's own address: they are for other servers at that address too.
     pub fn wider_resource(&self) -> Option<String> {
         let same = |address: &str| Url::parse(address).map(|url| url.to_string().trim_end_matches('/').to_owned());
-        (same(&self.resource).ok() != same(&self.url).ok()).then(|| shown(&self.resource))
+        (same(&self.resource).ok() != same(&self.url).ok()).then(|| to_message(&self.resource))
     }
 
     /// Returns whether the query of a redirect belongs to this login. Any web page can send a browser to this process.
@@ -217,9 +217,9 @@ impl PendingLogin {
             return Err(LoginError("the redirect is not of this login".to_owned()));
         }
         if let Some(error) = parameter(query, "error") {
-            let about =
-                parameter(query, "error_description").map_or_else(String::new, |text| format!(": {}", shown(&text)));
-            return Err(LoginError(format!("its authorization server refused: {}{about}", shown(&error))));
+            let about = parameter(query, "error_description")
+                .map_or_else(String::new, |text| format!(": {}", to_message(&text)));
+            return Err(LoginError(format!("its authorization server refused: {}{about}", to_message(&error))));
         }
         let secret = Secrets::of(self.client_secret.iter().map(|secret| ("client secret", secret)));
         let failed = |error: AuthError| {
@@ -232,7 +232,7 @@ impl PendingLogin {
         self.manager.exchange_code_for_token_with_issuer(code, state, issuer).await.map_err(failed)?;
         let credentials = self.kept.load().await.map_err(failed)?;
         let credentials = credentials.ok_or_else(|| LoginError("its authorization server gave no token".to_owned()))?;
-        let credentials = tokens::checked(credentials)?;
+        let credentials = tokens::check_tokens(credentials)?;
         let since = credentials.token_received_at.unwrap_or_default();
         let Self { url, resource, metadata, client_secret, .. } = self;
         Ok(Login { url, resource, metadata, client_secret, since, credentials })
@@ -275,15 +275,15 @@ fn usable(metadata: AuthorizationMetadata, reach: &LoginReach) -> Result<Authori
     }
     let endpoints = [Some(&metadata.authorization_endpoint), Some(&metadata.token_endpoint)];
     for endpoint in endpoints.into_iter().chain([metadata.registration_endpoint.as_ref()]).flatten() {
-        let url = Url::parse(endpoint).map_err(|error| wrong(&format!("`{}`: {error}", shown(endpoint))))?;
+        let url = Url::parse(endpoint).map_err(|error| wrong(&format!("`{}`: {error}", to_message(endpoint))))?;
         reach.check(&url).map_err(|why| wrong(&why))?;
         if url.fragment().is_some() {
-            return Err(wrong(&format!("`{}` has a fragment", shown(endpoint))));
+            return Err(wrong(&format!("`{}` has a fragment", to_message(endpoint))));
         }
     }
     // A server could read only the first of two, or one that the client does not set at all.
     if let Some(set) = refused_parameter(&metadata.authorization_endpoint) {
-        let (set, most) = (shown(&set), PAGE_PARAMETERS.join("`, `"));
+        let (set, most) = (to_message(&set), PAGE_PARAMETERS.join("`, `"));
         return Err(wrong(&format!(
             "its login page has an address that sets `{set}`; it may set `{most}`, to plain values"
         )));
@@ -301,7 +301,7 @@ fn check_secret_method(metadata: &AuthorizationMetadata) -> Result<(), LoginErro
 }
 
 /// Returns the metadata that a renewal needs.
-fn reduced(metadata: &AuthorizationMetadata) -> AuthorizationMetadata {
+fn metadata_for_renewal(metadata: &AuthorizationMetadata) -> AuthorizationMetadata {
     let mut kept = AuthorizationMetadata::default();
     kept.authorization_endpoint.clone_from(&metadata.authorization_endpoint);
     kept.token_endpoint.clone_from(&metadata.token_endpoint);

@@ -49,7 +49,7 @@ pub(super) fn is_plain(scope: &str) -> bool {
 mod tests {
     use super::*;
 
-    fn missing(header: &str, scopes: Option<&str>) -> Option<Vec<String>> {
+    fn parse_missing_scopes(header: &str, scopes: Option<&str>) -> Option<Vec<String>> {
         missing_scopes(&InsufficientScopeError::new(header.to_owned(), scopes.map(str::to_owned)))
     }
 
@@ -58,18 +58,18 @@ mod tests {
     fn scopes_of_a_server_cannot_continue_a_command() {
         // The control.
         let header = "Bearer error=\"insufficient_scope\"";
-        assert_eq!(missing(header, Some("a:write b a:write")).unwrap(), ["a:write", "b"]);
+        assert_eq!(parse_missing_scopes(header, Some("a:write b a:write")).unwrap(), ["a:write", "b"]);
         let attack = "a;touch $(x) `y` -rf \"q\" 'z' https://x.example/a.b é";
-        assert_eq!(missing(header, Some(attack)).unwrap(), ["https://x.example/a.b"]);
-        assert_eq!(missing(header, Some(&"x".repeat(129))).unwrap(), Vec::<String>::new());
+        assert_eq!(parse_missing_scopes(header, Some(attack)).unwrap(), ["https://x.example/a.b"]);
+        assert_eq!(parse_missing_scopes(header, Some(&"x".repeat(129))).unwrap(), Vec::<String>::new());
         let many: Vec<String> = (0..99).map(|number| number.to_string()).collect();
-        assert_eq!(missing(header, Some(&many.join(" "))).unwrap().len(), MAX_SCOPES);
-        assert_eq!(missing(header, None).unwrap(), Vec::<String>::new());
+        assert_eq!(parse_missing_scopes(header, Some(&many.join(" "))).unwrap().len(), MAX_SCOPES);
+        assert_eq!(parse_missing_scopes(header, None).unwrap(), Vec::<String>::new());
     }
 
     #[test]
     fn other_refusals_are_not_about_scopes() {
-        assert_eq!(missing("Basic realm=\"x\"", None), None);
+        assert_eq!(parse_missing_scopes("Basic realm=\"x\"", None), None);
         assert_eq!(missing_scopes(&std::io::Error::other("x")), None);
     }
 }

@@ -11,7 +11,7 @@ use rmcp::transport::auth::{OAuthTokenResponse, StoredCredentials, VendorExtraTo
 ///
 /// # Errors
 /// If the access token cannot be sent.
-pub(super) fn checked(credentials: StoredCredentials) -> Result<StoredCredentials, String> {
+pub(super) fn check_tokens(credentials: StoredCredentials) -> Result<StoredCredentials, String> {
     let (kept, sent) = of_renewal(credentials);
     sent.map(|()| kept)
 }
@@ -62,7 +62,7 @@ mod tests {
         });
         let mut given = needed.clone();
         given["id_token"] = "x".repeat(100_000).into();
-        let kept = checked(credentials(&given)).unwrap();
+        let kept = check_tokens(credentials(&given)).unwrap();
         assert_eq!(serde_json::to_value(&kept).unwrap()["token_response"], needed);
     }
 
@@ -70,7 +70,7 @@ mod tests {
     #[test]
     fn token_that_no_header_takes_is_refused() {
         let of = |token: &str, kind: &str| {
-            checked(credentials(&json!({"access_token": token, "token_type": kind}))).err().unwrap_or_default()
+            check_tokens(credentials(&json!({"access_token": token, "token_type": kind}))).err().unwrap_or_default()
         };
         let printable: String = ('!'..='~').collect();
         assert_eq!(of(&printable, "Bearer"), "");

@@ -102,8 +102,9 @@ fn x14_git_that_waits_for_a_pipe_is_ended() {
     let scene = Repository::new();
     let path = scene.open().join("a.txt");
     let place = scene.worktrees.files_place(&scene.worktrees.find(id(SESSION)).unwrap()).unwrap();
-    let hash =
-        || scene.worktrees.git.line(&place, &["hash-object".as_ref(), "--no-filters".as_ref(), path.as_os_str()]);
+    let hash = || {
+        scene.worktrees.git.run_for_line(&place, &["hash-object".as_ref(), "--no-filters".as_ref(), path.as_os_str()])
+    };
     let meanwhile = |act: &(dyn Fn(fs::File) + Sync)| {
         fs::remove_file(&path).unwrap_or_default();
         make_pipe(&path);

@@ -169,7 +169,7 @@ fn x14_kept_copy_is_a_branch_that_can_be_cloned() {
     let scene = Plain::new();
     put(&scene.open(SESSION).unwrap().join("new"), "n\n");
     let kept = scene.worktrees.keep(id(SESSION), None).unwrap();
-    let again = scene.worktrees.kept(id(SESSION), &scene.workspace()).unwrap();
+    let again = scene.worktrees.kept_branch(id(SESSION), &scene.workspace()).unwrap();
     assert_eq!(again, Some(KeptBranch { already_kept: true, ..kept.clone() }));
     let (to, repository) = (scene.dir.path().join("clone"), kept.repository.clone().unwrap());
     assert_eq!(
