@@ -193,7 +193,7 @@ impl Runtime {
 
     /// Completes deletions that a crash interrupted: all sessions below a deleted one are deleted too.
     pub(crate) async fn complete_deletions(&self) -> Result<(), ReadError> {
-        for id in self.components.log.journal.half_deleted()? {
+        for id in self.components.log.journal.unfinished_deletions()? {
             let root = self.components.log.journal.head(id)?.map_or(id, |head| head.root);
             let session = SessionHandle { sessions: Arc::clone(&self.components.sessions), id, root };
             if let Err(error) = session.delete(true).await {

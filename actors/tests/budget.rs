@@ -244,7 +244,7 @@ async fn wait_for_the_budget_holds_no_permit() {
     };
     let model = fn_model("lab/model", move |request, _| answer(request)).leaving_process(true);
     let rates = Rates { concurrent: Some(2), ..Rates::default() };
-    let model = Arc::new(model.counted_under(["lab/model", "lab"]));
+    let model = Arc::new(model.with_quotas(["lab/model", "lab"]));
     let runtime = builder(&journal).model(model).rates(rates).start().await.expect("a runtime");
     let options = OpenOptions { limits: Some(tokens(one + 60)), ..OpenOptions::agent("worker") };
     let crowded = runtime.open(options).expect("a session");

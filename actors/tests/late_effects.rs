@@ -78,16 +78,16 @@ async fn call_whose_intent_syncs_after_the_cancel_never_starts() {
     let child = child_of(&journal, &parent).await;
     journal.settled().await.expect("the journal is open");
 
-    let before = journal.appended();
-    let held = faults.hold();
+    let before = journal.last_appended();
+    let held = faults.hold_writes();
     go.notify_one();
-    while journal.appended() == before {
+    while journal.last_appended() == before {
         tokio::task::yield_now().await;
     }
-    let before = journal.appended();
+    let before = journal.last_appended();
     let owner = parent.clone();
     let cancelling = tokio::spawn(async move { owner.cancel().await });
-    while journal.appended() == before {
+    while journal.last_appended() == before {
         tokio::task::yield_now().await;
     }
     assert!(!cancelling.is_finished(), "the cancel returned before it was on the disk");

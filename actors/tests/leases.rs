@@ -72,7 +72,7 @@ impl Leased {
 
     /// Waits until the journal has more records than when it was held.
     async fn appended(&self, before: subtend_session::ids::Lsn) {
-        while self.journal.appended() == before {
+        while self.journal.last_appended() == before {
             tokio::task::yield_now().await;
         }
     }
@@ -95,8 +95,8 @@ async fn paused(leased: &Leased, held: HeldWrites) {
 #[tokio::test]
 async fn d2_committed_call_does_not_start_after_the_lease() {
     let leased = Leased::start(true).await;
-    let before = leased.journal.appended();
-    let held = leased.faults.hold();
+    let before = leased.journal.last_appended();
+    let held = leased.faults.hold_writes();
     let session = leased.session.clone();
     let sending = tokio::spawn(async move { session.send("work").await });
     leased.appended(before).await;
@@ -113,8 +113,8 @@ async fn d2_committed_call_does_not_start_after_the_lease() {
 #[tokio::test]
 async fn d2_committed_call_starts_within_the_lease() {
     let leased = Leased::start(true).await;
-    let before = leased.journal.appended();
-    let held = leased.faults.hold();
+    let before = leased.journal.last_appended();
+    let held = leased.faults.hold_writes();
     let session = leased.session.clone();
     let sending = tokio::spawn(async move { session.send("work").await });
     leased.appended(before).await;
@@ -131,7 +131,7 @@ async fn d2_committed_call_starts_within_the_lease() {
 #[tokio::test]
 async fn d2_tool_does_not_start_after_the_lease() {
     let leased = Leased::start(false).await;
-    let (before, held) = (leased.journal.appended(), leased.faults.hold());
+    let (before, held) = (leased.journal.last_appended(), leased.faults.hold_writes());
     let session = leased.session.clone();
     let sending = tokio::spawn(async move { session.send("work").await });
     leased.appended(before).await;
@@ -146,7 +146,7 @@ async fn d2_tool_does_not_start_after_the_lease() {
 #[tokio::test]
 async fn d2_runtime_stops_when_its_lease_ends() {
     let leased = Leased::start(false).await;
-    let (before, held) = (leased.journal.appended(), leased.faults.hold());
+    let (before, held) = (leased.journal.last_appended(), leased.faults.hold_writes());
     let session = leased.session.clone();
     let waiting = tokio::spawn(async move { session.send("work").await });
     leased.appended(before).await;

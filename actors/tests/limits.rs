@@ -35,7 +35,7 @@ fn provider(hours: u64) -> (Arc<dyn Model>, Arc<Mutex<Vec<u64>>>) {
             if hour < hours { Err(limited()) } else { Ok(text("done")) }
         }
     };
-    (Arc::new(fn_model("a", answer).counted_under(["a"])), made)
+    (Arc::new(fn_model("a", answer).with_quotas(["a"])), made)
 }
 
 async fn started(runtime: &Runtime, text: &str) -> SessionHandle {
@@ -147,7 +147,7 @@ async fn x13_one_run_probes_for_sessions_out_of_memory() {
         }
     };
     let options = Options { seed: Some(7), idle: Duration::from_millis(10), ..Options::default() };
-    let model = Arc::new(fn_model("a", answer).counted_under(["a"]));
+    let model = Arc::new(fn_model("a", answer).with_quotas(["a"]));
     let runtime = builder(&journal).options(options).model(model).start().await.expect("a runtime");
     let sessions = [(); 5].map(|()| open(&runtime));
     for session in &sessions {
@@ -176,7 +176,7 @@ async fn probe_that_is_cancelled_hands_over_to_the_next() {
             }
         }
     };
-    let model = Arc::new(fn_model("a", answer).counted_under(["a"]));
+    let model = Arc::new(fn_model("a", answer).with_quotas(["a"]));
     let runtime = builder(&journal).model(model).start().await.expect("a runtime");
     let (first, second) = (started(&runtime, "go").await, started(&runtime, "go").await);
     tokio::time::sleep(HOUR).await;
@@ -302,7 +302,7 @@ fn member(name: &str, error: ModelFail, until: Duration) -> (Arc<dyn Model>, Arc
         let own = own.clone();
         async move { if left.is_zero() { Ok(text(&own)) } else { Err(refused) } }
     };
-    (Arc::new(fn_model(name, answer).counted_under([name])), made)
+    (Arc::new(fn_model(name, answer).with_quotas([name])), made)
 }
 
 async fn pool(journal: &Journal, members: [Arc<dyn Model>; 2]) -> Runtime {
@@ -426,7 +426,7 @@ async fn x13_compaction_at_a_limit_parks_its_run() {
                 _ => Err(ModelError::new(ModelFail::ContextOverflow, "the prompt is too long")),
             }
         };
-        let model = Arc::new(fn_model("a", answer).counted_under(["a"]));
+        let model = Arc::new(fn_model("a", answer).with_quotas(["a"]));
         let limits = Limits { park, ..Limits::default() };
         let runtime = builder(&journal).model(model).limits(limits).start().await.expect("a runtime");
         let session = open(&runtime);

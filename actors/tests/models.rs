@@ -230,7 +230,7 @@ fn provider(
             answer(nth)
         }
     });
-    (Arc::new(model.counted_under(["p/m", "p"])), begun)
+    (Arc::new(model.with_quotas(["p/m", "p"])), begun)
 }
 
 type Begun = Arc<Mutex<Vec<u64>>>;

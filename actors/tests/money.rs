@@ -18,7 +18,7 @@ const SPENT: Outcome = Outcome::OutOfBudget { which: Budget::Money };
 
 fn provider(name: &str, usage: Usage) -> Arc<dyn Model> {
     let answer = move |_, _| async move { Ok::<_, ModelError>(Answer { usage, ..text("done") }) };
-    Arc::new(fn_model(name, answer).leaving_process(true).counted_under([format!("lab/{name}"), "lab".to_owned()]))
+    Arc::new(fn_model(name, answer).leaving_process(true).with_quotas([format!("lab/{name}"), "lab".to_owned()]))
 }
 
 fn used(input: u64, output: u64) -> Usage {

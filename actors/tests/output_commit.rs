@@ -34,11 +34,11 @@ async fn quiet(dir: &std::path::Path) -> (Runtime, Journal, Faults, SessionHandl
 async fn model_call_and_receipt_wait_for_their_records() {
     let dir = tempfile::tempdir().expect("a directory");
     let (runtime, journal, faults, session, made) = quiet(dir.path()).await;
-    let before = journal.appended();
-    let held = faults.hold();
+    let before = journal.last_appended();
+    let held = faults.hold_writes();
     let sender = session.clone();
     let sending = tokio::spawn(async move { sender.send("two").await });
-    while journal.appended() == before {
+    while journal.last_appended() == before {
         tokio::task::yield_now().await;
     }
     for _ in 0..1_000 {

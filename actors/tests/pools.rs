@@ -26,7 +26,7 @@ fn nth(
         let answer = Arc::clone(&answer);
         async move { answer(n) }
     });
-    (Arc::new(model.counted_under([name])), count)
+    (Arc::new(model.with_quotas([name])), count)
 }
 
 fn pooled(builder: Builder, a: Arc<dyn Model>, b: Arc<dyn Model>) -> Builder {
@@ -84,7 +84,7 @@ async fn queued_turn_fails_at_once_when_retry_after_is_too_long() {
     });
     let (b, _) = nth("b", |_| Ok(text("b")));
     let rates = Rates { concurrent: Some(1), ..Rates::default() };
-    let builder = pooled(builder(&journal), Arc::new(a.counted_under(["a"])), b).rates(rates);
+    let builder = pooled(builder(&journal), Arc::new(a.with_quotas(["a"])), b).rates(rates);
     let runtime = builder.start().await.expect("a runtime");
     let begun = Instant::now();
     let mut runs = Vec::new();
@@ -126,7 +126,7 @@ async fn calls_waiting_for_a_permit_are_dropped_at_shutdown() {
             std::future::pending::<Result<Answer, ModelError>>()
         });
         let rates = Rates { concurrent: Some(1), ..Rates::default() };
-        let model = Arc::new(model.counted_under(["p/m", "p"]));
+        let model = Arc::new(model.with_quotas(["p/m", "p"]));
         let held = Arc::clone(&model);
         let runtime = builder(&journal).model(model).rates(rates).start().await.expect("a runtime");
         for _ in 0..20 {

@@ -74,7 +74,7 @@ pub(crate) async fn fan_out(children: u32, store: StoreKind, cap: Cap) -> Pass {
         .start()
         .await
         .expect("a runtime");
-    let before = journal.appended();
+    let before = journal.last_appended();
     let started = Instant::now();
     let session = runtime.open(OpenOptions { agent: "general".into(), ..OpenOptions::default() }).expect("a session");
     let receipt = session.send("fan out").await.expect("accepted");
@@ -82,7 +82,7 @@ pub(crate) async fn fan_out(children: u32, store: StoreKind, cap: Cap) -> Pass {
     let wall = started.elapsed();
     assert_eq!(ended.outcome, Outcome::Completed, "{ended:?}");
     assert_eq!(ended.text.as_deref(), Some(&*format!("{children} results")));
-    let frames = journal.appended().0 - before.0;
+    let frames = journal.last_appended().0 - before.0;
     runtime.shutdown(std::time::Duration::from_secs(1)).await;
     Pass { wall, frames }
 }

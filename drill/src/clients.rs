@@ -206,11 +206,11 @@ fn judge(store_dir: &StoreDir, observed: &Observed, report: &mut ClientReport) -
     report.events = auditor.sessions().map(|(_, records)| records.len() as u64).sum();
     for id in [InvariantId::H1, InvariantId::H2] {
         // Each predicate is also judged by itself, since the first violation of a store would hide the others.
-        if let Err(error) = auditor.judge_one(id, observed) {
+        if let Err(error) = auditor.check_invariant(id, observed) {
             report.violations.push(error.to_string());
         }
     }
-    match auditor.judge_observed(observed, true) {
+    match auditor.check_observed(observed, true) {
         Ok(()) => {}
         Err(AuditError::Violated(found)) if matches!(found.id, InvariantId::H1 | InvariantId::H2) => {}
         Err(error) => report.violations.push(error.to_string()),

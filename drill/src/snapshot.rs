@@ -43,10 +43,10 @@ pub(crate) fn read(
     let inflight = journal.inflight()?;
     let sessions = sessions(auditor);
     let mut working = inflight.iter().filter_map(|(session, _)| sessions.get(session));
-    let half = journal.half_deleted()?;
+    let half = journal.unfinished_deletions()?;
     let snapshot = StoreSnapshot {
         sessions: sessions.len() as u64,
-        erased: auditor.erased().len() as u64,
+        erased: auditor.erased_sessions().len() as u64,
         in_flight: inflight.len() as u64,
         owed: auditor.rows().len() as u64,
         open_call: working.any(|records| open(records).next().is_some()),

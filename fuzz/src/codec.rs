@@ -15,7 +15,7 @@ const CRC_AT: usize = 48;
 /// are drawn from the bytes.
 pub fn any_bytes(bytes: &[u8]) -> InputResult {
     let result = decode(bytes);
-    let sealed = sealed(bytes).map_or(InputResult::Refused, |sealed| decode(&sealed));
+    let sealed = with_valid_checksum(bytes).map_or(InputResult::Refused, |sealed| decode(&sealed));
     let (session, records) = tape::records(bytes);
     if !records.is_empty() {
         let drawn = Decoded { session, first_seq: Seq(1), epoch: Epoch(1), at_ms: -1, records };
@@ -88,7 +88,7 @@ fn assert_clear(error: &FrameError) {
 }
 
 /// Returns the bytes with a correct length and checksum; `None` if they are too short.
-pub fn sealed(bytes: &[u8]) -> Option<Vec<u8>> {
+pub fn with_valid_checksum(bytes: &[u8]) -> Option<Vec<u8>> {
     let mut out = bytes.to_vec();
     let len = u32::try_from(out.len().checked_sub(HEADER)?).ok()?;
     out.get_mut(..2)?.copy_from_slice(&[0x5b, 0x7d]);

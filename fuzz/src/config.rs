@@ -17,7 +17,7 @@ pub fn any_bytes(bytes: &[u8]) -> InputResult {
     let user = load(Origin::User("fuzzed.yaml".into()), &text);
     assert!(project.is_none() || user.is_some(), "a workspace accepts a file that the user's configuration refuses");
     let Some(user) = user else { return InputResult::Refused };
-    let written = serde_json::to_value(&user.config).map(as_written).map(|config| config.to_string());
+    let written = serde_json::to_value(&user.config).map(without_nulls).map(|config| config.to_string());
     let again = written.ok().and_then(|text| load(Origin::User("again.yaml".into()), &text));
     let again = again.map(|loaded: Loaded| loaded.config);
     assert_eq!(again.as_ref(), Some(&user.config), "a written configuration reads back differently");
@@ -41,10 +41,10 @@ fn load(origin: Origin, text: &str) -> Option<Loaded> {
 }
 
 /// Removes the keys without a value: a file omits them.
-fn as_written(mut value: Value) -> Value {
+fn without_nulls(mut value: Value) -> Value {
     if let Value::Object(map) = &mut value {
         map.retain(|_, value| !value.is_null());
-        map.values_mut().for_each(|value| *value = as_written(std::mem::take(value)));
+        map.values_mut().for_each(|value| *value = without_nulls(std::mem::take(value)));
     }
     value
 }

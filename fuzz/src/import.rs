@@ -53,7 +53,7 @@ fn import_into_empty(bytes: &[u8]) -> InputResult {
         }
         Err((error, journal)) => {
             assert!(!error.is_empty(), "an error without a message");
-            let empty = |journal: &Journal| journal.appended().0 == 0;
+            let empty = |journal: &Journal| journal.last_appended().0 == 0;
             assert!(journal.as_ref().is_none_or(empty), "a refused import left records: {error}");
             InputResult::Refused
         }

@@ -69,7 +69,7 @@ fn search(name: &str, target: Target, corpus: &[Vec<u8>], time: Duration, mut rn
         if next.is_none() && from.elapsed() >= time {
             return runs;
         }
-        let input = next.unwrap_or_else(|| mutate::input(corpus, &mut rng));
+        let input = next.unwrap_or_else(|| mutate::next_input(corpus, &mut rng));
         set(&current, &input);
         let result = std::panic::catch_unwind(|| target(&input));
         if result.is_err() {

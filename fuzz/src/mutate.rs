@@ -6,7 +6,7 @@ use fastrand::Rng;
 pub const MAX_LEN: usize = 64 << 10;
 
 /// Returns random bytes or a mutated input of the corpus.
-pub fn input(corpus: &[Vec<u8>], rng: &mut Rng) -> Vec<u8> {
+pub fn next_input(corpus: &[Vec<u8>], rng: &mut Rng) -> Vec<u8> {
     if corpus.is_empty() || rng.u8(..) < 16 {
         return (0..rng.usize(..600)).map(|_| rng.u8(..)).collect();
     }

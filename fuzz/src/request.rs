@@ -202,12 +202,12 @@ async fn send_all(requests: &[ParsedRequest]) -> InputResult {
 /// Waits until no session is active; returns the number of frames.
 async fn wait_until_idle(host: &Host) -> u64 {
     let journal = host.runtime().journal();
-    let mut last = journal.appended().0;
+    let mut last = journal.last_appended().0;
     let mut calm = 0;
     while calm < 3 {
         let _ = journal.settled().await;
         tokio::time::sleep(Duration::from_millis(1)).await;
-        let now = journal.appended().0;
+        let now = journal.last_appended().0;
         calm = if now == last { calm + 1 } else { 0 };
         last = now;
     }

@@ -163,7 +163,7 @@ impl Metrics {
         let lsn = |at: Lsn| i64::try_from(at.0).unwrap_or(i64::MAX);
         self.sessions.set(gauge(runtime.loaded_sessions()));
         self.slots.set(gauge(runtime.slots_in_use()));
-        self.appended.set(lsn(runtime.journal().appended()));
+        self.appended.set(lsn(runtime.journal().last_appended()));
         self.durable.set(lsn(runtime.journal().durable()));
         self.syncs.set(i64::try_from(runtime.journal().info().syncs).unwrap_or(i64::MAX));
         let commits = Duration::from_micros(runtime.journal().info().commit_us);

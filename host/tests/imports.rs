@@ -29,7 +29,7 @@ async fn import_in_progress_is_listed_with_its_frames() {
     let (hold, mut held) = tokio::sync::watch::channel(false);
     let writer = tokio::spawn(async move {
         loop {
-            stepper.work_added().await;
+            stepper.wait_for_work().await;
             held.wait_for(|held| !held).await.expect("the test releases it");
             if stepper.step(64) == Stepped::Closed {
                 return;

@@ -82,7 +82,7 @@ async fn r6_task_needs_a_parent_that_may_start_its_agent() {
     let parent = talk(&app, "one").await;
     let explorer = spawn(&app, "explore", "survey", &parent).await;
     get(&app, &format!("/v1/tasks/get/{}?wait=true&timeout=20000", word(&explorer, "id"))).await;
-    let before = host.runtime().journal().appended();
+    let before = host.runtime().journal().last_appended();
     let task = json!({"type": "explore", "prompt": "more", "parentSessionId": word(&explorer, "childSessionId")});
     let refused = post(&app, "/v1/tasks/spawn", &task).await;
     assert_eq!(refused.problem(), (409, "refused".to_owned()));
@@ -91,7 +91,7 @@ async fn r6_task_needs_a_parent_that_may_start_its_agent() {
         word(&explorer, "short")
     );
     assert_eq!(refused.json()["detail"], why);
-    assert_eq!(host.runtime().journal().appended(), before, "a refused task was recorded");
+    assert_eq!(host.runtime().journal().last_appended(), before, "a refused task was recorded");
     request(&app, Method::DELETE, &format!("/v1/sessions/{parent}"), &[], "").await;
     for path in ["/v1/tasks/spawn", "/v1/tasks/list"] {
         let mut body = json!({"parentSessionId": parent});

@@ -86,14 +86,14 @@ impl Auditor {
     /// Checks the state that was read last, together with outside observations.
     /// # Errors
     /// The first violation.
-    pub fn judge_observed(&self, observed: &Observed, at_rest: bool) -> Result<(), AuditError> {
+    pub fn check_observed(&self, observed: &Observed, at_rest: bool) -> Result<(), AuditError> {
         judge(&self.world()?.seen_as(observed), at_rest)
     }
 
     /// Checks one invariant, together with outside observations.
     /// # Errors
     /// The first violation.
-    pub fn judge_one(&self, id: InvariantId, observed: &Observed) -> Result<(), AuditError> {
+    pub fn check_invariant(&self, id: InvariantId, observed: &Observed) -> Result<(), AuditError> {
         Ok(id.check(&self.world()?.seen_as(observed), false)?)
     }
 
@@ -118,7 +118,7 @@ impl Auditor {
         self.sessions.iter().map(|(session, held)| (*session, held.records.as_slice()))
     }
 
-    pub fn erased(&self) -> &BTreeSet<SessionId> {
+    pub fn erased_sessions(&self) -> &BTreeSet<SessionId> {
         &self.erased
     }
 

@@ -118,7 +118,7 @@ impl Blobs {
 
 /// Returns the names of the blobs that rows of the bare `engine` refer to.
 #[cfg(feature = "disk")]
-pub(crate) fn named(engine: &dyn Engine) -> Result<BTreeSet<String>> {
+pub(crate) fn named_blobs(engine: &dyn Engine) -> Result<BTreeSet<String>> {
     let mut named = BTreeSet::new();
     engine.frames(Lsn(0), &mut |_, kept| {
         if let StoredFrame::Bytes(bytes) = &kept {

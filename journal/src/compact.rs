@@ -53,7 +53,7 @@ pub enum CompactionStep {
 
 /// Maps each deleted session to its topmost deleted ancestor, or to itself. Descendants of a deleted session count as deleted, because the
 /// deletion of a tree is durable with that of its top.
-pub(crate) fn deleted(heads: &BTreeMap<SessionId, Head>) -> BTreeMap<SessionId, SessionId> {
+pub(crate) fn deleted_roots(heads: &BTreeMap<SessionId, Head>) -> BTreeMap<SessionId, SessionId> {
     let mut tops = BTreeMap::new();
     if !heads.values().any(|head| head.deleted) {
         return tops;
@@ -169,7 +169,7 @@ impl CompactionPlan {
         if let Some(error) = failed {
             return Err(error);
         }
-        let mut tops = deleted(&heads);
+        let mut tops = deleted_roots(&heads);
         if FaultPoints::read().no_erase {
             tops.clear();
         }

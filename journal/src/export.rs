@@ -148,7 +148,7 @@ fn sessions(engine: &dyn Engine, scope: Scope) -> Result<(Scope, BTreeMap<Sessio
             open.extend(engine.children(session)?);
         }
     }
-    if compact::deleted(&heads).contains_key(&session) {
+    if compact::deleted_roots(&heads).contains_key(&session) {
         return Err(ReadError::NoSuchSession(session));
     }
     Ok((Scope::Tree(root), heads))
@@ -170,10 +170,10 @@ impl<'a> ExportJob<'a> {
         mut heads: BTreeMap<SessionId, Head>,
     ) -> Result<Self, ExportError> {
         let mut out = Writer::new(out);
-        out.line("export", &Header { format: FORMAT, frames: crate::codec::VERSION, what: scope })?;
-        for session in compact::deleted(&heads).into_keys() {
+        out.write_line("export", &Header { format: FORMAT, frames: crate::codec::VERSION, what: scope })?;
+        for session in compact::deleted_roots(&heads).into_keys() {
             if let Some(head) = heads.remove(&session) {
-                out.line("deleted", &Deleted { session, head: head.erased() })?;
+                out.write_line("deleted", &Deleted { session, head: head.erased() })?;
             }
         }
         let written = heads.iter().map(|(session, head)| (*session, SessionProgress::of(head))).collect();
@@ -227,7 +227,7 @@ impl ExportJob<'_> {
                 let owner = read::owner(self.engine, lsn)?.filter(|(owner, _)| self.written.contains_key(owner));
                 let owner = expected.map(|session| (session, self.next(session))).or(owner);
                 // If no written session owns the frame, it was never visible, or its absence is reported at the end.
-                return owner.map_or(Ok(()), |(session, seq)| Err(read::damaged(session, seq, lsn, error).into()));
+                return owner.map_or(Ok(()), |(session, seq)| Err(read::damage_error(session, seq, lsn, error).into()));
             }
         };
         let session = frame.session;
@@ -253,7 +253,7 @@ impl ExportJob<'_> {
         written.lsn = lsn;
         self.creations(&mut frame, lsn)?;
         let Decoded { session, first_seq, epoch, at_ms, records } = frame;
-        self.out.line("frame", &FrameLine { session, first_seq, epoch, at_ms, records })?;
+        self.out.write_line("frame", &FrameLine { session, first_seq, epoch, at_ms, records })?;
         self.tally.frames = self.tally.frames.saturating_add(1);
         self.tally.records = self.tally.records.saturating_add(count);
         self.tally.sessions = self.tally.sessions.saturating_add(u64::from(first_seq == Seq(1)));
@@ -302,7 +302,7 @@ impl ExportJob<'_> {
             (Err(error), None) => return Err(error.into()),
         };
         self.tally.defs = self.tally.defs.saturating_add(1);
-        Ok(self.out.line("def", &Def { hash, body })?)
+        Ok(self.out.write_line("def", &Def { hash, body })?)
     }
 
     fn bad(&self, session: SessionId, lsn: Lsn, why: String) -> ReadError {
@@ -321,7 +321,7 @@ impl ExportJob<'_> {
             }
         }
         let sum = self.out.sum();
-        self.out.line("end", &End { tally: self.tally, sum })?;
+        self.out.write_line("end", &End { tally: self.tally, sum })?;
         self.out.flush()?;
         Ok(self.tally)
     }

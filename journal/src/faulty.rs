@@ -80,7 +80,7 @@ impl Faults {
     }
 
     /// Blocks writes until the guard is dropped.
-    pub fn hold(&self) -> HeldWrites {
+    pub fn hold_writes(&self) -> HeldWrites {
         self.plan().held = true;
         HeldWrites(self.clone())
     }

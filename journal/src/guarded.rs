@@ -5,7 +5,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use crate::error::EngineError;
 
 /// Runs engine code and converts a panic into an error. The closure captures only the store, which is not used after an error.
-pub(crate) fn guarded<T>(what: &'static str, work: impl FnOnce() -> Result<T, EngineError>) -> Result<T, EngineError> {
+pub(crate) fn catch_panics<T>(
+    what: &'static str,
+    work: impl FnOnce() -> Result<T, EngineError>,
+) -> Result<T, EngineError> {
     catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| {
         let why = panic
             .downcast_ref::<&str>()

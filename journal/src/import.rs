@@ -120,7 +120,7 @@ impl WrittenImport {
     }
 
     /// Returns the sessions to which others owe a message.
-    pub fn owed(&self) -> BTreeSet<SessionId> {
+    pub fn unsent_receivers(&self) -> BTreeSet<SessionId> {
         self.planned.owed.iter().map(|(_, row)| row.to).collect()
     }
 }

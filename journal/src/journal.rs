@@ -143,8 +143,8 @@ impl Journal {
     }
 
     /// Returns the LSN of the last appended frame, or 0 before the first.
-    pub fn appended(&self) -> Lsn {
-        self.shared().appended()
+    pub fn last_appended(&self) -> Lsn {
+        self.shared().last_appended()
     }
 
     /// Returns the LSN up to which everything is durable.
@@ -172,7 +172,7 @@ impl Journal {
     /// # Cancel safety
     /// Safe.
     pub async fn settled(&self) -> Result<(), Poisoned> {
-        self.wait(self.appended()).await?;
+        self.wait(self.last_appended()).await?;
         if self.shared().faults.ack_before_commit {
             // The seeded bug affects only acknowledgements: the process must still read its own writes.
             tokio::time::sleep(std::time::Duration::from_millis(60)).await;
@@ -240,7 +240,7 @@ impl Journal {
             let known = match known {
                 Some(known) => Some(known),
                 None => {
-                    let last = read::last_known(session, head.as_ref(), inflight.as_ref(), &frames)?;
+                    let last = read::read_last(session, head.as_ref(), inflight.as_ref(), &frames)?;
                     shared.core().fences.activate_read(session, last, removals)
                 }
             };

@@ -131,7 +131,7 @@ fn visit_all<T>(items: impl IntoIterator<Item = T>, mut visit: impl FnMut(T) -> 
     Ok(())
 }
 
-fn sorted<T: Ord>(items: impl IntoIterator<Item = T>) -> Vec<T> {
+fn collect_sorted<T: Ord>(items: impl IntoIterator<Item = T>) -> Vec<T> {
     let mut items: Vec<_> = items.into_iter().collect();
     items.sort_unstable();
     items
@@ -209,7 +209,7 @@ impl Engine for Memory {
     fn all_positions(&self, visit: &mut dyn FnMut(SessionId, Seq, Lsn) -> ScanFlow) -> Result<()> {
         let positions = {
             let tables = self.lock();
-            sorted(tables.log.iter().map(|(lsn, frame)| (frame.session, frame.first_seq, *lsn)))
+            collect_sorted(tables.log.iter().map(|(lsn, frame)| (frame.session, frame.first_seq, *lsn)))
         };
         visit_all(positions, |(session, seq, lsn)| visit(session, seq, lsn))
     }
@@ -241,7 +241,7 @@ impl Engine for Memory {
     fn children(&self, parent: SessionId) -> Result<Vec<SessionId>> {
         let tables = self.lock();
         let more = tables.sessions.get(&parent).and_then(|slot| slot.more.as_deref());
-        Ok(sorted(more.map(|more| more.children.clone()).unwrap_or_default()))
+        Ok(collect_sorted(more.map(|more| more.children.clone()).unwrap_or_default()))
     }
 
     fn all_children(&self, visit: &mut dyn FnMut(SessionId, SessionId) -> ScanFlow) -> Result<()> {
@@ -251,7 +251,7 @@ impl Engine for Memory {
                 let children = slot.more.iter().flat_map(|more| &more.children);
                 children.map(|child| (*parent, *child)).collect::<Vec<_>>()
             };
-            sorted(tables.sessions.iter().flat_map(of))
+            collect_sorted(tables.sessions.iter().flat_map(of))
         };
         visit_all(rows, |(parent, child)| visit(parent, child))
     }

@@ -120,7 +120,7 @@ impl ServerFailure {
         match self {
             Self::Engine(error) => error,
             Self::Fenced => EngineError::Fenced { shard: shard.to_owned() },
-            Self::Refused(error) => match overwritten(&error) {
+            Self::Refused(error) => match overwrite_error(&error) {
                 Some(error) => error,
                 None => EngineError::Store { what, why: Self::Refused(error).describe() },
             },
@@ -160,7 +160,7 @@ impl ServerFailure {
 }
 
 /// Returns the error for a frame that a group would have replaced, from the server's message.
-fn overwritten(error: &DbError) -> Option<EngineError> {
+fn overwrite_error(error: &DbError) -> Option<EngineError> {
     let of_log = matches!(error.table(), Some("ev" | "log"));
     if *error.code() != SqlState::UNIQUE_VIOLATION || !of_log {
         return None;
@@ -240,16 +240,16 @@ impl Postgres {
         })
     }
 
-    fn failed(&self, what: &'static str) -> impl Fn(ServerFailure) -> EngineError + '_ {
+    fn engine_error(&self, what: &'static str) -> impl Fn(ServerFailure) -> EngineError + '_ {
         move |failure| failure.engine(what, self.link.target.shard())
     }
 
     fn rows(&self, sql: &'static str, params: Vec<Param>) -> Result<Vec<tokio_postgres::Row>> {
-        self.driver.run(Arc::clone(&self.link).rows(sql, params)).map_err(self.failed("read"))
+        self.driver.run(Arc::clone(&self.link).rows(sql, params)).map_err(self.engine_error("read"))
     }
 
     fn column<T: for<'a> tokio_postgres::types::FromSql<'a>>(&self, row: &tokio_postgres::Row, at: usize) -> Result<T> {
-        row.try_get(at).map_err(|error| self.failed("read")(error.into()))
+        row.try_get(at).map_err(|error| self.engine_error("read")(error.into()))
     }
 
     /// Visits the rows of one statement in parts.
@@ -261,7 +261,7 @@ impl Postgres {
             // The channel is full only if the scan has ended, which the next part reports.
             let _ = credit.try_send(());
             let ended = || Err(ServerFailure::Lost("the thread of the connections has ended".to_owned()));
-            let part = parts.recv().unwrap_or_else(|_| ended()).map_err(self.failed("scan"))?;
+            let part = parts.recv().unwrap_or_else(|_| ended()).map_err(self.engine_error("scan"))?;
             if part.is_empty() {
                 return Ok(());
             }
@@ -303,7 +303,7 @@ pub fn compact(engine: &Postgres) -> Result<Compacted> {
     }
     let owner = Arc::clone(&engine.owner);
     let erased = engine.driver.run(async move { owner.lock().await.erase(rows).await });
-    erased.map_err(engine.failed("erase"))?;
+    erased.map_err(engine.engine_error("erase"))?;
     Ok(done)
 }
 
@@ -316,7 +316,7 @@ impl Drop for Postgres {
             Ok(())
         });
         if let Err(failure) = closed {
-            tracing::warn!(error = %self.failed("close")(failure), "the shard was not released");
+            tracing::warn!(error = %self.engine_error("close")(failure), "the shard was not released");
         }
     }
 }
@@ -361,7 +361,7 @@ impl Tables for Postgres {
         let (last, tables) = Sorted::of(group)?.edits()?;
         let owner = Arc::clone(&self.owner);
         let written = self.driver.run(async move { owner.lock().await.write(last.0, tables).await });
-        written.map_err(self.failed("write"))?;
+        written.map_err(self.engine_error("write"))?;
         self.syncs.fetch_add(1, Ordering::Relaxed);
         Ok(())
     }
@@ -372,7 +372,7 @@ impl Tables for Postgres {
 
     fn meta(&self, name: &'static str) -> Result<Option<u64>> {
         let found = self.rows(META, vec![Box::new(self.shard)])?;
-        let row = found.first().ok_or(ServerFailure::Missing).map_err(self.failed("read"))?;
+        let row = found.first().ok_or(ServerFailure::Missing).map_err(self.engine_error("read"))?;
         let column = match name {
             META_FORMAT => 0,
             META_LSN => 1,

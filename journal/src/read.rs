@@ -94,7 +94,7 @@ pub(crate) fn walk(
             return Err(bad(format!("its frame precedes frame {last}, which has earlier records")));
         }
         let kept = kept.ok_or_else(|| bad("its frame is not in the log".into()))?;
-        let frame = open_frame(kept).map_err(|error| damaged(session, expected, lsn, error))?;
+        let frame = open_frame(kept).map_err(|error| damage_error(session, expected, lsn, error))?;
         if frame.session != session || frame.first_seq != seq {
             return Err(bad(format!("its frame is of session {}, record {}", frame.session, frame.first_seq)));
         }
@@ -139,11 +139,11 @@ pub(crate) fn push_records(
 
 /// Reports corrupt data as damage to its session, not as a failure of the engine.
 pub(crate) fn as_damage(error: EngineError, damaged: &dyn Fn(String) -> ReadError) -> ReadError {
-    if matches!(error, EngineError::Corrupt { .. }) { damaged(error.to_string()) } else { error.into() }
+    if matches!(error, EngineError::Corrupt { .. }) { damage_error(error.to_string()) } else { error.into() }
 }
 
 /// Returns the epoch and the next record of a session, from its rows and its last frames.
-pub(crate) fn last_known(
+pub(crate) fn read_last(
     session: SessionId,
     head: Option<&Head>,
     inflight: Option<&Inflight>,
@@ -152,7 +152,8 @@ pub(crate) fn last_known(
     let Some((seq, lsn, kept)) = frames.last() else { return Err(ReadError::NoSuchSession(session)) };
     let (seq, lsn) = (*seq, *lsn);
     let missing = || ReadError::Damaged { session, seq, lsn, why: "its frame is not in the log".into() };
-    let frame = open_frame(kept.clone().ok_or_else(missing)?).map_err(|error| damaged(session, seq, lsn, error))?;
+    let frame =
+        open_frame(kept.clone().ok_or_else(missing)?).map_err(|error| damage_error(session, seq, lsn, error))?;
     // The rows may have the epoch of an activation without records.
     let rows = [head.map(|head| head.epoch), inflight.map(|row| row.epoch)];
     let epoch = rows.into_iter().flatten().fold(frame.epoch, Epoch::max);
@@ -168,7 +169,7 @@ pub(crate) fn open_frame(kept: StoredFrame) -> Result<Decoded, FrameError> {
     }
 }
 
-pub(crate) fn damaged(session: SessionId, seq: Seq, lsn: Lsn, error: FrameError) -> ReadError {
+pub(crate) fn damage_error(session: SessionId, seq: Seq, lsn: Lsn, error: FrameError) -> ReadError {
     match error {
         FrameError::Corrupt(why) => ReadError::Damaged { session, seq, lsn, why },
         FrameError::Newer(why) => ReadError::Newer { session, seq, why },

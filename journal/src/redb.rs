@@ -14,7 +14,7 @@ use redb::{
 use crate::directory;
 use crate::engine::{Group, Result};
 use crate::error::{EngineError, OpenError, io};
-use crate::guarded::guarded;
+use crate::guarded::catch_panics;
 use crate::rows::{self, CHILD, EV, OUTBOX, SESSION};
 use crate::sorted::Sorted;
 use crate::tables::{self, Edit, FORMAT, Keys, META_FORMAT, META_LSN, Table, Tables, Visit};
@@ -59,7 +59,7 @@ impl Redb {
     pub fn open_to_read(file: &Path, cache_bytes: usize) -> std::result::Result<Self, OpenError> {
         let overlay = overlay::Overlay::over(file);
         let overlay = overlay.map_err(io("open", file))?;
-        let db = guarded("open", || {
+        let db = catch_panics("open", || {
             Builder::new().set_cache_size(cache_bytes).create_with_backend(overlay).map_err(store("open the redb file"))
         })?;
         Self::of(db).with_format()
@@ -70,7 +70,7 @@ impl Redb {
     /// As for [`Redb::open`].
     #[cfg(feature = "fault-points")]
     pub fn over(medium: impl redb::StorageBackend, cache_bytes: usize) -> std::result::Result<Self, OpenError> {
-        let db = guarded("open", || {
+        let db = catch_panics("open", || {
             Builder::new().set_cache_size(cache_bytes).create_with_backend(medium).map_err(store("open the medium"))
         })?;
         Self::of(db).with_format()
@@ -85,7 +85,7 @@ impl Redb {
     }
 
     fn at(file: &Path, cache_bytes: usize) -> Result<Self> {
-        let db = guarded("open", || {
+        let db = catch_panics("open", || {
             Builder::new().set_cache_size(cache_bytes).create(file).map_err(store("open the redb file"))
         })?;
         Ok(Self::of(db))
@@ -121,7 +121,7 @@ impl Redb {
     }
 
     fn write_format(&self) -> Result<()> {
-        guarded("write the format", || {
+        catch_panics("write the format", || {
             let mut txn = self.db.begin_write().map_err(store("begin"))?;
             txn.set_quick_repair(true);
             self.write_meta(&txn, META_FORMAT, FORMAT)?;
@@ -161,7 +161,7 @@ impl Redb {
         table: TableDefinition<'_, K, V>,
         work: impl FnOnce(redb::ReadOnlyTable<K, V>) -> Result<T>,
     ) -> Result<Option<T>> {
-        guarded("read", || {
+        catch_panics("read", || {
             let txn: ReadTransaction = self.db.begin_read().map_err(store("begin to read"))?;
             match txn.open_table(table) {
                 Ok(table) => work(table).map(Some),

@@ -225,7 +225,7 @@ impl Sent {
 }
 
 /// Refuses keys that do not ascend from `from`, because a reader that continues after the last key would never end.
-fn ascending<'a, K: Ord + Copy + 'a>(from: &K, keys: impl Iterator<Item = &'a K>) -> Result<()> {
+fn check_ascending<'a, K: Ord + Copy + 'a>(from: &K, keys: impl Iterator<Item = &'a K>) -> Result<()> {
     let mut last = None;
     for key in keys {
         if key < from || last.is_some_and(|last| key <= last) {
@@ -318,7 +318,7 @@ where
         let mut from = from;
         loop {
             let frames: Vec<(Lsn, Sent)> = self.get(Read::Frames { from })?;
-            ascending(&from, frames.iter().map(|(lsn, _)| lsn))?;
+            check_ascending(&from, frames.iter().map(|(lsn, _)| lsn))?;
             let Some((last, _)) = frames.last() else { return Ok(()) };
             let (more, next) = (frames.len() == MAX_FRAMES, Lsn(last.0.saturating_add(1)));
             for (lsn, frame) in frames {
@@ -351,7 +351,7 @@ where
             let last_seq = range.frames.last().map_or(Seq(0), |(seq, ..)| *seq);
             let repeated = frames.first().is_some_and(|(seq, ..)| *seq == last_seq);
             let new = frames.into_iter().skip(usize::from(repeated && !range.frames.is_empty())).collect::<Vec<_>>();
-            ascending(&last_seq, new.iter().map(|(seq, ..)| seq))?;
+            check_ascending(&last_seq, new.iter().map(|(seq, ..)| seq))?;
             if last.more && new.is_empty() {
                 return Err(read_failure(
                     "unexpected answer of the host: it announced more frames, but sent none".to_owned(),

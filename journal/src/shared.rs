@@ -14,7 +14,7 @@ use crate::error::{AppendError, EngineError, Poisoned, ReadError};
 use crate::fault_points::FaultPoints;
 use crate::fence::Fences;
 use crate::frame::{Appended, Batch, Frame};
-use crate::guarded::guarded;
+use crate::guarded::catch_panics;
 use crate::lock::Lock;
 use crate::queue::{Queued, ROW_BYTES};
 use crate::waiters::Waiters;
@@ -109,7 +109,7 @@ impl Shared {
         self.core.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn appended(&self) -> Lsn {
+    pub(crate) fn last_appended(&self) -> Lsn {
         Lsn(self.appended.load(Ordering::Acquire))
     }
 
@@ -121,7 +121,7 @@ impl Shared {
     pub(crate) fn release(&self) {
         let engine = self.engine.write().unwrap_or_else(PoisonError::into_inner).take();
         // A panic while closing does not affect acknowledged data.
-        if let Err(error) = guarded("close", move || {
+        if let Err(error) = catch_panics("close", move || {
             drop(engine);
             Ok(())
         }) {
@@ -170,7 +170,7 @@ impl Shared {
         if core.closing {
             return Err(AppendError::Closed);
         }
-        let before = self.appended();
+        let before = self.last_appended();
         let first = before.next();
         if frames.is_empty() {
             return Ok(Appended { first, last: before });
@@ -214,7 +214,7 @@ impl Shared {
     fn write_now(&self, frames: Vec<GroupFrame>, last: Lsn) -> Result<(), AppendError> {
         let engine = self.engine.read().unwrap_or_else(PoisonError::into_inner);
         let Some(engine) = engine.as_deref() else { return Err(AppendError::Closed) };
-        match guarded("write", || engine.write(Group { frames })) {
+        match catch_panics("write", || engine.write(Group { frames })) {
             Ok(()) => {
                 self.waiters.publish(last);
                 Ok(())
@@ -238,7 +238,7 @@ impl Shared {
         let payload = if frame.records.is_empty() {
             Payload::Nothing
         } else if self.about.wants_bytes {
-            let encoded = codec::encode(&frame).map_err(|error| not_encoded(session, &error, self.about.max_body))?;
+            let encoded = codec::encode(&frame).map_err(|error| encode_error(session, &error, self.about.max_body))?;
             let size = encoded.len() as u64;
             if size > self.about.max_body {
                 return Err(too_large(session, size, self.about.max_body));
@@ -270,7 +270,7 @@ fn too_large(session: SessionId, bytes: u64, limit: u64) -> AppendError {
     AppendError::TooLarge { session, bytes, limit }
 }
 
-fn not_encoded(session: SessionId, error: &EncodeError, limit: u64) -> AppendError {
+fn encode_error(session: SessionId, error: &EncodeError, limit: u64) -> AppendError {
     match error {
         EncodeError::TooLong(bytes) => too_large(session, *bytes as u64, limit),
         EncodeError::Json(error) => AppendError::Encode { session, why: error.to_string().into() },

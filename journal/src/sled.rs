@@ -7,7 +7,7 @@ use crate::directory;
 use crate::engine::{Engine as _, Group, Result};
 use crate::engines::CopyProgress;
 use crate::error::OpenError;
-use crate::guarded::guarded;
+use crate::guarded::catch_panics;
 use crate::rows;
 use crate::sorted::Sorted;
 use crate::tables::{self, Edit, FORMAT, Keys, META_FORMAT, META_LSN, Table, Tables, Visit};
@@ -62,7 +62,7 @@ impl Sled {
         let engine = Self { rows, last: AtomicU64::new(0) };
         if engine.is_new()? {
             let format = vec![(Table::Meta, vec![meta(META_FORMAT, FORMAT)])];
-            guarded("write the format", || engine.rows.write(format))?;
+            catch_panics("write the format", || engine.rows.write(format))?;
         }
         let last = engine.last_lsn()?;
         engine.last.store(last.0, Ordering::Relaxed);
@@ -112,14 +112,14 @@ impl Tables for Sled {
     }
 
     fn get(&self, table: Table, key: &[u8]) -> Result<Option<Vec<u8>>> {
-        guarded("read", || self.rows.get(table, key))
+        catch_panics("read", || self.rows.get(table, key))
     }
 
     fn scan(&self, table: Table, keys: Keys<'_>, visit: &mut Visit<'_>) -> Result<()> {
-        guarded("scan", || self.rows.scan(table, keys, visit))
+        catch_panics("scan", || self.rows.scan(table, keys, visit))
     }
 
     fn last(&self, table: Table, keys: Keys<'_>) -> Result<Option<(Vec<u8>, Vec<u8>)>> {
-        guarded("read", || self.rows.last(table, keys))
+        catch_panics("read", || self.rows.last(table, keys))
     }
 }

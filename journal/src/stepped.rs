@@ -6,7 +6,7 @@ use subtend_session::ids::Lsn;
 
 use crate::engine::{Engine, Group};
 use crate::error::OpenError;
-use crate::guarded::guarded;
+use crate::guarded::catch_panics;
 use crate::journal::{Journal, Options};
 use crate::shared::Shared;
 use crate::writer::fail;
@@ -19,7 +19,7 @@ pub struct Stepper {
 
 impl std::fmt::Debug for Stepper {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Stepper").field("waiting", &self.waiting()).finish_non_exhaustive()
+        f.debug_struct("Stepper").field("waiting", &self.queued()).finish_non_exhaustive()
     }
 }
 
@@ -48,12 +48,12 @@ impl Journal {
 }
 
 impl Stepper {
-    pub fn waiting(&self) -> usize {
+    pub fn queued(&self) -> usize {
         self.shared.core().queue.len()
     }
 
     /// Waits until the queue is not empty, or the journal is about to close. Cancel safe.
-    pub async fn work_added(&self) {
+    pub async fn wait_for_work(&self) {
         loop {
             let work_added = self.shared.work_added.notified();
             if self.has_work() {
@@ -87,7 +87,7 @@ impl Stepper {
         let bytes = batches.iter().fold(0_u64, |sum, batch| sum.saturating_add(batch.bytes));
         let group = Group { frames: batches.into_iter().flat_map(|batch| batch.frames).collect() };
         let last = group.last().unwrap_or_default();
-        if let Err(error) = guarded("write", || engine.write(group)) {
+        if let Err(error) = catch_panics("write", || engine.write(group)) {
             fail(&self.shared, error);
             return Stepped::Failed;
         }
@@ -132,7 +132,7 @@ mod tests {
         for n in 1..=3 {
             journal.append(batch(n)).unwrap();
         }
-        assert_eq!((journal.appended(), journal.durable(), stepper.waiting()), (Lsn(3), Lsn(0), 3));
+        assert_eq!((journal.last_appended(), journal.durable(), stepper.queued()), (Lsn(3), Lsn(0), 3));
         assert_eq!((stepper.step(2), journal.durable()), (Stepped::Wrote(Lsn(2)), Lsn(2)));
         assert_eq!((stepper.step(2), stepper.step(2)), (Stepped::Wrote(Lsn(3)), Stepped::Nothing));
     }
@@ -165,7 +165,7 @@ mod tests {
         let closing = tokio::spawn(journal.close());
         let mut steps = Vec::new();
         while steps.last() != Some(&Stepped::Closed) {
-            stepper.work_added().await;
+            stepper.wait_for_work().await;
             tokio::task::yield_now().await;
             steps.push(stepper.step(1));
         }

@@ -130,7 +130,7 @@ pub(crate) const FORMAT: u64 = 1;
 pub(crate) const META_FORMAT: &str = "format";
 pub(crate) const META_LSN: &str = "lsn";
 
-fn sized<const N: usize>(table: Table, key: &[u8]) -> Result<&[u8; N]> {
+fn exact_size<const N: usize>(table: Table, key: &[u8]) -> Result<&[u8; N]> {
     key.try_into().map_err(|_| rows::corrupt(table.name(), key, "the key has another length"))
 }
 
@@ -140,7 +140,7 @@ pub(crate) fn number(table: &'static str, key: &[u8], value: &[u8]) -> Result<u6
 }
 
 pub(crate) fn place(key: &[u8], value: &[u8]) -> Result<(SessionId, Seq, Lsn)> {
-    let (session, seq) = rows::ev_of(sized::<EV>(Table::Ev, key)?);
+    let (session, seq) = rows::ev_of(exact_size::<EV>(Table::Ev, key)?);
     Ok((session, seq, Lsn(number("ev", key, value)?)))
 }
 
@@ -159,7 +159,7 @@ fn all<T: DeserializeOwned>(
     visit: &mut dyn FnMut(SessionId, Result<T>) -> ScanFlow,
 ) -> Result<()> {
     tables.scan(table, None, &mut |key, sealed| {
-        let session = rows::session_of(*sized::<SESSION>(table, key)?);
+        let session = rows::session_of(*exact_size::<SESSION>(table, key)?);
         Ok(visit(session, rows::unseal_json(table.name(), key, sealed)))
     })
 }
@@ -273,7 +273,7 @@ impl<T: Tables> Engine for T {
         let max = rows::child_key(parent, rows::session_of([0xff; SESSION]));
         let mut children = Vec::new();
         self.scan(Table::Child, Some((&min, &max)), &mut |key, _| {
-            children.push(rows::child_of(sized::<CHILD>(Table::Child, key)?).1);
+            children.push(rows::child_of(exact_size::<CHILD>(Table::Child, key)?).1);
             Ok(CONTINUE)
         })?;
         Ok(children)
@@ -281,7 +281,7 @@ impl<T: Tables> Engine for T {
 
     fn all_children(&self, visit: &mut dyn FnMut(SessionId, SessionId) -> ScanFlow) -> Result<()> {
         self.scan(Table::Child, None, &mut |key, _| {
-            let (parent, child) = rows::child_of(sized::<CHILD>(Table::Child, key)?);
+            let (parent, child) = rows::child_of(exact_size::<CHILD>(Table::Child, key)?);
             Ok(visit(parent, child))
         })
     }
@@ -289,7 +289,7 @@ impl<T: Tables> Engine for T {
     fn outbox(&self, to: Option<SessionId>, visit: &mut dyn FnMut(Result<(Row, Lsn)>) -> ScanFlow) -> Result<()> {
         let (min, max) = rows::outbox_range(to);
         self.scan(Table::Outbox, Some((&min, &max)), &mut |key, value| {
-            Ok(visit(rows::obligation(sized::<OUTBOX>(Table::Outbox, key)?, value)))
+            Ok(visit(rows::obligation(exact_size::<OUTBOX>(Table::Outbox, key)?, value)))
         })
     }
 
@@ -299,7 +299,7 @@ impl<T: Tables> Engine for T {
 
     fn defs(&self, visit: &mut dyn FnMut(Hash, Result<Text>) -> ScanFlow) -> Result<()> {
         self.scan(Table::Def, None, &mut |key, body| {
-            let hash = Hash(*sized::<SESSION>(Table::Def, key)?);
+            let hash = Hash(*exact_size::<SESSION>(Table::Def, key)?);
             Ok(visit(hash, text(hash, body)))
         })
     }

@@ -46,7 +46,7 @@ impl TempCopy {
         let mut work = CopyJob { copied, progress, buffer: vec![0; CHUNK] };
         for file in files {
             let (from, to) = (of.join(&file.path), copy.path().join(&file.path));
-            let done = work.bring(&file, &from, &to);
+            let done = work.copy_file(&file, &from, &to);
             done.map_err(io("copy (to the directory for temporary files, which TMPDIR names)", &from))?;
         }
         Ok(copy)
@@ -88,7 +88,7 @@ struct CopyJob<'a> {
 }
 
 impl CopyJob<'_> {
-    fn bring(&mut self, file: &CopyEntry, from: &Path, to: &Path) -> io::Result<()> {
+    fn copy_file(&mut self, file: &CopyEntry, from: &Path, to: &Path) -> io::Result<()> {
         if file.is_dir {
             return fs::create_dir_all(to);
         }

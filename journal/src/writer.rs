@@ -9,7 +9,7 @@ use subtend_session::ids::Lsn;
 
 use crate::engine::{Engine, Group};
 use crate::error::EngineError;
-use crate::guarded::guarded;
+use crate::guarded::catch_panics;
 use crate::queue::{Queued, next_group};
 use crate::shared::Shared;
 use crate::watermark::Watermark;
@@ -32,7 +32,7 @@ pub(crate) fn start(
 /// Runs until the journal closes or fails. Releases the store at the close.
 pub(crate) fn run(shared: &Shared, engine: Arc<dyn Engine>, watermark: Option<Watermark>) {
     // A panic here or in a waker must not leave waiters sleeping.
-    if let Err(error) = guarded("write", || drain(shared, &*engine, watermark)) {
+    if let Err(error) = catch_panics("write", || drain(shared, &*engine, watermark)) {
         fail(shared, error);
         wait_for_close(shared);
     }
@@ -128,7 +128,7 @@ fn commit(shared: &Shared, engine: &dyn Engine, group: Group, last: Lsn) -> Resu
         std::thread::sleep(Duration::from_millis(50));
     }
     let from = now();
-    let written = guarded("write", || engine.write(group));
+    let written = catch_panics("write", || engine.write(group));
     let took = u64::try_from(from.elapsed().as_micros()).unwrap_or(u64::MAX);
     shared.commit_us.fetch_add(took, Ordering::Relaxed);
     written

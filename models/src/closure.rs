@@ -43,7 +43,7 @@ impl<F> FnModel<F> {
 
     /// Sets the quotas of the model's calls; see [`Model::quotas`].
     #[must_use]
-    pub fn counted_under<Q: Into<Text>>(self, quotas: impl IntoIterator<Item = Q>) -> Self {
+    pub fn with_quotas<Q: Into<Text>>(self, quotas: impl IntoIterator<Item = Q>) -> Self {
         Self { quotas: quotas.into_iter().map(Into::into).collect(), ..self }
     }
 }

@@ -167,14 +167,14 @@ impl Deltas {
 
     /// Calls `sink` for each delta. It must not block.
     pub fn to(sink: impl Fn(Delta) + Send + Sync + 'static) -> Self {
-        Self::watched(move |sign| match sign {
+        Self::with_progress(move |sign| match sign {
             StreamProgress::Delta(delta) => sink(delta),
             StreamProgress::Alive => {}
         })
     }
 
     /// Calls `sink` for each sign of progress. It must not block.
-    pub fn watched(sink: impl Fn(StreamProgress) + Send + Sync + 'static) -> Self {
+    pub fn with_progress(sink: impl Fn(StreamProgress) + Send + Sync + 'static) -> Self {
         Self(Some(Arc::new(sink)))
     }
 

@@ -105,7 +105,7 @@ impl Models {
             if found.iter().any(|before| before.name == *member) {
                 return Err(BadPool::Twice(name.clone(), member.clone()));
             }
-            let model = self.known(member).ok_or_else(|| BadPool::Unknown(name.clone(), member.clone()))?;
+            let model = self.find(member).ok_or_else(|| BadPool::Unknown(name.clone(), member.clone()))?;
             found.push(Member { name: member.clone(), model });
         }
         self.pools.insert(name.clone(), found.into());
@@ -136,7 +136,7 @@ impl Models {
         if let Some(members) = self.pools.get(name) {
             return Route::Pool(Arc::clone(members));
         }
-        let model = self.known(name).unwrap_or_else(|| Arc::clone(&self.fallback));
+        let model = self.find(name).unwrap_or_else(|| Arc::clone(&self.fallback));
         Route::One(Member { name: Arc::clone(name), model })
     }
 
@@ -191,7 +191,7 @@ impl Models {
         self.health.record_answer(member);
     }
 
-    fn known(&self, name: &Text) -> Option<Arc<dyn Model>> {
+    fn find(&self, name: &Text) -> Option<Arc<dyn Model>> {
         if let Some(model) = self.named.get(name) {
             return Some(Arc::clone(model));
         }

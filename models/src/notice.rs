@@ -12,7 +12,7 @@ pub(crate) struct ChildEnd<'a> {
 }
 
 impl ChildEnd<'_> {
-    pub(crate) fn completed(&self) -> bool {
+    pub(crate) fn is_completed(&self) -> bool {
         self.how == "completed"
     }
 }

@@ -85,7 +85,7 @@ enum OfflineStep {
 
 fn respond(messages: &[Message], tools: &[ToolSpec]) -> Answer {
     let open = OpenQuestion::of(messages);
-    let step = step(&open, &offered(tools));
+    let step = step(&open, &offered_tools(tools));
     match step {
         OfflineStep::Say(text) => Answer::of_text(text),
         OfflineStep::Nothing => Answer { text: None, ..Answer::of_text("") },
@@ -101,7 +101,7 @@ fn respond(messages: &[Message], tools: &[ToolSpec]) -> Answer {
     }
 }
 
-fn offered(tools: &[ToolSpec]) -> Offered {
+fn offered_tools(tools: &[ToolSpec]) -> Offered {
     let tool = |name: &str| tools.iter().find(|tool| &*tool.name == name);
     let agents =
         tool("task").map(|task| task.schema.pointer("/properties/subagent_type/enum").and_then(Value::as_array));
@@ -132,7 +132,7 @@ fn step(open: &OpenQuestion<'_>, offered: &Offered) -> OfflineStep {
 
 fn explore(brief: &Brief, open: &OpenQuestion<'_>, offered: &Offered) -> OfflineStep {
     match work::next(brief, open, offered) {
-        NextWork::Calls(calls) => OfflineStep::Call(format!("reading {}.", brief.area.shown()), calls),
+        NextWork::Calls(calls) => OfflineStep::Call(format!("reading {}.", brief.area.to_text()), calls),
         NextWork::Report(report) => OfflineStep::Say(report.text()),
     }
 }
@@ -140,7 +140,7 @@ fn explore(brief: &Brief, open: &OpenQuestion<'_>, offered: &Offered) -> Offline
 fn lead(open: &OpenQuestion<'_>, offered: &Offered) -> OfflineStep {
     let first = json!({ "path": ".", "depth": 2 });
     if !offered.list {
-        return alone(open, offered, None, &AreaPlan::default(), "");
+        return explore_alone(open, offered, None, &AreaPlan::default(), "");
     }
     let words = words::words(&open.question);
     let searches = offered.search && !words.is_empty();
@@ -163,17 +163,17 @@ fn lead(open: &OpenQuestion<'_>, offered: &Offered) -> OfflineStep {
         return OfflineStep::Call("searching for parts of the question's words.".into(), vec![scan(false)]);
     }
     let hits = found(whole).map(|done| match done.error {
-        true => Err(report::shown(done.content)),
+        true => Err(report::display_line(done.content)),
         false => Ok(AreaHits { words: words.clone(), whole, matched: Matched::parse(done.content) }),
     });
     let Some(listed) = open.find("list", &first) else { return OfflineStep::Nothing };
     if listed.error {
-        let why = report::shown(listed.content);
+        let why = report::display_line(listed.content);
         return OfflineStep::Say(answer::plain(&format!("The workspace could not be listed: {why}")));
     }
     let listing = ToolListing::parse(listed.content, false);
     if listing.dirs.is_empty() && listing.files.is_empty() {
-        let why = report::shown(listed.content);
+        let why = report::display_line(listed.content);
         return OfflineStep::Say(answer::plain(&format!(
             "The workspace shows no files, so there is nothing to answer from. {why}"
         )));
@@ -181,7 +181,7 @@ fn lead(open: &OpenQuestion<'_>, offered: &Offered) -> OfflineStep {
     let plan = AreaPlan { cut: open.cut, ..areas::plan(&listing, &open.question, hits) };
     match &offered.task {
         Some(agent) if plan.briefs.len() > 1 => divide(open, offered, &listing, &plan, agent),
-        Some(_) | None => alone(open, offered, Some(&listing), &plan, ""),
+        Some(_) | None => explore_alone(open, offered, Some(&listing), &plan, ""),
     }
 }
 
@@ -199,14 +199,14 @@ fn divide(
     let missing: Vec<(&str, Value)> =
         briefs().map(&task).filter(|args| open.find("task", args).is_none()).map(|args| ("task", args)).collect();
     if !missing.is_empty() {
-        let areas: Vec<String> = briefs().map(|brief| brief.area.shown()).collect();
+        let areas: Vec<String> = briefs().map(|brief| brief.area.to_text()).collect();
         return OfflineStep::Call(format!("one explorer each for {}.", areas.join(", ")), missing);
     }
     let calls: Vec<Option<&Done<'_>>> = briefs().map(|brief| open.find("task", &task(brief))).collect();
     if let Some(Some(first)) = calls.first()
         && calls.iter().flatten().all(|call| call.error)
     {
-        return alone(open, offered, Some(listing), plan, &report::shown(first.content));
+        return explore_alone(open, offered, Some(listing), plan, &report::display_line(first.content));
     }
     let ends: Vec<_> = briefs().zip(&calls).map(|(brief, call)| end(open, &brief.area, (*call)?)).collect();
     let (all, back) = (ends.len(), ends.iter().flatten().count());
@@ -224,7 +224,7 @@ fn divide(
 /// report.
 fn end(open: &OpenQuestion<'_>, area: &Area, call: &Done<'_>) -> Option<Result<ChildReport, String>> {
     if call.error {
-        return Some(Err(format!("the explorer could not be started: {}", report::shown(call.content))));
+        return Some(Err(format!("the explorer could not be started: {}", report::display_line(call.content))));
     }
     let reported = |text: &str| ChildReport::parse(text).filter(|report| report.area == *area);
     if let Some(report) = reported(call.content) {
@@ -234,12 +234,12 @@ fn end(open: &OpenQuestion<'_>, area: &Area, call: &Done<'_>) -> Option<Result<C
     let ids: Vec<&str> = ["session_id", "short"].iter().filter_map(|key| given.get(key)?.as_str()).collect();
     let by_id = open.ends.iter().find(|end| ids.contains(&end.id));
     let end = by_id.or_else(|| open.ends.iter().find(|end| end.text.is_some_and(|text| reported(text).is_some())))?;
-    let how = if end.completed() { "ended without a report that can be read" } else { end.how };
+    let how = if end.is_completed() { "ended without a report that can be read" } else { end.how };
     Some(end.text.and_then(reported).ok_or_else(|| format!("the explorer {how}")))
 }
 
 /// Explores without children: the whole workspace, or the only place that the question names.
-fn alone(
+fn explore_alone(
     open: &OpenQuestion<'_>,
     offered: &Offered,
     listing: Option<&ToolListing>,
@@ -252,7 +252,7 @@ fn alone(
     };
     let brief = Brief { area, words: words::words(&open.question) };
     match work::next(&brief, open, offered) {
-        NextWork::Calls(calls) => OfflineStep::Call(format!("reading {} directly.", brief.area.shown()), calls),
+        NextWork::Calls(calls) => OfflineStep::Call(format!("reading {} directly.", brief.area.to_text()), calls),
         NextWork::Report(mut report) => {
             if !refused.is_empty() {
                 report.notes.push(format!("no explorer could be started: {refused}"));

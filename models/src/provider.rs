@@ -101,7 +101,7 @@ impl Model for Provider {
 
     fn context_window(&self) -> Option<u64> {
         // The quota has the name of the model with its provider.
-        self.quotas.first().and_then(|name| windows::known(name))
+        self.quotas.first().and_then(|name| windows::well_known_window(name))
     }
 
     fn call(&self, request: Request, deltas: Deltas) -> BoxFuture<'static, Result<Answer, ModelError>> {

@@ -144,7 +144,7 @@ impl Scripted {
     }
 
     #[must_use]
-    pub(crate) fn named(self, name: impl Into<Text>) -> Self {
+    pub(crate) fn with_name(self, name: impl Into<Text>) -> Self {
         let script = Arc::unwrap_or_clone(self.0);
         Self(Arc::new(Script { name: name.into(), ..script }))
     }

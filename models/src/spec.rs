@@ -81,7 +81,7 @@ impl ModelSpec {
             ("scripted", _) | (_, Some("")) => Err(BadModel::NoFile),
             (_, Some(file)) => Ok(Self::Scripted(file.into())),
             (_, None) if PROVIDERS.contains(&provider) => Self::of_provider(spec),
-            (_, None) => Err(BadModel::Unknown { spec: shown(spec), hint: hint(spec) }),
+            (_, None) => Err(BadModel::Unknown { spec: display_name(spec), hint: hint(spec) }),
         }
     }
 
@@ -92,7 +92,7 @@ impl ModelSpec {
 
     #[cfg(not(feature = "providers"))]
     fn of_provider(spec: &str) -> Result<Self, BadModel> {
-        Err(BadModel::NoProviders(shown(spec)))
+        Err(BadModel::NoProviders(display_name(spec)))
     }
 
     /// Sets the server at `base_url` to be called. Fails for an invalid address or a local model.
@@ -111,7 +111,7 @@ impl ModelSpec {
     pub fn build(&self) -> Result<Arc<dyn Model>, BuildError> {
         match self {
             Self::Offline => Ok(Arc::new(Offline::new())),
-            Self::Scripted(file) => Ok(Arc::new(Scripted::from_file(file)?.named(self.to_string()))),
+            Self::Scripted(file) => Ok(Arc::new(Scripted::from_file(file)?.with_name(self.to_string()))),
             #[cfg(feature = "providers")]
             Self::Provider(target) => Ok(Arc::new(Provider::new(target.clone())?)),
         }
@@ -129,7 +129,7 @@ impl fmt::Display for ModelSpec {
     }
 }
 
-fn shown(spec: &str) -> String {
+fn display_name(spec: &str) -> String {
     spec.chars().filter(|c| !c.is_control()).take(80).collect()
 }
 
@@ -145,9 +145,9 @@ fn hint(spec: &str) -> String {
         .find(|(prefix, _)| rest.is_none() && spec.starts_with(prefix));
     match (near(&first.chars().take(40).collect::<String>()), rest, owner) {
         (Some("offline"), None, _) => "did you mean `offline`? ".into(),
-        (Some(name), Some(rest), _) if name != "offline" => format!("did you mean `{name}/{}`? ", shown(rest)),
+        (Some(name), Some(rest), _) if name != "offline" => format!("did you mean `{name}/{}`? ", display_name(rest)),
         (Some(name), None, _) => format!("did you mean `{name}/MODEL`? "),
-        (_, None, Some((_, owner))) => format!("did you mean `{owner}/{}`? ", shown(spec)),
+        (_, None, Some((_, owner))) => format!("did you mean `{owner}/{}`? ", display_name(spec)),
         _ => String::new(),
     }
 }

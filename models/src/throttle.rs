@@ -59,7 +59,7 @@ impl Shared {
 
 /// The state of a quota, for monitoring.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct QuotaSeen {
+pub struct QuotaUsage {
     pub name: Text,
     pub running: u32,
     pub waiting: usize,
@@ -137,8 +137,8 @@ impl Throttles {
     }
 
     /// Returns the quotas that are in use, paused or refilling, by name.
-    pub fn seen(&self) -> Vec<QuotaSeen> {
-        self.shared.with_limiter(|limiter, now| limiter.seen(now))
+    pub fn active_quotas(&self) -> Vec<QuotaUsage> {
+        self.shared.with_limiter(|limiter, now| limiter.active_quotas(now))
     }
 
     /// Ends all waits: from now on every [`Throttles::enter`] returns at once, with a permit that holds nothing.
@@ -150,7 +150,7 @@ impl Throttles {
 
 impl fmt::Debug for Throttles {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Throttles").field("quotas", &self.seen()).finish()
+        f.debug_struct("Throttles").field("quotas", &self.active_quotas()).finish()
     }
 }
 

@@ -77,12 +77,12 @@ impl Windows {
 
     /// Returns the window of `model`, such as `anthropic/claude-sonnet-4-5`, from the host or the known ones.
     pub fn of(&self, model: &str) -> Option<u64> {
-        self.named(model).or_else(|| known(model))
+        self.named(model).or_else(|| well_known_window(model))
     }
 }
 
 /// Returns the window of a well-known model. The window of an `ollama` model depends on its server's settings, so it is unknown.
-pub fn known(model: &str) -> Option<u64> {
+pub fn well_known_window(model: &str) -> Option<u64> {
     if model.starts_with("ollama/") {
         return None;
     }
@@ -109,7 +109,7 @@ mod tests {
             "ollama/gpt-4",
             "offline",
         ]
-        .map(known);
+        .map(well_known_window);
         let sizes = [200_000, 200_000, 1_047_576, 8_192, 128_000, 1_048_576].map(Some);
         assert_eq!((&windows[..6], &windows[6..]), (&sizes[..], &[None; 3][..]));
     }

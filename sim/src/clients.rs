@@ -171,9 +171,9 @@ fn judge(memory: &Memory, observed: &Observed) -> Result<(), String> {
     let mut auditor = Auditor::default();
     auditor.read(&journal).map_err(|error| error.to_string())?;
     for id in [InvariantId::H1, InvariantId::H2] {
-        auditor.judge_one(id, observed).map_err(|error| error.to_string())?;
+        auditor.check_invariant(id, observed).map_err(|error| error.to_string())?;
     }
-    auditor.judge_observed(observed, true).map_err(|error| error.to_string())
+    auditor.check_observed(observed, true).map_err(|error| error.to_string())
 }
 
 struct Clients {
@@ -262,7 +262,7 @@ async fn start(memory: &Memory, shared: &SimClients, plan: ClientPlan, life: u32
 /// Writes to the store, with delays.
 async fn write(mut stepper: Stepper, dice: Dice) {
     loop {
-        stepper.work_added().await;
+        stepper.wait_for_work().await;
         dice.nap(12).await;
         if stepper.step(4) == Stepped::Closed {
             return;
@@ -276,7 +276,7 @@ async fn rest(router: &Router, host: &Host, shared: &SimClients) -> Result<(), S
     loop {
         let quiet = journal.inflight().is_ok_and(|rows| rows.is_empty());
         let owed = journal.outbox().is_ok_and(|rows| !rows.is_empty());
-        if quiet && !owed && journal.durable() == journal.appended() {
+        if quiet && !owed && journal.durable() == journal.last_appended() {
             break;
         }
         tokio::time::sleep(Duration::from_millis(50)).await;

@@ -148,8 +148,8 @@ fn judge(world: &NodesWorld) -> Result<(), String> {
         let of_shard = |session| world.clients().sessions.contains(&(number, session));
         let keyed = answered.iter().filter(|command| command.replies.iter().any(|(session, _)| of_shard(*session)));
         let observed = Observed { keyed: keyed.cloned().collect(), ..Observed::default() };
-        auditor.judge_one(InvariantId::H2, &observed).map_err(|error| format!("shard {number}: {error}"))?;
-        auditor.judge_observed(&observed, true).map_err(|error| format!("shard {number}: {error}"))?;
+        auditor.check_invariant(InvariantId::H2, &observed).map_err(|error| format!("shard {number}: {error}"))?;
+        auditor.check_observed(&observed, true).map_err(|error| format!("shard {number}: {error}"))?;
     }
     Ok(())
 }

@@ -143,7 +143,7 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
     let Some(reader) = StoreReader::open(&args.store)? else { return print_no_approvals(args) };
     let ancestor = args.session.as_deref().map(|name| reader.find(name)).transpose()?;
     // A session whose head is damaged is missing from listings.
-    for (session, error) in reader.journal().damaged()? {
+    for (session, error) in reader.journal().damaged_rows()? {
         if let Some(session) = session {
             warn_skipped(session, &error)?;
         }

@@ -79,7 +79,7 @@ fn host(dir: &Path, policy: OnRestart) -> (Journal, Builder) {
     let worker = Manifest::new("worker", AgentMode::All, "You are a worker.");
     catalog.insert(Manifest { on_restart: Some(policy), ..worker });
     let dir: Arc<Path> = dir.into();
-    let model = fn_model("limited", move |request, _| provider(Arc::clone(&dir), request)).counted_under(["limited"]);
+    let model = fn_model("limited", move |request, _| provider(Arc::clone(&dir), request)).with_quotas(["limited"]);
     let builder = Runtime::builder()
         .journal(journal.clone())
         .catalog(catalog)

@@ -57,7 +57,7 @@ impl Cells {
     pub(crate) fn deltas(self: &Arc<Self>, at: Address, last_delta: &LastDelta) -> Deltas {
         let tap =
             DeltaSink { cells: Arc::downgrade(self), at, last_delta: last_delta.clone(), used: AtomicBool::new(false) };
-        Deltas::watched(move |sign: StreamProgress| tap.take(&sign))
+        Deltas::with_progress(move |sign: StreamProgress| tap.take(&sign))
     }
 
     /// Returns the command for the outcome of the model call, and its parsed calls.

@@ -1,6 +1,6 @@
 //! Figures of a runtime, for monitoring and tests.
 
-use subtend_models::throttle::QuotaSeen;
+use subtend_models::throttle::QuotaUsage;
 #[cfg(feature = "fault-points")]
 use subtend_session::ids::SessionId;
 use subtend_supervision::PoolKind;
@@ -25,8 +25,8 @@ impl Runtime {
     }
 
     /// Returns the quotas of model calls that are in use, with the numbers of calls that run and wait.
-    pub fn quotas(&self) -> Vec<QuotaSeen> {
-        self.components.calls.throttles.seen()
+    pub fn quotas(&self) -> Vec<QuotaUsage> {
+        self.components.calls.throttles.active_quotas()
     }
 
     /// Returns the number of runs that hold a slot.

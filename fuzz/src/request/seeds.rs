@@ -100,17 +100,17 @@ pub(crate) fn all() -> Vec<(String, Vec<u8>)> {
             seeds.insert(format!("api-{id}"), requests_to(&method.to_uppercase(), path, operation));
         }
     }
-    let views = VIEWS.map(|view| format!("admin GET {}\n\n", filled(view)));
+    let views = VIEWS.map(|view| format!("admin GET {}\n\n", fill_path(view)));
     for (ix, views) in views.chunks(4).enumerate() {
         seeds.insert(format!("views-{ix}"), views.join("\n===\n"));
     }
     for (path, form) in FORMS {
         let name = path.replace("/s/{id}", "").replace('/', "-");
         let head = "content-type: application/x-www-form-urlencoded\norigin: http://127.0.0.1:7475";
-        seeds.insert(format!("form{name}"), format!("admin POST {}\n{head}\n\n{form}", filled(path)));
+        seeds.insert(format!("form{name}"), format!("admin POST {}\n{head}\n\n{form}", fill_path(path)));
     }
     for (name, story) in SEQUENCES {
-        seeds.insert(name.to_owned(), filled(story));
+        seeds.insert(name.to_owned(), fill_path(story));
     }
     seeds.into_iter().map(|(name, text)| (name, text.into_bytes())).collect()
 }
@@ -125,7 +125,7 @@ fn requests_to(method: &str, path: &str, operation: &Value) -> String {
     if takes("Idempotency-Key") {
         head += "idempotency-key: k\n";
     }
-    let path = filled(path);
+    let path = fill_path(path);
     let by = |sender: &str| format!("{sender} {method} {path}{query}\n{head}\n{body}");
     let senders = match path.as_str() {
         path if path.starts_with("/v1/store") => ["socket", "admin"],
@@ -136,7 +136,7 @@ fn requests_to(method: &str, path: &str, operation: &Value) -> String {
     senders.map(by).join("\n===\n")
 }
 
-fn filled(path: &str) -> String {
+fn fill_path(path: &str) -> String {
     let [(first, _), (asks, _), (hangs, _)] = SESSIONS;
     path.replace("{id}", &first.to_string())
         .replace("{session}", &asks.to_string())

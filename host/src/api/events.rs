@@ -111,7 +111,7 @@ fn follow_stream(host: &Host, root: Option<SessionId>, last: Option<String>) -> 
         None => Cursor::default(),
         Some(id) => id.parse().map_err(|bad: crate::follow::BadCursor| Problem::malformed(bad.to_string()))?,
     };
-    let newest = Cursor::end_of(host.runtime().journal().appended());
+    let newest = Cursor::end_of(host.runtime().journal().last_appended());
     if after > newest {
         return Err(beyond(&after.to_string(), &newest.to_string()));
     }

@@ -45,7 +45,7 @@ async fn timeline_draws_the_wait_for_a_free_call() {
         }
     });
     let rates = Rates { concurrent: Some(1), ..Rates::default() };
-    let runtime = Runtime::builder().model(Arc::new(model.counted_under(["narrow"]))).rates(rates).options(Options {
+    let runtime = Runtime::builder().model(Arc::new(model.with_quotas(["narrow"]))).rates(rates).options(Options {
         titles: false,
         summaries: false,
         ..Options::default()

@@ -199,7 +199,7 @@ impl<'a> Writer<'a> {
         Self { out, n: 0, sum: blake3::Hasher::new(), buffer: Vec::new() }
     }
 
-    pub(crate) fn line(&mut self, kind: &str, value: &impl Serialize) -> io::Result<()> {
+    pub(crate) fn write_line(&mut self, kind: &str, value: &impl Serialize) -> io::Result<()> {
         self.n = self.n.saturating_add(1);
         self.buffer.clear();
         write!(self.buffer, "{{\"n\":{},\"{kind}\":", self.n)?;

@@ -45,7 +45,7 @@ pub(super) fn trees(
         ScanFlow::Continue(())
     })?;
     let mut done = Progress::default();
-    let deleted = compact::deleted(&survey.heads);
+    let deleted = compact::deleted_roots(&survey.heads);
     // Damage to a deleted session does not matter, because the session is not exported.
     let all: Vec<SessionId> = survey.heads.keys().filter(|session| !deleted.contains_key(*session)).copied().collect();
     for session in all {
@@ -55,7 +55,7 @@ pub(super) fn trees(
         done.sessions = done.sessions.saturating_add(1);
         progress(done);
     }
-    survey.separate_damaged()
+    survey.split_damaged()
 }
 
 impl Survey<'_> {
@@ -91,7 +91,7 @@ impl Survey<'_> {
     }
 
     /// Separates undamaged trees from damaged sessions.
-    fn separate_damaged(self) -> Result<(BTreeMap<SessionId, Head>, Vec<Skipped>), ReadError> {
+    fn split_damaged(self) -> Result<(BTreeMap<SessionId, Head>, Vec<Skipped>), ReadError> {
         let mut parents = BTreeMap::new();
         self.engine.all_children(&mut |parent, child| {
             parents.insert(child, parent);

@@ -28,7 +28,7 @@ type InvalidField = String;
 pub(super) fn admit(records: &mut [Record], session: SessionId, bounds: &ImportBounds) -> Result<(), InvalidField> {
     let within = &bounds.rights;
     for record in records {
-        judge(record, session)?;
+        check_record(record, session)?;
         if let Record::AskAnswered { verdict: verdict @ AskVerdict::Always, .. } = record {
             *verdict = AskVerdict::Allow;
         }
@@ -48,85 +48,85 @@ pub(super) fn admit(records: &mut [Record], session: SessionId, bounds: &ImportB
     Ok(())
 }
 
-fn judge(record: &Record, session: SessionId) -> Result<(), InvalidField> {
+fn check_record(record: &Record, session: SessionId) -> Result<(), InvalidField> {
     if let Record::SessionCreated(created) = record {
-        return creation(created, session);
+        return check_creation(created, session);
     }
     if let Record::ChildSpawned(spawned) = record {
-        short(&spawned.short, spawned.child)?;
-        agent(&spawned.agent)?;
-        depth(spawned.depth)?;
-        spawned.label.iter().try_for_each(|label| line("label", label))?;
-        return spawned.skipped.iter().try_for_each(|tool| line("tool", tool));
+        check_short(&spawned.short, spawned.child)?;
+        check_agent(&spawned.agent)?;
+        check_depth(spawned.depth)?;
+        spawned.label.iter().try_for_each(|label| check_line("label", label))?;
+        return spawned.skipped.iter().try_for_each(|tool| check_line("tool", tool));
     }
     if let Record::BranchCreated(created) = record {
-        short(&created.short, created.child)?;
-        return agent(&created.agent);
+        check_short(&created.short, created.child)?;
+        return check_agent(&created.agent);
     }
     if let Record::TitleSet(set) = record {
-        return line("title", &set.title);
+        return check_line("title", &set.title);
     }
     if let Record::TurnAnswered(answered) = record {
-        return usage(&answered.usage);
+        return check_usage(&answered.usage);
     }
     if let Record::RunEnded(ended) = record {
-        return usage(&ended.usage_self).and_then(|()| usage(&ended.usage_owned));
+        return check_usage(&ended.usage_self).and_then(|()| check_usage(&ended.usage_owned));
     }
     if let Record::NoticeTaken(taken) = record {
-        return taken.items.iter().try_for_each(|item| usage(&item.usage));
+        return taken.items.iter().try_for_each(|item| check_usage(&item.usage));
     }
     if let Record::RunParked { why: Park::Limit { until }, .. } = record {
-        return time("reset", *until);
+        return check_time("reset", *until);
     }
     if let Record::RunOpened(opened) = record {
-        return opened.wall_cap_at.iter().try_for_each(|at| time("cap", *at));
+        return opened.wall_cap_at.iter().try_for_each(|at| check_time("cap", *at));
     }
     if let Record::AskOpened { deadline_at, .. } = record {
-        return deadline_at.iter().try_for_each(|at| time("deadline", *at));
+        return deadline_at.iter().try_for_each(|at| check_time("deadline", *at));
     }
     if let Record::InputAccepted(input) = record {
         let Some(other) = &input.agent_override else { return Ok(()) };
-        agent(&other.agent)?;
-        return line("model", &other.model);
+        check_agent(&other.agent)?;
+        return check_line("model", &other.model);
     }
     Ok(())
 }
 
 /// Each call of a session is checked by all its rules.
-pub(super) fn rules(permissions: &Authority) -> Result<(), InvalidField> {
+pub(super) fn check_rules(permissions: &Authority) -> Result<(), InvalidField> {
     permissions.check_size().map_err(|error| error.to_string())
 }
 
-fn creation(created: &SessionCreated, session: SessionId) -> Result<(), InvalidField> {
-    short(&created.short, session)?;
-    agent(&created.agent)?;
-    depth(created.place.depth())?;
-    line("model", &created.model)?;
-    workspace(&created.workspace)?;
-    created.imported.iter().try_for_each(rules)?;
-    created.title.iter().try_for_each(|title| line("title", title))?;
-    created.servers.iter().try_for_each(|server| line("server", server))?;
-    created.dialects.iter().try_for_each(|dialect| name("dialect", dialect))?;
+fn check_creation(created: &SessionCreated, session: SessionId) -> Result<(), InvalidField> {
+    check_short(&created.short, session)?;
+    check_agent(&created.agent)?;
+    check_depth(created.place.depth())?;
+    check_line("model", &created.model)?;
+    check_workspace(&created.workspace)?;
+    created.imported.iter().try_for_each(check_rules)?;
+    created.title.iter().try_for_each(|title| check_line("title", title))?;
+    created.servers.iter().try_for_each(|server| check_line("server", server))?;
+    created.dialects.iter().try_for_each(|dialect| check_name("dialect", dialect))?;
     let tools = [&created.tools, &created.in_full];
-    tools.into_iter().flatten().flatten().try_for_each(|tool| name("tool", tool))
+    tools.into_iter().flatten().flatten().try_for_each(|tool| check_name("tool", tool))
 }
 
 /// Checks that a short name is the end of the session's own id in hexadecimal. Another one could be mistaken for another session.
-pub(super) fn short(short: &Short, session: SessionId) -> Result<(), InvalidField> {
+pub(super) fn check_short(short: &Short, session: SessionId) -> Result<(), InvalidField> {
     let own = short.0.len() >= 6 && session.0.simple().to_string().ends_with(&*short.0);
     if own { Ok(()) } else { Err(format!("the short name {:?} is not the end of the id {session}", start(&short.0))) }
 }
 
 /// Checks the name of an agent. Slashes are allowed, but the name must not lead out of a directory.
-fn agent(text: &Text) -> Result<(), InvalidField> {
-    name("agent", text)?;
+fn check_agent(text: &Text) -> Result<(), InvalidField> {
+    check_name("agent", text)?;
     let is_path = text.contains('\\') || text.split('/').any(|part| matches!(part, "" | "." | ".."));
     if is_path { Err(format!("the agent {:?} is a path, not a name", &**text)) } else { Ok(()) }
 }
 
 /// Checks that a workspace is an absolute directory path or the host's working directory.
-fn workspace(text: &Text) -> Result<(), InvalidField> {
-    line("workspace", text)?;
+fn check_workspace(text: &Text) -> Result<(), InvalidField> {
+    check_line("workspace", text)?;
     let climbs = text.split(['/', '\\']).any(|part| part == "..");
     let drive = text.split_once(':').is_some_and(|(drive, _)| drive.len() == 1);
     if !climbs && (matches!(&**text, "" | ".") || text.starts_with(['/', '\\']) || drive) {
@@ -135,19 +135,19 @@ fn workspace(text: &Text) -> Result<(), InvalidField> {
     Err(format!("the workspace {:?} is not an absolute path of a directory", start(text)))
 }
 
-fn depth(depth: u32) -> Result<(), InvalidField> {
+fn check_depth(depth: u32) -> Result<(), InvalidField> {
     if depth <= MAX_DEPTH { Ok(()) } else { Err(format!("the depth {depth} is above the limit of {MAX_DEPTH}")) }
 }
 
 /// Checks that a time can be displayed and used for timers.
-fn time(what: &str, ms: i64) -> Result<(), InvalidField> {
+fn check_time(what: &str, ms: i64) -> Result<(), InvalidField> {
     match (0..=LATEST).contains(&ms) {
         true => Ok(()),
         false => Err(format!("the {what} of a run is {ms} ms, which is before 1970 or after the year 9999")),
     }
 }
 
-fn usage(usage: &Usage) -> Result<(), InvalidField> {
+fn check_usage(usage: &Usage) -> Result<(), InvalidField> {
     let figures = [usage.input, usage.output, usage.reasoning, usage.cache_new, usage.cache_read];
     match figures.into_iter().chain(usage.cost_micro).find(|figure| *figure > MAX_FIGURE) {
         None => Ok(()),
@@ -155,15 +155,15 @@ fn usage(usage: &Usage) -> Result<(), InvalidField> {
     }
 }
 
-fn name(what: &str, text: &Text) -> Result<(), InvalidField> {
+fn check_name(what: &str, text: &Text) -> Result<(), InvalidField> {
     if text.is_empty() || text.len() > MAX_NAME || text.chars().any(char::is_whitespace) && what != "agent" {
         return Err(format!("the {what} {:?} is not a valid name of 1 to {MAX_NAME} bytes", start(text)));
     }
-    line(what, text)
+    check_line(what, text)
 }
 
 /// Checks that a text has no control characters. Line breaks are allowed, because earlier versions wrote them.
-fn line(what: &str, text: &Text) -> Result<(), InvalidField> {
+fn check_line(what: &str, text: &Text) -> Result<(), InvalidField> {
     if text.len() > MAX_LINE {
         return Err(format!("the {what} {:?} has {} bytes, the limit is {MAX_LINE}", start(text), text.len()));
     }

@@ -69,19 +69,19 @@ impl<'a, R: BufRead + Seek> Lines<'a, R> {
         let line: Line<T> = self.json()?;
         if line.n != self.n {
             let why = format!("it was line {} of the export: lines are missing, repeated or moved", line.n);
-            return Err(self.damaged(why));
+            return Err(self.damage_error(why));
         }
         Ok(line)
     }
 
     pub(super) fn json<T: for<'de> Deserialize<'de>>(&self) -> Result<T, ImportError> {
         serde_json::from_slice(&self.buffer).map_err(|error| match codec::classify_json_error(&error) {
-            FrameError::Corrupt(why) => self.damaged(why),
+            FrameError::Corrupt(why) => self.damage_error(why),
             FrameError::Newer(why) => ImportError::Newer { line: self.n, why },
         })
     }
 
-    pub(super) fn damaged(&self, why: impl Into<String>) -> ImportError {
+    pub(super) fn damage_error(&self, why: impl Into<String>) -> ImportError {
         ImportError::Damaged { line: self.n, why: why.into() }
     }
 

@@ -111,8 +111,8 @@ pub(super) fn plan<R: BufRead + Seek>(
         progress(done);
     }
     plan.trees()?;
-    plan.left_in_order()?;
-    plan.plan_deleted();
+    plan.check_left_frames()?;
+    plan.plan_deletions();
     plan.plan_rows()
 }
 
@@ -181,7 +181,7 @@ impl<R: BufRead + Seek> ImportPlan<'_, R> {
         let other = || ImportError::Leftover { session: frame.session, line: at.line };
         let kept = self.engine.frame(lsn).map_err(ReadError::from)?.ok_or_else(other)?;
         let Decoded { session, first_seq, epoch, at_ms, records } =
-            read::open_frame(kept).map_err(|error| read::damaged(frame.session, seq, lsn, error))?;
+            read::open_frame(kept).map_err(|error| read::damage_error(frame.session, seq, lsn, error))?;
         let same = (session, first_seq, epoch, at_ms) == (frame.session, frame.first_seq, frame.epoch, frame.at_ms);
         if !same || records != frame.records {
             return Err(other());
@@ -209,7 +209,7 @@ impl<R: BufRead + Seek> ImportPlan<'_, R> {
             self.bodies.give(created, &bytes);
             codec::fill(record, &mut |hash| self.def(hash, at), &damaged)?;
             if let Record::SessionCreated(created) = record {
-                created.ceiling.body.iter().try_for_each(|ceiling| fields::rules(ceiling)).map_err(&damaged)?;
+                created.ceiling.body.iter().try_for_each(|ceiling| fields::check_rules(ceiling)).map_err(&damaged)?;
                 self.bodies.keep(created, &bytes);
                 self.lower_limits(created).map_err(|error| damaged(error.to_string()))?;
             }
@@ -317,7 +317,7 @@ impl<R: BufRead + Seek> ImportPlan<'_, R> {
         Ok(())
     }
 
-    fn plan_deleted(&mut self) {
+    fn plan_deletions(&mut self) {
         for (session, head) in &self.survey.deleted {
             let mut frame = super::rows_only(*session, Seq(1));
             frame.epoch = head.epoch;
@@ -328,7 +328,7 @@ impl<R: BufRead + Seek> ImportPlan<'_, R> {
     }
 
     /// Checks that the frames of an unfinished import are the start of each tree, in file order.
-    fn left_in_order(&self) -> Result<(), ImportError> {
+    fn check_left_frames(&self) -> Result<(), ImportError> {
         let mut trees: BTreeMap<SessionId, Option<Lsn>> = BTreeMap::new();
         for (ix, lsn) in self.planned.positions.iter().enumerate() {
             let Some(root) = self.roots.get(&ix) else { continue };

@@ -65,8 +65,8 @@ pub(super) fn survey<R: BufRead + Seek>(file: &mut R, max_body: u64) -> Result<S
         lines.read()?;
         let line = lines.parse::<Count>()?;
         match (line.export, line.deleted, line.def, line.frame, line.end) {
-            (None, Some(deleted), None, None, None) => found.deleted(&lines, deleted)?,
-            (None, None, Some(def), None, None) => found.def(&lines, &def)?,
+            (None, Some(deleted), None, None, None) => found.read_deleted(&lines, deleted)?,
+            (None, None, Some(def), None, None) => found.read_body(&lines, &def)?,
             (None, None, None, Some(frame), None) => found.frame(&lines, &frame)?,
             (None, None, None, None, Some(end)) => {
                 found.sum = sum.finalize().to_hex().as_str().into();
@@ -75,7 +75,7 @@ pub(super) fn survey<R: BufRead + Seek>(file: &mut R, max_body: u64) -> Result<S
             }
             _ => {
                 return Err(
-                    lines.damaged("it is neither a deleted session, nor a definition, nor a frame, nor the end")
+                    lines.damage_error("it is neither a deleted session, nor a definition, nor a frame, nor the end")
                 );
             }
         }
@@ -109,36 +109,38 @@ fn header<R: BufRead + Seek>(lines: &Lines<'_, R>) -> Result<Scope, ImportError>
         }
         (Some(header), None, None, None, None) => {
             let (format, frames) = (header.format, header.frames);
-            Err(lines.damaged(format!("export {format} with frames {frames} was never a format")))
+            Err(lines.damage_error(format!("export {format} with frames {frames} was never a format")))
         }
-        _ => Err(lines.damaged("it is more than the header of an export")),
+        _ => Err(lines.damage_error("it is more than the header of an export")),
     }
 }
 
 impl Survey {
-    fn deleted<R: BufRead + Seek>(&mut self, lines: &Lines<'_, R>, deleted: Deleted) -> Result<(), ImportError> {
+    fn read_deleted<R: BufRead + Seek>(&mut self, lines: &Lines<'_, R>, deleted: Deleted) -> Result<(), ImportError> {
         let Deleted { session, head } = deleted;
         // Other text would appear in listings.
         if !head.is_erased() || head != head.erased() {
-            return Err(lines.damaged(format!("session {session} is deleted, and the line says more than its place")));
+            return Err(
+                lines.damage_error(format!("session {session} is deleted, and the line says more than its place"))
+            );
         }
-        fields::short(&head.short, session).map_err(|why| lines.damaged(why))?;
+        fields::check_short(&head.short, session).map_err(|why| lines.damage_error(why))?;
         let tree = if let Scope::Tree(root) = self.what { root } else { head.root };
         if head.root != tree || self.deleted.insert(session, head).is_some() || self.sessions.contains_key(&session) {
             return Err(
-                lines.damaged(format!("session {session} is deleted, and it is of another tree or came before"))
+                lines.damage_error(format!("session {session} is deleted, and it is of another tree or came before"))
             );
         }
         Ok(())
     }
 
-    fn def<R: BufRead + Seek>(&mut self, lines: &Lines<'_, R>, def: &Def) -> Result<(), ImportError> {
+    fn read_body<R: BufRead + Seek>(&mut self, lines: &Lines<'_, R>, def: &Def) -> Result<(), ImportError> {
         if Hash::of(def.body.as_bytes()) != def.hash {
-            return Err(lines.damaged(format!("the body is not the one that {} names", def.hash)));
+            return Err(lines.damage_error(format!("the body is not the one that {} names", def.hash)));
         }
         if self.defs.insert(def.hash, (LinePosition { line: lines.n, offset: lines.offset }, def.body.len())).is_some()
         {
-            return Err(lines.damaged(format!("the body {} came before", def.hash)));
+            return Err(lines.damage_error(format!("the body {} came before", def.hash)));
         }
         self.tally.defs = self.tally.defs.saturating_add(1);
         Ok(())
@@ -148,30 +150,32 @@ impl Survey {
         let FrameLine { session: id, first_seq, epoch, at_ms, records: Count { records: count, values } } = *frame;
         let session = self.sessions.entry(id).or_insert_with(|| Session { next: Seq(1), ..Session::default() });
         if count == 0 {
-            return Err(lines.damaged(format!("a frame of session {id} without records")));
+            return Err(lines.damage_error(format!("a frame of session {id} without records")));
         }
         if values > MAX_VALUES {
             return Err(
-                lines.damaged(format!("a frame of session {id} has {values} values, the limit is {MAX_VALUES}"))
+                lines.damage_error(format!("a frame of session {id} has {values} values, the limit is {MAX_VALUES}"))
             );
         }
         if !(0..=fields::LATEST).contains(&at_ms) {
-            return Err(lines.damaged(format!(
+            return Err(lines.damage_error(format!(
                 "a frame of session {id} is of {at_ms} ms, which is before 1970 or after the year 9999"
             )));
         }
         if self.deleted.contains_key(&id) {
-            return Err(lines.damaged(format!("a frame of session {id}, which is deleted")));
+            return Err(lines.damage_error(format!("a frame of session {id}, which is deleted")));
         }
         if first_seq != session.next {
             let next = session.next;
-            return Err(lines.damaged(format!(
+            return Err(lines.damage_error(format!(
                 "a frame of session {id} starts at record {first_seq}, but record {next} comes next"
             )));
         }
         if epoch < session.epoch {
             let earlier = session.epoch;
-            return Err(lines.damaged(format!("session {id}: activation {epoch} wrote it after activation {earlier}")));
+            return Err(
+                lines.damage_error(format!("session {id}: activation {epoch} wrote it after activation {earlier}"))
+            );
         }
         session.next = Seq(first_seq.0.saturating_add(count));
         session.epoch = epoch;
@@ -185,13 +189,15 @@ impl Survey {
 
     fn end<R: BufRead + Seek>(&self, lines: &mut Lines<'_, R>, end: &End) -> Result<(), ImportError> {
         if end.tally != self.tally {
-            return Err(lines.damaged(format!("it counts {:?}, and the lines before hold {:?}", end.tally, self.tally)));
+            return Err(
+                lines.damage_error(format!("it counts {:?}, and the lines before hold {:?}", end.tally, self.tally))
+            );
         }
         if end.sum != self.sum {
-            return Err(lines.damaged(format!("the lines before sum up to {}, and it says {}", self.sum, end.sum)));
+            return Err(lines.damage_error(format!("the lines before sum up to {}, and it says {}", self.sum, end.sum)));
         }
         if !lines.is_over()? {
-            return Err(lines.damaged("it is the last line of an export, and more follows"));
+            return Err(lines.damage_error("it is the last line of an export, and more follows"));
         }
         Ok(())
     }

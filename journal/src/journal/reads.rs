@@ -10,7 +10,9 @@ use crate::compact;
 use crate::engine::StoredFrame;
 use crate::error::ReadError;
 use crate::frame::Stored;
-use crate::read::{CONTINUE, END, damaged, head_of, inflight_of, open_frame, owner, page, push_records, records, walk};
+use crate::read::{
+    CONTINUE, END, damage_error, head_of, inflight_of, open_frame, owner, page, push_records, records, walk,
+};
 use crate::verify::{self, Progress, Report};
 
 impl Journal {
@@ -47,7 +49,7 @@ impl Journal {
             Err(error) => {
                 // The frame itself would name its session.
                 let (session, seq) = owner(&*engine, lsn)?.unwrap_or((SessionId(uuid::Uuid::nil()), Seq(0)));
-                return Err(damaged(session, seq, lsn, error));
+                return Err(damage_error(session, seq, lsn, error));
             }
         };
         let session = frame.session;
@@ -61,10 +63,10 @@ impl Journal {
         head_of(&*self.shared().engine()?, session)
     }
 
-    /// Returns all heads by session, except damaged rows (see [`Journal::damaged`]). A session below a deleted one is deleted.
+    /// Returns all heads by session, except damaged rows (see [`Journal::damaged_rows`]). A session below a deleted one is deleted.
     pub fn heads(&self) -> Result<Vec<(SessionId, Head)>, ReadError> {
         let mut heads = self.own_heads()?;
-        for session in compact::deleted(&heads).into_keys() {
+        for session in compact::deleted_roots(&heads).into_keys() {
             if let Some(head) = heads.get_mut(&session) {
                 head.deleted = true;
             }
@@ -73,9 +75,9 @@ impl Journal {
     }
 
     /// Returns the topmost deleted session of each tree whose deletion a crash has interrupted.
-    pub fn half_deleted(&self) -> Result<BTreeSet<SessionId>, ReadError> {
+    pub fn unfinished_deletions(&self) -> Result<BTreeSet<SessionId>, ReadError> {
         let heads = self.own_heads()?;
-        let tops = compact::deleted(&heads).into_iter();
+        let tops = compact::deleted_roots(&heads).into_iter();
         let open = tops.filter(|(session, _)| heads.get(session).is_some_and(|head| !head.deleted));
         Ok(open.map(|(_, top)| top).collect())
     }
@@ -121,7 +123,7 @@ impl Journal {
         Ok(self.shared().engine()?.children(parent)?)
     }
 
-    /// Returns the sessions with a run in flight, except damaged rows (see [`Journal::damaged`]).
+    /// Returns the sessions with a run in flight, except damaged rows (see [`Journal::damaged_rows`]).
     pub fn inflight(&self) -> Result<Vec<(SessionId, Inflight)>, ReadError> {
         let mut rows = Vec::new();
         self.shared().engine()?.inflights(&mut |session, row| {
@@ -131,12 +133,12 @@ impl Journal {
         Ok(rows)
     }
 
-    /// Returns all obligations in LSN order, except damaged rows (see [`Journal::damaged`]).
+    /// Returns all obligations in LSN order, except damaged rows (see [`Journal::damaged_rows`]).
     pub fn outbox(&self) -> Result<Vec<(Row, Lsn)>, ReadError> {
         self.obligations(None)
     }
 
-    /// Returns obligations to one session in LSN order, except damaged rows (see [`Journal::damaged`]).
+    /// Returns obligations to one session in LSN order, except damaged rows (see [`Journal::damaged_rows`]).
     pub fn outbox_to(&self, session: SessionId) -> Result<Vec<(Row, Lsn)>, ReadError> {
         self.obligations(Some(session))
     }
@@ -153,7 +155,7 @@ impl Journal {
 
     /// Returns the damaged rows that listings omit, with their session where it is known. Call it once at the start, and quarantine the
     /// sessions.
-    pub fn damaged(&self) -> Result<Vec<(Option<SessionId>, ReadError)>, ReadError> {
+    pub fn damaged_rows(&self) -> Result<Vec<(Option<SessionId>, ReadError)>, ReadError> {
         let engine = self.shared().engine()?;
         let mut found: Vec<_> =
             self.damaged_heads()?.into_iter().map(|(session, error)| (Some(session), error)).collect();

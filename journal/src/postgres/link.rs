@@ -86,17 +86,17 @@ impl ServerConnection {
         sql: &'static str,
         params: &[Param],
     ) -> Result<Vec<Row>, tokio_postgres::Error> {
-        let statement = self.prepared(sql).await?;
+        let statement = self.prepare_cached(sql).await?;
         self.client.query(&statement, &refs(params)).await
     }
 
     /// Returns the number of changed rows.
     pub(super) async fn execute(&mut self, sql: &'static str, params: &[Param]) -> Result<u64, tokio_postgres::Error> {
-        let statement = self.prepared(sql).await?;
+        let statement = self.prepare_cached(sql).await?;
         self.client.execute(&statement, &refs(params)).await
     }
 
-    async fn prepared(&mut self, sql: &'static str) -> Result<Statement, tokio_postgres::Error> {
+    async fn prepare_cached(&mut self, sql: &'static str) -> Result<Statement, tokio_postgres::Error> {
         if let Some(statement) = self.statements.get(sql) {
             return Ok(statement.clone());
         }
@@ -126,10 +126,10 @@ impl Link {
 
     /// Connects within the time for a reply, because `connect_timeout` does not cover the server's first answer.
     pub(super) async fn connect(&self) -> Result<ServerConnection, ServerFailure> {
-        timeout(self.target.reply, self.connecting()).await.map_err(|_| self.timeout_failure())?
+        timeout(self.target.reply, self.connect_with_retry()).await.map_err(|_| self.timeout_failure())?
     }
 
-    async fn connecting(&self) -> Result<ServerConnection, ServerFailure> {
+    async fn connect_with_retry(&self) -> Result<ServerConnection, ServerFailure> {
         let mut config = self.target.with_password();
         config.application_name("subtend");
         let client = match &self.tls {

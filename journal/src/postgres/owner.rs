@@ -144,7 +144,7 @@ impl ShardClaim {
             }
         };
         let Some(row) = claimed.first() else {
-            return Err(held_failure(&mut connection, &link).await?);
+            return Err(owner_failure(&mut connection, &link).await?);
         };
         let (epoch, last, id) = (row.try_get(0)?, row.try_get(1)?, row.try_get::<_, String>(2)?);
         connection.query(NAME, &[text(&id)]).await?;
@@ -154,10 +154,10 @@ impl ShardClaim {
     /// Opens the shard for reading, and prevents claims as long as it is open.
     pub(super) async fn read(link: Arc<Link>) -> Result<Self, ServerFailure> {
         let (give_up, silent) = (link.target.reply * CLAIM_REPLIES, link.timeout_failure());
-        timeout(give_up, Self::reading(link)).await.map_err(|_| silent)?
+        timeout(give_up, Self::for_reads(link)).await.map_err(|_| silent)?
     }
 
-    async fn reading(link: Arc<Link>) -> Result<Self, ServerFailure> {
+    async fn for_reads(link: Arc<Link>) -> Result<Self, ServerFailure> {
         let mut connection = link.connect().await?;
         match schema::version(&connection.client).await? {
             0 => return Err(ServerFailure::Missing),
@@ -182,7 +182,7 @@ impl ShardClaim {
         let rows = RowArrays::of(tables);
         let mut give_up = None;
         loop {
-            let lost = match self.attempt(to, &rows).await {
+            let lost = match self.commit_once(to, &rows).await {
                 Ok(()) => {
                     self.last = to;
                     return Ok(());
@@ -226,7 +226,7 @@ impl ShardClaim {
         Ok(connection.client.batch_execute(VACUUM).await?)
     }
 
-    async fn attempt(&mut self, to: i64, rows: &RowArrays) -> Result<(), ServerFailure> {
+    async fn commit_once(&mut self, to: i64, rows: &RowArrays) -> Result<(), ServerFailure> {
         let Some(connection) = &mut self.connection else {
             return Err(ServerFailure::Lost("the connection was lost before".to_owned()));
         };
@@ -334,11 +334,11 @@ async fn lock(
         }
         sleep(PAUSE).await;
     }
-    Err(held_failure(connection, link).await?)
+    Err(owner_failure(connection, link).await?)
 }
 
 /// Returns the failure [`ServerFailure::Held`], which names the process that owns the shard.
-async fn held_failure(connection: &mut ServerConnection, link: &Link) -> Result<ServerFailure, ServerFailure> {
+async fn owner_failure(connection: &mut ServerConnection, link: &Link) -> Result<ServerFailure, ServerFailure> {
     let found = connection.query(FIND, &[text(&link.target.shard)]).await?;
     let holder = found.first().map(|row| row.try_get::<_, Option<String>>(2)).transpose()?.flatten();
     Ok(ServerFailure::Held(holder.unwrap_or_else(|| "a process that reads it".to_owned())))

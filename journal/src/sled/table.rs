@@ -17,7 +17,7 @@ use crate::directory;
 use crate::engine::Result;
 use crate::engines::CopyProgress;
 use crate::error::{EngineError, OpenError, io};
-use crate::guarded::guarded;
+use crate::guarded::catch_panics;
 use crate::tables::{Keys, Table, TableEdits, Visit};
 use crate::temp_copy::TempCopy;
 
@@ -63,7 +63,7 @@ impl Rows {
             // Each write flushes, and sled's own flusher would interfere.
             .flush_every_ms(None);
         drop_unfinished(dir)?;
-        let db = opened(&config)?;
+        let db = open_with_retry(&config)?;
         let path = dir.join("db");
         let file = File::open(&path).map_err(io("open", &path))?;
         if synced {
@@ -149,10 +149,10 @@ const RETRY_DELAY: Duration = Duration::from_millis(5);
 
 /// Opens the database with retries: a thread of sled may still hold the file of a store that this process has just closed. Other processes
 /// cannot, because this one has the lock.
-fn opened(config: &Config) -> Result<Db> {
+fn open_with_retry(config: &Config) -> Result<Db> {
     let mut left = MAX_RETRIES;
     loop {
-        match guarded("open", || config.open().map_err(store("open the sled store"))) {
+        match catch_panics("open", || config.open().map_err(store("open the sled store"))) {
             Err(EngineError::Io { source, .. }) if left > 0 && source.to_string().contains("acquire lock") => {
                 left = left.saturating_sub(1);
                 std::thread::sleep(RETRY_DELAY);

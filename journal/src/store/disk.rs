@@ -145,7 +145,7 @@ fn finish(
     if !compacted.exists() {
         return Ok(());
     }
-    let named: BTreeSet<String> = blobs::named(&*engine(&compacted, options.cache_bytes)?)?;
+    let named: BTreeSet<String> = blobs::named_blobs(&*engine(&compacted, options.cache_bytes)?)?;
     let blobs = dir.join("blobs");
     blobs::sweep(&blobs, &named, &mut || progress(CompactionStep::Swept)).map_err(io("remove from", &blobs))?;
     remove(entry)?;

@@ -70,13 +70,13 @@ impl Check<'_> {
     /// Checks children, obligations, and rows of sessions without records.
     pub(super) fn rows(&mut self) -> Result<(), ReadError> {
         self.orphans()?;
-        self.child_rows()?;
-        self.left_by_an_import();
+        self.check_child_rows()?;
+        self.check_unfinished_import();
         self.outbox_rows()
     }
 
     /// Reports an unfinished import as one problem for all its sessions, because one action resolves it.
-    fn left_by_an_import(&mut self) {
+    fn check_unfinished_import(&mut self) {
         if let Some(first) = self.left.first() {
             let what = format!(
                 "an import that did not finish has left {} of its sessions, such as {first}: {UNFINISHED}",
@@ -109,7 +109,7 @@ impl Check<'_> {
         Ok(())
     }
 
-    fn child_rows(&mut self) -> Result<(), ReadError> {
+    fn check_child_rows(&mut self) -> Result<(), ReadError> {
         let engine = self.engine;
         let mut expected = std::mem::take(&mut self.children);
         engine.all_children(&mut |parent, child| {
@@ -146,7 +146,7 @@ impl Check<'_> {
                 Err(error) => self.report(None, None, error.to_string()),
                 Ok((row, lsn)) => {
                     let listed = expected.remove(&row);
-                    if listed != Some(lsn) && !self.unknown(&row) {
+                    if listed != Some(lsn) && !self.is_unknown(&row) {
                         let text = listed.map_or_else(|| "none".to_owned(), |lsn| lsn.to_string());
                         self.report(Some(row.from), Some(lsn), format!("`outbox` holds {row:?}, expected {text}"));
                     }
@@ -155,7 +155,7 @@ impl Check<'_> {
             CONTINUE
         })?;
         for (row, lsn) in expected {
-            if !self.unknown(&row) {
+            if !self.is_unknown(&row) {
                 self.report(Some(row.from), Some(lsn), format!("`outbox` lacks {row:?}, which the records oblige to"));
             }
         }
@@ -163,7 +163,7 @@ impl Check<'_> {
     }
 
     /// Returns whether one end of the row is unreadable or erased, so that it may have been created or taken there.
-    fn unknown(&self, row: &Row) -> bool {
+    fn is_unknown(&self, row: &Row) -> bool {
         [row.to, row.from].iter().any(|end| self.damaged.contains(end) || self.erased.contains(end))
     }
 }

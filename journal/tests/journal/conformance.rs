@@ -125,7 +125,7 @@ async fn batch_over_several_sessions_is_all_or_nothing(store: Store) {
     let stray = { two.clone().frame_of(crate::scene::creation(two.id, None)) };
     let bad = Batch { frames: vec![creation.clone(), created_session(&mut two, None, false), stray] };
     assert!(refused(journal.append(bad)).contains("starts at record 1, but record 4 comes next"));
-    assert_eq!(journal.appended(), Lsn(0));
+    assert_eq!(journal.last_appended(), Lsn(0));
     assert_eq!(journal.append(one(creation)).unwrap(), Appended { first: Lsn(1), last: Lsn(1) });
     journal.settled().await.unwrap();
     let heads: Vec<SessionId> = journal.heads().unwrap().into_iter().map(|(id, _)| id).collect();

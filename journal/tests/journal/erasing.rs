@@ -83,7 +83,7 @@ type Others = (Lsn, Vec<Vec<Stored>>, Vec<u8>, Vec<(SessionId, bool)>, Vec<(Lsn,
 /// Reads all that a compaction must not change.
 fn unchanged(journal: &Journal) -> Others {
     let records = [10, 20].map(|n| journal.records(id(n)).unwrap()).to_vec();
-    let place = journal.appended();
+    let place = journal.last_appended();
     let frames = (1..=place.0).map(Lsn).filter_map(|lsn| Some((lsn, journal.frame_at(lsn).unwrap()?.0)));
     let kept = frames.filter(|(_, session)| *session != id(11)).collect();
     (place, records, write(journal, Scope::Store), listed(journal), kept)
@@ -226,10 +226,10 @@ async fn j10_sessions_below_a_deleted_one_count_as_deleted() {
     let frame = family.root.frame_of(vec![ended]);
     journal.append(one(frame)).unwrap();
     delete(&journal, &mut family.root);
-    assert_eq!(journal.half_deleted().unwrap().into_iter().collect::<Vec<_>>(), [id(10)]);
+    assert_eq!(journal.unfinished_deletions().unwrap().into_iter().collect::<Vec<_>>(), [id(10)]);
     assert_eq!(listed(&journal), [(id(10), true), (id(11), true)]);
     assert!(!String::from_utf8(write(&journal, Scope::Store)).unwrap().contains(SECRET));
     assert!(journal.export(Scope::Tree(id(11)), &mut Vec::new(), &mut |_| {}).is_err());
     delete(&journal, &mut family.child);
-    assert!(journal.half_deleted().unwrap().is_empty());
+    assert!(journal.unfinished_deletions().unwrap().is_empty());
 }

@@ -165,7 +165,7 @@ async fn changed_export_is_refused_and_imports_nothing() {
         };
         assert_eq!(named, here.unwrap_or(named), "{what}");
     }
-    assert_eq!(journal.appended(), Lsn(0), "nothing was written");
+    assert_eq!(journal.last_appended(), Lsn(0), "nothing was written");
     read(&journal, &file).await.unwrap();
 }
 
@@ -177,7 +177,7 @@ async fn export_truncated_anywhere_is_refused() {
         let error = read(&journal, &file[..end]).await.expect_err("cut").to_string();
         assert!(error.starts_with("the export is truncated in or after line "), "{end}: {error}");
     }
-    assert_eq!(journal.appended(), Lsn(0));
+    assert_eq!(journal.last_appended(), Lsn(0));
 }
 
 /// Seals, numbers and sums lines like a handwritten export.
@@ -234,7 +234,7 @@ async fn file_with_valid_checksums_but_invalid_records_is_refused() {
         let error = read(&journal, &forged(lines)).await.expect_err(text).to_string();
         assert!(error.contains(text), "{text}: {error}");
     }
-    assert_eq!(journal.appended(), Lsn(0));
+    assert_eq!(journal.last_appended(), Lsn(0));
     read(&journal, &forged(values(&file))).await.unwrap();
 }
 
@@ -251,10 +251,10 @@ async fn child_without_its_parent_is_refused() {
 async fn existing_session_is_not_imported_again() {
     let (journal, file) = (memory(), exported(2).await);
     read(&journal, &file).await.unwrap();
-    let before = journal.appended();
+    let before = journal.last_appended();
     let error = read(&journal, &file).await.expect_err("a duplicate");
     assert!(matches!(error, ImportError::Exists(session) if session == id(10)), "{error}");
-    assert_eq!(journal.appended(), before);
+    assert_eq!(journal.last_appended(), before);
     assert!(write(&journal, Scope::Store) == file);
 }
 

@@ -74,7 +74,7 @@ fn engine_that_writes_at_once_fails_the_append() {
 async fn what_waits_while_one_group_syncs_is_one_commit(kind: Kind) {
     let dir = tempfile::tempdir().unwrap();
     let (journal, faults) = open(kind.engine(dir.path()), Options::default());
-    let held = faults.hold();
+    let held = faults.hold_writes();
     for n in 1..=200 {
         journal.append(one(created_session(&mut SessionWriter::new(id(n)), None, n == 1))).unwrap();
         if n == 1 {
@@ -101,7 +101,7 @@ async fn slow_disk_makes_pressure_and_then_refusals(kind: Kind) {
     let options = Options { queue_bytes: 20_000, ..Options::default() };
     let (journal, faults) = open(kind.engine(dir.path()), options);
     journal.room().await;
-    let held = faults.hold();
+    let held = faults.hold_writes();
     let (mut appended, mut felt) = (0, vec![]);
     let full = loop {
         match journal.append(one(created_session(&mut SessionWriter::new(id(appended + 1)), None, false))) {

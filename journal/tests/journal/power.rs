@@ -164,7 +164,7 @@ fn lived(medium: &Medium, from: u128, rng: &mut Rng) -> Option<Life> {
 fn steps(store: &Medium) -> u64 {
     let medium = store.copy();
     let life = lived(&medium, 1, &mut Rng::with_seed(seed())).unwrap();
-    assert_eq!(life.acknowledged, life.journal.appended());
+    assert_eq!(life.acknowledged, life.journal.last_appended());
     medium.steps()
 }
 

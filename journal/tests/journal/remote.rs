@@ -97,10 +97,10 @@ async fn remote_journal_writes_nothing() {
     for (engine, spec) in stores(dir.path()) {
         let host = open_store(&spec).unwrap();
         write_trees(&host, 1).await;
-        let (other, before) = (remote(&host).unwrap(), host.appended());
+        let (other, before) = (remote(&host).unwrap(), host.last_appended());
         let mut family = family(&crate::exporting::memory(), 500, true);
         assert!(other.append(one(family.taken())).is_err(), "{engine}");
-        assert_eq!(host.appended(), before, "{engine}");
+        assert_eq!(host.last_appended(), before, "{engine}");
     }
 }
 
@@ -111,7 +111,7 @@ fn with_busy_host(host: &Journal, most: usize) -> Journal {
         let is_log = matches!(read, Read::Frames { .. });
         let nth = if is_log { reads.fetch_add(1, Relaxed) } else { most };
         if nth < most {
-            let new = SessionWriter::new(id(10_000 + u128::from(writer.appended().0)));
+            let new = SessionWriter::new(id(10_000 + u128::from(writer.last_appended().0)));
             let last = writer.append(one(created_session(&mut { new }, None, true))).unwrap().last;
             while writer.durable() < last {
                 std::thread::yield_now();

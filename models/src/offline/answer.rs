@@ -3,7 +3,7 @@
 use super::areas::AreaPlan;
 use super::brief::Area;
 use super::markdown::code;
-use super::report::{ChildReport, Matches, shown};
+use super::report::{ChildReport, Matches, display_line};
 use super::results::{FoundCount, ToolListing};
 use super::transcript::MAX_QUESTION_BYTES;
 
@@ -39,7 +39,7 @@ pub(super) fn markdown(listing: Option<&ToolListing>, plan: &AreaPlan, parts: &[
         out.push_str(&table(parts));
     }
     for word in words(plan, &reports) {
-        out.push_str(&about(word, &reports));
+        out.push_str(&describe_matches(word, &reports));
     }
     out.push_str(&limits(plan, parts));
     out.trim_end().to_owned()
@@ -78,7 +78,7 @@ fn table(parts: &[Part]) -> String {
         let files = report.files.map_or_else(|| "not listed".to_owned(), |files| files.to_string());
         let begins: Vec<String> =
             report.opens.iter().take(2).map(|place| format!("{} {}", code(&place.name()), code(&place.text))).collect();
-        let cells = [report.area.shown(), why.clone(), files, report.kinds_shown(), begins.join("<br>")];
+        let cells = [report.area.to_text(), why.clone(), files, report.kinds_text(), begins.join("<br>")];
         out.push_str(&format!("| {} |\n", cells.map(|cell| cell.replace('|', "\\|")).join(" | ")));
     }
     out.push('\n');
@@ -98,7 +98,7 @@ fn words<'a>(plan: &'a AreaPlan, reports: &[&'a ChildReport]) -> Vec<(&'a str, &
     out
 }
 
-fn about((label, pattern): (&str, &str), reports: &[&ChildReport]) -> String {
+fn describe_matches((label, pattern): (&str, &str), reports: &[&ChildReport]) -> String {
     let found: Vec<(&Area, &Matches)> = reports
         .iter()
         .flat_map(|report| report.words.iter().map(move |word| (&report.area, word)))
@@ -125,16 +125,16 @@ fn about((label, pattern): (&str, &str), reports: &[&ChildReport]) -> String {
     for (area, word) in found.iter().filter(|(_, word)| word.lines != FoundCount::exactly(0)) {
         out.push_str(&format!(
             "- {}: {} in {}\n",
-            area.shown(),
+            area.to_text(),
             word.lines.of("line", "lines"),
             word.files.of("file", "files")
         ));
         for place in word.places.iter().take(each) {
-            out.push_str(&format!("  - {} {}\n", code(&place.name()), code(&shown(&place.text))));
+            out.push_str(&format!("  - {} {}\n", code(&place.name()), code(&display_line(&place.text))));
         }
     }
     let none: Vec<String> =
-        found.iter().filter(|(_, word)| word.lines == FoundCount::exactly(0)).map(|(area, _)| area.shown()).collect();
+        found.iter().filter(|(_, word)| word.lines == FoundCount::exactly(0)).map(|(area, _)| area.to_text()).collect();
     if !none.is_empty() {
         out.push_str(&format!("- no line in {}\n", none.join(", ")));
     }
@@ -146,11 +146,11 @@ fn limits(plan: &AreaPlan, parts: &[Part]) -> String {
     let mut out = Vec::new();
     for Part { area, report, .. } in parts {
         match report {
-            Err(why) => out.push(format!("{}: no report: {}", area.shown(), shown(why))),
+            Err(why) => out.push(format!("{}: no report: {}", area.to_text(), display_line(why))),
             Ok(report) => {
-                out.extend(report.notes.iter().map(|note| format!("{}: {note}", area.shown())));
+                out.extend(report.notes.iter().map(|note| format!("{}: {note}", area.to_text())));
                 if !report.whole {
-                    out.push(format!("{}: the report was truncated; its findings may be incomplete", area.shown()));
+                    out.push(format!("{}: the report was truncated; its findings may be incomplete", area.to_text()));
                 }
             }
         }

@@ -107,7 +107,7 @@ pub(super) fn plan(listing: &ToolListing, question: &str, hits: Option<Result<Ar
         parts.sort_by_cached_key(order);
         parts
     };
-    let named_areas = areas_named(listing, question);
+    let named_areas = named_areas(listing, question);
     let mut areas = named_areas.clone();
     let (matching, rest): (Vec<Area>, Vec<Area>) = parts(".").into_iter().partition(|area| why(area).is_some());
     let (own, rest): (Vec<Area>, Vec<Area>) = rest.into_iter().partition(|area| area.shallow);
@@ -125,7 +125,7 @@ pub(super) fn plan(listing: &ToolListing, question: &str, hits: Option<Result<Ar
     }
     while areas.len() < MIN_AREAS && split(&mut areas, &parts, &wants) {}
     let words = wanted_words(question, &areas);
-    let left = uncovered(listing, &areas);
+    let left = uncovered_dirs(listing, &areas);
     let briefs = areas.into_iter().map(|area| {
         let why = match why(&area) {
             _ if named_areas.contains(&area) => "named in the question".to_owned(),
@@ -162,7 +162,7 @@ fn split(areas: &mut Vec<Area>, parts: &impl Fn(&str) -> Vec<Area>, wants: &impl
 }
 
 /// Returns the topmost directories that no area covers.
-fn uncovered(listing: &ToolListing, areas: &[Area]) -> Vec<String> {
+fn uncovered_dirs(listing: &ToolListing, areas: &[Area]) -> Vec<String> {
     let left = listing.dirs.iter().filter(|dir| dir.entries > 0).map(|dir| dir.path.clone());
     let covers = |area: &Area, path: &str| (!area.shallow && within(path, &area.path)) || within(&area.path, path);
     let left: Vec<String> = left.filter(|path| !areas.iter().any(|area| covers(area, path))).collect();
@@ -181,7 +181,7 @@ fn wanted_words(question: &str, areas: &[Area]) -> Vec<QuestionWord> {
 }
 
 /// Returns the areas that the question names, by path or directory name.
-fn areas_named(listing: &ToolListing, question: &str) -> Vec<Area> {
+fn named_areas(listing: &ToolListing, question: &str) -> Vec<Area> {
     let mut areas: Vec<Area> = Vec::new();
     for place in words::places(question) {
         let paths = || listing.dirs.iter().map(|dir| &*dir.path).chain(listing.files.iter().map(|file| &*file.path));

@@ -36,7 +36,7 @@ impl Area {
         self.path == "." || below.is_some_and(|below| below.is_empty() || below.starts_with('/'))
     }
 
-    pub(super) fn shown(&self) -> String {
+    pub(super) fn to_text(&self) -> String {
         format!("{}{}", code(&self.path), if self.shallow { " (its own files)" } else { "" })
     }
 }
@@ -52,7 +52,7 @@ impl Brief {
         let Area { path, shallow } = &self.area;
         let mut out = format!(
             "Explore {} in this workspace and report what it contains. Change nothing.\n\nArea: {path}\nDepth: {}\n",
-            self.area.shown(),
+            self.area.to_text(),
             if *shallow { "own files" } else { "all" },
         );
         for QuestionWord { label, pattern } in &self.words {

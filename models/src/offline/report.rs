@@ -66,11 +66,11 @@ impl ChildReport {
         let mut texts = Vec::new();
         texts.push(match self.files {
             Some(files) => {
-                let kinds = Some(self.kinds_shown()).filter(|kinds| !kinds.is_empty());
+                let kinds = Some(self.kinds_text()).filter(|kinds| !kinds.is_empty());
                 let kinds = kinds.map_or_else(String::new, |kinds| format!(" ({kinds})"));
-                format!("{} holds {}{kinds}.", self.area.shown(), files.of("file", "files"))
+                format!("{} holds {}{kinds}.", self.area.to_text(), files.of("file", "files"))
             }
-            None => format!("{} could not be listed.", self.area.shown()),
+            None => format!("{} could not be listed.", self.area.to_text()),
         });
         for Matches { label, lines, files, .. } in &self.words {
             texts.push(if *lines == FoundCount::exactly(0) {
@@ -87,7 +87,7 @@ impl ChildReport {
         texts.join(" ")
     }
 
-    pub(super) fn kinds_shown(&self) -> String {
+    pub(super) fn kinds_text(&self) -> String {
         let kinds: Vec<String> = self.kinds.iter().take(4).map(|(kind, count)| format!("{kind} {count}")).collect();
         kinds.join(", ")
     }
@@ -99,7 +99,7 @@ impl ChildReport {
         out.extend(self.files.map(|files| format!("files: {files}")));
         out.extend(self.kinds.iter().take(8).map(|(kind, count)| format!("kind: {kind}: {count}")));
         out.extend(self.opens.iter().map(|place| format!("begins: {}", place_line(place))));
-        out.extend(self.notes.iter().map(|note| format!("note: {}", shown(note))));
+        out.extend(self.notes.iter().map(|note| format!("note: {}", display_line(note))));
         let mut out: Vec<(bool, String)> = out.into_iter().map(|line| (true, line)).collect();
         for word in &self.words {
             let about = [
@@ -163,11 +163,11 @@ impl ChildReport {
 }
 
 fn place_line(place: &Location) -> String {
-    format!("{}:{}: {}", place.path, place.line, shown(&place.text))
+    format!("{}:{}: {}", place.path, place.line, display_line(&place.text))
 }
 
 /// Returns a line for display: trimmed, truncated, and without control characters.
-pub(super) fn shown(line: &str) -> String {
+pub(super) fn display_line(line: &str) -> String {
     let line = line.trim();
     let mut out: String =
         line.chars().take(MAX_LINE_CHARS).map(|c| if c.is_control() && c != '\t' { '\u{fffd}' } else { c }).collect();
@@ -247,8 +247,8 @@ mod tests {
 
     #[test]
     fn shown_lines_are_short_and_without_control_characters() {
-        assert_eq!(shown("  a\u{1b}[31m\tb  "), "a\u{fffd}[31m\tb");
-        assert_eq!(shown(&"é".repeat(101)), format!("{}…", "é".repeat(100)));
+        assert_eq!(display_line("  a\u{1b}[31m\tb  "), "a\u{fffd}[31m\tb");
+        assert_eq!(display_line(&"é".repeat(101)), format!("{}…", "é".repeat(100)));
         assert_eq!((code("a"), code("`a`"), code("a``b")), ("`a`".into(), "`` `a` ``".into(), "```a``b```".into()));
     }
 }

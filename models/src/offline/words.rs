@@ -202,7 +202,7 @@ fn escape(text: &str) -> String {
 mod tests {
     use super::*;
 
-    fn shown(question: &str) -> Vec<(String, String)> {
+    fn display_pairs(question: &str) -> Vec<(String, String)> {
         words(question).into_iter().map(|word| (word.label, word.pattern)).collect()
     }
 
@@ -213,20 +213,20 @@ mod tests {
     #[test]
     fn plain_questions_give_stems_and_ideas() {
         assert_eq!(
-            shown("How is this project put together, and where are errors handled?"),
+            display_pairs("How is this project put together, and where are errors handled?"),
             [word("error", r"(?i)error|\berr\b|fail")]
         );
         assert_eq!(
-            shown("Where does the journal do its recovery and supervision?"),
+            display_pairs("Where does the journal do its recovery and supervision?"),
             [word("journal", "(?i)journal"), word("recovery", "(?i)recover"), word("supervision", "(?i)supervis")]
         );
-        assert_eq!(shown("What is this?"), []);
+        assert_eq!(display_pairs("What is this?"), []);
     }
 
     #[test]
     fn names_come_first_in_every_spelling() {
         assert_eq!(
-            shown("who writes RunEnded and outbox rows, and `fn main()`"),
+            display_pairs("who writes RunEnded and outbox rows, and `fn main()`"),
             [
                 word("fn main()", r"fn main\(\)"),
                 word("RunEnded", r"RunEnded|run_ended|run\-ended"),
@@ -235,15 +235,15 @@ mod tests {
             ]
         );
         assert_eq!(
-            shown("session::ids::SessionId"),
+            display_pairs("session::ids::SessionId"),
             [word("session::ids::SessionId", r"SessionId|session_id|session\-id")]
         );
-        assert_eq!(shown("max_len"), [word("max_len", r"max_len|MaxLen|max\-len")]);
+        assert_eq!(display_pairs("max_len"), [word("max_len", r"max_len|MaxLen|max\-len")]);
     }
 
     #[test]
     fn paths_name_places_and_are_not_searched_for() {
-        assert_eq!(shown("what is in session/src and Cargo.toml?"), []);
+        assert_eq!(display_pairs("what is in session/src and Cargo.toml?"), []);
         assert_eq!(places("What is in session/src and Cargo.toml?"), ["session/src", "cargo.toml"]);
     }
 
@@ -252,6 +252,6 @@ mod tests {
         for question in ["", "`", "\"\"", "?? !!", "`unclosed name", "日本語 の 質問", "::", "a.b.c", "___"] {
             let _ = (words(question), places(question));
         }
-        assert_eq!(shown("日本語 エラー"), [word("日本語", "(?i)日本語"), word("エラー", "(?i)エラー")]);
+        assert_eq!(display_pairs("日本語 エラー"), [word("日本語", "(?i)日本語"), word("エラー", "(?i)エラー")]);
     }
 }

@@ -60,7 +60,11 @@ pub(super) fn next(brief: &Brief, open: &OpenQuestion<'_>, offered: &Offered) ->
     for path in &reads {
         let Some(done) = open.find("read", &Brief::read(path)) else { continue };
         if done.error {
-            report.notes.push(format!("{} could not be read: {}", markdown::code(path), report::shown(done.content)));
+            report.notes.push(format!(
+                "{} could not be read: {}",
+                markdown::code(path),
+                report::display_line(done.content)
+            ));
         } else {
             report.opens.extend(opening(path, &results::page(done.content)));
         }
@@ -104,7 +108,7 @@ fn survey(brief: &Brief, open: &OpenQuestion<'_>, offered: &Offered) -> ChildRep
 }
 
 fn failure(tool: &str, done: &Done<'_>) -> String {
-    format!("{tool} failed: {}", report::shown(done.content))
+    format!("{tool} failed: {}", report::display_line(done.content))
 }
 
 fn kinds(listing: &ToolListing) -> Vec<(String, FoundCount)> {
@@ -222,7 +226,7 @@ fn is_dull(path: &str) -> bool {
 
 /// Returns the first line of a file's text or comments.
 fn opening(path: &str, page: &[(u64, String)]) -> Option<Location> {
-    let place = |(line, text): (u64, &str)| Location { path: path.to_owned(), line, text: report::shown(text) };
+    let place = |(line, text): (u64, &str)| Location { path: path.to_owned(), line, text: report::display_line(text) };
     let manifest = path.ends_with(".toml") || path.ends_with(".json");
     let lines = || page.iter().map(|(line, text)| (*line, text.trim()));
     if manifest && let Some(found) = lines().find(|(_, text)| text.trim_start_matches('"').starts_with("description")) {

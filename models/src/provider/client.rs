@@ -44,9 +44,9 @@ impl Client {
         let Target { protocol, model, address, key } = target;
         let key_name = if key.is_some() { None } else { protocol.key_variable() };
         let key = match (key, key_name) {
-            (Some(key), _) => Some(checked(key, "the target")?),
+            (Some(key), _) => Some(check_key(key, "the target")?),
             (None, Some(name)) => match variable(name).filter(|value| !value.trim().is_empty()) {
-                Some(value) => Some(checked(Key::new(value), name)?),
+                Some(value) => Some(check_key(Key::new(value), name)?),
                 None if address.is_some() => None,
                 None => return Err(ProviderError::NoKey { protocol, variable: name }),
             },
@@ -77,7 +77,7 @@ impl Client {
         self.request(Method::POST, &path)
     }
 
-    pub(super) fn listing(&self) -> RequestBuilder {
+    pub(super) fn list_request(&self) -> RequestBuilder {
         let path = if self.protocol == Protocol::Ollama { "api/tags" } else { "models" };
         self.request(Method::GET, path)
     }
@@ -133,7 +133,7 @@ impl Client {
     }
 }
 
-fn checked(key: Key, source_name: &'static str) -> Result<Key, ProviderError> {
+fn check_key(key: Key, source_name: &'static str) -> Result<Key, ProviderError> {
     if key.is_sendable() { Ok(key) } else { Err(ProviderError::BadKey { source_name }) }
 }
 

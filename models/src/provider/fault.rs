@@ -35,12 +35,12 @@ impl Fault {
 
     /// Converts the failure for the caller: with its source, on one line, bounded, without secrets.
     pub(super) fn into_error(self, client: &Client) -> ModelError {
-        let message = self.shown(client.key.as_ref().map(|key| key.reveal()));
+        let message = self.display_text(client.key.as_ref().map(|key| key.reveal()));
         ModelError { retry_after_ms: self.retry_after_ms, ..ModelError::new(self.kind, message) }
     }
 
     /// Returns the text on one line, bounded, without `key`, and never empty.
-    pub(super) fn shown(&self, key: Option<&str>) -> String {
+    pub(super) fn display_text(&self, key: Option<&str>) -> String {
         let line = words::line(&scrub(&self.text, key));
         if line.is_empty() { WITHOUT_MESSAGE.to_owned() } else { line }
     }

@@ -42,23 +42,23 @@ impl Frames {
         while !draft.is_over()
             && let Some(line) = self.lines.decode(&mut self.buffer).map_err(unreadable)?
         {
-            self.line(&line, draft)?;
+            self.read_line(&line, draft)?;
         }
         Ok(())
     }
 
     /// Passes an unterminated rest on, since the draft knows whether it is complete. Fails like [`push`](Self::push).
     pub(super) fn end(mut self, draft: &mut Draft) -> Result<(), Fault> {
-        draft.connection_ended();
+        draft.mark_connection_end();
         while !draft.is_over()
             && let Some(line) = self.lines.decode_eof(&mut self.buffer).map_err(unreadable)?
         {
-            self.line(&line, draft)?;
+            self.read_line(&line, draft)?;
         }
-        self.line("", draft)
+        self.read_line("", draft)
     }
 
-    fn line(&mut self, line: &str, draft: &mut Draft) -> Result<(), Fault> {
+    fn read_line(&mut self, line: &str, draft: &mut Draft) -> Result<(), Fault> {
         let Some(event) = &mut self.event else {
             if !line.trim().is_empty() {
                 draft.frame(None, line);

@@ -127,13 +127,13 @@ impl Draft {
     }
 
     /// Hides a key that a server repeats in its answer.
-    pub(super) fn hiding(self, key: Option<Key>) -> Self {
+    pub(super) fn with_hidden_key(self, key: Option<Key>) -> Self {
         Self { key, ..self }
     }
 
     /// Counts arrived bytes, which also show that the server is alive. Keep-alives alone do so for a limited time; then the caller's limit of silence
     /// applies.
-    pub(super) fn arrived(&mut self, bytes: usize) {
+    pub(super) fn count_arrived(&mut self, bytes: usize) {
         self.bytes = self.bytes.saturating_add(bytes);
         if self.bytes > MAX_BYTES {
             self.fail(too_much("bytes", MAX_BYTES));
@@ -144,7 +144,7 @@ impl Draft {
     }
 
     /// Marks the end of the connection: the next frame may be truncated.
-    pub(super) fn connection_ended(&mut self) {
+    pub(super) fn mark_connection_end(&mut self) {
         self.connection_ended = true;
     }
 

@@ -23,7 +23,7 @@ pub(super) fn mask(text: &str, key: Option<&Key>) -> String {
 pub(super) fn mask_json(text: &str, key: Option<&Key>) -> String {
     let mut masked = mask(text, key);
     let Some(key) = secret(key).filter(|_| masked.contains('\\')) else { return masked };
-    let (plain, starts) = unescaped(&masked);
+    let (plain, starts) = unescape(&masked);
     let found: Vec<usize> = plain.match_indices(key).map(|(at, _)| at).collect();
     for at in found.into_iter().rev() {
         let end = at.saturating_add(key.len());
@@ -36,7 +36,7 @@ pub(super) fn mask_json(text: &str, key: Option<&Key>) -> String {
 
 /// Returns the unescaped text, and for each of its bytes the position in `text`, followed by the length of `text`. A character that no key
 /// can contain becomes one byte.
-fn unescaped(text: &str) -> (String, Vec<usize>) {
+fn unescape(text: &str) -> (String, Vec<usize>) {
     let (mut plain, mut starts) = (String::with_capacity(text.len()), Vec::with_capacity(text.len()));
     let mut at = 0;
     while let Some(sign) = text.get(at..).and_then(|rest| rest.chars().next()) {
@@ -97,7 +97,7 @@ mod tests {
 
     const KEY: &str = "sk-aab-sk-aac";
 
-    fn said(pieces: &[&str]) -> Vec<String> {
+    fn mask_pieces(pieces: &[&str]) -> Vec<String> {
         let (key, mut stream) = (Key::new(KEY), MaskedStream::default());
         let mut said: Vec<String> = pieces
             .iter()
@@ -110,10 +110,10 @@ mod tests {
 
     #[test]
     fn key_is_hidden_across_pieces_and_other_text_is_not_delayed() {
-        assert_eq!(said(&["at ", KEY, "!"]), ["at ", "[key]", "!", ""]);
-        assert_eq!(said(&["a sk-aab-", "sk-a", "ac b"]), ["a ", "[key] b", ""]);
-        assert_eq!(said(&["sk-aab-sk-aab-sk-aac"]), ["sk-aab-[key]", ""]);
-        assert_eq!(said(&["one ", "sk-", "two sk"]), ["one ", "sk-two ", "sk"]);
+        assert_eq!(mask_pieces(&["at ", KEY, "!"]), ["at ", "[key]", "!", ""]);
+        assert_eq!(mask_pieces(&["a sk-aab-", "sk-a", "ac b"]), ["a ", "[key] b", ""]);
+        assert_eq!(mask_pieces(&["sk-aab-sk-aab-sk-aac"]), ["sk-aab-[key]", ""]);
+        assert_eq!(mask_pieces(&["one ", "sk-", "two sk"]), ["one ", "sk-two ", "sk"]);
     }
 
     /// A short word is not a secret, and answers may be about it.
@@ -148,7 +148,7 @@ mod tests {
             let mut cuts: Vec<usize> = cuts.into_iter().filter(|cut| *cut <= text.len()).chain([0, text.len()]).collect();
             cuts.sort_unstable();
             let pieces: Vec<&str> = cuts.windows(2).map(|cut| &text[cut[0]..cut[1]]).collect();
-            prop_assert_eq!(said(&pieces).concat(), text.replace(KEY, MASK));
+            prop_assert_eq!(mask_pieces(&pieces).concat(), text.replace(KEY, MASK));
         }
     }
 }

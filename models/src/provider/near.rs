@@ -15,15 +15,15 @@ const MAX_SUGGESTIONS: usize = 3;
 
 /// Returns `; did you mean …?`, or an empty text.
 pub(super) async fn hint(client: &Client) -> String {
-    let Ok(Some(names)) = tokio::time::timeout(TIMEOUT, listed(client)).await else { return String::new() };
+    let Ok(Some(names)) = tokio::time::timeout(TIMEOUT, list_models(client)).await else { return String::new() };
     let near: Vec<_> =
         nearest(&client.model, &names).iter().map(|name| format!("`{}/{name}`", client.protocol)).collect();
     if near.is_empty() { String::new() } else { format!("; did you mean {}?", near.join(" or ")) }
 }
 
 /// Returns the provider's model names; `None` for any other response.
-async fn listed(client: &Client) -> Option<Vec<String>> {
-    let response = client.send(client.listing()).await.ok()?.error_for_status().ok()?;
+async fn list_models(client: &Client) -> Option<Vec<String>> {
+    let response = client.send(client.list_request()).await.ok()?.error_for_status().ok()?;
     names(&body::head(response, MAX_BYTES).await)
 }
 

@@ -25,7 +25,7 @@ pub fn read<'a>(
     };
     let usage = draft.cost();
     fault.map_or_else(|| draft.finish(cap), Err).map_err(|fault| {
-        let message = fault.shown(None);
+        let message = fault.display_text(None);
         ModelError { usage, retry_after_ms: fault.retry_after_ms, ..ModelError::new(fault.kind, message) }
     })
 }

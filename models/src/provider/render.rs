@@ -83,8 +83,8 @@ impl Outgoing<'_> {
     }
 
     fn sample(&self, into: &mut Map<String, Value>, temperature: &str, top_p: &str) {
-        put(into, temperature, self.settings.temperature);
-        put(into, top_p, self.settings.top_p);
+        insert_some(into, temperature, self.settings.temperature);
+        insert_some(into, top_p, self.settings.top_p);
     }
 
     fn called_tools(&self) -> Vec<&str> {
@@ -99,7 +99,7 @@ impl Outgoing<'_> {
     }
 }
 
-fn put(into: &mut Map<String, Value>, name: &str, value: Option<impl Into<Value>>) {
+fn insert_some(into: &mut Map<String, Value>, name: &str, value: Option<impl Into<Value>>) {
     if let Some(value) = value {
         into.insert(name.to_owned(), value.into());
     }

@@ -11,7 +11,7 @@ const NAMES: [&str; 8] =
 /// Removes `key` and everything that resembles one, since a server may echo its input.
 pub(super) fn scrub(text: &str, key: Option<&str>) -> String {
     let text = match key.filter(|key| key.len() >= 4) {
-        Some(key) => text.replace(key, MASK).replace(&escaped(key), MASK),
+        Some(key) => text.replace(key, MASK).replace(&escape(key), MASK),
         None => text.to_owned(),
     };
     let mut out = String::with_capacity(text.len());
@@ -63,7 +63,7 @@ fn resembles_key(word: &str) -> bool {
     })
 }
 
-fn escaped(key: &str) -> String {
+fn escape(key: &str) -> String {
     key.bytes()
         .map(|byte| match byte {
             b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' => char::from(byte).to_string(),

@@ -20,7 +20,7 @@ const ERROR_BYTES: usize = 64 * 1024;
 /// Sends `request` and gathers the answer. Dropping the future closes the stream.
 pub(super) async fn answer(client: Arc<Client>, request: Request, deltas: Deltas) -> Result<Answer, ModelError> {
     let cap = request.settings.output_tokens;
-    let mut draft = Draft::new(client.protocol, request.turn, deltas).hiding(client.key.clone());
+    let mut draft = Draft::new(client.protocol, request.turn, deltas).with_hidden_key(client.key.clone());
     let fault = match exchange(&client, request, &mut draft).await {
         Ok(()) => None,
         // A loss after the stop reason is not part of the answer.
@@ -83,7 +83,7 @@ fn is_overdue(draft: &Draft) -> bool {
 
 /// Takes bytes of the body; returns whether the draft is over.
 pub(super) fn take(chunk: &[u8], frames: &mut Frames, draft: &mut Draft) -> Result<bool, Fault> {
-    draft.arrived(chunk.len());
+    draft.count_arrived(chunk.len());
     frames.push(chunk, draft)?;
     Ok(draft.is_over())
 }

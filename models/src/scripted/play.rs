@@ -76,7 +76,7 @@ impl Script {
         let rule = self.rules.iter().find(|rule| *rule.agent == *request.agent || &*rule.agent == "*");
         let rule = rule.ok_or_else(|| {
             let known: Vec<&str> = self.rules.iter().map(|rule| &*rule.agent).collect();
-            ended(format!(
+            play_error(format!(
                 "the script has no rule for agent `{}`: it has {}; add one, or one for \"*\"",
                 request.agent,
                 known.join(", ")
@@ -93,7 +93,7 @@ impl Rule {
         let fits = |step: &&Step| step.when.holds(seen, attempt);
         if let Some(position) = self.steps.get(seen.answers) {
             return position.0.iter().find(fits).ok_or_else(|| {
-                ended(format!(
+                play_error(format!(
                     "`when` does not hold in step {number} of the script's rule for `{}`: add a step without",
                     self.agent
                 ))
@@ -102,7 +102,7 @@ impl Rule {
         let again = self.steps.last().and_then(|position| position.0.iter().filter(|step| step.repeat).find(fits));
         again.ok_or_else(|| {
             let steps = self.steps.len();
-            ended(format!(
+            play_error(format!(
                 "the script's rule for `{}` has {steps} steps, and this is answer {number}: add a step, or mark the last \
                  with \"repeat\": true",
                 self.agent
@@ -112,7 +112,7 @@ impl Rule {
 }
 
 /// Returns an error that is not retryable, since the same call would fail again.
-fn ended(message: String) -> ModelError {
+fn play_error(message: String) -> ModelError {
     ModelError::new(ModelFail::InvalidRequest, message)
 }
 

@@ -49,7 +49,7 @@ impl Quota {
         self.running
     }
 
-    pub(super) fn cooling(&self, now: Instant) -> Option<Instant> {
+    pub(super) fn paused_until(&self, now: Instant) -> Option<Instant> {
         self.cooling.filter(|until| *until > now)
     }
 
@@ -63,7 +63,7 @@ impl Quota {
         }
         let requests = self.requests.as_mut().and_then(|bucket| bucket.available_from(1, now));
         let tokens = self.tokens.as_mut().and_then(|bucket| bucket.available_from(tokens, now));
-        self.cooling(now).max(requests).max(tokens).map_or(Availability::Now, Availability::NotBefore)
+        self.paused_until(now).max(requests).max(tokens).map_or(Availability::Now, Availability::NotBefore)
     }
 
     pub(super) fn start(&mut self, tokens: u64) {
@@ -88,6 +88,6 @@ impl Quota {
     pub(super) fn is_unused(&mut self, now: Instant) -> bool {
         let buckets = [&mut self.requests, &mut self.tokens];
         let is_full = buckets.into_iter().flatten().all(|bucket| bucket.is_full(now));
-        self.running == 0 && is_full && self.cooling(now).is_none()
+        self.running == 0 && is_full && self.paused_until(now).is_none()
     }
 }

@@ -10,7 +10,7 @@ use subtend_session::ids::Text;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use super::QuotaSeen;
+use super::QuotaUsage;
 use super::bucket::later;
 use super::quota::{Availability, Quota};
 use super::rates::Rates;
@@ -137,7 +137,7 @@ impl RateLimiter {
     fn start(&mut self, path: &Path, ticket: u64, tokens: u64, now: Instant) {
         self.remove(path, ticket);
         path.iter().for_each(|name| self.quota(name, now).start(tokens));
-        self.ring();
+        self.wake_first();
     }
 
     pub(super) fn leave(&mut self, path: &Path, ticket: u64) {
@@ -146,7 +146,7 @@ impl RateLimiter {
             return;
         }
         self.remove(path, ticket);
-        self.ring();
+        self.wake_first();
     }
 
     fn remove(&mut self, path: &Path, ticket: u64) {
@@ -161,14 +161,14 @@ impl RateLimiter {
     pub(super) fn finish(&mut self, path: &Path, tokens: u64, cost: u64, now: Instant) {
         path.iter().for_each(|name| self.quota(name, now).finish(tokens, cost, now));
         self.quotas.retain(|_, quota| !quota.is_unused(now));
-        self.ring();
+        self.wake_first();
     }
 
     pub(super) fn cool(&mut self, name: &Text, ms: u64, now: Instant) {
         if ms > 0 {
             self.quota(name, now).cool(later(now, Duration::from_millis(ms)));
             // A call that waits here no longer reserves a wider quota.
-            self.ring();
+            self.wake_first();
         }
     }
 
@@ -176,7 +176,7 @@ impl RateLimiter {
         self.quotas.get(name).and_then(|quota| cooling_ms(quota, now))
     }
 
-    pub(super) fn seen(&mut self, now: Instant) -> Vec<QuotaSeen> {
+    pub(super) fn active_quotas(&mut self, now: Instant) -> Vec<QuotaUsage> {
         self.quotas.retain(|_, quota| !quota.is_unused(now));
         let mut waiting: BTreeMap<&Text, usize> = self.quotas.keys().map(|name| (name, 0)).collect();
         for (path, line) in &self.lines {
@@ -187,7 +187,7 @@ impl RateLimiter {
         }
         let seen = |(name, waiting): (&Text, usize)| {
             let quota = self.quotas.get(name);
-            QuotaSeen {
+            QuotaUsage {
                 name: Text::clone(name),
                 running: quota.map_or(0, Quota::running),
                 waiting,
@@ -203,13 +203,13 @@ impl RateLimiter {
         }
         self.divided = by;
         let (default, named) = (self.default, &self.named);
-        self.quotas.iter_mut().for_each(|(name, quota)| quota.set(rates(name, default, named).divided(by), now));
+        self.quotas.iter_mut().for_each(|(name, quota)| quota.set(rates(name, default, named).divide(by), now));
         // The new rates may allow more calls than before.
-        self.ring();
+        self.wake_first();
     }
 
     /// Wakes the first calls of all queues, in order of arrival, since each may now start, or later than it expected.
-    fn ring(&mut self) {
+    fn wake_first(&mut self) {
         for (ticket, path, _) in self.firsts() {
             let waiting = self.lines.get(&path).and_then(|line| line.get(&ticket));
             self.pending_wakeups.extend(waiting.map(|waiting| Arc::clone(&waiting.bell)));
@@ -218,7 +218,7 @@ impl RateLimiter {
 
     fn quota(&mut self, name: &Text, now: Instant) -> &mut Quota {
         let (default, named, by) = (self.default, &self.named, self.divided);
-        self.quotas.entry(Text::clone(name)).or_insert_with(|| Quota::new(rates(name, default, named).divided(by), now))
+        self.quotas.entry(Text::clone(name)).or_insert_with(|| Quota::new(rates(name, default, named).divide(by), now))
     }
 }
 
@@ -234,6 +234,6 @@ fn rates(name: &Text, default: Rates, named: &BTreeMap<Text, Rates>) -> Rates {
 
 /// Returns the remaining pause, rounded up, since 0 would mean that it is over.
 fn cooling_ms(quota: &Quota, now: Instant) -> Option<u64> {
-    let left = quota.cooling(now)?.saturating_duration_since(now);
+    let left = quota.paused_until(now)?.saturating_duration_since(now);
     Some(u64::try_from(left.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX))
 }

@@ -46,7 +46,7 @@ impl Rates {
         }
     }
 
-    pub(super) fn divided(self, by: u32) -> Self {
+    pub(super) fn divide(self, by: u32) -> Self {
         let part = |rate: u32| rate.checked_div(by).unwrap_or(rate);
         Self {
             concurrent: self.concurrent.map(part),

@@ -112,7 +112,7 @@ impl Server {
     pub(crate) async fn ask(&self, model: &str, request: Request) -> (Result<Answer, ModelError>, Vec<Delta>) {
         let deltas_received = Arc::new(Mutex::new(Vec::new()));
         let sink = Arc::clone(&deltas_received);
-        let deltas = Deltas::watched(move |sign| match sign {
+        let deltas = Deltas::with_progress(move |sign| match sign {
             StreamProgress::Delta(delta) => sink.lock().unwrap().push(delta),
             StreamProgress::Alive => {}
         });

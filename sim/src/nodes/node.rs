@@ -264,7 +264,7 @@ impl Node {
 /// Writes the commits of a journal, with delays.
 async fn write(world: Arc<NodesWorld>, mut stepper: Stepper) {
     loop {
-        stepper.work_added().await;
+        stepper.wait_for_work().await;
         let most = if world.draw_fault(40) { 2_500 } else { 15 };
         sleep(world.rng.ms(0, most)).await;
         let most = usize::try_from(world.rng.between(1, 6)).unwrap_or(1);

@@ -97,7 +97,7 @@ fn listings(oracle: &OracleState, world: &World) -> Vec<Listing> {
 /// Returns whether no run is in flight and no row is pending.
 pub(crate) fn is_quiet(journal: &Journal) -> bool {
     let quiet = journal.inflight().is_ok_and(|rows| rows.is_empty());
-    quiet && journal.outbox().is_ok_and(|rows| rows.is_empty()) && journal.durable() == journal.appended()
+    quiet && journal.outbox().is_ok_and(|rows| rows.is_empty()) && journal.durable() == journal.last_appended()
 }
 
 /// Returns the runs in flight and pending rows as text.

@@ -68,7 +68,7 @@ async fn run_process(world: &Arc<World>, number: u32) -> ProcessEnd {
     let Some(journal) = open(world) else { return ProcessEnd::Over };
     draw_death(world);
     world.oracle.lock().booting = true;
-    let (at_rest, before) = (is_at_rest(&journal), journal.appended());
+    let (at_rest, before) = (is_at_rest(&journal), journal.last_appended());
     let starting = start(world, &journal, number);
     let started = tokio::time::timeout(START_TIMEOUT, starting).await;
     let runtime = match started {
@@ -89,7 +89,7 @@ async fn run_process(world: &Arc<World>, number: u32) -> ProcessEnd {
         let mut oracle = world.oracle.lock();
         oracle.booting = false;
         oracle.slots = Some(Box::new(runtime.slots_of_root()));
-        let (now, wrote) = (oracle.now(), journal.appended().0.saturating_sub(before.0));
+        let (now, wrote) = (oracle.now(), journal.last_appended().0.saturating_sub(before.0));
         oracle.observations.booted(now, at_rest, wrote);
         if at_rest {
             oracle.tally.mark("started at rest");
@@ -118,7 +118,7 @@ async fn run_process(world: &Arc<World>, number: u32) -> ProcessEnd {
 /// Returns whether the last process left nothing to recover.
 fn is_at_rest(journal: &Journal) -> bool {
     let nothing_in_flight = journal.inflight().is_ok_and(|rows| rows.is_empty());
-    let all_deleted = journal.half_deleted().is_ok_and(|tops| tops.is_empty());
+    let all_deleted = journal.unfinished_deletions().is_ok_and(|tops| tops.is_empty());
     nothing_in_flight && all_deleted && journal.outbox().is_ok_and(|rows| rows.is_empty())
 }
 
@@ -205,7 +205,7 @@ fn open(world: &Arc<World>) -> Option<Journal> {
 /// Writes to the disk, with delays.
 async fn write(world: Arc<World>, mut stepper: Stepper, most_ms: u64) {
     loop {
-        stepper.work_added().await;
+        stepper.wait_for_work().await;
         world.yield_some().await;
         if most_ms > 0 {
             tokio::time::sleep(world.rng.ms(0, most_ms)).await;

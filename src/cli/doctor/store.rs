@@ -243,7 +243,7 @@ fn unreadable(error: &ReadError) -> Finding {
 }
 
 fn rows(journal: &Journal) -> Result<Finding, ReadError> {
-    let damaged = journal.damaged()?;
+    let damaged = journal.damaged_rows()?;
     let Some((_, error)) = damaged.first() else {
         let found = format!("the rows of {} are sound", count(journal.heads()?.len() as u64, "session"));
         return Ok(Finding::good(DoctorArea::Store, "rows", found));
@@ -273,7 +273,7 @@ fn imports(journal: &Journal) -> Result<Finding, ReadError> {
 
 fn unfinished_work(journal: &Journal) -> Result<Finding, ReadError> {
     let (runs, owed) = (journal.inflight()?.len() as u64, journal.outbox()?.len() as u64);
-    Ok(unfinished_finding(runs, owed, journal.half_deleted()?.len() as u64))
+    Ok(unfinished_finding(runs, owed, journal.unfinished_deletions()?.len() as u64))
 }
 
 fn unfinished_finding(runs: u64, owed: u64, deletions: u64) -> Finding {

@@ -55,7 +55,7 @@ async fn retry_on_a_slow_disk(publishes_early: bool) -> Vec<String> {
     show(&publisher, append(&journal, 1, vec![started(1, 1)]));
     journal.settled().await.expect("durable");
     piece(&publisher, 1, "I am");
-    let held = faults.hold();
+    let held = faults.hold_writes();
     show(&publisher, append(&journal, 2, vec![discarded(1, 1), started(1, 2)]));
     // The model is in-process, so it does not wait for a durable intent.
     piece(&publisher, 2, "You ");
@@ -134,7 +134,7 @@ async fn retry_state_is_removed_after_the_last_subscriber_left() {
     let journal = Journal::open(Box::new(engine), subtend_journal::Options::default()).expect("a journal");
     let publisher = Publisher::start(journal.clone(), 64);
     let events = publisher.subscribe(SubscriptionScope::All);
-    let held = faults.hold();
+    let held = faults.hold_writes();
     show(&publisher, append(&journal, 1, vec![started(1, 1), discarded(1, 1), started(1, 2)]));
     drop(events);
     let (at, ends, _) = append(&journal, 4, vec![answered(1, 2)]);
@@ -158,7 +158,7 @@ async fn a10_delta_waits_for_the_durable_creation() {
         let publisher = Publisher::start(journal.clone(), 64);
         let session = SessionId(Uuid::from_u128(if listens { 8 } else { 9 }));
         let at = Address { session, root: session, ..at(1) };
-        let held = faults.hold();
+        let held = faults.hold_writes();
         let mut early = listens.then(|| publisher.subscribe(SubscriptionScope::All));
         let (first_seq, changes, records) = (Seq(1), Changes::default(), vec![started(1, 1)]);
         let frame = Frame { session, first_seq, epoch: Epoch(1), at_ms: 0, records: records.clone(), changes };

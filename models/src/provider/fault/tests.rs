@@ -81,6 +81,10 @@ fn refused_key_is_named_by_its_source() {
 fn error_without_a_message_is_reported_as_such() {
     for frame in [r#"{"error":{"code":317}}"#, r#"{"error":{"message":"\u0001"}}"#, r#"{"type":"error"}"#] {
         let fault = of_frame(&serde_json::from_str(frame).unwrap()).unwrap();
-        assert!(fault.shown(None).starts_with("the answer is an error"), "{frame}: {}", fault.shown(None));
+        assert!(
+            fault.display_text(None).starts_with("the answer is an error"),
+            "{frame}: {}",
+            fault.display_text(None)
+        );
     }
 }

@@ -204,7 +204,8 @@ fn key_with_escapes_in_reasoning_is_masked() {
             json!({"type": "response.output_item.done", "item": item}),
             json!({"type": "response.completed", "response": {"status": "completed"}}),
         ];
-        let mut draft = Draft::new(Protocol::OpenAiResponses, TurnNo(1), Deltas::none()).hiding(Some(Key::new(key)));
+        let mut draft =
+            Draft::new(Protocol::OpenAiResponses, TurnNo(1), Deltas::none()).with_hidden_key(Some(Key::new(key)));
         frames.iter().for_each(|frame| draft.frame(None, &frame.to_string()));
         let reasoning = draft.finish(None).unwrap().reasoning;
         reasoning.and_then(|text| StoredReasoning::of_text(&text))
@@ -344,7 +345,7 @@ proptest! {
 async fn keep_alives_count_for_a_bounded_time() {
     let beats = Arc::new(AtomicUsize::new(0));
     let sink = Arc::clone(&beats);
-    let deltas = Deltas::watched(move |sign| {
+    let deltas = Deltas::with_progress(move |sign| {
         if sign == StreamProgress::Alive {
             sink.fetch_add(1, Ordering::Relaxed);
         }
@@ -353,7 +354,7 @@ async fn keep_alives_count_for_a_bounded_time() {
     let minutes = async |draft: &mut Draft, minutes: u32, frame: &str| {
         for _ in 0..minutes {
             tokio::time::advance(Duration::from_secs(60)).await;
-            draft.arrived(8);
+            draft.count_arrived(8);
             draft.frame(None, frame);
         }
         beats.swap(0, Ordering::Relaxed)
@@ -376,8 +377,8 @@ fn frames_and_bytes_of_an_answer_are_bounded() {
     draft.frame(None, "");
     assert_eq!(draft.finish(None).unwrap_err().text, "the answer has more than 400000 frames");
     let mut draft = Draft::new(Protocol::OpenAi, TurnNo(1), Deltas::none());
-    draft.arrived(MAX_BYTES);
+    draft.count_arrived(MAX_BYTES);
     assert!(!draft.is_over());
-    draft.arrived(1);
+    draft.count_arrived(1);
     assert_eq!(draft.finish(None).unwrap_err().text, "the answer has more than 134217728 bytes");
 }

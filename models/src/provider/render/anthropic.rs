@@ -4,7 +4,7 @@ use serde_json::{Map, Value, json};
 use subtend_session::settings::Effort;
 
 use super::turns::{Call, Outcome, Turn};
-use super::{Outgoing, object, put, schema};
+use super::{Outgoing, insert_some, object, schema};
 use crate::provider::claude::{Claude, Thinking};
 use crate::provider::reasoning::StoredReasoning;
 
@@ -19,7 +19,7 @@ pub(super) fn body(outgoing: &Outgoing<'_>) -> Map<String, Value> {
     }
     let cap = outgoing.settings.output_tokens.unwrap_or(claude.max_tokens());
     let mut body = object(json!({ "model": outgoing.model, "stream": true, "max_tokens": cap, "messages": messages }));
-    put(&mut body, "system", outgoing.system);
+    insert_some(&mut body, "system", outgoing.system);
     tools(outgoing, &mut body);
     // The provider refuses both parameters together with thinking.
     if !outgoing.thinks {
@@ -27,9 +27,9 @@ pub(super) fn body(outgoing: &Outgoing<'_>) -> Map<String, Value> {
     }
     let mut output = Map::new();
     think(outgoing, claude, &mut body, &mut output);
-    let format = outgoing.format.as_ref().map(|format| schema::closed(format, false));
-    put(&mut output, "format", format.map(|schema| json!({ "type": "json_schema", "schema": schema })));
-    put(&mut body, "output_config", Some(output).filter(|output| !output.is_empty()));
+    let format = outgoing.format.as_ref().map(|format| schema::close_objects(format, false));
+    insert_some(&mut output, "format", format.map(|schema| json!({ "type": "json_schema", "schema": schema })));
+    insert_some(&mut body, "output_config", Some(output).filter(|output| !output.is_empty()));
     body
 }
 
@@ -40,10 +40,10 @@ fn tools(outgoing: &Outgoing<'_>, body: &mut Map<String, Value>) {
         .iter()
         .map(|tool| json!({ "name": tool.name, "description": tool.description, "input_schema": tool.schema }));
     let called = if outgoing.tools.is_empty() { outgoing.called_tools() } else { Vec::new() };
-    put(body, "tool_choice", (!called.is_empty()).then(|| json!({ "type": "none" })));
+    insert_some(body, "tool_choice", (!called.is_empty()).then(|| json!({ "type": "none" })));
     let stubs = called.into_iter().map(|name| json!({ "name": name, "input_schema": { "type": "object" } }));
     let tools: Vec<Value> = offered.chain(stubs).collect();
-    put(body, "tools", Some(tools).filter(|tools| !tools.is_empty()));
+    insert_some(body, "tools", Some(tools).filter(|tools| !tools.is_empty()));
 }
 
 fn think(outgoing: &Outgoing<'_>, claude: Claude, body: &mut Map<String, Value>, output: &mut Map<String, Value>) {
@@ -55,13 +55,13 @@ fn think(outgoing: &Outgoing<'_>, claude: Claude, body: &mut Map<String, Value>,
         (Thinking::Adaptive { unasked: true }, None) => json!({ "type": "disabled" }),
         (_, None) => return,
         (Thinking::Budget, Some((_, budget))) => json!({ "type": "enabled", "budget_tokens": budget }),
-        (Thinking::Effort, Some((effort, _))) => return put(output, "effort", Some(<&str>::from(effort))),
+        (Thinking::Effort, Some((effort, _))) => return insert_some(output, "effort", Some(<&str>::from(effort))),
         (Thinking::Adaptive { .. }, Some((effort, _))) => {
-            put(output, "effort", Some(<&str>::from(effort)));
+            insert_some(output, "effort", Some(<&str>::from(effort)));
             json!({ "type": "adaptive", "display": "summarized" })
         }
     };
-    put(body, "thinking", Some(thinking));
+    insert_some(body, "thinking", Some(thinking));
 }
 
 /// Returns the highest effort, up to the requested one, that leaves enough of the cap for an answer.
@@ -74,7 +74,9 @@ fn messages(turns: &[Turn]) -> Vec<Value> {
     for turn in turns {
         match turn {
             Turn::User(texts) => user(&mut messages, texts),
-            Turn::Assistant { text, kept, calls } => messages.push(assistant(text.as_deref(), kept.as_ref(), calls)),
+            Turn::Assistant { text, kept, calls } => {
+                messages.push(assistant_message(text.as_deref(), kept.as_ref(), calls))
+            }
             Turn::Results(outcomes) => {
                 let results: Vec<Value> = outcomes.iter().map(result).collect();
                 messages.push(json!({ "role": "user", "content": results }));
@@ -101,11 +103,11 @@ fn result(outcome: &Outcome) -> Value {
     let mut block = object(json!({
         "type": "tool_result", "tool_use_id": outcome.id, "content": outcome.content,
     }));
-    put(&mut block, "is_error", outcome.error.then_some(true));
+    insert_some(&mut block, "is_error", outcome.error.then_some(true));
     Value::Object(block)
 }
 
-fn assistant(text: Option<&str>, kept: Option<&StoredReasoning>, calls: &[Call]) -> Value {
+fn assistant_message(text: Option<&str>, kept: Option<&StoredReasoning>, calls: &[Call]) -> Value {
     let mut blocks: Vec<Value> = match kept {
         Some(StoredReasoning::Anthropic { blocks }) => blocks.clone(),
         Some(
@@ -131,7 +133,7 @@ fn mark_for_cache(messages: &mut [Value]) {
         *content = json!([text(output)]);
     }
     if let Some(Value::Object(block)) = content.as_array_mut().and_then(|blocks| blocks.last_mut()) {
-        put(block, "cache_control", Some(json!({ "type": "ephemeral" })));
+        insert_some(block, "cache_control", Some(json!({ "type": "ephemeral" })));
     }
 }
 

@@ -4,7 +4,7 @@ use serde_json::{Map, Value, json};
 use subtend_session::settings::Effort;
 
 use super::turns::{Call, Turn};
-use super::{Outgoing, object, put};
+use super::{Outgoing, insert_some, object};
 use crate::provider::reasoning::StoredReasoning;
 
 /// Models with levels of thinking instead of budgets.
@@ -14,26 +14,26 @@ const UNSIGNED: &str = "skip_thought_signature_validator";
 
 pub(super) fn body(outgoing: &Outgoing<'_>) -> Map<String, Value> {
     let mut body = object(json!({ "contents": contents(outgoing) }));
-    put(&mut body, "systemInstruction", outgoing.system.map(|system| json!({ "parts": [{ "text": system }] })));
+    insert_some(&mut body, "systemInstruction", outgoing.system.map(|system| json!({ "parts": [{ "text": system }] })));
     let declared: Vec<Value> = outgoing
         .tools
         .iter()
         .map(|tool| json!({ "name": tool.name, "description": tool.description, "parametersJsonSchema": tool.schema }))
         .collect();
-    put(&mut body, "tools", (!declared.is_empty()).then(|| json!([{ "functionDeclarations": declared }])));
+    insert_some(&mut body, "tools", (!declared.is_empty()).then(|| json!([{ "functionDeclarations": declared }])));
     let mut config = Map::new();
-    put(&mut config, "maxOutputTokens", outgoing.settings.output_tokens);
+    insert_some(&mut config, "maxOutputTokens", outgoing.settings.output_tokens);
     outgoing.sample(&mut config, "temperature", "topP");
     if let Some(format) = &outgoing.format {
-        put(&mut config, "responseMimeType", Some("application/json"));
-        put(&mut config, "responseJsonSchema", Some(format.clone()));
+        insert_some(&mut config, "responseMimeType", Some("application/json"));
+        insert_some(&mut config, "responseJsonSchema", Some(format.clone()));
     }
-    put(&mut config, "thinkingConfig", Some(thinking(outgoing)).filter(|thinking| !thinking.is_empty()));
-    put(&mut body, "generationConfig", Some(config).filter(|config| !config.is_empty()));
+    insert_some(&mut config, "thinkingConfig", Some(thinking_config(outgoing)).filter(|thinking| !thinking.is_empty()));
+    insert_some(&mut body, "generationConfig", Some(config).filter(|config| !config.is_empty()));
     body
 }
 
-fn thinking(outgoing: &Outgoing<'_>) -> Map<String, Value> {
+fn thinking_config(outgoing: &Outgoing<'_>) -> Map<String, Value> {
     let mut thinking = Map::new();
     let Some(effort) = outgoing.settings.effort else { return thinking };
     let (level, budget) = match effort {
@@ -44,11 +44,11 @@ fn thinking(outgoing: &Outgoing<'_>) -> Map<String, Value> {
         Effort::High => (Some("HIGH"), Some(24_000)),
     };
     if LEVELS.iter().any(|line| outgoing.model.contains(line)) {
-        put(&mut thinking, "thinkingLevel", level);
+        insert_some(&mut thinking, "thinkingLevel", level);
     } else {
-        put(&mut thinking, "thinkingBudget", budget);
+        insert_some(&mut thinking, "thinkingBudget", budget);
     }
-    put(&mut thinking, "includeThoughts", outgoing.shows().then_some(true));
+    insert_some(&mut thinking, "includeThoughts", outgoing.shows().then_some(true));
     thinking
 }
 
@@ -60,7 +60,7 @@ fn contents(outgoing: &Outgoing<'_>) -> Vec<Value> {
             json!({ "role": "user", "parts": parts })
         }
         Turn::Assistant { text, kept, calls } => {
-            let parts = assistant(text.as_deref(), kept.as_ref(), calls, wants_signature);
+            let parts = assistant_parts(text.as_deref(), kept.as_ref(), calls, wants_signature);
             json!({ "role": "model", "parts": parts })
         }
         Turn::Results(outcomes) => {
@@ -74,7 +74,12 @@ fn contents(outgoing: &Outgoing<'_>) -> Vec<Value> {
     written.collect()
 }
 
-fn assistant(text: Option<&str>, kept: Option<&StoredReasoning>, calls: &[Call], wants_signature: bool) -> Vec<Value> {
+fn assistant_parts(
+    text: Option<&str>,
+    kept: Option<&StoredReasoning>,
+    calls: &[Call],
+    wants_signature: bool,
+) -> Vec<Value> {
     let (of_text, of_calls): (Option<&String>, &[Option<String>]) = match kept {
         Some(StoredReasoning::Gemini { text, calls }) => (text.as_ref(), calls),
         Some(
@@ -89,7 +94,7 @@ fn assistant(text: Option<&str>, kept: Option<&StoredReasoning>, calls: &[Call],
         let mut part = object(json!({ "text": text }));
         // Each signature is sent back only once.
         let own = of_text.filter(|own| !of_calls.iter().take(calls.len()).flatten().any(|other| other == *own));
-        put(&mut part, "thoughtSignature", own.map(String::as_str));
+        insert_some(&mut part, "thoughtSignature", own.map(String::as_str));
         parts.push(Value::Object(part));
     }
     for (ix, call) in calls.iter().enumerate() {
@@ -98,7 +103,7 @@ fn assistant(text: Option<&str>, kept: Option<&StoredReasoning>, calls: &[Call],
         let signature = of_calls.get(ix).and_then(Option::as_deref);
         // The first call of an answer needs a signature.
         let signature = signature.or((wants_signature && ix == 0).then_some(UNSIGNED));
-        put(&mut part, "thoughtSignature", signature);
+        insert_some(&mut part, "thoughtSignature", signature);
         parts.push(Value::Object(part));
     }
     parts

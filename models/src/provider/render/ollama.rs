@@ -4,23 +4,23 @@ use serde_json::{Map, Value, json};
 use subtend_session::settings::Effort;
 
 use super::turns::Turn;
-use super::{Outgoing, function, object, put};
+use super::{Outgoing, function, insert_some, object};
 
 pub(super) fn body(outgoing: &Outgoing<'_>) -> Map<String, Value> {
     let mut body = object(json!({ "model": outgoing.model, "stream": true, "messages": messages(outgoing) }));
     let mut options = Map::new();
-    put(&mut options, "num_predict", outgoing.settings.output_tokens);
+    insert_some(&mut options, "num_predict", outgoing.settings.output_tokens);
     outgoing.sample(&mut options, "temperature", "top_p");
-    put(&mut body, "options", Some(options).filter(|options| !options.is_empty()));
+    insert_some(&mut body, "options", Some(options).filter(|options| !options.is_empty()));
     let tools: Vec<Value> =
         outgoing.tools.iter().map(|tool| json!({ "type": "function", "function": function(tool) })).collect();
-    put(&mut body, "tools", Some(tools).filter(|tools| !tools.is_empty()));
-    put(&mut body, "format", outgoing.format.as_ref().map(|_| "json"));
+    insert_some(&mut body, "tools", Some(tools).filter(|tools| !tools.is_empty()));
+    insert_some(&mut body, "format", outgoing.format.as_ref().map(|_| "json"));
     let think = outgoing.settings.effort.map(|effort| match effort {
         Effort::None => json!(false),
         Effort::Low | Effort::Medium | Effort::High => json!(<&str>::from(effort)),
     });
-    put(&mut body, "think", think);
+    insert_some(&mut body, "think", think);
     body
 }
 
@@ -38,12 +38,12 @@ fn messages(outgoing: &Outgoing<'_>) -> Vec<Value> {
             Turn::User(texts) => messages.push(json!({ "role": "user", "content": texts.join("\n\n") })),
             Turn::Assistant { text, calls, .. } => {
                 let mut message = object(json!({ "role": "assistant" }));
-                put(&mut message, "content", text.as_deref());
+                insert_some(&mut message, "content", text.as_deref());
                 let made: Vec<Value> = calls
                     .iter()
                     .map(|call| json!({ "function": { "name": call.name, "arguments": call.args } }))
                     .collect();
-                put(&mut message, "tool_calls", Some(made).filter(|made| !made.is_empty()));
+                insert_some(&mut message, "tool_calls", Some(made).filter(|made| !made.is_empty()));
                 messages.push(Value::Object(message));
             }
             // Each result is a message of its own.

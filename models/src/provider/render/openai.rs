@@ -3,7 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use super::turns::{Call, Turn};
-use super::{Outgoing, function, object, put, reasons, schema};
+use super::{Outgoing, function, insert_some, object, reasons, schema};
 use crate::provider::reasoning::StoredReasoning;
 
 /// Models whose cap has the newer field name.
@@ -15,29 +15,29 @@ pub(super) fn body(outgoing: &Outgoing<'_>) -> Map<String, Value> {
     }));
     let newer = NEWER_CAP.iter().any(|line| outgoing.model.starts_with(line));
     let cap = if newer { "max_completion_tokens" } else { "max_tokens" };
-    put(&mut body, cap, outgoing.settings.output_tokens);
+    insert_some(&mut body, cap, outgoing.settings.output_tokens);
     if !reasons(outgoing.model) {
         outgoing.sample(&mut body, "temperature", "top_p");
     }
-    put(&mut body, "reasoning_effort", outgoing.settings.effort.map(<&str>::from));
+    insert_some(&mut body, "reasoning_effort", outgoing.settings.effort.map(<&str>::from));
     if outgoing.is_official {
-        put(&mut body, "prompt_cache_key", Some(outgoing.session.to_string()));
+        insert_some(&mut body, "prompt_cache_key", Some(outgoing.session.to_string()));
     }
     let tools: Vec<Value> = outgoing
         .tools
         .iter()
         .map(|tool| {
             let mut function = function(tool);
-            put(&mut function, "strict", Some(false));
+            insert_some(&mut function, "strict", Some(false));
             json!({ "type": "function", "function": function })
         })
         .collect();
-    put(&mut body, "tools", Some(tools).filter(|tools| !tools.is_empty()));
+    insert_some(&mut body, "tools", Some(tools).filter(|tools| !tools.is_empty()));
     let format = outgoing.format.as_ref().map(|format| {
-        let answer = json!({ "name": "answer", "strict": true, "schema": schema::closed(format, true) });
+        let answer = json!({ "name": "answer", "strict": true, "schema": schema::close_objects(format, true) });
         json!({ "type": "json_schema", "json_schema": answer })
     });
-    put(&mut body, "response_format", format);
+    insert_some(&mut body, "response_format", format);
     body
 }
 
@@ -47,7 +47,9 @@ fn messages(outgoing: &Outgoing<'_>) -> Vec<Value> {
     for turn in &outgoing.turns {
         match turn {
             Turn::User(texts) => messages.push(json!({ "role": "user", "content": texts.join("\n\n") })),
-            Turn::Assistant { text, kept, calls } => messages.push(assistant(text.as_deref(), kept.as_ref(), calls)),
+            Turn::Assistant { text, kept, calls } => {
+                messages.push(assistant_message(text.as_deref(), kept.as_ref(), calls))
+            }
             Turn::Results(outcomes) => messages.extend(
                 outcomes
                     .iter()
@@ -58,7 +60,7 @@ fn messages(outgoing: &Outgoing<'_>) -> Vec<Value> {
     messages
 }
 
-fn assistant(text: Option<&str>, kept: Option<&StoredReasoning>, calls: &[Call]) -> Value {
+fn assistant_message(text: Option<&str>, kept: Option<&StoredReasoning>, calls: &[Call]) -> Value {
     let mut message = object(json!({ "role": "assistant", "content": text.unwrap_or_default() }));
     let made: Vec<Value> = calls
         .iter()
@@ -69,8 +71,8 @@ fn assistant(text: Option<&str>, kept: Option<&StoredReasoning>, calls: &[Call])
         .collect();
     // Reasoning is expected only with calls.
     if let Some(StoredReasoning::OpenAi { text }) = kept.filter(|_| !made.is_empty()) {
-        put(&mut message, "reasoning_content", Some(text.as_str()));
+        insert_some(&mut message, "reasoning_content", Some(text.as_str()));
     }
-    put(&mut message, "tool_calls", Some(made).filter(|made| !made.is_empty()));
+    insert_some(&mut message, "tool_calls", Some(made).filter(|made| !made.is_empty()));
     Value::Object(message)
 }

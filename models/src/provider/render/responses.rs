@@ -3,41 +3,45 @@
 use serde_json::{Map, Value, json};
 
 use super::turns::{Call, Turn};
-use super::{Outgoing, function, object, put, reasons, schema};
+use super::{Outgoing, function, insert_some, object, reasons, schema};
 use crate::provider::reasoning::StoredReasoning;
 
 pub(super) fn body(outgoing: &Outgoing<'_>) -> Map<String, Value> {
     // The provider must not store the conversation.
     let mut body =
         object(json!({ "model": outgoing.model, "stream": true, "store": false, "input": input(&outgoing.turns) }));
-    put(&mut body, "instructions", outgoing.system);
-    put(&mut body, "max_output_tokens", outgoing.settings.output_tokens);
+    insert_some(&mut body, "instructions", outgoing.system);
+    insert_some(&mut body, "max_output_tokens", outgoing.settings.output_tokens);
     if !reasons(outgoing.model) {
         outgoing.sample(&mut body, "temperature", "top_p");
     }
-    put(&mut body, "reasoning", outgoing.settings.effort.map(|effort| json!({ "effort": <&str>::from(effort) })));
+    insert_some(
+        &mut body,
+        "reasoning",
+        outgoing.settings.effort.map(|effort| json!({ "effort": <&str>::from(effort) })),
+    );
     let encrypted = outgoing.shows() || reasons(outgoing.model);
-    put(&mut body, "include", encrypted.then(|| json!(["reasoning.encrypted_content"])));
+    insert_some(&mut body, "include", encrypted.then(|| json!(["reasoning.encrypted_content"])));
     if outgoing.is_official {
-        put(&mut body, "prompt_cache_key", Some(outgoing.session.to_string()));
+        insert_some(&mut body, "prompt_cache_key", Some(outgoing.session.to_string()));
     }
     let tools: Vec<Value> = outgoing
         .tools
         .iter()
         .map(|tool| {
             let mut tool = function(tool);
-            put(&mut tool, "type", Some("function"));
+            insert_some(&mut tool, "type", Some("function"));
             // By default this protocol makes optional properties required.
-            put(&mut tool, "strict", Some(false));
+            insert_some(&mut tool, "strict", Some(false));
             Value::Object(tool)
         })
         .collect();
-    put(&mut body, "tools", Some(tools).filter(|tools| !tools.is_empty()));
+    insert_some(&mut body, "tools", Some(tools).filter(|tools| !tools.is_empty()));
     let format = outgoing.format.as_ref().map(|format| {
-        let schema = schema::closed(format, true);
+        let schema = schema::close_objects(format, true);
         json!({ "format": { "type": "json_schema", "name": "answer", "strict": true, "schema": schema } })
     });
-    put(&mut body, "text", format);
+    insert_some(&mut body, "text", format);
     body
 }
 
@@ -46,7 +50,7 @@ fn input(turns: &[Turn]) -> Vec<Value> {
     for turn in turns {
         match turn {
             Turn::User(texts) => items.push(json!({ "role": "user", "content": texts.join("\n\n") })),
-            Turn::Assistant { text, kept, calls } => assistant(&mut items, text.as_deref(), kept.as_ref(), calls),
+            Turn::Assistant { text, kept, calls } => push_assistant(&mut items, text.as_deref(), kept.as_ref(), calls),
             Turn::Results(outcomes) => items.extend(outcomes.iter().map(
                 |outcome| json!({ "type": "function_call_output", "call_id": outcome.id, "output": outcome.content }),
             )),
@@ -55,7 +59,7 @@ fn input(turns: &[Turn]) -> Vec<Value> {
     items
 }
 
-fn assistant(items: &mut Vec<Value>, text: Option<&str>, kept: Option<&StoredReasoning>, calls: &[Call]) {
+fn push_assistant(items: &mut Vec<Value>, text: Option<&str>, kept: Option<&StoredReasoning>, calls: &[Call]) {
     if let Some(StoredReasoning::OpenAiResponses { encrypted }) = kept {
         items.extend(
             encrypted.iter().map(|text| json!({ "type": "reasoning", "encrypted_content": text, "summary": [] })),

@@ -4,12 +4,12 @@ use serde_json::{Map, Value, json};
 
 /// Forbids undeclared properties in each object, as strict generation requires. With `all_required`, each object also requires all its properties,
 /// since OpenAI refuses optional ones.
-pub(super) fn closed(schema: &Value, all_required: bool) -> Value {
+pub(super) fn close_objects(schema: &Value, all_required: bool) -> Value {
     match schema {
-        Value::Array(items) => items.iter().map(|item| closed(item, all_required)).collect(),
+        Value::Array(items) => items.iter().map(|item| close_objects(item, all_required)).collect(),
         Value::Object(fields) => {
             let mut out: Map<String, Value> =
-                fields.iter().map(|(name, field)| (name.clone(), closed(field, all_required))).collect();
+                fields.iter().map(|(name, field)| (name.clone(), close_objects(field, all_required))).collect();
             let properties = fields.get("properties").and_then(Value::as_object);
             if fields.get("type").and_then(Value::as_str) == Some("object") {
                 out.entry("additionalProperties").or_insert(json!(false));
@@ -38,7 +38,7 @@ mod tests {
             });
             json!({"type": "array", "items": inner, "$defs": {"open": {"type": "object", "additionalProperties": true}}})
         };
-        assert_eq!(closed(&schema, false), strict(&["a"]));
-        assert_eq!(closed(&schema, true), strict(&["a", "b"]));
+        assert_eq!(close_objects(&schema, false), strict(&["a"]));
+        assert_eq!(close_objects(&schema, true), strict(&["a", "b"]));
     }
 }

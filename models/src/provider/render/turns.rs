@@ -54,7 +54,7 @@ pub(super) fn of(messages: &[Message], form: Form) -> Vec<Turn> {
         match message {
             Message::User { text, .. } | Message::Prompt { text } => order.user(text),
             Message::Assistant { text, reasoning, calls, .. } => {
-                order.assistant(text.as_deref(), reasoning.as_deref(), calls);
+                order.push_assistant(text.as_deref(), reasoning.as_deref(), calls);
             }
             Message::Result { call, error, content } => order.result(call.ix, *error, content),
             Message::Notice { text, .. } => match form {
@@ -117,7 +117,7 @@ impl TurnOrder {
         }
     }
 
-    fn assistant(&mut self, text: Option<&str>, reasoning: Option<&str>, tool_calls: &[ToolCall]) {
+    fn push_assistant(&mut self, text: Option<&str>, reasoning: Option<&str>, tool_calls: &[ToolCall]) {
         self.close();
         let text = text.filter(|text| !text.trim().is_empty()).map(str::to_owned);
         if text.is_none() && tool_calls.is_empty() {

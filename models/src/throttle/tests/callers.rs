@@ -10,7 +10,7 @@ use subtend_session::ids::Text;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep, sleep_until};
 
-use super::super::{Permit, QuotaSeen, Rates, Throttles};
+use super::super::{Permit, QuotaUsage, Rates, Throttles};
 use super::Bug;
 
 pub(super) const MODEL: &str = "lab/model";
@@ -61,8 +61,8 @@ pub(super) fn tokens(per_minute: u64) -> Rates {
 }
 
 /// Returns a quota without a pause.
-pub(super) fn quota(name: &str, running: u32, waiting: usize) -> QuotaSeen {
-    QuotaSeen { name: name.into(), running, waiting, cooling_ms: None }
+pub(super) fn quota(name: &str, running: u32, waiting: usize) -> QuotaUsage {
+    QuotaUsage { name: name.into(), running, waiting, cooling_ms: None }
 }
 
 impl Callers {
@@ -190,8 +190,8 @@ impl Callers {
         self.running.keys().cloned().collect()
     }
 
-    pub(super) fn seen(&self) -> Vec<QuotaSeen> {
-        self.throttles.seen()
+    pub(super) fn active_quotas(&self) -> Vec<QuotaUsage> {
+        self.throttles.active_quotas()
     }
 
     pub(super) fn now_ms(&self) -> u64 {

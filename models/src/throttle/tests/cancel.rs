@@ -13,7 +13,7 @@ async fn before_the_first_poll() {
     callers.prepare("a1", &[LAB], 1);
     callers.enter("b1", &[LAB], 1);
     callers.drop_waiting("a1");
-    assert_eq!(callers.seen(), [quota(LAB, 1, 0)], "a call that was never polled is counted");
+    assert_eq!(callers.active_quotas(), [quota(LAB, 1, 0)], "a call that was never polled is counted");
 }
 
 #[tokio::test(start_paused = true)]
@@ -22,9 +22,9 @@ async fn in_the_line() {
     callers.all_enter("a1 a2 a3 b1 b2", &[LAB]);
     callers.drop_waiting("a2");
     callers.drop_waiting("b2");
-    assert_eq!(callers.seen(), [quota(LAB, 1, 2)]);
+    assert_eq!(callers.active_quotas(), [quota(LAB, 1, 2)]);
     assert_eq!(callers.finish_all(), "a1 a3 b1");
-    assert_eq!(callers.seen(), []);
+    assert_eq!(callers.active_quotas(), []);
 }
 
 #[tokio::test(start_paused = true)]
@@ -34,7 +34,7 @@ async fn in_the_line_of_its_model_leaves_no_trace_at_the_provider() {
     callers.all_enter("a1", &[MODEL, LAB]);
     callers.drop_waiting("a1");
     callers.pass(1_000).await;
-    assert_eq!(callers.seen(), []);
+    assert_eq!(callers.active_quotas(), []);
 }
 
 #[tokio::test(start_paused = true)]
@@ -88,9 +88,9 @@ async fn with_the_pass_in_hand() {
     };
     let mut call = Box::pin(call);
     assert!(call.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
-    assert_eq!(throttles.seen(), [quota(LAB, 1, 0), quota(MODEL, 1, 0)]);
+    assert_eq!(throttles.active_quotas(), [quota(LAB, 1, 0), quota(MODEL, 1, 0)]);
     drop(call);
-    assert_eq!(throttles.seen(), []);
+    assert_eq!(throttles.active_quotas(), []);
 }
 
 #[tokio::test(start_paused = true)]
@@ -104,7 +104,7 @@ async fn after_it_was_sent_back() {
     callers.pass(1_000).await;
     assert_eq!(callers.started_at(), [("a1", 0), ("c1", 1_000)]);
     assert_eq!(callers.finish_all(), "a1 c1");
-    assert_eq!(callers.seen(), []);
+    assert_eq!(callers.active_quotas(), []);
 }
 
 #[tokio::test(start_paused = true)]
@@ -114,7 +114,7 @@ async fn after_the_close() {
     callers.throttles.close();
     callers.drop_waiting("b1");
     callers.end("a1");
-    assert_eq!(callers.seen(), []);
+    assert_eq!(callers.active_quotas(), []);
 }
 
 /// Holds a permit, like the waker of a task whose future holds one.
@@ -141,5 +141,5 @@ async fn dropped_waker_may_call_the_rate_limiter() {
     }
     drop(call);
     drop(first);
-    assert_eq!(throttles.seen(), []);
+    assert_eq!(throttles.active_quotas(), []);
 }

@@ -1,10 +1,10 @@
 //! Pauses after a retry-after.
 
-use super::super::QuotaSeen;
+use super::super::QuotaUsage;
 use super::callers::{Callers, LAB, MODEL, OTHER, at_once, quota};
 
-fn cooling(name: &str, running: u32, waiting: usize, ms: u64) -> QuotaSeen {
-    QuotaSeen { cooling_ms: Some(ms), ..quota(name, running, waiting) }
+fn cooling(name: &str, running: u32, waiting: usize, ms: u64) -> QuotaUsage {
+    QuotaUsage { cooling_ms: Some(ms), ..quota(name, running, waiting) }
 }
 
 #[tokio::test(start_paused = true)]
@@ -13,7 +13,7 @@ async fn calls_start_only_after_the_pause() {
     callers.all_enter("a1", &[LAB]);
     callers.throttles.cool(&LAB.into(), 1_500);
     callers.all_enter("a2 b1", &[LAB]);
-    assert_eq!(callers.seen(), [cooling(LAB, 1, 2, 1_500)], "the pause affected a running call");
+    assert_eq!(callers.active_quotas(), [cooling(LAB, 1, 2, 1_500)], "the pause affected a running call");
     callers.end("a1");
     callers.pass(1_499).await;
     assert_eq!(callers.throttles.cooling_ms(&LAB.into()), Some(1));
@@ -32,7 +32,7 @@ async fn longer_of_two_pauses_counts() {
     callers.pass(500).await;
     callers.throttles.cool(&LAB.into(), 3_000);
     callers.throttles.cool(&LAB.into(), 0);
-    assert_eq!(callers.seen(), [cooling(LAB, 0, 1, 3_000)]);
+    assert_eq!(callers.active_quotas(), [cooling(LAB, 0, 1, 3_000)]);
     callers.pass(10_000).await;
     assert_eq!(callers.started_at(), [("a1", 3_500)]);
 }
@@ -45,7 +45,7 @@ async fn granted_call_does_not_start_during_a_pause() {
     callers.throttles.cool(&LAB.into(), 1_000);
     callers.poll_woken();
     assert_eq!(callers.started(), "a1");
-    assert_eq!(callers.seen(), [cooling(LAB, 0, 2, 1_000)]);
+    assert_eq!(callers.active_quotas(), [cooling(LAB, 0, 2, 1_000)]);
     callers.pass(1_000).await;
     assert_eq!(callers.finish_all(), "a1 a2 b1", "the call lost its turn");
 }
@@ -59,7 +59,7 @@ async fn paused_model_does_not_delay_its_provider() {
     callers.throttles.cool(&MODEL.into(), 5_000);
     callers.end("a1");
     assert_eq!(callers.started(), "a1 c1");
-    assert_eq!(callers.seen(), [quota(LAB, 1, 2), cooling(MODEL, 0, 1, 5_000), quota(OTHER, 1, 1)]);
+    assert_eq!(callers.active_quotas(), [quota(LAB, 1, 2), cooling(MODEL, 0, 1, 5_000), quota(OTHER, 1, 1)]);
     callers.pass(5_000).await;
     callers.end("c1");
     assert_eq!(callers.finish_all(), "a1 c1 b1 c2", "the call lost its position");

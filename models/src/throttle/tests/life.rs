@@ -6,14 +6,14 @@ use std::time::Duration;
 
 use tokio::runtime::Builder;
 
-use super::super::{QuotaSeen, Rates, Throttles};
+use super::super::{QuotaUsage, Rates, Throttles};
 use super::callers::{Callers, LAB, MODEL, at_once, quota, requests, texts, tokens};
 
 #[tokio::test(start_paused = true)]
 async fn call_without_quotas_never_waits() {
     let throttles = Throttles::new(at_once(1), []);
     let passes = [throttles.enter(&[], 9).await, throttles.enter(&[], 9).await];
-    assert_eq!(throttles.seen(), []);
+    assert_eq!(throttles.active_quotas(), []);
     passes.into_iter().for_each(|pass| pass.settle(7));
 }
 
@@ -25,24 +25,24 @@ async fn unused_names_are_removed() {
         callers.enter("a1", &[&name, LAB], 1);
         callers.end("a1");
     }
-    assert_eq!(callers.seen(), []);
+    assert_eq!(callers.active_quotas(), []);
     callers.enter("a1", &["paced", "dear"], 30);
     callers.throttles.cool(&"resting".into(), 40_000);
     callers.end("a1");
-    let resting = QuotaSeen { cooling_ms: Some(40_000), ..quota("resting", 0, 0) };
-    assert_eq!(callers.seen(), [quota("dear", 0, 0), quota("paced", 0, 0), resting]);
+    let resting = QuotaUsage { cooling_ms: Some(40_000), ..quota("resting", 0, 0) };
+    assert_eq!(callers.active_quotas(), [quota("dear", 0, 0), quota("paced", 0, 0), resting]);
     callers.pass(1_000).await;
     callers.pass(29_000).await;
-    assert_eq!(callers.seen().len(), 1, "both buckets must be full again");
+    assert_eq!(callers.active_quotas().len(), 1, "both buckets must be full again");
     callers.pass(10_000).await;
-    assert_eq!(callers.seen(), []);
+    assert_eq!(callers.active_quotas(), []);
 }
 
 #[tokio::test(start_paused = true)]
 async fn quotas_are_taken_once_and_in_a_fixed_order() {
     let mut callers = Callers::under(&[(LAB, at_once(1)), ("shop", at_once(1))]);
     callers.enter("a1", &[LAB, MODEL, LAB], 1);
-    assert_eq!(callers.seen(), [quota(LAB, 1, 0), quota(MODEL, 1, 0)]);
+    assert_eq!(callers.active_quotas(), [quota(LAB, 1, 0), quota(MODEL, 1, 0)]);
     callers.end("a1");
     // If quotas were taken in the order of the arguments, each call would hold the quota that the other one needs.
     callers.enter("a2", &[LAB], 1);
@@ -62,13 +62,13 @@ async fn close_ends_all_waits() {
     callers.poll_woken();
     callers.poll("d1");
     assert_eq!((callers.waiting(), callers.running().len()), (vec![], 5));
-    assert_eq!(callers.seen(), [quota(LAB, 1, 0), quota(MODEL, 1, 0)], "a running call must still count");
+    assert_eq!(callers.active_quotas(), [quota(LAB, 1, 0), quota(MODEL, 1, 0)], "a running call must still count");
     callers.throttles.close();
     callers.throttles.cool(&LAB.into(), 1_000);
     callers.enter("e1", &[LAB], 1);
     assert_eq!(callers.now_ms(), 0);
     callers.finish_all();
-    assert_eq!(callers.seen(), [quota(MODEL, 0, 0)], "its bucket must still be refilling");
+    assert_eq!(callers.active_quotas(), [quota(MODEL, 0, 0)], "its bucket must still be refilling");
 }
 
 /// Two runtimes of one node: after one closes, the other still waits.
@@ -83,7 +83,7 @@ async fn d2_runtimes_share_quotas_and_close_separately() {
         async move { second.enter(&quotas, 1).await }
     });
     tokio::task::yield_now().await;
-    assert_eq!(second.seen(), [quota(LAB, 1, 1)], "expected one quota for both");
+    assert_eq!(second.active_quotas(), [quota(LAB, 1, 1)], "expected one quota for both");
     first.close();
     tokio::task::yield_now().await;
     assert!(!waiting.is_finished(), "a close ended the wait of the other runtime");
@@ -106,12 +106,12 @@ async fn d2_rates_are_divided_among_processes() {
     assert_eq!(callers.running().len(), 4, "the rates were not restored after the other process left");
     callers.throttles.divide(100);
     callers.enter("a5", &[LAB], 1);
-    assert_eq!(callers.seen(), [quota(LAB, 4, 1)], "expected running calls to continue and no other to start");
+    assert_eq!(callers.active_quotas(), [quota(LAB, 4, 1)], "expected running calls to continue and no other to start");
     callers.finish_all();
     let rates = Rates { requests_per_minute: Some(60), tokens_per_minute: Some(100), ..Rates::unbounded() };
     let part = Rates { requests_per_minute: Some(20), tokens_per_minute: Some(33), ..Rates::unbounded() };
-    assert_eq!((rates.divided(3), rates.divided(1)), (part, rates));
-    assert_eq!(at_once(2).divided(3), at_once(1), "a process must always have one permit");
+    assert_eq!((rates.divide(3), rates.divide(1)), (part, rates));
+    assert_eq!(at_once(2).divide(3), at_once(1), "a process must always have one permit");
 }
 
 #[test]
@@ -124,7 +124,7 @@ fn permit_returned_outside_of_tokio_wakes_the_next() {
     let clone = throttles.clone();
     let second = runtime.spawn(async move { clone.enter(&quotas, 600).await });
     runtime.block_on(tokio::task::yield_now());
-    assert_eq!(throttles.seen(), [quota(LAB, 1, 1)]);
+    assert_eq!(throttles.active_quotas(), [quota(LAB, 1, 1)]);
     first.settle(900);
     drop(runtime.block_on(second).unwrap());
 }
@@ -137,14 +137,14 @@ async fn hundred_thousand_calls_wait_in_one_queue() {
     for n in 0..CALLS {
         callers.enter(&format!("a{n:06}"), &[MODEL, LAB], 1);
     }
-    assert_eq!(callers.seen(), [quota(LAB, 32, 99_968), quota(MODEL, 32, 99_968)]);
+    assert_eq!(callers.active_quotas(), [quota(LAB, 32, 99_968), quota(MODEL, 32, 99_968)]);
     for n in (100..CALLS).filter(|n| n % 10 == 9) {
         callers.drop_waiting(&format!("a{n:06}"));
     }
     while let Some(name) = callers.running().into_iter().next() {
         callers.end(&name);
     }
-    assert_eq!((callers.seen(), callers.waiting()), (vec![], vec![]));
+    assert_eq!((callers.active_quotas(), callers.waiting()), (vec![], vec![]));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
@@ -175,6 +175,6 @@ async fn concurrent_waits_and_drops_lose_no_wakeup() {
         });
     }
     tokio::time::timeout(Duration::from_secs(60), tasks.join_all()).await.expect("a wake-up was lost");
-    assert_eq!(throttles.seen(), []);
+    assert_eq!(throttles.active_quotas(), []);
     assert_eq!(most.load(Ordering::SeqCst), 2);
 }

@@ -28,9 +28,9 @@ async fn returning_session_waits_behind_all() {
 async fn several_permits_are_given_in_order() {
     let mut callers = Callers::under(&[(LAB, at_once(3))]);
     callers.all_enter("a b c d e f", &[LAB]);
-    assert_eq!(callers.seen(), [quota(LAB, 3, 3)]);
+    assert_eq!(callers.active_quotas(), [quota(LAB, 3, 3)]);
     assert_eq!(callers.finish_all(), "a b c d e f");
-    assert_eq!(callers.seen(), []);
+    assert_eq!(callers.active_quotas(), []);
 }
 
 #[tokio::test(start_paused = true)]

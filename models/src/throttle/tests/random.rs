@@ -106,7 +106,7 @@ impl Scene {
             let running = self.callers.running().iter().filter(|call| of_quota(call)).count();
             let bound = rates.concurrent.map_or(usize::MAX, |bound| bound as usize);
             prop_assert!(running <= bound, "{running} run under {name}");
-            let seen = self.callers.seen().into_iter().find(|seen| &*seen.name == *name);
+            let seen = self.callers.active_quotas().into_iter().find(|seen| &*seen.name == *name);
             prop_assert_eq!(seen.map_or(0, |seen| seen.running) as usize, running, "{}", name);
             // No pause started and ended between these starts and now, so only current pauses count.
             let until = self.cooling.get(name).copied().unwrap_or(0);
@@ -149,13 +149,13 @@ impl Scene {
             self.callers.waiting(),
             Vec::<String>::new(),
             "starved, or not woken: {:?}",
-            self.callers.seen()
+            self.callers.active_quotas()
         );
         for name in self.callers.running() {
             self.callers.end(&name);
         }
         self.callers.pass(2 * 60 * 60 * 1_000).await;
-        prop_assert_eq!(self.callers.seen(), vec![]);
+        prop_assert_eq!(self.callers.active_quotas(), vec![]);
         Ok(())
     }
 }
