@@ -191,10 +191,12 @@ pub(crate) fn router(host: &Host) -> Router {
         .merge(page::router())
         .fallback(no_such_resource)
         .method_not_allowed_fallback(no_such_method)
-        .layer(middleware::from_fn_with_state(host.clone(), reads::in_turn))
+        .layer(middleware::from_fn_with_state(host.clone(), reads::run_in_turn))
         .layer(middleware::from_fn_with_state(host.clone(), metrics::measure))
         .layer(DefaultBodyLimit::max(body_bytes))
-        .layer(middleware::map_request(move |request: Request| std::future::ready(within(request, body_time))))
+        .layer(middleware::map_request(move |request: Request| {
+            std::future::ready(with_body_timeout(request, body_time))
+        }))
         .layer(middleware::map_request(move |request: Request| {
             std::future::ready(check_announced_size(request, body_bytes))
         }))
@@ -220,7 +222,7 @@ fn check_announced_size(request: Request, most: usize) -> Result<Request, Proble
 }
 
 /// Limits the time in which the body of a request must arrive.
-fn within(request: Request, time: Duration) -> Request {
+fn with_body_timeout(request: Request, time: Duration) -> Request {
     request.map(|body| {
         let ends = Instant::now() + time;
         let pieces = stream::unfold((Some(body.into_data_stream()), ends), async |(from, ends)| {
@@ -366,19 +368,19 @@ impl Since {
         did: impl Fn(&Record) -> Option<T> + Send + Sync,
     ) -> Result<(OwnedMutexGuard<()>, Option<T>), Problem> {
         let before = match self.after {
-            Some(_) => host.reads().of_session(self.rest(host, session, &did)).await??,
+            Some(_) => host.reads().read_session(self.find_later(host, session, &did)).await??,
             None => None,
         };
         let alone = host.serialize_commands(session).await;
         let done = match before {
             Some(done) => Some(done),
-            None => self.rest(host, session, &did).await?,
+            None => self.find_later(host, session, &did).await?,
         };
         Ok((alone, done))
     }
 
     /// Reads the later records up to the first one of the command, and returns its result.
-    async fn rest<T: Send>(
+    async fn find_later<T: Send>(
         &mut self,
         host: &Host,
         session: SessionId,

@@ -155,16 +155,16 @@ impl Guard {
             .layer(middleware::from_fn(trace::trace))
     }
 
-    fn knows(&self, host: &str) -> bool {
+    fn is_known_host(&self, host: &str) -> bool {
         self.inner.hosts.contains(&host.to_ascii_lowercase())
     }
 
     /// Refuses requests for another host, and requests of other web pages.
-    fn place(&self, headers: &HeaderMap, uri: &Uri) -> Result<(), Problem> {
+    fn check_origin(&self, headers: &HeaderMap, uri: &Uri) -> Result<(), Problem> {
         // RFC 9112, 3.2.2: the authority of the target replaces the Host header, which must still be valid.
         let header = single(headers, &header::HOST)?;
         let named = uri.authority().map(|host| host.as_str()).or(header);
-        if !named.is_some_and(|host| self.knows(host)) {
+        if !named.is_some_and(|host| self.is_known_host(host)) {
             let detail = format!(
                 "the Host header {:?} does not name this host: use the address that it printed, or start it with --allow-host",
                 named.unwrap_or_default()
@@ -172,15 +172,15 @@ impl Guard {
             return Err(Problem::new(StatusCode::MISDIRECTED_REQUEST, "host_not_allowed", detail));
         }
         let origin = single(headers, &header::ORIGIN)?;
-        if origin.is_some_and(|origin| !self.is_own(origin)) {
+        if origin.is_some_and(|origin| !self.is_own_origin(origin)) {
             return Err(cross_origin());
         }
         Ok(())
     }
 
-    fn is_own(&self, origin: &str) -> bool {
+    fn is_own_origin(&self, origin: &str) -> bool {
         let host = origin.strip_prefix("http://").or_else(|| origin.strip_prefix("https://"));
-        host.is_some_and(|host| self.knows(host))
+        host.is_some_and(|host| self.is_known_host(host))
     }
 
     /// Returns whether a browser says that a page of this host opened the resource, or that its user did.
@@ -190,7 +190,7 @@ impl Guard {
             // A browser sends it to secure origins only. No page sends the referrer of another origin.
             None => headers.get(header::REFERER).and_then(|from| from.to_str().ok()).is_some_and(|from| {
                 let end = from.match_indices('/').nth(2).map_or(from.len(), |(at, _)| at);
-                from.get(..end).is_some_and(|origin| self.is_own(origin))
+                from.get(..end).is_some_and(|origin| self.is_own_origin(origin))
             }),
         }
     }
@@ -215,7 +215,7 @@ impl Guard {
         open.map(|login| (Sender::Login, Credential::Login(login))).ok_or_else(unauthorized)
     }
 
-    fn may(&self, sender: &Sender, method: &Method, headers: &HeaderMap, uri: &Uri) -> Result<(), Problem> {
+    fn check_rights(&self, sender: &Sender, method: &Method, headers: &HeaderMap, uri: &Uri) -> Result<(), Problem> {
         let needed = TokenScope::required_scope(method, uri.path());
         let is_view = *method == Method::GET && uri.path().starts_with("/s/") && self.is_opened_here(headers);
         match sender {
@@ -279,12 +279,12 @@ async fn check(State(guard): State<Guard>, request: Request, next: Next) -> Resp
         None => {}
     }
     let open = matches!(uri.path(), "/healthz" | "/readyz" | "/login") || uri.path().starts_with("/assets/");
-    let checked = guard.place(headers, uri).and_then(|()| {
+    let checked = guard.check_origin(headers, uri).and_then(|()| {
         if open {
             return Ok(None);
         }
         let (sender, by) = guard.sender(headers)?;
-        guard.may(&sender, method, headers, uri)?;
+        guard.check_rights(&sender, method, headers, uri)?;
         let place = guard.inner.requests.enter(SenderId::of(by.hash()))?;
         Ok(Some((sender, by, place)))
     });
@@ -300,7 +300,7 @@ async fn check(State(guard): State<Guard>, request: Request, next: Next) -> Resp
             tokio::select! {
                 biased;
                 response = admit(access, sender, request, next) => response,
-                () = full.cancelled() => bodies::busy().into_response(),
+                () = full.cancelled() => bodies::busy_problem().into_response(),
             }
         }
         Err(problem) => refusal(uri, headers, problem),
@@ -319,7 +319,7 @@ async fn admit(access: Arc<Access>, sender: Sender, mut request: Request, next: 
         () = access.wait_until_ended() => return refusal(&uri, &headers, unauthorized()),
     };
     // A command that took effect is answered even if its token was revoked meanwhile.
-    if reads && !access.lasts() {
+    if reads && !access.is_valid() {
         return refusal(&uri, &headers, unauthorized());
     }
     access.bound(response)

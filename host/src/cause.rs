@@ -4,12 +4,12 @@ use subtend_session::outcome::{Budget, FailKind, Initiator, ModelFail, Outcome, 
 use subtend_session::record::ContinueRefusal;
 
 /// Describes an outcome with its cause.
-pub fn sentence(outcome: &Outcome) -> String {
+pub fn describe_outcome(outcome: &Outcome) -> String {
     match outcome {
         Outcome::Completed => "completed".to_owned(),
         Outcome::Failed { kind } => format!("failed: {}", failure(kind)),
-        Outcome::Cancelled { by } => format!("cancelled {}", whose(by)),
-        Outcome::Interrupted { by } => format!("interrupted {}", whose(by)),
+        Outcome::Cancelled { by } => format!("cancelled {}", describe_initiator(by)),
+        Outcome::Interrupted { by } => format!("interrupted {}", describe_initiator(by)),
         Outcome::TimedOut { what } => format!("timed out: {}", time(*what)),
         Outcome::OutOfTurns => "out of turns: no final answer within the allowed turns (--limit turns)".to_owned(),
         Outcome::OutOfBudget { which: Budget::Tokens } => {
@@ -38,7 +38,7 @@ fn failure(kind: &FailKind) -> String {
         FailKind::Refused => "the model refused".to_owned(),
         FailKind::Model { error, message } if message.is_empty() => model(*error).to_owned(),
         FailKind::Model { error, message } => format!("{}: {message}", model(*error)),
-        FailKind::Panic { part, message } => format!("{} panicked: {message}", part_word(*part)),
+        FailKind::Panic { part, message } => format!("{} panicked: {message}", part_name(*part)),
         FailKind::NotContinued { why: ContinueRefusal::InFlight } => "it is already running".to_owned(),
         FailKind::NotContinued { why: ContinueRefusal::Closed } => "it is closed".to_owned(),
         FailKind::NotContinued { why: ContinueRefusal::Deleted } => "it is deleted".to_owned(),
@@ -67,7 +67,7 @@ pub fn model(error: ModelFail) -> &'static str {
     }
 }
 
-fn part_word(part: Part) -> &'static str {
+fn part_name(part: Part) -> &'static str {
     match part {
         Part::Model => "the model's code",
         Part::TurnTask => "the code around the model",
@@ -85,7 +85,7 @@ fn time(limit: TimeLimit) -> &'static str {
     }
 }
 
-fn whose(by: &Initiator) -> String {
+fn describe_initiator(by: &Initiator) -> String {
     match by {
         Initiator::Person => "by a person".to_owned(),
         Initiator::Host => "by the host".to_owned(),

@@ -163,7 +163,7 @@ impl TreeEvents {
             if self.behind {
                 let (journal, root, from) = (host.runtime().journal().clone(), self.root, self.at);
                 let page = host.read_events(move || FollowedPage::read(&journal, root, from)).await?;
-                self.turn_to(page);
+                self.start_page(page);
                 continue;
             }
             match self.live.next().await {
@@ -194,7 +194,7 @@ impl TreeEvents {
         }
     }
 
-    fn turn_to(&mut self, page: FollowedPage) {
+    fn start_page(&mut self, page: FollowedPage) {
         for (session, last) in page.over {
             let over = self.over.entry(session).or_insert(last);
             *over = (*over).max(last);
@@ -321,7 +321,7 @@ mod tests {
         let mut events = TreeEvents::new(host.runtime(), None, Cursor::default());
         let (mut records, mut reads, mut most) = (0, 0, 0_u64);
         while events.behind {
-            events.turn_to(FollowedPage::read(host.runtime().journal(), None, events.at).expect("a read"));
+            events.start_page(FollowedPage::read(host.runtime().journal(), None, events.at).expect("a read"));
             let text = |ready: Followed| match ready {
                 Followed::Event(_, Event { what: EventKind::Record { record, .. }, .. }) => record.text_bytes(),
                 Followed::Event(..) | Followed::Missed(_) => 0,

@@ -126,7 +126,7 @@ impl SessionsByKey {
         id: SessionId,
         is_created: impl Fn(SessionId) -> Result<bool, E>,
     ) -> Result<Option<SessionId>, E> {
-        let half = half_of_key(id);
+        let half = key_half(id);
         let before = self.ids.get(&half).copied();
         // If the earlier command failed, it created nothing, and the key can be reused.
         if let Some(before) = before.filter(|before| *before != id)
@@ -220,7 +220,7 @@ impl Host {
     /// Runs a read of the records of one session for an event stream, in a turn of the sender that opened it.
     pub(crate) async fn read_stream<T: Send>(&self, read: impl Future<Output = T> + Send) -> T {
         // Boxed, so that idle streams use little memory.
-        Box::pin(reads::by(self.stream_sender, self.inner.reads.of_stream(read))).await
+        Box::pin(reads::run_as(self.stream_sender, self.inner.reads.read_for_stream(read))).await
     }
 
     /// Runs a read of an event stream, in a turn of the sender that opened it.
@@ -228,7 +228,7 @@ impl Host {
         &self,
         read: impl FnOnce() -> T + Send + 'static,
     ) -> impl Future<Output = T> {
-        self.inner.reads.of_events(self.stream_sender, read)
+        self.inner.reads.read_events(self.stream_sender, read)
     }
 
     pub(crate) fn imports(&self) -> &Imports {
@@ -252,7 +252,7 @@ impl Host {
     ) -> Result<Named, Problem> {
         let command = serde_json::to_vec(command).map_err(|error| Problem::internal("internal", error.to_string()))?;
         let id = id_of(of, key, &command);
-        let alone = self.inner.locks.lock(CommandTarget::Key(half_of_key(id))).await;
+        let alone = self.inner.locks.lock(CommandTarget::Key(key_half(id))).await;
         self.settled().await?;
         let journal = self.runtime().journal();
         let mut keyed = self.inner.keyed.lock().await;
@@ -260,7 +260,7 @@ impl Host {
             Some(made) => made,
             none => {
                 let keyed = journal.heads()?.into_iter().filter(|(id, _)| id.0.get_version_num() == 8);
-                let ids = keyed.map(|(id, _)| (half_of_key(id), id)).collect();
+                let ids = keyed.map(|(id, _)| (key_half(id), id)).collect();
                 none.insert(SessionsByKey { ids, ..SessionsByKey::default() })
             }
         };
@@ -313,7 +313,7 @@ impl Host {
             None => false,
         };
         // It reads files, and creates the model to know its price and its window.
-        let handle = self.reads().of_session(async { self.runtime().open(options) }).await??;
+        let handle = self.reads().read_session(async { self.runtime().open(options) }).await??;
         self.settled().await?;
         Ok((handle, !known))
     }
@@ -352,7 +352,7 @@ fn id_of(of: &str, key: &str, command: &[u8]) -> SessionId {
 }
 
 /// Returns the half of a session's id that comes from the key.
-fn half_of_key(id: SessionId) -> u64 {
+fn key_half(id: SessionId) -> u64 {
     id.0.as_u64_pair().0
 }
 

@@ -158,7 +158,7 @@ impl Metrics {
     ///
     /// # Errors
     /// [`Problem`] if the journal cannot be read.
-    pub(crate) fn text(&self, host: &Host) -> Result<String, Problem> {
+    pub(crate) fn render(&self, host: &Host) -> Result<String, Problem> {
         let (runtime, gauge) = (host.runtime(), |n: usize| i64::try_from(n).unwrap_or(i64::MAX));
         let lsn = |at: Lsn| i64::try_from(at.0).unwrap_or(i64::MAX);
         self.sessions.set(gauge(runtime.loaded_sessions()));
@@ -192,7 +192,7 @@ impl Metrics {
             }
         }
         for (_, row) in inflight {
-            let state = word(&row.state);
+            let state = json_name(&row.state);
             self.runs.get_or_create(&Phase { state }).inc();
         }
         encode(&mut text, &registry).map_err(|error| {
@@ -205,33 +205,31 @@ impl Metrics {
         Ok(text)
     }
 
-    /// Sets the counters of turns and runs.
-    fn set_counters(&self, counters: &Counters) {
-        // The library counts only upward; these are sums that the runtime keeps.
-        let set = |counter: &Counter, count| counter.inner().store(count, Ordering::Relaxed);
-        set(&self.turns, counters.turns);
-        let of = &counters.usage;
-        let kinds = [
-            ("input", of.input),
-            ("output", of.output),
-            ("reasoning", of.reasoning),
-            ("cache_new", of.cache_new),
-            ("cache_read", of.cache_read),
-        ];
-        for (kind, tokens) in kinds.into_iter().filter(|(_, tokens)| *tokens > 0) {
-            set(&self.tokens.get_or_create(&TokenLabels { kind }), tokens);
-        }
-        for (error, attempts) in &counters.failed_attempts {
-            set(&self.failed_attempts.get_or_create(&AttemptLabels { reason: word(error) }), *attempts);
-        }
-        for (outcome, runs) in &counters.ended_runs {
-            set(&self.ended.get_or_create(&RunLabels { outcome: outcome.as_str().to_owned() }), *runs);
+    fn add(&self, event: &Event) {
+        let EventKind::Record { record, .. } = &event.what else { return };
+        if let Record::TurnAnswered(answered) = &**record {
+            self.turns.inc();
+            let of = &answered.usage;
+            let kinds = [
+                ("input", of.input),
+                ("output", of.output),
+                ("reasoning", of.reasoning),
+                ("cache_new", of.cache_new),
+                ("cache_read", of.cache_read),
+            ];
+            for (kind, tokens) in kinds.into_iter().filter(|(_, tokens)| *tokens > 0) {
+                self.tokens.get_or_create(&TokenLabels { kind }).inc_by(tokens);
+            }
+        } else if let Record::AttemptDiscarded(discarded) = &**record {
+            self.failed_attempts.get_or_create(&AttemptLabels { reason: json_name(&discarded.error) }).inc();
+        } else if let Record::RunEnded(ended) = &**record {
+            self.ended.get_or_create(&RunLabels { outcome: ended.outcome.kind().as_str().to_owned() }).inc();
         }
     }
 }
 
 /// Returns the JSON name of a value.
-fn word(of: &impl serde::Serialize) -> String {
+fn json_name(of: &impl serde::Serialize) -> String {
     match serde_json::to_value(of) {
         Ok(serde_json::Value::String(word)) => word,
         Ok(_) | Err(_) => "unknown".to_owned(),

@@ -79,7 +79,7 @@ pub(crate) fn router() -> Router<Host> {
         .route("/agents", get(agents::page))
         .route("/options", get(options::page).post(options::set))
         .route("/assets/{name}", get(assets::get))
-        .layer(middleware::from_fn(refuse_in_part))
+        .layer(middleware::from_fn(render_part_refusal))
 }
 
 /// The frame of every page around its view.
@@ -168,12 +168,12 @@ fn status_of(problem: &Problem) -> StatusCode {
 }
 
 /// Returns whether a part of a page sent the request. Its answer is shown within that page.
-fn is_part(headers: &HeaderMap) -> bool {
+fn is_part_request(headers: &HeaderMap) -> bool {
     headers.contains_key("hx-request")
 }
 
 /// The refusal of a request that a part of a page sent: its text, without a page around it.
-fn in_part(problem: &Problem) -> Response {
+fn part_response(problem: &Problem) -> Response {
     (status_of(problem), Html(escaped(&problem.detail))).into_response()
 }
 
@@ -181,11 +181,11 @@ fn escaped(text: &str) -> String {
     askama::filters::escape(text, askama::filters::Html).map(|text| text.to_string()).unwrap_or_default()
 }
 
-async fn refuse_in_part(request: Request, next: Next) -> Response {
-    let part = is_part(request.headers());
+async fn render_part_refusal(request: Request, next: Next) -> Response {
+    let part = is_part_request(request.headers());
     let response = next.run(request).await;
     match response.extensions().get::<Problem>() {
-        Some(problem) if part => in_part(problem),
+        Some(problem) if part => part_response(problem),
         _ => response,
     }
 }
@@ -198,11 +198,11 @@ pub(crate) fn refusal(uri: &Uri, headers: &HeaderMap, problem: impl FnOnce() -> 
     let is_api = uri.path() == "/v1" || uri.path().starts_with("/v1/");
     let is_browser = accept.is_some_and(|accept| accept.contains("text/html"));
     (is_browser && !is_api)
-        .then(|| if is_part(headers) { in_part(&problem()) } else { Refusal(problem()).into_response() })
+        .then(|| if is_part_request(headers) { part_response(&problem()) } else { Refusal(problem()).into_response() })
 }
 
 fn html(view: &impl Template) -> Result<Html<String>, Refusal> {
-    render_unchanged(view).map(|Html(html)| Html(visible(html)))
+    render_unchanged(view).map(|Html(html)| Html(show_invisible(html)))
 }
 
 /// Renders a view without replacing characters, because its form fields are sent back unchanged.
@@ -221,7 +221,7 @@ fn render_unchanged(view: &impl Template) -> Result<Html<String>, Refusal> {
 }
 
 /// Replaces invisible and direction-changing characters by their names, as in the terminal: `<U+202E>`.
-fn visible(html: String) -> String {
+fn show_invisible(html: String) -> String {
     let named = harmless(&html);
     if named == html {
         return html;
@@ -239,7 +239,7 @@ fn render_fragment(view: &impl Template) -> String {
         bytes if bytes > bounds::MAX_HTML_BYTES => {
             format!("<p class=\"small dim\">This part has {bytes} bytes of HTML: read it over the API.</p>")
         }
-        _ => visible(html),
+        _ => show_invisible(html),
     };
     view.render().map(bounded).unwrap_or_else(|error| {
         tracing::error!(%error, "a fragment cannot be rendered");

@@ -139,7 +139,7 @@ pub(crate) fn sender() -> ReadSender {
 }
 
 /// Runs `act`, whose reads are those of `sender`.
-pub(crate) fn by<T>(sender: ReadSender, act: impl Future<Output = T>) -> impl Future<Output = T> {
+pub(crate) fn run_as<T>(sender: ReadSender, act: impl Future<Output = T>) -> impl Future<Output = T> {
     SENDER.scope(sender, act)
 }
 
@@ -185,14 +185,14 @@ fn may_wait(path: &str) -> bool {
 }
 
 /// Runs a request that reads when its turn comes. One that gets no turn is refused.
-pub(crate) async fn in_turn(State(host): State<Host>, request: Request, next: Next) -> Response {
+pub(crate) async fn run_in_turn(State(host): State<Host>, request: Request, next: Next) -> Response {
     let kind = match Reads::of(&request) {
         Reads::Little => None,
         Reads::Session => Some(TurnKind::Session),
         Reads::Store => Some(TurnKind::Store),
     };
     let sender = request.extensions().get().map_or(ReadSender::Socket, |id| ReadSender::Named(*id));
-    by(sender, async {
+    run_as(sender, async {
         match kind {
             None => next.run(request).await,
             Some(kind) => host.reads().run(kind, next.run(request)).await.unwrap_or_else(IntoResponse::into_response),
@@ -202,19 +202,19 @@ pub(crate) async fn in_turn(State(host): State<Host>, request: Request, next: Ne
 }
 
 impl ReadTurns {
-    /// Runs a read of many sessions as [`in_turn`] does, for a request whose body must arrive first: that wait must not
+    /// Runs a read of many sessions as [`run_in_turn`] does, for a request whose body must arrive first: that wait must not
     /// take a turn.
-    pub(crate) async fn of_store<T: Send>(&self, read: impl Future<Output = T> + Send) -> Result<T, Problem> {
+    pub(crate) async fn read_store<T: Send>(&self, read: impl Future<Output = T> + Send) -> Result<T, Problem> {
         self.run(TurnKind::Store, read).await
     }
 
     /// Runs a read of one session in the same way.
-    pub(crate) async fn of_session<T: Send>(&self, read: impl Future<Output = T> + Send) -> Result<T, Problem> {
+    pub(crate) async fn read_session<T: Send>(&self, read: impl Future<Output = T> + Send) -> Result<T, Problem> {
         self.run(TurnKind::Session, read).await
     }
 
     /// Runs a read of a live view or an event stream. It waits for its turn without a limit: a late stream misses nothing.
-    pub(crate) async fn of_stream<T: Send>(&self, read: impl Future<Output = T> + Send) -> T {
+    pub(crate) async fn read_for_stream<T: Send>(&self, read: impl Future<Output = T> + Send) -> T {
         let own = self.for_sender(sender());
         // The semaphores are never closed.
         let _turn = (own.of(TurnKind::Live).acquire().await, self.all.of(TurnKind::Live).acquire().await);
@@ -222,7 +222,7 @@ impl ReadTurns {
     }
 
     /// Runs a read of an event stream of `sender` on a thread for such reads.
-    pub(crate) async fn of_events<T: Send + 'static>(
+    pub(crate) async fn read_events<T: Send + 'static>(
         &self,
         sender: ReadSender,
         read: impl FnOnce() -> T + Send + 'static,
@@ -244,7 +244,7 @@ impl ReadTurns {
     async fn run<T: Send>(&self, kind: TurnKind, read: impl Future<Output = T> + Send) -> Result<T, Problem> {
         let own = self.for_sender(sender());
         let turn = async { (own.of(kind).acquire().await, self.all.of(kind).acquire().await) };
-        let Ok(_turn) = timeout(TURN_TIMEOUT, turn).await else { return Err(busy()) };
+        let Ok(_turn) = timeout(TURN_TIMEOUT, turn).await else { return Err(busy_problem()) };
         Ok(to_end(read).await)
     }
 
@@ -278,7 +278,7 @@ fn is_multi_threaded() -> bool {
     Handle::current().runtime_flavor() == RuntimeFlavor::MultiThread
 }
 
-fn busy() -> Problem {
+fn busy_problem() -> Problem {
     let detail = format!("other reads took longer than {} s: send this one again", TURN_TIMEOUT.as_secs());
     Problem { retry_after: Some(1), ..Problem::new(StatusCode::SERVICE_UNAVAILABLE, "busy", detail) }
 }
@@ -332,7 +332,7 @@ mod tests {
             begin.send(()).expect("it waits");
             ended.recv_timeout(Duration::from_secs(60))
         };
-        let read = tokio::spawn(async move { ReadTurns::default().of_store(long).await.expect("a turn") });
+        let read = tokio::spawn(async move { ReadTurns::default().read_store(long).await.expect("a turn") });
         let other = tokio::spawn(async move {
             begun.await.expect("begun");
             end.send(()).expect("it reads");
@@ -349,24 +349,24 @@ mod tests {
             (thread.id(), thread.name().map(str::to_owned))
         }
         let read_turns = ReadTurns::default();
-        let reads = (0..1_000).map(|_| read_turns.of_events(ReadSender::Socket, thread));
+        let reads = (0..1_000).map(|_| read_turns.read_events(ReadSender::Socket, thread));
         let used: std::collections::HashSet<_> = futures_util::future::join_all(reads).await.into_iter().collect();
         let named = used.iter().filter(|(_, name)| name.as_deref() == Some(READ_THREAD)).count();
         assert!((1..=LIVE_READS).contains(&used.len()) && named == used.len(), "{used:?}");
-        assert_ne!(read_turns.of_stream(async { thread() }).await.1.as_deref(), Some(READ_THREAD));
+        assert_ne!(read_turns.read_for_stream(async { thread() }).await.1.as_deref(), Some(READ_THREAD));
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
     #[should_panic(expected = "a broken frame")]
     async fn panic_of_a_stream_read_reaches_its_stream() {
-        ReadTurns::default().of_events(ReadSender::Socket, || panic!("a broken frame")).await;
+        ReadTurns::default().read_events(ReadSender::Socket, || panic!("a broken frame")).await;
     }
 
     /// A read that waits for a timer ends in virtual time, which passes only while no other thread works.
     #[tokio::test(start_paused = true)]
     async fn read_ends_in_virtual_time() {
         let waiting = tokio::time::sleep(Duration::from_secs(3_600));
-        ReadTurns::default().of_store(waiting).await.expect("a turn");
+        ReadTurns::default().read_store(waiting).await.expect("a turn");
     }
 
     /// Streams have turns of their own, and wait for them without a limit. The control: a request is refused.
@@ -374,23 +374,23 @@ mod tests {
     async fn stream_waits_for_a_turn_of_its_own() {
         let read_turns = ReadTurns::default();
         let store = read_turns.all.store.acquire_many(2).await.expect("all turns");
-        read_turns.of_stream(async {}).await;
+        read_turns.read_for_stream(async {}).await;
         let live = read_turns.all.live.acquire_many(2).await.expect("all turns");
-        let waits = timeout(TURN_TIMEOUT * 10, read_turns.of_stream(async {})).await;
-        assert!(waits.is_err() && read_turns.of_store(async {}).await.is_err());
+        let waits = timeout(TURN_TIMEOUT * 10, read_turns.read_for_stream(async {})).await;
+        assert!(waits.is_err() && read_turns.read_store(async {}).await.is_err());
         drop((store, live));
-        read_turns.of_stream(async {}).await;
+        read_turns.read_for_stream(async {}).await;
     }
 
     #[tokio::test(start_paused = true)]
     async fn read_without_a_turn_is_refused_and_others_pass() {
         let read_turns = ReadTurns::default();
         let turns = read_turns.all.store.acquire_many(2).await.expect("all turns");
-        let refused = read_turns.of_store(async {}).await.expect_err("no turn");
+        let refused = read_turns.read_store(async {}).await.expect_err("no turn");
         assert_eq!((refused.status, refused.code, refused.retry_after), (503, "busy", Some(1)));
-        read_turns.of_session(async {}).await.expect("reads of one session have turns of their own");
+        read_turns.read_session(async {}).await.expect("reads of one session have turns of their own");
         drop(turns);
-        read_turns.of_store(async {}).await.expect("a turn");
+        read_turns.read_store(async {}).await.expect("a turn");
     }
 
     /// A token sends reads without end. The control: a further read of the same token gets no turn.
@@ -402,11 +402,11 @@ mod tests {
         let mut flood = tokio::task::JoinSet::new();
         for _ in 0..100 {
             let endless = Arc::clone(&read_turns);
-            flood.spawn(by(token, async move {
+            flood.spawn(run_as(token, async move {
                 let endless = [
-                    endless.of_store(std::future::pending::<()>()).boxed(),
-                    endless.of_session(std::future::pending()).boxed(),
-                    endless.of_stream(std::future::pending()).map(Ok).boxed(),
+                    endless.read_store(std::future::pending::<()>()).boxed(),
+                    endless.read_session(std::future::pending()).boxed(),
+                    endless.read_for_stream(std::future::pending()).map(Ok).boxed(),
                 ];
                 drop(futures_util::future::join_all(endless).await);
             }));
@@ -415,16 +415,16 @@ mod tests {
             tokio::task::yield_now().await;
         }
         for sender in [other, ReadSender::Socket, ReadSender::Host] {
-            by(sender, async {
-                read_turns.of_store(async {}).await.expect("a turn");
-                read_turns.of_session(async {}).await.expect("a turn");
-                timeout(TURN_TIMEOUT, read_turns.of_stream(async {})).await.expect("a turn");
+            run_as(sender, async {
+                read_turns.read_store(async {}).await.expect("a turn");
+                read_turns.read_session(async {}).await.expect("a turn");
+                timeout(TURN_TIMEOUT, read_turns.read_for_stream(async {})).await.expect("a turn");
             })
             .await;
         }
-        by(token, async {
-            assert!(read_turns.of_store(async {}).await.is_err() && read_turns.of_session(async {}).await.is_err());
-            assert!(timeout(TURN_TIMEOUT, read_turns.of_stream(async {})).await.is_err());
+        run_as(token, async {
+            assert!(read_turns.read_store(async {}).await.is_err() && read_turns.read_session(async {}).await.is_err());
+            assert!(timeout(TURN_TIMEOUT, read_turns.read_for_stream(async {})).await.is_err());
         })
         .await;
     }

@@ -27,7 +27,7 @@ pub(crate) async fn expand(host: &Host, workspace: String, text: String) -> Resu
     let Some(files) = host.options().commands.as_ref().filter(|_| text.starts_with('/')).map(Arc::clone) else {
         return Ok(text);
     };
-    let found = host.reads().of_session(async { files.of(&workspace) }).await?;
+    let found = host.reads().read_session(async { files.of(&workspace) }).await?;
     let commands = found.map_err(|why| Problem::invalid("workspace_unusable", why))?;
     match commands.read(&text) {
         Typed::Command(command, arguments) => match command.expand(arguments) {

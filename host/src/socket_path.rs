@@ -43,7 +43,7 @@ impl SocketPath {
                 "the path of the socket has no directory: give it one",
             ));
         };
-        if let Some((handle, path)) = through_handle(dir)? {
+        if let Some((handle, path)) = open_by_handle(dir)? {
             return Ok(Self { path: path.join(name), _alias: Some(DirAlias::Handle { _dir: handle }) });
         }
         let link = PrivateLink::to(dir)?;
@@ -58,7 +58,7 @@ impl SocketPath {
 
 /// Opens `dir` and returns the path of the handle in `/proc`; `None` if `/proc` is not mounted.
 #[cfg(target_os = "linux")]
-fn through_handle(dir: &Path) -> io::Result<Option<(OwnedFd, PathBuf)>> {
+fn open_by_handle(dir: &Path) -> io::Result<Option<(OwnedFd, PathBuf)>> {
     use rustix::fs::{CWD, Mode, OFlags, openat};
     use std::os::fd::AsRawFd as _;
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -68,7 +68,7 @@ fn through_handle(dir: &Path) -> io::Result<Option<(OwnedFd, PathBuf)>> {
 }
 
 #[cfg(not(target_os = "linux"))]
-fn through_handle(_: &Path) -> io::Result<Option<(OwnedFd, PathBuf)>> {
+fn open_by_handle(_: &Path) -> io::Result<Option<(OwnedFd, PathBuf)>> {
     Ok(None)
 }
 

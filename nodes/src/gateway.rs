@@ -70,7 +70,7 @@ pub(crate) struct BufferedRequest {
 
 impl BufferedRequest {
     /// Returns the request for a host of this node.
-    pub(crate) fn rebuilt(&self) -> Request {
+    pub(crate) fn to_request(&self) -> Request {
         Request::from_parts(self.parts.clone(), body::Body::from(self.body.clone()))
     }
 
@@ -167,7 +167,7 @@ impl Gateway {
             RequestTarget::Here => {
                 let node = self.node();
                 let open = node.open().into_iter().find_map(|shard| node.host(&shard)).ok_or_else(no_shard_open)?;
-                let Ok(answer) = open.router.oneshot(request.rebuilt()).await;
+                let Ok(answer) = open.router.oneshot(request.to_request()).await;
                 Ok(answer)
             }
             RequestTarget::Any => {
@@ -237,7 +237,7 @@ impl Gateway {
         parts.uri = target::with_shard(&parts.uri, shard);
         loop {
             if let Some(open) = node.host(shard) {
-                let Ok(answer) = open.router.oneshot(buffered.rebuilt()).await;
+                let Ok(answer) = open.router.oneshot(buffered.to_request()).await;
                 return Ok(answer);
             }
             if buffered.forwarded {
@@ -250,8 +250,8 @@ impl Gateway {
                 let open = buffered.parts.uri.path().starts_with("/assets/");
                 let widest = if open { TokenScope::Read } else { TokenScope::Admin };
                 let grant = buffered.grant.clone().unwrap_or(widest.into());
-                let lost = node.lost(shard, &owner.lease);
-                let place = Arc::clone(&self.inner.forwards).try_acquire_owned().map_err(|_| busy())?;
+                let lost = node.wait_until_lost(shard, &owner.lease);
+                let place = Arc::clone(&self.inner.forwards).try_acquire_owned().map_err(|_| busy_problem())?;
                 match forward(owner, node.key(), grant, (&parts, &buffered.body), lost, place).await {
                     Ok(answer) if answer.headers().contains_key(NOT_HERE) => {}
                     Ok(answer) => return Ok(answer),
@@ -457,7 +457,7 @@ pub(crate) fn no_owner(shard: &str) -> Problem {
     Problem { retry_after: Some(1), ..Problem::new(StatusCode::SERVICE_UNAVAILABLE, "no_owner", detail) }
 }
 
-fn busy() -> Problem {
+fn busy_problem() -> Problem {
     let detail =
         "too many requests to other nodes are open: close streams of events, or ask the node that has the shard";
     Problem { retry_after: Some(1), ..Problem::new(StatusCode::SERVICE_UNAVAILABLE, "busy", detail) }

@@ -39,7 +39,7 @@ pub(crate) async fn answer(gateway: &Gateway, of: Merge, request: BufferedReques
                 match answer {
                     Ok(Ok(page)) => pages.push(page),
                     Ok(Err(refusal)) if !(request.partial && refusal.status().is_server_error()) => return Ok(refusal),
-                    Err(problem) if !request.partial => return Err(suggest_partial(problem)),
+                    Err(problem) if !request.partial => return Err(add_partial_hint(problem)),
                     Ok(Err(_)) | Err(_) => missing.push(&**shard),
                 }
             }
@@ -64,7 +64,7 @@ pub(crate) async fn answer(gateway: &Gateway, of: Merge, request: BufferedReques
 }
 
 /// Adds the way to a list of the other shards.
-fn suggest_partial(problem: Problem) -> Problem {
+fn add_partial_hint(problem: Problem) -> Problem {
     if problem.code != "no_owner" {
         return problem;
     }

@@ -155,7 +155,7 @@ impl Node {
     }
 
     /// Resolves when the node with `lease` no longer owns `shard`, as far as this node knows.
-    pub(crate) fn lost(&self, shard: &str, lease: &NodeLease) -> impl Future<Output = ()> + Send + use<> {
+    pub(crate) fn wait_until_lost(&self, shard: &str, lease: &NodeLease) -> impl Future<Output = ()> + Send + use<> {
         let (mut changes, shard, lease) = (self.changes(), shard.to_owned(), lease.clone());
         async move {
             let lost = |members: &Arc<Members>| members.owner(&shard).is_none_or(|owner| owner.lease != lease);
@@ -365,7 +365,7 @@ impl Node {
         for shard in plan.claim {
             self.claim(shard, term);
         }
-        if !closing && let Some(shard) = self.quietest(plan.hand_over).await {
+        if !closing && let Some(shard) = self.least_busy(plan.hand_over).await {
             self.hand_over(shard);
         }
     }
@@ -421,7 +421,7 @@ impl Node {
     }
 
     /// Returns the shard with the fewest busy runs, or `None` if closing any of them would end a run.
-    async fn quietest(&self, shards: Vec<String>) -> Option<String> {
+    async fn least_busy(&self, shards: Vec<String>) -> Option<String> {
         let open: Vec<_> = shards.into_iter().filter_map(|shard| Some((self.host(&shard)?, shard))).collect();
         let quiet = tokio::task::spawn_blocking(move || {
             // `None` if a close would end a run.

@@ -9,19 +9,19 @@ pub(crate) type Demand = (usize, usize);
 /// start before the next division. No slot is revoked: a shard above its part gets no more, and others wait for what it returns.
 pub(crate) fn divide(share: usize, demands: &[Demand]) -> Vec<usize> {
     let needed: Vec<usize> = demands.iter().map(|(held, waiting)| held.saturating_add(*waiting)).collect();
-    let mut parts = fair(share, &needed);
+    let mut parts = divide_evenly(share, &needed);
     let spare = share.saturating_sub(parts.iter().sum());
-    let extra = fair(spare, &vec![usize::MAX; parts.len()]);
+    let extra = divide_evenly(spare, &vec![usize::MAX; parts.len()]);
     parts.iter_mut().zip(extra).for_each(|(part, extra)| *part = part.saturating_add(extra));
     let free = share.saturating_sub(demands.iter().map(|(held, _)| held).sum());
     let below: Vec<usize> = parts.iter().zip(demands).map(|(part, (held, _))| part.saturating_sub(*held)).collect();
-    let more = fair(free, &below);
+    let more = divide_evenly(free, &below);
     let bound = |((part, (held, _)), more): ((usize, &Demand), usize)| part.min(held.saturating_add(more)).max(1);
     parts.into_iter().zip(demands).zip(more).map(bound).collect()
 }
 
 /// Divides `total` into parts that are at most `wanted`, and differ only where one got all that it wanted, or by one.
-fn fair(total: usize, wanted: &[usize]) -> Vec<usize> {
+fn divide_evenly(total: usize, wanted: &[usize]) -> Vec<usize> {
     let (mut left, mut parts) = (total, vec![0_usize; wanted.len()]);
     loop {
         let open = parts.iter().zip(wanted).filter(|(part, wanted)| part < wanted).count();

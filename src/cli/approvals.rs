@@ -20,7 +20,7 @@ use super::control;
 use super::data::StoreArgs;
 use super::fail::{Code, Fail};
 use super::hosted::Hosted;
-use super::paint::{BAD, DIM, GOOD, ODD, Styled, clip, exact, first_line, harmless, span};
+use super::paint::{BAD, DIM, GOOD, ODD, Styled, clip, exact, first_line, format_duration, harmless};
 use super::store_reader::StoreReader;
 use super::work::{approve, frame};
 use crate::cli::json;
@@ -151,7 +151,7 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
     let waiting = if args.all || !reader.is_hosted() { None } else { live_approvals(args, &reader, ancestor)? };
     let rows = match waiting {
         Some(rows) => rows,
-        None if args.all => all_asks(&reader, ancestor)?,
+        None if args.all => all_approvals(&reader, ancestor)?,
         None => stored_approvals(&reader, ancestor)?,
     };
     let mut out = anstream::stdout().lock();
@@ -255,7 +255,7 @@ fn live_approvals(
 }
 
 /// Returns all approvals, answered ones included, by session.
-fn all_asks(reader: &StoreReader, ancestor: Option<SessionId>) -> Result<Vec<ApprovalRow>, Fail> {
+fn all_approvals(reader: &StoreReader, ancestor: Option<SessionId>) -> Result<Vec<ApprovalRow>, Fail> {
     let mut rows = Vec::new();
     for (id, head) in reader.heads() {
         if ancestor.is_none_or(|ancestor| is_within(reader, *id, ancestor)) {
@@ -290,7 +290,7 @@ fn stored_approvals(reader: &StoreReader, ancestor: Option<SessionId>) -> Result
 /// still listed.
 fn readable(reader: &StoreReader, id: SessionId, head: &Head) -> Result<Vec<ApprovalRow>, Fail> {
     match reader.journal().records(id) {
-        Ok(records) => Ok(open_asks(id, head, records.iter().map(|stored| &stored.record))),
+        Ok(records) => Ok(open_approvals(id, head, records.iter().map(|stored| &stored.record))),
         Err(error @ (ReadError::NoSuchSession(_) | ReadError::Damaged { .. } | ReadError::Newer { .. })) => {
             warn_skipped(id, &error)?;
             Ok(Vec::new())
@@ -327,7 +327,7 @@ fn is_within(reader: &StoreReader, id: SessionId, ancestor: SessionId) -> bool {
     false
 }
 
-fn open_asks<'a>(session: SessionId, head: &Head, records: impl Iterator<Item = &'a Record>) -> Vec<ApprovalRow> {
+fn open_approvals<'a>(session: SessionId, head: &Head, records: impl Iterator<Item = &'a Record>) -> Vec<ApprovalRow> {
     let mut rows: Vec<ApprovalRow> = Vec::new();
     let mut answers = BTreeMap::new();
     for record in records {
@@ -369,7 +369,7 @@ fn open_asks<'a>(session: SessionId, head: &Head, records: impl Iterator<Item = 
 fn time_left(row: &ApprovalRow, now_ms: i64) -> String {
     let Some(at) = row.deadline_ms.filter(|_| row.verdict.is_none()) else { return String::new() };
     match u64::try_from(at.saturating_sub(now_ms)) {
-        Ok(left) if left > 0 => format!(", {} left", span(Duration::from_millis(left))),
+        Ok(left) if left > 0 => format!(", {} left", format_duration(Duration::from_millis(left))),
         Ok(_) | Err(_) => ", its deadline has passed".to_owned(),
     }
 }
@@ -451,7 +451,7 @@ mod tests {
         };
         let answered = Record::AskAnswered { call: call(0), verdict: AskVerdict::Always, by: AnsweredBy::Person };
         let records = [opened(0, Some(9_000)), opened(1, Some(250_000)), opened(2, None), answered];
-        let rows = open_asks(id, &head, records.iter());
+        let rows = open_approvals(id, &head, records.iter());
         let shown: Vec<_> =
             rows.iter().map(|row| anstream::adapter::strip_str(&line(row, 1_000)).to_string()).collect();
         let expected = |call, word| format!("{id} call {call}  shell.run on make  {word}  general: Fix the build");
@@ -471,7 +471,7 @@ mod tests {
             root: id,
             deadline_at: None,
         };
-        let mut rows = open_asks(id, &head, [asked].iter());
+        let mut rows = open_approvals(id, &head, [asked].iter());
         rows[0].args = Some("{\"ok\":true}".into());
         let shown = line(&rows[0], 1_000);
         assert!(

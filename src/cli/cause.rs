@@ -21,7 +21,7 @@ pub(crate) fn code(outcome: &Outcome) -> Code {
 }
 
 pub(crate) fn sentence(outcome: &Outcome) -> String {
-    harmless(&cause::sentence(outcome))
+    harmless(&cause::describe_outcome(outcome))
 }
 
 #[cfg(test)]

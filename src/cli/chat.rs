@@ -58,7 +58,7 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
     let may_ask = |screen: &Screen| typed && screen.is_drawn();
     work::run_and_ask_if(&args.work, about, may_ask, async |mut work: Work<'_>| {
         if !(typed && work.screen.is_drawn()) {
-            return piped::talk(&mut work, args).await;
+            return piped::run(&mut work, args).await;
         }
         let (id, since) = match &args.session {
             Some(_) => {
@@ -72,7 +72,7 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
             }
         };
         let commands = args.work.slash_commands(&work, args.here)?;
-        let code = Conversation::begin(&mut work, commands, (id, since)).await?.talk().await?;
+        let code = Conversation::begin(&mut work, commands, (id, since)).await?.run().await?;
         if !args.work.store.place()?.is_in_memory() && work.read(|journal| journal.head(id))?.is_some() {
             work.screen.note(&format!(
                 "return to it: subtend chat {}{}",

@@ -132,7 +132,7 @@ impl Connection {
             return Ok(response);
         }
         let status = response.status();
-        Err(refusal(status, &whole(response).await?))
+        Err(refusal(status, &read_body(response).await?))
     }
 
     /// Sends a request; the response may be a refusal.
@@ -173,7 +173,7 @@ impl Connection {
     ) -> Result<Option<T>, Fail> {
         let response = self.exchange(method, path, None, None).await?;
         let status = response.status();
-        let bytes = whole(response).await?;
+        let bytes = read_body(response).await?;
         if status == StatusCode::NOT_FOUND {
             return Ok(None);
         }
@@ -193,7 +193,7 @@ impl Connection {
         path: &str,
         body: Option<&Value>,
     ) -> Result<T, Fail> {
-        read(&whole(self.send(method, path, body).await?).await?)
+        read(&read_body(self.send(method, path, body).await?).await?)
     }
 
     /// Sends a command that creates a resource, with its idempotency key if it has one. Other commands do not accept a key.
@@ -206,7 +206,7 @@ impl Connection {
         body: &Value,
         key: Option<&str>,
     ) -> Result<T, Fail> {
-        read(&whole(self.send_with_key(Method::POST, path, Some(body), key).await?).await?)
+        read(&read_body(self.send_with_key(Method::POST, path, Some(body), key).await?).await?)
     }
 
     /// Reads a resource.
@@ -252,7 +252,7 @@ fn refusal(status: StatusCode, bytes: &[u8]) -> Fail {
     problem.into()
 }
 
-async fn whole(response: Response<Body>) -> Result<Bytes, Fail> {
+async fn read_body(response: Response<Body>) -> Result<Bytes, Fail> {
     let body = response.into_body();
     let length = body.size_hint().exact();
     let bytes = body.collect().await.map_err(|error| unavailable(&error.to_string()))?.to_bytes();
@@ -416,7 +416,7 @@ impl Store {
 ///
 /// # Errors
 /// As [`StoreLocation::open`]; "in use" if another process hosts the store.
-pub(crate) fn open_alone(place: &StoreLocation) -> Result<Journal, Fail> {
+pub(crate) fn open_exclusive(place: &StoreLocation) -> Result<Journal, Fail> {
     let mut progress = ProgressLine::new();
     for _ in 0..MAX_POLLS {
         if is_listening(place) {

@@ -31,7 +31,7 @@ pub(crate) struct Args {
 pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
     let (store, session) = (&args.serve.store, &*args.session);
     if let Some(hosted) = Hosted::find(store, session)? {
-        args.serve.through()?;
+        args.serve.refuse_for_other_host()?;
         // The host summarises it if that is configured.
         return close(&hosted, args.json);
     }
@@ -51,7 +51,9 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
             drop(ready);
             hosted::with(store, session, |hosted| close(hosted, args.json))
         }
-        Err(_) if args.serve.wants_no_summaries() => hosted::with(store, session, |hosted| close(hosted, args.json)),
+        Err(_) if args.serve.are_summaries_disabled() => {
+            hosted::with(store, session, |hosted| close(hosted, args.json))
+        }
         Err(why) => close_without_summary(args, &why.to_string()),
     }
 }

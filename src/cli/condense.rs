@@ -57,7 +57,7 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
     }
     // Until the host has answered, nothing is begun: a signal ends this process.
     if let Some(hosted) = Hosted::find(&args.serve.store, &args.session)? {
-        args.serve.through()?;
+        args.serve.refuse_for_other_host()?;
         let (_threads, mut stop) = serve::listen()?;
         return condense(args, &hosted, &mut stop);
     }

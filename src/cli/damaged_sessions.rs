@@ -32,7 +32,7 @@ impl DamagedSessions {
         Ok((heads, damaged))
     }
 
-    pub(crate) fn why(&self, session: SessionId) -> Option<&str> {
+    pub(crate) fn reason(&self, session: SessionId) -> Option<&str> {
         self.0.get(&session).map(String::as_str)
     }
 

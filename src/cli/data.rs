@@ -347,7 +347,7 @@ impl StoreLocation {
     /// As [`StoreLocation::try_read`], with the error as a message.
     pub(crate) fn read(&self) -> Result<Journal, Fail> {
         self.try_read()
-            .map_err(|error| if error.is_full() { Fail::Store(no_space_to_copy(&error)) } else { error.into() })
+            .map_err(|error| if error.is_full() { Fail::Store(no_space_error(&error)) } else { error.into() })
     }
 
     /// Opens the store read-only. It changes only the lock file, and file modes that give access to others. Reports the
@@ -391,7 +391,7 @@ pub(crate) fn full_disk(place: &str, why: &str) -> String {
 }
 
 /// Returns the message for a store that cannot be copied for reading.
-pub(crate) fn no_space_to_copy(error: &OpenError) -> String {
+pub(crate) fn no_space_error(error: &OpenError) -> String {
     let temporary = std::env::temp_dir();
     format!(
         "the store cannot be copied to {} for reading: no space is left. Free some space, or name another directory by \

@@ -58,7 +58,7 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
     let attended = std::io::stdin().is_terminal() && std::io::stderr().is_terminal();
     if !args.yes && !attended {
         // An unknown name is reported first.
-        StoreReader::must_open(&args.store)?.find(&args.session)?;
+        StoreReader::open_existing(&args.store)?.find(&args.session)?;
         return Err(Fail::Usage(
             "nothing is deleted: there is no terminal to confirm the deletion. Use --yes to delete without asking"
                 .into(),

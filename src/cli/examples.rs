@@ -109,20 +109,20 @@ mod tests {
     }
 
     /// Collects the visible commands that can be called without a subcommand.
-    fn leaves(command: &Command, path: &str, out: &mut BTreeSet<String>) {
+    fn collect_leaves(command: &Command, path: &str, out: &mut BTreeSet<String>) {
         for sub in command.get_subcommands().filter(|sub| !sub.is_hide_set()) {
             let path = format!("{path} {}", sub.get_name()).trim_start().to_owned();
             if !sub.is_subcommand_required_set() {
                 out.insert(path.clone());
             }
-            leaves(sub, &path, out);
+            collect_leaves(sub, &path, out);
         }
     }
 
     #[test]
     fn every_command_has_a_valid_example() {
         let mut commands = BTreeSet::new();
-        leaves(&Cli::command(), "", &mut commands);
+        collect_leaves(&Cli::command(), "", &mut commands);
         assert_eq!(EXAMPLES.map(|(path, _)| path.to_owned()).into_iter().collect::<BTreeSet<_>>(), commands);
         for (path, example) in EXAMPLES {
             let matches = Cli::command().try_get_matches_from(shell_words(example)).expect(example);

@@ -39,7 +39,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
-    let reader = StoreReader::must_open(&args.store)?;
+    let reader = StoreReader::open_existing(&args.store)?;
     let sessions = args.session.as_deref().map_or(Ok(Scope::Store), |name| reader.find(name).map(Scope::Tree))?;
     let scope = if args.skip_damaged { ExportScope::Sound } else { ExportScope::All(sessions) };
     let (tally, skipped) = match &args.out {

@@ -23,19 +23,19 @@ pub(crate) fn find(heads: &Heads, name: &str) -> Result<SessionId, Fail> {
     if let Ok(id) = name.parse::<SessionId>() {
         return match heads.contains_key(&id) {
             true => Ok(id),
-            false => Err(no_match(name)),
+            false => Err(no_match_error(name)),
         };
     }
     let found = named(heads, name);
     let mut matches = found.iter();
     match (matches.next(), matches.next()) {
-        (None, _) => Err(no_match(name)),
+        (None, _) => Err(no_match_error(name)),
         (Some(id), None) => Ok(*id),
         (Some(_), Some(_)) => Err(ambiguous(heads, name, &found)),
     }
 }
 
-fn no_match(name: &str) -> Fail {
+fn no_match_error(name: &str) -> Fail {
     Fail::Other(format!("no session matches `{}`; `subtend sessions --all` lists all", clip(name, 80)))
 }
 

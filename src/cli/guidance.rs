@@ -111,7 +111,7 @@ impl WorkspaceFiles {
         let commands = commands.map(|command| format!("command /{}: {}", command.name, prompt(command)));
         let of_children = self.bootstrap.iter().map(|name| {
             let read =
-                read_below(&self.path, name).map_or_else(|_| "cannot be read".to_owned(), |file| text(&file.text));
+                read_in_folder(&self.path, name).map_or_else(|_| "cannot be read".to_owned(), |file| text(&file.text));
             format!("instructions of children {name}: {read}")
         });
         instructions.chain(of_children).chain(skills).chain(commands).collect()
@@ -291,7 +291,7 @@ fn is_own(_: &Path, _: &Path) -> bool {
 }
 
 /// Reads one file below a directory.
-pub(crate) fn read_below(folder: &Path, path: &str) -> Result<FoundFile, Unread> {
+pub(crate) fn read_in_folder(folder: &Path, path: &str) -> Result<FoundFile, Unread> {
     let opened = Workspace::open(folder).map_err(|error| Unread::Refused(format!("cannot be read: {error}")))?;
     reader(&opened, HardLinks::Refused)(path)
 }

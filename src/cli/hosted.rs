@@ -61,7 +61,7 @@ pub(crate) fn with(store: &StoreArgs, name: &str, job: impl Fn(&Hosted) -> Resul
         };
         let pid = reader.serving.pid;
         hosts += 1;
-        let hosted = match Hosted::through(reader, &place, name) {
+        let hosted = match Hosted::on_other_host(reader, &place, name) {
             Err(_) if hosts < HOSTS && client::has_ended(&place, pid)? => continue,
             hosted => hosted?,
         };
@@ -118,10 +118,10 @@ impl Hosted {
     pub(crate) fn find(store: &StoreArgs, name: &str) -> Result<Option<Self>, Fail> {
         let place = store.place()?;
         let Some(reader) = Attached::to(&place)? else { return Ok(None) };
-        Self::through(reader, &place, name).map(Some)
+        Self::on_other_host(reader, &place, name).map(Some)
     }
 
-    fn through(reader: Attached, place: &StoreLocation, name: &str) -> Result<Self, Fail> {
+    fn on_other_host(reader: Attached, place: &StoreLocation, name: &str) -> Result<Self, Fail> {
         let journal = reader.journal()?;
         let id = names::find(&journal, name)?;
         // One connection is for reads, the other one for controls.
@@ -242,7 +242,7 @@ impl Hosted {
             return control::report(is_json, &value, &format!("session {name}: run {run} is {result}"));
         }
         let outcome = self.last_outcome()?;
-        let sentence = outcome.as_ref().map_or_else(String::new, cause::sentence);
+        let sentence = outcome.as_ref().map_or_else(String::new, cause::describe_outcome);
         let value = json!({
             "session": self.id, "result": "already_ended", "run": done.run,
             "outcome": outcome.as_ref().map(|outcome| outcome.kind().as_str()),

@@ -97,12 +97,12 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
 async fn import_here(journal: Journal, file: File, within: &ImportBounds) -> Result<(Tally, rights::LostRights), Fail> {
     let mut progress = ProgressLine::new();
     let mut file = BufReader::with_capacity(1 << 18, file);
-    let mut tick = |at: Progress| progress.report(|| read_so_far(at));
+    let mut tick = |at: Progress| progress.report(|| progress_text(at));
     let before = rights::sessions(&journal)?;
     let done = journal.import(&mut file, within, &mut tick).await;
     drop(progress);
     let done = match done {
-        Ok(tally) => Ok((tally, rights::lost(&journal, &before)?)),
+        Ok(tally) => Ok((tally, rights::find_lost(&journal, &before)?)),
         Err(error) => Err(error),
     };
     let full = setup::full_disk(&journal);
@@ -114,7 +114,7 @@ async fn import_here(journal: Journal, file: File, within: &ImportBounds) -> Res
     }
 }
 
-fn read_so_far(at: Progress) -> String {
+fn progress_text(at: Progress) -> String {
     format!("{} frames of {} sessions read", at.frames, at.sessions)
 }
 
@@ -160,14 +160,14 @@ fn import_by_host(
             tokio::select! {
                 done = &mut importing => return done,
                 found = reached => progress.report(|| match found {
-                    Some(at) => read_so_far(Progress { frames: at.frames, sessions: at.sessions }),
+                    Some(at) => progress_text(Progress { frames: at.frames, sessions: at.sessions }),
                     None => "the host of the store is importing the file".to_owned(),
                 }),
             }
         }
     })?;
     drop(progress);
-    Ok((tally, rights::lost(&journal, &before)?))
+    Ok((tally, rights::find_lost(&journal, &before)?))
 }
 
 impl From<ImportError> for Fail {

@@ -28,7 +28,7 @@ pub(crate) struct Args {
 
 pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
     if args.changes.is_empty() {
-        let reader = StoreReader::must_open(&args.store)?;
+        let reader = StoreReader::open_existing(&args.store)?;
         let history = History::of(&reader.records(reader.find(&args.session)?)?);
         control::say(&json::text(&object(history.metadata.as_deref()))?)?;
         return Ok(Code::Done);

@@ -52,7 +52,7 @@ Marks: ○ no run yet or queued   ◐ works   ◌ waits for subagents or a limit
        ✓ completed   ✗ failed   ■ cancelled, interrupted or held   ◷ out of time, turns or budget
        ? lost with its process   ◦ closed   ! unreadable";
 
-pub(crate) fn phase_word(phase: Phase) -> &'static str {
+pub(crate) fn phase_name(phase: Phase) -> &'static str {
     match phase {
         Phase::Queued => "queued",
         Phase::Working => "working",
@@ -65,7 +65,7 @@ pub(crate) fn phase_word(phase: Phase) -> &'static str {
 }
 
 /// Returns the mark and the style of a run in flight, as in the live tree.
-pub(crate) fn flight_mark(phase: Phase) -> (&'static str, Style) {
+pub(crate) fn phase_mark(phase: Phase) -> (&'static str, Style) {
     match phase {
         Phase::Queued | Phase::Quiet => ("○", DIM),
         Phase::Working | Phase::Closing => ("◐", LIVE),
@@ -76,7 +76,7 @@ pub(crate) fn flight_mark(phase: Phase) -> (&'static str, Style) {
 
 /// Describes the activity of a run in flight, with the end of a wait for a provider's limit.
 pub(crate) fn activity(phase: Phase, limited_until: Option<i64>) -> String {
-    limited_until.map_or_else(|| phase_word(phase).to_owned(), limited)
+    limited_until.map_or_else(|| phase_name(phase).to_owned(), limited)
 }
 
 pub(crate) fn limited(until_ms: i64) -> String {
@@ -170,7 +170,7 @@ pub(crate) fn size(bytes: u64) -> String {
 }
 
 /// Formats a duration: `0.4s`, `12s`, `3m 05s`, `2h 10m`.
-pub(crate) fn span(time: Duration) -> String {
+pub(crate) fn format_duration(time: Duration) -> String {
     let seconds = time.as_secs();
     match seconds {
         0..10 => format!("{seconds}.{}s", time.subsec_millis() / 100),
@@ -182,7 +182,7 @@ pub(crate) fn span(time: Duration) -> String {
 
 /// Formats a working time: `1.2s`, or `at least 1.2s` if a process ended in between; `None` if at most 0.1 s are known.
 pub(crate) fn work_span(worked: Worked) -> Option<String> {
-    let known = span(Duration::from_millis(worked.ms));
+    let known = format_duration(Duration::from_millis(worked.ms));
     match worked {
         Worked { at_least: false, .. } => Some(known),
         Worked { at_least: true, ms: 0..100 } => None,
@@ -229,7 +229,7 @@ mod tests {
             (Phase::Closing, "◐", "works"),
         ];
         for (phase, sign, meaning) in phases {
-            assert_eq!(flight_mark(phase).0, sign, "{phase:?}");
+            assert_eq!(phase_mark(phase).0, sign, "{phase:?}");
             let explained = MARKS.split("   ").filter(|part| part.contains(sign));
             assert!(
                 explained.clone().any(|part| part.contains(meaning)),
@@ -259,7 +259,7 @@ mod tests {
     fn numbers_are_formatted_briefly() {
         let token_counts = [tokens(1), tokens(999), tokens(1_000), tokens(12_345), tokens(4_500_000)];
         assert_eq!(token_counts, ["1 token", "999 tokens", "1.0k tokens", "12.3k tokens", "4.5M tokens"]);
-        let spans = [430, 9_990, 12_000, 185_000, 7_800_000].map(|ms| span(Duration::from_millis(ms)));
+        let spans = [430, 9_990, 12_000, 185_000, 7_800_000].map(|ms| format_duration(Duration::from_millis(ms)));
         assert_eq!(spans, ["0.4s", "9.9s", "12s", "3m 05s", "2h 10m"]);
         let worked = [(0, false), (99, true), (1_200, true)].map(|(ms, at_least)| work_span(Worked { ms, at_least }));
         assert_eq!(worked, [Some("0.0s".to_owned()), None, Some("at least 1.2s".to_owned())]);

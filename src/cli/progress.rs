@@ -35,10 +35,10 @@ impl ProgressLine {
     pub(crate) fn new() -> Self {
         let is_terminal = std::io::stderr().is_terminal() && !has_log();
         let step = if is_terminal { REWRITE_INTERVAL } else { LINE_INTERVAL };
-        Self::paced(notices(), is_terminal, ReportInterval { first: FIRST_DELAY, step })
+        Self::with_interval(notices(), is_terminal, ReportInterval { first: FIRST_DELAY, step })
     }
 
-    fn paced(out: Box<dyn Write + Send>, is_terminal: bool, pace: ReportInterval) -> Self {
+    fn with_interval(out: Box<dyn Write + Send>, is_terminal: bool, pace: ReportInterval) -> Self {
         let now = now();
         Self { out, is_terminal, step: pace.step, next: now.checked_add(pace.first).unwrap_or(now), shown: false }
     }
@@ -95,7 +95,7 @@ mod tests {
 
     impl ProgressLine {
         pub(crate) fn of(out: CapturedProgress, is_terminal: bool, first: Duration) -> Self {
-            Self::paced(Box::new(out), is_terminal, ReportInterval { first, step: Duration::ZERO })
+            Self::with_interval(Box::new(out), is_terminal, ReportInterval { first, step: Duration::ZERO })
         }
     }
 }

@@ -77,7 +77,7 @@ fn row(entry: &QueueEntry) -> QueueRow<'_> {
 }
 
 /// Describes the kind of an entry and the boundary at which it is taken.
-pub(crate) fn what(entry: &QueueEntry) -> String {
+pub(crate) fn describe_entry(entry: &QueueEntry) -> String {
     let steers = match entry.lane {
         Lane::Steer => ", steers",
         Lane::Send => "",
@@ -130,7 +130,7 @@ fn clear(args: &Args) -> Result<Code, Fail> {
 
 /// Lists the queue as recorded in the journal. Does not recover runs of a killed process.
 fn list(args: &Args) -> Result<Code, Fail> {
-    let reader = StoreReader::must_open(&args.store)?;
+    let reader = StoreReader::open_existing(&args.store)?;
     let id = reader.find(&args.session)?;
     let has_run = reader.is_hosted() || {
         let (resuming, queued) = at_next_boot(reader.journal())?;
@@ -148,7 +148,14 @@ fn list(args: &Args) -> Result<Code, Fail> {
     }
     for entry in &entries {
         let age = entry.time_ms.map(|sent| format!("  {}", ago(wall_ms(), sent))).unwrap_or_default();
-        writeln!(out, "{}  {}{}  {}", Styled(DIM, entry.id), what(entry), Styled(DIM, age), clip(&entry.text, 80))?;
+        writeln!(
+            out,
+            "{}  {}{}  {}",
+            Styled(DIM, entry.id),
+            describe_entry(entry),
+            Styled(DIM, age),
+            clip(&entry.text, 80)
+        )?;
     }
     Ok(Code::Done)
 }

@@ -12,7 +12,7 @@ use super::client;
 use super::control;
 use super::data::StoreArgs;
 use super::fail::{Code, Fail};
-use super::paint::{BAD, GOOD, Styled, clip, count, span};
+use super::paint::{BAD, GOOD, Styled, clip, count, format_duration};
 use super::work;
 use crate::cli::json;
 
@@ -70,7 +70,7 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
             host.serving.pid
         )));
     }
-    let journal = client::open_alone(&place)?;
+    let journal = client::open_exclusive(&place)?;
     let threads = work::async_runtime()?;
     let recovered = threads.block_on(async {
         let host = control::begin(journal, &place).await?;
@@ -133,7 +133,7 @@ fn text(recovered: &Recovered) -> String {
         parts.push(format!("{} not recovered", count(undone.len() as u64, "problem")));
     }
     let mark = if undone.is_empty() { Styled(GOOD, "✓") } else { Styled(BAD, "✗") };
-    let took = span(Duration::from_millis(*took_ms));
+    let took = format_duration(Duration::from_millis(*took_ms));
     let mut lines = vec![format!("{mark} recovered in {took}: {}", parts.join(", "))];
     if *swept > 0 {
         lines.push("  lost runs: `subtend sessions` lists them, `subtend continue ID` continues one".into());

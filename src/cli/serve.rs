@@ -98,7 +98,7 @@ struct ReadyLine {
 }
 
 pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
-    args.work.not_for_host()?;
+    args.work.refuse_for_host()?;
     let mut args = args.clone();
     args.work.store.tokens.clone_from(&args.nodes.tokens);
     let args = &args;

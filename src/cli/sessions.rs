@@ -19,7 +19,7 @@ use super::data::StoreArgs;
 use super::fail::{Code, Fail};
 use super::find::Heads;
 use super::paint::{
-    ASKS, ASKS_WORD, BAD, DIM, MARKS, Styled, ago, clip, fill, flight_mark, in_flight, mark, phase_word,
+    ASKS, ASKS_WORD, BAD, DIM, MARKS, Styled, ago, clip, fill, in_flight, mark, phase_mark, phase_name,
 };
 use super::store_reader::StoreReader;
 use crate::cli::json;
@@ -171,7 +171,7 @@ fn row<'a>(id: SessionId, head: &'a Head, damaged: &'a DamagedSessions) -> Sessi
         fresh: false,
         created_ms: head.created_ms,
         updated_ms: head.updated_ms,
-        damaged: damaged.why(id),
+        damaged: damaged.reason(id),
     }
 }
 
@@ -181,8 +181,8 @@ fn line(row: &SessionRow<'_>, agents: usize, now: i64) -> String {
         _ if row.damaged.is_some() => ("✗", BAD, "damaged"),
         _ if row.asks => (ASKS.0, ASKS.1, ASKS_WORD),
         _ if in_flight(row.state) => {
-            let (sign, style) = flight_mark(row.state);
-            (sign, style, phase_word(row.state))
+            let (sign, style) = phase_mark(row.state);
+            (sign, style, phase_name(row.state))
         }
         _ if row.closed => ("◦", DIM, "closed"),
         Some(outcome) => {

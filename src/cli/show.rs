@@ -44,7 +44,7 @@ struct ShownSession<'a> {
 }
 
 pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
-    let reader = StoreReader::must_open(&args.store)?;
+    let reader = StoreReader::open_existing(&args.store)?;
     let id = reader.find(&args.session)?;
     let options = TranscriptReading { nests: args.full || args.json, ..TranscriptReading::default() };
     let transcript = Transcript::read(reader.journal(), id, options)?;

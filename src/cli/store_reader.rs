@@ -33,7 +33,7 @@ impl StoreReader {
     }
 
     /// As [`StoreReader::open`], for commands that need an existing store.
-    pub(crate) fn must_open(args: &StoreArgs) -> Result<Self, Fail> {
+    pub(crate) fn open_existing(args: &StoreArgs) -> Result<Self, Fail> {
         match Self::open(args)? {
             Some(reader) => Ok(reader),
             None => Err(args.place()?.missing_store()),
@@ -64,7 +64,7 @@ impl StoreReader {
     }
 
     pub(crate) fn records(&self, session: SessionId) -> Result<Vec<Stored>, Fail> {
-        let damaged = self.damaged.why(session).is_some();
+        let damaged = self.damaged.reason(session).is_some();
         Ok(if damaged { self.journal.salvage(session) } else { self.journal.records(session) }?)
     }
 

@@ -106,7 +106,7 @@ fn row(task: Task) -> TaskRow {
         parent: task.parent,
         root: task.root,
         result: task.result,
-        error: unread.or_else(|| cause.as_ref().map(cause::sentence)),
+        error: unread.or_else(|| cause.as_ref().map(cause::describe_outcome)),
         metadata: object(task.metadata.as_deref()),
         created: task.created_ms,
         updated: task.updated_ms,

@@ -20,8 +20,8 @@ use super::data::StoreArgs;
 use super::fail::{Code, Fail};
 use super::find::Heads;
 use super::paint::{
-    ASKS, ASKS_WORD, BAD, BOLD, DIM, MARKS, Styled, UNKNOWN_WORK, activity, clip, count, flight_mark, harmless,
-    in_flight, mark, tokens, work_span,
+    ASKS, ASKS_WORD, BAD, BOLD, DIM, MARKS, Styled, UNKNOWN_WORK, activity, clip, count, harmless, in_flight, mark,
+    phase_mark, tokens, work_span,
 };
 use super::store_reader::StoreReader;
 use crate::cli::json;
@@ -86,11 +86,11 @@ struct TreeNode {
 }
 
 pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
-    let reader = StoreReader::must_open(&args.store)?;
+    let reader = StoreReader::open_existing(&args.store)?;
     let top = reader.find(&args.session)?;
     let read = |id| {
         let history = reader.records(id).map(|records| History::of(&records))?;
-        let why = reader.damaged().why(id).map(|why| format!("its row in the index is damaged: {why}"));
+        let why = reader.damaged().reason(id).map(|why| format!("its row in the index is damaged: {why}"));
         Ok((history, why))
     };
     let tree = build(reader.heads(), &reader.sessions_waiting_for_approval()?, top, &read)?;
@@ -241,13 +241,13 @@ fn status(node: &TreeNode) -> (&'static str, anstyle::Style, String) {
         (Some(error), _) => ("!", BAD, clip(&format!("unreadable: {error}"), 200)),
         (None, _) if node.asks => (ASKS.0, ASKS.1, ASKS_WORD.to_owned()),
         (None, _) if in_flight(node.state) => {
-            let (sign, style) = flight_mark(node.state);
+            let (sign, style) = phase_mark(node.state);
             (sign, style, activity(node.state, node.limited_until))
         }
         (None, None) => ("○", DIM, "no run yet".to_owned()),
         (None, Some(outcome)) => {
             let (sign, style) = mark(outcome.kind());
-            (sign, style, clip(&harmless(&cause::sentence(outcome)), 200))
+            (sign, style, clip(&harmless(&cause::describe_outcome(outcome)), 200))
         }
     }
 }

@@ -367,7 +367,7 @@ fn show(workspace: &Workspace, files: &UntrustedFiles) -> Result<(), Fail> {
 
 fn list(as_json: bool) -> Result<Code, Fail> {
     let mut out = anstream::stdout().lock();
-    for entry in Record::all()? {
+    for entry in Record::read_all()? {
         let (trusted, replaced) = (entry.trusted, entry.trusted && !entry.is_same());
         if as_json {
             json::write(&mut out, &AnswerRow { path: &entry.path, trusted: trusted && !replaced, replaced })?;

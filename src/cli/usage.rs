@@ -88,7 +88,7 @@ struct ChildRow<'a> {
 pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
     let workspace = workspace::open(Path::new("."))?;
     let windows = settings::load(&workspace, Trust::decide_and_warn(&workspace)?)?.config.llm.windows();
-    let reader = StoreReader::must_open(&args.store)?;
+    let reader = StoreReader::open_existing(&args.store)?;
     let id = reader.find(&args.session)?;
     let view = UsageView::read(reader.journal(), id, |model| windows.of(model))?;
     let mut out = anstream::stdout().lock();
@@ -126,9 +126,9 @@ fn child(usage: &ChildUsage) -> ChildRow<'_> {
 fn lines(view: &UsageView, now: i64) -> Vec<String> {
     let line = |name: &str, text: String| format!("{}  {}", Styled(BOLD, format!("{name:17}")), Styled(DIM, text));
     let mut lines = vec![
-        line("session", amounts(&view.own)),
-        line("with owned runs", amounts(&view.owned)),
-        line("with descendants", amounts(&view.tree)),
+        line("session", amounts_text(&view.own)),
+        line("with owned runs", amounts_text(&view.owned)),
+        line("with descendants", amounts_text(&view.tree)),
     ];
     lines.extend(view.context.as_ref().map(|of| line("context", context(of))));
     // A store in memory does not count bytes.
@@ -143,7 +143,7 @@ fn lines(view: &UsageView, now: i64) -> Vec<String> {
     lines.extend(view.children.iter().map(|child| {
         let name = format!("{} {}", child.short, clip(&child.agent, 24));
         let share = child.context.as_ref().map(|of| format!(" · context {}", context(of))).unwrap_or_default();
-        line(&format!("child {name}"), format!("{}{share}", amounts(&child.own)))
+        line(&format!("child {name}"), format!("{}{share}", amounts_text(&child.own)))
     }));
     lines
 }
@@ -155,7 +155,7 @@ fn context(of: &ContextShare) -> String {
     }
 }
 
-fn amounts(usage: &Usage) -> String {
+fn amounts_text(usage: &Usage) -> String {
     let named = [
         (usage.input, "in"),
         (usage.output, "out"),
@@ -183,9 +183,9 @@ mod tests {
 
     #[test]
     fn usage_prints_cost_and_missing_figures() {
-        assert_eq!(amounts(&Usage::default()), "no tokens");
+        assert_eq!(amounts_text(&Usage::default()), "no tokens");
         let usage = Usage { input: 10, output: 2, cost_micro: Some(1_500_020), unreliable: true, ..Usage::default() };
-        assert_eq!(amounts(&usage), "10 in · 2 out · $1.500020 · and calls without reported usage");
+        assert_eq!(amounts_text(&usage), "10 in · 2 out · $1.500020 · and calls without reported usage");
     }
 
     #[test]

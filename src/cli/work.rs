@@ -145,7 +145,7 @@ impl WorkArgs {
     ///
     /// # Errors
     /// [`Fail::Usage`], with a remedy.
-    pub(crate) fn not_for_host(&self) -> Result<(), Fail> {
+    pub(crate) fn refuse_for_host(&self) -> Result<(), Fail> {
         if self.raw {
             return Err(Fail::Usage("`--raw`: a host prints no answers; leave it out".to_owned()));
         }
@@ -196,7 +196,7 @@ where
     let place = args.store.place()?;
     let attempts = Attempts::new();
     loop {
-        match once(args, about, &place, &may_ask, &job, &attempts) {
+        match run_once(args, about, &place, &may_ask, &job, &attempts) {
             // The host ended after its own run, before it answered.
             Err(fail) if attempts.should_retry(&fail) => {}
             done => return done,
@@ -205,7 +205,7 @@ where
 }
 
 /// Runs `job` once, with the current host of the store.
-fn once<J>(
+fn run_once<J>(
     args: &WorkArgs,
     about: CommandSubject<'_>,
     place: &StoreLocation,
@@ -217,7 +217,7 @@ where
     J: AsyncFn(Work<'_>) -> Result<Code, Fail>,
 {
     if let Some(reader) = Attached::to(place)? {
-        return through_other_host(args, about, place, reader, may_ask, job, attempts);
+        return run_on_other_host(args, about, place, reader, may_ask, job, attempts);
     }
     // If another host may have accepted the command, repeat it unchanged: its idempotency key is the same.
     let opening = match about {
@@ -229,7 +229,7 @@ where
     let (ready, journal) = match prepare(&mut screen) {
         // A process that started at the same time holds the store. By now it listens, or has ended.
         Err(Fail::Unavailable(_)) => match client::connect_or_open(place)? {
-            Store::Hosted(reader) => return through_other_host(args, about, place, reader, may_ask, job, attempts),
+            Store::Hosted(reader) => return run_on_other_host(args, about, place, reader, may_ask, job, attempts),
             Store::Own(journal) => {
                 drop(journal);
                 prepare(&mut screen)?
@@ -313,7 +313,7 @@ where
 }
 
 /// Runs the job of a command with a store that another process hosts.
-fn through_other_host<J>(
+fn run_on_other_host<J>(
     args: &WorkArgs,
     about: CommandSubject<'_>,
     place: &StoreLocation,

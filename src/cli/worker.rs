@@ -96,7 +96,7 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
     }
     let worker = Arc::new(ToolWorker::of(args)?);
     if worker.host.is_unencrypted() {
-        note(&format!(
+        print_note(&format!(
             "the token and all calls are sent unencrypted to {}: use an address with https",
             worker.host.label()
         ))?;
@@ -104,13 +104,13 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
     let async_runtime = work::async_runtime()?;
     let done = async_runtime.block_on(async {
         let stop = StopSignal::listen()?;
-        note(&worker.line(args.slots))?;
+        print_note(&worker.line(args.slots))?;
         let mut slots: JoinSet<Result<(), Fail>> =
             (0..args.slots).map(|_| Arc::clone(&worker).run_slot(stop.clone())).collect();
         while let Some(ended) = slots.join_next().await {
             ended.map_err(|error| Fail::Other(format!("a slot of the worker failed: {error}")))??;
         }
-        note("the worker has ended")?;
+        print_note("the worker has ended")?;
         Ok(Code::Done)
     });
     async_runtime.shutdown_timeout(Duration::from_secs(1));
@@ -118,13 +118,13 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
 }
 
 /// Prints a line. Parts of it may come from the host, so it stays one line.
-fn note(line: &str) -> Result<(), Fail> {
+fn print_note(line: &str) -> Result<(), Fail> {
     Ok(writeln!(anstream::stderr(), "{}", harmless(&on_one_line(line)))?)
 }
 
 /// Prints a note about a call; a failed write is ignored.
 fn report(call: &LeasedCall, what: &str) {
-    drop(note(&format!("{} {}: {what}", call.tool, call.call)));
+    drop(print_note(&format!("{} {}: {what}", call.tool, call.call)));
 }
 
 fn token(args: &Args) -> Result<String, Fail> {
@@ -213,7 +213,7 @@ impl ToolWorker {
                 Err(HostError::Refused(why) | HostError::Lost(why)) => return Err(Fail::Other(why)),
                 Err(HostError::Unavailable(why)) => {
                     if wait == RETRY_DELAY {
-                        drop(note(&format!("{why}; retrying")));
+                        drop(print_note(&format!("{why}; retrying")));
                     }
                     wait = (wait * 2).min(self.host.longest_wait());
                 }
@@ -248,7 +248,7 @@ impl ToolWorker {
         };
         match self.wait_with_renewal(&mut program, &call, until).await {
             Some((result, until)) => {
-                drop(note(&format!(
+                drop(print_note(&format!(
                     "{} {}: {} after {:.1?}",
                     call.tool,
                     call.call,

@@ -317,7 +317,7 @@ fn find_session(args: &Args, worktrees: &Worktrees, for_store: &SessionArgs) -> 
     {
         return Ok(id);
     }
-    StoreReader::must_open(&args.store)?.find(&for_store.session)
+    StoreReader::open_existing(&args.store)?.find(&for_store.session)
 }
 
 /// As [`find_session`], but fails if a run uses the worktree.

@@ -75,7 +75,7 @@ impl Loaded {
         let config: Config = serde_json::from_value(tree).map_err(unreadable)?;
         let values = settings(&config, &entries).map_err(unreadable)?;
         let mut loaded = Self { config, values, warnings };
-        let more = check::together(&loaded)?;
+        let more = check::check_combinations(&loaded)?;
         loaded.warnings.extend(more);
         Ok(loaded)
     }

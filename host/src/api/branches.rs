@@ -13,7 +13,7 @@ use subtend_session::place::BranchKind;
 use subtend_session::record::Record;
 use utoipa::ToSchema;
 
-use super::restores::digest;
+use super::restores::parse_digest;
 use super::{Body, IdempotencyKey, NoKey, Path, Query, Since};
 use crate::host::{Host, Named};
 use crate::problem::Problem;
@@ -124,7 +124,7 @@ pub(super) async fn make(
     if let Some((Named { id: session, .. }, true)) = known {
         return Ok((StatusCode::OK, Json(CreatedBranch { session, run: None, files: Vec::new() })));
     }
-    let shown = make.files.as_deref().map(digest).transpose()?;
+    let shown = make.files.as_deref().map(parse_digest).transpose()?;
     let options = BranchOptions {
         id: known.as_ref().map(|(named, _)| named.id),
         at: make.at.map(Seq),

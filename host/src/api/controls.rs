@@ -11,7 +11,7 @@ use subtend_session::record::{Hold, Record};
 use utoipa::{IntoParams, ToSchema};
 
 use super::inputs::{Accepted, NewInput};
-use super::restores::digest;
+use super::restores::parse_digest;
 use super::{Body, IdempotencyKey, NoKey, Path, Query, Since};
 use crate::host::Host;
 use crate::problem::Problem;
@@ -196,7 +196,7 @@ pub(super) async fn roll_back(
         let Record::RolledBack { run, by: Initiator::Person } = record else { return None };
         wanted.is_none_or(|wanted| wanted == *run).then_some(*run)
     };
-    let shown = what.files.as_deref().map(digest).transpose()?;
+    let shown = what.files.as_deref().map(parse_digest).transpose()?;
     let since = if shown.is_some() { Since::default() } else { since };
     let (_alone, done) = since.find_or_lock(&host, handle.id(), rolled_back).await?;
     let before = checkpoints::rolled_back(host.runtime().journal(), handle.id())?;

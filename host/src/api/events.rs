@@ -34,7 +34,7 @@ pub(super) struct StreamStart {
 
 impl StreamStart {
     /// Returns the position of the client: from its header, else from the query.
-    fn last(self, headers: &HeaderMap, host: &Host) -> Result<Option<String>, Problem> {
+    fn last_position(self, headers: &HeaderMap, host: &Host) -> Result<Option<String>, Problem> {
         if host.options().injected_bug.has(HostBug::NoResume) {
             return Ok(None);
         }
@@ -61,7 +61,7 @@ pub(super) async fn session(
     Query(after): Query<StreamStart>,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
-    let last = after.last(&headers, &host)?;
+    let last = after.last_position(&headers, &host)?;
     let last = match last {
         None => Seq(0),
         Some(id) => Seq(id.parse().map_err(|_| {
@@ -71,7 +71,7 @@ pub(super) async fn session(
     let handle = host.session(&id).await?;
     let newest = host.runtime().journal().head(handle.id())?.map_or(Seq(0), |head| head.last_seq);
     if last > newest {
-        return Err(beyond(&last.to_string(), &newest.to_string()));
+        return Err(unknown_position(&last.to_string(), &newest.to_string()));
     }
     let last = if host.options().injected_bug.has(HostBug::LateJoin) { newest } else { last };
     Ok(stream_of(&host, handle.events(last.next())))
@@ -88,7 +88,7 @@ pub(super) async fn tree(
     Query(after): Query<StreamStart>,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
-    let last = after.last(&headers, &host)?;
+    let last = after.last_position(&headers, &host)?;
     let handle = host.session(&id).await?;
     let head = host.runtime().journal().head(handle.id())?.ok_or_else(|| Problem::no_session(&id))?;
     follow_stream(&host, Some(head.root), last)
@@ -103,7 +103,7 @@ pub(super) async fn all(
     Query(after): Query<StreamStart>,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
-    follow_stream(&host, None, after.last(&headers, &host)?)
+    follow_stream(&host, None, after.last_position(&headers, &host)?)
 }
 
 fn follow_stream(host: &Host, root: Option<SessionId>, last: Option<String>) -> Result<Response, Problem> {
@@ -113,13 +113,13 @@ fn follow_stream(host: &Host, root: Option<SessionId>, last: Option<String>) -> 
     };
     let newest = Cursor::end_of(host.runtime().journal().last_appended());
     if after > newest {
-        return Err(beyond(&after.to_string(), &newest.to_string()));
+        return Err(unknown_position(&after.to_string(), &newest.to_string()));
     }
     Ok(stream_of(host, TreeEvents::new(host.runtime(), root, after)))
 }
 
 /// Returns the refusal of a position that the store does not have, as after the restore of an older copy. Events up to it would be missing.
-fn beyond(id: &str, newest: &str) -> Problem {
+fn unknown_position(id: &str, newest: &str) -> Problem {
     let detail = format!("event {id} does not exist, the newest one is {newest}: read from the start, without an id");
     Problem::new(StatusCode::NOT_FOUND, "record_not_found", detail)
 }

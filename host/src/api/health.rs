@@ -30,7 +30,7 @@ pub(super) async fn ready(State(host): State<Host>) -> Result<StatusCode, Proble
 #[utoipa::path(get, path = "/metrics", tag = "host", operation_id = "metrics",
     responses((status = 200, body = String, content_type = "application/openmetrics-text")))]
 pub(super) async fn metrics(State(host): State<Host>) -> Result<Response, Problem> {
-    let text = host.metrics().text(&host)?;
+    let text = host.metrics().render(&host)?;
     let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
     Ok(([(header::CONTENT_TYPE, kind)], text).into_response())
 }

@@ -86,7 +86,7 @@ impl KeyedRequest {
                 (accepted.key.as_deref() == Some(&self.key)).then_some(accepted.id)
             }))
         };
-        let Some(input) = host.reads().of_session(find).await?? else { return Ok(None) };
+        let Some(input) = host.reads().read_session(find).await?? else { return Ok(None) };
         match input.is_of_request(self.hash) {
             Some(true) => Ok(Some(Accepted::from(&handle.receipt(input).await?))),
             Some(false) => Err(Problem::reused_key(&self.key)),
@@ -284,12 +284,12 @@ pub(super) async fn answer(
     Path((id, input)): Path<(String, String)>,
     Query(waiting): Query<WaitQuery>,
 ) -> Result<Json<InputAnswer>, Problem> {
-    let handle = host.reads().of_session(host.session(&id)).await??;
+    let handle = host.reads().read_session(host.session(&id)).await??;
     let input: InputId =
         input.parse().map_err(|_| Problem::malformed(format!("input {input:?}: give its id, a UUID")))?;
-    let receipt = host.reads().of_session(handle.receipt(input)).await??;
+    let receipt = host.reads().read_session(handle.receipt(input)).await??;
     let run = receipt.run.0;
-    Ok(Json(match waiting.until(&host, receipt.answer(), || receipt.answered_yet()).await? {
+    Ok(Json(match waiting.wait_until(&host, receipt.answer(), || receipt.answered_yet()).await? {
         None => InputAnswer { input, answered: false, text: None, run, turn: None },
         Some(of) => {
             InputAnswer { input, answered: true, text: Some(of.text.to_string()), run: of.run.0, turn: Some(of.turn.0) }

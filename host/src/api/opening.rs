@@ -103,7 +103,7 @@ impl NewSession {
             draft.check()?;
         }
         let restricts = matches!(&sender, Some(Sender::Token(grant)) if grant.scope() < TokenScope::Admin);
-        self.may(sender)?;
+        self.check_rights(sender)?;
         let default = host.options().open.clone();
         let (agent, policy) = (self.agent_name(host), self.policy()?);
         let (policy, restriction) = match restricts {
@@ -129,7 +129,11 @@ impl NewSession {
         let (model, servers, policy) = match workspace {
             Some(_) => {
                 let servers = self.servers.into_iter().map(Into::into).collect();
-                (None, servers, Some(policy.unwrap_or_else(|| authority_within(HostPolicy::default_for_workspace()))))
+                (
+                    None,
+                    servers,
+                    Some(policy.unwrap_or_else(|| with_protected_paths(HostPolicy::default_for_workspace()))),
+                )
             }
             None => (default.model.clone(), default.servers.clone(), policy.or_else(|| default.policy.clone())),
         };
@@ -152,7 +156,7 @@ impl NewSession {
 
     /// Refuses options for which the sender lacks rights. Clients of the Unix socket have all rights: their user could open
     /// the store directly.
-    fn may(&self, sender: Option<Sender>) -> Result<(), Problem> {
+    fn check_rights(&self, sender: Option<Sender>) -> Result<(), Problem> {
         let Some(sender) = sender else { return Ok(()) };
         if !self.servers.is_empty() || is_script(&self.model) {
             let why = "`servers` and scripted models are for the Unix socket only: leave them out";
@@ -189,7 +193,7 @@ impl NewSession {
                 policy.rules.push(Rule { verdict, ..rule_of(word)? });
             }
         }
-        Ok(Some(authority_within(policy)))
+        Ok(Some(with_protected_paths(policy)))
     }
 }
 
@@ -204,7 +208,7 @@ async fn check_model(host: &Host, model: &str) -> Result<(), Problem> {
     }
     // The runtime creates the model to answer, which takes time.
     let is_unknown = async { host.runtime().is_unknown_model(&model.into()) };
-    if model.starts_with("pool:") || !host.reads().of_session(is_unknown).await? {
+    if model.starts_with("pool:") || !host.reads().read_session(is_unknown).await? {
         return Ok(());
     }
     let why = format!(
@@ -218,7 +222,7 @@ fn rule_of(word: &str) -> Result<Rule, Problem> {
 }
 
 /// Adds the rules that protected paths ask, unless the policy names them explicitly.
-fn authority_within(policy: RuleSet) -> Authority {
+fn with_protected_paths(policy: RuleSet) -> Authority {
     let protected = Authority::of(HostPolicy::protected_files(&policy));
     Authority::of(policy).meet(&protected)
 }

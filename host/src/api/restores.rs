@@ -90,7 +90,7 @@ pub(super) async fn get(
 ///
 /// # Errors
 /// [`Problem`] `invalid_digest`.
-pub(crate) fn digest(text: &str) -> Result<Hash, Problem> {
+pub(crate) fn parse_digest(text: &str) -> Result<Hash, Problem> {
     text.parse().map_err(|_| {
         let why = format!("`{text}` is not the digest of a restore: GET /v1/sessions/ID/restore returns it");
         Problem::invalid("invalid_digest", why)

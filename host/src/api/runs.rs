@@ -46,9 +46,9 @@ pub(super) async fn get(
     Path((id, run)): Path<(String, u32)>,
     Query(waiting): Query<WaitQuery>,
 ) -> Result<Json<Run>, Problem> {
-    let handle = host.reads().of_session(host.session(&id)).await??;
+    let handle = host.reads().read_session(host.session(&id)).await??;
     let (session, of) = (handle.id(), handle.run(RunNo(run)));
-    Ok(Json(match waiting.until(&host, of.ended(), || of.ended_yet()).await? {
+    Ok(Json(match waiting.wait_until(&host, of.ended(), || of.ended_yet()).await? {
         None => Run { session, run, in_flight: true, outcome: None, cause: None, text: None, turns: None, usage: None },
         Some(ended) => Run {
             session,

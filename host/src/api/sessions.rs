@@ -137,7 +137,7 @@ pub(super) struct SessionPage {
 }
 
 impl SessionFilter {
-    fn shows(&self, id: SessionId, head: &Head) -> bool {
+    fn is_shown(&self, id: SessionId, head: &Head) -> bool {
         let own = head.parent.is_none() || head.kind == Some(BranchKind::Human) || head.inspectable;
         let listed = self.all || self.parent.is_some() || own;
         let busy = head.state != Phase::Quiet;
@@ -154,7 +154,7 @@ impl SessionFilter {
     }
 
     /// Returns the last row of the previous page.
-    fn after(&self) -> Result<Option<(i64, SessionId)>, Problem> {
+    fn after_cursor(&self) -> Result<Option<(i64, SessionId)>, Problem> {
         let Some(cursor) = &self.cursor else { return Ok(None) };
         let read = || {
             let (ms, id) = cursor.split_once('.')?;
@@ -172,9 +172,9 @@ pub(super) async fn list(
     State(host): State<Host>,
     Query(filter): Query<SessionFilter>,
 ) -> Result<Json<SessionPage>, Problem> {
-    let (after, limit) = (filter.after()?, filter.limit.unwrap_or(DEFAULT_PAGE_SIZE).clamp(1, MAX_PAGE_SIZE));
+    let (after, limit) = (filter.after_cursor()?, filter.limit.unwrap_or(DEFAULT_PAGE_SIZE).clamp(1, MAX_PAGE_SIZE));
     let heads = host.runtime().journal().heads()?;
-    let mut rows: Vec<_> = heads.into_iter().filter(|(id, head)| filter.shows(*id, head)).collect();
+    let mut rows: Vec<_> = heads.into_iter().filter(|(id, head)| filter.is_shown(*id, head)).collect();
     let place = |(id, head): &(SessionId, Head)| std::cmp::Reverse((head.created_ms, *id));
     rows.sort_by_key(place);
     let after = after.map(std::cmp::Reverse);

@@ -77,7 +77,7 @@ impl From<Task> for TaskRow {
             r#type: of.agent.to_string(),
             status: of.status.as_str().to_owned(),
             outcome: of.outcome,
-            error: unread.or_else(|| cause.as_ref().map(cause::sentence)),
+            error: unread.or_else(|| cause.as_ref().map(cause::describe_outcome)),
             cause,
             description: of.title.to_string(),
             prompt: of.prompt.map(|text| text.to_string()),
@@ -121,7 +121,7 @@ pub(super) async fn spawn(
     Body(spawn): Body<Spawn>,
 ) -> Result<(StatusCode, Json<TaskRow>), Problem> {
     let parent = match &spawn.parent_session_id {
-        Some(name) => Some(host.reads().of_session(host.session(name)).await??),
+        Some(name) => Some(host.reads().read_session(host.session(name)).await??),
         None => None,
     };
     // As for branches, the keys of each parent are separate.
@@ -137,12 +137,12 @@ pub(super) async fn spawn(
         Some(parent) => {
             let agent = Some(spawn.r#type.into());
             let options = BranchOptions { id, agent, title, metadata, ..BranchOptions::default() };
-            host.reads().of_session(parent.spawn_task(options, spawn.prompt)).await??
+            host.reads().read_session(parent.spawn_task(options, spawn.prompt)).await??
         }
         None => {
             let agent = spawn.r#type.into();
             let options = OpenOptions { id, title, metadata, agent, ..host.options().open.clone() };
-            host.reads().of_session(host.runtime().spawn_task(options, spawn.prompt)).await??
+            host.reads().read_session(host.runtime().spawn_task(options, spawn.prompt)).await??
         }
     };
     drop(named);
@@ -152,7 +152,7 @@ pub(super) async fn spawn(
 /// Reads the task of a session.
 async fn row(host: &Host, session: SessionId) -> Result<TaskRow, Problem> {
     let filter = TaskFilter { session: Some(session), ..TaskFilter::default() };
-    let tasks = host.reads().of_session(host.runtime().tasks(filter)).await??;
+    let tasks = host.reads().read_session(host.runtime().tasks(filter)).await??;
     tasks.into_iter().next().map(TaskRow::from).ok_or_else(|| {
         let detail = format!("session {session} is not a task: POST /v1/tasks/list lists them");
         Problem::new(StatusCode::NOT_FOUND, "task_not_found", detail)
@@ -161,7 +161,7 @@ async fn row(host: &Host, session: SessionId) -> Result<TaskRow, Problem> {
 
 /// Finds the session of a task. A short name is searched in all sessions.
 async fn session_of(host: &Host, id: &str) -> Result<SessionHandle, Problem> {
-    let found = host.reads().of_session(host.session(id)).await?;
+    let found = host.reads().read_session(host.session(id)).await?;
     found.map_err(|problem| if problem.code == "session_not_found" { no_task(id) } else { problem })
 }
 
@@ -182,7 +182,7 @@ pub(super) async fn get(
     let handle = session_of(&host, &id).await?;
     if let Some(run) = handle.current_run().await? {
         // The result is ignored: the row has the outcome.
-        drop(waiting.within(&host, run.ended()).await);
+        drop(waiting.wait_for(&host, run.ended()).await);
     }
     Ok(Json(row(&host, handle.id()).await?))
 }
@@ -208,12 +208,12 @@ pub(super) struct TaskQuery {
 }
 
 impl TaskQuery {
-    fn most(&self) -> usize {
+    fn page_size(&self) -> usize {
         self.limit.unwrap_or(MAX_TASKS).min(MAX_TASKS)
     }
 
     /// Returns the position after which the page begins.
-    fn before(&self) -> Result<Option<(i64, SessionId)>, Problem> {
+    fn page_start(&self) -> Result<Option<(i64, SessionId)>, Problem> {
         let Some(before) = &self.before else { return Ok(None) };
         let read = || {
             let (created, session) = before.split_once('.')?;
@@ -239,14 +239,14 @@ pub(super) async fn list(State(host): State<Host>, Body(list): Body<TaskQuery>) 
         None => None,
         Some(word) => Some(status_of(word)?),
     };
-    let (before, most) = (list.before()?, list.most());
+    let (before, most) = (list.page_start()?, list.page_size());
     let parent = match &list.parent_session_id {
         None => None,
-        Some(name) => Some(host.reads().of_session(host.session(name)).await??.id()),
+        Some(name) => Some(host.reads().read_session(host.session(name)).await??.id()),
     };
     let filter =
         TaskFilter { status, parent, before, limit: Some(most), text_bytes: Some(MAX_TEXT_BYTES), session: None };
-    let tasks = host.reads().of_store(host.runtime().tasks(filter)).await??;
+    let tasks = host.reads().read_store(host.runtime().tasks(filter)).await??;
     Ok(Json(tasks.into_iter().map(TaskRow::from).collect()))
 }
 
@@ -278,8 +278,8 @@ mod tests {
 
     #[test]
     fn number_of_listed_tasks_is_bounded() {
-        let most =
-            [None, Some(0), Some(7), Some(usize::MAX)].map(|limit| TaskQuery { limit, ..TaskQuery::default() }.most());
+        let most = [None, Some(0), Some(7), Some(usize::MAX)]
+            .map(|limit| TaskQuery { limit, ..TaskQuery::default() }.page_size());
         assert_eq!(most, [500, 0, 7, 500]);
     }
 }

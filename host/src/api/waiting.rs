@@ -29,7 +29,7 @@ pub(super) struct WaitQuery {
 impl WaitQuery {
     /// Waits for `end` until the time limit or the end of the host. Checks `yet` before and after the wait: the last
     /// check catches a run that ends together with its foreground host. Both checks take a turn for reads.
-    pub(super) async fn until<T: Send, E: Send, F>(
+    pub(super) async fn wait_until<T: Send, E: Send, F>(
         self,
         host: &Host,
         end: impl Future<Output = Result<T, E>> + Send,
@@ -39,20 +39,20 @@ impl WaitQuery {
         F: Future<Output = Result<Option<T>, E>> + Send,
         Problem: From<E>,
     {
-        if let Some(ended) = host.reads().of_session(yet()).await?? {
+        if let Some(ended) = host.reads().read_session(yet()).await?? {
             return Ok(Some(ended));
         }
         if !self.wait {
             return Ok(None);
         }
-        if let Some(ended) = self.within(host, reads::to_end(end)).await {
+        if let Some(ended) = self.wait_for(host, reads::to_end(end)).await {
             return Ok(Some(ended?));
         }
-        Ok(host.reads().of_session(yet()).await??)
+        Ok(host.reads().read_session(yet()).await??)
     }
 
     /// Waits for `end` within the time limit. Returns `None` after the time limit, or if the host ends.
-    pub(super) async fn within<T>(self, host: &Host, end: impl Future<Output = T>) -> Option<T> {
+    pub(super) async fn wait_for<T>(self, host: &Host, end: impl Future<Output = T>) -> Option<T> {
         let most = match (self.wait, self.timeout) {
             (false, _) => Duration::ZERO,
             (true, None) => DEFAULT_WAIT,
@@ -98,9 +98,9 @@ mod tests {
         let ended = || async { Ok::<_, Problem>(Some(1)) };
         let never = std::future::pending::<Result<u8, Problem>>;
         let all = host.reads().take_all_of_session().await;
-        assert_eq!(outcome(waiting.until(&host, never(), ended).await), Err((503, "busy")));
+        assert_eq!(outcome(waiting.wait_until(&host, never(), ended).await), Err((503, "busy")));
         drop(all);
-        assert_eq!(outcome(waiting.until(&host, never(), ended).await), Ok(Some(1)));
+        assert_eq!(outcome(waiting.wait_until(&host, never(), ended).await), Ok(Some(1)));
 
         for (is_taken, expected) in [(true, Err((503, "busy"))), (false, Ok(Some(1)))] {
             let (taken, was_read) = (OnceLock::new(), AtomicBool::new(false));
@@ -114,7 +114,7 @@ mod tests {
                 let is_second = was_read.swap(true, Ordering::Relaxed);
                 async move { Ok::<_, Problem>(is_second.then_some(1)) }
             };
-            assert_eq!(outcome(waiting.until(&host, end, yet).await), expected, "{is_taken}");
+            assert_eq!(outcome(waiting.wait_until(&host, end, yet).await), expected, "{is_taken}");
         }
     }
 

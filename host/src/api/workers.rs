@@ -93,9 +93,9 @@ pub(super) async fn take(
     Body(request): Body<TakeCall>,
 ) -> Result<Response, Problem> {
     check(&host, &request)?;
-    may(sender, &request.tools)?;
-    let lasts = || access.as_ref().is_none_or(|access| access.lasts());
-    match wait.within(&host, host.workers().take(&request.worker, &request.tools, lasts)).await {
+    check_tools(sender, &request.tools)?;
+    let lasts = || access.as_ref().is_none_or(|access| access.is_valid());
+    match wait.wait_for(&host, host.workers().take(&request.worker, &request.tools, lasts)).await {
         Some(Ok(call)) => Ok(Json(call).into_response()),
         Some(Err(refused)) => Err(refused.into()),
         None => Ok(StatusCode::NO_CONTENT.into_response()),
@@ -103,7 +103,7 @@ pub(super) async fn take(
 }
 
 /// Refuses tools that the token does not allow.
-fn may(sender: Option<Extension<Sender>>, tools: &[Text]) -> Result<(), Problem> {
+fn check_tools(sender: Option<Extension<Sender>>, tools: &[Text]) -> Result<(), Problem> {
     let Some(Extension(Sender::Token(grant))) = sender else { return Ok(()) };
     match tools.iter().find(|tool| !grant.answers(tool)) {
         None => Ok(()),
@@ -151,13 +151,13 @@ pub(super) async fn renew(
     Query(wait): Query<WaitQuery>,
     Body(RenewLease { token, progress }): Body<RenewLease>,
 ) -> Result<Json<RenewedLease>, Problem> {
-    may(sender, host.workers().tool_of(&token).as_slice())?;
+    check_tools(sender, host.workers().tool_of(&token).as_slice())?;
     let shown = progress.as_deref();
     let shown = shown.map(|line| line.get(..line.floor_char_boundary(MAX_PROGRESS_BYTES)).unwrap_or(line));
     let renewed = host.workers().renew(&token, shown)?;
     // A long line is not held while the request waits.
     drop(progress);
-    wait.within(&host, renewed.stop.cancelled()).await;
+    wait.wait_for(&host, renewed.stop.cancelled()).await;
     // The lease counts from the request, not from the end of this wait.
     let stop = host.workers().is_stopped(&token)?;
     Ok(Json(RenewedLease { lease_ms: u64::try_from(renewed.lease.as_millis()).unwrap_or(u64::MAX), stop }))
@@ -172,7 +172,7 @@ pub(super) async fn complete(
     sender: Option<Extension<Sender>>,
     Body(request): Body<CompleteCall>,
 ) -> Result<StatusCode, Problem> {
-    may(sender, host.workers().tool_of(&request.token).as_slice())?;
+    check_tools(sender, host.workers().tool_of(&request.token).as_slice())?;
     let any_lease = host.options().injected_bug.has(HostBug::OldLease);
     host.workers().complete(&request.token, request.result, any_lease)?;
     Ok(StatusCode::NO_CONTENT)

@@ -58,7 +58,7 @@ impl Access {
     }
 
     /// Returns whether the token is not revoked, or the login has not ended. The token file is read only if it has changed.
-    pub(crate) fn lasts(&self) -> bool {
+    pub(crate) fn is_valid(&self) -> bool {
         let inner = &self.guard.inner;
         match &self.by {
             Credential::Login(login) => inner.logins.is_open_hash(login),
@@ -77,7 +77,7 @@ impl Access {
 
     /// Waits until the access has ended.
     pub(super) async fn wait_until_ended(&self) {
-        while self.lasts() {
+        while self.is_valid() {
             tokio::time::sleep(CHECK_INTERVAL).await;
         }
     }
@@ -95,7 +95,7 @@ impl Access {
                     piece = from.next() => piece?,
                     () = access.wait_until_ended() => return Some((Err(ended_error()), None)),
                 };
-                if !access.lasts() {
+                if !access.is_valid() {
                     return Some((Err(ended_error()), None));
                 }
                 Some((piece, Some((from, access))))

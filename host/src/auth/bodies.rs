@@ -110,7 +110,7 @@ impl ArrivedBytes {
 }
 
 /// Returns the answer to a request whose body has no room.
-pub(super) fn busy() -> Problem {
+pub(super) fn busy_problem() -> Problem {
     let detail = "other requests with large bodies are being received: send this one again";
     Problem { retry_after: Some(1), ..Problem::new(StatusCode::SERVICE_UNAVAILABLE, "busy", detail) }
 }

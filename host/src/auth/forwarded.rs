@@ -133,11 +133,11 @@ impl NodeKey {
         let is_signed = blake3::Hash::from_hex(signature).is_ok_and(|signature| signature == expected);
         let grant = signed.grant;
         let fits = grant.scope().allows(TokenScope::required_scope(request.method(), request.uri().path()));
-        (is_signed && fits && self.is_first(time, expected)).then_some((grant, Forwarded { body, sender }))
+        (is_signed && fits && self.is_fresh(time, expected)).then_some((grant, Forwarded { body, sender }))
     }
 
     /// Returns whether a signature of `time` has not expired and was not used before.
-    fn is_first(&self, time: u64, signature: blake3::Hash) -> bool {
+    fn is_fresh(&self, time: u64, signature: blake3::Hash) -> bool {
         let now = (self.clock)();
         let oldest = now.saturating_sub(MAX_AGE_MS).max(self.made);
         if !(oldest..=now.saturating_add(MAX_AGE_MS)).contains(&time) {

@@ -12,7 +12,7 @@ use subtend_session::place::BranchKind;
 use subtend_session::record::{AskVerdict, Lane};
 
 use super::extract::{FormBody, PathPart};
-use super::{Refusal, escaped, is_part, transcript, words};
+use super::{Refusal, escaped, is_part_request, transcript, words};
 use crate::api::{approvals, opening, restores};
 use crate::auth::Sender;
 use crate::host::Host;
@@ -23,7 +23,7 @@ pub(super) struct ActionResult(pub(super) String);
 /// Answers a form: with the result for a part of a page, with a redirect to `back` for browsers without scripts.
 pub(super) fn answer(headers: &HeaderMap, back: &str, result: Result<ActionResult, Problem>) -> Response {
     match result {
-        Ok(ActionResult(text)) if is_part(headers) => Html(escaped(&text)).into_response(),
+        Ok(ActionResult(text)) if is_part_request(headers) => Html(escaped(&text)).into_response(),
         Ok(_) => Redirect::to(back).into_response(),
         Err(problem) => Refusal(problem).into_response(),
     }
@@ -195,8 +195,8 @@ pub(super) struct MessageForm {
 }
 
 /// Parses the digest of the files to restore, if any.
-fn files_digest(files: &str) -> Result<Option<Hash>, Problem> {
-    Some(files).filter(|files| !files.is_empty()).map(restores::digest).transpose()
+fn parse_files_digest(files: &str) -> Result<Option<Hash>, Problem> {
+    Some(files).filter(|files| !files.is_empty()).map(restores::parse_digest).transpose()
 }
 
 /// Creates a branch after a message.
@@ -207,7 +207,7 @@ pub(super) async fn branch(
 ) -> Result<Response, Refusal> {
     let handle = host.session(&id).await?;
     let options = BranchOptions { kind: BranchKind::Human, ..BranchOptions::at(Seq(form.at)) };
-    let branch = match files_digest(&form.files)? {
+    let branch = match parse_files_digest(&form.files)? {
         Some(shown) => handle.branch_files(options, shown).await?.0,
         None => handle.branch(options).await?,
     };
@@ -231,7 +231,7 @@ pub(super) async fn roll_back(
 ) -> Result<Response, Refusal> {
     let handle = host.session(&id).await?;
     let run = Some(RunNo(form.run));
-    match files_digest(&form.files)? {
+    match parse_files_digest(&form.files)? {
         Some(shown) => drop(handle.roll_back_files(run, shown).await?),
         None => drop(handle.roll_back(run).await?),
     }

@@ -107,7 +107,7 @@ pub(super) fn of(runtime: &Runtime, records: &[Stored], phase: Phase) -> String 
     match phase {
         Phase::Working => words::line(&open.line(runtime)),
         Phase::WaitingMidTurn if open.limited.is_some() => {
-            let until = words::moment(open.limited.unwrap_or_default());
+            let until = words::utc_text(open.limited.unwrap_or_default());
             format!("waiting for the provider's limit until {until} UTC")
         }
         Phase::WaitingMidTurn if children > 0 => format!("waiting for {children} of its children"),

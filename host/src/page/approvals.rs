@@ -50,7 +50,7 @@ pub(super) async fn asks(host: &Host) -> Result<Vec<Ask>, Problem> {
         agent: exact(&head.agent),
         title: exact(&words::clip(&head.title, 80)),
         deadline_ms: of.deadline_ms,
-        until: of.deadline_ms.map(words::moment).unwrap_or_default(),
+        until: of.deadline_ms.map(words::utc_text).unwrap_or_default(),
         digest: approvals::digest(&of, run),
         session: of.session,
         run: run.0,

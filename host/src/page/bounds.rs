@@ -27,7 +27,7 @@ pub(super) fn clip(text: &str, most: usize) -> String {
 }
 
 /// Returns how many of the last parts, given by their sizes, are within both bounds.
-pub(super) fn newest(sizes: impl DoubleEndedIterator<Item = usize>, most: usize, most_bytes: usize) -> usize {
+pub(super) fn count_newest(sizes: impl DoubleEndedIterator<Item = usize>, most: usize, most_bytes: usize) -> usize {
     let mut bytes = 0_usize;
     let fits = |size: &usize| {
         bytes = bytes.saturating_add(*size);
@@ -51,8 +51,15 @@ mod tests {
 
     #[test]
     fn newest_parts_within_both_bounds_are_counted() {
-        let newest = |most, most_bytes| newest([5, 4, 3].into_iter(), most, most_bytes);
-        let counts = [newest(9, 99), newest(2, 99), newest(9, 7), newest(9, 6), newest(9, 2), newest(0, 9)];
+        let newest = |most, most_bytes| count_newest([5, 4, 3].into_iter(), most, most_bytes);
+        let counts = [
+            count_newest(9, 99),
+            count_newest(2, 99),
+            count_newest(9, 7),
+            count_newest(9, 6),
+            count_newest(9, 2),
+            count_newest(0, 9),
+        ];
         assert_eq!(counts, [3, 2, 2, 1, 0, 0]);
     }
 

@@ -52,13 +52,13 @@ pub(super) async fn page(State(host): State<Host>, PathPart(id): PathPart<String
     let branch = |of: subtend_actors::BranchInfo| BranchCard {
         id: of.id,
         title: title_or_name(100, &of.title, &of.agent, &of.short),
-        kind: entries::kind_word(of.kind),
+        kind: entries::branch_kind_name(of.kind),
         agent: of.agent.to_string(),
         short: of.short.to_string(),
         task: of.task.map(|task| words::line(&task)).unwrap_or_default(),
         state: StateLabel::of(of.phase, of.outcome),
         turns: words::count(of.iterations, "turn"),
-        created: words::moment(of.created_ms),
+        created: words::utc_text(of.created_ms),
         worktree: {
             let good = trees.worktrees.iter().find(|tree| tree.entry.session == of.id);
             good.map(worktree::state).or_else(|| damaged(of.id))

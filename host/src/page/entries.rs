@@ -122,7 +122,7 @@ pub(super) fn items(runtime: &Runtime, of: &Transcript, alternatives: &[Alternat
     shown.map(item).collect()
 }
 
-fn aside(head: impl Into<String>) -> EntryView {
+fn event_entry(head: impl Into<String>) -> EntryView {
     EntryView { class: "aside", head: head.into(), ..EntryView::default() }
 }
 
@@ -130,14 +130,14 @@ fn view(runtime: &Runtime, of: &Transcript, shown: &ShownEntry) -> EntryView {
     match &shown.entry {
         Entry::Input { seq, from, run, text, at_ms, relative, .. } => EntryView {
             class: "input",
-            links: if *relative { way(from, of.header.id) } else { Vec::new() },
+            links: if *relative { message_links(from, of.header.id) } else { Vec::new() },
             head: sender(from),
-            facts: format!("message {}:{seq} · run {run} · {}", of.header.short, words::moment(*at_ms)),
+            facts: format!("message {}:{seq} · run {run} · {}", of.header.short, words::utc_text(*at_ms)),
             text: Some(message(text)),
             at: Some(*seq),
             ..EntryView::default()
         },
-        Entry::Waiting { text, .. } => aside(words::line(text)),
+        Entry::Waiting { text, .. } => event_entry(words::line(text)),
         Entry::Answer { turn, seq, text, calls, agent, model, usage, queued_ms, at_ms } => EntryView {
             class: "answer",
             head: agent.as_ref().map_or_else(|| "answer".to_owned(), ToString::to_string),
@@ -148,7 +148,7 @@ fn view(runtime: &Runtime, of: &Transcript, shown: &ShownEntry) -> EntryView {
                 } else {
                     format!(" · {} for a free call", words::span(*queued_ms))
                 };
-                let (usage, at) = (words::usage(usage), words::moment(*at_ms));
+                let (usage, at) = (words::usage(usage), words::utc_text(*at_ms));
                 format!("message {}:{seq} · turn {turn} · {model}{usage}{wait} · {at}", of.header.short)
             },
             markdown: text.as_ref().map(|text| markdown::render(&message(text))),
@@ -160,7 +160,7 @@ fn view(runtime: &Runtime, of: &Transcript, shown: &ShownEntry) -> EntryView {
         Entry::Discarded { turn, attempt, model, message, .. } => {
             let by = model.as_ref().map(|model| format!(" by {model}")).unwrap_or_default();
             let why = if message.is_empty() { "no message".to_owned() } else { words::clip(message, 400) };
-            aside(format!("turn {turn}, attempt {attempt}{by} was discarded: {why}"))
+            event_entry(format!("turn {turn}, attempt {attempt}{by} was discarded: {why}"))
         }
         Entry::Notice { ends } => EntryView {
             class: "notice",
@@ -171,14 +171,14 @@ fn view(runtime: &Runtime, of: &Transcript, shown: &ShownEntry) -> EntryView {
         Entry::Ended { run, outcome, turns, usage, worked_ms, worked_at_least, at_ms } => {
             let least = if *worked_at_least { "at least " } else { "" };
             let (turns, usage) = (words::count(*turns, "turn"), words::usage(usage));
-            let (worked, at) = (words::span(*worked_ms), words::moment(*at_ms));
+            let (worked, at) = (words::span(*worked_ms), words::utc_text(*at_ms));
             EntryView {
                 class: match StateLabel::of_outcome(outcome).class {
                     "good" => "aside good",
                     "odd" => "aside odd",
                     _ => "aside bad",
                 },
-                head: format!("run {run} {}", sentence(outcome)),
+                head: format!("run {run} {}", outcome_text(outcome)),
                 facts: format!("{turns} · {usage} · {least}{worked} of work · {at}"),
                 failed: Some(*run).filter(|_| *outcome != Outcome::Completed),
                 ..EntryView::default()
@@ -186,7 +186,7 @@ fn view(runtime: &Runtime, of: &Transcript, shown: &ShownEntry) -> EntryView {
         }
         Entry::Branch { child, kind, at } => EntryView {
             links: vec![Link { id: *child, text: child.short().to_string() }],
-            ..aside(format!("{} at message {}:{at}", kind_word(*kind), of.header.short))
+            ..event_entry(format!("{} at message {}:{at}", branch_kind_name(*kind), of.header.short))
         },
         other @ (Entry::Held { .. }
         | Entry::Switched { .. }
@@ -197,7 +197,7 @@ fn view(runtime: &Runtime, of: &Transcript, shown: &ShownEntry) -> EntryView {
         | Entry::Asked { .. }
         | Entry::Word { .. }
         | Entry::Deleted { .. }
-        | Entry::Closed { .. }) => aside(event(other)),
+        | Entry::Closed { .. }) => event_entry(event(other)),
     }
 }
 
@@ -207,7 +207,7 @@ fn event(entry: &Entry) -> String {
             let why = match why {
                 Hold::Interrupted { .. } => "interrupted, until the next input".to_owned(),
                 Hold::OutOfTurns => "out of turns, until what it owns has ended".to_owned(),
-                Hold::Closing { outcome, .. } => format!("ending, {}", sentence(outcome)),
+                Hold::Closing { outcome, .. } => format!("ending, {}", outcome_text(outcome)),
             };
             format!("run {run} is held: {why}")
         }
@@ -221,7 +221,7 @@ fn event(entry: &Entry) -> String {
             let why = cause.phrase();
             format!("not compacted before turn {turn}, {why}: {}", words::line(message))
         }
-        Entry::CompactionUndone { by } => format!("the last compaction is undone{}", by_word(by)),
+        Entry::CompactionUndone { by } => format!("the last compaction is undone{}", initiator_name(by)),
         Entry::Asked { call, action, resource } => {
             format!("call {call} needs an approval: {action} {}", words::line(resource))
         }
@@ -239,9 +239,9 @@ fn event(entry: &Entry) -> String {
             };
             format!("call {call} is {verdict}{by}")
         }
-        Entry::Deleted { by } => format!("session deleted{}", by_word(by)),
-        Entry::Closed { closed: true, by } => format!("session closed{}", by_word(by)),
-        Entry::Closed { closed: false, by } => format!("session reopened{}", by_word(by)),
+        Entry::Deleted { by } => format!("session deleted{}", initiator_name(by)),
+        Entry::Closed { closed: true, by } => format!("session closed{}", initiator_name(by)),
+        Entry::Closed { closed: false, by } => format!("session reopened{}", initiator_name(by)),
         Entry::Input { .. }
         | Entry::Waiting { .. }
         | Entry::Answer { .. }
@@ -252,7 +252,7 @@ fn event(entry: &Entry) -> String {
     }
 }
 
-fn by_word(by: &Initiator) -> &'static str {
+fn initiator_name(by: &Initiator) -> &'static str {
     match by {
         Initiator::Person => " by a person",
         Initiator::Host => " by the host",
@@ -263,7 +263,7 @@ fn by_word(by: &Initiator) -> &'static str {
 }
 
 /// Returns links to the sender and the receiver of a message between sessions.
-fn way(from: &From, to: SessionId) -> Vec<Link> {
+fn message_links(from: &From, to: SessionId) -> Vec<Link> {
     let From::Model { session, .. } = from else { return Vec::new() };
     [("from", *session), ("to", to)].map(|(way, id)| Link { id, text: format!("{way} {}", id.short()) }).into()
 }
@@ -277,7 +277,7 @@ fn sender(from: &From) -> String {
     }
 }
 
-pub(super) fn kind_word(kind: BranchKind) -> &'static str {
+pub(super) fn branch_kind_name(kind: BranchKind) -> &'static str {
     match kind {
         BranchKind::Human => "branch",
         BranchKind::Subagent => "subagent",
@@ -287,8 +287,8 @@ pub(super) fn kind_word(kind: BranchKind) -> &'static str {
 }
 
 /// Describes an outcome with its cause, on one line.
-fn sentence(outcome: &Outcome) -> String {
-    words::clip(&crate::cause::sentence(outcome), 300)
+fn outcome_text(outcome: &Outcome) -> String {
+    words::clip(&crate::cause::describe_outcome(outcome), 300)
 }
 
 fn end(of: &subtend_actors::transcript::OwnedEnd) -> EndView {
@@ -297,7 +297,7 @@ fn end(of: &subtend_actors::transcript::OwnedEnd) -> EndView {
         short: of.child.short().to_string(),
         state: StateLabel::of_outcome(&of.outcome),
         text: if of.deleted { "deleted with its session".to_owned() } else { clip(&of.text) },
-        cause: (of.text.is_empty() && of.outcome != Outcome::Completed).then(|| sentence(&of.outcome)),
+        cause: (of.text.is_empty() && of.outcome != Outcome::Completed).then(|| outcome_text(&of.outcome)),
     }
 }
 

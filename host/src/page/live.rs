@@ -98,7 +98,7 @@ pub(super) fn follow(host: &Host, root: Option<SessionId>, view: impl LiveView) 
     let (to, from) = mpsc::channel(BUFFERED_MESSAGES);
     // Subscribe before reading the view, so that later events are sent.
     let events = host.runtime().subscribe(root);
-    tokio::spawn(reads::by(reads::sender(), pump(host.clone(), root, events, view, to)));
+    tokio::spawn(reads::run_as(reads::sender(), pump(host.clone(), root, events, view, to)));
     let streaming = Arc::new(host.metrics().count_stream());
     Sse::new(to_stream(from, streaming)).keep_alive(KeepAlive::new().interval(host.options().heartbeat)).into_response()
 }
@@ -120,7 +120,7 @@ async fn pump(
     let mut changes = Changes { all: true, ..Changes::default() };
     let mut known: BTreeMap<String, u64> = BTreeMap::new();
     loop {
-        let fragments = match host.reads().of_stream(view.changed(&host, &changes)).await {
+        let fragments = match host.reads().read_for_stream(view.changed(&host, &changes)).await {
             Ok(fragments) => fragments,
             Err(problem) => {
                 tracing::warn!(detail = problem.detail, "a view cannot be followed");

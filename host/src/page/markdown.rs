@@ -59,7 +59,7 @@ fn depth(line: &str) -> usize {
         if let Some(next) = text.strip_prefix('>') {
             // The space after a quote's marker is a part of it.
             rest = next.strip_prefix(' ').unwrap_or(next);
-        } else if let Some(next) = item(text) {
+        } else if let Some(next) = item_text(text) {
             (rest, in_item) = (next, true);
         } else {
             return if depth == 0 { 0 } else { depth.saturating_add(columns / ITEM_COLUMNS) };
@@ -69,7 +69,7 @@ fn depth(line: &str) -> usize {
 }
 
 /// Returns the text after the marker of a list item.
-fn item(line: &str) -> Option<&str> {
+fn item_text(line: &str) -> Option<&str> {
     let number = line.trim_start_matches(|c: char| c.is_ascii_digit());
     let marker = if number.len() < line.len() { ['.', ')'].as_slice() } else { ['-', '+', '*'].as_slice() };
     number.strip_prefix(marker).filter(|rest| rest.is_empty() || rest.starts_with([' ', '\t']))
@@ -163,7 +163,7 @@ mod tests {
     }
 
     /// Returns the levels of quotes and items that are open at the start of each block, summed up: the parser visits them all.
-    fn visits(text: &str) -> (usize, usize) {
+    fn count_levels(text: &str) -> (usize, usize) {
         let (mut open, mut deepest, mut visits) = (0_usize, 0_usize, 0_usize);
         for event in Parser::new(text) {
             if let Event::Start(Tag::BlockQuote(_) | Tag::Item) = event {
@@ -177,7 +177,7 @@ mod tests {
     }
 
     /// Each line continues the items of the lines before it, and opens some more.
-    fn stairs(marker: &str, per_line: usize, lines: usize) -> String {
+    fn nested_list(marker: &str, per_line: usize, lines: usize) -> String {
         let step = marker.chars().count() * per_line;
         let line = |at: usize| format!("{}{}a\n", " ".repeat(at * step), marker.repeat(per_line));
         (0..lines).map(line).collect()
@@ -187,19 +187,19 @@ mod tests {
     #[test]
     fn lists_nested_over_lines_are_bounded() {
         for (marker, per_line) in [("- ", 1), ("- ", 60), ("1. ", 20), ("+ ", 32)] {
-            let deep = stairs(marker, per_line, 320 / per_line);
-            let (deepest, cost) = visits(&deep);
+            let deep = nested_list(marker, per_line, 320 / per_line);
+            let (deepest, cost) = count_levels(&deep);
             assert!(deepest >= 300 && cost > deepest * deepest / 4, "control {marker:?}: {deepest}, {cost}");
             assert_eq!(render(&deep), code(&deep), "{marker:?}");
-            let flat = stairs(marker, 1, MAX_DEPTH / 2);
+            let flat = nested_list(marker, 1, MAX_DEPTH / 2);
             assert_eq!(render(&flat).matches("<li>").count(), MAX_DEPTH / 2, "{marker:?}");
         }
         // Tabs, and quotes with lists in them.
         let tabs: String = (0..200).map(|at| format!("{}- a\n", "\t".repeat(at))).collect();
         let quoted: String = (0..200).map(|at| format!("> {}- a\n", "  ".repeat(at))).collect();
-        let returns = stairs("- ", 1, 200).replace('\n', "\r");
+        let returns = nested_list("- ", 1, 200).replace('\n', "\r");
         for deep in [tabs, quoted, returns] {
-            assert!(visits(&deep).0 > 100, "{deep}");
+            assert!(count_levels(&deep).0 > 100, "{deep}");
             assert_eq!(render(&deep), code(&deep));
         }
     }
@@ -219,7 +219,7 @@ mod tests {
                 text.push('\n');
             }
             let bound = lines(&text).map(depth).max().unwrap_or(0);
-            assert!(visits(&text).0 <= bound, "{} > {bound}: {text:?}", visits(&text).0);
+            assert!(count_levels(&text).0 <= bound, "{} > {bound}: {text:?}", count_levels(&text).0);
         }
     }
 

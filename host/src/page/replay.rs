@@ -155,7 +155,7 @@ impl ReplayFrame {
                 });
                 let seen: Vec<_> = context.messages.iter().map(replay_message).collect();
                 let sizes = seen.iter().map(|message| message.text.len());
-                left_out = seen.len().saturating_sub(bounds::newest(sizes, usize::MAX, MAX_CONTEXT_BYTES));
+                left_out = seen.len().saturating_sub(bounds::count_newest(sizes, usize::MAX, MAX_CONTEXT_BYTES));
                 messages.extend(seen.into_iter().skip(left_out));
             }
             rows.push(ReplayRow {
@@ -170,7 +170,7 @@ impl ReplayFrame {
             id,
             at,
             all,
-            when: words::moment(step.stored.at_ms),
+            when: words::utc_text(step.stored.at_ms),
             session: step.session,
             name: rows.iter().find(|row| row.id == step.session).map(|row| row.name.clone()).unwrap_or_default(),
             kind: step.stored.record.kind(),

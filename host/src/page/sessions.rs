@@ -146,7 +146,7 @@ impl SessionList {
             title: title_or_name(100, &head.title, &head.agent, &head.short),
             state: StateLabel::of(head.state, head.last_outcome),
             workspace: workspace(runtime, id).unwrap_or_default(),
-            updated: words::moment(head.updated_ms),
+            updated: words::utc_text(head.updated_ms),
         };
         let rows = heads.into_iter().map(row);
         let mut rows = rows.filter(|row| filter.workspace.is_empty() || filter.workspace == row.workspace);

@@ -285,7 +285,7 @@ fn read_subtree(journal: &Journal, top: SessionId, mut budget: usize) -> Result<
     Ok(subtree)
 }
 
-fn total(spans: &[Span], kind: BarKind, now: i64) -> String {
+fn total_text(spans: &[Span], kind: BarKind, now: i64) -> String {
     let ms: i64 = spans
         .iter()
         .filter(|span| span.kind == kind)
@@ -321,11 +321,11 @@ impl TimelineChart {
                 id,
                 name: name.clone(),
                 title: title.clone(),
-                model: total(&spans, BarKind::Model, now),
-                permit: total(&spans, BarKind::Permit, now),
-                tool: total(&spans, BarKind::Tool, now),
-                ask: total(&spans, BarKind::Ask, now),
-                whole: total(&spans, BarKind::Wait, now),
+                model: total_text(&spans, BarKind::Model, now),
+                permit: total_text(&spans, BarKind::Permit, now),
+                tool: total_text(&spans, BarKind::Tool, now),
+                ask: total_text(&spans, BarKind::Ask, now),
+                whole: total_text(&spans, BarKind::Wait, now),
             });
             let bars = spans.into_iter().map(|span| bar(span, y, now, x)).collect();
             lines.push(TimelineRow { name, title, y, indent: level.min(8) * 10, bars });

@@ -188,7 +188,7 @@ impl ConversationHead {
             Some(parent) => journal.head(parent)?.map(|parent_head| BranchParent {
                 id: parent,
                 title: super::title_or_name(60, &parent_head.title, &parent_head.agent, &parent_head.short),
-                kind: head.kind.map_or("branch", entries::kind_word),
+                kind: head.kind.map_or("branch", entries::branch_kind_name),
                 task: transcript
                     .header
                     .branch
@@ -311,7 +311,7 @@ pub(super) async fn page(
     let read = TranscriptRead::read(&host, &handle).await?;
     let (all, most) = (query.all.is_some(), if query.all.is_some() { usize::MAX } else { MAX_ENTRIES });
     let sizes = read.items.iter().map(|item| item.html.len());
-    let earlier = read.items.len().saturating_sub(bounds::newest(sizes, most, bounds::MAX_ENTRIES_BYTES));
+    let earlier = read.items.len().saturating_sub(bounds::count_newest(sizes, most, bounds::MAX_ENTRIES_BYTES));
     html(&ConversationPage {
         frame: PageFrame::of_session(&host, read.title, "conversation").await,
         id: handle.id(),
@@ -341,7 +341,7 @@ impl LiveTranscript {
         let changed: Vec<Item> =
             items.into_iter().filter(|item| self.known.get(&item.id) != Some(&item.html)).collect();
         let sizes = changed.iter().map(|item| item.html.len());
-        let left_out = changed.len().saturating_sub(bounds::newest(sizes, usize::MAX, bounds::MAX_ENTRIES_BYTES));
+        let left_out = changed.len().saturating_sub(bounds::count_newest(sizes, usize::MAX, bounds::MAX_ENTRIES_BYTES));
         let mut fragments = Vec::new();
         if left_out > 0 {
             let id = self.handle.id();

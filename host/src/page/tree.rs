@@ -40,8 +40,8 @@ struct TreeLine<'a> {
 }
 
 impl Items {
-    fn below(forest: &Forest, id: SessionId) -> String {
-        Self::html(forest.rows_below(id))
+    fn render_children(forest: &Forest, id: SessionId) -> String {
+        Self::html(forest.descendant_rows(id))
     }
 
     fn html(rows: Vec<ForestRow>) -> String {
@@ -70,7 +70,7 @@ pub(super) async fn page(State(host): State<Host>, PathPart(id): PathPart<String
     let forest = Forest::read(host.runtime(), id)?;
     let top = forest.row(id).ok_or_else(|| Problem::no_session(&id.to_string()))?;
     let frame = PageFrame::of_view(&host, id, "Tree", "tree").await;
-    let top = Items { rows: vec![top], open: true, below: Items::below(&forest, id) };
+    let top = Items { rows: vec![top], open: true, below: Items::render_children(&forest, id) };
     html(&TreePage { frame, id, top: render_fragment(&top) })
 }
 
@@ -82,7 +82,7 @@ pub(super) async fn children(
 ) -> Result<Html<String>, Refusal> {
     let id = host.session(&id).await?.id();
     let forest = Forest::read(host.runtime(), id)?;
-    let mut rows = forest.rows_below(id);
+    let mut rows = forest.descendant_rows(id);
     rows.iter_mut().for_each(|row| row.level = opened.level.saturating_add(1));
     Ok(Html(Items::html(rows)))
 }
@@ -111,7 +111,8 @@ impl live::LiveView for LiveTree {
                 for id in read.ids() {
                     fragments.extend(Self::line(read, id));
                 }
-                let group = Fragment::new(format!("kids-{}", self.id), Items::below(read, self.id), Swap::Inner);
+                let group =
+                    Fragment::new(format!("kids-{}", self.id), Items::render_children(read, self.id), Swap::Inner);
                 fragments.push(group);
                 return Ok(fragments);
             }
@@ -121,8 +122,9 @@ impl live::LiveView for LiveTree {
             grown.extend(forest.update(runtime, *id)?);
             lines.extend(forest.path(*id));
         }
-        let groups =
-            grown.into_iter().map(|id| Fragment::new(format!("kids-{id}"), Items::below(forest, id), Swap::Inner));
+        let groups = grown
+            .into_iter()
+            .map(|id| Fragment::new(format!("kids-{id}"), Items::render_children(forest, id), Swap::Inner));
         fragments.extend(groups);
         for id in lines {
             fragments.extend(Self::line(forest, id));

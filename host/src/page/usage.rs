@@ -119,7 +119,7 @@ impl UsageTally {
         let bar = |(nth, sum): (u64, u64)| {
             let height = sum.saturating_mul(HEIGHT) / most;
             let height = if sum > 0 { height.max(2) } else { 0 };
-            let start = words::moment(from.saturating_add(i64::try_from(whole * nth / BARS as u64).unwrap_or(0)));
+            let start = words::utc_text(from.saturating_add(i64::try_from(whole * nth / BARS as u64).unwrap_or(0)));
             Bar {
                 x: nth * 20 + 20,
                 y: HEIGHT + 20 - height,
@@ -128,7 +128,7 @@ impl UsageTally {
             }
         };
         let bars = (0_u64..).zip(sums).map(bar).collect();
-        (bars, words::moment(from), words::moment(to))
+        (bars, words::utc_text(from), words::utc_text(to))
     }
 }
 

@@ -81,7 +81,7 @@ pub(super) fn span(ms: u64) -> String {
 }
 
 /// Returns a moment in UTC: `24 Nov 2026 08:58:15`.
-pub(super) fn moment(ms: i64) -> String {
+pub(super) fn utc_text(ms: i64) -> String {
     // A damaged record may hold any number; the format has four digits for the year.
     let at = UNIX_EPOCH + Duration::from_millis(u64::try_from(ms.min(253_402_300_799_999)).unwrap_or(0));
     httpdate::fmt_http_date(at).get(5..25).unwrap_or_default().to_owned()
@@ -115,7 +115,7 @@ mod tests {
         assert_eq!(rounded, ["0", "999", "1.0k", "12.3k", "4.5M"]);
         assert_eq!([0, 1_250, 61_000, 600_000].map(span), ["0 ms", "1.2 s", "61 s", "10 min"]);
         assert_eq!(money(12_345), "$0.0123");
-        assert_eq!(moment(1_795_510_695_000), "24 Nov 2026 08:58:15");
+        assert_eq!(utc_text(1_795_510_695_000), "24 Nov 2026 08:58:15");
         assert_eq!(usage(&Usage { input: 1_200, unreliable: true, ..Usage::default() }), "at least 1.2k tokens");
     }
 

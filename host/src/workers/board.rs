@@ -244,8 +244,8 @@ impl CallBoard {
         let (expired, returned) = call.expire(now);
         self.lost = self.lost.saturating_add(u64::from(expired));
         self.returned |= returned;
-        call.end_if_late(now);
-        call.holds(token).then_some(call)
+        call.end_expired(now);
+        call.has_lease(token).then_some(call)
     }
 
     pub(super) fn tool_of(&self, token: &str) -> Option<Text> {
@@ -325,7 +325,7 @@ impl CallBoard {
         let (expired, returned) = call.expire(now);
         self.lost = self.lost.saturating_add(u64::from(expired));
         self.returned |= returned;
-        call.end_if_late(now);
+        call.end_expired(now);
         match &call.state {
             RemoteState::Ended(end) => RemoteStep::Ended(Box::new(end.clone())),
             RemoteState::Queued => RemoteStep::Wait(call.deadline()),
@@ -378,7 +378,7 @@ impl RemoteCall {
         }
     }
 
-    fn holds(&self, token: &str) -> bool {
+    fn has_lease(&self, token: &str) -> bool {
         matches!(&self.state, RemoteState::Leased(lease) if lease.token == token)
     }
 
@@ -444,7 +444,7 @@ impl RemoteCall {
     }
 
     /// Ends a call whose deadline has passed.
-    fn end_if_late(&mut self, now: Instant) {
+    fn end_expired(&mut self, now: Instant) {
         let Some(deadline) = self.tool.deadline.filter(|deadline| self.since + *deadline <= now) else { return };
         let begun = match &self.state {
             RemoteState::Ended(_) => return,

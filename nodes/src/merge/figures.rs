@@ -24,7 +24,7 @@ pub(super) async fn answer(gateway: &Gateway, request: &BufferedRequest) -> Resp
     for shard in node.open() {
         // A shard that is closed meanwhile must not delay the figures of the node.
         let Some(open) = node.host(&shard) else { continue };
-        let Ok(answer) = open.router.oneshot(request.rebuilt()).await;
+        let Ok(answer) = open.router.oneshot(request.to_request()).await;
         let text = body::to_bytes(answer.into_body(), MAX_TEXT).await.unwrap_or_default();
         add(&mut families, &shard, &String::from_utf8_lossy(&text));
     }

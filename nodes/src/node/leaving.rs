@@ -47,7 +47,7 @@ impl Node {
     async fn wait_until_drained(&self) {
         let drained = async {
             for shard in self.open() {
-                while self.host(&shard).is_some() && self.quietest(vec![shard.clone()]).await.is_none() {
+                while self.host(&shard).is_some() && self.least_busy(vec![shard.clone()]).await.is_none() {
                     sleep(self.times().tick()).await;
                 }
             }

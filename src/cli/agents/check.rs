@@ -111,7 +111,7 @@ impl File {
 pub(super) fn verb(args: &Args) -> Result<Code, Fail> {
     let here = workspace::open(std::path::Path::new("."))?;
     let product = args.product.map(Format::product);
-    let mut checked = lint(&args.paths, product, &Catalog::load(here.path()), &guidance::read_below);
+    let mut checked = lint(&args.paths, product, &Catalog::load(here.path()), &guidance::read_in_folder);
     let tools = setup::tools(&settings::load(&here, Trust::decide(&here)?)?.config)?;
     for file in &mut checked {
         let missing = file.agent().map(|agent| model::missing_tools(agent, &tools));

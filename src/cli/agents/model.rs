@@ -203,7 +203,7 @@ mod tests {
 
     use super::*;
 
-    fn why(config: &str, text: Option<&str>, model: &str) -> Option<String> {
+    fn invalid_model_reason(config: &str, text: Option<&str>, model: &str) -> Option<String> {
         let layer = Layer::file(Origin::Project("subtend.yaml".into()), config).expect("a layer");
         KnownModels::from_config(&Loaded::of([layer]).expect("a configuration"), text).why_not(model)
     }
@@ -212,14 +212,14 @@ mod tests {
     fn model_resolves_by_provider_pool_or_name() {
         let pools = "llm: {pools: {cheap: [ollama/small, offline]}}";
         for known in ["anthropic/claude-x", "ollama/small", "offline", "pool:cheap"] {
-            assert_eq!(why(pools, Some("anthropic/claude-x"), known), None, "{known}");
+            assert_eq!(invalid_model_reason(pools, Some("anthropic/claude-x"), known), None, "{known}");
         }
         assert!(
-            why("", None, "scripted:/gone.json")
+            invalid_model_reason("", None, "scripted:/gone.json")
                 .expect("it is missing")
                 .starts_with("`scripted:/gone.json` is a script, which only the command line can name")
         );
-        let problem_text = |config, text, model| why(config, text, model).expect("it is unknown");
+        let problem_text = |config, text, model| invalid_model_reason(config, text, model).expect("it is unknown");
         assert!(
             problem_text("", None, "claude-x")
                 .starts_with("unknown model `claude-x`: did you mean `anthropic/claude-x`?")
@@ -228,7 +228,11 @@ mod tests {
         assert_eq!(problem_text(pools, None, "cheap"), "`cheap` is a pool, not a model: write `pool: cheap`");
         assert_eq!(problem_text(pools, None, "pool:dear"), "unknown pool `dear`; pools under `llm.pools`: cheap");
         assert_eq!(problem_text("", None, "pool:dear"), "unknown pool `dear`; pools under `llm.pools`: none");
-        assert_eq!(why("llm: {model: anthropic/claude-x}", None, "offline"), None, "it needs no server");
+        assert_eq!(
+            invalid_model_reason("llm: {model: anthropic/claude-x}", None, "offline"),
+            None,
+            "it needs no server"
+        );
     }
 
     #[test]

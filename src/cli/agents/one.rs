@@ -46,7 +46,7 @@ pub(super) fn show(manifest: &Manifest, problems: &[AgentProblem], json: bool) -
         Styled(DIM, format!("({}{instead})", clip(&source(&manifest.source), 400)))
     )?;
     writeln!(out, "{}", harmless(&manifest.description))?;
-    for (name, value) in facts(manifest) {
+    for (name, value) in detail_lines(manifest) {
         writeln!(out, "{}: {}", Styled(DIM, name), clip(&value, 400))?;
     }
     writeln!(out, "\n{}", harmless(manifest.body.trim_end()))?;
@@ -55,7 +55,7 @@ pub(super) fn show(manifest: &Manifest, problems: &[AgentProblem], json: bool) -
     Ok(Code::Done)
 }
 
-fn facts(manifest: &Manifest) -> Vec<(&'static str, String)> {
+fn detail_lines(manifest: &Manifest) -> Vec<(&'static str, String)> {
     let settings = &manifest.settings;
     let effort = settings.effort.and_then(|effort| serde_json::to_value(effort).ok());
     let tools = manifest.tools.as_ref().map(|tools| match tools.is_empty() {
@@ -72,7 +72,7 @@ fn facts(manifest: &Manifest) -> Vec<(&'static str, String)> {
         ("effort", effort.and_then(|effort| effort.as_str().map(str::to_owned))),
         ("tools", tools),
         ("permissions", manifest.rules.as_ref().map(rules)),
-        ("and at most", bounds(manifest)),
+        ("and at most", limits_text(manifest)),
         ("skills", (!manifest.skills.is_empty()).then(|| manifest.skills.join(", "))),
         ("isolation", (manifest.isolation == Isolation::Worktree).then(|| "worktree".to_owned())),
         ("turns", manifest.turns.map(|turns| turns.to_string())),
@@ -85,7 +85,7 @@ fn facts(manifest: &Manifest) -> Vec<(&'static str, String)> {
     all.into_iter().filter_map(|(name, value)| Some((name, value?))).collect()
 }
 
-fn bounds(manifest: &Manifest) -> Option<String> {
+fn limits_text(manifest: &Manifest) -> Option<String> {
     let all: Vec<String> = manifest.bounds.iter().map(rules).collect();
     (!all.is_empty()).then(|| all.join("; "))
 }

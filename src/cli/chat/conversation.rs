@@ -96,13 +96,13 @@ impl<'a, 'b> Conversation<'a, 'b> {
         work.screen.prompt(Some(("", 0)));
         let (tools, before) = (work.screen.tools().clone(), work.before);
         let earlier = work.read(|journal| earlier::read(journal, session, before, &tools))?;
-        earlier.iter().for_each(|text| work.screen.note(text));
+        earlier.iter().for_each(|text| work.screen.track_event(text));
         work.screen.watch(session, agent);
         work.screen.show_answers_of(session);
-        work.screen.note(&format!("session {session} · /help lists the commands"));
+        work.screen.track_event(&format!("session {session} · /help lists the commands"));
         let left = work.resuming_run.filter(|run| !missed.iter().any(|event| ends(event, session, *run)));
         if let Some(run) = left {
-            work.screen.note(&match work.is_own() {
+            work.screen.track_event(&match work.is_own() {
                 true => format!("resuming run {run} of an earlier process"),
                 false => format!("run {run} is in flight in the process that hosts the store"),
             });
@@ -131,7 +131,7 @@ impl<'a, 'b> Conversation<'a, 'b> {
     }
 
     /// Runs the conversation until the user leaves.
-    pub(super) async fn talk(mut self) -> Result<Code, Fail> {
+    pub(super) async fn run(mut self) -> Result<Code, Fail> {
         let mut frames = interval(FRAME_INTERVAL);
         frames.set_missed_tick_behavior(MissedTickBehavior::Skip);
         // Exit code and deadline of leaving.
@@ -147,7 +147,7 @@ impl<'a, 'b> Conversation<'a, 'b> {
                 () = self.work.stop.requested(), if leaving.is_none() => Flow::Leave(Code::Cancelled),
                 key = self.lines.next() => self.key(key).await,
                 done = self.condensing.wait() => {
-                    let done = done.map(|sentence| self.work.screen.note(&sentence));
+                    let done = done.map(|sentence| self.work.screen.track_event(&sentence));
                     self.report(done)
                 }
                 // Events come before questions, so that the answer that contains the call is shown first.
@@ -192,7 +192,7 @@ impl<'a, 'b> Conversation<'a, 'b> {
             return;
         }
         if !self.work.is_own() {
-            self.work.screen.note("the runs in flight continue in the process that hosts the store");
+            self.work.screen.track_event("the runs in flight continue in the process that hosts the store");
             return;
         }
         self.work.screen.alert("leaving: cancelling active runs; Ctrl-C leaves at once");
@@ -278,7 +278,7 @@ impl<'a, 'b> Conversation<'a, 'b> {
                     }
                 }
             }
-            ChatLine::Agent(name) => self.pick(name).await,
+            ChatLine::Agent(name) => self.pick_agent(name).await,
             ChatLine::Send(text) => self.say(text, self.is_active(), typed).await,
             ChatLine::Queue(text) => self.say(text, false, typed).await,
             ChatLine::Command(word) => self.act(word).await,
@@ -294,7 +294,7 @@ impl<'a, 'b> Conversation<'a, 'b> {
         }
     }
 
-    async fn pick(&mut self, name: String) -> Flow {
+    async fn pick_agent(&mut self, name: String) -> Flow {
         #[derive(Deserialize)]
         struct PickableAgent {
             name: String,
@@ -307,7 +307,7 @@ impl<'a, 'b> Conversation<'a, 'b> {
         let known: Vec<_> = known.into_iter().filter(|agent| agent.pickable).map(|agent| agent.name).collect();
         let name_shown = clip(&name, 40);
         if known.contains(&name) {
-            self.work.screen.note(&format!("{name_shown} answers from the next line on"));
+            self.work.screen.track_event(&format!("{name_shown} answers from the next line on"));
             self.agent = Some(name);
         } else {
             let known = known.join(", ");
@@ -328,7 +328,7 @@ impl<'a, 'b> Conversation<'a, 'b> {
         let body = json!({"text": text, "lane": lane, "agent": self.agent});
         match self.work.create::<Value>(&format!("/v1/sessions/{}/inputs", self.session), &body).await {
             Ok(_) => {
-                self.work.screen.note(&earlier::message(&text));
+                self.work.screen.track_event(&earlier::message(&text));
                 self.agent = None;
                 self.active.insert(self.session);
                 Flow::Continue
@@ -343,7 +343,7 @@ impl<'a, 'b> Conversation<'a, 'b> {
     async fn act(&mut self, word: ChatCommand) -> Flow {
         let done = match word {
             ChatCommand::Help => {
-                self.work.screen.note(HELP);
+                self.work.screen.track_event(HELP);
                 Ok(())
             }
             ChatCommand::Quit => return Flow::Leave(Code::Done),
@@ -358,7 +358,7 @@ impl<'a, 'b> Conversation<'a, 'b> {
             ChatCommand::Waiting => self.list_queue(),
             ChatCommand::Clear => {
                 let done = self.control::<Removed>(Method::DELETE, "/queue").await;
-                done.map(|done| self.work.screen.note(&format!("removed {}", count(done.removed, "input"))))
+                done.map(|done| self.work.screen.track_event(&format!("removed {}", count(done.removed, "input"))))
             }
             ChatCommand::Condense => {
                 self.work.connect().await.map(|connection| self.condensing.start(connection, self.session))
@@ -366,14 +366,16 @@ impl<'a, 'b> Conversation<'a, 'b> {
             ChatCommand::Uncondense => {
                 let done = self.control::<Value>(Method::DELETE, "/compaction").await;
                 done.map(|_| {
-                    self.work.screen.note("the messages hidden by the last compaction are visible to the model again")
+                    self.work
+                        .screen
+                        .track_event("the messages hidden by the last compaction are visible to the model again")
                 })
             }
             ChatCommand::Usage => {
                 let done = self.control::<UsageReply>(Method::GET, "/usage").await;
                 done.map(|UsageReply { own, tree }| {
                     let (own, tree) = (own.tokens(), tree.tokens());
-                    self.work.screen.note(&format!("{own} tokens for the session, {tree} with its tree"));
+                    self.work.screen.track_event(&format!("{own} tokens for the session, {tree} with its tree"));
                 })
             }
         };
@@ -383,9 +385,13 @@ impl<'a, 'b> Conversation<'a, 'b> {
     fn list_queue(&mut self) -> Result<(), Fail> {
         let id = self.session;
         let entries = self.work.read(|journal| QueueEntry::list(journal, id, true))?;
-        let line = |entry: &QueueEntry| format!("{}  {}", queue::what(entry), clip(&entry.text, 70));
+        let line = |entry: &QueueEntry| format!("{}  {}", queue::describe_entry(entry), clip(&entry.text, 70));
         let lines: Vec<_> = entries.iter().map(line).collect();
-        self.work.screen.note(&if lines.is_empty() { "the queue is empty".to_owned() } else { lines.join("\n") });
+        self.work.screen.track_event(&if lines.is_empty() {
+            "the queue is empty".to_owned()
+        } else {
+            lines.join("\n")
+        });
         Ok(())
     }
 
@@ -408,7 +414,7 @@ impl<'a, 'b> Conversation<'a, 'b> {
 
     fn idle(&mut self, idle: bool) {
         if idle {
-            self.work.screen.note("no run is in flight");
+            self.work.screen.track_event("no run is in flight");
         }
     }
 
@@ -428,7 +434,9 @@ impl<'a, 'b> Conversation<'a, 'b> {
     async fn switch(&mut self, to: &str) -> Result<(), Fail> {
         let path = format!("/v1/sessions/{}/switch", self.session);
         let switched: Switched = self.work.call(Method::POST, &path, Some(&json!({"to": to}))).await?;
-        self.work.screen.note(&format!("showing alternative {} of the last answer that has alternatives", switched.to));
+        self.work
+            .screen
+            .track_event(&format!("showing alternative {} of the last answer that has alternatives", switched.to));
         Ok(())
     }
 
@@ -456,7 +464,7 @@ impl<'a, 'b> Conversation<'a, 'b> {
 
     fn take(&mut self, event: &Event) {
         self.work.screen.handle(event);
-        self.note(event);
+        self.track_event(event);
         self.show(event);
     }
 
@@ -471,9 +479,9 @@ impl<'a, 'b> Conversation<'a, 'b> {
     }
 
     /// Updates the active sessions and the open question.
-    fn note(&mut self, event: &Event) {
+    fn track_event(&mut self, event: &Event) {
         if self.question.take_if(|question| question.is_closed(event)).is_some() {
-            self.work.screen.note("the question was closed");
+            self.work.screen.track_event("the question was closed");
         }
         self.waiting.observe(event);
         let EventKind::Record { record, .. } = &event.what else { return };
@@ -491,9 +499,9 @@ impl<'a, 'b> Conversation<'a, 'b> {
         let EventKind::Record { record, .. } = &event.what else { return };
         if let Record::RunEnded(ended) = &**record
             && ended.outcome != Outcome::Completed
-            && self.work.screen.shows_answers_of(event.session)
+            && self.work.screen.is_showing_answers_of(event.session)
         {
-            let why = harmless(&cause::sentence(&ended.outcome));
+            let why = harmless(&cause::describe_outcome(&ended.outcome));
             self.work.screen.alert(&format!("run {} {why}", ended.run));
         }
     }

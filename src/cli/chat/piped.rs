@@ -11,7 +11,7 @@ use super::super::work::Work;
 use super::Args;
 
 /// Sends each non-empty line of stdin, and waits for the end of its run before the next.
-pub(super) async fn talk(work: &mut Work<'_>, args: &Args) -> Result<Code, Fail> {
+pub(super) async fn run(work: &mut Work<'_>, args: &Args) -> Result<Code, Fail> {
     let mut lines = stdin();
     let mut session = if args.session.is_some() { Some(work.session()?) } else { None };
     let mut code = Code::Done;

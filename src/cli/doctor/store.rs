@@ -6,7 +6,7 @@ use subtend_session::ids::SessionId;
 use subtend_session::index::Head;
 
 use super::super::client::Attached;
-use super::super::data::{StoreLocation, no_space_to_copy};
+use super::super::data::{StoreLocation, no_space_error};
 use super::super::paint::{clip, count, size};
 use super::super::progress::ProgressLine;
 use super::super::{checkpoints, verify, worktree};
@@ -93,7 +93,7 @@ fn refused_finding(error: &OpenError) -> Finding {
             return Finding::note(DoctorArea::Store, "opens", error.to_string(), advice);
         }
         error if error.is_full() => {
-            return Finding::bad(DoctorArea::Store, "opens", error.to_string(), no_space_to_copy(error));
+            return Finding::bad(DoctorArea::Store, "opens", error.to_string(), no_space_error(error));
         }
         OpenError::Newer { .. } => "install that version: this one cannot read the store",
         OpenError::Behind { .. } => {
@@ -248,12 +248,12 @@ fn rows(journal: &Journal) -> Result<Finding, ReadError> {
         let found = format!("the rows of {} are sound", count(journal.heads()?.len() as u64, "session"));
         return Ok(Finding::good(DoctorArea::Store, "rows", found));
     };
-    let found = format!("{} damaged; the first one: {error}", rows_are(damaged.len()));
+    let found = format!("{} damaged; the first one: {error}", count_rows(damaged.len()));
     let advice = "`subtend verify` reports all; these sessions are left alone, `subtend export --skip-damaged` saves all other trees";
     Ok(Finding::bad(DoctorArea::Store, "rows", found, advice))
 }
 
-fn rows_are(rows: usize) -> String {
+fn count_rows(rows: usize) -> String {
     if rows == 1 { "1 row is".into() } else { format!("{rows} rows are") }
 }
 

@@ -27,7 +27,7 @@ mod unix {
     use super::Args;
     use crate::cli::fail::{Code, Fail};
     use crate::cli::json as escape;
-    use crate::cli::paint::{BAD, GOOD, Styled, count, span};
+    use crate::cli::paint::{BAD, GOOD, Styled, count, format_duration};
     use crate::cli::work::{self, StopSignal};
 
     pub(super) fn verb(args: &Args, clients: u64, seed: u64) -> Result<Code, Fail> {
@@ -75,8 +75,12 @@ mod unix {
     fn text(report: &ClientReport) -> String {
         let kills = count(report.kills, "kill");
         let clients = count(report.clients, "client");
-        let mut lines =
-            vec![format!("{}, seed {}: {clients}, {kills} in {}", report.engine, report.seed, span(report.took))];
+        let mut lines = vec![format!(
+            "{}, seed {}: {clients}, {kills} in {}",
+            report.engine,
+            report.seed,
+            format_duration(report.took)
+        )];
         let mut row = |name: &str, text: String| lines.push(format!("  {name:<15}{text}"));
         let hits = report.hits;
         row(

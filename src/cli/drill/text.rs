@@ -2,14 +2,15 @@
 
 use subtend_drill::{DrillVerdict, FindingKind, MAX_LISTED, Report, Sabotage};
 
-use crate::cli::paint::{BAD, GOOD, Styled, clip, count, span};
+use crate::cli::paint::{BAD, GOOD, Styled, clip, count, format_duration};
 
 /// Maximum number of violations shown.
 const MAX_SHOWN: usize = 10;
 
 pub(super) fn text(report: &Report) -> String {
     let kills = count(report.kills, "kill");
-    let mut lines = vec![format!("{}, seed {}: {kills} in {}", report.engine, report.seed, span(report.took))];
+    let mut lines =
+        vec![format!("{}, seed {}: {kills} in {}", report.engine, report.seed, format_duration(report.took))];
     let hit = |hits: u64| format!("{hits} ({} %)", (hits * 100).checked_div(report.kills).unwrap_or(0));
     let mut row = |name: &str, text: String| lines.push(format!("  {name:<15}{text}"));
     row(

@@ -23,7 +23,7 @@ pub(super) fn sessions(journal: &Journal) -> Result<BTreeSet<SessionId>, Fail> {
 }
 
 /// Compares the recorded permissions of the sessions imported since `before` with their permissions here.
-pub(super) fn lost(journal: &Journal, before: &BTreeSet<SessionId>) -> Result<LostRights, Fail> {
+pub(super) fn find_lost(journal: &Journal, before: &BTreeSet<SessionId>) -> Result<LostRights, Fail> {
     let (mut lost, mut known) = (LostRights::default(), HashMap::new());
     for session in sessions(journal)?.difference(before) {
         for stored in journal.records_from(*session, Seq(1), 1)? {

@@ -44,9 +44,9 @@ struct CommandShards {
 
 pub(super) fn verb(args: &Args, name: &str) -> Result<Code, Fail> {
     let place = args.work.store.place()?;
-    let StoreSpec::Postgres(target) = place.spec() else { return Err(no_database()) };
+    let StoreSpec::Postgres(target) = place.spec() else { return Err(no_database_error()) };
     let target = (**target).clone();
-    let dir = args.work.store.node_dir(name)?.ok_or_else(no_database)?;
+    let dir = args.work.store.node_dir(name)?.ok_or_else(no_database_error)?;
     subtend_journal::owner_only::create_dir_all(&dir)
         .map_err(|error| Fail::Store(format!("{}: {error}", dir.display())))?;
     let host_dir = dir.join("host");
@@ -206,7 +206,7 @@ impl OpenShard for CommandShards {
     }
 }
 
-fn no_database() -> Fail {
+fn no_database_error() -> Fail {
     Fail::Usage(
         "`--node`: nodes share a database; name it with --store postgres://USER@HOST/DATABASE, or in SUBTEND_STORE"
             .to_owned(),

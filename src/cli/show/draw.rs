@@ -123,7 +123,7 @@ fn entry(out: &mut dyn Write, me: &Short, shown: &ShownEntry, options: DrawOptio
         Entry::Held { run, why } => writeln!(out, "\n{}", Styled(ODD, format!("run {run} held: {}", hold_text(why)))),
         Entry::Ended { run, outcome, turns, usage, worked_ms, worked_at_least, .. } => {
             let (sign, style) = mark(outcome.kind());
-            let output = clip(&format!("{sign} run {run} {}", cause::sentence(outcome)), LINE_WIDTH);
+            let output = clip(&format!("{sign} run {run} {}", cause::describe_outcome(outcome)), LINE_WIDTH);
             let worked = work_span(Worked { ms: *worked_ms, at_least: *worked_at_least });
             let worked = worked.map_or_else(|| UNKNOWN_WORK.to_owned(), |worked| format!("{worked} of work"));
             let figures = [count(*turns, "turn"), tokens_line(own, usage.tokens()), worked].join(" · ");
@@ -233,7 +233,7 @@ fn hold_text(why: &Hold) -> String {
     match why {
         Hold::Interrupted { .. } => "interrupted, until the next input".to_owned(),
         Hold::OutOfTurns => "out of turns, until its children have ended".to_owned(),
-        Hold::Closing { outcome, .. } => format!("closing, {}", cause::sentence(outcome)),
+        Hold::Closing { outcome, .. } => format!("closing, {}", cause::describe_outcome(outcome)),
     }
 }
 
@@ -293,7 +293,7 @@ fn call_end(end: &CallEnd) -> &'static str {
 
 fn end(out: &mut dyn Write, end: &OwnedEnd, full: bool) -> io::Result<()> {
     let (sign, style) = mark(end.outcome.kind());
-    let text = clip(&cause::sentence(&end.outcome), LINE_WIDTH);
+    let text = clip(&cause::describe_outcome(&end.outcome), LINE_WIDTH);
     writeln!(out, "    {} {}  {}", Styled(style, sign), Styled(GOOD, end.child.short()), Styled(style, text))?;
     block(out, &end.text, "    ", if full { None } else { Some(RESULT_LINES) })?;
     let shown = u64::try_from(end.text.len()).unwrap_or(u64::MAX);

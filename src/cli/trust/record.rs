@@ -32,7 +32,9 @@ impl Record {
     /// Returns the answer for the directory at `path`; `None` if the directory was replaced.
     pub(super) fn of(path: &Path) -> Result<Option<Self>, Fail> {
         let (name, identity) = (path.to_str(), identity(path));
-        Ok(Self::all()?.into_iter().find(|entry| Some(&*entry.path) == name && entry.applies_to(identity.as_deref())))
+        Ok(Self::read_all()?
+            .into_iter()
+            .find(|entry| Some(&*entry.path) == name && entry.applies_to(identity.as_deref())))
     }
 
     /// Returns whether the answer applies to the directory with this identity. For an unknown identity, only a refusal applies.
@@ -73,7 +75,7 @@ impl Record {
         };
         let identity = identity(path);
         let is_kept = identity.is_some() || !trusted;
-        let mut all = Self::all()?;
+        let mut all = Self::read_all()?;
         all.retain(|entry| entry.path != name);
         if is_kept {
             let identity = identity.unwrap_or_else(|| UNKNOWN.to_owned());
@@ -85,7 +87,7 @@ impl Record {
 
     /// Removes the answer, and returns whether it was positive.
     pub(super) fn forget(path: &Path) -> Result<bool, Fail> {
-        let mut all = Self::all()?;
+        let mut all = Self::read_all()?;
         let before = all.iter().any(|entry| Some(&*entry.path) == path.to_str() && entry.trusted);
         all.retain(|entry| Some(&*entry.path) != path.to_str());
         write_all(&all)?;
@@ -93,7 +95,7 @@ impl Record {
     }
 
     /// Returns all answers; empty without a home directory.
-    pub(super) fn all() -> Result<Vec<Self>, Fail> {
+    pub(super) fn read_all() -> Result<Vec<Self>, Fail> {
         let Some(file) = settings::user_path(FILE) else { return Ok(Vec::new()) };
         let wrong = |why: String| {
             Fail::Usage(format!(

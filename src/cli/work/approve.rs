@@ -254,13 +254,13 @@ fn question(approval: &Approval, workspace: Option<&Workspace>, columns: Option<
     let width = columns
         .map_or(RESOURCE_WIDTH, |columns| columns.saturating_sub(around).clamp(MIN_RESOURCE_WIDTH, RESOURCE_WIDTH));
     let resource = first_line(&resource(&approval.action, &approval.resource, &approval.args), width);
-    let whole = whole(approval, workspace).filter(|whole| *whole != resource);
+    let whole = full_content(approval, workspace).filter(|whole| *whole != resource);
     let whole = whole.map(|whole| format!("\n\n{}\n", frame_text(&whole, columns))).unwrap_or_default();
     format!("{path} asks for {action} on {resource} ({tool}){whole}\nallow? [y]es, [a]lways in this session, [N]o")
 }
 
 /// Returns the full content of the call: its command, its diff, or its arguments.
-fn whole(approval: &Approval, workspace: Option<&Workspace>) -> Option<String> {
+fn full_content(approval: &Approval, workspace: Option<&Workspace>) -> Option<String> {
     if *approval.action == *"shell.run" {
         return Some(resource(&approval.action, &approval.resource, &approval.args));
     }
@@ -269,7 +269,7 @@ fn whole(approval: &Approval, workspace: Option<&Workspace>) -> Option<String> {
     }
     let args = Some(approval.args.trim()).filter(|args| !matches!(*args, "" | "{}"));
     workspace
-        .and_then(|workspace| diff::whole(&approval.args, workspace))
+        .and_then(|workspace| diff::all_lines(&approval.args, workspace))
         .or_else(|| args.map(str::to_owned))
         .or_else(|| Some(approval.resource.to_string()))
 }

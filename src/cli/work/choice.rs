@@ -116,7 +116,7 @@ impl ModelArgs {
             .collect()
     }
 
-    pub(super) fn is_given(&self) -> bool {
+    pub(super) fn is_model_given(&self) -> bool {
         self.model_text().is_some()
     }
 

@@ -188,7 +188,7 @@ impl Work<'_> {
     pub(crate) async fn since(&mut self, session: Option<SessionId>) -> Result<Since, Fail> {
         if let HostLocation::Own(host) = self.host {
             let root = session.map(|session| self.root_of(session)).transpose()?;
-            return Ok(Since::own(host, root));
+            return Ok(Since::of_host(host, root));
         }
         let read = serde_json::to_value(Read::LastLsn)?;
         self.connection.call(Method::POST, "/v1/store/reads", Some(&read)).await.map(Since::Log)
@@ -200,7 +200,7 @@ impl Work<'_> {
     /// When the host does not answer.
     pub(crate) async fn events(&self, since: Since, root: SessionId) -> Result<EventSource, Fail> {
         match since {
-            Since::Own(events) => Ok(EventSource::own(events, root)),
+            Since::Own(events) => Ok(EventSource::of_subscription(events, root)),
             Since::Log(after) => EventSource::other(self.connect().await?, root, after).await,
         }
     }

@@ -32,7 +32,7 @@ fn texts(args: &Value, read: impl FnOnce(&str) -> Option<String>) -> Option<(Str
 }
 
 /// Returns every line of a call's command or diff; `None` if it is neither.
-pub(crate) fn whole(args: &str, workspace: &subtend_tools::workspace::Workspace) -> Option<String> {
+pub(crate) fn all_lines(args: &str, workspace: &subtend_tools::workspace::Workspace) -> Option<String> {
     let args: Value = serde_json::from_str(args).ok()?;
     if let Some(command) = args.get("command").and_then(Value::as_str) {
         return Some(command.to_owned());
@@ -68,7 +68,7 @@ mod tests {
         let dir = tempfile::tempdir().expect("a directory");
         std::fs::write(dir.path().join("a"), "one\ntwo\nthree\n").expect("written");
         let workspace = subtend_tools::workspace::Workspace::open(dir.path()).expect("a workspace");
-        let of = |args: Value| whole(&args.to_string(), &workspace);
+        let of = |args: Value| all_lines(&args.to_string(), &workspace);
         let edit = serde_json::json!({"path": "a", "old": "one\ntwo", "new": "one\n2\n2.5"});
         assert_eq!(
             of(edit.clone()).as_deref(),

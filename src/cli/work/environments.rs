@@ -42,7 +42,7 @@ fn load(
     let trust = Trust::by_record(&workspace)?;
     let loaded = settings::load(&workspace, trust)?;
     let dialects = settings::dialects(&loaded, &workspace)?;
-    let (mut limits, host) = limit::bounds(&[], &[], &loaded)?;
+    let (mut limits, host) = limit::read_limits(&[], &[], &loaded)?;
     if key.opening {
         limit::check_bounds(&limits, &[], &loaded, &HostConfig { slots, ..host })?;
     }
@@ -59,7 +59,7 @@ fn load(
     let own = RecordedModel { model: model.unwrap_or_default(), servers: &key.servers, imported: key.imported };
     let models = args.choose(&loaded, (!key.opening).then_some(own))?;
     let servers = servers.for_workspace(&workspace, trust, &loaded)?;
-    let [linked, kept] = policy::bounds(store, &workspace)?;
+    let [linked, kept] = policy::session_rules(store, &workspace)?;
     let skills = guidance::skills(&workspace, trust);
     let environment = Environment::default()
         .catalog(trust.catalog(&workspace))

@@ -180,12 +180,12 @@ impl Work<'_> {
         let store = self.output_options.store.clone();
         let open = move || {
             for _ in 1..MAX_OPENINGS {
-                match StoreReader::must_open(&store) {
+                match StoreReader::open_existing(&store) {
                     Err(Fail::Unavailable(_)) => {}
                     opened => return opened,
                 }
             }
-            StoreReader::must_open(&store)
+            StoreReader::open_existing(&store)
         };
         let done = tokio::task::spawn_blocking(move || read(open()?.journal())).await;
         done.map_err(|error| Fail::Store(error.to_string()))?
@@ -213,10 +213,10 @@ impl Work<'_> {
             tokio::select! {
                 biased;
                 () = self.stop.requested(), if !stopping => {
-                    if self.stop.asks_to_leave() && !self.is_own() {
+                    if self.stop.is_leave_requested() && !self.is_own() {
                         return Ok(Followed::Left);
                     }
-                    if self.stop.asks_to_leave() && self.resumes(of.session)? {
+                    if self.stop.is_leave_requested() && self.resumes(of.session)? {
                         return Ok(Followed::LeftToNextHost);
                     }
                     stopping = true;

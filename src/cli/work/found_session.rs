@@ -48,7 +48,7 @@ impl CommandSubject<'_> {
         if place.is_in_memory() {
             return Err(place.missing_store());
         }
-        let journal = client::open_alone(place)?;
+        let journal = client::open_exclusive(place)?;
         let session = names::find(&journal, name)?;
         let creation = creation(&journal, session)?;
         let home = Path::new(&*creation.workspace);

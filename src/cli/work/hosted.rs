@@ -82,7 +82,7 @@ where
         let mut stop = StopSignal::listen()?;
         let (place, workers) = (parts.place.clone(), parts.workers.clone());
         let journal = match waits {
-            true => open_when_free(&place, &mut screen, &mut stop).await?,
+            true => open_when_released(&place, &mut screen, &mut stop).await?,
             false => Some(place.open()?),
         };
         let Some(journal) = journal else { return Ok(Code::Cancelled) };
@@ -102,7 +102,7 @@ where
 ///
 /// # Errors
 /// When the store cannot be opened, or a process has it that serves until it is stopped.
-async fn open_when_free(
+async fn open_when_released(
     place: &StoreLocation,
     screen: &mut Screen,
     stop: &mut StopSignal,

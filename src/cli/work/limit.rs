@@ -11,7 +11,7 @@ use super::super::fail::Fail;
 use super::found_session::FoundSession;
 
 /// Returns the limits of sessions and the bounds of the host from configuration and options.
-pub(super) fn bounds(limits: &[String], host: &[String], loaded: &Loaded) -> Result<(Limits, HostConfig), Fail> {
+pub(super) fn read_limits(limits: &[String], host: &[String], loaded: &Loaded) -> Result<(Limits, HostConfig), Fail> {
     let host = read(host, &loaded.config.host, "--host")?;
     let zero = [
         ("slots", host.slots == 0),
@@ -125,7 +125,7 @@ mod tests {
     fn limits_of(options: &[&str]) -> Result<Limits, String> {
         let options: Vec<String> = options.iter().map(|word| (*word).to_owned()).collect();
         let loaded = Loaded::of([]).expect("a configuration");
-        bounds(&options, &[], &loaded).map(|(limits, _)| limits).map_err(|error| error.to_string())
+        read_limits(&options, &[], &loaded).map(|(limits, _)| limits).map_err(|error| error.to_string())
     }
 
     #[test]
@@ -164,7 +164,7 @@ mod tests {
             let owned = |options: &[&str]| options.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
             let layer = subtend::config::Layer::file(Origin::User("subtend.yaml".into()), config).expect("a layer");
             let loaded = Loaded::of([layer]).expect("a configuration");
-            let both = bounds(&owned(limits), &owned(host), &loaded);
+            let both = read_limits(&owned(limits), &owned(host), &loaded);
             both.map(|(limits, host)| (limits.live_runs, limits.live_person_runs, host.slots))
                 .map_err(|error| error.to_string())
         };

@@ -26,7 +26,7 @@ pub(super) async fn wait_for_runs(runtime: &Runtime, screen: &mut Screen, stop: 
         let sent = |row: &Inflight| !matches!(row.owner, Owner::Host(_));
         let busy = |(_, row): &&(SessionId, Inflight)| sent(row) && serve::is_busy(row);
         let left = rows.iter().filter(busy).count();
-        if left == 0 || stop.asks_to_leave() {
+        if left == 0 || stop.is_leave_requested() {
             return;
         }
         if !is_reported {

@@ -52,7 +52,7 @@ fn rules(allow: &[String], ask: &[String], rule_error: impl Fn(&Rule) -> Option<
 
 /// Returns the rules of every session: writes to targets of protected links and to the user's own prompts ask, the user's
 /// configuration is denied. Such links may lead into a workspace, for example one of dotfiles.
-pub(super) fn bounds(store: &StoreArgs, workspace: &Workspace) -> Result<[RuleSet; 2], Fail> {
+pub(super) fn session_rules(store: &StoreArgs, workspace: &Workspace) -> Result<[RuleSet; 2], Fail> {
     let mut paths = store.protected_paths()?;
     paths.extend(settings::unchecked_user_path(FILE).and_then(|file| file.parent().map(Path::to_owned)));
     let all = [&*paths, &user_files(), &store.token_files()].concat();

@@ -45,7 +45,7 @@ impl PreparedWork {
     pub(super) fn open_store(self) -> Result<(Self, Journal), Fail> {
         let journal = match &self.found {
             Some(found) => found.journal.clone(),
-            None => client::open_alone(&self.parts.place)?,
+            None => client::open_exclusive(&self.parts.place)?,
         };
         Ok((self, journal))
     }
@@ -70,14 +70,14 @@ impl PreparedWork {
         if let Some(why) = agents::model::unusable(&loaded, &catalog) {
             return Err(Fail::Usage(why));
         }
-        let (limits, host) = limit::bounds(&args.limit, &args.host, &loaded)?;
+        let (limits, host) = limit::read_limits(&args.limit, &args.host, &loaded)?;
         let prices = price::read(&args.price, loaded.config.prices.clone())?;
         let agent: Text = match about {
             CommandSubject::New(Some(name)) => name.into(),
             CommandSubject::New(None) | CommandSubject::Session(..) => loaded.config.agent.clone(),
         };
         if let CommandSubject::New(_) = about {
-            check_agent(&catalog, &agent, args.models.is_given())?;
+            check_agent(&catalog, &agent, args.models.is_model_given())?;
         }
         let place = args.store.place()?;
         let found = about.find(&place, &workspace)?;
@@ -91,7 +91,7 @@ impl PreparedWork {
         let workers = args.workers.clone().map_or_else(|| remote::workers(&loaded.config), Ok)?;
         let tools = setup::tools_with(&loaded.config, &skills, Some(&mcp), &workers)?;
         // Permissions of an existing session are recorded, and not changed here.
-        let bounds = policy::bounds(&args.store, &workspace)?;
+        let bounds = policy::session_rules(&args.store, &workspace)?;
         let protected = HostPolicy::protected_files(&rules);
         if !args.quiet && found.is_none() {
             let [linked, kept] = bounds.clone();
@@ -107,7 +107,7 @@ impl PreparedWork {
             guidance::warn_briefly(&[instructions.problems(), skills.problems()].concat())?;
             agents::warn_briefly(&agents::model::problems(&catalog, &loaded, args.models.model_text(), &tools))?;
         }
-        let model = args.models.is_given().then(|| models.name());
+        let model = args.models.is_model_given().then(|| models.name());
         let servers = models.recorded_servers();
         let hooks = match (&found, &model) {
             // No hook for the same model: with a hook, its calls would wait for the journal.

@@ -91,7 +91,7 @@ fn answer(ended: &Ended, raw: bool) -> Result<(), Fail> {
 fn cause(ended: &Ended) -> Option<String> {
     let partial = ended.text.as_deref().is_some_and(|text| !text.trim().is_empty());
     (ended.outcome != Outcome::Completed).then(|| {
-        let cause = harmless(&cause::sentence(&ended.outcome));
+        let cause = harmless(&cause::describe_outcome(&ended.outcome));
         let text = if partial { "; the partial answer is on stdout" } else { "" };
         format!("run {} {cause}{text}", ended.run)
     })

@@ -85,7 +85,7 @@ impl Screen {
         }
     }
 
-    pub(crate) fn shows_answers_of(&self, session: SessionId) -> bool {
+    pub(crate) fn is_showing_answers_of(&self, session: SessionId) -> bool {
         self.followed.contains(&session)
     }
 
@@ -116,7 +116,7 @@ impl Screen {
             return;
         }
         let now = Instant::now();
-        let followed = self.shows_answers_of(event.session);
+        let followed = self.is_showing_answers_of(event.session);
         if followed {
             self.answer(event);
         }
@@ -135,7 +135,7 @@ impl Screen {
             (ScreenMode::Tree, ActivityUpdate::Created | ActivityUpdate::Tool(_)) => false,
         };
         if printed {
-            let line = view::paint(&view::news(node, &news, now), self.colours);
+            let line = view::paint(&view::activity_line(node, &news, now), self.colours);
             self.say(&line);
         }
     }
@@ -145,7 +145,7 @@ impl Screen {
         let id = event.session;
         let text = match &event.what {
             EventKind::Delta { turn, attempt, offset, delta: Delta::Text(text), .. } => {
-                self.stream.piece((id, *turn, *attempt), *offset, text)
+                self.stream.push_piece((id, *turn, *attempt), *offset, text)
             }
             EventKind::Delta { .. } | EventKind::Progress { .. } | EventKind::Queue { .. } => None,
             EventKind::Record { record, .. } => {

@@ -53,7 +53,7 @@ pub(crate) struct ServeArgs {
 
 impl ServeArgs {
     /// Refuses options that have no effect if another process hosts the store.
-    pub(crate) fn through(&self) -> Result<(), Fail> {
+    pub(crate) fn refuse_for_other_host(&self) -> Result<(), Fail> {
         match self.models.option().or(self.models.limits_calls().then_some("--calls")) {
             Some(option) => Err(Fail::Usage(format!(
                 "`{option}`: another process hosts the store, and its options apply; omit this one"
@@ -63,7 +63,7 @@ impl ServeArgs {
     }
 
     /// Returns whether the configuration disables summaries.
-    pub(crate) fn wants_no_summaries(&self) -> bool {
+    pub(crate) fn are_summaries_disabled(&self) -> bool {
         let load = |workspace: Arc<Workspace>| settings::load(&workspace, Trust::decide(&workspace)?);
         let loaded = workspace::open(&self.workspace).and_then(load);
         loaded.is_ok_and(|loaded| loaded.config.sessions.summaries == Some(false))
@@ -83,7 +83,7 @@ impl ServeArgs {
         let found = found.ok_or_else(|| place.missing_store())?;
         let models = self.models.choose(&loaded, Some(found.recorded_model()))?;
         let config = loaded.config;
-        let hooks: Option<Arc<dyn Hooks>> = match self.models.is_given() {
+        let hooks: Option<Arc<dyn Hooks>> = match self.models.is_model_given() {
             true => {
                 named::check_price(&found, &models, &config.prices)?;
                 Some(Arc::new(NamedModel(models.name())))

@@ -58,14 +58,14 @@ impl ReceivedEvent {
 
 impl Since {
     /// Subscribes to events of the tree of `root`, or of all trees if the root is unknown.
-    pub(super) fn own(host: &Host, root: Option<SessionId>) -> Self {
+    pub(super) fn of_host(host: &Host, root: Option<SessionId>) -> Self {
         Self::Own(host.runtime().subscribe(root))
     }
 }
 
 impl EventSource {
     /// Returns the events of the tree of `root` in this process.
-    pub(super) fn own(events: Subscription, root: SessionId) -> Self {
+    pub(super) fn of_subscription(events: Subscription, root: SessionId) -> Self {
         Self(EventsFrom::Own { events, root })
     }
 

@@ -89,7 +89,7 @@ impl StopSignal {
     }
 
     /// Returns whether only this process is asked to end, not runs in another process.
-    pub(crate) fn asks_to_leave(&self) -> bool {
+    pub(crate) fn is_leave_requested(&self) -> bool {
         let received = *self.received.borrow();
         received.count > 0 && received.last == StopRequest::Leave
     }

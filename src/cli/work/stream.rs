@@ -61,7 +61,7 @@ impl Stream {
         self.held.take().and_then(HeldText::into_text)
     }
 
-    fn out(&mut self, text: Option<String>) -> Option<String> {
+    fn hold_or_pass(&mut self, text: Option<String>) -> Option<String> {
         let (Some(held), Some(text)) = (&mut self.held, &text) else { return text };
         if !held.push(text) {
             // The full answer is printed at the end instead.
@@ -74,11 +74,11 @@ impl Stream {
     pub(super) fn start(&mut self, of: Attempt) -> Option<String> {
         self.started = Some(of);
         let lines = self.lines();
-        self.out(lines)
+        self.hold_or_pass(lines)
     }
 
     /// Handles a piece that begins at byte `offset` of its attempt, and returns newly completed lines.
-    pub(super) fn piece(&mut self, of: Attempt, offset: u64, piece: &str) -> Option<String> {
+    pub(super) fn push_piece(&mut self, of: Attempt, offset: u64, piece: &str) -> Option<String> {
         if self.attempt != Some(of) {
             (self.attempt, self.printed) = (Some(of), 0);
             self.text.clear();
@@ -87,7 +87,7 @@ impl Stream {
         let known = self.text.len().checked_sub(usize::try_from(offset).ok()?)?;
         self.text.push_str(piece.get(known..)?);
         let lines = self.lines();
-        self.out(lines)
+        self.hold_or_pass(lines)
     }
 
     fn lines(&mut self) -> Option<String> {
@@ -105,7 +105,7 @@ impl Stream {
         let rest = (!rest.trim().is_empty()).then(|| harmless(rest.trim_end()));
         self.reset();
         self.whole = Some(text.to_owned());
-        self.out(rest)
+        self.hold_or_pass(rest)
     }
 
     /// Ends an incomplete answer, and returns the part that was not printed.
@@ -115,7 +115,7 @@ impl Stream {
         self.whole = Some(self.text.clone());
         self.reset();
         let rest = (!rest.trim().is_empty()).then_some(rest);
-        self.out(rest)
+        self.hold_or_pass(rest)
     }
 
     pub(super) fn pending(&self) -> String {
@@ -147,13 +147,13 @@ mod tests {
     #[test]
     fn u1_complete_lines_are_printed_once_on_arrival() {
         let (mut stream, first) = (Stream::default(), attempt(1));
-        assert_eq!((stream.piece(first, 0, "one, "), stream.pending()), (None, String::new()));
-        assert_eq!(stream.piece(first, 5, "two\n"), None, "its start was not received yet");
+        assert_eq!((stream.push_piece(first, 0, "one, "), stream.pending()), (None, String::new()));
+        assert_eq!(stream.push_piece(first, 5, "two\n"), None, "its start was not received yet");
         assert_eq!(stream.start(first), Some("one, two".into()));
-        assert_eq!(stream.piece(first, 9, "\nthr"), Some(String::new()));
+        assert_eq!(stream.push_piece(first, 9, "\nthr"), Some(String::new()));
         assert_eq!(stream.pending(), "thr");
         // A repeated piece is not printed again.
-        assert_eq!(stream.piece(first, 0, "one, two\n\nthree"), None);
+        assert_eq!(stream.push_piece(first, 0, "one, two\n\nthree"), None);
         assert_eq!(stream.answer(first, "one, two\n\nthree"), Some("three".into()));
         assert!(stream.pending().is_empty() && stream.has_printed("one, two\n\nthree"));
     }
@@ -163,9 +163,9 @@ mod tests {
     fn model_text_is_held_while_a_question_is_open() {
         let (mut stream, first) = (Stream::default(), attempt(1));
         stream.start(first);
-        assert_eq!(stream.piece(first, 0, "before\n"), Some("before".into()));
+        assert_eq!(stream.push_piece(first, 0, "before\n"), Some("before".into()));
         assert_eq!(stream.hold(true), None);
-        assert_eq!(stream.piece(first, 7, "wants to run ls\nallow? "), None);
+        assert_eq!(stream.push_piece(first, 7, "wants to run ls\nallow? "), None);
         assert_eq!(stream.pending(), "");
         assert_eq!(stream.answer(first, "before\nwants to run ls\nallow? [y]es"), None);
         assert_eq!((stream.hold(true), stream.answer(attempt(2), "more")), (None, None));
@@ -189,13 +189,13 @@ mod tests {
     #[test]
     fn u1_answer_with_a_gap_is_printed_in_full() {
         let mut stream = Stream::default();
-        assert_eq!(stream.piece(attempt(1), 0, "lost"), None);
+        assert_eq!(stream.push_piece(attempt(1), 0, "lost"), None);
         stream.start(attempt(2));
-        assert_eq!(stream.piece(attempt(2), 0, "a\nb"), Some("a".into()));
-        assert_eq!(stream.piece(attempt(2), 9, "z"), None);
+        assert_eq!(stream.push_piece(attempt(2), 0, "a\nb"), Some("a".into()));
+        assert_eq!(stream.push_piece(attempt(2), 9, "z"), None);
         assert_eq!(stream.answer(attempt(2), "a\nb and z"), Some("b and z".into()));
         assert_eq!(stream.answer(attempt(3), "at once\n"), Some("at once".into()));
-        assert_eq!((stream.piece(attempt(4), 0, "half"), stream.end()), (None, Some("half".into())));
+        assert_eq!((stream.push_piece(attempt(4), 0, "half"), stream.end()), (None, Some("half".into())));
         assert!(stream.has_printed("half") && stream.end().is_none());
     }
 }

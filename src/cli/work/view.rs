@@ -10,7 +10,7 @@ use unicode_width::UnicodeWidthStr as _;
 
 use super::super::cause;
 use super::super::paint::{
-    ASKS, ASKS_WORD, BAD, BOLD, DIM, GOOD, LIVE, ODD, Styled, clip, count, fill, limited, mark, span, tokens,
+    ASKS, ASKS_WORD, BAD, BOLD, DIM, GOOD, LIVE, ODD, Styled, clip, count, fill, format_duration, limited, mark, tokens,
 };
 use super::live::{ActivityUpdate, LiveNode, LiveTree, NodeActivity};
 
@@ -28,7 +28,7 @@ pub(super) fn tree(live: &LiveTree, now: Instant, (rows, columns): (usize, usize
     let stops = (widest(&name).min(columns / 2), widest(&activity).min(columns / 3));
     let mut lines: Vec<_> = visible
         .iter()
-        .map(|node| fit(line(node, activity(node), numbers(node, live, now), stops, tick), columns))
+        .map(|node| fit(line(node, activity(node), usage_text(node, live, now), stops, tick), columns))
         .collect();
     if visible.len() < all.len() {
         let hidden: Vec<_> = all.iter().filter(|(id, _)| !shown.contains(id)).map(|(_, node)| *node).collect();
@@ -113,11 +113,12 @@ fn line(
 }
 
 /// Returns turns, tokens and time of the last run; for the root also the tokens of the tree.
-fn numbers(node: &LiveNode, live: &LiveTree, now: Instant) -> String {
+fn usage_text(node: &LiveNode, live: &LiveTree, now: Instant) -> String {
     if node.activity == NodeActivity::Idle {
         return String::new();
     }
-    let mut numbers = vec![format!("turn {}", node.turns), tokens(node.tokens), span(node.working_time(now))];
+    let mut numbers =
+        vec![format!("turn {}", node.turns), tokens(node.tokens), format_duration(node.working_time(now))];
     let all = live.tokens();
     if node.depth == 0 && all > node.tokens {
         numbers.push(format!("{} in all", tokens(all)));
@@ -194,7 +195,7 @@ pub(super) fn paint(line: &StyledLine, colours: bool) -> String {
 }
 
 /// Returns news as a line of text.
-pub(super) fn news(node: &LiveNode, news: &ActivityUpdate, now: Instant) -> StyledLine {
+pub(super) fn activity_line(node: &LiveNode, news: &ActivityUpdate, now: Instant) -> StyledLine {
     let mut line = vec![(BOLD, clip(&node.agent, 32)), (DIM, format!(" {}", node.short))];
     if node.short.is_empty() {
         line.truncate(1);
@@ -217,8 +218,9 @@ pub(super) fn news(node: &LiveNode, news: &ActivityUpdate, now: Instant) -> Styl
         ActivityUpdate::Compacted(message) => line.push((ODD, format!("  {}", clip(message, 160)))),
         ActivityUpdate::Ended(outcome) => {
             let (sign, style) = mark(outcome.kind());
-            let numbers = [count(node.turns, "turn"), tokens(node.tokens), span(node.working_time(now))].join(" · ");
-            line.push((style, format!("  {sign} {}", clip(&cause::sentence(outcome), 160))));
+            let numbers =
+                [count(node.turns, "turn"), tokens(node.tokens), format_duration(node.working_time(now))].join(" · ");
+            line.push((style, format!("  {sign} {}", clip(&cause::describe_outcome(outcome), 160))));
             line.push((DIM, format!("  {numbers}")));
         }
     }

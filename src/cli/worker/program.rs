@@ -56,7 +56,7 @@ impl Program {
         let output = child.stdout.take().map(|stdout| tokio::spawn(start_of(stdout, most)));
         let tail = Arc::default();
         if let Some(stderr) = child.stderr.take() {
-            tokio::spawn(end_of(stderr, Arc::clone(&tail)));
+            tokio::spawn(read_tail(stderr, Arc::clone(&tail)));
         }
         let mut stdin = child.stdin.take();
         if let Some(stdin) = &mut stdin {
@@ -136,7 +136,7 @@ async fn start_of(mut from: impl AsyncRead + Unpin, most: usize) -> (Vec<u8>, u6
 }
 
 /// Reads to the end, and keeps the last bytes.
-async fn end_of(mut from: impl AsyncRead + Unpin, tail: Arc<Mutex<VecDeque<u8>>>) {
+async fn read_tail(mut from: impl AsyncRead + Unpin, tail: Arc<Mutex<VecDeque<u8>>>) {
     let mut buffer = vec![0; 4 << 10];
     while let Ok(read) = from.read(&mut buffer).await {
         if read == 0 {

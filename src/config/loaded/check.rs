@@ -15,13 +15,13 @@ use crate::config::{EngineName, OptionValue};
 pub(in crate::config) const MAX_WARNINGS: usize = 64;
 
 /// Checks rules between several values, and returns warnings for tolerable problems.
-pub(super) fn together(loaded: &Loaded) -> Result<Vec<Warning>, ConfigError> {
+pub(super) fn check_combinations(loaded: &Loaded) -> Result<Vec<Warning>, ConfigError> {
     check_agent_name(loaded)?;
     models(loaded)?;
     templates(loaded)?;
     pools(loaded)?;
     options(loaded)?;
-    numbers(loaded)?;
+    check_numbers(loaded)?;
     shell(loaded)?;
     web(loaded)?;
     Ok(profiles(loaded))
@@ -191,7 +191,7 @@ fn pools(loaded: &Loaded) -> Result<(), ConfigError> {
     Ok(())
 }
 
-fn numbers(loaded: &Loaded) -> Result<(), ConfigError> {
+fn check_numbers(loaded: &Loaded) -> Result<(), ConfigError> {
     if let Err(error) = loaded.config.limits.check() {
         return refuse(loaded, &Key::from(["limits", error.name]), error.to_string());
     }

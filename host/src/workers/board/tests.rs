@@ -92,7 +92,7 @@ fn run_seed(seed: u64, any_lease: bool) -> Result<(), String> {
             }
             3 | 4 => {
                 let Some(lease) = leases.get_mut(&token) else { continue };
-                let begins = board.calls.get(&lease.no).is_some_and(|call| !call.cancelled && call.holds(&token));
+                let begins = board.calls.get(&lease.no).is_some_and(|call| !call.cancelled && call.has_lease(&token));
                 let begun = |board: &CallBoard| {
                     board
                         .calls
