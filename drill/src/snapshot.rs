@@ -37,7 +37,7 @@ pub(crate) fn read(
     let report = journal.verify(&mut |_| ())?;
     let mut unsound: Vec<String> = report.problems.iter().map(|problem| format!("verify: {problem:?}")).collect();
     auditor.read(journal)?;
-    if let Err(error) = auditor.judge(at_rest) {
+    if let Err(error) = auditor.check(at_rest) {
         unsound.push(format!("audit: {error}"));
     }
     let inflight = journal.inflight()?;

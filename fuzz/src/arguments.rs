@@ -16,7 +16,7 @@ pub fn any_bytes(bytes: &[u8]) -> InputResult {
     let args = String::from_utf8_lossy(bytes);
     let mut result = InputResult::Refused;
     for tool in TOOLS {
-        let local = tree::within(|tree| check_access(tree, tool, &args)).unwrap_or(InputResult::Refused);
+        let local = tree::with_tree(|tree| check_access(tree, tool, &args)).unwrap_or(InputResult::Refused);
         result = result.max(local).max(check_start(tool, &args));
     }
     result

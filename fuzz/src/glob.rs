@@ -15,7 +15,7 @@ use super::tree::{self, FILES, Tree};
 pub fn any_bytes(bytes: &[u8]) -> InputResult {
     let text = String::from_utf8_lossy(bytes);
     let (glob, ignores) = text.split_once('\n').unwrap_or((&text, ""));
-    let listed = tree::within(|tree| check_listing(tree, glob, ignores)).unwrap_or(InputResult::Refused);
+    let listed = tree::with_tree(|tree| check_listing(tree, glob, ignores)).unwrap_or(InputResult::Refused);
     listed.max(check_rule(glob))
 }
 

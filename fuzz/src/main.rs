@@ -21,7 +21,7 @@ fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
     match args.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         ["--list"] => TARGETS.iter().for_each(|(name, _)| println!("{name}")),
-        ["--idle"] => println!("{}", peak()),
+        ["--idle"] => println!("{}", peak_memory()),
         [name, seconds] => return run(name, seconds, &fastrand::u64(..).to_string()),
         [name, seconds, seed] => return run(name, seconds, seed),
         _ => return usage("wrong arguments"),
@@ -46,7 +46,7 @@ fn run(name: &str, seconds: &str, seed: &str) -> ExitCode {
         Err(error) => return usage(&format!("the corpus of {name} cannot be read: {error}")),
     };
     let runs = search(name, target, &corpus, Duration::from_secs(seconds), Rng::with_seed(seed));
-    println!("{name}: {runs} inputs, seed {seed}, peak {} KiB", peak());
+    println!("{name}: {runs} inputs, seed {seed}, peak {} KiB", peak_memory());
     ExitCode::SUCCESS
 }
 
@@ -114,7 +114,7 @@ fn save(name: &str, what: &str, input: &[u8]) {
 }
 
 /// Returns the peak address space of this process in KiB; 0 if the system does not report it.
-fn peak() -> u64 {
+fn peak_memory() -> u64 {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmPeak:"));
     line.and_then(|line| line.trim().trim_end_matches("kB").trim().parse().ok()).unwrap_or(0)

@@ -32,7 +32,7 @@ pub fn records(bytes: &[u8]) -> (SessionId, Vec<Record>) {
                 out.extend(other.next(sessions).cloned());
             }
             224..240 => at = FixtureCursor { session: usize::from(a), record: usize::from(b) },
-            240..=255 => out.extend(at.next(sessions).and_then(|record| alter(record, a, b))),
+            240..=255 => out.extend(at.next(sessions).and_then(|record| alter_field(record, a, b))),
         }
     }
     (sessions.get(at.session % sessions.len().max(1)).map_or(SessionId(Uuid::nil()), |(id, _)| *id), out)
@@ -61,7 +61,7 @@ impl FixtureCursor {
 }
 
 /// Returns the record with its `a`-th number or flag set by `b`; `None` if the result is not a record.
-fn alter(record: &Record, a: u8, b: u8) -> Option<Record> {
+fn alter_field(record: &Record, a: u8, b: u8) -> Option<Record> {
     let mut json = serde_json::to_value(record).ok()?;
     let mut left = usize::from(a);
     set(&mut json, &mut left, b);

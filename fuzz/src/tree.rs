@@ -28,7 +28,7 @@ pub(crate) struct Tree {
 }
 
 /// Calls `with` with the workspace of this thread; `None` if no workspace can be created.
-pub(crate) fn within<T>(with: impl FnOnce(&Tree) -> T) -> Option<T> {
+pub(crate) fn with_tree<T>(with: impl FnOnce(&Tree) -> T) -> Option<T> {
     thread_local! {
         static TREE: OnceCell<Option<Tree>> = const { OnceCell::new() };
     }

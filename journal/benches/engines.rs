@@ -103,7 +103,7 @@ fn held(dir: &Path) -> u64 {
 async fn produce(journal: Journal, batches: Vec<Batch>) -> Vec<Duration> {
     let mut waits = Vec::with_capacity(batches.len());
     for batch in batches {
-        journal.room().await;
+        journal.wait_for_room().await;
         let from = Instant::now();
         let last = journal.append(batch).expect("an append").last;
         journal.wait(last).await.expect("a sync");

@@ -34,7 +34,7 @@ async fn connected(address: &str) -> Client {
 async fn appends(journal: Journal, batches: Vec<Batch>) -> Vec<Duration> {
     let mut waits = Vec::with_capacity(batches.len());
     for batch in batches {
-        journal.room().await;
+        journal.wait_for_room().await;
         let from = Instant::now();
         let last = journal.append(batch).expect("an append").last;
         journal.wait(last).await.expect("a commit");

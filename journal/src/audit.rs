@@ -30,7 +30,7 @@ pub enum AuditError {
 pub fn audit(journal: &Journal, at_rest: bool) -> Result<(), AuditError> {
     let mut auditor = Auditor::default();
     auditor.read(journal)?;
-    auditor.judge(at_rest)
+    auditor.check(at_rest)
 }
 
 /// Repeated audits of one store. Unchanged sessions are not read again.
@@ -79,15 +79,15 @@ impl Auditor {
     /// Checks the state that was read last.
     /// # Errors
     /// The first violation.
-    pub fn judge(&self, at_rest: bool) -> Result<(), AuditError> {
-        judge(&self.world()?, at_rest)
+    pub fn check(&self, at_rest: bool) -> Result<(), AuditError> {
+        check_world(&self.world()?, at_rest)
     }
 
     /// Checks the state that was read last, together with outside observations.
     /// # Errors
     /// The first violation.
     pub fn check_observed(&self, observed: &Observed, at_rest: bool) -> Result<(), AuditError> {
-        judge(&self.world()?.seen_as(observed), at_rest)
+        check_world(&self.world()?.seen_as(observed), at_rest)
     }
 
     /// Checks one invariant, together with outside observations.
@@ -135,7 +135,7 @@ impl Auditor {
     }
 }
 
-fn judge(world: &World<'_>, at_rest: bool) -> Result<(), AuditError> {
+fn check_world(world: &World<'_>, at_rest: bool) -> Result<(), AuditError> {
     always(world)?;
     if at_rest {
         quiescent(world)?;

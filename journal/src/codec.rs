@@ -225,26 +225,23 @@ impl Reader<'_> {
 
 fn strip<'a>(record: &'a Record, defs: &[(Hash, Text)]) -> Cow<'a, Record> {
     let Record::SessionCreated(created) = record else { return Cow::Borrowed(record) };
-    if !(is_left_out(&created.system, defs)
-        || is_left_out(&created.ceiling, defs)
-        || is_left_out(&created.limits, defs))
-    {
+    if !(is_omitted(&created.system, defs) || is_omitted(&created.ceiling, defs) || is_omitted(&created.limits, defs)) {
         return Cow::Borrowed(record);
     }
     let mut stripped = SessionCreated::clone(created);
-    if is_left_out(&stripped.system, defs) {
+    if is_omitted(&stripped.system, defs) {
         stripped.system.body = None;
     }
-    if is_left_out(&stripped.ceiling, defs) {
+    if is_omitted(&stripped.ceiling, defs) {
         stripped.ceiling.body = None;
     }
-    if is_left_out(&stripped.limits, defs) {
+    if is_omitted(&stripped.limits, defs) {
         stripped.limits.body = None;
     }
     Cow::Owned(Record::SessionCreated(Box::new(stripped)))
 }
 
-fn is_left_out<T: ?Sized>(interned: &Interned<T>, defs: &[(Hash, Text)]) -> bool {
+fn is_omitted<T: ?Sized>(interned: &Interned<T>, defs: &[(Hash, Text)]) -> bool {
     interned.body.is_some() && !defs.iter().any(|(hash, _)| *hash == interned.hash)
 }
 
@@ -257,12 +254,12 @@ pub(crate) fn fill<E>(
     damaged: &dyn Fn(String) -> E,
 ) -> Result<(), E> {
     let Record::SessionCreated(created) = record else { return Ok(()) };
-    fill_one(&mut created.system, def, damaged)?;
-    fill_one(&mut created.ceiling, def, damaged)?;
-    fill_one(&mut created.limits, def, damaged)
+    fill_body(&mut created.system, def, damaged)?;
+    fill_body(&mut created.ceiling, def, damaged)?;
+    fill_body(&mut created.limits, def, damaged)
 }
 
-fn fill_one<T: ?Sized, E>(
+fn fill_body<T: ?Sized, E>(
     interned: &mut Interned<T>,
     def: &mut dyn FnMut(Hash) -> Result<Option<Text>, E>,
     damaged: &dyn Fn(String) -> E,

@@ -127,12 +127,12 @@ impl Erasure {
             CONTINUE
         })?;
         engine.outbox(None, &mut |row| {
-            each(row, &mut failed, |(row, _)| {
+            take_or_stop(row, &mut failed, |(row, _)| {
                 owed.extend((plan.gone.contains(&row.from) || plan.gone.contains(&row.to)).then_some(row));
             })
         })?;
         engine.defs(&mut |hash, text| {
-            each(text, &mut failed, |_| defs.extend((!kept.contains(&hash)).then_some(hash)))
+            take_or_stop(text, &mut failed, |_| defs.extend((!kept.contains(&hash)).then_some(hash)))
         })?;
         if let Some(error) = failed {
             return Err(error);
@@ -163,9 +163,9 @@ impl CompactionPlan {
     fn of(from: &dyn Engine) -> Result<Self> {
         let (mut heads, mut inflight, mut outbox) = (BTreeMap::new(), Vec::new(), Vec::new());
         let mut failed = None;
-        from.heads(&mut |session, head| each(head, &mut failed, |head| drop(heads.insert(session, head))))?;
-        from.inflights(&mut |session, row| each(row, &mut failed, |row| inflight.push((session, row))))?;
-        from.outbox(None, &mut |row| each(row, &mut failed, |row| outbox.push(row)))?;
+        from.heads(&mut |session, head| take_or_stop(head, &mut failed, |head| drop(heads.insert(session, head))))?;
+        from.inflights(&mut |session, row| take_or_stop(row, &mut failed, |row| inflight.push((session, row))))?;
+        from.outbox(None, &mut |row| take_or_stop(row, &mut failed, |row| outbox.push(row)))?;
         if let Some(error) = failed {
             return Err(error);
         }
@@ -270,14 +270,14 @@ impl CompactionPlan {
                 true => out.rows(last, none, Changes { defs: vec![(hash, text)], ..Changes::default() }),
                 false => Ok(()),
             });
-            each(put, &mut failed, |()| {})
+            take_or_stop(put, &mut failed, |()| {})
         })?;
         failed.map_or(Ok(()), Err)
     }
 }
 
 /// Passes an item to `take`, or keeps the first error and stops the scan.
-fn each<T>(read: Result<T>, failed: &mut Option<EngineError>, take: impl FnOnce(T)) -> ScanFlow {
+fn take_or_stop<T>(read: Result<T>, failed: &mut Option<EngineError>, take: impl FnOnce(T)) -> ScanFlow {
     match read {
         Ok(read) => {
             take(read);

@@ -56,7 +56,7 @@ impl Faults {
     }
 
     /// Drops writes from the `n`-th on and reports success, like a lying disk.
-    pub fn tear(&self, n: u64) {
+    pub fn drop_writes(&self, n: u64) {
         self.plan().tear = Some(n);
     }
 

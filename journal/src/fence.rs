@@ -62,7 +62,7 @@ impl Fences {
         }
         let Some((ix, error)) = failed else { return Ok(()) };
         for frame in frames.iter().take(ix).rev() {
-            self.withdraw(frame);
+            self.revert(frame);
         }
         Err(error)
     }
@@ -103,7 +103,7 @@ impl Fences {
     }
 
     /// Reverts one admitted frame. Its LSN may remain in `last`, which only keeps the fence longer.
-    fn withdraw(&mut self, frame: &GroupFrame) {
+    fn revert(&mut self, frame: &GroupFrame) {
         if frame.first_seq == Seq(1) && frame.count > 0 {
             self.map.remove(&frame.session);
         } else if let Some(fence) = self.map.get_mut(&frame.session) {

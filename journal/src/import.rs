@@ -98,7 +98,7 @@ pub enum ImportError {
 }
 
 /// Returns a frame of `session` that changes only rows.
-fn rows_only(session: SessionId, first_seq: Seq) -> Frame {
+fn row_frame(session: SessionId, first_seq: Seq) -> Frame {
     Frame { session, first_seq, epoch: Epoch(0), at_ms: 0, records: Vec::new(), changes: Changes::default() }
 }
 

@@ -195,13 +195,13 @@ impl Journal {
         }
     }
 
-    /// Returns whether the queue is so long that callers should wait with [`Journal::room`].
+    /// Returns whether the queue is so long that callers should wait with [`Journal::wait_for_room`].
     pub fn pressure(&self) -> bool {
         *self.shared().pressure.borrow()
     }
 
     /// Waits until there is no pressure. Returns at once if the journal is poisoned or closed. Cancel safe.
-    pub async fn room(&self) {
+    pub async fn wait_for_room(&self) {
         // An error is impossible, because the sender lives as long as the journal.
         let _ = self.shared().pressure.subscribe().wait_for(|pressure| !pressure).await;
     }
@@ -221,7 +221,7 @@ impl Journal {
     /// Those of both.
     pub fn activate_with_records(&self, session: SessionId) -> Result<(Activation, Vec<Stored>), ReadError> {
         let (activation, frames) = self.activate_from(session, Seq(1))?;
-        let records = read::all(&*self.shared().engine()?, session, activation.head.as_ref(), frames)?;
+        let records = read::read_all(&*self.shared().engine()?, session, activation.head.as_ref(), frames)?;
         Ok((activation, records))
     }
 

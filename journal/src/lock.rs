@@ -16,7 +16,7 @@ pub(crate) struct Lock {
 
 impl Lock {
     /// Locks the store in `dir` and records the holder.
-    pub(crate) fn take(dir: &Path) -> Result<Self, OpenError> {
+    pub(crate) fn acquire(dir: &Path) -> Result<Self, OpenError> {
         let path = dir.join("LOCK");
         let io = |what| io(what, &path);
         let mut file = owner_only::open_own(&path).map_err(io("open the lock file"))?;
@@ -30,7 +30,7 @@ impl Lock {
                 Err(TryLockError::WouldBlock) if left > 0 && is_held_by_this_process(&mut file) => {
                     std::thread::sleep(RETRY_DELAY)
                 }
-                Err(TryLockError::WouldBlock) => return Err(in_use(dir, &mut file)),
+                Err(TryLockError::WouldBlock) => return Err(in_use_error(dir, &mut file)),
                 Err(TryLockError::Error(source)) => return Err(io("lock")(source)),
             }
         }
@@ -42,13 +42,13 @@ impl Lock {
 }
 
 impl Lock {
-    /// Locks like [`Lock::take`], but does not record the holder on read-only media. Returns `None` if the lock file is missing and cannot be
+    /// Locks like [`Lock::acquire`], but does not record the holder on read-only media. Returns `None` if the lock file is missing and cannot be
     /// created.
-    pub(crate) fn take_to_read(dir: &Path) -> Result<Option<Self>, OpenError> {
+    pub(crate) fn acquire_to_read(dir: &Path) -> Result<Option<Self>, OpenError> {
         let path = dir.join("LOCK");
-        match Self::take(dir) {
+        match Self::acquire(dir) {
             Ok(lock) => return Ok(Some(lock)),
-            Err(OpenError::Io { source, .. }) if may_not_write(source.kind()) => {}
+            Err(OpenError::Io { source, .. }) if is_write_refused(source.kind()) => {}
             Err(error) => return Err(error),
         }
         let mut file = match File::open(&path) {
@@ -58,13 +58,13 @@ impl Lock {
         };
         match file.try_lock_shared() {
             Ok(()) => Ok(Some(Self { _file: file })),
-            Err(TryLockError::WouldBlock) => Err(in_use(dir, &mut file)),
+            Err(TryLockError::WouldBlock) => Err(in_use_error(dir, &mut file)),
             Err(TryLockError::Error(error)) => Err(io("lock", &path)(error)),
         }
     }
 }
 
-fn may_not_write(kind: ErrorKind) -> bool {
+fn is_write_refused(kind: ErrorKind) -> bool {
     matches!(
         kind,
         ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem | ErrorKind::StorageFull | ErrorKind::QuotaExceeded
@@ -88,7 +88,7 @@ fn is_held_by_this_process(file: &mut File) -> bool {
     holder(file) == owner_text()
 }
 
-fn in_use(dir: &Path, file: &mut File) -> OpenError {
+fn in_use_error(dir: &Path, file: &mut File) -> OpenError {
     let text = holder(file);
     let field = |name: &str| {
         let found = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix('='));

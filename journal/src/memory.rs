@@ -60,7 +60,7 @@ impl Memory {
 }
 
 impl Tables {
-    fn more(&mut self, session: SessionId) -> &mut RareRows {
+    fn rare_rows(&mut self, session: SessionId) -> &mut RareRows {
         self.sessions.entry(session).or_default().more.get_or_insert_default()
     }
 
@@ -98,13 +98,13 @@ impl Tables {
             InflightChange::Delete => slot.inflight = None,
         }
         if let Some(parent) = child_of {
-            self.more(parent).children.push(session);
+            self.rare_rows(parent).children.push(session);
         }
         for row in put {
-            self.more(row.to).outbox.insert((row.from, row.kind, row.key), lsn);
+            self.rare_rows(row.to).outbox.insert((row.from, row.kind, row.key), lsn);
         }
         for row in take {
-            self.more(row.to).outbox.remove(&(row.from, row.kind, row.key));
+            self.rare_rows(row.to).outbox.remove(&(row.from, row.kind, row.key));
         }
         self.defs.extend(defs);
     }

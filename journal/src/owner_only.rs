@@ -87,10 +87,10 @@ pub fn close_to_others(dir: &Path) -> io::Result<Vec<ExposedDir>> {
     let mut exposed = Vec::new();
     let Some(entries) = entries(dir)? else { return Ok(exposed) };
     let (stores, own): (Vec<_>, Vec<_>) = entries.iter().partition(|(name, _)| is_engine(name));
-    let others = own.iter().any(|(name, _)| !is_part(name));
+    let others = own.iter().any(|(name, _)| !is_store_entry(name));
     close(dir, others, &mut exposed);
     let entered = !exposed.is_empty();
-    for (name, _) in own.iter().filter(|(name, _)| is_part(name)) {
+    for (name, _) in own.iter().filter(|(name, _)| is_store_entry(name)) {
         // Blobs are created without access for others, so they are only walked if the directory was open before.
         if entered || name != "blobs" {
             close_recursively(&dir.join(name))?;
@@ -132,7 +132,7 @@ fn is_engine(name: &str) -> bool {
     ENGINES.iter().any(|(engine, ..)| *engine == name)
 }
 
-fn is_part(name: &str) -> bool {
+fn is_store_entry(name: &str) -> bool {
     let of_engine = |entry: &str| name.strip_prefix(entry).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'));
     let of_host = name == "host" || name.strip_suffix(".host").is_some_and(is_engine);
     of_host || matches!(name, "LOCK" | "WATERMARK" | "blobs") || ENGINES.iter().any(|(.., entry)| of_engine(entry))

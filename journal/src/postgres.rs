@@ -278,7 +278,7 @@ impl Postgres {
 /// journal may have the shard open here.
 /// # Errors
 /// [`OpenError::Behind`] for a shard that ended later before, unless `accept_loss` is true.
-pub fn remember(dir: &std::path::Path, last: Lsn, accept_loss: bool) -> std::result::Result<(), OpenError> {
+pub fn store_watermark(dir: &std::path::Path, last: Lsn, accept_loss: bool) -> std::result::Result<(), OpenError> {
     Watermark::open_shared(dir, last, accept_loss).map(drop)
 }
 

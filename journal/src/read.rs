@@ -42,11 +42,11 @@ pub(crate) fn row<T>(session: SessionId, row: Result<T, EngineError>) -> Result<
 
 pub(crate) fn records(engine: &dyn Engine, session: SessionId) -> Result<Vec<Stored>, ReadError> {
     let range = engine.range(session, Seq(1), END)?;
-    all(engine, session, row(session, range.head)?.as_ref(), range.frames)
+    read_all(engine, session, row(session, range.head)?.as_ref(), range.frames)
 }
 
 /// Returns the records of all frames of a session, and checks that they are complete.
-pub(crate) fn all(
+pub(crate) fn read_all(
     engine: &dyn Engine,
     session: SessionId,
     head: Option<&Head>,

@@ -57,7 +57,7 @@ impl Redb {
     /// # Errors
     /// As for [`Redb::open`], and if the file is missing.
     pub fn open_to_read(file: &Path, cache_bytes: usize) -> std::result::Result<Self, OpenError> {
-        let overlay = overlay::Overlay::over(file);
+        let overlay = overlay::Overlay::over_file(file);
         let overlay = overlay.map_err(io("open", file))?;
         let db = catch_panics("open", || {
             Builder::new().set_cache_size(cache_bytes).create_with_backend(overlay).map_err(store("open the redb file"))

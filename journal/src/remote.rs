@@ -97,11 +97,11 @@ impl Journal {
     /// If the engine cannot read.
     pub fn read(&self, read: &Read) -> std::result::Result<Value, ReadError> {
         let engine = self.shared().engine()?;
-        Ok(answer(&*engine, read)?)
+        Ok(answer_read(&*engine, read)?)
     }
 }
 
-fn answer(engine: &dyn Engine, read: &Read) -> Result<Value> {
+fn answer_read(engine: &dyn Engine, read: &Read) -> Result<Value> {
     match *read {
         Read::LastLsn => json(engine.last_lsn()?),
         Read::Frame { lsn } => json(engine.frame(lsn)?.map(to_sent).transpose()?),
@@ -259,7 +259,7 @@ where
         Ok(self.get::<std::result::Result<T, Damage>>(read)??)
     }
 
-    fn each<T: DeserializeOwned>(&self, read: Read, visit: impl FnMut(T) -> ScanFlow) -> Result<()> {
+    fn visit_parts<T: DeserializeOwned>(&self, read: Read, visit: impl FnMut(T) -> ScanFlow) -> Result<()> {
         let _ = self.get::<Vec<T>>(read)?.into_iter().try_for_each(visit);
         Ok(())
     }
@@ -269,7 +269,7 @@ where
         read: Read,
         visit: &mut dyn FnMut(K, Result<T>) -> ScanFlow,
     ) -> Result<()> {
-        self.each(read, |(key, found): (K, std::result::Result<T, Damage>)| {
+        self.visit_parts(read, |(key, found): (K, std::result::Result<T, Damage>)| {
             visit(key, found.map_err(EngineError::from))
         })
     }
@@ -364,7 +364,7 @@ where
     }
 
     fn all_positions(&self, visit: &mut dyn FnMut(SessionId, Seq, Lsn) -> ScanFlow) -> Result<()> {
-        self.each(Read::AllPositions, |(session, seq, lsn)| visit(session, seq, lsn))
+        self.visit_parts(Read::AllPositions, |(session, seq, lsn)| visit(session, seq, lsn))
     }
 
     fn head(&self, session: SessionId) -> Result<Option<Head>> {
@@ -388,11 +388,11 @@ where
     }
 
     fn all_children(&self, visit: &mut dyn FnMut(SessionId, SessionId) -> ScanFlow) -> Result<()> {
-        self.each(Read::AllChildren, |(parent, child)| visit(parent, child))
+        self.visit_parts(Read::AllChildren, |(parent, child)| visit(parent, child))
     }
 
     fn outbox(&self, to: Option<SessionId>, visit: &mut dyn FnMut(Result<(Row, Lsn)>) -> ScanFlow) -> Result<()> {
-        self.each(Read::Outbox { to }, |found: std::result::Result<(Row, Lsn), Damage>| {
+        self.visit_parts(Read::Outbox { to }, |found: std::result::Result<(Row, Lsn), Damage>| {
             visit(found.map_err(EngineError::from))
         })
     }

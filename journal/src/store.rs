@@ -63,7 +63,7 @@ impl StoreSpec {
     /// [`OpenError::BadSpec`], with the valid forms.
     pub fn parse(spec: &str) -> Result<Self, OpenError> {
         #[cfg(feature = "postgres")]
-        if ShardAddress::is_meant(spec) {
+        if ShardAddress::is_postgres_address(spec) {
             let bad = |why| OpenError::BadSpec { spec: "postgres://…".to_owned(), why, possible: possible() };
             return Ok(Self::Postgres(Box::new(ShardAddress::parse(spec).map_err(bad)?)));
         }

@@ -96,10 +96,10 @@ pub(crate) trait Tables: Sized + Send + Sync + 'static {
         // Reads rows first: after a concurrent commit there can be more records than the rows name, but never fewer.
         let key = rows::session_key(session);
         let (head, inflight) = (self.get(Table::Head, &key)?, self.get(Table::Inflight, &key)?);
-        let first = place_before(self, session, from)?.map_or(from, |(seq, _)| seq);
+        let first = frame_before(self, session, from)?.map_or(from, |(seq, _)| seq);
         let last = from.max(Seq(until.0.saturating_sub(1)));
         let mut frames = Vec::new();
-        for (seq, lsn) in places_of(self, session, first, last)? {
+        for (seq, lsn) in frames_of(self, session, first, last)? {
             frames.push((seq, lsn, self.get(Table::Log, &lsn.0.to_be_bytes())?.map(StoredFrame::Bytes)));
         }
         Ok(RangeRows { head, inflight, frames })
@@ -165,7 +165,7 @@ fn all<T: DeserializeOwned>(
 }
 
 /// Returns the frames of the session that start with a record from `from` to `last`.
-fn places_of(tables: &impl Tables, session: SessionId, from: Seq, last: Seq) -> Result<Vec<(Seq, Lsn)>> {
+fn frames_of(tables: &impl Tables, session: SessionId, from: Seq, last: Seq) -> Result<Vec<(Seq, Lsn)>> {
     let mut positions = Vec::new();
     let (from, to) = (rows::ev_key(session, from), rows::ev_key(session, last));
     tables.scan(Table::Ev, Some((&from, &to)), &mut |key, value| {
@@ -177,7 +177,7 @@ fn places_of(tables: &impl Tables, session: SessionId, from: Seq, last: Seq) -> 
 }
 
 /// Returns the last frame of the session that starts at or before `upto`.
-fn place_before(tables: &impl Tables, session: SessionId, upto: Seq) -> Result<Option<(Seq, Lsn)>> {
+fn frame_before(tables: &impl Tables, session: SessionId, upto: Seq) -> Result<Option<(Seq, Lsn)>> {
     let (from, to) = (rows::ev_key(session, Seq(0)), rows::ev_key(session, upto));
     let Some((key, value)) = tables.last(Table::Ev, Some((&from, &to)))? else { return Ok(None) };
     let (_, seq, lsn) = place(&key, &value)?;
@@ -232,7 +232,7 @@ impl<T: Tables> Engine for T {
     }
 
     fn positions(&self, session: SessionId) -> Result<Vec<(Seq, Lsn)>> {
-        places_of(self, session, Seq(0), Seq(u64::MAX))
+        frames_of(self, session, Seq(0), Seq(u64::MAX))
     }
 
     fn range(&self, session: SessionId, from: Seq, until: Seq) -> Result<Range> {

@@ -34,14 +34,14 @@ impl TempCopy {
     /// Copies the directory `of` into the directory for temporary files.
     pub(crate) fn of(of: &Path, progress: &mut dyn FnMut(CopyProgress)) -> Result<Self, OpenError> {
         let temporary = std::env::temp_dir();
-        let dir = fresh(&temporary).map_err(io("make a directory for a copy of the store in", &temporary))?;
+        let dir = create_dir(&temporary).map_err(io("make a directory for a copy of the store in", &temporary))?;
         sweep(&temporary, &dir);
         let lock = File::create_new(dir.join(LOCK)).and_then(|lock| {
             lock.try_lock()?;
             Ok(lock)
         });
         let copy = Self { _lock: lock.map_err(io("lock", &dir))?, dir };
-        let files = below(of).map_err(io("read the directory", of))?;
+        let files = list_files(of).map_err(io("read the directory", of))?;
         let copied = CopyProgress { bytes: 0, of: files.iter().map(|file| file.len).sum() };
         let mut work = CopyJob { copied, progress, buffer: vec![0; CHUNK] };
         for file in files {
@@ -63,7 +63,7 @@ struct CopyEntry {
     is_dir: bool,
 }
 
-fn below(dir: &Path) -> io::Result<Vec<CopyEntry>> {
+fn list_files(dir: &Path) -> io::Result<Vec<CopyEntry>> {
     let mut found = Vec::new();
     let mut open = vec![PathBuf::new()];
     while let Some(path) = open.pop() {
@@ -117,7 +117,7 @@ impl CopyJob<'_> {
     }
 }
 
-fn fresh(temporary: &Path) -> io::Result<PathBuf> {
+fn create_dir(temporary: &Path) -> io::Result<PathBuf> {
     let mut builder = fs::DirBuilder::new();
     #[cfg(unix)]
     std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
@@ -137,7 +137,7 @@ fn sweep(temporary: &Path, own: &Path) {
     let (Ok(entries), Ok(user)) = (fs::read_dir(temporary), fs::symlink_metadata(own)) else { return };
     for entry in entries.flatten().filter(|entry| entry.file_name().to_string_lossy().starts_with(PREFIX)) {
         let (path, lock) = (entry.path(), entry.path().join(LOCK));
-        let is_same_user = |path: &Path| fs::symlink_metadata(path).is_ok_and(|found| is_of(&user, &found));
+        let is_same_user = |path: &Path| fs::symlink_metadata(path).is_ok_and(|found| is_of_owner(&user, &found));
         if path == own || !is_same_user(&path) || !lock.symlink_metadata().is_ok_and(|lock| lock.is_file()) {
             continue;
         }
@@ -149,13 +149,13 @@ fn sweep(temporary: &Path, own: &Path) {
 
 /// Returns whether `found` is a directory of the user that owns `own`.
 #[cfg(unix)]
-fn is_of(own: &fs::Metadata, found: &fs::Metadata) -> bool {
+fn is_of_owner(own: &fs::Metadata, found: &fs::Metadata) -> bool {
     use std::os::unix::fs::MetadataExt as _;
     found.is_dir() && found.uid() == own.uid()
 }
 
 #[cfg(not(unix))]
-fn is_of(_: &fs::Metadata, found: &fs::Metadata) -> bool {
+fn is_of_owner(_: &fs::Metadata, found: &fs::Metadata) -> bool {
     found.is_dir()
 }
 

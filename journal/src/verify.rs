@@ -124,7 +124,7 @@ fn read_once(engine: &dyn Engine, progress: &mut dyn FnMut(Progress)) -> Result<
         obligations: Vec::new(),
     };
     check.log(progress)?;
-    check.defs()?;
+    check.check_bodies()?;
     check.sessions(progress)?;
     check.rows()?;
     Ok(check.report)
@@ -176,9 +176,9 @@ impl Check<'_> {
         Ok(())
     }
 
-    fn defs(&mut self) -> Result<(), ReadError> {
+    fn check_bodies(&mut self) -> Result<(), ReadError> {
         let engine = self.engine;
-        engine.defs(&mut |hash, text| {
+        engine.check_bodies(&mut |hash, text| {
             match text {
                 Ok(text) if Hash::of(text.as_bytes()) == hash => {}
                 Ok(_) => self.report(None, None, format!("table `def`: the body {hash} does not match its hash")),

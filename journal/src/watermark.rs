@@ -64,13 +64,13 @@ impl MarkState {
         Ok(Self { path, slots: [slot_at(&bytes, 0), slot_at(&bytes, STRIDE)], state })
     }
 
-    fn best(&self) -> Option<MarkSlot> {
+    fn latest_slot(&self) -> Option<MarkSlot> {
         self.slots.iter().flatten().max_by_key(|slot| slot.lsn).copied()
     }
 
     /// Refuses a store that ends before the mark, and a store with frames but without a mark.
     fn check(&self, found: Lsn) -> Result<(), OpenError> {
-        match self.best() {
+        match self.latest_slot() {
             Some(slot) if slot.lsn > found => Err(OpenError::Behind { found, watermark: slot.lsn }),
             None if found > Lsn(0) || self.state == "is damaged" => {
                 Err(OpenError::Watermark { path: self.path.clone(), state: self.state })
@@ -90,7 +90,7 @@ impl Watermark {
         let io = |what| error::io(what, &state.path);
         // The file is not truncated, so that a crash cannot leave it without a mark.
         let file = owner_only::open_own(&state.path).map_err(io("open the watermark"))?;
-        let best = state.best();
+        let best = state.latest_slot();
         let newest_is_first = best.is_some() && state.slots.first().copied().flatten() == best;
         let mut mark = Self {
             file,
@@ -133,7 +133,7 @@ impl Watermark {
 
     /// Returns whether the mark of the store in `dir` shows that nothing was ever acknowledged.
     pub(crate) fn is_at_the_start(dir: &Path) -> Result<bool, OpenError> {
-        Ok(MarkState::read(dir)?.best().is_some_and(|slot| slot.lsn == Lsn(0)))
+        Ok(MarkState::read(dir)?.latest_slot().is_some_and(|slot| slot.lsn == Lsn(0)))
     }
 
     #[cfg(test)]
@@ -142,7 +142,7 @@ impl Watermark {
     }
 
     /// Returns the time at which the mark must be written, or `None` if it is current.
-    pub(crate) fn due(&self) -> Option<Instant> {
+    pub(crate) fn due_at(&self) -> Option<Instant> {
         self.since.and_then(|since| since.checked_add(INTERVAL))
     }
 
@@ -151,7 +151,7 @@ impl Watermark {
         self.at_ms = at_ms;
         self.since.get_or_insert(now);
         self.commits = self.commits.saturating_add(1);
-        if self.due().is_some_and(|due| due <= now) || self.commits >= INTERVAL_COMMITS {
+        if self.due_at().is_some_and(|due| due <= now) || self.commits >= INTERVAL_COMMITS {
             self.write(lsn);
         }
     }
@@ -280,13 +280,13 @@ mod tests {
         // The frames' clock may stop or jump.
         mark.record_acknowledged(Lsn(1), 5_000, at(0));
         mark.record_acknowledged(Lsn(2), 5_000, at(499));
-        assert_eq!((mark.lsn(), mark.due()), (Lsn(0), Some(at(500))), "an idle writer writes it then");
+        assert_eq!((mark.lsn(), mark.due_at()), (Lsn(0), Some(at(500))), "an idle writer writes it then");
         mark.record_acknowledged(Lsn(3), -3_600_000, at(501));
-        assert_eq!((mark.lsn(), mark.due()), (Lsn(3), None));
+        assert_eq!((mark.lsn(), mark.due_at()), (Lsn(3), None));
         mark.record_acknowledged(Lsn(4), 9_000, at(900));
-        assert_eq!((mark.lsn(), mark.due()), (Lsn(3), Some(at(1_400))));
+        assert_eq!((mark.lsn(), mark.due_at()), (Lsn(3), Some(at(1_400))));
         mark.write(Lsn(4));
-        assert_eq!((mark.lsn(), mark.due()), (Lsn(4), None));
+        assert_eq!((mark.lsn(), mark.due_at()), (Lsn(4), None));
         (5..5 + u64::from(INTERVAL_COMMITS)).for_each(|lsn| mark.record_acknowledged(Lsn(lsn), 9_000, at(901)));
         assert_eq!(mark.lsn(), Lsn(4 + u64::from(INTERVAL_COMMITS)), "many commits cause a write too");
     }

@@ -42,7 +42,7 @@ pub(crate) fn run(shared: &Shared, engine: Arc<dyn Engine>, watermark: Option<Wa
 
 fn drain(shared: &Shared, engine: &dyn Engine, mut watermark: Option<Watermark>) -> Result<(), EngineError> {
     loop {
-        match next(shared, watermark.as_ref().and_then(Watermark::due)) {
+        match next(shared, watermark.as_ref().and_then(Watermark::due_at)) {
             WriterEvent::Batches(batches) => write_all(shared, engine, batches, watermark.as_mut())?,
             WriterEvent::Due => mark(shared, watermark.as_mut()),
             WriterEvent::Close => {

@@ -126,7 +126,7 @@ fn step(open: &OpenQuestion<'_>, offered: &Offered) -> OfflineStep {
     let brief = Brief::parse(open.first).filter(|_| open.only_first);
     match brief {
         Some(brief) => explore(&brief, open, offered),
-        None => lead(open, offered),
+        None => divide_work(open, offered),
     }
 }
 
@@ -137,7 +137,7 @@ fn explore(brief: &Brief, open: &OpenQuestion<'_>, offered: &Offered) -> Offline
     }
 }
 
-fn lead(open: &OpenQuestion<'_>, offered: &Offered) -> OfflineStep {
+fn divide_work(open: &OpenQuestion<'_>, offered: &Offered) -> OfflineStep {
     let first = json!({ "path": ".", "depth": 2 });
     if !offered.list {
         return explore_alone(open, offered, None, &AreaPlan::default(), "");

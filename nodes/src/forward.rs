@@ -149,7 +149,7 @@ mod tests {
         tokio::spawn(async move { axum::serve(listener, router).await });
         let owner = NodeRow {
             name: "owner".to_owned(),
-            lease: NodeLease::named("1"),
+            lease: NodeLease::with_id("1"),
             address: address.to_string(),
             version: String::new(),
             labels: Vec::new(),

@@ -356,7 +356,7 @@ impl Gateway {
     ) -> Result<Response, Problem> {
         let answer = self.ask(shard, request).await?;
         if let Some(NewChoice { key, placement }) = choice.filter(|_| is_invalid(answer.status()))
-            && let Err(error) = self.node().registry().unplace(key.as_bytes(), &placement).await
+            && let Err(error) = self.node().registry().remove_placement(key.as_bytes(), &placement).await
         {
             tracing::warn!(%error, "the key of a refused command is kept");
         }

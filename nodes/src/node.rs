@@ -99,9 +99,9 @@ impl Node {
     ) -> Result<Self, NodeError> {
         let leases = Registry::connect(target).await?;
         let registry = Registry::connect(target).await?;
-        registry.share(options.shards, None).await?;
+        registry.create_shared(options.shards, None).await?;
         for label in &options.labels {
-            registry.share(options.shards, Some(label)).await?;
+            registry.create_shared(options.shards, Some(label)).await?;
         }
         let (secret, clock) = (registry.secret().await?, DatabaseClock::default());
         clock.set(registry.members().await?.time_ms);
@@ -380,7 +380,7 @@ impl Node {
         }
         let (node, term) = (self.clone(), term.clone());
         self.inner.tasks.spawn(async move {
-            let address = node.inner.target.under(&shard, &term.lease);
+            let address = node.inner.target.with_shard(&shard, &term.lease);
             let opened = node.inner.opener.open(address, term.work.clone()).await;
             if let Some(host) = node.serve_opened(&shard, &term, opened) {
                 node.close(&shard, &term.lease, host).await;

@@ -82,7 +82,7 @@ mod tests {
     fn node(name: &str, labels: &[&str]) -> NodeRow {
         NodeRow {
             name: name.to_owned(),
-            lease: NodeLease::named(name),
+            lease: NodeLease::with_id(name),
             address: String::new(),
             version: String::new(),
             labels: labels.iter().map(ToString::to_string).collect(),
@@ -96,7 +96,7 @@ mod tests {
         let shard = |(id, owner): (i32, &&str)| ShardRow {
             id,
             name: format!("s{id}"),
-            lease: (!owner.is_empty()).then(|| NodeLease::named(*owner)),
+            lease: (!owner.is_empty()).then(|| NodeLease::with_id(*owner)),
             last_lsn: 0,
             label: None,
         };
@@ -106,7 +106,7 @@ mod tests {
     fn plan_of(members: &Members, me: &str) -> ShardPlan {
         let own = members.shards.iter().filter(|shard| shard.lease.as_ref().is_some_and(|lease| lease.id() == me));
         let open = own.map(|shard| shard.name.clone()).collect();
-        plan(members, &NodeLease::named(me), &open)
+        plan(members, &NodeLease::with_id(me), &open)
     }
 
     fn names(of: &[&str]) -> Vec<String> {
@@ -155,7 +155,7 @@ mod tests {
     fn d2_claimed_shard_that_is_not_open_is_reclaimed() {
         let all = members(&[node("a", &[])], &["a", "a"]);
         let open = BTreeSet::from(["s2".to_owned()]);
-        assert_eq!(plan(&all, &NodeLease::named("a"), &open).claim, names(&["s1"]));
+        assert_eq!(plan(&all, &NodeLease::with_id("a"), &open).claim, names(&["s1"]));
     }
 
     #[test]
@@ -190,14 +190,15 @@ mod tests {
                     let given = plan.hand_over.first();
                     for shard in &mut all.shards {
                         if plan.claim.contains(&shard.name) && shard.lease.is_none() {
-                            shard.lease = Some(NodeLease::named(me));
+                            shard.lease = Some(NodeLease::with_id(me));
                         } else if Some(&shard.name) == given {
                             shard.lease = None;
                         }
                     }
                 }
             }
-            let count = |me: &str| all.shards.iter().filter(|shard| shard.lease == Some(NodeLease::named(me))).count();
+            let count =
+                |me: &str| all.shards.iter().filter(|shard| shard.lease == Some(NodeLease::with_id(me))).count();
             let mut counts = ["a", "b", "c"].map(count);
             counts.sort_unstable();
             assert_eq!(counts, [1, 2, 2], "{owners:?}");

@@ -37,8 +37,8 @@ pub fn start(agent: Text, command: &str) -> StartRequest {
 }
 
 /// Returns the process that a call of [`PROCESS`] stops, as named by the model, or `None` for other actions.
-pub fn stops(args: &str) -> Option<String> {
-    background::stops(args)
+pub fn stopped_process(args: &str) -> Option<String> {
+    background::stopped_process(args)
 }
 
 /// Returns the process that a call of [`PROCESS`] names.

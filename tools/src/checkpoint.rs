@@ -112,7 +112,7 @@ pub enum CheckpointError {
 }
 
 /// Returns a function that converts an I/O error, for a checkpoint that cannot be `action` ("saved", "read").
-fn cannot(action: &'static str) -> impl Fn(io::Error) -> CheckpointError {
+fn io_error(action: &'static str) -> impl Fn(io::Error) -> CheckpointError {
     move |source| CheckpointError::Io { action, source }
 }
 
@@ -180,7 +180,7 @@ impl Checkpoints {
             Err(error) if error.kind() == io::ErrorKind::FileTooLarge => {
                 PathState { state: FileState::Other, bytes: Vec::new() }
             }
-            before => before.map_err(cannot("saved"))?,
+            before => before.map_err(io_error("saved"))?,
         };
         if write.based_on.is_some_and(|based_on| before.state != FileState::Other && before.bytes != based_on) {
             return Err(CheckpointError::Changed(write.path.to_owned()));
@@ -193,7 +193,7 @@ impl Checkpoints {
         let mut held = self.lock_ledger();
         let ledger = self.load_ledger(&mut held)?;
         let dir = self.session_dir(key.session);
-        create_private_dir(&dir).map_err(cannot("saved"))?;
+        create_private_dir(&dir).map_err(io_error("saved"))?;
         if let FileState::File { hash, .. } = &before.state {
             self.step("content")?;
             ledger.bytes = ledger.bytes.saturating_add(self.save_content(&dir, *hash, &before.bytes)?);
@@ -224,8 +224,8 @@ impl Checkpoints {
     fn write(&self, checkpoint: &Checkpoint) -> Result<PathBuf, CheckpointError> {
         let dir = self.session_dir(checkpoint.session);
         let file = checkpoint_path(&dir, checkpoint.number);
-        let text = serde_json::to_vec(checkpoint).map_err(|error| cannot("saved")(error.into()))?;
-        write_durably(&file, &text).and_then(|()| sync_dir(&dir)).map_err(cannot("saved"))?;
+        let text = serde_json::to_vec(checkpoint).map_err(|error| io_error("saved")(error.into()))?;
+        write_durably(&file, &text).and_then(|()| sync_dir(&dir)).map_err(io_error("saved"))?;
         Ok(file)
     }
 
@@ -236,12 +236,12 @@ impl Checkpoints {
             Ok(kept) if kept == bytes => return Ok(0),
             Ok(kept) if Hash::of(&kept) == hash => {
                 let why = "two contents have one hash";
-                return Err(cannot("saved")(io::Error::new(io::ErrorKind::AlreadyExists, why)));
+                return Err(io_error("saved")(io::Error::new(io::ErrorKind::AlreadyExists, why)));
             }
             // The content is damaged or missing.
             Ok(_) | Err(_) => {}
         }
-        write_durably(&path, bytes).map_err(cannot("saved"))?;
+        write_durably(&path, bytes).map_err(io_error("saved"))?;
         Ok(u64::try_from(bytes.len()).unwrap_or(u64::MAX))
     }
 
@@ -267,16 +267,17 @@ impl Checkpoints {
     ) -> Result<Vec<Checkpoint>, CheckpointError> {
         let dir = self.session_dir(session);
         let mut found = Vec::new();
-        for (name, _) in files::entries(&dir).map_err(cannot("read"))? {
+        for (name, _) in files::entries(&dir).map_err(io_error("read"))? {
             if !files::number_of(&name).is_some_and(&wanted) {
                 continue;
             }
             let text = match fs::read(dir.join(&name)) {
                 // A write failed meanwhile, and its checkpoint was removed.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
-                text => text.map_err(cannot("read"))?,
+                text => text.map_err(io_error("read"))?,
             };
-            let checkpoint: Checkpoint = serde_json::from_slice(&text).map_err(|error| cannot("read")(error.into()))?;
+            let checkpoint: Checkpoint =
+                serde_json::from_slice(&text).map_err(|error| io_error("read")(error.into()))?;
             found.push(checkpoint);
         }
         found.sort_by_key(|checkpoint| checkpoint.number);
@@ -288,7 +289,7 @@ impl Checkpoints {
     /// # Errors
     /// If the directory cannot be read.
     pub fn sessions(&self) -> Result<Vec<SessionId>, CheckpointError> {
-        let entries = files::entries(&self.dir).map_err(cannot("listed"))?;
+        let entries = files::entries(&self.dir).map_err(io_error("listed"))?;
         Ok(entries.into_iter().filter_map(|(name, _)| name.parse().ok()).collect())
     }
 
@@ -299,7 +300,7 @@ impl Checkpoints {
     pub fn bytes(&self) -> Result<u64, CheckpointError> {
         let mut bytes = 0_u64;
         for session in self.sessions()? {
-            let sizes = files::entries(&self.session_dir(session)).map_err(cannot("listed"))?;
+            let sizes = files::entries(&self.session_dir(session)).map_err(io_error("listed"))?;
             bytes = sizes.into_iter().map(|(_, found)| found.len()).fold(bytes, u64::saturating_add);
         }
         Ok(bytes)
@@ -310,7 +311,7 @@ impl Checkpoints {
     /// # Errors
     /// If a file cannot be removed. A second call continues.
     pub fn erase(&self, session: SessionId) -> Result<(), CheckpointError> {
-        remove(&self.session_dir(session)).map_err(cannot("erased"))
+        remove(&self.session_dir(session)).map_err(io_error("erased"))
     }
 
     fn session_dir(&self, session: SessionId) -> PathBuf {

@@ -238,7 +238,7 @@ impl Offered {
         let unknown: Vec<&str> = named.iter().filter(is_unknown).map(|name| bounded::head(name, 100)).collect();
         let Some(first) = unknown.first() else { return Ok(()) };
         let offered: Vec<&str> = self.shown_tools.iter().map(|name| &**name).collect();
-        let suggestion = near::near(first, &offered).first().map(|name| format!(" Did you mean `{name}`?"));
+        let suggestion = near::similar_names(first, &offered).first().map(|name| format!(" Did you mean `{name}`?"));
         let valid = match offered.is_empty() {
             true => "You have no tools to give.".to_owned(),
             false => format!("Valid: {}.", near::list_names(&offered)),
@@ -365,8 +365,10 @@ fn unknown_agent(tool: &str, requested: &str, agents: &[(Text, Text)]) -> ToolEr
             "no agent `{shown}`: no agents can be started here, so do the work yourself"
         ));
     }
-    let suggestion =
-        near::near(requested, &names).first().map(|name| format!(" Did you mean `{name}`?")).unwrap_or_default();
+    let suggestion = near::similar_names(requested, &names)
+        .first()
+        .map(|name| format!(" Did you mean `{name}`?"))
+        .unwrap_or_default();
     ToolError::bad_args(format!(
         "no agent `{shown}` can be started by {tool}.{suggestion} Valid: {}.",
         near::list_names(&names)

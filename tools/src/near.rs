@@ -12,7 +12,7 @@ pub(crate) fn message(requested: &str, known: bool, offered: &[&str]) -> String 
     } else {
         format!("no tool is named `{requested_shown}`.")
     };
-    let near = near(requested, offered);
+    let near = similar_names(requested, offered);
     if !near.is_empty() {
         message.push_str(&format!(" Did you mean {}?", quoted(&near, " or ")));
     }
@@ -23,7 +23,7 @@ pub(crate) fn message(requested: &str, known: bool, offered: &[&str]) -> String 
     message
 }
 
-pub(crate) fn near<'a>(requested: &str, offered: &[&'a str]) -> Vec<&'a str> {
+pub(crate) fn similar_names<'a>(requested: &str, offered: &[&'a str]) -> Vec<&'a str> {
     let requested = fold_name(requested);
     if requested.is_empty() || requested.len() > 100 {
         return Vec::new();
@@ -71,7 +71,7 @@ mod tests {
 
     #[test]
     fn misspelled_names_find_their_tool() {
-        let first = |requested| near(requested, &TOOLS).first().copied();
+        let first = |requested| similar_names(requested, &TOOLS).first().copied();
         assert_eq!(
             ["Read", "read_file", "serach", "ls", "writeFile", "weather_forecast", ""].map(first),
             [Some("read"), Some("read"), Some("search"), Some("list"), Some("write"), None, None]

@@ -84,7 +84,7 @@ impl ToolOption {
     ///
     /// # Errors
     /// [`BadOption`], which names the valid values.
-    pub fn takes(&self, value: &Value) -> Result<(), BadOption> {
+    pub fn check_value(&self, value: &Value) -> Result<(), BadOption> {
         if self.kind.accepts(value) {
             return Ok(());
         }
@@ -151,7 +151,7 @@ pub fn fill(options: &[ToolOption], given: &mut Map<String, Value>, model: Optio
 pub fn check(options: &[ToolOption], given: &Map<String, Value>) -> Result<(), BadOption> {
     for option in options {
         match given.get(&*option.id) {
-            Some(value) => option.takes(value)?,
+            Some(value) => option.check_value(value)?,
             None => {
                 let why = format!("is missing: give {}", option.kind.expected_kind());
                 return Err(BadOption { id: Arc::clone(&option.id), why });
@@ -166,7 +166,7 @@ pub fn check(options: &[ToolOption], given: &Map<String, Value>) -> Result<(), B
 /// # Errors
 /// [`BadOption`] for the first invalid option.
 pub fn check_given(options: &[ToolOption], given: &Map<String, Value>) -> Result<(), BadOption> {
-    options.iter().filter_map(|option| Some(option.takes(given.get(&*option.id)?))).collect::<Result<(), _>>()?;
+    options.iter().filter_map(|option| Some(option.check_value(given.get(&*option.id)?))).collect::<Result<(), _>>()?;
     check_known(options, given)
 }
 

@@ -77,7 +77,7 @@ impl Processes {
 
     /// Returns the number of running processes.
     pub fn running(&self) -> usize {
-        self.all().values().filter(|process| process.end().is_none()).count()
+        self.lock_all().values().filter(|process| process.end().is_none()).count()
     }
 
     pub(crate) fn with_secrets(&self, secrets: &Secrets) -> Self {
@@ -90,7 +90,7 @@ impl Processes {
     }
 
     pub(crate) fn of(&self, session: SessionId) -> Option<Arc<BackgroundProcess>> {
-        self.all().get(&session).cloned()
+        self.lock_all().get(&session).cloned()
     }
 
     /// Adds the process of `session`, which keeps the last `most` bytes of output. Returns `None` if the session already runs one.
@@ -101,7 +101,7 @@ impl Processes {
         typed: mpsc::Sender<TypedText>,
         most: usize,
     ) -> Option<Arc<BackgroundProcess>> {
-        let mut all = self.all();
+        let mut all = self.lock_all();
         if all.get(&session).is_some_and(|process| process.end().is_none()) {
             return None;
         }
@@ -143,7 +143,7 @@ impl Processes {
         });
     }
 
-    fn all(&self) -> MutexGuard<'_, BTreeMap<SessionId, Arc<BackgroundProcess>>> {
+    fn lock_all(&self) -> MutexGuard<'_, BTreeMap<SessionId, Arc<BackgroundProcess>>> {
         self.shared.all.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -357,7 +357,7 @@ impl BackgroundProcess {
     }
 
     /// Keeps the process alive until the returned guard is dropped. Dropping the guard without releasing it stops the process.
-    pub(crate) fn attend(self: &Arc<Self>) -> AttendedCall {
+    pub(crate) fn keep_alive(self: &Arc<Self>) -> AttendedCall {
         let mut state = self.state();
         state.attending = state.attending.saturating_add(1);
         drop(state);

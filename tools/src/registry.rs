@@ -31,7 +31,7 @@ use crate::secrets::Secrets;
 use crate::tool::{Tool, ToolError};
 
 pub(crate) use listed::SERVER_TOOL_PREFIX;
-pub use listed::lists;
+pub use listed::list_contains;
 #[cfg(feature = "mcp")]
 pub(crate) use listed::{may_be_shortened, parts, short_name};
 pub use live::LiveTools;
@@ -229,8 +229,9 @@ impl Registry {
             return Some(missing_web_tool_reason(name));
         }
         let names: Vec<&str> = self.tools.keys().map(|name| &**name).collect();
-        let near =
-            near::near(name, &names).first().map_or_else(String::new, |near| format!("; did you mean `{near}`?"));
+        let near = near::similar_names(name, &names)
+            .first()
+            .map_or_else(String::new, |near| format!("; did you mean `{near}`?"));
         Some(format!("unknown tool `{name}`{near}"))
     }
 
@@ -376,7 +377,7 @@ fn missing_web_tool_reason(name: &str) -> String {
 }
 
 fn is_offered(tool: &dyn Tool, authority: &Authority, only: Option<&[Text]>, approver: bool) -> bool {
-    let listed = only.is_none_or(|only| lists(only, &tool.spec().name));
+    let listed = only.is_none_or(|only| list_contains(only, &tool.spec().name));
     let permitted = |access: &Access| match authority.best(&access.action) {
         Verdict::Allow => true,
         Verdict::Ask => approver,

@@ -71,7 +71,7 @@ impl Workspace {
         Self { alone: true, ..self }
     }
 
-    pub(crate) fn is_alone(&self) -> bool {
+    pub(crate) fn is_confined(&self) -> bool {
         self.alone
     }
 

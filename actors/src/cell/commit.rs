@@ -27,7 +27,7 @@ impl Driver {
         if !records.is_empty() || self.written.unmarked {
             if self.cells.log.journal.pressure() {
                 // The disk is behind: waiting here bounds the writer's queue.
-                Box::pin(self.cells.log.journal.room()).await;
+                Box::pin(self.cells.log.journal.wait_for_room()).await;
             }
             let new_sessions = std::mem::take(&mut pending.new_sessions);
             let last = records.last().map_or("none", Record::kind);

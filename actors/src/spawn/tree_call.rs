@@ -35,7 +35,8 @@ pub(crate) fn read(
             (kind, Some(Parsed::Await(jobs)))
         }),
         background::PROCESS => {
-            let named = background::stops(args).filter(|_| offer.specs.iter().any(|spec| *spec.name == *tool))?;
+            let named =
+                background::stopped_process(args).filter(|_| offer.specs.iter().any(|spec| *spec.name == *tool))?;
             Ok((CallKind::Cancel { child: unknown }, Some(Parsed::Stop(named.into()))))
         }
         plan_exit::NAME => return proposal(offer, args),

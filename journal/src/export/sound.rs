@@ -82,7 +82,7 @@ impl Survey<'_> {
         let mut rows = Changes::default();
         index::rows(session, place, None, &records, &mut rows);
         let named = rows.put.iter().chain(&rows.take).flat_map(|row| [row.to, row.from]);
-        let gone = named.chain([place.root(session)]).chain(place.parent()).find(|other| !self.knows(*other));
+        let gone = named.chain([place.find_root(session)]).chain(place.parent()).find(|other| !self.knows(*other));
         Ok(gone.map(|gone| format!("it names session {gone}, which is not in the store")))
     }
 
@@ -98,7 +98,7 @@ impl Survey<'_> {
             ScanFlow::Continue(())
         })?;
         let roots: BTreeMap<SessionId, SessionId> =
-            self.damaged.keys().map(|session| (*session, self.root(*session, &parents))).collect();
+            self.damaged.keys().map(|session| (*session, self.find_root(*session, &parents))).collect();
         let lost: BTreeSet<SessionId> = roots.values().copied().collect();
         let (mut kept, mut left) = (BTreeMap::new(), BTreeMap::<SessionId, u64>::new());
         for (session, head) in &self.heads {
@@ -122,7 +122,7 @@ impl Survey<'_> {
     }
 
     /// Returns the root of a damaged session, from its head, its first record, or the head of an ancestor.
-    fn root(&self, session: SessionId, parents: &BTreeMap<SessionId, SessionId>) -> SessionId {
+    fn find_root(&self, session: SessionId, parents: &BTreeMap<SessionId, SessionId>) -> SessionId {
         if let Some(root) = self.root_from_first_record(session).filter(|_| !self.heads.contains_key(&session)) {
             return root;
         }
@@ -145,7 +145,7 @@ impl Survey<'_> {
         let (_, _, kept) = self.engine.range(session, Seq(1), Seq(2)).ok()?.frames.into_iter().next()?;
         let frame = read::open_frame(kept?).ok()?;
         match frame.records.first() {
-            Some(Record::SessionCreated(created)) if frame.session == session => Some(created.place.root(session)),
+            Some(Record::SessionCreated(created)) if frame.session == session => Some(created.place.find_root(session)),
             Some(_) | None => None,
         }
     }

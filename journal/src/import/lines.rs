@@ -26,7 +26,7 @@ impl<'a, R: BufRead + Seek> Lines<'a, R> {
     }
 
     /// Seeks to line `n`.
-    pub(super) fn go_to(&mut self, n: u64, offset: u64) -> Result<(), ImportError> {
+    pub(super) fn seek_line(&mut self, n: u64, offset: u64) -> Result<(), ImportError> {
         // A relative seek within the buffer does not need a system call.
         let way =
             i64::try_from(offset).ok().zip(i64::try_from(self.next).ok()).map(|(to, from)| to.saturating_sub(from));
@@ -85,7 +85,7 @@ impl<'a, R: BufRead + Seek> Lines<'a, R> {
         ImportError::Damaged { line: self.n, why: why.into() }
     }
 
-    pub(super) fn is_over(&mut self) -> Result<bool, ImportError> {
+    pub(super) fn is_at_end(&mut self) -> Result<bool, ImportError> {
         Ok(self.file.fill_buf()?.is_empty())
     }
 }

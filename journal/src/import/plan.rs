@@ -127,13 +127,13 @@ impl<R: BufRead + Seek> ImportPlan<'_, R> {
             let mut frame = self.frame(at)?;
             created_ms.get_or_insert(frame.at_ms);
             let bytes = self.lines.bytes().len();
-            self.fill(id, at, &mut frame.records)?;
+            self.fill_bodies(id, at, &mut frame.records)?;
             match left.next() {
                 Some((seq, lsn)) => self.check_imported(*ix, at, lsn, seq, &frame)?,
-                None => self.fits(at, &frame, bytes)?,
+                None => self.check_order(at, &frame, bytes)?,
             }
-            let changes = fold.take(*ix, at, &frame.records)?;
-            self.note(*ix, at, changes)?;
+            let changes = fold.fold_frame(*ix, at, &frame.records)?;
+            self.note_obligations(*ix, at, changes)?;
             last = Some((at, frame.epoch, frame.at_ms));
         }
         let Some((at, epoch, at_ms)) = last else { return Ok(()) };
@@ -147,7 +147,7 @@ impl<R: BufRead + Seek> ImportPlan<'_, R> {
     }
 
     fn frame(&mut self, at: LinePosition) -> Result<FrameLine<Vec<Record>>, ImportError> {
-        self.lines.go_to(at.line, at.offset)?;
+        self.lines.seek_line(at.line, at.offset)?;
         self.lines.read().map_err(|_| ImportError::Changed { line: at.line })?;
         let mut frame = self.lines.parse::<Vec<Record>>()?.frame.ok_or(ImportError::Changed { line: at.line })?;
         fields::admit(&mut frame.records, frame.session, self.within)
@@ -155,7 +155,7 @@ impl<R: BufRead + Seek> ImportPlan<'_, R> {
         Ok(frame)
     }
 
-    fn fits(&self, at: LinePosition, frame: &FrameLine<Vec<Record>>, line: usize) -> Result<(), ImportError> {
+    fn check_order(&self, at: LinePosition, frame: &FrameLine<Vec<Record>>, line: usize) -> Result<(), ImportError> {
         let limit = self.engine.max_body();
         // A line is at least as long as its frame's body.
         if !self.engine.wants_bytes() || (line.saturating_add(codec::HEADER) as u64) <= limit {
@@ -193,7 +193,7 @@ impl<R: BufRead + Seek> ImportPlan<'_, R> {
     }
 
     /// Restores the bodies of a new session from earlier lines.
-    fn fill(&mut self, session: SessionId, at: LinePosition, records: &mut [Record]) -> Result<(), ImportError> {
+    fn fill_bodies(&mut self, session: SessionId, at: LinePosition, records: &mut [Record]) -> Result<(), ImportError> {
         let damaged = |why: String| ImportError::Damaged { line: at.line, why };
         for record in records {
             if let Record::SessionCreated(created) = &*record
@@ -235,13 +235,13 @@ impl<R: BufRead + Seek> ImportPlan<'_, R> {
     fn def(&mut self, hash: Hash, before: LinePosition) -> Result<Option<Text>, ImportError> {
         let found = self.survey.defs.get(&hash).map(|(at, _)| *at);
         let Some(at) = found.filter(|at| at.line < before.line) else { return Ok(None) };
-        self.lines.go_to(at.line, at.offset)?;
+        self.lines.seek_line(at.line, at.offset)?;
         self.lines.read().map_err(|_| ImportError::Changed { line: at.line })?;
         Ok(self.lines.parse::<Count>()?.def.map(|def| def.body))
     }
 
     /// Records the obligations that a frame creates and takes.
-    fn note(&mut self, ix: usize, at: LinePosition, mut changes: Changes) -> Result<(), ImportError> {
+    fn note_obligations(&mut self, ix: usize, at: LinePosition, mut changes: Changes) -> Result<(), ImportError> {
         // Obligations of a deleted session are void.
         let stays = |row: &Row| [row.to, row.from].iter().all(|end| !self.survey.deleted.contains_key(end));
         changes.put.retain(stays);
@@ -319,7 +319,7 @@ impl<R: BufRead + Seek> ImportPlan<'_, R> {
 
     fn plan_deletions(&mut self) {
         for (session, head) in &self.survey.deleted {
-            let mut frame = super::rows_only(*session, Seq(1));
+            let mut frame = super::row_frame(*session, Seq(1));
             frame.epoch = head.epoch;
             frame.at_ms = head.updated_ms;
             frame.changes.head = Some(Box::new(head.clone()));
@@ -371,7 +371,7 @@ struct Fold {
 
 impl Fold {
     /// Folds a frame and returns its obligations.
-    fn take(&mut self, ix: usize, at: LinePosition, records: &[Record]) -> Result<Changes, ImportError> {
+    fn fold_frame(&mut self, ix: usize, at: LinePosition, records: &[Record]) -> Result<Changes, ImportError> {
         let damaged = |why: String| ImportError::Damaged { line: at.line, why };
         let rest = match &self.state {
             Some(_) => records,
@@ -407,7 +407,7 @@ impl Fold {
 
     fn rows(self, epoch: Epoch, created_ms: i64, at_ms: i64) -> Option<Rows> {
         let state = self.state?;
-        let mut frame = super::rows_only(self.id, state.next_seq);
+        let mut frame = super::row_frame(self.id, state.next_seq);
         frame.epoch = epoch;
         frame.at_ms = at_ms;
         frame.changes.child_of = self.place.as_ref().and_then(Place::parent);
@@ -429,7 +429,7 @@ mod tests {
         serde_json::from_value(value).unwrap()
     }
 
-    fn folded() -> Fold {
+    fn new_fold() -> Fold {
         let hash = "07070707070707070707070707070707";
         let created = record(json!({"session_created": {
             "place": "root", "short": "abc123", "agent": "explore", "agent_hash": hash, "model": "m",
@@ -439,7 +439,7 @@ mod tests {
         }}));
         let id = SessionId(uuid::Uuid::from_u128(7));
         let mut fold = Fold { id, state: None, place: None, owner: None, opened: None };
-        fold.take(0, LinePosition { line: 1, offset: 0 }, &[created]).unwrap();
+        fold.fold_frame(0, LinePosition { line: 1, offset: 0 }, &[created]).unwrap();
         fold
     }
 
@@ -454,14 +454,14 @@ mod tests {
     #[test]
     fn import_refuses_sessions_of_endless_inputs() {
         let with = |inputs: usize| {
-            let mut fold = folded();
+            let mut fold = new_fold();
             fold.state.as_mut().unwrap().accepted =
                 (1..inputs).map(|n| InputId(uuid::Uuid::from_u128(n as u128))).collect();
-            fold.take(1, LinePosition { line: 9, offset: 0 }, &[input(inputs)]).map(drop)
+            fold.fold_frame(1, LinePosition { line: 9, offset: 0 }, &[input(inputs)]).map(drop)
         };
         with(MAX_INPUTS).unwrap();
         let refused = with(MAX_INPUTS + 1).unwrap_err();
-        let why = format!("session {} has more than 65536 inputs", folded().id);
+        let why = format!("session {} has more than 65536 inputs", new_fold().id);
         assert!(matches!(&refused, ImportError::Damaged { line: 9, why: found } if *found == why), "{refused}");
     }
 }

@@ -196,7 +196,7 @@ impl Survey {
         if end.sum != self.sum {
             return Err(lines.damage_error(format!("the lines before sum up to {}, and it says {}", self.sum, end.sum)));
         }
-        if !lines.is_over()? {
+        if !lines.is_at_end()? {
             return Err(lines.damage_error("it is the last line of an export, and more follows"));
         }
         Ok(())

@@ -11,7 +11,7 @@ use super::fields;
 use super::lines::Lines;
 use super::plan::{Planned, Rows, to_frame};
 use super::survey::Survey;
-use super::{ImportBounds, ImportError, Positions, rows_only};
+use super::{ImportBounds, ImportError, Positions, row_frame};
 use crate::frame::Frame;
 use crate::journal::Journal;
 use crate::queue::GROUP_BYTES;
@@ -122,7 +122,7 @@ pub(super) async fn finish(journal: &Journal, planned: Planned) -> Result<(), Im
     let mut frames: Vec<(Option<Lsn>, Frame)> = Vec::with_capacity(sessions.len().saturating_add(owed.len()));
     for (ix, row) in owed {
         // With the LSN of its record: delivery reads that frame.
-        let mut frame = rows_only(row.from, Seq(0));
+        let mut frame = row_frame(row.from, Seq(0));
         frame.changes.put = vec![row];
         frames.push((Some(place(ix)), frame));
     }

@@ -6,7 +6,7 @@ pub struct NodeLease(String);
 
 impl NodeLease {
     /// Creates a lease from its id.
-    pub fn named(id: impl Into<String>) -> Self {
+    pub fn with_id(id: impl Into<String>) -> Self {
         Self(id.into())
     }
 

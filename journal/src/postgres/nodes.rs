@@ -177,7 +177,7 @@ impl Registry {
             schema::migrate(&mut connection.client).await?;
             let rows = connection.query(READ_SETTINGS, &[]).await?;
             let row = rows.first().ok_or_else(|| ServerFailure::Lost("the server gave no settings".to_owned()))?;
-            ServerSettings::of(row, 0)?.judge(&link.target.accepted)?;
+            ServerSettings::of(row, 0)?.check_accepted(&link.target.accepted)?;
             Ok(connection)
         };
         let connection = prepared.await.map_err(|failure: ServerFailure| failure.open(target))?;
@@ -187,7 +187,7 @@ impl Registry {
     /// Creates shared shards, which only nodes with `label` may claim if one is given. Does nothing if shared shards with this label exist.
     /// # Errors
     /// [`NodeError::Unreachable`].
-    pub async fn share(&self, shards: u16, label: Option<&str>) -> Result<(), NodeError> {
+    pub async fn create_shared(&self, shards: u16, label: Option<&str>) -> Result<(), NodeError> {
         let format = i64::try_from(FORMAT).unwrap_or(i64::MAX);
         let label: Param = Box::new(label.map(str::to_owned));
         self.query(SHARE, vec![Box::new(i32::from(shards)), Box::new(format), label]).await.map(drop)
@@ -209,7 +209,7 @@ impl Registry {
         params.extend([Box::new(labels.to_vec()) as Param, ms(lease)]);
         let joined = self.query(JOIN, params).await?;
         match joined.first() {
-            Some(row) => Ok(NodeLease::named(read::<String>(row, 0)?)),
+            Some(row) => Ok(NodeLease::with_id(read::<String>(row, 0)?)),
             None => {
                 let taken = self.members().await?.nodes.into_iter().find(|node| node.name == name);
                 let taken = taken.ok_or_else(|| NodeError::Unreachable("the node changed meanwhile".to_owned()))?;
@@ -261,7 +261,7 @@ impl Registry {
         let node = |row: &Row| {
             Ok(NodeRow {
                 name: read(row, 0)?,
-                lease: NodeLease::named(read::<String>(row, 1)?),
+                lease: NodeLease::with_id(read::<String>(row, 1)?),
                 address: read(row, 2)?,
                 version: read(row, 3)?,
                 labels: read(row, 4)?,
@@ -274,7 +274,7 @@ impl Registry {
             let lease: Option<String> = read(row, 2)?;
             let last_lsn = u64::try_from(last).unwrap_or(0);
             let (id, name, label) = (read(row, 0)?, read(row, 1)?, read(row, 4)?);
-            Ok(ShardRow { id, name, lease: lease.map(NodeLease::named), last_lsn, label })
+            Ok(ShardRow { id, name, lease: lease.map(NodeLease::with_id), last_lsn, label })
         };
         let nodes = nodes.iter().map(node).collect::<Result<_, NodeError>>()?;
         let shards = shards.iter().map(shard).collect::<Result<_, NodeError>>()?;
@@ -301,7 +301,7 @@ impl Registry {
     /// Removes a choice after its command had no effect, unless another command used the key meanwhile.
     /// # Errors
     /// [`NodeError::Unreachable`].
-    pub async fn unplace(&self, key: &[u8], placement: &Placement) -> Result<(), NodeError> {
+    pub async fn remove_placement(&self, key: &[u8], placement: &Placement) -> Result<(), NodeError> {
         self.execute(UNPLACE, vec![Box::new(key.to_vec()), Box::new(placement.made.clone())]).await.map(drop)
     }
 
@@ -318,7 +318,7 @@ impl Registry {
             let count = connection.execute(sql, &params).await?;
             Ok((connection, count))
         };
-        self.on_connection(run).await
+        self.with_connection(run).await
     }
 
     async fn query(&self, sql: &'static str, params: Vec<Param>) -> Result<Vec<Row>, NodeError> {
@@ -326,11 +326,11 @@ impl Registry {
             let rows = connection.query(sql, &params).await?;
             Ok((connection, rows))
         };
-        self.on_connection(run).await
+        self.with_connection(run).await
     }
 
     /// Runs one statement. A failed connection is dropped, so that the next statement uses another one.
-    async fn on_connection<T>(
+    async fn with_connection<T>(
         &self,
         run: impl AsyncFnOnce(ServerConnection) -> Result<(ServerConnection, T), tokio_postgres::Error>,
     ) -> Result<T, NodeError> {

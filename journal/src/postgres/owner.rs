@@ -127,7 +127,7 @@ impl ShardClaim {
 
     async fn claim_on(link: Arc<Link>, mut connection: ServerConnection) -> Result<Self, ServerFailure> {
         let settings = read_settings(&mut connection).await?;
-        settings.judge(&link.target.accepted)?;
+        settings.check_accepted(&link.target.accepted)?;
         let format = i64::try_from(FORMAT).unwrap_or(i64::MAX);
         connection.query(MAKE, &[text(&link.target.shard), Box::new(format)]).await?;
         let shard = find(&mut connection, &link).await?;
@@ -239,7 +239,7 @@ impl ShardClaim {
             return Err(ServerFailure::Fenced);
         }
         // Checks the settings at the commit, because an operator may have changed them.
-        ServerSettings::of(row, 1)?.judge(&self.link.target.accepted)?;
+        ServerSettings::of(row, 1)?.check_accepted(&self.link.target.accepted)?;
         Ok(())
     }
 
@@ -257,7 +257,7 @@ impl ShardClaim {
 
     async fn reclaim_once(&mut self) -> Result<i64, ServerFailure> {
         let mut connection = self.link.connect().await?;
-        read_settings(&mut connection).await?.judge(&self.link.target.accepted)?;
+        read_settings(&mut connection).await?.check_accepted(&self.link.target.accepted)?;
         let found = schema::version(&connection.client).await?;
         if found > schema::KNOWN {
             return Err(ServerFailure::Newer { found, known: schema::KNOWN });

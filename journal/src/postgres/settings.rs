@@ -62,7 +62,7 @@ impl ServerSettings {
         Ok(Self { values: [text(0)?, text(1)?, text(2)?], standby: !text(3)?.is_empty() })
     }
 
-    fn weak(&self) -> impl Iterator<Item = (Setting, &str)> {
+    fn weak_settings(&self) -> impl Iterator<Item = (Setting, &str)> {
         let pairs = ALL.into_iter().zip(self.values.iter().map(String::as_str));
         pairs.filter(|(setting, value)| match setting {
             Setting::Fsync | Setting::FullPageWrites => *value != "on",
@@ -73,8 +73,8 @@ impl ServerSettings {
     }
 
     /// Refuses the first weak setting that is not accepted.
-    pub(super) fn judge(&self, accepted: &[Setting]) -> Result<(), EngineError> {
-        match self.weak().find(|(setting, _)| !accepted.contains(setting)) {
+    pub(super) fn check_accepted(&self, accepted: &[Setting]) -> Result<(), EngineError> {
+        match self.weak_settings().find(|(setting, _)| !accepted.contains(setting)) {
             None => Ok(()),
             Some((setting, value)) => {
                 Err(EngineError::Weak { setting: setting.name(), value: value.to_owned(), risk: setting.risk() })
@@ -84,8 +84,10 @@ impl ServerSettings {
 
     /// Describes the failures that an acknowledged commit survives.
     pub(super) fn durability(&self) -> Cow<'static, str> {
-        let weak: Vec<String> =
-            self.weak().map(|(setting, value)| format!("{} is {value}: {}", setting.name(), setting.risk())).collect();
+        let weak: Vec<String> = self
+            .weak_settings()
+            .map(|(setting, value)| format!("{} is {value}: {}", setting.name(), setting.risk()))
+            .collect();
         if !weak.is_empty() {
             return format!("weak, as accepted: {}", weak.join("; ")).into();
         }
@@ -111,19 +113,22 @@ mod tests {
         ];
         for (values, name) in cases {
             let weak = settings(values, false);
-            let refused = weak.judge(&[]).unwrap_err().to_string();
+            let refused = weak.check_accepted(&[]).unwrap_err().to_string();
             assert!(
                 refused.contains(&format!("{name} = off")) && refused.contains(&format!("accept_weak={name}")),
                 "{refused}"
             );
-            assert!(weak.judge(&[Setting::of(name).unwrap()]).is_ok());
+            assert!(weak.check_accepted(&[Setting::of(name).unwrap()]).is_ok());
             assert!(
                 weak.durability().starts_with(&format!("weak, as accepted: {name} is off")),
                 "{}",
                 weak.durability()
             );
         }
-        assert!(settings(["off", "off", "on"], false).judge(&[Setting::Fsync]).is_err(), "each is accepted on its own");
+        assert!(
+            settings(["off", "off", "on"], false).check_accepted(&[Setting::Fsync]).is_err(),
+            "each is accepted on its own"
+        );
     }
 
     #[test]
@@ -135,7 +140,7 @@ mod tests {
             ("local", true, false),
             ("off", false, false),
         ] {
-            let judged = |standby| settings(["on", value, "on"], standby).judge(&[]).is_ok();
+            let judged = |standby| settings(["on", value, "on"], standby).check_accepted(&[]).is_ok();
             assert_eq!((judged(false), judged(true)), (alone, with_standby), "{value}");
         }
         assert!(settings(["on"; 3], true).durability().ends_with("is on a synchronous standby"));

@@ -52,7 +52,7 @@ impl fmt::Display for ShardAddress {
 
 impl ShardAddress {
     /// Returns whether `spec` is an address of this engine.
-    pub(crate) fn is_meant(spec: &str) -> bool {
+    pub(crate) fn is_postgres_address(spec: &str) -> bool {
         SCHEMES.iter().any(|scheme| spec.starts_with(scheme))
     }
 
@@ -107,7 +107,7 @@ impl ShardAddress {
 
     /// Returns the address of another shard of the database, claimed by the node with this lease.
     #[must_use]
-    pub fn under(&self, shard: &str, lease: &NodeLease) -> Self {
+    pub fn with_shard(&self, shard: &str, lease: &NodeLease) -> Self {
         let (shard, lease) = (shard.to_owned(), Some(lease.id().to_owned()));
         let base = self.shown.split_once('?').map_or(&*self.shown, |(base, _)| base);
         Self { shown: format!("{base}?shard={shard}"), shard, lease, ..self.clone() }

@@ -26,7 +26,7 @@ struct OverlayState {
 }
 
 impl Overlay {
-    pub(super) fn over(file: &Path) -> io::Result<Self> {
+    pub(super) fn over_file(file: &Path) -> io::Result<Self> {
         let file = File::open(file)?;
         let len = file.metadata()?.len();
         Ok(Self { state: Mutex::new(OverlayState { file, base: len, len, written: BTreeMap::new() }) })
@@ -38,7 +38,7 @@ impl Overlay {
 }
 
 /// Returns up to `most` bytes from `from`.
-fn part(bytes: &mut [u8], from: u64, most: u64) -> &mut [u8] {
+fn part_from(bytes: &mut [u8], from: u64, most: u64) -> &mut [u8] {
     let at = |offset: u64| usize::try_from(offset).unwrap_or(usize::MAX).min(bytes.len());
     let (from, to) = (at(from), at(from.saturating_add(most)));
     bytes.get_mut(from..to).unwrap_or_default()
@@ -46,14 +46,14 @@ fn part(bytes: &mut [u8], from: u64, most: u64) -> &mut [u8] {
 
 impl OverlayState {
     /// Reads the file at `offset`, with zeros beyond its end.
-    fn beneath(&mut self, offset: u64, out: &mut [u8]) -> io::Result<()> {
+    fn read_file(&mut self, offset: u64, out: &mut [u8]) -> io::Result<()> {
         let base_len = self.base.saturating_sub(offset);
-        let held = part(out, 0, base_len);
+        let held = part_from(out, 0, base_len);
         if !held.is_empty() {
             self.file.seek(SeekFrom::Start(offset))?;
             self.file.read_exact(held)?;
         }
-        part(out, base_len, u64::MAX).fill(0);
+        part_from(out, base_len, u64::MAX).fill(0);
         Ok(())
     }
 
@@ -63,12 +63,12 @@ impl OverlayState {
             let why = format!("{end} is beyond the end of the file, {}", self.len);
             return Err(io::Error::new(io::ErrorKind::UnexpectedEof, why));
         }
-        self.beneath(offset, out)?;
+        self.read_file(offset, out)?;
         for (number, page) in self.written.range(offset / PAGE..end.div_ceil(PAGE)) {
             let start = number.saturating_mul(PAGE);
             let mut page = page.clone();
-            let over = part(&mut page, offset.saturating_sub(start), end.saturating_sub(start.max(offset)));
-            part(out, start.saturating_sub(offset), over.len() as u64).copy_from_slice(over);
+            let over = part_from(&mut page, offset.saturating_sub(start), end.saturating_sub(start.max(offset)));
+            part_from(out, start.saturating_sub(offset), over.len() as u64).copy_from_slice(over);
         }
         Ok(())
     }
@@ -80,11 +80,11 @@ impl OverlayState {
             let (number, within) = (at / PAGE, at % PAGE);
             if !self.written.contains_key(&number) {
                 let mut page = vec![0; PAGE as usize];
-                self.beneath(number.saturating_mul(PAGE), &mut page)?;
+                self.read_file(number.saturating_mul(PAGE), &mut page)?;
                 self.written.insert(number, page);
             }
             let page = self.written.get_mut(&number).map(Vec::as_mut_slice).unwrap_or_default();
-            let into = part(page, within, rest.len() as u64);
+            let into = part_from(page, within, rest.len() as u64);
             let (now, later) = rest.split_at(into.len().min(rest.len()));
             into.copy_from_slice(now);
             at = at.saturating_add(now.len() as u64);
@@ -97,7 +97,7 @@ impl OverlayState {
     fn set_len(&mut self, len: u64) {
         self.written.split_off(&len.div_ceil(PAGE));
         if let Some(last) = self.written.get_mut(&(len / PAGE)) {
-            part(last, len % PAGE, PAGE).fill(0);
+            part_from(last, len % PAGE, PAGE).fill(0);
         }
         self.base = self.base.min(len);
         self.len = len;
@@ -159,7 +159,7 @@ mod tests {
             let dir = tempfile::tempdir().unwrap();
             let path = dir.path().join("file");
             std::fs::write(&path, &below).unwrap();
-            let overlay = Overlay::over(&path).unwrap();
+            let overlay = Overlay::over_file(&path).unwrap();
             let mut plain = below.clone();
             for step in steps {
                 match step {

@@ -174,7 +174,7 @@ fn range(table: Table, keys: Keys<'_>) -> RangeInclusive<Vec<u8>> {
     in_tree(table, from)..=in_tree(table, to)
 }
 
-fn below(key: &[u8]) -> &[u8] {
+fn strip_prefix(key: &[u8]) -> &[u8] {
     key.split_first().map_or(&[], |(_, key)| key)
 }
 
@@ -201,7 +201,7 @@ impl Rows {
         loop {
             let (rows, more) = self.chunk(next.clone()..=end.clone())?;
             for (key, value) in &rows {
-                if visit(below(key), value)?.is_break() {
+                if visit(strip_prefix(key), value)?.is_break() {
                     return Ok(());
                 }
             }
@@ -217,6 +217,6 @@ impl Rows {
         let _gate = self.read();
         let row = self.db.range(range(table, keys)).next_back();
         let Some((key, value)) = row.transpose().map_err(store("read the last row"))? else { return Ok(None) };
-        Ok(Some((below(&key).to_vec(), value.to_vec())))
+        Ok(Some((strip_prefix(&key).to_vec(), value.to_vec())))
     }
 }

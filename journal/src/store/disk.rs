@@ -41,7 +41,7 @@ pub(super) fn open(dir: &Path, name: &'static str, options: &Options, engine: &O
     owner_only::create_dir_all(dir).map_err(io("create", dir))?;
     // Done before locking, because other users could otherwise hold the lock.
     close_store_to_others(dir)?;
-    let lock = Lock::take(dir)?;
+    let lock = Lock::acquire(dir)?;
     let entry = entry_of(dir, name)?;
     finish(dir, &entry, options, engine, &mut |_| {})?;
     let engine = engine(&entry, options.cache_bytes)?;
@@ -64,7 +64,7 @@ pub(super) fn open_to_read(
     options: &Options,
     engine: impl FnOnce(&Path, usize) -> Result<Arc<dyn Engine>, OpenError>,
 ) -> Result<Journal, OpenError> {
-    let lock = Lock::take_to_read(dir)?;
+    let lock = Lock::acquire_to_read(dir)?;
     let entry = entry_of(dir, name)?;
     let compacted = compacted_path(&entry);
     // A killed compaction left a complete store; the next opening for writing moves it into place.
@@ -84,7 +84,7 @@ pub(super) fn open_to_read(
 /// Removes the files created by [`open`], if the store was never written to. Returns whether it removed them.
 pub(super) fn discard(dir: &Path, name: &'static str) -> Result<bool, OpenError> {
     let entry = entry_of(dir, name)?;
-    let lock = Lock::take(dir)?;
+    let lock = Lock::acquire(dir)?;
     if !Watermark::is_at_the_start(dir)? || dir.join("blobs").exists() {
         return Ok(false);
     }
@@ -107,7 +107,7 @@ pub(super) fn compact(
     progress: &mut dyn FnMut(CompactionStep),
 ) -> Result<Compacted, OpenError> {
     close_store_to_others(dir)?;
-    let _lock = Lock::take(dir)?;
+    let _lock = Lock::acquire(dir)?;
     let entry = entry_of(dir, name)?;
     finish(dir, &entry, options, engine, &mut |_| {})?;
     if !entry.exists() {

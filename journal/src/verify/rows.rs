@@ -69,7 +69,7 @@ impl Check<'_> {
 
     /// Checks children, obligations, and rows of sessions without records.
     pub(super) fn rows(&mut self) -> Result<(), ReadError> {
-        self.orphans()?;
+        self.check_orphans()?;
         self.check_child_rows()?;
         self.check_unfinished_import();
         self.outbox_rows()
@@ -86,7 +86,7 @@ impl Check<'_> {
         }
     }
 
-    fn orphans(&mut self) -> Result<(), ReadError> {
+    fn check_orphans(&mut self) -> Result<(), ReadError> {
         let engine = self.engine;
         let mut orphans = Vec::new();
         engine.heads(&mut |session, head| {

@@ -100,7 +100,7 @@ async fn slow_disk_makes_pressure_and_then_refusals(kind: Kind) {
     let dir = tempfile::tempdir().unwrap();
     let options = Options { queue_bytes: 20_000, ..Options::default() };
     let (journal, faults) = open(kind.engine(dir.path()), options);
-    journal.room().await;
+    journal.wait_for_room().await;
     let held = faults.hold_writes();
     let (mut appended, mut felt) = (0, vec![]);
     let full = loop {
@@ -116,7 +116,7 @@ async fn slow_disk_makes_pressure_and_then_refusals(kind: Kind) {
     assert!(quiet > 1 && (3..=4).contains(&(felt.len() / (quiet + 1))), "{felt:?}");
     assert!(matches!(full, AppendError::Full { limit: 20_000, .. }), "{full:?}");
     drop(held);
-    journal.room().await;
+    journal.wait_for_room().await;
     assert!(!journal.pressure());
     // A refused batch leaves no gap.
     journal.append(one(created_session(&mut SessionWriter::new(id(appended + 1)), None, false))).unwrap();

@@ -29,7 +29,7 @@ pub(super) fn plain(text: &str) -> String {
 pub(super) fn markdown(listing: Option<&ToolListing>, plan: &AreaPlan, parts: &[Part]) -> String {
     let mut out = format!("{OPENING}\n\n## How it is put together\n\n");
     if let Some(listing) = listing {
-        out.push_str(&whole(listing));
+        out.push_str(&describe_listing(listing));
     }
     if !plan.how.is_empty() {
         out.push_str(&format!("{}\n\n", plan.how));
@@ -38,14 +38,14 @@ pub(super) fn markdown(listing: Option<&ToolListing>, plan: &AreaPlan, parts: &[
     if !reports.is_empty() {
         out.push_str(&table(parts));
     }
-    for word in words(plan, &reports) {
+    for word in searched_words(plan, &reports) {
         out.push_str(&describe_matches(word, &reports));
     }
     out.push_str(&limits(plan, parts));
     out.trim_end().to_owned()
 }
 
-fn whole(listing: &ToolListing) -> String {
+fn describe_listing(listing: &ToolListing) -> String {
     let tops: Vec<&str> = listing.dirs.iter().map(|dir| &*dir.path).filter(|path| !path.contains('/')).collect();
     let own = listing.files.iter().filter(|file| !file.path.contains('/')).count();
     let own = FoundCount {
@@ -86,7 +86,7 @@ fn table(parts: &[Part]) -> String {
 }
 
 /// Returns the searched words, by label and pattern, in the order of the plan.
-fn words<'a>(plan: &'a AreaPlan, reports: &[&'a ChildReport]) -> Vec<(&'a str, &'a str)> {
+fn searched_words<'a>(plan: &'a AreaPlan, reports: &[&'a ChildReport]) -> Vec<(&'a str, &'a str)> {
     let planned = plan.briefs.iter().flat_map(|(brief, _)| &brief.words).map(|word| (&*word.label, &*word.pattern));
     let reported = reports.iter().flat_map(|report| &report.words).map(|word| (&*word.label, &*word.pattern));
     let mut out: Vec<(&str, &str)> = Vec::new();
@@ -109,8 +109,8 @@ fn describe_matches((label, pattern): (&str, &str), reports: &[&ChildReport]) ->
         out.push_str("It was not searched: see below.\n\n");
         return out;
     }
-    let lines = found.iter().fold(FoundCount::exactly(0), |sum, (_, word)| sum.plus(word.lines));
-    let files = found.iter().fold(FoundCount::exactly(0), |sum, (_, word)| sum.plus(word.files));
+    let lines = found.iter().fold(FoundCount::exactly(0), |sum, (_, word)| sum.add(word.lines));
+    let files = found.iter().fold(FoundCount::exactly(0), |sum, (_, word)| sum.add(word.files));
     let areas = if found.len() == 1 { "the one area".into() } else { format!("the {} areas", found.len()) };
     if lines == FoundCount::exactly(0) {
         out.push_str(&format!("No line of {areas} searched matches {}.\n\n", code(pattern)));
@@ -175,8 +175,9 @@ mod tests {
 
     #[test]
     fn truncated_listing_without_files_shows_no_count() {
-        let first =
-            |listing: &str| whole(&ToolListing::parse(listing, false)).lines().next().unwrap_or_default().to_owned();
+        let first = |listing: &str| {
+            describe_listing(&ToolListing::parse(listing, false)).lines().next().unwrap_or_default().to_owned()
+        };
         let rest = "What ignore files leave out is not counted.";
         let cut = first("a/  2 entries\nb/  1 entry\n[2 directories; 9 files; the rest is not shown]");
         assert_eq!(cut, format!("At its top the workspace has files and the directories `a/`, `b/`. {rest}"));

@@ -49,7 +49,7 @@ impl AreaHits {
         (named.collect(), files().map(|(_, lines)| lines).sum())
     }
 
-    fn why(&self, area: &Area) -> Option<String> {
+    fn reason(&self, area: &Area) -> Option<String> {
         let (named, lines) = self.of(area);
         let verb = if self.whole { "name" } else { "contain" };
         let named = (!named.is_empty()).then(|| format!("paths {verb} {}", named.join(", ")));
@@ -91,7 +91,7 @@ pub(super) fn plan(listing: &ToolListing, question: &str, hits: Option<Result<Ar
         }
     };
     let hits = hits.as_ref().and_then(|hits| hits.as_ref().ok());
-    let why = |area: &Area| hits.and_then(|hits| hits.why(area));
+    let why = |area: &Area| hits.and_then(|hits| hits.reason(area));
     // Order of preference: names of paths, matching lines, parts of the area's name, size.
     let order = |area: &Area| {
         let (named, lines) = hits.map(|hits| hits.of(area)).unwrap_or_default();
@@ -140,7 +140,7 @@ pub(super) fn plan(listing: &ToolListing, question: &str, hits: Option<Result<Ar
 /// Adds areas that share no file with the existing ones, up to `most`.
 fn add(areas: &mut Vec<Area>, more: Vec<Area>, most: usize) {
     for area in more {
-        if areas.len() < most && free(&area, areas) {
+        if areas.len() < most && is_disjoint(&area, areas) {
             areas.push(area);
         }
     }
@@ -164,9 +164,10 @@ fn split(areas: &mut Vec<Area>, parts: &impl Fn(&str) -> Vec<Area>, wants: &impl
 /// Returns the topmost directories that no area covers.
 fn uncovered_dirs(listing: &ToolListing, areas: &[Area]) -> Vec<String> {
     let left = listing.dirs.iter().filter(|dir| dir.entries > 0).map(|dir| dir.path.clone());
-    let covers = |area: &Area, path: &str| (!area.shallow && within(path, &area.path)) || within(&area.path, path);
+    let covers =
+        |area: &Area, path: &str| (!area.shallow && is_within(path, &area.path)) || is_within(&area.path, path);
     let left: Vec<String> = left.filter(|path| !areas.iter().any(|area| covers(area, path))).collect();
-    let below = |path: &String| left.iter().any(|other| other != path && within(path, other));
+    let below = |path: &String| left.iter().any(|other| other != path && is_within(path, other));
     left.iter().filter(|path| !below(path)).cloned().collect()
 }
 
@@ -183,7 +184,7 @@ fn wanted_words(question: &str, areas: &[Area]) -> Vec<QuestionWord> {
 /// Returns the areas that the question names, by path or directory name.
 fn named_areas(listing: &ToolListing, question: &str) -> Vec<Area> {
     let mut areas: Vec<Area> = Vec::new();
-    for place in words::places(question) {
+    for place in words::place_words(question) {
         let paths = || listing.dirs.iter().map(|dir| &*dir.path).chain(listing.files.iter().map(|file| &*file.path));
         let exact: Vec<&str> = paths().filter(|path| path.to_lowercase() == place).collect();
         let dirs = |top: bool| {
@@ -195,7 +196,7 @@ fn named_areas(listing: &ToolListing, question: &str) -> Vec<Area> {
         let fitting = [exact, dirs(true), dirs(false)].into_iter().find(|paths| !paths.is_empty());
         for path in fitting.unwrap_or_default() {
             let area = Area::deep(path);
-            if areas.len() < MAX_AREAS && free(&area, &areas) {
+            if areas.len() < MAX_AREAS && is_disjoint(&area, &areas) {
                 areas.push(area);
             }
         }
@@ -208,11 +209,11 @@ fn size(listing: &ToolListing, path: &str) -> u64 {
 }
 
 /// Returns whether `area` shares no file with any of `areas`.
-fn free(area: &Area, areas: &[Area]) -> bool {
+fn is_disjoint(area: &Area, areas: &[Area]) -> bool {
     !areas.iter().any(|other| match (area.shallow, other.shallow) {
-        (false, false) => within(&area.path, &other.path) || within(&other.path, &area.path),
-        (true, false) => within(&area.path, &other.path) || is_file_in(other, area),
-        (false, true) => within(&other.path, &area.path) || is_file_in(area, other),
+        (false, false) => is_within(&area.path, &other.path) || is_within(&other.path, &area.path),
+        (true, false) => is_within(&area.path, &other.path) || is_file_in(other, area),
+        (false, true) => is_within(&other.path, &area.path) || is_file_in(area, other),
         (true, true) => area.path == other.path,
     })
 }
@@ -221,7 +222,7 @@ fn is_file_in(deep: &Area, shallow: &Area) -> bool {
     parent(&deep.path) == shallow.path && name(&deep.path).contains('.')
 }
 
-fn within(path: &str, ancestor: &str) -> bool {
+fn is_within(path: &str, ancestor: &str) -> bool {
     path == ancestor || path.strip_prefix(ancestor).is_some_and(|rest| rest.starts_with('/'))
 }
 

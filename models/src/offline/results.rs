@@ -19,7 +19,7 @@ impl FoundCount {
         Self { n, exact: false }
     }
 
-    pub(super) fn plus(self, other: Self) -> Self {
+    pub(super) fn add(self, other: Self) -> Self {
         Self { n: self.n.saturating_add(other.n), exact: self.exact && other.exact }
     }
 
@@ -292,6 +292,6 @@ mod tests {
             assert_eq!(count.of("line", "lines"), text);
             assert_eq!(FoundCount::parse(&count.to_string()), Some(count));
         }
-        assert_eq!(FoundCount::exactly(1).plus(FoundCount::at_least(2)), FoundCount::at_least(3));
+        assert_eq!(FoundCount::exactly(1).add(FoundCount::at_least(2)), FoundCount::at_least(3));
     }
 }

@@ -83,7 +83,7 @@ pub(super) fn words(question: &str) -> Vec<QuestionWord> {
 }
 
 /// Returns all words of `question` that may name a place: paths and plain words, in lower case.
-pub(super) fn places(question: &str) -> Vec<String> {
+pub(super) fn place_words(question: &str) -> Vec<String> {
     let mut out: Vec<String> = Vec::new();
     for token in question.split(|c: char| !(c.is_alphanumeric() || "_-./".contains(c))) {
         let token = token.trim_matches(['.', '/', '-', '_']).to_lowercase();
@@ -244,13 +244,13 @@ mod tests {
     #[test]
     fn paths_name_places_and_are_not_searched_for() {
         assert_eq!(display_pairs("what is in session/src and Cargo.toml?"), []);
-        assert_eq!(places("What is in session/src and Cargo.toml?"), ["session/src", "cargo.toml"]);
+        assert_eq!(place_words("What is in session/src and Cargo.toml?"), ["session/src", "cargo.toml"]);
     }
 
     #[test]
     fn odd_questions_are_harmless() {
         for question in ["", "`", "\"\"", "?? !!", "`unclosed name", "日本語 の 質問", "::", "a.b.c", "___"] {
-            let _ = (words(question), places(question));
+            let _ = (words(question), place_words(question));
         }
         assert_eq!(display_pairs("日本語 エラー"), [word("日本語", "(?i)日本語"), word("エラー", "(?i)エラー")]);
     }

@@ -71,7 +71,7 @@ pub(super) fn next(brief: &Brief, open: &OpenQuestion<'_>, offered: &Offered) ->
     }
     for word in &mut report.words {
         let names = brief.words.iter().find(|other| other.pattern == word.pattern).map(QuestionWord::names);
-        word.places = best(std::mem::take(&mut word.places), &names.unwrap_or_default());
+        word.places = pick_best(std::mem::take(&mut word.places), &names.unwrap_or_default());
     }
     NextWork::Report(Box::new(report))
 }
@@ -183,7 +183,7 @@ fn is_test(path: &str) -> bool {
 }
 
 /// Picks places: definitions before uses, code before tests, and varied files.
-fn best(places: Vec<Location>, names: &[String]) -> Vec<Location> {
+fn pick_best(places: Vec<Location>, names: &[String]) -> Vec<Location> {
     let mut of_file: BTreeMap<String, u64> = BTreeMap::new();
     let mut ranked: Vec<(u64, usize, Location)> = Vec::new();
     for (at, place) in places.into_iter().enumerate() {

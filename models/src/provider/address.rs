@@ -35,7 +35,7 @@ impl Address {
     }
 
     pub(super) fn home(protocol: Protocol) -> Result<Self, &'static str> {
-        Self::parse(protocol.home())
+        Self::parse(protocol.default_base_url())
     }
 
     /// Parses Ollama's own variable: `HOST`, `HOST:PORT` or an address.

@@ -116,7 +116,7 @@ impl Client {
     }
 
     /// Returns the provider, or the server that replaces it, for errors.
-    pub(super) fn who(&self) -> String {
+    pub(super) fn provider_name(&self) -> String {
         if self.is_official && self.protocol != Protocol::Ollama { self.protocol.to_string() } else { self.origin() }
     }
 

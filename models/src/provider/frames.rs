@@ -86,19 +86,19 @@ impl Frames {
             _ => {}
         }
         if event.data.len() > MAX_FRAME {
-            return Err(too_long());
+            return Err(length_error());
         }
         Ok(())
     }
 }
 
-fn too_long() -> Fault {
+fn length_error() -> Fault {
     Fault::new(ModelFail::BadAnswer, format!("a line of the answer is longer than {MAX_FRAME} bytes"))
 }
 
 fn unreadable(error: LinesCodecError) -> Fault {
     match error {
-        LinesCodecError::MaxLineLengthExceeded => too_long(),
+        LinesCodecError::MaxLineLengthExceeded => length_error(),
         LinesCodecError::Io(error) => Fault::new(ModelFail::BadAnswer, format!("the answer is not text: {error}")),
     }
 }

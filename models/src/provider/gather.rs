@@ -136,7 +136,7 @@ impl Draft {
     pub(super) fn count_arrived(&mut self, bytes: usize) {
         self.bytes = self.bytes.saturating_add(bytes);
         if self.bytes > MAX_BYTES {
-            self.fail(too_much("bytes", MAX_BYTES));
+            self.fail(size_error("bytes", MAX_BYTES));
         }
         if self.grown.elapsed() < KEEP_ALIVE {
             self.deltas.keep_alive();
@@ -155,13 +155,13 @@ impl Draft {
         }
         self.frames = self.frames.saturating_add(1);
         if self.frames > MAX_FRAMES {
-            return self.fail(too_much("frames", MAX_FRAMES));
+            return self.fail(size_error("frames", MAX_FRAMES));
         }
         let data = data.trim();
         match data {
             "" => self.has_garbage |= event.is_none(),
             "[DONE]" => self.ended = true,
-            _ if has_too_many(data.as_bytes()) => self.fail(too_much("JSON values in one frame", MAX_VALUES)),
+            _ if has_too_many(data.as_bytes()) => self.fail(size_error("JSON values in one frame", MAX_VALUES)),
             _ => match serde_json::from_str::<Value>(data) {
                 Ok(frame) if frame.is_object() => self.take(&frame),
                 Ok(_) => self.fail(unreadable(data)),
@@ -196,7 +196,7 @@ impl Draft {
         let signature = self.reasoning.signature.as_ref().map_or(0, String::len);
         let content = [self.text.len(), self.reasoning.text.len(), self.reasoning.bytes, signature, calls].iter().sum();
         if content > MAX_CONTENT {
-            self.fail(too_much("bytes of content", MAX_CONTENT));
+            self.fail(size_error("bytes of content", MAX_CONTENT));
         }
         if content > self.content || is_stop {
             (self.content, self.grown) = (content, Instant::now());
@@ -306,7 +306,7 @@ impl Draft {
 
     /// Sends the text and reasoning that were held back because they could have been the start of the key.
     fn flush_masked(&mut self) {
-        let (text, reasoning) = (self.masked_text.rest(), self.masked_reasoning.rest());
+        let (text, reasoning) = (self.masked_text.take_rest(), self.masked_reasoning.take_rest());
         if !reasoning.is_empty() {
             self.reasoning.text.push_str(&reasoning);
             self.deltas.send(Delta::Reasoning(reasoning.into()));
@@ -318,11 +318,11 @@ impl Draft {
     }
 
     /// Counts a piece of reasoning of `bytes`, and returns whether it is kept.
-    fn keeps(&mut self, bytes: usize) -> bool {
+    fn try_keep(&mut self, bytes: usize) -> bool {
         self.reasoning.bytes = self.reasoning.bytes.saturating_add(bytes);
         self.reasoning.pieces = self.reasoning.pieces.saturating_add(1);
         if self.reasoning.pieces > MAX_REASONING {
-            self.fail(too_much("pieces of reasoning", MAX_REASONING));
+            self.fail(size_error("pieces of reasoning", MAX_REASONING));
         }
         self.fault.is_none()
     }
@@ -355,7 +355,7 @@ impl Draft {
         }
         // In some protocols `key` is another id than `id`, or is built from `id` and `tool`.
         if !self.fits(id, tool) || key.len() > MAX_ID.saturating_add(MAX_NAME).saturating_add(1) {
-            self.fail(too_much("bytes in the id of a call", MAX_ID));
+            self.fail(size_error("bytes in the id of a call", MAX_ID));
             return ix;
         }
         self.calls_by_key.insert(key, ix);
@@ -367,10 +367,10 @@ impl Draft {
     /// Returns whether the id and the tool name of a call are within their limits.
     fn fits(&mut self, id: &str, tool: &str) -> bool {
         if id.len() > MAX_ID {
-            self.fail(too_much("bytes in the id of a call", MAX_ID));
+            self.fail(size_error("bytes in the id of a call", MAX_ID));
         }
         if tool.len() > MAX_NAME {
-            self.fail(too_much("bytes in the name of a tool", MAX_NAME));
+            self.fail(size_error("bytes in the name of a tool", MAX_NAME));
         }
         self.fault.is_none()
     }
@@ -398,7 +398,7 @@ impl PartialCall {
     }
 }
 
-fn too_much(of: &str, limit: usize) -> Fault {
+fn size_error(of: &str, limit: usize) -> Fault {
     Fault::new(ModelFail::BadAnswer, format!("the answer has more than {limit} {of}"))
 }
 

@@ -78,7 +78,7 @@ impl MaskedStream {
     }
 
     /// Returns the text that still waits.
-    pub(super) fn rest(&mut self) -> String {
+    pub(super) fn take_rest(&mut self) -> String {
         std::mem::take(&mut self.0)
     }
 }
@@ -104,7 +104,7 @@ mod tests {
             .map(|piece| stream.push(piece, Some(&key)).into_owned())
             .filter(|text| !text.is_empty())
             .collect();
-        said.push(stream.rest());
+        said.push(stream.take_rest());
         said
     }
 

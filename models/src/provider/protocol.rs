@@ -31,7 +31,7 @@ impl Protocol {
         }
     }
 
-    pub(super) fn home(self) -> &'static str {
+    pub(super) fn default_base_url(self) -> &'static str {
         match self {
             Self::Anthropic => "https://api.anthropic.com/v1/",
             Self::OpenAi | Self::OpenAiResponses => "https://api.openai.com/v1/",

@@ -65,7 +65,7 @@ pub(super) fn body(client: &Client, request: &Request) -> Result<Value, Fault> {
         tools: &request.tools,
         settings: request.settings,
         format,
-        thinks: thinks(protocol, request),
+        thinks: has_thinking(protocol, request),
         is_unsigned: is_unsigned(request),
     };
     Ok(Value::Object(match protocol {
@@ -124,7 +124,7 @@ fn reasons(model: &str) -> bool {
 }
 
 /// Returns whether the model thinks, or has thought in this conversation.
-fn thinks(protocol: Protocol, request: &Request) -> bool {
+fn has_thinking(protocol: Protocol, request: &Request) -> bool {
     let kept = |message: &Message| match message {
         Message::Assistant { reasoning: Some(reasoning), .. } => match StoredReasoning::of_text(reasoning) {
             Some(StoredReasoning::Anthropic { .. }) => protocol == Protocol::Anthropic,

@@ -17,7 +17,7 @@ pub(super) fn of(headers: &HeaderMap) -> Option<u64> {
         (Some(wait), _) => wait,
         (None, Some(after)) => match number(after, 1.0) {
             Some(wait) => wait,
-            None => until(after, text(headers, DATE.as_str())?)?,
+            None => until_date(after, text(headers, DATE.as_str())?)?,
         },
         (None, None) => return None,
     };
@@ -86,7 +86,7 @@ fn number(text: &str, per_second: f64) -> Option<Duration> {
     Duration::try_from_secs_f64(seconds.min(MAX_WAIT.as_secs_f64())).ok()
 }
 
-fn until(after: &str, date: &str) -> Option<Duration> {
+fn until_date(after: &str, date: &str) -> Option<Duration> {
     let (after, date): (SystemTime, SystemTime) =
         (httpdate::parse_http_date(after).ok()?, httpdate::parse_http_date(date).ok()?);
     Some(after.duration_since(date).unwrap_or_default())

@@ -63,7 +63,7 @@ impl Target {
     /// `https`.
     pub fn with_base_url(self, base_url: &str) -> Result<Self, BadTarget> {
         let address =
-            Address::parse(base_url).map_err(|why| BadTarget::BadBaseUrl { address: public(base_url), why })?;
+            Address::parse(base_url).map_err(|why| BadTarget::BadBaseUrl { address: public_address(base_url), why })?;
         Ok(Self { address: Some(address), ..self })
     }
 
@@ -90,7 +90,7 @@ impl fmt::Display for Target {
 }
 
 /// Returns an address without credentials and query.
-fn public(address: &str) -> String {
+fn public_address(address: &str) -> String {
     let bare = address.split(['?', '#']).next().unwrap_or_default();
     let (scheme, rest) = bare.split_once("://").map_or(("", bare), |(scheme, rest)| (scheme, rest));
     let rest = rest.rsplit_once('@').map_or(rest, |(_, host)| host);

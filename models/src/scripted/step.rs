@@ -182,7 +182,7 @@ impl Step {
 
     /// Adds `text` before the calls or the fault.
     #[must_use]
-    pub fn saying(self, text: impl Into<Text>) -> Self {
+    pub fn with_text(self, text: impl Into<Text>) -> Self {
         Self { text: Some(text.into()), ..self }
     }
 

@@ -145,7 +145,7 @@ async fn faults_that_are_answers() {
     assert_eq!(at(Step::empty()).await, Ok(bare(None, Stop::End)));
     assert_eq!(at(Step::truncated("half an")).await, Ok(bare(Some("half an"), Stop::Length)));
     assert_eq!(at(Step::refuse()).await, Ok(bare(None, Stop::Refused)));
-    assert_eq!(at(Step::refuse().saying("no")).await, Ok(bare(Some("no"), Stop::Refused)));
+    assert_eq!(at(Step::refuse().with_text("no")).await, Ok(bare(Some("no"), Stop::Refused)));
     assert_eq!(at(Step::text("odd").stop(Stop::Other)).await, Ok(bare(Some("odd"), Stop::Other)));
     let raw = at(Step::default().and_raw_call("read", "{")).await.map(|answer| answer.calls);
     assert_eq!(raw, Ok(vec![tool_call("call_1_0", "read", "{")]));

@@ -13,7 +13,7 @@ const MAX_DEBT_MINUTES: i128 = 60;
 /// Maximum time ahead, within the range of the clock.
 const MAX_AHEAD: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
-pub(super) fn later(now: Instant, wait: Duration) -> Instant {
+pub(super) fn saturating_later(now: Instant, wait: Duration) -> Instant {
     now.checked_add(wait.min(MAX_AHEAD)).unwrap_or(now)
 }
 
@@ -33,7 +33,7 @@ impl Bucket {
     }
 
     /// Returns the level that a call of `amount` needs. For a call above the capacity, a full bucket suffices.
-    fn need(&self, amount: u64) -> i128 {
+    fn needed_level(&self, amount: u64) -> i128 {
         i128::from(amount).saturating_mul(PARTS).min(self.capacity)
     }
 
@@ -50,7 +50,7 @@ impl Bucket {
         }
         let rate = self.per_minute.max(1);
         let nanos = missing / rate + i128::from(missing % rate != 0);
-        Some(later(now, Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))))
+        Some(saturating_later(now, Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))))
     }
 
     /// Takes over the rate and the capacity of another bucket.
@@ -63,7 +63,7 @@ impl Bucket {
     /// Returns the time at which `amount` will be available, without other calls; `None` if it is now.
     pub(super) fn available_from(&mut self, amount: u64, now: Instant) -> Option<Instant> {
         self.fill(now);
-        self.available_at(self.need(amount).saturating_sub(self.level), now)
+        self.available_at(self.needed_level(amount).saturating_sub(self.level), now)
     }
 
     pub(super) fn is_full(&mut self, now: Instant) -> bool {
@@ -72,7 +72,7 @@ impl Bucket {
     }
 
     /// Takes `amount`, going into debt if necessary.
-    pub(super) fn pay(&mut self, amount: u64) {
+    pub(super) fn take(&mut self, amount: u64) {
         self.change(i128::from(amount).saturating_neg());
     }
 
@@ -102,7 +102,7 @@ mod tests {
         let mut bucket = Bucket::full(60, 2, start);
         for _ in 0..2 {
             assert_eq!(bucket.available_from(1, start), None);
-            bucket.pay(1);
+            bucket.take(1);
         }
         assert_eq!(bucket.available_from(1, start), Some(after(start, 1_000)));
         assert_eq!(bucket.available_from(1, after(start, 999)), Some(after(start, 1_000)));
@@ -114,7 +114,7 @@ mod tests {
     fn frequent_reads_lose_nothing() {
         let start = Instant::now();
         let mut bucket = Bucket::full(7, 1, start);
-        bucket.pay(1);
+        bucket.take(1);
         // A seventh of a minute, rounded up to the nanosecond.
         let full = start + Duration::from_nanos(8_571_428_572);
         for nanos in (0..8_571_428_571).step_by(999_983) {
@@ -127,10 +127,10 @@ mod tests {
     fn call_above_capacity_starts_when_full_and_leaves_a_debt() {
         let start = Instant::now();
         let mut bucket = Bucket::full(600, 600, start);
-        bucket.pay(1);
+        bucket.take(1);
         assert_eq!(bucket.available_from(1_800, start), Some(after(start, 100)));
         assert_eq!(bucket.available_from(1_800, after(start, 100)), None);
-        bucket.pay(1_800);
+        bucket.take(1_800);
         // A debt of 1,200, and one token.
         assert_eq!(bucket.available_from(0, after(start, 100)), Some(after(start, 120_100)));
         assert_eq!(bucket.available_from(1, after(start, 100)), Some(after(start, 120_200)));

@@ -69,10 +69,10 @@ impl Quota {
     pub(super) fn start(&mut self, tokens: u64) {
         self.running = self.running.saturating_add(1);
         if let Some(bucket) = &mut self.requests {
-            bucket.pay(1);
+            bucket.take(1);
         }
         if let Some(bucket) = &mut self.tokens {
-            bucket.pay(tokens);
+            bucket.take(tokens);
         }
     }
 

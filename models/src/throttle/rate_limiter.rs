@@ -11,7 +11,7 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::QuotaUsage;
-use super::bucket::later;
+use super::bucket::saturating_later;
 use super::quota::{Availability, Quota};
 use super::rates::Rates;
 #[cfg(test)]
@@ -87,7 +87,7 @@ impl RateLimiter {
     /// been polled reserves all of its quotas.
     pub(super) fn check(&mut self, path: &Path, ticket: u64, now: Instant) -> QuotaCheck {
         let mut kept = BTreeSet::new();
-        for (first, of, tokens) in self.firsts() {
+        for (first, of, tokens) in self.first_calls() {
             let shut = of.iter().find_map(|name| match self.availability(name, &kept, tokens, now) {
                 Availability::Now => None,
                 Availability::Full => Some((name, None)),
@@ -107,7 +107,7 @@ impl RateLimiter {
     }
 
     /// Returns the first calls of all queues, in order of arrival.
-    fn firsts(&self) -> Vec<(u64, Path, u64)> {
+    fn first_calls(&self) -> Vec<(u64, Path, u64)> {
         let first = |line: &BTreeMap<u64, WaitingCall>| {
             #[cfg(test)]
             if self.bug == Some(Bug::Unfair) {
@@ -166,7 +166,7 @@ impl RateLimiter {
 
     pub(super) fn cool(&mut self, name: &Text, ms: u64, now: Instant) {
         if ms > 0 {
-            self.quota(name, now).cool(later(now, Duration::from_millis(ms)));
+            self.quota(name, now).cool(saturating_later(now, Duration::from_millis(ms)));
             // A call that waits here no longer reserves a wider quota.
             self.wake_first();
         }
@@ -210,7 +210,7 @@ impl RateLimiter {
 
     /// Wakes the first calls of all queues, in order of arrival, since each may now start, or later than it expected.
     fn wake_first(&mut self) {
-        for (ticket, path, _) in self.firsts() {
+        for (ticket, path, _) in self.first_calls() {
             let waiting = self.lines.get(&path).and_then(|line| line.get(&ticket));
             self.pending_wakeups.extend(waiting.map(|waiting| Arc::clone(&waiting.bell)));
         }

@@ -185,7 +185,7 @@ fn open(world: &Arc<World>) -> Option<Journal> {
         armed.get_or_init(|| FaultKind::SyncFails);
     }
     if world.plan.bug == Some(Seeded::Disk(StoreBug::TailLost)) && world.rng.one_in(2) {
-        faults.tear(at);
+        faults.drop_writes(at);
     }
     if world.plan.bug == Some(Seeded::Disk(StoreBug::FailureHidden)) {
         faults.hide_failures();

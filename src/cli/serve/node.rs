@@ -187,7 +187,9 @@ impl OpenShard for CommandShards {
         let (dir, accept_loss) = (self.dir.clone(), self.work.store.accept_loss);
         let remember = move || {
             for (shard, last) in shards {
-                if let Err(error) = subtend_journal::postgres::remember(&dir.join(&shard), Lsn(last), accept_loss) {
+                if let Err(error) =
+                    subtend_journal::postgres::store_watermark(&dir.join(&shard), Lsn(last), accept_loss)
+                {
                     tracing::error!(shard, %error, "the last record of the shard was not remembered");
                 }
             }

@@ -102,7 +102,7 @@ pub(super) fn unevaluated_keywords(schema: &Value) -> u32 {
 /// Returns the part of `root` that a reference names. The validator decodes `%` and a lone `~` in its own way: names with them are refused.
 pub(super) fn target<'a>(root: &'a Value, place: &str) -> Option<&'a Value> {
     let pointer = place.strip_prefix('#').filter(|pointer| pointer.len() < MAX_REFERENCE && !pointer.contains('%'))?;
-    let plain = pointer.split('~').skip(1).all(|rest| rest.starts_with(['0', '1']));
+    let plain = pointer.split('~').skip(1).count_all(|rest| rest.starts_with(['0', '1']));
     root.pointer(pointer).filter(|_| plain)
 }
 
@@ -140,9 +140,9 @@ impl<'a> CheckCounter<'a> {
     fn keyword(&mut self, key: &str, part: &'a Value, value: &'a Value, depth: usize) -> u64 {
         match (key, part) {
             ("$ref", Value::String(place)) => self.reference(place, value, depth),
-            ("allOf" | "anyOf" | "oneOf", Value::Array(parts)) => self.all(parts, value, depth),
+            ("allOf" | "anyOf" | "oneOf", Value::Array(parts)) => self.count_all(parts, value, depth),
             ("not" | "if" | "then" | "else", _) => self.count(part, value, depth),
-            ("dependentSchemas" | "dependencies", Value::Object(parts)) => self.all(parts.values(), value, depth),
+            ("dependentSchemas" | "dependencies", Value::Object(parts)) => self.count_all(parts.values(), value, depth),
             ("prefixItems" | "items", Value::Array(parts)) => {
                 self.pairs(parts.iter().zip(value.as_array().into_iter().flatten()), depth)
             }
@@ -153,7 +153,7 @@ impl<'a> CheckCounter<'a> {
                 "properties" | "patternProperties" | "propertyNames" | "additionalProperties" | "unevaluatedProperties",
                 _,
             ) => value.as_object().map_or(0, |fields| self.fields(key, part, fields, depth)),
-            _ => flat(key, part, value),
+            _ => count_flat(key, part, value),
         }
     }
 
@@ -203,7 +203,7 @@ impl<'a> CheckCounter<'a> {
         found
     }
 
-    fn all(&mut self, parts: impl IntoIterator<Item = &'a Value>, value: &'a Value, depth: usize) -> u64 {
+    fn count_all(&mut self, parts: impl IntoIterator<Item = &'a Value>, value: &'a Value, depth: usize) -> u64 {
         self.pairs(parts.into_iter().map(|part| (part, value)), depth)
     }
 
@@ -220,24 +220,24 @@ impl<'a> CheckCounter<'a> {
 }
 
 /// Returns the checks of a keyword that has no schema below it.
-fn flat(key: &str, part: &Value, value: &Value) -> u64 {
+fn count_flat(key: &str, part: &Value, value: &Value) -> u64 {
     match (key, part, value) {
         ("title" | "description" | "$comment" | "default" | "examples", ..) => 0,
         ("$dynamicRef" | "$recursiveRef", Value::String(_), _) => u64::MAX,
         ("enum", Value::Array(choices), _) => {
             let is_text = |choice: &Value| matches!(choice, Value::String(_) | Value::Null);
             // Texts are found by a hash, others are compared one by one.
-            let found = if choices.iter().all(is_text) { text_cost(value) } else { weight(part) };
+            let found = if choices.iter().count_all(is_text) { text_cost(value) } else { compare_cost(part) };
             number(choices.len() / 16).saturating_add(found)
         }
-        ("const", ..) => weight(part),
+        ("const", ..) => compare_cost(part),
         ("required", Value::Array(needed), Value::Object(fields)) => number(needed.len().min(fields.len())),
-        ("dependentRequired", Value::Object(parts), Value::Object(_)) => weight(part).max(names(parts)),
+        ("dependentRequired", Value::Object(parts), Value::Object(_)) => compare_cost(part).max(names(parts)),
         ("uniqueItems", Value::Bool(true), Value::Array(items)) => {
             // Numbers and objects may be crafted so that their hashes are equal.
             let all = number(items.len());
-            let alike = if items.iter().all(Value::is_string) { 0 } else { all.saturating_mul(all) / 64 };
-            weight(value).saturating_mul(FEW.min(all)).saturating_add(alike)
+            let alike = if items.iter().count_all(Value::is_string) { 0 } else { all.saturating_mul(all) / 64 };
+            compare_cost(value).saturating_mul(FEW.min(all)).saturating_add(alike)
         }
         ("maxLength" | "minLength", ..) => text_cost(value),
         ("contentEncoding" | "contentMediaType", _, Value::String(text)) => number(text.len()),
@@ -250,10 +250,12 @@ fn flat(key: &str, part: &Value, value: &Value) -> u64 {
 }
 
 /// Returns the cost of comparing a value with another, or of hashing it.
-fn weight(value: &Value) -> u64 {
+fn compare_cost(value: &Value) -> u64 {
     match value {
-        Value::Object(fields) => fields.values().map(weight).fold(names(fields).saturating_add(1), u64::saturating_add),
-        Value::Array(items) => items.iter().map(weight).fold(1, u64::saturating_add),
+        Value::Object(fields) => {
+            fields.values().map(compare_cost).fold(names(fields).saturating_add(1), u64::saturating_add)
+        }
+        Value::Array(items) => items.iter().map(compare_cost).fold(1, u64::saturating_add),
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => text_cost(value),
     }
 }

@@ -18,7 +18,7 @@ const MAX_COMPILED: u64 = 1 << 16;
 /// Returns the reason that a schema cannot be compiled, if there is one. Its nesting, including references, must be bounded.
 pub(super) fn unsupported_reason(schema: &Value) -> Option<String> {
     let mut parts = Expansion { root: schema, known: HashMap::new(), weigh: |_: &Value| 1 };
-    if parts.sum(schema, &|_| true) > MAX_PARTS {
+    if parts.sum_counts(schema, &|_| true) > MAX_PARTS {
         return Some(format!(
             "a reference leads back to itself, or its combined parts are more than {MAX_PARTS}, each as often as it is named"
         ));
@@ -26,7 +26,7 @@ pub(super) fn unsupported_reason(schema: &Value) -> Option<String> {
     let mut compiled = Expansion { root: schema, known: HashMap::new(), weigh: size };
     let is_origin =
         |part: &Value| part.as_object().is_some_and(|fields| fields.keys().any(|key| key.starts_with("unevaluated")));
-    let sum = compiled.sum(schema, &is_origin).saturating_mul(unevaluated_keywords(schema).into());
+    let sum = compiled.sum_counts(schema, &is_origin).saturating_mul(unevaluated_keywords(schema).into());
     (sum > MAX_COMPILED).then(|| {
         format!("`unevaluatedProperties` and `unevaluatedItems` in it apply to more than {MAX_COMPILED} values")
     })
@@ -42,19 +42,16 @@ struct Expansion<'a, F> {
 
 impl<'a, F: Fn(&Value) -> u64> Expansion<'a, F> {
     /// Returns the sum of the counts of all parts of `schema` that are an `origin`.
-    fn sum(&mut self, schema: &'a Value, is_origin: &dyn Fn(&Value) -> bool) -> u64 {
+    fn sum_counts(&mut self, schema: &'a Value, is_origin: &dyn Fn(&Value) -> bool) -> u64 {
         let own = if schema.is_object() && is_origin(schema) { self.count(schema) } else { 0 };
         let below: Vec<&Value> = match schema {
             Value::Object(fields) => fields.values().collect(),
             Value::Array(items) => items.iter().collect(),
             Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => Vec::new(),
         };
-        below.into_iter().fold(
-            own,
-            |sum, part| {
-                if sum > MAX_PARTS { sum } else { sum.saturating_add(self.sum(part, is_origin)) }
-            },
-        )
+        below.into_iter().fold(own, |sum, part| {
+            if sum > MAX_PARTS { sum } else { sum.saturating_add(self.sum_counts(part, is_origin)) }
+        })
     }
 
     /// Returns the number of parts that `schema` combines, itself included.
@@ -70,9 +67,9 @@ impl<'a, F: Fn(&Value) -> u64> Expansion<'a, F> {
             let combined = match (&**key, part) {
                 // A reference in a value, such as `default`, may lead nowhere.
                 ("$ref", Value::String(place)) => target(self.root, place).map_or(0, |target| self.count(target)),
-                ("allOf" | "anyOf" | "oneOf", Value::Array(parts)) => self.all(parts),
+                ("allOf" | "anyOf" | "oneOf", Value::Array(parts)) => self.count_all(parts),
                 ("not" | "if" | "then" | "else", part) => self.count(part),
-                ("dependentSchemas" | "dependencies", Value::Object(parts)) => self.all(parts.values()),
+                ("dependentSchemas" | "dependencies", Value::Object(parts)) => self.count_all(parts.values()),
                 _ => 0,
             };
             sum = sum.saturating_add(combined);
@@ -81,7 +78,7 @@ impl<'a, F: Fn(&Value) -> u64> Expansion<'a, F> {
         sum
     }
 
-    fn all(&mut self, parts: impl IntoIterator<Item = &'a Value>) -> u64 {
+    fn count_all(&mut self, parts: impl IntoIterator<Item = &'a Value>) -> u64 {
         parts.into_iter().fold(0, |sum: u64, part| sum.saturating_add(self.count(part)))
     }
 }

@@ -18,7 +18,7 @@ const MATCH: u64 = 100;
 /// Returns why the patterns of a schema are too many or too large to compile.
 pub(super) fn unsupported_reason(schema: &Value) -> Option<String> {
     let mut patterns = BTreeSet::new();
-    all(schema, &mut patterns);
+    collect_patterns(schema, &mut patterns);
     if patterns.len() > PATTERNS {
         return Some(format!("it has more than {PATTERNS} patterns"));
     }
@@ -26,7 +26,7 @@ pub(super) fn unsupported_reason(schema: &Value) -> Option<String> {
         if pattern.len() > BYTES {
             return Some(format!("a pattern in it has more than {BYTES} bytes"));
         }
-        (places(pattern) > PLACES).then(|| format!("the pattern `{pattern}` in it repeats too much"))
+        (count_states(pattern) > PLACES).then(|| format!("the pattern `{pattern}` in it repeats too much"))
     })
 }
 
@@ -34,11 +34,11 @@ pub(super) fn unsupported_reason(schema: &Value) -> Option<String> {
 #[cfg(feature = "mcp")]
 pub(super) fn number_of(schema: &Value) -> usize {
     let mut patterns = BTreeSet::new();
-    all(schema, &mut patterns);
+    collect_patterns(schema, &mut patterns);
     patterns.len()
 }
 
-fn all<'a>(schema: &'a Value, found: &mut BTreeSet<&'a str>) {
+fn collect_patterns<'a>(schema: &'a Value, found: &mut BTreeSet<&'a str>) {
     match schema {
         Value::Object(fields) => {
             for (key, value) in fields {
@@ -47,10 +47,10 @@ fn all<'a>(schema: &'a Value, found: &mut BTreeSet<&'a str>) {
                     ("patternProperties", Value::Object(parts)) => found.extend(parts.keys().map(String::as_str)),
                     _ => {}
                 }
-                all(value, found);
+                collect_patterns(value, found);
             }
         }
-        Value::Array(items) => items.iter().for_each(|item| all(item, found)),
+        Value::Array(items) => items.iter().for_each(|item| collect_patterns(item, found)),
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
     }
 }
@@ -61,7 +61,7 @@ fn all<'a>(schema: &'a Value, found: &mut BTreeSet<&'a str>) {
 pub(super) fn remove_backtracking(schema: &mut Value) {
     match schema {
         Value::Object(fields) => {
-            if fields.get("pattern").and_then(Value::as_str).is_some_and(needs_steps_back) {
+            if fields.get("pattern").and_then(Value::as_str).is_some_and(needs_backtracking) {
                 fields.shift_remove("pattern");
             }
             // Values, which may look like anything.
@@ -76,7 +76,7 @@ pub(super) fn remove_backtracking(schema: &mut Value) {
 /// Returns whether a pattern has lookaround or a backreference, or seems to, as in a character class. Such a pattern is
 /// not checked.
 #[cfg(feature = "mcp")]
-fn needs_steps_back(pattern: &str) -> bool {
+fn needs_backtracking(pattern: &str) -> bool {
     let mut signs = pattern.chars();
     while let Some(sign) = signs.next() {
         let rest = signs.as_str();
@@ -91,13 +91,13 @@ fn needs_steps_back(pattern: &str) -> bool {
 
 /// Returns the cost of matching a pattern in a text of `bytes`: the engine may be in all states at once.
 pub(super) fn matching_cost(pattern: &str, bytes: usize) -> u64 {
-    let each = (places(pattern) / 8).saturating_add(1);
+    let each = (count_states(pattern) / 8).saturating_add(1);
     MATCH.saturating_add(number(bytes).saturating_mul(each) / 8)
 }
 
 /// Returns the number of states of a pattern, in which each repetition counts as often as it may occur. Overestimates
 /// if the number is unclear.
-fn places(pattern: &str) -> u64 {
+fn count_states(pattern: &str) -> u64 {
     // With this flag, parts of the pattern are comments.
     let flags = |rest: &str| rest.split([')', ':']).next().is_some_and(|flags| flags.contains('x'));
     let is_extended =
@@ -178,11 +178,11 @@ mod tests {
             ("a{5", 2),
             ("(", 0),
         ] {
-            assert!((expected..expected + 4).contains(&places(pattern)), "{pattern}: {}", places(pattern));
+            assert!((expected..expected + 4).contains(&count_states(pattern)), "{pattern}: {}", count_states(pattern));
         }
-        assert_eq!(places("(?x)#[\n(.{90}){9}#]"), u64::MAX);
-        assert_eq!(places("(?sx:a)"), u64::MAX);
-        assert!(places("(?:x)(?<x>a)(?P<x>a)") < 20);
+        assert_eq!(count_states("(?x)#[\n(.{90}){9}#]"), u64::MAX);
+        assert_eq!(count_states("(?sx:a)"), u64::MAX);
+        assert!(count_states("(?:x)(?<x>a)(?P<x>a)") < 20);
     }
 
     /// The control: the same patterns, within the bounds.

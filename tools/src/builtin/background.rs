@@ -85,13 +85,13 @@ impl ProcessArgs {
 }
 
 /// Returns the process that a call stops, as named by the model, or `None` for other actions.
-pub(crate) fn stops(args: &str) -> Option<String> {
+pub(crate) fn stopped_process(args: &str) -> Option<String> {
     let args: ProcessArgs = serde_json::from_str(args).ok()?;
     (args.action == ProcessAction::Stop && args.mismatch().is_none()).then_some(args.session_id).flatten()
 }
 
 /// Returns whether a call closes the input without typing into it.
-fn closes_only(args: &Value) -> bool {
+fn is_close_only(args: &Value) -> bool {
     args.get("close") == Some(&Value::Bool(true)) && args.get("text").is_none_or(Value::is_null)
 }
 
@@ -122,7 +122,7 @@ impl Tool for ProcessTool {
         let Some(args) = args else { return access("*") };
         match args.get("action").and_then(Value::as_str) {
             // Closing is a part of stopping, which needs no permission.
-            Some("input") if closes_only(args) => Vec::new(),
+            Some("input") if is_close_only(args) => Vec::new(),
             // A shell that reads its input runs the typed text.
             Some("input") => access(args.get("text").and_then(Value::as_str).unwrap_or("*")),
             // These actions were permitted when the process was started.
@@ -162,7 +162,7 @@ impl Tool for ProcessTool {
                      start it again",
                 )),
                 ProcessAction::Output if own && !process.is_within(&call.authority) => Ok(stop_narrowed(&process).await),
-                ProcessAction::Output if own => wait_attended(&process, process.attend(), &call, wait).await,
+                ProcessAction::Output if own => wait_attended(&process, process.keep_alive(), &call, wait).await,
                 ProcessAction::Output => read_output(&process, &call, args.from, wait).await,
                 ProcessAction::Input => write_input(&process, args.text, args.close == Some(true)).await,
                 ProcessAction::Status => Ok(ToolOutput::text(status(&process))),

@@ -56,11 +56,11 @@ impl Builtin for EditTool {
         let real = job.real(Self::ACTIONS, path)?;
         let text = text(job, path, &real)?;
         let found = text.matches(&args.old).count();
-        let Some(first) = text.find(&args.old) else { return Err(not_found(path, &text, &args.old)) };
+        let Some(first) = text.find(&args.old) else { return Err(not_found_error(path, &text, &args.old)) };
         if found > 1 && !args.replace_all {
             return Err(ToolError::bad_args(format!(
                 "`old` is found {found} times in `{path}` ({}): give more of the text around it, or set replace_all",
-                places(&text, &args.old)
+                line_list(&text, &args.old)
             )));
         }
         let size = size_after(&text, found, &args);
@@ -81,7 +81,7 @@ impl Builtin for EditTool {
         }
         target.replace(job, path, (changed.as_bytes(), Some(text.as_bytes())))?;
         let times = count(len(found), "occurrence", "occurrences");
-        Ok(ToolOutput::text(format!("replaced {times} in `{real}`, the first at line {}", line_of(&text, first))))
+        Ok(ToolOutput::text(format!("replaced {times} in `{real}`, the first at line {}", line_number(&text, first))))
     }
 }
 
@@ -107,7 +107,7 @@ fn text(job: &Job, path: &str, real: &str) -> Result<String, ToolError> {
 }
 
 /// Returns the error for an `old` that was not found, with the likely reason.
-fn not_found(path: &str, text: &str, old: &str) -> ToolError {
+fn not_found_error(path: &str, text: &str, old: &str) -> ToolError {
     let hint = if text.contains("\r\n") && text.replace("\r\n", "\n").contains(&old.replace("\r\n", "\n")) {
         "; the file ends its lines with \\r\\n".into()
     } else if let Some(line) = line_of_similar(text, old) {
@@ -126,11 +126,11 @@ fn line_of_similar(text: &str, old: &str) -> Option<usize> {
     text.lines().position(|line| line.trim() == wanted).map(|at| at.saturating_add(1))
 }
 
-fn places(text: &str, old: &str) -> String {
-    let lines: Vec<String> = text.match_indices(old).take(5).map(|(at, _)| line_of(text, at).to_string()).collect();
+fn line_list(text: &str, old: &str) -> String {
+    let lines: Vec<String> = text.match_indices(old).take(5).map(|(at, _)| line_number(text, at).to_string()).collect();
     format!("lines {}", lines.join(", "))
 }
 
-fn line_of(text: &str, at: usize) -> usize {
+fn line_number(text: &str, at: usize) -> usize {
     text.bytes().take(at).filter(|byte| *byte == b'\n').count().saturating_add(1)
 }

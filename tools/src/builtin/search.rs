@@ -233,7 +233,7 @@ impl FileSearch<'_> {
             // Only the first `max` files are shown, so the others need not be kept.
             let most = usize::try_from(self.max).unwrap_or(usize::MAX);
             if files.len() >= most.saturating_mul(2).saturating_add(1_000) {
-                rank(files);
+                sort_files(files);
                 self.dropped = self.dropped.saturating_add(bounded::len(files.len().saturating_sub(most)));
                 files.truncate(most);
             }
@@ -250,7 +250,7 @@ impl FileSearch<'_> {
     }
 
     fn list_files(&mut self, mut files: Vec<(bool, u64, String)>) -> u64 {
-        rank(&mut files);
+        sort_files(&mut files);
         for (_, matches, path) in files.iter().take(usize::try_from(self.max).unwrap_or(usize::MAX)) {
             if self.out.push_line(&format!("{path}  {}", count(*matches, "matching line", "matching lines"))) {
                 self.seen.shown = self.seen.shown.saturating_add(1);
@@ -292,7 +292,7 @@ impl FileSearch<'_> {
 }
 
 /// Sorts files with matching paths first, then by number of matches.
-fn rank(files: &mut [(bool, u64, String)]) {
+fn sort_files(files: &mut [(bool, u64, String)]) {
     files.sort_by(|one, other| (other.0, other.1, &one.2).cmp(&(one.0, one.1, &other.2)));
 }
 

@@ -126,7 +126,7 @@ impl Tool for Shell {
             if let Some(error) = confined::exclusion_error(&authority, &sandbox) {
                 return Err(error);
             }
-            let in_worktree = call.workspace.is_alone();
+            let in_worktree = call.workspace.is_confined();
             if let (true, Err(missing)) = (in_worktree, &sandbox) {
                 return Err(ToolError::denied(format!(
                     "{NAME} is refused: this session works in its own worktree, and without a sandbox a command could write \
@@ -171,7 +171,7 @@ async fn start(
     let process = call.processes.add(call.key.session, &call.authority, typed, most).ok_or_else(|| {
         ToolError::refused("this session already runs a background process: use or stop it with the tool process")
     })?;
-    let (attendance, written) = (process.attend(), Arc::clone(&process));
+    let (attendance, written) = (process.keep_alive(), Arc::clone(&process));
     let sandboxed = matches!(confinement, Confinement::Sandbox(..));
     call.processes.spawn(Arc::clone(&process), async move {
         let (out, err) = (|bytes: &[u8]| written.push(0, bytes), |bytes: &[u8]| written.push(1, bytes));

@@ -5,7 +5,7 @@ use std::io::{self, Write as _};
 use std::path::Path;
 use std::time::Duration;
 
-use super::{CheckpointError, Checkpoints, cannot};
+use super::{CheckpointError, Checkpoints, io_error};
 use crate::private;
 use crate::removal::remove;
 
@@ -34,7 +34,7 @@ impl Checkpoints {
     ) -> Result<&'a mut SavedTotals, CheckpointError> {
         let ledger = match held.take() {
             Some(ledger) => ledger,
-            None => self.scan().map_err(cannot("saved"))?,
+            None => self.scan().map_err(io_error("saved"))?,
         };
         Ok(held.insert(ledger))
     }
@@ -81,7 +81,7 @@ impl Checkpoints {
             if dir.join(INTENT_FILE).exists() {
                 continue;
             }
-            let files = entries(&dir).map_err(cannot("listed"))?.into_iter();
+            let files = entries(&dir).map_err(io_error("listed"))?.into_iter();
             let saved = files.filter(|(name, _)| number_of(name).is_none());
             contents.extend(saved.map(|(name, found)| (found.modified().ok(), dir.join(name), found.len())));
         }
@@ -92,7 +92,7 @@ impl Checkpoints {
             if ledger.bytes <= self.bound / 4 * 3 {
                 break;
             }
-            remove(&path).map_err(cannot("removed"))?;
+            remove(&path).map_err(io_error("removed"))?;
             ledger.bytes = ledger.bytes.saturating_sub(bytes);
         }
         Ok(())

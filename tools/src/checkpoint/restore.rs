@@ -12,7 +12,7 @@ use subtend_session::ids::{Hash, RunNo, SessionId};
 
 use super::files::{INTENT_FILE, create_private_dir, sync_dir, write_durably};
 use super::locks::LockedFiles;
-use super::{Checkpoint, CheckpointError, Checkpoints, FileChange, MAX_FILE, RestorePlan, cannot, checkpoint_path};
+use super::{Checkpoint, CheckpointError, Checkpoints, FileChange, MAX_FILE, RestorePlan, checkpoint_path, io_error};
 use crate::removal::remove;
 use crate::workspace::Workspace;
 use crate::workspace::state::{FileState, prune, read_entry, replace_entry, temporary_name};
@@ -95,11 +95,11 @@ impl Checkpoints {
         if self.were_written_since(start, &plan.changes)? {
             return Err(CheckpointError::Stale);
         }
-        create_private_dir(&self.session_dir(session)).map_err(cannot("saved"))?;
+        create_private_dir(&self.session_dir(session)).map_err(io_error("saved"))?;
         for change in &plan.changes {
             self.step("present")?;
             let present =
-                read_entry(&Workspace::open(&change.root)?, &change.path, MAX_FILE).map_err(cannot("saved"))?;
+                read_entry(&Workspace::open(&change.root)?, &change.path, MAX_FILE).map_err(io_error("saved"))?;
             if present.state != change.before {
                 return Err(CheckpointError::Stale);
             }
@@ -112,7 +112,7 @@ impl Checkpoints {
         }
         if plan.changes.iter().flat_map(contents).any(|hash| !self.content_path(session, hash).exists()) {
             let why = "a content was erased meanwhile to limit the size of checkpoints";
-            return Err(cannot("saved")(io::Error::new(io::ErrorKind::NotFound, why)));
+            return Err(io_error("saved")(io::Error::new(io::ErrorKind::NotFound, why)));
         }
         let number = ledger.next;
         ledger.next = number.saturating_add(1);
@@ -196,12 +196,12 @@ impl Checkpoints {
     ) -> Result<Option<Restored>, CheckpointError> {
         let text = match fs::read(self.intent_path(session)) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            text => text.map_err(cannot("read"))?,
+            text => text.map_err(io_error("read"))?,
         };
-        let intent: RestoreIntent = serde_json::from_slice(&text).map_err(|error| cannot("read")(error.into()))?;
+        let intent: RestoreIntent = serde_json::from_slice(&text).map_err(|error| io_error("read")(error.into()))?;
         let recorded = checkpoint_path(&self.session_dir(session), intent.checkpoint.number).exists();
         // If the journal cannot be read, the restore waits for the next start.
-        if !recorded && happened(session, intent.awaits).map_err(cannot("restored"))? {
+        if !recorded && happened(session, intent.awaits).map_err(io_error("restored"))? {
             return self.finish(intent).map(Some);
         }
         self.remove_intent(&intent)?;
@@ -246,7 +246,7 @@ impl Checkpoints {
         for change in &restore.checkpoint.changes {
             self.step("file")?;
             let workspace = Workspace::open(&change.root)?;
-            let present = read_entry(&workspace, &change.path, MAX_FILE).map_err(cannot("restored"))?.state;
+            let present = read_entry(&workspace, &change.path, MAX_FILE).map_err(io_error("restored"))?.state;
             let (from, to) = if back { (&change.after, &change.before) } else { (&change.before, &change.after) };
             if present == *from {
                 self.put_file(&workspace, restore, (change, to))?;
@@ -265,11 +265,11 @@ impl Checkpoints {
     ) -> Result<(), CheckpointError> {
         let bytes = match to {
             FileState::File { hash, .. } => self.read_content(restore.checkpoint.session, *hash).ok_or_else(|| {
-                cannot("restored")(io::Error::new(io::ErrorKind::NotFound, "a content is missing or damaged"))
+                io_error("restored")(io::Error::new(io::ErrorKind::NotFound, "a content is missing or damaged"))
             })?,
             FileState::Absent | FileState::Link { .. } | FileState::Other => Vec::new(),
         };
-        replace_entry(workspace, &change.path, (to, &bytes), &restore.temporary).map_err(cannot("restored"))?;
+        replace_entry(workspace, &change.path, (to, &bytes), &restore.temporary).map_err(io_error("restored"))?;
         if let (FileState::Absent, Some(created_dir)) = (to, &change.created_dir) {
             let (parent, _) = change.path.rsplit_once('/').unwrap_or((".", &change.path));
             let stop = created_dir.rsplit_once('/').map_or("", |(parent, _)| parent);
@@ -281,8 +281,9 @@ impl Checkpoints {
     /// Returns a file whose content differs from that before the restore. The restore was undone, so another program changed the file.
     fn find_foreign_change(&self, restore: &Checkpoint) -> Result<String, CheckpointError> {
         for change in &restore.changes {
-            let present =
-                read_entry(&Workspace::open(&change.root)?, &change.path, MAX_FILE).map_err(cannot("restored"))?.state;
+            let present = read_entry(&Workspace::open(&change.root)?, &change.path, MAX_FILE)
+                .map_err(io_error("restored"))?
+                .state;
             if present != change.before {
                 return Ok(change.path.clone());
             }
@@ -293,18 +294,19 @@ impl Checkpoints {
     /// Returns a content that was saved by any session.
     fn find_content(&self, hash: Hash) -> Result<Vec<u8>, CheckpointError> {
         let found = self.sessions()?.into_iter().find_map(|session| self.read_content(session, hash));
-        found.ok_or_else(|| cannot("read")(io::Error::new(io::ErrorKind::NotFound, "a content is missing or damaged")))
+        found
+            .ok_or_else(|| io_error("read")(io::Error::new(io::ErrorKind::NotFound, "a content is missing or damaged")))
     }
 
     fn record(&self, intent: &RestoreIntent) -> Result<(), CheckpointError> {
-        let text = serde_json::to_vec(intent).map_err(|error| cannot("recorded")(error.into()))?;
+        let text = serde_json::to_vec(intent).map_err(|error| io_error("recorded")(error.into()))?;
         let file = self.intent_path(intent.checkpoint.session);
-        write_durably(&file, &text).map_err(cannot("recorded"))?;
-        sync_dir(&self.session_dir(intent.checkpoint.session)).map_err(cannot("recorded"))
+        write_durably(&file, &text).map_err(io_error("recorded"))?;
+        sync_dir(&self.session_dir(intent.checkpoint.session)).map_err(io_error("recorded"))
     }
 
     fn remove_intent(&self, intent: &RestoreIntent) -> Result<(), CheckpointError> {
-        remove(&self.intent_path(intent.checkpoint.session)).map_err(cannot("removed"))
+        remove(&self.intent_path(intent.checkpoint.session)).map_err(io_error("removed"))
     }
 
     fn intent_path(&self, session: SessionId) -> PathBuf {

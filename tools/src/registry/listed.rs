@@ -37,7 +37,7 @@ pub(crate) fn may_be_shortened(name: &str) -> bool {
 /// Returns whether a list of tools contains `name`. An entry `mcp__server` or `mcp__server__*` means all tools of that MCP server, and
 /// `mcp__server__get_*` all tools whose names begin like that. An entry may be the full name of a tool whose name is shortened.
 /// An entry with more than 55 bytes before its star matches no shortened name.
-pub fn lists(only: &[Text], name: &str) -> bool {
+pub fn list_contains(only: &[Text], name: &str) -> bool {
     let name = short_name(name);
     let matches_server = |entry: &Text| {
         let Some(server) = entry.strip_prefix(SERVER_TOOL_PREFIX) else { return false };
@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     fn is_listed(entry: &str, name: &str) -> bool {
-        lists(&[entry.into()], name)
+        list_contains(&[entry.into()], name)
     }
 
     #[test]

@@ -115,7 +115,7 @@ impl<'a> WorkspaceSurvey<'a> {
         if !reads && !writes {
             return Ok(());
         }
-        self.each(dir, path, depth, &mut |survey, entry| {
+        self.visit_entries(dir, path, depth, &mut |survey, entry| {
             if let EntryKind::Dir(dir) = &entry.kind {
                 let path = entry.path.as_deref().unwrap_or(UNNAMED);
                 return survey.find_second_names(dir.as_fd(), path, depth.saturating_add(1), actions);
@@ -156,7 +156,7 @@ impl<'a> WorkspaceSurvey<'a> {
             return Ok(reads);
         }
         let mut listable = reads || (read == CoveredPart::Some && self.allows(READ, path));
-        self.each(dir, path, depth, &mut |survey, entry| {
+        self.visit_entries(dir, path, depth, &mut |survey, entry| {
             let Some(path) = entry.path.as_deref() else {
                 // An entry that rules cannot name is not granted; a directory like that also hides the names here.
                 listable &= !matches!(entry.kind, EntryKind::Dir(_));
@@ -216,7 +216,7 @@ impl<'a> WorkspaceSurvey<'a> {
             return Ok(false);
         }
         let mut found = false;
-        self.each(dir, path, depth, &mut |survey, entry| {
+        self.visit_entries(dir, path, depth, &mut |survey, entry| {
             let denied = if action == READ { &survey.unread } else { &survey.unwritten };
             found |= denied.contains(&entry.inode);
             if let (false, EntryKind::Dir(dir)) = (found, &entry.kind) {
@@ -229,7 +229,7 @@ impl<'a> WorkspaceSurvey<'a> {
     }
 
     /// Visits each entry of a directory through an open handle, so that the checked object is the granted one.
-    fn each(
+    fn visit_entries(
         &mut self,
         dir: BorrowedFd<'_>,
         path: &str,

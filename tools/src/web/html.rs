@@ -125,10 +125,10 @@ fn prepare(document: &Handle, base: &Url) -> bool {
                     _ => {}
                 }
                 let mut attrs = attrs.borrow_mut();
-                attrs.retain_mut(|attribute| is_kept(attribute, base));
+                attrs.retain_mut(|attribute| keep_attribute(attribute, base));
                 let bytes = attrs.iter().map(|attribute| attribute.value.len()).fold(0, usize::saturating_add);
                 // An element can start and end a line.
-                if !context.charge(&mut left, bytes, 2) {
+                if !context.try_charge(&mut left, bytes, 2) {
                     attrs.clear();
                     left = 0;
                 }
@@ -136,7 +136,7 @@ fn prepare(document: &Handle, base: &Url) -> bool {
             NodeData::Text { contents } => {
                 let mut text = contents.borrow_mut();
                 let lines = text.bytes().filter(|byte| *byte == b'\n').count();
-                if !context.charge(&mut left, text.len(), lines) {
+                if !context.try_charge(&mut left, text.len(), lines) {
                     text.clear();
                     left = 0;
                 }
@@ -168,7 +168,7 @@ struct NodeContext {
 
 impl NodeContext {
     /// Charges the cost of a text to the budget `left`. Returns false if the budget is too small.
-    fn charge(self, left: &mut usize, bytes: usize, lines: usize) -> bool {
+    fn try_charge(self, left: &mut usize, bytes: usize, lines: usize) -> bool {
         let indents = lines.saturating_mul(MAX_INDENT).saturating_mul(self.indents);
         let cost = bytes.saturating_mul(self.codes.saturating_add(1)).saturating_add(lines).saturating_add(indents);
         let rest = left.checked_sub(cost);
@@ -178,7 +178,7 @@ impl NodeContext {
 }
 
 /// Makes an address absolute, and returns whether the attribute is kept. Only web and mail addresses are kept.
-fn is_kept(attribute: &mut Attribute, base: &Url) -> bool {
+fn keep_attribute(attribute: &mut Attribute, base: &Url) -> bool {
     if !matches!(attribute.name.local, local_name!("href") | local_name!("src")) {
         return true;
     }

@@ -39,7 +39,7 @@ pub(super) async fn read(url: &Url, mut response: Response) -> Result<Page, Tool
     let header = response.headers().get(reqwest::header::CONTENT_TYPE);
     let header = header.and_then(|value| value.to_str().ok()).unwrap_or_default().to_owned();
     let media = header.split(';').next().unwrap_or_default().trim().to_lowercase();
-    let (kind, shown) = (kind(&media), plain(&media));
+    let (kind, shown) = (kind(&media), plain_content_type(&media));
     if kind.is_none() && !media.is_empty() {
         return Err(ToolError::failed(format!(
             "`{}` is {}, which is not text: only pages and texts are supported",
@@ -93,7 +93,7 @@ pub(super) fn no_answer_error(url: &Url, error: &reqwest::Error) -> ToolError {
 }
 
 /// Returns a content type for display outside of the frame around untrusted text, if it consists of two short words.
-fn plain(media: &str) -> Option<&str> {
+fn plain_content_type(media: &str) -> Option<&str> {
     let is_word = |word: &str| {
         !word.is_empty() && word.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '+' | '.' | '_'))
     };

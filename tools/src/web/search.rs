@@ -206,7 +206,7 @@ fn results(answer: &Value) -> Option<Vec<FoundPage>> {
 fn format_results(found: &[FoundPage]) -> String {
     let line = |text: &Option<String>, most: usize| {
         let words: Vec<&str> = text.as_deref().unwrap_or_default().split_whitespace().collect();
-        shorten(&plain(&words.join(" ")), most).into_owned()
+        shorten(&strip_markup(&words.join(" ")), most).into_owned()
     };
     let entry = |page: &FoundPage| {
         let (title, excerpt) = (line(&page.title, MAX_TITLE), line(&page.excerpt, MAX_EXCERPT));
@@ -218,7 +218,7 @@ fn format_results(found: &[FoundPage]) -> String {
 }
 
 /// Removes the markup with which engines emphasize words.
-fn plain(text: &str) -> String {
+fn strip_markup(text: &str) -> String {
     ["<strong>", "</strong>", "<b>", "</b>"].iter().fold(text.to_owned(), |text, mark| text.replace(mark, ""))
 }
 

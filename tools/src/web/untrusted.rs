@@ -12,7 +12,7 @@ const FRAME: usize = 900;
 pub(super) fn frame_part(call: &ToolInvocation, about: &str, text: &str, offset: usize) -> ToolOutput {
     let budget = usize::try_from(call.max_bytes).unwrap_or(usize::MAX);
     let rest = text.get(text.ceil_char_boundary(offset.min(text.len()))..).unwrap_or_default();
-    let kept = longest_fit(rest, budget.saturating_sub(FRAME));
+    let kept = fitting_prefix(rest, budget.saturating_sub(FRAME));
     let begin = text.len().saturating_sub(rest.len());
     let end = begin.saturating_add(kept.len());
     let more = match end < text.len() {
@@ -33,7 +33,7 @@ pub(super) fn frame_part(call: &ToolInvocation, about: &str, text: &str, offset:
 }
 
 /// Returns the longest start that fits after escaping, ending at a line break if one is near.
-fn longest_fit(text: &str, budget: usize) -> &str {
+fn fitting_prefix(text: &str, budget: usize) -> &str {
     let mut kept = head(text, budget);
     while harmless(kept).len() > budget {
         kept = head(kept, kept.len().saturating_mul(3).checked_div(4).unwrap_or(0));

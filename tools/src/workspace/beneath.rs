@@ -100,17 +100,17 @@ mod system {
         match openat2(root, path, HANDLE, Mode::empty(), without_links) {
             Ok(fd) => Ok(Dir::from_std_file(fd.into())),
             // The call is missing before Linux 5.6, or a system call filter rejects it.
-            Err(Errno::NOSYS | Errno::PERM) => by_parts(root, path),
+            Err(Errno::NOSYS | Errno::PERM) => open_by_parts(root, path),
             Err(error) => Err(error.into()),
         }
     }
 
     #[cfg(not(target_os = "linux"))]
     pub(crate) fn dir(root: &Dir, path: &Path) -> io::Result<Dir> {
-        by_parts(root, path)
+        open_by_parts(root, path)
     }
 
-    pub(crate) fn by_parts(root: &Dir, path: &Path) -> io::Result<Dir> {
+    pub(crate) fn open_by_parts(root: &Dir, path: &Path) -> io::Result<Dir> {
         let mut at = openat(root, ".", HANDLE, Mode::empty())?;
         for part in path.components() {
             at = match part {

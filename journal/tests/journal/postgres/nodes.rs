@@ -21,7 +21,7 @@ impl Nodes {
     async fn start() -> Self {
         let server = Server::start(&[]);
         let registry = Registry::connect(&server.target("")).await.unwrap();
-        registry.share(2, None).await.unwrap();
+        registry.create_shared(2, None).await.unwrap();
         Self { server, registry }
     }
 
@@ -35,7 +35,7 @@ impl Nodes {
     }
 
     fn open(&self, shard: &str, lease: &NodeLease) -> Result<Postgres, OpenError> {
-        Postgres::open(&self.server.target("").under(shard, lease))
+        Postgres::open(&self.server.target("").with_shard(shard, lease))
     }
 
     fn epochs(&self) -> String {
@@ -69,10 +69,10 @@ async fn d2_no_node_claims_the_shard_of_a_live_node() {
 async fn d2_shard_is_taken_over_when_its_lease_has_ended() {
     let nodes = Nodes::start().await;
     let (a, b) = (nodes.join("a").await, nodes.join("b").await);
-    let old = journal(&nodes.server.target("").under("shard-1", &a));
+    let old = journal(&nodes.server.target("").with_shard("shard-1", &a));
     creation(&old, 1).await.unwrap();
     nodes.expire(&a);
-    let new = journal(&nodes.server.target("").under("shard-1", &b));
+    let new = journal(&nodes.server.target("").with_shard("shard-1", &b));
     creation(&new, 2).await.unwrap();
     let refused = creation(&old, 3).await.unwrap_err().to_string();
     assert!(refused.contains("was claimed by another process"), "{refused}");
@@ -105,7 +105,7 @@ async fn d4_sessions_are_located_and_keys_are_placed_once() {
     let nodes = Nodes::start().await;
     let a = nodes.join("a").await;
     for (shard, n) in [("shard-1", 1), ("shard-2", 2)] {
-        let journal = journal(&nodes.server.target("").under(shard, &a));
+        let journal = journal(&nodes.server.target("").with_shard(shard, &a));
         creation(&journal, n).await.unwrap();
     }
     let registry = &nodes.registry;
@@ -132,10 +132,10 @@ async fn d4_choice_used_by_another_command_is_not_removed() {
     let nodes = Nodes::start().await;
     let registry = &nodes.registry;
     let (refused, other) = (placed(registry, "shard-1").await, placed(registry, "shard-2").await);
-    registry.unplace(b"key", &refused).await.unwrap();
+    registry.remove_placement(b"key", &refused).await.unwrap();
     let again = placed(registry, "shard-2").await;
     assert_eq!((&*other.shard, &*again.shard, again.is_new), ("shard-1", "shard-1", false));
-    registry.unplace(b"key", &again).await.unwrap();
+    registry.remove_placement(b"key", &again).await.unwrap();
     let new = placed(registry, "shard-2").await;
     assert_eq!((&*new.shard, new.is_new), ("shard-2", true), "the control");
 }
@@ -145,12 +145,12 @@ async fn d4_choice_used_by_another_command_is_not_removed() {
 async fn d2_released_shard_is_free_at_once() {
     let nodes = Nodes::start().await;
     let (a, b) = (nodes.join("a").await, nodes.join("b").await);
-    let old = journal(&nodes.server.target("").under("shard-1", &a));
+    let old = journal(&nodes.server.target("").with_shard("shard-1", &a));
     creation(&old, 1).await.unwrap();
     nodes.registry.give_up("shard-1", &b).await.unwrap();
     creation(&old, 2).await.unwrap();
     nodes.registry.give_up("shard-1", &a).await.unwrap();
-    let new = journal(&nodes.server.target("").under("shard-1", &b));
+    let new = journal(&nodes.server.target("").with_shard("shard-1", &b));
     creation(&new, 3).await.unwrap();
     assert!(creation(&old, 4).await.is_err());
     assert_eq!((new.heads().unwrap().len(), problems(&new)), (3, Vec::new()));
@@ -161,7 +161,7 @@ async fn d2_released_shard_is_free_at_once() {
 async fn d2_lease_survives_a_restart_of_the_server() {
     let nodes = Nodes::start().await;
     let a = nodes.join("a").await;
-    let journal = journal(&nodes.server.target("reply_timeout=20").under("shard-1", &a));
+    let journal = journal(&nodes.server.target("reply_timeout=20").with_shard("shard-1", &a));
     creation(&journal, 1).await.unwrap();
     nodes.server.crash();
     let lost = nodes.registry.renew(&a, LEASE).await;
@@ -175,8 +175,8 @@ async fn d2_lease_survives_a_restart_of_the_server() {
 #[tokio::test(flavor = "multi_thread")]
 async fn d1_existing_shards_are_shared_once() {
     let nodes = Nodes::start().await;
-    nodes.registry.share(5, None).await.unwrap();
-    nodes.registry.share(1, Some("gpu")).await.unwrap();
+    nodes.registry.create_shared(5, None).await.unwrap();
+    nodes.registry.create_shared(1, Some("gpu")).await.unwrap();
     let shards = nodes.registry.members().await.unwrap().shards;
     let named: Vec<_> = shards.iter().map(|row| (&*row.name, row.label.as_deref())).collect();
     assert_eq!(named, [("shard-1", None), ("shard-2", None), ("gpu-shard-1", Some("gpu"))]);

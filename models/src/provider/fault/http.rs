@@ -41,7 +41,7 @@ pub(in crate::provider) fn of_transport(error: &reqwest::Error, client: &Client)
 }
 
 pub(in crate::provider) fn of_status(status: StatusCode, headers: &HeaderMap, body: &str, client: &Client) -> Fault {
-    let who = client.who();
+    let who = client.provider_name();
     let code = status.as_u16();
     if status.is_redirection() {
         // The target of the redirect is omitted: it is the server's text, and may contain the key in another case.

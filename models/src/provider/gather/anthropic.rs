@@ -35,7 +35,7 @@ fn start(draft: &mut Draft, frame: &Value) {
         "thinking" => {
             let thinking = text(frame, "/content_block/thinking").unwrap_or_default();
             let signature = text(frame, "/content_block/signature").unwrap_or_default();
-            if draft.keeps(signature.len()) {
+            if draft.try_keep(signature.len()) {
                 let block = json!({ "type": "thinking", "thinking": thinking, "signature": signature });
                 draft.reasoning.blocks.push((index, block));
                 draft.push_reasoning(thinking);
@@ -44,7 +44,7 @@ fn start(draft: &mut Draft, frame: &Value) {
         "redacted_thinking" => {
             // This is the only field of such a block. Others could be trees of any size in each frame.
             let data = text(frame, "/content_block/data").unwrap_or_default();
-            if draft.keeps(data.len()) {
+            if draft.try_keep(data.len()) {
                 draft.reasoning.blocks.push((index, json!({ "type": "redacted_thinking", "data": data })));
             }
         }

@@ -34,7 +34,7 @@ fn take(draft: &mut Draft, part: &Value) {
         if let Some(open) = draft.calls.get_mut(ix) {
             open.args = arguments(call.get("args"));
         }
-        if let Some(signature) = signature.filter(|signature| draft.keeps(signature.len())) {
+        if let Some(signature) = signature.filter(|signature| draft.try_keep(signature.len())) {
             draft.reasoning.of_calls.push((ix, signature.to_owned()));
         }
         return;

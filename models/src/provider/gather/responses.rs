@@ -25,7 +25,7 @@ pub(super) fn frame(draft: &mut Draft, frame: &Value) {
                 call.args.push_str(piece);
             }
         }
-        "response.function_call_arguments.done" => whole(draft, frame, text(frame, "/arguments")),
+        "response.function_call_arguments.done" => replace_arguments(draft, frame, text(frame, "/arguments")),
         "response.output_item.done" => on_done(draft, frame),
         "response.completed" | "response.incomplete" => end(draft, frame),
         "response.failed" | "response.cancelled" => {
@@ -51,12 +51,12 @@ fn on_added(draft: &mut Draft, frame: &Value) {
     if text(frame, "/item/type") == Some("function_call") {
         let id = text(frame, "/item/call_id").unwrap_or_default();
         draft.open(call_key(frame), id, text(frame, "/item/name").unwrap_or_default());
-        whole(draft, frame, text(frame, "/item/arguments"));
+        replace_arguments(draft, frame, text(frame, "/item/arguments"));
     }
 }
 
 /// Replaces the pieces of the arguments by the complete arguments.
-fn whole(draft: &mut Draft, frame: &Value, arguments: Option<&str>) {
+fn replace_arguments(draft: &mut Draft, frame: &Value, arguments: Option<&str>) {
     let arguments = arguments.filter(|arguments| !arguments.is_empty());
     if let (Some(arguments), Some(call)) = (arguments, draft.call(&call_key(frame))) {
         call.args = arguments.to_owned();
@@ -77,7 +77,7 @@ fn on_done(draft: &mut Draft, frame: &Value) {
                 (None, _) => add_listed(draft, item),
             }
         }
-        "reasoning" => keep(draft, item),
+        "reasoning" => keep_reasoning(draft, item),
         _ => {}
     }
     if text(item, "/status") == Some("incomplete") {
@@ -85,11 +85,11 @@ fn on_done(draft: &mut Draft, frame: &Value) {
     }
 }
 
-fn keep(draft: &mut Draft, item: &Value) {
+fn keep_reasoning(draft: &mut Draft, item: &Value) {
     let encrypted = text(item, "/encrypted_content").filter(|content| !content.is_empty());
     if let Some(content) = encrypted
         && draft.reasoning.seen.insert(Hash::of(content.as_bytes()))
-        && draft.keeps(content.len())
+        && draft.try_keep(content.len())
     {
         draft.reasoning.encrypted.push(content.to_owned());
     }
@@ -108,7 +108,7 @@ fn end(draft: &mut Draft, frame: &Value) {
                     draft.push_text(text(part, "/text").or_else(|| text(part, "/refusal")).unwrap_or_default());
                 }
             }
-            "reasoning" => keep(draft, item),
+            "reasoning" => keep_reasoning(draft, item),
             _ => {}
         }
     }

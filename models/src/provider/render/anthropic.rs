@@ -26,7 +26,7 @@ pub(super) fn body(outgoing: &Outgoing<'_>) -> Map<String, Value> {
         outgoing.sample(&mut body, "temperature", "top_p");
     }
     let mut output = Map::new();
-    think(outgoing, claude, &mut body, &mut output);
+    add_thinking(outgoing, claude, &mut body, &mut output);
     let format = outgoing.format.as_ref().map(|format| schema::close_objects(format, false));
     insert_some(&mut output, "format", format.map(|schema| json!({ "type": "json_schema", "schema": schema })));
     insert_some(&mut body, "output_config", Some(output).filter(|output| !output.is_empty()));
@@ -46,7 +46,12 @@ fn tools(outgoing: &Outgoing<'_>, body: &mut Map<String, Value>) {
     insert_some(body, "tools", Some(tools).filter(|tools| !tools.is_empty()));
 }
 
-fn think(outgoing: &Outgoing<'_>, claude: Claude, body: &mut Map<String, Value>, output: &mut Map<String, Value>) {
+fn add_thinking(
+    outgoing: &Outgoing<'_>,
+    claude: Claude,
+    body: &mut Map<String, Value>,
+    output: &mut Map<String, Value>,
+) {
     let Some(requested) = outgoing.settings.effort else { return };
     // Calls that another model made without thinking must not be followed by thinking.
     let requested = if outgoing.is_unsigned { Effort::None } else { requested };

@@ -1,7 +1,7 @@
 //! The form of a synthetic completion.
 
 use super::super::protocol::Protocol;
-use super::thinks;
+use super::has_thinking;
 use crate::model::Request;
 
 /// The tool of a synthetic call, which is not offered.
@@ -19,5 +19,5 @@ pub(super) enum Form {
 /// Returns the form that `protocol` accepts in this conversation. Without tools, calls are refused. With thinking, Anthropic requires signed thinking
 /// before each call, and compatible servers require the reasoning of each call. A synthetic call has neither.
 pub(super) fn form(protocol: Protocol, request: &Request) -> Form {
-    if request.tools.is_empty() || thinks(protocol, request) { Form::Text } else { Form::Call }
+    if request.tools.is_empty() || has_thinking(protocol, request) { Form::Text } else { Form::Call }
 }
