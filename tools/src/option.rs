@@ -220,7 +220,7 @@ mod tests {
     fn m3_fill_adds_defaults_and_keeps_set_values() {
         let options = [&minion::options()[..], &[web()]].concat();
         let filled = |given: Value, model| {
-            let mut given = map(check_given);
+            let mut given = map(given);
             fill(&options, &mut given, model);
             Value::Object(given)
         };
@@ -236,7 +236,7 @@ mod tests {
     #[test]
     fn m3_model_is_required_when_the_tool_is_enabled() {
         let error_of = |given: Value| {
-            let mut given = map(check_given);
+            let mut given = map(given);
             given.insert("rollbackOnError".to_owned(), json!(false));
             check(&minion::options(), &given).map_err(|bad| bad.to_string())
         };

@@ -187,7 +187,7 @@ impl DirListing<'_> {
         let size = metadata.len();
         let counted = self.seen.counted.saturating_add(size);
         let bytes = count(size, "byte", "bytes");
-        if size > MAX_COUNTED || counted > COUNT_BUDGET || self.out.dropped_bytes() > 0 {
+        if size > MAX_COUNTED || counted > COUNT_BUDGET || self.out.omitted() > 0 {
             return bytes;
         }
         self.seen.counted = counted;
@@ -219,8 +219,8 @@ impl DirListing<'_> {
         let ListCounts { dirs, files, others, ignored, denied, unreadable, below_depth, counted: _, stopped } =
             self.seen;
         let mut footer = Vec::new();
-        if self.out.dropped_bytes() > 0 {
-            footer.push(format!("{} more not shown: list a part, or fewer levels", self.out.dropped_bytes()));
+        if self.out.omitted() > 0 {
+            footer.push(format!("{} more not shown: list a part, or fewer levels", self.out.omitted()));
         }
         if stopped {
             footer.push(format!("stopped after {MAX_ENTRIES} entries"));

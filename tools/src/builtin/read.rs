@@ -152,7 +152,7 @@ impl LinePage {
             format!("lines {}-{} of {total}, {size} bytes", self.from, self.shown)
         };
         if self.shown > 0 && self.shown < total {
-            let why = if self.out.dropped_bytes() > 0 { "cut by the size of the result; " } else { "" };
+            let why = if self.out.omitted() > 0 { "cut by the size of the result; " } else { "" };
             note.push_str(&format!("; {why}continue with from_line={}", self.shown.saturating_add(1)));
         }
         if self.lossy {

@@ -275,7 +275,7 @@ impl FileSearch<'_> {
             footer.push(count(paths, "path matches", "paths match"));
         }
         if shown < listed.unwrap_or(matches) {
-            let why = if self.out.dropped_bytes() > 0 { ", cut by the size of the result" } else { "" };
+            let why = if self.out.omitted() > 0 { ", cut by the size of the result" } else { "" };
             footer.push(format!("{shown} shown{why}: narrow the pattern, path or glob"));
         }
         let notes = [

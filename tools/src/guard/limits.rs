@@ -47,7 +47,7 @@ fn limit_processes(_: u64) -> Result<Counted, String> {
 #[cfg(target_os = "linux")]
 pub(super) use linux::Counted;
 #[cfg(target_os = "linux")]
-use linux::count;
+use linux::limit_processes;
 
 #[cfg(target_os = "linux")]
 mod linux {

@@ -130,7 +130,7 @@ impl<T: Transport<RoleClient>> Transport<RoleClient> for BoundedTransport<T> {
         async move {
             let done = tokio::select! {
                 biased;
-                () = ended.remove_cancelled() => Ok(()),
+                () = ended.cancelled() => Ok(()),
                 done = sent => done,
             };
             if let Some(id) = &answered {

@@ -2,7 +2,7 @@
 
 use subtend_session::ids::Text;
 
-use crate::registry::{SERVER_TOOL_PREFIX as PREFIX, shortened};
+use crate::registry::{SERVER_TOOL_PREFIX as PREFIX, short_name};
 
 /// The argument for answers to the questions of a tool. The user approves the answers.
 pub(super) const ANSWERS: &str = "mcp_answers";
@@ -45,7 +45,7 @@ impl ToolName {
     pub(crate) fn of(server: &str, raw: &str) -> Self {
         let tool = plain(raw);
         let full = format!("{PREFIX}{server}__{tool}");
-        Self { name: shortened(&full).into_owned().into(), action: format!("mcp:{server}:{tool}").into() }
+        Self { name: short_name(&full).into_owned().into(), action: format!("mcp:{server}:{tool}").into() }
     }
 }
 

@@ -38,10 +38,10 @@ fn workspace_without_list_permission_is_refused() {
 fn path_replaced_while_it_is_resolved_is_resolved_again() {
     let answers = ["sub/c (deleted)", "sub/c (deleted)", "sub/c"];
     let mut next = answers.iter();
-    let found = resolved(|| Ok(PathBuf::from(next.next().unwrap())), |path| path != Path::new("sub/c"));
+    let found = resolve_path(|| Ok(PathBuf::from(next.next().unwrap())), |path| path != Path::new("sub/c"));
     assert_eq!(found.unwrap(), PathBuf::from("sub/c"));
     // A file of that name, and a file that is removed each time.
-    assert_eq!(resolved(|| Ok("b (deleted)".into()), |_| false).unwrap(), PathBuf::from("b (deleted)"));
-    let gone = resolved(|| Ok("b (deleted)".into()), |_| true);
+    assert_eq!(resolve_path(|| Ok("b (deleted)".into()), |_| false).unwrap(), PathBuf::from("b (deleted)"));
+    let gone = resolve_path(|| Ok("b (deleted)".into()), |_| true);
     assert_eq!(gone.unwrap_err().kind(), io::ErrorKind::NotFound);
 }

@@ -51,7 +51,7 @@ impl Repository {
     fn git(&self, args: &[&str]) -> String {
         let mut command = Command::new("git");
         command.current_dir(self.repo()).args(["-c", "user.name=p", "-c", "user.email=p@localhost"]).args(args);
-        let out = command.run_for_output().unwrap();
+        let out = command.output().unwrap();
         assert!(out.status.success(), "{args:?}: {}", String::from_utf8_lossy(&out.stderr));
         String::from_utf8(out.stdout).unwrap().trim().to_owned()
     }
@@ -168,7 +168,7 @@ fn x14_worktree_is_a_worktree_of_git_in_the_same_directory() {
     assert_eq!(fs::read_to_string(at.join("b.txt")).unwrap(), "b\n");
     assert!(at.ends_with("sub"));
     assert!(scene.git(&["worktree", "list"]).contains("[subtend/0000000000aa]"));
-    let status = Command::new("git").current_dir(&at).args(["status", "--porcelain"]).run_for_output().unwrap();
+    let status = Command::new("git").current_dir(&at).args(["status", "--porcelain"]).output().unwrap();
     assert!(status.status.success() && status.stdout.is_empty(), "{status:?}");
     put(&at.join("n"), "n\n");
     assert_eq!(scene.merge().unwrap().files, ["n"]);
@@ -421,7 +421,7 @@ fn x14_programs_named_by_a_repository_are_not_executed() {
     scene.worktrees.discard(id(SESSION), None).unwrap();
     assert_eq!(ran(), "");
     // The control: git runs them by itself.
-    drop(Command::new("git").current_dir(scene.repo()).args(["status"]).run_for_output().unwrap());
+    drop(Command::new("git").current_dir(scene.repo()).args(["status"]).output().unwrap());
     assert!(ran().contains("evil"), "{}", ran());
 }
 
@@ -457,7 +457,7 @@ fn x14_locks_of_a_killed_git_are_removed() {
     let mut add = Command::new("git");
     add.current_dir(scene.open()).args(["add", "-A"]);
     put(&admin.join("index.lock"), "");
-    assert!(!add.run_for_output().unwrap().status.success());
+    assert!(!add.output().unwrap().status.success());
 }
 
 /// Links that a session creates lead neither a later merge nor a later tool out of the tree.

@@ -154,7 +154,7 @@ fn x14_ignored_attributes_do_not_change_a_merge() {
         let blob = format!("{}:d/x.sh", changes.tip);
         let mut followed = Command::new("git");
         followed.current_dir(&at).args(["cat-file", "--filters", &blob]);
-        assert_ne!(followed.run_for_output().unwrap().stdout, SHOWN.as_bytes(), "{attributes}: the control");
+        assert_ne!(followed.output().unwrap().stdout, SHOWN.as_bytes(), "{attributes}: the control");
         scene.worktrees.merge(id(SESSION), &changes.tip).unwrap();
         assert_eq!(fs::read_to_string(scene.repo().join("d/x.sh")).unwrap(), SHOWN, "{attributes}");
     }
@@ -172,7 +172,7 @@ fn x14_attributes_on_disk_do_not_change_a_merge() {
     put(&at.join("d/.gitignore"), ".gitignore\n.gitattributes\n");
     let mut followed = Command::new("git");
     followed.current_dir("/").env("GIT_DIR", scene.repo().join(".git"));
-    let out = followed.args(["cat-file", "--filters", &format!("{}:{path}", changes.tip)]).run_for_output().unwrap();
+    let out = followed.args(["cat-file", "--filters", &format!("{}:{path}", changes.tip)]).output().unwrap();
     assert_eq!(out.stdout, b"a\r\n", "the control");
     scene.worktrees.merge(id(SESSION), &changes.tip).unwrap();
     assert_eq!(fs::read_to_string(scene.repo().join(path)).unwrap(), "a\n");
@@ -329,8 +329,7 @@ fn x14_git_does_not_follow_a_swapped_repository() {
         }
         println!("{opened} of 24 were made between the swaps");
         let shows = || {
-            let shown =
-                Command::new("git").current_dir(scene.repo()).args(["show", "HEAD:secret"]).run_for_output().unwrap();
+            let shown = Command::new("git").current_dir(scene.repo()).args(["show", "HEAD:secret"]).output().unwrap();
             shown.stdout == b"secret\n"
         };
         let leaks = (0..200).any(|_| shows());
@@ -366,7 +365,7 @@ fn x14_swapped_objects_are_not_merged() {
                 let entry = format!("100644 blob {other}\tdenied.sh");
                 let mut made = Command::new("sh");
                 made.current_dir(scene.repo()).args(["-c", "echo \"$0\" | git mktree", &entry]);
-                let tree = String::from_utf8(made.run_for_output().unwrap().stdout).unwrap();
+                let tree = String::from_utf8(made.output().unwrap().stdout).unwrap();
                 spoil(&scene, &name(":d"), tree.trim());
             }
         }
@@ -400,8 +399,7 @@ fn x14_git_ignores_settings_of_a_repository() {
     scene.worktrees.discard(id(SESSION), None).unwrap();
     assert!(!ran.exists(), "{}", fs::read_to_string(ran).unwrap());
     let mut control = Command::new("git");
-    let control =
-        control.current_dir(scene.repo()).args(["update-ref", "refs/heads/x", "HEAD"]).run_for_output().unwrap();
+    let control = control.current_dir(scene.repo()).args(["update-ref", "refs/heads/x", "HEAD"]).output().unwrap();
     assert!(String::from_utf8_lossy(&control.stderr).contains("bad config line"), "{control:?}");
     fs::write(&config, hooks).unwrap();
     scene.git(&["update-ref", "refs/heads/x", "HEAD"]);
@@ -415,7 +413,7 @@ fn x14_sha256_repository_supports_worktrees() {
     let again = |format: &str| {
         fs::remove_dir_all(scene.repo().join(".git")).unwrap();
         let mut init = Command::new("git");
-        let init = init.current_dir(scene.repo()).args(["init", "-q", "-b", "main", format]).run_for_output().unwrap();
+        let init = init.current_dir(scene.repo()).args(["init", "-q", "-b", "main", format]).output().unwrap();
         init.status.success() && (scene.commit(), true).1
     };
     assert!(again("--object-format=sha256"));
@@ -423,7 +421,7 @@ fn x14_sha256_repository_supports_worktrees() {
     put(&at.join("n"), "n\n");
     let tip = scene.worktrees.changes(id(SESSION)).unwrap().tip;
     let mut head = Command::new("git");
-    let head = head.current_dir(&at).args(["log", "--format=%H", "-1"]).run_for_output().unwrap();
+    let head = head.current_dir(&at).args(["log", "--format=%H", "-1"]).output().unwrap();
     assert_eq!(String::from_utf8_lossy(&head.stdout).trim(), tip, "{head:?}");
     assert_eq!(scene.merge().unwrap().files, ["n"]);
     scene.worktrees.discard(id(SESSION), None).unwrap();
