@@ -6,7 +6,7 @@ use serde_json::json;
 use subtend_actors::{Options, Runtime};
 use subtend_host::{Host, HostOptions};
 use subtend_journal::memory::Memory;
-use subtend_journal::stepped::Stepped;
+use subtend_journal::stepper::Stepped;
 use subtend_journal::{ImportBounds, Journal};
 use subtend_models::closure::fn_model;
 use subtend_models::model::Answer;

@@ -22,9 +22,9 @@ use crate::verify::Progress;
 use line::{Def, Deleted, End, FrameLine, Header, Writer};
 
 pub(crate) mod line;
-mod sound;
+mod undamaged;
 
-pub use sound::Skipped;
+pub use undamaged::Skipped;
 
 /// The written version of exports, and the newest readable one.
 pub const FORMAT: u32 = 1;
@@ -88,7 +88,7 @@ impl Journal {
         progress: &mut dyn FnMut(Progress),
     ) -> Result<(Tally, Vec<Skipped>), ExportError> {
         let engine = self.shared().engine()?;
-        let (heads, skipped) = sound::trees(&*engine, progress)?;
+        let (heads, skipped) = undamaged::trees(&*engine, progress)?;
         let mut work = ExportJob::new(&*engine, out, Scope::Store, heads)?;
         work.positions(progress)?;
         Ok((work.end()?, skipped))

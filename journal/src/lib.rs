@@ -20,7 +20,6 @@ mod fault_points;
 pub mod faulty;
 mod fence;
 pub mod frame;
-mod guarded;
 pub mod import;
 pub mod journal;
 #[cfg_attr(not(feature = "disk"), allow(dead_code, reason = "only a store in a directory needs it"))]
@@ -28,6 +27,7 @@ mod lock;
 pub mod memory;
 #[cfg_attr(not(feature = "disk"), allow(dead_code, reason = "only a store in a directory needs all of it"))]
 pub mod owner_only;
+mod panics;
 #[cfg(feature = "postgres")]
 pub mod postgres;
 mod queue;
@@ -45,7 +45,7 @@ mod shared;
 pub mod sled;
 #[cfg(any(feature = "disk", feature = "postgres"))]
 mod sorted;
-pub mod stepped;
+pub mod stepper;
 pub mod store;
 #[cfg(any(feature = "disk", feature = "postgres"))]
 mod tables;

@@ -14,7 +14,7 @@ use redb::{
 use crate::directory;
 use crate::engine::{Group, Result};
 use crate::error::{EngineError, OpenError, io};
-use crate::guarded::catch_panics;
+use crate::panics::catch_panics;
 use crate::rows::{self, CHILD, EV, OUTBOX, SESSION};
 use crate::sorted::Sorted;
 use crate::tables::{self, Edit, FORMAT, Keys, META_FORMAT, META_LSN, Table, Tables, Visit};

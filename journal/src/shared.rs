@@ -14,8 +14,8 @@ use crate::error::{AppendError, EngineError, Poisoned, ReadError};
 use crate::fault_points::FaultPoints;
 use crate::fence::Fences;
 use crate::frame::{Appended, Batch, Frame};
-use crate::guarded::catch_panics;
 use crate::lock::Lock;
+use crate::panics::catch_panics;
 use crate::queue::{Queued, ROW_BYTES};
 use crate::waiters::Waiters;
 

@@ -7,7 +7,7 @@ use crate::directory;
 use crate::engine::{Engine as _, Group, Result};
 use crate::engines::CopyProgress;
 use crate::error::OpenError;
-use crate::guarded::catch_panics;
+use crate::panics::catch_panics;
 use crate::rows;
 use crate::sorted::Sorted;
 use crate::tables::{self, Edit, FORMAT, Keys, META_FORMAT, META_LSN, Table, Tables, Visit};

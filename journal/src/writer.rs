@@ -9,7 +9,7 @@ use subtend_session::ids::Lsn;
 
 use crate::engine::{Engine, Group};
 use crate::error::EngineError;
-use crate::guarded::catch_panics;
+use crate::panics::catch_panics;
 use crate::queue::{Queued, next_group};
 use crate::shared::Shared;
 use crate::watermark::Watermark;

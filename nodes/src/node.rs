@@ -22,19 +22,19 @@ use crate::clock::{DatabaseClock, since_boot};
 use crate::plan::plan;
 use crate::slots;
 
-use seen::SeenLsns;
+use seen_lsns::SeenLsns;
 
-use held::{HeldShard, NodeState, ShardPhase, end_now, is_busy};
+use state::{HeldShard, NodeState, ShardPhase, end_now, is_busy};
 
-pub(crate) use held::ShardHost;
 pub use opening::{NotOpened, OpenShard};
 pub use options::{LeaseTimes, NodeOptions};
+pub(crate) use state::ShardHost;
 
-mod held;
 mod leaving;
 mod opening;
 mod options;
-mod seen;
+mod seen_lsns;
+mod state;
 
 /// One lease of the node. When it ends, the node starts another one.
 #[derive(Clone)]

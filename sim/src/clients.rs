@@ -16,7 +16,7 @@ use subtend_host::{Host, HostOptions};
 use subtend_invariants::InvariantId;
 use subtend_invariants::observed::{AnswerSeen, ClientLog, KeyedCommand, Observed};
 use subtend_journal::memory::Memory;
-use subtend_journal::stepped::{Stepped, Stepper};
+use subtend_journal::stepper::{Stepped, Stepper};
 use subtend_journal::{Auditor, Journal};
 use subtend_session::ids::SessionId;
 use tokio::sync::watch;

@@ -20,9 +20,9 @@ use crate::cli::json;
 
 mod check;
 mod commands;
+mod detail;
 mod lookup;
 pub(crate) mod model;
-mod one;
 pub(crate) mod prompt;
 mod reload;
 mod schema;
@@ -117,7 +117,7 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
     let mut problems =
         model::problems(&catalog, &loaded, choice::variable().as_deref(), &setup::tools(&loaded.config)?);
     if let Some(agent) = agent {
-        return one::show(agent, &problems, args.json);
+        return detail::show(agent, &problems, args.json);
     }
     problems.extend_from_slice(guidance::instructions(&workspace, trust).problems());
     let skills = guidance::skills(&workspace, trust);

@@ -47,14 +47,15 @@ mod hosted;
 mod limit;
 mod listening;
 mod live;
-mod named;
 mod other_clients;
+mod other_host;
 pub(crate) mod output_options;
 mod own_answer;
 pub(crate) mod policy;
 mod prepared;
 mod price;
 pub(crate) mod prompt;
+mod replaced_model;
 mod report;
 mod screen;
 pub(crate) mod serve;
@@ -63,7 +64,6 @@ pub(crate) mod slash;
 pub(crate) mod source;
 mod stop;
 mod stream;
-mod through;
 mod view;
 
 /// Time limit of the shutdown after the run.

@@ -4,30 +4,30 @@
 //! guarded processes or over HTTP, and are shared by all its sessions. If a server has ended, the call fails and the next one restarts
 //! it, within a budget. A server's tool descriptions are untrusted data: bounded, printable, and compared with earlier descriptions.
 
-mod answering;
 mod checker;
 mod client;
 mod config;
 mod connection;
-mod described;
 mod extras;
 mod http;
-mod known;
+mod known_tools;
 mod list_changes;
 mod login;
 mod names;
 mod open_calls;
+mod open_requests;
 mod paging;
 mod process;
 mod question;
 mod result;
+mod sanitized_tool;
 mod server;
 mod servers;
 mod tool;
 
 pub use config::{FILE, MAX_FILE_BYTES, Origin, ServerConfig, ServerList, ServerTransport};
 pub use connection::ConnectionSettings;
-pub use known::KnownTools;
+pub use known_tools::KnownTools;
 pub use login::{
     Login, LoginError, LoginKey, LoginOptions, LoginReport, LoginStore, PendingLogin, RegisteredClient, UnprovenPage,
     login_address,

@@ -2,8 +2,8 @@
 
 mod listed;
 mod live;
+mod rendered_call;
 mod ruling;
-mod shown;
 #[cfg(test)]
 mod tests;
 

@@ -17,7 +17,7 @@ use crate::directory;
 use crate::engine::Result;
 use crate::engines::CopyProgress;
 use crate::error::{EngineError, OpenError, io};
-use crate::guarded::catch_panics;
+use crate::panics::catch_panics;
 use crate::tables::{Keys, Table, TableEdits, Visit};
 use crate::temp_copy::TempCopy;
 

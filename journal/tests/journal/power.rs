@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use fastrand::Rng;
 use subtend_journal::redb::Redb;
-use subtend_journal::stepped::{Stepped, Stepper};
+use subtend_journal::stepper::{Stepped, Stepper};
 use subtend_journal::{Batch, Frame, Journal, Options};
 use subtend_session::ids::{Lsn, SessionId};
 use subtend_session::record::Record;

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use subtend_actors::Runtime;
 use subtend_journal::Journal;
-use subtend_journal::stepped::{Stepped, Stepper};
+use subtend_journal::stepper::{Stepped, Stepper};
 use subtend_supervision::Lease;
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep, timeout};

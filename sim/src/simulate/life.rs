@@ -10,7 +10,7 @@ use subtend_agents::manifest::{AgentMode, Manifest};
 use subtend_invariants::observed::Shutdown;
 use subtend_journal::Journal;
 use subtend_journal::faulty::Faulty;
-use subtend_journal::stepped::{Stepped, Stepper};
+use subtend_journal::stepper::{Stepped, Stepper};
 use subtend_session::authority::{Rule, RuleSet, Verdict};
 use subtend_tools::workspace::{Workspace, WorkspaceError};
 

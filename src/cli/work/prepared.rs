@@ -21,7 +21,7 @@ use super::super::servers::ServerPool;
 use super::super::trust::Trust;
 use super::super::{agents, checkpoints, client, guidance, remote, servers, settings, workspace, worktree};
 use super::found_session::{CommandSubject, FoundSession};
-use super::{Screen, WorkArgs, choice, environments, limit, named, policy, price, setup};
+use super::{Screen, WorkArgs, choice, environments, limit, policy, price, replaced_model, setup};
 
 /// The inputs of a command before anything is started.
 pub(super) struct PreparedWork {
@@ -112,7 +112,7 @@ impl PreparedWork {
         let hooks = match (&found, &model) {
             // No hook for the same model: with a hook, its calls would wait for the journal.
             (Some(found), Some(model)) if *model != found.creation.model || found.has_agent_override()? => {
-                Some(named::replacing_hook(found, model, &models, &prices)?)
+                Some(replaced_model::replacing_hook(found, model, &models, &prices)?)
             }
             _ => None,
         };

@@ -30,7 +30,7 @@ use super::super::{checkpoints, settings, workspace};
 use super::choice::ModelArgs;
 use super::found_session::{CommandSubject, FoundSession, HereArgs};
 use super::setup::{self, Parts};
-use super::{StopSignal, async_runtime, named};
+use super::{StopSignal, async_runtime, replaced_model};
 
 /// Time limit of a service.
 const SERVICE_TIMEOUT: Duration = Duration::from_secs(120);
@@ -85,7 +85,7 @@ impl ServeArgs {
         let config = loaded.config;
         let hooks: Option<Arc<dyn Hooks>> = match self.models.is_model_given() {
             true => {
-                named::check_price(&found, &models, &config.prices)?;
+                replaced_model::check_price(&found, &models, &config.prices)?;
                 Some(Arc::new(NamedModel(models.name())))
             }
             false => None,

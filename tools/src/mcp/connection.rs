@@ -15,11 +15,11 @@ use rmcp::service::{
 };
 use rmcp::{ErrorData, RoleClient};
 
-use super::answering::{OpenRequests, bounded_transport};
 use super::client::Client;
 use super::config::{ServerConfig, ServerTransport};
 use super::login::{LoginStore, ServerLogin, missing_scopes};
 use super::open_calls::ServerCall;
+use super::open_requests::{OpenRequests, bounded_transport};
 use super::process::{self, ServerLife};
 use super::result::CallFailure;
 use super::{http, paging, result};

@@ -9,10 +9,10 @@ use serde_json::json;
 use subtend_session::message::ToolSpec;
 
 use super::connection::{ServerConnection, at_cursor};
-use super::described::{Purpose, SanitizedTool};
 use super::names::ToolName;
 use super::open_calls::ServerCall;
 use super::result::CallFailure;
+use super::sanitized_tool::{Purpose, SanitizedTool};
 use super::{paging, result};
 use crate::bounded::shorten;
 use crate::escape::harmless;

@@ -15,14 +15,14 @@ use tokio_util::sync::CancellationToken;
 use super::checker::Checker;
 use super::config::{Origin, ServerConfig};
 use super::connection::{ConnectionSettings, START_TIMEOUT, ServerConnection};
-use super::described::{self, Purpose, SanitizedTool};
-use super::known::KnownTools;
+use super::known_tools::KnownTools;
 use super::list_changes::ListChanges;
 use super::login::ServerLogin;
 use super::names::ANSWERS;
 use super::open_calls::{CallTurns, DeclinedQuestions};
 use super::question::{self, Question, ServerQuestion};
 use super::result::CallFailure;
+use super::sanitized_tool::{self, Purpose, SanitizedTool};
 use super::{extras, result};
 use crate::arguments;
 use crate::registry::parts;
@@ -270,7 +270,7 @@ impl LiveServer {
             ));
         }
         let server = self.config.name.clone();
-        let described = self.checker.run(START_TIMEOUT, move |stop| described::all(&server, &tools, stop)).await;
+        let described = self.checker.run(START_TIMEOUT, move |stop| sanitized_tool::all(&server, &tools, stop)).await;
         let (mut tools, refused, seen_tools) =
             described.map_err(|why| format!("the schemas of its tools cannot be checked: {why}"))?;
         problems.extend(refused);

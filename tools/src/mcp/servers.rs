@@ -10,7 +10,7 @@ use tokio::sync::watch;
 
 use super::config::ServerList;
 use super::connection::ConnectionSettings;
-use super::known::KnownTools;
+use super::known_tools::KnownTools;
 use super::server::{LiveServer, ServerReport};
 use super::tool::ServerTool;
 use crate::redacted;

@@ -9,9 +9,9 @@ use subtend_session::authority::Access;
 use subtend_session::call::ToolEffect;
 use subtend_session::message::ToolSpec;
 
-use super::described::SanitizedTool;
 use super::names::{ANSWERS, ToolName};
 use super::question;
+use super::sanitized_tool::SanitizedTool;
 use super::server::LiveServer;
 use crate::redacted;
 use crate::registry::{may_be_shortened, parts};

@@ -6,8 +6,8 @@ use subtend_session::ids::Lsn;
 
 use crate::engine::{Engine, Group};
 use crate::error::OpenError;
-use crate::guarded::catch_panics;
 use crate::journal::{Journal, Options};
+use crate::panics::catch_panics;
 use crate::shared::Shared;
 use crate::writer::fail;
 
