@@ -1,4 +1,4 @@
-//! The command line: one file for each verb.
+//! The command line: one file for each command.
 
 use std::io::Write as _;
 use std::process::ExitCode;
@@ -95,11 +95,11 @@ Example:
 #[command(name = "subtend", version, after_help = AFTER_HELP, max_term_width = 110)]
 struct Cli {
     #[command(subcommand)]
-    verb: Verb,
+    command: CliCommand,
 }
 
 #[derive(Debug, Subcommand)]
-enum Verb {
+enum CliCommand {
     Run(run::Args),
     Chat(chat::Args),
     Attach(attach::Args),
@@ -148,7 +148,7 @@ enum Verb {
     DrillChild(drill::ChildArgs),
 }
 
-/// Parses the command line, runs the verb, and returns the exit code.
+/// Parses the command line, runs the command, and returns the exit code.
 pub(crate) fn main() -> ExitCode {
     let mut command = examples::add(Cli::command());
     let parsed = command.try_get_matches_from_mut(std::env::args_os());
@@ -169,50 +169,50 @@ pub(crate) fn main() -> ExitCode {
             "{warning} other processes of this user can read the keys of this one: {error}"
         ));
     }
-    let done = match cli.verb {
-        Verb::Run(args) => run::verb(&args),
-        Verb::Chat(args) => chat::verb(&args),
-        Verb::Attach(args) => attach::verb(&args),
-        Verb::Send(args) => send::verb(&args),
-        Verb::Serve(args) => serve::verb(&args),
-        Verb::Continue(args) => resume::verb(&args),
-        Verb::Branch(args) => branch::verb(&args),
-        Verb::Regenerate(args) => regenerate::verb(&args),
-        Verb::Switch(args) => switch::verb(&args),
-        Verb::Rollback(args) => rollback::verb(&args),
-        Verb::Condense(args) => condense::verb(&args),
-        Verb::Interrupt(args) => interrupt::verb(&args),
-        Verb::Cancel(args) => cancel::verb(&args),
-        Verb::Close(args) => close::verb(&args),
-        Verb::Summary(args) => summary::verb(&args),
-        Verb::Metadata(args) => metadata::verb(&args),
-        Verb::Delete(args) => delete::verb(&args),
-        Verb::Compact(args) => compact::verb(&args),
-        Verb::Queue(args) => queue::verb(&args),
-        Verb::Tasks(args) => tasks::verb(&args),
-        Verb::Usage(args) => usage::verb(&args),
-        Verb::Approvals(args) => approvals::verb(&args),
-        Verb::Sessions(args) => sessions::verb(&args),
-        Verb::Tree(args) => tree::verb(&args),
-        Verb::Show(args) => show::verb(&args),
-        Verb::Agents(args) => agents::verb(&args),
-        Verb::Tools(args) => tools::verb(&args),
-        Verb::Mcp(args) => mcp::verb(&args),
-        Verb::Prompt(args) => agents::prompt::run_deprecated(&args),
-        Verb::Config(args) => config::verb(&args),
-        Verb::Trust(args) => trust::verb(&args),
-        Verb::Worktree(args) => worktree::verb(&args),
-        Verb::Token(args) => token::verb(&args),
-        Verb::Worker(args) => worker::verb(&args),
-        Verb::Verify(args) => verify::verb(&args),
-        Verb::Drill(args) => drill::verb(&args),
-        Verb::Recover(args) => recover::verb(&args),
-        Verb::Doctor(args) => doctor::verb(&args),
-        Verb::Export(args) => export::verb(&args),
-        Verb::Import(args) => import::verb(&args),
-        Verb::Completions(args) => completions::verb(&args),
-        Verb::Guard(args) => return guard::verb(args),
-        Verb::DrillChild(args) => drill::child(&args),
+    let done = match cli.command {
+        CliCommand::Run(args) => run::run(&args),
+        CliCommand::Chat(args) => chat::run(&args),
+        CliCommand::Attach(args) => attach::run(&args),
+        CliCommand::Send(args) => send::run(&args),
+        CliCommand::Serve(args) => serve::run(&args),
+        CliCommand::Continue(args) => resume::run(&args),
+        CliCommand::Branch(args) => branch::run(&args),
+        CliCommand::Regenerate(args) => regenerate::run(&args),
+        CliCommand::Switch(args) => switch::run(&args),
+        CliCommand::Rollback(args) => rollback::run(&args),
+        CliCommand::Condense(args) => condense::run(&args),
+        CliCommand::Interrupt(args) => interrupt::run(&args),
+        CliCommand::Cancel(args) => cancel::run(&args),
+        CliCommand::Close(args) => close::run(&args),
+        CliCommand::Summary(args) => summary::run(&args),
+        CliCommand::Metadata(args) => metadata::run(&args),
+        CliCommand::Delete(args) => delete::run(&args),
+        CliCommand::Compact(args) => compact::run(&args),
+        CliCommand::Queue(args) => queue::run(&args),
+        CliCommand::Tasks(args) => tasks::run(&args),
+        CliCommand::Usage(args) => usage::run(&args),
+        CliCommand::Approvals(args) => approvals::run(&args),
+        CliCommand::Sessions(args) => sessions::run(&args),
+        CliCommand::Tree(args) => tree::run(&args),
+        CliCommand::Show(args) => show::run(&args),
+        CliCommand::Agents(args) => agents::run(&args),
+        CliCommand::Tools(args) => tools::run(&args),
+        CliCommand::Mcp(args) => mcp::run(&args),
+        CliCommand::Prompt(args) => agents::prompt::run_deprecated(&args),
+        CliCommand::Config(args) => config::run(&args),
+        CliCommand::Trust(args) => trust::run(&args),
+        CliCommand::Worktree(args) => worktree::run(&args),
+        CliCommand::Token(args) => token::run(&args),
+        CliCommand::Worker(args) => worker::run(&args),
+        CliCommand::Verify(args) => verify::run(&args),
+        CliCommand::Drill(args) => drill::run(&args),
+        CliCommand::Recover(args) => recover::run(&args),
+        CliCommand::Doctor(args) => doctor::run(&args),
+        CliCommand::Export(args) => export::run(&args),
+        CliCommand::Import(args) => import::run(&args),
+        CliCommand::Completions(args) => completions::run(&args),
+        CliCommand::Guard(args) => return guard::run(args),
+        CliCommand::DrillChild(args) => drill::child(&args),
     };
     done.unwrap_or_else(|fail| print_error(&fail)).into()
 }

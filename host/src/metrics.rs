@@ -168,7 +168,7 @@ impl Metrics {
         self.syncs.set(i64::try_from(runtime.journal().info().syncs).unwrap_or(i64::MAX));
         let commits = Duration::from_micros(runtime.journal().info().commit_us);
         self.commit_seconds.set(commits.as_secs_f64());
-        let workers = host.workers().figures();
+        let workers = host.workers().metrics();
         for (state, calls) in workers.calls {
             self.remote_calls.get_or_create(&Phase { state: state.to_owned() }).set(gauge(calls));
         }

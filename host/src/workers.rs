@@ -28,7 +28,7 @@ pub use board::{ATTEMPTS, MOST_CALLS, MOST_WORKERS};
 pub use tool::{BadRemoteTool, LEASES, RemoteTool};
 
 pub(crate) use board::{CompletionRefused, LeaseLost, LeasedCall, TakeRefused, WorkerResult};
-pub(crate) use view::{WorkerFigures, WorkersView};
+pub(crate) use view::{WorkerMetrics, WorkersView};
 
 mod board;
 mod tool;
@@ -181,8 +181,8 @@ impl Workers {
         self.board().view(&self.inner.tools, Instant::now())
     }
 
-    pub(crate) fn figures(&self) -> WorkerFigures {
-        self.board().figures()
+    pub(crate) fn metrics(&self) -> WorkerMetrics {
+        self.board().metrics()
     }
 
     /// Wakes workers that wait, if a call was returned to the queue.

@@ -12,7 +12,7 @@ use tokio::time::timeout;
 use crate::gateway::{BufferedRequest, Gateway, Merge, no_owner};
 
 mod events;
-mod figures;
+mod metrics;
 
 /// Header of a list that lacks shards, with their names.
 const MISSING_SHARDS: &str = "subtend-missing-shards";
@@ -30,7 +30,7 @@ const MAX_TASKS: usize = 500;
 pub(crate) async fn answer(gateway: &Gateway, of: Merge, request: BufferedRequest) -> Result<Response, Problem> {
     match of {
         Merge::Events => events::answer(gateway, request).await,
-        Merge::Metrics => Ok(figures::answer(gateway, &request).await),
+        Merge::Metrics => Ok(metrics::answer(gateway, &request).await),
         Merge::Sessions | Merge::Approvals | Merge::Tasks => {
             let shards = gateway.shards();
             let (mut pages, mut missing) = (Vec::new(), Vec::new());

@@ -99,14 +99,14 @@ struct Warning {
     message: String,
 }
 
-pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
+pub(crate) fn run(args: &Args) -> Result<Code, Fail> {
     match &args.command {
-        Some(AgentsCommand::Check(check)) => return check::verb(check),
+        Some(AgentsCommand::Check(check)) => return check::run(check),
         Some(AgentsCommand::Commands(args)) => return commands::commands(args),
         Some(AgentsCommand::Skills(args)) => return commands::skills(args),
-        Some(AgentsCommand::Prompt(prompt)) => return prompt::verb(prompt),
-        Some(AgentsCommand::Reload(reload)) => return reload::verb(reload),
-        Some(AgentsCommand::Schema(schema)) => return schema::verb(schema),
+        Some(AgentsCommand::Prompt(prompt)) => return prompt::run(prompt),
+        Some(AgentsCommand::Reload(reload)) => return reload::run(reload),
+        Some(AgentsCommand::Schema(schema)) => return schema::run(schema),
         None => {}
     }
     let workspace = workspace::open(&args.workspace)?;

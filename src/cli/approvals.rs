@@ -136,7 +136,7 @@ const TITLE_WIDTH: usize = 50;
 /// Number of hexadecimal digits of a digest that are shown and compared.
 const DIGEST_DIGITS: usize = 12;
 
-pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
+pub(crate) fn run(args: &Args) -> Result<Code, Fail> {
     if let Some((call, verdict)) = args.answer() {
         return answer(args, call, verdict);
     }

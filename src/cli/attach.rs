@@ -31,7 +31,7 @@ pub(crate) struct Args {
     store: StoreArgs,
 }
 
-pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
+pub(crate) fn run(args: &Args) -> Result<Code, Fail> {
     let none = || {
         let (name, again) = (&args.session, args.store.options_for_shell());
         Fail::Other(format!(

@@ -55,7 +55,7 @@ struct CreatedBranch {
     files: Vec<String>,
 }
 
-pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
+pub(crate) fn run(args: &Args) -> Result<Code, Fail> {
     let (session, at) = names::message(&args.message)?;
     if let Some(title) = &args.title {
         title::check(title).map_err(|bad| Fail::Usage(format!("{bad} (--title TEXT)")))?;

@@ -24,6 +24,6 @@ pub(crate) struct Args {
     store: StoreArgs,
 }
 
-pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
+pub(crate) fn run(args: &Args) -> Result<Code, Fail> {
     hosted::with(&args.store, &args.session, |hosted| hosted.cancel(args.tree, args.json))
 }

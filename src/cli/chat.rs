@@ -35,7 +35,7 @@ pub(crate) struct Args {
     work: WorkArgs,
 }
 
-pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
+pub(crate) fn run(args: &Args) -> Result<Code, Fail> {
     if let Some(session) = &args.session {
         args.work.refuse_for_existing_session()?;
         if let Some(agent) = &args.agent {

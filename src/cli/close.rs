@@ -28,7 +28,7 @@ pub(crate) struct Args {
     serve: ServeArgs,
 }
 
-pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
+pub(crate) fn run(args: &Args) -> Result<Code, Fail> {
     let (store, session) = (&args.serve.store, &*args.session);
     if let Some(hosted) = Hosted::find(store, session)? {
         args.serve.refuse_for_other_host()?;

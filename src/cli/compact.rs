@@ -29,7 +29,7 @@ pub(crate) struct Args {
     store: StoreArgs,
 }
 
-pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
+pub(crate) fn run(args: &Args) -> Result<Code, Fail> {
     let place = args.store.place()?;
     if !place.exists()? {
         return Err(place.missing_store());

@@ -14,7 +14,7 @@ pub(crate) struct Args {
     shell: Shell,
 }
 
-pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
+pub(crate) fn run(args: &Args) -> Result<Code, Fail> {
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut super::Cli::command(), "subtend", &mut script);
     std::io::stdout().write_all(&script)?;

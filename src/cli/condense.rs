@@ -51,7 +51,7 @@ impl CompactionReply {
     }
 }
 
-pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
+pub(crate) fn run(args: &Args) -> Result<Code, Fail> {
     if args.undo {
         return hosted::with(&args.serve.store, &args.session, |hosted| undo(args, hosted));
     }

@@ -91,7 +91,7 @@ struct ConfigOutput<'a> {
     warnings: &'a [Warning],
 }
 
-pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
+pub(crate) fn run(args: &Args) -> Result<Code, Fail> {
     match &args.command {
         ConfigCommand::Show { key, workspace, json } => show(key.as_deref(), workspace, *json),
         ConfigCommand::Set { key, value, workspace, user } => set(key, value, workspace, *user),

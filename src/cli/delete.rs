@@ -54,7 +54,7 @@ struct DeleteReply {
     sessions: u64,
 }
 
-pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
+pub(crate) fn run(args: &Args) -> Result<Code, Fail> {
     let attended = std::io::stdin().is_terminal() && std::io::stderr().is_terminal();
     if !args.yes && !attended {
         // An unknown name is reported first.

@@ -90,7 +90,7 @@ struct Findings<'a> {
     findings: &'a [Finding],
 }
 
-pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
+pub(crate) fn run(args: &Args) -> Result<Code, Fail> {
     let place = args.store.place()?;
     let mut findings = installation::check();
     findings.push(agents(&args.workspace)?);

@@ -58,7 +58,7 @@ pub(crate) struct Args {
 }
 
 /// Runs the drill and prints its report.
-pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
+pub(crate) fn run(args: &Args) -> Result<Code, Fail> {
     if let Some(sabotage) = args.sabotage.filter(|_| !Sabotage::is_built_in()) {
         return Err(Fail::Usage(sabotage.refusal()));
     }
@@ -73,7 +73,7 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
         return Err(Fail::Usage(format!("`--sabotage {}` {with}; {without} `--clients N`", sabotage.name())));
     }
     if let Some(clients) = args.clients {
-        return clients::verb(args, clients, seed);
+        return clients::run(args, clients, seed);
     }
     let report = run(DrillOptions { store: args.store.clone(), seed, kills: args.kills, sabotage: args.sabotage })?;
     let mut out = anstream::stdout().lock();
@@ -103,7 +103,7 @@ pub(crate) fn child(args: &ChildArgs) -> Result<Code, Fail> {
     Ok(Code::Done)
 }
 
-fn run(options: DrillOptions) -> Result<Report, Fail> {
+fn run_drill(options: DrillOptions) -> Result<Report, Fail> {
     let async_runtime = work::async_runtime()?;
     let stop_requested = Arc::new(AtomicBool::new(false));
     async_runtime.block_on(async {

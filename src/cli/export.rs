@@ -38,7 +38,7 @@ pub(crate) struct Args {
     store: StoreArgs,
 }
 
-pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
+pub(crate) fn run(args: &Args) -> Result<Code, Fail> {
     let reader = StoreReader::open_existing(&args.store)?;
     let sessions = args.session.as_deref().map_or(Ok(Scope::Store), |name| reader.find(name).map(Scope::Tree))?;
     let scope = if args.skip_damaged { ExportScope::Sound } else { ExportScope::All(sessions) };

@@ -13,7 +13,7 @@ pub(crate) struct Args {
     rest: Vec<OsString>,
 }
 
-pub(crate) fn verb(args: Args) -> ExitCode {
+pub(crate) fn run(args: Args) -> ExitCode {
     let code = subtend_tools::guard::main(args.rest);
     ExitCode::from(u8::try_from(code).unwrap_or(u8::MAX))
 }

@@ -56,7 +56,7 @@ pub(crate) struct Args {
     store: StoreArgs,
 }
 
-pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
+pub(crate) fn run(args: &Args) -> Result<Code, Fail> {
     let cannot_read = |error| Fail::Usage(format!("{} cannot be read: {error}", args.file.display()));
     let file = File::open(&args.file).map_err(cannot_read)?;
     if !file.metadata().map_err(cannot_read)?.is_file() {

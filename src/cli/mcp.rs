@@ -132,7 +132,7 @@ enum LoginState {
     OtherAddress,
 }
 
-pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
+pub(crate) fn run(args: &Args) -> Result<Code, Fail> {
     match &args.command {
         McpCommand::Login(args) => login(args),
         McpCommand::Logout(args) => logout(args),

@@ -26,7 +26,7 @@ pub(crate) struct Args {
     store: StoreArgs,
 }
 
-pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
+pub(crate) fn run(args: &Args) -> Result<Code, Fail> {
     if args.changes.is_empty() {
         let reader = StoreReader::open_existing(&args.store)?;
         let history = History::of(&reader.records(reader.find(&args.session)?)?);

@@ -100,7 +100,7 @@ fn kind(kind: QueueKind) -> &'static str {
     }
 }
 
-pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
+pub(crate) fn run(args: &Args) -> Result<Code, Fail> {
     match &args.command {
         None | Some(QueueCommand::List) => list(args),
         Some(QueueCommand::Remove { input }) => {

@@ -58,7 +58,7 @@ struct UnrecoveredRow {
     why: String,
 }
 
-pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
+pub(crate) fn run(args: &Args) -> Result<Code, Fail> {
     let place = args.store.place()?;
     if !place.exists()? {
         return Err(place.missing_store());

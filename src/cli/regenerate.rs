@@ -22,11 +22,11 @@ pub(crate) struct Args {
     work: WorkArgs,
 }
 
-pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
+pub(crate) fn run(args: &Args) -> Result<Code, Fail> {
     args.work.refuse_for_existing_session()?;
     let (session, of) = names::message(&args.message)?;
     let body = json!({"of": of.map(|of| of.0)});
-    work::verb(&args.work, CommandSubject::Session(session, args.here), async |mut work: Work<'_>| {
+    work::run(&args.work, CommandSubject::Session(session, args.here), async |mut work: Work<'_>| {
         work.send("regenerate", &body).await
     })
 }

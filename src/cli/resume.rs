@@ -31,10 +31,10 @@ pub(crate) struct Args {
     work: WorkArgs,
 }
 
-pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
+pub(crate) fn run(args: &Args) -> Result<Code, Fail> {
     args.work.refuse_for_existing_session()?;
     let text = args.text.as_deref().map(|text| prompt::read(text, std::io::stdin())).transpose()?;
-    work::verb(&args.work, CommandSubject::Session(&args.session, args.here), async |mut work: Work<'_>| {
+    work::run(&args.work, CommandSubject::Session(&args.session, args.here), async |mut work: Work<'_>| {
         if let (Some(run), None, None) = (work.resuming_run, &text, args.turns) {
             // Sending text would queue another task behind the run that is resuming.
             let id = work.session()?;

@@ -56,7 +56,7 @@ struct RolledBack<'a> {
     restorable_files: Option<u64>,
 }
 
-pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
+pub(crate) fn run(args: &Args) -> Result<Code, Fail> {
     hosted::with(&args.store, &args.session, |hosted| {
         let of = args.run.map_or_else(String::new, |run| format!("?run={run}"));
         let mut body = object!({"run": args.run});

@@ -31,12 +31,12 @@ pub(crate) struct Args {
     work: WorkArgs,
 }
 
-pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
+pub(crate) fn run(args: &Args) -> Result<Code, Fail> {
     let prompt = prompt::read(&args.prompt, std::io::stdin())?;
     if args.detach {
         background::ensure_host(&args.work.store)?;
     }
-    work::verb(&args.work, CommandSubject::New(args.agent.as_deref()), async |mut work: Work<'_>| {
+    work::run(&args.work, CommandSubject::New(args.agent.as_deref()), async |mut work: Work<'_>| {
         let prompt = args.work.prompt(&mut work, HereArgs { here: false }, &prompt)?;
         let since = work.since(None).await?;
         let opened = work.open(Some(&prompt)).await?;

@@ -33,10 +33,10 @@ pub(crate) struct Args {
     work: WorkArgs,
 }
 
-pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
+pub(crate) fn run(args: &Args) -> Result<Code, Fail> {
     args.work.refuse_for_existing_session()?;
     let text = prompt::read(&args.text, std::io::stdin())?;
-    work::verb(&args.work, CommandSubject::Session(&args.session, args.here), async |mut work: Work<'_>| {
+    work::run(&args.work, CommandSubject::Session(&args.session, args.here), async |mut work: Work<'_>| {
         let text = args.work.prompt(&mut work, args.here, &text)?;
         let body = json!({"text": text, "lane": if args.steer { "steer" } else { "send" }, "agent": args.agent});
         work.send("inputs", &body).await

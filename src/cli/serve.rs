@@ -97,7 +97,7 @@ struct ReadyLine {
     login: Option<String>,
 }
 
-pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
+pub(crate) fn run(args: &Args) -> Result<Code, Fail> {
     args.work.refuse_for_host()?;
     let mut args = args.clone();
     args.work.store.tokens.clone_from(&args.nodes.tokens);
@@ -119,7 +119,7 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
 
 #[cfg(feature = "postgres")]
 fn as_node(args: &Args, name: &str) -> Result<Code, Fail> {
-    node::verb(args, name)
+    node::run(args, name)
 }
 
 #[cfg(not(feature = "postgres"))]

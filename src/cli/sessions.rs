@@ -79,7 +79,7 @@ struct SessionRow<'a> {
     damaged: Option<&'a str>,
 }
 
-pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
+pub(crate) fn run(args: &Args) -> Result<Code, Fail> {
     let reader = StoreReader::open(&args.store)?;
     let none = (Heads::new(), DamagedSessions::default());
     let (heads, damaged) = reader.as_ref().map_or((&none.0, &none.1), |reader| (reader.heads(), reader.damaged()));

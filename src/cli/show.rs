@@ -43,7 +43,7 @@ struct ShownSession<'a> {
     unrecorded_writes: &'a [UnrecordedWrite],
 }
 
-pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
+pub(crate) fn run(args: &Args) -> Result<Code, Fail> {
     let reader = StoreReader::open_existing(&args.store)?;
     let id = reader.find(&args.session)?;
     let options = TranscriptReading { nests: args.full || args.json, ..TranscriptReading::default() };

@@ -24,7 +24,7 @@ pub(crate) struct Args {
     serve: ServeArgs,
 }
 
-pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
+pub(crate) fn run(args: &Args) -> Result<Code, Fail> {
     // Until the host has answered, nothing is begun: a signal ends this process.
     if let Some(hosted) = Hosted::find(&args.serve.store, &args.session)? {
         args.serve.refuse_for_other_host()?;

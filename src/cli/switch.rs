@@ -29,7 +29,7 @@ pub(crate) struct Args {
     store: StoreArgs,
 }
 
-pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
+pub(crate) fn run(args: &Args) -> Result<Code, Fail> {
     let (session, of) = names::message(&args.message)?;
     let to = match parse_target(&args.to)? {
         SwitchTo::Next => json!("next"),

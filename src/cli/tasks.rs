@@ -66,7 +66,7 @@ struct TaskRow {
     completed: Option<i64>,
 }
 
-pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
+pub(crate) fn run(args: &Args) -> Result<Code, Fail> {
     let reader = StoreReader::open(&args.store)?;
     let rows = reader.map_or_else(|| Ok(Vec::new()), |reader| list_rows(&reader, args))?;
     let mut out = anstream::stdout().lock();

@@ -101,7 +101,7 @@ fn login(args: &Args, is_json: bool) -> Result<Code, Fail> {
     Ok(Code::Done)
 }
 
-pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
+pub(crate) fn run(args: &Args) -> Result<Code, Fail> {
     if let TokenCommand::Login { json } = args.command {
         return login(args, json);
     }

@@ -80,7 +80,7 @@ struct ToolRow {
     description: String,
 }
 
-pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
+pub(crate) fn run(args: &Args) -> Result<Code, Fail> {
     let ToolsCommand::List(args) = &args.command;
     let workspace = workspace::open(&args.workspace)?;
     let trust = Trust::decide_and_warn(&workspace)?;

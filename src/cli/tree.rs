@@ -85,7 +85,7 @@ struct TreeNode {
     children: Vec<TreeNode>,
 }
 
-pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
+pub(crate) fn run(args: &Args) -> Result<Code, Fail> {
     let reader = StoreReader::open_existing(&args.store)?;
     let top = reader.find(&args.session)?;
     let read = |id| {

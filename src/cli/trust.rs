@@ -137,7 +137,7 @@ struct UntrustedFiles {
     protected: BTreeSet<String>,
 }
 
-pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
+pub(crate) fn run(args: &Args) -> Result<Code, Fail> {
     if args.list {
         return list(args.json);
     }

@@ -85,7 +85,7 @@ struct ChildRow<'a> {
     recorded: u64,
 }
 
-pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
+pub(crate) fn run(args: &Args) -> Result<Code, Fail> {
     let workspace = workspace::open(Path::new("."))?;
     let windows = settings::load(&workspace, Trust::decide_and_warn(&workspace)?)?.config.llm.windows();
     let reader = StoreReader::open_existing(&args.store)?;

@@ -47,7 +47,7 @@ struct Finding<'a> {
     what: &'a str,
 }
 
-pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
+pub(crate) fn run(args: &Args) -> Result<Code, Fail> {
     let place = args.store.place()?;
     if !place.exists()? {
         return Err(place.missing_store());

@@ -176,14 +176,14 @@ impl WorkArgs {
 
 /// Runs `job` with the host of the store. If no process hosts the store, this process does, until `job` is done and no
 /// run of another terminal is in flight. Asks the user about calls that need an approval.
-pub(crate) fn verb<J>(args: &WorkArgs, about: CommandSubject<'_>, job: J) -> Result<Code, Fail>
+pub(crate) fn run<J>(args: &WorkArgs, about: CommandSubject<'_>, job: J) -> Result<Code, Fail>
 where
     J: AsyncFn(Work<'_>) -> Result<Code, Fail>,
 {
     run_and_ask_if(args, about, |_| true, job)
 }
 
-/// As [`verb`], but asks the user only if `may_ask` allows it: a question that is not shown would never be answered.
+/// As [`run`], but asks the user only if `may_ask` allows it: a question that is not shown would never be answered.
 pub(crate) fn run_and_ask_if<J>(
     args: &WorkArgs,
     about: CommandSubject<'_>,

@@ -90,7 +90,7 @@ struct ToolWorker {
     environment: Commands,
 }
 
-pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
+pub(crate) fn run(args: &Args) -> Result<Code, Fail> {
     if !cfg!(unix) {
         return Err(Fail::Usage("`worker` needs process groups, which this system does not have".to_owned()));
     }

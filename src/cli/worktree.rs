@@ -115,7 +115,7 @@ pub(crate) fn for_store(place: &StoreLocation) -> Result<Option<Worktrees>, Fail
     Ok(Some(Worktrees::new(dir, Some(guard))))
 }
 
-pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
+pub(crate) fn run(args: &Args) -> Result<Code, Fail> {
     let place = args.store.place()?;
     let worktrees = for_store(&place)?.ok_or_else(|| place.missing_store())?;
     match &args.command {

@@ -8,7 +8,7 @@ pub(crate) struct BoundedLines {
     text: String,
     cap: usize,
     total: u64,
-    cut: u64,
+    omitted: u64,
 }
 
 /// Bytes reserved for the line that reports truncation.
@@ -16,7 +16,7 @@ const FOOTER: usize = 160;
 
 impl BoundedLines {
     pub(crate) fn new(max_bytes: u64) -> Self {
-        Self { text: String::new(), cap: usize::try_from(max_bytes).unwrap_or(usize::MAX), total: 0, cut: 0 }
+        Self { text: String::new(), cap: usize::try_from(max_bytes).unwrap_or(usize::MAX), total: 0, omitted: 0 }
     }
 
     /// Adds a line, or counts it as omitted. After the first line that does not fit, all further lines are omitted.
@@ -24,8 +24,8 @@ impl BoundedLines {
         let bytes = line.len().saturating_add(1);
         self.total = self.total.saturating_add(len(bytes));
         let fits = self.text.len().saturating_add(bytes) <= self.cap.saturating_sub(FOOTER);
-        if self.cut > 0 || !fits {
-            self.cut = self.cut.saturating_add(1);
+        if self.omitted > 0 || !fits {
+            self.omitted = self.omitted.saturating_add(1);
             return false;
         }
         self.text.push_str(line);
@@ -35,7 +35,7 @@ impl BoundedLines {
 
     /// Returns the number of omitted lines.
     pub(crate) fn omitted(&self) -> u64 {
-        self.cut
+        self.omitted
     }
 
     pub(crate) fn finish(mut self, footer: &str) -> ToolOutput {
@@ -43,7 +43,7 @@ impl BoundedLines {
         let text = self.text.trim_end_matches('\n');
         let total = self.total.saturating_add(len(footer.len()));
         let kept = head(text, self.cap);
-        let truncated_from = (self.cut > 0 || kept.len() < text.len()).then_some(total);
+        let truncated_from = (self.omitted > 0 || kept.len() < text.len()).then_some(total);
         ToolOutput { content: kept.into(), truncated_from }
     }
 }

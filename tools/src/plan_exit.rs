@@ -14,7 +14,7 @@ use crate::result::ToolError;
 pub const NAME: &str = "plan_exit";
 
 /// The agent that executes approved plans.
-pub const CARRIES_OUT: &str = "build";
+pub const EXECUTING_AGENT: &str = "build";
 
 const ABOUT: &str = "\
 Propose that your plan be carried out. A person reads it and decides; if they approve it, the session continues with the agent that \

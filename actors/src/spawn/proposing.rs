@@ -26,7 +26,7 @@ impl Agents {
             |manifest: &Manifest| manifest.offers_plan_exit(state.created.place == Place::Root && !state.created.task);
         self.catalog.get(agent_of(state)).filter(|manifest| plans(manifest))?;
         self.executor().filter(|other| lacks_worktree(other, state.created.worktree, state.id).is_none())?;
-        let access = Access { action: plan_exit::NAME.into(), resource: plan_exit::CARRIES_OUT.into() };
+        let access = Access { action: plan_exit::NAME.into(), resource: plan_exit::EXECUTING_AGENT.into() };
         (state.ceiling.verdict(&access) > Verdict::Deny).then(|| Arc::clone(&state.created.model))
     }
 
@@ -77,7 +77,7 @@ impl Agents {
     }
 
     fn executor(&self) -> Option<&Manifest> {
-        self.catalog.get(plan_exit::CARRIES_OUT).map(Arc::as_ref).filter(|manifest| manifest.pickable())
+        self.catalog.get(plan_exit::EXECUTING_AGENT).map(Arc::as_ref).filter(|manifest| manifest.pickable())
     }
 }
 

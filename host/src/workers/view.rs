@@ -61,7 +61,7 @@ struct RemoteCallRow {
 }
 
 /// Metrics of remote tools.
-pub(crate) struct WorkerFigures {
+pub(crate) struct WorkerMetrics {
     /// Number of calls by state.
     pub(crate) calls: [(&'static str, usize); 3],
     /// Number of leases that ran out.
@@ -83,9 +83,9 @@ fn state(call: &RemoteCall) -> Option<&'static str> {
 }
 
 impl CallBoard {
-    pub(super) fn figures(&self) -> WorkerFigures {
+    pub(super) fn metrics(&self) -> WorkerMetrics {
         let count = |name| (name, self.calls.values().filter(|call| state(call) == Some(name)).count());
-        WorkerFigures { calls: ["queued", "leased", "running"].map(count), lost: self.lost }
+        WorkerMetrics { calls: ["queued", "leased", "running"].map(count), lost: self.lost }
     }
 
     pub(super) fn view(&self, tools: &[Arc<RemoteTool>], now: Instant) -> WorkersView {

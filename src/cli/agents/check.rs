@@ -108,7 +108,7 @@ impl File {
     }
 }
 
-pub(super) fn verb(args: &Args) -> Result<Code, Fail> {
+pub(super) fn run(args: &Args) -> Result<Code, Fail> {
     let here = workspace::open(std::path::Path::new("."))?;
     let product = args.product.map(Format::product);
     let mut checked = lint(&args.paths, product, &Catalog::load(here.path()), &guidance::read_in_folder);

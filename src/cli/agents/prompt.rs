@@ -60,10 +60,10 @@ struct PromptOutput<'a> {
 pub(crate) fn run_deprecated(args: &Args) -> Result<Code, Fail> {
     let notice = "`subtend prompt` is deprecated; use `subtend agents prompt`";
     writeln!(anstream::stderr(), "{}: {notice}", Styled(ODD, "warning"))?;
-    verb(args)
+    run(args)
 }
 
-pub(super) fn verb(args: &Args) -> Result<Code, Fail> {
+pub(super) fn run(args: &Args) -> Result<Code, Fail> {
     let workspace = workspace::open(&args.workspace)?;
     let trust = Trust::decide_and_warn(&workspace)?;
     let catalog = trust.catalog(&workspace);

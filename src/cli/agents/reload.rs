@@ -58,7 +58,7 @@ impl ReloadReply {
     }
 }
 
-pub(super) fn verb(args: &Args) -> Result<Code, Fail> {
+pub(super) fn run(args: &Args) -> Result<Code, Fail> {
     let Some(hosted) = Hosted::find(&args.store, &args.session)? else {
         return Err(Fail::Usage(
             "no process hosts the store: nothing needs a reload, since each command reads the current files".to_owned(),

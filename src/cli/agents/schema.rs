@@ -61,7 +61,7 @@ fn row(spec: &ToolSpec, of_child: bool) -> ToolRow<'_> {
     ToolRow { name, of_child, description, schema }
 }
 
-pub(super) fn verb(args: &Args) -> Result<Code, Fail> {
+pub(super) fn run(args: &Args) -> Result<Code, Fail> {
     let workspace = workspace::open(&args.workspace)?;
     let trust = Trust::decide_and_warn(&workspace)?;
     let catalog = trust.catalog(&workspace);

@@ -5,12 +5,12 @@ use crate::cli::fail::{Code, Fail};
 
 /// Runs the drill of clients and prints its report.
 #[cfg(unix)]
-pub(super) fn verb(args: &Args, clients: u64, seed: u64) -> Result<Code, Fail> {
-    unix::verb(args, clients, seed)
+pub(super) fn run(args: &Args, clients: u64, seed: u64) -> Result<Code, Fail> {
+    unix::run(args, clients, seed)
 }
 
 #[cfg(not(unix))]
-pub(super) fn verb(_: &Args, _: u64, _: u64) -> Result<Code, Fail> {
+pub(super) fn run(_: &Args, _: u64, _: u64) -> Result<Code, Fail> {
     Err(Fail::Usage("`--clients` needs a Unix socket, which this system does not have; leave it out".to_owned()))
 }
 
@@ -30,7 +30,7 @@ mod unix {
     use crate::cli::paint::{BAD, GOOD, Styled, count, format_duration};
     use crate::cli::work::{self, StopSignal};
 
-    pub(super) fn verb(args: &Args, clients: u64, seed: u64) -> Result<Code, Fail> {
+    pub(super) fn run(args: &Args, clients: u64, seed: u64) -> Result<Code, Fail> {
         let options =
             ClientOptions { store: args.store.clone(), seed, kills: args.kills, clients, sabotage: args.sabotage };
         let report = work::async_runtime()?.block_on(async {

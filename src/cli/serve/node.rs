@@ -42,7 +42,7 @@ struct CommandShards {
     throttles: Option<Throttles>,
 }
 
-pub(super) fn verb(args: &Args, name: &str) -> Result<Code, Fail> {
+pub(super) fn run(args: &Args, name: &str) -> Result<Code, Fail> {
     let place = args.work.store.place()?;
     let StoreSpec::Postgres(target) = place.spec() else { return Err(no_database_error()) };
     let target = (**target).clone();
