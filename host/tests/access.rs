@@ -18,7 +18,7 @@ use subtend_tools::policy::HostPolicy;
 use tempfile::TempDir;
 use tower::ServiceExt as _;
 
-use crate::support::{HttpResponse, end, get, host, post, request, runtime, talk};
+use crate::support::{HttpResponse, end, get, host, open_and_finish, post, request, runtime};
 
 const JSON: (&str, &str) = ("content-type", "application/json");
 const OWN: (&str, &str) = ("host", "127.0.0.1:7475");
@@ -113,7 +113,7 @@ async fn body_without_a_token_is_not_read() {
 #[tokio::test(start_paused = true)]
 async fn revocation_ends_streams_and_says_nothing_more() {
     let at = Guarded::new().await;
-    let id = talk(&at.host.router(), "before").await;
+    let id = open_and_finish(&at.host.router(), "before").await;
     let (read, other) = (at.token(TokenScope::Read), at.token(TokenScope::Act));
     let attacks: [String; 5] = [
         "/v1/events".into(),

@@ -4,7 +4,7 @@ use axum::http::{Method, StatusCode};
 use serde_json::json;
 use subtend_journal::memory::Memory;
 
-use crate::support::{end, get, host, post, request, talk};
+use crate::support::{end, get, host, open_and_finish, post, request};
 
 const CRITIC: &str = "---\nmode: all\ndescription: Finds errors.\n---\nFind errors.\n";
 
@@ -12,7 +12,7 @@ const CRITIC: &str = "---\nmode: all\ndescription: Finds errors.\n---\nFind erro
 async fn registered_agent_opens_later_sessions_until_it_is_removed() {
     let host = host(&Memory::new()).await;
     let app = host.router();
-    let before = talk(&app, "Good morning.").await;
+    let before = open_and_finish(&app, "Good morning.").await;
     let open = json!({"agent": "critic"});
     assert_eq!(post(&app, "/v1/sessions", &open).await.problem(), (422, "unknown_agent".to_owned()));
     let put = async |text: &str| {

@@ -9,7 +9,7 @@ use subtend_actors::OpenOptions;
 use subtend_journal::memory::Memory;
 use subtend_session::limits::Limits;
 
-use crate::support::{end, get, host, post, request, talk};
+use crate::support::{end, get, host, open_and_finish, post, request};
 
 #[tokio::test]
 async fn session_answers_over_http() {
@@ -104,7 +104,7 @@ async fn sessions_are_listed_in_pages_newest_first() {
     let app = host.router();
     let mut ids = Vec::new();
     for text in ["one", "two", "three"] {
-        ids.push(talk(&app, text).await);
+        ids.push(open_and_finish(&app, text).await);
     }
     let page = get(&app, "/v1/sessions?limit=2").await.json();
     let listed = |page: &serde_json::Value| -> Vec<String> {
@@ -200,7 +200,7 @@ async fn end_of_a_run_is_seen_although_the_host_ends_with_it() {
 async fn tree_shows_children_to_the_given_depth() {
     let host = host(&Memory::new()).await;
     let app = host.router();
-    let id = talk(&app, "children").await;
+    let id = open_and_finish(&app, "children").await;
     let whole = get(&app, &format!("/v1/trees/{id}")).await.json();
     assert_eq!(whole["tree"]["children"].as_array().expect("children").len(), 2, "{whole}");
     let top = get(&app, &format!("/v1/trees/{id}?depth=0")).await.json();
@@ -215,7 +215,7 @@ async fn tree_shows_children_to_the_given_depth() {
 async fn branch_continues_from_a_message() {
     let host = host(&Memory::new()).await;
     let app = host.router();
-    let id = talk(&app, "one").await;
+    let id = open_and_finish(&app, "one").await;
     let made = post(&app, &format!("/v1/sessions/{id}/branches"), &json!({"title": "another way"})).await;
     assert_eq!(made.status, StatusCode::CREATED, "{}", made.body);
     let branch = made.json()["session"].as_str().expect("an id").to_owned();
@@ -234,7 +234,7 @@ async fn branch_continues_from_a_message() {
 async fn answer_is_regenerated_and_switched() {
     let host = host(&Memory::new()).await;
     let app = host.router();
-    let id = talk(&app, "one").await;
+    let id = open_and_finish(&app, "one").await;
     let made = post(&app, &format!("/v1/sessions/{id}/regenerate"), &json!({})).await.json();
     let (alternative, run) = (made["session"].as_str().expect("an id"), &made["run"]);
     let run = get(&app, &format!("/v1/sessions/{alternative}/runs/{run}?wait=true&timeout=20000")).await.json();
@@ -276,7 +276,7 @@ async fn queued_input_is_listed_and_removed() {
 async fn deleted_session_is_gone() {
     let host = host(&Memory::new()).await;
     let app = host.router();
-    let id = talk(&app, "a secret").await;
+    let id = open_and_finish(&app, "a secret").await;
     let deleted = request(&app, Method::DELETE, &format!("/v1/sessions/{id}"), &[], "").await;
     assert_eq!(deleted.json(), json!({"sessions": 1}));
     let gone = get(&app, &format!("/v1/sessions/{id}")).await.problem();
@@ -350,7 +350,7 @@ async fn r6_task_list_is_bounded_and_continues() {
 async fn export_can_be_imported() {
     let host = host(&Memory::new()).await;
     let app = host.router();
-    let id = talk(&app, "children").await;
+    let id = open_and_finish(&app, "children").await;
     let exported = get(&app, &format!("/v1/sessions/{id}/export")).await;
     assert_eq!(exported.headers["content-type"], "application/x-ndjson");
     let other =
@@ -367,7 +367,7 @@ async fn export_can_be_imported() {
 async fn health_and_metrics_are_served() {
     let host = host(&Memory::new()).await;
     let app = host.router();
-    talk(&app, "one").await;
+    open_and_finish(&app, "one").await;
     assert_eq!(get(&app, "/healthz").await.status, StatusCode::NO_CONTENT);
     assert_eq!(get(&app, "/readyz").await.status, StatusCode::NO_CONTENT);
     let figures = get(&app, "/metrics").await.body;

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use subtend_journal::memory::Memory;
 use tower::ServiceExt as _;
 
-use crate::support::{end, host, post, request, talk};
+use crate::support::{end, host, open_and_finish, post, request};
 
 #[derive(Clone, Debug, PartialEq)]
 struct Sent {
@@ -37,7 +37,7 @@ async fn read_all(app: &Router, path: &str, last: Option<&str>, enough: impl Fn(
         let frame = body.frame().await.expect("the stream continues").expect("a frame");
         text.push_str(std::str::from_utf8(frame.data_ref().expect("data")).expect("text"));
         while let Some((event, rest)) = text.split_once("\n\n") {
-            sent.extend(parsed(event));
+            sent.extend(parse(event));
             text = rest.to_owned();
         }
     }
@@ -45,7 +45,7 @@ async fn read_all(app: &Router, path: &str, last: Option<&str>, enough: impl Fn(
 }
 
 /// Reads one event; `None` for a heartbeat.
-fn parsed(event: &str) -> Option<Sent> {
+fn parse(event: &str) -> Option<Sent> {
     let field =
         |name: &str| event.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": ")).map(str::to_owned);
     let name = field("event")?;
@@ -74,7 +74,7 @@ fn by_session(sent: &[Sent]) -> BTreeMap<String, Vec<u64>> {
 async fn session_stream_continues_after_the_last_id() {
     let host = host(&Memory::new()).await;
     let app = host.router();
-    let id = talk(&app, "one").await;
+    let id = open_and_finish(&app, "one").await;
     let path = format!("/v1/sessions/{id}/events");
     let all = read(&app, &path, None, |sent| ends(sent, &id) == 1).await;
     let seqs = &by_session(&all)[&id];
@@ -98,7 +98,7 @@ async fn session_stream_continues_after_the_last_id() {
 async fn stream_of_a_deleted_session_has_only_its_deletion() {
     let host = host(&Memory::new()).await;
     let app = host.router();
-    let (id, other) = (talk(&app, "secret").await, talk(&app, "other").await);
+    let (id, other) = (open_and_finish(&app, "secret").await, open_and_finish(&app, "other").await);
     let all = |sent: &[Sent]| ends(sent, &other) == 1;
     let before = read(&app, "/v1/events?after=0", None, all).await;
     assert!(by_session(&before)[&id].len() > 3);
@@ -119,7 +119,7 @@ async fn slow_stream_has_nothing_of_a_session_deleted_since() {
     for (deletes, waits) in [(true, true), (true, false), (false, true)] {
         let host = host(&Memory::new()).await;
         let app = host.router();
-        let (id, other) = (talk(&app, "secret").await, talk(&app, "other").await);
+        let (id, other) = (open_and_finish(&app, "secret").await, open_and_finish(&app, "other").await);
         let request_of = Request::builder().uri("/v1/events?after=0").body(Body::empty()).expect("a request");
         let mut body = app.clone().oneshot(request_of).await.expect("infallible").into_body();
         let mut events = async || {
@@ -150,8 +150,8 @@ async fn tree_stream_gives_each_record_once_at_every_cut() {
     let memory = Memory::new();
     let host = host(&memory).await;
     let app = host.router();
-    let id = talk(&app, "children").await;
-    let other = talk(&app, "not of this tree").await;
+    let id = open_and_finish(&app, "children").await;
+    let other = open_and_finish(&app, "not of this tree").await;
     let path = format!("/v1/trees/{id}/events");
     let all = read(&app, &path, None, |sent| ends(sent, &id) == 1).await;
     let whole = by_session(&all);
@@ -176,7 +176,7 @@ async fn cursor_of_a_former_host_continues_in_the_next() {
     let (id, last) = {
         let host = host(&memory).await;
         let app = host.router();
-        let id = talk(&app, "one").await;
+        let id = open_and_finish(&app, "one").await;
         let all = read(&app, &format!("/v1/trees/{id}/events"), None, |sent| ends(sent, &id) == 1).await;
         drop(app);
         end(host).await;
@@ -218,7 +218,7 @@ async fn pieces_of_an_answer_come_before_its_record() {
 async fn host_is_followed_while_a_stream_is_open() {
     let host = host(&Memory::new()).await;
     let app = host.router();
-    let id = talk(&app, "one").await;
+    let id = open_and_finish(&app, "one").await;
     assert!(!host.is_followed());
     let request = Request::builder().uri(format!("/v1/sessions/{id}/events")).body(Body::empty()).expect("a request");
     let response = app.clone().oneshot(request).await.expect("infallible");
@@ -233,7 +233,7 @@ async fn host_is_followed_while_a_stream_is_open() {
 async fn stream_ends_when_the_host_does() {
     let host = host(&Memory::new()).await;
     let app = host.router();
-    let id = talk(&app, "one").await;
+    let id = open_and_finish(&app, "one").await;
     let request = Request::builder().uri(format!("/v1/sessions/{id}/events")).body(Body::empty()).expect("a request");
     let response = app.clone().oneshot(request).await.expect("infallible");
     drop(app);

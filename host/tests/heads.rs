@@ -39,7 +39,7 @@ impl Served {
     }
 
     /// Sends a head, and returns the status and the code of the problem.
-    async fn refused(&self, request: &str) -> (u16, String) {
+    async fn send_refused(&self, request: &str) -> (u16, String) {
         problem(&self.send(request).await)
     }
 
@@ -79,15 +79,15 @@ async fn head_of_64_kib_is_accepted_and_one_byte_more_is_not() {
     for long_target in [false, true] {
         let reply = served.send(&head_of(LIMIT, long_target)).await;
         assert!(reply.starts_with("HTTP/1.1 204"), "{long_target}: {reply}");
-        assert_eq!(served.refused(&head_of(LIMIT + 1, long_target)).await, too_large);
-        assert_eq!(served.refused(&head_of(10 * LIMIT, long_target)).await, too_large);
+        assert_eq!(served.send_refused(&head_of(LIMIT + 1, long_target)).await, too_large);
+        assert_eq!(served.send_refused(&head_of(10 * LIMIT, long_target)).await, too_large);
     }
     let endless = format!("GET /healthz HTTP/1.1\r\nx: {}", "y".repeat(LIMIT));
-    assert_eq!(served.refused(&endless).await, too_large, "a head without an end");
+    assert_eq!(served.send_refused(&endless).await, too_large, "a head without an end");
     let lines = |count: usize| -> String { (0..count).map(|n| format!("x{n}: y\r\n")).collect() };
     let with = |lines: &str| format!("GET /healthz HTTP/1.1\r\nhost: x\r\nconnection: close\r\n{lines}\r\n");
     assert!(served.send(&with(&lines(98))).await.starts_with("HTTP/1.1 204"), "100 lines");
-    assert_eq!(served.refused(&with(&lines(99))).await, too_large, "101 lines");
+    assert_eq!(served.send_refused(&with(&lines(99))).await, too_large, "101 lines");
     assert!(served.send(ALIVE).await.starts_with("HTTP/1.1 204"), "others are served");
     served.end().await;
     end(host).await;
@@ -112,7 +112,7 @@ async fn malformed_head_is_refused_with_a_problem() {
         "POST /v1/sessions HTTP/1.1\r\nhost: x\r\ntransfer-encoding: odd\r\n\r\n",
         "\u{16}\u{3}\u{1}\u{2}\u{0}\u{1}",
     ] {
-        assert_eq!(served.refused(head).await, malformed, "{head:?}");
+        assert_eq!(served.send_refused(head).await, malformed, "{head:?}");
     }
     // The control: the same connection answers the request before the malformed one, and none after it.
     let alive = "GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n";

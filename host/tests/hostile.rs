@@ -11,11 +11,11 @@ use subtend_host::auth::{Guard, TokenFile, TokenScope};
 use subtend_journal::memory::Memory;
 use tower::ServiceExt as _;
 
-use crate::support::{HttpResponse, end, get, host, post, request, talk};
+use crate::support::{HttpResponse, end, get, host, open_and_finish, post, request};
 
 const JSON: (&str, &str) = ("content-type", "application/json");
 
-async fn keyed(app: &axum::Router, path: &str, key: &str, body: &Value) -> HttpResponse {
+async fn send_keyed(app: &axum::Router, path: &str, key: &str, body: &Value) -> HttpResponse {
     request(app, Method::POST, path, &[JSON, ("idempotency-key", key)], &body.to_string()).await
 }
 
@@ -25,7 +25,7 @@ async fn key_of_an_opening_with_other_rights_is_refused() {
     let host = host(&Memory::new()).await;
     let app = host.router();
     let open = json!({"allow": ["fs.write=docs/**"], "metadata": {"n": 1}});
-    let first = keyed(&app, "/v1/sessions", "k", &open).await;
+    let first = send_keyed(&app, "/v1/sessions", "k", &open).await;
     assert_eq!(first.status, 201, "{}", first.body);
     let attacks: [Value; 9] = [
         json!({}),
@@ -39,14 +39,14 @@ async fn key_of_an_opening_with_other_rights_is_refused() {
         json!({"allow": ["fs.write=docs/**"], "metadata": {"n": 2}}),
     ];
     for attack in attacks {
-        let reply = keyed(&app, "/v1/sessions", "k", &attack).await;
+        let reply = send_keyed(&app, "/v1/sessions", "k", &attack).await;
         assert_eq!(reply.problem(), (422, "idempotency_key_reused".to_owned()), "{attack}: {}", reply.body);
     }
     // The control: the same request, also with an input, is the same session; a command that failed takes no key.
-    let again = keyed(&app, "/v1/sessions", "k", &open).await;
+    let again = send_keyed(&app, "/v1/sessions", "k", &open).await;
     assert_eq!((again.status.as_u16(), &again.json()["session"]["id"]), (200, &first.json()["session"]["id"]));
-    assert_eq!(keyed(&app, "/v1/sessions", "f", &json!({"agent": "unknown"})).await.status, 422);
-    assert_eq!(keyed(&app, "/v1/sessions", "f", &json!({})).await.status, 201);
+    assert_eq!(send_keyed(&app, "/v1/sessions", "f", &json!({"agent": "unknown"})).await.status, 422);
+    assert_eq!(send_keyed(&app, "/v1/sessions", "f", &json!({})).await.status, 201);
     drop(app);
     end(host).await;
 }
@@ -56,21 +56,21 @@ async fn key_of_an_opening_with_other_rights_is_refused() {
 async fn key_names_nothing_of_another_kind_of_command() {
     let host = host(&Memory::new()).await;
     let app = host.router();
-    let id = talk(&app, "one").await;
-    let squatted = keyed(&app, "/v1/sessions", &format!("branch of {id}: b"), &json!({})).await;
+    let id = open_and_finish(&app, "one").await;
+    let squatted = send_keyed(&app, "/v1/sessions", &format!("branch of {id}: b"), &json!({})).await;
     assert_eq!(squatted.status, 201);
-    let branch = keyed(&app, &format!("/v1/sessions/{id}/branches"), "b", &json!({})).await;
+    let branch = send_keyed(&app, &format!("/v1/sessions/{id}/branches"), "b", &json!({})).await;
     assert_eq!(branch.status, 201, "{}", branch.body);
-    let opened = keyed(&app, "/v1/sessions", "k", &json!({})).await.json();
+    let opened = send_keyed(&app, "/v1/sessions", "k", &json!({})).await.json();
     let task = json!({"type": "explore", "prompt": "an injected prompt"});
-    let task = keyed(&app, "/v1/tasks/spawn", "k", &task).await;
+    let task = send_keyed(&app, "/v1/tasks/spawn", "k", &task).await;
     assert_eq!(task.status, 201, "{}", task.body);
     assert_ne!(task.json()["childSessionId"], opened["session"]["id"]);
     let id = opened["session"]["id"].as_str().expect("an id");
     let records = get(&app, &format!("/v1/sessions/{id}/records")).await;
     assert!(!records.body.contains("injected"), "{}", records.body);
     // The control: among tasks the key is taken.
-    let other = keyed(&app, "/v1/tasks/spawn", "k", &json!({"type": "explore", "prompt": "another"})).await;
+    let other = send_keyed(&app, "/v1/tasks/spawn", "k", &json!({"type": "explore", "prompt": "another"})).await;
     assert_eq!(other.problem(), (422, "idempotency_key_reused".to_owned()));
     drop(app);
     end(host).await;
@@ -81,12 +81,12 @@ async fn key_names_nothing_of_another_kind_of_command() {
 async fn key_of_an_input_with_other_options_is_refused() {
     let host = host(&Memory::new()).await;
     let app = host.router();
-    let id = talk(&app, "one").await;
+    let id = open_and_finish(&app, "one").await;
     let inputs = format!("/v1/sessions/{id}/inputs");
     let full = json!({"text": "T", "agent": "plan", "lane": "steer", "turns": 2, "metadata": {"a": {"b": 1}, "c": 2},
         "format": {"type": "object"}});
     for (key, first) in [("plain", json!({"text": "T"})), ("full", full)] {
-        let sent = keyed(&app, &inputs, key, &first).await;
+        let sent = send_keyed(&app, &inputs, key, &first).await;
         assert_eq!(sent.status, 202, "{}", sent.body);
         let attacks: [Value; 7] = [
             json!({"text": "U"}),
@@ -98,11 +98,11 @@ async fn key_of_an_input_with_other_options_is_refused() {
             json!({"text": "T", "agent": "plan", "turns": 2}),
         ];
         for attack in attacks {
-            let reply = keyed(&app, &inputs, key, &attack).await;
+            let reply = send_keyed(&app, &inputs, key, &attack).await;
             let code = reply.json()["code"].as_str().unwrap_or_default().to_owned();
             assert!(["idempotency_key_reused", "invalid_input"].contains(&&*code), "{key}, {attack}: {}", reply.body);
         }
-        let again = keyed(&app, &inputs, key, &first).await;
+        let again = send_keyed(&app, &inputs, key, &first).await;
         assert_eq!((again.status.as_u16(), &again.json()["again"]), (202, &json!(true)), "{}", again.body);
         assert_eq!(again.json()["input"], sent.json()["input"]);
     }
@@ -141,7 +141,7 @@ async fn bodies_that_nest_too_deep_are_refused() {
 async fn bodies_of_too_many_values_are_refused_unread() {
     let host = host(&Memory::new()).await;
     let app = host.router();
-    let id = talk(&app, "one").await;
+    let id = open_and_finish(&app, "one").await;
     let session = format!("/v1/sessions/{id}");
     let (inputs, branches) = (format!("{session}/inputs"), format!("{session}/branches"));
     let values = vec![json!({}); 30_000];

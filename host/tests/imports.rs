@@ -11,12 +11,12 @@ use subtend_journal::{ImportBounds, Journal};
 use subtend_models::closure::fn_model;
 use subtend_models::model::Answer;
 
-use crate::support::{end, get, post, talk};
+use crate::support::{end, get, open_and_finish, post};
 
 #[tokio::test]
 async fn import_in_progress_is_listed_with_its_frames() {
     let author = crate::support::host(&Memory::new()).await;
-    let id = talk(&author.router(), "children").await;
+    let id = open_and_finish(&author.router(), "children").await;
     let exported = get(&author.router(), &format!("/v1/sessions/{id}/export")).await.body;
     end(author).await;
     let dir = tempfile::tempdir().expect("a directory");

@@ -10,9 +10,9 @@ use subtend_host::slash::CommandFiles;
 use subtend_host::{Host, HostOptions};
 use subtend_journal::memory::Memory;
 
-use crate::support::{HttpResponse, end, get, host, post, request, runtime, talk};
+use crate::support::{HttpResponse, end, get, host, open_and_finish, post, request, runtime};
 
-async fn keyed(app: &axum::Router, path: &str, key: &str, body: &Value) -> HttpResponse {
+async fn send_keyed(app: &axum::Router, path: &str, key: &str, body: &Value) -> HttpResponse {
     let headers = [("content-type", "application/json"), ("idempotency-key", key)];
     request(app, Method::POST, path, &headers, &body.to_string()).await
 }
@@ -24,11 +24,11 @@ async fn prompt_that_is_resent_runs_once_over_a_restart() {
     let first = {
         let host = host(&memory).await;
         let app = host.router();
-        let reply = keyed(&app, "/v1/sessions", "invoice-17", &open).await;
+        let reply = send_keyed(&app, "/v1/sessions", "invoice-17", &open).await;
         assert_eq!(reply.status, StatusCode::CREATED, "{}", reply.body);
         let id = reply.json()["session"]["id"].as_str().expect("an id").to_owned();
         get(&app, &format!("/v1/sessions/{id}/runs/1?wait=true&timeout=20000")).await;
-        let again = keyed(&app, "/v1/sessions", "invoice-17", &open).await;
+        let again = send_keyed(&app, "/v1/sessions", "invoice-17", &open).await;
         assert_eq!((again.status, &again.json()["session"]["id"]), (StatusCode::OK, &json!(id)));
         drop(app);
         end(host).await;
@@ -36,7 +36,7 @@ async fn prompt_that_is_resent_runs_once_over_a_restart() {
     };
     let host = host(&memory).await;
     let app = host.router();
-    let again = keyed(&app, "/v1/sessions", "invoice-17", &open).await;
+    let again = send_keyed(&app, "/v1/sessions", "invoice-17", &open).await;
     assert_eq!(again.status, StatusCode::OK, "{}", again.body);
     let again = again.json();
     assert_eq!(again["session"]["id"], first["session"]["id"]);
@@ -58,13 +58,14 @@ async fn resent_branches_and_continuations_act_once() {
         let host = host(&memory).await;
         let app = host.router();
         if !restart {
-            id = talk(&app, "one").await;
+            id = open_and_finish(&app, "one").await;
         }
         let nothing = json!({});
         let mut made = Vec::new();
         for (path, key) in [("branches", "b"), ("regenerate", "r"), ("continue", "c")] {
             let path = format!("/v1/sessions/{id}/{path}");
-            let (one, two) = tokio::join!(keyed(&app, &path, key, &nothing), keyed(&app, &path, key, &nothing));
+            let (one, two) =
+                tokio::join!(send_keyed(&app, &path, key, &nothing), send_keyed(&app, &path, key, &nothing));
             assert!(one.status.is_success() && two.status.is_success(), "{path}: {} {}", one.body, two.body);
             let name = |reply: &HttpResponse| (reply.json()["session"].clone(), reply.json()["input"].clone());
             assert_eq!(name(&one), name(&two), "{path}");
@@ -76,9 +77,9 @@ async fn resent_branches_and_continuations_act_once() {
         first = made;
         let branches = get(&app, &format!("/v1/sessions/{id}/branches")).await.json();
         assert_eq!(branches.as_array().expect("branches").len(), 2);
-        let other = keyed(&app, &format!("/v1/sessions/{id}/regenerate"), "b", &json!({})).await;
+        let other = send_keyed(&app, &format!("/v1/sessions/{id}/regenerate"), "b", &json!({})).await;
         assert_eq!(other.problem(), (422, "idempotency_key_reused".to_owned()));
-        let other = keyed(&app, &format!("/v1/sessions/{id}/continue"), "c", &json!({"text": "another"})).await;
+        let other = send_keyed(&app, &format!("/v1/sessions/{id}/continue"), "c", &json!({"text": "another"})).await;
         assert_eq!(other.problem(), (422, "idempotency_key_reused".to_owned()));
         get(&app, &format!("/v1/sessions/{id}/runs/2?wait=true&timeout=20000")).await;
         drop(app);
@@ -91,7 +92,7 @@ async fn resent_branches_and_continuations_act_once() {
 async fn cancel_of_a_run_spares_the_next_one() {
     let host = host(&Memory::new()).await;
     let app = host.router();
-    let id = talk(&app, "one").await;
+    let id = open_and_finish(&app, "one").await;
     let path = format!("/v1/sessions/{id}");
     assert!(post(&app, &format!("{path}/inputs"), &json!({"text": "hang"})).await.status.is_success());
     let old = post(&app, &format!("{path}/cancel?run=1"), &json!({})).await;
@@ -108,7 +109,7 @@ async fn cancel_of_a_run_spares_the_next_one() {
 async fn repeated_cancel_names_the_run_that_had_ended() {
     let host = host(&Memory::new()).await;
     let app = host.router();
-    let id = talk(&app, "one").await;
+    let id = open_and_finish(&app, "one").await;
     let path = format!("/v1/sessions/{id}");
     assert!(post(&app, &format!("{path}/inputs"), &json!({"text": "hang"})).await.status.is_success());
     let first = post(&app, &format!("{path}/cancel"), &json!({})).await.json();
@@ -128,15 +129,15 @@ async fn repeated_cancel_names_the_run_that_had_ended() {
 async fn key_of_another_command_is_refused() {
     let host = host(&Memory::new()).await;
     let app = host.router();
-    let opened = keyed(&app, "/v1/sessions", "k", &json!({"title": "one"})).await;
+    let opened = send_keyed(&app, "/v1/sessions", "k", &json!({"title": "one"})).await;
     let id = opened.json()["session"]["id"].as_str().expect("an id").to_owned();
-    let other = keyed(&app, "/v1/sessions", "k", &json!({"title": "two"})).await;
+    let other = send_keyed(&app, "/v1/sessions", "k", &json!({"title": "two"})).await;
     assert_eq!(other.problem(), (422, "idempotency_key_reused".to_owned()));
     let path = format!("/v1/sessions/{id}/inputs");
-    assert_eq!(keyed(&app, &path, "i", &json!({"text": "one"})).await.status, StatusCode::ACCEPTED);
-    let same = keyed(&app, &path, "i", &json!({"text": "one"})).await;
+    assert_eq!(send_keyed(&app, &path, "i", &json!({"text": "one"})).await.status, StatusCode::ACCEPTED);
+    let same = send_keyed(&app, &path, "i", &json!({"text": "one"})).await;
     assert_eq!((same.status, &same.json()["again"]), (StatusCode::ACCEPTED, &json!(true)));
-    let other = keyed(&app, &path, "i", &json!({"text": "two"})).await;
+    let other = send_keyed(&app, &path, "i", &json!({"text": "two"})).await;
     assert_eq!(other.problem(), (422, "idempotency_key_reused".to_owned()));
     drop(app);
     end(host).await;
@@ -148,11 +149,11 @@ async fn repeated_task_starts_once() {
     let app = host.router();
     let task = json!({"type": "explore", "prompt": "read everything"});
     let (first, second) =
-        tokio::join!(keyed(&app, "/v1/tasks/spawn", "t", &task), keyed(&app, "/v1/tasks/spawn", "t", &task));
+        tokio::join!(send_keyed(&app, "/v1/tasks/spawn", "t", &task), send_keyed(&app, "/v1/tasks/spawn", "t", &task));
     assert_eq!(first.json()["id"], second.json()["id"], "{} {}", first.body, second.body);
     let id = first.json()["childSessionId"].as_str().expect("an id").to_owned();
     get(&app, &format!("/v1/tasks/get/{id}?wait=true&timeout=20000")).await;
-    let third = keyed(&app, "/v1/tasks/spawn", "t", &task).await.json();
+    let third = send_keyed(&app, "/v1/tasks/spawn", "t", &task).await.json();
     let records = get(&app, &format!("/v1/sessions/{id}/records")).await.json();
     let runs = records.as_array().expect("records").iter().filter(|stored| stored["record"]["run_opened"].is_object());
     assert_eq!((third["childSessionId"].as_str(), runs.count()), (Some(&*id), 1));
@@ -164,10 +165,10 @@ async fn repeated_task_starts_once() {
 async fn key_of_a_deleted_session_opens_no_other() {
     let host = host(&Memory::new()).await;
     let app = host.router();
-    let opened = keyed(&app, "/v1/sessions", "k", &json!({})).await.json();
+    let opened = send_keyed(&app, "/v1/sessions", "k", &json!({})).await.json();
     let id = opened["session"]["id"].as_str().expect("an id");
     request(&app, Method::DELETE, &format!("/v1/sessions/{id}"), &[], "").await;
-    assert_eq!(keyed(&app, "/v1/sessions", "k", &json!({})).await.problem(), (410, "session_deleted".to_owned()));
+    assert_eq!(send_keyed(&app, "/v1/sessions", "k", &json!({})).await.problem(), (410, "session_deleted".to_owned()));
     drop(app);
     end(host).await;
 }
@@ -221,7 +222,7 @@ async fn controls_with_the_last_record_act_once() {
         let host = host(&memory).await;
         let app = host.router();
         if !restart {
-            path = format!("/v1/sessions/{}", talk(&app, "one").await);
+            path = format!("/v1/sessions/{}", open_and_finish(&app, "one").await);
             sent = send_controls(&app, &path).await;
         }
         let before = last_record(&app, &path).await;
@@ -248,9 +249,9 @@ async fn controls_with_the_last_record_act_once() {
 async fn key_is_refused_where_it_has_no_effect() {
     let host = host(&Memory::new()).await;
     let app = host.router();
-    let id = talk(&app, "one").await;
+    let id = open_and_finish(&app, "one").await;
     for command in ["cancel", "interrupt", "close", "rollback", "switch", "worktree/merge"] {
-        let reply = keyed(&app, &format!("/v1/sessions/{id}/{command}"), "k", &json!({"to": "next"})).await;
+        let reply = send_keyed(&app, &format!("/v1/sessions/{id}/{command}"), "k", &json!({"to": "next"})).await;
         assert_eq!(reply.problem(), (400, "malformed".to_owned()), "{command}");
         assert!(reply.body.contains("?after="), "{command}: {}", reply.body);
     }
@@ -282,7 +283,7 @@ async fn response_names_the_trace_of_its_request() {
 async fn key_of_an_input_continues_no_session() {
     let host = host(&Memory::new()).await;
     let app = host.router();
-    let id = talk(&app, "one").await;
+    let id = open_and_finish(&app, "one").await;
     let input = (format!("/v1/sessions/{id}/inputs"), json!({"text": CONTINUE_TEXT}));
     let continued = (format!("/v1/sessions/{id}/continue"), json!({}));
     for (key, (path, body), (other_path, other_body)) in [
@@ -290,11 +291,11 @@ async fn key_of_an_input_continues_no_session() {
         ("c", &continued, &input),
         ("n", &continued, &(input.0.clone(), json!({"text": "new"}))),
     ] {
-        let first = keyed(&app, path, key, body).await;
+        let first = send_keyed(&app, path, key, body).await;
         assert!(first.status.is_success(), "{}", first.body);
-        let other = keyed(&app, other_path, key, other_body).await;
+        let other = send_keyed(&app, other_path, key, other_body).await;
         assert_eq!(other.problem(), (422, "idempotency_key_reused".to_owned()), "{key}");
-        let again = keyed(&app, path, key, body).await;
+        let again = send_keyed(&app, path, key, body).await;
         let receipt = json!({"session": id, "input": first.json()["input"], "run": first.json()["run"], "again": true});
         assert_eq!(again.json(), receipt, "{key}");
     }
@@ -334,11 +335,11 @@ async fn resent_slash_command_has_its_first_receipt() {
     let app = host.router();
     let command = json!({"text": "/greet you", "expand": true});
     let open = json!({"input": command});
-    let opened = keyed(&app, "/v1/sessions", "o", &open).await;
+    let opened = send_keyed(&app, "/v1/sessions", "o", &open).await;
     assert_eq!(opened.status, StatusCode::CREATED, "{}", opened.body);
     let id = opened.json()["session"]["id"].as_str().expect("an id").to_owned();
     let path = format!("/v1/sessions/{id}/inputs");
-    let first = keyed(&app, &path, "i", &command).await.json();
+    let first = send_keyed(&app, &path, "i", &command).await.json();
     let answer =
         get(&app, &format!("{path}/{}?wait=true&timeout=20000", first["input"].as_str().expect("an id"))).await;
     assert_eq!(answer.json()["text"], "Hello. You said: Greet you.");
@@ -347,16 +348,16 @@ async fn resent_slash_command_has_its_first_receipt() {
             Some(text) => files.write(text),
             None => std::fs::remove_file(files.0.path().join(".subtend/commands/greet.md")).expect("removed"),
         }
-        let again = keyed(&app, &path, "i", &command).await.json();
+        let again = send_keyed(&app, &path, "i", &command).await.json();
         assert_eq!((&again["input"], &again["again"]), (&first["input"], &json!(true)), "{again}");
-        let again = keyed(&app, "/v1/sessions", "o", &open).await;
+        let again = send_keyed(&app, "/v1/sessions", "o", &open).await;
         assert_eq!((again.status, &again.json()["input"]["input"]), (StatusCode::OK, &opened.json()["input"]["input"]));
-        let other = keyed(&app, &path, "i", &json!({"text": "/greet them", "expand": true})).await;
+        let other = send_keyed(&app, &path, "i", &json!({"text": "/greet them", "expand": true})).await;
         assert_eq!(other.problem(), (422, "idempotency_key_reused".to_owned()));
-        let plain = keyed(&app, &path, "i", &json!({"text": "/greet you"})).await;
+        let plain = send_keyed(&app, &path, "i", &json!({"text": "/greet you"})).await;
         assert_eq!(plain.problem(), (422, "idempotency_key_reused".to_owned()));
     }
-    let unknown = keyed(&app, &path, "new", &command).await;
+    let unknown = send_keyed(&app, &path, "new", &command).await;
     assert_eq!(unknown.problem(), (422, "unknown_command".to_owned()));
     drop(app);
     end(host).await;

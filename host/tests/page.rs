@@ -9,7 +9,7 @@ use subtend_host::auth::{Guard, TokenFile};
 use subtend_journal::memory::Memory;
 use tower::ServiceExt as _;
 
-use crate::support::{end, get, host, post, request, talk};
+use crate::support::{end, get, host, open_and_finish, post, request};
 
 mod compaction;
 #[cfg(unix)]
@@ -84,7 +84,7 @@ impl Stream {
 async fn sessions_are_listed_and_filtered() {
     let host = host(&Memory::new()).await;
     let app = host.router();
-    let one = talk(&app, "one <b>bold</b> & \"more\"").await;
+    let one = open_and_finish(&app, "one <b>bold</b> & \"more\"").await;
     let short = get(&app, &format!("/v1/sessions/{one}")).await.json()["short"].as_str().expect("a name").to_owned();
     let page = get(&app, "/").await;
     assert_eq!(page.headers["content-type"], "text/html; charset=utf-8");
@@ -132,7 +132,7 @@ async fn list_follows_sessions_that_open() {
     let mut stream = Stream::open(&app, "/live/sessions?q=&state=&workspace=&page=0").await;
     let first = stream.next().await;
     assert!(first.starts_with("<hx-partial hx-target=\"#list\" hx-swap=\"innerMorph\">"), "{first}");
-    let id = talk(&app, "a new one").await;
+    let id = open_and_finish(&app, "a new one").await;
     let message = stream.until("completed").await;
     assert!(message.contains(&format!("id=\"s-{id}\"")), "{message}");
     drop((stream, app));
@@ -143,7 +143,7 @@ async fn list_follows_sessions_that_open() {
 async fn page_loads_nothing_from_elsewhere_and_runs_no_inline_script() {
     let host = host(&Memory::new()).await;
     let app = host.router();
-    let id = talk(&app, "one").await;
+    let id = open_and_finish(&app, "one").await;
     let of_session = ["", "/tree", "/timeline", "/replay", "/branches", "/usage"].map(|view| format!("/s/{id}{view}"));
     let paths = of_session.iter().map(String::as_str).chain(["/", "/approvals", "/agents", "/usage", "/s/none/tree"]);
     for path in paths {
@@ -184,7 +184,7 @@ async fn assets_are_served_from_the_binary() {
 async fn unreadable_request_of_a_view_is_refused_with_a_page() {
     let host = host(&Memory::new()).await;
     let app = host.router();
-    let id = talk(&app, "one").await;
+    let id = open_and_finish(&app, "one").await;
     let form = [("content-type", "application/x-www-form-urlencoded")];
     let cases = [
         (Method::GET, format!("/s/{id}/live?seen=no"), &[][..], 400, "malformed"),
@@ -227,7 +227,7 @@ const HTML: &str = "text/html; charset=utf-8";
 async fn form_of_another_origin_is_refused() {
     let dir = tempfile::tempdir().expect("a directory");
     let host = host(&Memory::new()).await;
-    let id = talk(&host.router(), "one").await;
+    let id = open_and_finish(&host.router(), "one").await;
     let address = "127.0.0.1:7475".parse().expect("an address");
     let guard = Guard::new(address, [], TokenFile::at(dir.path().join("tokens.json")));
     let app = guard.protect(host.router());

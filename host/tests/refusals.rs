@@ -8,7 +8,7 @@ use serde_json::json;
 use subtend_host::auth::{Guard, TokenFile, TokenScope};
 use subtend_journal::memory::Memory;
 
-use crate::support::{end, get, host, post, request, talk};
+use crate::support::{end, get, host, open_and_finish, post, request};
 
 /// Method, path, headers and body of a request; status and code of its refusal.
 type RefusalCase<'a> = (Method, String, Vec<(&'a str, &'a str)>, String, u16, &'a str);
@@ -25,7 +25,7 @@ const JSON: (&str, &str) = ("content-type", "application/json");
 async fn malformed_requests_are_refused_and_change_nothing() {
     let host = host(&Memory::new()).await;
     let app = host.router();
-    let id = talk(&app, "one").await;
+    let id = open_and_finish(&app, "one").await;
     let before = host.runtime().journal().last_appended();
     let none = "00000000-0000-7000-8000-000000000000";
     let s = format!("/v1/sessions/{id}");

@@ -11,7 +11,7 @@ use crate::support::{get, post};
 #[tokio::test]
 async fn x15_api_rolls_back_once_and_says_so() {
     let scene = FilesHost::new().await;
-    let id = scene.ended("general", &[write("a.txt", "one\nTWO\n"), "fail".to_owned()]).await;
+    let id = scene.run_to_end("general", &[write("a.txt", "one\nTWO\n"), "fail".to_owned()]).await;
     let path = format!("/v1/sessions/{id}/rollback");
     let plan = get(&scene.app, &format!("/v1/sessions/{id}/restore?run=1")).await.json();
     let body = json!({"run": 1, "files": plan["digest"]});
@@ -24,7 +24,7 @@ async fn x15_api_rolls_back_once_and_says_so() {
     }
     assert_eq!(scene.read("a.txt").as_deref(), Some("one\ntwo\n"));
     // Without a rollback before, a plan that is out of date is refused.
-    let other = scene.ended("general", &[write("a.txt", "one\nTHREE\n"), "fail".to_owned()]).await;
+    let other = scene.run_to_end("general", &[write("a.txt", "one\nTHREE\n"), "fail".to_owned()]).await;
     let refused = post(&scene.app, &format!("/v1/sessions/{other}/rollback"), &body).await;
     assert_eq!(refused.problem(), (409, "refused".to_owned()));
     assert_eq!(scene.read("a.txt").as_deref(), Some("one\nTHREE\n"));

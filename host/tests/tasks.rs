@@ -4,7 +4,7 @@ use axum::http::{Method, StatusCode};
 use serde_json::{Value, json};
 use subtend_journal::memory::Memory;
 
-use crate::support::{end, get, host, post, request, talk};
+use crate::support::{end, get, host, open_and_finish, post, request};
 
 fn word<'a>(row: &'a Value, key: &str) -> &'a str {
     row[key].as_str().unwrap_or_else(|| panic!("{key} in {row}"))
@@ -22,7 +22,7 @@ async fn spawn(app: &axum::Router, kind: &str, prompt: &str, parent: &str) -> Va
 async fn r6_task_of_a_session_is_its_child() {
     let host = host(&Memory::new()).await;
     let app = host.router();
-    let parent = talk(&app, "one").await;
+    let parent = open_and_finish(&app, "one").await;
     let short = get(&app, &format!("/v1/sessions/{parent}")).await.json();
     let task = spawn(&app, "explore", "survey", word(&short, "short")).await;
     let (id, child) = (word(&task, "id").to_owned(), word(&task, "childSessionId").to_owned());
@@ -58,7 +58,7 @@ async fn r6_task_of_a_session_is_its_child() {
 async fn r6_task_of_a_session_is_polled_and_cancelled() {
     let host = host(&Memory::new()).await;
     let app = host.router();
-    let parent = talk(&app, "one").await;
+    let parent = open_and_finish(&app, "one").await;
     let id = word(&spawn(&app, "explore", "hang", &parent).await, "id").to_owned();
     for query in ["", "?wait=false&timeout=20000", "?wait=true&timeout=1"] {
         let now = get(&app, &format!("/v1/tasks/get/{id}{query}")).await.json();
@@ -79,7 +79,7 @@ async fn r6_task_of_a_session_is_polled_and_cancelled() {
 async fn r6_task_needs_a_parent_that_may_start_its_agent() {
     let host = host(&Memory::new()).await;
     let app = host.router();
-    let parent = talk(&app, "one").await;
+    let parent = open_and_finish(&app, "one").await;
     let explorer = spawn(&app, "explore", "survey", &parent).await;
     get(&app, &format!("/v1/tasks/get/{}?wait=true&timeout=20000", word(&explorer, "id"))).await;
     let before = host.runtime().journal().last_appended();
@@ -111,7 +111,7 @@ async fn r6_task_needs_a_parent_that_may_start_its_agent() {
 async fn r6_repeated_task_of_a_session_starts_once() {
     let host = host(&Memory::new()).await;
     let app = host.router();
-    let parents = [talk(&app, "one").await, talk(&app, "two").await];
+    let parents = [open_and_finish(&app, "one").await, open_and_finish(&app, "two").await];
     let keyed = |parent: &str, prompt: &str| {
         let (app, body) = (app.clone(), json!({"type": "explore", "prompt": prompt, "parentSessionId": parent}));
         async move {

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use subtend_journal::memory::Memory;
 
-use crate::support::{end, get, host, post, talk};
+use crate::support::{end, get, host, open_and_finish, post};
 
 fn entries(page: &Value) -> Vec<Value> {
     page["entries"].as_array().expect("entries").clone()
@@ -13,7 +13,7 @@ fn entries(page: &Value) -> Vec<Value> {
 async fn transcript_has_inputs_and_answers_with_their_records() {
     let host = host(&Memory::new()).await;
     let app = host.router();
-    let id = talk(&app, "one").await;
+    let id = open_and_finish(&app, "one").await;
     let page = get(&app, &format!("/v1/sessions/{id}/transcript")).await.json();
     let texts: Vec<_> = entries(&page).iter().map(|entry| (entry["type"].clone(), entry["text"].clone())).collect();
     let expected = [("input", json!("one")), ("answer", json!("Hello. You said: one")), ("ended", Value::Null)];
@@ -31,7 +31,7 @@ async fn transcript_has_inputs_and_answers_with_their_records() {
 async fn pages_of_a_transcript_add_up_to_the_whole() {
     let host = host(&Memory::new()).await;
     let app = host.router();
-    let id = talk(&app, "children").await;
+    let id = open_and_finish(&app, "children").await;
     let path = format!("/v1/sessions/{id}/transcript");
     let whole = entries(&get(&app, &path).await.json());
     assert!(whole.len() >= 3, "{whole:?}");
@@ -55,7 +55,7 @@ async fn pages_of_a_transcript_add_up_to_the_whole() {
 async fn records_are_read_up_to_the_limit() {
     let host = host(&Memory::new()).await;
     let app = host.router();
-    let id = talk(&app, "one").await;
+    let id = open_and_finish(&app, "one").await;
     let read = async |query: &str| {
         let records = get(&app, &format!("/v1/sessions/{id}/records?{query}")).await.json();
         let records = records.as_array().expect("records").clone();
@@ -71,7 +71,7 @@ async fn records_are_read_up_to_the_limit() {
 async fn transcript_at_a_record_equals_the_earlier_one() {
     let host = host(&Memory::new()).await;
     let app = host.router();
-    let id = talk(&app, "one").await;
+    let id = open_and_finish(&app, "one").await;
     let path = format!("/v1/sessions/{id}/transcript");
     let then = get(&app, &path).await.json();
     let sent = post(&app, &format!("/v1/sessions/{id}/inputs"), &json!({"text": "make it"})).await.json();
@@ -91,7 +91,7 @@ async fn transcript_at_a_record_equals_the_earlier_one() {
 async fn children_without_a_row_are_in_their_calls_on_request() {
     let host = host(&Memory::new()).await;
     let app = host.router();
-    let id = talk(&app, "children").await;
+    let id = open_and_finish(&app, "children").await;
     let path = format!("/v1/sessions/{id}/transcript");
     let is_read = |page: &Value| -> Vec<bool> {
         let calls = entries(page)

@@ -25,7 +25,7 @@ use crate::support::{HttpResponse, end, get, post, request};
 /// Milliseconds of each lease.
 const LEASE: u64 = 30_000;
 
-fn declared(name: &str, idempotent: bool) -> RemoteTool {
+fn remote_tool(name: &str, idempotent: bool) -> RemoteTool {
     RemoteTool {
         spec: ToolSpec {
             name: name.into(),
@@ -60,7 +60,7 @@ async fn host(memory: &Memory, injected_bug: InjectedBug) -> Host {
             vec![ToolCall { provider_id: "c".into(), tool: tool.into(), args: r#"{"of": 7}"#.into() }],
         ))
     });
-    let tools = [declared("pay", false), declared("seek", true), declared("sealed", true)];
+    let tools = [remote_tool("pay", false), remote_tool("seek", true), remote_tool("sealed", true)];
     let workers = Workers::new(tools).expect("declarations");
     let journal = Journal::open(Box::new(memory.clone()), subtend_journal::Options::default()).expect("a journal");
     let denied = Rule { action: "tool:sealed".into(), resource: "*".into(), verdict: Verdict::Deny };
@@ -109,7 +109,7 @@ async fn complete(app: &Router, call: &Value, result: &Value) -> HttpResponse {
     post(app, "/v1/workers/complete", &json!({"token": call["token"], "result": result})).await
 }
 
-fn done(text: &str) -> Value {
+fn complete_body(text: &str) -> Value {
     json!({"ok": {"content": text}})
 }
 
@@ -131,7 +131,7 @@ fn code(response: &HttpResponse) -> (u16, String) {
     response.problem()
 }
 
-fn lost() -> (u16, String) {
+fn lost_problem() -> (u16, String) {
     (409, "lease_lost".to_owned())
 }
 
@@ -146,18 +146,18 @@ async fn d6_result_of_a_worker_reaches_the_model() {
     assert_eq!((&call["call"], &call["tool"], &call["args"]), (&json!(identity), &json!("pay"), &json!({"of": 7})));
     assert_eq!((&call["attempt"], &call["lease_ms"]), (&json!(1), &json!(LEASE)));
     // It has not begun: nothing but the renewal says that it may have effects.
-    let early = complete(&app, &call, &done("paid")).await;
+    let early = complete(&app, &call, &complete_body("paid")).await;
     assert_eq!(code(&early), (409, "call_not_begun".to_owned()));
     renew(&app, &call).await;
     let view = get(&app, "/v1/workers").await.json();
     assert_eq!((&view["calls"][0]["state"], &view["calls"][0]["worker"]), (&json!("running"), &json!("one")));
     assert_eq!((&view["workers"][0]["calls"], view["tools"].as_array().map(Vec::len)), (&json!(1), Some(3)));
     for _ in 0..2 {
-        assert_eq!(complete(&app, &call, &done("paid")).await.status, StatusCode::NO_CONTENT, "sent again");
+        assert_eq!(complete(&app, &call, &complete_body("paid")).await.status, StatusCode::NO_CONTENT, "sent again");
     }
     assert_eq!(wait_for_end(&app, &id).await, [(json!("ok"), "paid".to_owned())]);
-    assert_eq!(complete(&app, &call, &done("paid")).await.status, StatusCode::NO_CONTENT, "after the end");
-    let other = complete(&app, &call, &done("not paid")).await;
+    assert_eq!(complete(&app, &call, &complete_body("paid")).await.status, StatusCode::NO_CONTENT, "after the end");
+    let other = complete(&app, &call, &complete_body("not paid")).await;
     assert_eq!(code(&other), (409, "completed_otherwise".to_owned()));
     assert_eq!(get(&app, "/v1/workers").await.json()["calls"], json!([]));
     drop(app);
@@ -183,8 +183,8 @@ async fn d6_lost_worker_leaves_a_call_with_unknown_effects() {
                 call it again.";
     assert_eq!(ended, [(json!("unknown_effects"), text.to_owned())]);
     // It wakes, and what it did is not used.
-    assert_eq!(code(&renew(&app, &call).await), lost());
-    assert_eq!(code(&complete(&app, &call, &done("paid")).await), lost());
+    assert_eq!(code(&renew(&app, &call).await), lost_problem());
+    assert_eq!(code(&complete(&app, &call, &complete_body("paid")).await), lost_problem());
     assert_eq!(wait_for_end(&app, &id).await, ended);
     drop(app);
     end(host).await;
@@ -199,15 +199,15 @@ async fn d6_call_that_no_worker_began_goes_to_another_one() {
     advance(LEASE).await;
     let second = take_and_begin(&app, "two").await;
     assert_eq!((&second["call"], &second["attempt"]), (&first["call"], &json!(2)));
-    assert_eq!(code(&renew(&app, &first).await), lost(), "it learns so before it starts");
-    complete(&app, &second, &done("paid once")).await;
+    assert_eq!(code(&renew(&app, &first).await), lost_problem(), "it learns so before it starts");
+    complete(&app, &second, &complete_body("paid once")).await;
     assert_eq!(wait_for_end(&app, &id).await, [(json!("ok"), "paid once".to_owned())]);
     // A worker that ends gives back what it has not started, also after it has begun.
     let id = open_calling(&app, "pay").await;
     let third = take_and_begin(&app, "two").await;
     assert_eq!(complete(&app, &third, &json!("not_started")).await.status, StatusCode::NO_CONTENT);
     let fourth = take_and_begin(&app, "one").await;
-    complete(&app, &fourth, &done("paid")).await;
+    complete(&app, &fourth, &complete_body("paid")).await;
     assert_eq!(wait_for_end(&app, &id).await, [(json!("ok"), "paid".to_owned())]);
     drop(app);
     end(host).await;
@@ -221,9 +221,9 @@ async fn late_completion(injected_bug: InjectedBug) -> ((u16, String), Vec<(Valu
     let first = take_and_begin(&app, "one").await;
     advance(LEASE).await;
     let second = take_and_begin(&app, "two").await;
-    let late = complete(&app, &first, &done("old")).await;
+    let late = complete(&app, &first, &complete_body("old")).await;
     let late = if late.status.is_success() { (late.status.as_u16(), String::new()) } else { code(&late) };
-    complete(&app, &second, &done("new")).await;
+    complete(&app, &second, &complete_body("new")).await;
     let ended = wait_for_end(&app, &id).await;
     drop(app);
     end(host).await;
@@ -234,7 +234,7 @@ async fn late_completion(injected_bug: InjectedBug) -> ((u16, String), Vec<(Valu
 #[tokio::test(start_paused = true)]
 async fn d6_completion_of_an_old_lease_is_refused() {
     let fenced = late_completion(InjectedBug::default()).await;
-    assert_eq!(fenced, (lost(), vec![(json!("ok"), "new".to_owned())]));
+    assert_eq!(fenced, (lost_problem(), vec![(json!("ok"), "new".to_owned())]));
     let open = late_completion(InjectedBug::with(HostBug::OldLease)).await;
     assert_eq!(open, ((204, String::new()), vec![(json!("ok"), "old".to_owned())]));
 }
@@ -289,7 +289,7 @@ async fn d6_cancel_reaches_the_worker_and_removes_queued_calls() {
     let stuck = take_and_begin(&app, "one").await;
     post(&app, &format!("/v1/sessions/{id}/cancel"), &json!({})).await;
     assert_eq!(wait_for_end(&app, &id).await[0].0, "unknown_effects");
-    assert_eq!(code(&complete(&app, &stuck, &done("paid")).await), lost());
+    assert_eq!(code(&complete(&app, &stuck, &complete_body("paid")).await), lost_problem());
     drop(app);
     end(host).await;
 }
@@ -324,8 +324,8 @@ async fn d6_results_are_bounded_and_models_read_errors() {
     let id = open_calling(&app, "seek").await;
     let call = take_and_begin(&app, "one").await;
     let most = usize::try_from(call["max_bytes"].as_u64().expect("a number")).expect("a size");
-    assert_eq!(code(&complete(&app, &call, &done(&"x".repeat(5 << 20))).await), (413, "too_large".to_owned()));
-    complete(&app, &call, &done(&"x".repeat(most * 2))).await;
+    assert_eq!(code(&complete(&app, &call, &complete_body(&"x".repeat(5 << 20))).await), (413, "too_large".to_owned()));
+    complete(&app, &call, &complete_body(&"x".repeat(most * 2))).await;
     let text = wait_for_end(&app, &id).await.remove(0).1;
     assert!(text.len() <= most && text.len() > most / 2, "{} of {most}", text.len());
     let id = open_calling(&app, "pay").await;
@@ -388,8 +388,8 @@ async fn d6_completion_for_a_former_host_is_refused() {
     drop((app, host));
     let host = self::host(&memory, InjectedBug::default()).await;
     let app = host.router();
-    assert_eq!(code(&renew(&app, &call).await), lost());
-    assert_eq!(code(&complete(&app, &call, &done("paid")).await), lost());
+    assert_eq!(code(&renew(&app, &call).await), lost_problem());
+    assert_eq!(code(&complete(&app, &call, &complete_body("paid")).await), lost_problem());
     assert_eq!(wait_for_end(&app, &id).await[0].0, "unknown_effects");
     drop(app);
     end(host).await;
@@ -398,7 +398,7 @@ async fn d6_completion_for_a_former_host_is_refused() {
 #[test]
 fn d6_declarations_that_cannot_take_effect_are_refused() {
     let refused = |change: fn(&mut RemoteTool)| {
-        let mut tool = declared("build", true);
+        let mut tool = remote_tool("build", true);
         change(&mut tool);
         Workers::new([tool]).expect_err("it is refused").to_string()
     };
@@ -416,7 +416,7 @@ fn d6_declarations_that_cannot_take_effect_are_refused() {
             "{problem}"
         );
     }
-    assert!(Workers::new([declared("build", false)]).is_ok());
+    assert!(Workers::new([remote_tool("build", false)]).is_ok());
 }
 
 /// A call that comes after the revocation of a token goes to another worker at once, although the first one still waits. The control:
@@ -440,13 +440,13 @@ async fn revoked_token_of_a_worker_takes_no_call() {
     let other = format!("Bearer {other}");
     let of_other = [headers[0], ("authorization", &*other), headers[2]];
     for path in ["renew", "complete"] {
-        let body = json!({"token": call.json()["token"], "result": done("stolen")}).to_string();
+        let body = json!({"token": call.json()["token"], "result": complete_body("stolen")}).to_string();
         let body = if path == "renew" { json!({"token": call.json()["token"]}).to_string() } else { body };
         let refused = request(&guarded, Method::POST, &format!("/v1/workers/{path}"), &of_other, &body).await;
         assert_eq!(refused.problem(), (403, "scope_too_small".to_owned()), "{path}");
     }
     renew(&app, &call.json()).await;
-    complete(&app, &call.json(), &done("found")).await;
+    complete(&app, &call.json(), &complete_body("found")).await;
     assert_eq!(wait_for_end(&app, &first).await, [(json!("ok"), "found".to_owned())]);
     let revoked = async {
         advance(1_500).await;
@@ -454,7 +454,7 @@ async fn revoked_token_of_a_worker_takes_no_call() {
         let id = open_calling(&app, "seek").await;
         let call = take_and_begin(&app, "two").await;
         assert_eq!(call["attempt"], 1, "no lease was lost");
-        complete(&app, &call, &done("found")).await;
+        complete(&app, &call, &complete_body("found")).await;
         assert_eq!(wait_for_end(&app, &id).await, [(json!("ok"), "found".to_owned())]);
     };
     let (waited, ()) = tokio::join!(takes_one(), revoked);

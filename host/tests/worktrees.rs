@@ -20,7 +20,7 @@ async fn settle(scene: &FilesHost, id: &str, what: &str, body: &Value) -> HttpRe
 #[tokio::test]
 async fn x14_api_merges_the_changes_that_were_shown() {
     let scene = FilesHost::new().await;
-    let id = scene.ended("worker", &[write("a.txt", "one\nTWO\n"), write("new.txt", "n\n")]).await;
+    let id = scene.run_to_end("worker", &[write("a.txt", "one\nTWO\n"), write("new.txt", "n\n")]).await;
     let listed = get(&scene.app, &format!("/v1/trees/{id}/worktrees")).await.json();
     let [row] = &**listed["worktrees"].as_array().expect("rows") else { panic!("{listed}") };
     assert_eq!((&row["session"], &row["stage"], &row["busy"]), (&json!(id), &json!("ready"), &Value::Null));
@@ -52,8 +52,8 @@ async fn x14_api_merges_the_changes_that_were_shown() {
 #[tokio::test]
 async fn x14_api_keeps_or_discards_a_worktree() {
     let scene = FilesHost::new().await;
-    let kept = scene.ended("worker", &[write("new.txt", "n\n")]).await;
-    let gone = scene.ended("worker", &[write("new.txt", "n\n")]).await;
+    let kept = scene.run_to_end("worker", &[write("new.txt", "n\n")]).await;
+    let gone = scene.run_to_end("worker", &[write("new.txt", "n\n")]).await;
     let first = settle(&scene, &kept, "keep", &json!({})).await.json();
     let branch = first["branch"].as_str().expect("a name").to_owned();
     let tip = json!({"tip": diff(&scene, &gone).await["tip"]});
@@ -78,7 +78,7 @@ async fn x14_api_keeps_or_discards_a_worktree() {
 #[tokio::test]
 async fn x14_api_says_what_became_of_a_worktree() {
     let scene = FilesHost::new().await;
-    let id = scene.ended("worker", &[write("new.txt", "n\n")]).await;
+    let id = scene.run_to_end("worker", &[write("new.txt", "n\n")]).await;
     let tip = json!({"tip": diff(&scene, &id).await["tip"]});
     let first = settle(&scene, &id, "keep", &tip).await.json();
     let branch = first["branch"].as_str().expect("a name").to_owned();
@@ -102,7 +102,7 @@ async fn x14_api_says_what_became_of_a_worktree() {
 #[tokio::test]
 async fn x14_api_refuses_worktree_commands_without_one() {
     let scene = FilesHost::new().await;
-    let id = scene.ended("general", &["done".to_owned()]).await;
+    let id = scene.run_to_end("general", &["done".to_owned()]).await;
     for what in ["merge", "keep"] {
         let none = settle(&scene, &id, what, &json!({"tip": "0"})).await;
         assert_eq!(none.problem(), (404, "not_found".to_owned()), "{what}");
@@ -114,7 +114,7 @@ async fn x14_api_refuses_worktree_commands_without_one() {
 async fn x14_damaged_worktree_hides_no_other_one() {
     let scene = FilesHost::new().await;
     let task = |text: &str| json!({"task": {"subagent_type": "worker", "prompt": write("new.txt", text)}}).to_string();
-    let id = scene.ended("general", &[task("one\n"), task("two\n")]).await;
+    let id = scene.run_to_end("general", &[task("one\n"), task("two\n")]).await;
     let path = format!("/v1/trees/{id}/worktrees");
     let listed = get(&scene.app, &path).await.json();
     let rows = listed["worktrees"].as_array().expect("rows");

@@ -13,11 +13,11 @@ fn user(text: &str) -> Layer {
     Layer::file(Origin::User("home/subtend.yaml".into()), text).unwrap()
 }
 
-fn loaded(text: &str) -> Loaded {
+fn load(text: &str) -> Loaded {
     Loaded::of([project(text).unwrap()]).unwrap()
 }
 
-fn refused(text: &str) -> String {
+fn load_error(text: &str) -> String {
     match project(text).and_then(|layer| Loaded::of([layer])) {
         Err(error) => error.to_string(),
         Ok(loaded) => format!("taken: {loaded:?}"),
@@ -25,7 +25,7 @@ fn refused(text: &str) -> String {
 }
 
 fn warnings(text: &str) -> Vec<String> {
-    loaded(text).warnings.iter().map(ToString::to_string).collect()
+    load(text).warnings.iter().map(ToString::to_string).collect()
 }
 
 #[test]
@@ -36,9 +36,9 @@ fn shell_settings_are_read_from_the_users_file_only() {
     let limits = Loaded::of([user("shell: {processes: 10, cpu_seconds: 60}")]).unwrap().config.commands().limits;
     let expected = subtend_tools::commands::CommandLimits { processes: 10, cpu_seconds: 60, ..Default::default() };
     assert_eq!(limits, expected);
-    assert!(refused("shell: {processes: 5}").contains("`shell.processes`: a workspace cannot set it"));
+    assert!(load_error("shell: {processes: 5}").contains("`shell.processes`: a workspace cannot set it"));
     let why = "a workspace cannot set it: set it in your own file (`subtend config set --user`)";
-    assert_eq!(refused(text), format!("w/subtend.yaml: `shell.environment`: {why}"));
+    assert_eq!(load_error(text), format!("w/subtend.yaml: `shell.environment`: {why}"));
     let bad = Loaded::of([user("shell: {environment: [\"A=b\"]}")]).unwrap_err().to_string();
     assert!(bad.contains("`A=b` is not the name of a variable: give a name such as `HTTPS_PROXY`"), "{bad}");
 }
@@ -56,7 +56,7 @@ fn k25_default_config_enables_task_and_default_limits() {
 #[test]
 fn titles_and_summaries_follow_configuration_or_provider() {
     let options = |text: &str, calls| {
-        let options = loaded(text).config.options(calls);
+        let options = load(text).config.options(calls);
         (options.titles, options.summaries)
     };
     assert_eq!([options("", false), options("", true)], [(false, false), (true, true)]);
@@ -65,7 +65,9 @@ fn titles_and_summaries_follow_configuration_or_provider() {
     let variable = Layer::variables([("SUBTEND_SESSIONS_TITLES", "false")]).unwrap();
     let config = Loaded::of([project("sessions: {titles: true}").unwrap(), variable]).unwrap();
     assert_eq!(config.config.sessions.titles, Some(false));
-    assert!(refused("sessions: {titles: often}").contains("`sessions.titles` is \"often\", and must be true or false"));
+    assert!(
+        load_error("sessions: {titles: often}").contains("`sessions.titles` is \"often\", and must be true or false")
+    );
 }
 
 #[test]
@@ -281,7 +283,7 @@ fn stronger_source_chooses_between_model_and_pool() {
     let variable = Layer::variables([("SUBTEND_MODEL", "ollama/x")]).unwrap();
     assert_eq!(chosen(vec![project(pools).unwrap(), variable]), model);
     assert_eq!(
-        refused("llm: {default_pool: p, model: offline, pools: {p: [offline]}}"),
+        load_error("llm: {default_pool: p, model: offline, pools: {p: [offline]}}"),
         "w/subtend.yaml: `llm.default_pool`: it cannot be combined with `llm.model`: omit one of them"
     );
 }
@@ -315,12 +317,12 @@ fn bad_value_error_names_file_key_value_and_range() {
         ("llm: {pools: {p: []}}", "`llm.pools.p`: names 0 models: it must have 1 to 16"),
         ("llm: {pools: {p: [offline, offline]}}", "`llm.pools.p`: names `offline` twice: name each model once"),
     ] {
-        assert_eq!(refused(text), format!("w/subtend.yaml: {message}"), "{text}");
+        assert_eq!(load_error(text), format!("w/subtend.yaml: {message}"), "{text}");
     }
-    assert!(refused("llm: {model: gpt}").starts_with("w/subtend.yaml: `llm.model`: unknown model `gpt`"));
-    assert!(refused("agent: A B").starts_with("w/subtend.yaml: `agent`: `A B` is not an agent's name"));
-    assert!(refused("a: [").starts_with("w/subtend.yaml is not valid YAML: "));
-    assert!(refused("a: 1\na: 2").starts_with("w/subtend.yaml is not valid YAML: "), "keys twice");
+    assert!(load_error("llm: {model: gpt}").starts_with("w/subtend.yaml: `llm.model`: unknown model `gpt`"));
+    assert!(load_error("agent: A B").starts_with("w/subtend.yaml: `agent`: `A B` is not an agent's name"));
+    assert!(load_error("a: [").starts_with("w/subtend.yaml is not valid YAML: "));
+    assert!(load_error("a: 1\na: 2").starts_with("w/subtend.yaml is not valid YAML: "), "keys twice");
     let variable = Layer::variables([("SUBTEND_TIMEOUT_MS", "soon")]).unwrap_err().to_string();
     let message = "$SUBTEND_TIMEOUT_MS: `limits.run_ms` is \"soon\", and must be a whole number of at least 1, or none";
     assert_eq!(variable, message);
@@ -362,15 +364,15 @@ fn unknown_key_is_a_warning_with_a_suggestion() {
 
 #[test]
 fn empty_values_change_nothing() {
-    assert_eq!(loaded("agent:\nlimits:\n  turns:\nllm: ~\n").config, Config::default());
+    assert_eq!(load("agent:\nlimits:\n  turns:\nllm: ~\n").config, Config::default());
     for empty in ["", "# nothing yet\n", "---\n"] {
-        assert_eq!(loaded(empty).config, Config::default(), "{empty:?}");
+        assert_eq!(load(empty).config, Config::default(), "{empty:?}");
     }
 }
 
 #[test]
 fn profile_with_a_missing_file_is_refused_at_load() {
-    let config = loaded("tools: {spawn: {profiles: {p: {system_prompt_file: GONE.md}}}}").config;
+    let config = load("tools: {spawn: {profiles: {p: {system_prompt_file: GONE.md}}}}").config;
     let missing = |_: &str| Err("no such file".to_owned());
     assert_eq!(
         config.dialects(&missing).unwrap_err().to_string(),
@@ -434,7 +436,7 @@ tools:
                   limits: none
 ";
 
-fn edited(text: &str, key: &str, value: &str) -> Result<String, String> {
+fn edit(text: &str, key: &str, value: &str) -> Result<String, String> {
     let key: Key = key.parse().unwrap();
     let value = key.value(value).unwrap().unwrap();
     set(text, &key, &value).map_err(|error| error.to_string())
@@ -445,7 +447,7 @@ fn set_changes_only_the_given_value() {
     let changed = |key: &str, value: &str, old: &str, new: &str| {
         assert!(WRITTEN.contains(old) || old.is_empty());
         let expected = if old.is_empty() { format!("{WRITTEN}{new}") } else { WRITTEN.replacen(old, new, 1) };
-        assert_eq!(edited(WRITTEN, key, value), Ok(expected), "{key}");
+        assert_eq!(edit(WRITTEN, key, value), Ok(expected), "{key}");
     };
     changed("limits.turns", "9", "turns: 5 # few", "turns: 9 # few");
     changed("limits.spawns", "9", "turns: 5 # few\n", "turns: 5 # few\n  spawns: 9\n");
@@ -472,24 +474,24 @@ fn set_changes_only_the_given_value() {
         "description: \"No: really\"\n",
     );
     changed("prices.\"gpt-4.1*\".input", "2", "", "prices:\n  \"gpt-4.1*\":\n    input: 2.0\n");
-    assert_eq!(edited("", "agent", "plan"), Ok("agent: plan\n".into()));
-    assert_eq!(edited("# mine", "agent", "no"), Ok("agent: \"no\"\n# mine\n".into()));
-    assert_eq!(edited("limits: {}\n", "limits.turns", "2"), Ok("limits:\n  turns: 2\n".into()));
-    assert_eq!(edited("limits:\n", "limits.turns", "2"), Ok("limits:\n  turns: 2\n".into()));
-    assert_eq!(edited("\"agent\": 'a # b' # c\n", "agent", "d"), Ok("\"agent\": d # c\n".into()));
+    assert_eq!(edit("", "agent", "plan"), Ok("agent: plan\n".into()));
+    assert_eq!(edit("# mine", "agent", "no"), Ok("agent: \"no\"\n# mine\n".into()));
+    assert_eq!(edit("limits: {}\n", "limits.turns", "2"), Ok("limits:\n  turns: 2\n".into()));
+    assert_eq!(edit("limits:\n", "limits.turns", "2"), Ok("limits:\n  turns: 2\n".into()));
+    assert_eq!(edit("\"agent\": 'a # b' # c\n", "agent", "d"), Ok("\"agent\": d # c\n".into()));
 }
 
 #[test]
 fn set_refuses_files_it_cannot_edit_by_line() {
     assert_eq!(
-        edited("limits: {turns: 5}\n", "limits.spawns", "2"),
+        edit("limits: {turns: 5}\n", "limits.spawns", "2"),
         Err("the parent of the key is written on one line. Write `limits.spawns: 2` there by hand".into())
     );
     // The change would remove the anchor of an alias.
     let anchored = "agent: &a plan\nllm:\n  default_pool: *a\n";
     let message = "one value of it cannot be changed without changing others. Write `agent: build` there by hand";
-    assert_eq!(edited(anchored, "agent", "build"), Err(message.into()));
-    assert!(edited("a: [", "agent", "x").unwrap_err().starts_with("the file is not valid YAML"));
+    assert_eq!(edit(anchored, "agent", "build"), Err(message.into()));
+    assert!(edit("a: [", "agent", "x").unwrap_err().starts_with("the file is not valid YAML"));
 }
 
 #[test]
@@ -527,7 +529,7 @@ fn m3_tool_options_merge_one_by_one_with_their_sources() {
 
 #[test]
 fn m3_minion_options_under_the_wrong_key_name_the_right_one() {
-    let text = refused("tools: {options: {minion: {model: offline}}}");
+    let text = load_error("tools: {options: {minion: {model: offline}}}");
     let message =
         "w/subtend.yaml: `tools.options.minion.model`: the options of `minion` are under `tools.minion.options`";
     assert!(text.starts_with(message), "{text}");
@@ -537,7 +539,7 @@ fn m3_minion_options_under_the_wrong_key_name_the_right_one() {
 #[test]
 fn m8_unknown_model_for_minions_is_refused() {
     for model in ["nosuch/none", "pool:cheap"] {
-        let text = refused(&format!("tools: {{minion: {{options: {{model: \"{model}\"}}}}}}"));
+        let text = load_error(&format!("tools: {{minion: {{options: {{model: \"{model}\"}}}}}}"));
         let message = format!("w/subtend.yaml: `tools.minion.options.model`: unknown model `{model}`");
         assert!(text.starts_with(&message), "{text}");
     }
@@ -560,15 +562,15 @@ fn m10_templates_are_read_and_invalid_ones_are_refused() {
     assert_eq!(dialects.templates, [("reviewer".into(), template)].into());
     let refused = |text: &str| load(text).unwrap_err().to_string();
     let bad_name = "w/subtend.yaml: `tools.minion.templates.\"A b\"`: a name has 1 to 64 of";
-    assert!(refused("{A b: {}}").starts_with(bad_name), "{}", refused("{A b: {}}"));
-    let bad_tool = refused("{a: {enabledTools: ['b c']}}");
+    assert!(load_error("{A b: {}}").starts_with(bad_name), "{}", load_error("{A b: {}}"));
+    let bad_tool = load_error("{a: {enabledTools: ['b c']}}");
     assert!(bad_tool.contains("its `enabledTools` name \"b c\", which is not a valid name of a tool"), "{bad_tool}");
-    let bad_model = refused("{a: {model: nosuch}}");
+    let bad_model = load_error("{a: {model: nosuch}}");
     assert!(
         bad_model.starts_with("w/subtend.yaml: `tools.minion.templates.a.model`: unknown model `nosuch`"),
         "{bad_model}"
     );
-    let script = refused("{a: {model: 'scripted:a.json'}}");
+    let script = load_error("{a: {model: 'scripted:a.json'}}");
     assert!(script.contains("`tools.minion.templates.a.model`: `scripted:a.json` is a script"), "{script}");
 }
 
@@ -576,7 +578,7 @@ fn m10_templates_are_read_and_invalid_ones_are_refused() {
 fn d6_remote_tools_are_read_from_the_users_file_only() {
     let message = "remote_tools: {build: {description: Builds.}}";
     let why = "a workspace cannot set it: set it in your own file (`subtend config set --user`)";
-    assert_eq!(refused(message), format!("w/subtend.yaml: `remote_tools.build`: {why}"));
+    assert_eq!(load_error(message), format!("w/subtend.yaml: `remote_tools.build`: {why}"));
     let own =
         |text: &str| Layer::file(Origin::User("home/subtend.yaml".into()), text).and_then(|layer| Loaded::of([layer]));
     assert_eq!(own(message).unwrap().config.remote_tools["build"].lease_ms, 30_000);

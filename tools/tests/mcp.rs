@@ -308,16 +308,16 @@ fn config(name: &str, mode: &str) -> ServerConfig {
     }
 }
 
-fn known(dir: &Path) -> Arc<KnownTools> {
+fn known_tools(dir: &Path) -> Arc<KnownTools> {
     Arc::new(KnownTools::in_file(dir.join("known.json")))
 }
 
 impl ServerScene {
     async fn of(servers: Vec<ServerConfig>) -> Self {
-        Self::within(tempfile::tempdir().unwrap(), servers).await
+        Self::with_servers_in(tempfile::tempdir().unwrap(), servers).await
     }
 
-    async fn within(dir: TempDir, servers: Vec<ServerConfig>) -> Self {
+    async fn with_servers_in(dir: TempDir, servers: Vec<ServerConfig>) -> Self {
         let ground = ConnectionSettings {
             workspace: dir.path().to_owned(),
             elsewhere: None,
@@ -327,7 +327,7 @@ impl ServerScene {
             internal_hosts: Vec::new(),
         };
         let list = ServerList { servers, problems: Vec::new() };
-        let servers = Servers::new(list, ground, known(dir.path()), Secrets::of([("API_KEY", "sk-0123456789")]));
+        let servers = Servers::new(list, ground, known_tools(dir.path()), Secrets::of([("API_KEY", "sk-0123456789")]));
         if let Some(settled) = servers.settle() {
             settled.await;
         }
@@ -585,13 +585,13 @@ async fn hostile_descriptions_are_bounded_and_printable() {
 #[tokio::test(flavor = "multi_thread")]
 async fn changed_description_is_reported() {
     let dir = tempfile::tempdir().unwrap();
-    let first = ServerScene::within(dir, vec![config("fake", "rug")]).await;
+    let first = ServerScene::with_servers_in(dir, vec![config("fake", "rug")]).await;
     let changed = |scene: &ServerScene| -> Vec<String> {
         let tools = scene.servers.reports().remove(0).tools.into_iter();
         tools.filter(|tool| tool.changed).map(|tool| tool.name.to_string()).collect()
     };
     assert_eq!(changed(&first), [""; 0]);
-    let second = ServerScene::within(first.dir, vec![config("fake", "rug")]).await;
+    let second = ServerScene::with_servers_in(first.dir, vec![config("fake", "rug")]).await;
     assert_eq!(changed(&second), ["mcp__fake__echo"]);
 }
 
@@ -801,7 +801,7 @@ async fn early_call_waits_for_its_own_server() {
         internal_hosts: Vec::new(),
     };
     let list = ServerList { servers: vec![config("fake", "plain")], problems: Vec::new() };
-    let servers = Servers::new(list, ground, known(dir.path()), Secrets::default());
+    let servers = Servers::new(list, ground, known_tools(dir.path()), Secrets::default());
     let scene = ServerScene { dir, servers };
     assert_eq!(scene.starts(), 0, "a server started before its first use");
     assert_eq!(text(scene.call("echo", json!({"text": "hi"})).await), "said: hi");
@@ -861,7 +861,7 @@ async fn server_that_requires_oauth_is_refused_with_advice() {
 }
 
 /// Returns the error of a server that answers each request with `bytes` of JSON.
-async fn refused(bytes: usize) -> String {
+async fn size_error(bytes: usize) -> String {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}/mcp", listener.local_addr().unwrap());
     let text = format!("{{\"x\":[{}0]}}", "{},".repeat(bytes / 3));
@@ -884,9 +884,9 @@ async fn refused(bytes: usize) -> String {
 #[tokio::test(flavor = "multi_thread")]
 async fn long_http_message_is_refused() {
     let says = "maximum size of 1048576 bytes";
-    assert!(refused(2 << 20).await.contains(says));
+    assert!(size_error(2 << 20).await.contains(says));
     // The control: a message below the limit is read.
-    assert!(!refused(1 << 19).await.contains(says));
+    assert!(!size_error(1 << 19).await.contains(says));
 }
 
 /// The control: a server that pings with short ids is answered (`endless_requests_end_the_server`).

@@ -87,12 +87,12 @@ fn own(approvals: &[BTreeSet<Access>], of: usize, access: &Access) -> bool {
 }
 
 /// Seeded bug: one list for the tree.
-fn shared(approvals: &[BTreeSet<Access>], _: usize, access: &Access) -> bool {
+fn share_approvals(approvals: &[BTreeSet<Access>], _: usize, access: &Access) -> bool {
     approvals.iter().any(|given| given.contains(access))
 }
 
 /// Seeded bug: a child inherits its parent's approvals.
-fn inherited(approvals: &[BTreeSet<Access>], of: usize, access: &Access) -> bool {
+fn inherit_approvals(approvals: &[BTreeSet<Access>], of: usize, access: &Access) -> bool {
     approvals[..=of].iter().any(|words| words.contains(access))
 }
 
@@ -102,7 +102,7 @@ fn by_action(approvals: &[BTreeSet<Access>], of: usize, access: &Access) -> bool
 }
 
 /// Seeded bug: a permanent approval is forgotten.
-fn forgotten(_: &[BTreeSet<Access>], _: usize, _: &Access) -> bool {
+fn forget_approvals(_: &[BTreeSet<Access>], _: usize, _: &Access) -> bool {
     false
 }
 
@@ -159,7 +159,12 @@ fn p5_permanent_approval_applies_to_its_session_only() {
         || (prop::collection::vec(rule_sets(), 1..=DEPTH + 1), calls()),
         approval_binds_one_session,
         own as Covers,
-        &[("shared", shared), ("inherited", inherited), ("by action", by_action), ("forgotten", forgotten)],
+        &[
+            ("shared", share_approvals),
+            ("inherited", inherit_approvals),
+            ("by action", by_action),
+            ("forgotten", forget_approvals),
+        ],
     );
 }
 

@@ -31,7 +31,7 @@ fn rules(default: Verdict, rules: &[(&str, &str, Verdict)]) -> Authority {
 }
 
 /// Everything except `secret`.
-fn but_secrets() -> Authority {
+fn without_secrets() -> Authority {
     rules(Verdict::Allow, &[("fs.*", "secret/**", Verdict::Deny)])
 }
 
@@ -59,7 +59,7 @@ impl Bench {
     }
 
     /// Returns the output of the command, or `None` if the call was refused because this system has no sandbox.
-    async fn held(&self, command: &str) -> Option<String> {
+    async fn run_confined(&self, command: &str) -> Option<String> {
         let outcome = self.shell(command).await;
         match sandbox::probe() {
             Ok(SandboxStrength::FilesAndNetwork) => {
@@ -80,8 +80,8 @@ impl Bench {
     }
 
     /// Checks that the command cannot read or change the secret.
-    async fn keeps(&self, command: &str) {
-        if let Some(text) = self.held(command).await {
+    async fn check_confined(&self, command: &str) {
+        if let Some(text) = self.run_confined(command).await {
             assert!(!text.contains("hidden"), "`{command}` read it: {text}");
         }
         assert_eq!(self.content("secret/key"), "hidden", "`{command}` wrote it");
@@ -99,22 +99,24 @@ async fn shell(dir: &Path, authority: &Authority, guard: Guard, command: &str) -
 
 #[tokio::test]
 async fn allowed_access_works_in_the_sandbox() {
-    let bench = Bench::new(but_secrets());
-    let Some(text) = bench.held("cat open/a.txt top.txt; echo x > open/new; mkdir open/d; mv open/new open/d/x").await
+    let bench = Bench::new(without_secrets());
+    let Some(text) =
+        bench.run_confined("cat open/a.txt top.txt; echo x > open/new; mkdir open/d; mv open/new open/d/x").await
     else {
         return;
     };
     assert_eq!(text, "plaintop\n[exit code 0]");
     assert_eq!(bench.content("open/d/x"), "x\n");
-    let text = bench.held("echo more >> top.txt; cat top.txt; ls open; true > /dev/null").await.unwrap();
+    let text = bench.run_confined("echo more >> top.txt; cat top.txt; ls open; true > /dev/null").await.unwrap();
     assert_eq!(text, "topmore\na.txt\nd\n[exit code 0]");
-    let text = bench.held("f=$(mktemp) && echo y > $f && cat $f && cd && echo z > here && cat here").await.unwrap();
+    let text =
+        bench.run_confined("f=$(mktemp) && echo y > $f && cat $f && cd && echo z > here && cat here").await.unwrap();
     assert_eq!(text, "y\nz\n[exit code 0]");
 }
 
 #[tokio::test]
 async fn denied_file_cannot_be_read_or_written() {
-    let bench = Bench::new(but_secrets());
+    let bench = Bench::new(without_secrets());
     std::os::unix::fs::symlink("secret/key", bench.at("link")).unwrap();
     std::os::unix::fs::symlink("../secret", bench.at("open/dir")).unwrap();
     let whole = bench.at("secret/key").display().to_string();
@@ -144,29 +146,29 @@ async fn denied_file_cannot_be_read_or_written() {
         "sh -c 'exec cat secret/key' & wait",
     ];
     for command in attacks {
-        bench.keeps(command).await;
+        bench.check_confined(command).await;
     }
 }
 
 #[tokio::test]
 async fn existing_hard_link_does_not_reach_a_denied_file() {
-    let bench = Bench::new(but_secrets());
+    let bench = Bench::new(without_secrets());
     std::fs::hard_link(bench.at("secret/key"), bench.at("open/alias")).unwrap();
     std::fs::hard_link(bench.at("open/a.txt"), bench.at("open/b.txt")).unwrap();
     const ATTACKS: [&str; 3] = ["cat open/alias", "echo spoiled > open/alias", "mv open/alias open/x; cat open/x"];
     for command in ATTACKS {
-        bench.keeps(command).await;
+        bench.check_confined(command).await;
     }
     // An allowed file can be used under all its names.
-    if let Some(text) = bench.held("cat open/b.txt").await {
+    if let Some(text) = bench.run_confined("cat open/b.txt").await {
         assert_eq!(text, "plain\n[exit code 0]");
     }
 }
 
 #[tokio::test]
 async fn background_processes_of_a_command_stay_sandboxed() {
-    let bench = Bench::new(but_secrets());
-    bench.keeps("(setsid sh -c 'cat secret/key > open/found; echo done > open/done' &); while [ ! -e open/done ]; do :; done").await;
+    let bench = Bench::new(without_secrets());
+    bench.check_confined("(setsid sh -c 'cat secret/key > open/found; echo done > open/done' &); while [ ! -e open/done ]; do :; done").await;
     if bench.at("open/found").exists() {
         assert_eq!(bench.content("open/found"), "");
     }
@@ -179,7 +181,8 @@ async fn file_with_a_denied_name_cannot_be_created() {
         &[("fs.write", "open/key", Verdict::Deny), ("fs.read", "**/.env", Verdict::Deny)],
     ));
     std::fs::write(bench.at("open/.env"), "hidden").unwrap();
-    let Some(text) = bench.held("echo x > open/key; echo x > open/other; ls -A open; cat open/a.txt open/.env").await
+    let Some(text) =
+        bench.run_confined("echo x > open/key; echo x > open/other; ls -A open; cat open/a.txt open/.env").await
     else {
         return;
     };
@@ -193,7 +196,9 @@ async fn file_with_a_denied_name_cannot_be_created() {
 async fn read_only_session_cannot_write() {
     let bench =
         Bench::new(rules(Verdict::Ask, &[("fs.read", "*", Verdict::Allow), ("shell.run", "*", Verdict::Allow)]));
-    let Some(text) = bench.held("cat top.txt secret/key; ls; echo x > top.txt || echo x > new").await else { return };
+    let Some(text) = bench.run_confined("cat top.txt secret/key; ls; echo x > top.txt || echo x > new").await else {
+        return;
+    };
     assert!(text.starts_with("tophiddenopen\nsecret\ntop.txt\n"), "{text}");
     assert!(text.contains("it ran in a sandbox"), "{text}");
     assert_eq!((bench.content("top.txt"), bench.at("new").exists()), ("top".into(), false));
@@ -203,12 +208,12 @@ async fn read_only_session_cannot_write() {
 async fn paths_outside_the_workspace_are_denied() {
     let outside = tempfile::tempdir().unwrap();
     std::fs::write(outside.path().join("a"), "hidden").unwrap();
-    let bench = Bench::new(but_secrets());
+    let bench = Bench::new(without_secrets());
     let path = outside.path().display();
     let attacks: [String; 3] =
         [format!("cat {path}/a"), format!("echo spoiled > {path}/a"), format!("ls {path} ; touch {path}/b")];
     for command in attacks {
-        bench.keeps(&command).await;
+        bench.check_confined(&command).await;
         assert_eq!(std::fs::read_to_string(outside.path().join("a")).unwrap(), "hidden", "{command}");
         if sandbox::probe().is_ok() {
             assert_eq!(std::fs::read_dir(outside.path()).unwrap().count(), 1, "{command}");
@@ -241,7 +246,9 @@ async fn sockets_are_denied_without_network_permission() {
         let port = tcp.local_addr().unwrap().port();
         let _udp = std::net::UdpSocket::bind(("127.0.0.1", port)).unwrap();
         let _unix = std::os::unix::net::UnixListener::bind(bench.at("open/socket")).unwrap();
-        let Some(text) = bench.held(&format!("python3 open/reach.py {port} open/socket")).await else { continue };
+        let Some(text) = bench.run_confined(&format!("python3 open/reach.py {port} open/socket")).await else {
+            continue;
+        };
         assert_eq!(text, format!("{expected}\n[exit code 0]"), "{network:?}");
     }
 }
@@ -268,7 +275,7 @@ async fn paired_sockets_cannot_be_reconnected() {
         let mut free = std::process::Command::new("python3");
         let free = free.current_dir(bench.dir.path()).args(["open/paired.py", "open/socket"]).output().unwrap();
         assert_eq!(String::from_utf8_lossy(&free.stdout), "reached\nreached\npaired True\n", "the control");
-        let Some(said) = bench.held("python3 open/paired.py open/socket").await else { continue };
+        let Some(said) = bench.run_confined("python3 open/paired.py open/socket").await else { continue };
         assert_eq!(said, "kept\nkept\npaired True\n[exit code 0]", "{network:?}");
     }
 }
@@ -285,7 +292,7 @@ fn shell_and_files() -> Authority {
 #[tokio::test]
 async fn sandbox_runs_cargo_build_in_the_workspace() {
     let bench = Bench::new(shell_and_files());
-    if bench.held("true").await.is_none() {
+    if bench.run_confined("true").await.is_none() {
         return;
     }
     std::fs::create_dir(bench.at("src")).unwrap();
@@ -309,7 +316,7 @@ async fn sandbox_runs_cargo_build_in_the_workspace() {
 #[tokio::test]
 async fn sandbox_runs_programs_on_path_and_hides_secrets() {
     let bench = Bench::new(shell_and_files());
-    if bench.held("true").await.is_none() {
+    if bench.run_confined("true").await.is_none() {
         return;
     }
     let dir = tempfile::tempdir().unwrap();
@@ -366,7 +373,7 @@ async fn guard_without_sandbox_support_does_not_run_commands() {
     }
     // An older guard treats the unknown argument as the command.
     let old = Guard { program: "sh".into(), args: vec!["-c".into(), "exec \"$@\"".into(), "old".into()] };
-    let bench = Bench::new(but_secrets());
+    let bench = Bench::new(without_secrets());
     let result = shell(bench.dir.path(), &bench.authority, old, "touch run; cat secret/key").await;
     assert!(!bench.at("run").exists() && !format!("{result:?}").contains("hidden"), "{result:?}");
     // Without a guard, such a session has no shell.
@@ -378,12 +385,12 @@ async fn guard_without_sandbox_support_does_not_run_commands() {
 
 #[tokio::test]
 async fn sandbox_files_are_removed_with_it() {
-    let bench = Bench::new(but_secrets());
+    let bench = Bench::new(without_secrets());
     // More levels than the guard has handles, and a directory without modes.
     let deep =
         "import os\nos.mkdir('d')\nfor n in range(5000): os.mkdir('e'); os.rename('d', 'e/d'); os.rename('e', 'd')";
     let script = format!("mkdir -p $TMPDIR/a/b; chmod 0 $TMPDIR/a; cd $TMPDIR && python3 -c \"{deep}\"; echo $TMPDIR");
-    let Some(text) = bench.held(&script).await else { return };
+    let Some(text) = bench.run_confined(&script).await else { return };
     let path = text.lines().next().unwrap();
     assert!(path.contains("subtend-") && !Path::new(path).exists(), "{text}");
 }
@@ -410,8 +417,8 @@ async fn unreadable_file_cannot_be_renamed() {
         for command in ATTACKS {
             let bench = Bench::new(authority.clone());
             file(&bench);
-            bench.keeps(command).await;
-            bench.keeps(READS).await;
+            bench.check_confined(command).await;
+            bench.check_confined(READS).await;
             assert_eq!(bench.content("open/.env"), "hidden", "{command}");
         }
         // In fully readable directories, files can be created, moved and removed.
@@ -422,7 +429,7 @@ async fn unreadable_file_cannot_be_renamed() {
         }
         let works =
             "mv free/a more/a && mv free/deep more && ln more/c free/c && rm more/c && cat more/a more/deep/b free/c";
-        if let Some(text) = bench.held(works).await {
+        if let Some(text) = bench.run_confined(works).await {
             assert_eq!(text, "plainplainplain\n[exit code 0]");
         }
     }

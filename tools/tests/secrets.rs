@@ -27,10 +27,10 @@ const SAFE: SecretsCase = SecretsCase { held: false, all_variables: false, redac
 /// Not a test: the entry point of this program in a role.
 #[test]
 fn role() {
-    scene::run_case(hunt);
+    scene::run_case(find_leak);
 }
 
-async fn hunt(case: SecretsCase) -> String {
+async fn find_leak(case: SecretsCase) -> String {
     if case.hidden {
         hide_this_process().unwrap();
     }

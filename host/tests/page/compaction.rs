@@ -5,7 +5,7 @@ use super::*;
 
 /// Opens a session with two long messages, each answered.
 async fn conversation(app: &Router) -> String {
-    let id = talk(app, &"a long message ".repeat(40)).await;
+    let id = open_and_finish(app, &"a long message ".repeat(40)).await;
     assert_eq!(form(app, &format!("/s/{id}/send"), "text=and+more&lane=send").await.body, "Accepted for run 2.");
     let run = get(app, &format!("/v1/sessions/{id}/runs/2?wait=true&timeout=20000")).await.json();
     assert_eq!(run["outcome"], "completed");
@@ -52,7 +52,7 @@ async fn g14_page_compacts_a_session_and_undoes_it() {
 async fn g14_page_names_why_nothing_is_compacted() {
     let host = host(&Memory::new()).await;
     let app = host.router();
-    let id = talk(&app, "hello").await;
+    let id = open_and_finish(&app, "hello").await;
     let path = format!("/s/{id}/compact");
     let refused = form(&app, &path, "").await;
     let why = "cannot compact the session: not compacted: the history would still have about ";

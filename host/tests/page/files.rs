@@ -17,7 +17,7 @@ async fn sent(scene: &FilesHost, path: &str, body: &str) -> HttpResponse {
 #[tokio::test]
 async fn x14_page_shows_and_merges_a_worktree() {
     let scene = FilesHost::new().await;
-    let id = scene.ended("worker", &[write("a.txt", "one\n<b>TWO\n"), write("--- x", "-- y\n")]).await;
+    let id = scene.run_to_end("worker", &[write("a.txt", "one\n<b>TWO\n"), write("--- x", "-- y\n")]).await;
     let page = get(&scene.app, &format!("/s/{id}")).await.body;
     let link = part(&page, &format!("<a href=\"/s/{id}/worktree\">Worktree</a>"), "</code>");
     assert!(link.contains("<span class=\"state good\">ready</span> <code>subtend/"), "{link}");
@@ -50,7 +50,7 @@ async fn x14_page_shows_and_merges_a_worktree() {
 #[tokio::test]
 async fn contents_of_files_need_the_scope_to_act() {
     let scene = FilesHost::new().await;
-    let id = scene.ended("worker", &[write("a.txt", "secret\n")]).await;
+    let id = scene.run_to_end("worker", &[write("a.txt", "secret\n")]).await;
     let dir = tempfile::tempdir().expect("a directory");
     let tokens = TokenFile::at(dir.path().join("tokens.json"));
     let [read, act] = [TokenScope::Read, TokenScope::Act]
@@ -106,7 +106,7 @@ async fn x14_page_leaves_a_worktree_in_use_alone() {
 async fn x15_page_restores_the_files_that_it_showed() {
     let scene = FilesHost::new().await;
     let steps = [write("a.txt", "one\nTWO\n"), write("new.txt", "<n>\n"), "fail".to_owned()];
-    let id = scene.ended("general", &steps).await;
+    let id = scene.run_to_end("general", &steps).await;
     let page = get(&scene.app, &format!("/s/{id}")).await.body;
     let way = format!("/s/{id}/restore?run=1");
     assert!(page.contains(&format!("<a href=\"{way}\">Roll back…</a>")), "{page}");
@@ -140,7 +140,7 @@ async fn x15_page_restores_the_files_that_it_showed() {
 #[tokio::test]
 async fn x15_page_branches_off_with_the_files_of_a_message() {
     let scene = FilesHost::new().await;
-    let id = scene.ended("general", &[write("a.txt", "one\nTWO\n"), "done".to_owned()]).await;
+    let id = scene.run_to_end("general", &[write("a.txt", "one\nTWO\n"), "done".to_owned()]).await;
     let page = get(&scene.app, &format!("/s/{id}")).await.body;
     let way = part(&page, &format!("/s/{id}/restore?at="), "\"").trim_end_matches('"').to_owned();
     let shown = get(&scene.app, &way).await.body;
@@ -164,7 +164,7 @@ async fn x16_page_links_both_sides_of_a_message() {
     let scene = FilesHost::new().await;
     let tells = json!({"message": {"to": "parent", "text": "it is in <a.txt>"}});
     let task = json!({"task": {"subagent_type": "worker", "prompt": tells.to_string()}});
-    let id = scene.ended("general", &[task.to_string()]).await;
+    let id = scene.run_to_end("general", &[task.to_string()]).await;
     let tree = get(&scene.app, &format!("/v1/trees/{id}")).await.json();
     let child = tree["tree"]["children"][0]["id"].as_str().expect("an id").to_owned();
     let [short, own] =

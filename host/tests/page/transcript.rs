@@ -29,7 +29,7 @@ pub(super) fn field<'a>(html: &'a str, name: &str) -> &'a str {
 async fn conversation_shows_inputs_answers_and_ends() {
     let host = host(&Memory::new()).await;
     let app = host.router();
-    let id = talk(&app, "say <script>alert(1)</script> **now**").await;
+    let id = open_and_finish(&app, "say <script>alert(1)</script> **now**").await;
     let short = get(&app, &format!("/v1/sessions/{id}")).await.json()["short"].as_str().expect("a name").to_owned();
     let page = get(&app, &format!("/s/{id}")).await.body;
     let ids = [(&*id, "ID"), (&*short, "a")];
@@ -118,7 +118,7 @@ async fn queued_message_is_shown_and_removed() {
 async fn form_of_an_ended_run_spares_the_next_one() {
     let host = host(&Memory::new()).await;
     let app = host.router();
-    let id = talk(&app, "one").await;
+    let id = open_and_finish(&app, "one").await;
     form(&app, &format!("/s/{id}/send"), "text=hang&lane=send").await;
     let page = get(&app, &format!("/s/{id}")).await.body;
     assert_eq!(page.matches("<input type=\"hidden\" name=\"run\" value=\"2\">").count(), 2, "{page}");
@@ -136,7 +136,7 @@ async fn form_of_an_ended_run_spares_the_next_one() {
 async fn stream_continues_where_the_page_was_read() {
     let host = host(&Memory::new()).await;
     let app = host.router();
-    let id = talk(&app, "one").await;
+    let id = open_and_finish(&app, "one").await;
     let page = get(&app, &format!("/s/{id}")).await.body;
     let path = part(&page, &format!("/s/{id}/live?seen="), "\"").trim_end_matches('"').to_owned();
     let mut stream = Stream::open(&app, &path).await;
@@ -163,7 +163,7 @@ async fn stream_continues_where_the_page_was_read() {
 async fn page_of_large_messages_is_bounded() {
     let host = host(&Memory::new()).await;
     let app = host.router();
-    let id = talk(&app, &"< ".repeat(500_000)).await;
+    let id = open_and_finish(&app, &"< ".repeat(500_000)).await;
     for run in 2..=20 {
         let sent = post(&app, &format!("/v1/sessions/{id}/inputs"), &json!({"text": "large ".repeat(170_000)})).await;
         assert!(sent.status.is_success(), "{}", sent.body);
@@ -193,12 +193,12 @@ async fn page_of_large_messages_is_bounded() {
 async fn entry_of_too_much_html_is_a_notice() {
     let host = host(&Memory::new()).await;
     let app = host.router();
-    let id = talk(&app, &"<".repeat(1_000_000)).await;
+    let id = open_and_finish(&app, &"<".repeat(1_000_000)).await;
     let page = get(&app, &format!("/s/{id}")).await.body;
     assert!(page.len() < 100_000, "{}", page.len());
     let notices = page.matches("bytes of HTML, the limit is 1048576: GET /v1/sessions/").count();
     assert_eq!(notices, 2, "{page}");
-    let short = talk(&app, "<").await;
+    let short = open_and_finish(&app, "<").await;
     assert!(!get(&app, &format!("/s/{short}")).await.body.contains("bytes of HTML"));
     drop(app);
     end(host).await;
@@ -208,7 +208,7 @@ async fn entry_of_too_much_html_is_a_notice() {
 async fn branch_says_what_it_came_from() {
     let host = host(&Memory::new()).await;
     let app = host.router();
-    let id = talk(&app, "one").await;
+    let id = open_and_finish(&app, "one").await;
     let page = get(&app, &format!("/s/{id}")).await.body;
     let at = field(&page, "at").to_owned();
     let made = request(&app, Method::POST, &format!("/s/{id}/branch"), &[FORM], &format!("at={at}")).await;

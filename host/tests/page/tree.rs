@@ -6,7 +6,7 @@ use super::*;
 async fn tree_shows_children_and_what_each_did() {
     let host = host(&Memory::new()).await;
     let app = host.router();
-    let id = talk(&app, "children").await;
+    let id = open_and_finish(&app, "children").await;
     let tree = get(&app, &format!("/v1/trees/{id}")).await.json();
     let name = |of: &serde_json::Value, field: &str| of[field].as_str().expect("text").to_owned();
     let children: Vec<_> = tree["tree"]["children"].as_array().expect("children").iter().collect();

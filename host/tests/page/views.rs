@@ -15,7 +15,7 @@ use super::*;
 async fn timeline_draws_a_line_for_each_session() {
     let host = host(&Memory::new()).await;
     let app = host.router();
-    let id = talk(&app, "children").await;
+    let id = open_and_finish(&app, "children").await;
     let page = get(&app, &format!("/s/{id}/timeline")).await.body;
     let chart = part(&page, "<svg class=\"chart wide\"", "</svg>");
     // Three sessions: the top calls its model twice, each child once.
@@ -118,7 +118,7 @@ async fn timeline_of_a_running_tree_is_current() {
 async fn replay_shows_what_the_model_saw_at_a_record() {
     let host = host(&Memory::new()).await;
     let app = host.router();
-    let id = talk(&app, "one").await;
+    let id = open_and_finish(&app, "one").await;
     let last = get(&app, &format!("/s/{id}/replay/at")).await.body;
     assert!(
         last.contains("<strong>assistant</strong></header><pre tabindex=\"0\">Hello. You said: one</pre>"),
@@ -137,7 +137,7 @@ async fn replay_shows_what_the_model_saw_at_a_record() {
         page_before.contains("<span class=\"state live\">working</span>") && !page_before.contains("Hello."),
         "{page_before}"
     );
-    let tree = talk(&app, "children").await;
+    let tree = open_and_finish(&app, "children").await;
     let page = get(&app, &format!("/s/{tree}/replay")).await.body;
     let sessions = part(&page, "<h2>Sessions</h2>", "</ul>");
     assert_eq!(sessions.matches("<li").count(), 3, "{sessions}");
@@ -150,7 +150,7 @@ async fn replay_shows_what_the_model_saw_at_a_record() {
 async fn replay_opens_with_the_messages_of_its_own_session() {
     let host = host(&Memory::new()).await;
     let app = host.router();
-    let id = talk(&app, "one").await;
+    let id = open_and_finish(&app, "one").await;
     let fresh = post(&app, &format!("/v1/sessions/{id}/branches"), &json!({"fresh": true})).await.json();
     let child = fresh["session"].as_str().expect("a child").to_owned();
     post(&app, &format!("/v1/sessions/{child}/inputs"), &json!({"text": "two"})).await;
@@ -191,7 +191,7 @@ async fn replay_opens_with_the_messages_of_its_own_session() {
 async fn replay_leaves_out_a_deleted_child() {
     let host = host(&Memory::new()).await;
     let app = host.router();
-    let id = talk(&app, "one").await;
+    let id = open_and_finish(&app, "one").await;
     let fresh = post(&app, &format!("/v1/sessions/{id}/branches"), &json!({"fresh": true})).await.json();
     let child = fresh["session"].as_str().expect("a child").to_owned();
     let sent = post(&app, &format!("/v1/sessions/{child}/inputs"), &json!({"text": "secret"})).await;
@@ -216,7 +216,7 @@ async fn replay_leaves_out_a_deleted_child() {
 async fn usage_sums_up_by_agent_model_and_session() {
     let host = host(&Memory::new()).await;
     let app = host.router();
-    let id = talk(&app, "children").await;
+    let id = open_and_finish(&app, "children").await;
     for path in ["/usage", &format!("/s/{id}/usage")] {
         let page = get(&app, path).await.body;
         let agents = part(&page, "<h2>By agent</h2>", "</table>");
@@ -236,7 +236,7 @@ async fn agents_and_branches_are_listed() {
     let app = host.router();
     let agents = get(&app, "/agents").await.body;
     assert!(agents.contains("<strong>general</strong>") && agents.contains("<strong>explore</strong>"), "{agents}");
-    let id = talk(&app, "children").await;
+    let id = open_and_finish(&app, "children").await;
     let branches = get(&app, &format!("/s/{id}/branches")).await.body;
     assert_eq!(branches.matches("<strong>read everything</strong>").count(), 2, "{branches}");
     assert!(branches.contains("<span class=\"facts\">subagent · explore "), "{branches}");
@@ -249,7 +249,7 @@ async fn agents_and_branches_are_listed() {
 async fn views_of_a_session_have_its_title() {
     let host = host(&Memory::new()).await;
     let app = host.router();
-    let id = talk(&app, "mend the <boat>").await;
+    let id = open_and_finish(&app, "mend the <boat>").await;
     let short = get(&app, &format!("/v1/sessions/{id}")).await.json()["short"].as_str().expect("a name").to_owned();
     let mut titles = Vec::new();
     for view in ["", "/tree", "/timeline", "/replay", "/branches", "/usage", "/worktree"] {

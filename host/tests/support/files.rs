@@ -136,7 +136,7 @@ impl FilesHost {
     }
 
     /// As [`FilesHost::open`], and waits for the end of its run.
-    pub(crate) async fn ended(&self, agent: &str, steps: &[String]) -> String {
+    pub(crate) async fn run_to_end(&self, agent: &str, steps: &[String]) -> String {
         let id = self.open(agent, steps).await;
         let run = get(&self.app, &format!("/v1/sessions/{id}/runs/1?wait=true&timeout=60000")).await.json();
         assert_eq!(run["in_flight"], false, "{run}");

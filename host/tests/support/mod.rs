@@ -140,7 +140,7 @@ pub(crate) async fn post(app: &Router, path: &str, body: &Value) -> HttpResponse
 }
 
 /// Opens a session with a first input; returns its id once its run is over.
-pub(crate) async fn talk(app: &Router, text: &str) -> String {
+pub(crate) async fn open_and_finish(app: &Router, text: &str) -> String {
     let opened = post(app, "/v1/sessions", &serde_json::json!({"input": {"text": text}})).await;
     assert_eq!(opened.status, StatusCode::CREATED, "{}", opened.body);
     let json = opened.json();

@@ -101,7 +101,7 @@ fn equal_rule_sets_have_one_body() {
 }
 
 /// Frame around `body` with a correct checksum.
-fn sealed(version: u8, flags: u8, count: u32, body: &[u8]) -> Vec<u8> {
+fn seal_frame(version: u8, flags: u8, count: u32, body: &[u8]) -> Vec<u8> {
     let mut bytes = encode(&frame(vec![], Changes::default())).unwrap();
     bytes.truncate(HEADER);
     bytes[2] = version;
@@ -117,12 +117,12 @@ fn sealed(version: u8, flags: u8, count: u32, body: &[u8]) -> Vec<u8> {
 #[test]
 fn bytes_of_a_newer_version_are_not_damage() {
     let newer = |bytes: &[u8]| matches!(decode(bytes), Err(FrameError::Newer(_)));
-    assert!(newer(&sealed(2, 0, 0, b"whatever")));
-    assert!(newer(&sealed(1, 2, 0, b"compressed")));
-    assert!(newer(&sealed(1, 3, 0, b"compressed, in a blob")));
-    assert!(newer(&sealed(1, 0, 1, br#"[{"session_moved":{}}]"#)));
-    assert!(newer(&sealed(1, 0, 1, br#"[{"run_parked":{"run":1,"why":"tide","worked_ms":0}}]"#)));
-    assert_eq!(decode(&sealed(1, 0, 0, b"[]")).map(|frame| frame.records), Ok(vec![]));
+    assert!(newer(&seal_frame(2, 0, 0, b"whatever")));
+    assert!(newer(&seal_frame(1, 2, 0, b"compressed")));
+    assert!(newer(&seal_frame(1, 3, 0, b"compressed, in a blob")));
+    assert!(newer(&seal_frame(1, 0, 1, br#"[{"session_moved":{}}]"#)));
+    assert!(newer(&seal_frame(1, 0, 1, br#"[{"run_parked":{"run":1,"why":"tide","worked_ms":0}}]"#)));
+    assert_eq!(decode(&seal_frame(1, 0, 0, b"[]")).map(|frame| frame.records), Ok(vec![]));
 }
 
 #[test]
@@ -148,11 +148,11 @@ fn invalid_content_with_a_valid_checksum_is_damage() {
     let error_of = |bytes: &[u8]| decode(bytes).unwrap_err().to_string();
     assert_eq!(error_of(b"short"), "corrupt frame: 5 bytes are shorter than a header");
     assert_eq!(error_of(&[0; HEADER]), "corrupt frame: it starts with 0x0000, not 0x5b7d");
-    assert_eq!(error_of(&sealed(1, 0, 3, b"[]")), "corrupt frame: it holds 0 records, the header says 3");
-    let mut long = sealed(1, 0, 0, b"[]");
+    assert_eq!(error_of(&seal_frame(1, 0, 3, b"[]")), "corrupt frame: it holds 0 records, the header says 3");
+    let mut long = seal_frame(1, 0, 0, b"[]");
     long.push(b' ');
     assert_eq!(error_of(&long), "corrupt frame: the body has 3 bytes, the header says 2");
-    assert!(matches!(decode(&sealed(1, 0, 1, b"[{]")), Err(FrameError::Corrupt(_))));
+    assert!(matches!(decode(&seal_frame(1, 0, 1, b"[{]")), Err(FrameError::Corrupt(_))));
 }
 
 fn any_record() -> impl Strategy<Value = Record> {
@@ -197,7 +197,7 @@ proptest! {
         body in proptest::collection::vec(any::<u8>(), 0..200),
         count in 0_u32..3,
     ) {
-        let _ = decode(&sealed(1, 0, count, &body));
+        let _ = decode(&seal_frame(1, 0, count, &body));
     }
 
     #[test]

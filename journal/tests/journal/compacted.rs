@@ -6,8 +6,8 @@ use serde_json::{Value, json};
 use subtend_journal::memory::Memory;
 use subtend_journal::{Journal, Options, Scope};
 
-use crate::described::served;
-use crate::kinds::{answer, append_records, ended, frames, input};
+use crate::described::append_service_session;
+use crate::kinds::{answer, append_records, frames, input, run_ended};
 use crate::scene::{SessionWriter, created_session, id, one, start};
 
 /// Writes a turn whose model call waits for a compaction.
@@ -27,25 +27,25 @@ fn next(journal: &Journal, root: &mut SessionWriter, run: u32, n: u128) {
     append_records(journal, root, &[json!({"run_started": {"run": run, "slot": false}}), taken, compacts(run, run)]);
 }
 
-async fn story() -> Journal {
+async fn build_journal() -> Journal {
     let journal = Journal::open(Box::new(Memory::new()), Options::default()).unwrap();
     let mut root = SessionWriter::new(id(60));
     let creation = created_session(&mut root, None, true);
     journal.append(one(creation)).unwrap();
     journal.append(one(root.frame_of(start(root.id)))).unwrap();
-    append_records(&journal, &mut root, &[answer(1, 1, 1, &[]), ended(1, 1, json!("completed"))]);
+    append_records(&journal, &mut root, &[answer(1, 1, 1, &[]), run_ended(1, 1, json!("completed"))]);
     next(&journal, &mut root, 2, 61);
     let failed = json!({"compaction_failed": {
         "turn": 2, "attempt": 1, "cause": "share", "why": "agent", "message": "it did not start",
     }});
-    append_records(&journal, &mut root, &[failed, answer(2, 2, 1, &[]), ended(2, 1, json!("completed"))]);
+    append_records(&journal, &mut root, &[failed, answer(2, 2, 1, &[]), run_ended(2, 1, json!("completed"))]);
     next(&journal, &mut root, 3, 62);
-    let summary = served(&journal, &mut root, 63, "compaction");
+    let summary = append_service_session(&journal, &mut root, 63, "compaction");
     let compacted = json!({"compacted": {
         "turn": [3, 1], "cause": "share", "by": "host", "upto": 2, "text": "A summary: the files were read.", "of": summary,
         "before": 90, "after": 40,
     }});
-    append_records(&journal, &mut root, &[compacted, answer(3, 3, 1, &[]), ended(3, 1, json!("completed"))]);
+    append_records(&journal, &mut root, &[compacted, answer(3, 3, 1, &[]), run_ended(3, 1, json!("completed"))]);
     append_records(&journal, &mut root, &[json!({"compaction_undone": {"by": "person"}})]);
     journal.settled().await.unwrap();
     journal
@@ -53,7 +53,7 @@ async fn story() -> Journal {
 
 #[tokio::test]
 async fn records_of_a_compaction_are_unchanged() {
-    let journal = story().await;
+    let journal = build_journal().await;
     assert_eq!(journal.verify(&mut |_| {}).unwrap().problems, Vec::new());
     subtend_journal::audit(&journal, true).unwrap();
     if let Some(dir) = std::env::var_os("SUBTEND_WRITE_FIXTURES").map(PathBuf::from) {

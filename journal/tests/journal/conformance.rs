@@ -48,11 +48,11 @@ fn notice(family: &Family) -> Row {
     Row { to: family.root.id, from: family.child.id, kind: RowKind::Notice, key }
 }
 
-fn refused(result: Result<Appended, AppendError>) -> String {
+fn append_error(result: Result<Appended, AppendError>) -> String {
     result.unwrap_err().to_string()
 }
 
-fn paged(journal: &Journal, session: SessionId, most: usize) -> Vec<Stored> {
+fn read_in_pages(journal: &Journal, session: SessionId, most: usize) -> Vec<Stored> {
     let mut all: Vec<Stored> = Vec::new();
     loop {
         let from = all.last().map_or(Seq(1), |stored| stored.seq.next());
@@ -83,7 +83,7 @@ async fn what_is_appended_is_read_back_now_and_after_a_reopening(store: Store) {
         assert_eq!(journal.records(root.id).unwrap(), stored(root), "{round}");
         assert_eq!(journal.records(child.id).unwrap(), stored(child), "{round}");
         for most in 1..12 {
-            assert_eq!(paged(&journal, root.id, most), stored(root), "{round}: pages of {most}");
+            assert_eq!(read_in_pages(&journal, root.id, most), stored(root), "{round}: pages of {most}");
         }
         assert_eq!(journal.records_from(root.id, Seq(4), 100).unwrap(), stored(root).split_off(3));
         assert_eq!(journal.records_from(root.id, Seq(11), 100).unwrap(), vec![]);
@@ -124,7 +124,7 @@ async fn batch_over_several_sessions_is_all_or_nothing(store: Store) {
     let creation = created_session(&mut one_, None, true);
     let stray = { two.clone().frame_of(crate::scene::creation(two.id, None)) };
     let bad = Batch { frames: vec![creation.clone(), created_session(&mut two, None, false), stray] };
-    assert!(refused(journal.append(bad)).contains("starts at record 1, but record 4 comes next"));
+    assert!(append_error(journal.append(bad)).contains("starts at record 1, but record 4 comes next"));
     assert_eq!(journal.last_appended(), Lsn(0));
     assert_eq!(journal.append(one(creation)).unwrap(), Appended { first: Lsn(1), last: Lsn(1) });
     journal.settled().await.unwrap();
@@ -141,7 +141,7 @@ async fn frame_must_follow_the_last_record(store: Store) {
         let mut frame = next.clone();
         frame.first_seq = Seq(wrong);
         let text = format!("session {}: a frame starts at record {wrong}, but record 4 comes next", id(1));
-        assert_eq!(refused(journal.append(one(frame))), text);
+        assert_eq!(append_error(journal.append(one(frame))), text);
     }
     journal.append(one(next)).unwrap();
     journal.settled().await.unwrap();
@@ -159,7 +159,7 @@ async fn later_activation_fences_all_earlier_ones(store: Store) {
     assert_eq!(activation.inflight.map(|row| row.opened_lsn), Some(Lsn(1)));
 
     let mut new = SessionWriter { epoch: Epoch(2), ..old.clone() };
-    let text = refused(journal.append(one(old.frame_of(start(id(1))))));
+    let text = append_error(journal.append(one(old.frame_of(start(id(1))))));
     assert!(text.ends_with("the batch belongs to activation 1, the current one is 2"), "{text}");
     // The epoch is durable with a row, before the first record.
     journal.append(one(new.rows())).unwrap();
@@ -170,7 +170,7 @@ async fn later_activation_fences_all_earlier_ones(store: Store) {
     assert_eq!(journal.durable(), Lsn(2));
     let activation = journal.activate(id(1)).unwrap();
     assert_eq!((activation.epoch, activation.next_seq), (Epoch(3), Seq(4)));
-    assert!(refused(journal.append(one(new.frame_of(start(id(1)))))).ends_with("the current one is 3"));
+    assert!(append_error(journal.append(one(new.frame_of(start(id(1)))))).ends_with("the current one is 3"));
     assert_eq!(journal.activate(id(9)).unwrap_err().to_string(), format!("no session {} in this store", id(9)));
 }
 
@@ -181,7 +181,7 @@ async fn deactivated_session_continues_after_its_last_record(store: Store) {
     journal.deactivate(id(1), Epoch(7));
     let frame = session_writer.frame_of(start(id(1)));
     journal.deactivate(id(1), Epoch(1));
-    assert!(refused(journal.append(one(frame.clone()))).ends_with("and the session is not active"));
+    assert!(append_error(journal.append(one(frame.clone()))).ends_with("and the session is not active"));
     journal.settled().await.unwrap();
     let activation = journal.activate(id(1)).unwrap();
     assert_eq!((activation.epoch, activation.next_seq), (Epoch(2), Seq(4)));

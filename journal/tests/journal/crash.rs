@@ -58,7 +58,7 @@ pub(crate) fn writer(kind: Kind, store: &Path, round: usize) -> Command {
 }
 
 /// Returns the acknowledged numbers in the output, whose last line may be incomplete.
-pub(crate) fn acked(lines: impl Iterator<Item = std::io::Result<String>>) -> Vec<u128> {
+pub(crate) fn parse_acknowledged(lines: impl Iterator<Item = std::io::Result<String>>) -> Vec<u128> {
     // The test harness may have begun the line.
     lines.map_while(Result::ok).filter_map(|line| line.rsplit_once("acked ")?.1.parse().ok()).collect()
 }
@@ -69,7 +69,7 @@ fn acknowledged(kind: Kind, store: &Path, round: usize, kills: u32) -> Vec<u128>
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
     let mut found = Vec::new();
     for line in lines.by_ref() {
-        found.extend(acked([line].into_iter()));
+        found.extend(parse_acknowledged([line].into_iter()));
         if found.len() == kills as usize {
             break;
         }
@@ -77,7 +77,7 @@ fn acknowledged(kind: Kind, store: &Path, round: usize, kills: u32) -> Vec<u128>
     child.kill().unwrap();
     child.wait().unwrap();
     // Lines after the last one that was read count too.
-    found.extend(acked(lines));
+    found.extend(parse_acknowledged(lines));
     found
 }
 

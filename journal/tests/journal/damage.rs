@@ -89,7 +89,7 @@ fn with(original: &Original, file: &FileImage) -> Inspection {
 }
 
 /// Deterministic sample positions.
-fn scattered(count: usize, bound: usize) -> impl Iterator<Item = usize> {
+fn sample_positions(count: usize, bound: usize) -> impl Iterator<Item = usize> {
     let step = |state: u64| state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
     let states = std::iter::successors(Some(42), move |state| Some(step(*state)));
     states.take(count).map(move |state| (state >> 33) as usize % bound)
@@ -103,9 +103,9 @@ async fn flipped_bit_is_noticed_or_harmless(kind: Kind) {
     for file in original.files.iter().filter(|file| !file.bytes.is_empty()) {
         // Zeros are mostly free space, where a flip has no effect.
         let used: Vec<usize> = (0..file.bytes.len()).filter(|at| file.bytes[*at] != 0).collect();
-        for (n, ix) in scattered(each, used.len()).enumerate() {
+        for (n, ix) in sample_positions(each, used.len()).enumerate() {
             tries += 1;
-            match with(&original, &file.flipped(used[ix], n % 8)) {
+            match with(&original, &file.with_flipped_bit(used[ix], n % 8)) {
                 Inspection::Noticed => noticed += 1,
                 Inspection::Sound(contents) => {
                     let same = *contents == original.contents;
@@ -125,7 +125,7 @@ async fn torn_tail_is_noticed_or_harmless(kind: Kind) {
         let mut torn: Vec<FileImage> = Vec::new();
         for back in [1, 7, 64, 512, 1500, 4096] {
             torn.extend([file.cut(len.saturating_sub(back)), file.cut(end.saturating_sub(back))]);
-            torn.extend(end.checked_sub(back).map(|at| file.flipped(at, back % 8)));
+            torn.extend(end.checked_sub(back).map(|at| file.with_flipped_bit(at, back % 8)));
         }
         // Short files are often truncated to nothing.
         torn.dedup();
@@ -173,14 +173,14 @@ async fn bytes_of_something_else_are_no_store(kind: Kind) {
 }
 
 /// Changes a frame so that the engine's checks do not notice it.
-fn spoil(kind: Kind, entry: &Path, lsn: u64, spoil: impl FnOnce(&mut Vec<u8>)) {
+fn change_frame(kind: Kind, entry: &Path, lsn: u64, spoil: impl FnOnce(&mut Vec<u8>)) {
     match kind {
         Kind::Redb => {
             let db = ::redb::Database::create(entry.join("journal.redb")).unwrap();
             let txn = db.begin_write().unwrap();
             let mut log = txn.open_table(::redb::TableDefinition::<u64, &[u8]>::new("log")).unwrap();
             let mut frame = log.get(lsn).unwrap().unwrap().value().to_vec();
-            spoil(&mut frame);
+            change_frame(&mut frame);
             log.insert(lsn, frame.as_slice()).unwrap();
             drop(log);
             txn.commit().unwrap();
@@ -189,7 +189,7 @@ fn spoil(kind: Kind, entry: &Path, lsn: u64, spoil: impl FnOnce(&mut Vec<u8>)) {
             let db = ::sled::Config::new().path(entry).segment_size(4 << 20).open().unwrap();
             let key = [b"l".as_slice(), &lsn.to_be_bytes()].concat();
             let mut frame = db.get(&key).unwrap().unwrap().to_vec();
-            spoil(&mut frame);
+            change_frame(&mut frame);
             db.insert(key, frame).unwrap();
             db.flush().unwrap();
         }
@@ -199,7 +199,7 @@ fn spoil(kind: Kind, entry: &Path, lsn: u64, spoil: impl FnOnce(&mut Vec<u8>)) {
 }
 
 /// Replaces the head of a session.
-fn behead(kind: Kind, entry: &Path, session: SessionId) {
+fn replace_head(kind: Kind, entry: &Path, session: SessionId) {
     let (key, other) = (session.0.as_bytes(), b"no head at all".as_slice());
     match kind {
         Kind::Redb => {
@@ -223,7 +223,7 @@ fn behead(kind: Kind, entry: &Path, session: SessionId) {
 /// The tree of a child with a damaged head is known from its first frame and its parent.
 async fn damaged_head_leaves_out_its_tree_and_no_other(kind: Kind) {
     let original = original(kind);
-    behead(kind, &original.path.join(kind.entry()), id(32));
+    replace_head(kind, &original.path.join(kind.entry()), id(32));
     let journal = kind.open(&original.path);
     let refused = journal.export(Scope::Store, &mut Vec::new(), &mut |_| {}).unwrap_err().to_string();
     assert!(refused.contains("`head` is corrupt"), "{refused}");
@@ -239,7 +239,7 @@ async fn damage_to_one_session_leaves_the_others(kind: Kind) {
     let original = original(kind);
     let needle = format!("\"short\":\"{}\"", id(31).short());
     // The first of seven frames of the fourth family.
-    spoil(kind, &original.path.join(kind.entry()), 22, |frame| {
+    change_frame(kind, &original.path.join(kind.entry()), 22, |frame| {
         let at = frame.windows(needle.len()).position(|at| at == needle.as_bytes()).unwrap();
         frame[at + 10] ^= 1;
     });

@@ -8,10 +8,10 @@ use subtend_journal::{Batch, Journal, Options, Scope};
 use subtend_session::ids::SessionId;
 use subtend_session::record::Record;
 
-use crate::kinds::{answer, append_records, ended, frames};
+use crate::kinds::{answer, append_records, frames, run_ended};
 use crate::scene::{SessionWriter, created_session, creation, id, one, record, start};
 
-pub(crate) fn served(journal: &Journal, root: &mut SessionWriter, n: u128, agent: &str) -> SessionId {
+pub(crate) fn append_service_session(journal: &Journal, root: &mut SessionWriter, n: u128, agent: &str) -> SessionId {
     let mut service = SessionWriter::new(id(n));
     let Some(Record::SessionCreated(mut created)) = creation(service.id, None).into_iter().next() else {
         panic!("no creation")
@@ -41,23 +41,23 @@ pub(crate) fn served(journal: &Journal, root: &mut SessionWriter, n: u128, agent
         ],
     );
     journal.append(one(service.frame_of(start(me)))).unwrap();
-    append_records(journal, &mut service, &[answer(1, 1, 1, &[]), ended(1, 1, json!("completed"))]);
+    append_records(journal, &mut service, &[answer(1, 1, 1, &[]), run_ended(1, 1, json!("completed"))]);
     me
 }
 
-async fn story() -> Journal {
+async fn build_journal() -> Journal {
     let journal = Journal::open(Box::new(Memory::new()), Options::default()).unwrap();
     let mut root = SessionWriter::new(id(40));
     let creation_of_root = created_session(&mut root, None, true);
     journal.append(one(creation_of_root)).unwrap();
     journal.append(one(root.frame_of(start(root.id)))).unwrap();
-    let title = served(&journal, &mut root, 41, "title");
+    let title = append_service_session(&journal, &mut root, 41, "title");
     let set = |title: &str, by: &str, of: Value| json!({"title_set": {"title": title, "by": by, "of": of}});
     append_records(&journal, &mut root, &[set("Look around", "host", json!(title))]);
-    append_records(&journal, &mut root, &[answer(1, 1, 1, &[]), ended(1, 1, json!("completed"))]);
+    append_records(&journal, &mut root, &[answer(1, 1, 1, &[]), run_ended(1, 1, json!("completed"))]);
     let mine = json!({"title_set": {"title": "A walk", "by": "person"}});
     append_records(&journal, &mut root, &[mine, json!({"session_closed": {"by": "person"}})]);
-    let summary = served(&journal, &mut root, 42, "summary");
+    let summary = append_service_session(&journal, &mut root, 42, "summary");
     append_records(&journal, &mut root, &[json!({"summary_set": {"text": "It was seen.", "upto": 9, "of": summary}})]);
     journal.settled().await.unwrap();
     journal
@@ -65,7 +65,7 @@ async fn story() -> Journal {
 
 #[tokio::test]
 async fn records_of_titles_and_summaries_are_unchanged() {
-    let journal = story().await;
+    let journal = build_journal().await;
     assert_eq!(journal.verify(&mut |_| {}).unwrap().problems, Vec::new());
     subtend_journal::audit(&journal, true).unwrap();
     assert_eq!(&*journal.head(id(40)).unwrap().unwrap().title, "A walk");

@@ -67,7 +67,7 @@ impl Kind {
         open_store(&self.spec(dir))
     }
 
-    pub(crate) fn accepting_loss(self, dir: &Path) -> Result<Journal, OpenError> {
+    pub(crate) fn open_accepting_loss(self, dir: &Path) -> Result<Journal, OpenError> {
         open_store_with(&self.spec(dir), Options { accept_loss: true, ..Options::default() })
     }
 
@@ -86,7 +86,7 @@ impl Kind {
         if let StoreSpec::Postgres(target) = self.spec(dir) {
             return Box::new(subtend_journal::postgres::Postgres::open(&target).unwrap());
         }
-        let entry = self.made(dir);
+        let entry = self.create_store(dir);
         match self {
             Self::Redb => Box::new(Redb::open(&entry.join("journal.redb"), CACHE).unwrap()),
             Self::Sled => Box::new(sled::open(&entry, CACHE).unwrap()),
@@ -96,8 +96,8 @@ impl Kind {
     }
 
     /// Negative control: acknowledges without a sync.
-    pub(crate) fn unsynced(self, dir: &Path) -> Box<dyn Engine> {
-        let entry = self.made(dir);
+    pub(crate) fn without_sync(self, dir: &Path) -> Box<dyn Engine> {
+        let entry = self.create_store(dir);
         match self {
             Self::Redb => Box::new(Redb::open_unsynced(&entry.join("journal.redb"), CACHE).unwrap()),
             Self::Sled => Box::new(sled::open_unsynced(&entry, CACHE).unwrap()),
@@ -115,7 +115,7 @@ impl Kind {
         panic!("a store of {} has no directory", self.name())
     }
 
-    fn made(self, dir: &Path) -> PathBuf {
+    fn create_store(self, dir: &Path) -> PathBuf {
         let entry = dir.join(self.entry());
         // redb takes a file in an existing directory; sled creates its own.
         std::fs::create_dir_all(if self == Self::Redb { &entry } else { dir }).unwrap();

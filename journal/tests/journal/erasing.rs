@@ -20,14 +20,14 @@ pub(crate) const SECRET: &str = "the-launch-code-is-0451";
 pub(crate) fn with_deleted_child(journal: &Journal) -> Family {
     let mut family = family(journal, 10, true);
     journal.append(one(family.taken())).unwrap();
-    hear(journal, &mut family.child, SECRET);
+    append_input(journal, &mut family.child, SECRET);
     delete(journal, &mut family.child);
     let mut other = SessionWriter::new(id(20));
     journal.append(one(created_session(&mut other, None, false))).unwrap();
     family
 }
 
-pub(crate) fn hear(journal: &Journal, writer: &mut SessionWriter, text: &str) {
+pub(crate) fn append_input(journal: &Journal, writer: &mut SessionWriter, text: &str) {
     let n = writer.id.0.as_u128() * 1_000 + writer.records.len() as u128;
     let received = record(json!({"input_accepted": {
         "id": uuid::Uuid::from_u128(n), "from": "person", "lane": "send", "text": text, "as_owner": "person",
@@ -44,7 +44,7 @@ pub(crate) fn delete(journal: &Journal, writer: &mut SessionWriter) {
     journal.append(one(frame)).unwrap();
 }
 
-fn listed(journal: &Journal) -> Vec<(SessionId, bool)> {
+fn list_sessions(journal: &Journal) -> Vec<(SessionId, bool)> {
     journal.heads().unwrap().into_iter().map(|(session, head)| (session, head.deleted)).collect()
 }
 
@@ -67,11 +67,11 @@ async fn j10_export_omits_deleted_sessions() {
     }
     let other = memory();
     read(&other, &write(&journal, Scope::Store)).await.unwrap();
-    assert_eq!(listed(&other), [(id(10), false), (id(11), true), (id(20), false)]);
+    assert_eq!(list_sessions(&other), [(id(10), false), (id(11), true), (id(20), false)]);
 }
 
 /// Returns the files below `dir` that contain `text`.
-fn holding(dir: &Path, text: &str) -> Vec<String> {
+fn files_with(dir: &Path, text: &str) -> Vec<String> {
     let found = files::take(dir).into_iter();
     let holds = |bytes: &[u8]| String::from_utf8_lossy(bytes).contains(text);
     found.filter(|file| holds(&file.bytes)).map(|file| file.path.display().to_string()).collect()
@@ -81,12 +81,12 @@ fn holding(dir: &Path, text: &str) -> Vec<String> {
 type Others = (Lsn, Vec<Vec<Stored>>, Vec<u8>, Vec<(SessionId, bool)>, Vec<(Lsn, SessionId)>);
 
 /// Reads all that a compaction must not change.
-fn unchanged(journal: &Journal) -> Others {
+fn read_kept(journal: &Journal) -> Others {
     let records = [10, 20].map(|n| journal.records(id(n)).unwrap()).to_vec();
     let place = journal.last_appended();
     let frames = (1..=place.0).map(Lsn).filter_map(|lsn| Some((lsn, journal.frame_at(lsn).unwrap()?.0)));
     let kept = frames.filter(|(_, session)| *session != id(11)).collect();
-    (place, records, write(journal, Scope::Store), listed(journal), kept)
+    (place, records, write(journal, Scope::Store), list_sessions(journal), kept)
 }
 
 /// The store of [`with_deleted_child`]; the child also has a blob, and a crash has left another one.
@@ -94,9 +94,9 @@ async fn stored(kind: Kind, dir: &Path) {
     let journal = kind.open(dir);
     let mut family = family(&journal, 10, true);
     journal.append(one(family.taken())).unwrap();
-    hear(&journal, &mut family.child, SECRET);
-    hear(&journal, &mut family.child, &SECRET.repeat(48 << 10));
-    hear(&journal, &mut family.root, &"kept ".repeat(220 << 10));
+    append_input(&journal, &mut family.child, SECRET);
+    append_input(&journal, &mut family.child, &SECRET.repeat(48 << 10));
+    append_input(&journal, &mut family.root, &"kept ".repeat(220 << 10));
     delete(&journal, &mut family.child);
     let mut other = SessionWriter::new(id(20));
     journal.append(one(created_session(&mut other, None, false))).unwrap();
@@ -111,7 +111,7 @@ async fn check_erasure(kind: Kind, dir: &Path, before: &Others) {
     let journal = kind.open(dir);
     assert_eq!(problems(&journal), Vec::<String>::new());
     audit(&journal, false).unwrap();
-    assert!(unchanged(&journal) == *before);
+    assert!(read_kept(&journal) == *before);
     journal.close().await.unwrap();
 }
 
@@ -119,15 +119,15 @@ async fn j10_compaction_erases_every_byte(kind: Kind) {
     let dir = tempfile::tempdir().unwrap();
     stored(kind, dir.path()).await;
     let journal = kind.open(dir.path());
-    let before = unchanged(&journal);
+    let before = read_kept(&journal);
     journal.close().await.unwrap();
-    assert!(holding(dir.path(), SECRET).len() >= 4, "expected the store, a blob and two blobs without a row");
+    assert!(files_with(dir.path(), SECRET).len() >= 4, "expected the store, a blob and two blobs without a row");
     let mut steps = Vec::new();
     let done = compact_store(&kind.spec(dir.path()), &Options::default(), &mut |step| steps.push(step)).unwrap();
     assert_eq!(done, Compacted { erased: 1, frames: 6, blobs: 3, held: vec![] });
-    assert_eq!(holding(dir.path(), SECRET), Vec::<String>::new());
+    assert_eq!(files_with(dir.path(), SECRET), Vec::<String>::new());
     check_erasure(kind, dir.path(), &before).await;
-    assert_eq!(holding(dir.path(), SECRET), Vec::<String>::new(), "the text is back after opening");
+    assert_eq!(files_with(dir.path(), SECRET), Vec::<String>::new(), "the text is back after opening");
     let journal = kind.open(dir.path());
     assert!(matches!(journal.records(id(11)), Err(ReadError::NoSuchSession(_))));
     assert!(journal.activate(id(11)).is_err());
@@ -147,7 +147,7 @@ async fn j10_kill_at_any_step_leaves_a_whole_store(kind: Kind) {
         let dir = tempfile::tempdir().unwrap();
         stored(kind, dir.path()).await;
         let journal = kind.open(dir.path());
-        let before = unchanged(&journal);
+        let before = read_kept(&journal);
         journal.close().await.unwrap();
         let (mut step, mut whole) = (0, false);
         let killed = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
@@ -161,17 +161,17 @@ async fn j10_kill_at_any_step_leaves_a_whole_store(kind: Kind) {
         }))
         .is_err();
         let read = open_store_to_read(&kind.spec(dir.path()), Options::default(), &mut |_| {}).unwrap();
-        assert!(unchanged(&read) == before, "step {at}");
+        assert!(read_kept(&read) == before, "step {at}");
         assert_eq!(read.records(id(11)).is_err(), whole, "step {at}");
         read.close().await.unwrap();
         check_erasure(kind, dir.path(), &before).await;
         if whole {
-            assert_eq!(holding(dir.path(), SECRET), Vec::<String>::new(), "step {at}: the opening completes it");
+            assert_eq!(files_with(dir.path(), SECRET), Vec::<String>::new(), "step {at}: the opening completes it");
         } else {
             assert_eq!(kind.open(dir.path()).records(id(11)).unwrap().len(), 12, "step {at}");
         }
         compact_store(&kind.spec(dir.path()), &Options::default(), &mut |_| {}).unwrap();
-        assert_eq!(holding(dir.path(), SECRET), Vec::<String>::new(), "step {at}");
+        assert_eq!(files_with(dir.path(), SECRET), Vec::<String>::new(), "step {at}");
         check_erasure(kind, dir.path(), &before).await;
         if !killed {
             assert!(at >= 5, "only {at} steps");
@@ -218,7 +218,7 @@ async fn j10_sessions_below_a_deleted_one_count_as_deleted() {
     let journal = memory();
     let mut family = family(&journal, 10, true);
     journal.append(one(family.taken())).unwrap();
-    hear(&journal, &mut family.child, SECRET);
+    append_input(&journal, &mut family.child, SECRET);
     let ended = record(json!({"run_ended": {
         "run": 1, "outcome": "lost", "result": null, "text": null, "len": 0, "hash": Hash::of(b""),
         "turns": 1, "usage_self": {}, "usage_owned": {}, "worked_ms": 3,
@@ -227,7 +227,7 @@ async fn j10_sessions_below_a_deleted_one_count_as_deleted() {
     journal.append(one(frame)).unwrap();
     delete(&journal, &mut family.root);
     assert_eq!(journal.unfinished_deletions().unwrap().into_iter().collect::<Vec<_>>(), [id(10)]);
-    assert_eq!(listed(&journal), [(id(10), true), (id(11), true)]);
+    assert_eq!(list_sessions(&journal), [(id(10), true), (id(11), true)]);
     assert!(!String::from_utf8(write(&journal, Scope::Store)).unwrap().contains(SECRET));
     assert!(journal.export(Scope::Tree(id(11)), &mut Vec::new(), &mut |_| {}).is_err());
     delete(&journal, &mut family.child);

@@ -51,7 +51,7 @@ pub(crate) async fn write_trees(journal: &Journal, count: u128) {
     journal.settled().await.unwrap();
 }
 
-pub(crate) async fn exported(count: u128) -> Vec<u8> {
+pub(crate) async fn export_of(count: u128) -> Vec<u8> {
     let journal = memory();
     write_trees(&journal, count).await;
     write(&journal, Scope::Store)
@@ -122,7 +122,7 @@ async fn export_of_a_tree_contains_only_its_sessions() {
 
 #[tokio::test]
 async fn imported_session_can_continue() {
-    let (journal, file) = (memory(), exported(2).await);
+    let (journal, file) = (memory(), export_of(2).await);
     read(&journal, &file).await.unwrap();
     let activation = journal.activate(id(20)).unwrap();
     assert_eq!((activation.epoch.0, activation.next_seq.0), (2, 10));
@@ -132,7 +132,7 @@ async fn imported_session_can_continue() {
 /// Negative control: one byte flipped, or one line dropped, repeated or moved, at every position.
 #[tokio::test]
 async fn changed_export_is_refused_and_imports_nothing() {
-    let file = exported(2).await;
+    let file = export_of(2).await;
     let lines: Vec<&[u8]> = file.split_inclusive(|byte| *byte == b'\n').collect();
     let journal = memory();
     let mut refused = Vec::new();
@@ -171,7 +171,7 @@ async fn changed_export_is_refused_and_imports_nothing() {
 
 #[tokio::test]
 async fn export_truncated_anywhere_is_refused() {
-    let file = exported(1).await;
+    let file = export_of(1).await;
     let journal = memory();
     for end in (0..file.len()).rev().step_by(7) {
         let error = read(&journal, &file[..end]).await.expect_err("cut").to_string();
@@ -181,7 +181,7 @@ async fn export_truncated_anywhere_is_refused() {
 }
 
 /// Seals, numbers and sums lines like a handwritten export.
-pub(crate) fn forged(lines: impl IntoIterator<Item = serde_json::Value>) -> Vec<u8> {
+pub(crate) fn forge_export(lines: impl IntoIterator<Item = serde_json::Value>) -> Vec<u8> {
     let (mut out, mut sum) = (Vec::new(), blake3::Hasher::new());
     for (n, mut line) in lines.into_iter().enumerate() {
         let fields = line.as_object_mut().unwrap();
@@ -226,16 +226,16 @@ async fn file_with_valid_checksums_but_invalid_records_is_refused() {
             lines[0]["export"]["what"] = serde_json::json!({"tree": id(11)});
         }),
     ];
-    let file = exported(1).await;
+    let file = export_of(1).await;
     let journal = memory();
     for (text, spoil) in cases {
         let mut lines = values(&file);
         spoil(&mut lines);
-        let error = read(&journal, &forged(lines)).await.expect_err(text).to_string();
+        let error = read(&journal, &forge_export(lines)).await.expect_err(text).to_string();
         assert!(error.contains(text), "{text}: {error}");
     }
     assert_eq!(journal.last_appended(), Lsn(0));
-    read(&journal, &forged(values(&file))).await.unwrap();
+    read(&journal, &forge_export(values(&file))).await.unwrap();
 }
 
 #[tokio::test]
@@ -249,7 +249,7 @@ async fn child_without_its_parent_is_refused() {
 
 #[tokio::test]
 async fn existing_session_is_not_imported_again() {
-    let (journal, file) = (memory(), exported(2).await);
+    let (journal, file) = (memory(), export_of(2).await);
     read(&journal, &file).await.unwrap();
     let before = journal.last_appended();
     let error = read(&journal, &file).await.expect_err("a duplicate");
@@ -261,7 +261,7 @@ async fn existing_session_is_not_imported_again() {
 /// Kills before and after each write: nothing is visible, and a second import completes.
 #[tokio::test]
 async fn import_is_atomic_and_can_be_repeated() {
-    let file = exported(90).await;
+    let file = export_of(90).await;
     let mut kills = 0;
     for (n, applied) in (1..9).flat_map(|n| [(n, false), (n, true)]) {
         let store = Memory::new();
@@ -307,7 +307,7 @@ async fn import_is_atomic_and_can_be_repeated() {
 
 #[tokio::test]
 async fn import_does_not_continue_another_one() {
-    let file = exported(90).await;
+    let file = export_of(90).await;
     let store = Memory::new();
     let (engine, faults) = Faulty::new(Box::new(store.clone()));
     faults.fail_write(2);
@@ -315,7 +315,7 @@ async fn import_does_not_continue_another_one() {
     let journal = Journal::open(Box::new(store), Options::default()).unwrap();
     let mut lines = values(&file);
     lines[4]["frame"]["at_ms"] = 7.into();
-    let error = read(&journal, &forged(lines)).await.expect_err("another file");
+    let error = read(&journal, &forge_export(lines)).await.expect_err("another file");
     assert!(matches!(error, ImportError::Leftover { line: 5, .. }), "{error}");
     read(&journal, &file).await.unwrap();
 }

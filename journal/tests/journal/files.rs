@@ -20,7 +20,7 @@ impl FileImage {
         Self { len, ..cut }
     }
 
-    pub(crate) fn flipped(&self, at: usize, bit: usize) -> Self {
+    pub(crate) fn with_flipped_bit(&self, at: usize, bit: usize) -> Self {
         let mut flipped = self.clone();
         flipped.bytes[at] ^= 1 << bit;
         flipped

@@ -33,7 +33,7 @@ const COMPACTED: Fixture =
 const METADATA: Fixture =
     (include_str!("../../fixtures/1/metadata.jsonl"), include_str!("../../fixtures/1/metadata.hex"), 1, 9);
 
-async fn imported(export: &'static str) -> (Journal, Tally) {
+async fn import(export: &'static str) -> (Journal, Tally) {
     let journal = Journal::open(Box::new(Memory::new()), Options::default()).unwrap();
     let tally =
         journal.import(&mut BufReader::new(Cursor::new(export)), &ImportBounds::none(), &mut |_| {}).await.unwrap();
@@ -49,30 +49,34 @@ pub(crate) fn bytes(line: &str) -> Vec<u8> {
 #[tokio::test]
 async fn export_of_format_1_is_imported_unchanged() {
     for (export, _, sessions, records) in [EXAMPLE, KINDS, DESCRIBED, ROLLED_BACK, COMPACTED, METADATA] {
-        let (journal, tally) = imported(export).await;
+        let (journal, tally) = import(export).await;
         assert_eq!((tally.sessions, tally.records), (sessions, records));
         let report = journal.verify(&mut |_| {}).unwrap();
         assert_eq!((report.problems, report.records), (Vec::new(), records));
-        assert_eq!(undeleted(&exported(&journal)), undeleted(&once(export)), "the export differs from the import");
+        assert_eq!(
+            frames_of_kept_sessions(&export(&journal)),
+            frames_of_kept_sessions(&without_permanent_approvals(export)),
+            "the export differs from the import"
+        );
     }
     for export in [EXAMPLE.0, DESCRIBED.0, ROLLED_BACK.0, COMPACTED.0, DELETED] {
-        assert!(exported(&imported(export).await.0) == export, "byte for byte");
+        assert!(export(&import(export).await.0) == export, "byte for byte");
     }
 }
 
 /// A permanent approval is imported as a single one.
-fn once(export: &str) -> String {
+fn without_permanent_approvals(export: &str) -> String {
     export.replace(r#""verdict":"always""#, r#""verdict":"allow""#)
 }
 
-fn exported(journal: &Journal) -> String {
+fn export(journal: &Journal) -> String {
     let mut out = Vec::new();
     journal.export(Scope::Store, &mut out, &mut |_| {}).unwrap();
     String::from_utf8(out).unwrap()
 }
 
 /// Returns the frames of an export, except those of its deleted sessions, which a current export omits.
-fn undeleted(export: &str) -> Vec<Value> {
+fn frames_of_kept_sessions(export: &str) -> Vec<Value> {
     let lines = export.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
     let frames: Vec<Value> = lines.map(|mut line| line["frame"].take()).filter(|frame| !frame.is_null()).collect();
     let is_deletion = |record: &Value| !record["session_deleted"].is_null();
@@ -83,7 +87,7 @@ fn undeleted(export: &str) -> Vec<Value> {
 
 #[tokio::test]
 async fn j10_export_that_names_a_deleted_session_is_read() {
-    let (journal, tally) = imported(DELETED).await;
+    let (journal, tally) = import(DELETED).await;
     assert_eq!((tally.sessions, journal.verify(&mut |_| {}).unwrap().problems), (2, Vec::new()));
     let heads = journal.heads().unwrap().into_iter();
     let listed: Vec<_> = heads.map(|(session, head)| (session, head.deleted, head.is_erased())).collect();
@@ -93,7 +97,7 @@ async fn j10_export_that_names_a_deleted_session_is_read() {
 #[tokio::test]
 async fn frames_of_format_1_are_decoded_unchanged() {
     for (export, frames, sessions, _) in [EXAMPLE, KINDS, DESCRIBED, ROLLED_BACK, COMPACTED, METADATA] {
-        let (journal, _) = imported(export).await;
+        let (journal, _) = import(export).await;
         assert_eq!(frames.lines().count() as u64, sessions);
         for bytes in frames.lines().map(bytes) {
             let mut decoded = codec::decode(&bytes).unwrap();

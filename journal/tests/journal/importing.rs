@@ -9,7 +9,7 @@ use subtend_session::ids::SessionId;
 use subtend_session::index::Inflight;
 
 use crate::engines::{Kind, for_each_engine, run};
-use crate::exporting::{exported, forged, is_empty, problems, read, values, write};
+use crate::exporting::{export_of, forge_export, is_empty, problems, read, values, write};
 use crate::scene::{family, one};
 
 const STORE: &str = "SUBTEND_TEST_IMPORT_STORE";
@@ -42,7 +42,7 @@ fn imports_until_it_is_killed() {
     println!("\nover: {imported:?}");
 }
 
-fn killed_in_the_middle(kind: Kind, store: &Path, file: &Path) {
+fn kill_during_import(kind: Kind, store: &Path, file: &Path) {
     let mut child = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "importing::imports_until_it_is_killed", "--nocapture"])
         .env(STORE, store)
@@ -63,9 +63,9 @@ fn killed_in_the_middle(kind: Kind, store: &Path, file: &Path) {
 async fn killed_import_is_reported_hidden_and_repeated(kind: Kind) {
     let dir = tempfile::tempdir().unwrap();
     let (store, path) = (dir.path().join("store"), dir.path().join("all.jsonl"));
-    let file = exported(TREES).await;
+    let file = export_of(TREES).await;
     std::fs::write(&path, &file).unwrap();
-    killed_in_the_middle(kind, &store, &path);
+    kill_during_import(kind, &store, &path);
 
     let journal = kind.open(&store);
     assert!(is_empty(&journal), "rows of the import exist");
@@ -77,13 +77,13 @@ async fn killed_import_is_reported_hidden_and_repeated(kind: Kind) {
     assert!(text.starts_with(&wording) && text.contains("repeat it with its own file to complete it"), "{text}");
     // A kill of the second attempt does no harm either.
     drop(journal);
-    killed_in_the_middle(kind, &store, &path);
+    kill_during_import(kind, &store, &path);
     let journal = kind.open(&store);
     assert_eq!(journal.unfinished_import().unwrap(), left);
 
     let mut lines = values(&file);
     lines[4]["frame"]["at_ms"] = 7.into();
-    let other = read(&journal, &forged(lines)).await.unwrap_err();
+    let other = read(&journal, &forge_export(lines)).await.unwrap_err();
     assert!(matches!(other, ImportError::Leftover { line: 5, .. }), "{other}");
     assert!(
         other.to_string().contains("repeat that import with its own file and options, or choose another store"),
@@ -101,7 +101,7 @@ async fn killed_import_is_reported_hidden_and_repeated(kind: Kind) {
 /// As in a host, other sessions are written while the file is read and before the import becomes visible.
 async fn h1_sessions_work_during_an_import(kind: Kind) {
     let dir = tempfile::tempdir().unwrap();
-    let (journal, file) = (kind.open(&dir.path().join("store")), exported(3).await);
+    let (journal, file) = (kind.open(&dir.path().join("store")), export_of(3).await);
     let mut own = family(&journal, 9_000, true);
     let (mut reads, rights) = (Cursor::new(&file), ImportBounds::none());
     let mut beside = |_| {

@@ -36,11 +36,11 @@ fn call(turn: u32, ix: u32) -> Value {
     json!({"turn": turn, "ix": ix})
 }
 
-fn finished(turn: u32, ix: u32, content: &str) -> Value {
+fn call_finished(turn: u32, ix: u32, content: &str) -> Value {
     json!({"call_finished": {"call": call(turn, ix), "end": "ok", "content": content, "worked_ms": 1}})
 }
 
-pub(crate) fn ended(run: u32, turns: u32, outcome: Value) -> Value {
+pub(crate) fn run_ended(run: u32, turns: u32, outcome: Value) -> Value {
     json!({"run_ended": {
         "run": run, "outcome": outcome, "text": "so far", "len": 6, "hash": Hash::of(b"so far"), "turns": turns,
         "usage_self": {}, "usage_owned": {}, "worked_ms": 3,
@@ -64,14 +64,14 @@ pub(crate) fn input(n: u128, text: &str) -> Value {
 }
 
 /// The child works and ends; a user closes it and opens it again.
-fn of_the_child(journal: &Journal, child: &mut SessionWriter) {
+fn append_child_records(journal: &Journal, child: &mut SessionWriter) {
     journal.append(one(child.frame_of(start(child.id)))).unwrap();
-    append_records(journal, child, &[answer(1, 1, 1, &[]), ended(1, 1, json!("completed"))]);
+    append_records(journal, child, &[answer(1, 1, 1, &[]), run_ended(1, 1, json!("completed"))]);
     append_records(journal, child, &[json!({"session_closed": {"by": "person"}})]);
 }
 
 /// An attempt fails, a child is created, a call waits for approval, and an input is withdrawn.
-fn of_the_first_turn(journal: &Journal, root: &mut SessionWriter, child: &mut SessionWriter) {
+fn append_first_turn(journal: &Journal, root: &mut SessionWriter, child: &mut SessionWriter) {
     journal.append(one(root.frame_of(start(root.id)))).unwrap();
     let discarded = json!({"attempt_discarded": {
         "turn": 1, "attempt": 1, "error": "rate", "message": "slow down", "again_ms": 5,
@@ -87,7 +87,7 @@ fn of_the_first_turn(journal: &Journal, root: &mut SessionWriter, child: &mut Se
             "call": call(1, 0), "child": child.id, "short": child.id.short(), "agent": "explore", "mode": "background",
             "depth": 1, "grant": {"spawns_left": 9},
         }})),
-        record(finished(1, 0, "started")),
+        record(call_finished(1, 0, "started")),
         record(args),
     ]);
     let creations = created_session(child, Some(root.id), false);
@@ -110,11 +110,11 @@ fn of_the_first_turn(journal: &Journal, root: &mut SessionWriter, child: &mut Se
             json!({"call_started": {"call": call(1, 1), "kind": {"local": "side_effect"}}}),
         ],
     );
-    append_records(journal, root, &[finished(1, 1, "made")]);
+    append_records(journal, root, &[call_finished(1, 1, "made")]);
 }
 
 /// The child refuses to continue while it is closed; then it continues, and is cancelled.
-fn of_the_others(journal: &Journal, root: &mut SessionWriter, child: &mut SessionWriter) {
+fn append_other_records(journal: &Journal, root: &mut SessionWriter, child: &mut SessionWriter) {
     append_records(journal, root, &[completion(child.id, Some(1), call(1, 0), json!("completed"), None)]);
     let child_id = child.id;
     let ask = |journal: &Journal, root: &mut SessionWriter, no: u32| {
@@ -127,7 +127,7 @@ fn of_the_others(journal: &Journal, root: &mut SessionWriter, child: &mut Sessio
                 json!({"continue_asked": {
                     "call": call(no, 0), "child": child_id, "input": "go on", "mode": "background",
                 }}),
-                finished(no, 0, "asked"),
+                call_finished(no, 0, "asked"),
             ],
         );
     };
@@ -160,28 +160,28 @@ fn of_the_others(journal: &Journal, root: &mut SessionWriter, child: &mut Sessio
         &[
             json!({"call_started": {"call": call(4, 0), "kind": {"cancel": {"child": child.id}}}}),
             json!({"cancel_asked": {"call": call(4, 0), "child": child.id, "key": call(3, 0)}}),
-            finished(4, 0, "it is asked to end"),
+            call_finished(4, 0, "it is asked to end"),
         ],
     );
     let cancelled = json!({"cancelled": {"by": {"model": {"call": call(4, 0)}}}});
-    append_records(journal, child, &[ended(2, 0, cancelled.clone())]);
+    append_records(journal, child, &[run_ended(2, 0, cancelled.clone())]);
     append_records(journal, root, &[completion(child.id, Some(2), call(3, 0), cancelled, None)]);
 }
 
-async fn story() -> Journal {
+async fn build_journal() -> Journal {
     let journal = Journal::open(Box::new(Memory::new()), Options::default()).unwrap();
     let (mut root, mut child, mut gone) =
         (SessionWriter::new(id(10)), SessionWriter::new(id(11)), SessionWriter::new(id(30)));
     let creation_of_root = created_session(&mut root, None, true);
     journal.append(one(creation_of_root)).unwrap();
-    of_the_first_turn(&journal, &mut root, &mut child);
-    of_the_child(&journal, &mut child);
-    of_the_others(&journal, &mut root, &mut child);
+    append_first_turn(&journal, &mut root, &mut child);
+    append_child_records(&journal, &mut child);
+    append_other_records(&journal, &mut root, &mut child);
     let held = json!({"run_held": {"run": 1, "why": {"interrupted": {"by": "person"}}}});
     append_records(&journal, &mut root, &[held]);
     let by_person = json!({"cancelled": {"by": "person"}});
     let closing = json!({"closing": {"outcome": by_person}});
-    append_records(&journal, &mut root, &[json!({"run_held": {"run": 1, "why": closing}}), ended(1, 4, by_person)]);
+    append_records(&journal, &mut root, &[json!({"run_held": {"run": 1, "why": closing}}), run_ended(1, 4, by_person)]);
     // Created without a run, and deleted.
     let empty = gone.frame_of(creation(gone.id, None).into_iter().take(1).collect());
     journal.append(one(empty)).unwrap();
@@ -210,7 +210,7 @@ pub(crate) fn frames(journal: &Journal) -> String {
 
 #[tokio::test]
 async fn records_of_the_other_kinds_are_unchanged() {
-    let journal = story().await;
+    let journal = build_journal().await;
     assert_eq!(journal.verify(&mut |_| {}).unwrap().problems, Vec::new());
     subtend_journal::audit(&journal, false).unwrap();
     if let Some(dir) = std::env::var_os("SUBTEND_WRITE_FIXTURES").map(PathBuf::from) {

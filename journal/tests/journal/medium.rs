@@ -99,12 +99,12 @@ impl Medium {
         Self { state: Arc::new(Mutex::new(state)) }
     }
 
-    pub(crate) fn dies_at(self, step: u64) -> Self {
+    pub(crate) fn with_death_at(self, step: u64) -> Self {
         self.state().dies_at = Some(step);
         self
     }
 
-    pub(crate) fn lying(self) -> Self {
+    pub(crate) fn with_ignored_syncs(self) -> Self {
         self.state().lies = true;
         self
     }
@@ -114,7 +114,7 @@ impl Medium {
     }
 
     /// Returns whether there are unsynced writes.
-    pub(crate) fn owes(&self) -> bool {
+    pub(crate) fn has_unsynced_writes(&self) -> bool {
         !self.state().since.is_empty()
     }
 
@@ -131,7 +131,7 @@ impl Medium {
 impl State {
     fn step(&mut self) -> io::Result<()> {
         self.steps += 1;
-        if self.dies_at.is_some_and(|at| self.steps >= at) { Err(lost()) } else { Ok(()) }
+        if self.dies_at.is_some_and(|at| self.steps >= at) { Err(power_lost_error()) } else { Ok(()) }
     }
 
     /// The change that loses power may be kept or not.
@@ -146,7 +146,7 @@ impl State {
     }
 }
 
-fn lost() -> io::Error {
+fn power_lost_error() -> io::Error {
     io::Error::other("the power is lost")
 }
 

@@ -8,10 +8,10 @@ use subtend_journal::{Journal, Options, Scope};
 use subtend_session::place::BranchKind;
 use subtend_session::record::Record;
 
-use crate::kinds::{answer, append_records, ended, frames};
+use crate::kinds::{answer, append_records, frames, run_ended};
 use crate::scene::{SessionWriter, creation, id, one, start};
 
-async fn story() -> Journal {
+async fn build_journal() -> Journal {
     let journal = Journal::open(Box::new(Memory::new()), Options::default()).unwrap();
     let mut root = SessionWriter::new(id(60));
     let mut records = creation(root.id, None);
@@ -22,7 +22,7 @@ async fn story() -> Journal {
     }
     journal.append(one(root.frame_of(records))).unwrap();
     journal.append(one(root.frame_of(start(root.id)))).unwrap();
-    append_records(&journal, &mut root, &[answer(1, 1, 1, &[]), ended(1, 1, json!("completed"))]);
+    append_records(&journal, &mut root, &[answer(1, 1, 1, &[]), run_ended(1, 1, json!("completed"))]);
     let merged = json!({"metadata_set": {"metadata": r#"{"owner":"kim","ticket":8}"#, "by": "person"}});
     append_records(&journal, &mut root, &[merged]);
     journal.settled().await.unwrap();
@@ -31,7 +31,7 @@ async fn story() -> Journal {
 
 #[tokio::test]
 async fn host_task_with_merged_metadata_is_unchanged() {
-    let journal = story().await;
+    let journal = build_journal().await;
     assert_eq!(journal.verify(&mut |_| {}).unwrap().problems, Vec::new());
     subtend_journal::audit(&journal, true).unwrap();
     let head = journal.head(id(60)).unwrap().unwrap();

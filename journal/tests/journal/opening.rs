@@ -32,14 +32,14 @@ async fn dropping_the_last_handle_drains_and_lets_the_store_go(kind: Kind) {
 }
 
 /// Row of `meta` with its checksum.
-fn sealed(name: &[u8], value: u64) -> Vec<u8> {
+fn seal_row(name: &[u8], value: u64) -> Vec<u8> {
     let value = value.to_be_bytes();
     let sum = crc32c::crc32c_append(crc32c::crc32c_append(crc32c::crc32c(b"meta"), name), &value);
     [sum.to_be_bytes().as_slice(), &value].concat()
 }
 
 /// Writes an unknown format number.
-fn from_the_future(kind: Kind, entry: &Path) {
+fn write_unknown_format(kind: Kind, entry: &Path) {
     match kind {
         Kind::Redb => {
             let db = ::redb::Database::create(entry.join("journal.redb")).unwrap();
@@ -50,7 +50,7 @@ fn from_the_future(kind: Kind, entry: &Path) {
         }
         Kind::Sled => {
             let db = ::sled::Config::new().path(entry).segment_size(4 << 20).open().unwrap();
-            db.insert(b"mformat", sealed(b"format", 2)).unwrap();
+            db.insert(b"mformat", seal_row(b"format", 2)).unwrap();
             db.flush().unwrap();
         }
         #[cfg(feature = "postgres-tests")]
@@ -61,7 +61,7 @@ fn from_the_future(kind: Kind, entry: &Path) {
 async fn newer_format_is_refused(kind: Kind) {
     let dir = tempfile::tempdir().unwrap();
     drop(kind.open(dir.path()));
-    from_the_future(kind, &dir.path().join(kind.entry()));
+    write_unknown_format(kind, &dir.path().join(kind.entry()));
     let refused = kind.try_open(dir.path()).unwrap_err();
     assert!(matches!(refused, OpenError::Newer { found: 2, known: 1 }), "{refused:?}");
 }
@@ -96,7 +96,7 @@ async fn store_behind_what_was_acknowledged_is_refused(kind: Kind) {
 
     let refused = kind.try_open(dir.path()).unwrap_err();
     assert!(matches!(refused, OpenError::Behind { found: Lsn(1), watermark: Lsn(8) }), "{refused:?}");
-    let journal = kind.accepting_loss(dir.path()).unwrap();
+    let journal = kind.open_accepting_loss(dir.path()).unwrap();
     assert_eq!((journal.durable(), journal.records(id(1)).unwrap().len()), (Lsn(1), 3));
     journal.close().await.unwrap();
     assert_eq!(kind.open(dir.path()).durable(), Lsn(1));
@@ -144,7 +144,7 @@ async fn mark_that_is_gone_is_noticed(kind: Kind) {
     std::fs::remove_file(&mark).unwrap();
     let refused = kind.try_open(dir.path()).unwrap_err().to_string();
     assert!(refused.contains("WATERMARK is missing") && refused.contains("--accept-loss"), "{refused}");
-    kind.accepting_loss(dir.path()).unwrap().close().await.unwrap();
+    kind.open_accepting_loss(dir.path()).unwrap().close().await.unwrap();
     assert_eq!(kind.open(dir.path()).durable(), Lsn(7));
 }
 

@@ -15,7 +15,7 @@ fn open(inner: Box<dyn Engine>, options: Options) -> (Journal, Faults) {
 }
 
 /// Returns which of the sessions 1, 2 and 3 exist.
-fn born_in(journal: &Journal) -> Vec<bool> {
+fn existing_sessions(journal: &Journal) -> Vec<bool> {
     (1..4).map(|n| journal.records(id(n)).is_ok()).collect()
 }
 
@@ -45,7 +45,7 @@ async fn failed_write_ends_all_acknowledgement(kind: Kind) {
     fails_at_the_second(&journal, &faults, "a write fails").await;
     assert!(journal.close().await.is_err());
     let (journal, _) = open(kind.engine(dir.path()), Options::default());
-    assert_eq!(born_in(&journal), [true, false, false]);
+    assert_eq!(existing_sessions(&journal), [true, false, false]);
 }
 
 async fn failed_sync_acknowledges_nothing(kind: Kind) {
@@ -56,7 +56,7 @@ async fn failed_sync_acknowledges_nothing(kind: Kind) {
     drop(journal);
     // An unacknowledged tail may exist.
     let (journal, _) = open(kind.engine(dir.path()), Options::default());
-    assert_eq!(born_in(&journal), [true, true, false]);
+    assert_eq!(existing_sessions(&journal), [true, true, false]);
     assert_eq!(journal.verify(&mut |_| {}).unwrap().problems, vec![]);
 }
 
@@ -68,7 +68,7 @@ fn engine_that_writes_at_once_fails_the_append() {
     let refused = journal.append(one(created_session(&mut SessionWriter::new(id(2)), None, true)));
     assert!(matches!(refused, Err(AppendError::Poisoned(_))), "{refused:?}");
     assert_eq!(journal.durable(), Lsn(1));
-    assert_eq!(born_in(&journal), [true, false, false]);
+    assert_eq!(existing_sessions(&journal), [true, false, false]);
 }
 
 async fn what_waits_while_one_group_syncs_is_one_commit(kind: Kind) {

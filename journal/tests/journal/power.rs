@@ -94,7 +94,7 @@ fn next_frame(writer: &mut SessionWriter, rng: &mut Rng) -> Frame {
 fn new_medium() -> Medium {
     let medium = Medium::default();
     drop(Redb::over(medium.clone(), CACHE).unwrap());
-    assert!(!medium.owes(), "a closed store has unsynced writes");
+    assert!(!medium.has_unsynced_writes(), "a closed store has unsynced writes");
     medium
 }
 
@@ -135,8 +135,8 @@ fn judge(medium: &Medium, lives: &[Life]) -> Result<bool, String> {
 /// Loses power at `step` and checks the store.
 fn one_life(store: &Medium, step: u64, kept: Survivors) -> Result<(bool, Medium, Vec<Life>), String> {
     let mut rng = Rng::with_seed(seed());
-    let medium = store.clone().dies_at(step);
-    let lives: Vec<Life> = lived(&medium, 1, &mut rng).into_iter().collect();
+    let medium = store.clone().with_death_at(step);
+    let lives: Vec<Life> = run_life(&medium, 1, &mut rng).into_iter().collect();
     let left = medium.after_power_cut(kept, &mut rng);
     let describe = |why: String| format!("power lost at step {step}, {kept:?} kept: {why}");
     Ok((judge(&left.copy(), &lives).map_err(describe)?, left, lives))
@@ -145,8 +145,8 @@ fn one_life(store: &Medium, step: u64, kept: Survivors) -> Result<(bool, Medium,
 /// Runs a second life on the store of the first, soon loses power again, and checks the store.
 fn another_life(left: &Medium, mut lives: Vec<Life>, kept: Survivors, rng: &mut Rng) -> Result<bool, String> {
     let step = rng.u64(1..40);
-    let medium = left.copy().dies_at(step);
-    if let Some(second) = lived(&medium, 100, rng) {
+    let medium = left.copy().with_death_at(step);
+    if let Some(second) = run_life(&medium, 100, rng) {
         // The second life reuses the positions of lost frames.
         lives.iter_mut().for_each(|first| first.batches.retain(|(last, _)| *last <= second.found));
         lives.push(second);
@@ -155,7 +155,7 @@ fn another_life(left: &Medium, mut lives: Vec<Life>, kept: Survivors, rng: &mut 
     judge(&medium.after_power_cut(kept, rng), &lives).map_err(describe)
 }
 
-fn lived(medium: &Medium, from: u128, rng: &mut Rng) -> Option<Life> {
+fn run_life(medium: &Medium, from: u128, rng: &mut Rng) -> Option<Life> {
     let mut life = Life::on(medium).ok()?;
     life.work(from, rng);
     Some(life)
@@ -163,7 +163,7 @@ fn lived(medium: &Medium, from: u128, rng: &mut Rng) -> Option<Life> {
 
 fn steps(store: &Medium) -> u64 {
     let medium = store.copy();
-    let life = lived(&medium, 1, &mut Rng::with_seed(seed())).unwrap();
+    let life = run_life(&medium, 1, &mut Rng::with_seed(seed())).unwrap();
     assert_eq!(life.acknowledged, life.journal.last_appended());
     medium.steps()
 }
@@ -221,7 +221,7 @@ fn power_loss_at_any_write_may_tear_the_last_write() {
 fn medium_whose_syncs_do_nothing_is_noticed() {
     let store = new_medium();
     let noticed = |kept| {
-        let lives = (1..=steps(&store)).step_by(4).map(|step| one_life(&store.copy().lying(), step, kept));
+        let lives = (1..=steps(&store)).step_by(4).map(|step| one_life(&store.copy().with_ignored_syncs(), step, kept));
         lives.filter_map(Result::err).collect::<Vec<_>>()
     };
     let gone = noticed(Survivors::Nothing);

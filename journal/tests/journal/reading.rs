@@ -14,12 +14,12 @@ fn read(kind: Kind, dir: &Path) -> Result<Journal, OpenError> {
 }
 
 /// All files except the lock.
-fn taken(dir: &Path) -> Vec<FileImage> {
+fn list_files(dir: &Path) -> Vec<FileImage> {
     files::take(dir).into_iter().filter(|file| file.path != Path::new("LOCK")).collect()
 }
 
 /// Copies the files of a killed process.
-async fn killed(kind: Kind, dir: &Path) -> PathBuf {
+async fn copy_killed(kind: Kind, dir: &Path) -> PathBuf {
     let (whole, left) = (dir.join("whole"), dir.join("left"));
     let journal = kind.open(&whole);
     family(&journal, 10, true);
@@ -30,29 +30,29 @@ async fn killed(kind: Kind, dir: &Path) -> PathBuf {
 
 async fn store_that_is_read_stays_as_it_is(kind: Kind) {
     let dir = tempfile::tempdir().unwrap();
-    let left = killed(kind, dir.path()).await;
-    let before = taken(&left);
+    let left = copy_killed(kind, dir.path()).await;
+    let before = list_files(&left);
     let journal = read(kind, &left).unwrap();
     assert_eq!(journal.verify(&mut |_| {}).unwrap().problems, vec![]);
     assert_eq!((journal.durable(), journal.heads().unwrap().len()), (Lsn(7), 2));
     drop(journal);
-    assert!(taken(&left) == before, "a file of the store has changed");
+    assert!(list_files(&left) == before, "a file of the store has changed");
     // Negative control: opening for writing changes the files.
     drop(kind.open(&left));
-    let changed: Vec<_> = taken(&left).into_iter().filter(|file| !before.contains(file)).collect();
+    let changed: Vec<_> = list_files(&left).into_iter().filter(|file| !before.contains(file)).collect();
     assert!(changed.iter().any(|file| file.path.starts_with(kind.entry())), "{}", changed.len());
 }
 
 async fn store_that_is_read_refuses_writes(kind: Kind) {
     let dir = tempfile::tempdir().unwrap();
-    let left = killed(kind, dir.path()).await;
-    let before = taken(&left);
+    let left = copy_killed(kind, dir.path()).await;
+    let before = list_files(&left);
     let journal = read(kind, &left).unwrap();
     let appended = journal.append(one(created_session(&mut SessionWriter::new(id(1)), None, true))).unwrap();
     let refused = journal.wait(appended.last).await.unwrap_err().to_string();
     assert!(refused.contains("the store was opened read-only"), "{refused}");
     drop(journal);
-    assert!(taken(&left) == before);
+    assert!(list_files(&left) == before);
 }
 
 async fn store_that_is_read_is_locked_for_others(kind: Kind) {
@@ -87,14 +87,14 @@ async fn lost_tail_is_reported_at_every_opening(kind: Kind) {
     family(&journal, 10, true);
     journal.close().await.unwrap();
     std::fs::remove_file(dir.path().join("WATERMARK")).unwrap();
-    let before = taken(dir.path());
+    let before = list_files(dir.path());
     let refused = read(kind, dir.path()).unwrap_err().to_string();
     assert!(refused.contains("WATERMARK is missing"), "{refused}");
     let accepted = Options { accept_loss: true, ..Options::default() };
     let journal = open_store_to_read(&kind.spec(dir.path()), accepted, &mut |_| {}).unwrap();
     assert_eq!(journal.durable(), Lsn(7));
     drop(journal);
-    assert!(taken(dir.path()) == before, "opening read-only accepted a loss");
+    assert!(list_files(dir.path()) == before, "opening read-only accepted a loss");
 }
 
 for_each_engine!(

@@ -66,9 +66,9 @@ fn writes_until_it_is_refused() {
             Ok(journal) => return println!("\nno store: read up to {}", journal.durable()),
             Err(error) => Err(error),
         },
-        "unsynced" => Journal::open(kind.unsynced(store), Options::default()),
+        "unsynced" => Journal::open(kind.without_sync(store), Options::default()),
         "blobs alone are synced" => {
-            let blobs = Blobs::new(Arc::from(kind.unsynced(store)), store.join("blobs"));
+            let blobs = Blobs::new(Arc::from(kind.without_sync(store)), store.join("blobs"));
             Journal::open(Box::new(blobs), Options::default())
         }
         other => panic!("{other}"),
@@ -116,7 +116,7 @@ fn output_lines(command: &mut Command) -> Vec<String> {
     text.lines().filter(|line| ours.iter().any(|word| line.starts_with(word))).map(str::to_owned).collect()
 }
 
-fn ordered(kind: Kind, store: &Path, order: &str) -> Vec<String> {
+fn run_child(kind: Kind, store: &Path, order: &str) -> Vec<String> {
     let mut command = Command::new(std::env::current_exe().unwrap());
     output_lines(command.env(STORE, store).env(ENGINE, kind.name()).env(ORDER, order))
 }
@@ -124,7 +124,7 @@ fn ordered(kind: Kind, store: &Path, order: &str) -> Vec<String> {
 /// The batch after the fifth is refused, and all acknowledged ones remain.
 fn refused_once_and_for_all(kind: Kind, order: &str, room: &str, why: &str) {
     let dir = tempfile::tempdir().unwrap();
-    let messages = ordered(kind, dir.path(), order);
+    let messages = run_child(kind, dir.path(), order);
     let acked: Vec<String> = (1..=BEFORE).map(|n| format!("acked {n}")).collect();
     let (before, after) = messages.split_at(BEFORE as usize);
     assert_eq!(before, acked, "{messages:#?}");
@@ -154,10 +154,10 @@ async fn full_disk_acknowledges_nothing(kind: Kind) {
 /// Negative control: an engine without its sync continues.
 async fn engine_without_its_sync_is_noticed(kind: Kind) {
     let dir = tempfile::tempdir().unwrap();
-    let messages = ordered(kind, dir.path(), "unsynced, no sync");
+    let messages = run_child(kind, dir.path(), "unsynced, no sync");
     assert_eq!(messages, (1..=BEFORE + AFTER).map(|n| format!("acked {n}")).collect::<Vec<_>>());
 
-    let journal = Journal::open(kind.unsynced(tempfile::tempdir().unwrap().path()), Options::default()).unwrap();
+    let journal = Journal::open(kind.without_sync(tempfile::tempdir().unwrap().path()), Options::default()).unwrap();
     journal.append(one(created_session(&mut SessionWriter::new(id(1)), None, true))).unwrap();
     journal.settled().await.unwrap();
     assert_eq!(journal.info().syncs, 0);
@@ -166,7 +166,7 @@ async fn engine_without_its_sync_is_noticed(kind: Kind) {
 /// A blob is synced before the row that refers to it. Nothing else is synced here.
 async fn blob_whose_sync_fails_is_not_named(kind: Kind) {
     let dir = tempfile::tempdir().unwrap();
-    let messages = ordered(kind, dir.path(), "blobs alone are synced, no sync");
+    let messages = run_child(kind, dir.path(), "blobs alone are synced, no sync");
     assert_eq!(messages[..BEFORE as usize], (1..=BEFORE).map(|n| format!("acked {n}")).collect::<Vec<_>>());
     let refused = &messages[BEFORE as usize];
     assert!(refused.starts_with("poisoned 6: ") && refused.contains("write a blob: Input/output error"), "{refused}");

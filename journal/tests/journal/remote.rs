@@ -13,11 +13,14 @@ use crate::scene::{SessionWriter, created_session, family, id, one};
 
 /// Returns a journal that reads through `host`.
 fn remote(host: &Journal) -> Result<Journal, OpenError> {
-    tampered(host, |_, answer| answer)
+    remote_with_lies(host, |_, answer| answer)
 }
 
 /// Like [`remote`], but `lie` changes the answers of the host.
-fn tampered(host: &Journal, lie: impl Fn(&Read, Value) -> Value + Send + Sync + 'static) -> Result<Journal, OpenError> {
+fn remote_with_lies(
+    host: &Journal,
+    lie: impl Fn(&Read, Value) -> Value + Send + Sync + 'static,
+) -> Result<Journal, OpenError> {
     let host = host.clone();
     let ask = move |read: &Read| {
         // Both are encoded, as on a socket.
@@ -75,7 +78,7 @@ async fn activation_and_all_records_take_one_read() {
         host.settled().await.unwrap();
         let reads = Arc::new(std::sync::Mutex::new(Vec::new()));
         let count = Arc::clone(&reads);
-        let other = tampered(&host, move |read, answer| {
+        let other = remote_with_lies(&host, move |read, answer| {
             count.lock().unwrap().push(*read);
             answer
         })
@@ -107,7 +110,7 @@ async fn remote_journal_writes_nothing() {
 /// Returns a journal whose host creates a session during each of the first `most` reads of the log, before the rows are read.
 fn with_busy_host(host: &Journal, most: usize) -> Journal {
     let (writer, reads) = (host.clone(), AtomicUsize::new(0));
-    let other = tampered(host, move |read, answer| {
+    let other = remote_with_lies(host, move |read, answer| {
         let is_log = matches!(read, Read::Frames { .. });
         let nth = if is_log { reads.fetch_add(1, Relaxed) } else { most };
         if nth < most {
@@ -146,7 +149,7 @@ async fn h1_damage_is_found_while_the_host_writes() {
         let lost = host.heads().unwrap().first().unwrap().0;
         let busy = with_busy_host(&host, usize::MAX);
         // One session has no row.
-        let other = tampered(&busy, move |read, answer| {
+        let other = remote_with_lies(&busy, move |read, answer| {
             let is_lost = matches!(read, Read::Head { session } if *session == lost);
             if is_lost { serde_json::json!({ "Ok": null }) } else { answer }
         });
@@ -186,7 +189,7 @@ async fn invalid_frames_of_a_host_are_refused() {
         }
         first.get_or_init(|| Value::from(vec![answer[0].clone(); 256])).clone()
     };
-    let other = tampered(&host, same_page).unwrap();
+    let other = remote_with_lies(&host, same_page).unwrap();
     let error = other.verify(&mut |_| {}).map(|report| report.frames).expect_err("refused").to_string();
     assert!(error.contains("its rows are not in order"), "{error}");
     assert_eq!(reads.load(Relaxed), 1);
@@ -203,10 +206,10 @@ async fn invalid_answers_of_a_host_are_errors() {
         |_| Value::from(u64::MAX),
         |_| Value::from("\u{202e}"),
         |answer| Value::from(vec![answer; 3]),
-        |answer| edited(answer, &|value| if value.is_u64() { Value::from(u64::MAX) } else { value }),
-        |answer| edited(answer, &|value| if value.is_u64() { Value::from(0) } else { value }),
+        |answer| edit_values(answer, &|value| if value.is_u64() { Value::from(u64::MAX) } else { value }),
+        |answer| edit_values(answer, &|value| if value.is_u64() { Value::from(0) } else { value }),
         // Every text is replaced by the same one: ids, hashes, bytes.
-        |answer| edited(answer, &|value| if value.is_string() { Value::from("00") } else { value }),
+        |answer| edit_values(answer, &|value| if value.is_string() { Value::from("00") } else { value }),
     ];
     for lie in lies {
         for place in 0..16 {
@@ -214,7 +217,7 @@ async fn invalid_answers_of_a_host_are_errors() {
             let lying = move |_: &Read, answer: Value| {
                 if reads.fetch_add(1, Relaxed) % 16 >= place { lie(answer) } else { answer }
             };
-            if let Ok(other) = tampered(&host, lying) {
+            if let Ok(other) = remote_with_lies(&host, lying) {
                 read_all(&other);
             }
         }
@@ -222,10 +225,12 @@ async fn invalid_answers_of_a_host_are_errors() {
 }
 
 /// Returns `value` with each value in it edited.
-fn edited(value: Value, edit: &dyn Fn(Value) -> Value) -> Value {
+fn edit_values(value: Value, edit: &dyn Fn(Value) -> Value) -> Value {
     match value {
-        Value::Array(all) => all.into_iter().map(|value| edited(value, edit)).collect(),
-        Value::Object(all) => Value::Object(all.into_iter().map(|(key, value)| (key, edited(value, edit))).collect()),
+        Value::Array(all) => all.into_iter().map(|value| edit_values(value, edit)).collect(),
+        Value::Object(all) => {
+            Value::Object(all.into_iter().map(|(key, value)| (key, edit_values(value, edit))).collect())
+        }
         other @ (Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_)) => edit(other),
     }
 }

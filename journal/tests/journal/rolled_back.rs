@@ -6,10 +6,10 @@ use serde_json::json;
 use subtend_journal::memory::Memory;
 use subtend_journal::{Journal, Options, Scope};
 
-use crate::kinds::{answer, append_records, ended, frames};
+use crate::kinds::{answer, append_records, frames, run_ended};
 use crate::scene::{SessionWriter, created_session, id, one, start};
 
-async fn story() -> Journal {
+async fn build_journal() -> Journal {
     let journal = Journal::open(Box::new(Memory::new()), Options::default()).unwrap();
     let mut root = SessionWriter::new(id(50));
     let creation = created_session(&mut root, None, true);
@@ -18,7 +18,7 @@ async fn story() -> Journal {
     let refused = json!({"failed": {"kind": "refused"}});
     let mut items = answer(1, 1, 1, &[]);
     items["turn_answered"]["stop"] = json!("refused");
-    append_records(&journal, &mut root, &[items, ended(1, 1, refused)]);
+    append_records(&journal, &mut root, &[items, run_ended(1, 1, refused)]);
     append_records(&journal, &mut root, &[json!({"rolled_back": {"run": 1, "by": "person"}})]);
     journal.settled().await.unwrap();
     journal
@@ -26,7 +26,7 @@ async fn story() -> Journal {
 
 #[tokio::test]
 async fn records_of_a_rollback_are_unchanged() {
-    let journal = story().await;
+    let journal = build_journal().await;
     assert_eq!(journal.verify(&mut |_| {}).unwrap().problems, Vec::new());
     subtend_journal::audit(&journal, true).unwrap();
     if let Some(dir) = std::env::var_os("SUBTEND_WRITE_FIXTURES").map(PathBuf::from) {

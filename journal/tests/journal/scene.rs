@@ -132,7 +132,7 @@ pub(crate) fn start(id: SessionId) -> Vec<Record> {
     ]
 }
 
-fn answered(text: Option<&str>, calls: Value) -> Record {
+fn turn_answered(text: Option<&str>, calls: Value) -> Record {
     let stop = if text.is_some() { "end" } else { "calls" };
     record(json!({"turn_answered": {
         "run": 1, "turn": 1, "attempt": 1, "text": text, "calls": calls, "stop": stop, "usage": {}, "worked_ms": 3,
@@ -151,7 +151,7 @@ pub(crate) fn family(journal: &Journal, n: u128, defines: bool) -> Family {
     root.opened_lsn = journal.append(one(frame)).unwrap().last;
     journal.append(one(root.frame_of(start(root.id)))).unwrap();
     let calls = json!([{"provider_id": "c0", "tool": "task", "args": "{}"}]);
-    journal.append(one(root.frame_of(vec![answered(None, calls)]))).unwrap();
+    journal.append(one(root.frame_of(vec![turn_answered(None, calls)]))).unwrap();
     let call = json!({"turn": 1, "ix": 0});
     let spawned = root.frame_of(vec![
         record(json!({"call_started": {"call": call, "kind": {"child": "blocking"}}})),
@@ -164,7 +164,7 @@ pub(crate) fn family(journal: &Journal, n: u128, defines: bool) -> Family {
     child.opened_lsn = journal.append(Batch { frames: vec![spawned, creation] }).unwrap().last;
     journal.append(one(child.frame_of(start(child.id)))).unwrap();
     let ended = child.frame_of(vec![
-        answered(Some("done"), json!([])),
+        turn_answered(Some("done"), json!([])),
         record(json!({"run_ended": {
             "run": 1, "outcome": "completed", "result": 7, "text": "done", "len": 4, "hash": Hash::of(b"done"),
             "turns": 1, "usage_self": {}, "usage_owned": {}, "worked_ms": 3,

@@ -16,7 +16,7 @@ fn problems(journal: &Journal) -> Vec<String> {
 }
 
 /// Returns the problem of a store whose last frame was altered. There must be exactly one.
-fn spoiled(spoil: impl FnOnce(&Family, &mut Frame)) -> String {
+fn problem_after(spoil: impl FnOnce(&Family, &mut Frame)) -> String {
     let journal = journal();
     let mut family = family(&journal, 10, true);
     let mut frame = family.taken();
@@ -29,7 +29,7 @@ fn spoiled(spoil: impl FnOnce(&Family, &mut Frame)) -> String {
 
 #[test]
 fn row_that_was_not_removed_is_reported() {
-    let text = spoiled(|_, frame| frame.changes.take.clear());
+    let text = problem_after(|_, frame| frame.changes.take.clear());
     assert!(text.contains("`outbox` holds") && text.ends_with("expected none"), "{text}");
 }
 
@@ -56,31 +56,31 @@ fn missing_row_is_reported() {
 fn row_without_a_record_is_reported() {
     let key = RowKey::Call(CallId { turn: TurnNo(9), ix: 9 });
     let row = Row { to: id(10), from: id(11), kind: RowKind::Cancel, key };
-    let text = spoiled(|_, frame| frame.changes.put.push(row));
+    let text = problem_after(|_, frame| frame.changes.put.push(row));
     assert!(text.contains("`outbox` holds") && text.ends_with("expected none"), "{text}");
 }
 
 #[test]
 fn stale_head_is_reported() {
-    let text = spoiled(|_, frame| frame.changes.head = None);
+    let text = problem_after(|_, frame| frame.changes.head = None);
     assert!(text.contains("`head` is") && text.contains("last_seq: Seq(9)"), "{text}");
 }
 
 #[test]
 fn open_run_without_a_row_is_reported() {
-    let words = spoiled(|_, frame| frame.changes.inflight = InflightChange::Delete);
+    let words = problem_after(|_, frame| frame.changes.inflight = InflightChange::Delete);
     assert!(words.contains("`inflight` is None, expected Some"), "{words}");
 }
 
 #[test]
 fn child_row_without_a_record_is_reported() {
-    let text = spoiled(|family, frame| frame.changes.child_of = Some(family.child.id));
+    let text = problem_after(|family, frame| frame.changes.child_of = Some(family.child.id));
     assert!(text.ends_with(&format!("`kid` names it below {}, its records do not", id(11))), "{text}");
 }
 
 #[test]
 fn body_with_another_hash_is_reported() {
-    let text = spoiled(|_, frame| frame.changes.defs.push((Hash([3; 16]), "\"other\"".into())));
+    let text = problem_after(|_, frame| frame.changes.defs.push((Hash([3; 16]), "\"other\"".into())));
     assert!(text.contains("the body 03030303030303030303030303030303 does not match its hash"), "{text}");
 }
 

@@ -48,7 +48,7 @@ impl Talk {
     }
 
     /// Returns the text of the next answer, which has no calls.
-    fn says(&mut self) -> String {
+    fn next_text(&mut self) -> String {
         let answer = self.turn();
         assert_eq!((&*answer.calls, answer.stop), (&[][..], Stop::End), "{answer:?}");
         answer.text.unwrap().to_string()
@@ -143,7 +143,7 @@ fn explorer_lists_and_searches_then_reads_then_reports() {
         (true, "cannot read `src/lock.rs`: the system denies permission"),
     ]);
     assert_eq!(
-        talk.says(),
+        talk.next_text(),
         "`src` holds 3 files (Rust 2, .bin 1). Nothing matches `RunEnded`. 9 lines match `locks` in 2 files. \
          `src/lib.rs:1` begins: `//! The library.` \
          Note: `src/lock.rs` could not be read: cannot read `src/lock.rs`: the system denies permission.\n\
@@ -193,15 +193,15 @@ fn lead_starts_explorers_and_answers_from_their_reports() {
         r#"{"session_id":"aaaaaa"}"#,
         r#"{"session_id":"cccccc"}"#,
     ]);
-    assert_eq!(talk.says(), "Offline, at work: 0 of 3 explorers are back; the answer comes when all have ended.");
+    assert_eq!(talk.next_text(), "Offline, at work: 0 of 3 explorers are back; the answer comes when all have ended.");
     talk.notice(&completed("bbbbbb", &src_report().text()));
-    assert_eq!(talk.says(), "Offline, at work: 1 of 3 explorers are back; the answer comes when all have ended.");
+    assert_eq!(talk.next_text(), "Offline, at work: 1 of 3 explorers are back; the answer comes when all have ended.");
     talk.notice(&format!(
         "{}\n[aaaaaa (explore)] was cancelled by a person; no output\n",
         completed("cccccc", &docs_report().text())
     ));
     assert_eq!(
-        talk.says(),
+        talk.next_text(),
         "Offline answer, put together by rules from what the workspace tools returned; no language model was asked.\n\
          \n\
          ## How it is put together\n\
@@ -261,7 +261,7 @@ fn empty_workspace_is_reported() {
     talk.turn();
     talk.results(&["[0 directories; 0 files]"]);
     let says = "The workspace shows no files, so there is nothing to answer from. [0 directories; 0 files]";
-    assert_eq!(talk.says(), answer::plain(says));
+    assert_eq!(talk.next_text(), answer::plain(says));
 }
 
 #[test]
@@ -278,7 +278,7 @@ fn single_file_is_explored_without_children() {
     talk.results(&[listed, "[no matches in 1 file]"]);
     assert_eq!(talk.calls(), [("read".into(), Brief::read("main.rs"))]);
     talk.results(&["     1\t// Adds.\n     2\tfn main() {}\n[lines 1-2 of 2, 30 bytes]"]);
-    let says = talk.says();
+    let says = talk.next_text();
     assert!(says.contains("The workspace has no directories and 1 file at its top."), "{says}");
     assert!(says.contains("| `.` | the whole workspace | 1 | Rust 1 | `main.rs:1` `// Adds.` |"), "{says}");
     assert!(says.contains("No line of the one area searched matches `(?i)pars`."), "{says}");
@@ -292,7 +292,7 @@ fn lead_without_task_explores_itself() {
     let tools: Vec<String> = talk.calls().into_iter().map(|(tool, _)| tool).collect();
     assert_eq!(tools, ["list", "search"]);
     talk.ends(&[(false, "a  1 byte\n[0 directories; 1 file]"), (true, "the time limit of 120000 ms passed")]);
-    let says = talk.says();
+    let says = talk.next_text();
     assert!(says.contains("It was not searched: see below."), "{says}");
     assert!(says.contains("- `.`: `locks`: search failed: the time limit of 120000 ms passed"), "{says}");
 }
@@ -308,7 +308,7 @@ fn lead_explores_itself_if_explorers_cannot_start() {
     talk.results(&["a.rs  1 byte, 1 line\n[0 directories; 1 file]", "[no matches in 1 file]"]);
     assert_eq!(talk.calls().len(), 1);
     talk.results(&["     1\tx\n[lines 1-1 of 1, 1 byte]"]);
-    let says = talk.says();
+    let says = talk.next_text();
     assert!(says.ends_with("- `.`: no explorer could be started: depth 5 is the limit"), "{says}");
 }
 
@@ -318,8 +318,8 @@ fn answer_reports_an_unlisted_workspace_or_missing_tools() {
     talk.turn();
     talk.ends(&[(true, "cannot list `.`: the system denies permission")]);
     let says = "The workspace could not be listed: cannot list `.`: the system denies permission";
-    assert_eq!(talk.says(), answer::plain(says));
-    let says = Talk::new(&["task", "shell"], "What is this?").says();
+    assert_eq!(talk.next_text(), answer::plain(says));
+    let says = Talk::new(&["task", "shell"], "What is this?").next_text();
     assert!(says.contains("none of the tools `list`, `search` and `read` is offered here"), "{says}");
     let searched = Talk::new(&["search"], "Where are the locks?").calls();
     assert_eq!(searched.iter().map(|(tool, _)| &**tool).collect::<Vec<_>>(), ["search"]);
@@ -330,7 +330,7 @@ fn answered_question_is_closed_and_the_next_starts_fresh() {
     let mut talk = Talk::new(&ALL, "What is this?");
     talk.turn();
     talk.results(&["[0 directories; 0 files]"]);
-    talk.says();
+    talk.next_text();
     talk.notice("\n[dddddd (explore)] completed:\n```\nlate\n```\n");
     assert_eq!(talk.turn(), Answer { text: None, ..Answer::of_text("") });
     talk.user("And now?");
@@ -357,7 +357,7 @@ fn new_input_extends_the_question_and_retries_failed_calls() {
     // Without ids, results are matched by the area of a report.
     talk.results(&["started", "started", "started"]);
     talk.notice(&reports);
-    assert!(talk.says().starts_with(answer::OPENING));
+    assert!(talk.next_text().starts_with(answer::OPENING));
 }
 
 #[tokio::test]

@@ -56,7 +56,7 @@ async fn flood(head: &str, piece: &[u8], lists: bool) -> Flood {
 }
 
 /// Returns the error of a call to such a server, and the number of bytes that it could send.
-async fn flooded(spec: &str, head: &str, piece: &[u8], lists: bool) -> (ModelError, usize) {
+async fn flood_error(spec: &str, head: &str, piece: &[u8], lists: bool) -> (ModelError, usize) {
     let flood = flood(head, piece, lists).await;
     let target = Target::parse(spec).and_then(|target| target.with_base_url(&flood.url)).unwrap();
     let error = Provider::new(target).unwrap().call(request(), Deltas::none()).await.unwrap_err();
@@ -98,7 +98,7 @@ async fn endless_retry_after_is_limited() {
 
 #[tokio::test]
 async fn endless_error_body_is_abandoned() {
-    let (error, sent) = flooded("openai/m", "500 Oops", &[b'x'; 65536], false).await;
+    let (error, sent) = flood_error("openai/m", "500 Oops", &[b'x'; 65536], false).await;
     assert_eq!(error.kind, ModelFail::Unavailable);
     assert!(sent < MAX_READ, "{sent}");
 }
@@ -106,7 +106,7 @@ async fn endless_error_body_is_abandoned() {
 #[tokio::test]
 async fn endless_list_of_models_is_abandoned() {
     let piece = br#"{"data":[{"id":"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"},"#.repeat(1000);
-    let (error, sent) = flooded("openai/m", "200 OK", &piece, true).await;
+    let (error, sent) = flood_error("openai/m", "200 OK", &piece, true).await;
     assert_eq!(error.kind, ModelFail::InvalidRequest, "{error}");
     assert!((1..MAX_READ).contains(&sent), "{sent}");
 }
@@ -114,7 +114,7 @@ async fn endless_list_of_models_is_abandoned() {
 #[tokio::test]
 async fn endless_line_is_refused() {
     for spec in ["openai/m", "anthropic/m", "ollama/m"] {
-        let (error, sent) = flooded(spec, "200 OK\r\ncontent-type: text/event-stream", &[b'x'; 65536], false).await;
+        let (error, sent) = flood_error(spec, "200 OK\r\ncontent-type: text/event-stream", &[b'x'; 65536], false).await;
         let says = "a line of the answer is longer than 8388608 bytes";
         assert_eq!((error.kind, error.message.as_str()), (ModelFail::BadAnswer, says), "{spec}");
         assert!(sent < MAX_READ, "{spec}: {sent}");
@@ -124,14 +124,14 @@ async fn endless_line_is_refused() {
 #[tokio::test]
 async fn endless_event_is_refused() {
     let piece = b"data: x\n".repeat(8192);
-    let (error, sent) = flooded("openai/m", "200 OK", &piece, false).await;
+    let (error, sent) = flood_error("openai/m", "200 OK", &piece, false).await;
     assert_eq!((error.kind, sent < MAX_SENT), (ModelFail::BadAnswer, true), "{error}: {sent}");
 }
 
 #[tokio::test]
 async fn endless_text_is_refused() {
     let frame = format!("data: {{\"choices\":[{{\"delta\":{{\"content\":\"{}\"}}}}]}}\n\n", "x".repeat(60_000));
-    let (error, sent) = flooded("openai/m", "200 OK", frame.as_bytes(), false).await;
+    let (error, sent) = flood_error("openai/m", "200 OK", frame.as_bytes(), false).await;
     let says = "the answer has more than 4194304 bytes of content";
     assert_eq!((error.kind, error.message.as_str()), (ModelFail::BadAnswer, says));
     assert!(sent < MAX_READ, "{sent}");

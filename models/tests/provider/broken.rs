@@ -13,7 +13,7 @@ use tokio::sync::Notify;
 use super::answers::{anthropic, data, events};
 use super::server::{Reply, Server, answer, request};
 
-fn beginnings() -> [(&'static str, String); 5] {
+fn first_frames() -> [(&'static str, String); 5] {
     [
         (
             "anthropic/m",
@@ -30,9 +30,9 @@ fn beginnings() -> [(&'static str, String); 5] {
 
 #[tokio::test]
 async fn interrupted_stream_is_not_an_answer() {
-    for (spec, body) in beginnings() {
+    for (spec, body) in first_frames() {
         // Closed in the middle, and ended properly but without the final event.
-        for reply in [Reply::stream(&body).cut(), Reply::stream(&body)] {
+        for reply in [Reply::stream(&body).truncated(), Reply::stream(&body)] {
             let error = answer(spec, reply).await.unwrap_err();
             assert_eq!(error.kind, ModelFail::Unavailable, "{spec}: {error}");
             assert!(error.message.contains("interrupted in the middle of the answer"), "{spec}: {error}");
@@ -50,7 +50,7 @@ async fn loss_after_the_stop_reason_does_not_fail_the_answer() {
         json!({"choices": [{"index": 0, "delta": {"content": "done"}}]}),
         json!({"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}),
     ]);
-    let answer = answer("openai/m", Reply::stream(body).cut()).await.unwrap();
+    let answer = answer("openai/m", Reply::stream(body).truncated()).await.unwrap();
     assert_eq!((answer.text.as_deref(), answer.stop, answer.usage.unreliable), (Some("done"), Stop::End, true));
 }
 
@@ -77,7 +77,7 @@ async fn answer_is_complete_although_its_stream_stays_open() {
 
 #[tokio::test]
 async fn body_without_a_stream_is_a_bad_answer() {
-    for (spec, _) in beginnings() {
+    for (spec, _) in first_frames() {
         for body in [
             "<html>\n\n<p>Sign in to the hotel's network</p></html>\n",
             "data: {\"oops\n\ndata: 1\n\n",
@@ -92,7 +92,7 @@ async fn body_without_a_stream_is_a_bad_answer() {
 /// A complete frame that is not JSON is not a truncation.
 #[tokio::test]
 async fn frame_that_is_not_json_is_malformed() {
-    for (spec, body) in beginnings() {
+    for (spec, body) in first_frames() {
         let (line, end) = if spec == "ollama/m" { ("{\"message\":", "\n") } else { ("data: {\"delta\":", "\n\n") };
         let error = answer(spec, Reply::stream(format!("{body}{line}{end}{body}"))).await.unwrap_err();
         let malformed = error.message.contains("a frame of the answer is malformed: `{");
@@ -182,12 +182,12 @@ async fn dropping_the_call_closes_the_connection() {
     let call = tokio::spawn(server.model("anthropic/m").call(request(), deltas));
     first.notified().await;
     call.abort();
-    server.left().await;
+    server.wait_until_left().await;
     assert_eq!(deltas_received.lock().unwrap().first(), Some(&Delta::Reasoning("hm".into())));
 }
 
 /// Returns an answer of `count` calls in each protocol, one frame each.
-fn crowds(count: usize) -> [(&'static str, String); 5] {
+fn answers_of_calls(count: usize) -> [(&'static str, String); 5] {
     let all = |call: &dyn Fn(usize) -> serde_json::Value| (0..count).map(call).collect::<Vec<_>>();
     let end = |mut frames: Vec<serde_json::Value>, last: serde_json::Value| {
         frames.push(last);
@@ -227,11 +227,11 @@ fn crowds(count: usize) -> [(&'static str, String); 5] {
 
 #[tokio::test]
 async fn too_many_calls_in_one_answer_are_a_bad_answer() {
-    for (spec, body) in crowds(1_024) {
+    for (spec, body) in answers_of_calls(1_024) {
         let answer = answer(spec, Reply::stream(body)).await.unwrap();
         assert_eq!(answer.calls.len(), 1_024, "{spec}");
     }
-    for (spec, body) in crowds(4_000) {
+    for (spec, body) in answers_of_calls(4_000) {
         let error = answer(spec, Reply::stream(body)).await.unwrap_err();
         assert_eq!(error.kind, ModelFail::BadAnswer, "{spec}: {error}");
         let text = "the answer has more than 1024 calls";

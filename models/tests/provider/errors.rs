@@ -13,7 +13,7 @@ async fn error(spec: &str, head: &str, body: &str) -> ModelError {
     answer(spec, Reply::with_head(head, body)).await.unwrap_err()
 }
 
-fn says(error: &ModelError) -> String {
+fn error_text(error: &ModelError) -> String {
     let (before, after) = error.message.split_once("http://127.0.0.1:").unwrap_or((&error.message, ""));
     let after = after.trim_start_matches(|c: char| c.is_ascii_digit());
     if before.len() == error.message.len() { before.into() } else { format!("{before}HERE{after}") }
@@ -47,7 +47,7 @@ async fn each_status_maps_to_its_kind_of_failure() {
 async fn provider_message_is_shown_on_one_line() {
     let body = json!({"error": {"type": "invalid_request_error", "message": "temperature:\n  must be\tat most 2"}});
     let report = error("openai/m", "400 Bad Request", &body.to_string()).await;
-    assert_eq!(says(&report), "HERE answered 400: temperature: must be at most 2");
+    assert_eq!(error_text(&report), "HERE answered 400: temperature: must be at most 2");
     for body in [
         "{\"error\": \"no\"}",
         "{\"message\": \"no\"}",
@@ -55,7 +55,7 @@ async fn provider_message_is_shown_on_one_line() {
         "[{\"error\": {\"message\": \"no\"}}]",
         "no",
     ] {
-        assert_eq!(says(&error("openai/m", "500 Oops", body).await), "HERE answered 500: no", "{body}");
+        assert_eq!(error_text(&error("openai/m", "500 Oops", body).await), "HERE answered 500: no", "{body}");
     }
     let long = error("openai/m", "500 Oops", &"x ".repeat(9000)).await;
     assert!((490..560).contains(&long.message.chars().count()), "{}", long.message.len());
@@ -202,7 +202,7 @@ async fn unknown_model_is_reported_with_similar_names() {
     let error = server.ask("anthropic/claude-sonet-5", request()).await.0.unwrap_err();
     assert_eq!(error.kind, ModelFail::InvalidRequest);
     let expected = "HERE answered 404: model: claude-sonet-5; did you mean `anthropic/claude-sonnet-5` or `anthropic/claude-opus-5`?";
-    assert_eq!(says(&error), expected);
+    assert_eq!(error_text(&error), expected);
     assert_eq!(server.all()[1].line, "GET /v1/models HTTP/1.1");
 }
 

@@ -45,7 +45,7 @@ impl Reply {
         self
     }
 
-    pub(crate) fn cut(self) -> Self {
+    pub(crate) fn truncated(self) -> Self {
         Self { end: End::Cut, ..self }
     }
 
@@ -98,7 +98,7 @@ impl Server {
     }
 
     /// Waits until the caller has closed the connection.
-    pub(crate) async fn left(&self) {
+    pub(crate) async fn wait_until_left(&self) {
         self.gone.notified().await;
     }
 

@@ -79,15 +79,15 @@ impl Repository {
     }
 
     fn open(&self) -> PathBuf {
-        opened(&self.worktrees, &self.repo()).unwrap()
+        open_path(&self.worktrees, &self.repo()).unwrap()
     }
 
     fn merge(&self) -> Result<Merged, WorktreeError> {
-        merged(&self.worktrees)
+        merge_all(&self.worktrees)
     }
 
     /// Returns the remaining files of a removed worktree.
-    fn traces(&self) -> Vec<String> {
+    fn leftover_files(&self) -> Vec<String> {
         let mut traces: Vec<String> =
             self.git(&["for-each-ref", "--format=%(refname)"]).lines().map(str::to_owned).collect();
         traces.retain(|name| name != "refs/heads/main");
@@ -104,17 +104,17 @@ fn put(path: &Path, text: &str) {
     fs::write(path, text).unwrap();
 }
 
-fn opened(worktrees: &Worktrees, from: &Path) -> Result<PathBuf, WorktreeError> {
+fn open_path(worktrees: &Worktrees, from: &Path) -> Result<PathBuf, WorktreeError> {
     Ok(worktrees.open(id(SESSION), WorktreeOrigin::Workspace(from))?.path().to_owned())
 }
 
-fn merged(worktrees: &Worktrees) -> Result<Merged, WorktreeError> {
+fn merge_all(worktrees: &Worktrees) -> Result<Merged, WorktreeError> {
     let tip = worktrees.changes(id(SESSION))?.tip;
     worktrees.merge(id(SESSION), &tip)
 }
 
 /// Returns the changed files of a worktree by path, with their contents.
-fn changed(scene: &Repository) {
+fn change_files(scene: &Repository) {
     let at = scene.open();
     put(&at.join("a.txt"), "ONE\ntwo\nthree\nfour\nfive\n");
     put(&at.join("new/dir/c.txt"), "c\n");
@@ -141,7 +141,7 @@ fn assert_merged(scene: &Repository) {
 #[test]
 fn x14_changes_stay_on_a_branch_until_merged() {
     let scene = Repository::new();
-    changed(&scene);
+    change_files(&scene);
     let changes = scene.worktrees.changes(id(SESSION)).unwrap();
     assert_eq!(
         changes.summary(),
@@ -164,7 +164,7 @@ fn x14_changes_stay_on_a_branch_until_merged() {
 #[test]
 fn x14_worktree_is_a_worktree_of_git_in_the_same_directory() {
     let scene = Repository::new();
-    let at = opened(&scene.worktrees, &scene.repo().join("sub")).unwrap();
+    let at = open_path(&scene.worktrees, &scene.repo().join("sub")).unwrap();
     assert_eq!(fs::read_to_string(at.join("b.txt")).unwrap(), "b\n");
     assert!(at.ends_with("sub"));
     assert!(scene.git(&["worktree", "list"]).contains("[subtend/0000000000aa]"));
@@ -195,7 +195,7 @@ fn x14_killed_creation_is_repeated_from_its_record() {
     for step in steps {
         let scene = Repository::new();
         let first = scene.git(&["rev-parse", "HEAD"]);
-        assert!(matches!(opened(&scene.crash_before(step), &scene.repo()), Err(WorktreeError::GitDied)), "{step}");
+        assert!(matches!(open_path(&scene.crash_before(step), &scene.repo()), Err(WorktreeError::GitDied)), "{step}");
         let missing = step == "record";
         let why = if missing { WorktreeError::Missing } else { WorktreeError::Unfinished }(id(SESSION)).to_string();
         assert_eq!(scene.worktrees.changes(id(SESSION)).unwrap_err().to_string(), why, "{step}: nothing is shown");
@@ -218,8 +218,8 @@ fn x14_killed_creation_is_repeated_from_its_record() {
 fn x14_killed_merge_is_finished_by_the_next_call() {
     for step in ["add", "commit", "advance", "plan"] {
         let scene = Repository::new();
-        changed(&scene);
-        assert!(matches!(merged(&scene.crash_before(step)), Err(WorktreeError::GitDied)), "{step}");
+        change_files(&scene);
+        assert!(matches!(merge_all(&scene.crash_before(step)), Err(WorktreeError::GitDied)), "{step}");
         assert_eq!(scene.git(&["status", "--porcelain"]), "", "{step}: nothing is merged");
         assert_eq!(scene.worktrees.recover(id(SESSION)).unwrap(), None);
         assert_eq!(scene.merge().unwrap().files.len(), 5, "{step}");
@@ -228,8 +228,8 @@ fn x14_killed_merge_is_finished_by_the_next_call() {
     for (times, step) in [(0, "file"), (1, "file"), (2, "file"), (3, "file"), (4, "file"), (0, "merged"), (0, "unplan")]
     {
         let scene = Repository::new();
-        changed(&scene);
-        assert!(matches!(merged(&scene.dies_after(times, step)), Err(WorktreeError::GitDied)), "{step}");
+        change_files(&scene);
+        assert!(matches!(merge_all(&scene.dies_after(times, step)), Err(WorktreeError::GitDied)), "{step}");
         let half = scene.git(&["status", "--porcelain", "-uall"]).lines().count();
         assert_eq!(half, if step == "file" { times } else { 5 }, "the control: it died there");
         let recovered = scene.worktrees.recover(id(SESSION)).unwrap().unwrap();
@@ -243,8 +243,8 @@ fn x14_killed_merge_is_finished_by_the_next_call() {
 #[test]
 fn x14_recovered_merge_keeps_files_changed_after_the_kill() {
     let scene = Repository::new();
-    changed(&scene);
-    assert!(merged(&scene.crash_before("file")).is_err());
+    change_files(&scene);
+    assert!(merge_all(&scene.crash_before("file")).is_err());
     scene.file("a.txt", "mine\n");
     // Any call finishes it.
     let recovered = scene.worktrees.recover(id(SESSION)).unwrap().unwrap();
@@ -257,7 +257,7 @@ fn x14_killed_removal_is_finished_by_the_next_call() {
     for step in ["unmerge", "remove directory", "remove administration", "remove base", "forget"] {
         for keeps in [false, true] {
             let scene = Repository::new();
-            changed(&scene);
+            change_files(&scene);
             let remove = |worktrees: &Worktrees| match keeps {
                 true => worktrees.keep(id(SESSION), None).map(drop),
                 false => worktrees.discard(id(SESSION), None),
@@ -266,7 +266,7 @@ fn x14_killed_removal_is_finished_by_the_next_call() {
             // Any other call finishes the merge too.
             assert!(scene.worktrees.changes(id(SESSION)).is_err(), "{step}");
             let kept: &[&str] = if keeps { &["refs/heads/subtend/0000000000aa"] } else { &[] };
-            let mut traces = scene.traces();
+            let mut traces = scene.leftover_files();
             traces.retain(|name| !name.ends_with(".lock"));
             assert_eq!(traces, kept, "{step}");
             if keeps {
@@ -276,11 +276,11 @@ fn x14_killed_removal_is_finished_by_the_next_call() {
     }
     // The control: before the record of the removal nothing is removed.
     let scene = Repository::new();
-    changed(&scene);
+    change_files(&scene);
     assert!(scene.crash_before("removing").discard(id(SESSION), None).is_err());
     assert_eq!(scene.worktrees.changes(id(SESSION)).unwrap().files.len(), 5);
     scene.worktrees.discard(id(SESSION), None).unwrap();
-    assert_eq!(scene.traces(), Vec::<String>::new());
+    assert_eq!(scene.leftover_files(), Vec::<String>::new());
 }
 
 #[test]
@@ -292,7 +292,7 @@ fn x14_files_changed_on_both_sides_are_merged_or_refused() {
     assert_eq!(scene.read("a.txt"), "ONE\ntwo\nthree\nfour\nFIVE\n");
 
     let scene = Repository::new();
-    changed(&scene);
+    change_files(&scene);
     scene.file("a.txt", "mine\ntwo\nthree\nfour\nfive\n");
     scene.file("run.sh", "mine\n");
     fs::remove_dir_all(scene.repo().join("sub")).unwrap();
@@ -312,7 +312,7 @@ fn x14_files_changed_on_both_sides_are_merged_or_refused() {
 #[test]
 fn x14_merge_refuses_changes_made_after_they_were_shown() {
     let scene = Repository::new();
-    changed(&scene);
+    change_files(&scene);
     let tip = scene.worktrees.changes(id(SESSION)).unwrap().tip;
     put(&scene.open().join("a.txt"), "another\n");
     assert!(matches!(scene.worktrees.merge(id(SESSION), &tip), Err(WorktreeError::Changed)));
@@ -352,7 +352,7 @@ fn x14_repository_without_a_commit_is_refused() {
     fs::create_dir(&empty).unwrap();
     assert!(Command::new("git").current_dir(&empty).args(["init", "-q"]).status().unwrap().success());
     scene.worktrees.check(&scene.repo().join("sub")).unwrap();
-    let why = opened(&scene.worktrees, &empty).unwrap_err().to_string();
+    let why = open_path(&scene.worktrees, &empty).unwrap_err().to_string();
     assert_eq!(
         why,
         format!(
@@ -362,7 +362,7 @@ fn x14_repository_without_a_commit_is_refused() {
     );
     // A repository that git cannot read may have commits.
     fs::remove_file(empty.join(".git/HEAD")).unwrap();
-    let why = opened(&scene.worktrees, &empty).unwrap_err().to_string();
+    let why = open_path(&scene.worktrees, &empty).unwrap_err().to_string();
     assert!(why.starts_with("git rev-parse failed: fatal: not a git repository"), "{why}");
 }
 
@@ -446,7 +446,7 @@ fn x14_files_that_configure_agents_are_not_merged() {
 #[test]
 fn x14_locks_of_a_killed_git_are_removed() {
     let scene = Repository::new();
-    changed(&scene);
+    change_files(&scene);
     let admin = scene.repo().join(".git/worktrees").join(SESSION);
     put(&admin.join("index.lock"), "");
     put(&scene.repo().join(".git/refs/heads/subtend/0000000000aa.lock"), "");
@@ -495,7 +495,7 @@ fn x14_merge_does_not_follow_links_of_a_worktree() {
 #[test]
 fn x14_removal_refuses_changes_made_after_they_were_shown() {
     let scene = Repository::new();
-    changed(&scene);
+    change_files(&scene);
     let shown = scene.worktrees.changes(id(SESSION)).unwrap().tip;
     put(&scene.open().join("later.txt"), "later\n");
     let refused =
@@ -506,5 +506,5 @@ fn x14_removal_refuses_changes_made_after_they_were_shown() {
     let now = scene.worktrees.changes(id(SESSION)).unwrap();
     assert_eq!(now.files.len(), 6);
     scene.worktrees.discard(id(SESSION), Some(&now.tip)).unwrap();
-    assert_eq!(scene.traces(), Vec::<String>::new());
+    assert_eq!(scene.leftover_files(), Vec::<String>::new());
 }

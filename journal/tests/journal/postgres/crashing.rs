@@ -9,7 +9,7 @@ use super::{journal, problems};
 use crate::scene::{SessionWriter, created_session, id, one, start};
 
 /// Set `SUBTEND_POSTGRES_CRASHES=N` for more.
-fn crashes() -> u64 {
+fn crash_count() -> u64 {
     std::env::var("SUBTEND_POSTGRES_CRASHES").ok().and_then(|count| count.parse().ok()).unwrap_or(5)
 }
 
@@ -38,7 +38,7 @@ fn d1_server_crash_during_commits_loses_nothing() {
             }
         };
         let writers: Vec<_> = (1..=WRITERS).map(|writer| scope.spawn(write(writer))).collect();
-        for _ in 0..crashes() {
+        for _ in 0..crash_count() {
             let before = acked.load(Ordering::Relaxed);
             // Commits are under way again.
             while acked.load(Ordering::Relaxed) < before + 50 {

@@ -10,7 +10,7 @@ use crate::exporting::write;
 use crate::scene::id;
 
 /// Returns the number of rows of a shard that contain a text, in all tables.
-fn holding(shard: &str, text: &str) -> String {
+fn count_rows_with(shard: &str, text: &str) -> String {
     let name = shard.trim_start_matches("shard=");
     let tables = ["log", "ev", "head", "inflight", "kid", "outbox", "def"];
     let count = |table: &&str| {
@@ -22,7 +22,7 @@ fn holding(shard: &str, text: &str) -> String {
     shared().sql(&format!("SELECT {}", tables.iter().map(count).collect::<Vec<_>>().join(" + ")))
 }
 
-fn compacted(shard: &str) -> Result<Compacted, OpenError> {
+fn compact(shard: &str) -> Result<Compacted, OpenError> {
     let spec = StoreSpec::Postgres(Box::new(shared().target(shard)));
     compact_store(&spec, &Options::default(), &mut |_| {})
 }
@@ -37,18 +37,18 @@ async fn d1_compaction_erases_only_rows_of_its_shard() {
     }
     let open = journal(&shared().target(&shard));
     let (end, before) = (open.durable(), write(&open, Scope::Store));
-    assert!(matches!(compacted(&shard), Err(OpenError::ClaimedElsewhere { .. })), "a shard in use was compacted");
+    assert!(matches!(compact(&shard), Err(OpenError::ClaimedElsewhere { .. })), "a shard in use was compacted");
     open.close().await.unwrap();
-    assert_eq!(holding(&shard, SECRET), "1");
-    assert_eq!(compacted(&shard).unwrap(), Compacted { erased: 1, frames: 5, blobs: 0, held: vec![] });
-    assert_eq!((holding(&shard, SECRET), holding(&other, SECRET)), ("0".to_owned(), "1".to_owned()));
+    assert_eq!(count_rows_with(&shard, SECRET), "1");
+    assert_eq!(compact(&shard).unwrap(), Compacted { erased: 1, frames: 5, blobs: 0, held: vec![] });
+    assert_eq!((count_rows_with(&shard, SECRET), count_rows_with(&other, SECRET)), ("0".to_owned(), "1".to_owned()));
     let open = journal(&shared().target(&shard));
     assert_eq!((problems(&open), open.durable()), (Vec::<String>::new(), end));
     audit(&open, false).unwrap();
     assert!(matches!(open.records(id(11)), Err(ReadError::NoSuchSession(_))));
     assert!(write(&open, Scope::Store) == before, "something else has changed");
     open.close().await.unwrap();
-    assert_eq!(compacted(&shard).unwrap(), Compacted::default(), "erased sessions are counted twice");
+    assert_eq!(compact(&shard).unwrap(), Compacted::default(), "erased sessions are counted twice");
 }
 
 /// A process that lost its claim removes nothing.
@@ -65,5 +65,5 @@ async fn d1_compaction_without_the_claim_removes_nothing() {
     let refused = subtend_journal::postgres::compact(&old).unwrap_err().to_string();
     assert!(refused.contains("was claimed by another process"), "{refused}");
     drop(old);
-    assert_eq!(holding(&shard, SECRET), "1");
+    assert_eq!(count_rows_with(&shard, SECRET), "1");
 }

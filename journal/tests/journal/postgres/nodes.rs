@@ -116,13 +116,13 @@ async fn d4_sessions_are_located_and_keys_are_placed_once() {
         creation(&journal(&nodes.server.target(&format!("shard={shard}"))), 1).await.unwrap();
     }
     assert_eq!(registry.locate(id(1)).await.unwrap(), ["shard-1", "shard-2"], "a session in two shards");
-    let first = placed(registry, "shard-2").await;
+    let first = place(registry, "shard-2").await;
     assert_eq!((&*first.shard, first.is_new), ("shard-2", true));
-    let second = placed(registry, "shard-1").await;
+    let second = place(registry, "shard-1").await;
     assert_eq!((&*second.shard, second.is_new), ("shard-2", false), "the first choice is kept");
 }
 
-async fn placed(registry: &Registry, shard: &str) -> Placement {
+async fn place(registry: &Registry, shard: &str) -> Placement {
     registry.place(b"key", shard).await.unwrap()
 }
 
@@ -131,12 +131,12 @@ async fn placed(registry: &Registry, shard: &str) -> Placement {
 async fn d4_choice_used_by_another_command_is_not_removed() {
     let nodes = Nodes::start().await;
     let registry = &nodes.registry;
-    let (refused, other) = (placed(registry, "shard-1").await, placed(registry, "shard-2").await);
+    let (refused, other) = (place(registry, "shard-1").await, place(registry, "shard-2").await);
     registry.remove_placement(b"key", &refused).await.unwrap();
-    let again = placed(registry, "shard-2").await;
+    let again = place(registry, "shard-2").await;
     assert_eq!((&*other.shard, &*again.shard, again.is_new), ("shard-1", "shard-1", false));
     registry.remove_placement(b"key", &again).await.unwrap();
-    let new = placed(registry, "shard-2").await;
+    let new = place(registry, "shard-2").await;
     assert_eq!((&*new.shard, new.is_new), ("shard-2", true), "the control");
 }
 

@@ -91,7 +91,7 @@ fn own_dir() -> PathBuf {
     dir
 }
 
-fn done(command: &mut Command) -> String {
+fn run_command(command: &mut Command) -> String {
     let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
     let text = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success(), "{command:?}: {text}");
@@ -107,7 +107,7 @@ impl Server {
         let data = dir.join("data");
         let mut initdb = as_user(bin.join("initdb"));
         initdb.args(["--username=subtend", "--auth=scram-sha-256", "--encoding=UTF8", "--locale=C", "--no-sync"]);
-        done(initdb.arg("--pwfile").arg(&password).arg("-D").arg(&data));
+        run_command(initdb.arg("--pwfile").arg(&password).arg("-D").arg(&data));
         let port = port();
         let mut conf = std::fs::OpenOptions::new().append(true).open(data.join("postgresql.conf")).unwrap();
         let own = format!(
@@ -117,7 +117,7 @@ impl Server {
             settings.join("\n")
         );
         conf.write_all(own.as_bytes()).unwrap();
-        let server = Self::watched(dir, port);
+        let server = Self::start_watched(dir, port);
         server.up();
         server.sql("CREATE DATABASE agents");
         server
@@ -129,11 +129,11 @@ impl Server {
         let primary = format!("host={} port={} user=subtend application_name=standby", self.dir.display(), self.port);
         let mut backup = as_user(programs().join("pg_basebackup"));
         backup.args(["--write-recovery-conf", "--checkpoint=fast", "--no-sync", "-d", &primary, "-D"]);
-        done(backup.arg(dir.join("data")).env("PGPASSWORD", "s3cret@word"));
+        run_command(backup.arg(dir.join("data")).env("PGPASSWORD", "s3cret@word"));
         let mut conf = std::fs::OpenOptions::new().append(true).open(dir.join("data/postgresql.conf")).unwrap();
         let own = format!("port = {port}\nunix_socket_directories = '{}'\n", dir.display());
         conf.write_all(own.as_bytes()).unwrap();
-        let standby = Self::watched(dir, port);
+        let standby = Self::start_watched(dir, port);
         standby.up();
         self.sql("ALTER SYSTEM SET synchronous_standby_names = 'standby'");
         self.reload();
@@ -142,10 +142,10 @@ impl Server {
 
     /// Lets a standby take writes.
     pub(crate) fn promote(&self) {
-        done(&mut self.ctl(&["promote"]));
+        run_command(&mut self.ctl(&["promote"]));
     }
 
-    fn watched(dir: PathBuf, port: u16) -> Self {
+    fn start_watched(dir: PathBuf, port: u16) -> Self {
         let bin = programs();
         let ends = "read -r line; \"$1\"/pg_ctl -D \"$2\"/data -m immediate -w stop >/dev/null 2>&1; rm -rf \"$2\"";
         let mut watcher = as_user("sh");
@@ -177,11 +177,11 @@ impl Server {
 
     /// Ends the server like a crash: without a checkpoint, and with all connections lost.
     pub(crate) fn crash(&self) {
-        done(&mut self.ctl(&["-m", "immediate", "stop"]));
+        run_command(&mut self.ctl(&["-m", "immediate", "stop"]));
     }
 
     pub(crate) fn reload(&self) {
-        done(&mut self.ctl(&["reload"]));
+        run_command(&mut self.ctl(&["reload"]));
     }
 
     pub(crate) fn log(&self) -> String {
@@ -194,7 +194,7 @@ impl Server {
         let mut psql = as_user(programs().join("psql"));
         psql.args(["-X", "-q", "-t", "-A", "-v", "ON_ERROR_STOP=1", "-U", "subtend", "-d", database, "-c", sql]);
         psql.arg("-h").arg(&self.dir).args(["-p", &self.port.to_string()]).env("PGPASSWORD", "s3cret@word");
-        done(&mut psql).trim().to_owned()
+        run_command(&mut psql).trim().to_owned()
     }
 
     /// Returns the address of the database, to which parameters can be appended.

@@ -147,7 +147,7 @@ fn carry(mut client: TcpStream, mut server: TcpStream, order: &NextPoint, hold: 
     });
     let mut bytes = [0; 1 << 16];
     while let Ok(count @ 1..) = client.read(&mut bytes) {
-        let point = is_commit(&bytes[..count]).then(|| taken(order)).flatten();
+        let point = is_commit(&bytes[..count]).then(|| take_point(order)).flatten();
         let within = matches!(point, Some(Point::Request(_) | Point::Open));
         *due.lock().unwrap() = point.filter(|_| !within);
         let part = point.map_or(count, |point| point.of_request(count));
@@ -162,7 +162,7 @@ fn carry(mut client: TcpStream, mut server: TcpStream, order: &NextPoint, hold: 
     drop((server.shutdown(Shutdown::Both), client.shutdown(Shutdown::Both)));
 }
 
-fn taken(order: &NextPoint) -> Option<Point> {
+fn take_point(order: &NextPoint) -> Option<Point> {
     let mut order = order.lock().unwrap();
     let (point, after) = (*order)?;
     *order = after.checked_sub(1).map(|after| (point, after));
@@ -170,7 +170,7 @@ fn taken(order: &NextPoint) -> Option<Point> {
 }
 
 /// Creates session `n` with a commit that stops at `point`, and runs `meanwhile` there.
-fn interrupted(proxy: &Interrupter, journal: &Journal, n: u128, point: Point, meanwhile: impl FnOnce()) {
+fn interrupt_commit(proxy: &Interrupter, journal: &Journal, n: u128, point: Point, meanwhile: impl FnOnce()) {
     proxy.interrupt(point, 0);
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     std::thread::scope(|scope| {
@@ -194,7 +194,7 @@ fn d1_commit_interrupted_at_any_point_is_resolved() {
     let (proxy, shard) = (Interrupter::to(shared()), super::fresh());
     let journal = journal(&target(&format!("{}&{shard}", address(proxy.port))));
     for (n, point) in (1..).zip(POINTS) {
-        interrupted(&proxy, &journal, n, point, || {});
+        interrupt_commit(&proxy, &journal, n, point, || {});
     }
     complete(&journal, POINTS.len() as u128);
 }
@@ -206,7 +206,7 @@ fn d1_server_that_crashes_within_a_commit_loses_nothing() {
     let journal = journal(&target(&format!("{}&shard=a&reply_timeout=20", address(proxy.port))));
     let points = [Point::Request(4), Point::Open, Point::Reply(0), Point::Unended];
     for (n, point) in (1..).zip(points) {
-        interrupted(&proxy, &journal, n, point, || {
+        interrupt_commit(&proxy, &journal, n, point, || {
             server.crash();
             server.up();
         });
@@ -221,8 +221,8 @@ fn writer(proxy: &Interrupter, store: &Path, fault: &str) -> Child {
     writer.spawn().unwrap()
 }
 
-/// Kills the writer when a commit has been stopped at `point` for `later`. Returns the result of [`lacking`].
-fn killed(point: Point, fault: &str, later: Duration) -> Vec<String> {
+/// Kills the writer when a commit has been stopped at `point` for `later`. Returns the result of [`missing_sessions`].
+fn kill_writer(point: Point, fault: &str, later: Duration) -> Vec<String> {
     let (proxy, dir) = (Interrupter::to(shared()), tempfile::tempdir().unwrap());
     proxy.interrupt(point, 3);
     let mut child = writer(&proxy, dir.path(), fault);
@@ -232,12 +232,12 @@ fn killed(point: Point, fault: &str, later: Duration) -> Vec<String> {
     child.kill().unwrap();
     child.wait().unwrap();
     proxy.lose();
-    let acked = crash::acked(BufReader::new(child.stdout.take().unwrap()).lines());
-    lacking(&Kind::Postgres.open(dir.path()), &acked)
+    let acked = crash::parse_acknowledged(BufReader::new(child.stdout.take().unwrap()).lines());
+    missing_sessions(&Kind::Postgres.open(dir.path()), &acked)
 }
 
 /// Returns the problems of the store, and its missing and incomplete sessions.
-fn lacking(journal: &Journal, acked: &[u128]) -> Vec<String> {
+fn missing_sessions(journal: &Journal, acked: &[u128]) -> Vec<String> {
     let mut wrong = problems(journal);
     let last = |n: u128| journal.records(id(n)).ok().and_then(|records| records.last().map(|stored| stored.seq.0));
     let lost = acked.iter().filter(|n| (last(**n * 10 + 1), last(**n * 10 + 2)) != (Some(6), Some(3)));
@@ -252,7 +252,7 @@ fn lacking(journal: &Journal, acked: &[u128]) -> Vec<String> {
 #[test]
 fn d1_owner_killed_at_any_point_of_a_commit_loses_nothing() {
     for point in POINTS {
-        assert_eq!(killed(point, "", Duration::ZERO), Vec::<String>::new(), "{point:?}");
+        assert_eq!(kill_writer(point, "", Duration::ZERO), Vec::<String>::new(), "{point:?}");
     }
 }
 
@@ -260,7 +260,8 @@ fn d1_owner_killed_at_any_point_of_a_commit_loses_nothing() {
 #[test]
 fn d1_acknowledgement_before_the_commit_is_noticed() {
     // A busy machine may need longer until it has printed.
-    let mut found = (1..=20).map(|n| killed(Point::Request(4), "ack-before-commit", Duration::from_millis(200 * n)));
+    let mut found =
+        (1..=20).map(|n| kill_writer(Point::Request(4), "ack-before-commit", Duration::from_millis(200 * n)));
     let wrong = found.find(|wrong| !wrong.is_empty()).unwrap_or_default();
     assert!(!wrong.is_empty() && wrong.iter().all(|what| what.ends_with("was acknowledged")), "{wrong:?}");
 }
@@ -273,7 +274,7 @@ fn d2_commit_of_a_killed_owner_ends_before_the_next_claim() {
     drop(open_store(&spec).unwrap());
     let mut child = crash::writer(Kind::Postgres, dir.path(), 0).env(ADDRESS, server.address()).spawn().unwrap();
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-    while crash::acked(lines.next().into_iter()).is_empty() {}
+    while crash::parse_acknowledged(lines.next().into_iter()).is_empty() {}
     let before = std::thread::scope(|scope| {
         let lock = "BEGIN; SELECT epoch FROM subtend.shard FOR UPDATE; SELECT pg_sleep(4); COMMIT";
         let lock = scope.spawn(|| server.sql(lock));
@@ -289,6 +290,6 @@ fn d2_commit_of_a_killed_owner_ends_before_the_next_claim() {
     });
     let journal = open_store(&spec).unwrap();
     assert!(journal.durable() > Lsn(before), "it was not committed after its owner was killed");
-    let acked = crash::acked(lines);
-    assert_eq!(lacking(&journal, &acked), Vec::<String>::new());
+    let acked = crash::parse_acknowledged(lines);
+    assert_eq!(missing_sessions(&journal, &acked), Vec::<String>::new());
 }

@@ -45,7 +45,7 @@ fn context_overflow_is_recognised_by_its_message() {
 }
 
 /// Returns the message for a refused key of model `spec` with `variables`.
-fn refused(spec: &str, base_url: Option<&str>, variables: &[(&str, &str)], key: Option<&str>) -> String {
+fn refusal_text(spec: &str, base_url: Option<&str>, variables: &[(&str, &str)], key: Option<&str>) -> String {
     let target = Target::parse(spec).unwrap();
     let target = key.map_or(target.clone(), |key| target.with_key(Key::new(key)));
     let target = base_url.map_or(Ok(target.clone()), |url| target.with_base_url(url)).unwrap();
@@ -62,19 +62,25 @@ fn refused(spec: &str, base_url: Option<&str>, variables: &[(&str, &str)], key: 
 fn refused_key_is_named_by_its_source() {
     let variables = [("ANTHROPIC_API_KEY", "secret-1"), ("OPENAI_API_KEY", "secret-1")];
     assert_eq!(
-        refused("anthropic/m", None, &variables, None),
+        refusal_text("anthropic/m", None, &variables, None),
         "the key in ANTHROPIC_API_KEY was refused by anthropic (401): bad key [key]"
     );
     assert_eq!(
-        refused("openai/m", Some("http://h:1/v1"), &variables, None),
+        refusal_text("openai/m", Some("http://h:1/v1"), &variables, None),
         "the key in OPENAI_API_KEY was refused by http://h:1 (401): bad key [key]"
     );
-    assert_eq!(refused("openai/m", None, &[], Some("secret-1")), "the key was refused by openai (401): bad key [key]");
     assert_eq!(
-        refused("gemini/m", Some("https://h"), &[], None),
+        refusal_text("openai/m", None, &[], Some("secret-1")),
+        "the key was refused by openai (401): bad key [key]"
+    );
+    assert_eq!(
+        refusal_text("gemini/m", Some("https://h"), &[], None),
         "https://h requires a key (401): set GEMINI_API_KEY: bad key secret-1"
     );
-    assert_eq!(refused("ollama/m", None, &[], None), "http://127.0.0.1:11434 requires a key (401): bad key secret-1");
+    assert_eq!(
+        refusal_text("ollama/m", None, &[], None),
+        "http://127.0.0.1:11434 requires a key (401): bad key secret-1"
+    );
 }
 
 #[test]

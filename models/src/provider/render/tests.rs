@@ -22,10 +22,10 @@ fn tool_call(id: &str, args: &str) -> ToolCall {
 }
 
 fn answer(text: Option<&str>, calls: &[ToolCall]) -> Message {
-    reasoned(text, None, calls)
+    reasoning_message(text, None, calls)
 }
 
-fn reasoned(text: Option<&str>, reasoning: Option<Text>, calls: &[ToolCall]) -> Message {
+fn reasoning_message(text: Option<&str>, reasoning: Option<Text>, calls: &[ToolCall]) -> Message {
     Message::Assistant { seq: Seq(2), text: text.map(Text::from), reasoning, calls: calls.into() }
 }
 
@@ -231,7 +231,7 @@ fn request(messages: Vec<Message>, tools: &[&str]) -> Request {
 
 #[test]
 fn notice_is_text_if_a_call_would_be_refused() {
-    let kept = |kept: StoredReasoning| vec![user("go"), reasoned(Some("x"), kept.to_text(), &[])];
+    let kept = |kept: StoredReasoning| vec![user("go"), reasoning_message(Some("x"), kept.to_text(), &[])];
     let anthropic = kept(StoredReasoning::Anthropic {
         blocks: vec![json!({"type": "thinking", "thinking": "hm", "signature": "s"})],
     });
@@ -278,7 +278,7 @@ fn reasoning_is_sent_back_only_to_its_own_protocol() {
         for protocol in Protocol::ALL {
             let calls = [tool_call("a", "{}"), tool_call("b", "{}")];
             let messages =
-                vec![user("go"), reasoned(Some("x"), kept.to_text(), &calls), result(0, "r"), result(1, "r")];
+                vec![user("go"), reasoning_message(Some("x"), kept.to_text(), &calls), result(0, "r"), result(1, "r")];
             let body = body(&client(protocol, None), &request(messages, &["read"])).unwrap().to_string();
             for mark in marks {
                 assert_eq!(body.contains(mark), protocol == own, "{own}'s reasoning for {protocol}: {body}");

@@ -48,7 +48,7 @@ pub(super) fn texts(names: &[&str]) -> Vec<Text> {
     names.iter().map(|name| Text::from(*name)).collect()
 }
 
-pub(super) fn at_once(concurrent: u32) -> Rates {
+pub(super) fn concurrent_rate(concurrent: u32) -> Rates {
     Rates { concurrent: Some(concurrent), ..Rates::unbounded() }
 }
 
@@ -78,7 +78,7 @@ impl Callers {
     }
 
     /// Creates callers with these quotas; all others are unlimited.
-    pub(super) fn under(named: &[(&str, Rates)]) -> Self {
+    pub(super) fn with_quotas(named: &[(&str, Rates)]) -> Self {
         let named = named.iter().map(|(name, rates)| (Text::from(*name), *rates));
         Self::of(Throttles::new(Rates::unbounded(), named))
     }

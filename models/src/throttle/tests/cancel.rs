@@ -5,11 +5,11 @@ use std::task::{Context, Poll, Wake, Waker};
 
 use super::super::{Permit, Rates, Throttles};
 use super::Bug;
-use super::callers::{Callers, LAB, MODEL, at_once, quota, requests, texts, tokens};
+use super::callers::{Callers, LAB, MODEL, concurrent_rate, quota, requests, texts, tokens};
 
 #[tokio::test(start_paused = true)]
 async fn before_the_first_poll() {
-    let mut callers = Callers::under(&[(LAB, at_once(1))]);
+    let mut callers = Callers::with_quotas(&[(LAB, concurrent_rate(1))]);
     callers.prepare("a1", &[LAB], 1);
     callers.enter("b1", &[LAB], 1);
     callers.drop_waiting("a1");
@@ -18,7 +18,7 @@ async fn before_the_first_poll() {
 
 #[tokio::test(start_paused = true)]
 async fn in_the_line() {
-    let mut callers = Callers::under(&[(LAB, at_once(1))]);
+    let mut callers = Callers::with_quotas(&[(LAB, concurrent_rate(1))]);
     callers.all_enter("a1 a2 a3 b1 b2", &[LAB]);
     callers.drop_waiting("a2");
     callers.drop_waiting("b2");
@@ -29,7 +29,7 @@ async fn in_the_line() {
 
 #[tokio::test(start_paused = true)]
 async fn in_the_line_of_its_model_leaves_no_trace_at_the_provider() {
-    let mut callers = Callers::under(&[(MODEL, requests(60))]);
+    let mut callers = Callers::with_quotas(&[(MODEL, requests(60))]);
     callers.throttles.cool(&MODEL.into(), 1_000);
     callers.all_enter("a1", &[MODEL, LAB]);
     callers.drop_waiting("a1");
@@ -39,7 +39,7 @@ async fn in_the_line_of_its_model_leaves_no_trace_at_the_provider() {
 
 #[tokio::test(start_paused = true)]
 async fn at_the_head_of_the_line_where_it_held_up_others() {
-    let mut callers = Callers::under(&[(LAB, tokens(600))]);
+    let mut callers = Callers::with_quotas(&[(LAB, tokens(600))]);
     callers.enter("a1", &[LAB], 500);
     callers.enter("b1", &[LAB], 600);
     callers.enter("c1", &[LAB], 100);
@@ -50,8 +50,8 @@ async fn at_the_head_of_the_line_where_it_held_up_others() {
 }
 
 /// Drops a call after it was granted and before it is polled; returns the started calls.
-fn crossing(bug: Option<Bug>) -> String {
-    let mut callers = Callers::under(&[(MODEL, at_once(1)), (LAB, at_once(1))]).with_bug(bug);
+fn drop_granted_call(bug: Option<Bug>) -> String {
+    let mut callers = Callers::with_quotas(&[(MODEL, concurrent_rate(1)), (LAB, concurrent_rate(1))]).with_bug(bug);
     callers.all_enter("a1 b1 c1", &[MODEL, LAB]);
     callers.end_unpolled("a1");
     callers.drop_waiting("b1");
@@ -60,14 +60,14 @@ fn crossing(bug: Option<Bug>) -> String {
 
 #[tokio::test(start_paused = true)]
 async fn when_the_call_up_crosses_with_the_drop() {
-    assert_eq!(crossing(None), "a1 c1");
-    assert_eq!(crossing(Some(Bug::TicketLost)), "a1", "the control: the check must find the bug");
+    assert_eq!(drop_granted_call(None), "a1 c1");
+    assert_eq!(drop_granted_call(Some(Bug::TicketLost)), "a1", "the control: the check must find the bug");
 }
 
 #[tokio::test(start_paused = true)]
 async fn when_the_call_up_crosses_with_the_drop_nothing_is_paid() {
     let rates = Rates { concurrent: Some(1), tokens_per_minute: Some(60), ..requests(10) };
-    let mut callers = Callers::under(&[(LAB, rates)]);
+    let mut callers = Callers::with_quotas(&[(LAB, rates)]);
     callers.enter("a1", &[LAB], 60);
     callers.settle("a1", 0);
     callers.enter("b1", &[LAB], 60);
@@ -80,7 +80,7 @@ async fn when_the_call_up_crosses_with_the_drop_nothing_is_paid() {
 
 #[tokio::test(start_paused = true)]
 async fn with_the_pass_in_hand() {
-    let throttles = Throttles::new(at_once(1), []);
+    let throttles = Throttles::new(concurrent_rate(1), []);
     let quotas = texts(&[MODEL, LAB]);
     let call = async {
         let _pass = throttles.enter(&quotas, 1).await;
@@ -95,7 +95,7 @@ async fn with_the_pass_in_hand() {
 
 #[tokio::test(start_paused = true)]
 async fn after_it_was_sent_back() {
-    let mut callers = Callers::under(&[(LAB, at_once(1))]);
+    let mut callers = Callers::with_quotas(&[(LAB, concurrent_rate(1))]);
     callers.all_enter("a1 b1 c1", &[LAB]);
     callers.end_unpolled("a1");
     callers.throttles.cool(&LAB.into(), 1_000);
@@ -109,7 +109,7 @@ async fn after_it_was_sent_back() {
 
 #[tokio::test(start_paused = true)]
 async fn after_the_close() {
-    let mut callers = Callers::under(&[(LAB, at_once(1))]);
+    let mut callers = Callers::with_quotas(&[(LAB, concurrent_rate(1))]);
     callers.all_enter("a1 b1", &[LAB]);
     callers.throttles.close();
     callers.drop_waiting("b1");
@@ -126,7 +126,7 @@ impl Wake for Holder {
 
 #[tokio::test(start_paused = true)]
 async fn dropped_waker_may_call_the_rate_limiter() {
-    let throttles = Throttles::new(at_once(1), []);
+    let throttles = Throttles::new(concurrent_rate(1), []);
     let (shop, lab) = (texts(&["shop"]), texts(&[LAB]));
     let first = throttles.enter(&lab, 1).await;
     let mut call = Box::pin(throttles.enter(&lab, 1));

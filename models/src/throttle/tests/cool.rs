@@ -1,7 +1,7 @@
 //! Pauses after a retry-after.
 
 use super::super::QuotaUsage;
-use super::callers::{Callers, LAB, MODEL, OTHER, at_once, quota};
+use super::callers::{Callers, LAB, MODEL, OTHER, concurrent_rate, quota};
 
 fn cooling(name: &str, running: u32, waiting: usize, ms: u64) -> QuotaUsage {
     QuotaUsage { cooling_ms: Some(ms), ..quota(name, running, waiting) }
@@ -9,7 +9,7 @@ fn cooling(name: &str, running: u32, waiting: usize, ms: u64) -> QuotaUsage {
 
 #[tokio::test(start_paused = true)]
 async fn calls_start_only_after_the_pause() {
-    let mut callers = Callers::under(&[(LAB, at_once(2))]);
+    let mut callers = Callers::with_quotas(&[(LAB, concurrent_rate(2))]);
     callers.all_enter("a1", &[LAB]);
     callers.throttles.cool(&LAB.into(), 1_500);
     callers.all_enter("a2 b1", &[LAB]);
@@ -25,7 +25,7 @@ async fn calls_start_only_after_the_pause() {
 
 #[tokio::test(start_paused = true)]
 async fn longer_of_two_pauses_counts() {
-    let mut callers = Callers::under(&[]);
+    let mut callers = Callers::with_quotas(&[]);
     callers.throttles.cool(&LAB.into(), 2_000);
     callers.throttles.cool(&LAB.into(), 1_000);
     callers.all_enter("a1", &[LAB]);
@@ -39,7 +39,7 @@ async fn longer_of_two_pauses_counts() {
 
 #[tokio::test(start_paused = true)]
 async fn granted_call_does_not_start_during_a_pause() {
-    let mut callers = Callers::under(&[(LAB, at_once(1))]);
+    let mut callers = Callers::with_quotas(&[(LAB, concurrent_rate(1))]);
     callers.all_enter("a1 a2 b1", &[LAB]);
     callers.end_unpolled("a1");
     callers.throttles.cool(&LAB.into(), 1_000);
@@ -52,7 +52,7 @@ async fn granted_call_does_not_start_during_a_pause() {
 
 #[tokio::test(start_paused = true)]
 async fn paused_model_does_not_delay_its_provider() {
-    let mut callers = Callers::under(&[(LAB, at_once(1)), (MODEL, at_once(1))]);
+    let mut callers = Callers::with_quotas(&[(LAB, concurrent_rate(1)), (MODEL, concurrent_rate(1))]);
     callers.all_enter("a1", &[OTHER, LAB]);
     callers.all_enter("b1", &[MODEL, LAB]);
     callers.all_enter("c1 c2", &[OTHER, LAB]);
@@ -67,7 +67,7 @@ async fn paused_model_does_not_delay_its_provider() {
 
 #[tokio::test(start_paused = true)]
 async fn paused_provider_delays_only_its_models() {
-    let mut callers = Callers::under(&[]);
+    let mut callers = Callers::with_quotas(&[]);
     callers.throttles.cool(&LAB.into(), 1_000);
     callers.all_enter("a1", &[MODEL, LAB]);
     callers.all_enter("b1", &[OTHER, LAB]);
@@ -78,7 +78,7 @@ async fn paused_provider_delays_only_its_models() {
 
 #[tokio::test(start_paused = true)]
 async fn absurd_pause_does_not_overflow_the_clock() {
-    let mut callers = Callers::under(&[]);
+    let mut callers = Callers::with_quotas(&[]);
     callers.throttles.cool(&LAB.into(), u64::MAX);
     let year = 365 * 24 * 60 * 60 * 1_000;
     assert_eq!(callers.throttles.cooling_ms(&LAB.into()), Some(year));

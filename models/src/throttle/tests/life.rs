@@ -7,11 +7,11 @@ use std::time::Duration;
 use tokio::runtime::Builder;
 
 use super::super::{QuotaUsage, Rates, Throttles};
-use super::callers::{Callers, LAB, MODEL, at_once, quota, requests, texts, tokens};
+use super::callers::{Callers, LAB, MODEL, concurrent_rate, quota, requests, texts, tokens};
 
 #[tokio::test(start_paused = true)]
 async fn call_without_quotas_never_waits() {
-    let throttles = Throttles::new(at_once(1), []);
+    let throttles = Throttles::new(concurrent_rate(1), []);
     let passes = [throttles.enter(&[], 9).await, throttles.enter(&[], 9).await];
     assert_eq!(throttles.active_quotas(), []);
     passes.into_iter().for_each(|pass| pass.settle(7));
@@ -19,7 +19,7 @@ async fn call_without_quotas_never_waits() {
 
 #[tokio::test(start_paused = true)]
 async fn unused_names_are_removed() {
-    let mut callers = Callers::under(&[("paced", requests(60)), ("dear", tokens(60))]);
+    let mut callers = Callers::with_quotas(&[("paced", requests(60)), ("dear", tokens(60))]);
     for n in 0..1_000 {
         let name = format!("lab/model-{n}");
         callers.enter("a1", &[&name, LAB], 1);
@@ -40,7 +40,7 @@ async fn unused_names_are_removed() {
 
 #[tokio::test(start_paused = true)]
 async fn quotas_are_taken_once_and_in_a_fixed_order() {
-    let mut callers = Callers::under(&[(LAB, at_once(1)), ("shop", at_once(1))]);
+    let mut callers = Callers::with_quotas(&[(LAB, concurrent_rate(1)), ("shop", concurrent_rate(1))]);
     callers.enter("a1", &[LAB, MODEL, LAB], 1);
     assert_eq!(callers.active_quotas(), [quota(LAB, 1, 0), quota(MODEL, 1, 0)]);
     callers.end("a1");
@@ -54,7 +54,7 @@ async fn quotas_are_taken_once_and_in_a_fixed_order() {
 
 #[tokio::test(start_paused = true)]
 async fn close_ends_all_waits() {
-    let mut callers = Callers::under(&[(MODEL, requests(1)), (LAB, at_once(1))]);
+    let mut callers = Callers::with_quotas(&[(MODEL, requests(1)), (LAB, concurrent_rate(1))]);
     callers.all_enter("a1 a2 b1", &[MODEL, LAB]);
     callers.enter("c1", &[LAB], 1);
     callers.prepare("d1", &[LAB], 1);
@@ -74,7 +74,7 @@ async fn close_ends_all_waits() {
 /// Two runtimes of one node: after one closes, the other still waits.
 #[tokio::test(start_paused = true)]
 async fn d2_runtimes_share_quotas_and_close_separately() {
-    let first = Throttles::new(at_once(1), []);
+    let first = Throttles::new(concurrent_rate(1), []);
     let second = first.for_runtime();
     let quotas = texts(&[LAB]);
     let held = first.enter(&quotas, 1).await;
@@ -96,7 +96,7 @@ async fn d2_runtimes_share_quotas_and_close_separately() {
 /// The shares of all processes together do not exceed the limit.
 #[tokio::test(start_paused = true)]
 async fn d2_rates_are_divided_among_processes() {
-    let mut callers = Callers::under(&[(LAB, at_once(4))]);
+    let mut callers = Callers::with_quotas(&[(LAB, concurrent_rate(4))]);
     callers.throttles.divide(2);
     callers.all_enter("a1 a2 a3 a4", &[LAB]);
     assert_eq!(callers.running().len(), 2);
@@ -111,7 +111,7 @@ async fn d2_rates_are_divided_among_processes() {
     let rates = Rates { requests_per_minute: Some(60), tokens_per_minute: Some(100), ..Rates::unbounded() };
     let part = Rates { requests_per_minute: Some(20), tokens_per_minute: Some(33), ..Rates::unbounded() };
     assert_eq!((rates.divide(3), rates.divide(1)), (part, rates));
-    assert_eq!(at_once(2).divide(3), at_once(1), "a process must always have one permit");
+    assert_eq!(concurrent_rate(2).divide(3), concurrent_rate(1), "a process must always have one permit");
 }
 
 #[test]
@@ -132,7 +132,8 @@ fn permit_returned_outside_of_tokio_wakes_the_next() {
 #[tokio::test(start_paused = true)]
 async fn hundred_thousand_calls_wait_in_one_queue() {
     const CALLS: u64 = 100_000;
-    let throttles = Throttles::new(Rates::unbounded(), [(MODEL.into(), at_once(64)), (LAB.into(), at_once(32))]);
+    let throttles =
+        Throttles::new(Rates::unbounded(), [(MODEL.into(), concurrent_rate(64)), (LAB.into(), concurrent_rate(32))]);
     let mut callers = Callers::of(throttles);
     for n in 0..CALLS {
         callers.enter(&format!("a{n:06}"), &[MODEL, LAB], 1);
@@ -149,7 +150,8 @@ async fn hundred_thousand_calls_wait_in_one_queue() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn concurrent_waits_and_drops_lose_no_wakeup() {
-    let throttles = Throttles::new(Rates::unbounded(), [(MODEL.into(), at_once(3)), (LAB.into(), at_once(2))]);
+    let throttles =
+        Throttles::new(Rates::unbounded(), [(MODEL.into(), concurrent_rate(3)), (LAB.into(), concurrent_rate(2))]);
     let (now, most) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
     let mut tasks = tokio::task::JoinSet::new();
     for n in 0..400_u32 {

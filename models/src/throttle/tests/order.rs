@@ -1,10 +1,10 @@
 //! FIFO order.
 
 use super::Bug;
-use super::callers::{Callers, LAB, MODEL, OTHER, at_once, quota, tokens};
+use super::callers::{Callers, LAB, MODEL, OTHER, concurrent_rate, quota, tokens};
 
 fn order(bug: Option<Bug>) -> String {
-    let mut callers = Callers::under(&[(LAB, at_once(1))]).with_bug(bug);
+    let mut callers = Callers::with_quotas(&[(LAB, concurrent_rate(1))]).with_bug(bug);
     callers.all_enter("a b c d e", &[LAB]);
     callers.finish_all()
 }
@@ -17,7 +17,7 @@ async fn calls_start_in_order_of_arrival() {
 
 #[tokio::test(start_paused = true)]
 async fn returning_session_waits_behind_all() {
-    let mut callers = Callers::under(&[(LAB, at_once(1))]);
+    let mut callers = Callers::with_quotas(&[(LAB, concurrent_rate(1))]);
     callers.all_enter("a1 b1 c1", &[LAB]);
     callers.end("a1");
     callers.enter("a2", &[LAB], 1);
@@ -26,7 +26,7 @@ async fn returning_session_waits_behind_all() {
 
 #[tokio::test(start_paused = true)]
 async fn several_permits_are_given_in_order() {
-    let mut callers = Callers::under(&[(LAB, at_once(3))]);
+    let mut callers = Callers::with_quotas(&[(LAB, concurrent_rate(3))]);
     callers.all_enter("a b c d e f", &[LAB]);
     assert_eq!(callers.active_quotas(), [quota(LAB, 3, 3)]);
     assert_eq!(callers.finish_all(), "a b c d e f");
@@ -35,7 +35,8 @@ async fn several_permits_are_given_in_order() {
 
 #[tokio::test(start_paused = true)]
 async fn provider_serves_its_models_in_order() {
-    let mut callers = Callers::under(&[(LAB, at_once(1)), (MODEL, at_once(4)), (OTHER, at_once(4))]);
+    let mut callers =
+        Callers::with_quotas(&[(LAB, concurrent_rate(1)), (MODEL, concurrent_rate(4)), (OTHER, concurrent_rate(4))]);
     callers.all_enter("a b", &[MODEL, LAB]);
     callers.all_enter("c", &[OTHER, LAB]);
     callers.all_enter("d", &[MODEL, LAB]);
@@ -45,7 +46,7 @@ async fn provider_serves_its_models_in_order() {
 
 #[tokio::test(start_paused = true)]
 async fn call_waiting_for_its_provider_holds_no_model_permit() {
-    let mut callers = Callers::under(&[(LAB, at_once(1)), (MODEL, at_once(1))]);
+    let mut callers = Callers::with_quotas(&[(LAB, concurrent_rate(1)), (MODEL, concurrent_rate(1))]);
     callers.all_enter("a", &[OTHER, LAB]);
     callers.all_enter("b", &[MODEL, LAB]);
     callers.all_enter("c", &[MODEL]);
@@ -55,8 +56,8 @@ async fn call_waiting_for_its_provider_holds_no_model_permit() {
 
 #[tokio::test(start_paused = true)]
 async fn call_that_waits_for_its_model_delays_only_that_model() {
-    let one = at_once(1);
-    let mut callers = Callers::under(&[(LAB, at_once(2)), (MODEL, one), (OTHER, one)]);
+    let one = concurrent_rate(1);
+    let mut callers = Callers::with_quotas(&[(LAB, concurrent_rate(2)), (MODEL, one), (OTHER, one)]);
     callers.all_enter("a1 b1", &[MODEL, LAB]);
     callers.all_enter("a2 b2", &[OTHER, LAB]);
     assert_eq!(callers.started(), "a1 a2", "the second permit of the provider was kept for b1");
@@ -66,7 +67,7 @@ async fn call_that_waits_for_its_model_delays_only_that_model() {
 
 #[tokio::test(start_paused = true)]
 async fn large_call_is_not_starved() {
-    let mut callers = Callers::under(&[(LAB, tokens(600))]);
+    let mut callers = Callers::with_quotas(&[(LAB, tokens(600))]);
     callers.enter("a", &[LAB], 600);
     callers.enter("b", &[MODEL, LAB], 600);
     callers.enter("c", &[LAB], 1);
@@ -77,7 +78,7 @@ async fn large_call_is_not_starved() {
 
 #[tokio::test(start_paused = true)]
 async fn calls_of_other_providers_do_not_wait() {
-    let mut callers = Callers::under(&[(LAB, at_once(1)), ("shop", at_once(1))]);
+    let mut callers = Callers::with_quotas(&[(LAB, concurrent_rate(1)), ("shop", concurrent_rate(1))]);
     callers.all_enter("a b", &["shop"]);
     callers.all_enter("c", &[LAB]);
     assert_eq!(callers.started(), "a c");
@@ -85,7 +86,7 @@ async fn calls_of_other_providers_do_not_wait() {
 
 #[tokio::test(start_paused = true)]
 async fn permit_goes_to_another_model_while_one_is_paused() {
-    let mut callers = Callers::under(&[(LAB, tokens(600))]);
+    let mut callers = Callers::with_quotas(&[(LAB, tokens(600))]);
     callers.enter("a", &[LAB], 600);
     callers.enter("b", &[MODEL, LAB], 600);
     callers.enter("c", &[OTHER, LAB], 100);

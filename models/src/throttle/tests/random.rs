@@ -8,7 +8,7 @@ use tokio::runtime::Builder;
 
 use super::super::Rates;
 use super::Bug;
-use super::callers::{Callers, LAB, MODEL, OTHER, at_once};
+use super::callers::{Callers, LAB, MODEL, OTHER, concurrent_rate};
 
 /// Quotas of calls: a model and its provider, another model of it, only the provider, another provider.
 const PATHS: [&[&str]; 4] = [&[MODEL, LAB], &[LAB, OTHER], &[LAB], &["shop"]];
@@ -68,7 +68,7 @@ impl Scene {
     fn new(rates: &[Rates], bug: Option<Bug>) -> Self {
         let rates: BTreeMap<_, _> = NAMES.into_iter().zip(rates.iter().copied()).collect();
         let named: Vec<_> = rates.iter().map(|(name, rates)| (*name, *rates)).collect();
-        let callers = Callers::under(&named).with_bug(bug);
+        let callers = Callers::with_quotas(&named).with_bug(bug);
         Self { callers, rates, paths: BTreeMap::new(), cooling: BTreeMap::new(), judged: 0 }
     }
 
@@ -118,7 +118,7 @@ impl Scene {
     }
 
     /// Checks that no minute has more starts than the rate and a burst.
-    fn judge_minutes(&self) -> CheckResult {
+    fn check_minutes(&self) -> CheckResult {
         let starts = self.callers.started_at();
         for (name, rates) in &self.rates {
             let Some(rate) = rates.requests_per_minute else { continue };
@@ -169,7 +169,7 @@ fn always_holds(rates: &[Rates], steps: &[ThrottleStep], bug: Option<Bug>) -> Ch
             scene.judge()?;
         }
         scene.run_out().await?;
-        scene.judge_minutes()
+        scene.check_minutes()
     })
 }
 
@@ -182,8 +182,9 @@ fn in_order(
 ) -> CheckResult {
     let runtime = Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
     runtime.block_on(async {
-        let rates = [(LAB, at_once(concurrent.0)), (MODEL, at_once(concurrent.1)), (OTHER, at_once(1))];
-        let mut callers = Callers::under(&rates).with_bug(bug);
+        let rates =
+            [(LAB, concurrent_rate(concurrent.0)), (MODEL, concurrent_rate(concurrent.1)), (OTHER, concurrent_rate(1))];
+        let mut callers = Callers::with_quotas(&rates).with_bug(bug);
         for (n, (session, ends)) in comes.iter().enumerate() {
             if let Some(name) = callers.running().into_iter().min_by_key(|name| name[1..].to_owned()).filter(|_| *ends)
             {

@@ -1,11 +1,11 @@
 //! Requests and tokens per minute.
 
 use super::super::{Rates, Throttles};
-use super::callers::{Callers, LAB, MODEL, OTHER, at_once, quota, requests, texts, tokens};
+use super::callers::{Callers, LAB, MODEL, OTHER, concurrent_rate, quota, requests, texts, tokens};
 
 #[tokio::test(start_paused = true)]
 async fn requests_start_in_a_burst_of_a_tenth_and_then_one_by_one() {
-    let mut callers = Callers::under(&[(LAB, requests(30))]);
+    let mut callers = Callers::with_quotas(&[(LAB, requests(30))]);
     callers.all_enter("a1 a2 a3 a4 a5 b1", &[LAB]);
     callers.pass(60_000).await;
     assert_eq!(callers.started_at(), [("a1", 0), ("a2", 0), ("a3", 0), ("a4", 2_000), ("a5", 4_000), ("b1", 6_000)]);
@@ -18,7 +18,7 @@ async fn requests_start_in_a_burst_of_a_tenth_and_then_one_by_one() {
 
 #[tokio::test(start_paused = true)]
 async fn slow_rate_starts_one_call_at_a_time() {
-    let mut callers = Callers::under(&[(LAB, requests(7))]);
+    let mut callers = Callers::with_quotas(&[(LAB, requests(7))]);
     callers.all_enter("a1 a2 a3", &[LAB]);
     callers.pass(60_000).await;
     // A seventh of a minute is 8,571.4 ms: the call starts in the next millisecond, from which the next interval counts.
@@ -27,7 +27,7 @@ async fn slow_rate_starts_one_call_at_a_time() {
 
 #[tokio::test(start_paused = true)]
 async fn every_minute_has_at_most_the_rate_and_a_burst() {
-    let mut callers = Callers::under(&[(LAB, requests(60))]);
+    let mut callers = Callers::with_quotas(&[(LAB, requests(60))]);
     for n in 0..300 {
         callers.enter(&format!("a{n:03}"), &[LAB], 1);
     }
@@ -40,7 +40,7 @@ async fn every_minute_has_at_most_the_rate_and_a_burst() {
 
 #[tokio::test(start_paused = true)]
 async fn calls_waiting_for_the_provider_gain_no_burst() {
-    let mut callers = Callers::under(&[(MODEL, requests(20)), (LAB, Rates::unbounded())]);
+    let mut callers = Callers::with_quotas(&[(MODEL, requests(20)), (LAB, Rates::unbounded())]);
     callers.throttles.cool(&LAB.into(), 300_000);
     for session in 'a'..='h' {
         callers.enter(&format!("{session}1"), &[MODEL, LAB], 1);
@@ -64,7 +64,7 @@ async fn calls_waiting_for_the_provider_gain_no_burst() {
 
 #[tokio::test(start_paused = true)]
 async fn unpolled_calls_gain_no_burst() {
-    let mut callers = Callers::under(&[(LAB, requests(20))]);
+    let mut callers = Callers::with_quotas(&[(LAB, requests(20))]);
     callers.all_enter("a1 a2 a3 a4 a5 a6", &[LAB]);
     callers.pass_unpolled(600_000).await;
     assert_eq!(callers.active_quotas(), [quota(LAB, 2, 4)], "expected two of the four to be granted");
@@ -77,7 +77,7 @@ async fn unpolled_calls_gain_no_burst() {
 
 #[tokio::test(start_paused = true)]
 async fn tokens_are_charged_by_estimate_and_then_corrected() {
-    let mut callers = Callers::under(&[(LAB, tokens(6_000))]);
+    let mut callers = Callers::with_quotas(&[(LAB, tokens(6_000))]);
     callers.enter("a1", &[LAB], 5_000);
     callers.enter("a2", &[LAB], 2_000);
     assert_eq!(callers.started(), "a1", "1,000 must remain");
@@ -92,7 +92,7 @@ async fn tokens_are_charged_by_estimate_and_then_corrected() {
 
 #[tokio::test(start_paused = true)]
 async fn dropped_permit_counts_its_estimate() {
-    let mut callers = Callers::under(&[(LAB, tokens(6_000))]);
+    let mut callers = Callers::with_quotas(&[(LAB, tokens(6_000))]);
     callers.enter("a1", &[LAB], 6_000);
     callers.end("a1");
     callers.enter("a2", &[LAB], 600);
@@ -102,7 +102,7 @@ async fn dropped_permit_counts_its_estimate() {
 
 #[tokio::test(start_paused = true)]
 async fn call_above_a_minute_starts_when_the_bucket_is_full() {
-    let mut callers = Callers::under(&[(LAB, tokens(600))]);
+    let mut callers = Callers::with_quotas(&[(LAB, tokens(600))]);
     callers.enter("a1", &[LAB], 60);
     callers.enter("a2", &[LAB], 1_200);
     callers.enter("b1", &[LAB], 0);
@@ -112,7 +112,7 @@ async fn call_above_a_minute_starts_when_the_bucket_is_full() {
 
 #[tokio::test(start_paused = true)]
 async fn debt_during_a_wait_for_the_provider_delays_calls() {
-    let mut callers = Callers::under(&[(MODEL, tokens(600)), (LAB, at_once(1))]);
+    let mut callers = Callers::with_quotas(&[(MODEL, tokens(600)), (LAB, concurrent_rate(1))]);
     callers.enter("a1", &[MODEL, LAB], 300);
     // The model has 300 left, and the next permit of the provider is b1's.
     callers.enter("b1", &[MODEL, LAB], 300);
@@ -127,7 +127,7 @@ async fn debt_during_a_wait_for_the_provider_delays_calls() {
 #[tokio::test(start_paused = true)]
 async fn limits_of_all_quotas_hold_together() {
     let model = Rates { concurrent: Some(2), requests_per_minute: Some(20), ..Rates::unbounded() };
-    let mut callers = Callers::under(&[(MODEL, model), (LAB, tokens(600))]);
+    let mut callers = Callers::with_quotas(&[(MODEL, model), (LAB, tokens(600))]);
     for name in ["a1", "a2", "a3", "a4"] {
         callers.enter(name, &[MODEL, LAB], 300);
     }
@@ -141,8 +141,8 @@ async fn limits_of_all_quotas_hold_together() {
 
 #[tokio::test(start_paused = true)]
 async fn unnamed_quota_has_the_default_unless_provider_is_named() {
-    let named = [(LAB.into(), at_once(3)), ("shop/small".into(), at_once(1))];
-    let mut callers = Callers::of(Throttles::new(at_once(2), named));
+    let named = [(LAB.into(), concurrent_rate(3)), ("shop/small".into(), concurrent_rate(1))];
+    let mut callers = Callers::of(Throttles::new(concurrent_rate(2), named));
     callers.all_enter("a1 a2 a3 a4", &[MODEL, LAB]);
     callers.all_enter("b1 b2", &["shop/small", "shop"]);
     callers.all_enter("c1 c2", &["shop/large", "shop"]);

@@ -20,7 +20,7 @@ fn report() -> Report {
     }
 }
 
-fn violated() -> Report {
+fn violation_report() -> Report {
     let mut report = report();
     let lost = |what: &str| Violation { kind: FindingKind::Lost, what: what.to_owned() };
     report.take("aged", vec![lost("the accepted input a of b is gone"), lost("another")]);
@@ -52,7 +52,7 @@ redb, seed 7: 50 kills in 1m 01s
 
 #[test]
 fn stopped_drill_with_a_violation_is_violated() {
-    let stopped = Report { stopped: true, ..violated() };
+    let stopped = Report { stopped: true, ..violation_report() };
     assert_eq!(
         (stopped.verdict(), Report { stopped: true, ..report() }.verdict()),
         (DrillVerdict::Violated, DrillVerdict::Stopped)
@@ -62,7 +62,7 @@ fn stopped_drill_with_a_violation_is_violated() {
 
 #[test]
 fn violation_is_printed_with_its_store_and_kill() {
-    let report = violated();
+    let report = violation_report();
     assert_eq!((report.verdict(), report.violations()), (DrillVerdict::Violated, 2));
     let plain = plain(&report);
     assert!(
@@ -109,11 +109,11 @@ fn sabotage_must_be_detected() {
     assert!(
         plain(&uncaught).ends_with("✗ the injected bug ack-before-commit was not detected: the drill is ineffective")
     );
-    let caught = Report { sabotage, kills: 1, hits: Hits::default(), ..violated() };
+    let caught = Report { sabotage, kills: 1, hits: Hits::default(), ..violation_report() };
     assert_eq!(caught.verdict(), DrillVerdict::Caught);
     assert!(plain(&caught).contains("✓ the injected bug ack-before-commit was detected after 1 kill: 2 violations"));
     // A violation that the injected bug cannot cause does not count as its detection.
-    let other = Report { sabotage: Some(Sabotage::NoEpoch), ..violated() };
+    let other = Report { sabotage: Some(Sabotage::NoEpoch), ..violation_report() };
     assert_eq!(other.verdict(), DrillVerdict::Uncaught);
 }
 

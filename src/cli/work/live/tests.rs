@@ -54,7 +54,7 @@ pub(in crate::cli::work) fn ask_opened() -> Record {
     Record::AskOpened { call, action: "fs.write".into(), resource: "a".into(), root: id(ROOT), deadline_at: None }
 }
 
-pub(in crate::cli::work) fn answered(calls: &[(&str, &str)]) -> Record {
+pub(in crate::cli::work) fn turn_answered(calls: &[(&str, &str)]) -> Record {
     let tool_call =
         |(tool, args): &(&str, &str)| ToolCall { provider_id: "".into(), tool: (*tool).into(), args: (*args).into() };
     Record::TurnAnswered(Box::new(TurnAnswered {
@@ -73,7 +73,7 @@ pub(in crate::cli::work) fn answered(calls: &[(&str, &str)]) -> Record {
     }))
 }
 
-pub(in crate::cli::work) fn started(ix: u32) -> Record {
+pub(in crate::cli::work) fn call_started(ix: u32) -> Record {
     let kind = Box::new(CallKind::Local(ToolEffect::ReadOnly));
     Record::CallStarted { call: CallId { turn: TurnNo(1), ix }, kind, timeout_ms: None, access: None }
 }
@@ -83,7 +83,7 @@ pub(in crate::cli::work) fn blocking_call_started(ix: u32) -> Record {
     Record::CallStarted { call: CallId { turn: TurnNo(1), ix }, kind, timeout_ms: None, access: None }
 }
 
-pub(in crate::cli::work) fn opened(run: u32) -> Record {
+pub(in crate::cli::work) fn run_opened(run: u32) -> Record {
     Record::RunOpened(Box::new(RunOpened {
         run: RunNo(run),
         owner: Owner::Person,
@@ -98,7 +98,7 @@ pub(in crate::cli::work) fn opened(run: u32) -> Record {
     }))
 }
 
-pub(in crate::cli::work) fn finished(ix: u32) -> Record {
+pub(in crate::cli::work) fn call_finished(ix: u32) -> Record {
     Record::CallFinished(Box::new(CallFinished {
         call: CallId { turn: TurnNo(1), ix },
         end: CallEnd::Ok,
@@ -108,7 +108,7 @@ pub(in crate::cli::work) fn finished(ix: u32) -> Record {
     }))
 }
 
-pub(in crate::cli::work) fn ended(outcome: Outcome) -> Record {
+pub(in crate::cli::work) fn run_ended(outcome: Outcome) -> Record {
     Record::RunEnded(Box::new(RunEnded {
         run: RunNo(1),
         outcome,
@@ -130,9 +130,9 @@ pub(in crate::cli::work) fn ended(outcome: Outcome) -> Record {
 async fn u3_run_without_slot_is_never_shown_as_queued() {
     let now = Instant::now();
     let mut live = LiveTree::new(id(ROOT), "general".into(), now, Default::default());
-    live.take(&event(ROOT, opened(1)), now);
+    live.take(&event(ROOT, run_opened(1)), now);
     assert_eq!(live.node(id(ROOT)).map(|root| &root.activity), Some(&NodeActivity::Thinking));
-    let Record::RunOpened(owned) = opened(2) else { panic!("a run is opened") };
+    let Record::RunOpened(owned) = run_opened(2) else { panic!("a run is opened") };
     live.take(&event(ROOT, Record::RunOpened(Box::new(RunOpened { slot: true, ..*owned }))), now);
     assert_eq!(live.node(id(ROOT)).map(|root| &root.activity), Some(&NodeActivity::Queued));
 }
@@ -151,18 +151,18 @@ async fn child_is_followed_from_creation_to_end() {
     assert_eq!(live.take(&event(CHILD, turn_started()), now), None);
     assert_eq!(activity(&live), NodeActivity::Thinking);
 
-    live.take(&event(CHILD, answered(&[("search", r#"{"pattern":"error"}"#), ("list", "{}")])), now);
-    let news = live.take(&event(CHILD, started(0)), now);
+    live.take(&event(CHILD, turn_answered(&[("search", r#"{"pattern":"error"}"#), ("list", "{}")])), now);
+    let news = live.take(&event(CHILD, call_started(0)), now);
     assert_eq!(news, Some((id(CHILD), ActivityUpdate::Tool("search \"error\"".into()))));
-    live.take(&event(CHILD, started(1)), now);
+    live.take(&event(CHILD, call_started(1)), now);
     let tools =
         |live: &LiveTree| live.node(id(CHILD)).expect("the child").tools().map(str::to_owned).collect::<Vec<_>>();
     assert_eq!(tools(&live), ["search \"error\"", "list"]);
-    live.take(&event(CHILD, finished(0)), now);
+    live.take(&event(CHILD, call_finished(0)), now);
     assert_eq!(tools(&live), ["list"]);
 
     let later = now + Duration::from_secs(3);
-    let news = live.take(&event(CHILD, ended(Outcome::Completed)), later);
+    let news = live.take(&event(CHILD, run_ended(Outcome::Completed)), later);
     assert_eq!(news, Some((id(CHILD), ActivityUpdate::Ended(Outcome::Completed))));
     let child = live.node(id(CHILD)).expect("the child");
     assert_eq!((child.turns, child.tokens, child.depth, child.ended), (1, 1_200, 1, Some(later)));
@@ -173,8 +173,8 @@ async fn child_is_followed_from_creation_to_end() {
 async fn records_before_the_creation_of_a_child_are_kept() {
     let now = Instant::now();
     let mut live = LiveTree::new(id(ROOT), "general".into(), now, Default::default());
-    assert_eq!(live.take(&event(CHILD, answered(&[])), now), None);
-    assert_eq!(live.take(&event(CHILD, ended(Outcome::Lost)), now), None);
+    assert_eq!(live.take(&event(CHILD, turn_answered(&[])), now), None);
+    assert_eq!(live.take(&event(CHILD, run_ended(Outcome::Lost)), now), None);
     live.take(&event(ROOT, child_spawned(CHILD, "explore")), now);
     let child = live.node(id(CHILD)).expect("the child");
     assert_eq!((child.turns, &child.activity), (1, &NodeActivity::Ended(Outcome::Lost)));
@@ -188,21 +188,21 @@ async fn activity_follows_the_open_calls() {
 
     let now = Instant::now();
     let mut live = LiveTree::new(id(ROOT), "general".into(), now, Default::default());
-    live.take(&event(ROOT, answered(&[("read", "{}"), ("task", "{}"), ("read", "{}")])), now);
+    live.take(&event(ROOT, turn_answered(&[("read", "{}"), ("task", "{}"), ("read", "{}")])), now);
     for (record, activity) in [
         // A call that is not known changes nothing.
-        (started(9), Idle),
+        (call_started(9), Idle),
         (blocking_call_started(1), Waiting),
-        (started(0), Tools),
+        (call_started(0), Tools),
         // A record that comes again counts once.
-        (started(0), Tools),
-        (started(2), Tools),
-        (finished(0), Tools),
-        (finished(0), Tools),
-        (finished(2), Waiting),
+        (call_started(0), Tools),
+        (call_started(2), Tools),
+        (call_finished(0), Tools),
+        (call_finished(0), Tools),
+        (call_finished(2), Waiting),
         // The next answer begins without open calls.
-        (answered(&[("read", "{}")]), Waiting),
-        (started(0), Tools),
+        (turn_answered(&[("read", "{}")]), Waiting),
+        (call_started(0), Tools),
     ] {
         let shown = format!("{record:?}");
         live.take(&event(ROOT, record), now);

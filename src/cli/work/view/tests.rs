@@ -1,7 +1,8 @@
 use std::time::Duration;
 
 use super::super::live::tests::{
-    answered, ask_opened, blocking_call_started, child_spawned, ended, event, id, opened, started, turn_started,
+    ask_opened, blocking_call_started, call_started, child_spawned, event, id, run_ended, run_opened, turn_answered,
+    turn_started,
 };
 use super::*;
 use subtend_session::outcome::{Initiator, Outcome};
@@ -21,17 +22,17 @@ fn family(children: usize, done: usize, now: Instant) -> LiveTree {
     }
     for n in 1..=done {
         let at = now + Duration::from_secs(n as u64);
-        live.take(&event(&child(n), ended(Outcome::Completed)), at);
+        live.take(&event(&child(n), run_ended(Outcome::Completed)), at);
     }
     if children > done {
         let last = child(children);
-        live.take(&event(&last, answered(&[("search", r#"{"pattern":"error"}"#)])), now);
-        live.take(&event(&last, started(0)), now);
+        live.take(&event(&last, turn_answered(&[("search", r#"{"pattern":"error"}"#)])), now);
+        live.take(&event(&last, call_started(0)), now);
     }
     live
 }
 
-fn drawn(live: &LiveTree, now: Instant, size: (usize, usize)) -> Vec<String> {
+fn draw(live: &LiveTree, now: Instant, size: (usize, usize)) -> Vec<String> {
     tree(live, now, size, 0).iter().map(|line| paint(line, false)).collect()
 }
 
@@ -39,7 +40,7 @@ fn drawn(live: &LiveTree, now: Instant, size: (usize, usize)) -> Vec<String> {
 async fn tree_shows_the_activity_of_each_session() {
     let now = Instant::now();
     let live = family(3, 1, now);
-    let lines = drawn(&live, now + Duration::from_secs(2), (24, 100));
+    let lines = draw(&live, now + Duration::from_secs(2), (24, 100));
     assert_eq!(
         lines,
         [
@@ -56,23 +57,23 @@ async fn u3_waiting_parent_shows_its_working_time() {
     let now = Instant::now();
     let at = |seconds| now + Duration::from_secs(seconds);
     let mut live = LiveTree::new(id(ROOT), "general".into(), now, Default::default());
-    assert_eq!(drawn(&live, at(9), (24, 100)), ["○ general"]);
+    assert_eq!(draw(&live, at(9), (24, 100)), ["○ general"]);
     live.take(&event(ROOT, turn_started()), at(10));
-    live.take(&event(ROOT, answered(&[("task", "{}")])), at(11));
+    live.take(&event(ROOT, turn_answered(&[("task", "{}")])), at(11));
     live.take(&event(ROOT, child_spawned(&child(1), "explore")), at(12));
     live.take(&event(ROOT, blocking_call_started(0)), at(12));
     live.take(&event(&child(1), turn_started()), at(12));
-    live.take(&event(&child(1), answered(&[])), at(13));
+    live.take(&event(&child(1), turn_answered(&[])), at(13));
     let lines = [
         "◌ general           waiting for 1 subagent  turn 1 · 1.2k tokens · 2.0s · 2.4k tokens in all",
         "  ◐ explore 000001  thinking                turn 1 · 1.2k tokens · 3.0s",
     ];
-    assert_eq!(drawn(&live, at(15), (24, 100)), lines);
+    assert_eq!(draw(&live, at(15), (24, 100)), lines);
     // The numbers are those of the second run.
-    live.take(&event(ROOT, ended(Outcome::Completed)), at(16));
-    live.take(&event(ROOT, opened(2)), at(20));
+    live.take(&event(ROOT, run_ended(Outcome::Completed)), at(16));
+    live.take(&event(ROOT, run_opened(2)), at(20));
     live.take(&event(ROOT, turn_started()), at(20));
-    let lines = drawn(&live, at(21), (24, 100));
+    let lines = draw(&live, at(21), (24, 100));
     assert_eq!(lines[0], "◐ general           thinking  turn 0 · 0 tokens · 1.0s");
 }
 
@@ -81,13 +82,13 @@ async fn u2_session_that_waits_for_approval_has_its_own_mark() {
     let now = Instant::now();
     let mut live = LiveTree::new(id(ROOT), "general".into(), now, Default::default());
     live.take(&event(ROOT, turn_started()), now);
-    live.take(&event(ROOT, answered(&[("write", "{}")])), now);
+    live.take(&event(ROOT, turn_answered(&[("write", "{}")])), now);
     live.take(&event(ROOT, ask_opened()), now);
-    let line = drawn(&live, now, (24, 100)).remove(0);
+    let line = draw(&live, now, (24, 100)).remove(0);
     assert_eq!(line, "◆ general  waits for approval  turn 1 · 1.2k tokens · 0.0s");
     // Positive control: a cancelled run has another mark.
-    live.take(&event(ROOT, ended(Outcome::Cancelled { by: Initiator::Person })), now);
-    assert!(drawn(&live, now, (24, 100))[0].starts_with('■'));
+    live.take(&event(ROOT, run_ended(Outcome::Cancelled { by: Initiator::Person })), now);
+    assert!(draw(&live, now, (24, 100))[0].starts_with('■'));
 }
 
 #[tokio::test(start_paused = true)]
@@ -95,7 +96,7 @@ async fn tree_fits_into_the_terminal() {
     let now = Instant::now();
     let live = family(40, 30, now);
     for size in [(2, 20), (5, 40), (10, 200), (41, 80), (3, 1)] {
-        let lines = drawn(&live, now, size);
+        let lines = draw(&live, now, size);
         assert!(lines.len() <= size.0.max(2), "{size:?}: {} lines", lines.len());
         assert!(lines.iter().all(|line| line.width() <= size.1), "{size:?}: {lines:?}");
     }
@@ -105,14 +106,14 @@ async fn tree_fits_into_the_terminal() {
 async fn parts_of_a_truncated_line_stay_separated() {
     let now = Instant::now();
     let live = family(1, 0, now);
-    assert_eq!(drawn(&live, now, (24, 40))[0], "◐ general           thinking       tur…");
+    assert_eq!(draw(&live, now, (24, 40))[0], "◐ general           thinking       tur…");
 }
 
 #[tokio::test(start_paused = true)]
 async fn active_sessions_come_first_and_the_rest_is_counted() {
     let now = Instant::now();
     let live = family(12, 8, now);
-    let lines = drawn(&live, now + Duration::from_secs(20), (5, 100));
+    let lines = draw(&live, now + Duration::from_secs(20), (5, 100));
     let starts: Vec<_> = lines.iter().map(|line| line.split("  turn").next().unwrap_or_default().trim_end()).collect();
     assert_eq!(
         starts,
@@ -137,7 +138,7 @@ async fn news_are_printed_as_plain_lines() {
     let tool = ActivityUpdate::Tool("search \"error\"".into());
     assert_eq!(line(&live, &child(1), &tool), "  explore 000001  search \"error\"  turn 1");
     let stopped = Outcome::Cancelled { by: Initiator::Person };
-    live.take(&event(ROOT, ended(stopped.clone())), now);
+    live.take(&event(ROOT, run_ended(stopped.clone())), now);
     let end = line(&live, ROOT, &ActivityUpdate::Ended(stopped));
     assert_eq!(end, "general  ■ cancelled by a person  0 turns · 0 tokens · 0.0s");
 }

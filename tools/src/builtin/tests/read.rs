@@ -3,7 +3,7 @@ use subtend_session::call::ToolErrorKind;
 
 use super::ToolFixture;
 
-fn numbered(n: usize) -> String {
+fn number_lines(n: usize) -> String {
     (1..=n).map(|line| format!("line {line}\n")).collect()
 }
 
@@ -18,7 +18,7 @@ async fn read_returns_numbered_lines() {
 
 #[tokio::test]
 async fn page_names_the_next_line() {
-    let fixture = ToolFixture::new(&[("a.txt", &numbered(1000))]);
+    let fixture = ToolFixture::new(&[("a.txt", &number_lines(1000))]);
     assert_eq!(
         fixture.text("read", json!({"path": "a.txt", "from_line": 10, "lines": 2})).await,
         "    10\tline 10\n    11\tline 11\n[lines 10-11 of 1000, 8893 bytes; continue with from_line=12]"
@@ -88,7 +88,7 @@ async fn non_utf8_bytes_are_marked() {
 
 #[tokio::test]
 async fn read_result_is_bounded_with_the_next_line() {
-    let mut fixture = ToolFixture::new(&[("a.txt", &numbered(1000))]);
+    let mut fixture = ToolFixture::new(&[("a.txt", &number_lines(1000))]);
     fixture.max_bytes = 400;
     let page = fixture.call("read", json!({"path": "a.txt", "lines": 900})).await.unwrap();
     assert!(page.content.len() <= 400 && page.truncated_from.is_some_and(|from| from > 10_000), "{page:?}");

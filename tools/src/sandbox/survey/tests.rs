@@ -34,7 +34,7 @@ fn letters(grant: Grant) -> String {
     [('r', read), ('l', list), ('w', write), ('c', change)].map(|(c, is)| if is { c } else { '-' }).iter().collect()
 }
 
-fn granted(dir: &Path, authority: &Authority) -> Result<Vec<(String, String)>, String> {
+fn granted_paths(dir: &Path, authority: &Authority) -> Result<Vec<(String, String)>, String> {
     let root = OwnedFd::from(std::fs::File::open(dir).unwrap());
     let mut all = Vec::new();
     WorkspaceSurvey::new(authority).grant(root, &mut |fd, grant| {
@@ -50,7 +50,7 @@ fn granted(dir: &Path, authority: &Authority) -> Result<Vec<(String, String)>, S
 fn expect(dir: &tempfile::TempDir, authority: &Authority, expected: &[(&str, &str)]) {
     let expected: Vec<(String, String)> =
         expected.iter().map(|(path, grant)| ((*path).into(), (*grant).into())).collect();
-    assert_eq!(granted(dir.path(), authority), Ok(expected));
+    assert_eq!(granted_paths(dir.path(), authority), Ok(expected));
 }
 
 const FILES: [&str; 5] = ["a.txt", "src/a.rs", "src/deep/b.rs", "secret/key", "secret/open/c"];
@@ -110,7 +110,7 @@ fn hard_link_with_a_denied_name_is_not_granted() {
     let names =
         [(".", WRITE_ALL), ("a.txt", "r---"), ("src/a.rs", "r---"), ("src/b.rs", "r---"), ("src/deep/b.rs", "r---")];
     // Ancestor directories are granted by name only.
-    let seen: Vec<(String, String)> = granted(dir.path(), &but_secrets).unwrap();
+    let seen: Vec<(String, String)> = granted_paths(dir.path(), &but_secrets).unwrap();
     let files: Vec<(&str, &str)> =
         seen.iter().map(|(path, grant)| (&**path, &**grant)).filter(|(_, grant)| *grant != "-l--").collect();
     assert_eq!(files, names);
@@ -133,6 +133,6 @@ fn too_deep_workspace_is_refused() {
     let deep: String = "d/".repeat(210);
     std::fs::create_dir_all(dir.path().join(&deep)).unwrap();
     let no_env = authority(Verdict::Allow, &[("fs.read", "**/.env", Verdict::Deny)]);
-    let refused = granted(dir.path(), &no_env).unwrap_err();
+    let refused = granted_paths(dir.path(), &no_env).unwrap_err();
     assert_eq!(refused, "the workspace has more than 200 levels of directories");
 }

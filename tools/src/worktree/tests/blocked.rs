@@ -35,7 +35,7 @@ fn x14_deep_directories_are_removed_with_a_worktree() {
     let remover = std::thread::Builder::new().stack_size(256 << 10);
     let worktrees = scene.worktrees.clone();
     remover.spawn(move || worktrees.discard(id(SESSION), None)).unwrap().join().unwrap().unwrap();
-    assert_eq!(scene.traces(), [""; 0]);
+    assert_eq!(scene.leftover_files(), [""; 0]);
 }
 
 /// A session puts a link in place of the directory of worktrees: nothing is written through it. The control: without
@@ -261,5 +261,5 @@ fn x14_names_of_a_session_do_not_stop_a_merge() {
     assert!(error.starts_with("the worktree cannot be merged completely: later: "), "{error}");
     scene.worktrees.discard(id(SESSION), Some(&tip)).unwrap_err();
     scene.worktrees.discard(id(SESSION), None).unwrap();
-    assert_eq!(scene.traces(), [""; 0]);
+    assert_eq!(scene.leftover_files(), [""; 0]);
 }

@@ -51,7 +51,7 @@ fn x14_workspace_cannot_name_another_repository() {
     for (way, spoil) in attacks {
         let scene = Repository::new();
         let private = private(&scene);
-        spoil(&scene.repo().join(".git"), &private);
+        replace_object(&scene.repo().join(".git"), &private);
         assert_eq!(scene.git(&["show", "HEAD:secret"]), "secret", "{way}: the control");
         if way == "links in it" && crate::sandbox::probe().is_err() {
             continue;
@@ -339,7 +339,7 @@ fn x14_git_does_not_follow_a_swapped_repository() {
 }
 
 /// Swaps an object of the repository for other bytes under the same name, which git reads without a complaint.
-fn spoil(scene: &Repository, object: &str, bytes_of: &str) {
+fn replace_object(scene: &Repository, object: &str, bytes_of: &str) {
     let path = |name: &str| scene.repo().join(".git/objects").join(&name[..2]).join(&name[2..]);
     fs::set_permissions(path(object), fs::Permissions::from_mode(0o644)).unwrap();
     fs::copy(path(bytes_of), path(object)).unwrap();
@@ -359,14 +359,14 @@ fn x14_swapped_objects_are_not_merged() {
         fs::remove_file(scene.repo().join("other")).unwrap();
         let name = |rest: &str| scene.git(&["rev-parse", &format!("{}{rest}", changes.tip)]);
         match way {
-            "file" => spoil(&scene, &name(":d/x.sh"), &other),
+            "file" => replace_object(&scene, &name(":d/x.sh"), &other),
             _ => {
                 put(&scene.repo().join("tree"), "spoiled");
                 let entry = format!("100644 blob {other}\tdenied.sh");
                 let mut made = Command::new("sh");
                 made.current_dir(scene.repo()).args(["-c", "echo \"$0\" | git mktree", &entry]);
                 let tree = String::from_utf8(made.output().unwrap().stdout).unwrap();
-                spoil(&scene, &name(":d"), tree.trim());
+                replace_object(&scene, &name(":d"), tree.trim());
             }
         }
         assert!(
@@ -425,7 +425,7 @@ fn x14_sha256_repository_supports_worktrees() {
     assert_eq!(String::from_utf8_lossy(&head.stdout).trim(), tip, "{head:?}");
     assert_eq!(scene.merge().unwrap().files, ["n"]);
     scene.worktrees.discard(id(SESSION), None).unwrap();
-    assert_eq!(scene.traces(), Vec::<String>::new());
+    assert_eq!(scene.leftover_files(), Vec::<String>::new());
     if again("--ref-format=reftable") {
         let why = opened(&scene.worktrees, &scene.repo()).unwrap_err().to_string();
         assert!(why.contains("stores its refs as `reftable`"), "{why}");

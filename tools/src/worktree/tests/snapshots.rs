@@ -45,7 +45,7 @@ impl Plain {
     }
 
     /// Returns the host's entries, directories and repositories.
-    fn kept(&self) -> Vec<String> {
+    fn list_entries(&self) -> Vec<String> {
         let files = fs::read_dir(self.dir.path().join("worktrees")).unwrap().map(|file| file.unwrap().file_name());
         let mut kept: Vec<String> = files.map(|name| name.into_string().unwrap()).collect();
         kept.retain(|name| !name.starts_with("plain-"));
@@ -103,7 +103,7 @@ fn x14_workspace_without_a_repository_is_copied() {
     ];
     assert_eq!(files(&scene.workspace()), pairs(&merged), "and no `.git` is made there");
     scene.worktrees.discard(id(SESSION), None).unwrap();
-    assert_eq!(scene.kept(), [""; 0], "the repository goes with its last worktree");
+    assert_eq!(scene.list_entries(), [""; 0], "the repository goes with its last worktree");
 }
 
 #[test]
@@ -125,7 +125,7 @@ fn x14_each_copy_has_the_files_of_its_time() {
     put(&second.join("new"), "n\n");
     assert_eq!(scene.merge(OTHER), ["new"]);
     scene.worktrees.discard(id(OTHER), None).unwrap();
-    assert_eq!(scene.kept(), [""; 0]);
+    assert_eq!(scene.list_entries(), [""; 0]);
 }
 
 /// After a kill at any step of the copy or of its removal, the next call completes it, or nothing remains.
@@ -151,7 +151,7 @@ fn x14_killed_copy_is_completed_or_removed() {
         assert_eq!(fs::read_to_string(at.join("a.txt")).unwrap(), "one\ntwo\nthree\nfour\nfive\n", "{step}");
         assert_eq!(scene.worktrees.changes(id(SESSION)).unwrap().files, [], "{step}");
         scene.worktrees.discard(id(SESSION), None).unwrap();
-        assert_eq!(scene.kept(), [""; 0], "{step}");
+        assert_eq!(scene.list_entries(), [""; 0], "{step}");
     }
     for step in ["remove administration", "remove base", "remove snapshots", "forget"] {
         let scene = Plain::new();
@@ -159,7 +159,7 @@ fn x14_killed_copy_is_completed_or_removed() {
         let died = scene.crash_before(step).discard(id(SESSION), None);
         assert!(matches!(died, Err(WorktreeError::GitDied)), "{step}");
         scene.worktrees.discard(id(SESSION), None).unwrap();
-        assert_eq!(scene.kept(), [""; 0], "{step}");
+        assert_eq!(scene.list_entries(), [""; 0], "{step}");
     }
 }
 
@@ -182,7 +182,7 @@ fn x14_kept_copy_is_a_branch_that_can_be_cloned() {
     assert_eq!(fs::read_to_string(to.join("new")).unwrap(), "n\n");
     assert_eq!(fs::read_to_string(scene.open(SESSION).unwrap().join("new")).unwrap(), "n\n");
     scene.worktrees.discard(id(SESSION), None).unwrap();
-    assert_eq!(scene.kept(), [""; 0]);
+    assert_eq!(scene.list_entries(), [""; 0]);
 }
 
 /// The error names the files that cannot be copied. The control: without them, the workspace is copied.

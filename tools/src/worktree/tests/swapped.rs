@@ -21,7 +21,7 @@ pub(super) fn make_pipe(path: &Path) {
 
 /// Exchanges `pub/d` for the link `pub/l` while git, which `act` runs, waits for the pipe `pub/d/.gitattributes`. Git has then found that
 /// `pub/d` is a directory.
-fn exchanged_meanwhile<T>(tree: &Path, act: impl FnOnce() -> T) -> T {
+fn run_while_exchanging<T>(tree: &Path, act: impl FnOnce() -> T) -> T {
     let (at, pipe) = (tree.join("pub"), tree.join("pub/d/.gitattributes"));
     make_pipe(&pipe);
     std::thread::scope(|scope| {
@@ -50,18 +50,18 @@ fn x14_link_swapped_in_while_files_are_copied_is_not_followed() {
     let git = |args: &[&str]| Command::new("git").current_dir(&control).args(args).output().unwrap();
     assert!(git(&["init", "-q"]).status.success());
     let add = ["update-index", "--add", "--", "pub/d/a", "pub/d/key"];
-    assert!(exchanged_meanwhile(control.path(), || git(&add)).status.success());
+    assert!(run_while_exchanging(control.path(), || git(&add)).status.success());
     assert_eq!(git(&["show", ":pub/d/key"]).stdout, b"secret\n", "the control");
 
     let scene = Plain::new();
     make_files(&scene.workspace());
-    let at = exchanged_meanwhile(&scene.workspace(), || scene.open(SESSION)).unwrap();
+    let at = run_while_exchanging(&scene.workspace(), || scene.open(SESSION)).unwrap();
     assert_eq!(fs::read_to_string(at.join("pub/d/key")).unwrap(), "decoy\n");
 
     let scene = Repository::new();
     let at = scene.open();
     make_files(&at);
-    let tip = exchanged_meanwhile(&at, || scene.worktrees.changes(id(SESSION))).unwrap().tip;
+    let tip = run_while_exchanging(&at, || scene.worktrees.changes(id(SESSION))).unwrap().tip;
     assert_eq!(scene.git(&["show", &format!("{tip}:pub/d/key")]), "decoy");
 }
 
