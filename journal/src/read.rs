@@ -139,7 +139,7 @@ pub(crate) fn push_records(
 
 /// Reports corrupt data as damage to its session, not as a failure of the engine.
 pub(crate) fn as_damage(error: EngineError, damaged: &dyn Fn(String) -> ReadError) -> ReadError {
-    if matches!(error, EngineError::Corrupt { .. }) { damage_error(error.to_string()) } else { error.into() }
+    if matches!(error, EngineError::Corrupt { .. }) { damaged(error.to_string()) } else { error.into() }
 }
 
 /// Returns the epoch and the next record of a session, from its rows and its last frames.

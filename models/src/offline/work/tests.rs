@@ -33,7 +33,7 @@ fn definitions_come_before_uses_and_code_before_tests() {
         place("src/b.rs", 9, "pub enum ParseError {"),
         place("src/b.rs", 12, "fn parse() -> Result<(), Error> {"),
     ];
-    let best = best(places, &["error".to_owned(), "err".to_owned()]);
+    let best = pick_best(places, &["error".to_owned(), "err".to_owned()]);
     let order: Vec<(&str, u64)> = best.iter().map(|place| (&*place.path, place.line)).collect();
     let expected =
         [("src/b.rs", 9), ("src/a.rs", 5), ("src/b.rs", 12), ("tests/a.rs", 2), ("src/a.rs", 1), ("LICENSE", 1)];

@@ -148,8 +148,6 @@ fn keywords_that_only_the_validator_knows_are_refused() {
     let odd = json!({"type": "object", "x-order": 1, "deprecated": true, "nullable": true, "$comment": "c"});
     assert_eq!(count(&odd, &json!({})), 1);
     assert!(KNOWN.is_sorted());
-    assert!(
-        KNOWN.iter().count_all(|key| Draft::Draft4.is_known_keyword(key) || Draft::Draft202012.is_known_keyword(key))
-    );
+    assert!(KNOWN.iter().all(|key| Draft::Draft4.is_known_keyword(key) || Draft::Draft202012.is_known_keyword(key)));
     assert_eq!(count(&json!({"$dynamicRef": "#a"}), &json!({})), u64::MAX);
 }
