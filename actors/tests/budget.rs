@@ -24,7 +24,7 @@ where
     F: Fn(Request) -> Fut + Send + Sync + 'static,
     Fut: Future<Output = Result<Answer, ModelError>> + Send + 'static,
 {
-    Arc::new(fn_model("lab/model", move |request, _| answer(request)).leaving_process(true))
+    Arc::new(fn_model("lab/model", move |request, _| answer(request)).with_leaves_process(true))
 }
 
 fn tokens(tokens: u64) -> Limits {
@@ -242,7 +242,7 @@ async fn wait_for_the_budget_holds_no_permit() {
             (_, _) => Ok(costing(text("done"), 1)),
         }
     };
-    let model = fn_model("lab/model", move |request, _| answer(request)).leaving_process(true);
+    let model = fn_model("lab/model", move |request, _| answer(request)).with_leaves_process(true);
     let rates = Rates { concurrent: Some(2), ..Rates::default() };
     let model = Arc::new(model.with_quotas(["lab/model", "lab"]));
     let runtime = builder(&journal).model(model).rates(rates).start().await.expect("a runtime");

@@ -55,7 +55,7 @@ impl Leased {
         let lease = Lease::new(WORK, move || Duration::from_secs(reads.load(Ordering::SeqCst)));
         assert!(lease.renewed(lease.now()));
         let builder =
-            builder(&journal).model(Arc::new(answering.leaving_process(leaves_process))).tools(tools([write]));
+            builder(&journal).model(Arc::new(answering.with_leaves_process(leaves_process))).tools(tools([write]));
         let runtime = builder.lease(lease.clone()).start().await.expect("a runtime");
         let session = open(&runtime);
         // The session is active from here on, since a held journal cannot be read either.

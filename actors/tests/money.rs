@@ -18,7 +18,7 @@ const SPENT: Outcome = Outcome::OutOfBudget { which: Budget::Money };
 
 fn provider(name: &str, usage: Usage) -> Arc<dyn Model> {
     let answer = move |_, _| async move { Ok::<_, ModelError>(Answer { usage, ..text("done") }) };
-    Arc::new(fn_model(name, answer).leaving_process(true).with_quotas([format!("lab/{name}"), "lab".to_owned()]))
+    Arc::new(fn_model(name, answer).with_leaves_process(true).with_quotas([format!("lab/{name}"), "lab".to_owned()]))
 }
 
 fn used(input: u64, output: u64) -> Usage {
@@ -80,7 +80,7 @@ async fn run_ends_when_its_money_cannot_cover_the_next_call() {
     let answer = |_: Request, _| async {
         Ok::<_, ModelError>(Answer { usage: used(1_000, 100), ..calls([("nothing", serde_json::json!({}))]) })
     };
-    let model = Arc::new(fn_model("lab/small", answer).leaving_process(true));
+    let model = Arc::new(fn_model("lab/small", answer).with_leaves_process(true));
     // A call costs 2,000 for its input and 1,000 for its output.
     let prices = Prices::new().with("lab/small", Price::new(2.0, 10.0));
     let builder = builder(&journal).model(model).prices(prices).limits(money(10_000));
@@ -140,7 +140,7 @@ async fn child_without_a_price_counts_at_the_highest_price() {
             (_, _) => Ok(Answer { usage: used(1, 1), ..text("done") }),
         }
     };
-    let known: Arc<dyn Model> = Arc::new(fn_model("known", answer).leaving_process(true));
+    let known: Arc<dyn Model> = Arc::new(fn_model("known", answer).with_leaves_process(true));
     // A call of at least 100 tokens at the highest price costs at least 100,000.
     let prices = Prices::new().with("known", Price::new(1.0, 1.0)).with("dear", Price::new(1_000.0, 1_000.0));
     for (limit, expected) in [(50_000, SPENT), (5_000_000, Outcome::Completed)] {

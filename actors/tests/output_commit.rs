@@ -23,7 +23,7 @@ async fn quiet(dir: &std::path::Path) -> (Runtime, Journal, Faults, SessionHandl
         count.fetch_add(1, Ordering::Relaxed);
         async { Ok(text("hello")) }
     });
-    let runtime = builder(&journal).model(Arc::new(model.leaving_process(true))).start().await.expect("a runtime");
+    let runtime = builder(&journal).model(Arc::new(model.with_leaves_process(true))).start().await.expect("a runtime");
     let session = open(&runtime);
     let receipt = session.send("one").await.expect("accepted");
     session.run_ended(receipt.run).await.expect("ended");

@@ -29,7 +29,7 @@ pub(crate) fn model(seed: u64) -> impl Model {
         }
     });
     // The runtime then treats it like a provider: a call starts only when its intent record is durable.
-    model.leaving_process(true)
+    model.with_leaves_process(true)
 }
 
 #[derive(Debug, Default)]

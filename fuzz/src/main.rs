@@ -50,8 +50,8 @@ fn run(name: &str, seconds: &str, seed: &str) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-fn folder(of: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join(of)
+fn folder(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(name)
 }
 
 fn corpus(name: &str) -> std::io::Result<Vec<Vec<u8>>> {
@@ -70,7 +70,7 @@ fn search(name: &str, target: Target, corpus: &[Vec<u8>], time: Duration, mut rn
             return runs;
         }
         let input = next.unwrap_or_else(|| mutate::next_input(corpus, &mut rng));
-        set(&current, &input);
+        set_current(&current, &input);
         let result = std::panic::catch_unwind(|| target(&input));
         if result.is_err() {
             save(name, "crash", &input);
@@ -82,7 +82,7 @@ fn search(name: &str, target: Target, corpus: &[Vec<u8>], time: Duration, mut rn
 
 type Current = Arc<Mutex<(Instant, Vec<u8>)>>;
 
-fn set(current: &Current, input: &[u8]) {
+fn set_current(current: &Current, input: &[u8]) {
     if let Ok(mut current) = current.lock() {
         *current = (Instant::now(), input.to_vec());
     }

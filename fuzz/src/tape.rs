@@ -21,18 +21,18 @@ pub fn records(bytes: &[u8]) -> (SessionId, Vec<Record>) {
     let mut at = FixtureCursor { session: 0, record: 0 };
     let mut out: Vec<Record> = Vec::new();
     for step in bytes.chunks_exact(3).take(MAX_RECORDS) {
-        let &[what, a, b] = step else { continue };
-        match what {
+        let &[action, first, second] = step else { continue };
+        match action {
             0..160 => out.extend(at.next(sessions).cloned()),
             160..176 => drop(at.next(sessions)),
             176..192 => out.extend(out.last().cloned()),
             192..208 => drop(out.pop()),
             208..224 => {
-                let mut other = FixtureCursor { session: usize::from(a), record: usize::from(b) };
+                let mut other = FixtureCursor { session: usize::from(first), record: usize::from(second) };
                 out.extend(other.next(sessions).cloned());
             }
-            224..240 => at = FixtureCursor { session: usize::from(a), record: usize::from(b) },
-            240..=255 => out.extend(at.next(sessions).and_then(|record| alter_field(record, a, b))),
+            224..240 => at = FixtureCursor { session: usize::from(first), record: usize::from(second) },
+            240..=255 => out.extend(at.next(sessions).and_then(|record| alter_field(record, first, second))),
         }
     }
     (sessions.get(at.session % sessions.len().max(1)).map_or(SessionId(Uuid::nil()), |(id, _)| *id), out)
@@ -60,18 +60,18 @@ impl FixtureCursor {
     }
 }
 
-/// Returns the record with its `a`-th number or flag set by `b`; `None` if the result is not a record.
-fn alter_field(record: &Record, a: u8, b: u8) -> Option<Record> {
+/// Returns the record with the number or flag at `position` set by `value`; `None` if the result is not a record.
+fn alter_field(record: &Record, position: u8, value: u8) -> Option<Record> {
     let mut json = serde_json::to_value(record).ok()?;
-    let mut left = usize::from(a);
-    set(&mut json, &mut left, b);
+    let mut left = usize::from(position);
+    set_field(&mut json, &mut left, value);
     serde_json::from_value(json).ok()
 }
 
-fn set(json: &mut Value, left: &mut usize, b: u8) -> bool {
+fn set_field(json: &mut Value, left: &mut usize, value: u8) -> bool {
     match json {
-        Value::Array(all) => all.iter_mut().any(|one| set(one, left, b)),
-        Value::Object(all) => all.values_mut().any(|one| set(one, left, b)),
+        Value::Array(all) => all.iter_mut().any(|one| set_field(one, left, value)),
+        Value::Object(all) => all.values_mut().any(|one| set_field(one, left, value)),
         Value::Null | Value::String(_) => false,
         Value::Bool(_) | Value::Number(_) => match left.checked_sub(1) {
             Some(fewer) => {
@@ -79,17 +79,17 @@ fn set(json: &mut Value, left: &mut usize, b: u8) -> bool {
                 false
             }
             None => {
-                *json = if json.is_boolean() { Value::Bool(b > 127) } else { Value::from(number(b)) };
+                *json = if json.is_boolean() { Value::Bool(value > 127) } else { Value::from(number(value)) };
                 true
             }
         },
     }
 }
 
-fn number(b: u8) -> u64 {
-    match b {
-        0..240 => u64::from(b % 24),
-        240..248 => u64::from(u32::MAX) - u64::from(b - 240),
-        248..=255 => u64::MAX - u64::from(b - 248),
+fn number(value: u8) -> u64 {
+    match value {
+        0..240 => u64::from(value % 24),
+        240..248 => u64::from(u32::MAX) - u64::from(value - 240),
+        248..=255 => u64::MAX - u64::from(value - 248),
     }
 }

@@ -99,7 +99,7 @@ struct Inner {
     imports: Imports,
     reads: ReadTurns,
     locks: CommandLocks,
-    keyed: Mutex<Option<SessionsByKey>>,
+    sessions_by_key: Mutex<Option<SessionsByKey>>,
     /// Fires when the host ends, and ends event streams.
     ends: CancellationToken,
     /// Dropped last. When it fires, no request holds the runtime.
@@ -150,9 +150,9 @@ impl SessionsByKey {
 }
 
 /// The session that a command with a key creates. Holds the lock against other commands with the key.
-pub(crate) struct Named {
+pub(crate) struct KeyedSession {
     pub(crate) id: SessionId,
-    _alone: OwnedMutexGuard<()>,
+    _lock: OwnedMutexGuard<()>,
 }
 
 /// Fires its token when the last request has dropped the host.
@@ -185,7 +185,7 @@ impl Host {
             imports: Imports::default(),
             reads: ReadTurns::default(),
             locks: CommandLocks::default(),
-            keyed: Mutex::default(),
+            sessions_by_key: Mutex::default(),
             ends,
             released,
         };
@@ -249,13 +249,13 @@ impl Host {
         of: &str,
         key: &str,
         command: &impl Serialize,
-    ) -> Result<Named, Problem> {
+    ) -> Result<KeyedSession, Problem> {
         let command = serde_json::to_vec(command).map_err(|error| Problem::internal("internal", error.to_string()))?;
         let id = id_of(of, key, &command);
         let alone = self.inner.locks.lock(CommandTarget::Key(key_half(id))).await;
         self.settled().await?;
         let journal = self.runtime().journal();
-        let mut keyed = self.inner.keyed.lock().await;
+        let mut keyed = self.inner.sessions_by_key.lock().await;
         let made = match &mut *keyed {
             Some(made) => made,
             none => {
@@ -267,7 +267,7 @@ impl Host {
         if made.add(id, |id| journal.head(id).map(|head| head.is_some()))?.is_some() {
             return Err(Problem::reused_key(key));
         }
-        Ok(Named { id, _alone: alone })
+        Ok(KeyedSession { id, _lock: alone })
     }
 
     /// Locks out other repeatable commands of a session, so that a repetition sees the result of the first request.

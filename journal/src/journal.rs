@@ -261,7 +261,7 @@ impl Journal {
 
     pub fn info(&self) -> StoreInfo {
         let shared = self.shared();
-        let about = &shared.about;
+        let about = &shared.facts;
         StoreInfo {
             engine: about.name,
             path: about.path.clone(),

@@ -45,7 +45,7 @@ pub(crate) struct Core {
 }
 
 pub(crate) struct Shared {
-    pub(crate) about: StoreFacts,
+    pub(crate) facts: StoreFacts,
     pub(crate) core: Mutex<Core>,
     pub(crate) work: Condvar,
     /// Wakes the owner of the stepper.
@@ -70,7 +70,7 @@ impl Shared {
         lock: Option<Lock>,
         last: Lsn,
     ) -> Self {
-        let about = StoreFacts {
+        let facts = StoreFacts {
             name: engine.name(),
             durability: engine.durability(),
             path,
@@ -82,7 +82,7 @@ impl Shared {
         let faults = FaultPoints::read();
         let core = Core { fences: Fences::new(faults.no_epoch), ..Core::default() };
         Self {
-            about,
+            facts,
             core: Mutex::new(core),
             work: Condvar::new(),
             work_added: Notify::new(),
@@ -99,9 +99,9 @@ impl Shared {
     }
 
     /// Creates the state for a stepper, whose owner writes.
-    pub(crate) fn stepped(engine: Arc<dyn Engine>, queue_bytes: u64, last: Lsn) -> Self {
+    pub(crate) fn for_stepper(engine: Arc<dyn Engine>, queue_bytes: u64, last: Lsn) -> Self {
         let mut shared = Self::new(engine, queue_bytes, None, None, last);
-        shared.about.at_once = false;
+        shared.facts.at_once = false;
         shared
     }
 
@@ -135,7 +135,7 @@ impl Shared {
         let mut bytes = 0_u64;
         let mut frames = Vec::with_capacity(batch.frames.len());
         for frame in batch.frames {
-            frames.push(self.place(frame, &mut bytes)?);
+            frames.push(self.to_group_frame(frame, &mut bytes)?);
         }
         self.enqueue(frames, bytes, |core, frames, first| core.fences.admit(frames, first))
     }
@@ -146,7 +146,7 @@ impl Shared {
         let mut bytes = 0_u64;
         let mut frames = Vec::with_capacity(imported.len());
         for (lsn, frame) in imported {
-            let placed = self.place(frame, &mut bytes)?;
+            let placed = self.to_group_frame(frame, &mut bytes)?;
             frames.push(GroupFrame { lsn: lsn.unwrap_or_default(), ..placed });
         }
         self.enqueue(frames, bytes, |_, frames, first| {
@@ -177,14 +177,14 @@ impl Shared {
         }
         let queued = core.queued_bytes.saturating_add(bytes);
         // A batch larger than the queue is accepted if the queue is empty.
-        if queued > self.about.queue_bytes && core.queued_bytes > 0 {
-            return Err(AppendError::Full { queued, limit: self.about.queue_bytes });
+        if queued > self.facts.queue_bytes && core.queued_bytes > 0 {
+            return Err(AppendError::Full { queued, limit: self.facts.queue_bytes });
         }
         admit(&mut core, &mut frames, first)?;
         let last = frames.last().map_or(before, |frame| frame.lsn);
         self.appended.store(last.0, Ordering::Release);
         self.batches.fetch_add(1, Ordering::Relaxed);
-        if self.about.at_once {
+        if self.facts.at_once {
             // Writes under the lock, so that the engine receives frames in LSN order.
             self.write_now(frames, last)?;
             core.fences.release_durable(last);
@@ -198,7 +198,7 @@ impl Shared {
         if idle {
             self.work.notify_one();
         }
-        if queued > self.about.queue_bytes / 4 {
+        if queued > self.facts.queue_bytes / 4 {
             self.update_pressure();
         }
         Ok(Appended { first, last })
@@ -207,7 +207,7 @@ impl Shared {
     /// Updates the pressure flag under the core lock, so that an outdated value cannot remain.
     pub(crate) fn update_pressure(&self) {
         let core = self.core();
-        let now = core.queued_bytes > self.about.queue_bytes / 4 && self.waiters.poisoned().is_none() && !core.closing;
+        let now = core.queued_bytes > self.facts.queue_bytes / 4 && self.waiters.poisoned().is_none() && !core.closing;
         self.pressure.send_if_modified(|was| std::mem::replace(was, now) != now);
     }
 
@@ -230,18 +230,18 @@ impl Shared {
         poisoned
     }
 
-    fn place(&self, mut frame: Frame, bytes: &mut u64) -> Result<GroupFrame, AppendError> {
+    fn to_group_frame(&self, mut frame: Frame, bytes: &mut u64) -> Result<GroupFrame, AppendError> {
         self.faults.apply(&mut frame.changes);
         let session = frame.session;
         let count =
-            u32::try_from(frame.records.len()).map_err(|_| too_large(session, u64::MAX, self.about.max_body))?;
+            u32::try_from(frame.records.len()).map_err(|_| too_large(session, u64::MAX, self.facts.max_body))?;
         let payload = if frame.records.is_empty() {
             Payload::Nothing
-        } else if self.about.wants_bytes {
-            let encoded = codec::encode(&frame).map_err(|error| encode_error(session, &error, self.about.max_body))?;
+        } else if self.facts.wants_bytes {
+            let encoded = codec::encode(&frame).map_err(|error| encode_error(session, &error, self.facts.max_body))?;
             let size = encoded.len() as u64;
-            if size > self.about.max_body {
-                return Err(too_large(session, size, self.about.max_body));
+            if size > self.facts.max_body {
+                return Err(too_large(session, size, self.facts.max_body));
             }
             *bytes = bytes.saturating_add(size);
             Payload::Bytes(encoded)
@@ -257,7 +257,7 @@ impl Shared {
     pub(crate) fn begin_close(&self) {
         let first = !std::mem::replace(&mut self.core().closing, true);
         self.update_pressure();
-        if !self.about.at_once {
+        if !self.facts.at_once {
             self.work.notify_one();
             self.work_added.notify_one();
         } else if first {

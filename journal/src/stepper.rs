@@ -41,7 +41,7 @@ impl Journal {
     /// When the engine cannot report the end of its log.
     pub fn open_stepped(engine: Box<dyn Engine>, options: Options) -> Result<(Self, Stepper), OpenError> {
         let engine: Arc<dyn Engine> = engine.into();
-        let shared = Arc::new(Shared::stepped(Arc::clone(&engine), options.queue_bytes, engine.last_lsn()?));
+        let shared = Arc::new(Shared::for_stepper(Arc::clone(&engine), options.queue_bytes, engine.last_lsn()?));
         let stepper = Stepper { shared: Arc::clone(&shared), engine: Some(engine) };
         Ok((Self::of(shared, None), stepper))
     }

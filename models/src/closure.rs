@@ -37,7 +37,7 @@ pub struct FnModel<F> {
 impl<F> FnModel<F> {
     /// Sets whether calls leave the process: such a call waits until its intent record is durable.
     #[must_use]
-    pub fn leaving_process(self, leaves_process: bool) -> Self {
+    pub fn with_leaves_process(self, leaves_process: bool) -> Self {
         Self { leaves_process, ..self }
     }
 

@@ -226,7 +226,7 @@ impl Builder {
     }
 
     /// Sets whether calls wait until their intent record is durable.
-    pub fn leaving_process(mut self, leaves_process: bool) -> Self {
+    pub fn with_leaves_process(mut self, leaves_process: bool) -> Self {
         self.0.leaves_process = leaves_process;
         self
     }

@@ -2,7 +2,7 @@
 //!
 //! A quota is a name under which calls count, such as `anthropic/claude-x` or `anthropic`. A call usually has two, of its model and of its provider,
 //! and starts when both allow it. Each may limit concurrent calls, starts per minute and tokens ([`Rates`]), and pauses after the provider's
-//! retry-after ([`Throttles::cool`]).
+//! retry-after ([`Throttles::pause`]).
 //!
 //! Calls with the same quotas wait in one queue. A call that cannot start reserves its first full quota, and later calls do not overtake it there. A
 //! session has one call at a time, so FIFO order is fair between sessions. A call takes all its permits at once; a waiting call holds none.
@@ -40,7 +40,7 @@ pub struct Throttles {
 #[derive(Default)]
 struct ClosingState {
     closed: AtomicBool,
-    bell: Notify,
+    wakeup: Notify,
 }
 
 struct Shared(Mutex<RateLimiter>);
@@ -52,7 +52,7 @@ impl Shared {
         let result = act(&mut limiter, Instant::now());
         let pending_wakeups = limiter.take_wakeups();
         drop(limiter);
-        pending_wakeups.iter().for_each(|bell| bell.notify_one());
+        pending_wakeups.iter().for_each(|wakeup| wakeup.notify_one());
         result
     }
 }
@@ -64,7 +64,7 @@ pub struct QuotaUsage {
     pub running: u32,
     pub waiting: usize,
     /// The remaining retry-after, if any.
-    pub cooling_ms: Option<u64>,
+    pub paused_ms: Option<u64>,
 }
 
 impl Throttles {
@@ -98,7 +98,7 @@ impl Throttles {
         }
         let queued = QueuedCall::take(&self.shared, path, tokens);
         loop {
-            let closes = self.closing.bell.notified();
+            let closes = self.closing.wakeup.notified();
             tokio::pin!(closes);
             // Registered before the check, so that a later close is not missed.
             closes.as_mut().enable();
@@ -117,7 +117,7 @@ impl Throttles {
             };
             tokio::select! {
                 biased;
-                () = queued.bell.notified() => {}
+                () = queued.wakeup.notified() => {}
                 () = closes => {}
                 () = due => {}
             }
@@ -125,15 +125,15 @@ impl Throttles {
     }
 
     /// Pauses `quota` for a retry-after; a longer pause remains. Running calls continue.
-    pub fn cool(&self, quota: &Text, ms: u64) {
+    pub fn pause(&self, quota: &Text, ms: u64) {
         if !self.closing.closed.load(Ordering::Acquire) {
-            self.shared.with_limiter(|limiter, now| limiter.cool(quota, ms, now));
+            self.shared.with_limiter(|limiter, now| limiter.pause(quota, ms, now));
         }
     }
 
     /// Returns the remaining pause of `quota`, if any.
-    pub fn cooling_ms(&self, quota: &Text) -> Option<u64> {
-        self.shared.with_limiter(|limiter, now| limiter.cooling_ms(quota, now))
+    pub fn paused_ms(&self, quota: &Text) -> Option<u64> {
+        self.shared.with_limiter(|limiter, now| limiter.paused_ms(quota, now))
     }
 
     /// Returns the quotas that are in use, paused or refilling, by name.
@@ -144,7 +144,7 @@ impl Throttles {
     /// Ends all waits: from now on every [`Throttles::enter`] returns at once, with a permit that holds nothing.
     pub fn close(&self) {
         self.closing.closed.store(true, Ordering::Release);
-        self.closing.bell.notify_waiters();
+        self.closing.wakeup.notify_waiters();
     }
 }
 
@@ -158,16 +158,16 @@ struct QueuedCall<'a> {
     shared: &'a Arc<Shared>,
     path: Path,
     tokens: u64,
-    bell: Arc<Notify>,
+    wakeup: Arc<Notify>,
     /// `None` once the call has started.
     ticket: Option<u64>,
 }
 
 impl<'a> QueuedCall<'a> {
     fn take(shared: &'a Arc<Shared>, path: Path, tokens: u64) -> Self {
-        let bell = Arc::new(Notify::new());
-        let ticket = shared.with_limiter(|limiter, _| limiter.join(&path, tokens, Arc::clone(&bell)));
-        Self { shared, path, tokens, bell, ticket: Some(ticket) }
+        let wakeup = Arc::new(Notify::new());
+        let ticket = shared.with_limiter(|limiter, _| limiter.join(&path, tokens, Arc::clone(&wakeup)));
+        Self { shared, path, tokens, wakeup, ticket: Some(ticket) }
     }
 
     fn check(&self) -> QuotaCheck {

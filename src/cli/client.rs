@@ -20,7 +20,7 @@ use tokio::sync::Mutex;
 use super::data::StoreLocation;
 use super::fail::Fail;
 use super::progress::ProgressLine;
-use host_socket::{HOST_TIME, RequestSender};
+use host_socket::{ANSWER_TIMEOUT, RequestSender};
 
 mod host_socket;
 #[cfg(test)]
@@ -80,7 +80,7 @@ impl Connection {
 
     /// Returns the connection if a host of this version answers on it; `None` if the host has ended.
     async fn check_version(mut self, path: &Path) -> Result<Option<(Self, ServingProcess)>, Fail> {
-        let asked = tokio::time::timeout(HOST_TIME, self.get::<ServingProcess>("/v1/host")).await;
+        let asked = tokio::time::timeout(ANSWER_TIMEOUT, self.get::<ServingProcess>("/v1/host")).await;
         let Ok(asked) = asked else {
             return Err(unreachable_at(path, "it did not answer within 30 s. Wait until it is less busy, or stop it"));
         };

@@ -125,10 +125,10 @@ impl Owners {
                 Some(Component::ParentDir) => drop(at.pop()),
                 Some(Component::CurDir) | None => {}
                 Some(Component::Normal(_)) => {
-                    if let Some(check_parent) = &found
+                    if let Some(parent) = &found
                         && own != Some(&*at)
                     {
-                        self.check_parent(&at, check_parent)?;
+                        self.check_parent(&at, parent)?;
                     }
                     let next = at.join(&part);
                     let Ok(metadata) = std::fs::symlink_metadata(&next) else { return Ok(None) };
@@ -150,7 +150,7 @@ impl Owners {
         Ok(found.map(|found| (at, found)))
     }
 
-    fn is_safe(&self, owner: u32) -> bool {
+    fn is_trusted_owner(&self, owner: u32) -> bool {
         owner == self.user || owner == 0 || (owner == OVERFLOW_UID && self.has_unmapped)
     }
 
@@ -165,7 +165,7 @@ impl Owners {
     fn check_parent(&self, dir: &Path, found: &std::fs::Metadata) -> Result<(), UnsafePath> {
         use std::os::unix::fs::MetadataExt as _;
         let shown = dir.display();
-        if !self.is_safe(found.uid()) {
+        if !self.is_trusted_owner(found.uid()) {
             let (owner, user) = (found.uid(), self.user);
             let power = if found.is_dir() { ", who can replace its content," } else { "" };
             let what = format!("{shown} belongs to user {owner}{power} and this process runs as user {user}");
@@ -187,7 +187,7 @@ impl Owners {
 
     fn check_link(&self, path: &Path, found: &std::fs::Metadata) -> Result<(), UnsafePath> {
         use std::os::unix::fs::MetadataExt as _;
-        if self.is_safe(found.uid()) { Ok(()) } else { Err(self.foreign(path, found.uid())) }
+        if self.is_trusted_owner(found.uid()) { Ok(()) } else { Err(self.foreign(path, found.uid())) }
     }
 
     fn check_owner(&self, path: &Path, found: &std::fs::Metadata) -> Result<(), UnsafePath> {

@@ -244,7 +244,7 @@ where
         policy: Some(ready.authority),
         ..OpenOptions::agent(ready.agent)
     };
-    screen.describe_calls_with(parts.tools.clone());
+    screen.set_tools(parts.tools.clone());
     let (workers, mut warnings) = (parts.workers.clone(), ServerWarnings::of(ready.mcp));
     let commands = slash::HostedCommands { home: parts.workspace.path().to_owned() };
     let session = ready.found.map(|found| found.session);
@@ -366,7 +366,7 @@ where
     let resuming_run = session.map_or(Ok(None), |session| found_session::running(&journal, session))?;
     let before = session.map_or(Ok(Seq(0)), |session| found_session::last(&journal, session))?;
     let mut screen = Screen::new(output_options.quiet, output_options.json);
-    screen.describe_calls_with(setup::tools(&Config::default())?);
+    screen.set_tools(setup::tools(&Config::default())?);
     let attended = approve::has_approver(output_options.json || output_options.quiet) && may_ask(&screen);
     let mut warnings = ServerWarnings::default();
     let async_runtime = async_runtime()?;

@@ -7,6 +7,7 @@ use subtend_session::ids::Text;
 
 use crate::builtin::environment;
 
+/// Settings of the commands that tools run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Commands {
     /// Variables that commands get in addition to the usual ones (`PATH`, `HOME`, `LANG`, toolchains). Each entry is a name, or a prefix

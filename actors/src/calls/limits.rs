@@ -69,7 +69,7 @@ impl ParkedRuns {
             return Some(Duration::from_millis(remaining));
         }
         let limit = Text::clone(&waiting.limit);
-        let cooling = Duration::from_millis(throttles.cooling_ms(&limit).unwrap_or(0));
+        let cooling = Duration::from_millis(throttles.paused_ms(&limit).unwrap_or(0));
         if cooling > NEW_LIMIT_PAUSE {
             // The probe was refused: the wait for a permit parks this run until the new reset, without a call.
             parked.waiting.remove(&session);

@@ -70,7 +70,7 @@ impl ModelCalls {
     pub(crate) fn model_failed(&self, of: SessionId, called: &Called, error: &ModelError) -> OtherModels {
         let asked_for = error.retry_after_ms.or_else(|| (error.kind == ModelFail::Rate).then_some(1_000));
         if let (Some(ms), Some(quota)) = (asked_for, called.member.model.quotas().first()) {
-            self.throttles.cool(quota, ms);
+            self.throttles.pause(quota, ms);
             self.cooled.notify_waiters();
         }
         // After the cooling, so that no other run probes in between.
@@ -89,7 +89,7 @@ impl ModelCalls {
     /// Returns the model that a call of `name` would use, with the milliseconds until its limit resets, if it accepts no call now.
     pub(crate) fn reset_of(&self, models: &Models, name: &Text) -> Option<(Text, u64)> {
         let member = models.pick(name).member;
-        let after_ms = self.throttles.cooling_ms(&ParkedRuns::limit_of(&*member.model))?;
+        let after_ms = self.throttles.paused_ms(&ParkedRuns::limit_of(&*member.model))?;
         Some((member.name, after_ms))
     }
 
@@ -246,7 +246,7 @@ impl ModelCalls {
             tokio::pin!(cooled);
             // Registered before the check, so that a later notice is not missed.
             cooled.as_mut().enable();
-            let left = quotas.iter().filter_map(|quota| self.throttles.cooling_ms(quota)).max();
+            let left = quotas.iter().filter_map(|quota| self.throttles.paused_ms(quota)).max();
             if let Some(ms) = left.filter(|ms| *ms >= limits.turn_ms) {
                 let message =
                     format!("rate limited by the provider; it accepts calls again in {} s", ms.div_ceil(1_000));

@@ -197,7 +197,7 @@ impl Driver {
         let is_known = !picked.pool && !is_gone;
         let limit = ParkedRuns::limit_of(&*picked.member.model);
         if is_known && !picked.member.model.quotas().is_empty() {
-            calls.throttles.cool(&limit, after_ms);
+            calls.throttles.pause(&limit, after_ms);
             calls.cooled.notify_waiters();
         }
         calls.parked.park(self.session(), limit, until, after_ms == 0);

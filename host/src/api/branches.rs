@@ -15,7 +15,7 @@ use utoipa::ToSchema;
 
 use super::restores::parse_digest;
 use super::{Body, IdempotencyKey, NoKey, Path, Query, Since};
-use crate::host::{Host, Named};
+use crate::host::{Host, KeyedSession};
 use crate::problem::Problem;
 
 /// A branch of a session.
@@ -121,7 +121,7 @@ pub(super) async fn make(
     }
     let kind = if make.fresh { BranchKind::Subagent } else { BranchKind::Human };
     let known = find_known(&host, handle.id(), key.as_deref(), &(kind, &make)).await?;
-    if let Some((Named { id: session, .. }, true)) = known {
+    if let Some((KeyedSession { id: session, .. }, true)) = known {
         return Ok((StatusCode::OK, Json(CreatedBranch { session, run: None, files: Vec::new() })));
     }
     let shown = make.files.as_deref().map(parse_digest).transpose()?;
@@ -149,7 +149,7 @@ async fn find_known(
     parent: SessionId,
     key: Option<&str>,
     command: &impl Serialize,
-) -> Result<Option<(Named, bool)>, Problem> {
+) -> Result<Option<(KeyedSession, bool)>, Problem> {
     let Some(key) = key else { return Ok(None) };
     let named = host.lock_named_session(&format!("branch of {parent}"), key, command).await?;
     match host.runtime().journal().head(named.id)? {
@@ -219,7 +219,7 @@ pub(super) async fn regenerate(
 ) -> Result<(StatusCode, Json<CreatedBranch>), Problem> {
     let handle = host.session(&id).await?;
     let known = find_known(&host, handle.id(), key.as_deref(), &(BranchKind::Alternative, &which)).await?;
-    if let Some((Named { id: session, .. }, true)) = known {
+    if let Some((KeyedSession { id: session, .. }, true)) = known {
         return Ok((StatusCode::OK, Json(CreatedBranch { session, run: Some(1), files: Vec::new() })));
     }
     let (branch, run) = handle.regenerate_as(which.of.map(Seq), known.as_ref().map(|(named, _)| named.id)).await?;

@@ -58,10 +58,10 @@ impl StreamStart {
 pub(super) async fn session(
     State(host): State<Host>,
     Path(id): Path<String>,
-    Query(after): Query<StreamStart>,
+    Query(start): Query<StreamStart>,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
-    let last = after.last_position(&headers, &host)?;
+    let last = start.last_position(&headers, &host)?;
     let last = match last {
         None => Seq(0),
         Some(id) => Seq(id.parse().map_err(|_| {
@@ -85,10 +85,10 @@ pub(super) async fn session(
 pub(super) async fn tree(
     State(host): State<Host>,
     Path(id): Path<String>,
-    Query(after): Query<StreamStart>,
+    Query(start): Query<StreamStart>,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
-    let last = after.last_position(&headers, &host)?;
+    let last = start.last_position(&headers, &host)?;
     let handle = host.session(&id).await?;
     let head = host.runtime().journal().head(handle.id())?.ok_or_else(|| Problem::no_session(&id))?;
     follow_stream(&host, Some(head.root), last)
@@ -100,10 +100,10 @@ pub(super) async fn tree(
     responses((status = 200, body = String, content_type = "text/event-stream")))]
 pub(super) async fn all(
     State(host): State<Host>,
-    Query(after): Query<StreamStart>,
+    Query(start): Query<StreamStart>,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
-    follow_stream(&host, None, after.last_position(&headers, &host)?)
+    follow_stream(&host, None, start.last_position(&headers, &host)?)
 }
 
 fn follow_stream(host: &Host, root: Option<SessionId>, last: Option<String>) -> Result<Response, Problem> {

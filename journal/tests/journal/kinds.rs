@@ -1,4 +1,4 @@
-//! Story with every record kind that `fixtures/1/example.jsonl` lacks. A new kind gets a story and a fixture of its own, like
+//! A journal with every record kind that `fixtures/1/example.jsonl` lacks. A new kind gets a journal and a fixture of its own, like
 //! `described`: `SUBTEND_WRITE_FIXTURES=DIR cargo test -p subtend-journal --test journal kinds::`. Existing fixtures never change.
 
 use std::collections::BTreeSet;

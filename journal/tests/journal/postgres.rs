@@ -22,7 +22,7 @@ use subtend_session::ids::Lsn;
 use crate::scene::{SessionWriter, created_session, id, one};
 
 /// Returns parameters for a shard that no other test uses.
-fn fresh() -> String {
+fn unused_shard() -> String {
     static COUNT: AtomicU32 = AtomicU32::new(0);
     format!("shard=own-{}", COUNT.fetch_add(1, Ordering::Relaxed))
 }
@@ -32,7 +32,7 @@ fn journal(target: &ShardAddress) -> Journal {
 }
 
 /// Creates a session and waits until it is durable.
-async fn creation(journal: &Journal, n: u128) -> Result<Lsn, Poisoned> {
+async fn create_session(journal: &Journal, n: u128) -> Result<Lsn, Poisoned> {
     let last = match journal.append(one(created_session(&mut SessionWriter::new(id(n)), None, true))) {
         Ok(appended) => appended.last,
         Err(subtend_journal::AppendError::Poisoned(poisoned)) => return Err(poisoned),

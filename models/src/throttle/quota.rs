@@ -18,7 +18,7 @@ pub(super) struct Quota {
     running: u32,
     requests: Option<Bucket>,
     tokens: Option<Bucket>,
-    cooling: Option<Instant>,
+    paused: Option<Instant>,
 }
 
 impl Quota {
@@ -30,7 +30,7 @@ impl Quota {
             running: 0,
             requests: rates.requests_per_minute.map(requests),
             tokens: rates.tokens_per_minute.map(tokens),
-            cooling: None,
+            paused: None,
         }
     }
 
@@ -50,11 +50,11 @@ impl Quota {
     }
 
     pub(super) fn paused_until(&self, now: Instant) -> Option<Instant> {
-        self.cooling.filter(|until| *until > now)
+        self.paused.filter(|until| *until > now)
     }
 
-    pub(super) fn cool(&mut self, until: Instant) {
-        self.cooling = self.cooling.max(Some(until));
+    pub(super) fn pause(&mut self, until: Instant) {
+        self.paused = self.paused.max(Some(until));
     }
 
     pub(super) fn availability(&mut self, tokens: u64, now: Instant) -> Availability {

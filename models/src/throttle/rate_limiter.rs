@@ -37,7 +37,7 @@ pub(super) enum QuotaCheck {
 #[derive(Debug)]
 struct WaitingCall {
     tokens: u64,
-    bell: Arc<Notify>,
+    wakeup: Arc<Notify>,
 }
 
 #[derive(Debug)]
@@ -75,9 +75,9 @@ impl RateLimiter {
         mem::take(&mut self.pending_wakeups)
     }
 
-    pub(super) fn join(&mut self, path: &Path, tokens: u64, bell: Arc<Notify>) -> u64 {
+    pub(super) fn join(&mut self, path: &Path, tokens: u64, wakeup: Arc<Notify>) -> u64 {
         self.tickets = self.tickets.saturating_add(1);
-        self.lines.entry(Arc::clone(path)).or_default().insert(self.tickets, WaitingCall { tokens, bell });
+        self.lines.entry(Arc::clone(path)).or_default().insert(self.tickets, WaitingCall { tokens, wakeup });
         self.tickets
     }
 
@@ -164,16 +164,16 @@ impl RateLimiter {
         self.wake_first();
     }
 
-    pub(super) fn cool(&mut self, name: &Text, ms: u64, now: Instant) {
+    pub(super) fn pause(&mut self, name: &Text, ms: u64, now: Instant) {
         if ms > 0 {
-            self.quota(name, now).cool(saturating_later(now, Duration::from_millis(ms)));
+            self.quota(name, now).pause(saturating_later(now, Duration::from_millis(ms)));
             // A call that waits here no longer reserves a wider quota.
             self.wake_first();
         }
     }
 
-    pub(super) fn cooling_ms(&self, name: &Text, now: Instant) -> Option<u64> {
-        self.quotas.get(name).and_then(|quota| cooling_ms(quota, now))
+    pub(super) fn paused_ms(&self, name: &Text, now: Instant) -> Option<u64> {
+        self.quotas.get(name).and_then(|quota| paused_ms(quota, now))
     }
 
     pub(super) fn active_quotas(&mut self, now: Instant) -> Vec<QuotaUsage> {
@@ -191,7 +191,7 @@ impl RateLimiter {
                 name: Text::clone(name),
                 running: quota.map_or(0, Quota::running),
                 waiting,
-                cooling_ms: quota.and_then(|quota| cooling_ms(quota, now)),
+                paused_ms: quota.and_then(|quota| paused_ms(quota, now)),
             }
         };
         waiting.into_iter().map(seen).collect()
@@ -212,7 +212,7 @@ impl RateLimiter {
     fn wake_first(&mut self) {
         for (ticket, path, _) in self.first_calls() {
             let waiting = self.lines.get(&path).and_then(|line| line.get(&ticket));
-            self.pending_wakeups.extend(waiting.map(|waiting| Arc::clone(&waiting.bell)));
+            self.pending_wakeups.extend(waiting.map(|waiting| Arc::clone(&waiting.wakeup)));
         }
     }
 
@@ -233,7 +233,7 @@ fn rates(name: &Text, default: Rates, named: &BTreeMap<Text, Rates>) -> Rates {
 }
 
 /// Returns the remaining pause, rounded up, since 0 would mean that it is over.
-fn cooling_ms(quota: &Quota, now: Instant) -> Option<u64> {
+fn paused_ms(quota: &Quota, now: Instant) -> Option<u64> {
     let left = quota.paused_until(now)?.saturating_duration_since(now);
     Some(u64::try_from(left.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX))
 }

@@ -1,4 +1,4 @@
-//! Connections to the socket of a host, which are closed when the host answers nothing.
+//! Connections to the socket of a host, which are closed when the host does not answer.
 
 use std::path::Path;
 use std::time::Duration;
@@ -15,9 +15,9 @@ use super::unreachable_at;
 pub(super) type RequestSender = SendRequest<Full<Bytes>>;
 
 /// Time limit for an answer of a host that needs no store. A host that is stopped or stuck never sends it.
-pub(super) const HOST_TIME: Duration = Duration::from_secs(30);
+pub(super) const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Time between two questions whether the host of a connection still answers. A request or a stream may take as long as a run.
+/// Interval of the checks whether the host of a connection still answers. A request or a stream may take as long as a run.
 #[cfg(unix)]
 pub(super) const CHECK_INTERVAL: Duration = Duration::from_secs(10);
 
@@ -32,13 +32,13 @@ pub(super) async fn connect(_: &Path) -> Result<Option<RequestSender>, Fail> {
 pub(super) async fn connect(path: &Path) -> Result<Option<RequestSender>, Fail> {
     let Some(stream) = stream(path).await? else { return Ok(None) };
     let host = path.to_owned();
-    let answer = move || answer(host.clone());
-    speak(stream, answer).await.map(Some).map_err(|error| unreachable_at(path, &error.to_string()))
+    let answer = move || wait_for_answer(host.clone());
+    open_http(stream, answer).await.map(Some).map_err(|error| unreachable_at(path, &error.to_string()))
 }
 
 /// Speaks HTTP on `stream`, and closes it when the host does not give an `answer` in time.
 #[cfg(unix)]
-pub(super) async fn speak<A>(
+pub(super) async fn open_http<A>(
     stream: impl tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin + Send + 'static,
     answer: impl Fn() -> A + Send + Sync + 'static,
 ) -> hyper::Result<RequestSender>
@@ -50,7 +50,7 @@ where
         let silent = async {
             loop {
                 tokio::time::sleep(CHECK_INTERVAL).await;
-                if tokio::time::timeout(HOST_TIME, answer()).await.is_err() {
+                if tokio::time::timeout(ANSWER_TIMEOUT, wait_for_answer()).await.is_err() {
                     return;
                 }
             }
@@ -66,7 +66,7 @@ where
 
 /// Waits for any answer of the host at `path`, on a connection of its own. A host that has ended closes its connections.
 #[cfg(unix)]
-async fn answer(path: std::path::PathBuf) {
+async fn wait_for_answer(path: std::path::PathBuf) {
     let Ok(Some(stream)) = stream(&path).await else { return };
     let Ok((mut sender, connection)) =
         hyper::client::conn::http1::handshake(hyper_util::rt::TokioIo::new(stream)).await

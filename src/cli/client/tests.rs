@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
 use tokio::time::{Instant, sleep};
 
-use super::host_socket::speak;
+use super::host_socket::open_http;
 use super::{API, Connection, Fail, Transport};
 
 const HOUR: Duration = Duration::from_secs(3_600);
@@ -62,7 +62,7 @@ impl FakeHost {
             let host = host.clone();
             async move { host.take().await }
         };
-        Connection(Transport::Socket(speak(client, answer).await.expect("a connection")))
+        Connection(Transport::Socket(open_http(client, answer).await.expect("a connection")))
     }
 }
 

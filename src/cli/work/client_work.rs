@@ -100,7 +100,7 @@ impl Work<'_> {
     pub(crate) fn draw(&mut self, prompt: (&str, usize), is_asking: bool) {
         self.warn_of_servers();
         self.screen.prompt(Some(prompt));
-        self.screen.hold(is_asking);
+        self.screen.hold_text(is_asking);
         self.screen.draw();
     }
 

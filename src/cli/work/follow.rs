@@ -206,7 +206,7 @@ impl Work<'_> {
         frames.set_missed_tick_behavior(MissedTickBehavior::Skip);
         let (mut stopping, mut more, mut seen) = (false, true, false);
         let end = loop {
-            self.screen.hold(approver.as_ref().is_some_and(TerminalApprover::is_asking));
+            self.screen.hold_text(approver.as_ref().is_some_and(TerminalApprover::is_asking));
             if let Some(approver) = approver.as_mut() {
                 self.ask(of.root, approver).await?;
             }

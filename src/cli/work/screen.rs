@@ -93,7 +93,7 @@ impl Screen {
         self.stream.has_printed(text)
     }
 
-    pub(crate) fn describe_calls_with(&mut self, tools: Registry) {
+    pub(crate) fn set_tools(&mut self, tools: Registry) {
         self.tools = tools;
     }
 
@@ -167,7 +167,7 @@ impl Screen {
     }
 
     /// Holds back text of models while a question is open: below the question, the text could imitate another one.
-    pub(crate) fn hold(&mut self, is_open: bool) {
+    pub(crate) fn hold_text(&mut self, is_open: bool) {
         if let Some(text) = self.stream.hold(is_open) {
             self.say(&text);
         }
@@ -283,7 +283,7 @@ impl Screen {
 
     /// Draws the final tree, which stays on the screen above later output.
     pub(crate) fn close(&mut self) {
-        self.hold(false);
+        self.hold_text(false);
         match self.stream.end() {
             Some(text) => self.say(&text),
             None => self.draw(),

@@ -53,7 +53,7 @@ impl HeldText {
 
 impl Stream {
     /// Holds back text while a question `is_open`; returns the held text once it is closed.
-    pub(super) fn hold(&mut self, is_open: bool) -> Option<String> {
+    pub(super) fn hold_back(&mut self, is_open: bool) -> Option<String> {
         if is_open {
             self.held.get_or_insert_default();
             return None;
@@ -164,25 +164,25 @@ mod tests {
         let (mut stream, first) = (Stream::default(), attempt(1));
         stream.start(first);
         assert_eq!(stream.push_piece(first, 0, "before\n"), Some("before".into()));
-        assert_eq!(stream.hold(true), None);
+        assert_eq!(stream.hold_back(true), None);
         assert_eq!(stream.push_piece(first, 7, "wants to run ls\nallow? "), None);
         assert_eq!(stream.pending(), "");
         assert_eq!(stream.answer(first, "before\nwants to run ls\nallow? [y]es"), None);
-        assert_eq!((stream.hold(true), stream.answer(attempt(2), "more")), (None, None));
-        assert_eq!(stream.hold(false), Some("wants to run ls\nallow? [y]es\nmore".into()));
-        assert_eq!((stream.hold(false), stream.answer(attempt(3), "after")), (None, Some("after".into())));
+        assert_eq!((stream.hold_back(true), stream.answer(attempt(2), "more")), (None, None));
+        assert_eq!(stream.hold_back(false), Some("wants to run ls\nallow? [y]es\nmore".into()));
+        assert_eq!((stream.hold_back(false), stream.answer(attempt(3), "after")), (None, Some("after".into())));
     }
 
     /// An endless answer arrives while a question is open. Positive control: without a question, everything is printed.
     #[test]
     fn held_text_is_bounded_and_counts_omitted_bytes() {
         let (mut stream, long) = (Stream::default(), "x".repeat(MAX_HELD_BYTES));
-        stream.hold(true);
+        stream.hold_back(true);
         assert_eq!((stream.answer(attempt(1), &long), stream.has_printed(&long)), (None, true));
         assert_eq!((stream.answer(attempt(2), "more"), stream.has_printed("more")), (None, false));
         assert_eq!(stream.answer(attempt(3), "and more"), None);
         let text = "… 12 bytes more arrived while the question was open; `subtend show` prints them";
-        assert_eq!(stream.hold(false), Some(format!("{long}\n{text}")));
+        assert_eq!(stream.hold_back(false), Some(format!("{long}\n{text}")));
         assert_eq!((stream.answer(attempt(4), &long), stream.has_printed(&long)), (Some(long.clone()), true));
     }
 

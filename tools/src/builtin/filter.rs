@@ -30,7 +30,7 @@ impl GlobFilter {
         Ok(Self { glob: Some(glob.compile_matcher()), by_name: !text.contains('/'), root })
     }
 
-    pub(super) fn passes(&self, path: &str, name: &str) -> bool {
+    pub(super) fn matches(&self, path: &str, name: &str) -> bool {
         let Some(glob) = &self.glob else { return true };
         if self.by_name {
             return glob.is_match(name);
@@ -49,7 +49,7 @@ mod tests {
 
     fn passes(glob: &str, root: &str, path: &str) -> bool {
         let name = path.rsplit('/').next().unwrap();
-        GlobFilter::new(Some(glob), root).unwrap().passes(path, name)
+        GlobFilter::new(Some(glob), root).unwrap().matches(path, name)
     }
 
     #[test]

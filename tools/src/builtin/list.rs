@@ -155,7 +155,7 @@ impl DirListing<'_> {
     }
 
     fn entry(&mut self, item: &LevelItem) {
-        if !self.filter.passes(&item.path, &item.name) {
+        if !self.filter.matches(&item.path, &item.name) {
             return;
         }
         let about = match item.kind {

@@ -187,7 +187,7 @@ impl FileSearch<'_> {
             self.job.check_cancelled()?;
             match item.kind {
                 LevelKind::Dir => dirs.push((item, level.ignores.clone())),
-                LevelKind::File if self.filter.passes(&item.path, &item.name) => self.file(&item.os, &item.path)?,
+                LevelKind::File if self.filter.matches(&item.path, &item.name) => self.file(&item.os, &item.path)?,
                 LevelKind::File | LevelKind::Link | LevelKind::Other => {}
             }
         }

@@ -32,7 +32,7 @@ where
 {
     let mut catalog = Catalog::builtin();
     catalog.insert(Manifest::new("worker", AgentMode::All, "You are a worker."));
-    let model = fn_model("lab/model", move |request, _| answer(request)).leaving_process(true);
+    let model = fn_model("lab/model", move |request, _| answer(request)).with_leaves_process(true);
     let budget = Limits { tokens: Some(1_000_000), cost_micro: Some(10_000_000), ..Limits::default() };
     Runtime::builder()
         .catalog(catalog)

@@ -3,7 +3,7 @@
 use subtend_session::ids::{Lsn, SessionId};
 
 use super::server::{Server, shared};
-use super::{creation, fresh, journal, problems};
+use super::{create_session, journal, problems, unused_shard};
 use crate::scene::id;
 
 /// Flips one bit after `eighths` eighths of the value of a row in `log`.
@@ -18,10 +18,10 @@ fn flip(shard: &str, lsn: u64, eighths: u64) {
 #[tokio::test]
 async fn d1_flipped_bit_in_a_row_damages_only_its_session() {
     for eighths in 0..=8 {
-        let shard = fresh();
+        let shard = unused_shard();
         let first = journal(&shared().target(&shard));
         for n in 1..=3 {
-            creation(&first, n).await.unwrap();
+            create_session(&first, n).await.unwrap();
         }
         first.close().await.unwrap();
         flip(&shard, 2, eighths);
@@ -36,18 +36,18 @@ async fn d1_flipped_bit_in_a_row_damages_only_its_session() {
 async fn d1_server_with_a_full_disk_acknowledges_nothing() {
     let server = Server::start(&[]);
     let full = journal(&server.target("shard=a"));
-    creation(&full, 1).await.unwrap();
+    create_session(&full, 1).await.unwrap();
     server.sql(
         "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'could not extend file: No space left \
          on device' USING ERRCODE = 'disk_full'; END $$; \
          CREATE TRIGGER refuse AFTER INSERT ON subtend.head FOR EACH ROW EXECUTE FUNCTION refuse()",
     );
-    let poisoned = creation(&full, 2).await.unwrap_err().to_string();
+    let poisoned = create_session(&full, 2).await.unwrap_err().to_string();
     assert!(poisoned.contains("No space left on device"), "{poisoned}");
-    assert!(creation(&full, 3).await.is_err(), "a poisoned journal accepted a write");
+    assert!(create_session(&full, 3).await.is_err(), "a poisoned journal accepted a write");
     drop(full);
     server.sql("DROP TRIGGER refuse ON subtend.head");
     let again = journal(&server.target("shard=a"));
     assert_eq!((again.durable(), problems(&again)), (Lsn(1), Vec::new()), "part of the group remains");
-    assert_eq!(creation(&again, 4).await.unwrap(), Lsn(2));
+    assert_eq!(create_session(&again, 4).await.unwrap(), Lsn(2));
 }

@@ -4,7 +4,7 @@ use subtend_journal::postgres::Postgres;
 use subtend_journal::{Compacted, OpenError, Options, ReadError, Scope, StoreSpec, audit, compact_store};
 
 use super::server::shared;
-use super::{fresh, journal, problems};
+use super::{journal, problems, unused_shard};
 use crate::erasing::{SECRET, with_deleted_child};
 use crate::exporting::write;
 use crate::scene::id;
@@ -29,7 +29,7 @@ fn compact(shard: &str) -> Result<Compacted, OpenError> {
 
 #[tokio::test]
 async fn d1_compaction_erases_only_rows_of_its_shard() {
-    let (shard, other) = (fresh(), fresh());
+    let (shard, other) = (unused_shard(), unused_shard());
     for shard in [&shard, &other] {
         let journal = journal(&shared().target(shard));
         with_deleted_child(&journal);
@@ -54,7 +54,7 @@ async fn d1_compaction_erases_only_rows_of_its_shard() {
 /// A process that lost its claim removes nothing.
 #[tokio::test]
 async fn d1_compaction_without_the_claim_removes_nothing() {
-    let shard = fresh();
+    let shard = unused_shard();
     let target = shared().target(&shard);
     let open = journal(&target);
     with_deleted_child(&open);

@@ -5,7 +5,7 @@ use subtend_journal::{Journal, OpenError, Options, StoreSpec, open_store_to_read
 use subtend_session::ids::Lsn;
 
 use super::server::shared;
-use super::{creation, fresh, journal, problems};
+use super::{create_session, journal, problems, unused_shard};
 
 /// Claims the shard like a process on another machine that found its lock free.
 fn claim_elsewhere(shard: &str) {
@@ -16,7 +16,7 @@ fn claim_elsewhere(shard: &str) {
 
 #[tokio::test]
 async fn d2_second_owner_is_refused_with_the_name_of_the_first() {
-    let target = shared().target(&fresh());
+    let target = shared().target(&unused_shard());
     let first = journal(&target);
     let refused = Postgres::open(&target).unwrap_err();
     let text = refused.to_string();
@@ -36,12 +36,12 @@ async fn d2_second_owner_is_refused_with_the_name_of_the_first() {
 
 #[tokio::test]
 async fn d2_replaced_owner_acknowledges_nothing() {
-    let shard = fresh();
+    let shard = unused_shard();
     let target = shared().target(&shard);
     let old = journal(&target);
-    creation(&old, 1).await.unwrap();
+    create_session(&old, 1).await.unwrap();
     claim_elsewhere(&shard);
-    let poisoned = creation(&old, 2).await.unwrap_err().to_string();
+    let poisoned = create_session(&old, 2).await.unwrap_err().to_string();
     assert!(poisoned.contains("was claimed by another process: this one no longer writes to it"), "{poisoned}");
     drop(old);
     let new = journal(&target);
@@ -56,12 +56,12 @@ fn uuid(n: u128) -> uuid::Uuid {
 /// Negative control: with a statement that does not check the claim, both write.
 #[tokio::test]
 async fn d2_engine_without_its_fence_is_noticed() {
-    let shard = fresh();
+    let shard = unused_shard();
     let target = shared().target(&shard);
     let old = Journal::open(Box::new(Postgres::open_unfenced(&target).unwrap()), Options::default()).unwrap();
-    creation(&old, 1).await.unwrap();
+    create_session(&old, 1).await.unwrap();
     claim_elsewhere(&shard);
-    assert_eq!(creation(&old, 2).await.unwrap(), Lsn(2), "the old owner was refused without the fence");
+    assert_eq!(create_session(&old, 2).await.unwrap(), Lsn(2), "the old owner was refused without the fence");
 }
 
 #[tokio::test]
@@ -69,29 +69,29 @@ async fn d2_owner_reclaims_or_stops_after_a_lost_connection() {
     let target = super::server::Server::start(&[]);
     let (server, target) = (&target, target.target("shard=cut"));
     let old = journal(&target);
-    creation(&old, 1).await.unwrap();
+    create_session(&old, 1).await.unwrap();
     // Without another owner it claims the next epoch and continues.
     server.cut();
-    assert_eq!(creation(&old, 2).await.unwrap(), Lsn(2));
+    assert_eq!(create_session(&old, 2).await.unwrap(), Lsn(2));
     assert_eq!(server.sql("SELECT epoch, last_lsn FROM subtend.shard"), "2|2");
     // Another owner claimed the shard meanwhile.
     server.cut();
     let new = journal(&target);
-    assert_eq!(creation(&new, 3).await.unwrap(), Lsn(3));
-    let poisoned = creation(&old, 4).await.unwrap_err().to_string();
+    assert_eq!(create_session(&new, 3).await.unwrap(), Lsn(3));
+    let poisoned = create_session(&old, 4).await.unwrap_err().to_string();
     assert!(poisoned.contains("was claimed by another process"), "{poisoned}");
-    assert_eq!(creation(&new, 5).await.unwrap(), Lsn(4));
+    assert_eq!(create_session(&new, 5).await.unwrap(), Lsn(4));
     assert_eq!((problems(&new), new.heads().unwrap().len()), (Vec::new(), 4));
 }
 
 #[tokio::test]
 async fn d2_shards_of_one_database_are_independent() {
-    let targets = [fresh(), fresh()].map(|shard| shared().target(&shard));
+    let targets = [unused_shard(), unused_shard()].map(|shard| shared().target(&shard));
     let journals = targets.each_ref().map(journal);
     for (n, journal) in (1..).zip(&journals) {
         // The same ids, in stores of their own.
-        creation(journal, 7).await.unwrap();
-        creation(journal, 10 * n).await.unwrap();
+        create_session(journal, 7).await.unwrap();
+        create_session(journal, 10 * n).await.unwrap();
     }
     for (n, journal) in (1..).zip(&journals) {
         let heads: Vec<u128> = journal.heads().unwrap().into_iter().map(|(id, _)| id.0.as_u128()).collect();
@@ -101,12 +101,12 @@ async fn d2_shards_of_one_database_are_independent() {
 
 #[tokio::test]
 async fn d8_database_restored_to_an_older_state_is_refused() {
-    let (dir, shard) = (tempfile::tempdir().unwrap(), fresh());
+    let (dir, shard) = (tempfile::tempdir().unwrap(), unused_shard());
     let spec = StoreSpec::Postgres(Box::new(shared().target(&shard)));
     let node = |accept_loss| Options { accept_loss, node_dir: Some(dir.path().join("node")), ..Options::default() };
     let journal = open_store_with(&spec, node(false)).unwrap();
     for n in 1..=3 {
-        creation(&journal, n).await.unwrap();
+        create_session(&journal, n).await.unwrap();
     }
     journal.close().await.unwrap();
     // What a restore to an earlier moment leaves.
@@ -125,7 +125,7 @@ async fn d8_database_restored_to_an_older_state_is_refused() {
     drop(open_store_with(&spec, Options::default()).unwrap());
     let journal = open_store_with(&spec, node(true)).unwrap();
     assert_eq!(problems(&journal), Vec::<String>::new());
-    creation(&journal, 9).await.unwrap();
+    create_session(&journal, 9).await.unwrap();
     journal.close().await.unwrap();
     assert_eq!(open_store_with(&spec, node(false)).unwrap().durable(), Lsn(2));
 }

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use subtend_session::ids::Lsn;
 
 use super::server::{self, Server, shared};
-use super::{creation, fresh, journal, problems};
+use super::{create_session, journal, problems, unused_shard};
 use crate::scene::id;
 
 /// The fault of the next commit.
@@ -101,16 +101,16 @@ fn carry(
 
 #[tokio::test]
 async fn d1_lost_reply_of_a_commit_is_resolved_by_the_next_epoch() {
-    let (proxy, shard) = (Proxy::to(shared()), fresh());
+    let (proxy, shard) = (Proxy::to(shared()), unused_shard());
     let target = server::target(&format!("{}&{shard}&reply_timeout=1", server::address(proxy.port)));
     let journal = journal(&target);
-    creation(&journal, 1).await.unwrap();
+    create_session(&journal, 1).await.unwrap();
     let mut n = 1;
     for loss in [Loss::Reply, Loss::Request, Loss::Silence, Loss::Reply, Loss::None] {
         n += 1;
         proxy.lose(loss);
         // Neither lost nor written twice.
-        assert_eq!(creation(&journal, n).await.unwrap(), Lsn(n as u64), "{loss:?}");
+        assert_eq!(create_session(&journal, n).await.unwrap(), Lsn(n as u64), "{loss:?}");
     }
     assert_eq!(proxy.lost.load(Ordering::SeqCst), 4, "a loss did not hit a commit");
     let name = shard.trim_start_matches("shard=");
@@ -125,10 +125,10 @@ async fn d1_lost_reply_of_a_commit_is_resolved_by_the_next_epoch() {
 /// A scan blocks a thread of the runtime, so that a server that never answers again would stop a node. The control: it answered before.
 #[tokio::test]
 async fn d1_scan_ends_when_the_server_falls_silent() {
-    let (proxy, shard) = (Proxy::to(shared()), fresh());
+    let (proxy, shard) = (Proxy::to(shared()), unused_shard());
     let target = server::target(&format!("{}&{shard}&reply_timeout=1", server::address(proxy.port)));
     let journal = journal(&target);
-    creation(&journal, 1).await.unwrap();
+    create_session(&journal, 1).await.unwrap();
     assert_eq!(journal.heads().unwrap().len(), 1);
     proxy.is_silent.store(true, Ordering::SeqCst);
     let failed = journal.heads().unwrap_err().to_string();
@@ -139,11 +139,11 @@ async fn d1_scan_ends_when_the_server_falls_silent() {
 async fn d1_unreachable_database_poisons_the_journal() {
     let server = Server::start(&[]);
     let journal = journal(&server.target("shard=a&reply_timeout=1"));
-    creation(&journal, 1).await.unwrap();
+    create_session(&journal, 1).await.unwrap();
     server.crash();
-    let poisoned = creation(&journal, 2).await.unwrap_err().to_string();
+    let poisoned = create_session(&journal, 2).await.unwrap_err().to_string();
     assert!(poisoned.contains("the connection to the database was lost: error connecting to server"), "{poisoned}");
-    assert!(creation(&journal, 3).await.is_err(), "a poisoned journal accepted a write");
+    assert!(create_session(&journal, 3).await.is_err(), "a poisoned journal accepted a write");
     drop(journal);
     server.up();
     let journal = super::journal(&server.target("shard=a"));

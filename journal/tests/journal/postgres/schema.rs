@@ -4,7 +4,7 @@ use subtend_journal::OpenError;
 use subtend_journal::postgres::Postgres;
 
 use super::server::Server;
-use super::{creation, journal, problems};
+use super::{create_session, journal, problems};
 
 #[tokio::test]
 async fn d7_concurrent_starts_migrate_once() {
@@ -27,16 +27,16 @@ async fn d7_newer_schema_is_refused_at_start_and_later() {
     let server = Server::start(&[]);
     let target = server.target("shard=a");
     let open = journal(&target);
-    creation(&open, 1).await.unwrap();
+    create_session(&open, 1).await.unwrap();
     server.sql("INSERT INTO subtend.migration (version, by) VALUES (99, 'a later one')");
     for refused in [Postgres::open(&server.target("shard=b")), Postgres::open_to_read(&server.target("shard=b"))] {
         let refused = refused.unwrap_err();
         assert!(matches!(refused, OpenError::Newer { found: 99, known: 2 }), "{refused}");
     }
     // Until its next connection: what a migration must leave valid for binaries that run.
-    creation(&open, 2).await.unwrap();
+    create_session(&open, 2).await.unwrap();
     server.cut();
-    let poisoned = creation(&open, 3).await.unwrap_err().to_string();
+    let poisoned = create_session(&open, 3).await.unwrap_err().to_string();
     assert!(poisoned.contains("the schema has version 99, but this build supports 2"), "{poisoned}");
     assert_eq!(server.sql("SELECT last_lsn FROM subtend.shard WHERE name = 'a'"), "2");
 }
@@ -46,7 +46,7 @@ async fn d7_newer_schema_is_refused_at_start_and_later() {
 async fn d7_first_schema_is_migrated_with_its_sessions() {
     let server = Server::start(&[]);
     let open = journal(&server.target("shard=a"));
-    creation(&open, 1).await.unwrap();
+    create_session(&open, 1).await.unwrap();
     open.close().await.unwrap();
     server.sql(
         "DROP TABLE subtend.node, subtend.placement, subtend.secret; DROP INDEX subtend.head_session; \
@@ -55,7 +55,7 @@ async fn d7_first_schema_is_migrated_with_its_sessions() {
     );
     let open = journal(&server.target("shard=a"));
     assert_eq!((open.heads().unwrap().len(), problems(&open)), (1, Vec::new()));
-    creation(&open, 2).await.unwrap();
+    create_session(&open, 2).await.unwrap();
     assert_eq!(server.sql("SELECT max(version) FROM subtend.migration"), "2");
     assert_eq!(server.sql("SELECT name, shared, lease IS NULL FROM subtend.shard"), "a|f|t");
 }

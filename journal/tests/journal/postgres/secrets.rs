@@ -7,7 +7,7 @@ use subtend_journal::postgres::Postgres;
 use subtend_journal::{Journal, Options, StoreSpec};
 
 use super::server::{PASSWORD, Server, shared, target};
-use super::{creation, fresh};
+use super::{create_session, unused_shard};
 
 fn hides(text: &str) {
     assert!(!text.contains("s3cret") && !text.contains("wr0ng"), "{text}");
@@ -15,7 +15,7 @@ fn hides(text: &str) {
 
 #[tokio::test]
 async fn d1_password_is_in_no_error_or_description() {
-    let address = format!("{}&{}", shared().address(), fresh());
+    let address = format!("{}&{}", shared().address(), unused_shard());
     let spec = StoreSpec::parse(&address).unwrap();
     hides(&format!("{spec} {spec:?}"));
     let journal = subtend_journal::open_store(&spec).unwrap();
@@ -65,7 +65,7 @@ async fn d1_tls_checks_the_certificate_and_its_name() {
     let trusted = format!("sslmode=verify-full&sslrootcert={}", roots.display());
     let engine = Postgres::open(&target(&format!("{address}&{trusted}"))).unwrap();
     let journal = Journal::open(Box::new(engine), Options::default()).unwrap();
-    creation(&journal, 1).await.unwrap();
+    create_session(&journal, 1).await.unwrap();
     let sql = "SELECT count(*), bool_and(ssl) FROM pg_stat_ssl JOIN pg_stat_activity USING (pid) WHERE application_name LIKE 'subtend%'";
     let encrypted = server.sql(sql);
     assert!(encrypted.ends_with("|t") && !encrypted.starts_with('0'), "{encrypted}");

@@ -4,7 +4,7 @@ use subtend_journal::Poisoned;
 use subtend_session::ids::Lsn;
 
 use super::server::{PASSWORD, Server, target};
-use super::{creation, journal, problems};
+use super::{create_session, journal, problems};
 
 /// The primary is lost between two records. The control: without the standby, nothing is acknowledged.
 #[tokio::test(flavor = "multi_thread")]
@@ -19,17 +19,17 @@ async fn d1_promoted_standby_has_all_acknowledged_records() {
     };
     let kept = journal(&shard("kept", 20));
     for n in 1..=5 {
-        assert_eq!(creation(&kept, n).await.unwrap(), Lsn(u64::try_from(n).unwrap()));
+        assert_eq!(create_session(&kept, n).await.unwrap(), Lsn(u64::try_from(n).unwrap()));
     }
     let refused = journal(&shard("refused", 2));
     standby.crash();
-    let error: Poisoned = creation(&refused, 1).await.unwrap_err();
+    let error: Poisoned = create_session(&refused, 1).await.unwrap_err();
     assert!(error.to_string().contains("no answer within 2 s"), "{error}");
     standby.up();
-    creation(&kept, 6).await.unwrap();
+    create_session(&kept, 6).await.unwrap();
     primary.crash();
     standby.promote();
-    assert_eq!(creation(&kept, 7).await.unwrap(), Lsn(7));
+    assert_eq!(create_session(&kept, 7).await.unwrap(), Lsn(7));
     assert_eq!((kept.heads().unwrap().len(), problems(&kept)), (7, Vec::new()));
     assert_eq!(standby.sql("SELECT last_lsn FROM subtend.shard WHERE name = 'kept'"), "7");
 }

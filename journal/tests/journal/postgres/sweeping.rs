@@ -13,7 +13,7 @@ use subtend_journal::{Journal, OpenError, open_store};
 use subtend_session::ids::Lsn;
 
 use super::server::{ADDRESS, Server, address, shard_at, shared, target};
-use super::{creation, journal, problems};
+use super::{create_session, journal, problems};
 use crate::crash;
 use crate::engines::Kind;
 use crate::scene::id;
@@ -174,7 +174,7 @@ fn interrupt_commit(proxy: &Interrupter, journal: &Journal, n: u128, point: Poin
     proxy.interrupt(point, 0);
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     std::thread::scope(|scope| {
-        let created_session = scope.spawn(|| runtime.block_on(creation(journal, n)));
+        let created_session = scope.spawn(|| runtime.block_on(create_session(journal, n)));
         proxy.wait(point);
         meanwhile();
         proxy.lose();
@@ -191,7 +191,7 @@ fn complete(journal: &Journal, count: u128) {
 
 #[test]
 fn d1_commit_interrupted_at_any_point_is_resolved() {
-    let (proxy, shard) = (Interrupter::to(shared()), super::fresh());
+    let (proxy, shard) = (Interrupter::to(shared()), super::unused_shard());
     let journal = journal(&target(&format!("{}&{shard}", address(proxy.port))));
     for (n, point) in (1..).zip(POINTS) {
         interrupt_commit(&proxy, &journal, n, point, || {});

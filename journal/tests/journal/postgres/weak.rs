@@ -3,7 +3,7 @@
 use subtend_journal::postgres::Postgres;
 
 use super::server::{Server, shared};
-use super::{creation, fresh, journal};
+use super::{create_session, journal, unused_shard};
 
 #[tokio::test]
 async fn d1_weak_setting_is_refused_by_name() {
@@ -15,7 +15,7 @@ async fn d1_weak_setting_is_refused_by_name() {
     assert!(refused("accept_weak=fsync").contains("full_page_writes = off"), "accepting one setting accepted another");
     assert!(refused("accept_weak=full_page_writes").contains("fsync = off"));
     let journal = journal(&server.target("accept_weak=fsync,full_page_writes"));
-    creation(&journal, 1).await.unwrap();
+    create_session(&journal, 1).await.unwrap();
     let durability = journal.info().durability;
     assert!(
         durability.starts_with("weak, as accepted: fsync is off: ") && durability.contains("full_page_writes is off"),
@@ -25,7 +25,7 @@ async fn d1_weak_setting_is_refused_by_name() {
 
 #[tokio::test]
 async fn d1_asynchronous_commit_is_refused() {
-    let shard = fresh();
+    let shard = unused_shard();
     let weak = format!("{shard}&options=-csynchronous_commit%3Doff");
     let refused = Postgres::open(&shared().target(&weak)).unwrap_err().to_string();
     assert!(refused.contains("the server has synchronous_commit = off: a crash of the server may lose"), "{refused}");
@@ -40,12 +40,12 @@ async fn d1_asynchronous_commit_is_refused() {
 async fn d1_setting_that_becomes_weak_poisons_the_journal() {
     let server = Server::start(&[]);
     let journal = journal(&server.target("shard=a"));
-    creation(&journal, 1).await.unwrap();
+    create_session(&journal, 1).await.unwrap();
     server.sql("ALTER SYSTEM SET fsync = off");
     server.reload();
     // The server tells its processes in its own time.
     for n in 2..2_000 {
-        match creation(&journal, n).await {
+        match create_session(&journal, n).await {
             Ok(_) => {}
             Err(poisoned) => {
                 assert!(poisoned.to_string().contains("the server has fsync = off"), "{poisoned}");

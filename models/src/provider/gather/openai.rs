@@ -17,7 +17,7 @@ pub(super) fn frame(draft: &mut Draft, frame: &Value) {
     let delta = choice.get("delta").or_else(|| choice.get("message")).unwrap_or(&Value::Null);
     match delta.get("content") {
         Some(Value::String(piece)) => draft.push_text(piece),
-        Some(Value::Array(pieces)) => pieces.iter().for_each(|piece| part(draft, piece)),
+        Some(Value::Array(pieces)) => pieces.iter().for_each(|piece| push_part(draft, piece)),
         _ => {}
     }
     let reasoning = text(delta, "/reasoning_content").or_else(|| text(delta, "/reasoning"));
@@ -27,7 +27,7 @@ pub(super) fn frame(draft: &mut Draft, frame: &Value) {
         draft.stop = Some(Stop::Refused);
     }
     for piece in list(delta, "/tool_calls") {
-        call(draft, piece);
+        push_call(draft, piece);
     }
     if let Some(reason) = text(choice, "/finish_reason").filter(|_| draft.stop != Some(Stop::Refused)) {
         draft.stop = Some(stop(reason));
@@ -35,7 +35,7 @@ pub(super) fn frame(draft: &mut Draft, frame: &Value) {
 }
 
 /// Adds a typed piece, in which some servers send reasoning and text.
-fn part(draft: &mut Draft, piece: &Value) {
+fn push_part(draft: &mut Draft, piece: &Value) {
     match (piece.get("text"), piece.get("thinking")) {
         (Some(Value::String(text)), _) => draft.push_text(text),
         (_, Some(Value::String(text))) => draft.push_reasoning(text),
@@ -47,7 +47,7 @@ fn part(draft: &mut Draft, piece: &Value) {
 }
 
 /// Adds a piece of a call. Some servers send no index, or the same for all calls: a new id is a new call.
-fn call(draft: &mut Draft, piece: &Value) {
+fn push_call(draft: &mut Draft, piece: &Value) {
     if !piece.is_object() {
         return;
     }

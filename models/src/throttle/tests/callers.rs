@@ -62,7 +62,7 @@ pub(super) fn tokens(per_minute: u64) -> Rates {
 
 /// Returns a quota without a pause.
 pub(super) fn quota(name: &str, running: u32, waiting: usize) -> QuotaUsage {
-    QuotaUsage { name: name.into(), running, waiting, cooling_ms: None }
+    QuotaUsage { name: name.into(), running, waiting, paused_ms: None }
 }
 
 impl Callers {

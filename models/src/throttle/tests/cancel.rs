@@ -30,7 +30,7 @@ async fn in_the_line() {
 #[tokio::test(start_paused = true)]
 async fn in_the_line_of_its_model_leaves_no_trace_at_the_provider() {
     let mut callers = Callers::with_quotas(&[(MODEL, requests(60))]);
-    callers.throttles.cool(&MODEL.into(), 1_000);
+    callers.throttles.pause(&MODEL.into(), 1_000);
     callers.all_enter("a1", &[MODEL, LAB]);
     callers.drop_waiting("a1");
     callers.pass(1_000).await;
@@ -98,7 +98,7 @@ async fn after_it_was_sent_back() {
     let mut callers = Callers::with_quotas(&[(LAB, concurrent_rate(1))]);
     callers.all_enter("a1 b1 c1", &[LAB]);
     callers.end_unpolled("a1");
-    callers.throttles.cool(&LAB.into(), 1_000);
+    callers.throttles.pause(&LAB.into(), 1_000);
     callers.poll_woken();
     callers.drop_waiting("b1");
     callers.pass(1_000).await;

@@ -27,9 +27,9 @@ async fn unused_names_are_removed() {
     }
     assert_eq!(callers.active_quotas(), []);
     callers.enter("a1", &["paced", "dear"], 30);
-    callers.throttles.cool(&"resting".into(), 40_000);
+    callers.throttles.pause(&"resting".into(), 40_000);
     callers.end("a1");
-    let resting = QuotaUsage { cooling_ms: Some(40_000), ..quota("resting", 0, 0) };
+    let resting = QuotaUsage { paused_ms: Some(40_000), ..quota("resting", 0, 0) };
     assert_eq!(callers.active_quotas(), [quota("dear", 0, 0), quota("paced", 0, 0), resting]);
     callers.pass(1_000).await;
     callers.pass(29_000).await;
@@ -64,7 +64,7 @@ async fn close_ends_all_waits() {
     assert_eq!((callers.waiting(), callers.running().len()), (vec![], 5));
     assert_eq!(callers.active_quotas(), [quota(LAB, 1, 0), quota(MODEL, 1, 0)], "a running call must still count");
     callers.throttles.close();
-    callers.throttles.cool(&LAB.into(), 1_000);
+    callers.throttles.pause(&LAB.into(), 1_000);
     callers.enter("e1", &[LAB], 1);
     assert_eq!(callers.now_ms(), 0);
     callers.finish_all();

@@ -92,7 +92,7 @@ async fn permit_goes_to_another_model_while_one_is_paused() {
     callers.enter("c", &[OTHER, LAB], 100);
     callers.pass(20_000).await;
     assert_eq!(callers.started(), "a", "b must keep the provider's permit");
-    callers.throttles.cool(&MODEL.into(), 300_000);
+    callers.throttles.pause(&MODEL.into(), 300_000);
     callers.poll_woken();
     assert_eq!(callers.started_at(), [("a", 0), ("c", 20_000)]);
 }

@@ -88,7 +88,7 @@ impl Scene {
             ThrottleStep::GiveUp(_) | ThrottleStep::End(_) | ThrottleStep::Settle(..) => {}
             ThrottleStep::Cool(ix, ms) => {
                 let name = NAMES[*ix];
-                self.callers.throttles.cool(&name.into(), *ms);
+                self.callers.throttles.pause(&name.into(), *ms);
                 let until = self.cooling.entry(name).or_default();
                 *until = (*until).max(self.callers.now_ms() + ms);
             }

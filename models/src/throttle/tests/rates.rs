@@ -41,7 +41,7 @@ async fn every_minute_has_at_most_the_rate_and_a_burst() {
 #[tokio::test(start_paused = true)]
 async fn calls_waiting_for_the_provider_gain_no_burst() {
     let mut callers = Callers::with_quotas(&[(MODEL, requests(20)), (LAB, Rates::unbounded())]);
-    callers.throttles.cool(&LAB.into(), 300_000);
+    callers.throttles.pause(&LAB.into(), 300_000);
     for session in 'a'..='h' {
         callers.enter(&format!("{session}1"), &[MODEL, LAB], 1);
     }
