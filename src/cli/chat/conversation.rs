@@ -96,13 +96,13 @@ impl<'a, 'b> Conversation<'a, 'b> {
         work.screen.prompt(Some(("", 0)));
         let (tools, before) = (work.screen.tools().clone(), work.before);
         let earlier = work.read(|journal| earlier::read(journal, session, before, &tools))?;
-        earlier.iter().for_each(|text| work.screen.track_event(text));
+        earlier.iter().for_each(|text| work.screen.note(text));
         work.screen.watch(session, agent);
         work.screen.show_answers_of(session);
-        work.screen.track_event(&format!("session {session} · /help lists the commands"));
+        work.screen.note(&format!("session {session} · /help lists the commands"));
         let left = work.resuming_run.filter(|run| !missed.iter().any(|event| ends(event, session, *run)));
         if let Some(run) = left {
-            work.screen.track_event(&match work.is_own() {
+            work.screen.note(&match work.is_own() {
                 true => format!("resuming run {run} of an earlier process"),
                 false => format!("run {run} is in flight in the process that hosts the store"),
             });
@@ -147,7 +147,7 @@ impl<'a, 'b> Conversation<'a, 'b> {
                 () = self.work.stop.requested(), if leaving.is_none() => Flow::Leave(Code::Cancelled),
                 key = self.lines.next() => self.key(key).await,
                 done = self.condensing.wait() => {
-                    let done = done.map(|sentence| self.work.screen.track_event(&sentence));
+                    let done = done.map(|sentence| self.work.screen.note(&sentence));
                     self.report(done)
                 }
                 // Events come before questions, so that the answer that contains the call is shown first.
@@ -192,7 +192,7 @@ impl<'a, 'b> Conversation<'a, 'b> {
             return;
         }
         if !self.work.is_own() {
-            self.work.screen.track_event("the runs in flight continue in the process that hosts the store");
+            self.work.screen.note("the runs in flight continue in the process that hosts the store");
             return;
         }
         self.work.screen.alert("leaving: cancelling active runs; Ctrl-C leaves at once");
@@ -307,7 +307,7 @@ impl<'a, 'b> Conversation<'a, 'b> {
         let known: Vec<_> = known.into_iter().filter(|agent| agent.pickable).map(|agent| agent.name).collect();
         let name_shown = clip(&name, 40);
         if known.contains(&name) {
-            self.work.screen.track_event(&format!("{name_shown} answers from the next line on"));
+            self.work.screen.note(&format!("{name_shown} answers from the next line on"));
             self.agent = Some(name);
         } else {
             let known = known.join(", ");
@@ -328,7 +328,7 @@ impl<'a, 'b> Conversation<'a, 'b> {
         let body = json!({"text": text, "lane": lane, "agent": self.agent});
         match self.work.create::<Value>(&format!("/v1/sessions/{}/inputs", self.session), &body).await {
             Ok(_) => {
-                self.work.screen.track_event(&earlier::message(&text));
+                self.work.screen.note(&earlier::message(&text));
                 self.agent = None;
                 self.active.insert(self.session);
                 Flow::Continue
@@ -343,7 +343,7 @@ impl<'a, 'b> Conversation<'a, 'b> {
     async fn act(&mut self, word: ChatCommand) -> Flow {
         let done = match word {
             ChatCommand::Help => {
-                self.work.screen.track_event(HELP);
+                self.work.screen.note(HELP);
                 Ok(())
             }
             ChatCommand::Quit => return Flow::Leave(Code::Done),
@@ -358,7 +358,7 @@ impl<'a, 'b> Conversation<'a, 'b> {
             ChatCommand::Waiting => self.list_queue(),
             ChatCommand::Clear => {
                 let done = self.control::<Removed>(Method::DELETE, "/queue").await;
-                done.map(|done| self.work.screen.track_event(&format!("removed {}", count(done.removed, "input"))))
+                done.map(|done| self.work.screen.note(&format!("removed {}", count(done.removed, "input"))))
             }
             ChatCommand::Condense => {
                 self.work.connect().await.map(|connection| self.condensing.start(connection, self.session))
@@ -366,16 +366,14 @@ impl<'a, 'b> Conversation<'a, 'b> {
             ChatCommand::Uncondense => {
                 let done = self.control::<Value>(Method::DELETE, "/compaction").await;
                 done.map(|_| {
-                    self.work
-                        .screen
-                        .track_event("the messages hidden by the last compaction are visible to the model again")
+                    self.work.screen.note("the messages hidden by the last compaction are visible to the model again")
                 })
             }
             ChatCommand::Usage => {
                 let done = self.control::<UsageReply>(Method::GET, "/usage").await;
                 done.map(|UsageReply { own, tree }| {
                     let (own, tree) = (own.tokens(), tree.tokens());
-                    self.work.screen.track_event(&format!("{own} tokens for the session, {tree} with its tree"));
+                    self.work.screen.note(&format!("{own} tokens for the session, {tree} with its tree"));
                 })
             }
         };
@@ -387,11 +385,7 @@ impl<'a, 'b> Conversation<'a, 'b> {
         let entries = self.work.read(|journal| QueueEntry::list(journal, id, true))?;
         let line = |entry: &QueueEntry| format!("{}  {}", queue::describe_entry(entry), clip(&entry.text, 70));
         let lines: Vec<_> = entries.iter().map(line).collect();
-        self.work.screen.track_event(&if lines.is_empty() {
-            "the queue is empty".to_owned()
-        } else {
-            lines.join("\n")
-        });
+        self.work.screen.note(&if lines.is_empty() { "the queue is empty".to_owned() } else { lines.join("\n") });
         Ok(())
     }
 
@@ -414,7 +408,7 @@ impl<'a, 'b> Conversation<'a, 'b> {
 
     fn idle(&mut self, idle: bool) {
         if idle {
-            self.work.screen.track_event("no run is in flight");
+            self.work.screen.note("no run is in flight");
         }
     }
 
@@ -434,9 +428,7 @@ impl<'a, 'b> Conversation<'a, 'b> {
     async fn switch(&mut self, to: &str) -> Result<(), Fail> {
         let path = format!("/v1/sessions/{}/switch", self.session);
         let switched: Switched = self.work.call(Method::POST, &path, Some(&json!({"to": to}))).await?;
-        self.work
-            .screen
-            .track_event(&format!("showing alternative {} of the last answer that has alternatives", switched.to));
+        self.work.screen.note(&format!("showing alternative {} of the last answer that has alternatives", switched.to));
         Ok(())
     }
 
@@ -481,7 +473,7 @@ impl<'a, 'b> Conversation<'a, 'b> {
     /// Updates the active sessions and the open question.
     fn track_event(&mut self, event: &Event) {
         if self.question.take_if(|question| question.is_closed(event)).is_some() {
-            self.work.screen.track_event("the question was closed");
+            self.work.screen.note("the question was closed");
         }
         self.waiting.observe(event);
         let EventKind::Record { record, .. } = &event.what else { return };
