@@ -49,9 +49,9 @@ pub struct Gateway {
 #[derive(Debug)]
 struct GatewayShared {
     node: Node,
-    places: SessionShards,
+    session_shards: SessionShards,
     /// Counter for distributing new sessions over shards.
-    turn: AtomicUsize,
+    next_shard: AtomicUsize,
     /// Requests to other nodes that may be open at a time. Each has a connection, and a stream of events has one for each shard.
     forwards: Arc<Semaphore>,
 }
@@ -84,8 +84,8 @@ impl Gateway {
     pub fn new(node: Node) -> Self {
         // Two for each connection of a client: with these, three quarters of the files that the process may open.
         let forwards = Arc::new(Semaphore::new(Bounds::default().connections.saturating_mul(2)));
-        let (places, turn) = (SessionShards::default(), AtomicUsize::new(0));
-        Self { inner: Arc::new(GatewayShared { node, places, turn, forwards }) }
+        let (session_shards, next_shard) = (SessionShards::default(), AtomicUsize::new(0));
+        Self { inner: Arc::new(GatewayShared { node, session_shards, next_shard, forwards }) }
     }
 
     /// Returns the API of all shards. It does not authenticate senders: wrap it in [`Guard::protect`](subtend_host::auth::Guard::protect) with
@@ -282,8 +282,8 @@ impl Gateway {
         let (own, others): (Vec<String>, Vec<String>) =
             fit.map(|shard| shard.name.clone()).partition(|shard| self.node().host(shard).is_some());
         let mut fit = if own.is_empty() { others } else { own };
-        let turn = self.inner.turn.fetch_add(1, Ordering::Relaxed);
-        let by = turn.checked_rem(fit.len()).unwrap_or(0);
+        let next = self.inner.next_shard.fetch_add(1, Ordering::Relaxed);
+        let by = next.checked_rem(fit.len()).unwrap_or(0);
         fit.rotate_left(by);
         fit
     }
@@ -370,7 +370,7 @@ impl Gateway {
     /// Finds the shard of a session, which never changes.
     async fn locate(&self, name: &str, request: &BufferedRequest) -> Result<String, Problem> {
         let Some(id) = target::id_of(name) else { return self.find(name, self.shards(), request).await };
-        if let Some(shard) = self.inner.places.get(id) {
+        if let Some(shard) = self.inner.session_shards.get(id) {
             return Ok(shard);
         }
         let mut found = self.node().registry().locate(id).await.map_err(unreachable)?;
@@ -378,7 +378,7 @@ impl Gateway {
             0 => Err(Problem::no_session(name)),
             1 => {
                 let shard = found.swap_remove(0);
-                self.inner.places.keep(id, shard.clone());
+                self.inner.session_shards.keep(id, shard.clone());
                 Ok(shard)
             }
             // The session was imported into another shard. The shard in which it is not deleted counts.
