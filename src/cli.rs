@@ -163,7 +163,7 @@ pub(crate) fn main() -> ExitCode {
         }
     };
     if let Err(error) = subtend_tools::commands::hide_this_process() {
-        let warning = Styled(paint::ODD, "warning:");
+        let warning = Styled(paint::CAUTION, "warning:");
         drop(writeln!(
             anstream::stderr(),
             "{warning} other processes of this user can read the keys of this one: {error}"

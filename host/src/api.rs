@@ -236,18 +236,18 @@ fn with_body_timeout(request: Request, time: Duration) -> Request {
     })
 }
 
-const NO_SUCH: &str = "no such resource: GET /v1/openapi.json lists them";
+const NO_SUCH_RESOURCE: &str = "no such resource: GET /v1/openapi.json lists them";
 const NO_SUCH_METHOD: &str = "the resource has no such method: GET /v1/openapi.json lists those it has";
 
 async fn no_such_resource(request: Request) -> Response {
     let problem = |detail| Problem::new(StatusCode::NOT_FOUND, "no_such_resource", detail);
-    page::refusal(request.uri(), request.headers(), || problem(page::NO_SUCH))
-        .unwrap_or_else(|| problem(NO_SUCH).into_response())
+    page::refusal(request.uri(), request.headers(), || problem(page::NO_SUCH_PAGE))
+        .unwrap_or_else(|| problem(NO_SUCH_RESOURCE).into_response())
 }
 
 pub(crate) async fn no_such_method(request: Request) -> Response {
     let problem = |detail| Problem::new(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", detail);
-    page::refusal(request.uri(), request.headers(), || problem(page::NO_SUCH))
+    page::refusal(request.uri(), request.headers(), || problem(page::NO_SUCH_PAGE))
         .unwrap_or_else(|| problem(NO_SUCH_METHOD).into_response())
 }
 

@@ -190,7 +190,7 @@ async fn render_part_refusal(request: Request, next: Next) -> Response {
     }
 }
 
-pub(crate) const NO_SUCH: &str = "no page has this address: the list of sessions leads to the others";
+pub(crate) const NO_SUCH_PAGE: &str = "no page has this address: the list of sessions leads to the others";
 
 /// Returns the refusal as a page if a browser asked for one; `None` for resources of the API and for other clients.
 pub(crate) fn refusal(uri: &Uri, headers: &HeaderMap, problem: impl FnOnce() -> Problem) -> Option<Response> {

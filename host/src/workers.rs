@@ -24,7 +24,7 @@ use tokio_util::sync::CancellationToken;
 use board::{CallBoard, RemoteCall, RemoteStep};
 use tool::WorkerTool;
 
-pub use board::{ATTEMPTS, MOST_CALLS, MOST_WORKERS};
+pub use board::{ATTEMPTS, MAX_CALLS, MAX_WORKERS};
 pub use tool::{BadRemoteTool, LEASES, RemoteTool};
 
 pub(crate) use board::{CompletionRefused, LeaseLost, LeasedCall, TakeRefused, WorkerResult};

@@ -7,7 +7,7 @@ use subtend_session::ids::Text;
 
 /// Context windows by the start of a model's name, from the providers' documents. The longest start that ends at the name's end, `-`, `@` or `:`
 /// applies, so that a later model does not match.
-const KNOWN: [(&str, u64); 29] = [
+const KNOWN_WINDOWS: [(&str, u64); 29] = [
     ("claude-3", 200_000),
     ("claude-opus-4", 200_000),
     ("claude-sonnet-4", 200_000),
@@ -89,7 +89,11 @@ pub fn well_known_window(model: &str) -> Option<u64> {
     let name = model.rsplit_once('/').map_or(model, |(_, name)| name);
     let fits =
         |start: &str| name.strip_prefix(start).is_some_and(|rest| rest.is_empty() || rest.starts_with(['-', '@', ':']));
-    KNOWN.iter().filter(|(start, _)| fits(start)).max_by_key(|(start, _)| start.len()).map(|(_, tokens)| *tokens)
+    KNOWN_WINDOWS
+        .iter()
+        .filter(|(start, _)| fits(start))
+        .max_by_key(|(start, _)| start.len())
+        .map(|(_, tokens)| *tokens)
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ use subtend_session::settings::Settings;
 
 use super::fail::{Code, Fail};
 use super::notices::notices;
-use super::paint::{BAD, BOLD, DIM, ODD, Styled, clip, count, fill};
+use super::paint::{BAD, BOLD, CAUTION, DIM, Styled, clip, count, fill};
 use super::trust::Trust;
 use super::work::{choice, setup};
 use super::{guidance, servers, settings, workspace};
@@ -166,7 +166,7 @@ pub(crate) fn warn_briefly(problems: &[AgentProblem]) -> Result<Code, Fail> {
     let refused = foreign.iter().filter(|problem| problem.kind == ProblemKind::Refused).count();
     if refused > 0 {
         let files = count(refused as u64, "agent file");
-        let word = Styled(ODD, "warning");
+        let word = Styled(CAUTION, "warning");
         writeln!(notices(), "{word}: {files} of other products refused: `subtend agents` says why")?;
     }
     Ok(Code::Done)
@@ -176,7 +176,7 @@ pub(crate) fn warn_briefly(problems: &[AgentProblem]) -> Result<Code, Fail> {
 fn print_problem(problem: &AgentProblem) -> Result<(), Fail> {
     let (style, word) = match problem.kind {
         ProblemKind::Refused => (BAD, "refused"),
-        ProblemKind::Warning => (ODD, "warning"),
+        ProblemKind::Warning => (CAUTION, "warning"),
     };
     let path = problem.path.display().to_string();
     writeln!(notices(), "{}: {}: {}", Styled(style, word), clip(&path, 400), clip(&problem.message, 400))?;

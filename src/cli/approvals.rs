@@ -20,7 +20,7 @@ use super::control;
 use super::data::StoreArgs;
 use super::fail::{Code, Fail};
 use super::hosted::Hosted;
-use super::paint::{BAD, DIM, GOOD, ODD, Styled, clip, exact, first_line, format_duration, harmless};
+use super::paint::{BAD, CAUTION, DIM, GOOD, Styled, clip, exact, first_line, format_duration, harmless};
 use super::store_reader::StoreReader;
 use super::work::{approve, frame};
 use crate::cli::json;
@@ -384,7 +384,7 @@ fn call_name(row: &ApprovalRow) -> String {
 
 fn line(row: &ApprovalRow, now_ms: i64) -> String {
     let (word, style) = match (row.verdict, row.by) {
-        (None, _) => ("waits", ODD),
+        (None, _) => ("waits", CAUTION),
         (Some(AskVerdict::Allow), _) => ("allowed", GOOD),
         (Some(AskVerdict::Always), _) => ("always allowed", GOOD),
         (Some(AskVerdict::Deny), Some(AnsweredBy::Deadline)) => ("denied: no answer in time", BAD),

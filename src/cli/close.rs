@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::control;
 use super::fail::{Code, Fail};
 use super::hosted::{self, Hosted};
-use super::paint::{ODD, Styled, harmless};
+use super::paint::{CAUTION, Styled, harmless};
 use super::work::StopSignal;
 use super::work::serve::{self, ServeArgs, ServiceError};
 
@@ -93,5 +93,5 @@ fn close(hosted: &Hosted, is_json: bool) -> Result<Code, Fail> {
 /// Warns that the closed session has no summary. A failed write is ignored.
 fn warn_no_summary(why: &str, session: &str) {
     let text = harmless(&format!("{why} (retry with `subtend summary {session}`)"));
-    drop(writeln!(anstream::stderr(), "{} {text}", Styled(ODD, "warning:")));
+    drop(writeln!(anstream::stderr(), "{} {text}", Styled(CAUTION, "warning:")));
 }

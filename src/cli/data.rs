@@ -14,7 +14,7 @@ use subtend_journal::{
 use super::fail::Fail;
 use super::notices::notices;
 use super::owners;
-use super::paint::{ODD, Styled, harmless};
+use super::paint::{CAUTION, Styled, harmless};
 use super::progress::ProgressLine;
 
 /// The variable that names the data directory if no option does.
@@ -296,7 +296,7 @@ impl StoreLocation {
             if exposed.left.is_some() && owners::is_writable_by_others(&exposed.path) {
                 return Err(self.unsafe_to_use(exposed.to_string()));
             }
-            drop(writeln!(err, "{}: {}", Styled(ODD, "warning"), harmless(&exposed.to_string())));
+            drop(writeln!(err, "{}: {}", Styled(CAUTION, "warning"), harmless(&exposed.to_string())));
         }
         Ok(())
     }

@@ -9,7 +9,7 @@ use subtend_agents::catalog::{AgentProblem, ProblemKind};
 use super::agents::model;
 use super::data::StoreArgs;
 use super::fail::{Code, Fail};
-use super::paint::{BAD, GOOD, ODD, Styled, count, harmless};
+use super::paint::{BAD, CAUTION, GOOD, Styled, count, harmless};
 use super::servers::ServerPool;
 use super::trust::Trust;
 use super::work::{choice, setup};
@@ -173,7 +173,7 @@ fn mcp(folder: &Path) -> Result<Option<Finding>, Fail> {
 fn text(finding: &Finding) -> String {
     let mark = match finding.grade {
         Severity::Good => Styled(GOOD, "✓"),
-        Severity::Note => Styled(ODD, "•"),
+        Severity::Note => Styled(CAUTION, "•"),
         Severity::Bad => Styled(BAD, "✗"),
     };
     let advice = finding.advice.as_ref().map_or_else(String::new, |advice| format!("\n    → {}", harmless(advice)));

@@ -21,7 +21,7 @@ use subtend_tools::workspace::Workspace;
 use super::fail::Fail;
 use super::notices::notices;
 use super::owners;
-use super::paint::{ODD, Styled, clip, count};
+use super::paint::{CAUTION, Styled, clip, count};
 use super::settings;
 use super::trust::level::Trust;
 
@@ -174,7 +174,7 @@ pub(crate) fn warn_briefly(problems: &[AgentProblem]) -> Result<(), Fail> {
     let refused = problems.iter().filter(|problem| problem.kind == ProblemKind::Refused);
     let files = refused.map(|problem| &problem.path).collect::<BTreeSet<_>>().len();
     if files > 0 {
-        let (word, files) = (Styled(ODD, "warning"), count(files as u64, "file"));
+        let (word, files) = (Styled(CAUTION, "warning"), count(files as u64, "file"));
         let what = "with instructions or skills not used, or used only in part";
         writeln!(notices(), "{word}: {files} {what}: `subtend agents` says why")?;
     }

@@ -13,7 +13,7 @@ use subtend_tools::workspace::Workspace;
 
 use super::fail::{Code, Fail};
 use super::logins::LoginFile;
-use super::paint::{BAD, BOLD, DIM, GOOD, ODD, Styled, ago, harmless};
+use super::paint::{BAD, BOLD, CAUTION, DIM, GOOD, Styled, ago, harmless};
 use super::trust::Trust;
 use super::{clock, json, servers, settings, web, workspace};
 
@@ -367,7 +367,9 @@ impl StatusRow {
             LoginState::LoggedIn => format!("{} at {issuer}, {since}", Styled(GOOD, "logged in")),
             LoginState::NotLoggedIn => "not logged in".to_owned(),
             LoginState::Ended => format!("{} at {issuer} has ended: log in again", Styled(BAD, "the login")),
-            LoginState::OtherAddress => format!("{}: log in again", Styled(ODD, "the login is for another address")),
+            LoginState::OtherAddress => {
+                format!("{}: log in again", Styled(CAUTION, "the login is for another address"))
+            }
         }
     }
 }

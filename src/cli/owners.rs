@@ -22,7 +22,7 @@ pub(crate) fn check(data: Option<&Path>, store: Option<&Path>, siblings: &[PathB
     };
     checked().map_err(|unsafe_path| match unsafe_path {
         UnsafePath::Owned(what) => format!("{what}: {ADVICE}"),
-        UnsafePath::Writable(what) => format!("{what}: close it (chmod go-w), or {ANOTHER}"),
+        UnsafePath::Writable(what) => format!("{what}: close it (chmod go-w), or {OTHER_DIR_ADVICE}"),
     })
 }
 
@@ -238,4 +238,4 @@ impl Owners {
 #[cfg(unix)]
 const ADVICE: &str = "change its owner to that user (chown) if you trust its content, or name another with --data DIR or --store ENGINE:PATH";
 #[cfg(unix)]
-const ANOTHER: &str = "name another directory with --data DIR or --store ENGINE:PATH";
+const OTHER_DIR_ADVICE: &str = "name another directory with --data DIR or --store ENGINE:PATH";

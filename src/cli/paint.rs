@@ -17,7 +17,7 @@ pub(crate) const GOOD: Style = AnsiColor::Green.on_default();
 /// The style of failures.
 pub(crate) const BAD: Style = AnsiColor::Red.on_default();
 /// The style of warnings and stopped runs.
-pub(crate) const ODD: Style = AnsiColor::Yellow.on_default();
+pub(crate) const CAUTION: Style = AnsiColor::Yellow.on_default();
 /// The style of running work.
 pub(crate) const LIVE: Style = AnsiColor::Cyan.on_default();
 
@@ -34,17 +34,17 @@ pub(crate) fn mark(outcome: OutcomeKind) -> (&'static str, Style) {
     match outcome {
         OutcomeKind::Completed => ("✓", GOOD),
         OutcomeKind::Failed | OutcomeKind::RestartsExhausted => ("✗", BAD),
-        OutcomeKind::Cancelled | OutcomeKind::Interrupted => ("■", ODD),
-        OutcomeKind::TimedOut | OutcomeKind::OutOfTurns | OutcomeKind::OutOfBudget => ("◷", ODD),
+        OutcomeKind::Cancelled | OutcomeKind::Interrupted => ("■", CAUTION),
+        OutcomeKind::TimedOut | OutcomeKind::OutOfTurns | OutcomeKind::OutOfBudget => ("◷", CAUTION),
         OutcomeKind::Lost => ("?", BAD),
     }
 }
 
 /// The mark and the style of a session that waits for approval.
-pub(crate) const ASKS: (&str, Style) = ("◆", ODD);
+pub(crate) const APPROVAL_MARK: (&str, Style) = ("◆", CAUTION);
 
 /// The activity of a session that waits for approval.
-pub(crate) const ASKS_WORD: &str = "waits for approval";
+pub(crate) const APPROVAL_TEXT: &str = "waits for approval";
 
 /// The legend of the marks, for help texts.
 pub(crate) const MARKS: &str = "\
@@ -70,7 +70,7 @@ pub(crate) fn phase_mark(phase: Phase) -> (&'static str, Style) {
         Phase::Queued | Phase::Quiet => ("○", DIM),
         Phase::Working | Phase::Closing => ("◐", LIVE),
         Phase::WaitingMidTurn | Phase::WaitingAtRest => ("◌", DIM),
-        Phase::HeldInterrupted | Phase::HeldOutOfTurns => ("■", ODD),
+        Phase::HeldInterrupted | Phase::HeldOutOfTurns => ("■", CAUTION),
     }
 }
 

@@ -21,13 +21,13 @@ use subtend_tools::workspace::Workspace;
 use super::fail::Fail;
 use super::logins::LoginFile;
 use super::notices::notices;
-use super::paint::{ODD, Styled, clip, count, harmless};
+use super::paint::{CAUTION, Styled, clip, count, harmless};
 use super::trust::level::Trust;
 use super::work::setup;
 use super::{guard, settings, web};
 
 /// File of cached tool descriptions, next to the user's configuration.
-pub(crate) const KNOWN: &str = settings::KNOWN_TOOLS;
+pub(crate) const KNOWN_TOOLS_FILE: &str = settings::KNOWN_TOOLS;
 
 /// Keys that decide which program runs or which address is used, in the order of display.
 const DECISIVE_KEYS: [&str; 6] = ["command", "url", "args", "env", "headers", "in_workspace"];
@@ -67,7 +67,7 @@ impl ServerPool {
         let guard =
             guard::guard().map_err(|error| Fail::Other(format!("the running program cannot be found: {error}")))?;
         let own = settings::user_file().and_then(|file| Some(file.parent()?.to_owned()));
-        let file = settings::user_path(KNOWN);
+        let file = settings::user_path(KNOWN_TOOLS_FILE);
         let (workspace_path, commands) = (workspace.path().to_owned(), loaded.config.commands());
         let elsewhere = own.filter(|own| own.is_dir());
         let internal_hosts = web::internal_hosts(&loaded.config.web)?;
@@ -122,7 +122,7 @@ fn logins(list: &ServerList, workspace: &Workspace) -> (Option<Arc<dyn LoginStor
 pub(crate) fn warn(servers: &Servers) -> Result<(), Fail> {
     let mut err = notices();
     for problem in servers.problems() {
-        writeln!(err, "{}: {}", Styled(ODD, "warning"), harmless(problem))?;
+        writeln!(err, "{}: {}", Styled(CAUTION, "warning"), harmless(problem))?;
     }
     Ok(())
 }

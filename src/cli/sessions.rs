@@ -19,7 +19,7 @@ use super::data::StoreArgs;
 use super::fail::{Code, Fail};
 use super::find::Heads;
 use super::paint::{
-    ASKS, ASKS_WORD, BAD, DIM, MARKS, Styled, ago, clip, fill, in_flight, mark, phase_mark, phase_name,
+    APPROVAL_MARK, APPROVAL_TEXT, BAD, DIM, MARKS, Styled, ago, clip, fill, in_flight, mark, phase_mark, phase_name,
 };
 use super::store_reader::StoreReader;
 use crate::cli::json;
@@ -179,7 +179,7 @@ fn line(row: &SessionRow<'_>, agents: usize, now: i64) -> String {
     let agent = clip(row.agent, agents);
     let (sign, style, word) = match row.outcome {
         _ if row.damaged.is_some() => ("✗", BAD, "damaged"),
-        _ if row.asks => (ASKS.0, ASKS.1, ASKS_WORD),
+        _ if row.asks => (APPROVAL_MARK.0, APPROVAL_MARK.1, APPROVAL_TEXT),
         _ if in_flight(row.state) => {
             let (sign, style) = phase_mark(row.state);
             (sign, style, phase_name(row.state))

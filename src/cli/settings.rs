@@ -13,7 +13,7 @@ use subtend_tools::workspace::Workspace;
 use super::fail::{Code, Fail};
 use super::notices::notices;
 use super::owners;
-use super::paint::{ODD, Styled, harmless};
+use super::paint::{CAUTION, Styled, harmless};
 use super::trust::level::Trust;
 
 /// Maximum size in bytes of a file that a prompt includes.
@@ -206,7 +206,7 @@ pub(crate) fn reader(workspace: &Workspace) -> impl Fn(&str) -> Result<String, S
 pub(crate) fn warn(loaded: &Loaded) -> Result<Code, Fail> {
     let mut err = notices();
     for warning in &loaded.warnings {
-        writeln!(err, "{}: {}", Styled(ODD, "warning"), harmless(&warning.to_string()))?;
+        writeln!(err, "{}: {}", Styled(CAUTION, "warning"), harmless(&warning.to_string()))?;
     }
     Ok(Code::Done)
 }

@@ -14,7 +14,7 @@ use subtend_session::outcome::{Outcome, OutcomeKind};
 use super::cause;
 use super::data::StoreArgs;
 use super::fail::{Code, Fail};
-use super::paint::{BAD, DIM, GOOD, LIVE, ODD, Styled, ago, clip, fill, harmless};
+use super::paint::{BAD, CAUTION, DIM, GOOD, LIVE, Styled, ago, clip, fill, harmless};
 use super::store_reader::StoreReader;
 use crate::cli::json;
 
@@ -119,7 +119,7 @@ fn line(row: &TaskRow, now: i64) -> String {
         "completed" => GOOD,
         "running" => LIVE,
         "pending" => DIM,
-        "cancelled" => ODD,
+        "cancelled" => CAUTION,
         _ => BAD,
     };
     let agent = clip(&row.r#type, 24);

@@ -8,7 +8,7 @@ use subtend_host::workers::RemoteTool;
 use subtend_tools::mcp::{Origin, ServerReport};
 
 use super::fail::{Code, Fail};
-use super::paint::{BAD, BOLD, DIM, GOOD, ODD, Styled, clip, harmless};
+use super::paint::{BAD, BOLD, CAUTION, DIM, GOOD, Styled, clip, harmless};
 use super::servers::{self, ServerPool};
 use super::trust::Trust;
 use super::work::setup;
@@ -137,11 +137,11 @@ fn show(list: &ToolList) -> Result<(), Fail> {
         };
         writeln!(out, "\n{} {} {state}", Styled(BOLD, harmless(&server.name)), Styled(DIM, format!("({from})")))?;
         for problem in &server.problems {
-            writeln!(out, "  {} {}", Styled(ODD, "problem:"), harmless(problem))?;
+            writeln!(out, "  {} {}", Styled(CAUTION, "problem:"), harmless(problem))?;
         }
         for tool in &server.tools {
             let changed = if tool.changed {
-                format!("{} ", Styled(ODD, "[changed since the last listing]"))
+                format!("{} ", Styled(CAUTION, "[changed since the last listing]"))
             } else {
                 String::new()
             };

@@ -20,8 +20,8 @@ use super::data::StoreArgs;
 use super::fail::{Code, Fail};
 use super::find::Heads;
 use super::paint::{
-    ASKS, ASKS_WORD, BAD, BOLD, DIM, MARKS, Styled, UNKNOWN_WORK, activity, clip, count, harmless, in_flight, mark,
-    phase_mark, tokens, work_span,
+    APPROVAL_MARK, APPROVAL_TEXT, BAD, BOLD, DIM, MARKS, Styled, UNKNOWN_WORK, activity, clip, count, harmless,
+    in_flight, mark, phase_mark, tokens, work_span,
 };
 use super::store_reader::StoreReader;
 use crate::cli::json;
@@ -239,7 +239,7 @@ fn line(node: &TreeNode) -> String {
 fn status(node: &TreeNode) -> (&'static str, anstyle::Style, String) {
     match (&node.error, &node.outcome) {
         (Some(error), _) => ("!", BAD, clip(&format!("unreadable: {error}"), 200)),
-        (None, _) if node.asks => (ASKS.0, ASKS.1, ASKS_WORD.to_owned()),
+        (None, _) if node.asks => (APPROVAL_MARK.0, APPROVAL_MARK.1, APPROVAL_TEXT.to_owned()),
         (None, _) if in_flight(node.state) => {
             let (sign, style) = phase_mark(node.state);
             (sign, style, activity(node.state, node.limited_until))

@@ -17,7 +17,7 @@ use subtend_tools::workspace::Workspace;
 use super::fail::{Code, Fail};
 use super::guidance;
 use super::notices::notices;
-use super::paint::{BOLD, ODD, Styled, clip, count, exact, harmless, path_line};
+use super::paint::{BOLD, CAUTION, Styled, clip, count, exact, harmless, path_line};
 use super::settings::{self, ProjectFile};
 use super::{json, servers, workspace};
 pub(crate) use level::{ServerTrust, Trust};
@@ -273,7 +273,7 @@ impl UntrustedFiles {
             notices(),
             "{}: {names} of this workspace ignored: you have not trusted it. Use `subtend trust` to inspect and trust the workspace, \
              or --trust to use it this time",
-            Styled(ODD, "warning")
+            Styled(CAUTION, "warning")
         )?;
         Ok(())
     }

@@ -9,7 +9,7 @@
 //!
 //! A command that reads, such as an MCP server or a background process, gets the rest of the guard's input (`PIPED`). When that
 //! input ends, the command has time to exit; then the guard sends SIGTERM, and then kills it. The runtime can also close the
-//! input of a background process alone, by a NUL byte (`TYPED`).
+//! input of a background process alone, by a NUL byte (`TYPED_FLAG`).
 //! A command that takes its arguments on standard input gets one line followed by the end of input ([`Guard::with_input`]).
 
 #[cfg(unix)]
@@ -29,7 +29,7 @@ use std::process::Command;
 use std::process::Stdio;
 
 #[cfg(unix)]
-use crate::sandbox::{self, HELD, NOT_RUN, SandboxedCommand, WHY};
+use crate::sandbox::{self, HELD, NOT_RUN, NOT_RUN_PREFIX, SandboxedCommand};
 
 /// Environment variable that passes the limits of a command from the runtime to the guard.
 pub(crate) const LIMITS: &str = "SUBTEND_COMMAND_LIMITS";
@@ -38,9 +38,9 @@ pub(crate) const LIMITS: &str = "SUBTEND_COMMAND_LIMITS";
 pub(crate) const PIPED: &str = "--piped";
 
 /// Like [`PIPED`], but [`CLOSE`] closes the command's input and leaves the command running.
-pub(crate) const TYPED: &str = "--typed";
+pub(crate) const TYPED_FLAG: &str = "--typed";
 
-/// The byte that closes the input of a command started with [`TYPED`]. Typed text never contains it.
+/// The byte that closes the input of a command started with [`TYPED_FLAG`]. Typed text never contains it.
 pub(crate) const CLOSE: u8 = 0;
 
 /// First argument of a guard that passes the first line of its input to the command.
@@ -81,7 +81,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> i32 {
 
     let mut args = args.into_iter().peekable();
     let sandboxed = args.next_if(|first| first == HELD).is_some();
-    let typed = args.next_if(|first| first == TYPED).is_some();
+    let typed = args.next_if(|first| first == TYPED_FLAG).is_some();
     let piped = typed || args.next_if(|first| first == PIPED).is_some();
     let lined = args.next_if(|first| first == LINE).is_some();
     let Some(program) = args.next() else {
@@ -91,7 +91,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> i32 {
     let counted = match limits::from_environment().and_then(|limits| limits.as_ref().map(limits::apply).transpose()) {
         Ok(counted) => counted,
         Err(why) => {
-            eprintln!("{WHY}cannot set the limits of the command: {why}");
+            eprintln!("{NOT_RUN_PREFIX}cannot set the limits of the command: {why}");
             return NOT_RUN;
         }
     };
@@ -172,7 +172,7 @@ fn start_sandboxed(program: OsString, args: impl Iterator<Item = OsString>, read
         .and_then(|authority| sandbox::start(command, authority));
     match started {
         Ok(mut sandboxed) => Ok((sandboxed.child.id(), sandboxed.child.stdin.take(), Some(sandboxed))),
-        Err(why) => Err((NOT_RUN, format!("{WHY}{why}"))),
+        Err(why) => Err((NOT_RUN, format!("{NOT_RUN_PREFIX}{why}"))),
     }
 }
 

@@ -66,7 +66,7 @@ pub(crate) const HELD: &str = "--held";
 /// The guard's exit code when the command was not run.
 pub(crate) const NOT_RUN: i32 = 125;
 /// The prefix of the guard's last message in that case. A command that prints it itself counts as not run.
-pub(crate) const WHY: &str = "guard: not run: ";
+pub(crate) const NOT_RUN_PREFIX: &str = "guard: not run: ";
 
 /// File actions that an unsandboxed command can always do.
 const FILES: [&str; 2] = ["fs.read", "fs.write"];

@@ -16,7 +16,7 @@ use crate::problem::Problem;
 /// Maximum bytes of all bodies that arrive at the same time. A sender may hold at most as much as it leaves for others.
 const BUDGET: usize = 64 << 20;
 /// Bytes of each body that do not count, so that a decision or a cancellation is never refused.
-const SMALL: usize = 16 << 10;
+const SMALL_BODY: usize = 16 << 10;
 
 /// The budget of a host.
 #[derive(Clone, Debug, Default)]
@@ -45,7 +45,7 @@ impl BodyBudget {
         let length = headers.get(header::CONTENT_LENGTH);
         let announced = length.and_then(|length| length.to_str().ok()?.parse::<usize>().ok());
         let is_small = match announced {
-            Some(bytes) => bytes <= SMALL,
+            Some(bytes) => bytes <= SMALL_BODY,
             None => !headers.contains_key(header::TRANSFER_ENCODING),
         };
         if is_small {
@@ -72,8 +72,8 @@ impl BodyShare {
     /// Returns whether the budget has room for `bytes` more.
     fn take(&self, bytes: usize) -> bool {
         let before = self.arrived.load(Ordering::Relaxed);
-        let (arrived, before) = (before.saturating_add(bytes), before.saturating_sub(SMALL));
-        let more = arrived.saturating_sub(SMALL).saturating_sub(before);
+        let (arrived, before) = (before.saturating_add(bytes), before.saturating_sub(SMALL_BODY));
+        let more = arrived.saturating_sub(SMALL_BODY).saturating_sub(before);
         let mut held = self.budget.0.lock().unwrap_or_else(PoisonError::into_inner);
         let (own, all) = (held.of(self.sender).saturating_add(more), held.all.saturating_add(more));
         if more > 0 && own > BUDGET.saturating_sub(all) {
@@ -87,7 +87,7 @@ impl BodyShare {
 
 impl Drop for BodyShare {
     fn drop(&mut self) {
-        let counted = self.arrived.load(Ordering::Relaxed).saturating_sub(SMALL);
+        let counted = self.arrived.load(Ordering::Relaxed).saturating_sub(SMALL_BODY);
         let mut held = self.budget.0.lock().unwrap_or_else(PoisonError::into_inner);
         let (own, all) = (held.of(self.sender).saturating_sub(counted), held.all.saturating_sub(counted));
         held.set(self.sender, own, all);
@@ -130,7 +130,7 @@ mod tests {
         let sent = sent.body(Body::from(vec![b' '; MIB])).expect("a request");
         let (parts, body) = budget.count(sent, blake3::hash(b"token"), &CancellationToken::new()).into_parts();
         let read = axum::body::to_bytes(body, MIB).await.expect("a body");
-        assert_eq!((read.len(), held()), (MIB, MIB - SMALL));
+        assert_eq!((read.len(), held()), (MIB, MIB - SMALL_BODY));
         drop(parts);
         assert_eq!(held(), 0);
     }

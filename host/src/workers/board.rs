@@ -25,10 +25,10 @@ mod tests;
 pub const ATTEMPTS: u32 = 3;
 
 /// Maximum number of calls that wait or run at the same time.
-pub const MOST_CALLS: usize = 1_000;
+pub const MAX_CALLS: usize = 1_000;
 
 /// Maximum number of workers in the list.
-pub const MOST_WORKERS: usize = 1_000;
+pub const MAX_WORKERS: usize = 1_000;
 
 /// Time without a request after which a worker leaves a full list.
 const WORKER_TTL: Duration = Duration::from_secs(900);
@@ -186,8 +186,8 @@ impl CallBoard {
     /// # Errors
     /// If too many calls wait or run.
     pub(super) fn add(&mut self, call: RemoteCall) -> Result<(u64, Arc<Notify>), ToolError> {
-        if self.calls.len() >= MOST_CALLS {
-            let message = format!("{MOST_CALLS} calls of remote tools wait or run already: try again later");
+        if self.calls.len() >= MAX_CALLS {
+            let message = format!("{MAX_CALLS} calls of remote tools wait or run already: try again later");
             return Err(ToolError { retryable: true, ..ToolError::limit(message) });
         }
         self.last = self.last.saturating_add(1);
@@ -226,13 +226,13 @@ impl CallBoard {
     /// Adds a worker to the list. If the list is full, removes the least recently seen worker of the set of tools with the most workers, so that a
     /// token that uses ever new names does not displace the workers of others.
     fn record_worker(&mut self, worker: &str, tools: &[Text], now: Instant) {
-        if !self.workers.contains_key(worker) && self.workers.len() >= MOST_WORKERS {
+        if !self.workers.contains_key(worker) && self.workers.len() >= MAX_WORKERS {
             self.workers.retain(|_, seen| now.duration_since(seen.at) < WORKER_TTL);
             let mut names: BTreeMap<&[Text], usize> = BTreeMap::new();
             self.workers.values().for_each(|seen| *names.entry(&seen.tools).or_default() += 1);
             let of = |seen: &SeenWorker| Reverse(names.get(&*seen.tools).copied().unwrap_or_default());
             let first = self.workers.iter().min_by_key(|(_, seen)| (of(seen), seen.at));
-            let first = first.map(|(name, _)| name.clone()).filter(|_| self.workers.len() >= MOST_WORKERS);
+            let first = first.map(|(name, _)| name.clone()).filter(|_| self.workers.len() >= MAX_WORKERS);
             first.into_iter().for_each(|name| _ = self.workers.remove(&name));
         }
         self.workers.insert(worker.to_owned(), SeenWorker { tools: tools.to_vec(), at: now });

@@ -15,7 +15,7 @@ use tokio_postgres::types::ToSql;
 use tokio_postgres::{Client, NoTls, Row, Statement};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
-use super::target::{ShardAddress, VANISHED};
+use super::target::{LOST_PEER_TIMEOUT, ShardAddress};
 use super::{ServerFailure, schema};
 use crate::error::{EngineError, OpenError, io};
 
@@ -145,8 +145,8 @@ impl Link {
             }
         };
         // Keepalives make the server detect a vanished node, which may hold locks.
-        let vanished = VANISHED.as_millis();
-        let seconds = VANISHED.as_secs() / 4;
+        let vanished = LOST_PEER_TIMEOUT.as_millis();
+        let seconds = LOST_PEER_TIMEOUT.as_secs() / 4;
         let settings = format!(
             "SET statement_timeout = 0; SET lock_timeout = 0; SET idle_in_transaction_session_timeout = 0; \
              SET tcp_user_timeout = {vanished}; SET tcp_keepalives_idle = {seconds}; SET tcp_keepalives_interval = {seconds}; \
@@ -167,8 +167,8 @@ impl Link {
             None => {
                 let connection = self.connect().await?;
                 let found = schema::version(&connection.client).await?;
-                if found > schema::KNOWN {
-                    return Err(ServerFailure::Newer { found, known: schema::KNOWN });
+                if found > schema::LATEST_VERSION {
+                    return Err(ServerFailure::Newer { found, known: schema::LATEST_VERSION });
                 }
                 Ok(connection)
             }

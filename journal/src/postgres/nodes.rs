@@ -254,8 +254,8 @@ impl Registry {
         let one = |row: &Row| Ok::<(i32, i64), NodeError>((read(row, 0)?, read(row, 1)?));
         let (found, time_ms) = versions.first().map_or(Ok((0, 0)), one)?;
         let (found, time_ms) = (u64::try_from(found).unwrap_or(0), u64::try_from(time_ms).unwrap_or(0));
-        if found > schema::KNOWN {
-            return Err(NodeError::Store(OpenError::Newer { found, known: schema::KNOWN }));
+        if found > schema::LATEST_VERSION {
+            return Err(NodeError::Store(OpenError::Newer { found, known: schema::LATEST_VERSION }));
         }
         let (nodes, shards) = (self.query(NODES, Vec::new()).await?, self.query(SHARDS, Vec::new()).await?);
         let node = |row: &Row| {

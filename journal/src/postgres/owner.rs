@@ -117,7 +117,7 @@ impl ShardClaim {
     pub(super) async fn claim(link: Arc<Link>) -> Result<Self, ServerFailure> {
         let mut connection = link.connect().await?;
         // A migration has no time limit: it may be slow, and waits for a migration of another process.
-        if link.within_reply_time(schema::version(&connection.client)).await? != schema::KNOWN {
+        if link.within_reply_time(schema::version(&connection.client)).await? != schema::LATEST_VERSION {
             schema::migrate(&mut connection.client).await?;
         }
         let give_up = link.target.reply * CLAIM_REPLIES;
@@ -161,7 +161,9 @@ impl ShardClaim {
         let mut connection = link.connect().await?;
         match schema::version(&connection.client).await? {
             0 => return Err(ServerFailure::Missing),
-            found if found > schema::KNOWN => return Err(ServerFailure::Newer { found, known: schema::KNOWN }),
+            found if found > schema::LATEST_VERSION => {
+                return Err(ServerFailure::Newer { found, known: schema::LATEST_VERSION });
+            }
             _ => {}
         }
         let settings = read_settings(&mut connection).await?;
@@ -259,8 +261,8 @@ impl ShardClaim {
         let mut connection = self.link.connect().await?;
         read_settings(&mut connection).await?.check_accepted(&self.link.target.accepted)?;
         let found = schema::version(&connection.client).await?;
-        if found > schema::KNOWN {
-            return Err(ServerFailure::Newer { found, known: schema::KNOWN });
+        if found > schema::LATEST_VERSION {
+            return Err(ServerFailure::Newer { found, known: schema::LATEST_VERSION });
         }
         // Recorded first, so that a later attempt ends this connection too.
         connection.query(NAME, &[text(&self.id)]).await?;

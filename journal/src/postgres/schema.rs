@@ -11,7 +11,7 @@ const MIGRATIONS: [&str; 2] = [include_str!("schema/1.sql"), include_str!("schem
 const LOCK: i64 = 0x5375_6274_656e_6401;
 
 /// The newest version supported by this build.
-pub(super) const KNOWN: u64 = MIGRATIONS.len() as u64;
+pub(super) const LATEST_VERSION: u64 = MIGRATIONS.len() as u64;
 
 /// Reads the current catalogue. `to_regclass` uses a cache that a lock does not refresh.
 const EXISTS: &str =
@@ -30,8 +30,8 @@ pub(super) async fn version(client: &Client) -> Result<u64, tokio_postgres::Erro
 /// Brings the schema to the newest version, and refuses a newer one.
 pub(super) async fn migrate(client: &mut Client) -> Result<(), ServerFailure> {
     match version(client).await? {
-        KNOWN => return Ok(()),
-        found if found > KNOWN => return Err(ServerFailure::Newer { found, known: KNOWN }),
+        LATEST_VERSION => return Ok(()),
+        found if found > LATEST_VERSION => return Err(ServerFailure::Newer { found, known: LATEST_VERSION }),
         _ => {}
     }
     // Runs in one transaction, so that a crash leaves either the old or the new version.
@@ -47,7 +47,7 @@ pub(super) async fn migrate(client: &mut Client) -> Result<(), ServerFailure> {
     change.commit().await?;
     // A newer process may have migrated the schema meanwhile.
     match version(client).await? {
-        found if found > KNOWN => Err(ServerFailure::Newer { found, known: KNOWN }),
+        found if found > LATEST_VERSION => Err(ServerFailure::Newer { found, known: LATEST_VERSION }),
         _ => Ok(()),
     }
 }

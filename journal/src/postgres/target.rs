@@ -17,7 +17,7 @@ const SHARD: &str = "main";
 const CONNECT: Duration = Duration::from_secs(10);
 const REPLY: Duration = Duration::from_secs(30);
 /// A peer that vanished without closing its connection is noticed after about this long.
-pub(super) const VANISHED: Duration = Duration::from_secs(20);
+pub(super) const LOST_PEER_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Address of a shard, by `postgres://USER@HOST/DATABASE?shard=NAME`.
 #[derive(Clone, PartialEq, Eq)]
@@ -84,8 +84,8 @@ impl ShardAddress {
         if config.get_connect_timeout().is_none() {
             config.connect_timeout(CONNECT);
         }
-        config.keepalives_idle(VANISHED / 2).keepalives_interval(VANISHED / 4).keepalives_retries(2);
-        config.tcp_user_timeout(VANISHED);
+        config.keepalives_idle(LOST_PEER_TIMEOUT / 2).keepalives_interval(LOST_PEER_TIMEOUT / 4).keepalives_retries(2);
+        config.tcp_user_timeout(LOST_PEER_TIMEOUT);
         let Parameters { shard, roots, accepted, reply, shown: kept, .. } = own;
         let shown = if kept.is_empty() { shown } else { format!("{shown}?{}", kept.join("&")) };
         let shard = shard.unwrap_or_else(|| SHARD.to_owned());

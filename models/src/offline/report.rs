@@ -11,8 +11,8 @@ const MAX_PLACES: usize = 8;
 
 const MAX_LINE_CHARS: usize = 100;
 
-const OPENS: &str = "```findings";
-const ENDS: &str = "end";
+const FENCE_START: &str = "```findings";
+const FENCE_END: &str = "end";
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct ChildReport {
@@ -44,7 +44,7 @@ impl ChildReport {
     /// Returns the text: a summary, then the findings.
     pub(super) fn text(&self) -> String {
         let mut out = self.summary();
-        out.push_str(&format!("\n\n{OPENS}\n"));
+        out.push_str(&format!("\n\n{FENCE_START}\n"));
         let lines = self.lines();
         let reported_bytes =
             lines.iter().filter(|(reported, _)| *reported).map(|(_, line)| line.len().saturating_add(1)).sum();
@@ -58,7 +58,7 @@ impl ChildReport {
                 out.push('\n');
             }
         }
-        out.push_str(&format!("{ENDS}\n```"));
+        out.push_str(&format!("{FENCE_END}\n```"));
         out
     }
 
@@ -116,13 +116,13 @@ impl ChildReport {
 
     /// Parses a report from a text. A truncated report is parsed as far as possible.
     pub(super) fn parse(text: &str) -> Option<Self> {
-        let (_, block) = text.split_once(&format!("{OPENS}\n"))?;
+        let (_, block) = text.split_once(&format!("{FENCE_START}\n"))?;
         let mut lines = block.lines();
         let area = lines.next()?.strip_prefix("area: ")?.to_owned();
         let shallow = lines.next()?.strip_prefix("depth: ")? == "own files";
         let mut report = Self { whole: false, ..Self::of(Area { path: area, shallow }) };
         for line in lines {
-            if line == ENDS {
+            if line == FENCE_END {
                 report.whole = true;
                 break;
             }

@@ -73,7 +73,7 @@ pub(super) fn commands(args: &CommandsArgs) -> Result<Code, Fail> {
         let expanded = command.expand(&args.arguments.join(" ")).map_err(|error| Fail::Usage(error.to_string()))?;
         writeln!(anstream::stdout(), "{}", harmless(&expanded.text))?;
         for note in &expanded.notes {
-            writeln!(anstream::stderr(), "{}: {}", Styled(super::ODD, "warning"), harmless(note))?;
+            writeln!(anstream::stderr(), "{}: {}", Styled(super::CAUTION, "warning"), harmless(note))?;
         }
         return Ok(Code::Done);
     }

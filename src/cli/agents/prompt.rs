@@ -19,7 +19,7 @@ use subtend_tools::policy::HostPolicy;
 use subtend_tools::workspace::Workspace;
 
 use super::super::fail::{Code, Fail};
-use super::super::paint::{ODD, Styled, harmless};
+use super::super::paint::{CAUTION, Styled, harmless};
 use super::super::trust::Trust;
 use super::super::work::setup;
 use super::super::{guidance, settings, workspace};
@@ -59,7 +59,7 @@ struct PromptOutput<'a> {
 /// Prints the prompt under the old name of this command, with a notice on stderr.
 pub(crate) fn run_deprecated(args: &Args) -> Result<Code, Fail> {
     let notice = "`subtend prompt` is deprecated; use `subtend agents prompt`";
-    writeln!(anstream::stderr(), "{}: {notice}", Styled(ODD, "warning"))?;
+    writeln!(anstream::stderr(), "{}: {notice}", Styled(CAUTION, "warning"))?;
     run(args)
 }
 
@@ -86,7 +86,7 @@ pub(super) fn run(args: &Args) -> Result<Code, Fail> {
     drop(out);
     let mut err = anstream::stderr().lock();
     for warning in &assembled.warnings {
-        writeln!(err, "{}: {}", Styled(ODD, "warning"), harmless(warning))?;
+        writeln!(err, "{}: {}", Styled(CAUTION, "warning"), harmless(warning))?;
     }
     Ok(Code::Done)
 }

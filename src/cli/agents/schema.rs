@@ -12,7 +12,7 @@ use subtend_session::ids::Text;
 use subtend_session::message::ToolSpec;
 
 use super::super::fail::{Code, Fail};
-use super::super::paint::{BOLD, ODD, Styled, harmless};
+use super::super::paint::{BOLD, CAUTION, Styled, harmless};
 use super::super::trust::Trust;
 use super::super::{settings, workspace};
 use crate::cli::json;
@@ -83,7 +83,7 @@ pub(super) fn run(args: &Args) -> Result<Code, Fail> {
     }
     drop(out);
     if !enabled {
-        let (note, key) = (Styled(ODD, "note"), format!("tools.{dialect}.enabled"));
+        let (note, key) = (Styled(CAUTION, "note"), format!("tools.{dialect}.enabled"));
         writeln!(
             anstream::stderr(),
             "{note}: `{dialect}` is not enabled here; `subtend config set {key} true` enables it"

@@ -11,9 +11,9 @@ use super::{DoctorArea, Finding};
 /// Number of syncs that are timed.
 const SYNCS: usize = 9;
 /// Sync time below which a disk cannot have written the data.
-const TOO_FAST: Duration = Duration::from_micros(25);
+const SYNC_TOO_FAST: Duration = Duration::from_micros(25);
 /// Sync time above which users notice the delay of each acknowledgement.
-const SLOW: Duration = Duration::from_millis(50);
+const SLOW_SYNC: Duration = Duration::from_millis(50);
 const MIB: u64 = 1 << 20;
 /// Free space below which the next run may fail.
 const MIN_FREE: u64 = 64 * MIB;
@@ -93,12 +93,12 @@ fn sync_time(dir: &Path) -> io::Result<Duration> {
 
 fn sync_finding(took: Duration, disk: bool) -> Finding {
     let found = format!("a sync of 4 KiB takes {} µs (median of {SYNCS})", took.as_micros());
-    if disk && took < TOO_FAST {
+    if disk && took < SYNC_TOO_FAST {
         let advice = "no disk is so fast: a cache acknowledges the sync. Make sure that it is protected against loss of power, or that \
         the virtual machine's disk does not ignore flushes; a killed process loses nothing either way";
         return Finding::note(DoctorArea::Disk, "sync", found, advice);
     }
-    if took > SLOW {
+    if took > SLOW_SYNC {
         let advice = "every acknowledgement waits for a sync: put the store on a faster disk with --data DIR";
         return Finding::note(DoctorArea::Disk, "sync", found, advice);
     }

@@ -15,8 +15,8 @@ use subtend_tools::registry::Registry;
 
 use crate::cli::cause;
 use crate::cli::paint::{
-    ASKS, ASKS_WORD, BAD, BOLD, DIM, GOOD, LIVE, ODD, Styled, UNKNOWN_WORK, activity, clip, count, first_line,
-    harmless, in_flight, mark, size, tokens, work_span,
+    APPROVAL_MARK, APPROVAL_TEXT, BAD, BOLD, CAUTION, DIM, GOOD, LIVE, Styled, UNKNOWN_WORK, activity, clip, count,
+    first_line, harmless, in_flight, mark, size, tokens, work_span,
 };
 
 /// Number of lines shown of a shortened system prompt.
@@ -103,7 +103,7 @@ fn entry(out: &mut dyn Write, me: &Short, shown: &ShownEntry, options: DrawOptio
             block(out, text, "  ", None)
         }
         Entry::Waiting { text, .. } => {
-            writeln!(out, "\n{}", Styled(ODD, "queued input"))?;
+            writeln!(out, "\n{}", Styled(CAUTION, "queued input"))?;
             block(out, text, "  ", None)
         }
         Entry::Answer { turn, seq, text, calls, agent, model, usage, .. } => {
@@ -120,7 +120,9 @@ fn entry(out: &mut dyn Write, me: &Short, shown: &ShownEntry, options: DrawOptio
             writeln!(out, "\n{}{}", Styled(BOLD, "notice"), Styled(DIM, hidden))?;
             ends.iter().try_for_each(|end| self::end(out, end, options.full))
         }
-        Entry::Held { run, why } => writeln!(out, "\n{}", Styled(ODD, format!("run {run} held: {}", hold_text(why)))),
+        Entry::Held { run, why } => {
+            writeln!(out, "\n{}", Styled(CAUTION, format!("run {run} held: {}", hold_text(why))))
+        }
         Entry::Ended { run, outcome, turns, usage, worked_ms, worked_at_least, .. } => {
             let (sign, style) = mark(outcome.kind());
             let output = clip(&format!("{sign} run {run} {}", cause::describe_outcome(outcome)), LINE_WIDTH);
@@ -141,10 +143,10 @@ fn entry(out: &mut dyn Write, me: &Short, shown: &ShownEntry, options: DrawOptio
         Entry::Compacted { cause, messages, before, after, text, .. } => {
             let figures = format!("{messages} messages · about {before} tokens before, {after} after");
             let why = cause.phrase();
-            writeln!(out, "\n{}  {}", Styled(ODD, format!("compacted, {why}")), Styled(DIM, figures))?;
+            writeln!(out, "\n{}  {}", Styled(CAUTION, format!("compacted, {why}")), Styled(DIM, figures))?;
             block(out, text, "  ", if options.full { None } else { Some(RESULT_LINES) })
         }
-        Entry::Deleted { .. } => writeln!(out, "\n{}", Styled(ODD, "session deleted")),
+        Entry::Deleted { .. } => writeln!(out, "\n{}", Styled(CAUTION, "session deleted")),
         Entry::Closed { closed, .. } => {
             writeln!(out, "\n{}", Styled(DIM, if *closed { "session closed" } else { "session opened again" }))
         }
@@ -215,8 +217,8 @@ fn write_discarded(out: &mut dyn Write, entry: &Entry, full: bool) -> io::Result
     let text = format!("turn {turn}, attempt {attempt}{who} failed: {why}");
     let text = if full { text } else { clip(&text, LINE_WIDTH) };
     match usage {
-        Some(usage) => writeln!(out, "\n{}  {}", Styled(ODD, text), Styled(DIM, tokens(usage.tokens()))),
-        None => writeln!(out, "\n{}", Styled(ODD, text)),
+        Some(usage) => writeln!(out, "\n{}  {}", Styled(CAUTION, text), Styled(DIM, tokens(usage.tokens()))),
+        None => writeln!(out, "\n{}", Styled(CAUTION, text)),
     }
 }
 
@@ -251,8 +253,10 @@ fn call(out: &mut dyn Write, call: &CallEntry, options: DrawOptions) -> io::Resu
     };
     writeln!(out, "  {} {icon}{} {args}{}", Styled(LIVE, "▸"), Styled(BOLD, clip(tool, 64)), Styled(DIM, child))?;
     match &call.result {
-        None if call.asks => writeln!(out, "    {}", Styled(ASKS.1, format!("{} {ASKS_WORD}", ASKS.0)))?,
-        None => writeln!(out, "    {}", Styled(ODD, "no result"))?,
+        None if call.asks => {
+            writeln!(out, "    {}", Styled(APPROVAL_MARK.1, format!("{} {APPROVAL_TEXT}", APPROVAL_MARK.0)))?
+        }
+        None => writeln!(out, "    {}", Styled(CAUTION, "no result"))?,
         Some(CallOutcome::Ends(ends)) => ends.iter().try_for_each(|end| self::end(out, end, options.full))?,
         Some(CallOutcome::Result { end, content, truncated_from }) => {
             if *end != CallEnd::Ok {

@@ -11,7 +11,7 @@ use super::super::paint::clip;
 const ARGUMENT_WIDTH: usize = 48;
 
 /// Arguments that describe a call, the best one first, and whether to quote them.
-const DESCRIPTIVE: [(&str, bool); 9] = [
+const DESCRIPTIVE_ARGS: [(&str, bool); 9] = [
     ("pattern", true),
     ("query", true),
     ("path", false),
@@ -41,7 +41,8 @@ pub(crate) fn call(named: &str, args: &str, tools: &Registry) -> String {
 
 fn describe_args(args: &Value) -> Option<String> {
     let text = |name: &str| args.get(name).and_then(Value::as_str).filter(|text| !text.trim().is_empty());
-    let (value, quoted) = DESCRIPTIVE.iter().find_map(|(name, quoted)| text(name).map(|value| (value, *quoted)))?;
+    let (value, quoted) =
+        DESCRIPTIVE_ARGS.iter().find_map(|(name, quoted)| text(name).map(|value| (value, *quoted)))?;
     let value = clip(value, ARGUMENT_WIDTH);
     Some(if quoted { format!("\"{value}\"") } else { value })
 }

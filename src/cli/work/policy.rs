@@ -71,7 +71,7 @@ pub(super) fn session_rules(store: &StoreArgs, workspace: &Workspace) -> Result<
 
 /// Returns the user's own files that control configuration, trust and servers.
 fn user_files() -> Vec<PathBuf> {
-    [FILE, trust::RECORD_FILE, servers::KNOWN, settings::LOGINS]
+    [FILE, trust::RECORD_FILE, servers::KNOWN_TOOLS_FILE, settings::LOGINS]
         .into_iter()
         .filter_map(settings::unchecked_user_path)
         .collect()

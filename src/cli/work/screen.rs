@@ -14,7 +14,7 @@ use tokio::time::Instant;
 use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr as _};
 
 use super::super::notices::has_log;
-use super::super::paint::{DIM, ODD, Styled, harmless};
+use super::super::paint::{CAUTION, DIM, Styled, harmless};
 use super::live::{ActivityUpdate, LiveTree};
 use super::stream::Stream;
 use super::view;
@@ -269,7 +269,7 @@ impl Screen {
         if has_log() {
             return tracing::warn!("{text}");
         }
-        let text = if self.colours { Styled(ODD, text).to_string() } else { text.to_owned() };
+        let text = if self.colours { Styled(CAUTION, text).to_string() } else { text.to_owned() };
         self.say(&text);
     }
 

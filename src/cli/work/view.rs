@@ -10,7 +10,8 @@ use unicode_width::UnicodeWidthStr as _;
 
 use super::super::cause;
 use super::super::paint::{
-    ASKS, ASKS_WORD, BAD, BOLD, DIM, GOOD, LIVE, ODD, Styled, clip, count, fill, format_duration, limited, mark, tokens,
+    APPROVAL_MARK, APPROVAL_TEXT, BAD, BOLD, CAUTION, DIM, GOOD, LIVE, Styled, clip, count, fill, format_duration,
+    limited, mark, tokens,
 };
 use super::live::{ActivityUpdate, LiveNode, LiveTree, NodeActivity};
 
@@ -133,8 +134,8 @@ fn sign(node: &LiveNode, tick: usize) -> (&'static str, Style) {
             (SPINNER.get(tick % SPINNER.len()).copied().unwrap_or("●"), LIVE)
         }
         NodeActivity::Waiting | NodeActivity::Limited(_) => ("◌", DIM),
-        NodeActivity::Asks => ASKS,
-        NodeActivity::Held(_) => ("■", ODD),
+        NodeActivity::Asks => APPROVAL_MARK,
+        NodeActivity::Held(_) => ("■", CAUTION),
         NodeActivity::Ended(outcome) => mark(outcome.kind()),
     }
 }
@@ -149,7 +150,7 @@ fn activity(node: &LiveNode, running: usize) -> String {
         NodeActivity::Waiting if running == 0 => "waiting".to_owned(),
         NodeActivity::Waiting => format!("waiting for {}", count(running as u64, "subagent")),
         NodeActivity::Limited(until) => limited(*until),
-        NodeActivity::Asks => ASKS_WORD.to_owned(),
+        NodeActivity::Asks => APPROVAL_TEXT.to_owned(),
         NodeActivity::Held(why) => format!("held: {why}"),
         NodeActivity::Ended(outcome) => outcome.kind().as_str().to_owned(),
         NodeActivity::Tools => {
@@ -214,8 +215,8 @@ pub(super) fn activity_line(node: &LiveNode, news: &ActivityUpdate, now: Instant
             line.push((Style::new(), format!("  {brief}")));
             line.push((style, why));
         }
-        ActivityUpdate::Failed(message) => line.push((ODD, format!("  model: {}", clip(message, 160)))),
-        ActivityUpdate::Compacted(message) => line.push((ODD, format!("  {}", clip(message, 160)))),
+        ActivityUpdate::Failed(message) => line.push((CAUTION, format!("  model: {}", clip(message, 160)))),
+        ActivityUpdate::Compacted(message) => line.push((CAUTION, format!("  {}", clip(message, 160)))),
         ActivityUpdate::Ended(outcome) => {
             let (sign, style) = mark(outcome.kind());
             let numbers =
@@ -235,9 +236,9 @@ fn describe_end(end: &CallEnd, result: &str) -> (&'static str, Style, String) {
         CallEnd::ToolError { .. } => ("✗", BAD, why("failed")),
         CallEnd::Denied => ("✗", BAD, why("denied")),
         CallEnd::TimedOut => ("✗", BAD, why("timed out")),
-        CallEnd::Interrupted => ("■", ODD, "  interrupted".to_owned()),
-        CallEnd::Cancelled => ("■", ODD, "  cancelled".to_owned()),
-        CallEnd::UnknownEffects => ("■", ODD, "  interrupted, and may have had effects".to_owned()),
+        CallEnd::Interrupted => ("■", CAUTION, "  interrupted".to_owned()),
+        CallEnd::Cancelled => ("■", CAUTION, "  cancelled".to_owned()),
+        CallEnd::UnknownEffects => ("■", CAUTION, "  interrupted, and may have had effects".to_owned()),
     }
 }
 

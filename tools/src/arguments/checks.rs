@@ -24,7 +24,7 @@ const TEXT: usize = 64;
 /// Items below which the validator compares all with all.
 const FEW: u64 = 16;
 /// Keywords of the validator that are counted: those matched below, and those whose check takes the same time whatever the arguments are.
-const KNOWN: [&str; 52] = [
+const KNOWN_KEYWORDS: [&str; 52] = [
     "$anchor",
     "$defs",
     "$dynamicAnchor",
@@ -242,7 +242,7 @@ fn count_flat(key: &str, part: &Value, value: &Value) -> u64 {
         ("maxLength" | "minLength", ..) => text_cost(value),
         ("contentEncoding" | "contentMediaType", _, Value::String(text)) => number(text.len()),
         ("pattern", Value::String(pattern), Value::String(text)) => patterns::matching_cost(pattern, text.len()),
-        _ if KNOWN.binary_search(&key).is_ok() => 0,
+        _ if KNOWN_KEYWORDS.binary_search(&key).is_ok() => 0,
         // The validator knows this keyword, but its checks are not counted here.
         _ if [Draft::Draft4, Draft::Draft202012].iter().any(|draft| draft.is_known_keyword(key)) => u64::MAX,
         _ => 0,

@@ -5,7 +5,7 @@ use std::ffi::{OsStr, OsString};
 use subtend_session::ids::Text;
 
 /// Names of variables passed to commands. A trailing `*` matches any suffix.
-pub(crate) const PASSED: [&str; 38] = [
+pub(crate) const PASSED_VARIABLES: [&str; 38] = [
     "PATH",
     "HOME",
     "USER",
@@ -51,7 +51,7 @@ pub(crate) fn passed_variables(
     all: impl IntoIterator<Item = (OsString, OsString)>,
     more: &[Text],
 ) -> impl Iterator<Item = (OsString, OsString)> {
-    let names: Vec<Text> = PASSED.into_iter().map(Text::from).chain(more.iter().cloned()).collect();
+    let names: Vec<Text> = PASSED_VARIABLES.into_iter().map(Text::from).chain(more.iter().cloned()).collect();
     all.into_iter().filter(move |(name, _)| names.iter().any(|pattern| matches(pattern, name)))
 }
 

@@ -17,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::bounded::len;
 use crate::commands::Commands;
-use crate::guard::{CLOSE, Guard, LIMITS, TYPED};
+use crate::guard::{CLOSE, Guard, LIMITS, TYPED_FLAG};
 use crate::processes::TypedText;
 use crate::sandbox;
 use crate::workspace::Workspace;
@@ -240,7 +240,7 @@ fn command(
     let mut command = match guard {
         Some(guard) => {
             let held = matches!(confinement, Confinement::Sandbox(..)).then_some(sandbox::HELD);
-            let how = held.into_iter().chain(typed.then_some(TYPED));
+            let how = held.into_iter().chain(typed.then_some(TYPED_FLAG));
             let argv: Vec<OsString> = how.chain(["sh", "-c", script]).map(OsString::from).collect();
             Command::from(guard.command(&argv))
         }

@@ -223,7 +223,7 @@ async fn run(
             let sandboxed = matches!(confinement, Confinement::Sandbox(..));
             if sandboxed
                 && status.code() == Some(sandbox::NOT_RUN)
-                && let Some(why) = kept.lines().next_back().and_then(|last| last.strip_prefix(sandbox::WHY))
+                && let Some(why) = kept.lines().next_back().and_then(|last| last.strip_prefix(sandbox::NOT_RUN_PREFIX))
             {
                 return Err(ToolError::refused(format!(
                     "{NAME} is refused: the command was not run, because its sandbox cannot be set up: {why}"

@@ -10,7 +10,7 @@ use ignore::{DirEntry, WalkBuilder};
 use crate::guard::reap;
 
 /// Maximum number of files that a search inspects.
-const MOST: usize = 1_000_000;
+const MAX_FILES: usize = 1_000_000;
 
 /// Returns a pipe in the repository (the first writable directory), or one in place of a file of a working tree that
 /// git itself uses, such as `.gitignore`.
@@ -57,7 +57,7 @@ pub(super) fn asleep(_: u32) -> Option<u64> {
 }
 
 fn entries(dir: &Path) -> impl Iterator<Item = DirEntry> {
-    WalkBuilder::new(dir).standard_filters(false).build().take(MOST).filter_map(Result::ok)
+    WalkBuilder::new(dir).standard_filters(false).build().take(MAX_FILES).filter_map(Result::ok)
 }
 
 #[cfg(unix)]

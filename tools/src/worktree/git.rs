@@ -40,7 +40,7 @@ const RESOURCE_LIMITS: CommandLimits = CommandLimits {
 /// Maximum bytes of paths in one command.
 const MAX_ARGUMENT_BYTES: usize = 64 << 10;
 /// Overrides of settings that would execute programs or start background work.
-const OVERRIDDEN: [(&str, &str); 11] = [
+const CONFIG_OVERRIDES: [(&str, &str); 11] = [
     ("core.hooksPath", "/dev/null"),
     ("core.fsmonitor", "false"),
     ("core.untrackedCache", "false"),
@@ -204,8 +204,8 @@ impl Git {
         ] {
             command.env(name, value);
         }
-        command.env("GIT_CONFIG_COUNT", OVERRIDDEN.len().to_string());
-        for (ix, (key, value)) in OVERRIDDEN.iter().enumerate() {
+        command.env("GIT_CONFIG_COUNT", CONFIG_OVERRIDES.len().to_string());
+        for (ix, (key, value)) in CONFIG_OVERRIDES.iter().enumerate() {
             command.env(format!("GIT_CONFIG_KEY_{ix}"), key).env(format!("GIT_CONFIG_VALUE_{ix}"), value);
         }
         command.envs(at.variables.iter().map(|(name, value)| (name, value)));

@@ -241,12 +241,12 @@ fn endless_names_displace_no_worker_of_others() {
     let (mut board, now) = (CallBoard::default(), Instant::now());
     let (one, other): ([Text; 1], [Text; 1]) = (["pay".into()], ["ship".into()]);
     board.take("before", &other, now).unwrap();
-    for n in 0..2 * MOST_WORKERS {
+    for n in 0..2 * MAX_WORKERS {
         board.take(&format!("worker-{n}"), &one, now + Duration::from_millis(n as u64)).unwrap();
     }
     board.take("after", &other, now + Duration::from_secs(3)).unwrap();
     let listed = ["before", "after", "worker-1999"].map(|name| board.workers.contains_key(name));
     // The control: of those names the newest are known.
-    assert_eq!((listed, board.workers.len()), ([true, true, true], MOST_WORKERS));
+    assert_eq!((listed, board.workers.len()), ([true, true, true], MAX_WORKERS));
     assert!(!board.workers.contains_key("worker-0"));
 }
