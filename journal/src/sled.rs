@@ -39,7 +39,7 @@ pub fn open_to_read(
     cache_bytes: usize,
     progress: &mut dyn FnMut(CopyProgress),
 ) -> std::result::Result<Sled, OpenError> {
-    Sled::over(Rows::of_copy(dir, cache_bytes, progress)?)
+    Sled::from_rows(Rows::of_copy(dir, cache_bytes, progress)?)
 }
 
 /// Opens a store without the additional sync, which sled itself omits, as a negative control of durability tests. Frames survive a crash
@@ -52,13 +52,13 @@ pub fn open_unsynced(dir: &Path, cache_bytes: usize) -> std::result::Result<Sled
 }
 
 fn open_with(dir: &Path, cache_bytes: usize, synced: bool) -> std::result::Result<Sled, OpenError> {
-    directory::create_atomically(dir, |making| Sled::over(Rows::at(making, cache_bytes, true)?).map(drop))?;
-    Sled::over(Rows::at(dir, cache_bytes, synced)?)
+    directory::create_atomically(dir, |making| Sled::from_rows(Rows::at(making, cache_bytes, true)?).map(drop))?;
+    Sled::from_rows(Rows::at(dir, cache_bytes, synced)?)
 }
 
 impl Sled {
     /// Reads the store's own rows, and writes them to a new store.
-    fn over(rows: Rows) -> std::result::Result<Self, OpenError> {
+    fn from_rows(rows: Rows) -> std::result::Result<Self, OpenError> {
         let engine = Self { rows, last: AtomicU64::new(0) };
         if engine.is_new()? {
             let format = vec![(Table::Meta, vec![meta(META_FORMAT, FORMAT)])];

@@ -46,14 +46,14 @@ pub(crate) enum NoAnswer {
 }
 
 /// Sends a request to `node`, signed with the permissions of `grant`. The body of the answer is streamed. `lost` resolves when the
-/// node has lost the shard; the wait then ends, since the node may be paused or unreachable. `place` is held until the answer ends.
+/// node has lost the shard; the wait then ends, since the node may be paused or unreachable. `permit` is held until the answer ends.
 pub(crate) async fn forward(
     node: &NodeRow,
     key: &NodeKey,
     grant: TokenGrant,
     (parts, body): (&request::Parts, &Bytes),
     lost: impl Future<Output = ()> + Send + 'static,
-    place: OwnedSemaphorePermit,
+    permit: OwnedSemaphorePermit,
 ) -> Result<Response, NoAnswer> {
     let connecting = async {
         let stream = TcpStream::connect(&node.address).await.map_err(|error| error.to_string())?;
@@ -105,18 +105,18 @@ pub(crate) async fn forward(
     if answer.headers().contains_key(SIGNATURE_REFUSED) {
         return Err(NoAnswer::NotAccepted(format!("it refuses the signature of {}", parts.uri)));
     }
-    Ok(answer.map(|body| end_when_lost(body, lost, place)))
+    Ok(answer.map(|body| end_when_lost(body, lost, permit)))
 }
 
 /// Ends an answer with an error when `lost` resolves.
-fn end_when_lost(body: Incoming, lost: BoxFuture<'static, ()>, place: OwnedSemaphorePermit) -> Body {
+fn end_when_lost(body: Incoming, lost: BoxFuture<'static, ()>, permit: OwnedSemaphorePermit) -> Body {
     let pieces = Body::new(body).into_data_stream();
-    let pieces = stream::unfold(Some((pieces, lost, place)), async |open| {
-        let (mut pieces, mut lost, place) = open?;
+    let pieces = stream::unfold(Some((pieces, lost, permit)), async |open| {
+        let (mut pieces, mut lost, permit) = open?;
         tokio::select! {
             piece = pieces.next() => {
                 let piece = piece?.map_err(std::io::Error::other);
-                let open = piece.is_ok().then_some((pieces, lost, place));
+                let open = piece.is_ok().then_some((pieces, lost, permit));
                 Some((piece, open))
             }
             () = &mut lost => Some((Err(std::io::Error::other(LOST)), None)),
@@ -160,8 +160,8 @@ mod tests {
         let places = Arc::new(Semaphore::new(1));
         let send = async |key: &NodeKey| {
             let grant = TokenGrant::from(TokenScope::Read);
-            let place = Arc::clone(&places).try_acquire_owned().unwrap();
-            forward(&owner, key, grant, (&parts, &Bytes::new()), std::future::pending(), place).await
+            let permit = Arc::clone(&places).try_acquire_owned().unwrap();
+            forward(&owner, key, grant, (&parts, &Bytes::new()), std::future::pending(), permit).await
         };
         // Signed 31 s ago by the receiver's clock.
         let late = send(&NodeKey::new(b"secret", "owner", Arc::new(|| 69_000))).await;

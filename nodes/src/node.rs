@@ -70,7 +70,7 @@ struct NodeShared {
     /// Fires when the node starts to shut down.
     ends: CancellationToken,
     /// Fires when the node has left.
-    gone: CancellationToken,
+    left: CancellationToken,
     tasks: TaskTracker,
 }
 
@@ -119,7 +119,7 @@ impl Node {
             members: watch::channel(Arc::default()).0,
             live: AtomicUsize::new(1),
             ends: CancellationToken::new(),
-            gone: CancellationToken::new(),
+            left: CancellationToken::new(),
             tasks: TaskTracker::new(),
         };
         let node = Self { inner: Arc::new(inner) };
@@ -178,7 +178,7 @@ impl Node {
 
     /// Fires when the node has left and no longer answers clients.
     pub fn left(&self) -> &CancellationToken {
-        &self.inner.gone
+        &self.inner.left
     }
 
     /// Returns the host of a shard that is open here; `None` after the lease, since another node may have newer records.
@@ -220,7 +220,7 @@ impl Node {
                     if followed.is_err() {
                         // Ends the lease, so that others can take the shards at once.
                         drop(self.inner.leases.leave(&term.lease).await);
-                        self.inner.gone.cancel();
+                        self.inner.left.cancel();
                         return followed;
                     }
                 }
@@ -230,7 +230,7 @@ impl Node {
                         begun = self.begin() => match begun {
                             Ok(()) => {}
                             Err(error @ NodeError::Store(_)) => {
-                                self.inner.gone.cancel();
+                                self.inner.left.cancel();
                                 return Err(error.to_string());
                             }
                             Err(error) => {
@@ -243,7 +243,7 @@ impl Node {
             }
         }
         self.leave().await;
-        self.inner.gone.cancel();
+        self.inner.left.cancel();
         Ok(())
     }
 

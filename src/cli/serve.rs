@@ -22,7 +22,7 @@ use super::client::SOCKET;
 use super::data::{StoreLocation, quote_path};
 use super::fail::{Code, Fail};
 use super::work::slash::HostedCommands;
-use super::work::{self, Hosting, WorkArgs};
+use super::work::{self, HostContext, WorkArgs};
 use crate::cli::json;
 use log::LogFormat;
 use node_args::NodeArgs;
@@ -129,7 +129,7 @@ fn as_node(_: &Args, name: &str) -> Result<Code, Fail> {
     )))
 }
 
-async fn run_host(args: &Args, runtime: Runtime, hosting: Hosting<'_>) -> Result<Code, Fail> {
+async fn run_host(args: &Args, runtime: Runtime, hosting: HostContext<'_>) -> Result<Code, Fail> {
     let prepared = match directory(&hosting.place) {
         Ok(dir) => bind(args.listen).await.map(|listener| (dir, listener)),
         Err(why) => Err(why),

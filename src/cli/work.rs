@@ -28,7 +28,7 @@ pub(crate) use client_work::{Accepted, Work};
 pub(crate) use found_session::{CommandSubject, HereArgs};
 #[cfg(feature = "postgres")]
 pub(crate) use hosted::HostParts;
-pub(crate) use hosted::{Hosting, run_hosted};
+pub(crate) use hosted::{HostContext, run_hosted};
 pub(crate) use screen::Screen;
 pub(crate) use stop::StopSignal;
 

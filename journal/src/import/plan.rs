@@ -60,7 +60,7 @@ struct ImportPlan<'a, R> {
     engine: &'a dyn Engine,
     lines: Lines<'a, R>,
     survey: &'a Survey,
-    within: &'a ImportBounds,
+    bounds: &'a ImportBounds,
     bodies: Bodies,
     planned: Planned,
     lifetimes: BTreeMap<Row, RowLifetime>,
@@ -74,7 +74,7 @@ pub(super) fn plan<R: BufRead + Seek>(
     engine: &dyn Engine,
     file: &mut R,
     survey: &Survey,
-    within: &ImportBounds,
+    bounds: &ImportBounds,
     progress: &mut dyn FnMut(Progress),
 ) -> Result<Planned, ImportError> {
     // Checked first, because an existing session is the most likely reason for a refusal.
@@ -96,7 +96,7 @@ pub(super) fn plan<R: BufRead + Seek>(
         engine,
         lines,
         survey,
-        within,
+        bounds,
         bodies: Bodies::default(),
         planned,
         lifetimes: BTreeMap::new(),
@@ -150,7 +150,7 @@ impl<R: BufRead + Seek> ImportPlan<'_, R> {
         self.lines.seek_line(at.line, at.offset)?;
         self.lines.read().map_err(|_| ImportError::Changed { line: at.line })?;
         let mut frame = self.lines.parse::<Vec<Record>>()?.frame.ok_or(ImportError::Changed { line: at.line })?;
-        fields::admit(&mut frame.records, frame.session, self.within)
+        fields::admit(&mut frame.records, frame.session, self.bounds)
             .map_err(|why| ImportError::Damaged { line: at.line, why })?;
         Ok(frame)
     }
@@ -219,7 +219,7 @@ impl<R: BufRead + Seek> ImportPlan<'_, R> {
 
     /// Lowers the limits of a new session to those of the importer.
     fn lower_limits(&mut self, created: &mut SessionCreated) -> Result<(), serde_json::Error> {
-        let (Some(bound), Some(own)) = (&self.within.limits, &created.limits.body) else { return Ok(()) };
+        let (Some(bound), Some(own)) = (&self.bounds.limits, &created.limits.body) else { return Ok(()) };
         let met = match self.planned.limits.get(&created.limits.hash) {
             Some(met) => met.clone(),
             None => {

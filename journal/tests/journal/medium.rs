@@ -91,10 +91,10 @@ impl Medium {
     /// Copies the durable content.
     pub(crate) fn copy(&self) -> Self {
         let synced = self.state().synced.clone();
-        Self::holding(synced)
+        Self::with_image(synced)
     }
 
-    fn holding(image: Vec<u8>) -> Self {
+    fn with_image(image: Vec<u8>) -> Self {
         let state = State { live: image.clone(), synced: image, ..State::default() };
         Self { state: Arc::new(Mutex::new(state)) }
     }
@@ -124,7 +124,7 @@ impl Medium {
         for change in kept.of(&state.since, rng) {
             apply(&mut image, &change);
         }
-        Self::holding(image)
+        Self::with_image(image)
     }
 }
 

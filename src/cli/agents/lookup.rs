@@ -8,11 +8,11 @@ use super::super::fail::Fail;
 use super::super::paint::harmless;
 
 pub(super) fn find_agent<'a>(catalog: &'a Catalog, name: &str) -> Result<&'a Manifest, Fail> {
-    catalog.get(name).map(|manifest| &**manifest).ok_or_else(|| Fail::Usage(why_not(catalog, name)))
+    catalog.get(name).map(|manifest| &**manifest).ok_or_else(|| Fail::Usage(unusable_reason(catalog, name)))
 }
 
 /// Returns why a name cannot be used: the agent's file is refused, or no agent has that name.
-pub(super) fn why_not(catalog: &Catalog, name: &str) -> String {
+pub(super) fn unusable_reason(catalog: &Catalog, name: &str) -> String {
     let refusal = catalog.refusal(name);
     refusal.unwrap_or_else(|| unknown_agent(&harmless(name), catalog.all().map(|manifest| &*manifest.name)))
 }

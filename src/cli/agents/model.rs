@@ -11,7 +11,7 @@ use subtend_session::ids::Text;
 use subtend_tools::dialect::minion;
 use subtend_tools::registry::Registry;
 
-use super::lookup::why_not;
+use super::lookup::unusable_reason;
 
 struct KnownModels {
     named: Vec<String>,
@@ -53,7 +53,7 @@ pub(crate) fn unusable(loaded: &Loaded, catalog: &Catalog) -> Option<String> {
     named.find_map(|(name, profile)| {
         let agent = profile.agent.as_ref().filter(|agent| catalog.get(agent).is_none())?;
         let key = Key::from(["tools", "spawn", "profiles", name]);
-        let why = why_not(catalog, agent);
+        let why = unusable_reason(catalog, agent);
         Some(format!("{}: `{key}.agent`: {why}; correct the name, or leave `agent` out", loaded.origin(&key)))
     })
 }
@@ -66,7 +66,7 @@ fn profiles(loaded: &Loaded, catalog: &Catalog, tools: &Registry) -> Vec<AgentPr
         let key = Key::from(["tools", "spawn", "profiles", name]);
         let Some(Origin::User(path) | Origin::Project(path)) = origins.get(&**name) else { continue };
         if let Some(agent) = profile.agent.as_ref().filter(|agent| catalog.get(agent).is_none()) {
-            let message = format!("`{key}.agent`: {}; the profile cannot be used", why_not(catalog, agent));
+            let message = format!("`{key}.agent`: {}; the profile cannot be used", unusable_reason(catalog, agent));
             problems.push(AgentProblem { path: path.clone(), kind: ProblemKind::Refused, product: None, message });
         }
         let listed = profile.tools.iter().filter_map(|tool| tools.missing_reason(tool));

@@ -23,7 +23,7 @@ use super::super::paint::{CAUTION, Styled, harmless};
 use super::super::trust::Trust;
 use super::super::work::setup;
 use super::super::{guidance, settings, workspace};
-use super::lookup::{find_agent, why_not};
+use super::lookup::{find_agent, unusable_reason};
 use crate::cli::json;
 
 /// Prints the system prompt of a session, exactly as its model sees it.
@@ -125,7 +125,7 @@ fn assemble_child(
         Fail::Usage(format!("unknown profile `{}`; known profiles: {known} (--profile)", harmless(name)))
     })?;
     let named = |agent: &str| {
-        let (name, why) = (harmless(name), why_not(catalog, agent));
+        let (name, why) = (harmless(name), unusable_reason(catalog, agent));
         let fail = || Fail::Usage(format!("the profile `{name}` names an agent that cannot be used: {why}"));
         catalog.get(agent).map(|manifest| &**manifest).ok_or_else(fail)
     };

@@ -20,7 +20,7 @@ use super::{PreparedWork, Screen, StopSignal, WorkArgs, async_runtime, report_re
 /// Interval of checks whether the store is free.
 const CHECK_INTERVAL: Duration = Duration::from_millis(200);
 
-/// The parts of a runtime that is not started, and the options with which its host authority sessions.
+/// The parts of a runtime that is not started, and the options with which its host opens sessions.
 pub(crate) struct HostParts {
     parts: setup::Parts,
     pub(crate) home: String,
@@ -73,7 +73,7 @@ impl HostParts {
 /// start on. With `waits`, waits for a process that has the store and ends with its runs.
 pub(crate) fn run_hosted<J>(args: &WorkArgs, waits: bool, job: J) -> Result<Code, Fail>
 where
-    J: AsyncFnOnce(Runtime, Hosting<'_>) -> Result<Code, Fail>,
+    J: AsyncFnOnce(Runtime, HostContext<'_>) -> Result<Code, Fail>,
 {
     let mut screen = Screen::new(args.quiet, args.json);
     let HostParts { parts, home, open, servers } = HostParts::of(args, &mut screen)?;
@@ -92,7 +92,7 @@ where
         };
         report_recovery(runtime.boot(), &mut screen);
         let (screen, stop) = (&mut screen, &mut stop);
-        job(runtime, Hosting { place, home, open, servers, workers, _approver: approver, screen, stop }).await
+        job(runtime, HostContext { place, home, open, servers, workers, _approver: approver, screen, stop }).await
     });
     async_runtime.shutdown_timeout(Duration::from_secs(1));
     done
@@ -145,7 +145,7 @@ async fn open_when_released(
     }
 }
 
-pub(crate) struct Hosting<'a> {
+pub(crate) struct HostContext<'a> {
     pub(crate) place: StoreLocation,
     pub(crate) home: String,
     pub(crate) open: OpenOptions,

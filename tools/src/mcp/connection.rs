@@ -165,7 +165,7 @@ impl ServerConnection {
 
     /// Returns the tools and the problems of the list.
     pub(super) async fn list(&self) -> Result<(Vec<Tool>, Vec<String>), String> {
-        let listing = paging::all("tools", MAX_TOOLS, |cursor| async move {
+        let listing = paging::read_all("tools", MAX_TOOLS, |cursor| async move {
             let request = ClientRequest::ListToolsRequest(ListToolsRequest {
                 method: Default::default(),
                 params: Some(at_cursor(cursor)),

@@ -65,7 +65,7 @@ pub(super) async fn resources(
             Err(error) => Err(up.call_error(error, open).await),
         };
     }
-    let listed = paging::all("resources", MAX_ENTRIES, |cursor| async move {
+    let listed = paging::read_all("resources", MAX_ENTRIES, |cursor| async move {
         match peer.list_resources(Some(at_cursor(cursor))).await {
             Ok(page) => Ok((page.resources, page.next_cursor)),
             Err(error) => Err(up.call_error(error, open).await),
@@ -78,7 +78,7 @@ pub(super) async fn resources(
         .iter()
         .map(|one| format!("{} ({}){}", one.uri, one.name, about(one.description.as_ref())))
         .collect();
-    let templates = paging::all("templates of resources", MAX_ENTRIES, |cursor| async move {
+    let templates = paging::read_all("templates of resources", MAX_ENTRIES, |cursor| async move {
         match peer.list_resource_templates(Some(at_cursor(cursor))).await {
             Ok(page) => Ok((page.resource_templates, page.next_cursor)),
             // A server without templates may not know the method.
@@ -124,7 +124,7 @@ pub(super) async fn prompts(
             Err(error) => Err(up.call_error(error, open).await),
         };
     }
-    let listed = paging::all("prompts", MAX_ENTRIES, |cursor| async move {
+    let listed = paging::read_all("prompts", MAX_ENTRIES, |cursor| async move {
         match peer.list_prompts(Some(at_cursor(cursor))).await {
             Ok(page) => Ok((page.prompts, page.next_cursor)),
             Err(error) => Err(up.call_error(error, open).await),

@@ -27,7 +27,7 @@ pub(super) struct Pages<T> {
 ///
 /// # Errors
 /// If a page cannot be read, the list is too large, or a cursor is too long or repeats, since the pages would never end.
-pub(super) async fn all<T: Serialize, F>(
+pub(super) async fn read_all<T: Serialize, F>(
     what: &str,
     most: usize,
     mut page: impl FnMut(Option<String>) -> F,
@@ -77,7 +77,7 @@ mod tests {
     /// Reads a list whose page `n` has these entries and this cursor.
     async fn read(page: impl Fn(usize) -> (Vec<String>, Option<String>)) -> (Result<Pages<String>, String>, usize) {
         let mut asked = Vec::new();
-        let read = all("tools", 100, |cursor: Option<String>| {
+        let read = read_all("tools", 100, |cursor: Option<String>| {
             asked.push(cursor);
             std::future::ready(Ok(page(asked.len())))
         });
