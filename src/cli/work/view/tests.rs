@@ -132,7 +132,7 @@ async fn news_are_printed_as_plain_lines() {
     let now = Instant::now();
     let mut live = family(1, 0, now);
     let line = |live: &LiveTree, of: &str, what: &ActivityUpdate| {
-        paint(&news(live.node(id(of)).expect("a session"), what, now + Duration::from_secs(4)), false)
+        paint(&activity_line(live.node(id(of)).expect("a session"), what, now + Duration::from_secs(4)), false)
     };
     assert_eq!(line(&live, &child(1), &ActivityUpdate::Created), "  explore 000001  started");
     let tool = ActivityUpdate::Tool("search \"error\"".into());

@@ -46,10 +46,10 @@ fn x14_no_link_is_in_the_place_of_a_new_worktree() {
     let (git, outside) = (scene.repo().join(".git"), scene.dir.path().join("outside"));
     fs::create_dir(&outside).unwrap();
     symlink(&outside, git.join("worktrees")).unwrap();
-    opened(&scene.worktrees, &scene.repo()).unwrap_err();
+    open_path(&scene.worktrees, &scene.repo()).unwrap_err();
     assert_eq!(fs::read_dir(&outside).unwrap().count(), 0);
     fs::remove_file(git.join("worktrees")).unwrap();
-    opened(&scene.worktrees, &scene.repo()).unwrap();
+    open_path(&scene.worktrees, &scene.repo()).unwrap();
 }
 
 /// A session puts a pipe in place of a file that git opens. The error names the pipe, unlike that of a timeout. The
@@ -218,7 +218,7 @@ fn x14_unsupported_repository_is_refused_with_its_cause() {
     let scene = Repository::new();
     let name = scene.repo().join(".git").canonicalize().unwrap();
     let refused = || {
-        let why = opened(&scene.worktrees, &scene.repo()).unwrap_err().to_string();
+        let why = open_path(&scene.worktrees, &scene.repo()).unwrap_err().to_string();
         assert_eq!(scene.worktrees.list().unwrap().entries, []);
         why.replace(name.to_str().unwrap(), "REPOSITORY")
     };

@@ -56,7 +56,7 @@ fn x14_workspace_cannot_name_another_repository() {
         if way == "links in it" && crate::sandbox::probe().is_err() {
             continue;
         }
-        let opened = opened(&scene.worktrees, &scene.repo());
+        let opened = open_path(&scene.worktrees, &scene.repo());
         assert!(opened.is_err(), "{way}: {opened:?}");
         assert!(!scene.worktrees.path(id(SESSION)).join("secret").exists(), "{way}");
     }
@@ -68,7 +68,7 @@ fn x14_worktrees_and_submodules_are_supported() {
     let scene = Repository::new();
     let linked = scene.dir.path().join("linked");
     scene.git(&["worktree", "add", "-q", "-b", "topic", linked.to_str().unwrap()]);
-    put(&opened(&scene.worktrees, &linked).unwrap().join("n"), "n\n");
+    put(&open_path(&scene.worktrees, &linked).unwrap().join("n"), "n\n");
     assert_eq!(scene.merge().unwrap().files, ["n"]);
     assert_eq!(fs::read_to_string(linked.join("n")).unwrap(), "n\n");
     let private = private(&scene);
@@ -90,7 +90,7 @@ fn x14_commit_with_a_link_as_workspace_is_refused() {
     symlink(&outside, scene.repo().join("in")).unwrap();
     scene.commit();
     scene.git(&["config", "core.worktree", "../.."]);
-    let at = opened(&scene.worktrees, &scene.repo()).unwrap();
+    let at = open_path(&scene.worktrees, &scene.repo()).unwrap();
     assert_eq!(at.canonicalize().unwrap(), scene.worktrees.path(id(SESSION)).canonicalize().unwrap());
     fs::remove_file(scene.repo().join("in")).unwrap();
     fs::create_dir(scene.repo().join("in")).unwrap();
@@ -427,7 +427,7 @@ fn x14_sha256_repository_supports_worktrees() {
     scene.worktrees.discard(id(SESSION), None).unwrap();
     assert_eq!(scene.leftover_files(), Vec::<String>::new());
     if again("--ref-format=reftable") {
-        let why = opened(&scene.worktrees, &scene.repo()).unwrap_err().to_string();
+        let why = open_path(&scene.worktrees, &scene.repo()).unwrap_err().to_string();
         assert!(why.contains("stores its refs as `reftable`"), "{why}");
     }
 }
@@ -484,10 +484,10 @@ fn x14_endless_files_of_a_repository_do_not_fill_memory() {
     assert_eq!(bytes, [0; 8], "the control");
     let scene = Repository::new();
     symlink("/dev/zero", scene.repo().join(".git/objects/info/alternates")).unwrap();
-    drop(opened(&scene.worktrees, &scene.repo()));
+    drop(open_path(&scene.worktrees, &scene.repo()));
     let scene = Repository::new();
     relink(Path::new("/dev/zero"), &scene.repo().join(".git/config"));
-    let why = opened(&scene.worktrees, &scene.repo()).unwrap_err().to_string();
+    let why = open_path(&scene.worktrees, &scene.repo()).unwrap_err().to_string();
     assert!(why.contains("cannot read ") && why.contains("config: "), "{why}");
 }
 
@@ -519,12 +519,12 @@ fn x14_repository_of_another_user_is_refused() {
         }
         // The owner of the workspace may own the repository.
         places.iter().chain([&workspace]).for_each(|place| owned(place));
-        opened(&scene.worktrees, &workspace).unwrap();
+        open_path(&scene.worktrees, &workspace).unwrap();
         let back = |place: &PathBuf| std::os::unix::fs::chown(place, Some(0), None).unwrap();
         places.iter().chain([&workspace]).for_each(back);
     }
     opens(&workspace, 0o777);
-    opened(&scene.worktrees, &workspace).unwrap();
+    open_path(&scene.worktrees, &workspace).unwrap();
     // As on file systems without modes.
     places.iter().for_each(|place| opens(place, 0o777));
     assert!(repository::find(&workspace).is_ok());
