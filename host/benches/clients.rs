@@ -101,7 +101,7 @@ async fn latency(inputs: usize) {
             if n >= 20 {
                 if http { over_http.push(took) } else { direct.push(took) }
             }
-            session.run(subtend_session::ids::RunNo(1)).run_to_end().await.expect("an end");
+            session.run(subtend_session::ids::RunNo(1)).ended().await.expect("an end");
         }
     }
     let ([http50, http99], [direct50, direct99]) = (percentiles(over_http), percentiles(direct));

@@ -53,7 +53,7 @@ async fn idle_client_costs_less_than_its_bound() {
     let host = Host::new(runtime.expect("a runtime"), HostOptions::default());
     let session = host.runtime().open(OpenOptions::agent("general")).expect("a session");
     let receipt = session.send("Good morning.").await.expect("accepted");
-    session.run(receipt.run).run_to_end().await.expect("an end");
+    session.run(receipt.run).ended().await.expect("an end");
     let router = host.router();
     // The first client initialises shared state, which does not count for the others.
     let mut clients = vec![attach(&host, &router, "run_ended").await];

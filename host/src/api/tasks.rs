@@ -182,7 +182,7 @@ pub(super) async fn get(
     let handle = session_of(&host, &id).await?;
     if let Some(run) = handle.current_run().await? {
         // The result is ignored: the row has the outcome.
-        drop(waiting.wait_for(&host, run.run_to_end()).await);
+        drop(waiting.wait_for(&host, run.ended()).await);
     }
     Ok(Json(row(&host, handle.id()).await?))
 }

@@ -373,7 +373,7 @@ mod tests {
         let runtime = Runtime::builder().model(std::sync::Arc::new(model)).start().await.expect("a runtime");
         let session = runtime.open(OpenOptions::agent("general")).expect("a session");
         let receipt = session.send("Good morning.").await.expect("accepted");
-        session.run(receipt.run).run_to_end().await.expect("an end");
+        session.run(receipt.run).ended().await.expect("an end");
         let journal = runtime.journal();
         let all = journal.records(session.id()).expect("records").len();
         let drawn = |budget| {

@@ -228,7 +228,7 @@ mod tests {
         for _ in 0..2 {
             let session = host.runtime().open(OpenOptions::agent("general")).expect("a session");
             let receipt = session.send("Good morning.").await.expect("accepted");
-            session.run(receipt.run).run_to_end().await.expect("an end");
+            session.run(receipt.run).ended().await.expect("an end");
         }
         let read = |budget| {
             let tally = UsageTally::read(&host, None, budget).expect("read");
