@@ -52,14 +52,7 @@ mod tests {
     #[test]
     fn newest_parts_within_both_bounds_are_counted() {
         let newest = |most, most_bytes| count_newest([5, 4, 3].into_iter(), most, most_bytes);
-        let counts = [
-            count_newest(9, 99),
-            count_newest(2, 99),
-            count_newest(9, 7),
-            count_newest(9, 6),
-            count_newest(9, 2),
-            count_newest(0, 9),
-        ];
+        let counts = [newest(9, 99), newest(2, 99), newest(9, 7), newest(9, 6), newest(9, 2), newest(0, 9)];
         assert_eq!(counts, [3, 2, 2, 1, 0, 0]);
     }
 

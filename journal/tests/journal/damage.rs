@@ -180,7 +180,7 @@ fn change_frame(kind: Kind, entry: &Path, lsn: u64, spoil: impl FnOnce(&mut Vec<
             let txn = db.begin_write().unwrap();
             let mut log = txn.open_table(::redb::TableDefinition::<u64, &[u8]>::new("log")).unwrap();
             let mut frame = log.get(lsn).unwrap().unwrap().value().to_vec();
-            change_frame(&mut frame);
+            spoil(&mut frame);
             log.insert(lsn, frame.as_slice()).unwrap();
             drop(log);
             txn.commit().unwrap();
@@ -189,7 +189,7 @@ fn change_frame(kind: Kind, entry: &Path, lsn: u64, spoil: impl FnOnce(&mut Vec<
             let db = ::sled::Config::new().path(entry).segment_size(4 << 20).open().unwrap();
             let key = [b"l".as_slice(), &lsn.to_be_bytes()].concat();
             let mut frame = db.get(&key).unwrap().unwrap().to_vec();
-            change_frame(&mut frame);
+            spoil(&mut frame);
             db.insert(key, frame).unwrap();
             db.flush().unwrap();
         }

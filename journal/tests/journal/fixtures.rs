@@ -54,13 +54,13 @@ async fn export_of_format_1_is_imported_unchanged() {
         let report = journal.verify(&mut |_| {}).unwrap();
         assert_eq!((report.problems, report.records), (Vec::new(), records));
         assert_eq!(
-            frames_of_kept_sessions(&export(&journal)),
+            frames_of_kept_sessions(&export_text(&journal)),
             frames_of_kept_sessions(&without_permanent_approvals(export)),
             "the export differs from the import"
         );
     }
     for export in [EXAMPLE.0, DESCRIBED.0, ROLLED_BACK.0, COMPACTED.0, DELETED] {
-        assert!(export(&import(export).await.0) == export, "byte for byte");
+        assert!(export_text(&import(export).await.0) == export, "byte for byte");
     }
 }
 
@@ -69,7 +69,7 @@ fn without_permanent_approvals(export: &str) -> String {
     export.replace(r#""verdict":"always""#, r#""verdict":"allow""#)
 }
 
-fn export(journal: &Journal) -> String {
+fn export_text(journal: &Journal) -> String {
     let mut out = Vec::new();
     journal.export(Scope::Store, &mut out, &mut |_| {}).unwrap();
     String::from_utf8(out).unwrap()
