@@ -240,7 +240,7 @@ async fn r8_switched_off_spawns_are_refused_and_tasks_readable() {
 #[tokio::test(start_paused = true)]
 async fn k15_r10_r11_prompt_has_the_instructions_of_each_dialect() {
     for dialect in Dialect::ALL {
-        let nested = if dialect.nests() { vec![dialect] } else { Vec::new() };
+        let nested = if dialect.allows_nesting() { vec![dialect] } else { Vec::new() };
         let tells = matches!(dialect, Dialect::Subagent | Dialect::SpawnTask);
         let journal = journal();
         let (runtime, _, last, seen) = below(offering(&journal, &[dialect]), vec![start(dialect, "p")]).await;

@@ -154,7 +154,7 @@ async fn child(rules: Vec<Rule>, sent: [(&'static str, Value); 2]) -> (Vec<Strin
 }
 
 fn rule(resource: &str, verdict: Verdict) -> Rule {
-    Rule::written("tool:message", Some(resource), verdict).expect("a rule")
+    Rule::parse("tool:message", Some(resource), verdict).expect("a rule")
 }
 
 #[tokio::test(start_paused = true)]

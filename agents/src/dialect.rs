@@ -112,7 +112,7 @@ impl Dialects {
         let is_listed = |dialect: &Dialect| {
             manifest.tools.as_ref().is_none_or(|tools| tools.iter().any(|tool| &**tool == dialect.name()))
         };
-        let usable = |dialect: &Dialect| is_listed(dialect) && if dialect.nests() { nests } else { other };
+        let usable = |dialect: &Dialect| is_listed(dialect) && if dialect.allows_nesting() { nests } else { other };
         self.offered().iter().copied().filter(usable).collect()
     }
 }

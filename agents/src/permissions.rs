@@ -18,7 +18,7 @@ pub(crate) fn parse(value: &Value) -> Result<RuleSet, String> {
                 if action == "*" {
                     set.default = verdict;
                 } else {
-                    set.rules.push(Rule::written(action, None, verdict).map_err(|bad| bad.to_string())?);
+                    set.rules.push(Rule::parse(action, None, verdict).map_err(|bad| bad.to_string())?);
                 }
             }
         }
@@ -30,7 +30,7 @@ pub(crate) fn parse(value: &Value) -> Result<RuleSet, String> {
 fn add_resources(rules: &mut Vec<Rule>, action: &str, resources: &Map<String, Value>) -> Result<(), String> {
     for (resource, value) in resources {
         let verdict = verdict(value).map_err(|why| format!("`{action}`: `{resource}`: {why}"))?;
-        let rule = Rule::written(action, Some(resource), verdict);
+        let rule = Rule::parse(action, Some(resource), verdict);
         rules.push(
             rule.map_err(|bad| if *bad.rule == *action { bad.to_string() } else { format!("`{action}`: {bad}") })?,
         );

@@ -47,9 +47,9 @@ fn check_listing(tree: &Tree, glob: &str, ignores: &str) -> InputResult {
 fn check_rule(pattern: &str) -> InputResult {
     let mut result = InputResult::Refused;
     for action in ["fs.read", "shell.run"] {
-        let Ok(rule) = Rule::written(action, Some(pattern), Verdict::Deny) else { continue };
+        let Ok(rule) = Rule::parse(action, Some(pattern), Verdict::Deny) else { continue };
         result = InputResult::Accepted;
-        let again = Rule::written(&rule.action, Some(&rule.resource), Verdict::Deny);
+        let again = Rule::parse(&rule.action, Some(&rule.resource), Verdict::Deny);
         assert_eq!(again.as_ref(), Ok(&rule), "the round trip changed the rule");
         let deny = Authority::of(RuleSet { default: Verdict::Allow, rules: vec![rule.clone()] });
         let allow = RuleSet { default: Verdict::Deny, rules: vec![Rule { verdict: Verdict::Allow, ..rule }] };

@@ -142,7 +142,7 @@ pub(super) fn waits_are_bounded(world: &World<'_>) -> Verdict {
             let has = |deadline| armed.contains(&(*session, deadline));
             let active = seen.view.activation.as_ref().map(|_| needed(run)).unwrap_or_default();
             // The timer of a parked run outlives its activation.
-            let parked = run.turn.as_ref().filter(|_| run.limited_until().is_some());
+            let parked = run.turn.as_ref().filter(|_| run.limit_reset_at().is_some());
             let parked = parked.map(|turn| Deadline::Limit(turn.no));
             let missing = active.into_iter().chain(parked).find(|deadline| !has(*deadline));
             ensure(missing.is_none(), InvariantId::S6, *session, || {

@@ -44,7 +44,7 @@ impl<'a> Order<'a> {
         };
         // They stay queued until the run takes them. Its first turn may take steering inputs with them.
         self.opened_with.clone_from(&opened.inputs);
-        (self.of_a_model, self.turning, self.message) = (opened.owner.answers_a_model(), false, false);
+        (self.of_a_model, self.turning, self.message) = (opened.owner.is_model_call(), false, false);
         if fits { Ok(()) } else { Err(format!("run {} is opened by {:?}", opened.run, opened.inputs)) }
     }
 

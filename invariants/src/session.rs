@@ -28,7 +28,7 @@ pub(super) fn all_ended(world: &World<'_>) -> Verdict {
             && activation.admits.is_empty())
     };
     // The reset of a provider's limit needs no external event. S-6 checks that its timer is armed.
-    let limited = |state: &State| state.run.as_ref().is_some_and(|run| run.limited_until().is_some());
+    let limited = |state: &State| state.run.as_ref().is_some_and(|run| run.limit_reset_at().is_some());
     let asks = |state: &State| state.turn().is_some_and(has_asked) || limited(state);
     let outside = world
         .sessions
@@ -237,7 +237,7 @@ pub(super) fn reason_to_wait(world: &World<'_>) -> Verdict {
         }
         let wants_slot = !run.started || run.parked == Some(Park::Slot);
         needs(wants_slot, awaits.slot == Some(run.no), Reason::Ledger)?;
-        needs(run.limited_until().is_some(), true, Reason::Limit)?;
+        needs(run.limit_reset_at().is_some(), true, Reason::Limit)?;
         needs(!run.owned.is_empty(), true, Reason::Owned)?;
         ensure(reason.is_some(), InvariantId::S4, *session, || format!("run {} waits for nothing", run.no))?;
     }
@@ -311,8 +311,8 @@ fn check_queue_of_run(session: SessionId, seen: &Seen<'_>, state: &State, run: &
         hold => {
             let slot = !run.started || run.parked == Some(Park::Slot);
             // A message does not extend a run that answers a model.
-            let model = run.opened.owner.answers_a_model();
-            let parked = run.limited_until().is_some();
+            let model = run.opened.owner.is_model_call();
+            let parked = run.limit_reset_at().is_some();
             // A relative's message resumes neither a held run nor one whose turns are spent.
             let waits = |queued: &Queued| queued.input.is_from_relative() && (hold.is_some() || run.is_spent());
             let mut queue = state.queue.iter().filter(|queued| !waits(queued));

@@ -38,7 +38,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Deserializer, Serialize};
 
-use crate::authority::deciding::unbeaten;
+use crate::authority::deciding::drop_beaten;
 use crate::authority::pattern::{Syntax, Weight};
 use crate::ids::Text;
 
@@ -124,7 +124,7 @@ impl RuleSet {
             .chain(matching)
             .map(|(rule, matched)| Ranked::new(rule, syntax, matched))
             .collect();
-        unbeaten(ranked).iter().map(|rule| rule.verdict).min().unwrap_or(self.default)
+        drop_beaten(ranked).iter().map(|rule| rule.verdict).min().unwrap_or(self.default)
     }
 
     fn verdict_by_names(&self, action: &str, names: &[&str]) -> Verdict {

@@ -71,22 +71,22 @@ pub(crate) fn may_follow_overflow(state: &State) -> bool {
 }
 
 /// Returns the outcome of a compaction with `summary`, without checking that it saves enough.
-pub(crate) fn replaced(state: &State, plan: HistoryCut, summary: &Text) -> Replaced {
+pub(crate) fn preview(state: &State, plan: HistoryCut, summary: &Text) -> CompactionPreview {
     let upto = usize::try_from(plan.upto).unwrap_or(usize::MAX);
     let verbatim = verbatim(state, upto);
     let hidden = upto.saturating_sub(start(state)).saturating_sub(verbatim.len());
-    let text = render::compacted(state, summary, hidden);
+    let text = render::summary_message(state, summary, hidden);
     let before = tokens(state);
     let cost =
         |messages: &[Message]| messages.iter().map(Message::bytes).fold(0, u64::saturating_add) / BYTES_PER_TOKEN;
     let kept: u64 = verbatim.iter().filter_map(|at| state.transcript.get(*at)).map(Message::bytes).sum();
     let added = (text.len() as u64).saturating_add(kept).div_ceil(BYTES_PER_TOKEN);
     let after = before.saturating_sub(cost(&context::visible_to(state, upto))).saturating_add(added);
-    Replaced { verbatim: verbatim.into_iter().map(|at| at as u64).collect(), text, before, after }
+    CompactionPreview { verbatim: verbatim.into_iter().map(|at| at as u64).collect(), text, before, after }
 }
 
 /// The replacement that a compaction would make, with the tokens before and after it.
-pub(crate) struct Replaced {
+pub(crate) struct CompactionPreview {
     pub(crate) verbatim: Vec<u64>,
     pub(crate) text: Text,
     pub(crate) before: u64,

@@ -57,7 +57,7 @@ fn system(state: &State) -> Text {
 ///
 /// The transcript is shared, not copied, if no alternative is selected and no message is hidden.
 pub fn visible(state: &State) -> Transcript {
-    let originals = state.alternatives.values().all(|alternatives| alternatives.selected().is_none());
+    let originals = state.alternatives.values().all(|alternatives| alternatives.selected_text().is_none());
     if originals && state.compactions.is_empty() && state.hidden().next().is_none() {
         return Arc::clone(&state.transcript);
     }
@@ -142,7 +142,7 @@ fn cuts(state: &State) -> Vec<(usize, usize, Option<Message>)> {
 /// Returns the ranges that selected alternatives replace.
 fn replaced_ranges(state: &State) -> impl Iterator<Item = (usize, usize, Option<Message>)> {
     state.alternatives.iter().filter_map(|(of, alternatives)| {
-        let text = Some(Arc::clone(alternatives.selected()?));
+        let text = Some(Arc::clone(alternatives.selected_text()?));
         let exchange = exchange(state, *of)?;
         let instead = Message::Assistant { seq: *of, text, reasoning: None, calls: Arc::new([]) };
         Some((exchange.asked.saturating_add(1), exchange.end, Some(instead)))

@@ -133,30 +133,32 @@ pub fn decide(state: &mut State, command: Command, clock: Clock) -> Result<Decis
     let mut draft = Draft::new(state, clock);
     match command {
         Command::Submit(input) => submit::submit(&mut draft, input)?,
-        Command::Admitted { run, owner_ended } => admitted::admitted(&mut draft, run, owner_ended)?,
-        Command::ModelAnswered(answer) => answered::answered(&mut draft, *answer)?,
-        Command::AttemptFailed(failed) => attempt::failed(&mut draft, *failed)?,
-        Command::ToolFinished { call, result, worked_ms } => tool::finished(&mut draft, call, *result, worked_ms)?,
+        Command::Admitted { run, owner_ended } => admitted::on_admitted(&mut draft, run, owner_ended)?,
+        Command::ModelAnswered(answer) => answered::on_model_answered(&mut draft, *answer)?,
+        Command::AttemptFailed(failed) => attempt::on_attempt_failed(&mut draft, *failed)?,
+        Command::ToolFinished { call, result, worked_ms } => {
+            tool::on_tool_finished(&mut draft, call, *result, worked_ms)?
+        }
         Command::Spawn { turn, verdicts } => spawn::spawn(&mut draft, turn, verdicts)?,
-        Command::OwnedEnded(notices) => owned_ended::owned_ended(&mut draft, notices)?,
+        Command::OwnedEnded(notices) => owned_ended::on_owned_ended(&mut draft, notices)?,
         Command::Cancel { run, by, keeps_queue } => cancel::cancel(&mut draft, run, by, keeps_queue),
         Command::OwnerEnded { owner, outcome, keeps_queue } => {
-            cancel::owner_ended(&mut draft, owner, outcome, keeps_queue)?;
+            cancel::on_owner_ended(&mut draft, owner, outcome, keeps_queue)?;
         }
-        Command::Deadline(deadline) => deadline::passed(&mut draft, deadline)?,
+        Command::Deadline(deadline) => deadline::on_deadline(&mut draft, deadline)?,
         Command::TurnPanicked { turn, attempt, part, message } => {
-            panicked::turn(&mut draft, turn, attempt, part, message)?;
+            panicked::on_turn_panicked(&mut draft, turn, attempt, part, message)?;
         }
-        Command::ToolPanicked { call, message } => panicked::tool(&mut draft, call, &message)?,
-        Command::Reactivated { calls, owner_ended } => reactivated::reactivated(&mut draft, calls, owner_ended),
-        Command::RestartsExhausted { command } => restarts::exhausted(&mut draft, command)?,
-        Command::Lost { owner_survives, keeps_queue } => lost::lost(&mut draft, owner_survives, keeps_queue)?,
+        Command::ToolPanicked { call, message } => panicked::on_tool_panicked(&mut draft, call, &message)?,
+        Command::Reactivated { calls, owner_ended } => reactivated::on_reactivated(&mut draft, calls, owner_ended),
+        Command::RestartsExhausted { command } => restarts::on_restarts_exhausted(&mut draft, command)?,
+        Command::Lost { owner_survives, keeps_queue } => lost::on_lost(&mut draft, owner_survives, keeps_queue)?,
         Command::Interrupt { by } => interrupt::interrupt(&mut draft, by),
-        Command::OwnerCancels { owner, key, by } => owner_cancels::owner_cancels(&mut draft, owner, key, by)?,
-        Command::NotCalled { turn, attempt, why } => attempt::not_called(&mut draft, turn, attempt, why)?,
-        Command::Continue(ask) => continued::continued(&mut draft, *ask)?,
+        Command::OwnerCancels { owner, key, by } => owner_cancels::on_owner_cancels(&mut draft, owner, key, by)?,
+        Command::NotCalled { turn, attempt, why } => attempt::on_not_called(&mut draft, turn, attempt, why)?,
+        Command::Continue(ask) => continued::on_continue(&mut draft, *ask)?,
         Command::Background { call } => background::background(&mut draft, call)?,
-        Command::AskAnswered { call, verdict, by } => ask::answered(&mut draft, call, verdict, by)?,
+        Command::AskAnswered { call, verdict, by } => ask::on_ask_answered(&mut draft, call, verdict, by)?,
         Command::ChangeQueue { change, by } => queue::change(&mut draft, change, by)?,
         Command::Close { by } => close::close(&mut draft, by)?,
         Command::Delete { by } => delete::delete(&mut draft, by)?,

@@ -36,17 +36,17 @@ impl Dialect {
         }
     }
 
-    pub fn by_name(name: &str) -> Option<Self> {
+    pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|dialect| dialect.name() == name)
     }
 
     /// Returns whether the model fetches the ends of children: they are kept for repeated reads, and pushed only to an idle model.
     pub const fn is_pulled(self) -> bool {
-        self.fetched_by().is_some()
+        self.fetch_tool().is_some()
     }
 
     /// Returns the tool that fetches the ends of children, if any.
-    pub const fn fetched_by(self) -> Option<&'static str> {
+    pub const fn fetch_tool(self) -> Option<&'static str> {
         match self {
             Self::Spawn => Some(jobs::AWAIT),
             Self::SpawnTask => Some("check_task"),
@@ -55,7 +55,7 @@ impl Dialect {
     }
 
     /// Returns whether its children may start children.
-    pub const fn nests(self) -> bool {
+    pub const fn allows_nesting(self) -> bool {
         match self {
             Self::Task | Self::SpawnTask => true,
             Self::Subagent | Self::Spawn | Self::Minion => false,
@@ -173,15 +173,16 @@ mod tests {
     #[test]
     fn dialect_name_is_unique_and_equals_its_record_form() {
         for dialect in Dialect::ALL {
-            assert_eq!(Dialect::by_name(dialect.name()), Some(dialect));
+            assert_eq!(Dialect::from_name(dialect.name()), Some(dialect));
             assert_eq!(serde_json::to_value(dialect).unwrap(), dialect.name());
         }
-        assert_eq!(Dialect::by_name("tasks"), None);
+        assert_eq!(Dialect::from_name("tasks"), None);
     }
 
     #[test]
     fn dialect_properties_match_the_table() {
-        let rows = Dialect::ALL.map(|it| (it.name(), it.is_pulled(), it.nests(), it.is_internal_only(), it.is_task()));
+        let rows = Dialect::ALL
+            .map(|it| (it.name(), it.is_pulled(), it.allows_nesting(), it.is_internal_only(), it.is_task()));
         let expected = [
             ("subagent", false, false, true, false),
             ("task", false, true, false, true),

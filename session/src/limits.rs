@@ -255,7 +255,7 @@ impl Limits {
     }
 
     /// Returns the configured share for compactions, if any. It needs a known context window.
-    pub fn asked_share(&self) -> Option<u32> {
+    pub fn configured_share(&self) -> Option<u32> {
         self.compact_at.filter(|share| *share > 0)
     }
 }

@@ -140,7 +140,7 @@ impl Outcome {
     }
 
     /// Returns whether this end wakes an owner at rest. It does not if a person cancelled or interrupted the run.
-    pub fn wakes(&self) -> bool {
+    pub fn wakes_owner(&self) -> bool {
         !matches!(self, Self::Cancelled { by: Initiator::Person } | Self::Interrupted { by: Initiator::Person })
     }
 }
@@ -212,7 +212,7 @@ pub enum ModelFail {
 
 impl ModelFail {
     /// Returns whether a retry of the same request may succeed.
-    pub fn retryable(self) -> bool {
+    pub fn is_retryable(self) -> bool {
         match self {
             Self::Rate | Self::Unavailable | Self::BadAnswer | Self::Dropped => true,
             Self::Auth | Self::Credit | Self::Access => false,

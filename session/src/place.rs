@@ -144,7 +144,7 @@ impl Owner {
     }
 
     /// Returns whether a model's call opened the run. Its answer goes to that model, and a queued message does not extend it.
-    pub fn answers_a_model(&self) -> bool {
+    pub fn is_model_call(&self) -> bool {
         match self {
             Self::Run { .. } | Self::Detached { .. } => true,
             Self::Person | Self::Host(_) => false,

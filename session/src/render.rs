@@ -25,8 +25,8 @@ mod subagent;
 mod task;
 mod wait;
 
-pub(crate) use compaction::compacted;
-pub(crate) use wait::{has_ended, waited};
+pub(crate) use compaction::summary_message;
+pub(crate) use wait::{has_ended, wait_result};
 
 pub(crate) fn prompt(prompt: Prompt) -> Option<Text> {
     match prompt {
@@ -67,7 +67,7 @@ pub(crate) fn cut_in_json(text: &Text, max: u64) -> Text {
 }
 
 /// Returns the result of a `return` call: its `result` argument, or else all its arguments.
-pub fn returned(args: &Text) -> Text {
+pub fn return_result(args: &Text) -> Text {
     let parsed = serde_json::from_str::<serde_json::Value>(args).ok();
     match parsed.as_ref().and_then(|value| value.get("result")) {
         Some(serde_json::Value::String(text)) => text.as_str().into(),
@@ -81,8 +81,8 @@ pub fn cause(outcome: &Outcome) -> String {
     match outcome {
         Outcome::Completed => "completed".into(),
         Outcome::Failed { kind } => format!("failed: {}", fail(kind)),
-        Outcome::Cancelled { by } => format!("was cancelled by {}", whom(by)),
-        Outcome::Interrupted { by } => format!("was interrupted by {}", whom(by)),
+        Outcome::Cancelled { by } => format!("was cancelled by {}", initiator_phrase(by)),
+        Outcome::Interrupted { by } => format!("was interrupted by {}", initiator_phrase(by)),
         Outcome::TimedOut { what } => format!("timed out: {}", time_limit(*what)),
         Outcome::OutOfTurns => "used up its turns before a final answer".into(),
         Outcome::OutOfBudget { which: Budget::Tokens } => "ran out of its token budget".into(),
@@ -119,21 +119,21 @@ fn fail(kind: &FailKind) -> String {
         FailKind::Truncated => "its answer was truncated by length twice".into(),
         FailKind::Empty => "it gave no answer".into(),
         FailKind::Refused => "the model refused".into(),
-        FailKind::Model { error, message } => format!("{} ({})", model_fail(*error), quoted(message)),
-        FailKind::Panic { message, .. } => format!("a fault in the host ({})", quoted(message)),
+        FailKind::Model { error, message } => format!("{} ({})", model_fail(*error), quote_message(message)),
+        FailKind::Panic { message, .. } => format!("a fault in the host ({})", quote_message(message)),
         FailKind::NotContinued { why } => format!("it did not continue: {}", refusal(*why)),
-        FailKind::Unreadable { message } => format!("its session cannot be read ({})", quoted(message)),
+        FailKind::Unreadable { message } => format!("its session cannot be read ({})", quote_message(message)),
         FailKind::AgentMissing => "its agent is unknown to this host".into(),
         FailKind::Authority => "it lacks the authority that it needs".into(),
         FailKind::Workspace { message } => {
-            format!("the directory in which it works could not be prepared ({})", quoted(message))
+            format!("the directory in which it works could not be prepared ({})", quote_message(message))
         }
-        FailKind::Internal { message } => format!("a fault in the host ({})", quoted(message)),
+        FailKind::Internal { message } => format!("a fault in the host ({})", quote_message(message)),
     }
 }
 
 /// Returns a message of a provider or a fault as one quoted line, since it is not between fences.
-fn quoted(message: &str) -> String {
+fn quote_message(message: &str) -> String {
     json!(harmless(message)).to_string()
 }
 
@@ -160,7 +160,7 @@ fn model_fail(error: ModelFail) -> &'static str {
     }
 }
 
-fn whom(by: &Initiator) -> String {
+fn initiator_phrase(by: &Initiator) -> String {
     match by {
         Initiator::Person => "a person".into(),
         Initiator::Host => "the host".into(),
@@ -191,7 +191,7 @@ fn task_of(child: Option<&Child>) -> Option<&Text> {
 }
 
 /// Returns the result of a call that starts `child` in the background: its handle in the dialect.
-pub(crate) fn started(dialect: Dialect, child: SessionId, short: &Short, inspectable: bool, turns: u32) -> Text {
+pub(crate) fn start_result(dialect: Dialect, child: SessionId, short: &Short, inspectable: bool, turns: u32) -> Text {
     match dialect {
         // People can open the session by its full id.
         Dialect::Task if inspectable => {
@@ -199,25 +199,25 @@ pub(crate) fn started(dialect: Dialect, child: SessionId, short: &Short, inspect
             result.to_string().into()
         }
         Dialect::Task => json!({"session_id": &*short.0, "status": "started"}).to_string().into(),
-        Dialect::Minion => minion::started(short),
-        Dialect::Subagent => subagent::started(short, turns),
+        Dialect::Minion => minion::start_result(short),
+        Dialect::Subagent => subagent::start_result(short, turns),
         Dialect::Spawn => Arc::clone(&short.0),
-        Dialect::SpawnTask => spawn_task::started(child),
+        Dialect::SpawnTask => spawn_task::start_result(child),
     }
 }
 
 /// Returns the result of a call that continues `child` in the background.
-pub(crate) fn continued(dialect: Dialect, child: SessionId, short: &Short, turns: Option<u32>) -> Text {
+pub(crate) fn continue_result(dialect: Dialect, child: SessionId, short: &Short, turns: Option<u32>) -> Text {
     match dialect {
-        Dialect::Subagent => subagent::continued(short, turns),
+        Dialect::Subagent => subagent::continue_result(short, turns),
         Dialect::Spawn => Arc::clone(&short.0),
-        Dialect::SpawnTask => spawn_task::started(child),
+        Dialect::SpawnTask => spawn_task::start_result(child),
         Dialect::Task | Dialect::Minion => json!({"session_id": &*short.0, "status": "continued"}).to_string().into(),
     }
 }
 
 /// Returns the result of `cancel_task` for a child known to the model as `name`, in its dialect's words.
-pub(crate) fn cancelling(dialect: Dialect, name: &str) -> Text {
+pub(crate) fn cancel_result(dialect: Dialect, name: &str) -> Text {
     let result = match dialect {
         Dialect::SpawnTask => json!({"taskId": name, "status": "cancelled"}),
         Dialect::Task | Dialect::Subagent | Dialect::Spawn | Dialect::Minion => {
@@ -247,7 +247,7 @@ pub fn notices(state: &State, items: &[Notice]) -> Text {
 }
 
 /// Returns the result of an await or check call whose runs have ended.
-pub(crate) fn awaited(state: &State, call: CallId, items: &[Notice]) -> CallResult {
+pub(crate) fn await_result(state: &State, call: CallId, items: &[Notice]) -> CallResult {
     let open = state.call(call);
     if let Some(open) = open.filter(|open| *open.tool == *jobs::AWAIT) {
         return CallResult::ok(spawn::jobs(state, &open.args, items));
@@ -255,7 +255,7 @@ pub(crate) fn awaited(state: &State, call: CallId, items: &[Notice]) -> CallResu
     if let [item] = items
         && let Some(child) = state.children.get(&item.child).filter(|child| child.dialect == Dialect::SpawnTask)
     {
-        return spawn_task::ended(item, child, &state.limits);
+        return spawn_task::end_result(item, child, &state.limits);
     }
     let mut out = String::new();
     blocks(&mut out, state, items);
@@ -285,7 +285,7 @@ fn blocks(out: &mut String, state: &State, items: &[Notice]) {
 
 fn block(state: &State, item: &Notice, child: Option<&Child>) -> String {
     match child.map(|child| (child.dialect, child)) {
-        Some((Dialect::Subagent, child)) => subagent::ended(state, item, child),
+        Some((Dialect::Subagent, child)) => subagent::end_result(state, item, child),
         Some((Dialect::Spawn, child)) => spawn::block(item, child, &state.limits),
         Some((Dialect::SpawnTask, child)) => spawn_task::block(item, child, &state.limits),
         Some((Dialect::Task | Dialect::Minion, _)) | None => task::block(item, child, &state.limits),
@@ -293,7 +293,7 @@ fn block(state: &State, item: &Notice, child: Option<&Child>) -> String {
 }
 
 /// Writes `text` between fences that it does not contain, so that a child's output cannot close them.
-fn fenced(out: &mut String, text: &Text, len: u64) {
+fn write_fenced(out: &mut String, text: &Text, len: u64) {
     let longest = text.split(|c| c != '`').map(str::len).max().unwrap_or(0);
     let fence = "`".repeat(longest.saturating_add(1).max(3));
     let _ = writeln!(out, "{fence}\n{text}\n{fence}");
@@ -304,7 +304,7 @@ fn fenced(out: &mut String, text: &Text, len: u64) {
 }
 
 /// Returns the text of a notice, with a marker line if it is truncated.
-pub(crate) fn whole(notice: &Notice) -> Text {
+pub(crate) fn full_text(notice: &Notice) -> Text {
     if notice.len <= notice.prefix.len() as u64 {
         return Arc::clone(&notice.prefix);
     }

@@ -43,7 +43,7 @@ impl HostPolicy {
     /// Parses `ACTION[=PATTERN]`, such as `fs.write=src/**` or `shell.run`, as a rule that allows. Without a pattern it matches every resource.
     ///
     /// # Errors
-    /// If no tool needs the action, or no resource can match the pattern: see [`Rule::written`]. A host whose tools need their own actions
+    /// If no tool needs the action, or no resource can match the pattern: see [`Rule::parse`]. A host whose tools need their own actions
     /// creates [`Rule`]s itself.
     pub fn allow(rule: &str) -> Result<Rule, BadRule> {
         let (action, pattern) = match rule.split_once('=') {
@@ -55,7 +55,7 @@ impl HostPolicy {
             return Err(bad("the pattern is empty: leave out the `=` for every resource".to_owned()));
         }
         let why = |error: authority::BadRule| if *error.rule == *rule { error.why } else { error.to_string() };
-        Rule::written(action, pattern, Verdict::Allow).map_err(|error| bad(why(error)))
+        Rule::parse(action, pattern, Verdict::Allow).map_err(|error| bad(why(error)))
     }
 }
 

@@ -68,7 +68,7 @@ impl Scan {
                 (self.accepted, self.waits) = (true, accepted.lane == Lane::Send);
             }
         } else if let Record::RunOpened(opened) = record {
-            (self.run, self.of_a_model) = (opened.run, opened.owner.answers_a_model());
+            (self.run, self.of_a_model) = (opened.run, opened.owner.is_model_call());
             (self.answer, self.partial, self.returning) = (None, "".into(), None);
             if opened.inputs.contains(&self.input) {
                 self.taken = Some(opened.run);
@@ -124,7 +124,7 @@ impl Scan {
         if let (Some((turn, seq, calls)), Some(CallId { ix, .. })) = (self.returning.take(), ended.returned)
             && let Some(call) = calls.get(ix as usize)
         {
-            let text = render::returned(&call.args);
+            let text = render::return_result(&call.args);
             return Ok(Answered { input: self.input, run: ended.run, turn, seq, text });
         }
         let mut usage = ended.usage_self;

@@ -24,7 +24,7 @@ impl ModelSet {
 
     /// Returns whether `limits` compact at a share of the context window, but the window of `model` is unknown.
     pub(crate) fn lacks_window(&self, limits: &Limits, model: &Text) -> bool {
-        limits.asked_share().is_some() && self.window(model).is_none()
+        limits.configured_share().is_some() && self.window(model).is_none()
     }
 }
 

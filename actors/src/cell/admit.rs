@@ -66,7 +66,7 @@ impl Cells {
                     })
                     .inspect(|_| used = used.saturating_add(1))
                 } else {
-                    let dialect = state.call(call).and_then(|call| Dialect::by_name(&call.tool)).unwrap_or_default();
+                    let dialect = state.call(call).and_then(|call| Dialect::from_name(&call.tool)).unwrap_or_default();
                     Err(format_refusal(dialect, over_limit(state.limits.spawns)))
                 };
                 SpawnVerdict { call, verdict }
@@ -103,7 +103,7 @@ impl Cells {
             _ => {
                 let message = format!("{} is no longer offered", open_call.tool).into();
                 let refusal = Refusal { kind: ToolErrorKind::UnknownTool, message };
-                return Err(format_refusal(Dialect::by_name(&open_call.tool).unwrap_or_default(), refusal));
+                return Err(format_refusal(Dialect::from_name(&open_call.tool).unwrap_or_default(), refusal));
             }
         };
         let (grant, dialect) = (SpawnGranted { spawns_left: remaining }, request.dialect());

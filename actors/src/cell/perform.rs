@@ -189,7 +189,7 @@ impl Driver {
     /// The limit is that of the member of the pool that the record names. A record of an earlier build names none: the limit is then that of the
     /// model that failed last, and a turn that names only its pool pauses no member. Neither does a member that is no longer configured.
     fn wait_for_reset(&self, after_ms: u64) {
-        let Some(until) = self.state.run.as_ref().and_then(|run| run.limited_until()) else { return };
+        let Some(until) = self.state.run.as_ref().and_then(|run| run.limit_reset_at()) else { return };
         let Some(turn) = self.state.turn() else { return };
         let (calls, models) = (&self.cells.calls, &self.agents.models.models);
         let picked = models.pick(turn.awaits.as_ref().unwrap_or(&turn.model));

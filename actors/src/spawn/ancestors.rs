@@ -109,7 +109,7 @@ impl Agents {
         let ceiling = created.ceiling.body.as_deref().cloned().unwrap_or_else(Authority::allow_all);
         let policy = self.policy.body.as_deref().cloned().unwrap_or_else(Authority::deny_all);
         // Another agent may answer in the child too, so its own manifest does not bound it here.
-        Ok((ceiling.at_use(&policy, &Authority::allow_all(), &ancestors), created.tools))
+        Ok((ceiling.effective(&policy, &Authority::allow_all(), &ancestors), created.tools))
     }
 }
 

@@ -84,7 +84,7 @@ impl Agents {
         let manifest = self.catalog.get(agent);
         let above: Vec<Authority> = above.iter().map(|agent| self.present(agent)).collect();
         let policy = self.policy.body.as_deref().cloned().unwrap_or_else(Authority::deny_all);
-        let authority = Arc::new(state.ceiling.at_use(&policy, &self.present(agent), &above));
+        let authority = Arc::new(state.ceiling.effective(&policy, &self.present(agent), &above));
         let mut specs = self.tools.offered(&authority, only.as_deref(), *attended);
         let shown_tools = specs.iter().map(|tool| Arc::clone(&tool.name)).collect();
         let finds = in_full.as_ref().map(|shown| Finds { all: specs.as_slice().into(), shown: shown.clone() });
@@ -108,7 +108,7 @@ impl Agents {
         let may = |dialect: &Dialect| {
             let listed = only.as_ref().is_none_or(|only| only.iter().any(|name| **name == *dialect.name()));
             let any = !agents.is_empty() || authority.verdict(&spawning(agent)) > Verdict::Deny;
-            listed && any && (!agents.is_empty() || !dialect.nests())
+            listed && any && (!agents.is_empty() || !dialect.allows_nesting())
         };
         let opens = Offered {
             dialects: dialects.iter().copied().filter(may).collect(),

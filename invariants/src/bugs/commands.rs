@@ -111,7 +111,7 @@ fn queue_opened(case: &Case, state: &mut State) -> Result<Decision, Rejection> {
 fn take_message_in_model_run(case: &Case, state: &mut State) -> Result<Decision, Rejection> {
     let decision = plain(case, state, case.command.clone())?;
     let mut other = case.before.clone();
-    let Some(run) = other.run.as_mut().filter(|run| run.opened.owner.answers_a_model()) else { return Ok(decision) };
+    let Some(run) = other.run.as_mut().filter(|run| run.opened.owner.is_model_call()) else { return Ok(decision) };
     Arc::make_mut(&mut run.opened).owner = Owner::Person;
     let Ok(longer) = plain(case, &mut other, case.command.clone()) else { return Ok(decision) };
     let ends = longer.records.iter().any(|record| matches!(record, Record::RunEnded(_)));

@@ -1,6 +1,6 @@
 //! Verdicts for whole directories, for sandboxes that cannot enforce patterns.
 
-use super::deciding::unbeaten;
+use super::deciding::drop_beaten;
 use super::pattern::{self, Syntax};
 use super::{ActionSet, Authority, Match, Ranked, Rule, RuleSet, Verdict};
 
@@ -58,7 +58,7 @@ impl RuleSet {
 
 /// Returns the ranks that no other rank beats, each once. They beat everything that any of the ranks beats.
 fn highest<'a>(rules: impl Iterator<Item = &'a Below>) -> Vec<Ranked> {
-    let mut ranked = unbeaten(rules.map(|rule| rule.ranked).collect());
+    let mut ranked = drop_beaten(rules.map(|rule| rule.ranked).collect());
     ranked.dedup_by_key(|rank| (rank.action, rank.resource));
     ranked
 }

@@ -85,7 +85,7 @@ impl Ranks {
 }
 
 /// Returns the ranks that no other one beats.
-pub(super) fn unbeaten(mut ranked: Vec<Ranked>) -> Vec<Ranked> {
+pub(super) fn drop_beaten(mut ranked: Vec<Ranked>) -> Vec<Ranked> {
     ranked.sort_unstable_by_key(|rank| Reverse((rank.action, rank.resource)));
     // `above` is the highest resource rank among more specific actions, `group` the first rank of the current action.
     let (mut above, mut group): (Option<Weight>, Option<(Weight, Weight)>) = (None, None);

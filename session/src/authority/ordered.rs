@@ -61,7 +61,7 @@ impl Rule {
 
     /// Returns whether some access may be matched by both rules.
     fn may_overlap(&self, other: &Self) -> bool {
-        overlap(&self.action, &other.action) && overlap(&self.reach(), &other.reach())
+        patterns_overlap(&self.action, &other.action) && patterns_overlap(&self.reach(), &other.reach())
     }
 
     /// Returns a pattern that matches at least what the rule's resource does; `*` in it is any run of characters.
@@ -78,7 +78,7 @@ impl Rule {
 }
 
 /// Returns whether some text is matched by both patterns, in which `*` is any run of characters.
-fn overlap(a: &str, b: &str) -> bool {
+fn patterns_overlap(a: &str, b: &str) -> bool {
     let (a, b) = (a.as_bytes(), b.as_bytes());
     if a.len() > MAX_COMPARED || b.len() > MAX_COMPARED {
         return true;
@@ -202,7 +202,7 @@ mod tests {
             ("a", "", false),
             ("ab*", "a", false),
         ] {
-            assert_eq!((overlap(a, b), overlap(b, a)), (fits, fits), "{a} {b}");
+            assert_eq!((patterns_overlap(a, b), patterns_overlap(b, a)), (fits, fits), "{a} {b}");
         }
     }
 }

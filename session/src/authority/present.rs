@@ -10,7 +10,7 @@ impl Authority {
     /// narrower takes effect only through this meet. A ceiling recorded since the host started already includes all of
     /// these.
     #[must_use]
-    pub fn at_use<'a>(&self, policy: &Self, manifest: &Self, ancestors: impl IntoIterator<Item = &'a Self>) -> Self {
+    pub fn effective<'a>(&self, policy: &Self, manifest: &Self, ancestors: impl IntoIterator<Item = &'a Self>) -> Self {
         ancestors.into_iter().fold(self.meet(policy).meet(manifest), |met, one| met.meet(one))
     }
 }

@@ -40,14 +40,14 @@ impl Rule {
     /// ```
     /// use subtend_session::authority::{Rule, Verdict};
     ///
-    /// let rule = Rule::written("read", Some("secret/**"), Verdict::Deny)?;
+    /// let rule = Rule::parse("read", Some("secret/**"), Verdict::Deny)?;
     /// assert_eq!((&*rule.action, &*rule.resource), ("fs.read", "secret/**"));
-    /// assert!(Rule::written("fs.reed", None, Verdict::Deny).is_err());
+    /// assert!(Rule::parse("fs.reed", None, Verdict::Deny).is_err());
     /// # Ok::<(), subtend_session::authority::BadRule>(())
     /// ```
     /// # Errors
     /// [`BadRule`] for an action that no tool needs, or a pattern that no resource matches.
-    pub fn written(action: &str, resource: Option<&str>, verdict: Verdict) -> Result<Self, BadRule> {
+    pub fn parse(action: &str, resource: Option<&str>, verdict: Verdict) -> Result<Self, BadRule> {
         let (named, resource) = (translate_alias(action), resource.unwrap_or("*"));
         let rule = |action: &str, resource: &str| Self { action: action.into(), resource: resource.into(), verdict };
         let bad = |rule: &str, why: String| BadRule { rule: rule.into(), why };
@@ -222,8 +222,8 @@ fn placeholder(pattern: &str) -> Option<String> {
 mod tests {
     use super::*;
 
-    fn written(action: &str, resource: Option<&str>) -> Result<(String, String), String> {
-        let rule = Rule::written(action, resource, Verdict::Deny);
+    fn parse(action: &str, resource: Option<&str>) -> Result<(String, String), String> {
+        let rule = Rule::parse(action, resource, Verdict::Deny);
         rule.map(|rule| (rule.action.to_string(), rule.resource.to_string())).map_err(|bad| bad.to_string())
     }
 
@@ -233,19 +233,19 @@ mod tests {
 
     #[test]
     fn a1_tool_names_are_translated_to_actions() {
-        assert_eq!(written("fs.read", None), pair("fs.read", "*"));
-        assert_eq!(written("Read", Some("secret/**")), pair("fs.read", "secret/**"));
-        assert_eq!(written("edit", Some("./a.txt")), pair("fs.write", "a.txt"));
-        assert_eq!(written("edit", Some("././**")), pair("fs.write", "**"));
-        assert_eq!(written("bash", Some("git *")), pair("shell.run", "git *"));
-        assert_eq!(written("webfetch", None), pair("net.fetch", "*"));
-        assert_eq!(written("WebSearch", None), pair("net.search", "*"));
-        assert_eq!(written("task", None), pair("task:*", "*"));
-        assert_eq!(written("task", Some("explore")), pair("task:explore", "*"));
-        assert_eq!(written("fs.*", Some("src/")), pair("fs.*", "src/"));
-        assert_eq!(written("shell.run", Some("find . -exec cat {} ; echo ${HOME}")).map(drop), Ok(()));
+        assert_eq!(parse("fs.read", None), pair("fs.read", "*"));
+        assert_eq!(parse("Read", Some("secret/**")), pair("fs.read", "secret/**"));
+        assert_eq!(parse("edit", Some("./a.txt")), pair("fs.write", "a.txt"));
+        assert_eq!(parse("edit", Some("././**")), pair("fs.write", "**"));
+        assert_eq!(parse("bash", Some("git *")), pair("shell.run", "git *"));
+        assert_eq!(parse("webfetch", None), pair("net.fetch", "*"));
+        assert_eq!(parse("WebSearch", None), pair("net.search", "*"));
+        assert_eq!(parse("task", None), pair("task:*", "*"));
+        assert_eq!(parse("task", Some("explore")), pair("task:explore", "*"));
+        assert_eq!(parse("fs.*", Some("src/")), pair("fs.*", "src/"));
+        assert_eq!(parse("shell.run", Some("find . -exec cat {} ; echo ${HOME}")).map(drop), Ok(()));
         for action in ["*", "task:explore", "task:*", "tool:weather", "mcp:server:tool", "net.*", "t*"] {
-            assert_eq!(written(action, None), pair(action, "*"));
+            assert_eq!(parse(action, None), pair(action, "*"));
         }
     }
 
@@ -253,35 +253,35 @@ mod tests {
     fn a1_unknown_action_error_suggests_a_known_action() {
         let all = "use one of fs.read, fs.write, net.fetch, net.search, shell.run, task:NAME, tool:NAME, mcp:NAME, NAME being an agent or a tool";
         let refusal = |text: &str| Err(format!("{text}{all}"));
-        assert_eq!(written("fs.reed", None), refusal("`fs.reed`: unknown action; did you mean `fs.read`? "));
-        assert_eq!(written("bsh", None), refusal("`bsh`: unknown action; did you mean `shell.run`? "));
-        assert_eq!(written("fs.read*x", None), refusal("`fs.read*x`: unknown action; did you mean `fs.read`? "));
-        assert_eq!(written("cookies", None), refusal("`cookies`: unknown action: "));
-        assert_eq!(written("task:", None), refusal("`task:`: unknown action; did you mean `task:*`? "));
+        assert_eq!(parse("fs.reed", None), refusal("`fs.reed`: unknown action; did you mean `fs.read`? "));
+        assert_eq!(parse("bsh", None), refusal("`bsh`: unknown action; did you mean `shell.run`? "));
+        assert_eq!(parse("fs.read*x", None), refusal("`fs.read*x`: unknown action; did you mean `fs.read`? "));
+        assert_eq!(parse("cookies", None), refusal("`cookies`: unknown action: "));
+        assert_eq!(parse("task:", None), refusal("`task:`: unknown action; did you mean `task:*`? "));
         assert_eq!(
-            written("{workspace}/x", None),
+            parse("{workspace}/x", None),
             refusal("`{workspace}/x`: unknown placeholder `{workspace}`; actions do not support placeholders: ")
         );
         assert_eq!(
-            written("fs read", None),
+            parse("fs read", None),
             refusal("`fs read`: an action holds letters, digits and . : _ - / * only: ")
         );
-        assert_eq!(written("", None), Err("``: the action is missing".to_owned()));
+        assert_eq!(parse("", None), Err("``: the action is missing".to_owned()));
     }
 
     #[test]
     fn a1_pattern_in_the_key_error_names_the_right_place() {
         let nest = "a key names an action only; nest the pattern below it: ";
         assert_eq!(
-            written("fs.read=secret/**", None),
+            parse("fs.read=secret/**", None),
             Err(format!("`fs.read=secret/**`: {nest}`fs.read: {{\"secret/**\": deny}}`"))
         );
-        assert_eq!(written("read=a", None), Err(format!("`read=a`: {nest}`fs.read: {{\"a\": deny}}`")));
+        assert_eq!(parse("read=a", None), Err(format!("`read=a`: {nest}`fs.read: {{\"a\": deny}}`")));
     }
 
     #[test]
     fn a1_unmatchable_resource_pattern_is_refused() {
-        let why = |action: &str, pattern: &str| written(action, Some(pattern)).unwrap_err();
+        let why = |action: &str, pattern: &str| parse(action, Some(pattern)).unwrap_err();
         let relative = "paths are relative to the workspace";
         assert_eq!(
             why("fs.read", "{workspace}/secret/**"),
@@ -327,8 +327,8 @@ mod tests {
             ),
         ];
         for (action, resource, why) in refused {
-            assert_eq!(written(action, Some(resource)), Err(why.to_owned()));
+            assert_eq!(parse(action, Some(resource)), Err(why.to_owned()));
         }
-        assert_eq!(written("tool:note", None), Ok(("tool:note".to_owned(), "*".to_owned())));
+        assert_eq!(parse("tool:note", None), Ok(("tool:note".to_owned(), "*".to_owned())));
     }
 }

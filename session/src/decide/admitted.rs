@@ -9,7 +9,11 @@ use crate::message::Message;
 use crate::outcome::{Initiator, Outcome, OutcomeKind};
 use crate::record::{Park, Prompt};
 
-pub(super) fn admitted(draft: &mut Draft<'_>, run: RunNo, owner_ended: Option<OutcomeKind>) -> Result<(), Rejection> {
+pub(super) fn on_admitted(
+    draft: &mut Draft<'_>,
+    run: RunNo,
+    owner_ended: Option<OutcomeKind>,
+) -> Result<(), Rejection> {
     let stale = Rejection::Stale("a slot");
     let run = draft.run_is(run).ok_or(stale.clone())?;
     let (no, started) = (run.no, run.started);

@@ -30,7 +30,7 @@ enum AnswerFailure {
     Refused,
 }
 
-pub(super) fn answered(draft: &mut Draft<'_>, mut answer: Answered) -> Result<(), Rejection> {
+pub(super) fn on_model_answered(draft: &mut Draft<'_>, mut answer: Answered) -> Result<(), Rejection> {
     let awaited = |turn: &Turn| turn.streaming && turn.no == answer.turn && turn.attempt == answer.attempt;
     let Some(run) = draft.run().filter(|run| run.turn.as_deref().is_some_and(awaited)) else {
         return Err(Rejection::Stale("a model's answer"));

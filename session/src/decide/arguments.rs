@@ -24,7 +24,7 @@ pub(super) fn bound(answer: &mut Answered, limit: u64) {
 
 fn refuse(call: &mut ResolvedCall, (turn, ix): (TurnNo, u32), size: u64, limit: u64) {
     let tool_call = &mut call.asked;
-    let dialect = Dialect::by_name(&tool_call.tool).unwrap_or_default();
+    let dialect = Dialect::from_name(&tool_call.tool).unwrap_or_default();
     let text = format!(
         "Not started: the arguments have {size} bytes, and all calls of one answer may have {limit} (argument_bytes). They are \
          not recorded. Call again with shorter arguments, in several calls if necessary."
@@ -32,7 +32,7 @@ fn refuse(call: &mut ResolvedCall, (turn, ix): (TurnNo, u32), size: u64, limit: 
     tool_call.args = json!({ "not_recorded": format!("{size} bytes, above the argument_bytes limit of {limit}") })
         .to_string()
         .into();
-    tool_call.tool = truncated_name(&tool_call.tool);
+    tool_call.tool = truncate_name(&tool_call.tool);
     if tool_call.provider_id.len() > MAX_NAME {
         tool_call.provider_id = format!("call-{}-{ix}", turn.0).into();
     }
@@ -45,6 +45,6 @@ fn refuse(call: &mut ResolvedCall, (turn, ix): (TurnNo, u32), size: u64, limit: 
     };
 }
 
-fn truncated_name(name: &Text) -> Text {
+fn truncate_name(name: &Text) -> Text {
     name.get(..name.floor_char_boundary(MAX_NAME)).unwrap_or_default().into()
 }

@@ -4,7 +4,7 @@
 //! keep the order of their answer: a later one waits for it.
 
 use super::draft::Draft;
-use super::opening::until;
+use super::opening::ms_until;
 use crate::authority::Access;
 use crate::call::{CallEnd, CallKind, Invalid, ToolErrorKind};
 use crate::command::Deadline;
@@ -17,20 +17,20 @@ use crate::state::CallPhase;
 const STALE: Rejection = Rejection::Stale("an approval");
 
 /// Applies an approver's answer. `always` also approves the other calls of the turn that need the same access.
-pub(super) fn answered(
+pub(super) fn on_ask_answered(
     draft: &mut Draft<'_>,
     call: CallId,
     verdict: AskVerdict,
     by: AnsweredBy,
 ) -> Result<(), Rejection> {
-    let access = draft.asked_for(call).ok_or(STALE)?;
+    let access = draft.requested_access(call).ok_or(STALE)?;
     let run = draft.run().map(|run| run.no).ok_or(STALE)?;
     draft.reply(Reply::Done(run));
     // Each proposal needs an approval of its own.
     let once =
         verdict == AskVerdict::Always && matches!(draft.state.due.asked.get(&call.ix), Some(CallKind::Propose(_)));
     let verdict = if once { AskVerdict::Allow } else { verdict };
-    let alike = if verdict == AskVerdict::Always { draft.asks_alike(call, &access) } else { Vec::new() };
+    let alike = if verdict == AskVerdict::Always { draft.similar_asks(call, &access) } else { Vec::new() };
     draft.apply_verdict(call, access, verdict, by);
     for (call, access) in alike {
         draft.apply_verdict(call, access, AskVerdict::Allow, by);
@@ -39,8 +39,8 @@ pub(super) fn answered(
     Ok(())
 }
 
-pub(super) fn passed(draft: &mut Draft<'_>, call: CallId) -> Result<(), Rejection> {
-    let access = draft.asked_for(call).ok_or(Rejection::Stale("a deadline"))?;
+pub(super) fn on_ask_deadline(draft: &mut Draft<'_>, call: CallId) -> Result<(), Rejection> {
+    let access = draft.requested_access(call).ok_or(Rejection::Stale("a deadline"))?;
     draft.apply_verdict(call, access, AskVerdict::Deny, AnsweredBy::Deadline);
     draft.advance();
     Ok(())
@@ -86,12 +86,12 @@ impl Draft<'_> {
             CallPhase::Asked(open_ask) => open_ask.deadline_at,
             CallPhase::Unstarted | CallPhase::Started | CallPhase::Closed(_) => None,
         });
-        deadline.map_or(full, |at| until(at, self.clock.wall_ms).min(full))
+        deadline.map_or(full, |at| ms_until(at, self.clock.wall_ms).min(full))
     }
 
     /// Closes the ask of a call that gets its result without an answer.
     pub(super) fn close_ask(&mut self, call: CallId) {
-        if self.asked_for(call).is_none() {
+        if self.requested_access(call).is_none() {
             return;
         }
         self.emit(Record::AskAnswered { call, verdict: AskVerdict::Deny, by: AnsweredBy::Closed });
@@ -99,7 +99,7 @@ impl Draft<'_> {
         self.state.due.asked.remove(&call.ix);
     }
 
-    fn asked_for(&self, call: CallId) -> Option<Access> {
+    fn requested_access(&self, call: CallId) -> Option<Access> {
         match &self.state.call(call)?.phase {
             CallPhase::Asked(open_ask) => Some(open_ask.access.clone()),
             CallPhase::Unstarted | CallPhase::Started | CallPhase::Closed(_) => None,
@@ -107,11 +107,11 @@ impl Draft<'_> {
     }
 
     /// Returns the other calls of the turn that ask for the same access.
-    fn asks_alike(&self, call: CallId, access: &Access) -> Vec<(CallId, Access)> {
+    fn similar_asks(&self, call: CallId, access: &Access) -> Vec<(CallId, Access)> {
         let Some(turn) = self.state.turn() else { return Vec::new() };
         let ids = (0_u32..).map(|ix| CallId { turn: call.turn, ix });
         let others = ids.take(turn.calls.len()).filter(|other| *other != call);
-        let asked_accesses = others.filter_map(|other| Some((other, self.asked_for(other)?)));
+        let asked_accesses = others.filter_map(|other| Some((other, self.requested_access(other)?)));
         asked_accesses.filter(|(_, other)| other == access).collect()
     }
 
@@ -123,7 +123,7 @@ impl Draft<'_> {
         match verdict {
             AskVerdict::Deny => {
                 let proposed = matches!(kind, Some(CallKind::Propose(_)));
-                let dialect = self.state.call(call).and_then(|call| Dialect::by_name(&call.tool)).unwrap_or_default();
+                let dialect = self.state.call(call).and_then(|call| Dialect::from_name(&call.tool)).unwrap_or_default();
                 let refused = || dialect.refused("NOT_ALLOWED", &refusal(&access, by));
                 let message = if proposed { proposal_refusal(by) } else { refused() };
                 self.finish_call(call, CallEnd::Denied, message);
@@ -160,7 +160,7 @@ impl Draft<'_> {
     }
 
     /// Requests admission of the child calls that were approved.
-    pub(super) fn admit_allowed(&mut self, turn: TurnNo) {
+    pub(super) fn admit_approved(&mut self, turn: TurnNo) {
         if self.state.due.children.is_empty() {
             return;
         }
@@ -176,7 +176,7 @@ impl Draft<'_> {
     }
 
     /// Returns the park reason if no local call is active and every unstarted call waits for an approval.
-    pub(super) fn only_waits(&self) -> Option<Park> {
+    pub(super) fn park_reason(&self) -> Option<Park> {
         let turn = self.state.turn().filter(|turn| turn.local == 0)?;
         match (turn.asked, turn.unstarted) {
             (0, 0) => Some(Park::MidTurn),

@@ -11,7 +11,7 @@ use crate::record::{AttemptDiscarded, CompactionCause, Record};
 use crate::state::Phase;
 use crate::usage::Usage;
 
-pub(super) fn failed(draft: &mut Draft<'_>, failed: AttemptFailed) -> Result<(), Rejection> {
+pub(super) fn on_attempt_failed(draft: &mut Draft<'_>, failed: AttemptFailed) -> Result<(), Rejection> {
     let kind = FailKind::Model { error: failed.error, message: failed.message.clone() };
     discard(draft, failed, kind)
 }
@@ -71,13 +71,13 @@ fn retry(
     }
     let tries = draft.state.turn().map_or(0, |turn| turn.tries);
     let limits = &draft.state.limits;
-    let may_retry = error.retryable() && tries < limits.attempts && in_time(draft, retry_after_ms);
+    let may_retry = error.is_retryable() && tries < limits.attempts && is_in_time(draft, retry_after_ms);
     let doubled = limits.backoff_ms.saturating_mul(1 << tries.saturating_sub(1).min(32));
     may_retry.then(|| (None, doubled.max(retry_after_ms.unwrap_or(0))))
 }
 
 /// Discards the attempt without a call, and ends the run.
-pub(super) fn not_called(
+pub(super) fn on_not_called(
     draft: &mut Draft<'_>,
     turn: TurnNo,
     attempt: AttemptNo,
@@ -129,6 +129,6 @@ pub(super) fn is_awaited(draft: &Draft<'_>, no: TurnNo, attempt: AttemptNo) -> b
 }
 
 /// Returns whether the provider's retry-after ends before the turn's deadline. A longer one parks the run (`limit`).
-fn in_time(draft: &Draft<'_>, retry_after_ms: Option<u64>) -> bool {
+fn is_in_time(draft: &Draft<'_>, retry_after_ms: Option<u64>) -> bool {
     retry_after_ms.is_none_or(|after| after < draft.state.limits.turn_ms)
 }

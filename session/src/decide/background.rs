@@ -1,6 +1,6 @@
 //! Moves a blocking child call to the background.
 
-use super::cancel::reply_ended;
+use super::cancel::reply_not_in_flight;
 use super::draft::Draft;
 use crate::call::{CallEnd, CallKind};
 use crate::effect::{Rejection, Reply};
@@ -11,7 +11,7 @@ use crate::state::CallPhase;
 
 pub(super) fn background(draft: &mut Draft<'_>, call: CallId) -> Result<(), Rejection> {
     let Some(run) = draft.run() else {
-        reply_ended(draft, draft.state.last_run);
+        reply_not_in_flight(draft, draft.state.last_run);
         return Ok(());
     };
     let no = run.no;
@@ -34,10 +34,10 @@ pub(super) fn background(draft: &mut Draft<'_>, call: CallId) -> Result<(), Reje
         Some(found) if found.phase == CallPhase::Started => match found.kind {
             Some(CallKind::Child(Mode::Blocking) | CallKind::Continue(Mode::Blocking)) => {}
             Some(_) | None => {
-                return Err(misplaced_error("only a call that waits for a task can be moved to the background"));
+                return Err(misplaced("only a call that waits for a task can be moved to the background"));
             }
         },
-        Some(_) => return Err(misplaced_error("the call has not started")),
+        Some(_) => return Err(misplaced("the call has not started")),
     }
     draft.reply(Reply::Done(no));
     let child =
@@ -51,6 +51,6 @@ pub(super) fn background(draft: &mut Draft<'_>, call: CallId) -> Result<(), Reje
     Ok(())
 }
 
-fn misplaced_error(why: &'static str) -> Rejection {
+fn misplaced(why: &'static str) -> Rejection {
     Rejection::Misplaced { command: "background", why }
 }

@@ -30,17 +30,17 @@ impl Draft<'_> {
         if turn.limited.is_some() || turn.streaming || run.parked == Some(Park::Slot) {
             return;
         }
-        if self.calls_open() {
+        if self.has_open_calls() {
             if !self.may_start() {
                 return;
             }
             self.start_calls();
             self.close_waits();
-            if self.finish_return() {
+            if self.try_finish_return() {
                 return;
             }
-            if self.calls_open() {
-                if let Some(why) = self.only_waits() {
+            if self.has_open_calls() {
+                if let Some(why) = self.park_reason() {
                     self.park(why);
                 }
                 return;
@@ -50,7 +50,7 @@ impl Draft<'_> {
     }
 
     /// Counts the calls of the answer, not live children: a fast child may end before its sibling is spawned.
-    fn calls_open(&self) -> bool {
+    fn has_open_calls(&self) -> bool {
         self.run().is_some_and(|run| run.open_calls() > 0)
     }
 
@@ -63,7 +63,7 @@ impl Draft<'_> {
         if !inputs.is_empty() {
             return self.take_and_start_turn(inputs, Prompt::Plain);
         }
-        let wakes = rest && self.arrived_wakes();
+        let wakes = rest && self.has_waking_arrival();
         if !spent && (wakes || !rest) {
             return self.take_and_start_turn(inputs, Prompt::Plain);
         }
@@ -82,7 +82,7 @@ impl Draft<'_> {
     /// Takes `inputs` and starts the next turn. Completions are taken too, unless the newest input is a person's message.
     pub(super) fn take_and_start_turn(&mut self, inputs: Vec<crate::ids::InputId>, prompt: Prompt) {
         self.take_with_notices(inputs);
-        self.turn_due(prompt);
+        self.start_turn_with_slot(prompt);
     }
 
     /// Ends the run out of turns, or holds it until its owned runs have ended.
@@ -133,7 +133,7 @@ impl Draft<'_> {
         if self.run().is_some_and(|run| run.has_clock() && !run.opened.slot) {
             self.resume(Park::AtRest, false);
         }
-        self.turn_due(Prompt::Plain);
+        self.start_turn_with_slot(Prompt::Plain);
     }
 
     /// Ends a closing run if nothing remains open.

@@ -97,7 +97,7 @@ impl Draft<'_> {
     }
 
     fn correction(&self, call: CallId, invalid: Invalid) -> Text {
-        let dialect = self.state.call(call).and_then(|call| Dialect::by_name(&call.tool)).unwrap_or_default();
+        let dialect = self.state.call(call).and_then(|call| Dialect::from_name(&call.tool)).unwrap_or_default();
         match invalid {
             Invalid::UnknownTool => "Unknown tool: use one of those that you are offered.".into(),
             Invalid::BadArgs => "The arguments are not valid for this tool: correct them and call again.".into(),
@@ -131,7 +131,7 @@ impl Draft<'_> {
     pub(super) fn start_calls(&mut self) {
         let Some(turn) = self.state.turn() else { return };
         let (no, mut reading, writing) = (turn.no, turn.local.saturating_sub(turn.writing), turn.writing);
-        self.admit_allowed(no);
+        self.admit_approved(no);
         while reading < self.state.limits.local_calls.max(1) {
             let Some(ix) = self.state.due.reads.pop_front() else { break };
             self.start_local(CallId { turn: no, ix }, ToolEffect::ReadOnly);
@@ -143,7 +143,7 @@ impl Draft<'_> {
             self.state.due.writes.pop_front();
             self.start_local(CallId { turn: no, ix }, effect);
         }
-        while self.state.due.waits_may_start()
+        while self.state.due.may_start_waits()
             && let Some((ix, kind)) = self.state.due.waits.pop_front()
         {
             let call = CallId { turn: no, ix };
@@ -188,7 +188,7 @@ impl Draft<'_> {
     fn may_close(&self, call: CallId, kind: &CallKind) -> bool {
         let Some(run) = self.run() else { return false };
         match kind {
-            CallKind::Await { all: true, .. } if self.awaits_jobs(call) => {
+            CallKind::Await { all: true, .. } if self.is_await_of_jobs(call) => {
                 jobs::in_flight(self.state).all(|(child, key)| self.state.arrived.contains(child, RowKey::Call(key)))
             }
             CallKind::Await { all: true, .. } => {
@@ -209,12 +209,12 @@ impl Draft<'_> {
     }
 
     /// Returns whether the call is `spawn_await`, which covers jobs only.
-    fn awaits_jobs(&self, call: CallId) -> bool {
+    fn is_await_of_jobs(&self, call: CallId) -> bool {
         self.state.call(call).is_some_and(|call| *call.tool == *jobs::AWAIT)
     }
 
     fn close_wait(&mut self, call: CallId, kind: &CallKind) {
-        let jobs_only = self.awaits_jobs(call);
+        let jobs_only = self.is_await_of_jobs(call);
         let names = |run: &RunKey, child, key| run.session == child && self.state.awaited_key(run) == Some(key);
         let covers = |child, key| match kind {
             CallKind::Await { all: true, .. } => !jobs_only || jobs::is_job_of(self.state, child),
@@ -228,9 +228,9 @@ impl Draft<'_> {
             | CallKind::Propose(_)
             | CallKind::Invalid(_) => false,
         };
-        let items = self.arrived_owned(covers);
+        let items = self.arrived_notices(covers);
         if items.is_empty() {
-            let report = render::waited(self.state, call, kind, self.clock.wall_ms);
+            let report = render::wait_result(self.state, call, kind, self.clock.wall_ms);
             return self.finish_call(call, report.end, report.content);
         }
         self.emit(Record::NoticeTaken(Box::new(NoticeTaken { items, carrier: Carrier::Await { call } })));
@@ -240,12 +240,12 @@ impl Draft<'_> {
     }
 
     /// Ends the run with its `return` call if all other calls of the answer have results.
-    pub(super) fn finish_return(&mut self) -> bool {
+    pub(super) fn try_finish_return(&mut self) -> bool {
         let Some(turn) = self.state.turn().filter(|turn| turn.open == 1) else { return false };
         let Some(ix) = turn.returning else { return false };
         let call = CallId { turn: turn.no, ix };
         self.finish_call(call, CallEnd::Ok, "Returned.".into());
-        self.end_returned(call);
+        self.end_by_return(call);
         true
     }
 }

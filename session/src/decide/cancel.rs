@@ -11,7 +11,7 @@ pub(super) fn cancel(draft: &mut Draft<'_>, run: Option<RunNo>, by: Initiator, k
     let current = draft.run().map(|run| run.no);
     let target = run.or(current).unwrap_or(draft.state.last_run);
     if current != Some(target) {
-        reply_ended(draft, target);
+        reply_not_in_flight(draft, target);
         return;
     }
     match draft.run().and_then(|run| run.hold.clone()) {
@@ -50,7 +50,7 @@ fn keep_queue(draft: &mut Draft<'_>, run: RunNo, outcome: Outcome) {
 }
 
 /// Replies to a control of a run that is not in flight.
-pub(super) fn reply_ended(draft: &mut Draft<'_>, run: RunNo) {
+pub(super) fn reply_not_in_flight(draft: &mut Draft<'_>, run: RunNo) {
     let ended = (run.0 as usize).checked_sub(1).and_then(|at| draft.state.outcomes.get(at)).cloned();
     draft.reply(match ended {
         None => Reply::NotFound,
@@ -58,7 +58,7 @@ pub(super) fn reply_ended(draft: &mut Draft<'_>, run: RunNo) {
     });
 }
 
-pub(super) fn owner_ended(
+pub(super) fn on_owner_ended(
     draft: &mut Draft<'_>,
     owner: RunKey,
     outcome: OutcomeKind,

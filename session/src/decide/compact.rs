@@ -54,7 +54,7 @@ fn compact_for_turn(
                 draft.effect(Effect::CallModel { turn: no, attempt, after_ms: 0 });
                 return Ok(());
             }
-            let reset = reset.filter(|(_, after_ms)| limit::parks(draft, *after_ms));
+            let reset = reset.filter(|(_, after_ms)| limit::should_park(draft, *after_ms));
             discard(draft, (no, attempt), ModelFail::ContextOverflow, &text, reset.as_ref());
             match reset {
                 // At the reset the call is repeated, and another compaction follows its overflow.
@@ -133,7 +133,7 @@ fn compacted(
         let message = format!("the summary has {} bytes, the limit is {MAX_SUMMARY_BYTES}", text.len());
         return Err(failed(CompactionFailure::TooLarge, &message));
     }
-    let replaced = compaction::replaced(state, summarised.plan, text);
+    let replaced = compaction::preview(state, summarised.plan, text);
     let fits = cause != CompactionCause::Share || compaction::is_within_share(state, replaced.after);
     if !fits || replaced.after >= replaced.before {
         let message = format!("the history would still have about {} of {} tokens", replaced.after, replaced.before);

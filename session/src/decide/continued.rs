@@ -12,7 +12,7 @@ use crate::record::{ContinueAsked, ContinueRefusal, From, InputAccepted, Lane, R
 use crate::render;
 
 /// Answers the row in the child, once: opens a run or refuses.
-pub(super) fn continued(draft: &mut Draft<'_>, ask: Continue) -> Result<(), Rejection> {
+pub(super) fn on_continue(draft: &mut Draft<'_>, ask: Continue) -> Result<(), Rejection> {
     if ask.input != index::continue_input(ask.owner, ask.key) {
         let why = "its input id does not belong to its key";
         return Err(Rejection::Misplaced { command: "continue", why });
@@ -64,7 +64,7 @@ fn open_run(draft: &mut Draft<'_>, ask: Continue) {
     };
     // A cancel of the whole tree left these inputs queued. The end of a run that never started must not open runs for them.
     let keeps_queue = !draft.state.queue.is_empty();
-    let opened = draft.opened_by(&input, mode, wall_cap_at);
+    let opened = draft.run_opened_by(&input, mode, wall_cap_at);
     draft.emit(Record::InputAccepted(Box::new(input)));
     match owner_ended {
         None => draft.open(opened),
@@ -88,7 +88,7 @@ pub(super) fn ask(draft: &mut Draft<'_>, call: CallId, plan: ContinuePlan) {
     // At most one call of the owner waits for each child, so that notices arrive in the order of the runs.
     if let Some(key) = known.and_then(|child| child.key) {
         let text = if draft.state.arrived.contains(child, index::RowKey::Call(key)) {
-            match dialect.fetched_by() {
+            match dialect.fetch_tool() {
                 Some(tool) => {
                     format!("Task {short} has ended and you have not read its result: call `{tool}`, then continue it.")
                 }
@@ -112,7 +112,7 @@ pub(super) fn ask(draft: &mut Draft<'_>, call: CallId, plan: ContinuePlan) {
     let ask = opened.map(|opened| index::continue_from(draft.state.id, &opened, &request));
     draft.emit(Record::ContinueAsked(Box::new(request)));
     if mode == Mode::Background {
-        let text = render::continued(dialect, child, &short, turns);
+        let text = render::continue_result(dialect, child, &short, turns);
         draft.finish_call(call, CallEnd::Ok, text);
     }
     if let Some(ask) = ask {

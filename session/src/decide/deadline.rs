@@ -15,7 +15,7 @@ use crate::state::{CallPhase, Phase};
 
 const STALE: Rejection = Rejection::Stale("a deadline");
 
-pub(super) fn passed(draft: &mut Draft<'_>, deadline: Deadline) -> Result<(), Rejection> {
+pub(super) fn on_deadline(draft: &mut Draft<'_>, deadline: Deadline) -> Result<(), Rejection> {
     match deadline {
         Deadline::Run(run) => run_time(draft, run),
         Deadline::Queue(run) => queue(draft, run),
@@ -23,7 +23,7 @@ pub(super) fn passed(draft: &mut Draft<'_>, deadline: Deadline) -> Result<(), Re
         Deadline::Call(call) => call_time(draft, call),
         Deadline::WallCap(run) => wall_cap(draft, run),
         Deadline::Grace(run) => grace(draft, run),
-        Deadline::Ask(call) => ask::passed(draft, call),
+        Deadline::Ask(call) => ask::on_ask_deadline(draft, call),
         Deadline::Limit(turn) => limit::resume_at_reset(draft, turn),
     }
 }
@@ -73,7 +73,7 @@ fn call_time(draft: &mut Draft<'_>, id: CallId) -> Result<(), Rejection> {
             draft.effect(Effect::StopTool { call: id });
         }
         Some(kind @ (CallKind::Await { .. } | CallKind::Check { .. })) => {
-            let report = render::waited(draft.state, id, &kind, draft.clock.wall_ms);
+            let report = render::wait_result(draft.state, id, &kind, draft.clock.wall_ms);
             let content = format!("The wait timed out; no task was cancelled.\n{}", report.content);
             draft.finish_call(id, CallEnd::TimedOut, content.into());
         }

@@ -66,7 +66,7 @@ impl Draft<'_> {
     }
 
     /// Ends the run by its `return` call.
-    pub(super) fn end_returned(&mut self, call: CallId) {
+    pub(super) fn end_by_return(&mut self, call: CallId) {
         self.end_with(Outcome::Completed, Some(call), None);
     }
 
@@ -119,7 +119,7 @@ impl Draft<'_> {
         let completed = outcome == Outcome::Completed;
         let answer = run.answer.as_ref().filter(|_| completed);
         let (result, whole) = match returned.and_then(|id| self.state.call(id)) {
-            Some(call) => (run.turn.as_ref().and_then(|turn| turn.answered), render::returned(&call.args)),
+            Some(call) => (run.turn.as_ref().and_then(|turn| turn.answered), render::return_result(&call.args)),
             None if self.state.created.joins => (answer.map(|answer| answer.seq), run.partial.clone()),
             // If the run is out of turns, the owner receives only the last text.
             None if outcome == Outcome::OutOfTurns => (None, self.state.last_text(run).unwrap_or_default()),

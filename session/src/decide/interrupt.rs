@@ -1,6 +1,6 @@
 //! Interrupts: running work stops, and the run is held until the next input.
 
-use super::cancel::reply_ended;
+use super::cancel::reply_not_in_flight;
 use super::draft::Draft;
 use super::ending::Scope;
 use crate::call::CallEnd;
@@ -14,7 +14,7 @@ use crate::state::Run;
 
 pub(super) fn interrupt(draft: &mut Draft<'_>, by: Initiator) {
     let Some(run) = draft.run() else {
-        reply_ended(draft, draft.state.last_run);
+        reply_not_in_flight(draft, draft.state.last_run);
         return;
     };
     let (no, started) = (run.no, run.started);

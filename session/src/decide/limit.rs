@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use super::draft::Draft;
-use super::opening::until;
+use super::opening::ms_until;
 use crate::command::Deadline;
 use crate::context;
 use crate::effect::{Effect, Rejection};
@@ -37,8 +37,8 @@ pub(super) fn wait(
     resets: Vec<(Text, u64)>,
 ) -> Option<ResetWait> {
     let limits = &draft.state.limits;
-    let (own_name, own_ms) = (own.0.cloned(), own.1.filter(|_| error.retryable()));
-    let was_retried = error.retryable() && own_ms.is_none_or(|after_ms| after_ms < limits.turn_ms);
+    let (own_name, own_ms) = (own.0.cloned(), own.1.filter(|_| error.is_retryable()));
+    let was_retried = error.is_retryable() && own_ms.is_none_or(|after_ms| after_ms < limits.turn_ms);
     if was_retried || !error.is_of_model() {
         return None;
     }
@@ -52,7 +52,7 @@ pub(super) fn wait(
 }
 
 /// Returns whether a run parks for a wait of `after_ms`: a shorter one fits into its turn.
-pub(super) fn parks(draft: &Draft<'_>, after_ms: u64) -> bool {
+pub(super) fn should_park(draft: &Draft<'_>, after_ms: u64) -> bool {
     draft.state.limits.park == Parking::On && after_ms >= draft.state.limits.turn_ms
 }
 
@@ -69,8 +69,8 @@ pub(super) fn park(draft: &mut Draft<'_>, turn: TurnNo, after_ms: u64) {
 pub(super) fn resume_at_reset(draft: &mut Draft<'_>, turn: TurnNo) -> Result<(), Rejection> {
     let stale = Rejection::Stale("a deadline");
     let run = draft.run().filter(|run| run.turn.as_ref().is_some_and(|of| of.no == turn)).ok_or(stale.clone())?;
-    let (no, slot, at) = (run.no, run.opened.slot, run.limited_until().ok_or(stale)?);
-    let remaining = until(at, draft.clock.wall_ms);
+    let (no, slot, at) = (run.no, run.opened.slot, run.limit_reset_at().ok_or(stale)?);
+    let remaining = ms_until(at, draft.clock.wall_ms);
     if remaining > 0 {
         // The wall clock was set back.
         draft.arm(Deadline::Limit(turn), remaining);

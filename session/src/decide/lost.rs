@@ -8,7 +8,7 @@ use crate::outcome::{Initiator, Outcome};
 use crate::record::Hold;
 use crate::state::Phase;
 
-pub(super) fn lost(draft: &mut Draft<'_>, owner_survives: bool, keeps_queue: bool) -> Result<(), Rejection> {
+pub(super) fn on_lost(draft: &mut Draft<'_>, owner_survives: bool, keeps_queue: bool) -> Result<(), Rejection> {
     draft.keeps_queue = keeps_queue;
     if draft.state.phase() == Phase::Queued {
         if !owner_survives {

@@ -7,7 +7,7 @@ use crate::state::Turn;
 
 impl Draft<'_> {
     /// Returns whether a notice wakes a run at rest: the end of an owned run that was not cancelled by a person.
-    pub(super) fn arrived_wakes(&self) -> bool {
+    pub(super) fn has_waking_arrival(&self) -> bool {
         let Some(run) = self.run() else { return false };
         let wakes = |row: &Notice| row.waking && row.key.is_some_and(|key| run.owned.contains_key(&key));
         self.state.arrived.iter().any(wakes)
@@ -16,7 +16,7 @@ impl Draft<'_> {
     /// Takes the notices that the next turn may show the model: none while a person's message is queued, and ends that
     /// the model fetches itself only if it is idle.
     pub(super) fn take_due_notices(&mut self) {
-        let held = self.message_waits();
+        let held = self.has_waiting_message();
         let idle = self.run().and_then(|run| run.turn.as_deref()).is_none_or(Turn::is_idle);
         let due =
             |row: &Notice| !self.state.reaches_model(row) || (!held && (idle || !self.state.is_pulled(row.child)));
@@ -43,14 +43,14 @@ impl Draft<'_> {
         if self.run().is_none_or(|run| run.open_calls() == 0) {
             return self.take_notices();
         }
-        let items = self.arrived_owned(|_, _| true);
+        let items = self.arrived_notices(|_, _| true);
         if !items.is_empty() {
             self.emit(Record::NoticeTaken(Box::new(NoticeTaken { items, carrier: Carrier::Message })));
         }
     }
 
     /// Returns the arrived notices of owned runs that `wanted` selects by child and key.
-    pub(super) fn arrived_owned(&self, wanted: impl Fn(SessionId, CallId) -> bool) -> Vec<Notice> {
+    pub(super) fn arrived_notices(&self, wanted: impl Fn(SessionId, CallId) -> bool) -> Vec<Notice> {
         let owned = |row: &&Notice| row.key.is_some_and(|key| self.state.owes(key) && wanted(row.child, key));
         self.state.arrived.iter().filter(owned).cloned().collect()
     }

@@ -30,18 +30,18 @@ impl Draft<'_> {
             Owner::Run { .. } | Owner::Person | Owner::Host(_) => limits.wall_ms,
         };
         let wall_cap_at = ms.map(|ms| self.clock.wall_ms.saturating_add_unsigned(ms));
-        let opened = RunOpened { inputs, ..self.opened_by(&input, Mode::Background, wall_cap_at) };
+        let opened = RunOpened { inputs, ..self.run_opened_by(&input, Mode::Background, wall_cap_at) };
         self.open(opened);
     }
 
     /// Returns whether a person's message is queued that the run in flight will take.
-    pub(super) fn message_waits(&self) -> bool {
-        let extends = self.run().is_some_and(|run| !run.opened.owner.answers_a_model());
+    pub(super) fn has_waiting_message(&self) -> bool {
+        let extends = self.run().is_some_and(|run| !run.opened.owner.is_model_call());
         extends && self.state.queue.iter().any(Queued::is_message)
     }
 
     /// Returns the run that `input` opens.
-    pub(super) fn opened_by(&self, input: &InputAccepted, mode: Mode, wall_cap_at: Option<i64>) -> RunOpened {
+    pub(super) fn run_opened_by(&self, input: &InputAccepted, mode: Mode, wall_cap_at: Option<i64>) -> RunOpened {
         let slot = match &input.as_owner {
             Owner::Run { .. } | Owner::Detached { .. } => true,
             Owner::Person => matches!(self.state.created.place, Place::Child { .. }),
@@ -67,7 +67,7 @@ impl Draft<'_> {
         let (run, slot, wall_cap_at) = (opened.run, opened.slot, opened.wall_cap_at);
         self.emit(Record::RunOpened(Box::new(opened)));
         if let Some(at) = wall_cap_at {
-            self.arm(Deadline::WallCap(run), until(at, self.clock.wall_ms));
+            self.arm(Deadline::WallCap(run), ms_until(at, self.clock.wall_ms));
         }
         if slot {
             self.effect(Effect::RequestSlot { run, resumed: false });
@@ -100,7 +100,7 @@ impl Draft<'_> {
         let spent = self.run().is_none_or(|run| run.hold.is_some() || run.is_spent());
         let steers = |queued: &&Queued| queued.lane() == Lane::Steer && !(spent && queued.input.is_from_relative());
         let steers = messages_last(self.state.queue.iter().filter(steers));
-        let extends = self.run().is_some_and(|run| !run.opened.owner.answers_a_model());
+        let extends = self.run().is_some_and(|run| !run.opened.owner.is_model_call());
         if !steers.is_empty() || !rest || !extends {
             return ids(steers);
         }
@@ -124,7 +124,7 @@ impl Draft<'_> {
     }
 
     /// Starts the next turn, or first requests a slot. The caller has taken inputs and notices.
-    pub(super) fn turn_due(&mut self, prompt: Prompt) {
+    pub(super) fn start_turn_with_slot(&mut self, prompt: Prompt) {
         let Some(run) = self.run() else { return };
         let (no, slot, parked) = (run.no, run.slot, run.parked);
         if self.state.limits.recorded_bytes.is_some_and(|max| run.recorded > max) {
@@ -203,7 +203,7 @@ impl Draft<'_> {
         let (no, opened) = (run.no, &run.opened);
         let has_slot = run.slot || run.parked == Some(Park::Slot) || (!run.started && opened.slot);
         let is_timed = run.started && run.parked.is_none() && run.hold.is_none() && opened.deadline_ms.is_some();
-        let limited = run.turn.as_ref().filter(|_| run.limited_until().is_some()).map(|turn| turn.no);
+        let limited = run.turn.as_ref().filter(|_| run.limit_reset_at().is_some()).map(|turn| turn.no);
         if let Some(turn) = limited {
             self.disarm(Deadline::Limit(turn));
         }
@@ -217,6 +217,6 @@ impl Draft<'_> {
 }
 
 /// Returns the milliseconds from `now` until `at`, at least 0.
-pub(super) fn until(at: i64, now: i64) -> u64 {
+pub(super) fn ms_until(at: i64, now: i64) -> u64 {
     u64::try_from(at.saturating_sub(now)).unwrap_or(0)
 }

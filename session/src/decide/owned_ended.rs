@@ -4,7 +4,7 @@ use super::draft::Draft;
 use crate::effect::Rejection;
 use crate::record::{Carrier, Notice, NoticeTaken, Record};
 
-pub(super) fn owned_ended(draft: &mut Draft<'_>, notices: Vec<Notice>) -> Result<(), Rejection> {
+pub(super) fn on_owned_ended(draft: &mut Draft<'_>, notices: Vec<Notice>) -> Result<(), Rejection> {
     if !arrive(draft, notices) {
         return Err(Rejection::Stale("the end of an owned run"));
     }

@@ -13,7 +13,7 @@ use crate::render;
 
 /// Ends the run in the child, if the call `key` opened it. The row exists until the owner takes that run's notice, so it
 /// may arrive again during a later run of the same owner.
-pub(super) fn owner_cancels(
+pub(super) fn on_owner_cancels(
     draft: &mut Draft<'_>,
     owner: SessionId,
     key: CallId,
@@ -46,7 +46,7 @@ pub(super) fn ask(draft: &mut Draft<'_>, call: CallId, child: SessionId) {
         return draft.refuse(call, kind, ToolErrorKind::Refused, text.into());
     };
     if draft.state.arrived.contains(child, RowKey::Call(key)) {
-        let text = match dialect.fetched_by() {
+        let text = match dialect.fetch_tool() {
             Some(tool) => format!("Not cancelled: task {name} has ended already; read its result with `{tool}`."),
             None => format!("Not cancelled: task {name} has ended already; its result follows."),
         };
@@ -57,5 +57,5 @@ pub(super) fn ask(draft: &mut Draft<'_>, call: CallId, child: SessionId) {
         draft.emit(Record::CancelAsked { call: Some(call), child, key });
         draft.effect(Effect::CancelChild { run, child, key, by: index::cancel_by(Some(call)) });
     }
-    draft.finish_call(call, CallEnd::Ok, render::cancelling(dialect, &name));
+    draft.finish_call(call, CallEnd::Ok, render::cancel_result(dialect, &name));
 }

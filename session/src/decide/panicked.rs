@@ -9,7 +9,7 @@ use crate::effect::Rejection;
 use crate::ids::{AttemptNo, CallId, Text, TurnNo};
 use crate::outcome::{FailKind, ModelFail, Part};
 
-pub(super) fn turn(
+pub(super) fn on_turn_panicked(
     draft: &mut Draft<'_>,
     turn: TurnNo,
     attempt: AttemptNo,
@@ -31,7 +31,7 @@ pub(super) fn turn(
     attempt::discard(draft, failed, FailKind::Panic { part, message })
 }
 
-pub(super) fn tool(draft: &mut Draft<'_>, call: CallId, message: &str) -> Result<(), Rejection> {
+pub(super) fn on_tool_panicked(draft: &mut Draft<'_>, call: CallId, message: &str) -> Result<(), Rejection> {
     let kind = draft.state.call(call).and_then(|call| call.kind.as_ref());
     let effects = kind == Some(&CallKind::Local(ToolEffect::SideEffect));
     let result = if effects {
@@ -40,5 +40,5 @@ pub(super) fn tool(draft: &mut Draft<'_>, call: CallId, message: &str) -> Result
     } else {
         CallResult::error(ToolErrorKind::Panicked, format!("The tool crashed: {message}"))
     };
-    tool::finished(draft, call, result, 0)
+    tool::on_tool_finished(draft, call, result, 0)
 }

@@ -6,7 +6,7 @@ use super::calls::UnstartedCall;
 use super::draft::Draft;
 use super::ending::Scope;
 use super::interrupt;
-use super::opening::until;
+use super::opening::ms_until;
 use crate::call::{CallEnd, CallKind, Invalid, ToolEffect};
 use crate::command::{Clock, Deadline, FoundCall};
 use crate::effect::Effect;
@@ -16,7 +16,7 @@ use crate::record::{Hold, Park};
 use crate::state::{CallPhase, Phase, State};
 
 /// Handles the token, then unstarted calls, then the check, in every phase. The runtime has delivered the outbox rows.
-pub(super) fn reactivated(draft: &mut Draft<'_>, found: Vec<FoundCall>, owner_ended: Option<OutcomeKind>) {
+pub(super) fn on_reactivated(draft: &mut Draft<'_>, found: Vec<FoundCall>, owner_ended: Option<OutcomeKind>) {
     let phase = draft.state.phase();
     let over = owner_ended.filter(|_| !matches!(phase, Phase::Closing | Phase::Quiet));
     if let Some(outcome) = over {
@@ -103,7 +103,7 @@ pub(super) fn wake(state: &State, clock: Clock) -> Vec<Effect> {
     let mut effects = Vec::new();
     let mut arm = |deadline, after_ms| effects.push(Effect::Arm { deadline, after_ms });
     if let Some(at) = run.opened.wall_cap_at {
-        arm(Deadline::WallCap(no), until(at, clock.wall_ms));
+        arm(Deadline::WallCap(no), ms_until(at, clock.wall_ms));
     }
     match &run.hold {
         Some(Hold::Closing { .. }) => arm(Deadline::Grace(no), limits.grace_ms),
@@ -112,8 +112,8 @@ pub(super) fn wake(state: &State, clock: Clock) -> Vec<Effect> {
         Some(Hold::Interrupted { .. } | Hold::OutOfTurns) => {}
         None if !run.started => arm(Deadline::Queue(no), limits.queue_ms),
         None if run.parked.is_some() => {
-            if let (Some(at), Some(turn)) = (run.limited_until(), &run.turn) {
-                arm(Deadline::Limit(turn.no), until(at, clock.wall_ms));
+            if let (Some(at), Some(turn)) = (run.limit_reset_at(), &run.turn) {
+                arm(Deadline::Limit(turn.no), ms_until(at, clock.wall_ms));
             }
         }
         None => {

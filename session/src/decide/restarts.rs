@@ -8,7 +8,7 @@ use crate::ids::Text;
 use crate::outcome::Outcome;
 use crate::state::Phase;
 
-pub(super) fn exhausted(draft: &mut Draft<'_>, command: Option<Text>) -> Result<(), Rejection> {
+pub(super) fn on_restarts_exhausted(draft: &mut Draft<'_>, command: Option<Text>) -> Result<(), Rejection> {
     match draft.state.phase() {
         Phase::Quiet => return Err(Rejection::Stale("an exhausted restart budget")),
         Phase::Queued => draft.end(Outcome::RestartsExhausted { command }),

@@ -99,7 +99,7 @@ fn spawn_child(draft: &mut Draft<'_>, call: CallId, plan: ChildPlan, cached: &mu
     draft.emit(Record::CallStarted { call, kind: Box::new(kind), timeout_ms: None, access });
     draft.emit(Record::ChildSpawned(Box::new(spawned)));
     if mode == Mode::Background {
-        let text = render::started(dialect, child, &short, inspectable, turns);
+        let text = render::start_result(dialect, child, &short, inspectable, turns);
         draft.finish_call(call, CallEnd::Ok, text);
     }
     draft.decision.new_sessions.push(session);

@@ -57,7 +57,7 @@ fn check_relative(draft: &Draft<'_>, input: &InputAccepted) -> Result<(), Reject
     };
     let allowed = match draft.state.children.get(&sender) {
         Some(child) => child.key.is_some_and(|key| !draft.state.arrived.contains(sender, RowKey::Call(key))),
-        None => run.opened.owner.answers_a_model(),
+        None => run.opened.owner.is_model_call(),
     };
     if allowed { Ok(()) } else { refused("a person opened the sender's or the receiver's run") }
 }

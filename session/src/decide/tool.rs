@@ -10,7 +10,7 @@ use crate::record::{CallFinished, Record};
 use crate::render;
 use crate::state::{CallPhase, Phase};
 
-pub(super) fn finished(
+pub(super) fn on_tool_finished(
     draft: &mut Draft<'_>,
     call: CallId,
     result: CallResult,

@@ -22,7 +22,7 @@ pub fn notice_from(
     let mut usage = ended.usage_self;
     usage.add(&ended.usage_owned);
     let (key, waking) = match key {
-        RowKey::Call(call) => (Some(call), ended.outcome.wakes()),
+        RowKey::Call(call) => (Some(call), ended.outcome.wakes_owner()),
         RowKey::Run(_) => (None, false),
     };
     let notice = Notice {
@@ -95,7 +95,7 @@ fn without_run(child: SessionId, key: CallId, outcome: Outcome, refused: Option<
         run: None,
         key: Some(key),
         refused,
-        waking: outcome.wakes(),
+        waking: outcome.wakes_owner(),
         outcome,
         len: 0,
         hash: Hash::of(b""),

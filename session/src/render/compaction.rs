@@ -4,16 +4,16 @@ use std::fmt::Write as _;
 
 use crate::dialect::Dialect;
 use crate::ids::{SessionId, Text};
-use crate::render::fenced;
+use crate::render::write_fenced;
 use crate::state::{Child, State};
 
 /// Returns the message that replaces `hidden` messages: their summary, and the children that have not ended.
-pub(crate) fn compacted(state: &State, summary: &Text, hidden: usize) -> Text {
+pub(crate) fn summary_message(state: &State, summary: &Text, hidden: usize) -> Text {
     let mut out = format!(
         "The earlier part of this conversation, {hidden} messages, was compacted to save space. The text between the fences \
          is its summary; what follows this message is word for word.\n"
     );
-    fenced(&mut out, summary, summary.len() as u64);
+    write_fenced(&mut out, summary, summary.len() as u64);
     let live: Vec<String> = state.children.iter().filter_map(|(id, child)| live(*id, child)).collect();
     if !live.is_empty() {
         out.push_str("\nTasks that you started and that had not ended when this was written:\n");

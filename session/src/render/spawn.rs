@@ -11,7 +11,7 @@ use crate::ids::{SessionId, Text};
 use crate::limits::Limits;
 use crate::outcome::Outcome;
 use crate::record::Notice;
-use crate::render::{cut, cut_line, fenced, outcome_phrase};
+use crate::render::{cut, cut_line, outcome_phrase, write_fenced};
 use crate::state::{Child, State};
 use crate::unseen::is_unseen;
 
@@ -41,7 +41,7 @@ pub(super) fn jobs(state: &State, args: &str, items: &[Notice]) -> Text {
     };
     match Jobs::parse(args).unwrap_or(Jobs::All) {
         Jobs::All => {
-            for (id, child) in all(state) {
+            for (id, child) in all_jobs(state) {
                 add(&|| job_block(state, id, child, &taken), &|| summary_line(state, id, child, &taken));
             }
         }
@@ -70,7 +70,7 @@ pub(super) fn jobs(state: &State, args: &str, items: &[Notice]) -> Text {
 /// Returns the block of an ended job: its marker, then its text.
 pub(super) fn job(item: &Notice, child: &Child, limits: &Limits) -> String {
     let (mut out, text) = (marker_line(item, child), cut(&item.prefix, limits.result_bytes));
-    out.push_str(&why(item, &text));
+    out.push_str(&failure_reason(item, &text));
     out.push_str(&indent_markers(&text));
     if item.len > text.len() as u64 {
         out.push('\n');
@@ -82,13 +82,13 @@ pub(super) fn job(item: &Notice, child: &Child, limits: &Limits) -> String {
 /// Returns a job's block among ends of other dialects. Its text is fenced like theirs.
 pub(super) fn block(item: &Notice, child: &Child, limits: &Limits) -> String {
     let (mut out, text) = (format!("\n{}", marker_line(item, child)), cut(&item.prefix, limits.result_bytes));
-    let why = why(item, &text);
+    let why = failure_reason(item, &text);
     out.push_str(&why);
     if !why.is_empty() && !why.ends_with('\n') {
         out.push('\n');
     }
     if !text.is_empty() {
-        fenced(&mut out, &text, item.len);
+        write_fenced(&mut out, &text, item.len);
     }
     out
 }
@@ -98,7 +98,7 @@ fn marker_line(item: &Notice, child: &Child) -> String {
 }
 
 /// Returns the reason that the job did not complete, or an empty text.
-fn why(item: &Notice, text: &Text) -> String {
+fn failure_reason(item: &Notice, text: &Text) -> String {
     if item.outcome == Outcome::Completed {
         return String::new();
     }
@@ -132,7 +132,7 @@ fn end_of<'a>(state: &State, id: SessionId, child: &'a Child, taken: &Taken<'a>)
 
 fn job_block(state: &State, id: SessionId, child: &Child, taken: &Taken<'_>) -> String {
     match end_of(state, id, child, taken) {
-        Some(item) if item.prefix.is_empty() && item.len > 0 => not_shown(&item, child),
+        Some(item) if item.prefix.is_empty() && item.len > 0 => omitted_note(&item, child),
         Some(item) => job(&item, child, &state.limits),
         None if child.key.is_none() && !state.owed.values().any(|owed| *owed == id) => {
             format!(
@@ -145,10 +145,11 @@ fn job_block(state: &State, id: SessionId, child: &Child, taken: &Taken<'_>) -> 
 }
 
 fn summary_line(state: &State, id: SessionId, child: &Child, taken: &Taken<'_>) -> String {
-    end_of(state, id, child, taken).map_or_else(|| job_block(state, id, child, taken), |item| not_shown(&item, child))
+    end_of(state, id, child, taken)
+        .map_or_else(|| job_block(state, id, child, taken), |item| omitted_note(&item, child))
 }
 
-fn not_shown(item: &Notice, child: &Child) -> String {
+fn omitted_note(item: &Notice, child: &Child) -> String {
     let word = Dialect::Spawn.word(item.outcome.kind());
     format!("[{}: {word}]\n[not shown: {} bytes; wait for this job alone to read it]", child.short, item.len)
 }

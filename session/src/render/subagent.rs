@@ -11,23 +11,23 @@ use crate::state::{Child, State};
 
 const RESULT: &str = "You receive its result automatically: continue, or end your turn.";
 
-pub(super) fn started(short: &Short, turns: u32) -> Text {
-    started_with(short, &format!("The subagent is running, for at most {turns} iterations. {RESULT}"))
+pub(super) fn start_result(short: &Short, turns: u32) -> Text {
+    handle_object(short, &format!("The subagent is running, for at most {turns} iterations. {RESULT}"))
 }
 
-pub(super) fn continued(short: &Short, turns: Option<u32>) -> Text {
+pub(super) fn continue_result(short: &Short, turns: Option<u32>) -> Text {
     let most = turns.map(|turns| format!(", for at most {turns} iterations more")).unwrap_or_default();
-    started_with(short, &format!("The subagent resumes where it stopped{most}. {RESULT}"))
+    handle_object(short, &format!("The subagent resumes where it stopped{most}. {RESULT}"))
 }
 
-fn started_with(short: &Short, message: &str) -> Text {
+fn handle_object(short: &Short, message: &str) -> Text {
     let id = &*short.0;
     let started = json!({"success": true, "subagentId": id, "branchId": id, "status": "started", "message": message});
     started.to_string().into()
 }
 
 /// Returns the completion object with the outcome, the child and the branch point.
-pub(super) fn ended(state: &State, item: &Notice, child: &Child) -> String {
+pub(super) fn end_result(state: &State, item: &Notice, child: &Child) -> String {
     let text = cut_in_json(&item.prefix, state.limits.result_bytes);
     let completed = item.outcome == Outcome::Completed;
     // `abandoned` is a state of a branch, not a status of the tool.

@@ -11,7 +11,7 @@ use crate::render::{spawn, spawn_task};
 use crate::state::{Owned, State};
 
 /// Returns the result of an `await` or `check` without a new end: it shows ends that were delivered before, and runs in flight.
-pub(crate) fn waited(state: &State, call: CallId, kind: &CallKind, now_ms: i64) -> CallResult {
+pub(crate) fn wait_result(state: &State, call: CallId, kind: &CallKind, now_ms: i64) -> CallResult {
     if let Some(open) = state.call(call).filter(|open| *open.tool == *jobs::AWAIT) {
         return CallResult::ok(spawn::jobs(state, &open.args, &[]));
     }
@@ -23,15 +23,15 @@ pub(crate) fn waited(state: &State, call: CallId, kind: &CallKind, now_ms: i64) 
                 match (child.dropped_text(), state.recalled.get(&run.session)) {
                     (Some(given), Some(text)) => {
                         let whole = Notice { prefix: Arc::clone(text), ..given.clone() };
-                        spawn_task::ended(&whole, child, &state.limits)
+                        spawn_task::end_result(&whole, child, &state.limits)
                     }
-                    (Some(_) | None, _) => spawn_task::ended(given, child, &state.limits),
+                    (Some(_) | None, _) => spawn_task::end_result(given, child, &state.limits),
                 }
             }
-            None if state.awaited_key(run).is_none() => CallResult::ok(spawn_task::detached(run.session)),
+            None if state.awaited_key(run).is_none() => CallResult::ok(spawn_task::detached_status(run.session)),
             Some(_) | None => {
                 let queued = state.queued_children.contains(&run.session);
-                CallResult::ok(spawn_task::unfinished(run.session, queued, now_ms))
+                CallResult::ok(spawn_task::unfinished_status(run.session, queued, now_ms))
             }
         };
     }

@@ -19,7 +19,7 @@ mod turn;
 impl State {
     /// Folds one record into the state. A record that does not fit is ignored.
     pub fn apply(&mut self, record: &Record) {
-        if self.fits(record).is_err() {
+        if self.check_record(record).is_err() {
             return;
         }
         if let Some(run) = &mut self.run {
@@ -27,41 +27,41 @@ impl State {
         }
         match record {
             Record::SessionCreated(_) => {}
-            Record::ContinueRefused { owner, key, .. } => self.continue_refused(*owner, *key),
+            Record::ContinueRefused { owner, key, .. } => self.apply_continue_refused(*owner, *key),
             Record::AskOpened { call, action, resource, deadline_at, .. } => {
-                self.ask_opened(*call, action, resource, *deadline_at);
+                self.apply_ask_opened(*call, action, resource, *deadline_at);
             }
-            Record::AskAnswered { call, verdict, .. } => self.ask_answered(*call, *verdict),
-            Record::BranchCreated(created) => self.branch_created(created),
-            Record::AlternativeSwitched { of, to, .. } => self.alternative_switched(*of, *to),
-            Record::RolledBack { run, .. } => self.rolled_back(*run),
-            Record::Compacted(compacted) => self.compacted(compacted),
-            Record::CompactionFailed(failed) => self.compaction_failed(failed.turn),
-            Record::CompactionUndone { .. } => self.compaction_undone(),
-            Record::TitleSet(set) => self.title_set(set),
-            Record::SummarySet(set) => self.summary_set(set),
+            Record::AskAnswered { call, verdict, .. } => self.apply_ask_answered(*call, *verdict),
+            Record::BranchCreated(created) => self.apply_branch_created(created),
+            Record::AlternativeSwitched { of, to, .. } => self.apply_alternative_switched(*of, *to),
+            Record::RolledBack { run, .. } => self.apply_rolled_back(*run),
+            Record::Compacted(compacted) => self.apply_compacted(compacted),
+            Record::CompactionFailed(failed) => self.apply_compaction_failed(failed.turn),
+            Record::CompactionUndone { .. } => self.apply_compaction_undone(),
+            Record::TitleSet(set) => self.apply_title_set(set),
+            Record::SummarySet(set) => self.apply_summary_set(set),
             Record::MetadataSet(set) => self.metadata = Some(Arc::clone(&set.metadata)),
             Record::SessionDeleted { .. } => self.deleted = true,
-            Record::RunOpened(opened) => self.run_opened(opened),
-            Record::RunStarted { slot, .. } => self.run_started(*slot),
-            Record::InputAccepted(input) => self.input_accepted(input),
-            Record::InputsTaken { ids, .. } => self.inputs_taken(ids),
-            Record::QueueChanged { change, .. } => self.queue_changed(change),
+            Record::RunOpened(opened) => self.apply_run_opened(opened),
+            Record::RunStarted { slot, .. } => self.apply_run_started(*slot),
+            Record::InputAccepted(input) => self.apply_input_accepted(input),
+            Record::InputsTaken { ids, .. } => self.apply_inputs_taken(ids),
+            Record::QueueChanged { change, .. } => self.apply_queue_changed(change),
             Record::TurnStarted { turn, attempt, prompt, model, compacts, .. } => {
-                self.turn_started((*turn, *attempt), *prompt, model, *compacts);
+                self.apply_turn_started((*turn, *attempt), *prompt, model, *compacts);
             }
-            Record::AttemptDiscarded(discarded) => self.attempt_discarded(discarded),
-            Record::TurnAnswered(answered) => self.turn_answered(answered),
-            Record::CallStarted { call, kind, .. } => self.call_started(*call, kind),
-            Record::CallFinished(finished) => self.call_finished(finished),
-            Record::ChildSpawned(spawned) => self.child_spawned(spawned),
-            Record::ContinueAsked(request) => self.continue_asked(request),
-            Record::CancelAsked { key, .. } => self.cancel_asked(*key),
-            Record::RunParked { why, worked_ms, .. } => self.run_parked(*why, *worked_ms),
-            Record::RunResumed { slot, .. } => self.run_resumed(*slot),
-            Record::RunHeld { why, .. } => self.run_held(why),
-            Record::RunEnded(ended) => self.run_ended(ended),
-            Record::NoticeTaken(taken) => self.notice_taken(taken),
+            Record::AttemptDiscarded(discarded) => self.apply_attempt_discarded(discarded),
+            Record::TurnAnswered(answered) => self.apply_turn_answered(answered),
+            Record::CallStarted { call, kind, .. } => self.apply_call_started(*call, kind),
+            Record::CallFinished(finished) => self.apply_call_finished(finished),
+            Record::ChildSpawned(spawned) => self.apply_child_spawned(spawned),
+            Record::ContinueAsked(request) => self.apply_continue_asked(request),
+            Record::CancelAsked { key, .. } => self.apply_cancel_asked(*key),
+            Record::RunParked { why, worked_ms, .. } => self.apply_run_parked(*why, *worked_ms),
+            Record::RunResumed { slot, .. } => self.apply_run_resumed(*slot),
+            Record::RunHeld { why, .. } => self.apply_run_held(why),
+            Record::RunEnded(ended) => self.apply_run_ended(ended),
+            Record::NoticeTaken(taken) => self.apply_notice_taken(taken),
             Record::SessionClosed { .. } => self.closed = true,
             Record::SessionReopened { .. } => self.closed = false,
         }

@@ -49,7 +49,7 @@ impl Due {
     }
 
     /// Returns whether waits may start: no child call of the answer awaits admission or approval.
-    pub(crate) fn waits_may_start(&self) -> bool {
+    pub(crate) fn may_start_waits(&self) -> bool {
         self.admissions == 0 && self.children.is_empty() && !self.asked.values().any(CallKind::is_child)
     }
 
@@ -58,7 +58,7 @@ impl Due {
         !self.reads.is_empty()
             || !self.children.is_empty()
             || self.next_write().is_some()
-            || (!self.waits.is_empty() && self.waits_may_start())
+            || (!self.waits.is_empty() && self.may_start_waits())
     }
 
     /// Queues an approved call.

@@ -38,7 +38,7 @@ impl State {
     /// # Errors
     /// If it does not fit; the state is unchanged.
     pub fn follow(&mut self, record: &Record) -> Result<(), FoldError> {
-        if let Err(why) = self.fits(record) {
+        if let Err(why) = self.check_record(record) {
             return Err(FoldError::Illegal { session: self.id, seq: self.next_seq, found: record.kind(), why });
         }
         self.apply(record);

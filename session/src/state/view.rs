@@ -65,7 +65,7 @@ impl State {
     /// Returns the run that an input belongs to: the current or last run. An input that is queued during a run of a model,
     /// which takes only steering inputs, belongs to the next run.
     pub fn run_of(&self, input: InputId) -> RunNo {
-        let is_later = |run: &Run| run.opened.owner.answers_a_model() && !run.opened.inputs.contains(&input);
+        let is_later = |run: &Run| run.opened.owner.is_model_call() && !run.opened.inputs.contains(&input);
         let is_queued = || self.queue.iter().any(|queued| queued.input.id == input && queued.lane() == Lane::Send);
         match &self.run {
             Some(run) if is_later(run) && is_queued() => run.no.next(),
@@ -165,7 +165,7 @@ impl Turn {
 
 impl Run {
     /// Returns the time at which the provider's limit is reset, in milliseconds since the epoch, if the run is parked at one.
-    pub fn limited_until(&self) -> Option<i64> {
+    pub fn limit_reset_at(&self) -> Option<i64> {
         match self.parked {
             Some(Park::Limit { until }) => Some(until),
             Some(Park::MidTurn | Park::AtRest | Park::Ask | Park::Slot) | None => None,

@@ -66,7 +66,7 @@ impl State {
         let mut order = Order { state: self, remaining: self.queue.iter().collect(), ends, out: Vec::new() };
         match self.run.as_ref().filter(|_| continues) {
             None => order.order_runs(),
-            Some(run) => order.run(!run.opened.owner.answers_a_model()),
+            Some(run) => order.run(!run.opened.owner.is_model_call()),
         }
         order.out
     }
@@ -103,14 +103,14 @@ impl<'a> Order<'a> {
             self.take_ends();
         }
         if extends {
-            return self.rest_points();
+            return self.order_rest_points();
         }
         self.take_ends();
         self.order_runs();
     }
 
     /// Orders the entries of rest points in a run that a person's message extends. Completions wait for the last message.
-    fn rest_points(&mut self) {
+    fn order_rest_points(&mut self) {
         loop {
             let next = self.next();
             let Some(message) = next.first().map(|queued| queued.is_message()) else { break };
@@ -128,12 +128,12 @@ impl<'a> Order<'a> {
         self.take_ends();
         loop {
             let mut with = opening(self.remaining.iter().copied());
-            let Some(extends) = with.first().map(|queued| !queued.input.as_owner.answers_a_model()) else { return };
+            let Some(extends) = with.first().map(|queued| !queued.input.as_owner.is_model_call()) else { return };
             let others = self.steers().into_iter().filter(|steer| !with.contains(steer)).collect::<Vec<_>>();
             with.extend(others);
             self.take(messages_last(with), Boundary::Run);
             if extends {
-                return self.rest_points();
+                return self.order_rest_points();
             }
         }
     }

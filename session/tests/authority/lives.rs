@@ -1,6 +1,6 @@
 //! P-4: chains of sessions with spawns, continues, restarts of the host with other rules, and agent overrides.
 //!
-//! The runtime computes a session's authority with [`Authority::at_use`] from its journal and the host's current policy.
+//! The runtime computes a session's authority with [`Authority::effective`] from its journal and the host's current policy.
 
 use proptest::prelude::{Strategy, any, prop, prop_assert, prop_oneof};
 use proptest::sample::Index;
@@ -102,7 +102,7 @@ impl Host {
 /// Computes the authority as the runtime does.
 fn real(host: &Host, of: usize) -> Authority {
     let above = host.ancestors(of).into_iter().map(|up| &host.manifests[host.sessions[up].agent]);
-    host.sessions[of].ceiling.at_use(&host.policy, host.own(of), above)
+    host.sessions[of].ceiling.effective(&host.policy, host.own(of), above)
 }
 
 /// Seeded bug: the ceiling is ignored.
@@ -117,7 +117,7 @@ fn frozen(host: &Host, of: usize) -> Authority {
 
 /// Seeded bug: the current manifests of ancestors are ignored.
 fn ancestors_forgotten(host: &Host, of: usize) -> Authority {
-    host.sessions[of].ceiling.at_use(&host.policy, host.own(of), [])
+    host.sessions[of].ceiling.effective(&host.policy, host.own(of), [])
 }
 
 /// Seeded bug: a selected agent replaces the ceiling.
@@ -131,7 +131,7 @@ fn override_raises(host: &Host, of: usize) -> Authority {
 /// Seeded bug: the host's policy applies only at the creation of a root.
 fn policy_forgotten(host: &Host, of: usize) -> Authority {
     let above = host.ancestors(of).into_iter().map(|up| &host.manifests[host.sessions[up].agent]);
-    host.sessions[of].ceiling.at_use(&Authority::allow_all(), host.own(of), above)
+    host.sessions[of].ceiling.effective(&Authority::allow_all(), host.own(of), above)
 }
 
 fn verdicts(authority: &Authority, ats: &[Access; 2]) -> [Verdict; 2] {

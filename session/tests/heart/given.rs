@@ -396,7 +396,7 @@ pub(crate) fn notice(child: u128, key: CallId, outcome: Outcome, text: &str) -> 
         child: session(child),
         run: Some(RunNo(1)),
         key: Some(key),
-        waking: outcome.wakes(),
+        waking: outcome.wakes_owner(),
         refused: None,
         outcome,
         len: text.len() as u64,

@@ -75,7 +75,7 @@ fn limit_beyond_the_turn_parks_and_gives_the_slot_back() {
             Effect::Unload,
         ]
     );
-    assert_eq!(heart.state.run.as_ref().unwrap().limited_until(), Some(RESET));
+    assert_eq!(heart.state.run.as_ref().unwrap().limit_reset_at(), Some(RESET));
 }
 
 #[test]
@@ -303,7 +303,7 @@ fn repeated_limit_parks_until_the_new_reset() {
     let mut heart = root().then(limited(1, 1, HOUR));
     heart.decide_at(reset(1), at_reset()).unwrap();
     heart.decide_at(limited(1, 2, HOUR), at_reset()).unwrap();
-    assert_eq!(heart.state.run.as_ref().unwrap().limited_until(), Some(RESET + 3_600_000));
+    assert_eq!(heart.state.run.as_ref().unwrap().limit_reset_at(), Some(RESET + 3_600_000));
 }
 
 #[test]

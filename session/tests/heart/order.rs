@@ -294,7 +294,7 @@ fn k2_refused_return_shows_the_unread_end() {
 #[test]
 fn k2_continue_of_an_unread_job_names_the_tool_to_read_it() {
     let tool_call = ToolCall { provider_id: "p".into(), tool: jobs::AWAIT.into(), args: "{}".into() };
-    assert_eq!(&*tool_call.tool, Dialect::Spawn.fetched_by().unwrap());
+    assert_eq!(&*tool_call.tool, Dialect::Spawn.fetch_tool().unwrap());
     let heart = started_by(Dialect::Spawn).then(ended(0xB1, call(1, 0)));
     let heart = heart.then(calls(2, vec![CallKind::Continue(Mode::Background)])).then(continue_children(
         2,

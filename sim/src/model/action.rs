@@ -236,7 +236,7 @@ impl System {
     /// Returns the turn whose limit may reset now: its timer is armed, or the reset is delivered a second time.
     fn reset(&self, session: SessionId, run: &Run) -> Option<TurnNo> {
         let turn = run.turn.as_ref()?;
-        let due = run.limited_until().is_some() && self.armed.contains(&(session, Deadline::Limit(turn.no)));
+        let due = run.limit_reset_at().is_some() && self.armed.contains(&(session, Deadline::Limit(turn.no)));
         let again = self.remaining.doubles > 0 && turn.streaming && turn.attempt > AttemptNo(1);
         (due || again).then_some(turn.no)
     }

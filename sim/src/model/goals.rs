@@ -164,7 +164,7 @@ impl System {
 
     /// Returns whether a run is parked at a limit while the process is running.
     pub(super) fn is_parked(&self) -> bool {
-        let limited = |state: &State| state.run.as_ref().is_some_and(|run| run.limited_until().is_some());
+        let limited = |state: &State| state.run.as_ref().is_some_and(|run| run.limit_reset_at().is_some());
         self.boot.is_none() && self.known_sessions().any(|(_, state)| limited(state))
     }
 

@@ -52,8 +52,8 @@ struct ToolRow<'a> {
     schema: &'a Value,
 }
 
-fn parse_dialect(name: &str) -> Result<Dialect, String> {
-    Dialect::by_name(name).ok_or_else(|| format!("unknown dialect `{name}`"))
+fn named(name: &str) -> Result<Dialect, String> {
+    Dialect::from_name(name).ok_or_else(|| format!("unknown dialect `{name}`"))
 }
 
 fn row(spec: &ToolSpec, of_child: bool) -> ToolRow<'_> {

@@ -81,8 +81,7 @@ impl QueueEvents {
             Record::InputAccepted(input) => return self.on_accepted(QueueEntry::of(input, seq)),
             Record::QueueChanged { change, .. } => return self.on_changed(change),
             Record::RunOpened(opened) => {
-                self.at =
-                    QueueMoment { run: true, of_a_model: opened.owner.answers_a_model(), ..QueueMoment::default() };
+                self.at = QueueMoment { run: true, of_a_model: opened.owner.is_model_call(), ..QueueMoment::default() };
                 return self.on_taken(&opened.inputs);
             }
             Record::InputsTaken { ids, .. } => return self.on_taken(ids),

@@ -193,7 +193,7 @@ impl<'a> EntryBuilder<'a> {
 
     /// Adds the task of a model's call whose run ended before it started: later runs see it.
     fn keep_task(&mut self, seq: Seq) {
-        if let Some(opened) = self.opened.take().filter(|opened| opened.owner.answers_a_model()) {
+        if let Some(opened) = self.opened.take().filter(|opened| opened.owner.is_model_call()) {
             opened.inputs.iter().for_each(|id| self.take(*id, opened.run, seq));
         }
     }

@@ -76,7 +76,7 @@ pub(in crate::provider) fn of_status(status: StatusCode, headers: &HeaderMap, bo
         _ => format!("{who} answered {code}{wording}"),
     };
     let reset = || retry_after::reset(headers, &json).filter(|_| fault.kind == ModelFail::Rate);
-    fault.retry_after_ms = retry_after::of(headers).or_else(reset).filter(|_| fault.kind.retryable());
+    fault.retry_after_ms = retry_after::of(headers).or_else(reset).filter(|_| fault.kind.is_retryable());
     if let Some(ms) = fault.retry_after_ms.filter(|ms| *ms >= 1_000) {
         fault.text = format!("{}; retry after {} s", fault.text, ms.div_ceil(1_000));
     }

@@ -6,7 +6,7 @@ use crate::record::AskVerdict;
 use crate::state::{CallPhase, OpenAsk, State};
 
 impl State {
-    pub(super) fn ask_opened(&mut self, id: CallId, action: &Text, resource: &Text, deadline_at: Option<i64>) {
+    pub(super) fn apply_ask_opened(&mut self, id: CallId, action: &Text, resource: &Text, deadline_at: Option<i64>) {
         let Some(turn) = self.turn_of(id) else { return };
         let Some(call) = turn.calls.get_mut(id.ix as usize) else { return };
         if call.phase != CallPhase::Unstarted {
@@ -19,7 +19,7 @@ impl State {
     }
 
     /// Resets the call to its state before the ask. The next record starts or closes it.
-    pub(super) fn ask_answered(&mut self, id: CallId, verdict: AskVerdict) {
+    pub(super) fn apply_ask_answered(&mut self, id: CallId, verdict: AskVerdict) {
         let Some(turn) = self.turn_of(id) else { return };
         let Some(call) = turn.calls.get_mut(id.ix as usize) else { return };
         let CallPhase::Asked(open_ask) = &call.phase else { return };

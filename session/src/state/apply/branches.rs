@@ -9,7 +9,7 @@ use crate::render;
 use crate::state::{Alternative, Alternatives, Child, State};
 
 impl State {
-    pub(super) fn branch_created(&mut self, created: &BranchCreated) {
+    pub(super) fn apply_branch_created(&mut self, created: &BranchCreated) {
         self.shorts.insert(created.short.clone());
         let (short, agent, kind) = (created.short.clone(), created.agent.clone(), created.kind);
         let child = Child {
@@ -34,20 +34,20 @@ impl State {
         }
     }
 
-    pub(super) fn alternative_switched(&mut self, of: Seq, to: u32) {
+    pub(super) fn apply_alternative_switched(&mut self, of: Seq, to: u32) {
         let Some(alternatives) = self.alternatives.get_mut(&of) else { return };
         alternatives.active = to;
         self.revise();
     }
 
     /// Stores the text of an alternative whose first run completed. Later runs of the branch answer other messages.
-    pub(super) fn alternative_ended(&mut self, notice: &Notice) {
+    pub(super) fn store_alternative_text(&mut self, notice: &Notice) {
         if notice.run != Some(RunNo(1)) || notice.outcome != Outcome::Completed {
             return;
         }
         let branches = self.alternatives.values_mut().flat_map(|alternatives| &mut alternatives.branches);
         for branch in branches.filter(|branch| branch.child == notice.child) {
-            branch.text = Some(render::whole(notice));
+            branch.text = Some(render::full_text(notice));
         }
     }
 }
@@ -60,7 +60,7 @@ impl Alternatives {
     }
 
     /// Returns the text of the selected alternative; `None` for the original.
-    pub fn selected(&self) -> Option<&Text> {
+    pub fn selected_text(&self) -> Option<&Text> {
         self.text(self.active)
     }
 }

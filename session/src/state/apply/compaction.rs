@@ -7,7 +7,7 @@ use crate::record::Compacted;
 use crate::state::{Compaction, State};
 
 impl State {
-    pub(super) fn compacted(&mut self, compacted: &Compacted) {
+    pub(super) fn apply_compacted(&mut self, compacted: &Compacted) {
         self.compactions.push(Compaction::from_record(compacted, self.next_seq));
         self.revise();
         self.measured = Some((compacted.after, self.transcript.len()));
@@ -21,7 +21,7 @@ impl State {
         }
     }
 
-    pub(super) fn compaction_failed(&mut self, no: TurnNo) {
+    pub(super) fn apply_compaction_failed(&mut self, no: TurnNo) {
         let Some(run) = &mut self.run else { return };
         run.compaction_failed = true;
         if let Some(turn) = run.turn.as_mut().filter(|turn| turn.no == no) {
@@ -30,7 +30,7 @@ impl State {
         }
     }
 
-    pub(super) fn compaction_undone(&mut self) {
+    pub(super) fn apply_compaction_undone(&mut self) {
         self.compactions.pop();
         self.revise();
     }

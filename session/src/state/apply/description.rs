@@ -8,17 +8,17 @@ use crate::record::{SummarySet, TitleSet};
 use crate::state::State;
 
 impl State {
-    pub(super) fn title_set(&mut self, set: &TitleSet) {
+    pub(super) fn apply_title_set(&mut self, set: &TitleSet) {
         self.title = Some(Arc::clone(&set.title));
-        self.described_by(set.of);
+        self.mark_described(set.of);
     }
 
-    pub(super) fn summary_set(&mut self, set: &SummarySet) {
+    pub(super) fn apply_summary_set(&mut self, set: &SummarySet) {
         self.summary = Some(Arc::new(set.clone()));
-        self.described_by(Some(set.of));
+        self.mark_described(Some(set.of));
     }
 
-    fn described_by(&mut self, of: Option<SessionId>) {
+    fn mark_described(&mut self, of: Option<SessionId>) {
         if let Some(child) = of.and_then(|of| self.children.get_mut(&of)) {
             child.described = true;
         }

@@ -10,7 +10,7 @@ use crate::record::{Hold, InputAccepted, QueueChange};
 use crate::state::{Queued, State};
 
 impl State {
-    pub(super) fn input_accepted(&mut self, input: &InputAccepted) {
+    pub(super) fn apply_input_accepted(&mut self, input: &InputAccepted) {
         if let Some(key) = &input.key {
             self.seen.insert(Arc::clone(key), input.id);
         }
@@ -23,7 +23,7 @@ impl State {
     }
 
     /// Records a refused row, so that a repeated delivery is recognised.
-    pub(super) fn continue_refused(&mut self, owner: SessionId, key: CallId) {
+    pub(super) fn apply_continue_refused(&mut self, owner: SessionId, key: CallId) {
         self.remember(index::continue_input(owner, key));
     }
 
@@ -33,7 +33,7 @@ impl State {
         }
     }
 
-    pub(super) fn inputs_taken(&mut self, ids: &[InputId]) {
+    pub(super) fn apply_inputs_taken(&mut self, ids: &[InputId]) {
         let from = self.transcript.len();
         let mut was_asked = false;
         for id in ids {
@@ -84,7 +84,7 @@ impl State {
         self.queue.remove(at).map(|queued| queued.input)
     }
 
-    pub(super) fn queue_changed(&mut self, change: &QueueChange) {
+    pub(super) fn apply_queue_changed(&mut self, change: &QueueChange) {
         match change {
             QueueChange::Removed(ids) => {
                 let removed: BTreeSet<_> = ids.iter().collect();

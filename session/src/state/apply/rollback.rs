@@ -4,7 +4,7 @@ use crate::ids::RunNo;
 use crate::state::{MessageRange, State};
 
 impl State {
-    pub(super) fn rolled_back(&mut self, run: RunNo) {
+    pub(super) fn apply_rolled_back(&mut self, run: RunNo) {
         let Some(stretch) = self.message_ranges.get_mut(&run) else { return };
         stretch.hidden = true;
         // A summary of these messages would keep their content.

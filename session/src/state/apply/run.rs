@@ -11,7 +11,7 @@ use crate::render;
 use crate::state::{Ended, MessageRange, Queued, Run, State};
 
 impl State {
-    pub(super) fn run_opened(&mut self, opened: &RunOpened) {
+    pub(super) fn apply_run_opened(&mut self, opened: &RunOpened) {
         // Removes them from the queue, so that only later inputs can open the next run.
         let mut waiting = Vec::with_capacity(opened.inputs.len());
         for id in &opened.inputs {
@@ -60,7 +60,7 @@ impl State {
         self.queue.remove(at)
     }
 
-    pub(super) fn run_started(&mut self, slot: bool) {
+    pub(super) fn apply_run_started(&mut self, slot: bool) {
         let from = self.transcript.len();
         if let Some(run) = &mut self.run {
             run.from = from;
@@ -69,7 +69,7 @@ impl State {
         }
     }
 
-    pub(super) fn run_parked(&mut self, why: Park, worked_ms: u64) {
+    pub(super) fn apply_run_parked(&mut self, why: Park, worked_ms: u64) {
         if let Some(run) = &mut self.run {
             run.parked = Some(why);
             run.slot = false;
@@ -85,14 +85,14 @@ impl State {
         }
     }
 
-    pub(super) fn run_resumed(&mut self, slot: bool) {
+    pub(super) fn apply_run_resumed(&mut self, slot: bool) {
         if let Some(run) = &mut self.run {
             run.parked = None;
             run.slot = slot;
         }
     }
 
-    pub(super) fn run_held(&mut self, why: &Hold) {
+    pub(super) fn apply_run_held(&mut self, why: &Hold) {
         if let Some(run) = &mut self.run {
             run.hold = Some(why.clone());
             run.parked = None;
@@ -105,13 +105,13 @@ impl State {
 
     /// Adds the request of a model's call to the transcript if the run ended before it started, for a later `continue`.
     fn keep_task(&mut self, run: &Run) {
-        let untaken = run.waiting.iter().filter(|_| run.opened.owner.answers_a_model());
+        let untaken = run.waiting.iter().filter(|_| run.opened.owner.is_model_call());
         for queued in untaken {
             self.push_message(Message::User { seq: self.next_seq, text: Arc::clone(&queued.input.text) });
         }
     }
 
-    pub(super) fn run_ended(&mut self, ended: &RunEnded) {
+    pub(super) fn apply_run_ended(&mut self, ended: &RunEnded) {
         self.flush_deferred();
         self.outcomes.push(ended.outcome.clone());
         self.turns = self.turns.saturating_add(ended.turns);
@@ -133,7 +133,7 @@ impl State {
                 .as_ref()
                 .filter(|turn| turn.no == call.turn)
                 .and_then(|turn| turn.calls.get(call.ix as usize))
-                .map(|call| render::returned(&call.args)),
+                .map(|call| render::return_result(&call.args)),
             (Outcome::OutOfTurns, _) if !self.created.joins => self.last_text(&run),
             _ => Some(Arc::clone(&run.partial)).filter(|text| !text.is_empty()),
         };

@@ -10,7 +10,7 @@ use crate::render;
 use crate::state::{Child, Owned, State};
 
 impl State {
-    pub(super) fn child_spawned(&mut self, spawned: &ChildSpawned) {
+    pub(super) fn apply_child_spawned(&mut self, spawned: &ChildSpawned) {
         let key = (!spawned.detached).then_some(spawned.call);
         self.shorts.insert(spawned.short.clone());
         let at = self.turn().and_then(|turn| turn.answered);
@@ -37,7 +37,7 @@ impl State {
         }
     }
 
-    pub(super) fn continue_asked(&mut self, request: &ContinueAsked) {
+    pub(super) fn apply_continue_asked(&mut self, request: &ContinueAsked) {
         if let Some(child) = self.children.get_mut(&request.child) {
             child.key = Some(request.call);
         }
@@ -46,7 +46,7 @@ impl State {
         }
     }
 
-    pub(super) fn cancel_asked(&mut self, key: CallId) {
+    pub(super) fn apply_cancel_asked(&mut self, key: CallId) {
         let Some(run) = &mut self.run else { return };
         if let Some(owned) = run.owned.get_mut(&key) {
             owned.cancel_asked = true;
@@ -54,7 +54,7 @@ impl State {
         }
     }
 
-    pub(super) fn notice_taken(&mut self, taken: &NoticeTaken) {
+    pub(super) fn apply_notice_taken(&mut self, taken: &NoticeTaken) {
         self.arrived.remove(&taken.items);
         for item in &taken.items {
             match (item.key, item.run) {
@@ -78,7 +78,7 @@ impl State {
                 }
             }
             Carrier::Await { call } => {
-                let result = render::awaited(self, call, &taken.items);
+                let result = render::await_result(self, call, &taken.items);
                 self.close_call(call, result);
             }
             Carrier::Message => self.notice_message(taken),
@@ -110,7 +110,7 @@ impl State {
 
     fn notice_message(&mut self, taken: &NoticeTaken) {
         for item in &taken.items {
-            self.alternative_ended(item);
+            self.store_alternative_text(item);
         }
         let text = if taken.items.iter().all(|item| self.reaches_model(item)) {
             render::notices(self, &taken.items)

@@ -11,7 +11,7 @@ use crate::render;
 use crate::state::{Answer, Call, CallPhase, State, Turn};
 
 impl State {
-    pub(super) fn turn_started(
+    pub(super) fn apply_turn_started(
         &mut self,
         (no, attempt): (TurnNo, AttemptNo),
         prompt: Prompt,
@@ -61,7 +61,7 @@ impl State {
         }
     }
 
-    pub(super) fn attempt_discarded(&mut self, discarded: &AttemptDiscarded) {
+    pub(super) fn apply_attempt_discarded(&mut self, discarded: &AttemptDiscarded) {
         if let Some(usage) = &discarded.usage {
             self.usage.add(usage);
         }
@@ -78,7 +78,7 @@ impl State {
         self.flush_deferred();
     }
 
-    pub(super) fn turn_answered(&mut self, answered: &TurnAnswered) {
+    pub(super) fn apply_turn_answered(&mut self, answered: &TurnAnswered) {
         let seq = self.next_seq;
         self.usage.add(&answered.usage);
         self.push_message(Message::Assistant {
@@ -140,7 +140,7 @@ impl State {
         }
     }
 
-    pub(super) fn call_started(&mut self, id: CallId, kind: &CallKind) {
+    pub(super) fn apply_call_started(&mut self, id: CallId, kind: &CallKind) {
         let Some(turn) = self.turn_of(id) else { return };
         let Some(call) = turn.calls.get_mut(id.ix as usize) else { return };
         if call.phase != CallPhase::Unstarted {
@@ -164,7 +164,7 @@ impl State {
         }
     }
 
-    pub(super) fn call_finished(&mut self, finished: &CallFinished) {
+    pub(super) fn apply_call_finished(&mut self, finished: &CallFinished) {
         if finished.end == CallEnd::Backgrounded
             && let Some(owned) = self.run.as_mut().and_then(|run| run.owned.get_mut(&finished.call))
         {
