@@ -108,7 +108,7 @@ fn failure_reason(item: &Notice, text: &Text) -> String {
 }
 
 /// Returns the caller's jobs in the order of their creation.
-fn all(state: &State) -> Vec<(SessionId, &Child)> {
+fn all_jobs(state: &State) -> Vec<(SessionId, &Child)> {
     let own = state.children.iter().filter(|(id, _)| jobs::is_job_of(state, **id));
     let mut all: Vec<_> = own.map(|(id, it)| (*id, it)).collect();
     all.sort_by_key(|(_, child)| child.call);

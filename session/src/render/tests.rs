@@ -37,11 +37,11 @@ fn background_start_returns_the_handle_of_its_dialect() {
         "message": "This minion is detached: no call waits for it, and you are notified when it ends.",
     });
     let task = json!({"session_id": "a3f9c1", "status": "started"});
-    let results = for_each_dialect(|dialect, child, short| started(dialect, child, short, false, 7));
+    let results = for_each_dialect(|dialect, child, short| start_result(dialect, child, short, false, 7));
     assert_eq!(results, [subagent.clone(), task, json!("a3f9c1"), pending(), minion.clone()]);
     // If people can open the child, the one dialect with a field for it includes the full id.
     let open = json!({"session_id": CHILD, "short": "a3f9c1", "status": "started"});
-    let results = for_each_dialect(|dialect, child, short| started(dialect, child, short, true, 7));
+    let results = for_each_dialect(|dialect, child, short| start_result(dialect, child, short, true, 7));
     assert_eq!(results, [subagent, open, json!("a3f9c1"), pending(), minion]);
 }
 
@@ -49,7 +49,7 @@ fn background_start_returns_the_handle_of_its_dialect() {
 fn background_continue_returns_the_handle_of_its_dialect() {
     let message = "The subagent resumes where it stopped, for at most 7 iterations more. You receive its result automatically: continue, or end your turn.";
     let other = json!({"session_id": "a3f9c1", "status": "continued"});
-    let results = for_each_dialect(|dialect, child, short| continued(dialect, child, short, Some(7)));
+    let results = for_each_dialect(|dialect, child, short| continue_result(dialect, child, short, Some(7)));
     assert_eq!(results, [subagent(message), other.clone(), json!("a3f9c1"), pending(), other]);
 }
 
