@@ -376,7 +376,7 @@ async fn kill_at_each_write(world: CrashWorld, stories: &[Story]) {
                     }
                 }
                 let nothing = BTreeSet::new();
-                let seen = invariant::World::new([], &nothing, None, false).seen_as(&observed);
+                let seen = invariant::World::new([], &nothing, None, false).with_observations(&observed);
                 InvariantId::J7.check(&seen, true).unwrap_or_else(|violation| panic!("{violation}"));
                 if writes < n {
                     break;

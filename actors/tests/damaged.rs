@@ -112,7 +112,7 @@ async fn damaged_session_returns_a_typed_error_and_others_start() {
     let observed = Observed { aside: Some(answers(&runtime, &ids, [ids[1]]).await), ..Observed::default() };
     let nothing = BTreeSet::new();
     let views = ids.iter().filter(|id| **id != ids[1]).map(|id| (*id, invariant::View::default()));
-    let seen = invariant::World::new(views, &nothing, None, false).seen_as(&observed);
+    let seen = invariant::World::new(views, &nothing, None, false).with_observations(&observed);
     assert_eq!(InvariantId::J8.check(&seen, true), Ok(()));
     let fresh = open(&runtime).send("new work").await.expect("new work is taken");
     assert_eq!(fresh.run, RunNo(1));

@@ -14,9 +14,9 @@ pub(super) fn within_budget(world: &World<'_>) -> Verdict {
         return Ok(());
     };
     for restart in &observed.restarts {
-        let own = admitted(observed, restart, budget.within_ms, |other| other.session == restart.session);
+        let own = count_admitted(observed, restart, budget.within_ms, |other| other.session == restart.session);
         let storm = budget.storm.is_some_and(|(most, within_ms)| {
-            admitted(observed, restart, within_ms, |other| other.supervisor == restart.supervisor) >= most
+            count_admitted(observed, restart, within_ms, |other| other.supervisor == restart.supervisor) >= most
         });
         let fits = if restart.admitted { own < budget.max && !storm } else { own >= budget.max || storm };
         ensure(fits, InvariantId::V1, restart.session, || describe(restart, own, &budget))?;
@@ -30,7 +30,7 @@ fn describe(restart: &Restart, own: u32, budget: &RestartBudget) -> String {
 }
 
 /// Counts the restarts admitted before `restart`, within its window.
-fn admitted(observed: &Observed, restart: &Restart, within_ms: u64, counts: impl Fn(&Restart) -> bool) -> u32 {
+fn count_admitted(observed: &Observed, restart: &Restart, within_ms: u64, counts: impl Fn(&Restart) -> bool) -> u32 {
     let since = restart.at.ms.saturating_sub(within_ms);
     let window = observed.restarts.iter().filter(|other| {
         let fresh = other.at.ms > since || restart.at.ms < within_ms;
@@ -40,7 +40,7 @@ fn admitted(observed: &Observed, restart: &Restart, within_ms: u64, counts: impl
 }
 
 /// A run whose actor is not restarted any more ends for that reason, unless its outcome was fixed before.
-pub(super) fn given_up_ended(world: &World<'_>) -> Verdict {
+pub(super) fn abandoned_runs_end(world: &World<'_>) -> Verdict {
     let Some(observed) = world.observed else { return Ok(()) };
     let shown = |restart: &&Restart| !restart.admitted && world.sessions.contains_key(&restart.session);
     for restart in observed.restarts.iter().filter(shown) {
@@ -90,7 +90,7 @@ fn without_progress(world: &World<'_>, observed: &Observed) -> Verdict {
         let again = matches!(activated.why, ActivationCause::Restart | ActivationCause::Boot);
         let Some(seen) = world.sessions.get(&activated.session).filter(|_| again) else { continue };
         let known = usize::try_from(activated.last.0).unwrap_or(usize::MAX);
-        if seen.in_flight_at(known).is_none() {
+        if seen.run_in_flight_at(known).is_none() {
             continue;
         }
         let (last, count) = starts.entry(activated.session).or_insert((activated.last, 0));
@@ -108,7 +108,7 @@ fn without_progress(world: &World<'_>, observed: &Observed) -> Verdict {
 }
 
 /// The death of an actor ends no other actor.
-pub(super) fn others_live(world: &World<'_>) -> Verdict {
+pub(super) fn deaths_are_isolated(world: &World<'_>) -> Verdict {
     let Some(observed) = world.observed else { return Ok(()) };
     observed.deaths.iter().try_for_each(|death| {
         ensure(death.took.is_empty(), InvariantId::T8, death.session, || {
@@ -119,11 +119,11 @@ pub(super) fn others_live(world: &World<'_>) -> Verdict {
 
 /// A shutdown accepts nothing new, stops owned runs before owners, kills only actors that do not stop in time, and
 /// leaves nothing running.
-pub(super) fn in_order(world: &World<'_>) -> Verdict {
+pub(super) fn shutdown_is_ordered(world: &World<'_>) -> Verdict {
     let Some((observed, shutdown)) = world.observed.and_then(|observed| Some((observed, observed.shutdown?))) else {
         return Ok(());
     };
-    takes_nothing(observed, &shutdown)?;
+    check_accepts_nothing(observed, &shutdown)?;
     let stops = || observed.stops.iter().filter(|stop| stop.at > shutdown.asked);
     for stop in stops() {
         let in_time = stop.at.ms >= shutdown.asked.ms.saturating_add(shutdown.grace_ms);
@@ -143,7 +143,7 @@ fn key(stop: &Stop) -> Option<RunKey> {
     stop.run.map(|run| RunKey { session: stop.session, run })
 }
 
-fn takes_nothing(observed: &Observed, shutdown: &Shutdown) -> Verdict {
+fn check_accepts_nothing(observed: &Observed, shutdown: &Shutdown) -> Verdict {
     use crate::observed::QueueAnswer;
     observed.queues.iter().filter(|put| put.at > shutdown.asked).try_for_each(|put| {
         ensure(!matches!(put.answer, QueueAnswer::Taken(_)), InvariantId::V5, put.session, || {

@@ -1,13 +1,13 @@
 //! Invariant P-5: approvals of calls.
 
-use crate::observed::{Approver, AskSeen, Observed, When};
-use crate::world::{Seen, World};
+use crate::observed::{Approver, Observed, ObservedAsk, When};
+use crate::world::{SessionFacts, World};
 use crate::{InvariantId, Verdict, ensure, ensure_if};
 use subtend_session::ids::{CallId, SessionId};
 use subtend_session::record::{AnsweredBy, AskVerdict, Record};
 
 /// Each ask is opened once, at the root, and answered once, before its call has a result; only a person allows.
-pub(super) fn paired(world: &World<'_>) -> Verdict {
+pub(super) fn asks_are_answered_once(world: &World<'_>) -> Verdict {
     for (session, seen) in &world.sessions {
         let root = seen.place().map(|place| place.root(*session));
         for (call, ask) in &seen.asks {
@@ -24,13 +24,13 @@ pub(super) fn paired(world: &World<'_>) -> Verdict {
             });
             ensure(by_person, InvariantId::P5, *session, || format!("call {call} was allowed by {:?}", ask.answered))?;
         }
-        in_order(*session, seen)?;
+        check_order(*session, seen)?;
     }
     Ok(())
 }
 
 /// No call starts while its ask is denied or open, and no run closes with an open ask.
-fn in_order(session: SessionId, seen: &Seen<'_>) -> Verdict {
+fn check_order(session: SessionId, seen: &SessionFacts<'_>) -> Verdict {
     for (at, record) in seen.view.records.iter().enumerate() {
         let (call, starts) = if let Record::CallStarted { call, .. } = record {
             (*call, true)
@@ -43,7 +43,7 @@ fn in_order(session: SessionId, seen: &Seen<'_>) -> Verdict {
         let answer = ask.answered.filter(|(answered, ..)| *answered < at).map(|(_, verdict, _)| verdict);
         let fits = match answer {
             None => false,
-            Some(AskVerdict::Deny) => !starts || refused_after(seen, at, call),
+            Some(AskVerdict::Deny) => !starts || is_refused_after(seen, at, call),
             Some(AskVerdict::Allow | AskVerdict::Always) => true,
         };
         ensure(fits, InvariantId::P5, session, || format!("{record:?} while its ask has the answer {answer:?}"))?;
@@ -52,7 +52,7 @@ fn in_order(session: SessionId, seen: &Seen<'_>) -> Verdict {
 }
 
 /// Returns whether the call that starts here is immediately closed as refused.
-fn refused_after(seen: &Seen<'_>, at: usize, call: CallId) -> bool {
+fn is_refused_after(seen: &SessionFacts<'_>, at: usize, call: CallId) -> bool {
     matches!(seen.view.records.get(at.saturating_add(1)), Some(Record::CallFinished(finished)) if finished.call == call)
 }
 
@@ -69,7 +69,7 @@ pub(super) fn answered_by_rule(world: &World<'_>) -> Verdict {
     })
 }
 
-fn judge(observed: &Observed, approvers: &[Approver], ask: &AskSeen) -> Result<(), &'static str> {
+fn judge(observed: &Observed, approvers: &[Approver], ask: &ObservedAsk) -> Result<(), &'static str> {
     let need = |holds: bool, why| if holds { Ok(()) } else { Err(why) };
     let until = ask.answered.map_or(observed.now, |(at, _)| at);
     let deadline = observed.ask_ms.map(|ms| ask.opened.ms.saturating_add(ms));

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use crate::observed::{Observed, Offer, Probe, QueryContext};
-use crate::world::{Seen, World};
+use crate::world::{SessionFacts, World};
 use crate::{InvariantId, Verdict, ensure, ensure_if};
 use subtend_session::authority::{Access, Verdict as Answer};
 use subtend_session::call::{CallEnd, CallKind};
@@ -12,7 +12,7 @@ use subtend_session::outcome::Initiator;
 use subtend_session::place::{Owner, Place};
 use subtend_session::record::{AnsweredBy, AskVerdict, BranchCreated, From, InputAccepted, Record};
 
-fn each(world: &World<'_>, judge: impl Fn(&Observed, &Probe) -> Verdict) -> Verdict {
+fn judge_each(world: &World<'_>, judge: impl Fn(&Observed, &Probe) -> Verdict) -> Verdict {
     let Some(observed) = world.observed else { return Ok(()) };
     observed.probes.iter().try_for_each(|probe| judge(observed, probe))
 }
@@ -26,10 +26,10 @@ fn present(observed: &Observed, session: SessionId, access: &Access) -> Option<A
 }
 
 /// A session may do nothing that its parent may not.
-pub(super) fn below_parents(world: &World<'_>) -> Verdict {
-    each(world, |observed, probe| {
+pub(super) fn parents_are_not_exceeded(world: &World<'_>) -> Verdict {
+    judge_each(world, |observed, probe| {
         let exceeds = world
-            .above(probe.session)
+            .ancestors(probe.session)
             .into_iter()
             .find(|ancestor| present(observed, *ancestor, &probe.access).is_some_and(|most| probe.verdict > most));
         let judged = matches!(probe.under, QueryContext::Present | QueryContext::After(_));
@@ -40,12 +40,12 @@ pub(super) fn below_parents(world: &World<'_>) -> Verdict {
 }
 
 /// An added deny raises no verdict. An added rule raises no verdict above that of an ancestor of its session.
-pub(super) fn monotone(world: &World<'_>) -> Verdict {
-    each(world, |observed, probe| {
+pub(super) fn permissions_only_shrink(world: &World<'_>) -> Verdict {
+    judge_each(world, |observed, probe| {
         let QueryContext::Added { at, rule } = &probe.under else { return Ok(()) };
         let before = present(observed, probe.session, &probe.access);
         let enlarged = rule.verdict == Answer::Deny && before.is_some_and(|before| probe.verdict > before);
-        let ancestors = world.above(*at);
+        let ancestors = world.ancestors(*at);
         let exceeds = ancestors
             .into_iter()
             .any(|id| present(observed, id, &probe.access).is_some_and(|most| probe.verdict > most));
@@ -56,8 +56,8 @@ pub(super) fn monotone(world: &World<'_>) -> Verdict {
 }
 
 /// The order of rules changes no verdict.
-pub(super) fn orderless(world: &World<'_>) -> Verdict {
-    each(world, |observed, probe| {
+pub(super) fn rule_order_has_no_effect(world: &World<'_>) -> Verdict {
+    judge_each(world, |observed, probe| {
         let before = present(observed, probe.session, &probe.access);
         let same = before.is_none_or(|before| before == probe.verdict);
         ensure_if(probe.under == QueryContext::Reordered, same, InvariantId::P3, probe.session, || {
@@ -67,8 +67,8 @@ pub(super) fn orderless(world: &World<'_>) -> Verdict {
 }
 
 /// Nothing exceeds the recorded ceilings of the session and its ancestors.
-pub(super) fn below_ceilings(world: &World<'_>) -> Verdict {
-    each(world, |_, probe| {
+pub(super) fn ceilings_are_not_exceeded(world: &World<'_>) -> Verdict {
+    judge_each(world, |_, probe| {
         let judged = matches!(probe.under, QueryContext::Present | QueryContext::After(_) | QueryContext::Reordered);
         let most = ceiling(world, probe.session, &probe.access);
         ensure_if(judged, probe.verdict <= most, InvariantId::P4, probe.session, || {
@@ -88,12 +88,12 @@ pub(super) fn below_ceilings(world: &World<'_>) -> Verdict {
 
 /// Returns the lowest verdict of the ceilings of a session and its ancestors.
 fn ceiling(world: &World<'_>, session: SessionId, access: &Access) -> Answer {
-    let chain = std::iter::once(session).chain(world.above(session));
-    let ceilings = chain.filter_map(|id| world.sessions.get(&id).and_then(Seen::ceiling));
+    let chain = std::iter::once(session).chain(world.ancestors(session));
+    let ceilings = chain.filter_map(|id| world.sessions.get(&id).and_then(SessionFacts::ceiling));
     ceilings.map(|ceiling| ceiling.verdict(access)).min().unwrap_or(Answer::Allow)
 }
 
-fn accesses(seen: &Seen<'_>) -> Vec<(CallId, Access)> {
+fn accesses(seen: &SessionFacts<'_>) -> Vec<(CallId, Access)> {
     let asks = seen.asks.iter().map(|(call, ask)| {
         let (action, resource) = ask.access;
         (*call, Access { action: action.clone(), resource: resource.clone() })
@@ -107,18 +107,18 @@ fn accesses(seen: &Seen<'_>) -> Vec<(CallId, Access)> {
 
 /// A model's text sets neither workspace nor authority: a child has its parent's workspace and ceilings, a call continues
 /// only children of its session, and only people and the host select another agent.
-pub(super) fn model_fields(world: &World<'_>) -> Verdict {
+pub(super) fn calls_set_only_model_fields(world: &World<'_>) -> Verdict {
     for (session, seen) in &world.sessions {
         for record in seen.view.records {
             let Record::InputAccepted(input) = record else { continue };
-            ensure(input_is_plain(input), InvariantId::P6, *session, || {
+            ensure(is_plain_input(input), InvariantId::P6, *session, || {
                 format!(
                     "{:?} has an agent, an allowance or an owner that its sender may not set: {input:?}",
                     input.from
                 )
             })?;
         }
-        let unasked = handed_over(seen).find(|(at, call)| !approved(seen, *at, *call));
+        let unasked = handovers(seen).find(|(at, call)| !is_approved(seen, *at, *call));
         ensure(unasked.is_none(), InvariantId::P6, *session, || {
             format!("call {unasked:?} handed the session to another agent, and no person approved it")
         })?;
@@ -131,7 +131,7 @@ pub(super) fn model_fields(world: &World<'_>) -> Verdict {
             })?;
         }
         for (child, key) in &seen.cancel_asked {
-            let is_created = seen.keys().any(|(_, call, of)| (call, of) == (*key, *child));
+            let is_created = seen.owned_keys().any(|(_, call, of)| (call, of) == (*key, *child));
             ensure(is_created, InvariantId::P6, *session, || {
                 format!("it cancels {child} by key {key}, which it never created")
             })?;
@@ -142,7 +142,7 @@ pub(super) fn model_fields(world: &World<'_>) -> Verdict {
 }
 
 /// Returns the calls that handed the session to another agent, each with the position of its result.
-fn handed_over<'a>(seen: &'a Seen<'_>) -> impl Iterator<Item = (usize, CallId)> + 'a {
+fn handovers<'a>(seen: &'a SessionFacts<'_>) -> impl Iterator<Item = (usize, CallId)> + 'a {
     let proposes = |of: CallId| move |record: &Record| matches!(record, Record::CallStarted { call, kind, .. } if *call == of && matches!(**kind, CallKind::Propose(_)));
     seen.view.records.iter().enumerate().filter_map(move |(at, record)| {
         let Record::CallFinished(finished) = record else { return None };
@@ -151,13 +151,13 @@ fn handed_over<'a>(seen: &'a Seen<'_>) -> impl Iterator<Item = (usize, CallId)> 
     })
 }
 
-fn approved(seen: &Seen<'_>, at: usize, call: CallId) -> bool {
+fn is_approved(seen: &SessionFacts<'_>, at: usize, call: CallId) -> bool {
     let approval = seen.asks.get(&call).and_then(|ask| ask.answered).filter(|(answered, ..)| *answered < at);
     matches!(approval, Some((_, AskVerdict::Allow | AskVerdict::Always, AnsweredBy::Person)))
 }
 
 /// Returns whether an input selects an agent and an owner only as far as its sender may.
-fn input_is_plain(input: &InputAccepted) -> bool {
+fn is_plain_input(input: &InputAccepted) -> bool {
     match &input.from {
         From::Model { session, run, call } => {
             let owner = Owner::Run { session: *session, run: *run, call: *call };
@@ -170,7 +170,7 @@ fn input_is_plain(input: &InputAccepted) -> bool {
 }
 
 /// A child has its parent's workspace, and no call creates a child with an agent that the ceilings deny.
-fn child_within_parent(world: &World<'_>, session: SessionId, seen: &Seen<'_>) -> Verdict {
+fn child_within_parent(world: &World<'_>, session: SessionId, seen: &SessionFacts<'_>) -> Verdict {
     for (_, spawned) in &seen.spawned {
         let access = Access { action: format!("task:{}", spawned.agent).into(), resource: ".".into() };
         let most = ceiling(world, session, &access);
@@ -188,7 +188,7 @@ fn child_within_parent(world: &World<'_>, session: SessionId, seen: &Seen<'_>) -
 
 /// A tool is offered if and only if the rules may allow a call of it. A tool that was not offered runs only after an
 /// approval. Each call is checked again at its start.
-pub(super) fn offered(world: &World<'_>) -> Verdict {
+pub(super) fn offers_follow_rules(world: &World<'_>) -> Verdict {
     let contexts = world.observed.map_or(&[][..], |observed| &observed.contexts);
     for given in contexts {
         let session = given.run.session;
@@ -199,17 +199,17 @@ pub(super) fn offered(world: &World<'_>) -> Verdict {
         let Some(seen) = world.sessions.get(&session).filter(|_| !given.tools.is_empty()) else { continue };
         let names: BTreeSet<&str> =
             given.tools.iter().filter(|offer| offer.offered).map(|offer| &*offer.tool).collect();
-        for (call, tool) in started(seen, given.turn) {
+        for (call, tool) in started_calls(seen, given.turn) {
             ensure(names.contains(tool) || was_approved(seen, call), InvariantId::P7, session, || {
                 format!("call {call} of {tool} started although it was not offered")
             })?;
         }
     }
-    world.sessions.iter().try_for_each(|(session, seen)| checked_again(*session, seen))
+    world.sessions.iter().try_for_each(|(session, seen)| check_approvals(*session, seen))
 }
 
 /// Returns whether a person approved the call, or always allows its access.
-fn was_approved(seen: &Seen<'_>, call: CallId) -> bool {
+fn was_approved(seen: &SessionFacts<'_>, call: CallId) -> bool {
     let access = seen.view.records.iter().find_map(|record| {
         let Record::CallStarted { call: started, access, .. } = record else { return None };
         access.as_deref().filter(|_| *started == call)
@@ -236,7 +236,7 @@ fn may_be_used(offer: &Offer) -> bool {
 }
 
 /// Returns the valid calls of the answer to `turn` that started, with their tools.
-fn started<'a>(seen: &Seen<'a>, turn: TurnNo) -> Vec<(CallId, &'a str)> {
+fn started_calls<'a>(seen: &SessionFacts<'a>, turn: TurnNo) -> Vec<(CallId, &'a str)> {
     let answer = seen.view.records.iter().find_map(|record| {
         let Record::TurnAnswered(answer) = record else { return None };
         (answer.turn == turn).then_some(answer)
@@ -252,7 +252,7 @@ fn started<'a>(seen: &Seen<'a>, turn: TurnNo) -> Vec<(CallId, &'a str)> {
 
 /// A call that needs an approval by the session's ceiling was approved, or is covered by an earlier "always" of this
 /// session.
-fn checked_again(session: SessionId, seen: &Seen<'_>) -> Verdict {
+fn check_approvals(session: SessionId, seen: &SessionFacts<'_>) -> Verdict {
     let mut always: BTreeSet<Access> = BTreeSet::new();
     let mut allowed: BTreeSet<CallId> = BTreeSet::new();
     for record in seen.view.records {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::world::{Seen, SeenRun, World};
+use crate::world::{RunFacts, SessionFacts, World};
 use crate::{InvariantId, Verdict, ensure};
 use subtend_session::ids::{AttemptNo, RunKey, TurnNo};
 use subtend_session::record::{Record, Reserved};
@@ -14,7 +14,7 @@ pub(super) fn counted_once(world: &World<'_>) -> Verdict {
         let (Some((opened, _)), Some((at, ended))) = (run.opened, run.ended) else { continue };
         let Some(seen) = world.sessions.get(&key.session) else { continue };
         let (mut own, mut turns) = (Usage::default(), 0_u32);
-        for record in seen.span(run) {
+        for record in seen.records_of(run) {
             if let Record::TurnAnswered(answer) = record {
                 own.add(&answer.usage);
                 turns = turns.saturating_add(1);
@@ -25,8 +25,8 @@ pub(super) fn counted_once(world: &World<'_>) -> Verdict {
             }
         }
         let mut owned = Usage::default();
-        for (made, call, child) in seen.keys().filter(|(made, ..)| (opened..at).contains(made)) {
-            let notices = seen.taken_by_key(child, call).filter(|(taken, _)| (made..at).contains(taken));
+        for (made, call, child) in seen.owned_keys().filter(|(made, ..)| (opened..at).contains(made)) {
+            let notices = seen.notices_by_key(child, call).filter(|(taken, _)| (made..at).contains(taken));
             notices.for_each(|(_, item)| owned.add(&item.usage));
         }
         let recorded = (ended.usage_self, ended.usage_owned, ended.turns);
@@ -47,10 +47,10 @@ pub(super) fn within_limits(world: &World<'_>) -> Verdict {
         let Some(seen) = world.sessions.get(&key.session) else { continue };
         let root = root_run(world, key);
         let sum = spent.entry(root).or_default();
-        *sum = sum.saturating_add(settled(seen, run));
+        *sum = sum.saturating_add(settled_tokens(seen, run));
     }
     for (root, sum) in spent {
-        let limits = world.sessions.get(&root.session).and_then(Seen::limits);
+        let limits = world.sessions.get(&root.session).and_then(SessionFacts::limits);
         let Some(limit) = limits.and_then(|limits| limits.tokens) else { continue };
         ensure(sum <= limit, InvariantId::E3, root.session, || {
             format!("run {} and its owned runs used {sum} reserved tokens, the limit is {limit}", root.run)
@@ -63,7 +63,7 @@ pub(super) fn within_limits(world: &World<'_>) -> Verdict {
 fn root_run(world: &World<'_>, key: RunKey) -> RunKey {
     let mut root = key;
     let mut steps = world.sessions.len();
-    while let Some((owner, _)) = world.run(root).and_then(SeenRun::owner).filter(|_| steps > 0) {
+    while let Some((owner, _)) = world.run(root).and_then(RunFacts::owner).filter(|_| steps > 0) {
         root = owner;
         steps = steps.saturating_sub(1);
     }
@@ -71,10 +71,10 @@ fn root_run(world: &World<'_>, key: RunKey) -> RunKey {
 }
 
 /// Returns the tokens of a run's settled attempts, each up to its reservation.
-fn settled(seen: &Seen<'_>, run: &SeenRun<'_>) -> u64 {
+fn settled_tokens(seen: &SessionFacts<'_>, run: &RunFacts<'_>) -> u64 {
     let mut reserved: BTreeMap<(TurnNo, AttemptNo), &Reserved> = BTreeMap::new();
     let mut sum = 0_u64;
-    for record in seen.span(run) {
+    for record in seen.records_of(run) {
         if let Record::TurnStarted { turn, attempt, reserved: Some(tokens), .. } = record {
             reserved.insert((*turn, *attempt), tokens);
         }
@@ -95,7 +95,7 @@ fn settled(seen: &Seen<'_>, run: &SeenRun<'_>) -> u64 {
 }
 
 /// A wall-clock cap applies to all owned runs.
-pub(super) fn caps_bind(world: &World<'_>) -> Verdict {
+pub(super) fn caps_are_enforced(world: &World<'_>) -> Verdict {
     for (key, run) in world.runs() {
         let (Some((owner, _)), Some((_, opened))) = (run.owner(), run.opened) else { continue };
         let cap = world.run(owner).and_then(|above| above.opened).and_then(|(_, above)| above.wall_cap_at);

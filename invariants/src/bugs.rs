@@ -167,7 +167,7 @@ impl Rules {
                 added::add(&case, state, &mut decision);
                 Ok(decision)
             }
-            Err(rejection) => added::in_place_of(&case, state, &rejection).ok_or(rejection),
+            Err(rejection) => added::replace_rejection(&case, state, &rejection).ok_or(rejection),
         }
     }
 

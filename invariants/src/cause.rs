@@ -4,14 +4,14 @@
 //! observed.
 
 use crate::observed::Causes;
-use crate::world::{Seen, SeenRun, World};
+use crate::world::{RunFacts, SessionFacts, World};
 use crate::{InvariantId, Verdict, ensure};
 use subtend_session::ids::RunKey;
 use subtend_session::outcome::{Budget, FailKind, Initiator, ModelFail, Outcome, TimeLimit};
 use subtend_session::place::Owner;
 use subtend_session::record::{Hold, InputAccepted, Park, Record, RunEnded, Stop, TurnAnswered};
 
-pub(super) fn true_causes(world: &World<'_>) -> Verdict {
+pub(super) fn causes_are_true(world: &World<'_>) -> Verdict {
     for (key, run) in world.runs() {
         let (Some(outcome), Some(seen)) = (run.outcome(), world.sessions.get(&key.session)) else { continue };
         let traces = Traces::of(seen, run);
@@ -19,7 +19,7 @@ pub(super) fn true_causes(world: &World<'_>) -> Verdict {
         ensure(verdict.is_ok(), InvariantId::S8, key.session, || {
             format!("run {} is {outcome:?}, and {}", key.run, verdict.err().unwrap_or_default())
         })?;
-        let seen = world.causes().map_or(Ok(()), |causes| happened(causes, key, outcome));
+        let seen = world.causes().map_or(Ok(()), |causes| check_happened(causes, key, outcome));
         ensure(seen.is_ok(), InvariantId::S8, key.session, || {
             format!("run {} is {outcome:?}, and {}", key.run, seen.err().unwrap_or_default())
         })?;
@@ -29,7 +29,7 @@ pub(super) fn true_causes(world: &World<'_>) -> Verdict {
 
 type Check = Result<(), &'static str>;
 
-fn need(holds: bool, why: &'static str) -> Check {
+fn require(holds: bool, why: &'static str) -> Check {
     if holds { Ok(()) } else { Err(why) }
 }
 
@@ -53,7 +53,7 @@ struct Traces<'a> {
 }
 
 impl<'a> Traces<'a> {
-    fn of(seen: &Seen<'a>, run: &SeenRun<'a>) -> Self {
+    fn of(seen: &SessionFacts<'a>, run: &RunFacts<'a>) -> Self {
         let mut traces = Self::default();
         let (Some((from, opened)), Some(to)) = (run.opened, run.outcome_at()) else { return traces };
         let inputs: Vec<&InputAccepted> = seen
@@ -100,43 +100,43 @@ impl<'a> Traces<'a> {
         }
     }
 
-    fn check(&self, world: &World<'_>, key: RunKey, run: &SeenRun<'_>, outcome: &Outcome) -> Check {
+    fn check(&self, world: &World<'_>, key: RunKey, run: &RunFacts<'_>, outcome: &Outcome) -> Check {
         let held = self.interrupted.is_some() || self.out_of_turns;
         match outcome {
             Outcome::Completed => {
-                need(self.started && !held && !self.streams, "it was not at a rest point")?;
-                self.answered(run.ended.map(|(_, ended)| ended))
+                require(self.started && !held && !self.streams, "it was not at a rest point")?;
+                self.check_answered(run.ended.map(|(_, ended)| ended))
             }
             Outcome::Failed { kind } => self.fails(kind, held),
-            Outcome::Cancelled { by } => cancelled(world, key, run, by, self.started),
+            Outcome::Cancelled { by } => check_cancelled(world, key, run, by, self.started),
             Outcome::Interrupted { by } => {
-                need(!self.started || self.interrupted == Some(by), "it was not interrupted by that cause")
+                require(!self.started || self.interrupted == Some(by), "it was not interrupted by that cause")
             }
-            Outcome::TimedOut { what } => self.timed_out(run, *what),
+            Outcome::TimedOut { what } => self.check_timed_out(run, *what),
             Outcome::OutOfTurns => {
-                need(self.interrupted.is_none(), "it was held interrupted")?;
+                require(self.interrupted.is_none(), "it was held interrupted")?;
                 let spent = self.allowance.is_none_or(|allowance| self.spent >= allowance);
-                need(spent, "its turns were not spent")
+                require(spent, "its turns were not spent")
             }
             Outcome::OutOfBudget { which } => {
-                let limits = world.sessions.get(&key.session).and_then(Seen::limits);
-                need(limits.is_none_or(|limits| limited(limits, *which)), "it has no such budget")?;
+                let limits = world.sessions.get(&key.session).and_then(SessionFacts::limits);
+                require(limits.is_none_or(|limits| has_limit(limits, *which)), "it has no such budget")?;
                 let most = limits.and_then(|limits| limits.recorded_bytes).filter(|_| *which == Budget::Recorded);
-                need(most.is_none_or(|most| self.recorded > most), "its records did not exceed its limit")
+                require(most.is_none_or(|most| self.recorded > most), "its records did not exceed its limit")
             }
             Outcome::Lost => {
-                need(self.started && !held, "it was held or not started when the host died")?;
+                require(self.started && !held, "it was held or not started when the host died")?;
                 let owned = run.opened.is_some_and(|(_, opened)| opened.owner.run().is_some());
-                need(owned || !self.limited, "it was parked at a limit with nothing in flight")
+                require(owned || !self.limited, "it was parked at a limit with nothing in flight")
             }
             Outcome::RestartsExhausted { .. } => Ok(()),
         }
     }
 
-    fn answered(&self, ended: Option<&RunEnded>) -> Check {
+    fn check_answered(&self, ended: Option<&RunEnded>) -> Check {
         let Some(answer) = self.answer else { return Err("it never answered") };
         let returned = ended.and_then(|ended| ended.returned);
-        need(
+        require(
             answer.calls.is_empty() || returned.is_some_and(|call| call.turn == answer.turn),
             "its last answer requests calls and returns nothing",
         )
@@ -151,34 +151,34 @@ impl<'a> Traces<'a> {
         };
         let own = match kind {
             FailKind::AgentMissing | FailKind::Authority | FailKind::Internal { .. } => return Ok(()),
-            FailKind::Truncated => need(ended(Some(Stop::Length)), "its last answer was not truncated"),
-            FailKind::Empty => need(ended(None), "its last answer was not empty"),
-            FailKind::Refused => need(ended(Some(Stop::Refused)), "the model did not refuse"),
+            FailKind::Truncated => require(ended(Some(Stop::Length)), "its last answer was not truncated"),
+            FailKind::Empty => require(ended(None), "its last answer was not empty"),
+            FailKind::Refused => require(ended(Some(Stop::Refused)), "the model did not refuse"),
             FailKind::Model { error, .. } => {
-                need(self.failed == Some(*error), "its last attempt did not fail with that error")
+                require(self.failed == Some(*error), "its last attempt did not fail with that error")
             }
             FailKind::Workspace { .. } => {
-                need(self.failed == Some(ModelFail::Dropped), "its last attempt was not dropped without a call")
+                require(self.failed == Some(ModelFail::Dropped), "its last attempt was not dropped without a call")
             }
-            FailKind::Panic { .. } => need(self.failed.is_some(), "its last attempt did not fail"),
+            FailKind::Panic { .. } => require(self.failed.is_some(), "its last attempt did not fail"),
             FailKind::Unreadable { .. } => Err("a session that records its own end can be read"),
             FailKind::NotContinued { .. } => Err("only a run that was never opened is refused"),
         };
-        own.and(need(!held, "it was held and called no model"))
+        own.and(require(!held, "it was held and called no model"))
     }
 
-    fn timed_out(&self, run: &SeenRun<'_>, what: TimeLimit) -> Check {
+    fn check_timed_out(&self, run: &RunFacts<'_>, what: TimeLimit) -> Check {
         let Some((_, opened)) = run.opened else { return Ok(()) };
         match what {
-            TimeLimit::Run => need(self.started && opened.deadline_ms.is_some(), "it had no limit of working time"),
-            TimeLimit::Queue => need(!self.started, "it was started"),
-            TimeLimit::Turn => need(self.streams || self.failed.is_some(), "no model call was due"),
-            TimeLimit::WallCap => need(opened.wall_cap_at.is_some(), "it has no cap"),
+            TimeLimit::Run => require(self.started && opened.deadline_ms.is_some(), "it had no limit of working time"),
+            TimeLimit::Queue => require(!self.started, "it was started"),
+            TimeLimit::Turn => require(self.streams || self.failed.is_some(), "no model call was due"),
+            TimeLimit::WallCap => require(opened.wall_cap_at.is_some(), "it has no cap"),
         }
     }
 }
 
-fn limited(limits: &subtend_session::limits::Limits, which: Budget) -> bool {
+fn has_limit(limits: &subtend_session::limits::Limits, which: Budget) -> bool {
     match which {
         Budget::Tokens => limits.tokens.is_some(),
         Budget::Money => limits.cost_micro.is_some(),
@@ -186,7 +186,7 @@ fn limited(limits: &subtend_session::limits::Limits, which: Budget) -> bool {
     }
 }
 
-fn cancelled(world: &World<'_>, key: RunKey, run: &SeenRun<'_>, by: &Initiator, started: bool) -> Check {
+fn check_cancelled(world: &World<'_>, key: RunKey, run: &RunFacts<'_>, by: &Initiator, started: bool) -> Check {
     let Some((_, opened)) = run.opened else { return Ok(()) };
     let owner = match &opened.owner {
         Owner::Run { session, call, .. } => Some((*session, *call)),
@@ -196,34 +196,36 @@ fn cancelled(world: &World<'_>, key: RunKey, run: &SeenRun<'_>, by: &Initiator, 
         Initiator::Model { call } => {
             let (session, opening) = owner.ok_or("no model owns it")?;
             let Some(above) = world.sessions.get(&session) else { return Ok(()) };
-            need(above.model_cancels.contains(&(*call, key.session, opening)), "that call did not cancel it")
+            require(above.model_cancels.contains(&(*call, key.session, opening)), "that call did not cancel it")
         }
-        Initiator::Owner { .. } => need(owner.is_some(), "no run owns it"),
-        Initiator::Sweep => need(owner.is_some() && !started, "it was started, or has no owner"),
+        Initiator::Owner { .. } => require(owner.is_some(), "no run owns it"),
+        Initiator::Sweep => require(owner.is_some() && !started, "it was started, or has no owner"),
         Initiator::Person | Initiator::Host => Ok(()),
     }
 }
 
-fn happened(causes: &Causes, key: RunKey, outcome: &Outcome) -> Check {
+fn check_happened(causes: &Causes, key: RunKey, outcome: &Outcome) -> Check {
     let session = key.session;
     match outcome {
         Outcome::Cancelled { by: by @ (Initiator::Person | Initiator::Host) } => {
-            need(causes.cancels.iter().any(|(run, word)| *run == key && word == by), "no such cancel happened")
+            require(causes.cancels.iter().any(|(run, word)| *run == key && word == by), "no such cancel happened")
         }
         Outcome::Cancelled { by: Initiator::Sweep } | Outcome::Lost => {
-            need(causes.boots > 0, "the host did not restart")
+            require(causes.boots > 0, "the host did not restart")
         }
         Outcome::Cancelled { by: Initiator::Model { .. } | Initiator::Owner { .. } } => Ok(()),
         Outcome::Interrupted { by } => {
-            need(causes.interrupts.iter().any(|(run, word)| *run == key && word == by), "no such interrupt happened")
+            require(causes.interrupts.iter().any(|(run, word)| *run == key && word == by), "no such interrupt happened")
         }
-        Outcome::TimedOut { what } => need(causes.passed.contains(&(key, *what)), "no such deadline of it passed"),
+        Outcome::TimedOut { what } => require(causes.passed.contains(&(key, *what)), "no such deadline of it passed"),
         // The journal itself shows it.
         Outcome::OutOfBudget { which: Budget::Recorded } => Ok(()),
-        Outcome::OutOfBudget { which } => need(causes.refused.contains(&(key, *which)), "no reservation was refused"),
-        Outcome::RestartsExhausted { .. } => need(causes.given_up.contains(&session), "its actor was not given up"),
+        Outcome::OutOfBudget { which } => {
+            require(causes.refused.contains(&(key, *which)), "no reservation was refused")
+        }
+        Outcome::RestartsExhausted { .. } => require(causes.given_up.contains(&session), "its actor was not given up"),
         Outcome::Failed { kind: FailKind::Panic { .. } } => {
-            need(causes.panicked.contains(&session), "nothing panicked")
+            require(causes.panicked.contains(&session), "nothing panicked")
         }
         Outcome::Completed | Outcome::OutOfTurns | Outcome::Failed { .. } => Ok(()),
     }

@@ -10,10 +10,10 @@ use subtend_session::record::Record;
 /// Each durable event arrives once and in the order of the store; a complete client has them all.
 pub(super) fn each_event_once(world: &World<'_>) -> Verdict {
     let Some(observed) = world.observed else { return Ok(()) };
-    observed.clients.iter().try_for_each(|log| received_once(world, log))
+    observed.clients.iter().try_for_each(|log| check_received_once(world, log))
 }
 
-fn received_once(world: &World<'_>, log: &ClientLog) -> Verdict {
+fn check_received_once(world: &World<'_>, log: &ClientLog) -> Verdict {
     let (mut last, mut next) = ((0, 0), BTreeMap::<SessionId, Seq>::new());
     for (place, session, seq) in &log.received {
         ensure(*place > last, InvariantId::H1, *session, || {

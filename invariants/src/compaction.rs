@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::world::{Seen, World};
+use crate::world::{SessionFacts, World};
 use crate::{InvariantId, Verdict, ensure, ensure_if};
 use subtend_session::ids::{CallId, InputId, Seq, SessionId, TurnNo};
 use subtend_session::message::Message;
@@ -25,7 +25,7 @@ struct RequiredMessages {
 }
 
 impl RequiredMessages {
-    fn before(seen: &Seen<'_>, records: usize) -> Self {
+    fn before(seen: &SessionFacts<'_>, records: usize) -> Self {
         let mut required = Self::default();
         for (seq, record) in (1_u64..).map(Seq).zip(seen.view.records).take(records) {
             required.read(seq, record);
@@ -76,7 +76,7 @@ pub(super) fn nothing_required_is_hidden(world: &World<'_>) -> Verdict {
         for (at, record) in seen.view.records.iter().enumerate() {
             let Record::Compacted(compacted) = record else { continue };
             let required = RequiredMessages::before(seen, at);
-            keeps_required(*session, state, compacted, &required)?;
+            check_required(*session, state, compacted, &required)?;
             for child in required.live.values() {
                 let named = state.children.get(child).is_none_or(|child| compacted.text.contains(&*child.short.0))
                     || compacted.text.contains(&child.to_string());
@@ -89,7 +89,7 @@ pub(super) fn nothing_required_is_hidden(world: &World<'_>) -> Verdict {
     Ok(())
 }
 
-fn keeps_required(session: SessionId, state: &State, compacted: &Compacted, required: &RequiredMessages) -> Verdict {
+fn check_required(session: SessionId, state: &State, compacted: &Compacted, required: &RequiredMessages) -> Verdict {
     let hidden = (0_u64..).zip(state.transcript.iter()).skip(state.created.inherited.len());
     let hidden = hidden.take_while(|(at, _)| *at < compacted.upto);
     let hidden = hidden.filter(|(at, _)| !compacted.verbatim.contains(at)).map(|(_, message)| message);

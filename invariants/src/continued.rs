@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::world::{Seen, World};
+use crate::world::{SessionFacts, World};
 use crate::{InvariantId, Verdict, ensure};
 use subtend_session::ids::{CallId, RunKey, RunNo, SessionId};
 
@@ -27,7 +27,7 @@ pub(super) fn requested_once(world: &World<'_>) -> Verdict {
         } else {
             request_position(above, key.session, call)
         };
-        let at_work = at.and_then(|at| above.in_flight_at(at));
+        let at_work = at.and_then(|at| above.run_in_flight_at(at));
         ensure(at_work == Some((owner.run, false)), InvariantId::S9, key.session, || {
             format!("run {} names {owner:?} as its owner, whose call {call} did not request it", key.run)
         })?;
@@ -35,12 +35,12 @@ pub(super) fn requested_once(world: &World<'_>) -> Verdict {
     Ok(())
 }
 
-fn creation_position(above: &Seen<'_>, child: SessionId, call: CallId) -> Option<usize> {
+fn creation_position(above: &SessionFacts<'_>, child: SessionId, call: CallId) -> Option<usize> {
     let mut spawned = above.spawned.iter().filter(|(_, spawned)| !spawned.detached);
     spawned.find(|(_, spawned)| (spawned.child, spawned.call) == (child, call)).map(|(at, _)| *at)
 }
 
-fn request_position(above: &Seen<'_>, child: SessionId, call: CallId) -> Option<usize> {
+fn request_position(above: &SessionFacts<'_>, child: SessionId, call: CallId) -> Option<usize> {
     let mut continued = above.continued.iter();
     continued.find(|(_, request)| (request.child, request.call) == (child, call)).map(|(at, _)| *at)
 }
@@ -49,8 +49,8 @@ fn request_position(above: &Seen<'_>, child: SessionId, call: CallId) -> Option<
 pub(super) fn one_key_at_a_time(world: &World<'_>) -> Verdict {
     for (session, seen) in &world.sessions {
         for (at, request) in &seen.continued {
-            let mut before = seen.keys().filter(|(made, _, child)| made < at && *child == request.child);
-            let open = before.find(|(_, key, child)| !seen.taken_by_key(*child, *key).any(|(taken, _)| taken < *at));
+            let mut before = seen.owned_keys().filter(|(made, _, child)| made < at && *child == request.child);
+            let open = before.find(|(_, key, child)| !seen.notices_by_key(*child, *key).any(|(taken, _)| taken < *at));
             ensure(open.is_none(), InvariantId::S9, *session, || {
                 format!(
                     "call {} continues {}, whose run by {open:?} it was not notified of",
@@ -70,7 +70,7 @@ pub(super) fn late_messages_are_ignored(world: &World<'_>) -> Verdict {
         let Some((from, _)) = run.opened else { continue };
         let to = run.ended.map_or(usize::MAX, |(at, _)| at);
         let mine = |at: usize| (from..=to).contains(&at);
-        let asks = seen.keys().filter(|(at, ..)| mine(*at));
+        let asks = seen.owned_keys().filter(|(at, ..)| mine(*at));
         let turns = turns(seen, key);
         for (_, call, child) in asks {
             let known = turns.contains(&call.turn);
@@ -82,7 +82,7 @@ pub(super) fn late_messages_are_ignored(world: &World<'_>) -> Verdict {
     Ok(())
 }
 
-fn turns(seen: &Seen<'_>, key: RunKey) -> BTreeSet<subtend_session::ids::TurnNo> {
+fn turns(seen: &SessionFacts<'_>, key: RunKey) -> BTreeSet<subtend_session::ids::TurnNo> {
     let answers = seen.view.records.iter().filter_map(|record| {
         let subtend_session::record::Record::TurnAnswered(answer) = record else { return None };
         (answer.run == key.run).then_some(answer.turn)

@@ -28,11 +28,11 @@ pub struct Coverage(Vec<[AtomicU64; 2]>);
 
 impl Default for Coverage {
     fn default() -> Self {
-        Self(each_predicate().map(|_| Default::default()).collect())
+        Self(all_predicates().map(|_| Default::default()).collect())
     }
 }
 
-fn each_predicate() -> impl Iterator<Item = &'static Predicate> {
+fn all_predicates() -> impl Iterator<Item = &'static Predicate> {
     ALWAYS.iter().chain(QUIESCENT)
 }
 
@@ -42,7 +42,7 @@ impl Coverage {
     /// The first violation.
     pub fn judge(&self, world: &World<'_>, at_rest: bool) -> Verdict {
         let judged = if at_rest { usize::MAX } else { ALWAYS.len() };
-        each_predicate().zip(&self.0).take(judged).try_for_each(|(predicate, [worlds, relevant])| {
+        all_predicates().zip(&self.0).take(judged).try_for_each(|(predicate, [worlds, relevant])| {
             let before = EXAMINED.get();
             let verdict = (predicate.check)(world);
             worlds.fetch_add(1, Ordering::Relaxed);
@@ -60,7 +60,7 @@ impl Coverage {
 
     /// Returns each predicate with its counts, in the order of [`ALWAYS`] and [`QUIESCENT`].
     pub fn counts(&self) -> impl Iterator<Item = (&'static Predicate, Count)> {
-        each_predicate().zip(&self.0).map(|(predicate, [judged, relevant])| {
+        all_predicates().zip(&self.0).map(|(predicate, [judged, relevant])| {
             let (judged, relevant) = (judged.load(Ordering::Relaxed), relevant.load(Ordering::Relaxed));
             (predicate, Count { judged, relevant })
         })

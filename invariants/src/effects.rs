@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use crate::observed::{Effect, Observed, Work};
-use crate::world::{Seen, World};
+use crate::world::{SessionFacts, World};
 use crate::{InvariantId, Verdict, ensure, ensure_if};
 use subtend_session::call::CallKind;
 use subtend_session::command::Deadline;
@@ -12,14 +12,14 @@ use subtend_session::place::Owner;
 use subtend_session::record::Record;
 use subtend_session::state::{CallPhase, Run};
 
-fn each(world: &World<'_>, judge: impl Fn(&Observed, &Effect) -> Verdict) -> Verdict {
+fn judge_each(world: &World<'_>, judge: impl Fn(&Observed, &Effect) -> Verdict) -> Verdict {
     let Some(observed) = world.observed else { return Ok(()) };
     observed.effects.iter().try_for_each(|effect| judge(observed, effect))
 }
 
 /// The record of an external effect's intent is durable before the effect, and the basis of a reply before the reply.
-pub(super) fn intended(world: &World<'_>) -> Verdict {
-    each(world, |_, effect| {
+pub(super) fn intents_precede_effects(world: &World<'_>) -> Verdict {
+    judge_each(world, |_, effect| {
         let (Some(durable), Some(seen)) = (effect.durable, world.sessions.get(&effect.run.session)) else {
             return Ok(());
         };
@@ -43,15 +43,15 @@ pub(super) fn intended(world: &World<'_>) -> Verdict {
     })
 }
 
-fn works(effect: &Effect) -> bool {
+fn is_work(effect: &Effect) -> bool {
     matches!(effect.work, Work::Model(..) | Work::Tool { .. })
 }
 
 /// Nothing starts for an ended run, and its running work stops within the grace.
-pub(super) fn none_after_end(world: &World<'_>) -> Verdict {
-    each(world, |observed, effect| {
+pub(super) fn effects_stop_at_ends(world: &World<'_>) -> Verdict {
+    judge_each(world, |observed, effect| {
         let Some(ended) = observed.ended.get(&effect.run) else { return Ok(()) };
-        ensure_if(works(effect), effect.started <= *ended, InvariantId::S5, effect.run.session, || {
+        ensure_if(is_work(effect), effect.started <= *ended, InvariantId::S5, effect.run.session, || {
             format!("{:?} of run {} was started after its end", effect.work, effect.run.run)
         })?;
         let Some(grace) = observed.grace_ms else { return Ok(()) };
@@ -62,9 +62,9 @@ pub(super) fn none_after_end(world: &World<'_>) -> Verdict {
     })
 }
 
-pub(super) fn none_after_token(world: &World<'_>) -> Verdict {
-    each(world, |observed, effect| {
-        let Some(fired) = observed.fired.get(&effect.run).filter(|_| works(effect)) else { return Ok(()) };
+pub(super) fn effects_stop_at_tokens(world: &World<'_>) -> Verdict {
+    judge_each(world, |observed, effect| {
+        let Some(fired) = observed.fired.get(&effect.run).filter(|_| is_work(effect)) else { return Ok(()) };
         ensure(effect.started <= *fired, InvariantId::T4, effect.run.session, || {
             format!("{:?} of run {} was started after its token had fired", effect.work, effect.run.run)
         })
@@ -72,7 +72,7 @@ pub(super) fn none_after_token(world: &World<'_>) -> Verdict {
 }
 
 /// A call of a tool that must not be repeated starts once, whatever happens to its session.
-pub(super) fn not_repeated(world: &World<'_>) -> Verdict {
+pub(super) fn unrepeatable_calls_start_once(world: &World<'_>) -> Verdict {
     let Some(observed) = world.observed else { return Ok(()) };
     let mut started: BTreeSet<(SessionId, CallId)> = BTreeSet::new();
     observed.effects.iter().try_for_each(|effect| {
@@ -84,7 +84,7 @@ pub(super) fn not_repeated(world: &World<'_>) -> Verdict {
 }
 
 /// No model attempt is made twice. A restart makes the next attempt.
-pub(super) fn nothing_redone(world: &World<'_>) -> Verdict {
+pub(super) fn finished_work_is_not_redone(world: &World<'_>) -> Verdict {
     let Some(observed) = world.observed else { return Ok(()) };
     let mut started: BTreeSet<(SessionId, TurnNo, AttemptNo)> = BTreeSet::new();
     observed.effects.iter().try_for_each(|effect| {
@@ -96,11 +96,11 @@ pub(super) fn nothing_redone(world: &World<'_>) -> Verdict {
 }
 
 /// An activation of a run with a fixed outcome starts nothing for it.
-pub(super) fn no_revival(world: &World<'_>) -> Verdict {
-    each(world, |observed, effect| {
+pub(super) fn fixed_runs_start_nothing(world: &World<'_>) -> Verdict {
+    judge_each(world, |observed, effect| {
         let mut activations = observed.activations.iter();
         let by = activations.find(|by| (by.session, by.epoch) == (effect.run.session, effect.epoch));
-        let (Some(by), Some(seen)) = (by.filter(|_| works(effect)), world.sessions.get(&effect.run.session)) else {
+        let (Some(by), Some(seen)) = (by.filter(|_| is_work(effect)), world.sessions.get(&effect.run.session)) else {
             return Ok(());
         };
         let before = usize::try_from(by.last.0).unwrap_or(usize::MAX);
@@ -112,8 +112,8 @@ pub(super) fn no_revival(world: &World<'_>) -> Verdict {
 }
 
 /// An ended run has released its resources; after a shutdown, every run has.
-pub(super) fn released(world: &World<'_>) -> Verdict {
-    each(world, |observed, effect| {
+pub(super) fn resources_are_released(world: &World<'_>) -> Verdict {
+    judge_each(world, |observed, effect| {
         let over = world.run(effect.run).is_some_and(|run| run.ended.is_some());
         let down = observed.shutdown.is_some_and(|shutdown| shutdown.returned.is_some());
         ensure_if(over || down, effect.gone.is_some(), InvariantId::E5, effect.run.session, || {
@@ -133,14 +133,14 @@ pub(super) fn waits_are_bounded(world: &World<'_>) -> Verdict {
         let key = RunKey { session: *session, run: run.no };
         ensure_if(
             matches!(run.opened.owner, Owner::Run { .. }),
-            !world.is_below(key, key),
+            !world.is_owned_by(key, key),
             InvariantId::S6,
             *session,
             || format!("run {} owns itself", run.no),
         )?;
         if let Some(armed) = &observed.armed {
             let has = |deadline| armed.contains(&(*session, deadline));
-            let active = seen.view.activation.as_ref().map(|_| needed(run)).unwrap_or_default();
+            let active = seen.view.activation.as_ref().map(|_| needed_deadlines(run)).unwrap_or_default();
             // The timer of a parked run outlives its activation.
             let parked = run.turn.as_ref().filter(|_| run.limit_reset_at().is_some());
             let parked = parked.map(|turn| Deadline::Limit(turn.no));
@@ -154,7 +154,7 @@ pub(super) fn waits_are_bounded(world: &World<'_>) -> Verdict {
 }
 
 /// Returns the deadlines that a run in flight must have armed.
-fn needed(run: &Run) -> Vec<Deadline> {
+fn needed_deadlines(run: &Run) -> Vec<Deadline> {
     let mut needed = Vec::new();
     if run.opened.wall_cap_at.is_some() {
         needed.push(Deadline::WallCap(run.no));
@@ -200,7 +200,7 @@ pub(super) fn contexts_are_clean(world: &World<'_>) -> Verdict {
     Ok(())
 }
 
-fn is_stray(seen: &Seen<'_>, message: &subtend_session::message::Message) -> bool {
+fn is_stray(seen: &SessionFacts<'_>, message: &subtend_session::message::Message) -> bool {
     let subtend_session::message::Message::Assistant { seq, .. } = message else { return false };
     let at = usize::try_from(seq.0).ok().and_then(|seq| seq.checked_sub(1));
     !matches!(at.and_then(|at| seen.view.records.get(at)), Some(Record::TurnAnswered(_)))

@@ -1,6 +1,6 @@
 //! The journal: J-2, J-3, J-4, J-6.
 
-use crate::world::{Seen, World};
+use crate::world::{SessionFacts, World};
 use crate::{InvariantId, Verdict, ensure};
 use subtend_session::ids::{Epoch, Seq, SessionId};
 use subtend_session::index::{Row, RowKey, RowKind};
@@ -51,15 +51,15 @@ pub(super) fn whole_batches(world: &World<'_>) -> Verdict {
     }
     for (session, seen) in &world.sessions {
         check_creation(world, *session, seen)?;
-        ends_are_owed(world, *session, seen)?;
+        check_owed_ends(world, *session, seen)?;
         check_request(world, *session, seen)?;
         check_asks(world, *session, seen)?;
     }
     world.rows.iter().try_for_each(|row| check_row(world, row))
 }
 
-fn check_creation(world: &World<'_>, session: SessionId, seen: &Seen<'_>) -> Verdict {
-    let kept = |child: SessionId| !world.lacks(child);
+fn check_creation(world: &World<'_>, session: SessionId, seen: &SessionFacts<'_>) -> Verdict {
+    let kept = |child: SessionId| !world.may_lack(child);
     seen.spawned.iter().filter(|(_, spawned)| kept(spawned.child)).try_for_each(|(_, spawned)| {
         let whole = world
             .sessions
@@ -75,7 +75,7 @@ fn check_creation(world: &World<'_>, session: SessionId, seen: &Seen<'_>) -> Ver
     })
 }
 
-fn ends_are_owed(world: &World<'_>, session: SessionId, seen: &Seen<'_>) -> Verdict {
+fn check_owed_ends(world: &World<'_>, session: SessionId, seen: &SessionFacts<'_>) -> Verdict {
     for (no, run) in &seen.runs {
         let (Some((_, opened)), Some(_)) = (run.opened, run.ended) else { continue };
         let (to, key) = match (&opened.owner, seen.place().and_then(subtend_session::place::Place::parent)) {
@@ -90,7 +90,7 @@ fn ends_are_owed(world: &World<'_>, session: SessionId, seen: &Seen<'_>) -> Verd
 
 /// Checks that the row from `from` to `to` exists or was taken.
 fn check_completion(world: &World<'_>, from: SessionId, to: SessionId, key: RowKey) -> Verdict {
-    if world.lacks(to) {
+    if world.may_lack(to) {
         return Ok(());
     }
     let is_open = world.rows.contains(&Row { to, from, kind: RowKind::Notice, key });
@@ -103,8 +103,8 @@ fn check_completion(world: &World<'_>, from: SessionId, to: SessionId, key: RowK
     })
 }
 
-fn check_request(world: &World<'_>, session: SessionId, seen: &Seen<'_>) -> Verdict {
-    for (_, request) in seen.continued.iter().filter(|(_, request)| !world.lacks(request.child)) {
+fn check_request(world: &World<'_>, session: SessionId, seen: &SessionFacts<'_>) -> Verdict {
+    for (_, request) in seen.continued.iter().filter(|(_, request)| !world.may_lack(request.child)) {
         let row = Row { to: request.child, from: session, kind: RowKind::Continue, key: RowKey::Call(request.call) };
         let is_open = world.rows.contains(&row);
         let answered = world.sessions.get(&request.child).is_some_and(|child| {
@@ -118,10 +118,10 @@ fn check_request(world: &World<'_>, session: SessionId, seen: &Seen<'_>) -> Verd
             format!("continue {}: row open {is_open}, answered {answered}", request.call)
         })?;
     }
-    for (child, key) in seen.cancel_asked.iter().filter(|(child, _)| !world.lacks(*child)) {
+    for (child, key) in seen.cancel_asked.iter().filter(|(child, _)| !world.may_lack(*child)) {
         let row = Row { to: *child, from: session, kind: RowKind::Cancel, key: RowKey::Call(*key) };
         let is_open = world.rows.contains(&row);
-        let noticed = seen.taken_by_key(*child, *key).next().is_some();
+        let noticed = seen.notices_by_key(*child, *key).next().is_some();
         ensure(is_open != noticed, InvariantId::J3, session, || {
             format!("cancel of {child} by key {key}: row open {is_open}, its notice taken {noticed}")
         })?;
@@ -130,7 +130,7 @@ fn check_request(world: &World<'_>, session: SessionId, seen: &Seen<'_>) -> Verd
 }
 
 /// Checks that the root has the row of an ask until the ask is answered.
-fn check_asks(world: &World<'_>, session: SessionId, seen: &Seen<'_>) -> Verdict {
+fn check_asks(world: &World<'_>, session: SessionId, seen: &SessionFacts<'_>) -> Verdict {
     seen.asks.iter().try_for_each(|(call, ask)| {
         let row = Row { to: ask.root, from: session, kind: RowKind::Ask, key: RowKey::Call(*call) };
         let is_open = world.rows.contains(&row);
@@ -165,7 +165,7 @@ fn check_row(world: &World<'_>, row: &Row) -> Verdict {
     ensure(required, InvariantId::J3, row.from, || format!("no record requires {row:?}"))
 }
 
-pub(super) fn fold_is_state(world: &World<'_>) -> Verdict {
+pub(super) fn fold_equals_state(world: &World<'_>) -> Verdict {
     for (session, seen) in &world.sessions {
         if let (Some(state), Some(folded)) = (seen.view.state, seen.view.folded) {
             let difference = difference(state, folded);
@@ -230,7 +230,7 @@ fn difference(a: &State, b: &State) -> Option<&'static str> {
         ("ceiling", *ceiling == b.ceiling),
         ("limits", *limits == b.limits),
         ("next_seq", *next_seq == b.next_seq),
-        ("last", same_last(last.as_deref(), b.last.as_deref())),
+        ("last", is_same_end(last.as_deref(), b.last.as_deref())),
         ("outcomes", *outcomes == b.outcomes),
         ("last_run", *last_run == b.last_run),
         ("last_turn", *last_turn == b.last_turn),
@@ -271,7 +271,7 @@ fn difference(a: &State, b: &State) -> Option<&'static str> {
 }
 
 /// The state may have the whole text of an ended run, the fold only its bounded prefix.
-fn same_last(a: Option<&Ended>, b: Option<&Ended>) -> bool {
+fn is_same_end(a: Option<&Ended>, b: Option<&Ended>) -> bool {
     let facts = |ended: &Ended| (ended.run, ended.turns, ended.max_turns, ended.usage_self, ended.usage_owned);
     a.map(facts) == b.map(facts)
         && a.map(|ended| (&ended.owner, &ended.outcome)) == b.map(|ended| (&ended.owner, &ended.outcome))

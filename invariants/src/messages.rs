@@ -2,19 +2,19 @@
 
 use std::collections::BTreeSet;
 
-use crate::world::{Seen, World};
+use crate::world::{SessionFacts, World};
 use crate::{InvariantId, Verdict, ensure};
 use subtend_session::call::{CallEnd, CallKind};
 use subtend_session::ids::{CallId, InputId, SessionId};
 use subtend_session::record::{From, InputAccepted, Record};
 
 /// A message comes from a parent, child or sibling, opens no run, and renews no turns.
-pub(super) fn of_relatives(world: &World<'_>) -> Verdict {
+pub(super) fn messages_come_from_relatives(world: &World<'_>) -> Verdict {
     for (session, seen) in &world.sessions {
         let sent: Vec<&InputAccepted> = seen.view.records.iter().filter_map(message).collect();
         for message in &sent {
             let From::Model { session: sender, .. } = message.from else { continue };
-            ensure(related(world, *session, sender), InvariantId::P6, *session, || {
+            ensure(are_related(world, *session, sender), InvariantId::P6, *session, || {
                 format!("{sender} sent it a message but is neither its parent, its child nor its sibling")
             })?;
         }
@@ -32,7 +32,7 @@ fn message(record: &Record) -> Option<&InputAccepted> {
 
 /// Returns whether `other` is the parent, a child or a sibling of `one`. A relative may have been erased: the record of its creation
 /// in its parent remains, unless that is erased too.
-fn related(world: &World<'_>, one: SessionId, other: SessionId) -> bool {
+fn are_related(world: &World<'_>, one: SessionId, other: SessionId) -> bool {
     let seen = |of: SessionId| world.sessions.get(&of);
     let is_child_of = |of: SessionId| seen(of).is_none_or(|seen| seen.spawned.iter().any(|(_, it)| it.child == other));
     match seen(one).and_then(|seen| seen.created).and_then(|created| created.place.parent()) {
@@ -53,7 +53,7 @@ struct Turns {
 }
 
 impl Turns {
-    fn read(&mut self, record: &Record, inputs: &Seen<'_>, sent: &BTreeSet<InputId>) {
+    fn read(&mut self, record: &Record, inputs: &SessionFacts<'_>, sent: &BTreeSet<InputId>) {
         if let Record::RunOpened(opened) = record {
             (self.spent, self.allowance, self.by_messages) = (0, opened.max_turns, false);
         } else if let Record::TurnAnswered(_) = record {
@@ -78,7 +78,7 @@ impl Turns {
 }
 
 /// Returns the allowance of the last of the taken inputs, if any.
-fn turns(seen: &Seen<'_>, ids: &[InputId]) -> Option<u32> {
+fn turns(seen: &SessionFacts<'_>, ids: &[InputId]) -> Option<u32> {
     let of = |record: &Record| {
         let Record::InputAccepted(input) = record else { return None };
         input.allowance().filter(|_| ids.contains(&input.id))
@@ -86,7 +86,7 @@ fn turns(seen: &Seen<'_>, ids: &[InputId]) -> Option<u32> {
     seen.view.records.iter().rev().find_map(of)
 }
 
-fn enters_running_runs(session: SessionId, seen: &Seen<'_>, sent: &BTreeSet<InputId>) -> Verdict {
+fn enters_running_runs(session: SessionId, seen: &SessionFacts<'_>, sent: &BTreeSet<InputId>) -> Verdict {
     let mut turns = Turns::default();
     for record in seen.view.records {
         if let Record::RunOpened(opened) = record {

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::world::{Seen, World};
+use crate::world::{SessionFacts, World};
 use crate::{InvariantId, Verdict, ensure};
 use subtend_session::ids::{CallId, RunNo, SessionId};
 use subtend_session::index::RowKind;
@@ -10,7 +10,7 @@ use subtend_session::outcome::{FailKind, Outcome};
 use subtend_session::record::{Carrier, Notice, Park, Record, RunEnded};
 use subtend_session::state::{State, Turn};
 
-pub(super) fn never_two(world: &World<'_>) -> Verdict {
+pub(super) fn one_notice_per_run(world: &World<'_>) -> Verdict {
     for (session, seen) in &world.sessions {
         let mut keys = BTreeSet::new();
         let mut runs = BTreeSet::new();
@@ -45,20 +45,20 @@ pub(super) fn check_notices(world: &World<'_>) -> Verdict {
     });
     for (owner, call, child) in ended.chain(refused) {
         let Some(seen) = world.sessions.get(&owner) else { continue };
-        let notices = seen.taken_by_key(child, call).count();
-        let at_work = seen.view.state.is_some_and(at_work);
+        let notices = seen.notices_by_key(child, call).count();
+        let at_work = seen.view.state.is_some_and(is_working);
         ensure(notices == 1 || (at_work && notices == 0), InvariantId::N1, owner, || {
             format!("{notices} notices of {child} by key {call}, whose run has ended")
         })?;
     }
     let left = world.rows.iter().find(|row| {
-        let at_work = world.sessions.get(&row.to).and_then(|seen| seen.view.state).is_some_and(at_work);
+        let at_work = world.sessions.get(&row.to).and_then(|seen| seen.view.state).is_some_and(is_working);
         row.kind == RowKind::Continue || (row.kind == RowKind::Notice && !at_work)
     });
     left.map_or(Ok(()), |row| ensure(false, InvariantId::N1, row.to, || format!("{row:?} is not taken")))
 }
 
-fn at_work(state: &State) -> bool {
+fn is_working(state: &State) -> bool {
     state.run.as_ref().is_some_and(|run| {
         let due = |turn: &Turn| turn.streaming || turn.limited.is_some() || turn.open > 0 || turn.local > 0;
         let turn = run.turn.as_deref().is_some_and(due);
@@ -66,7 +66,7 @@ fn at_work(state: &State) -> bool {
     })
 }
 
-pub(super) fn unchanged(world: &World<'_>) -> Verdict {
+pub(super) fn notices_match_ends(world: &World<'_>) -> Verdict {
     for (session, seen) in &world.sessions {
         for (_, item) in &seen.taken {
             let Some(child) = world.sessions.get(&item.child) else { continue };
@@ -105,7 +105,7 @@ fn matches_end(item: &Notice, ended: &RunEnded) -> bool {
         && item.usage == usage
 }
 
-pub(super) fn after_its_end(world: &World<'_>) -> Verdict {
+pub(super) fn notices_follow_ends(world: &World<'_>) -> Verdict {
     for (session, seen) in &world.sessions {
         let mut last: BTreeMap<(SessionId, bool), RunNo> = BTreeMap::new();
         for (_, item) in &seen.taken {
@@ -116,7 +116,7 @@ pub(super) fn after_its_end(world: &World<'_>) -> Verdict {
                     format!("a notice of run {run} of {}, which has not ended", item.child)
                 })?;
             } else {
-                ensure(world.lacks(item.child), InvariantId::N3, *session, || {
+                ensure(world.may_lack(item.child), InvariantId::N3, *session, || {
                     format!("a notice of {}, which does not exist", item.child)
                 })?;
             }
@@ -130,7 +130,7 @@ pub(super) fn after_its_end(world: &World<'_>) -> Verdict {
 }
 
 /// A call has at most one result ever, and exactly one before the next turn and at the end of the run.
-pub(super) fn one_result(world: &World<'_>) -> Verdict {
+pub(super) fn one_result_per_call(world: &World<'_>) -> Verdict {
     for (session, seen) in &world.sessions {
         let mut open = BTreeSet::new();
         for record in seen.view.records {
@@ -141,14 +141,14 @@ pub(super) fn one_result(world: &World<'_>) -> Verdict {
                     format!("calls {open:?} have no result before {record:?}")
                 })?;
             } else if let Record::CallFinished(finished) = record {
-                closes(&mut open, finished.call, *session, seen)?;
+                check_closes(&mut open, finished.call, *session, seen)?;
             } else if let Record::NoticeTaken(taken) = record {
                 match taken.carrier {
                     Carrier::Result => {
                         let calls = taken.items.iter().filter_map(|item| item.key);
-                        calls.into_iter().try_for_each(|call| closes(&mut open, call, *session, seen))?;
+                        calls.into_iter().try_for_each(|call| check_closes(&mut open, call, *session, seen))?;
                     }
-                    Carrier::Await { call } => closes(&mut open, call, *session, seen)?,
+                    Carrier::Await { call } => check_closes(&mut open, call, *session, seen)?,
                     Carrier::Message => {}
                 }
             }
@@ -157,7 +157,7 @@ pub(super) fn one_result(world: &World<'_>) -> Verdict {
     Ok(())
 }
 
-fn closes(open: &mut BTreeSet<CallId>, call: CallId, session: SessionId, seen: &Seen<'_>) -> Verdict {
+fn check_closes(open: &mut BTreeSet<CallId>, call: CallId, session: SessionId, seen: &SessionFacts<'_>) -> Verdict {
     let was_open = open.remove(&call);
     ensure(was_open, InvariantId::N4, session, || {
         format!("call {call} gets a result but is not open; all results: {:?}", seen.results.get(&call))

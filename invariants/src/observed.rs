@@ -12,14 +12,14 @@ mod store;
 mod work;
 
 pub use actor::{Activated, ActivationCause, Death, Restart, RestartBudget, Stop};
-pub use authority::{Approver, AskSeen, Offer, Probe, QueryContext};
+pub use authority::{Approver, ObservedAsk, Offer, Probe, QueryContext};
 pub use client::{ClientLog, EventPlace, KeyedCommand};
 pub use control::{
-    AnswerSeen, Causes, ControlAnswer, ControlSeen, Listing, QueueAnswer, QueueSeen, ReplySubject, Shutdown,
+    Causes, ControlAnswer, Listing, ObservedAnswer, ObservedControl, ObservedQueue, QueueAnswer, ReplySubject, Shutdown,
 };
-pub use deliveries::{Acked, Delivered, SubscriberLog};
+pub use deliveries::{Acknowledgement, Delivered, SubscriberLog};
 pub use store::{Boot, DamageReplies, Failure, Recovery};
-pub use work::{ContextGiven, Effect, Work};
+pub use work::{Effect, GivenContext, Work};
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -54,14 +54,14 @@ pub struct Observed {
     /// External causes of ends.
     pub causes: Option<Causes>,
     pub effects: Vec<Effect>,
-    pub contexts: Vec<ContextGiven>,
+    pub contexts: Vec<GivenContext>,
     /// Replies to controls, and reported ends.
-    pub answers: Vec<AnswerSeen>,
-    pub controls: Vec<ControlSeen>,
+    pub answers: Vec<ObservedAnswer>,
+    pub controls: Vec<ObservedControl>,
     /// Queues at each insertion.
-    pub queues: Vec<QueueSeen>,
+    pub queues: Vec<ObservedQueue>,
     /// Acknowledged or shown facts, which the journal must keep forever.
-    pub acked: Vec<Acked>,
+    pub acked: Vec<Acknowledgement>,
     pub boots: Vec<Boot>,
     /// Results of crash recoveries.
     pub recoveries: Vec<Recovery>,
@@ -89,7 +89,7 @@ pub struct Observed {
     pub probes: Vec<Probe>,
     /// Attached approvers over time, if known.
     pub approvers: Option<Vec<Approver>>,
-    pub asks: Vec<AskSeen>,
+    pub asks: Vec<ObservedAsk>,
     /// The ask timeout, milliseconds.
     pub ask_ms: Option<u64>,
     /// Tolerance for observing a deadline or the end of a grace, milliseconds.

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::wake::stops;
-use crate::world::{Seen, World};
+use crate::world::{SessionFacts, World};
 use crate::{InvariantId, Verdict, ensure};
 use subtend_session::ids::{InputId, Seq, SessionId};
 use subtend_session::message::Message;
@@ -31,11 +31,11 @@ impl<'a> Order<'a> {
     }
 
     /// Returns whether a message is queued that the next rest point takes.
-    fn message_waits(&self) -> bool {
+    fn has_waiting_message(&self) -> bool {
         self.queue.values().any(|input| input.from == From::Person && input.lane == Lane::Send)
     }
 
-    fn opens(&mut self, opened: &RunOpened) -> Result<(), String> {
+    fn check_open(&mut self, opened: &RunOpened) -> Result<(), String> {
         let owned = matches!(opened.owner, Owner::Run { .. });
         let messages = opened.inputs.iter().filter(|id| self.is_message(**id)).count();
         let fits = match messages {
@@ -48,7 +48,7 @@ impl<'a> Order<'a> {
         if fits { Ok(()) } else { Err(format!("run {} is opened by {:?}", opened.run, opened.inputs)) }
     }
 
-    fn takes(&mut self, ids: &[InputId]) -> Result<(), String> {
+    fn check_take(&mut self, ids: &[InputId]) -> Result<(), String> {
         let sends = |id: &&InputId| {
             !self.opened_with.contains(id) && self.queue.get(id).is_some_and(|input| input.lane == Lane::Send)
         };
@@ -60,7 +60,7 @@ impl<'a> Order<'a> {
             Some("a queued input extends a run that a model opened")
         } else if messages > 1 || (messages == 1 && sent.len() > 1) {
             Some("a message shares its turn")
-        } else if messages == 0 && !sent.is_empty() && self.message_waits() {
+        } else if messages == 0 && !sent.is_empty() && self.has_waiting_message() {
             Some("a system entry precedes a message")
         } else if any && !last {
             Some("a system entry is between a message and its answer")
@@ -77,7 +77,7 @@ impl<'a> Order<'a> {
         if !shown || !self.turning || stops(rest) {
             return Ok(());
         }
-        let waits = !self.of_a_model && self.message_waits();
+        let waits = !self.of_a_model && self.has_waiting_message();
         if !self.message && !waits {
             return Ok(());
         }
@@ -93,9 +93,9 @@ impl<'a> Order<'a> {
                 QueueChange::Cleared => self.queue.retain(|id, _| self.opened_with.contains(id)),
             }
         } else if let Record::RunOpened(opened) = record {
-            return self.opens(opened);
+            return self.check_open(opened);
         } else if let Record::InputsTaken { ids, .. } = record {
-            return self.takes(ids);
+            return self.check_take(ids);
         } else if let Record::NoticeTaken(taken) = record {
             return self.completes(taken, rest);
         } else if matches!(record, Record::TurnStarted { .. }) {
@@ -149,18 +149,23 @@ pub(super) fn persons_runs_are_not_in_context(world: &World<'_>) -> Verdict {
             continue;
         }
         if let Some(state) = seen.view.state {
-            stays_out(*session, seen, &persons, &state.transcript)?;
+            check_stays_out(*session, seen, &persons, &state.transcript)?;
         }
         let given = world.observed.iter().flat_map(|observed| &observed.contexts);
         for messages in given.filter(|given| given.run.session == *session).filter_map(|given| given.messages.as_ref())
         {
-            stays_out(*session, seen, &persons, messages)?;
+            check_stays_out(*session, seen, &persons, messages)?;
         }
     }
     Ok(())
 }
 
-fn stays_out(session: SessionId, seen: &Seen<'_>, persons: &BTreeSet<Seq>, messages: &[Message]) -> Verdict {
+fn check_stays_out(
+    session: SessionId,
+    seen: &SessionFacts<'_>,
+    persons: &BTreeSet<Seq>,
+    messages: &[Message],
+) -> Verdict {
     // Inherited messages have the record numbers of the parent.
     let inherited = seen.created.map_or(0, |created| created.inherited.len());
     let shown = messages.iter().skip(inherited).find_map(|message| match message {

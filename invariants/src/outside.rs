@@ -3,16 +3,16 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::observed::{
-    AnswerSeen, ControlAnswer, Delivered, Listing, QueueAnswer, QueueSeen, ReplySubject, SubscriberLog,
+    ControlAnswer, Delivered, Listing, ObservedAnswer, ObservedQueue, QueueAnswer, ReplySubject, SubscriberLog,
 };
-use crate::world::{Seen, World};
+use crate::world::{SessionFacts, World};
 use crate::{InvariantId, Verdict, ensure, ensure_if};
 use subtend_session::ids::{RunKey, Seq, SessionId};
 use subtend_session::outcome::{Outcome, OutcomeKind};
 use subtend_session::record::Record;
 
 /// Everything acknowledged is in the journal.
-pub(super) fn acknowledged(world: &World<'_>) -> Verdict {
+pub(super) fn acknowledgements_are_recorded(world: &World<'_>) -> Verdict {
     let Some(observed) = world.observed else { return Ok(()) };
     let kept = observed.acked.iter().filter(|acked| !world.erased.contains(&acked.session));
     kept.into_iter().try_for_each(|acked| {
@@ -25,7 +25,7 @@ pub(super) fn acknowledged(world: &World<'_>) -> Verdict {
 }
 
 /// Every reported end equals the recorded one, and an acknowledged cancel ended the run.
-pub(super) fn one_winner(world: &World<'_>) -> Verdict {
+pub(super) fn reported_ends_are_recorded(world: &World<'_>) -> Verdict {
     let Some(observed) = world.observed else { return Ok(()) };
     observed.answers.iter().try_for_each(|seen| {
         let recorded = world.run(seen.run).and_then(|run| run.outcome());
@@ -58,10 +58,10 @@ pub(super) fn answers_fit(world: &World<'_>) -> Verdict {
     })
 }
 
-fn answer_fits(world: &World<'_>, seen: &AnswerSeen) -> Result<(), &'static str> {
+fn answer_fits(world: &World<'_>, seen: &ObservedAnswer) -> Result<(), &'static str> {
     let need = |holds: bool, why| if holds { Ok(()) } else { Err(why) };
     let run = world.run(seen.run).filter(|run| run.opened.is_some());
-    let known = run.is_some() || world.lacks(seen.run.session);
+    let known = run.is_some() || world.may_lack(seen.run.session);
     match (&seen.answer, &seen.given) {
         (ControlAnswer::Done, ReplySubject::Cancel(_) | ReplySubject::Interrupt(_)) => {
             need(known, "the run does not exist")
@@ -79,10 +79,10 @@ fn answer_fits(world: &World<'_>, seen: &AnswerSeen) -> Result<(), &'static str>
 }
 
 /// Every live descendant is in its root's listing, and a control by its id reaches it.
-pub(super) fn listed(world: &World<'_>) -> Verdict {
+pub(super) fn live_sessions_are_listed(world: &World<'_>) -> Verdict {
     let Some(observed) = world.observed else { return Ok(()) };
     observed.listings.iter().try_for_each(|listing| {
-        live_below(world, listing.root).into_iter().try_for_each(|session| found(listing, session))
+        live_descendants(world, listing.root).into_iter().try_for_each(|session| found(listing, session))
     })
 }
 
@@ -96,10 +96,10 @@ fn found(listing: &Listing, session: SessionId) -> Verdict {
     })
 }
 
-fn live_below(world: &World<'_>, root: SessionId) -> BTreeSet<SessionId> {
-    let lives = |session: &SessionId, seen: &Seen<'_>| {
+fn live_descendants(world: &World<'_>, root: SessionId) -> BTreeSet<SessionId> {
+    let lives = |session: &SessionId, seen: &SessionFacts<'_>| {
         let below = *session != root && seen.place().is_some_and(|place| place.root(*session) == root);
-        below && seen.in_flight_at(usize::MAX).is_some()
+        below && seen.run_in_flight_at(usize::MAX).is_some()
     };
     world.sessions.iter().filter(|(session, seen)| lives(session, seen)).map(|(session, _)| *session).collect()
 }
@@ -152,14 +152,14 @@ pub(super) fn queues_bounded(world: &World<'_>) -> Verdict {
             QueueAnswer::Failed => false,
             QueueAnswer::Stopped => true,
         };
-        ensure(fits && !dropped(world, put), InvariantId::B1, put.session, || {
+        ensure(fits && !was_dropped(world, put), InvariantId::B1, put.session, || {
             format!("the {} held {} of {}: {:?}", put.queue, put.len, put.bound, put.answer)
         })
     })
 }
 
 /// Returns whether an input was accepted into the queue but is missing in the journal.
-fn dropped(world: &World<'_>, put: &QueueSeen) -> bool {
+fn was_dropped(world: &World<'_>, put: &ObservedQueue) -> bool {
     let (QueueAnswer::Taken(Some(id)), Some(seen)) = (put.answer, world.sessions.get(&put.session)) else {
         return false;
     };

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeSet, VecDeque};
 
-use crate::world::{Seen, World};
+use crate::world::{SessionFacts, World};
 use crate::{InvariantId, Verdict, ensure, ensure_if};
 use subtend_session::ids::{InputId, SessionId};
 use subtend_session::record::{Hold, QueueChange, Record};
@@ -97,7 +97,7 @@ pub(super) fn queue_bounded(world: &World<'_>) -> Verdict {
 }
 
 /// Rule 9: at the end of a run the queue opens the next run, unless it should stay queued.
-pub(super) fn keeps_queue(world: &World<'_>) -> Verdict {
+pub(super) fn queue_opens_next_run(world: &World<'_>) -> Verdict {
     for (session, seen) in &world.sessions {
         let mut inputs = Inputs::default();
         let mut must_stay = false;
@@ -112,7 +112,7 @@ pub(super) fn keeps_queue(world: &World<'_>) -> Verdict {
             } else if let Record::RunHeld { why, .. } = record {
                 must_stay |= matches!(**why, Hold::Closing { keeps_queue: true, .. });
             } else if let Record::RunEnded(ended) = record {
-                after_end(*session, seen, &inputs, (must_stay, ended.keeps_queue), records.peek().copied())?;
+                check_after_end(*session, seen, &inputs, (must_stay, ended.keeps_queue), records.peek().copied())?;
                 must_stay = false;
             }
         }
@@ -120,9 +120,9 @@ pub(super) fn keeps_queue(world: &World<'_>) -> Verdict {
     Ok(())
 }
 
-fn after_end(
+fn check_after_end(
     session: SessionId,
-    seen: &Seen<'_>,
+    seen: &SessionFacts<'_>,
     inputs: &Inputs,
     (must_stay, stays): (bool, bool),
     next: Option<&Record>,

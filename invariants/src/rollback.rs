@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::world::{Seen, World};
+use crate::world::{SessionFacts, World};
 use crate::{InvariantId, Verdict, ensure_if};
 use subtend_session::ids::{Seq, TurnNo};
 use subtend_session::message::Message;
@@ -16,13 +16,13 @@ struct Hidden {
 
 impl Hidden {
     /// Returns the hidden messages after the first `records` of the journal.
-    fn before(seen: &Seen<'_>, records: usize) -> Self {
+    fn before(seen: &SessionFacts<'_>, records: usize) -> Self {
         let mut hidden = Self::default();
         for record in seen.view.records.iter().take(records) {
             let Record::RolledBack { run, .. } = record else { continue };
             let Some(run) = seen.runs.get(run) else { continue };
             let from = run.opened.map_or(0, |(at, _)| at);
-            let span = (1_u64..).map(Seq).skip(from).zip(seen.span(run));
+            let span = (1_u64..).map(Seq).skip(from).zip(seen.records_of(run));
             // Notices stored while a run is queued are not among its messages.
             for (seq, record) in span.skip_while(|(_, record)| !matches!(record, Record::RunStarted { .. })) {
                 hidden.records.insert(seq);
@@ -83,6 +83,6 @@ pub(super) fn no_branch_inherits_rolled_back_runs(world: &World<'_>) -> Verdict 
 }
 
 /// Returns the records of rolled-back runs among the first `records` of `seen`.
-pub(super) fn hidden_before(seen: &Seen<'_>, records: usize) -> BTreeSet<Seq> {
+pub(super) fn hidden_before(seen: &SessionFacts<'_>, records: usize) -> BTreeSet<Seq> {
     Hidden::before(seen, records).records
 }

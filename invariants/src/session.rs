@@ -1,6 +1,6 @@
 //! Sessions and their runs: S-1, S-2, S-4, S-7, S-9 to S-12, E-2.
 
-use crate::world::{Activation, Seen, World};
+use crate::world::{Activation, SessionFacts, World};
 use crate::{InvariantId, Verdict, ensure};
 use subtend_session::call::CallKind;
 use subtend_session::ids::{AttemptNo, CallId, RunKey, RunNo, Seq, SessionId, TurnNo};
@@ -10,7 +10,7 @@ use subtend_session::place::Mode;
 use subtend_session::record::{AskVerdict, Hold, Lane, Park, Record};
 use subtend_session::state::{CallPhase, Queued, Run, State, Turn};
 
-pub(super) fn one_end(world: &World<'_>) -> Verdict {
+pub(super) fn one_end_per_run(world: &World<'_>) -> Verdict {
     world.runs().try_for_each(|(key, run)| {
         let opened_before = run.ended.is_none() || run.opened.is_some();
         ensure(run.ends <= 1 && opened_before, InvariantId::S1, key.session, || {
@@ -20,7 +20,7 @@ pub(super) fn one_end(world: &World<'_>) -> Verdict {
 }
 
 /// If no external event is awaited, every run has ended.
-pub(super) fn all_ended(world: &World<'_>) -> Verdict {
+pub(super) fn all_runs_end(world: &World<'_>) -> Verdict {
     let waits = |activation: &Activation| {
         !(activation.models.is_empty()
             && activation.tools.is_empty()
@@ -94,7 +94,7 @@ fn run_of(record: &Record) -> Option<RunNo> {
     }
 }
 
-pub(super) fn one_stream(world: &World<'_>) -> Verdict {
+pub(super) fn one_stream_per_session(world: &World<'_>) -> Verdict {
     for (session, seen) in &world.sessions {
         if let Some(activation) = &seen.view.activation {
             let streams = &activation.models;
@@ -146,7 +146,7 @@ pub(super) fn runs_in_order(world: &World<'_>) -> Verdict {
     Ok(())
 }
 
-pub(super) fn one_run(world: &World<'_>) -> Verdict {
+pub(super) fn one_run_per_session(world: &World<'_>) -> Verdict {
     for (session, seen) in &world.sessions {
         let mut in_flight = None::<RunNo>;
         for record in seen.view.records {
@@ -175,7 +175,7 @@ pub(super) fn one_run(world: &World<'_>) -> Verdict {
     Ok(())
 }
 
-pub(super) fn open_is_counted(world: &World<'_>) -> Verdict {
+pub(super) fn open_calls_are_counted(world: &World<'_>) -> Verdict {
     for (session, seen) in &world.sessions {
         let Some(turn) = seen.view.state.and_then(|state| state.run.as_ref()).and_then(|run| run.turn.as_ref()) else {
             continue;
@@ -228,7 +228,7 @@ pub(super) fn reason_to_wait(world: &World<'_>) -> Verdict {
             needs(turn.streaming, stream, Reason::Model)?;
             needs(turn.local > 0, !awaits.tools.is_empty(), Reason::Tools)?;
             let put = (0_u32..).zip(&turn.calls).filter(|(_, call)| matches!(call.phase, CallPhase::Asked(_)));
-            let is_open = put.into_iter().all(|(ix, _)| ask_is_open(world, *session, CallId { turn: turn.no, ix }));
+            let is_open = put.into_iter().all(|(ix, _)| is_ask_open(world, *session, CallId { turn: turn.no, ix }));
             needs(has_asked(turn), is_open || !world.complete, Reason::Ask)?;
             // An unstarted call waits for an earlier one of its answer, the ledger, or a slot.
             let ahead =
@@ -245,7 +245,7 @@ pub(super) fn reason_to_wait(world: &World<'_>) -> Verdict {
 }
 
 /// Returns whether the ask for `call` is open at its root.
-fn ask_is_open(world: &World<'_>, session: SessionId, call: CallId) -> bool {
+fn is_ask_open(world: &World<'_>, session: SessionId, call: CallId) -> bool {
     world.rows.iter().any(|row| row.from == session && row.kind == RowKind::Ask && row.key == RowKey::Call(call))
 }
 
@@ -285,8 +285,8 @@ pub(super) fn nothing_takeable_waits(world: &World<'_>) -> Verdict {
             Some(run) => check_queue_of_run(*session, seen, state, run)?,
             None => {
                 let last = seen.runs.values().last().and_then(|run| run.ended);
-                let ask_is_open = last.is_some_and(|(_, ended)| ended.keeps_queue);
-                ensure(state.queue.is_empty() || ask_is_open, InvariantId::S12, *session, || {
+                let keeps_queue = last.is_some_and(|(_, ended)| ended.keeps_queue);
+                ensure(state.queue.is_empty() || keeps_queue, InvariantId::S12, *session, || {
                     format!(
                         "{} inputs are queued in a quiet session whose queue should not stay queued",
                         state.queue.len()
@@ -298,7 +298,7 @@ pub(super) fn nothing_takeable_waits(world: &World<'_>) -> Verdict {
     Ok(())
 }
 
-fn check_queue_of_run(session: SessionId, seen: &Seen<'_>, state: &State, run: &Run) -> Verdict {
+fn check_queue_of_run(session: SessionId, seen: &SessionFacts<'_>, state: &State, run: &Run) -> Verdict {
     let turn = run.turn.as_ref();
     let local = turn.is_some_and(|turn| turn.streaming || turn.local > 0);
     let open = turn.is_some_and(|turn| turn.open > 0);
@@ -321,7 +321,7 @@ fn check_queue_of_run(session: SessionId, seen: &Seen<'_>, state: &State, run: &
                 format!("{} inputs are queued in run {} at rest or held", state.queue.len(), run.no)
             })?;
             match hold {
-                Some(Hold::Interrupted { .. }) => interrupt_reached(session, seen, run),
+                Some(Hold::Interrupted { .. }) => check_interrupted_children(session, seen, run),
                 Some(Hold::OutOfTurns | Hold::Closing { .. }) | None => Ok(()),
             }
         }
@@ -329,7 +329,7 @@ fn check_queue_of_run(session: SessionId, seen: &Seen<'_>, state: &State, run: &
 }
 
 /// Every blocking child of an interrupted run whose call is still open was asked to cancel.
-fn interrupt_reached(session: SessionId, seen: &Seen<'_>, run: &Run) -> Verdict {
+fn check_interrupted_children(session: SessionId, seen: &SessionFacts<'_>, run: &Run) -> Verdict {
     let Some(turn) = &run.turn else { return Ok(()) };
     for (ix, call) in (0_u32..).zip(&turn.calls) {
         let id = CallId { turn: turn.no, ix };

@@ -11,7 +11,7 @@ use subtend_session::outcome::Initiator;
 use subtend_session::place::BranchKind;
 use subtend_session::record::{Carrier, ContinueRefusal, Hold, Park, QueueChange, Record};
 
-pub(super) fn transitions(world: &World<'_>) -> Verdict {
+pub(super) fn transitions_are_allowed(world: &World<'_>) -> Verdict {
     for (session, seen) in &world.sessions {
         let mut walk = Walk { titled: seen.created.is_some_and(|created| created.title.is_some()), ..Walk::default() };
         for (at, record) in seen.view.records.iter().enumerate().skip(1) {
@@ -58,16 +58,16 @@ struct Walk {
 
 type Allowed = Result<(), &'static str>;
 
-fn need(holds: bool, why: &'static str) -> Allowed {
+fn require(holds: bool, why: &'static str) -> Allowed {
     if holds { Ok(()) } else { Err(why) }
 }
 
 impl Walk {
     fn allows(&self, record: &Record) -> Allowed {
         use Column::{Closing, Held, Queued, Quiet, Started};
-        let within = |columns: &[Column], why| need(columns.contains(&self.column), why);
+        let within = |columns: &[Column], why| require(columns.contains(&self.column), why);
         let dead = !matches!(record, Record::NoticeTaken(_) | Record::ContinueRefused { .. });
-        need(!(self.deleted && dead), "the session is deleted")?;
+        require(!(self.deleted && dead), "the session is deleted")?;
         match record {
             Record::SessionCreated(_) => Err("the session was created before"),
             // Rows of other sessions may still arrive: an end, or a request of an owner that was not notified yet.
@@ -76,18 +76,18 @@ impl Walk {
                 Carrier::Result | Carrier::Await { .. } => within(&[Started, Held, Closing], "no call can be open"),
             },
             Record::ContinueRefused { why, .. } => match why {
-                ContinueRefusal::InFlight => need(self.column != Quiet, "no run is in flight"),
-                ContinueRefusal::Closed => need(self.closed, "the session is open"),
-                ContinueRefusal::Deleted => need(self.deleted, "the session is not deleted"),
+                ContinueRefusal::InFlight => require(self.column != Quiet, "no run is in flight"),
+                ContinueRefusal::Closed => require(self.closed, "the session is open"),
+                ContinueRefusal::Deleted => require(self.deleted, "the session is not deleted"),
             },
-            Record::InputAccepted(_) => need(!self.closed, "the session is closed"),
+            Record::InputAccepted(_) => require(!self.closed, "the session is closed"),
             Record::QueueChanged { change: QueueChange::Removed(ids), .. } => {
-                need(!ids.is_empty(), "no input is removed")
+                require(!ids.is_empty(), "no input is removed")
             }
             Record::QueueChanged { change: QueueChange::Cleared, .. } | Record::BranchCreated(_) => Ok(()),
             Record::RunOpened(_) => {
                 within(&[Quiet], "a run is in flight")?;
-                need(!self.closed, "the session is closed")
+                require(!self.closed, "the session is closed")
             }
             Record::RunStarted { .. } => within(&[Queued], "no run waits to be claimed"),
             Record::InputsTaken { .. } => within(&[Started, Held], "no run takes inputs"),
@@ -106,7 +106,7 @@ impl Walk {
             Record::CancelAsked { .. } => within(&[Started, Held, Closing], "no run can own others"),
             Record::RunParked { .. } => {
                 within(&[Started], "no run works")?;
-                need(self.stream.is_none(), "a stream is in flight")
+                require(self.stream.is_none(), "a stream is in flight")
             }
             Record::RunResumed { .. } => within(&[Started], "no run waits"),
             Record::RunHeld { why, .. } => match **why {
@@ -119,7 +119,7 @@ impl Walk {
             },
             Record::RunEnded(_) => {
                 within(&[Queued, Started, Held, Closing], "no run is in flight")?;
-                need(self.stream.is_none(), "a stream is in flight")
+                require(self.stream.is_none(), "a stream is in flight")
             }
             Record::AskOpened { call, .. } => {
                 within(&[Started], "nothing starts")?;
@@ -128,7 +128,7 @@ impl Walk {
             Record::AskAnswered { .. } => within(&[Started, Held, Closing], "no ask is open"),
             Record::AlternativeSwitched { .. } | Record::RolledBack { .. } => within(&[Quiet], "a run is in flight"),
             Record::Compacted(compacted) => {
-                need(self.services.contains(&compacted.of), "no service session answers")?;
+                require(self.services.contains(&compacted.of), "no service session answers")?;
                 compacted.turn.map_or(Ok(()), |(turn, attempt)| {
                     within(&[Started], "no turn is due")?;
                     self.compacts(turn, attempt)
@@ -140,42 +140,42 @@ impl Walk {
             }
             Record::CompactionUndone { .. } => {
                 within(&[Quiet], "a run is in flight")?;
-                need(self.compactions > 0, "nothing is compacted")
+                require(self.compactions > 0, "nothing is compacted")
             }
             Record::SessionClosed { .. } => {
                 within(&[Quiet], "a run is in flight")?;
-                need(!self.closed, "the session is closed")
+                require(!self.closed, "the session is closed")
             }
-            Record::SessionReopened { .. } => need(self.closed, "the session is open"),
+            Record::SessionReopened { .. } => require(self.closed, "the session is open"),
             Record::SessionDeleted { .. } => within(&[Quiet], "a run is in flight"),
             Record::TitleSet(set) => {
-                need(set.by == Initiator::Person || !self.titled, "a title exists")?;
-                need(set.of.is_none_or(|of| self.services.contains(&of)), "no service session answers")
+                require(set.by == Initiator::Person || !self.titled, "a title exists")?;
+                require(set.of.is_none_or(|of| self.services.contains(&of)), "no service session answers")
             }
-            Record::SummarySet(set) => need(self.services.contains(&set.of), "no service session answers"),
+            Record::SummarySet(set) => require(self.services.contains(&set.of), "no service session answers"),
             Record::MetadataSet(_) => Ok(()),
         }
     }
 
     fn turn_may_start(&self, turn: TurnNo, attempt: AttemptNo) -> Allowed {
-        need(self.column == Column::Started, "no turn may start")?;
-        need(self.parked.is_none(), "the run waits")?;
-        need(self.open.is_empty(), "calls are open")?;
+        require(self.column == Column::Started, "no turn may start")?;
+        require(self.parked.is_none(), "the run waits")?;
+        require(self.open.is_empty(), "calls are open")?;
         // After a restart the next attempt replaces the one whose stream was lost.
-        need(self.stream.is_none_or(|(no, last)| no == turn && last < attempt), "a stream is in flight")
+        require(self.stream.is_none_or(|(no, last)| no == turn && last < attempt), "a stream is in flight")
     }
 
     fn compacts(&self, turn: TurnNo, attempt: AttemptNo) -> Allowed {
         self.streams(turn, attempt)?;
-        need(self.compacts, "the attempt waits for no compaction")
+        require(self.compacts, "the attempt waits for no compaction")
     }
 
     fn streams(&self, turn: TurnNo, attempt: AttemptNo) -> Allowed {
-        need(self.stream == Some((turn, attempt)), "the attempt is not awaited")
+        require(self.stream == Some((turn, attempt)), "the attempt is not awaited")
     }
 
     fn is_open(&self, call: CallId) -> Allowed {
-        need(self.open.contains(&call), "the call is not open")
+        require(self.open.contains(&call), "the call is not open")
     }
 
     /// Returns the fields that the opening and the end of a run leave unchanged. The others are reset.

@@ -415,8 +415,8 @@ fn world_counts_only_if_a_claim_is_examined() {
     let scene = Scene::good();
     assert_eq!(scene.with(|world| coverage.judge(world, false)), Ok(()));
     let count = |name| coverage.counts().find(|(predicate, _)| predicate.name == name).map(|(_, count)| count);
-    assert_eq!(count("session::one_end"), Some(Count { judged: 2, relevant: 1 }));
-    assert_eq!(count("session::all_ended"), Some(Count { judged: 1, relevant: 0 }), "not at rest");
+    assert_eq!(count("session::one_end_per_run"), Some(Count { judged: 2, relevant: 1 }));
+    assert_eq!(count("session::all_runs_end"), Some(Count { judged: 1, relevant: 0 }), "not at rest");
 }
 
 #[test]
@@ -424,7 +424,7 @@ fn refusal_after_the_shutdown_is_legal() {
     let mut scene = Scene::good();
     scene.observed.shutdown = Some(observed::Shutdown { asked: When::default(), returned: None, grace_ms: 0 });
     let (at, queue, answer) = (When { order: 1, ms: 0 }, "inbox".into(), observed::QueueAnswer::Stopped);
-    scene.observed.queues.push(observed::QueueSeen { session: ROOT, queue, at, len: 0, bound: 0, answer });
+    scene.observed.queues.push(observed::ObservedQueue { session: ROOT, queue, at, len: 0, bound: 0, answer });
     let judged = [InvariantId::V5, InvariantId::B1].map(|id| scene.with(|world| id.check(world, false)));
     assert_eq!(judged, [Ok(()), Ok(())]);
 }

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::world::{Seen, SeenRun, World, by_owner};
+use crate::world::{RunFacts, SessionFacts, World, owner_outcome};
 use crate::{InvariantId, Verdict, ensure, ensure_if};
 use subtend_session::ids::{RunKey, SessionId};
 use subtend_session::message::Message;
@@ -15,7 +15,9 @@ pub(super) fn parents_record_children(world: &World<'_>) -> Verdict {
     for (session, seen) in &world.sessions {
         let Some(Place::Child { parent, call, kind, .. }) = seen.place() else { continue };
         let Some(parent) = world.sessions.get(parent) else {
-            ensure(world.lacks(*parent), InvariantId::T1, *session, || format!("its parent {parent} does not exist"))?;
+            ensure(world.may_lack(*parent), InvariantId::T1, *session, || {
+                format!("its parent {parent} does not exist")
+            })?;
             continue;
         };
         let known = match call {
@@ -30,7 +32,7 @@ pub(super) fn parents_record_children(world: &World<'_>) -> Verdict {
     Ok(())
 }
 
-pub(super) fn places(world: &World<'_>) -> Verdict {
+pub(super) fn places_are_consistent(world: &World<'_>) -> Verdict {
     let mut mothers: BTreeMap<SessionId, SessionId> = BTreeMap::new();
     for (session, seen) in &world.sessions {
         for (_, spawned) in &seen.spawned {
@@ -56,7 +58,7 @@ pub(super) fn places(world: &World<'_>) -> Verdict {
 }
 
 /// A branch inherits the messages up to its branch point, and none after.
-fn inherits(world: &World<'_>, parent: SessionId, seen: &Seen<'_>, branch: &BranchCreated) -> Verdict {
+fn inherits(world: &World<'_>, parent: SessionId, seen: &SessionFacts<'_>, branch: &BranchCreated) -> Verdict {
     let Some(created) = world.sessions.get(&branch.child).and_then(|child| child.created) else { return Ok(()) };
     let above = seen.created.map_or(0, |created| created.inherited.len());
     let later = created.inherited.iter().skip(above).find(|message| match message {
@@ -68,7 +70,7 @@ fn inherits(world: &World<'_>, parent: SessionId, seen: &Seen<'_>, branch: &Bran
     })
 }
 
-fn place(world: &World<'_>, session: SessionId, seen: &Seen<'_>) -> Verdict {
+fn place(world: &World<'_>, session: SessionId, seen: &SessionFacts<'_>) -> Verdict {
     let Some(Place::Child { parent, root, kind, depth, .. }) = seen.place() else { return Ok(()) };
     if let Some(state) = seen.view.state {
         let max = state.limits.max_depth;
@@ -99,7 +101,7 @@ fn place(world: &World<'_>, session: SessionId, seen: &Seen<'_>) -> Verdict {
 }
 
 /// Returns the held slots by root: of owned and detached runs, and of people's runs in branches.
-fn held(world: &World<'_>) -> [BTreeMap<SessionId, u32>; 2] {
+fn held_slots(world: &World<'_>) -> [BTreeMap<SessionId, u32>; 2] {
     let (mut owned, mut persons) = (BTreeMap::new(), BTreeMap::new());
     for (session, seen) in &world.sessions {
         let Some(place) = seen.place() else { continue };
@@ -114,10 +116,10 @@ fn held(world: &World<'_>) -> [BTreeMap<SessionId, u32>; 2] {
     [owned, persons]
 }
 
-pub(super) fn slots(world: &World<'_>) -> Verdict {
+pub(super) fn slots_are_counted(world: &World<'_>) -> Verdict {
     let Some(ledger) = world.ledger else { return Ok(()) };
-    for (held, pool) in held(world).iter().zip([&ledger.owned, &ledger.persons]) {
-        let roots: BTreeSet<&SessionId> = pool.used.keys().chain(held.keys()).collect();
+    for (held, pool) in held_slots(world).iter().zip([&ledger.owned, &ledger.persons]) {
+        let roots: BTreeSet<&SessionId> = pool.used.owned_keys().chain(held.owned_keys()).collect();
         let mut all = 0_u32;
         for root in roots {
             let of = |counts: &BTreeMap<SessionId, u32>| counts.get(root).copied().unwrap_or(0);
@@ -136,9 +138,9 @@ pub(super) fn slots(world: &World<'_>) -> Verdict {
     Ok(())
 }
 
-pub(super) fn slots_recounted(world: &World<'_>) -> Verdict {
+pub(super) fn slot_counts_match_runs(world: &World<'_>) -> Verdict {
     let Some(ledger) = world.ledger.filter(|ledger| !ledger.lagging) else { return Ok(()) };
-    for (held, pool) in held(world).iter().zip([&ledger.owned, &ledger.persons]) {
+    for (held, pool) in held_slots(world).iter().zip([&ledger.owned, &ledger.persons]) {
         for (root, used) in &pool.used {
             let holding = held.get(root).copied().unwrap_or(0);
             ensure(holding == *used, InvariantId::T3, *root, || format!("{holding} hold a slot, {used} are in use"))?;
@@ -166,17 +168,17 @@ pub(super) fn no_late_effect(world: &World<'_>) -> Verdict {
 }
 
 /// A cancel names its true cause.
-pub(super) fn true_cancels(world: &World<'_>) -> Verdict {
+pub(super) fn cancels_have_true_causes(world: &World<'_>) -> Verdict {
     for (key, run) in world.runs() {
         let Some(outcome) = run.outcome() else { continue };
-        if let Some(kind) = by_owner(outcome) {
+        if let Some(kind) = owner_outcome(outcome) {
             let Some((owner, _)) = run.owner() else {
                 return ensure(false, InvariantId::T5, key.session, || {
                     format!("run {} has no owner, but is {outcome:?}", key.run)
                 });
             };
             ensure(
-                has_ended_as(world, owner, kind) || ended_by_host_death(world, owner, kind),
+                has_ended_as(world, owner, kind) || died_with_host(world, owner, kind),
                 InvariantId::T5,
                 key.session,
                 || format!("run {} is {outcome:?}, but its owner has no such end", key.run),
@@ -203,18 +205,18 @@ pub(super) fn true_cancels(world: &World<'_>) -> Verdict {
 /// An interrupt ends only runs that the interrupted run waits for, and only by a recorded cancel.
 pub(super) fn interrupts_end_only_awaited_runs(world: &World<'_>) -> Verdict {
     for (key, run) in world.runs() {
-        if run.outcome().and_then(by_owner) != Some(OutcomeKind::Interrupted) {
+        if run.outcome().and_then(owner_outcome) != Some(OutcomeKind::Interrupted) {
             continue;
         }
         let Some((owner, call)) = run.owner() else { continue };
         let Some(above) = world.sessions.get(&owner.session) else { continue };
         // The run was requested by an owner that was held when the host died. It ended without a start.
-        let left = ended_by_host_death(world, owner, OutcomeKind::Interrupted)
+        let left = died_with_host(world, owner, OutcomeKind::Interrupted)
             || world.run(owner).is_some_and(|it| it.ended.is_some());
         if !run.started && left && world.causes().is_none_or(|causes| causes.boots > 0) {
             continue;
         }
-        let waits = above.blocking().any(|blocking| blocking == (call, key.session));
+        let waits = above.blocking_keys().any(|blocking| blocking == (call, key.session));
         ensure(waits && above.cancel_asked.contains(&(key.session, call)), InvariantId::T6, key.session, || {
             format!("run {} was ended by an interrupt of {owner:?}, which does not wait for it", key.run)
         })?;
@@ -232,11 +234,12 @@ pub(super) fn detached_runs_outlive_owners(world: &World<'_>) -> Verdict {
             format!("run {} is detached, but has no cap or no slot of its own", key.run)
         })?;
         let Some(outcome) = run.outcome() else { continue };
-        ensure(by_owner(outcome).is_none(), InvariantId::T6, key.session, || {
+        ensure(owner_outcome(outcome).is_none(), InvariantId::T6, key.session, || {
             format!("run {} is detached, but ended with an owner: {outcome:?}", key.run)
         })?;
         if let (Outcome::Cancelled { by }, Some(causes)) = (outcome, world.causes()) {
-            let root = world.sessions.get(&key.session).and_then(Seen::place).map(|place| place.root(key.session));
+            let root =
+                world.sessions.get(&key.session).and_then(SessionFacts::place).map(|place| place.root(key.session));
             let is_target = causes.cancels.iter().any(|(run, word)| *run == key && word == by)
                 || root.is_some_and(|root| causes.trees.contains(&root));
             ensure(is_target || *by == Initiator::Sweep, InvariantId::T6, key.session, || {
@@ -251,13 +254,13 @@ pub(super) fn detached_runs_outlive_owners(world: &World<'_>) -> Verdict {
 ///
 /// One token fires for all descendants at once: others may have ended below a run that was not notified yet.
 fn has_ended_as(world: &World<'_>, owner: RunKey, kind: OutcomeKind) -> bool {
-    let Some(run) = world.run(owner) else { return world.lacks(owner.session) };
+    let Some(run) = world.run(owner) else { return world.may_lack(owner.session) };
     let itself = run.outcome().is_some_and(|fixed| fixed.kind() == kind)
         || (kind == OutcomeKind::Interrupted && run.interrupted);
     let mut below = owner;
     let mut above = run.owner();
     while let Some((key, call)) = above.filter(|_| !itself && kind == OutcomeKind::Cancelled) {
-        let Some(run) = world.run(key) else { return world.lacks(key.session) };
+        let Some(run) = world.run(key) else { return world.may_lack(key.session) };
         let asks =
             world.sessions.get(&key.session).is_some_and(|seen| seen.cancel_asked.contains(&(below.session, call)));
         if run.outcome().is_some() || asks {
@@ -272,7 +275,7 @@ fn has_ended_as(world: &World<'_>, owner: RunKey, kind: OutcomeKind) -> bool {
 /// Returns whether the host died with `owner` in flight and the sweep has not reached it. Its requests are answered
 /// before. If the recovery crashed its actor repeatedly, the actor was given up after its owned runs were notified of
 /// the loss.
-fn ended_by_host_death(world: &World<'_>, owner: RunKey, kind: OutcomeKind) -> bool {
+fn died_with_host(world: &World<'_>, owner: RunKey, kind: OutcomeKind) -> bool {
     let given_up = |outcome: &Outcome| matches!(outcome, Outcome::RestartsExhausted { command: Some(command) } if &**command == "lost");
     if kind == OutcomeKind::Lost && world.run(owner).is_some_and(|run| run.outcome().is_some_and(given_up)) {
         return true;
@@ -287,8 +290,8 @@ pub(super) fn owners_and_owned_end_together(world: &World<'_>) -> Verdict {
     for (key, run) in world.runs() {
         let (Some((owner, call)), Some(fixed)) = (run.owner(), run.outcome()) else { continue };
         let above = world.run(owner).is_none_or(|above| above.outcome().is_some());
-        let alone = by_owner(fixed) == Some(OutcomeKind::Interrupted);
-        ensure_if(by_owner(fixed).is_some(), above || alone, InvariantId::T5, key.session, || {
+        let alone = owner_outcome(fixed) == Some(OutcomeKind::Interrupted);
+        ensure_if(owner_outcome(fixed).is_some(), above || alone, InvariantId::T5, key.session, || {
             format!("run {} is {fixed:?}, but its owner {owner:?} (call {call}) continues", key.run)
         })?;
     }
@@ -308,7 +311,7 @@ pub(super) fn owners_and_owned_end_together(world: &World<'_>) -> Verdict {
 pub(super) fn cancelled_trees_ended(world: &World<'_>) -> Verdict {
     for (key, run) in world.runs() {
         let Some((owner, _)) = run.owner() else { continue };
-        let Some(outcome) = world.run(owner).and_then(SeenRun::outcome) else { continue };
+        let Some(outcome) = world.run(owner).and_then(RunFacts::outcome) else { continue };
         let cancelled = matches!(outcome, Outcome::Cancelled { .. });
         ensure_if(cancelled, run.ended.is_some() || is_closing(world, key), InvariantId::T5, key.session, || {
             format!("run {} continues while its owner {owner:?} is {outcome:?}", key.run)
@@ -323,7 +326,7 @@ fn is_closing(world: &World<'_>, key: RunKey) -> bool {
 }
 
 /// Returns whether a start of the host ended a held run with the outcome of its hold.
-fn swept(world: &World<'_>, seen: &Seen<'_>, run: &SeenRun<'_>) -> bool {
+fn was_swept(world: &World<'_>, seen: &SessionFacts<'_>, run: &RunFacts<'_>) -> bool {
     let epochs = run.held.and_then(|at| seen.epoch(at)).zip(run.ended.and_then(|(at, _)| seen.epoch(at)));
     world.causes().is_none_or(|causes| causes.boots > 0) && epochs.is_some_and(|(held, ended)| held < ended)
 }
@@ -334,11 +337,11 @@ pub(super) fn ends_after_owned(world: &World<'_>) -> Verdict {
     for (session, seen) in &world.sessions {
         for (no, run) in &seen.runs {
             let (Some((opened, _)), Some((ended, end))) = (run.opened, run.ended) else { continue };
-            if end.outcome == Outcome::Lost || swept(world, seen, run) {
+            if end.outcome == Outcome::Lost || was_swept(world, seen, run) {
                 continue;
             }
-            for (at, key, child) in seen.keys().filter(|(at, _, _)| (opened..ended).contains(at)) {
-                let noticed = seen.taken_by_key(child, key).any(|(taken, _)| (at..ended).contains(&taken));
+            for (at, key, child) in seen.owned_keys().filter(|(at, _, _)| (opened..ended).contains(at)) {
+                let noticed = seen.notices_by_key(child, key).any(|(taken, _)| (at..ended).contains(&taken));
                 ensure(noticed, InvariantId::T7, *session, || {
                     format!("run {no} ended as {:?} before the end of the run that call {key} opened", end.outcome)
                 })?;
@@ -348,7 +351,7 @@ pub(super) fn ends_after_owned(world: &World<'_>) -> Verdict {
     Ok(())
 }
 
-pub(super) fn owned_ended(world: &World<'_>) -> Verdict {
+pub(super) fn owners_end_after_owned_runs(world: &World<'_>) -> Verdict {
     world.runs().try_for_each(|(key, run)| {
         let Some((owner, _)) = run.owner() else { return Ok(()) };
         let owner_ended = world.run(owner).is_some_and(|owner| owner.ended.is_some());
@@ -365,7 +368,7 @@ pub(super) fn cancelled_in_time(world: &World<'_>) -> Verdict {
     };
     for (cancelled, when) in &observed.cancelled {
         let latest = when.ms.saturating_add(grace).saturating_add(observed.late_ms);
-        for (key, run) in world.runs().filter(|(key, _)| key == cancelled || world.is_below(*key, *cancelled)) {
+        for (key, run) in world.runs().filter(|(key, _)| key == cancelled || world.is_owned_by(*key, *cancelled)) {
             let at = observed.ended.get(&key).map_or(observed.now.ms, |ended| ended.ms);
             let known = run.ended.is_none() || observed.ended.contains_key(&key);
             ensure_if(known, at <= latest, InvariantId::T5, key.session, || {
@@ -376,7 +379,7 @@ pub(super) fn cancelled_in_time(world: &World<'_>) -> Verdict {
     Ok(())
 }
 
-pub(super) fn ceilings(world: &World<'_>) -> Verdict {
+pub(super) fn ceilings_never_grow(world: &World<'_>) -> Verdict {
     for (session, seen) in &world.sessions {
         let Some(above) = seen.place().and_then(Place::parent).and_then(|parent| world.sessions.get(&parent)) else {
             continue;

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use crate::observed::ContextGiven;
-use crate::world::{Seen, SeenRun, World};
+use crate::observed::GivenContext;
+use crate::world::{RunFacts, SessionFacts, World};
 use crate::{InvariantId, Verdict, ensure, rollback};
 use subtend_session::ids::{CallId, Seq, SessionId};
 use subtend_session::message::Message;
@@ -20,7 +20,7 @@ pub(super) fn notices_wait(world: &World<'_>) -> Verdict {
             ensure(!opened.inputs.is_empty(), InvariantId::N5, *session, || {
                 format!("run {} was opened by no input", opened.run)
             })?;
-            at_boundaries(*session, seen, run)?;
+            check_boundaries(*session, seen, run)?;
         }
     }
     Ok(())
@@ -35,11 +35,11 @@ struct Due {
 }
 
 #[expect(clippy::wildcard_enum_match_arm, reason = "the other records change nothing here")]
-fn at_boundaries(session: SessionId, seen: &Seen<'_>, run: &SeenRun<'_>) -> Verdict {
+fn check_boundaries(session: SessionId, seen: &SessionFacts<'_>, run: &RunFacts<'_>) -> Verdict {
     let mine: BTreeSet<CallId> = keys_of(seen, run);
     let (mut streams, mut held) = (false, false);
     let mut due = Due::default();
-    let records = seen.span(run);
+    let records = seen.records_of(run);
     for (at, record) in records.iter().enumerate() {
         match record {
             Record::TurnStarted { attempt, prompt, .. } => {
@@ -71,10 +71,10 @@ fn at_boundaries(session: SessionId, seen: &Seen<'_>, run: &SeenRun<'_>) -> Verd
 }
 
 /// Returns the keys that the run itself created: those of an earlier run do not wake it.
-fn keys_of(seen: &Seen<'_>, run: &SeenRun<'_>) -> BTreeSet<CallId> {
+fn keys_of(seen: &SessionFacts<'_>, run: &RunFacts<'_>) -> BTreeSet<CallId> {
     let from = run.opened.map_or(usize::MAX, |(at, _)| at);
     let to = run.ended.map_or(usize::MAX, |(at, _)| at);
-    seen.keys().filter(|(at, ..)| (from..to).contains(at)).map(|(_, key, _)| key).collect()
+    seen.owned_keys().filter(|(at, ..)| (from..to).contains(at)).map(|(_, key, _)| key).collect()
 }
 
 fn wakes(taken: &NoticeTaken, mine: &BTreeSet<CallId>) -> bool {
@@ -105,7 +105,7 @@ pub(super) fn idle_runs_wake(world: &World<'_>) -> Verdict {
         };
         let Some(known) = seen.runs.get(&run.no) else { continue };
         let mine = keys_of(seen, known);
-        let records = seen.span(known).iter().rev();
+        let records = seen.records_of(known).iter().rev();
         let since = records.take_while(|record| !matches!(record, Record::TurnStarted { .. } | Record::RunHeld { .. }));
         let woken = since.into_iter().any(|record| {
             let Record::NoticeTaken(taken) = record else { return false };
@@ -156,7 +156,7 @@ pub(super) fn model_receives_notices(world: &World<'_>) -> Verdict {
 
 /// Returns the notices that the last compaction before the model call hides. What may be hidden is N-8.
 #[expect(clippy::wildcard_enum_match_arm, reason = "the other records hide no notice")]
-fn compacted_before(seen: &Seen<'_>, given: &ContextGiven, start: usize) -> BTreeSet<Seq> {
+fn compacted_before(seen: &SessionFacts<'_>, given: &GivenContext, start: usize) -> BTreeSet<Seq> {
     let mut applied = Vec::new();
     for (at, record) in seen.view.records.iter().enumerate() {
         match record {
@@ -176,7 +176,7 @@ fn compacted_before(seen: &Seen<'_>, given: &ContextGiven, start: usize) -> BTre
     hidden.filter_map(|(_, message)| seq(message)).collect()
 }
 
-fn stored_before(seen: &Seen<'_>, given: &ContextGiven) -> Vec<Seq> {
+fn stored_before(seen: &SessionFacts<'_>, given: &GivenContext) -> Vec<Seq> {
     let alternatives = seen.branches.iter().filter(|(_, branch)| branch.kind == BranchKind::Alternative);
     let silent: BTreeSet<SessionId> = alternatives.map(|(_, branch)| branch.child).collect();
     let starts = |record: &Record| matches!(record, Record::TurnStarted { turn, attempt, .. } if (*turn, *attempt) == (given.turn, given.attempt));

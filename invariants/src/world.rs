@@ -21,7 +21,7 @@ use subtend_session::state::State;
 /// [`World::new`] reads the records once; predicates share the result.
 #[derive(Debug)]
 pub struct World<'a> {
-    pub(super) sessions: BTreeMap<SessionId, Seen<'a>>,
+    pub(super) sessions: BTreeMap<SessionId, SessionFacts<'a>>,
     pub(super) rows: &'a BTreeSet<Row>,
     pub(super) ledger: Option<&'a Ledger>,
     pub(super) observed: Option<&'a Observed>,
@@ -94,10 +94,10 @@ pub struct Pool {
 
 /// A session's records, indexed.
 #[derive(Debug)]
-pub(super) struct Seen<'a> {
+pub(super) struct SessionFacts<'a> {
     pub(super) view: View<'a>,
     pub(super) created: Option<&'a SessionCreated>,
-    pub(super) runs: BTreeMap<RunNo, SeenRun<'a>>,
+    pub(super) runs: BTreeMap<RunNo, RunFacts<'a>>,
     pub(super) spawned: Vec<(usize, &'a ChildSpawned)>,
     pub(super) continued: Vec<(usize, &'a ContinueAsked)>,
     pub(super) branches: Vec<(usize, &'a BranchCreated)>,
@@ -107,14 +107,14 @@ pub(super) struct Seen<'a> {
     /// Cancels by models: the call, and what it cancelled.
     pub(super) model_cancels: Vec<(CallId, SessionId, CallId)>,
     /// Asks to approvers, by call.
-    pub(super) asks: BTreeMap<CallId, SeenAsk<'a>>,
+    pub(super) asks: BTreeMap<CallId, AskFacts<'a>>,
     pub(super) backgrounded: BTreeSet<CallId>,
     pub(super) results: BTreeMap<CallId, u32>,
 }
 
 /// The records of one ask.
 #[derive(Debug)]
-pub(super) struct SeenAsk<'a> {
+pub(super) struct AskFacts<'a> {
     pub(super) at: usize,
     pub(super) access: (&'a Text, &'a Text),
     pub(super) root: SessionId,
@@ -125,7 +125,7 @@ pub(super) struct SeenAsk<'a> {
 
 /// The records of one run.
 #[derive(Debug, Default)]
-pub(super) struct SeenRun<'a> {
+pub(super) struct RunFacts<'a> {
     pub(super) opened: Option<(usize, &'a RunOpened)>,
     pub(super) started: bool,
     pub(super) interrupted: bool,
@@ -136,7 +136,7 @@ pub(super) struct SeenRun<'a> {
     pub(super) ends: usize,
 }
 
-impl SeenRun<'_> {
+impl RunFacts<'_> {
     pub(super) fn outcome(&self) -> Option<&Outcome> {
         self.ended.map(|(_, ended)| &ended.outcome).or(self.closing.map(|(_, outcome, _)| outcome))
     }
@@ -155,7 +155,7 @@ impl SeenRun<'_> {
     }
 }
 
-impl<'a> Seen<'a> {
+impl<'a> SessionFacts<'a> {
     /// Returns the activation that wrote the record `at`, if known.
     pub(super) fn epoch(&self, at: usize) -> Option<Epoch> {
         let at = u64::try_from(at).ok()?.checked_add(1)?;
@@ -235,7 +235,7 @@ impl<'a> Seen<'a> {
             }
             Record::AskOpened { call, action, resource, root, .. } => {
                 let access = (action, resource);
-                let new = SeenAsk { at, access, root: *root, answered: None, counts: (0, 0) };
+                let new = AskFacts { at, access, root: *root, answered: None, counts: (0, 0) };
                 let ask = self.asks.entry(*call).or_insert(new);
                 ask.counts.0 = ask.counts.0.saturating_add(1);
             }
@@ -273,15 +273,15 @@ impl<'a> Seen<'a> {
     }
 
     /// Returns the records of a run, from its opening to its end.
-    pub(super) fn span(&self, run: &SeenRun<'a>) -> &'a [Record] {
+    pub(super) fn records_of(&self, run: &RunFacts<'a>) -> &'a [Record] {
         let Some((from, _)) = run.opened else { return &[] };
         let to = run.ended.map_or(self.view.records.len(), |(at, _)| at.saturating_add(1));
         self.view.records.get(from..to).unwrap_or_default()
     }
 
     /// Returns the run in flight after that many records, and whether its outcome was fixed.
-    pub(super) fn in_flight_at(&self, records: usize) -> Option<(RunNo, bool)> {
-        let opened = |run: &SeenRun<'_>| run.opened.is_some_and(|(at, _)| at < records);
+    pub(super) fn run_in_flight_at(&self, records: usize) -> Option<(RunNo, bool)> {
+        let opened = |run: &RunFacts<'_>| run.opened.is_some_and(|(at, _)| at < records);
         let (no, run) = self.runs.iter().rev().find(|(_, run)| opened(run))?;
         let ended = run.ended.is_some_and(|(at, _)| at < records);
         (!ended).then(|| (*no, run.outcome_at().is_some_and(|at| at < records)))
@@ -292,12 +292,12 @@ impl<'a> Seen<'a> {
     }
 
     /// Returns the notices taken for the run that `key` opened.
-    pub(super) fn taken_by_key(&self, child: SessionId, key: CallId) -> impl Iterator<Item = (usize, &'a Notice)> {
+    pub(super) fn notices_by_key(&self, child: SessionId, key: CallId) -> impl Iterator<Item = (usize, &'a Notice)> {
         self.taken.iter().copied().filter(move |(_, item)| item.child == child && item.key == Some(key))
     }
 
     /// Returns the keys of blocking calls that stayed blocking, each with its child.
-    pub(super) fn blocking(&self) -> impl Iterator<Item = (CallId, SessionId)> {
+    pub(super) fn blocking_keys(&self) -> impl Iterator<Item = (CallId, SessionId)> {
         let spawned = self.spawned.iter().map(|(_, spawned)| (spawned.mode, spawned.call, spawned.child));
         let all = spawned.chain(self.continued.iter().map(|(_, request)| (request.mode, request.call, request.child)));
         all.filter(|(mode, call, _)| *mode == Mode::Blocking && !self.backgrounded.contains(call))
@@ -305,7 +305,7 @@ impl<'a> Seen<'a> {
     }
 
     /// Returns the owned keys that this journal created: position, key, child. Detached runs are not owned.
-    pub(super) fn keys(&self) -> impl Iterator<Item = (usize, CallId, SessionId)> {
+    pub(super) fn owned_keys(&self) -> impl Iterator<Item = (usize, CallId, SessionId)> {
         let spawned = self.spawned.iter().filter(|(_, spawned)| !spawned.detached);
         spawned
             .map(|(at, spawned)| (*at, spawned.call, spawned.child))
@@ -323,7 +323,7 @@ impl<'a> World<'a> {
         ledger: Option<&'a Ledger>,
         complete: bool,
     ) -> Self {
-        let sessions = sessions.into_iter().map(|(id, view)| (id, Seen::new(view))).collect();
+        let sessions = sessions.into_iter().map(|(id, view)| (id, SessionFacts::new(view))).collect();
         Self { sessions, rows, ledger, observed: None, complete, erased: BTreeSet::new() }
     }
 
@@ -335,13 +335,13 @@ impl<'a> World<'a> {
     }
 
     /// Returns whether predicates must skip `session` because it may be absent or erased.
-    pub(super) fn lacks(&self, session: SessionId) -> bool {
+    pub(super) fn may_lack(&self, session: SessionId) -> bool {
         !self.complete || self.erased.contains(&session)
     }
 
     /// Returns the world with external observations.
     #[must_use]
-    pub fn seen_as(mut self, observed: &'a Observed) -> Self {
+    pub fn with_observations(mut self, observed: &'a Observed) -> Self {
         self.observed = Some(observed);
         self
     }
@@ -352,8 +352,8 @@ impl<'a> World<'a> {
     }
 
     /// Returns the ancestors of `session`, parent first.
-    pub(super) fn above(&self, session: SessionId) -> Vec<SessionId> {
-        let parent = |of: &SessionId| self.sessions.get(of).and_then(Seen::place).and_then(Place::parent);
+    pub(super) fn ancestors(&self, session: SessionId) -> Vec<SessionId> {
+        let parent = |of: &SessionId| self.sessions.get(of).and_then(SessionFacts::place).and_then(Place::parent);
         let mut above = Vec::new();
         let mut at = parent(&session);
         while let Some(id) = at.filter(|id| !above.contains(id) && *id != session) {
@@ -364,23 +364,23 @@ impl<'a> World<'a> {
     }
 
     /// Returns whether `above` owns `run`, directly or indirectly.
-    pub(super) fn is_below(&self, run: RunKey, above: RunKey) -> bool {
+    pub(super) fn is_owned_by(&self, run: RunKey, above: RunKey) -> bool {
         let mut passed = BTreeSet::from([run]);
-        let mut at = self.run(run).and_then(SeenRun::owner).map(|(owner, _)| owner);
+        let mut at = self.run(run).and_then(RunFacts::owner).map(|(owner, _)| owner);
         while let Some(owner) = at.filter(|owner| passed.insert(*owner)) {
             if owner == above {
                 return true;
             }
-            at = self.run(owner).and_then(SeenRun::owner).map(|(owner, _)| owner);
+            at = self.run(owner).and_then(RunFacts::owner).map(|(owner, _)| owner);
         }
         false
     }
 
-    pub(super) fn run(&self, key: RunKey) -> Option<&SeenRun<'a>> {
+    pub(super) fn run(&self, key: RunKey) -> Option<&RunFacts<'a>> {
         self.sessions.get(&key.session)?.runs.get(&key.run)
     }
 
-    pub(super) fn runs(&self) -> impl Iterator<Item = (RunKey, &SeenRun<'a>)> {
+    pub(super) fn runs(&self) -> impl Iterator<Item = (RunKey, &RunFacts<'a>)> {
         self.sessions.iter().flat_map(|(session, seen)| {
             seen.runs.iter().map(|(run, facts)| (RunKey { session: *session, run: *run }, facts))
         })
@@ -388,7 +388,7 @@ impl<'a> World<'a> {
 }
 
 /// Returns the owner's outcome, if `outcome` was caused by the owner's end.
-pub(super) fn by_owner(outcome: &Outcome) -> Option<subtend_session::outcome::OutcomeKind> {
+pub(super) fn owner_outcome(outcome: &Outcome) -> Option<subtend_session::outcome::OutcomeKind> {
     match outcome {
         Outcome::Cancelled { by: Initiator::Owner { outcome } } => Some(*outcome),
         Outcome::Cancelled { by: Initiator::Person | Initiator::Host | Initiator::Model { .. } | Initiator::Sweep }

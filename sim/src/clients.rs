@@ -14,7 +14,7 @@ use subtend_actors::{Options, Runtime};
 use subtend_host::host_bug::{HostBug, InjectedBug};
 use subtend_host::{Host, HostOptions};
 use subtend_invariants::InvariantId;
-use subtend_invariants::observed::{AnswerSeen, ClientLog, KeyedCommand, Observed};
+use subtend_invariants::observed::{ClientLog, KeyedCommand, Observed, ObservedAnswer};
 use subtend_journal::memory::Memory;
 use subtend_journal::stepper::{Stepped, Stepper};
 use subtend_journal::{Auditor, Journal};
@@ -88,7 +88,7 @@ pub(crate) struct ClientsState {
     pub(crate) last: Option<SessionId>,
     /// Sessions that senders opened.
     pub(crate) opened: Vec<KnownSession>,
-    pub(crate) cancels: Vec<AnswerSeen>,
+    pub(crate) cancels: Vec<ObservedAnswer>,
     pub(crate) run: ClientRun,
 }
 

@@ -15,9 +15,9 @@ pub const ELSEWHERE: &[(&str, &str)] = &[
     ("store::same_recovery", "crashes_at_writes_and_in_recovery_leave_the_same_result"),
     ("store::damage_is_isolated", "damaged_session_returns_a_typed_error_and_others_start"),
     ("actors::within_budget", "restarts_after_any_deaths_are_within_their_budgets"),
-    ("authority::below_parents", "authorities_of_any_chain_satisfy_the_predicates"),
-    ("authority::monotone", "authorities_of_any_chain_satisfy_the_predicates"),
-    ("authority::orderless", "authorities_of_any_chain_satisfy_the_predicates"),
+    ("authority::parents_are_not_exceeded", "authorities_of_any_chain_satisfy_the_predicates"),
+    ("authority::permissions_only_shrink", "authorities_of_any_chain_satisfy_the_predicates"),
+    ("authority::rule_order_has_no_effect", "authorities_of_any_chain_satisfy_the_predicates"),
     ("clients::each_event_once", "clients_see_each_event_and_effect_once"),
     ("clients::one_effect_per_key", "clients_see_each_event_and_effect_once"),
 ];
@@ -44,30 +44,30 @@ impl fmt::Display for WorldSource {
 /// The model has no acknowledgements, disk, budgets or readers. The simulator's archive has no activations and no late
 /// effects, and is at rest only when nothing is in flight.
 pub const ALONE: &[(&str, WorldSource)] = &[
-    ("outside::acknowledged", WorldSource::Simulator),
-    ("effects::intended", WorldSource::Simulator),
+    ("outside::acknowledgements_are_recorded", WorldSource::Simulator),
+    ("effects::intents_precede_effects", WorldSource::Simulator),
     ("store::start_at_rest_changes_nothing", WorldSource::Simulator),
     ("store::failure_stops_acknowledgements", WorldSource::Simulator),
     ("store::erased_session_is_empty", WorldSource::Simulator),
-    ("outside::one_winner", WorldSource::Simulator),
+    ("outside::reported_ends_are_recorded", WorldSource::Simulator),
     ("outside::answers_fit", WorldSource::Simulator),
-    ("effects::none_after_end", WorldSource::Simulator),
+    ("effects::effects_stop_at_ends", WorldSource::Simulator),
     ("tree::no_late_effect", WorldSource::Model),
-    ("effects::none_after_token", WorldSource::Simulator),
+    ("effects::effects_stop_at_tokens", WorldSource::Simulator),
     ("tree::cancelled_in_time", WorldSource::Simulator),
     ("tree::detached_runs_outlive_owners", WorldSource::Simulator),
-    ("actors::others_live", WorldSource::Model),
-    ("outside::listed", WorldSource::Simulator),
+    ("actors::deaths_are_isolated", WorldSource::Model),
+    ("outside::live_sessions_are_listed", WorldSource::Simulator),
     ("wake::model_receives_notices", WorldSource::Simulator),
     ("outside::received_in_order", WorldSource::Simulator),
-    ("effects::not_repeated", WorldSource::Simulator),
+    ("effects::unrepeatable_calls_start_once", WorldSource::Simulator),
     ("effects::contexts_are_clean", WorldSource::Simulator),
     ("rollback::no_model_receives_rolled_back_runs", WorldSource::Simulator),
     ("budget::within_limits", WorldSource::Simulator),
-    ("budget::caps_bind", WorldSource::Simulator),
+    ("budget::caps_are_enforced", WorldSource::Simulator),
     ("actors::crashing_commands_are_set_aside", WorldSource::Model),
-    ("effects::no_revival", WorldSource::Model),
-    ("actors::in_order", WorldSource::Simulator),
+    ("effects::fixed_runs_start_nothing", WorldSource::Model),
+    ("actors::shutdown_is_ordered", WorldSource::Simulator),
     ("outside::queues_bounded", WorldSource::Simulator),
     ("outside::controls_have_their_own_lane", WorldSource::Simulator),
     ("asks::answered_by_rule", WorldSource::Simulator),
@@ -76,8 +76,8 @@ pub const ALONE: &[(&str, WorldSource)] = &[
     ("effects::waits_are_bounded", WorldSource::Model),
     ("tree::waiting_runs_hold_no_slot", WorldSource::Model),
     ("wake::idle_runs_wake", WorldSource::Model),
-    ("effects::released", WorldSource::Simulator),
-    ("actors::given_up_ended", WorldSource::Simulator),
+    ("effects::resources_are_released", WorldSource::Simulator),
+    ("actors::abandoned_runs_end", WorldSource::Simulator),
 ];
 
 /// Returns whether a source feeds a predicate.
@@ -161,13 +161,13 @@ mod tests {
         assert_eq!(lacking(&sound()), Vec::<String>::new());
         let at = |name: &str| sound().iter().position(|(of, ..)| *of == name).unwrap();
         // The other source can still refute it.
-        let (both, alone) = (at("session::one_end"), at("session::reason_to_wait"));
+        let (both, alone) = (at("session::one_end_per_run"), at("session::reason_to_wait"));
         let mut table = sound();
         table[both].2.relevant = 0;
-        assert_eq!(lacking(&table), ["session::one_end: no world of the simulator could have refuted it"]);
+        assert_eq!(lacking(&table), ["session::one_end_per_run: no world of the simulator could have refuted it"]);
         let mut table = sound();
         table[both].1.relevant = 0;
-        assert_eq!(lacking(&table), ["session::one_end: no world of the model could have refuted it"]);
+        assert_eq!(lacking(&table), ["session::one_end_per_run: no world of the model could have refuted it"]);
         let mut table = sound();
         table[alone].2.relevant = 1;
         let expected =

@@ -79,7 +79,7 @@ fn judge(ids: &[InvariantId], ceilings: &[Authority], observed: &Observed) -> Re
     let views =
         records.iter().enumerate().map(|(depth, records)| (session(depth), View { records, ..View::default() }));
     let rows = BTreeSet::new();
-    let world = World::new(views, &rows, None, true).seen_as(observed);
+    let world = World::new(views, &rows, None, true).with_observations(observed);
     ids.iter().try_for_each(|id| id.check(&world, false)).map_err(|violation| violation.id)
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use hyper::{Method, StatusCode};
 use serde_json::{Value, json};
 use subtend_invariants::When;
-use subtend_invariants::observed::{AnswerSeen, ControlAnswer, KeyedCommand, ReplySubject};
+use subtend_invariants::observed::{ControlAnswer, KeyedCommand, ObservedAnswer, ReplySubject};
 use subtend_session::ids::{InputId, RunKey, RunNo, SessionId};
 use subtend_session::outcome::Initiator;
 
@@ -18,7 +18,7 @@ use crate::rng::SeededRng;
 #[derive(Debug, Default)]
 pub(super) struct SenderResult {
     pub(super) commands: Vec<KeyedCommand>,
-    pub(super) cancels: Vec<AnswerSeen>,
+    pub(super) cancels: Vec<ObservedAnswer>,
     /// Number of requests without an answer, which were resent.
     pub(super) unanswered: u64,
     /// Number of answered commands that were resent.
@@ -151,7 +151,7 @@ impl CommandSender {
         }
         let run = RunKey { session, run: RunNo(1) };
         let at = When::default();
-        self.sent.cancels.push(AnswerSeen {
+        self.sent.cancels.push(ObservedAnswer {
             run,
             given: ReplySubject::Cancel(Initiator::Person),
             at,

@@ -25,8 +25,8 @@ use super::{Bug, Case};
 #[expect(clippy::wildcard_enum_match_arm, reason = "each bug has a control, which fails if it does nothing")]
 pub(super) fn add(case: &Case, state: &mut State, decision: &mut Decision) {
     match case.bug {
-        Bug::RowTakenTwice => more(state, decision, take_again(case)),
-        Bug::EndTwice => more(state, decision, end_again(case, &decision.reply.clone())),
+        Bug::RowTakenTwice => append_records(state, decision, take_again(case)),
+        Bug::EndTwice => append_records(state, decision, end_again(case, &decision.reply.clone())),
         Bug::OpenCallsFromLiveSet => start_early(case, state, decision),
         Bug::InterruptEndsAll => cancel_owned(case, state, decision, |_| true),
         Bug::BackgroundStaysBlocking => {
@@ -47,7 +47,7 @@ pub(super) fn add(case: &Case, state: &mut State, decision: &mut Decision) {
 }
 
 /// Returns the decision in place of a rejection that the broken rule should have caused.
-pub(super) fn in_place_of(case: &Case, state: &mut State, rejection: &Rejection) -> Option<Decision> {
+pub(super) fn replace_rejection(case: &Case, state: &mut State, rejection: &Rejection) -> Option<Decision> {
     let Rejection::Stale(_) = rejection else { return None };
     let records = if case.bug == Bug::StaleAccepted {
         stale_completion(case).into_iter().collect()
@@ -64,11 +64,11 @@ pub(super) fn in_place_of(case: &Case, state: &mut State, rejection: &Rejection)
     if let [Record::TurnStarted { turn, attempt, .. }] = *records {
         decision.effects.push(Effect::CallModel { turn, attempt, after_ms: 0 });
     }
-    more(state, &mut decision, records);
+    append_records(state, &mut decision, records);
     Some(decision).filter(|decision| !decision.records.is_empty())
 }
 
-fn more(state: &mut State, decision: &mut Decision, records: Vec<Record>) {
+fn append_records(state: &mut State, decision: &mut Decision, records: Vec<Record>) {
     records.iter().for_each(|record| force(state, record));
     decision.records.extend(records);
 }
@@ -192,7 +192,7 @@ fn start_early(case: &Case, state: &mut State, decision: &mut Decision) {
     let attempt = AttemptNo(1);
     let prompt = Prompt::Plain;
     let started = Record::TurnStarted { run, turn: no, attempt, prompt, reserved: None, model, compacts: None };
-    more(state, decision, vec![started]);
+    append_records(state, decision, vec![started]);
     decision.effects.push(Effect::CallModel { turn: no, attempt, after_ms: 0 });
 }
 
@@ -210,7 +210,7 @@ fn cancel_owned(case: &Case, state: &mut State, decision: &mut Decision, reaches
     let others: Vec<(CallId, Owned)> = others.map(|(key, owned)| (*key, owned.clone())).collect();
     for (key, Owned { child, cancel_asked, .. }) in others {
         if !cancel_asked {
-            more(state, decision, vec![Record::CancelAsked { call: None, child, key }]);
+            append_records(state, decision, vec![Record::CancelAsked { call: None, child, key }]);
         }
         decision.effects.push(Effect::CancelChild { run: no, child, key, by: cancel_by(None) });
     }

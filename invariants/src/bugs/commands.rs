@@ -18,22 +18,24 @@ use super::{Bug, Case};
 /// If nothing is decided.
 pub(super) fn decide(case: &Case, state: &mut State) -> Result<Decision, Rejection> {
     match (case.bug, &case.command) {
-        (Bug::ClosedTakesContinue, Command::Continue(_)) if state.closed => reopened(case, state),
+        (Bug::ClosedTakesContinue, Command::Continue(_)) if state.closed => decide_reopened(case, state),
         (Bug::RolledBackSeen, Command::Branch(_) | Command::Regenerate(_)) => show_rolled_back(case, state),
-        (Bug::QueueOpensAfterTreeCancel, _) => queue_opened(case, state),
+        (Bug::QueueOpensAfterTreeCancel, _) => open_from_queue(case, state),
         (Bug::MessageExtendsOwnedRun, _) => take_message_in_model_run(case, state),
-        (Bug::MessageOpensRun, Command::Submit(input)) if input.is_from_relative() => opened_by(case, state, input),
-        (Bug::NoCheckAfterLast, Command::OwnedEnded(_)) => unchecked(case, state),
-        _ => plain(case, state, changed(case)),
+        (Bug::MessageOpensRun, Command::Submit(input)) if input.is_from_relative() => {
+            open_by_message(case, state, input)
+        }
+        (Bug::NoCheckAfterLast, Command::OwnedEnded(_)) => skip_check(case, state),
+        _ => decide_unchanged(case, state, change_command(case)),
     }
 }
 
-fn plain(case: &Case, state: &mut State, command: Command) -> Result<Decision, Rejection> {
+fn decide_unchanged(case: &Case, state: &mut State, command: Command) -> Result<Decision, Rejection> {
     decide::decide(state, command, case.clock)
 }
 
 /// Returns the command without the field that the rule checks.
-fn changed(case: &Case) -> Command {
+fn change_command(case: &Case) -> Command {
     let mut command = case.command.clone();
     match (case.bug, &mut command) {
         (Bug::OwnerNotChecked, Command::Admitted { owner_ended, .. }) => *owner_ended = None,
@@ -52,9 +54,9 @@ fn changed(case: &Case) -> Command {
 }
 
 /// Treats the session as open.
-fn reopened(case: &Case, state: &mut State) -> Result<Decision, Rejection> {
+fn decide_reopened(case: &Case, state: &mut State) -> Result<Decision, Rejection> {
     state.closed = false;
-    let decided = plain(case, state, case.command.clone());
+    let decided = decide_unchanged(case, state, case.command.clone());
     state.closed = true;
     decided
 }
@@ -71,14 +73,14 @@ fn show_rolled_back(case: &Case, state: &mut State) -> Result<Decision, Rejectio
         }
     };
     hide(state, false);
-    let decided = plain(case, state, case.command.clone());
+    let decided = decide_unchanged(case, state, case.command.clone());
     hide(state, true);
     decided
 }
 
 /// Opens the next run from a queue that should stay queued.
-fn queue_opened(case: &Case, state: &mut State) -> Result<Decision, Rejection> {
-    let decision = plain(case, state, case.command.clone())?;
+fn open_from_queue(case: &Case, state: &mut State) -> Result<Decision, Rejection> {
+    let decision = decide_unchanged(case, state, case.command.clone())?;
     let stays = |record: &Record| matches!(record, Record::RunEnded(ended) if ended.keeps_queue);
     if state.queue.is_empty() || !decision.records.iter().any(stays) {
         return Ok(decision);
@@ -95,7 +97,7 @@ fn queue_opened(case: &Case, state: &mut State) -> Result<Decision, Rejection> {
     {
         *keeps_queue = false;
     }
-    let mut opened = plain(case, &mut other, command)?;
+    let mut opened = decide_unchanged(case, &mut other, command)?;
     let decided = opened.records.clone();
     for record in &mut opened.records {
         if let Record::RunEnded(ended) = record {
@@ -109,13 +111,13 @@ fn queue_opened(case: &Case, state: &mut State) -> Result<Decision, Rejection> {
 
 /// Treats a run that answers a model as a person's run, so that it takes a message.
 fn take_message_in_model_run(case: &Case, state: &mut State) -> Result<Decision, Rejection> {
-    let decision = plain(case, state, case.command.clone())?;
+    let decision = decide_unchanged(case, state, case.command.clone())?;
     let mut other = case.before.clone();
     let Some(run) = other.run.as_mut().filter(|run| run.opened.owner.is_model_call()) else { return Ok(decision) };
     Arc::make_mut(&mut run.opened).owner = Owner::Person;
-    let Ok(longer) = plain(case, &mut other, case.command.clone()) else { return Ok(decision) };
+    let Ok(longer) = decide_unchanged(case, &mut other, case.command.clone()) else { return Ok(decision) };
     let ends = longer.records.iter().any(|record| matches!(record, Record::RunEnded(_)));
-    if ends || taken(&longer.records).len() <= taken(&decision.records).len() {
+    if ends || taken_inputs(&longer.records).len() <= taken_inputs(&decision.records).len() {
         return Ok(decision);
     }
     refold(case, &mut other, &longer.records, &longer.records);
@@ -124,13 +126,13 @@ fn take_message_in_model_run(case: &Case, state: &mut State) -> Result<Decision,
 }
 
 /// Treats a relative's message as an input of the host, which opens a run.
-fn opened_by(case: &Case, state: &mut State, message: &InputAccepted) -> Result<Decision, Rejection> {
+fn open_by_message(case: &Case, state: &mut State, message: &InputAccepted) -> Result<Decision, Rejection> {
     if case.before.run.is_some() {
-        return plain(case, state, case.command.clone());
+        return decide_unchanged(case, state, case.command.clone());
     }
     let mut other = case.before.clone();
     let input = InputAccepted { from: From::Host, lane: Lane::Send, as_owner: Owner::Person, ..message.clone() };
-    let mut opened = plain(case, &mut other, Command::Submit(Box::new(input)))?;
+    let mut opened = decide_unchanged(case, &mut other, Command::Submit(Box::new(input)))?;
     let decided = opened.records.clone();
     for record in &mut opened.records {
         if let Record::InputAccepted(input) = record {
@@ -142,7 +144,7 @@ fn opened_by(case: &Case, state: &mut State, message: &InputAccepted) -> Result<
     Ok(opened)
 }
 
-fn taken(records: &[Record]) -> Vec<InputId> {
+fn taken_inputs(records: &[Record]) -> Vec<InputId> {
     let ids = records.iter().filter_map(|record| {
         let Record::InputsTaken { ids, .. } = record else { return None };
         Some(ids)
@@ -151,8 +153,8 @@ fn taken(records: &[Record]) -> Vec<InputId> {
 }
 
 /// Takes the end of the last owned run without the check that follows.
-fn unchecked(case: &Case, state: &mut State) -> Result<Decision, Rejection> {
-    let decision = plain(case, state, case.command.clone())?;
+fn skip_check(case: &Case, state: &mut State) -> Result<Decision, Rejection> {
+    let decision = decide_unchanged(case, state, case.command.clone())?;
     let Command::OwnedEnded(notices) = &case.command else { return Ok(decision) };
     let mut other = case.before.clone();
     let arrived = decide::arrive(&mut other, notices.clone(), case.clock);

@@ -9,7 +9,7 @@ use subtend_session::record::Record;
 use super::Bug;
 
 /// Returns the keys of the refused requests to continue a child.
-fn refused(records: &[Record]) -> BTreeSet<RowKey> {
+fn refused_keys(records: &[Record]) -> BTreeSet<RowKey> {
     let key = |record: &Record| {
         let Record::ContinueRefused { key, .. } = record else { return None };
         Some(RowKey::Call(*key))
@@ -25,13 +25,13 @@ fn forgets(bug: Bug, refused: &BTreeSet<RowKey>, key: Option<RowKey>) -> bool {
 
 /// Drops rows of notices.
 pub(super) fn forget(bug: Bug, records: &[Record], put: &mut Vec<Row>) {
-    let refused = refused(records);
+    let refused = refused_keys(records);
     put.retain(|row| row.kind != RowKind::Notice || !forgets(bug, &refused, Some(row.key)));
 }
 
 /// Drops notifications of owners.
 pub(super) fn mute(bug: Bug, records: &[Record], effects: &mut Vec<Effect>) {
-    let refused = refused(records);
+    let refused = refused_keys(records);
     effects.retain(|effect| {
         let Effect::DeliverCompletion { notice, .. } = effect else { return true };
         !forgets(bug, &refused, notice.row_key())

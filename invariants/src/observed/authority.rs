@@ -48,7 +48,7 @@ pub struct Approver {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct AskSeen {
+pub struct ObservedAsk {
     pub session: SessionId,
     pub call: CallId,
     pub opened: When,

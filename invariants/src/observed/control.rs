@@ -27,7 +27,7 @@ pub struct Causes {
 
 /// The reply to a control, or to a wait for an end.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct AnswerSeen {
+pub struct ObservedAnswer {
     pub run: RunKey,
     pub given: ReplySubject,
     pub at: When,
@@ -57,7 +57,7 @@ pub enum ControlAnswer {
 
 /// A control in flight.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ControlSeen {
+pub struct ObservedControl {
     pub session: SessionId,
     pub given: When,
     pub handled: When,
@@ -67,7 +67,7 @@ pub struct ControlSeen {
 
 /// A queue at an insertion.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct QueueSeen {
+pub struct ObservedQueue {
     pub session: SessionId,
     /// Its name, such as `inbox` or `queue`.
     pub queue: Text,

@@ -5,7 +5,7 @@ use subtend_session::ids::{Seq, SessionId, Text};
 
 /// A record that a caller relies on, by a receipt, a reply or a shown event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Acked {
+pub struct Acknowledgement {
     pub session: SessionId,
     pub seq: Seq,
     pub at: When,

@@ -34,7 +34,7 @@ pub struct Effect {
 
 /// The input of one model call.
 #[derive(Clone, Debug, PartialEq)]
-pub struct ContextGiven {
+pub struct GivenContext {
     pub run: RunKey,
     pub turn: TurnNo,
     pub attempt: AttemptNo,

@@ -450,6 +450,6 @@ impl Scene {
             activation: Some(Activation { epoch: Epoch(1), models: streams, ..Activation::default() }),
         };
         let world = World::new([(ROOT, root), (CHILD, child)], &self.rows, Some(&self.ledger), true);
-        judge(&world.without(self.erased.iter().copied()).seen_as(&self.observed))
+        judge(&world.without(self.erased.iter().copied()).with_observations(&self.observed))
     }
 }

@@ -6,10 +6,10 @@ use std::sync::Arc;
 use super::Case;
 use super::scene::{CALL, CHILD, LATER_CALL, ROOT, Scene, ended, id, opened, turn_in};
 use crate::observed::{
-    Acked, Activated, ActivationCause, AnswerSeen, Approver, AskSeen, Boot, Causes, ClientLog, ContextGiven,
-    ControlAnswer, ControlSeen, DamageReplies, Death, Delivered, Effect, Failure, KeyedCommand, Listing, Observed,
-    Offer, Probe, QueryContext, QueueAnswer, QueueSeen, Recovery, ReplySubject, Restart, RestartBudget, Shutdown, Stop,
-    SubscriberLog, When, Work,
+    Acknowledgement, Activated, ActivationCause, Approver, Boot, Causes, ClientLog, ControlAnswer, DamageReplies,
+    Death, Delivered, Effect, Failure, GivenContext, KeyedCommand, Listing, Observed, ObservedAnswer, ObservedAsk,
+    ObservedControl, ObservedQueue, Offer, Probe, QueryContext, QueueAnswer, Recovery, ReplySubject, Restart,
+    RestartBudget, Shutdown, Stop, SubscriberLog, When, Work,
 };
 use crate::world::Frame;
 use crate::{InvariantId, tree};
@@ -41,12 +41,12 @@ fn tool(repeatable: bool) -> Work {
     Work::Tool { call: CALL, repeatable }
 }
 
-fn answer(given: ReplySubject, answer: ControlAnswer) -> AnswerSeen {
-    AnswerSeen { run: OF_ROOT, given, at: when(9), answer }
+fn answer(given: ReplySubject, answer: ControlAnswer) -> ObservedAnswer {
+    ObservedAnswer { run: OF_ROOT, given, at: when(9), answer }
 }
 
-fn put(len: u64, answer: QueueAnswer) -> QueueSeen {
-    QueueSeen { session: ROOT, queue: "queue".into(), at: when(9), len, bound: 2, answer }
+fn put(len: u64, answer: QueueAnswer) -> ObservedQueue {
+    ObservedQueue { session: ROOT, queue: "queue".into(), at: when(9), len, bound: 2, answer }
 }
 
 fn write(resource: &str) -> Access {
@@ -65,9 +65,9 @@ fn offer(offered: bool, best: Answered) -> Offer {
     Offer { tool: "task".into(), offered, best, can_ask: false }
 }
 
-fn context(turn: u32, tools: Vec<Offer>, messages: Option<Vec<Message>>) -> ContextGiven {
+fn context(turn: u32, tools: Vec<Offer>, messages: Option<Vec<Message>>) -> GivenContext {
     let messages = messages.map(Arc::new);
-    ContextGiven { run: OF_ROOT, turn: TurnNo(turn), attempt: AttemptNo(1), messages, tools }
+    GivenContext { run: OF_ROOT, turn: TurnNo(turn), attempt: AttemptNo(1), messages, tools }
 }
 
 fn restart(order: u64, admitted: bool) -> Restart {
@@ -96,9 +96,9 @@ fn log(received: Vec<Delivered>) -> SubscriberLog {
     SubscriberLog { name: "reader".into(), follows: Some((ROOT, Seq(1))), received, caught_up: false }
 }
 
-fn ask(opened: u64, answered: Option<(u64, AnsweredBy)>) -> AskSeen {
+fn ask(opened: u64, answered: Option<(u64, AnsweredBy)>) -> ObservedAsk {
     let answered = answered.map(|(order, by)| (when(order), by));
-    AskSeen { session: ROOT, call: LATER_CALL, opened: when(opened), answered }
+    ObservedAsk { session: ROOT, call: LATER_CALL, opened: when(opened), answered }
 }
 
 fn recovery(interrupted: u32, outcome: Outcome) -> Recovery {
@@ -134,14 +134,14 @@ fn seen() -> Observed {
         answers: vec![
             answer(ReplySubject::Cancel(Initiator::Person), ControlAnswer::Ended(Outcome::Completed)),
             answer(ReplySubject::Late, ControlAnswer::Stale(0)),
-            AnswerSeen {
+            ObservedAnswer {
                 run: RunKey { session: ROOT, run: RunNo(2) },
                 ..answer(ReplySubject::End, ControlAnswer::NotFound)
             },
         ],
-        controls: vec![ControlSeen { session: ROOT, given: when(1), handled: when(2), waited_for: 1 }],
+        controls: vec![ObservedControl { session: ROOT, given: when(1), handled: when(2), waited_for: 1 }],
         queues: vec![put(1, QueueAnswer::Taken(Some(id(1)))), put(2, QueueAnswer::Busy)],
-        acked: vec![Acked { session: ROOT, seq: Seq(13), at: when(12), durable: Some(Seq(13)) }],
+        acked: vec![Acknowledgement { session: ROOT, seq: Seq(13), at: when(12), durable: Some(Seq(13)) }],
         subscribers: vec![
             SubscriberLog { caught_up: true, ..log(all_heard()) },
             log(vec![Delivered::Record(ROOT, Seq(1)), Delivered::Missed(2), Delivered::Record(ROOT, Seq(4))]),
@@ -501,7 +501,7 @@ pub(super) const CASES: &[Case] = &[
     (
         "taken into an inbox after the shutdown",
         good,
-        |s| s.observed.queues.push(QueueSeen { at: when(21), ..put(0, QueueAnswer::Taken(None)) }),
+        |s| s.observed.queues.push(ObservedQueue { at: when(21), ..put(0, QueueAnswer::Taken(None)) }),
         &[InvariantId::V5],
     ),
     ("beyond the bound", good, |s| s.observed.queues[0].len = 2, &[InvariantId::B1]),

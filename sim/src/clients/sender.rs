@@ -6,7 +6,7 @@ use axum::Router;
 use axum::http::StatusCode;
 use serde_json::{Value, json};
 use subtend_invariants::When;
-use subtend_invariants::observed::{AnswerSeen, ControlAnswer, KeyedCommand, ReplySubject};
+use subtend_invariants::observed::{ControlAnswer, KeyedCommand, ObservedAnswer, ReplySubject};
 use subtend_session::ids::{InputId, RunKey, RunNo, SessionId};
 use subtend_session::outcome::Initiator;
 
@@ -134,7 +134,12 @@ async fn cancel(router: &Router, session: SessionId, shared: &SimClients) {
         if result == Some("done") {
             let run = RunKey { session, run: RunNo(1) };
             let given = ReplySubject::Cancel(Initiator::Person);
-            shared.state().cancels.push(AnswerSeen { run, given, at: When::default(), answer: ControlAnswer::Done });
+            shared.state().cancels.push(ObservedAnswer {
+                run,
+                given,
+                at: When::default(),
+                answer: ControlAnswer::Done,
+            });
         } else if result != Some("already_ended") {
             shared.state().run.violations.push(format!("a cancel is answered {status}: {answer}"));
         }

@@ -43,7 +43,7 @@ impl System {
         let views = self.journals.iter().map(|(session, journal)| (*session, self.view(*session, journal, &folds)));
         // During the sweep only the journals and the rows are meaningful.
         let observed = self.observed(model);
-        let world = World::new(views, &rows, self.boot.is_none().then_some(&ledger), true).seen_as(&observed);
+        let world = World::new(views, &rows, self.boot.is_none().then_some(&ledger), true).with_observations(&observed);
         match model.only {
             Some(id) => id.check(&world, self.at_rest(model)),
             None => model.coverage.judge(&world, self.at_rest(model)),

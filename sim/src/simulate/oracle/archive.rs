@@ -161,7 +161,8 @@ impl Archive {
             };
             (*session, view)
         });
-        let world = World::new(views, rows, Some(&ledger), true).without(self.1.iter().copied()).seen_as(observed);
+        let world =
+            World::new(views, rows, Some(&ledger), true).without(self.1.iter().copied()).with_observations(observed);
         coverage.judge(&world, at_rest)
     }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use subtend_invariants::observed::{ContextGiven, Offer};
+use subtend_invariants::observed::{GivenContext, Offer};
 use subtend_models::model::Request;
 use subtend_session::authority::Verdict;
 use subtend_session::ids::{AttemptNo, RunKey, Seq, SessionId, Text, TurnNo};
@@ -75,7 +75,7 @@ pub(super) fn judge(oracle: &mut OracleState, at: CallPosition) {
     let Some(run) = oracle.run_of(at).filter(|_| tools.is_some() || hides) else { return };
     let run = RunKey { session, run };
     let (messages, tools) = (Some(given.messages), tools.unwrap_or_default());
-    oracle.observations.offered(ContextGiven { run, turn, attempt, messages, tools });
+    oracle.observations.offered(GivenContext { run, turn, attempt, messages, tools });
 }
 
 /// Checks that answers are unchanged if no alternative is active (B13, E-2).

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use subtend_invariants::observed::{
-    Acked, AnswerSeen, Boot, ContextGiven, ControlAnswer, Delivered, Effect, Failure, Listing, Offer, ReplySubject,
-    Shutdown, SubscriberLog, Work,
+    Acknowledgement, Boot, ControlAnswer, Delivered, Effect, Failure, GivenContext, Listing, ObservedAnswer, Offer,
+    ReplySubject, Shutdown, SubscriberLog, Work,
 };
 use subtend_invariants::{Observed, When};
 use subtend_session::authority::Verdict;
@@ -38,7 +38,7 @@ impl Observations {
     /// Records an acknowledgement that depends on record `seq`.
     pub(crate) fn acked(&mut self, now: Duration, session: SessionId, seq: Seq, durable: Option<Seq>) {
         let at = self.tick(now);
-        self.seen.acked.push(Acked { session, seq, at, durable });
+        self.seen.acked.push(Acknowledgement { session, seq, at, durable });
     }
 
     pub(crate) fn begin_store_failure(&mut self, now: Duration, durable: BTreeMap<SessionId, Seq>) {
@@ -60,7 +60,7 @@ impl Observations {
 
     pub(crate) fn answered(&mut self, now: Duration, run: RunKey, given: ReplySubject, answer: ControlAnswer) {
         let at = self.tick(now);
-        self.seen.answers.push(AnswerSeen { run, given, at, answer });
+        self.seen.answers.push(ObservedAnswer { run, given, at, answer });
     }
 
     pub(crate) fn ended(&mut self, now: Duration, run: RunKey) {
@@ -104,7 +104,7 @@ impl Observations {
         }
     }
 
-    pub(crate) fn offered(&mut self, given: ContextGiven) {
+    pub(crate) fn offered(&mut self, given: GivenContext) {
         self.seen.contexts.push(given);
     }
 

@@ -6,7 +6,8 @@ use std::time::Duration;
 use subtend_actors::faults::InternalEvent;
 use subtend_invariants::When;
 use subtend_invariants::observed::{
-    Activated, ActivationCause, Approver, AskSeen, ControlSeen, Listing, QueueAnswer, QueueSeen, Restart, Stop,
+    Activated, ActivationCause, Approver, Listing, ObservedAsk, ObservedControl, ObservedQueue, QueueAnswer, Restart,
+    Stop,
 };
 use subtend_session::ids::{CallId, Epoch, InputId, RunKey, RunNo, Seq, SessionId};
 use subtend_session::state::State;
@@ -68,8 +69,8 @@ impl HubObserver {
         (usize::try_from(live.next_seq.0) == Ok(records.saturating_add(1))).then_some(live)
     }
 
-    pub(crate) fn open_asks(&self) -> Vec<AskSeen> {
-        let open = |(&(session, call), &opened): (&(SessionId, CallId), &When)| AskSeen {
+    pub(crate) fn open_asks(&self) -> Vec<ObservedAsk> {
+        let open = |(&(session, call), &opened): (&(SessionId, CallId), &When)| ObservedAsk {
             session,
             call,
             opened,
@@ -100,7 +101,7 @@ impl OracleState {
                 }
                 let answer = if taken { QueueAnswer::Taken(None) } else { QueueAnswer::Busy };
                 let (len, bound) = (len as u64, bound as u64);
-                queues.push(QueueSeen { session, queue: "inbox".into(), at, len, bound, answer });
+                queues.push(ObservedQueue { session, queue: "inbox".into(), at, len, bound, answer });
             }
             InternalEvent::Control { session, command } => {
                 let waits = PendingControl { command, given: at, rounds: 0 };
@@ -136,7 +137,12 @@ impl OracleState {
             InternalEvent::Answered { session, call, by } => {
                 self.tally.mark(&format!("ask answered by {by:?}"));
                 if let Some(opened) = self.observer.asks.remove(&(session, call)) {
-                    self.observations.all_mut().asks.push(AskSeen { session, call, opened, answered: Some((at, by)) });
+                    self.observations.all_mut().asks.push(ObservedAsk {
+                        session,
+                        call,
+                        opened,
+                        answered: Some((at, by)),
+                    });
                 }
             }
             InternalEvent::Stopped { session, run } => {
@@ -156,7 +162,7 @@ impl OracleState {
         if let Some(first) = waits.iter().position(|waits| waits.command == command) {
             let PendingControl { given, rounds, .. } = waits.remove(first);
             // The round that handles the command is not counted.
-            let seen = ControlSeen { session, given, handled: at, waited_for: rounds.saturating_sub(1) };
+            let seen = ObservedControl { session, given, handled: at, waited_for: rounds.saturating_sub(1) };
             self.observations.all_mut().controls.push(seen);
         }
     }
@@ -231,7 +237,7 @@ impl OracleState {
         let now = self.now();
         let at = self.observations.tick(now);
         let (queue, answer) = ("inbox".into(), QueueAnswer::Stopped);
-        self.observations.all_mut().queues.push(QueueSeen { session, queue, at, len: 0, bound: 0, answer });
+        self.observations.all_mut().queues.push(ObservedQueue { session, queue, at, len: 0, bound: 0, answer });
     }
 
     /// Records a cancel that was answered as done, while nothing excuses a delay.
