@@ -100,7 +100,7 @@ impl Receipt {
             };
             tokio::select! {
                 biased;
-                durable = durable => durable.map_err(|poison| poisoned_error(&poison))?,
+                durable = durable => durable.map_err(|poison| poisoned(&poison))?,
                 () = over.gone() => return Err(AnswerError::Stopped(sessions.life.stopped())),
             }
         }
@@ -109,7 +109,7 @@ impl Receipt {
     /// Returns the answer, or `None` while it is missing.
     /// # Errors
     /// As [`Receipt::answer`].
-    pub async fn answered_yet(&self) -> Result<Option<Answered>, AnswerError> {
+    pub async fn try_answer(&self) -> Result<Option<Answered>, AnswerError> {
         let (mut next, mut scan) = self.session.find(self.input).await?;
         self.session.walk_records(&mut next, |stored| scan.read(stored))?.transpose()
     }
@@ -127,7 +127,7 @@ impl SessionHandle {
     }
 
     /// Returns the last answer of `answer`'s run before that run took another input; `None` if it took no other.
-    pub(crate) async fn before_another(&self, answer: &Answered) -> Result<Option<Text>, AnswerError> {
+    pub(crate) async fn answer_before_next_input(&self, answer: &Answered) -> Result<Option<Text>, AnswerError> {
         let (mut next, mut scan) = self.find(answer.input).await?;
         let found = self.walk_records(&mut next, |stored| {
             let after = stored.seq > answer.seq;
@@ -153,7 +153,7 @@ impl SessionHandle {
 
     /// Returns the position to read from: the opening of the run in flight at the acceptance, since the answer may continue an earlier part.
     async fn find(&self, input: InputId) -> Result<(Seq, Scan), AnswerError> {
-        self.sessions.log.journal.settled().await.map_err(|poison| poisoned_error(&poison))?;
+        self.sessions.log.journal.settled().await.map_err(|poison| poisoned(&poison))?;
         let from = find_start(&self.sessions.log.journal, self.id, input).map_err(|error| self.unread(error))?;
         let from = from.ok_or(AnswerError::NoSuchInput { session: self.id, input })?;
         Ok((from, Scan::new(input)))
@@ -170,7 +170,7 @@ impl SessionHandle {
     }
 }
 
-fn poisoned_error(poison: &subtend_journal::Poisoned) -> AnswerError {
+fn poisoned(poison: &subtend_journal::Poisoned) -> AnswerError {
     AnswerError::Stopped(Stopped::Poisoned(poison.to_string()))
 }
 

@@ -12,7 +12,7 @@ use subtend_session::ids::{CallId, Lsn, SessionId, Text};
 use subtend_session::index::{RowKey, RowKind};
 use subtend_session::record::{AnsweredBy, AskVerdict, Record};
 
-use crate::approvals::questions::{Approvals, args_of};
+use crate::approvals::open_asks::{Approvals, args_of};
 use crate::handle::SessionHandle;
 use crate::handle::sessions::SessionServices;
 use crate::log::Log;
@@ -21,13 +21,13 @@ use crate::spawn::proposing::plan_of;
 use crate::values::control::Control;
 use crate::values::error::ControlError;
 
-pub use questions::Approval;
+pub use open_asks::Approval;
 
-pub(crate) mod questions;
+pub(crate) mod open_asks;
 
 /// An attached approver. While at least one is attached, calls that need an approval wait for it; otherwise they are denied at once.
 ///
-/// Dropping the last one does not deny open questions: they wait for another approver or their deadline.
+/// Dropping the last one does not deny open asks: they wait for another approver or their deadline.
 #[must_use = "calls are denied when the last approver is dropped"]
 pub struct Approver {
     approvals: Arc<Approvals>,
@@ -36,18 +36,18 @@ pub struct Approver {
 }
 
 impl Approver {
-    /// Returns the next open question: first those already open, then each new one. A question answered meanwhile is skipped.
+    /// Returns the next open ask: first those already open, then each new one. An ask answered meanwhile is skipped.
     ///
     /// Never returns after the runtime has stopped: select it together with another event.
     /// # Cancel safety
     /// Nothing is lost when the future is dropped.
     pub async fn next(&mut self) -> Approval {
         loop {
-            let notified = self.approvals.shown();
+            let notified = self.approvals.notified();
             tokio::pin!(notified);
-            // Enabled before the check, so that a later question wakes it.
+            // Enabled before the check, so that a later ask wakes it.
             notified.as_mut().enable();
-            if let Some((no, approval)) = self.approvals.after(self.seen) {
+            if let Some((no, approval)) = self.approvals.next_after(self.seen) {
                 self.seen = no;
                 return approval;
             }
@@ -105,7 +105,7 @@ impl Runtime {
     pub async fn approvals(&self) -> Result<Vec<Approval>, ReadError> {
         // A poisoned journal can still be read.
         drop(self.components.log.journal.settled().await);
-        waiting_asks(&self.components.log)
+        open_asks(&self.components.log)
     }
 
     /// Answers a call that waits for an approval: allow it once, allow the same access in that session from now on, or deny it.
@@ -123,7 +123,7 @@ impl Runtime {
 }
 
 /// Returns the calls with an ask row in the outbox. Unreadable sessions are left out.
-fn waiting_asks(log: &Log) -> Result<Vec<Approval>, ReadError> {
+fn open_asks(log: &Log) -> Result<Vec<Approval>, ReadError> {
     let rows = log.journal.outbox()?;
     let mut asks: Vec<(Lsn, SessionId, SessionId, CallId)> = rows
         .into_iter()
@@ -139,7 +139,7 @@ fn waiting_asks(log: &Log) -> Result<Vec<Approval>, ReadError> {
         match approval(log, root, session, call) {
             Ok(approval) => found.extend(approval),
             Err(error) => {
-                tracing::warn!(%session, %error, "omitted a question of an unreadable session")
+                tracing::warn!(%session, %error, "omitted an ask of an unreadable session")
             }
         }
     }
@@ -177,7 +177,7 @@ async fn answer_ask(
     let command = Command::AskAnswered { call, verdict, by: AnsweredBy::Person };
     match handle.reply_to(command).await.map_err(ControlError::Stopped)? {
         Ok((reply, _)) => Ok(Control::of(reply)),
-        // The question is closed.
+        // The ask is closed.
         Err(Rejection::Stale(_)) => Ok(Control::NotFound),
         Err(rejection) => Err(ControlError::of(&rejection)),
     }

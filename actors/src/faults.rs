@@ -54,12 +54,12 @@ pub enum InternalEvent<'a> {
     /// An activation ends the run in flight, since a command crashes every activation.
     GivesUp(RunKey),
     Activated(SessionId),
-    /// A question about a call opens.
+    /// An ask about a call opens.
     Asked {
         session: SessionId,
         call: CallId,
     },
-    /// A question about a call was answered.
+    /// An ask about a call was answered.
     Answered {
         session: SessionId,
         call: CallId,
@@ -143,7 +143,7 @@ impl Faults {
     /// Calls `observe` with each [`InternalEvent`], in the task in which it happens.
     #[cfg(feature = "fault-points")]
     #[must_use]
-    pub fn observed(mut self, observe: impl Fn(InternalEvent<'_>) + Send + Sync + 'static) -> Self {
+    pub fn with_observer(mut self, observe: impl Fn(InternalEvent<'_>) + Send + Sync + 'static) -> Self {
         self.observe = Some(std::sync::Arc::new(observe));
         self
     }
@@ -207,13 +207,13 @@ impl Faults {
 
     /// Returns whether a deletion starts at the deepest sessions.
     #[cfg(feature = "fault-points")]
-    pub(crate) fn lowest_first(&self) -> bool {
+    pub(crate) fn deletes_deepest_first(&self) -> bool {
         self.lowest_first
     }
 
     #[cfg(not(feature = "fault-points"))]
     #[expect(clippy::unused_self, reason = "the same signature as with the feature")]
-    pub(crate) fn lowest_first(&self) -> bool {
+    pub(crate) fn deletes_deepest_first(&self) -> bool {
         false
     }
 

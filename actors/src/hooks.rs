@@ -187,14 +187,14 @@ pub struct SubagentStop {
 }
 
 /// Returns the hook's output, or the message of its panic.
-pub(crate) async fn guarded<'a, T>(hook: impl FnOnce() -> BoxFuture<'a, T>) -> Result<T, Text> {
+pub(crate) async fn catch_hook_panic<'a, T>(hook: impl FnOnce() -> BoxFuture<'a, T>) -> Result<T, Text> {
     // The hook may panic before it returns a future.
     let made = std::panic::catch_unwind(AssertUnwindSafe(hook)).map_err(|panic| panic_text(&*panic))?;
     AssertUnwindSafe(made).catch_unwind().await.map_err(|panic| panic_text(&*panic))
 }
 
 /// Returns the output of a synchronous hook, or the message of its panic.
-pub(crate) fn guarded_now<T>(hook: impl FnOnce() -> T) -> Result<T, Text> {
+pub(crate) fn catch_sync_hook_panic<T>(hook: impl FnOnce() -> T) -> Result<T, Text> {
     std::panic::catch_unwind(AssertUnwindSafe(hook)).map_err(|panic| panic_text(&*panic))
 }
 
@@ -202,7 +202,7 @@ pub(crate) fn guarded_now<T>(hook: impl FnOnce() -> T) -> Result<T, Text> {
 pub(crate) fn may_start(hooks: Option<&Arc<dyn Hooks>>, start: impl FnOnce() -> SubagentStart) -> Result<(), Text> {
     let Some(hooks) = hooks else { return Ok(()) };
     let start = start();
-    match guarded_now(|| hooks.subagent_start(&start)) {
+    match catch_sync_hook_panic(|| hooks.subagent_start(&start)) {
         Ok(Ok(())) => Ok(()),
         Ok(Err(Refused(why))) => Err(format!("the host refuses to start {}: {why}", start.agent).into()),
         Err(panic) => {

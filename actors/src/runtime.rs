@@ -255,9 +255,9 @@ impl Runtime {
         }
         let agents = self.environment(&options)?;
         let name = options.agent;
-        let manifest = fitting(&agents, &name, task)?;
+        let manifest = agent_for_session(&agents, &name, task)?;
         let limits =
-            limit_changes::opened_with(&agents, options.limits, options.limit_changes, options.only_lower_limits)?;
+            limit_changes::session_limits(&agents, options.limits, options.limit_changes, options.only_lower_limits)?;
         if let Some(title) = &options.title {
             title::check(title)?;
         }
@@ -278,7 +278,7 @@ impl Runtime {
         let bounded = limits.as_ref().or(agents.limits.body.as_deref());
         if let Some(lacking) = bounded
             .and_then(|limits| limits.cost_micro)
-            .and_then(|_| self.components.calls.lacks_price(&agents.models.models, model))
+            .and_then(|_| self.components.calls.unpriced_model_of(&agents.models.models, model))
         {
             return Err(OpenSessionError::NoPrice(lacking));
         }
@@ -302,7 +302,7 @@ impl Runtime {
         if let Some(limits) = limits {
             created.limits = Interned::new(Arc::new(limits))?;
         }
-        let turns = created.limits.body.as_ref().map(|limits| allowed(manifest, limits));
+        let turns = created.limits.body.as_ref().map(|limits| allowed_turns(manifest, limits));
         created.turns = turns.filter(|_| manifest.turns.is_some());
         let policy = match options.policy {
             Some(policy) => Some(policy.meet(&agents.bounds)),
@@ -319,7 +319,7 @@ impl Runtime {
                 agents.system_under(&template, &ceiling.meet(&template.manifest), manifest.tools.as_ref())?;
             created.ceiling = Interned::new(Arc::new(ceiling))?;
         }
-        self.components.environments.opened(session, &agents, options.workspace.is_none());
+        self.components.environments.on_opened(session, &agents, options.workspace.is_none());
         match (
             self.components.log.append_root(creation::root(session, created), self.components.host.clock.wall_ms()),
             given,
@@ -473,7 +473,11 @@ impl Drop for Runtime {
 }
 
 /// Returns the agent of a new session; with `task`, also one that only other agents start.
-pub(crate) fn fitting<'a>(agents: &'a Agents, name: &Text, task: bool) -> Result<&'a Manifest, OpenSessionError> {
+pub(crate) fn agent_for_session<'a>(
+    agents: &'a Agents,
+    name: &Text,
+    task: bool,
+) -> Result<&'a Manifest, OpenSessionError> {
     let manifest = agents.catalog.get(name).ok_or_else(|| unknown_agent(agents, name, task))?;
     match manifest.mode {
         AgentMode::Primary | AgentMode::All => Ok(manifest),

@@ -24,7 +24,7 @@ use crate::handle::sessions::SessionServices;
 use crate::services::creation::NewService;
 use crate::services::running::{DueCompaction, ServiceGuard, ServiceKind, Starter, SummaryResult};
 use crate::values::error::{ControlError, SendError, WaitError};
-use crate::values::panic::bounded;
+use crate::values::panic::truncate_message;
 
 pub(crate) mod creation;
 pub(crate) mod running;
@@ -76,7 +76,7 @@ impl Starter for SessionServices {
                 Ok((of, text)) => Ok(Summary { text, of }),
                 // The next activation or process compacts again.
                 Err(_) if handle.sessions.life.is_stopping() => return,
-                Err(error) => Err(error.unsummarised()),
+                Err(error) => Err(error.to_unsummarised()),
             };
             // The model call may no longer be waiting.
             let _ = sender.send(summarised);
@@ -85,8 +85,8 @@ impl Starter for SessionServices {
 }
 
 impl ServiceError {
-    fn unsummarised(&self) -> Unsummarised {
-        let message = bounded(&format!("the compaction agent produced no summary: {self}")).into();
+    fn to_unsummarised(&self) -> Unsummarised {
+        let message = truncate_message(&format!("the compaction agent produced no summary: {self}")).into();
         Unsummarised { why: CompactionFailure::Agent, message, of: None, reset: None }
     }
 }
@@ -186,7 +186,7 @@ impl SessionHandle {
         }
         match (ended.outcome, ended.text) {
             // A service session accepts inputs like any other: a foreign one may arrive before or during its run.
-            (Outcome::Completed, Some(_)) if !took_only(&service.stored().await?, run, input) => {
+            (Outcome::Completed, Some(_)) if !has_only_input(&service.stored().await?, run, input) => {
                 Err(ServiceError::Disturbed(child))
             }
             (Outcome::Completed, Some(text)) if run == RunNo(1) => Ok((child, text)),
@@ -196,7 +196,7 @@ impl SessionHandle {
 }
 
 /// Returns whether `run` is the host's and took only `input`: then its last text is the answer.
-fn took_only(stored: &[Stored], run: RunNo, input: InputId) -> bool {
+fn has_only_input(stored: &[Stored], run: RunNo, input: InputId) -> bool {
     stored.iter().all(|stored| {
         if let Record::RunOpened(opened) = &stored.record {
             return opened.run != run || matches!(opened.owner, Owner::Host(_));

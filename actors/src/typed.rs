@@ -117,7 +117,7 @@ impl SessionHandle {
             WaitError::Stopped(stopped) => AnswerError::Stopped(stopped),
             WaitError::NoSuchRun { .. } | WaitError::Refused(_) => AnswerError::Stopped(self.sessions.life.stopped()),
         })?;
-        let last = match self.before_another(answer).await? {
+        let last = match self.answer_before_next_input(answer).await? {
             Some(last) => last,
             None if ended.outcome != Outcome::Completed => return Err(AnswerError::Ended(Box::new(ended))),
             None => ended.text.unwrap_or_else(|| answer.text.clone()),

@@ -23,7 +23,7 @@ type Counts = Arc<Mutex<BTreeMap<String, usize>>>;
 fn counted(strikes: impl Fn(Point, &str) + Send + Sync + 'static) -> (Faults, Counts) {
     let counts = Counts::default();
     let counting = Arc::clone(&counts);
-    let faults = Faults::new(strikes).observed(move |sight| {
+    let faults = Faults::new(strikes).with_observer(move |sight| {
         if let InternalEvent::Parsed(args) = sight {
             *counting.lock().unwrap().entry(args.to_owned()).or_default() += 1;
         }

@@ -5,7 +5,7 @@ use std::io::Write as _;
 use hyper::Method;
 use serde::Serialize;
 use serde_json::{Value, json};
-use subtend_actors::boot::at_next_boot;
+use subtend_actors::boot::preview_recovery;
 use subtend_actors::{QueueEntry, QueueKind};
 use subtend_session::ids::InputId;
 use subtend_session::record::Lane;
@@ -133,7 +133,7 @@ fn list(args: &Args) -> Result<Code, Fail> {
     let reader = StoreReader::open_existing(&args.store)?;
     let id = reader.find(&args.session)?;
     let has_run = reader.is_hosted() || {
-        let (resuming, queued) = at_next_boot(reader.journal())?;
+        let (resuming, queued) = preview_recovery(reader.journal())?;
         resuming.contains(&id) || queued.contains(&id)
     };
     let entries = QueueEntry::list(reader.journal(), id, has_run)?;

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write as _;
 
 use serde::Serialize;
-use subtend_actors::boot::at_next_boot;
+use subtend_actors::boot::preview_recovery;
 use subtend_actors::history::History;
 use subtend_actors::worked::Worked;
 use subtend_session::ids::{SessionId, Short, Text};
@@ -102,7 +102,7 @@ pub(crate) fn run(args: &Args) -> Result<Code, Fail> {
         let mut text = String::new();
         draw(&tree, &mut Vec::new(), &mut text);
         write!(out, "{text}")?;
-        let fates = if reader.is_hosted() { None } else { Some(at_next_boot(reader.journal())?) };
+        let fates = if reader.is_hosted() { None } else { Some(preview_recovery(reader.journal())?) };
         let fates = fates.as_ref().map(|(resuming, queued)| (resuming, queued));
         writeln!(out, "{}", footer(&tree, fates))?;
     }

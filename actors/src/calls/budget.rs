@@ -41,7 +41,7 @@ impl ModelCalls {
     }
 
     /// Returns the first model of `name` (a model or a pool) whose calls have no price, although they may cost something.
-    pub(crate) fn lacks_price(&self, models: &Models, name: &Text) -> Option<Text> {
+    pub(crate) fn unpriced_model_of(&self, models: &Models, name: &Text) -> Option<Text> {
         self.prices.unpriced_model(models, name)
     }
 

@@ -37,7 +37,7 @@ pub(crate) fn call(model: &Arc<dyn Model>, request: Request, deltas: Deltas, cal
     match made {
         Ok(answering) => Box::pin(async move {
             match AssertUnwindSafe(answering).catch_unwind().await {
-                Ok(Ok(answer)) => bounded_calls(answer, max_calls),
+                Ok(Ok(answer)) => bound_calls(answer, max_calls),
                 Ok(Err(error)) => ModelOutcome::Error(error),
                 Err(panic) => ModelOutcome::Panic(panic_text(&*panic)),
             }
@@ -49,7 +49,7 @@ pub(crate) fn call(model: &Arc<dyn Model>, request: Request, deltas: Deltas, cal
 /// Number of values, as [`ValueCount`] counts, that the arguments of each call may have regardless of the others.
 const VALUES_PER_CALL: usize = 16;
 
-fn bounded_calls(answer: Answer, max_calls: u32) -> ModelOutcome {
+fn bound_calls(answer: Answer, max_calls: u32) -> ModelOutcome {
     let calls = answer.calls.len();
     // Parsing allocates a tree for the arguments before their size is limited.
     let values: usize = answer.calls.iter().map(|call| ValueCount::default().add(call.args.as_bytes())).sum();
@@ -87,7 +87,7 @@ impl CallProgress {
         QueueTimer { since: now(), progress: self }
     }
 
-    pub(crate) fn queued_ms(&self) -> u64 {
+    pub(crate) fn wait_ms(&self) -> u64 {
         self.queued_ms.load(Ordering::Relaxed)
     }
 }
@@ -153,12 +153,12 @@ impl CallLimits {
 }
 
 /// Waits for the call while the model streams. Silence counts from now, since the call may have waited before.
-pub(crate) async fn watched(mut calling: Calling, last_delta: LastDelta, limits: CallLimits) -> ModelOutcome {
+pub(crate) async fn watch_stall(mut calling: Calling, last_delta: LastDelta, limits: CallLimits) -> ModelOutcome {
     let (first, stall) = (Duration::from_millis(limits.first_byte_ms), Duration::from_millis(limits.stall_ms));
     let begun = now();
     loop {
         let last = last_delta.last();
-        let until = last.map_or_else(|| later(begun, first), |last| later(last, stall));
+        let until = last.map_or_else(|| add_saturating(begun, first), |last| add_saturating(last, stall));
         if until <= now() {
             let message = match last {
                 Some(_) => format!("the model was silent in the middle of its answer for {} ms", limits.stall_ms),
@@ -168,7 +168,7 @@ pub(crate) async fn watched(mut calling: Calling, last_delta: LastDelta, limits:
             return ModelOutcome::Error(ModelError { usage: Some(Usage::UNKNOWN), ..error });
         }
         // The first delta may arrive during the longer wait. Waking early applies the shorter limit from then on.
-        let look = until.min(later(now(), stall.max(Duration::from_millis(1))));
+        let look = until.min(add_saturating(now(), stall.max(Duration::from_millis(1))));
         if let Ok(outcome) = tokio::time::timeout_at(look, &mut calling).await {
             return outcome;
         }
@@ -176,7 +176,7 @@ pub(crate) async fn watched(mut calling: Calling, last_delta: LastDelta, limits:
 }
 
 /// Adds `by`, which may exceed the clock's range.
-fn later(from: Instant, by: Duration) -> Instant {
+fn add_saturating(from: Instant, by: Duration) -> Instant {
     const MAX_DELAY: Duration = Duration::from_secs(1_000_000_000);
     from.checked_add(by.min(MAX_DELAY)).unwrap_or(from)
 }
@@ -200,7 +200,7 @@ impl Called {
     }
 
     /// Returns the name for records, if it differs from the session's.
-    pub(crate) fn shown(&self) -> Option<Text> {
+    pub(crate) fn recorded_name(&self) -> Option<Text> {
         if self.is_fallback {
             return Some(self.member.model.name().into());
         }

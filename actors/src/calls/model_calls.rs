@@ -19,7 +19,7 @@ use crate::calls::limits::ParkedRuns;
 use crate::calls::model_call::{self, CallLimits, CallProgress, Called, Calling, LastDelta, ModelOutcome};
 use crate::calls::prices::Prices;
 use crate::calls::reservation::{Claim, is_usage_reported};
-use crate::hooks::{Hooks, ModelChoice, guarded};
+use crate::hooks::{Hooks, ModelChoice, catch_hook_panic};
 use crate::values::address::Address;
 
 /// The shared state of model calls of one runtime, independent of sessions.
@@ -67,7 +67,7 @@ pub(crate) struct OtherModels {
 impl ModelCalls {
     /// Applies a failure of `called` to later calls: pools skip it, and a retry-after applies to every session. Returns the other models of the pool
     /// that may continue this turn.
-    pub(crate) fn model_failed(&self, of: SessionId, called: &Called, error: &ModelError) -> OtherModels {
+    pub(crate) fn on_model_failed(&self, of: SessionId, called: &Called, error: &ModelError) -> OtherModels {
         let asked_for = error.retry_after_ms.or_else(|| (error.kind == ModelFail::Rate).then_some(1_000));
         if let (Some(ms), Some(quota)) = (asked_for, called.member.model.quotas().first()) {
             self.throttles.pause(quota, ms);
@@ -102,12 +102,12 @@ impl ModelCalls {
     }
 
     /// Returns the model name to record for an answer: the member of the pool, or the name that the provider reported.
-    pub(crate) fn model_answered(&self, of: SessionId, called: &Called, answer: &Answer) -> Option<Text> {
+    pub(crate) fn on_model_answered(&self, of: SessionId, called: &Called, answer: &Answer) -> Option<Text> {
         self.parked.answered(of);
         if called.pool {
             called.set.models.answered(&called.member.name);
         }
-        called.shown().or_else(|| answer.model.clone())
+        called.recorded_name().or_else(|| answer.model.clone())
     }
 
     /// Lets the host choose the model of an attempt, within the turn's deadline; a failing hook changes nothing.
@@ -128,7 +128,7 @@ impl ModelCalls {
             attempt: at.attempt,
             model: Arc::clone(&called.member.name),
         };
-        let name = match guarded(|| hooks.resolve_model(choice)).await {
+        let name = match catch_hook_panic(|| hooks.resolve_model(choice)).await {
             Ok(Some(name)) if name != called.member.name => name,
             Ok(_) => return (called, ModelCallStart::Later(later)),
             Err(panic) => {

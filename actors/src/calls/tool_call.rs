@@ -45,7 +45,11 @@ pub(crate) struct StopSignals {
 }
 
 /// Waits for the call. A cancel drops a read-only call at once. A call with side effects may finish until it is killed; then its effects are unknown.
-pub(crate) async fn raced(running: Running, effect: ToolEffect, stop: StopSignals) -> Result<ToolOutcome, CallResult> {
+pub(crate) async fn run_until_stopped(
+    running: Running,
+    effect: ToolEffect,
+    stop: StopSignals,
+) -> Result<ToolOutcome, CallResult> {
     let dropped = async {
         match effect {
             ToolEffect::ReadOnly => {
@@ -70,7 +74,7 @@ pub(crate) async fn raced(running: Running, effect: ToolEffect, stop: StopSignal
 }
 
 /// Returns the result of a call that was cancelled before it started.
-pub(crate) fn not_started() -> CallResult {
+pub(crate) fn not_started_result() -> CallResult {
     CallResult {
         end: CallEnd::Cancelled,
         content: "the call was cancelled before it started".into(),
@@ -94,7 +98,7 @@ pub(crate) fn finished(call: CallId, outcome: Result<ToolOutcome, CallResult>, w
             content: error.message.into(),
             truncated_from: None,
         },
-        Ok(ToolOutcome::NotStarted) => not_started(),
+        Ok(ToolOutcome::NotStarted) => not_started_result(),
         Ok(ToolOutcome::Panic(message)) => return Command::ToolPanicked { call, message },
         Err(killed) => killed,
     };

@@ -19,7 +19,7 @@ use subtend_tools::tool::{Tool, ToolError, ToolInvocation, ToolOutput};
 use subtend_tools::workspace::Workspace;
 use subtend_tools::worktree::{WorktreeOrigin, Worktrees, note};
 
-use crate::values::panic::bounded;
+use crate::values::panic::truncate_message;
 
 #[derive(Clone)]
 pub(crate) struct ToolDirectory {
@@ -41,7 +41,7 @@ impl ToolDirectory {
         worktrees.open(worktree.of, origin).map_err(|error| error.to_string())
     }
 
-    async fn opened(self) -> Result<Arc<Workspace>, String> {
+    async fn open_async(self) -> Result<Arc<Workspace>, String> {
         let opened = tokio::task::spawn_blocking(move || self.open()).await;
         opened.unwrap_or_else(|error| Err(format!("the worktree cannot be opened: {error}")))
     }
@@ -51,8 +51,8 @@ impl ToolDirectory {
         if self.worktree.is_none() {
             return Ok(());
         }
-        let opened = self.clone().opened().await;
-        opened.map(drop).map_err(|why| CallObstacle::Workspace(bounded(&why).into()))
+        let opened = self.clone().open_async().await;
+        opened.map(drop).map_err(|why| CallObstacle::Workspace(truncate_message(&why).into()))
     }
 
     /// Appends a note on the changes in the session's own worktree to the last answer of `session`.
@@ -139,7 +139,7 @@ impl Tool for InWorktree {
     fn run(&self, call: ToolInvocation) -> BoxFuture<'static, Result<ToolOutput, ToolError>> {
         let (tool, directory) = (Arc::clone(&self.tool), self.directory.clone());
         async move {
-            let workspace = directory.opened().await.map_err(ToolError::failed)?;
+            let workspace = directory.open_async().await.map_err(ToolError::failed)?;
             tool.run(ToolInvocation { workspace, ..call }).await
         }
         .boxed()

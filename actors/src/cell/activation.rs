@@ -65,7 +65,7 @@ impl Cells {
             }
             self.directory.remove(session);
             self.waiters.forget(session);
-            self.activation_failed(session, &error);
+            self.on_activation_failed(session, &error);
         }
     }
 
@@ -119,7 +119,7 @@ impl Cells {
         let (activation, stored) = self.log.journal.activate_with_records(session)?;
         let state = Box::new(State::fold(session, stored.iter().map(|stored| &stored.record))?);
         let mut rows = rows_to(&self.log.journal, session)?;
-        rows.owed.extend(self.takeover.unreadable.owed(&state));
+        rows.owed.extend(self.takeover.unreadable.owed_notices(&state));
         if state.run.is_none() && rows.requests.is_empty() {
             // If the handling of an input panicked in an idle session, no run ends, and the mark must not apply to a
             // later run. A session that crashes on an outbox row keeps the mark, which delays its restarts.
@@ -228,8 +228,8 @@ impl Cells {
             }
             return Command::Lost { owner_survives: survives, keeps_queue };
         }
-        let owner_ended = self.runs.owner_ended(&driver.state);
-        Command::Reactivated { calls: driver.unstarted(), owner_ended }
+        let owner_ended = self.runs.ended_owner_outcome(&driver.state);
+        Command::Reactivated { calls: driver.unstarted_calls(), owner_ended }
     }
 
     /// Restarts a crashed actor from the journal within its restart budget, or ends its run.
@@ -279,7 +279,7 @@ impl Cells {
 
 impl Cells {
     /// Notifies the owner of a session that could not be activated because it is unreadable, and releases what its run held.
-    pub(crate) fn activation_failed(self: &Arc<Self>, session: SessionId, error: &ActivationError) {
+    pub(crate) fn on_activation_failed(self: &Arc<Self>, session: SessionId, error: &ActivationError) {
         let damaged = match error {
             ActivationError::Read(ReadError::Damaged { .. } | ReadError::Newer { .. }) | ActivationError::Fold(_) => {
                 true

@@ -26,7 +26,7 @@ use crate::spawn::background;
 use crate::spawn::caches::Template;
 use crate::spawn::child_spec::ChildSpec;
 use crate::spawn::proposing::allowed;
-use crate::spawn::tool_set::{ToolSet, spawning, whitelist};
+use crate::spawn::tool_set::{ToolSet, spawn_access, whitelist};
 use crate::values::answering::model_of;
 
 impl Cells {
@@ -178,7 +178,7 @@ impl Cells {
             agents.child_spec(state, offer, request, &template, read)?;
         // In order: the call, the manifest, the dialect. The call and the manifest only lower the limit.
         let most = template.own_turns.map_or(state.limits.turns, |own| own.min(state.limits.turns));
-        let turns = request.turns.or(template.own_turns).or(of_dialect(request.dialect)).unwrap_or(template.turns);
+        let turns = request.turns.or(template.own_turns).or(iterations_of(request.dialect)).unwrap_or(template.turns);
         let manifest = self.child_authority(state, offer, &template);
         let too_many = |error: TooManyRules| Refusal {
             kind: ToolErrorKind::Limit,
@@ -224,7 +224,8 @@ impl Cells {
             let report = format!("The {noun} {short} is worked on by {agent}, not by {other}: leave {key} out.");
             return Err(refusal(ToolErrorKind::BadArgs, report));
         }
-        let manifest = agents.catalog.get(agent).filter(|_| offer.authority.verdict(&spawning(agent)) != Verdict::Deny);
+        let manifest =
+            agents.catalog.get(agent).filter(|_| offer.authority.verdict(&spawn_access(agent)) != Verdict::Deny);
         let manifest = manifest.ok_or_else(|| {
             let report = format!("The {noun} {short} is worked on by {agent}, which you may no longer start.");
             refusal(ToolErrorKind::Refused, report)
@@ -239,11 +240,11 @@ impl Cells {
                 Err(refusal(ToolErrorKind::Refused, format!("The {noun} {short} is closed: start a new one.")))
             }
             Some((false, false)) | None => {
-                self.stays_within(state, (agents, offer), (&request, task), short)?;
+                self.check_within_caller(state, (agents, offer), (&request, task), short)?;
                 let (text, mode) = (request.prompt, request.mode);
                 // Another run of a branch starts from the default again if its call sets no number.
-                let own = || of_dialect(request.dialect).map(|turns| manifest.turns.unwrap_or(turns));
-                let most = allowed(manifest, &state.limits);
+                let own = || iterations_of(request.dialect).map(|turns| manifest.turns.unwrap_or(turns));
+                let most = allowed_turns(manifest, &state.limits);
                 let turns = request.turns.or_else(own).map(|turns| turns.min(most));
                 let tools = request.tools.and_then(|tools| whitelist(Some(&tools), offer.only.as_ref()));
                 Ok(ContinuePlan { child: task, text, mode, turns, tools, grant })
@@ -255,7 +256,7 @@ impl Cells {
 impl Cells {
     /// Refuses to continue a task with more rights than its caller has now: an agent that answered earlier may have
     /// started it.
-    fn stays_within(
+    fn check_within_caller(
         &self,
         state: &State,
         (agents, offer): (&Agents, &ToolSet),
@@ -269,7 +270,7 @@ impl Cells {
             return Ok(());
         }
         let noun = names::noun(&[request.dialect]);
-        let message = match agents.beyond((state.id, task), (&offer.authority, only)) {
+        let message = match agents.excess((state.id, task), (&offer.authority, only)) {
             Ok(None) => return Ok(()),
             Ok(Some(more)) => format!("The {noun} {short} {more}: start a new one."),
             Err(error) => format!("The {noun} {short} cannot be read: {error}. Start a new one."),
@@ -286,7 +287,7 @@ impl Cells {
     }
 }
 
-fn of_dialect(dialect: Dialect) -> Option<u32> {
+fn iterations_of(dialect: Dialect) -> Option<u32> {
     (dialect == Dialect::Subagent).then_some(subagent::ITERATIONS)
 }
 

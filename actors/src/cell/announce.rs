@@ -1,4 +1,4 @@
-//! Notifications to the host: questions to approvers, and ended runs of subagents.
+//! Notifications to the host: asks to approvers, and ended runs of subagents.
 
 use std::sync::Arc;
 
@@ -10,21 +10,21 @@ use subtend_session::place::{BranchKind, Owner, Place};
 use subtend_session::record::{AnsweredBy, AskVerdict, Record};
 use subtend_session::state::CallPhase;
 
-use crate::approvals::questions::{Approval, args_of};
+use crate::approvals::open_asks::{Approval, args_of};
 use crate::calls::in_flight::Parsed;
 use crate::cell::driver::Driver;
 use crate::faults::InternalEvent;
-use crate::hooks::{SubagentStop, guarded_now};
+use crate::hooks::{SubagentStop, catch_sync_hook_panic};
 use crate::values::answering::agent_of;
 
 impl Driver {
-    /// Opens a question about `call`, which is shown once it is durable. Without an approver the call is denied at once.
-    pub(crate) fn open_question(&mut self, call: CallId) {
+    /// Opens an ask about `call`, which is shown once it is durable. Without an approver the call is denied at once.
+    pub(crate) fn open_ask(&mut self, call: CallId) {
         let session = self.session();
         let Some(at) = self.state.call(call) else { return };
         let CallPhase::Asked(open_ask) = &at.phase else { return };
         self.cells.host.faults.see(InternalEvent::Asked { session, call });
-        if !self.cells.approvals.opened(session, call) {
+        if !self.cells.approvals.open(session, call) {
             let (verdict, by) = (AskVerdict::Deny, AnsweredBy::NoApprover);
             return self.todo.next.push_back(Command::AskAnswered { call, verdict, by });
         }
@@ -76,7 +76,7 @@ impl Driver {
             });
             let stop =
                 SubagentStop { session, parent, root, run, agent, owner: owner.unwrap_or(Owner::Person), outcome };
-            if let Err(panic) = guarded_now(|| hooks.subagent_stop(&stop)) {
+            if let Err(panic) = catch_sync_hook_panic(|| hooks.subagent_stop(&stop)) {
                 tracing::error!(%session, %panic, "a hook panicked at a subagent's end");
             }
         });

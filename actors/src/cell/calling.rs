@@ -24,11 +24,11 @@ use crate::faults::Point;
 use crate::spawn::proposing::lacks_worktree;
 use crate::values::address::Address;
 use crate::values::answering::{agent_of, model_of};
-use crate::values::panic::{bounded, panic_text};
+use crate::values::panic::{panic_text, truncate_message};
 
 impl Driver {
     /// Returns whether the session's model must wait for its intent record.
-    pub(crate) fn model_waits(&self) -> bool {
+    pub(crate) fn needs_model_intent(&self) -> bool {
         // A hook may choose a model that leaves the process.
         self.cells.host.options.durable_before_call
             || self.cells.host.hooks.is_some()
@@ -36,7 +36,7 @@ impl Driver {
     }
 
     /// Returns why the agent of an imported session may not answer: an export can name an isolated agent for a session without a worktree.
-    fn lacks_imported_worktree(&self) -> Option<Text> {
+    fn missing_worktree(&self) -> Option<Text> {
         let created = self.state.created.imported.as_ref().map(|_| &self.state.created)?;
         let manifest = self.agents.catalog.get(agent_of(&self.state))?;
         // A branch works where its session does.
@@ -53,12 +53,12 @@ impl Driver {
         if self.decide_owner_close() {
             return self.todo.next.push_back(turn::dropped(turn, attempt, false));
         }
-        if let Some(why) = self.agents.unusable.clone().or_else(|| self.lacks_imported_worktree()) {
+        if let Some(why) = self.agents.unusable.clone().or_else(|| self.missing_worktree()) {
             // A run that resumed without its workspace ends here.
-            let why = CallObstacle::Workspace(bounded(&why).into());
+            let why = CallObstacle::Workspace(truncate_message(&why).into());
             return self.todo.next.push_back(Command::NotCalled { turn, attempt, why });
         }
-        if self.awaits_tools(turn, attempt, after_ms, intent) {
+        if self.wait_for_tools(turn, attempt, after_ms, intent) {
             return;
         }
         self.renew_offer();

@@ -10,7 +10,7 @@ use subtend_session::command::{Command, Deadline};
 use subtend_session::ids::SessionId;
 use subtend_supervision::{SlotPools, StormLimit, StormSeen, Supervisors, Timers, TokenTree};
 
-use crate::approvals::questions::Approvals;
+use crate::approvals::open_asks::Approvals;
 use crate::calls::model_calls::ModelCalls;
 use crate::delivery::cancel_causes::Continued;
 use crate::delivery::commands::handling;
@@ -165,9 +165,9 @@ impl Cells {
                 // Fails only if the actor is already ending.
                 drop(actor.drain());
             }
-            if tokio::time::timeout(LEVEL_GRACE, wait_stopped(&level)).await.is_err() {
+            if tokio::time::timeout(LEVEL_GRACE, await_stopped(&level)).await.is_err() {
                 level.iter().for_each(|actor| actor.kill());
-                wait_stopped(&level).await;
+                await_stopped(&level).await;
             }
         }
         self.supervisors.shutdown(LEVEL_GRACE).await;
@@ -180,7 +180,7 @@ impl Cells {
     }
 }
 
-async fn wait_stopped(actors: &[ActorRef<Wake>]) {
+async fn await_stopped(actors: &[ActorRef<Wake>]) {
     join_all(actors.iter().map(|actor| async move { drop(actor.wait(None).await) })).await;
 }
 

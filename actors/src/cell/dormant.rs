@@ -26,10 +26,12 @@ impl Driver {
             Default::default()
         });
         let (mut requests, mut owed) = (rows.requests, rows.owed);
-        owed.extend(self.cells.takeover.unreadable.owed(&self.state));
+        owed.extend(self.cells.takeover.unreadable.owed_notices(&self.state));
         requests.extend(self.cells.runs.pending_cancels(&self.state));
-        let command =
-            Command::Reactivated { calls: self.unstarted(), owner_ended: self.cells.runs.owner_ended(&self.state) };
+        let command = Command::Reactivated {
+            calls: self.unstarted_calls(),
+            owner_ended: self.cells.runs.ended_owner_outcome(&self.state),
+        };
         self.written.starts = self.written.starts.saturating_add(1);
         self.written.unmarked = true;
         self.decide_first(First { lost: false, requests, command: Some(command), owed });

@@ -263,7 +263,7 @@ impl Driver {
         if self.run_key() != folded {
             (first.lost, first.command) = (false, None);
         }
-        self.decide_folded(first);
+        self.decide_after_fold(first);
         for command in after {
             self.decide(command, None);
         }
@@ -279,7 +279,7 @@ impl Driver {
     }
 
     /// Decides the first command of the folded run, and takes the ends that it is owed.
-    fn decide_folded(&mut self, first: First) {
+    fn decide_after_fold(&mut self, first: First) {
         if first.lost && !first.owed.is_empty() {
             self.before = Some(Before::of(&self.state));
             let clock = self.clock.read(self.cells.host.clock.wall_ms());
@@ -324,8 +324,8 @@ impl Driver {
                 InboxItem::Probe(sender) => self.probe(sender),
                 InboxItem::Queue(sender) => self.pending.queues.push((sender, QueueEntry::all(&self.state, true))),
                 InboxItem::ClearQueue(sender, reply) => self.clear_queue(sender, reply),
-                InboxItem::FilesRead(outcome) => self.files_read(*outcome),
-                InboxItem::ModelDue(due) => self.tools_settled(due),
+                InboxItem::FilesRead(outcome) => self.on_files_read(*outcome),
+                InboxItem::ModelDue(due) => self.on_tools_settled(due),
             }
         }
         // One decision takes all pending notices. Inputs that were drained with them come first.
@@ -373,7 +373,7 @@ impl Driver {
         for command in cancels {
             self.decide(command, None);
         }
-        let owner_ended = self.cells.runs.owner_ended(&self.state);
+        let owner_ended = self.cells.runs.ended_owner_outcome(&self.state);
         self.decide(Command::Admitted { run: ticket.run, owner_ended }, None);
         if self.state.run.as_ref().is_none_or(|run| !run.slot) {
             self.inbox.release_slot();
@@ -448,7 +448,7 @@ impl Driver {
                 self.stop_tool(finished.call);
             } else if let Record::AskAnswered { call, by, .. } = record {
                 self.cells.host.faults.see(InternalEvent::Answered { session: self.session(), call: *call, by: *by });
-                self.cells.approvals.closed(self.session(), *call);
+                self.cells.approvals.close(self.session(), *call);
             } else if let Record::RunEnded(_) = record {
                 self.state.recalled.clear();
             } else if let Record::TurnStarted { turn, attempt, reserved: Some(reserved), .. } = record {

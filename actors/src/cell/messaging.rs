@@ -112,8 +112,8 @@ impl Cells {
         let agents = self.environments().of_root(receiver.head.root);
         let more = match (receiver.sender, sender.parent) {
             (Relation::Child, _) | (Relation::Sibling, None) => return Ok(()),
-            (Relation::Parent, _) => agents.beyond((caller, receiver.id), (authority, child_tools)),
-            (Relation::Sibling, Some(parent)) => agents.beyond_sibling(parent, (caller, receiver.id), authority),
+            (Relation::Parent, _) => agents.excess((caller, receiver.id), (authority, child_tools)),
+            (Relation::Sibling, Some(parent)) => agents.sibling_excess(parent, (caller, receiver.id), authority),
         };
         match more {
             Ok(None) => Ok(()),

@@ -28,7 +28,7 @@ const MAX_LISTED: usize = 20;
 const MAX_SEARCHED: usize = 1_000;
 
 /// Returns the task with the name `named`, if a call of this session started it in one of `dialects`. The error is a text for the model.
-pub(crate) fn own_task(state: &State, named: &str, dialects: &[Dialect]) -> Result<SessionId, Text> {
+pub(crate) fn find_own_task(state: &State, named: &str, dialects: &[Dialect]) -> Result<SessionId, Text> {
     let of = |child: &Child| child.call.is_some() && dialects.contains(&child.dialect);
     let own = || state.children.iter().filter(|(_, child)| of(child));
     let full = Uuid::try_parse(named.strip_prefix("task_").unwrap_or(named)).ok().map(SessionId);
@@ -73,10 +73,10 @@ impl Driver {
             let Some(parsed) = self.work.ready.get(&CallId { turn, ix }) else { continue };
             self.resolve_task(parsed, &mut call.kind, &mut call.note);
             if let CallKind::Continue(_) = call.kind {
-                call.access = self.asks_to_continue(parsed);
+                call.access = self.access_to_continue(parsed);
                 call.ask = call.access.is_some();
             } else if call.ask && !self.state.always.is_empty() {
-                let (access, ask) = self.agents.asks(&self.offer, &self.state.always, parsed);
+                let (access, ask) = self.agents.required_access(&self.offer, &self.state.always, parsed);
                 (call.access, call.ask) = (access.map(Box::new), ask);
             }
         }
@@ -84,10 +84,10 @@ impl Driver {
 
     /// Returns the access that needs an approval before the named task continues: the same as for starting its agent. Returns `None` if no approval is
     /// needed, or if the task is unknown; admission then refuses the call.
-    pub(crate) fn asks_to_continue(&self, parsed: &Parsed) -> Option<Box<Access>> {
+    pub(crate) fn access_to_continue(&self, parsed: &Parsed) -> Option<Box<Access>> {
         let Parsed::Opens(Request::Continue(again)) = parsed else { return None };
-        let child = self.state.children.get(&own_task(&self.state, &again.task, &[again.dialect]).ok()?)?;
-        let access = spawning(&child.agent);
+        let child = self.state.children.get(&find_own_task(&self.state, &again.task, &[again.dialect]).ok()?)?;
+        let access = spawn_access(&child.agent);
         let needs_approval =
             self.offer.authority.verdict(&access) == Verdict::Ask && !self.state.always.contains(&access);
         needs_approval.then(|| Box::new(access))
@@ -97,11 +97,11 @@ impl Driver {
     pub(crate) fn resolve_task(&self, parsed: &Parsed, kind: &mut CallKind, note: &mut Option<Text>) {
         let found = match (&mut *kind, parsed) {
             (CallKind::Check { run, .. }, Parsed::Check(check)) => {
-                own_task(&self.state, &check.task, &MANAGED).map(|task| *run = self.state.owned_run(task))
+                find_own_task(&self.state, &check.task, &MANAGED).map(|task| *run = self.state.owned_run(task))
             }
             (CallKind::Cancel { child }, Parsed::Cancel(task)) => self.task_to_cancel(task).map(|task| *child = task),
             (CallKind::Cancel { child }, Parsed::Stop(named)) => {
-                background::own(&self.state, named, own_task(&self.state, named, &MANAGED)).map(|own| *child = own)
+                background::own(&self.state, named, find_own_task(&self.state, named, &MANAGED)).map(|own| *child = own)
             }
             (CallKind::Await { runs, .. }, Parsed::Await(jobs)) => {
                 *runs = self.awaited_runs(jobs);
@@ -124,17 +124,20 @@ impl Driver {
     }
 
     fn task_to_cancel(&self, named: &str) -> Result<SessionId, Text> {
-        own_task(&self.state, named, &MANAGED).map_err(|error| match self.cells.ancestor_task(&self.state, named) {
-            Ok(Some(ancestor)) => {
-                let short = self.state.children.get(&ancestor).map(|child| child.short.to_string()).unwrap_or_default();
-                format!("Task {named} was not started by you but below your task {short}: cancel that one.").into()
+        find_own_task(&self.state, named, &MANAGED).map_err(|error| {
+            match self.cells.ancestor_task(&self.state, named) {
+                Ok(Some(ancestor)) => {
+                    let short =
+                        self.state.children.get(&ancestor).map(|child| child.short.to_string()).unwrap_or_default();
+                    format!("Task {named} was not started by you but below your task {short}: cancel that one.").into()
+                }
+                Ok(None) | Err(_) => error,
             }
-            Ok(None) | Err(_) => error,
         })
     }
 
     /// Records which checked tasks still wait for their first slot. The session cannot decide this itself: its state does not know it.
-    pub(crate) fn find_queued_checked(&mut self, command: &Command) {
+    pub(crate) fn record_queued_checks(&mut self, command: &Command) {
         let mut checked: Vec<SessionId> = Vec::new();
         let mut add = |kind: &CallKind| {
             if let CallKind::Check { run, .. } = kind {
@@ -166,7 +169,7 @@ impl Driver {
     /// Returns the process that a call of the tool `process` names; `None` for other calls.
     pub(crate) fn process_of(&self, tool: &str, args: &Value) -> Result<Option<SessionId>, Text> {
         let named = (tool == tools::PROCESS).then(|| tools::named(args)).flatten();
-        let own = |named| background::own(&self.state, named, own_task(&self.state, named, &MANAGED));
+        let own = |named| background::own(&self.state, named, find_own_task(&self.state, named, &MANAGED));
         named.map(own).transpose()
     }
 

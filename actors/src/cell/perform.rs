@@ -34,12 +34,12 @@ impl Driver {
                 Effect::RequestSlot { run, resumed } => self.request_slot(run, resumed),
                 Effect::ReleaseSlot { run } => self.release_slot(run),
                 Effect::CallModel { turn, attempt, after_ms } => {
-                    let intent = self.model_waits().then_some(self.written.last_lsn);
+                    let intent = self.needs_model_intent().then_some(self.written.last_lsn);
                     self.call_model(turn, attempt, after_ms, intent);
                 }
                 Effect::Compact { turn, attempt } => self.compact(turn, attempt),
                 Effect::RunTool { call } => {
-                    let intent = self.tool_waits(call).then_some(self.written.last_lsn);
+                    let intent = self.needs_tool_intent(call).then_some(self.written.last_lsn);
                     self.run_tool(call, intent);
                 }
                 Effect::StopTool { call } => self.stop_tool(call),
@@ -53,7 +53,7 @@ impl Driver {
                 Effect::CancelOwned { run, outcome, keeps_queue } => self.cancel_owned(run, outcome, keeps_queue),
                 Effect::CancelChild { run: _, child, key, by } => self.cancel_child(child, key, by),
                 Effect::AskToContinue { child, ask } => self.cells.send_command(child, Command::Continue(ask)),
-                Effect::AskPerson { call } => self.open_question(call),
+                Effect::AskPerson { call } => self.open_ask(call),
                 Effect::Arm { deadline, after_ms } => replace_last(&mut timers, deadline, Some(after_ms)),
                 Effect::Disarm { deadline } => replace_last(&mut timers, deadline, None),
                 Effect::Ended { run, outcome } => {
@@ -177,7 +177,7 @@ impl Driver {
         }
         if !self.armed.contains(&deadline) {
             self.armed.push(deadline);
-            if self.waits_already(deadline) {
+            if self.is_already_armed(deadline) {
                 return;
             }
         }
@@ -205,7 +205,7 @@ impl Driver {
 
     /// Returns whether an earlier activation armed `deadline` for a wait that continues: a session that is passivated and activated repeatedly must
     /// not wait forever.
-    fn waits_already(&self, deadline: Deadline) -> bool {
+    fn is_already_armed(&self, deadline: Deadline) -> bool {
         let waits = match deadline {
             Deadline::Ask(_) | Deadline::Queue(_) => true,
             // Redone work gets its full time again.
@@ -268,10 +268,12 @@ impl Driver {
     /// Starts an effect that needs no durable record; returns an effect that must wait for the commit.
     pub(crate) fn take_effect(&mut self, effect: Effect) -> Option<Effect> {
         match effect {
-            Effect::CallModel { turn, attempt, after_ms: 0 } if !self.pending.stops && !self.model_waits() => {
+            Effect::CallModel { turn, attempt, after_ms: 0 } if !self.pending.stops && !self.needs_model_intent() => {
                 self.call_model(turn, attempt, 0, None);
             }
-            Effect::RunTool { call } if !self.pending.stops && !self.tool_waits(call) => self.run_tool(call, None),
+            Effect::RunTool { call } if !self.pending.stops && !self.needs_tool_intent(call) => {
+                self.run_tool(call, None)
+            }
             Effect::Admit { turn, calls } => self.todo.admit.push_back((turn, calls)),
             Effect::CallModel { .. }
             | Effect::Compact { .. }

@@ -15,7 +15,7 @@ impl Driver {
         self.state.window = self.window();
         match (handling(command).needs, &mut *command) {
             (Needs::Time, Command::Deadline(deadline)) => {
-                if self.waits_on(*deadline) {
+                if self.rearm_queue_deadline(*deadline) {
                     return Prepared::Postponed;
                 }
                 self.due(*deadline);
@@ -31,7 +31,7 @@ impl Driver {
             (Needs::Recalled, _) => self.recall(command),
             (Needs::Nothing | Needs::Time | Needs::Asker | Needs::Answer, _) => {}
         }
-        self.find_queued_checked(command);
+        self.record_queued_checks(command);
         Prepared::Ready
     }
 }

@@ -97,7 +97,7 @@ impl Driver {
     }
 
     /// Admits the calls whose files were read. Results for an ended turn or a crashed activation are ignored.
-    pub(crate) fn files_read(&mut self, outcome: FilesRead) {
+    pub(crate) fn on_files_read(&mut self, outcome: FilesRead) {
         if self.work.reading != Some(outcome.reading) {
             return;
         }

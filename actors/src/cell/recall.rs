@@ -23,13 +23,13 @@ impl Driver {
         let mut wanted = Vec::new();
         if let Command::ModelAnswered(answer) = command {
             for (call, ix) in answer.calls.iter().zip(0_u32..) {
-                self.add_wanted(&call.kind, CallId { turn: answer.turn, ix }, &mut wanted);
+                self.add_recalled(&call.kind, CallId { turn: answer.turn, ix }, &mut wanted);
             }
         } else if let Command::Reactivated { calls, .. } = command {
             for found in calls {
                 let unstarted = self.state.call(found.call).filter(|call| call.phase == CallPhase::Unstarted);
                 if unstarted.is_some() {
-                    self.add_wanted(&found.kind, found.call, &mut wanted);
+                    self.add_recalled(&found.kind, found.call, &mut wanted);
                 }
             }
         } else {
@@ -51,7 +51,7 @@ impl Driver {
         self.state.recalled = recalled;
     }
 
-    fn add_wanted(&self, kind: &CallKind, call: CallId, wanted: &mut Vec<SessionId>) {
+    fn add_recalled(&self, kind: &CallKind, call: CallId, wanted: &mut Vec<SessionId>) {
         if let CallKind::Check { run, .. } = kind {
             wanted.push(run.session);
         } else if let (CallKind::Await { .. }, Some(Parsed::Await(jobs))) = (kind, self.work.ready.get(&call)) {

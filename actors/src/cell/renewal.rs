@@ -8,11 +8,11 @@ use crate::values::answering::agent_of;
 impl Driver {
     /// Renews the offer if another agent answers, the tools changed, an approver attached or detached, or the tree's agents were reloaded.
     pub(crate) fn renew_offer(&mut self) {
-        let same = !self.renew_agents()
+        let same = !self.reload_agents()
             && self.offer.agent == *agent_of(&self.state)
-            && self.offer.only == self.agents.listed(&self.state)
+            && self.offer.only == self.agents.listed_tools(&self.state)
             && self.offer.generation == self.agents.tools.generation();
-        if !same || self.offer.attended != self.cells.approvals.attended() {
+        if !same || self.offer.attended != self.cells.approvals.is_attended() {
             self.offer = self.agents.offer(&self.state);
             // The current offer may lack tools of calls that were parsed before.
             self.work.ready.clear();
@@ -20,7 +20,7 @@ impl Driver {
     }
 
     /// Finds the agents again after a reload; returns whether they changed.
-    fn renew_agents(&mut self) -> bool {
+    fn reload_agents(&mut self) -> bool {
         let reloads = self.cells.environments.reloads();
         if self.reloads == reloads {
             return false;

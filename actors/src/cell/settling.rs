@@ -11,7 +11,7 @@ use crate::delivery::inbox::InboxItem;
 
 impl Driver {
     /// Returns whether a model call must wait for its tools; it is made once they are known. A cancel ends the wait as it ends a stream.
-    pub(crate) fn awaits_tools(
+    pub(crate) fn wait_for_tools(
         &mut self,
         turn: TurnNo,
         attempt: AttemptNo,
@@ -46,7 +46,7 @@ impl Driver {
     }
 
     /// Makes a model call whose tools are known. Calls of an ended turn or a crashed activation are ignored.
-    pub(crate) fn tools_settled(&mut self, due: ModelDue) {
+    pub(crate) fn on_tools_settled(&mut self, due: ModelDue) {
         let ModelDue { turn, attempt, after_ms, intent } = due;
         if self.work.settling.take_if(|waits| *waits == (turn, attempt)).is_some() {
             self.work.turn = None;

@@ -37,16 +37,16 @@ impl Cells {
             Presence::NotStarted(new_child) => Some(new_child.queues),
             Presence::Absent | Presence::Starting | Presence::Active => None,
         })??;
-        self.runs.queue_left(RunKey { session, run }, waits)
+        self.runs.queue_time_left(RunKey { session, run }, waits)
     }
 }
 
 impl Driver {
     /// Rearms the queue deadline if slots of the root were granted meanwhile; returns whether it was rearmed.
-    pub(crate) fn waits_on(&self, deadline: Deadline) -> bool {
+    pub(crate) fn rearm_queue_deadline(&self, deadline: Deadline) -> bool {
         let Deadline::Queue(run) = deadline else { return false };
         let session = self.session();
-        let Some(left) = self.cells.runs.queue_left(RunKey { session, run }, queue_limit(&self.state)) else {
+        let Some(left) = self.cells.runs.queue_time_left(RunKey { session, run }, queue_limit(&self.state)) else {
             return false;
         };
         self.cells.runs.timers.arm(Timer::Deadline(session, deadline), left);

@@ -17,7 +17,7 @@ use crate::cell::cells::Cells;
 use crate::spawn::agents::Agents;
 use crate::spawn::tool_set::ToolSet;
 use crate::values::address::Address;
-use crate::values::panic::bounded;
+use crate::values::panic::truncate_message;
 
 /// Receives the deltas of one model call, and ignores those that come after the answer.
 struct DeltaSink {
@@ -45,7 +45,7 @@ impl Drop for DeltaSink {
         if *self.used.get_mut()
             && let Some(cells) = self.cells.upgrade()
         {
-            cells.log.events.streamed(&self.at);
+            cells.log.events.end_call(&self.at);
         }
     }
 }
@@ -72,7 +72,7 @@ impl Cells {
         let mut ready = ParsedCalls::default();
         let command = match outcome {
             ModelOutcome::Answer(answer) => {
-                let model = self.calls.model_answered(session, called, &answer);
+                let model = self.calls.on_model_answered(session, called, &answer);
                 let calls = answer.calls.into_iter().zip(0_u32..).map(|(tool_call, ix)| {
                     let found = agents.classify(offer, &BTreeSet::new(), &tool_call.tool, &tool_call.args);
                     ready.extend(found.ready.map(|parsed| (CallId { turn, ix }, parsed)));
@@ -97,15 +97,15 @@ impl Cells {
                 }))
             }
             ModelOutcome::Error(error) => {
-                let others = self.calls.model_failed(session, called, &error);
-                failed(turn, attempt, error, called.shown(), others)
+                let others = self.calls.on_model_failed(session, called, &error);
+                failed(turn, attempt, error, called.recorded_name(), others)
             }
             ModelOutcome::Panic(message) => {
                 let error = ModelError::new(ModelFail::Unavailable, format!("panicked: {message}"));
-                let others = self.calls.model_failed(session, called, &error);
+                let others = self.calls.on_model_failed(session, called, &error);
                 match others.next {
                     // The next attempt uses another model of the pool, as after any failure.
-                    Some(_) => failed(turn, attempt, error, called.shown(), others),
+                    Some(_) => failed(turn, attempt, error, called.recorded_name(), others),
                     None => Command::TurnPanicked { turn, attempt, part: Part::Model, message },
                 }
             }
@@ -120,7 +120,7 @@ fn failed(turn: TurnNo, attempt: AttemptNo, error: ModelError, model: Option<Tex
         turn,
         attempt,
         error: error.kind,
-        message: bounded(&error.message).into(),
+        message: truncate_message(&error.message).into(),
         retry_after_ms: error.retry_after_ms,
         model,
         next: others.next,

@@ -24,7 +24,7 @@ use crate::observe::event::EventKind;
 
 impl Driver {
     /// Returns whether the tool of `call` must wait for its intent record, since it leaves the process or has side effects.
-    pub(crate) fn tool_waits(&mut self, call: CallId) -> bool {
+    pub(crate) fn needs_tool_intent(&mut self, call: CallId) -> bool {
         if self.cells.host.faults.skips_intents() {
             return false;
         }
@@ -56,7 +56,7 @@ impl Driver {
             return;
         }
         if self.decide_owner_close() {
-            return self.todo.next.push_back(tool_call::finished(call, Err(tool_call::not_started()), 0));
+            return self.todo.next.push_back(tool_call::finished(call, Err(tool_call::not_started_result()), 0));
         }
         let Some(at) = self.state.call(call) else { return };
         let (note, parsed) = match self.work.ready.remove(&call) {
@@ -151,7 +151,7 @@ impl Driver {
         } else if intent.is_none() {
             // The owner may have closed since this call was decided: work that has not started does not start.
             if owned.is_cancelled() {
-                self.todo.next.push_back(tool_call::finished(call, Err(tool_call::not_started()), 0));
+                self.todo.next.push_back(tool_call::finished(call, Err(tool_call::not_started_result()), 0));
                 return;
             }
             let mut running = tool_call::run(&tool, tool_call);
@@ -180,14 +180,14 @@ impl Driver {
             }
             // The owner may have closed while the intent was synced: work that has not started does not start.
             if owned.is_cancelled() || task_stop.ask.is_cancelled() {
-                return cells.send_command(session, tool_call::finished(call, Err(tool_call::not_started()), 0));
+                return cells.send_command(session, tool_call::finished(call, Err(tool_call::not_started_result()), 0));
             }
             let running = match start {
                 ToolStart::Now(running) => running,
                 ToolStart::Later(tool, call) => tool_call::run(&tool, call),
                 ToolStart::Hooked(hooked, call) => Box::pin(hooked.run(call)),
             };
-            let racing = tool_call::raced(running, effect, task_stop.clone());
+            let racing = tool_call::run_until_stopped(running, effect, task_stop.clone());
             tokio::pin!(racing);
             // The owner's token fires for the whole subtree at once and cancels every tool in it.
             let outcome = tokio::select! {
@@ -211,7 +211,7 @@ impl Driver {
         let (cells, session, root) = (Arc::downgrade(&self.cells), self.session(), self.root());
         Progress::to(move |line| {
             if let Some(cells) = cells.upgrade() {
-                cells.log.events.passing(root, session, EventKind::Progress { call, line });
+                cells.log.events.publish_progress(root, session, EventKind::Progress { call, line });
             }
         })
     }
@@ -247,7 +247,7 @@ impl Driver {
     }
 
     /// Returns the calls that have not started, including those that wait for an approval, after a fold. Parsed calls are kept.
-    pub(crate) fn unstarted(&mut self) -> Vec<FoundCall> {
+    pub(crate) fn unstarted_calls(&mut self) -> Vec<FoundCall> {
         let Some(turn) = self.state.turn() else { return Vec::new() };
         let (mut unstarted, no) = (Vec::new(), turn.no);
         for (call, ix) in turn.calls.iter().zip(0_u32..) {
@@ -258,7 +258,7 @@ impl Driver {
             if let Some(parsed) = &found.ready {
                 self.resolve_task(parsed, &mut found.kind, &mut found.note);
                 if let CallKind::Continue(_) = found.kind {
-                    found.access = self.asks_to_continue(parsed);
+                    found.access = self.access_to_continue(parsed);
                     found.ask = found.access.is_some();
                 }
             }

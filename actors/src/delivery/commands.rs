@@ -74,8 +74,8 @@ pub(crate) fn handling(command: &Command) -> Handling {
         Command::Switch { to: SwitchTo::Previous | SwitchTo::Next, .. } => {
             Handling { evidence: Some(switch_reply), ..OUTSIDE_RUN }
         }
-        Command::RollBack { run: None, .. } => Handling { evidence: Some(rolled_back), ..OUTSIDE_RUN },
-        Command::UndoCompaction { .. } => Handling { evidence: Some(shown_again), ..OUTSIDE_RUN },
+        Command::RollBack { run: None, .. } => Handling { evidence: Some(rollback_reply), ..OUTSIDE_RUN },
+        Command::UndoCompaction { .. } => Handling { evidence: Some(undo_reply), ..OUTSIDE_RUN },
         // A compaction for a waiting model call concerns the run, but a dormant run has no such call.
         Command::Compact(_)
         | Command::ChangeQueue { .. }
@@ -119,11 +119,11 @@ fn switch_reply(record: &Record) -> Option<(Reply, RunNo)> {
     Some((Reply::Switched { of: *of, to: *to }, RunNo(0)))
 }
 
-fn shown_again(record: &Record) -> Option<(Reply, RunNo)> {
+fn undo_reply(record: &Record) -> Option<(Reply, RunNo)> {
     matches!(record, Record::CompactionUndone { by: Initiator::Person }).then_some((Reply::Done(RunNo(0)), RunNo(0)))
 }
 
-fn rolled_back(record: &Record) -> Option<(Reply, RunNo)> {
+fn rollback_reply(record: &Record) -> Option<(Reply, RunNo)> {
     let Record::RolledBack { run, by: Initiator::Person } = record else { return None };
     Some((Reply::Done(*run), *run))
 }

@@ -37,7 +37,7 @@ impl Runs {
     /// Returns the outcome of the owner of the run in flight, if the owner has ended or is closing. An opening checks it (rule 7).
     ///
     /// The token carries it across activations: it fires when the owner closes, and a run with an unknown owner starts with a cancelled token.
-    pub(crate) fn owner_ended(&self, state: &State) -> Option<OutcomeKind> {
+    pub(crate) fn ended_owner_outcome(&self, state: &State) -> Option<OutcomeKind> {
         let run = state.run.as_ref()?;
         match &run.opened.owner {
             Owner::Run { session, run: no, .. } => {
@@ -53,7 +53,7 @@ impl Runs {
     /// Returns the command that reports to the run in flight of `state` that its owner has ended but its queue remains. Any other end of an owner
     /// arrives with the command itself.
     fn queue_kept_cancel(&self, state: &State) -> Option<Command> {
-        let outcome = self.owner_ended(state)?;
+        let outcome = self.ended_owner_outcome(state)?;
         let owner = state.run.as_ref().and_then(|run| run.opened.owner.run())?;
         self.closes_whole_tree(owner).then_some(Command::OwnerEnded { owner, outcome, keeps_queue: true })
     }
@@ -121,7 +121,7 @@ impl Runs {
 
     /// Returns the outcome of the owner that ends the run `owned`. An owner that has not decided its own close closes because its owner does.
     fn owner_outcome(&self, owner: RunKey, owned: RunKey) -> OutcomeKind {
-        match self.alone(owned) {
+        match self.single_cancel_cause(owned) {
             Some((_, Initiator::Owner { outcome })) => outcome,
             Some((_, Initiator::Person | Initiator::Host | Initiator::Model { .. } | Initiator::Sweep)) => {
                 OutcomeKind::Cancelled
@@ -136,13 +136,13 @@ impl Runs {
     }
 
     /// Returns the call by which the owner of `owned` cancels it alone, and on whose behalf.
-    fn alone(&self, owned: RunKey) -> Option<(CallId, Initiator)> {
+    fn single_cancel_cause(&self, owned: RunKey) -> Option<(CallId, Initiator)> {
         self.tokens.cause(&owned, |cause| cause.alone.clone()).flatten()
     }
 
     /// Returns the command that reports to the run `owned` that its owner cancels it alone.
     pub(crate) fn single_cancel(&self, owner: SessionId, owned: RunKey) -> Option<Command> {
-        let (key, by) = self.alone(owned)?;
+        let (key, by) = self.single_cancel_cause(owned)?;
         Some(Command::OwnerCancels { owner, key, by })
     }
 
@@ -164,7 +164,7 @@ impl Runs {
 
     /// Returns how long a queued run may still wait, counted from the last slot granted to its root: that grant shows that the queue moves. `None` if
     /// the time is over, or if no run waits.
-    pub(crate) fn queue_left(&self, ticket: RunKey, (whose, patience): (PoolKind, Duration)) -> Option<Duration> {
+    pub(crate) fn queue_time_left(&self, ticket: RunKey, (whose, patience): (PoolKind, Duration)) -> Option<Duration> {
         let since = self.slots.of(whose).unserved_since(ticket)?;
         let until = since.checked_add(patience)?;
         (until > now()).then(|| until.duration_since(now()))

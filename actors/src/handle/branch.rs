@@ -105,7 +105,7 @@ impl SessionHandle {
             return Err(ControlError::Refused("call `regenerate` to create an alternative".to_owned()));
         }
         runs_once(&state.created.agent)?;
-        let (mut created, manifest) = sessions.usable(state)?.branched(state, agent.as_ref(), kind)?;
+        let (mut created, manifest) = sessions.usable(state)?.branch_spec(state, agent.as_ref(), kind)?;
         created.metadata = metadata;
         created.title = title;
         // Listings must show a branch of a person.
@@ -138,7 +138,7 @@ impl SessionHandle {
         let sessions = &self.sessions;
         let state = self.state().await?;
         runs_once(&state.created.agent)?;
-        let (mut created, manifest) = sessions.usable(&state)?.branched(&state, None, BranchKind::Alternative)?;
+        let (mut created, manifest) = sessions.usable(&state)?.branch_spec(&state, None, BranchKind::Alternative)?;
         created.inspectable = false;
         let child = id.unwrap_or_else(|| sessions.host.ids.session());
         let input = sessions.host.ids.input();

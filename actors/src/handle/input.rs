@@ -10,7 +10,7 @@ use subtend_session::record::{From, InputAccepted, Lane};
 
 use super::{SendError, SessionHandle, Stopped};
 use crate::answer::Receipt;
-use crate::hooks::message::overheard;
+use crate::hooks::message::apply_message_hook;
 
 /// Maximum length of a sender's key, in bytes.
 const MAX_KEY: usize = 256;
@@ -140,7 +140,7 @@ impl Input {
         // Services read prompts of the runtime, so the hook does not apply to them.
         if let Some(hooks) = sessions.host.hooks.as_deref().filter(|_| !matches!(self.input.as_owner, Owner::Host(_))) {
             let limit = Duration::from_millis(sessions.environments.home().limits_body().tool_ms);
-            overheard(hooks, limit, (id, root), &mut self.input, &mut self.agent).await?;
+            apply_message_hook(hooks, limit, (id, root), &mut self.input, &mut self.agent).await?;
         }
         self.fits()?;
         if let Some(name) = &self.agent {

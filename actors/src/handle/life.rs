@@ -192,7 +192,7 @@ impl SessionHandle {
             if remaining.is_empty() {
                 break;
             }
-            if self.sessions.host.faults.lowest_first() {
+            if self.sessions.host.faults.deletes_deepest_first() {
                 remaining.reverse();
             }
             let mut has_started_run = false;

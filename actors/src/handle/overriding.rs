@@ -41,7 +41,7 @@ impl SessionHandle {
         let ceiling = created.ceiling.body.as_deref().unwrap_or(&none);
         let ceiling = created.imported.as_ref().map_or_else(|| ceiling.clone(), |bound| ceiling.meet(bound));
         let limits = created.limits.body.as_deref().ok_or_else(|| unread("it has no limits".to_owned()))?;
-        let other = agents.in_place(manifest, (&created.model, created.source), (&ceiling, limits));
+        let other = agents.override_in_place(manifest, (&created.model, created.source), (&ceiling, limits));
         // Returning to the session's own agent restores its own model, which a host may have set.
         let model = if created.agent == *name { created.model } else { other.model };
         Ok(AgentOverride { model, ..other })

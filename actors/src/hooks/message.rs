@@ -5,11 +5,11 @@ use std::time::Duration;
 use subtend_session::ids::{SessionId, Text};
 use subtend_session::record::InputAccepted;
 
-use super::{Hooks, Refused, UserMessage, guarded};
+use super::{Hooks, Refused, UserMessage, catch_hook_panic};
 use crate::values::error::SendError;
 
 /// Lets the host change `input` and its agent before it is sent.
-pub(crate) async fn overheard(
+pub(crate) async fn apply_message_hook(
     hooks: &dyn Hooks,
     limit: Duration,
     (session, root): (SessionId, SessionId),
@@ -24,7 +24,7 @@ pub(crate) async fn overheard(
         metadata: input.metadata.clone(),
         agent: agent.clone(),
     };
-    let received = tokio::time::timeout(limit, guarded(|| hooks.user_message(message))).await;
+    let received = tokio::time::timeout(limit, catch_hook_panic(|| hooks.user_message(message))).await;
     let refused = |why: String| Err(SendError::Refused(why));
     match received {
         Ok(Ok(Ok(message))) => {

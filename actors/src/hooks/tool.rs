@@ -10,7 +10,7 @@ use subtend_supervision::Lease;
 use subtend_tools::registry::{Classified, Registry};
 use subtend_tools::tool::{Tool, ToolError, ToolInvocation, ToolOutput};
 
-use super::{BeforeTool, Hooks, ToolAsked, ToolDone, guarded};
+use super::{BeforeTool, Hooks, ToolAsked, ToolDone, catch_hook_panic};
 use crate::calls::tool_call::{self, ToolOutcome};
 
 #[derive(Clone, Debug, Default)]
@@ -50,7 +50,7 @@ impl Hooked {
         let before = tokio::select! {
             biased;
             () = stop.cancelled() => return ToolOutcome::NotStarted,
-            before = guarded(|| self.hooks.before_tool(self.tool_call.clone())) => before,
+            before = catch_hook_panic(|| self.hooks.before_tool(self.tool_call.clone())) => before,
         };
         match before {
             Ok(BeforeTool::Proceed) => {}
@@ -81,7 +81,7 @@ impl Hooked {
         let done = ToolDone { asked: self.tool_call, error: shown.0, text: shown.1 };
         let after = tokio::select! {
             biased;
-            after = guarded(|| self.hooks.after_tool(done)) => after,
+            after = catch_hook_panic(|| self.hooks.after_tool(done)) => after,
             () = stop.cancelled() => Err("it was stopped before it returned".into()),
         };
         match after {

@@ -83,7 +83,7 @@ impl Publisher {
             // A dropped sender closes the subscription.
             None => broadcast::channel(1).1,
         };
-        let so_far = live.streams.so_far(|root, session| scope.sees(root, session));
+        let so_far = live.streams.open_text(|root, session| scope.sees(root, session));
         drop(live);
         Subscription::new(receiver, scope, so_far, listening)
     }
@@ -100,7 +100,7 @@ impl Publisher {
         let shared = &*self.shared;
         // A subscriber that attached between `any` and the append finds no records in the batch: they are read back from the journal.
         fence(Ordering::SeqCst);
-        shared.notices.appended(batch.session, batch.at.last);
+        shared.notices.on_appended(batch.session, batch.at.last);
         let listened = batch.shown.is_some() || self.any();
         let has_new = !batch.created.is_empty();
         if !listened && !has_new && !batch.ends.failed() && shared.streaming.load(Ordering::Relaxed) == 0 {
@@ -119,7 +119,7 @@ impl Publisher {
             drop(batches.send(batch));
             live.waiting = live.waiting.saturating_add(1);
         } else {
-            let released = live.streams.shown(batch.session, batch.ends);
+            let released = live.streams.on_shown(batch.session, batch.ends);
             released.into_iter().for_each(|event| live.send(event));
         }
         shared.count(&live);
@@ -139,14 +139,14 @@ impl Publisher {
     }
 
     /// Ends a model call: no further piece of it arrives.
-    pub(crate) fn streamed(&self, at: &Address) {
+    pub(crate) fn end_call(&self, at: &Address) {
         let mut live = self.shared.lock();
         live.streams.done(at.session, (at.turn, at.attempt));
         self.shared.count(&live);
     }
 
     /// Publishes progress immediately, unless the session is not durable yet.
-    pub(crate) fn passing(&self, root: SessionId, session: SessionId, what: EventKind) {
+    pub(crate) fn publish_progress(&self, root: SessionId, session: SessionId, what: EventKind) {
         let mut live = self.shared.lock();
         if !live.streams.is_not_durable(session) {
             live.send(Event { root, session, what });
@@ -195,7 +195,7 @@ impl PublisherState {
             if journal.wait(batch.at.last).await.is_err() {
                 break;
             }
-            let shown = batch.shown.take().unwrap_or_else(|| read_back(&journal, batch.at));
+            let shown = batch.shown.take().unwrap_or_else(|| read_records(&journal, batch.at));
             self.show(&batch, shown);
         }
         let mut live = self.lock();
@@ -214,7 +214,7 @@ impl PublisherState {
                 live.send(Event { root, session, what });
             }
         }
-        let mut released = live.streams.shown(batch.session, batch.ends);
+        let mut released = live.streams.on_shown(batch.session, batch.ends);
         released.extend(live.streams.release_created(&batch.created));
         released.into_iter().for_each(|event| live.send(event));
         self.count(&live);
@@ -222,7 +222,7 @@ impl PublisherState {
 }
 
 /// Reads back the records of a batch that had no subscribers when it was appended.
-fn read_back(journal: &Journal, at: Appended) -> Vec<ShownRecords> {
+fn read_records(journal: &Journal, at: Appended) -> Vec<ShownRecords> {
     let mut shown = Vec::new();
     for lsn in (at.first.0..=at.last.0).map(Lsn) {
         match journal.frame_at(lsn) {

@@ -160,7 +160,7 @@ impl Streams {
     }
 
     /// Marks records as published; returns the pieces held back until then.
-    pub(crate) fn shown(&mut self, session: SessionId, ends: Ends) -> Vec<Event> {
+    pub(crate) fn on_shown(&mut self, session: SessionId, ends: Ends) -> Vec<Event> {
         if let Some(stream) = self.live.get_mut(&session).filter(|stream| Some(stream.place) <= ends.over) {
             stream.ended = true;
             stream.so_far = StreamBuffer::default();
@@ -195,7 +195,7 @@ impl Streams {
     }
 
     /// Returns the text so far of every stream for which `sees` is true.
-    pub(crate) fn so_far(&self, sees: impl Fn(SessionId, SessionId) -> bool) -> Vec<Event> {
+    pub(crate) fn open_text(&self, sees: impl Fn(SessionId, SessionId) -> bool) -> Vec<Event> {
         let seen = self.live.iter().filter(|(session, stream)| !stream.held && sees(stream.root, **session));
         seen.flat_map(|(session, stream)| stream.events(*session)).collect()
     }

@@ -26,8 +26,8 @@ mod resuming;
 
 use report::RecoveryTargets;
 pub use report::{BootReport, Undone};
-pub use resuming::at_next_boot;
 pub(super) use resuming::levels;
+pub use resuming::preview_recovery;
 
 const MAX_CONCURRENT: usize = 256;
 /// Number of actor restarts that the sweep waits for: the first, the one that ends the run, and one more.
@@ -95,7 +95,7 @@ impl StartRecovery {
         let inflight = self.log.journal.inflight()?;
         let levels = levels(&inflight);
         let mut at = BootSteps { done: 0, total: inflight.len(), progress };
-        let at_boot = self.at_boot(&inflight, &levels, &mut at)?;
+        let at_boot = self.plan_recovery(&inflight, &levels, &mut at)?;
         let of = |what: AtBoot| -> Vec<SessionId> {
             let those = inflight.iter().filter(|(session, _)| at_boot.get(session) == Some(&what));
             those.map(|(session, _)| *session).collect()
@@ -112,7 +112,7 @@ impl StartRecovery {
         for session in targets.lost.keys() {
             by_depth.entry(levels.get(session).copied().unwrap_or_default()).or_default().push(*session);
         }
-        for (session, depth) in self.requested_cancels(&inflight)? {
+        for (session, depth) in self.sessions_with_continue_rows(&inflight)? {
             by_depth.entry(depth).or_default().push(session);
         }
         self.takeover.mark(at_boot);
@@ -138,7 +138,10 @@ impl StartRecovery {
     }
 
     /// Returns idle sessions with a continue row, with their depths. They reply before their owners end, so that the owners still receive the reply.
-    fn requested_cancels(&self, inflight: &[(SessionId, Inflight)]) -> Result<Vec<(SessionId, u32)>, ReadError> {
+    fn sessions_with_continue_rows(
+        &self,
+        inflight: &[(SessionId, Inflight)],
+    ) -> Result<Vec<(SessionId, u32)>, ReadError> {
         let mut requested_cancels = BTreeSet::new();
         for (row, _) in self.log.journal.outbox()? {
             match row.kind {
@@ -185,7 +188,7 @@ impl StartRecovery {
             }
             let first = self.probe(session);
             let recovery = Arc::clone(self);
-            waiting.push(Box::pin(async move { (session, recovery.wait_decided(session, first).await) }));
+            waiting.push(Box::pin(async move { (session, recovery.wait_for_decision(session, first).await) }));
         }
         while let Some(received) = waiting.next().await {
             count(received);
@@ -207,7 +210,7 @@ impl StartRecovery {
     ///
     /// A panic of the actor loses its probe, so the restarted actor is probed again: otherwise the owner would be swept first and end before its
     /// owned runs. If the actor also crashes while it ends the run, its delayed restarts continue alone, so that the other sessions start.
-    async fn wait_decided(self: Arc<Self>, session: SessionId, mut probe: oneshot::Receiver<Probed>) -> bool {
+    async fn wait_for_decision(self: Arc<Self>, session: SessionId, mut probe: oneshot::Receiver<Probed>) -> bool {
         for _ in 0..=MAX_RESTARTS {
             if let Ok(probed) = probe.await {
                 let settled = self.log.journal.wait(probed.lsn).await.is_ok();

@@ -43,7 +43,7 @@ pub(crate) async fn settle(checkpoints: Option<&Checkpoints>, journal: &Journal)
 }
 
 /// Returns the writes of sessions that were in flight whose results are missing in the journal.
-pub(crate) async fn open_writes(
+pub(crate) async fn unfinished_writes(
     checkpoints: Option<&Checkpoints>,
     journal: &Journal,
     sessions: BTreeSet<SessionId>,

@@ -37,7 +37,7 @@ pub(crate) fn row_at(journal: &Journal, row: &Row, lsn: Lsn) -> Result<Option<Co
         RowKind::Notice => Ok(notice_at(journal, row, lsn)?.map(|notice| Command::OwnedEnded(vec![notice]))),
         RowKind::Continue => Ok(continue_at(journal, row, key, lsn)?.map(|ask| Command::Continue(Box::new(ask)))),
         RowKind::Cancel => cancel_at(journal, row, key, lsn),
-        // The sender handles these itself; approvers find the question by the row.
+        // The sender handles these itself; approvers find the ask by the row.
         RowKind::Ask | RowKind::Answer => Ok(None),
     }
 }

@@ -24,7 +24,7 @@ impl Unreadable {
     }
 
     /// Returns the ends that the session of `state` expects from unreadable children.
-    pub(crate) fn owed(&self, state: &State) -> Vec<Notice> {
+    pub(crate) fn owed_notices(&self, state: &State) -> Vec<Notice> {
         let known = self.lock();
         if known.is_empty() {
             return Vec::new();

@@ -20,7 +20,7 @@ use subtend_tools::worktree::Worktrees;
 use tokio_util::sync::CancellationToken;
 
 use crate::approvals::Approver;
-use crate::approvals::questions::Approvals;
+use crate::approvals::open_asks::Approvals;
 use crate::calls::model_calls::ModelCalls;
 use crate::calls::prices::Prices;
 use crate::calls::tool_directory::remove_deleted_worktrees;
@@ -373,7 +373,7 @@ impl Builder {
             let mut report = components.recovery.boot(&*on_boot).await?;
             report.restored = found.restored;
             report.undone.extend(found.failed.map(|why| Undone { session: None, why }));
-            report.unrecorded = restores::open_writes(saved, journal, open).await;
+            report.unrecorded = restores::unfinished_writes(saved, journal, open).await;
             runtime.complete_deletions().await?;
             restores::erase_deleted(saved, runtime.journal()).await;
             remove_deleted_worktrees(components.environments.home().worktrees.clone(), runtime.journal()).await;

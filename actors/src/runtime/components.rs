@@ -4,7 +4,7 @@ use std::sync::{Arc, Weak};
 
 use tokio::sync::Mutex;
 
-use crate::approvals::questions::Approvals;
+use crate::approvals::open_asks::Approvals;
 use crate::calls::model_calls::ModelCalls;
 use crate::cell::cells::{CellServices, Cells};
 use crate::delivery::directory::Directory;

@@ -23,7 +23,7 @@ use subtend_tools::registry::Registry;
 use subtend_tools::workspace::Workspace;
 use subtend_tools::worktree::Worktrees;
 
-use crate::approvals::questions::Approvals;
+use crate::approvals::open_asks::Approvals;
 use crate::calls::model_set::ModelSet;
 use crate::calls::prices::Prices;
 use crate::faults::Faults;

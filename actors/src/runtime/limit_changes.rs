@@ -32,7 +32,7 @@ pub(super) fn within(limits: &Limits, slots: usize) -> Result<(), AboveSlots> {
 }
 
 /// Returns the limits of a new session, if they differ from those of its environment.
-pub(super) fn opened_with(
+pub(super) fn session_limits(
     agents: &Agents,
     all: Option<Limits>,
     changes: Map<String, Value>,

@@ -21,10 +21,10 @@ pub(crate) struct NewService {
 impl NewService {
     /// Returns the creation record of the service `what` for the session of `state`.
     pub(crate) fn of(agents: &Agents, state: &State, what: ServiceKind) -> Result<Self, ControlError> {
-        let (mut created, _) = agents.branched(state, Some(&what.agent().into()), BranchKind::Service)?;
+        let (mut created, _) = agents.branch_spec(state, Some(&what.agent().into()), BranchKind::Service)?;
         // A custom agent gets no tools either.
         (created.tools, created.dialects) = (Some(Vec::new()), Vec::new());
-        created.limits = cap_limits(state, &created.limits, what).map_err(unwritten)?;
+        created.limits = cap_limits(state, &created.limits, what).map_err(not_serialized)?;
         created.inspectable = false;
         // After a restart no caller would receive the answer.
         created.on_restart = OnRestart::Fail;
@@ -45,6 +45,6 @@ fn cap_limits(
     Interned::new(Arc::new(limits))
 }
 
-fn unwritten(error: serde_json::Error) -> ControlError {
+fn not_serialized(error: serde_json::Error) -> ControlError {
     ControlError::Refused(format!("the limits of the service cannot be recorded: {error}"))
 }

@@ -22,7 +22,7 @@ use subtend_tools::workspace::Workspace;
 use subtend_tools::worktree::Worktrees;
 
 use super::caches::ToolSets;
-use crate::approvals::questions::Approvals;
+use crate::approvals::open_asks::Approvals;
 use crate::calls::model_set::ModelSet;
 use crate::calls::tool_directory::ToolDirectory;
 use crate::faults::Faults;
@@ -96,7 +96,7 @@ impl Agents {
     }
 
     /// Returns the same environment with changes of its agents by name; `None` removes one.
-    pub(crate) fn changed(&self, changes: &BTreeMap<Text, Option<Arc<Manifest>>>) -> Self {
+    pub(crate) fn with_changes(&self, changes: &BTreeMap<Text, Option<Arc<Manifest>>>) -> Self {
         let mut catalog = self.catalog.clone();
         for (name, change) in changes {
             match change {

@@ -53,7 +53,7 @@ impl Agents {
             let Some(id) = at else { break };
             match self.journal.head(id)? {
                 Some(head) => {
-                    agents.insert(self.bounding(head.agent, head.parent.is_none()));
+                    agents.insert(self.bounding_agent(head.agent, head.parent.is_none()));
                     at = head.parent;
                 }
                 None if agents.is_empty() => return Ok(None),
@@ -71,35 +71,35 @@ impl Agents {
     /// Returns what `child` of `parent` has beyond `authority` and the tools `only`; `None` if nothing.
     ///
     /// A child keeps the permissions that its caller had when it started the child. A stricter agent may answer in the caller's session now.
-    pub(crate) fn beyond(
+    pub(crate) fn excess(
         &self,
         (parent, child): (SessionId, SessionId),
         (authority, only): (&Authority, Option<&Vec<Text>>),
     ) -> Result<Option<String>, ReadError> {
-        let (most, tools) = self.most(parent, child)?;
+        let (most, tools) = self.rights_of(parent, child)?;
         if most.within(authority) {
             let lacks = only.is_some_and(|only| !lists_all(only, tools.as_ref()));
             return Ok(lacks.then(|| "has tools that you do not have now".to_owned()));
         }
-        Ok(Some(wider(&most, authority)))
+        Ok(Some(excess_message(&most, authority)))
     }
 
     /// Returns what `other` has beyond `authority` and the tools of `own`; `None` if nothing. Both are children of `parent`, and `authority` is that
     /// of `own`.
     ///
     /// A stricter agent that answers in the parent may have started `own`, and a wider one `other`.
-    pub(crate) fn beyond_sibling(
+    pub(crate) fn sibling_excess(
         &self,
         parent: SessionId,
         (own, other): (SessionId, SessionId),
         authority: &Authority,
     ) -> Result<Option<String>, ReadError> {
-        let (_, only) = self.most(parent, own)?;
-        self.beyond((parent, other), (authority, only.as_ref()))
+        let (_, only) = self.rights_of(parent, own)?;
+        self.excess((parent, other), (authority, only.as_ref()))
     }
 
     /// Returns what `child` of `parent` may do at most now, and its list of tools.
-    fn most(&self, parent: SessionId, child: SessionId) -> Result<(Authority, Option<Vec<Text>>), ReadError> {
+    fn rights_of(&self, parent: SessionId, child: SessionId) -> Result<(Authority, Option<Vec<Text>>), ReadError> {
         let first = self.journal.records_from(child, Seq(1), 1)?.into_iter().next();
         let Some(Record::SessionCreated(created)) = first.map(|stored| stored.record) else {
             return Err(ReadError::NoSuchSession(child));
@@ -114,7 +114,7 @@ impl Agents {
 }
 
 /// Says that `most` is more than `authority`, with the actions.
-fn wider(most: &Authority, authority: &Authority) -> String {
+fn excess_message(most: &Authority, authority: &Authority) -> String {
     let is_wider = |action: &&str| !action.ends_with(':') && most.best(action) > authority.best(action);
     let wider: Vec<&str> = ACTIONS.into_iter().filter(is_wider).collect();
     let named = if wider.is_empty() { String::new() } else { format!(" ({})", wider.join(", ")) };

@@ -12,13 +12,13 @@ use subtend_session::state::State;
 use crate::spawn::agents::Agents;
 use crate::spawn::caches::Template;
 use crate::spawn::proposing::lacks_worktree;
-use crate::spawn::tool_set::narrowed;
-use crate::values::answering::{agent_of, model_of};
+use crate::spawn::tool_set::intersect_lists;
+use crate::values::current_agent::{agent_of, model_of};
 use crate::values::error::ControlError;
 
 impl Agents {
     /// Returns the spec of a branch of `state`'s session, without the fields that `decide` sets, and the authority of its agent.
-    pub(crate) fn branched(
+    pub(crate) fn branch_spec(
         &self,
         state: &State,
         agent: Option<&Text>,
@@ -31,13 +31,14 @@ impl Agents {
         let (mut created, manifest, turns) = if is_same_agent && self.catalog.get(own).is_none() {
             (recorded_spec(state)?, Arc::new(Authority::allow_all()), state.allowance())
         } else {
-            let template = self.branching(state, name, kind)?;
+            let template = self.branch_template(state, name, kind)?;
             let mut created = template.created.clone();
             let tools = self.catalog.get(name).and_then(|manifest| manifest.tools.as_ref());
-            let (authority, only) = (state.ceiling.meet(&template.manifest), narrowed(state.tools.as_ref(), tools));
-            created.system = self.system_under(&template, &authority, only.as_ref()).map_err(unwritten)?;
+            let (authority, only) =
+                (state.ceiling.meet(&template.manifest), intersect_lists(state.tools.as_ref(), tools));
+            created.system = self.system_under(&template, &authority, only.as_ref()).map_err(not_serialized)?;
             if is_same_agent {
-                (created.model, created.system) = answering(state)?;
+                (created.model, created.system) = current_agent(state)?;
                 // The prompt describes how to find the tools, so the list must match.
                 created.in_full = state.created.in_full.clone();
             }
@@ -66,7 +67,7 @@ impl Agents {
         Ok((created, manifest))
     }
 
-    fn branching(&self, state: &State, name: &Text, kind: BranchKind) -> Result<Arc<Template>, ControlError> {
+    fn branch_template(&self, state: &State, name: &Text, kind: BranchKind) -> Result<Arc<Template>, ControlError> {
         let startable = |manifest: &Manifest| {
             let fits = match kind {
                 BranchKind::Human => manifest.pickable(),
@@ -96,19 +97,19 @@ fn recorded_spec(state: &State) -> Result<SessionCreated, ControlError> {
     if let Some(other) = &state.agent {
         (created.agent, created.agent_hash) = (Arc::clone(&other.agent), other.agent_hash);
     }
-    (created.model, created.system) = answering(state)?;
+    (created.model, created.system) = current_agent(state)?;
     (created.title, created.metadata) = (None, None);
     Ok(created)
 }
 
-fn answering(state: &State) -> Result<(Text, Interned<str>), ControlError> {
+fn current_agent(state: &State) -> Result<(Text, Interned<str>), ControlError> {
     let system = match &state.agent {
-        Some(other) => Interned::new(Arc::clone(&other.system)).map_err(unwritten)?,
+        Some(other) => Interned::new(Arc::clone(&other.system)).map_err(not_serialized)?,
         None => state.created.system.clone(),
     };
     Ok((Arc::clone(model_of(state)), system))
 }
 
-fn unwritten(error: serde_json::Error) -> ControlError {
+fn not_serialized(error: serde_json::Error) -> ControlError {
     ControlError::Refused(format!("the branch cannot be recorded: {error}"))
 }

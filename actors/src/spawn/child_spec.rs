@@ -23,7 +23,7 @@ use subtend_tools::dialect::StartRequest;
 use crate::spawn::agents::Agents;
 use crate::spawn::caches::Template;
 use crate::spawn::profiles::Caller;
-use crate::spawn::tool_set::{ToolSet, narrowed, whitelist};
+use crate::spawn::tool_set::{ToolSet, intersect_lists, whitelist};
 use crate::values::answering::{agent_of, model_of};
 
 /// Maximum bytes of an unknown tool name in records.
@@ -61,7 +61,7 @@ impl Agents {
         inherited_model: &Text,
         source: Source,
     ) -> Result<Arc<Template>, UnknownAgent> {
-        let attended = self.approvals.attended();
+        let attended = self.approvals.is_attended();
         let key = (Arc::clone(agent), Arc::clone(inherited_model), source, attended);
         let mut creations = self.offers.creations.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(template) = creations.get(&key) {
@@ -134,7 +134,7 @@ impl Agents {
         only: Option<&Vec<Text>>,
     ) -> Result<Interned<str>, serde_json::Error> {
         let SessionCreated { agent, source, system, .. } = &template.created;
-        let caller = Caller { agent, authority, only, attended: self.approvals.attended() };
+        let caller = Caller { agent, authority, only, attended: self.approvals.is_attended() };
         let is_same = |manifest: &Manifest| {
             let reads = template.read.iter().all(|path| may_read(authority, path));
             reads && self.readable_skills(caller, manifest) == template.skills
@@ -238,7 +238,7 @@ impl Agents {
         created.title = request.title.clone();
         if request.dialect == Dialect::Task {
             let tools = self.catalog.get(&request.agent).and_then(|manifest| manifest.tools.as_ref());
-            let only = narrowed(created.tools.as_ref(), tools);
+            let only = intersect_lists(created.tools.as_ref(), tools);
             let authority = offer.authority.meet(&template.manifest);
             created.system = self.system_under(template, &authority, only.as_ref()).map_err(recording_refusal)?;
             return Ok(ChildSpec::new(created, &request.prompt));
@@ -250,7 +250,7 @@ impl Agents {
         let manifest = self.catalog.get(&request.agent);
         let Some(manifest) = manifest else { return Ok(ChildSpec::new(created, &request.prompt)) };
         let authority = offer.authority.meet(&template.manifest);
-        let only = narrowed(created.tools.as_ref(), manifest.tools.as_ref());
+        let only = intersect_lists(created.tools.as_ref(), manifest.tools.as_ref());
         let (tools, skipped) = self.prefetch_tools(request, offer, only.as_deref(), &authority, &mut created);
         let parts = Parts {
             tools,

@@ -69,7 +69,7 @@ impl Environments {
     }
 
     pub(crate) fn home(&self) -> Arc<Agents> {
-        Arc::clone(&self.loaded().home)
+        Arc::clone(&self.lock_loaded().home)
     }
 
     /// Returns the number of reloads.
@@ -80,10 +80,10 @@ impl Environments {
     /// Registers an agent, or removes the name, in the runtime's own environment and in each that is loaded later. Returns the previous agent of that
     /// name in the runtime's own environment. Opened trees do not change.
     pub(crate) fn register(&self, name: Text, manifest: Option<Manifest>) -> Option<Arc<Manifest>> {
-        let mut loaded = self.loaded();
+        let mut loaded = self.lock_loaded();
         let before = loaded.home.catalog.get(&name).cloned();
         loaded.registered.insert(name, manifest.map(Arc::new));
-        loaded.home = Arc::new(loaded.home.changed(&loaded.registered));
+        loaded.home = Arc::new(loaded.home.with_changes(&loaded.registered));
         // Cleared, so that the next session reloads them with the registration.
         loaded.by_key.clear();
         before
@@ -93,7 +93,7 @@ impl Environments {
     pub(crate) fn open_home(&self) -> Result<Arc<Agents>, String> {
         let Some(load) = &self.load_home else { return Ok(self.home()) };
         let agents = load()?;
-        let mut loaded = self.loaded();
+        let mut loaded = self.lock_loaded();
         if let Some(agents) = agents {
             loaded.home = loaded.with_registered(agents);
         }
@@ -107,21 +107,21 @@ impl Environments {
             Some(key) => (self.open(&key)?, false),
             None => (self.open_home()?, true),
         };
-        self.opened(root, &after, home_root);
+        self.on_opened(root, &after, home_root);
         self.reloads.fetch_add(1, Ordering::AcqRel);
         Ok((before, after))
     }
 
     /// Returns the key of a tree that does not use the runtime's own environment.
     fn other_key(&self, root: SessionId) -> Result<Option<EnvironmentKey>, String> {
-        if self.load.is_none() || self.loaded().home_root.contains_key(&root) {
+        if self.load.is_none() || self.lock_loaded().home_root.contains_key(&root) {
             return Ok(None);
         }
         let creation = self.creation(root).ok_or("the first record of its root cannot be read")?;
         Ok(Some(EnvironmentKey::of(&creation)).filter(|key| !self.is_home(key)))
     }
 
-    fn loaded(&self) -> MutexGuard<'_, Loaded> {
+    fn lock_loaded(&self) -> MutexGuard<'_, Loaded> {
         self.loaded.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -131,15 +131,15 @@ impl Environments {
             return Err("this runtime has only one workspace. Omit `workspace`".to_owned());
         };
         let agents = load(key)?;
-        let mut loaded = self.loaded();
+        let mut loaded = self.lock_loaded();
         let agents = loaded.with_registered(agents);
         loaded.keep(key.clone(), &agents);
         Ok(agents)
     }
 
     /// Records the environment of a new root. Its tree keeps it when others change.
-    pub(crate) fn opened(&self, root: SessionId, agents: &Arc<Agents>, home_root: bool) {
-        let mut loaded = self.loaded();
+    pub(crate) fn on_opened(&self, root: SessionId, agents: &Arc<Agents>, home_root: bool) {
+        let mut loaded = self.lock_loaded();
         if home_root {
             // Without a loader there is only the runtime's own environment, so a root that is not cached gets the current one.
             if self.load.is_none() && loaded.home_root.len() >= MAX_ROOTS {
@@ -162,7 +162,7 @@ impl Environments {
     }
 
     fn found(&self, root: SessionId, creation: impl FnOnce() -> Option<SessionCreated>) -> Arc<Agents> {
-        let loaded = self.loaded();
+        let loaded = self.lock_loaded();
         if let Some(agents) = loaded.home_root.get(&root) {
             return Arc::clone(agents);
         }
@@ -178,7 +178,7 @@ impl Environments {
         if self.is_home(&key) {
             return self.home();
         }
-        let mut loaded = self.loaded();
+        let mut loaded = self.lock_loaded();
         if let Some(agents) = loaded.by_key.get(&key).cloned() {
             loaded.remember(root, &agents);
             return agents;
@@ -187,7 +187,7 @@ impl Environments {
         // No lock is held while files are read. Concurrent loads are harmless: the last one applies.
         match load(&key) {
             Ok(agents) => {
-                let mut loaded = self.loaded();
+                let mut loaded = self.lock_loaded();
                 let agents = loaded.with_registered(agents);
                 loaded.keep(key, &agents);
                 loaded.remember(root, &agents);
@@ -225,7 +225,7 @@ impl Loaded {
     fn with_registered(&self, agents: Agents) -> Arc<Agents> {
         Arc::new(match self.registered.is_empty() {
             true => agents,
-            false => agents.changed(&self.registered),
+            false => agents.with_changes(&self.registered),
         })
     }
 

@@ -22,14 +22,14 @@ use crate::faults::InternalEvent;
 use crate::spawn::agents::Agents;
 use crate::spawn::caches::ToolSetKey;
 use crate::spawn::profiles::{self, Caller};
-use crate::spawn::tool_set::{CallTarget, Classified, Finds, ToolSet, narrowed, spawning};
+use crate::spawn::tool_set::{CallTarget, Classified, Finds, ToolSet, intersect_lists, spawn_access};
 use crate::spawn::tree_call;
 use crate::values::answering::{agent_of, pool_name};
 
 impl Agents {
     pub(crate) fn offer(&self, state: &State) -> Arc<ToolSet> {
-        let (agent, only) = (agent_of(state), self.listed(state));
-        let attended = self.approvals.attended();
+        let (agent, only) = (agent_of(state), self.listed_tools(state));
+        let attended = self.approvals.is_attended();
         let above = self.ancestor_agents(state);
         let generation = self.tools.generation();
         let key = ToolSetKey {
@@ -70,13 +70,13 @@ impl Agents {
     }
 
     /// Returns the tools that `state`'s session may be offered, by its own list and its current manifest's; `None` for all.
-    pub(crate) fn listed(&self, state: &State) -> Option<Vec<Text>> {
+    pub(crate) fn listed_tools(&self, state: &State) -> Option<Vec<Text>> {
         let of_a_call = matches!(state.created.place, Place::Child { call: Some(_), .. });
         if **agent_of(state) == *AGENT && !of_a_call {
             return Some(Vec::new());
         }
         let manifest = self.catalog.get(agent_of(state));
-        narrowed(state.tools.as_ref(), manifest.and_then(|manifest| manifest.tools.as_ref()))
+        intersect_lists(state.tools.as_ref(), manifest.and_then(|manifest| manifest.tools.as_ref()))
     }
 
     fn make_offer(&self, state: &State, key: &ToolSetKey) -> ToolSet {
@@ -95,7 +95,7 @@ impl Agents {
         let (mut agents, mut shown, mut starts) = (Vec::new(), Vec::new(), HashMap::new());
         for manifest in self.catalog.spawnable() {
             let entry = (Arc::clone(&manifest.name), Arc::clone(&manifest.description));
-            let access = spawning(&manifest.name);
+            let access = spawn_access(&manifest.name);
             let verdict = authority.verdict(&access);
             starts.insert(Arc::clone(&manifest.name), (access, verdict));
             if verdict == Verdict::Allow || (verdict == Verdict::Ask && *attended) {
@@ -107,7 +107,7 @@ impl Agents {
         }
         let may = |dialect: &Dialect| {
             let listed = only.as_ref().is_none_or(|only| only.iter().any(|name| **name == *dialect.name()));
-            let any = !agents.is_empty() || authority.verdict(&spawning(agent)) > Verdict::Deny;
+            let any = !agents.is_empty() || authority.verdict(&spawn_access(agent)) > Verdict::Deny;
             listed && any && (!agents.is_empty() || !dialect.allows_nesting())
         };
         let opens = Offered {
@@ -134,7 +134,7 @@ impl Agents {
         }
         // A tool of the host with that name replaces it.
         let own = specs.iter().any(|spec| *spec.name == *plan_exit::NAME);
-        let proposes = plans.as_ref().filter(|_| !own).and_then(|model| self.proposed((model, *source), state));
+        let proposes = plans.as_ref().filter(|_| !own).and_then(|model| self.next_agent((model, *source), state));
         // Without an approver the plan is given as the answer.
         specs.extend(proposes.as_ref().filter(|_| *attended).map(|_| plan_exit::spec()));
         let settings = manifest.map(|manifest| manifest.settings).unwrap_or_default();
@@ -192,7 +192,7 @@ impl Agents {
         if let Some(read) = self.read(offer, tool, args) {
             return match read {
                 Ok(Request::Start(start)) => {
-                    let (access, verdict) = offer.starting(&start.agent);
+                    let (access, verdict) = offer.start_access(&start.agent);
                     if verdict == Verdict::Deny {
                         let text = format!("{} may not be started here: do the work yourself", start.agent);
                         return Classified::tree(Err(start.dialect.refused("NOT_ALLOWED", &text)));
@@ -252,7 +252,12 @@ impl Agents {
 
     /// Returns the recorded access of a parsed call, and whether it needs an approval given `always`, which is not known when an answer is
     /// classified.
-    pub(crate) fn asks(&self, offer: &ToolSet, always: &BTreeSet<Access>, parsed: &Parsed) -> (Option<Access>, bool) {
+    pub(crate) fn required_access(
+        &self,
+        offer: &ToolSet,
+        always: &BTreeSet<Access>,
+        parsed: &Parsed,
+    ) -> (Option<Access>, bool) {
         match parsed {
             Parsed::Tool(tool, args) => {
                 let granted = |access: &Access| always.contains(access);
@@ -264,7 +269,7 @@ impl Agents {
             }
             Parsed::Opens(Request::Start(start)) if *start.agent == *AGENT => (None, false),
             Parsed::Opens(Request::Start(start)) => {
-                let (access, verdict) = offer.starting(&start.agent);
+                let (access, verdict) = offer.start_access(&start.agent);
                 let ask = verdict == Verdict::Ask && !always.contains(&access);
                 (ask.then_some(access), ask)
             }

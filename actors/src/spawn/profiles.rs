@@ -14,7 +14,7 @@ use subtend_session::message::ToolSpec;
 use subtend_tools::dialect::{Offered, OfferedProfile, OfferedTemplate, discovery, minion};
 use subtend_tools::registry::Registry;
 
-use crate::spawn::tool_set::{narrowed, whitelist};
+use crate::spawn::tool_set::{intersect_lists, whitelist};
 
 /// The session that may name profiles.
 #[derive(Clone, Copy, Debug)]
@@ -40,7 +40,7 @@ fn of_job(profile: &Profile, catalog: &Catalog, tools: &Registry, caller: Caller
     let agent = profile.agent.as_ref().unwrap_or(caller.agent);
     let Some(manifest) = catalog.get(agent) else { return Vec::new() };
     let listed = Some(&profile.tools).filter(|tools| !tools.is_empty());
-    let only = narrowed(whitelist(listed, caller.only).as_ref(), manifest.tools.as_ref());
+    let only = intersect_lists(whitelist(listed, caller.only).as_ref(), manifest.tools.as_ref());
     let authority = caller.authority.meet(&manifest.authority());
     let offered = tools.offered(&authority, only.as_deref(), caller.attended);
     offered.into_iter().map(|spec| spec.name).collect()

@@ -31,7 +31,7 @@ impl Agents {
     }
 
     /// Returns the override by `manifest` that executes the plan, in a session that was opened with `model` and has the authority `ceiling`.
-    pub(crate) fn in_place(
+    pub(crate) fn override_in_place(
         &self,
         manifest: &Manifest,
         (model, source): (&Text, Source),
@@ -49,14 +49,14 @@ impl Agents {
             agent_hash: manifest.hash(),
             model: self.model_name(manifest, model),
             system: body.unwrap_or_else(|| manifest.system()),
-            turns: Some(allowed(manifest, limits)),
+            turns: Some(allowed_turns(manifest, limits)),
         }
     }
 
     /// Returns the agent that continues after an approved plan, in a session that was opened with `model`.
-    pub(crate) fn proposed(&self, of: (&Text, Source), state: &State) -> Option<Arc<AgentOverride>> {
+    pub(crate) fn next_agent(&self, of: (&Text, Source), state: &State) -> Option<Arc<AgentOverride>> {
         let bounds = (&*state.ceiling, &*state.limits);
-        self.executor().map(|manifest| Arc::new(self.in_place(manifest, of, bounds)))
+        self.executor().map(|manifest| Arc::new(self.override_in_place(manifest, of, bounds)))
     }
 
     /// Returns the maximum authority of a root session of `manifest`. A planner's includes that of the executing agent; the planner's own authority
@@ -66,7 +66,7 @@ impl Agents {
     }
 
     /// Returns the agent whose manifest bounds the descendants of a session that was opened with `agent`.
-    pub(crate) fn bounding(&self, agent: Text, is_root: bool) -> Text {
+    pub(crate) fn bounding_agent(&self, agent: Text, is_root: bool) -> Text {
         let manifest = self.catalog.get(&agent).filter(|_| is_root);
         let other = manifest.and_then(|manifest| self.successor(manifest)).map(|other| Arc::clone(&other.name));
         other.unwrap_or(agent)
@@ -82,7 +82,7 @@ impl Agents {
 }
 
 /// Returns the turns of a run that `manifest` answers in a session with `limits` and no owner.
-pub(crate) fn allowed(manifest: &Manifest, limits: &Limits) -> u32 {
+pub(crate) fn allowed_turns(manifest: &Manifest, limits: &Limits) -> u32 {
     manifest.turns.map_or(limits.turns, |turns| turns.min(limits.turns))
 }
 

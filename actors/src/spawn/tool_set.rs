@@ -84,9 +84,9 @@ impl ToolSet {
         prompt
     }
 
-    pub(crate) fn starting(&self, agent: &Text) -> (Access, Verdict) {
+    pub(crate) fn start_access(&self, agent: &Text) -> (Access, Verdict) {
         self.starts.get(agent).cloned().unwrap_or_else(|| {
-            let access = spawning(agent);
+            let access = spawn_access(agent);
             let verdict = self.authority.verdict(&access);
             (access, verdict)
         })
@@ -123,12 +123,12 @@ impl Finds {
     }
 }
 
-pub(crate) fn spawning(agent: &Text) -> Access {
+pub(crate) fn spawn_access(agent: &Text) -> Access {
     Access { action: format!("task:{agent}").into(), resource: ".".into() }
 }
 
 /// Returns the intersection of two lists, each of which may name all tools of a server.
-fn common(one: &[Text], other: &[Text]) -> Vec<Text> {
+fn intersect(one: &[Text], other: &[Text]) -> Vec<Text> {
     let mut common: Vec<Text> = one.iter().filter(|name| lists(other, name)).map(Arc::clone).collect();
     let more: Vec<Text> =
         other.iter().filter(|name| lists(one, name) && !common.contains(name)).map(Arc::clone).collect();
@@ -142,9 +142,9 @@ pub(crate) fn lists_all(only: &[Text], list: Option<&Vec<Text>>) -> bool {
 }
 
 /// Returns the intersection of two lists; no list means all tools.
-pub(crate) fn narrowed(session: Option<&Vec<Text>>, manifest: Option<&Vec<Text>>) -> Option<Vec<Text>> {
+pub(crate) fn intersect_lists(session: Option<&Vec<Text>>, manifest: Option<&Vec<Text>>) -> Option<Vec<Text>> {
     match (session, manifest) {
-        (Some(session), Some(manifest)) => Some(common(session, manifest)),
+        (Some(session), Some(manifest)) => Some(intersect(session, manifest)),
         (only, None) | (None, only) => only.cloned(),
     }
 }
@@ -153,7 +153,8 @@ pub(crate) fn narrowed(session: Option<&Vec<Text>>, manifest: Option<&Vec<Text>>
 pub(crate) fn whitelist(requested_tools: Option<&Vec<Text>>, caller: Option<&Vec<Text>>) -> Option<Vec<Text>> {
     match (requested_tools, caller) {
         (Some(requested_tools), caller) => {
-            let mut theirs = caller.map_or_else(|| requested_tools.clone(), |caller| common(requested_tools, caller));
+            let mut theirs =
+                caller.map_or_else(|| requested_tools.clone(), |caller| intersect(requested_tools, caller));
             theirs.retain(|name| !is_locked(name));
             Some(theirs)
         }

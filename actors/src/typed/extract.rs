@@ -11,12 +11,12 @@ pub(super) fn json(text: &str) -> Result<&str, String> {
         Ok(()) => return Ok(text),
         Err(error) => error,
     };
-    match fenced(text) {
+    match find_fenced(text) {
         Fenced::One(block) => return check(block).map(|()| block),
         Fenced::Many => return Err("it has several code blocks; send only one".to_owned()),
         Fenced::None => {}
     }
-    match outermost(text) {
+    match find_outermost(text) {
         Some(json) => check(json).map(|()| json),
         None => Err(whole),
     }
@@ -32,7 +32,7 @@ enum Fenced<'a> {
     Many,
 }
 
-fn fenced(text: &str) -> Fenced<'_> {
+fn find_fenced(text: &str) -> Fenced<'_> {
     let mut parts = text.split("```");
     let (_, inner, rest) = (parts.next(), parts.next(), parts.next());
     match (inner, rest, parts.next()) {
@@ -47,7 +47,7 @@ fn fenced(text: &str) -> Fenced<'_> {
     }
 }
 
-fn outermost(text: &str) -> Option<&str> {
+fn find_outermost(text: &str) -> Option<&str> {
     let start = text.find(['{', '['])?;
     let close = if text.get(start..)?.starts_with('{') { '}' } else { ']' };
     let end = text.rfind(close)?;

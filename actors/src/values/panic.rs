@@ -9,11 +9,11 @@ pub(crate) fn panic_text(panic: &(dyn std::any::Any + Send)) -> Text {
         .copied()
         .or_else(|| panic.downcast_ref::<String>().map(String::as_str))
         .unwrap_or("no message");
-    bounded(text).into()
+    truncate_message(text).into()
 }
 
 /// Returns the first 2,000 bytes of a foreign text, truncated between characters.
-pub(crate) fn bounded(text: &str) -> &str {
+pub(crate) fn truncate_message(text: &str) -> &str {
     let mut end = text.len().min(2_000);
     while !text.is_char_boundary(end) {
         end = end.saturating_sub(1);

@@ -43,7 +43,7 @@ pub enum DecidedBy {
 #[derive(Debug, Default)]
 pub(crate) struct Audit {
     tools: BTreeMap<TurnNo, Vec<ToolCall>>,
-    /// Unanswered questions.
+    /// Unanswered asks.
     asked_access: BTreeMap<CallId, Access>,
     answered: BTreeSet<CallId>,
     always: BTreeSet<Access>,
@@ -69,7 +69,7 @@ impl Audit {
         } else if let Record::AskAnswered { call, verdict, by } = record {
             self.answered(seq, *call, *verdict, *by);
         } else if let Record::CallStarted { call, access: Some(access), .. } = record {
-            // For a question, the answer is the decision.
+            // For an ask, the answer is the decision.
             if !self.answered.contains(call) {
                 let by = if self.always.contains(access) { DecidedBy::Always } else { DecidedBy::Rules };
                 self.decided(seq, *call, Some((**access).clone()), Decided::Allowed, by, None);

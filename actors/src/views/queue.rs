@@ -11,7 +11,7 @@ use crate::views::tasks::damaged;
 
 impl QueueEntry {
     /// Lists the queue as [`SessionHandle::queue`](crate::SessionHandle::queue) does, without changing it. `resumes` says whether the next start
-    /// resumes the run in flight ([`boot::at_next_boot`](crate::boot::at_next_boot)); if not, the next run takes the entries.
+    /// resumes the run in flight ([`boot::preview_recovery`](crate::boot::preview_recovery)); if not, the next run takes the entries.
     /// # Errors
     /// The error of reading the session or its pending completions.
     pub fn list(journal: &Journal, session: SessionId, resumes: bool) -> Result<Vec<Self>, ReadError> {

@@ -15,7 +15,7 @@ use subtend_session::title;
 use crate::answer::Receipt;
 use crate::handle::{BranchOptions, SessionHandle, title_of};
 use crate::prompt::PromptError;
-use crate::runtime::{OpenOptions, OpenSessionError, Runtime, fitting};
+use crate::runtime::{OpenOptions, OpenSessionError, Runtime, agent_for_session};
 use crate::spawn::agents::Agents;
 use crate::spawn::tool_set::spawning;
 use crate::values::answering::agent_of;
@@ -348,8 +348,8 @@ impl SessionHandle {
         let agents = self.sessions.usable(&state)?;
         check_enabled(&agents)?;
         let agent = options.agent.get_or_insert_with(|| Arc::clone(agent_of(&state)));
-        fitting(&agents, agent, true)?;
-        if agents.offer(&state).authority.verdict(&spawning(agent)) == Verdict::Deny {
+        agent_for_session(&agents, agent, true)?;
+        if agents.offer(&state).authority.verdict(&spawn_access(agent)) == Verdict::Deny {
             let why = format!(
                 "session {} may not start the agent `{agent}`: its permissions deny task:{agent}. Name another parent, or none",
                 self.id().short()

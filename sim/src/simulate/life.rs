@@ -299,7 +299,7 @@ fn faults(world: &Arc<World>) -> Faults {
         Point::Reading => {}
     });
     let of = Arc::clone(world);
-    let faults = faults.observed(move |event| of.oracle.lock().observe(event));
+    let faults = faults.with_observer(move |event| of.oracle.lock().observe(event));
     match bug {
         Some(Seeded::Heart(bug)) => faults.rules(subtend_invariants::bugs::Rules::without(bug)),
         Some(Seeded::Hub(runtime_bug)) => faults.with_bug(runtime_bug),

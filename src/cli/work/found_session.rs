@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use subtend_actors::boot::at_next_boot;
+use subtend_actors::boot::preview_recovery;
 use subtend_journal::Journal;
 use subtend_session::ids::{RunNo, Seq, SessionId, Text};
 use subtend_session::limits::Limits;
@@ -88,7 +88,7 @@ impl FoundSession {
 
 /// Returns the run of an earlier process that resumes at the start. A held run waits for an input instead.
 pub(super) fn resuming_run(journal: &Journal, session: SessionId) -> Result<Option<RunNo>, Fail> {
-    let (resuming, queued) = at_next_boot(journal)?;
+    let (resuming, queued) = preview_recovery(journal)?;
     let continues = resuming.contains(&session) || queued.contains(&session);
     Ok(running(journal, session)?.filter(|_| continues))
 }

@@ -38,7 +38,7 @@ impl ModelCalls {
             for child in self.recount_run(models, key.run, &stored, &mut count) {
                 let Some(owned) = self.readable(child, root.session)? else { continue };
                 // Visits each run once: a damaged store may hold a cycle.
-                todo.extend(owned_by(key, child, &owned).filter(|owned| seen.insert(*owned)));
+                todo.extend(owned_runs(key, child, &owned).filter(|owned| seen.insert(*owned)));
             }
         }
         Ok(count)
@@ -72,17 +72,17 @@ impl ModelCalls {
             if let Record::TurnStarted { reserved, model, .. } = record {
                 let next = UnsettledAttempt { reserved: reserved.as_deref().copied(), model: model.clone() };
                 // An attempt that was replaced without a record: its activation crashed.
-                add(open.replace(next).map_or(Spend::NOTHING, |before| self.in_full(models, &before)));
+                add(open.replace(next).map_or(Spend::NOTHING, |before| self.price_in_full(models, &before)));
             } else if let Record::TurnAnswered(answered) = record
                 && let Some(open) = open.take()
             {
-                add(self.settled(models, &open, &answered.usage));
+                add(self.price_attempt(models, &open, &answered.usage));
             } else if let Record::AttemptDiscarded(discarded) = record
                 && let Some(open) = open.take()
             {
                 add(match failure(discarded.error, discarded.usage) {
-                    Some(usage) => self.settled(models, &open, &usage),
-                    None => self.in_full(models, &open),
+                    Some(usage) => self.price_attempt(models, &open, &usage),
+                    None => self.price_in_full(models, &open),
                 });
             } else if let Record::ChildSpawned(spawned) = record {
                 count.spawns = count.spawns.saturating_add(1);
@@ -93,15 +93,15 @@ impl ModelCalls {
                 children.insert(request.child);
             }
         }
-        add(open.map_or(Spend::NOTHING, |open| self.in_full(models, &open)));
+        add(open.map_or(Spend::NOTHING, |open| self.price_in_full(models, &open)));
         children
     }
 
-    fn settled(&self, models: &Models, open: &UnsettledAttempt, usage: &Usage) -> Spend {
-        spend(usage, self.in_full(models, open), !usage.unreliable)
+    fn price_attempt(&self, models: &Models, open: &UnsettledAttempt, usage: &Usage) -> Spend {
+        spend(usage, self.price_in_full(models, open), !usage.unreliable)
     }
 
-    fn in_full(&self, models: &Models, open: &UnsettledAttempt) -> Spend {
+    fn price_in_full(&self, models: &Models, open: &UnsettledAttempt) -> Spend {
         let Some(reserved) = &open.reserved else { return Spend::NOTHING };
         let max_cost = |name: &str, model: &dyn subtend_models::model::Model| {
             let own = self.prices.of_model(name, model).map(|price| price.max_cost(reserved));
@@ -118,7 +118,7 @@ impl ModelCalls {
     }
 }
 
-fn owned_by(owner: RunKey, child: SessionId, stored: &[Stored]) -> impl Iterator<Item = RunKey> {
+fn owned_runs(owner: RunKey, child: SessionId, stored: &[Stored]) -> impl Iterator<Item = RunKey> {
     stored.iter().filter_map(move |stored| {
         let Record::RunOpened(opened) = &stored.record else { return None };
         let Owner::Run { session, run, .. } = opened.owner else { return None };

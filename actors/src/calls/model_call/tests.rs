@@ -10,13 +10,13 @@ fn answer(calls: usize, args: &str) -> Answer {
 #[test]
 fn wide_answer_has_room_for_the_arguments_of_each_call() {
     let args = r#"{"subagent_type":"worker","prompt":"one","background":true}"#;
-    let accepted = bounded_calls(answer(100_000, args), 100_000);
+    let accepted = bound_calls(answer(100_000, args), 100_000);
     assert!(matches!(accepted, ModelOutcome::Answer(answer) if answer.calls.len() == 100_000));
 }
 
 #[test]
 fn few_calls_have_no_more_values_than_any_text() {
     let args = format!("[{}0]", "0,".repeat(20_000));
-    let ModelOutcome::Error(error) = bounded_calls(answer(5, &args), 1_024) else { panic!("it was accepted") };
+    let ModelOutcome::Error(error) = bound_calls(answer(5, &args), 1_024) else { panic!("it was accepted") };
     assert_eq!(error.message, "the arguments of the answer have 100010 JSON values; the limit is 100000");
 }

@@ -139,7 +139,7 @@ impl QueueEvents {
 
     fn on_accepted(&mut self, message: QueueEntry) -> Vec<QueueEvent> {
         // Inputs that a cancel of the tree left queued may precede this one.
-        let first = message.lane == Lane::Steer || self.goes_first(&message);
+        let first = message.lane == Lane::Steer || self.is_message_first(&message);
         self.waiting.push(message.clone());
         if self.at.takes(message.lane) && first {
             self.passing = Some(message.id);
@@ -149,7 +149,7 @@ impl QueueEvents {
         vec![QueueEvent::Queued { count: self.held, message }]
     }
 
-    fn goes_first(&self, message: &QueueEntry) -> bool {
+    fn is_message_first(&self, message: &QueueEntry) -> bool {
         let behind = |waits: &QueueEntry| message.kind == QueueKind::User && waits.kind != QueueKind::User;
         self.waiting.iter().all(behind)
     }
@@ -160,10 +160,10 @@ impl QueueEvents {
         for id in ids {
             let Some(place) = self.waiting.iter().position(|entry| entry.id == *id) else { continue };
             let message = self.waiting.remove(place);
-            self.leaves(*id);
+            self.record_removal(*id);
             events.push(QueueEvent::Processing { message });
         }
-        self.emptied(before, events)
+        self.with_emptied(before, events)
     }
 
     fn on_changed(&mut self, change: &QueueChange) -> Vec<QueueEvent> {
@@ -175,13 +175,13 @@ impl QueueEvents {
             }
             QueueChange::Removed(ids) => {
                 self.waiting.retain(|entry| !ids.contains(&entry.id));
-                ids.iter().for_each(|id| self.leaves(*id));
+                ids.iter().for_each(|id| self.record_removal(*id));
             }
         }
-        self.emptied(before, Vec::new())
+        self.with_emptied(before, Vec::new())
     }
 
-    fn leaves(&mut self, id: InputId) {
+    fn record_removal(&mut self, id: InputId) {
         if self.passing == Some(id) {
             self.passing = None;
         } else {
@@ -189,7 +189,7 @@ impl QueueEvents {
         }
     }
 
-    fn emptied(&self, before: u32, mut events: Vec<QueueEvent>) -> Vec<QueueEvent> {
+    fn with_emptied(&self, before: u32, mut events: Vec<QueueEvent>) -> Vec<QueueEvent> {
         if before > 0 && self.held == 0 {
             events.push(QueueEvent::Empty);
         }

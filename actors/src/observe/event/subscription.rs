@@ -122,7 +122,7 @@ impl ScopedView {
     async fn next(&mut self) -> Option<Next> {
         loop {
             match self.receiver.recv().await {
-                Ok(slot) if self.scope.sees(slot.root, slot.session) => return Some(taken(&slot)),
+                Ok(slot) if self.scope.sees(slot.root, slot.session) => return Some(next_of_slot(&slot)),
                 Ok(_) => {}
                 Err(broadcast::error::RecvError::Lagged(missed)) => return Some(Next::Missed(missed)),
                 Err(broadcast::error::RecvError::Closed) => return None,
@@ -136,7 +136,7 @@ impl ScopedView {
         }
         loop {
             match self.receiver.try_recv() {
-                Ok(slot) if self.scope.sees(slot.root, slot.session) => return Some(taken(&slot)),
+                Ok(slot) if self.scope.sees(slot.root, slot.session) => return Some(next_of_slot(&slot)),
                 Ok(_) => {}
                 Err(broadcast::error::TryRecvError::Lagged(missed)) => return Some(Next::Missed(missed)),
                 Err(broadcast::error::TryRecvError::Empty | broadcast::error::TryRecvError::Closed) => return None,
@@ -145,6 +145,6 @@ impl ScopedView {
     }
 }
 
-fn taken(slot: &EventSlot) -> Next {
+fn next_of_slot(slot: &EventSlot) -> Next {
     slot.event().map_or(Next::Missed(1), Next::Event)
 }

@@ -63,7 +63,7 @@ async fn retry_on_a_slow_disk(publishes_early: bool) -> Vec<String> {
     piece(&publisher, 1, " unseen");
     drop(held);
     journal.settled().await.expect("durable");
-    while publisher.shared.lock().streams.so_far(|_, _| true).is_empty() {
+    while publisher.shared.lock().streams.open_text(|_, _| true).is_empty() {
         tokio::task::yield_now().await;
     }
     piece(&publisher, 2, "!");
@@ -122,7 +122,7 @@ async fn abandoned_answer_is_not_shown() {
     publisher.delta(&at(1), &Delta::Text("late".into()), || false);
     piece(&publisher, 1, "x");
     assert_eq!(describe(events.next().await.unwrap()), "1@0 x");
-    publisher.streamed(&at(1));
+    publisher.end_call(&at(1));
     assert_eq!(publisher.shared.streaming.load(Ordering::Relaxed), 0, "the publisher keeps state of an ended call");
 }
 
@@ -167,7 +167,7 @@ async fn a10_delta_waits_for_the_durable_creation() {
         let (ends, created) = (Ends::default(), vec![session]);
         publisher.appended(PublishedBatch { root: session, session, at: appended, ends, created, shown });
         publisher.delta(&at, &Delta::Text("I ".into()), || true);
-        publisher.passing(
+        publisher.publish_progress(
             session,
             session,
             EventKind::Progress { call: CallId { turn: TurnNo(1), ix: 0 }, line: "x".into() },
@@ -182,7 +182,7 @@ async fn a10_delta_waits_for_the_durable_creation() {
             assert_eq!(describe(early.next().await.unwrap()), "1@0 I am");
         }
         publisher.delta(&at, &Delta::Text("!".into()), || true);
-        publisher.streamed(&at);
+        publisher.end_call(&at);
         assert_eq!(publisher.shared.streaming.load(Ordering::Relaxed), 0);
     }
 }

@@ -79,9 +79,9 @@ fn offsets_count_per_kind_and_late_readers_get_the_text() {
     assert_eq!(push(text("ße")), Some(4), "bytes, not characters");
     assert_eq!(push(call(0)), Some(0));
     assert_eq!(push(call(1)), Some(1));
-    let late = all(streams.so_far(|root, session| (root, session) == (ROOT, SESSION)));
+    let late = all(streams.open_text(|root, session| (root, session) == (ROOT, SESSION)));
     assert_eq!(late, vec![(0, Delta::Reasoning("hm".into())), (0, text("Grüße")), (0, call(0)), (1, call(1))]);
-    assert_eq!(all(streams.so_far(|_, _| false)), vec![]);
+    assert_eq!(all(streams.open_text(|_, _| false)), vec![]);
 }
 
 #[test]
@@ -92,7 +92,7 @@ fn long_text_is_kept_up_to_its_limit_and_continues_by_offset() {
         streams.push(&at(1, 1), &text(&piece));
     }
     assert_eq!(seen(streams.push(&at(1, 1), &text("end"))), Some((3 * (400 << 10), text("end"))));
-    let late = all(streams.so_far(|_, _| true));
+    let late = all(streams.open_text(|_, _| true));
     assert_eq!(late, vec![(0, text(&"x".repeat(800 << 10)))], "the kept text has a gap");
 }
 
@@ -103,12 +103,12 @@ fn retry_pieces_wait_until_its_start_was_published() {
     // The in-process model is called before the batch of the retry is appended.
     assert!(streams.push(&at(1, 2), &text("tw")).is_none());
     assert!(streams.push(&at(1, 1), &text(" more")).is_none(), "the previous attempt is over");
-    assert_eq!(all(streams.so_far(|_, _| true)), vec![], "a late subscriber gets the held piece");
+    assert_eq!(all(streams.open_text(|_, _| true)), vec![], "a late subscriber gets the held piece");
     let ends = Ends::of(&[discarded(1, 1), started(1, 2)]);
     assert!(ends.failed());
-    assert_eq!(all(streams.shown(SESSION, ends)), vec![(0, text("tw"))]);
+    assert_eq!(all(streams.on_shown(SESSION, ends)), vec![(0, text("tw"))]);
     assert_eq!(seen(streams.push(&at(1, 2), &text("o"))), Some((2, text("o"))));
-    assert_eq!(all(streams.shown(SESSION, Ends::of(&[answered(1, 2)]))), vec![]);
+    assert_eq!(all(streams.on_shown(SESSION, Ends::of(&[answered(1, 2)]))), vec![]);
     assert!(streams.push(&at(1, 2), &text("late")).is_none(), "a piece after the answer is published");
     streams.done(SESSION, (TurnNo(1), AttemptNo(2)));
     assert_eq!(streams.len(), 0, "an ended stream is kept");
@@ -117,10 +117,10 @@ fn retry_pieces_wait_until_its_start_was_published() {
 #[test]
 fn retry_streams_at_once_after_its_start_was_shown() {
     let mut streams = Streams::default();
-    streams.shown(SESSION, Ends::of(&[discarded(1, 1), started(1, 2)]));
+    streams.on_shown(SESSION, Ends::of(&[discarded(1, 1), started(1, 2)]));
     assert!(streams.push(&at(1, 2), &text("two")).is_some());
     // An attempt of a crashed activation ends without a record: only the start of the next attempt shows it.
-    streams.shown(SESSION, Ends::of(&[started(1, 3)]));
+    streams.on_shown(SESSION, Ends::of(&[started(1, 3)]));
     assert!(streams.push(&at(1, 2), &text("late")).is_none());
     assert!(streams.push(&at(1, 3), &text("three")).is_some());
     assert!(streams.push(&at(2, 1), &text("the next turn")).is_some());
@@ -131,8 +131,8 @@ fn held_back_pieces_are_shown_after_their_call_ended() {
     let mut streams = Streams::default();
     streams.push(&at(1, 2), &text("two"));
     streams.done(SESSION, (TurnNo(1), AttemptNo(2)));
-    assert_eq!(all(streams.shown(SESSION, Ends::of(&[discarded(1, 1), started(1, 2)]))), vec![(0, text("two"))]);
-    streams.shown(SESSION, Ends::of(&[answered(1, 2)]));
+    assert_eq!(all(streams.on_shown(SESSION, Ends::of(&[discarded(1, 1), started(1, 2)]))), vec![(0, text("two"))]);
+    streams.on_shown(SESSION, Ends::of(&[answered(1, 2)]));
     assert_eq!(streams.len(), 0);
 }
 

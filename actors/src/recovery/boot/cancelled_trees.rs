@@ -15,7 +15,7 @@ impl StartRecovery {
     ///
     /// That run had handled the cancel, but the runs it owns may not have received it. The journal of the closing run shows it, and the sweep ends
     /// the owned runs first.
-    pub(super) fn in_cancelled_trees(
+    pub(super) fn runs_in_cancelled_trees(
         &self,
         inflight: &[(SessionId, Inflight)],
     ) -> Result<HashSet<SessionId>, ReadError> {

@@ -69,7 +69,7 @@ impl StartRecovery {
             }
         }
         for session in &targets.failed {
-            left.entry(*session).or_insert_with(|| self.why_not(*session));
+            left.entry(*session).or_insert_with(|| self.activation_failure(*session));
         }
         let inflight = self.log.journal.inflight()?;
         let still: HashMap<SessionId, &Inflight> = inflight.iter().map(|(session, row)| (*session, row)).collect();
@@ -90,7 +90,7 @@ impl StartRecovery {
     }
 
     /// Returns the reason why a session could not be activated.
-    fn why_not(&self, session: SessionId) -> String {
+    fn activation_failure(&self, session: SessionId) -> String {
         let stored = match self.log.journal.records(session) {
             Ok(stored) => stored,
             Err(error) => return error.to_string(),

@@ -13,7 +13,7 @@ use subtend_supervision::slots::Class;
 
 use super::{BootSteps, StartRecovery};
 use crate::cell::slots::pool;
-use crate::values::at_boot::{AtBoot, Lost};
+use crate::values::plan_recovery::{AtBoot, Lost};
 
 /// Maximum number of starts of a running run without a new record. After that the run fails, since its first step crashes its host.
 const MAX_STARTS: u32 = 2;
@@ -42,7 +42,7 @@ pub(in crate::recovery) fn levels(inflight: &[(SessionId, Inflight)]) -> HashMap
 ///
 /// # Errors
 /// If the rows of the runs in flight cannot be read.
-pub fn at_next_boot(journal: &Journal) -> Result<(BTreeSet<SessionId>, BTreeSet<SessionId>), ReadError> {
+pub fn preview_recovery(journal: &Journal) -> Result<(BTreeSet<SessionId>, BTreeSet<SessionId>), ReadError> {
     let inflight = journal.inflight()?;
     let admit = |session, _: &Inflight| Ok::<_, ReadError>(!is_imported(journal, session));
     let resumes: BTreeSet<SessionId> = resuming_runs(&inflight, &levels(&inflight), admit)?.into_keys().collect();
@@ -85,7 +85,7 @@ impl StartRecovery {
     ///
     /// A resumed run gets its token, account and slot before any work starts, owners first: a run with an unknown owner would start cancelled, and
     /// new work must not take the slot of a resumed run.
-    pub(super) fn at_boot(
+    pub(super) fn plan_recovery(
         &self,
         inflight: &[(SessionId, Inflight)],
         levels: &HashMap<SessionId, u32>,
@@ -101,7 +101,7 @@ impl StartRecovery {
             }
             Ok::<_, ReadError>(readmitted)
         })?;
-        let in_cancelled_trees = self.in_cancelled_trees(inflight)?;
+        let in_cancelled_trees = self.runs_in_cancelled_trees(inflight)?;
         let decision = |session: &SessionId| match resuming_runs.contains_key(session) {
             true if self.takeover.resumes => AtBoot::Resumes,
             true => AtBoot::Dormant,

@@ -1,4 +1,4 @@
-//! Open questions to approvers in this process.
+//! Open asks to approvers in this process.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -26,22 +26,22 @@ pub struct Approval {
     pub resource: Text,
     /// The whole plan, for `plan_exit`.
     pub plan: Option<Text>,
-    /// Unix time in ms at which it is denied; absent for a question of an earlier version.
+    /// Unix time in ms at which it is denied; absent for an ask of an earlier version.
     pub deadline_ms: Option<i64>,
 }
 
 #[derive(Default)]
 pub(crate) struct Approvals {
     approvers: AtomicUsize,
-    open: Mutex<OpenQuestions>,
+    open: Mutex<OpenAsks>,
     changed: Notify,
 }
 
 #[derive(Default)]
-struct OpenQuestions {
-    /// The number of the last shown question, in order of durability.
+struct OpenAsks {
+    /// The number of the last shown ask, in order of durability.
     last: u64,
-    /// Open questions, each with its number once it is shown.
+    /// Open asks, each with its number once it is shown.
     by_call: BTreeMap<(SessionId, CallId), Option<u64>>,
     shown: BTreeMap<u64, Approval>,
 }
@@ -55,18 +55,18 @@ impl Approvals {
         self.approvers.fetch_sub(1, Ordering::AcqRel);
     }
 
-    /// Resolves when a question is shown after the future was enabled.
-    pub(super) fn shown(&self) -> Notified<'_> {
+    /// Resolves when an ask is shown after the future was enabled.
+    pub(super) fn notified(&self) -> Notified<'_> {
         self.changed.notified()
     }
 
-    pub(crate) fn attended(&self) -> bool {
+    pub(crate) fn is_attended(&self) -> bool {
         self.approvers.load(Ordering::Acquire) > 0
     }
 
-    /// Opens a question, or returns false without an approver. An open question remains open.
-    pub(crate) fn opened(&self, session: SessionId, call: CallId) -> bool {
-        let attended = self.attended();
+    /// Opens an ask, or returns false without an approver. An open ask remains open.
+    pub(crate) fn open(&self, session: SessionId, call: CallId) -> bool {
+        let attended = self.is_attended();
         let mut open = self.lock();
         if attended {
             open.by_call.entry((session, call)).or_insert(None);
@@ -87,22 +87,22 @@ impl Approvals {
         }
     }
 
-    /// Closes a question that is answered or no longer needed.
-    pub(crate) fn closed(&self, session: SessionId, call: CallId) {
+    /// Closes an ask that is answered or no longer needed.
+    pub(crate) fn close(&self, session: SessionId, call: CallId) {
         let mut open = self.lock();
         if let Some(Some(no)) = open.by_call.remove(&(session, call)) {
             open.shown.remove(&no);
         }
     }
 
-    /// Returns the first open question after number `seen`.
-    pub(crate) fn after(&self, seen: u64) -> Option<(u64, Approval)> {
+    /// Returns the first open ask after number `seen`.
+    pub(crate) fn next_after(&self, seen: u64) -> Option<(u64, Approval)> {
         let open = self.lock();
         let (no, approval) = open.shown.range(seen.saturating_add(1)..).next()?;
         Some((*no, approval.clone()))
     }
 
-    fn lock(&self) -> MutexGuard<'_, OpenQuestions> {
+    fn lock(&self) -> MutexGuard<'_, OpenAsks> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
