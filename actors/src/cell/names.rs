@@ -21,7 +21,7 @@ use crate::cell::cells::Cells;
 use crate::cell::driver::Driver;
 use crate::delivery::directory::Presence;
 use crate::spawn::background;
-use crate::spawn::tool_set::spawning;
+use crate::spawn::tool_set::spawn_access;
 
 const MAX_LISTED: usize = 20;
 /// Maximum number of sessions below the caller that are searched for the owner of a task.

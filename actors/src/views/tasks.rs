@@ -17,7 +17,7 @@ use crate::handle::{BranchOptions, SessionHandle, title_of};
 use crate::prompt::PromptError;
 use crate::runtime::{OpenOptions, OpenSessionError, Runtime, agent_for_session};
 use crate::spawn::agents::Agents;
-use crate::spawn::tool_set::spawning;
+use crate::spawn::tool_set::spawn_access;
 use crate::values::answering::agent_of;
 use crate::values::error::ControlError;
 use crate::views::history::{self, History};
