@@ -25,7 +25,7 @@ use crate::spawn::agents::Agents;
 use crate::spawn::background;
 use crate::spawn::caches::Template;
 use crate::spawn::child_spec::ChildSpec;
-use crate::spawn::proposing::allowed;
+use crate::spawn::proposing::allowed_turns;
 use crate::spawn::tool_set::{ToolSet, spawn_access, whitelist};
 use crate::values::answering::model_of;
 
