@@ -34,7 +34,7 @@ pub struct CheckReport {
 }
 
 impl CheckReport {
-    pub fn passed(&self) -> bool {
+    pub fn has_passed(&self) -> bool {
         self.violation.is_none() && self.never.is_empty()
     }
 }

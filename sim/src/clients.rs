@@ -217,7 +217,7 @@ fn live(
             for sender in senders {
                 sender.await.map_err(|error| format!("a sender: {error}"))?;
             }
-            rest(&router, &host, shared).await?;
+            await_rest(&router, &host, shared).await?;
             for client in readers.into_iter().chain(joiners) {
                 client.await.map_err(|error| format!("a client: {error}"))?;
             }
@@ -271,7 +271,7 @@ async fn write(mut stepper: Stepper, dice: Dice) {
 }
 
 /// Waits until nothing is in flight, and opens the session that marks the end.
-async fn rest(router: &Router, host: &Host, shared: &SimClients) -> Result<(), String> {
+async fn await_rest(router: &Router, host: &Host, shared: &SimClients) -> Result<(), String> {
     let journal = host.runtime().journal();
     loop {
         let quiet = journal.inflight().is_ok_and(|rows| rows.is_empty());

@@ -126,7 +126,7 @@ pub fn table(model: &Coverage, simulator: &BTreeMap<&'static str, Count>) -> Vec
 
 /// Returns each source that feeds a predicate but could not refute it in any world, and each source listed as not
 /// feeding it that could.
-pub fn lacking(table: &[(&'static str, Count, Count)]) -> Vec<String> {
+pub fn missing(table: &[(&'static str, Count, Count)]) -> Vec<String> {
     let mut wrong = Vec::new();
     for (name, model, simulator) in table {
         for (source, count) in [(WorldSource::Model, model), (WorldSource::Simulator, simulator)] {
@@ -158,26 +158,26 @@ mod tests {
 
     #[test]
     fn predicate_that_cannot_be_refuted_is_noticed() {
-        assert_eq!(lacking(&sound()), Vec::<String>::new());
+        assert_eq!(missing(&sound()), Vec::<String>::new());
         let at = |name: &str| sound().iter().position(|(of, ..)| *of == name).unwrap();
         // The other source can still refute it.
         let (both, alone) = (at("session::one_end_per_run"), at("session::reason_to_wait"));
         let mut table = sound();
         table[both].2.relevant = 0;
-        assert_eq!(lacking(&table), ["session::one_end_per_run: no world of the simulator could have refuted it"]);
+        assert_eq!(missing(&table), ["session::one_end_per_run: no world of the simulator could have refuted it"]);
         let mut table = sound();
         table[both].1.relevant = 0;
-        assert_eq!(lacking(&table), ["session::one_end_per_run: no world of the model could have refuted it"]);
+        assert_eq!(missing(&table), ["session::one_end_per_run: no world of the model could have refuted it"]);
         let mut table = sound();
         table[alone].2.relevant = 1;
         let expected =
             "session::reason_to_wait: the simulator can refute it now; remove it from the list of those that it cannot";
-        assert_eq!(lacking(&table), [expected]);
+        assert_eq!(missing(&table), [expected]);
         let mut table = sound();
         table.iter_mut().for_each(|(_, model, _)| model.relevant = 1);
         let of_others = ALONE.iter().filter(|(_, source)| *source == WorldSource::Simulator).count();
         assert_eq!(
-            lacking(&table).len(),
+            missing(&table).len(),
             ELSEWHERE.len() + of_others,
             "listed predicates that can be refuted must be reported"
         );

@@ -296,7 +296,7 @@ pub struct LeaseReport {
 }
 
 impl LeaseReport {
-    pub fn passed(&self) -> bool {
+    pub fn has_passed(&self) -> bool {
         self.violation.is_none() && self.never.is_empty()
     }
 }

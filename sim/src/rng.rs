@@ -35,7 +35,7 @@ impl SeededRng {
     }
 
     /// Returns one of them, by weight; `None` if all weights are 0.
-    pub(crate) fn weighted<T: Copy>(&self, of: &[(T, u32)]) -> Option<T> {
+    pub(crate) fn pick_weighted<T: Copy>(&self, of: &[(T, u32)]) -> Option<T> {
         let total = of.iter().fold(0_u64, |sum, (_, weight)| sum.saturating_add(u64::from(*weight)));
         if total == 0 {
             return None;

@@ -86,5 +86,5 @@ fn check_final_store(world: &World) {
     judge::judge_store(&world.oracle, &journal);
     judge::judge_all(world, false);
     judge::erased(world, &journal);
-    judge::acknowledged(&world.oracle, &journal);
+    judge::check_acknowledged(&world.oracle, &journal);
 }

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use clap::{Args, value_parser};
-use subtend_sim::coverage::{lacking, of_model, table};
+use subtend_sim::coverage::{missing, of_model, table};
 use subtend_sim::simulate::SeedRunner;
 
 use crate::cli::run::threads;
@@ -34,7 +34,7 @@ pub(crate) fn coverage(args: &CoverageArgs) -> ExitCode {
         let (by_model, by_simulator) = ((model.judged, model.relevant), (simulator.judged, simulator.relevant));
         println!("{name:34} {:12} {:12} {:12} {:12}", by_model.0, by_model.1, by_simulator.0, by_simulator.1);
     }
-    let wrong = lacking(&table);
+    let wrong = missing(&table);
     wrong.iter().for_each(|line| println!("{line}"));
     simulated.failed.iter().for_each(|failed| println!("{}\n  {}", failed.plan.command(), failed.failure));
     if wrong.is_empty() && simulated.failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }

@@ -22,7 +22,7 @@ pub(crate) fn lease(args: &LeaseArgs) -> ExitCode {
     let wanted = |name: &str| args.size.as_deref().is_none_or(|size| size == name);
     for (name, size) in LeaseSize::NAMED.into_iter().filter(|(name, _)| wanted(name)) {
         let report = check_lease(size, None);
-        passed &= report.passed();
+        passed &= report.has_passed();
         if args.json { println!("{}", as_json(name, &report)) } else { print_report(name, &report) }
     }
     if passed { ExitCode::SUCCESS } else { ExitCode::FAILURE }

@@ -60,7 +60,7 @@ pub(crate) fn model(args: &ModelArgs) -> ExitCode {
     } else {
         print_report(name, &report);
     }
-    if report.passed() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    if report.has_passed() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 /// Seeds each bug in turn. Returns the number of unnoticed bugs.

@@ -71,7 +71,7 @@ async fn follow(router: &Router, session: SessionId, shared: &SimClients, is_old
     // The run continues meanwhile.
     shared.dice.nap(30).await;
     let get = Request::get(format!("/v1/sessions/{session}/events?after={at}")).body(Body::empty());
-    let mut body = request::sent(router, get.map_err(|error| error.to_string())?).await.into_body();
+    let mut body = request::send_request(router, get.map_err(|error| error.to_string())?).await.into_body();
     let (mut text, leaves_at) = (String::new(), joined + 1 + shared.dice.below(12));
     while at < leaves_at {
         let Some(Ok(frame)) = body.frame().await else { break };

@@ -48,7 +48,7 @@ pub(super) async fn read(reader: Arc<Mutex<EventFollower>>, door: RouterWatch, s
             }
         }
         let Ok(get) = get.body(Body::empty()) else { return };
-        let mut body = request::sent(&router, get).await.into_body();
+        let mut body = request::send_request(&router, get).await.into_body();
         let (mut text, leaves_after) = (String::new(), 1 + shared.dice.below(60));
         let mut received = 0;
         while received < leaves_after {

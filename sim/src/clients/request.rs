@@ -14,13 +14,13 @@ pub(super) async fn post(router: &Router, path: &str, key: Option<&str>, body: &
         request = request.header("idempotency-key", key);
     }
     let Ok(request) = request.body(Body::from(body.to_string())) else { return (StatusCode::BAD_REQUEST, Value::Null) };
-    read(sent(router, request).await).await
+    read(send_request(router, request).await).await
 }
 
 /// Reads a resource.
 pub(super) async fn get(router: &Router, path: &str) -> (StatusCode, Value) {
     let Ok(request) = Request::get(path).body(Body::empty()) else { return (StatusCode::BAD_REQUEST, Value::Null) };
-    read(sent(router, request).await).await
+    read(send_request(router, request).await).await
 }
 
 async fn read(response: Response<Body>) -> (StatusCode, Value) {
@@ -30,7 +30,7 @@ async fn read(response: Response<Body>) -> (StatusCode, Value) {
 }
 
 /// Sends a request.
-pub(super) async fn sent(router: &Router, request: Request<Body>) -> Response<Body> {
+pub(super) async fn send_request(router: &Router, request: Request<Body>) -> Response<Body> {
     match router.clone().oneshot(request).await {
         Ok(response) => response,
         Err(never) => match never {},

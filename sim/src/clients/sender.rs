@@ -33,7 +33,7 @@ struct Pending {
 
 impl Pending {
     /// Returns whether the command opens a session.
-    fn opens(&self) -> bool {
+    fn opens_session(&self) -> bool {
         !self.path.ends_with("/inputs")
     }
 }
@@ -74,7 +74,7 @@ impl CommandClient {
 
     /// Marks the command as answered, so that the next one may be sent, also to its session.
     fn done(&mut self, session: SessionId, pending: &Pending) {
-        if pending.opens() && !pending.hangs {
+        if pending.opens_session() && !pending.hangs {
             self.sessions.push(session);
         }
         self.pending = None;
@@ -107,7 +107,7 @@ pub(super) async fn send(sender: Arc<Mutex<CommandClient>>, door: RouterWatch, s
             shared.state().run.violations.push(format!("{} {key:?} is answered {status}: {reply}", pending.path));
             return;
         };
-        if pending.opens() && !shared.state().opened.iter().any(|opened| opened.session == session) {
+        if pending.opens_session() && !shared.state().opened.iter().any(|opened| opened.session == session) {
             shared.state().opened.push(KnownSession { session, life });
         }
         if pending.hangs {

@@ -107,7 +107,7 @@ impl Database {
         }
     }
 
-    fn lives(&self, of: NodeProcess) -> bool {
+    fn is_alive(&self, of: NodeProcess) -> bool {
         self.nodes.get(of.node).is_some_and(|row| row.incarnation == of.no && row.left > 0 && !row.ended)
     }
 
@@ -130,9 +130,9 @@ impl Database {
         let free = match row.holder {
             None => true,
             Some(holder) if holder == me => bug != Some(LeaseBug::OwnClaimForgotten),
-            Some(holder) => !self.lives(holder) || bug == Some(LeaseBug::TakenBeforeExpiry),
+            Some(holder) => !self.is_alive(holder) || bug == Some(LeaseBug::TakenBeforeExpiry),
         };
-        free && self.lives(me)
+        free && self.is_alive(me)
     }
 
     pub(super) fn answer(

@@ -39,7 +39,7 @@ pub(super) struct ModelNode {
 }
 
 impl ModelNode {
-    pub(super) fn works(&self) -> bool {
+    pub(super) fn is_working(&self) -> bool {
         self.up && !self.paused
     }
 
@@ -127,8 +127,8 @@ impl LeaseState {
     }
 
     /// Returns whether a running node has the shard and knows it.
-    pub(super) fn served(&self, shard: usize) -> bool {
-        let owns = |node: &ModelNode| node.works() && matches!(node.owns.get(shard), Some(Ownership::Held { .. }));
+    pub(super) fn is_served(&self, shard: usize) -> bool {
+        let owns = |node: &ModelNode| node.is_working() && matches!(node.owns.get(shard), Some(Ownership::Held { .. }));
         (0..).zip(&self.nodes).any(|(n, node)| owns(node) && self.database.holds(self.me(n), shard))
     }
 

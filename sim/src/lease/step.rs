@@ -56,7 +56,7 @@ impl LeaseState {
             }
         }
         for (n, node) in self.nodes.iter().enumerate() {
-            self.of_node(model, n, node, steps);
+            self.node_steps(model, n, node, steps);
         }
         if self.left.restarts > 0 {
             steps.push(LeaseStep::Restart);
@@ -66,15 +66,15 @@ impl LeaseState {
     fn time_steps(&self, model: &LeaseModel, steps: &mut Vec<LeaseStep>) {
         let due = |(n, node): (usize, &ModelNode)| {
             let owns = |(shard, own): (usize, &Ownership)| match own {
-                Ownership::None => self.takes(model, n, shard),
+                Ownership::None => self.may_take(model, n, shard),
                 Ownership::Held { wait, .. } => matches!(wait, Awaiting::Lost(_)),
                 Ownership::Taking => false,
             };
-            node.works() && (self.renews(n) || node.owns.iter().enumerate().any(owns))
+            node.is_working() && (self.is_renewal_due(n) || node.owns.iter().enumerate().any(owns))
         };
         let in_transit = |message: &LeaseMessage| {
             matches!(message.body, MessageBody::Request(_))
-                || self.nodes.get(message.of.node).is_some_and(ModelNode::works)
+                || self.nodes.get(message.of.node).is_some_and(ModelNode::is_working)
         };
         if model.size.bounded_failover && (self.nodes.iter().enumerate().any(due) || self.flight.iter().any(in_transit))
         {
@@ -89,7 +89,7 @@ impl LeaseState {
         );
     }
 
-    fn of_node(&self, model: &LeaseModel, n: usize, node: &ModelNode, steps: &mut Vec<LeaseStep>) {
+    fn node_steps(&self, model: &LeaseModel, n: usize, node: &ModelNode, steps: &mut Vec<LeaseStep>) {
         if !node.up {
             if self.left.joins > 0 {
                 steps.push(LeaseStep::Join(n));
@@ -106,11 +106,11 @@ impl LeaseState {
         if self.left.pauses > 0 {
             steps.push(LeaseStep::Pause(n));
         }
-        if self.renews(n) {
+        if self.is_renewal_due(n) {
             steps.push(LeaseStep::Renew(n));
         }
         let gives_up = !model.size.bounded_failover && self.left.losses > 0;
-        if gives_up && self.renewing(n) {
+        if gives_up && self.is_renewing(n) {
             steps.push(LeaseStep::GiveUp(n, None));
         }
         if node.age >= EFFECT_TICKS && node.owns.iter().any(|own| *own != Ownership::None) {
@@ -118,7 +118,7 @@ impl LeaseState {
         }
         for (shard, own) in node.owns.iter().enumerate() {
             match own {
-                Ownership::None if self.takes(model, n, shard) => steps.push(LeaseStep::Take(n, shard)),
+                Ownership::None if self.may_take(model, n, shard) => steps.push(LeaseStep::Take(n, shard)),
                 Ownership::None => {}
                 Ownership::Taking => steps.extend(gives_up.then_some(LeaseStep::GiveUp(n, Some(shard)))),
                 Ownership::Held { wait, checked, .. } => {
@@ -142,16 +142,16 @@ impl LeaseState {
     }
 
     /// Returns whether a renewal is due: one tick after the last, if none is pending.
-    fn renews(&self, n: usize) -> bool {
-        self.nodes.get(n).is_some_and(|node| node.up && node.age > 0) && !self.renewing(n)
+    fn is_renewal_due(&self, n: usize) -> bool {
+        self.nodes.get(n).is_some_and(|node| node.up && node.age > 0) && !self.is_renewing(n)
     }
 
-    fn renewing(&self, n: usize) -> bool {
+    fn is_renewing(&self, n: usize) -> bool {
         self.flight.iter().any(|message| message.of.node == n && message.shard.is_none() && !message.late)
     }
 
     /// Returns whether the node would get the shard now. A refused claim changes nothing.
-    fn takes(&self, model: &LeaseModel, n: usize, shard: usize) -> bool {
+    fn may_take(&self, model: &LeaseModel, n: usize, shard: usize) -> bool {
         // A node that could not renew would drop the shard at once.
         let ready = |node: &ModelNode| node.age < EFFECT_TICKS && node.owns.get(shard) == Some(&Ownership::None);
         let claims = self.left.claims > 0 && self.nodes.get(n).is_some_and(ready);
@@ -163,7 +163,7 @@ impl LeaseState {
             LeaseStep::Tick(mask) => self.tick(model, mask),
             LeaseStep::Renew(n) => {
                 self.ask(n, None, LeaseRequest::Renew { age: 0 });
-                while n >= usize::from(model.size.slow_nodes) && self.renewing(n) {
+                while n >= usize::from(model.size.slow_nodes) && self.is_renewing(n) {
                     let message = *self
                         .flight
                         .iter()
@@ -245,9 +245,9 @@ impl LeaseState {
     fn tick(&mut self, model: &LeaseModel, slow: u8) {
         if model.size.bounded_failover {
             self.give_up_lost(model);
-            let works = self.nodes.iter().any(ModelNode::works);
+            let works = self.nodes.iter().any(ModelNode::is_working);
             for shard in 0..self.unserved.len() {
-                let served = self.served(shard);
+                let served = self.is_served(shard);
                 if let Some(ticks) = self.unserved.get_mut(shard) {
                     *ticks = if works && !served { ticks.saturating_add(1) } else { 0 };
                 }

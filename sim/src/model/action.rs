@@ -326,7 +326,7 @@ fn passable_deadlines(run: &Run) -> Vec<Deadline> {
         return if run.opened.slot { vec![Deadline::Queue(run.no)] } else { Vec::new() };
     }
     let mut passing: Vec<Deadline> = run.opened.deadline_ms.map(|_| Deadline::Run(run.no)).into_iter().collect();
-    passing.extend(calls(run, |call| matches!(call.phase, CallPhase::Asked(_))).map(Deadline::Ask));
+    passing.extend(calls_where(run, |call| matches!(call.phase, CallPhase::Asked(_))).map(Deadline::Ask));
     passing
 }
 
@@ -335,10 +335,10 @@ fn movable_calls(run: &Run) -> Vec<CallId> {
         let kind = matches!(call.kind, Some(CallKind::Child(Mode::Blocking) | CallKind::Continue(Mode::Blocking)));
         kind && call.phase == CallPhase::Started
     };
-    if run.hold.is_some() { Vec::new() } else { calls(run, waits).collect() }
+    if run.hold.is_some() { Vec::new() } else { calls_where(run, waits).collect() }
 }
 
-fn calls(run: &Run, wanted: impl Fn(&Call) -> bool) -> impl Iterator<Item = CallId> {
+fn calls_where(run: &Run, wanted: impl Fn(&Call) -> bool) -> impl Iterator<Item = CallId> {
     run.turn.iter().flat_map(move |turn| {
         let calls = (0_u32..).zip(&turn.calls).filter(|(_, call)| wanted(call));
         calls.map(|(ix, _)| CallId { turn: turn.no, ix }).collect::<Vec<_>>()

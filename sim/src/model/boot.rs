@@ -51,7 +51,7 @@ impl System {
                     keeps_queue: false,
                 };
             }
-            let owner_ended = self.owner_ended(RunKey { session, run: run.no });
+            let owner_ended = self.ended_owner_outcome(RunKey { session, run: run.no });
             Command::Reactivated { calls: plan::found(&state), owner_ended }
         });
         let owed = if owed.is_empty() { None } else { Some(owed) };
@@ -77,7 +77,7 @@ impl System {
         } else {
             ActivationCause::Message
         };
-        self.activated(session, epoch, why);
+        self.record_activation(session, epoch, why);
         self.active.insert(session, Active { epoch, state: Arc::new(state) });
         if !model.fault.is(EnvironmentBug::EffectsForgotten) {
             self.release_stale_slots(model, session);

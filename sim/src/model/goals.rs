@@ -18,7 +18,7 @@ impl System {
         })
     }
 
-    fn noticed(&self, of: impl Fn(&Notice) -> bool) -> bool {
+    fn has_noticed(&self, of: impl Fn(&Notice) -> bool) -> bool {
         self.journals.values().flat_map(|journal| journal.records.iter()).any(|record| {
             let Record::NoticeTaken(taken) = record else { return false };
             taken.items.iter().any(&of)
@@ -27,11 +27,11 @@ impl System {
 
     pub(super) fn root_completed(&self) -> bool {
         let completed = self.outcomes().any(|(depth, _, outcome)| depth == 0 && *outcome == Outcome::Completed);
-        completed && self.noticed(|notice| notice.outcome == Outcome::Completed)
+        completed && self.has_noticed(|notice| notice.outcome == Outcome::Completed)
     }
 
     pub(super) fn lost_child_noticed(&self) -> bool {
-        self.noticed(|notice| notice.outcome == Outcome::Lost)
+        self.has_noticed(|notice| notice.outcome == Outcome::Lost)
     }
 
     pub(super) fn restarted_child_completes(&self) -> bool {
@@ -48,7 +48,7 @@ impl System {
         root && self.outcomes().any(|(depth, _, outcome)| depth == 2 && below(outcome))
     }
 
-    fn interrupted(&self) -> impl Iterator<Item = (RunNo, &[Record])> {
+    fn interrupted_runs(&self) -> impl Iterator<Item = (RunNo, &[Record])> {
         self.journals.values().filter_map(|journal| {
             let (at, run) = journal.records.iter().enumerate().find_map(|(at, record)| {
                 let Record::RunHeld { run, why } = record else { return None };
@@ -70,7 +70,7 @@ impl System {
             let Record::NoticeTaken(taken) = record else { return false };
             taken.carrier == Carrier::Message && taken.items.iter().any(|item| item.outcome == Outcome::Completed)
         };
-        self.interrupted()
+        self.interrupted_runs()
             .any(|(run, after)| after.iter().any(completed) && Self::ends_as(run, after, OutcomeKind::Interrupted))
     }
 
@@ -80,55 +80,57 @@ impl System {
     }
 
     pub(super) fn resumed_completes(&self) -> bool {
-        self.interrupted().any(|(run, after)| Self::ends_as(run, after, OutcomeKind::Completed))
+        self.interrupted_runs().any(|(run, after)| Self::ends_as(run, after, OutcomeKind::Completed))
     }
 
     pub(super) fn children_completed(&self) -> usize {
         self.outcomes().filter(|(depth, _, outcome)| *depth > 0 && **outcome == Outcome::Completed).count()
     }
 
-    fn recorded(&self, is: impl Fn(&Record) -> bool) -> bool {
+    fn has_record(&self, is: impl Fn(&Record) -> bool) -> bool {
         self.journals.values().any(|journal| journal.records.iter().any(&is))
     }
 
     pub(super) fn continued_completes(&self) -> bool {
-        self.noticed(|notice| {
+        self.has_noticed(|notice| {
             notice.run.is_some_and(|run| run.0 > 1) && notice.key.is_some() && notice.outcome == Outcome::Completed
         })
     }
 
     pub(super) fn refusal_noticed(&self) -> bool {
-        self.noticed(|notice| notice.refused.is_some())
+        self.has_noticed(|notice| notice.refused.is_some())
     }
 
     pub(super) fn stopped_by_model(&self) -> bool {
-        self.noticed(|notice| matches!(notice.outcome, Outcome::Cancelled { by: Initiator::Model { .. } }))
+        self.has_noticed(|notice| matches!(notice.outcome, Outcome::Cancelled { by: Initiator::Model { .. } }))
     }
 
     pub(super) fn moved_call_completes(&self) -> bool {
         let moved = |record: &Record| matches!(record, Record::CallFinished(it) if it.end == CallEnd::Backgrounded);
-        self.recorded(moved) && self.noticed(|notice| notice.outcome == Outcome::Completed) && self.root_completed()
+        self.has_record(moved)
+            && self.has_noticed(|notice| notice.outcome == Outcome::Completed)
+            && self.root_completed()
     }
 
     pub(super) fn queue_is_kept(&self) -> bool {
-        self.recorded(|record| matches!(record, Record::RunEnded(ended) if ended.keeps_queue))
+        self.has_record(|record| matches!(record, Record::RunEnded(ended) if ended.keeps_queue))
     }
 
     pub(super) fn ask_answered(&self, verdict: AskVerdict, by: AnsweredBy) -> bool {
         let gives = |record: &Record| matches!(record, Record::AskAnswered { verdict: given, by: giver, .. } if (*given, *giver) == (verdict, by));
-        self.recorded(gives) && self.outcomes().any(|(_, _, outcome)| *outcome == Outcome::Completed)
+        self.has_record(gives) && self.outcomes().any(|(_, _, outcome)| *outcome == Outcome::Completed)
     }
 
     pub(super) fn persons_run_in_child_completes(&self) -> bool {
-        self.noticed(|notice| notice.key.is_none() && notice.outcome == Outcome::Completed)
+        self.has_noticed(|notice| notice.key.is_none() && notice.outcome == Outcome::Completed)
     }
 
     pub(super) fn closed_session_refuses(&self) -> bool {
-        self.recorded(|record| matches!(record, Record::SessionClosed { .. })) && self.refusal_noticed()
+        self.has_record(|record| matches!(record, Record::SessionClosed { .. })) && self.refusal_noticed()
     }
 
     pub(super) fn alternative_switched(&self) -> bool {
-        self.recorded(|record| matches!(record, Record::AlternativeSwitched { .. }))
+        self.has_record(|record| matches!(record, Record::AlternativeSwitched { .. }))
     }
 
     pub(super) fn branch_answers(&self) -> bool {
@@ -169,15 +171,15 @@ impl System {
     }
 
     pub(super) fn is_rolled_back(&self) -> bool {
-        self.recorded(|record| matches!(record, Record::RolledBack { .. }))
+        self.has_record(|record| matches!(record, Record::RolledBack { .. }))
     }
 
     pub(super) fn is_compacted(&self) -> bool {
-        self.recorded(|record| matches!(record, Record::Compacted(_)))
+        self.has_record(|record| matches!(record, Record::Compacted(_)))
     }
 
     pub(super) fn compaction_failed(&self) -> bool {
-        self.recorded(|record| matches!(record, Record::CompactionFailed(_)))
+        self.has_record(|record| matches!(record, Record::CompactionFailed(_)))
     }
 
     pub(super) fn is_titled(&self) -> bool {

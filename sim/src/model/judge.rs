@@ -45,8 +45,8 @@ impl System {
         let observed = self.observed(model);
         let world = World::new(views, &rows, self.boot.is_none().then_some(&ledger), true).with_observations(&observed);
         match model.only {
-            Some(id) => id.check(&world, self.at_rest(model)),
-            None => model.coverage.judge(&world, self.at_rest(model)),
+            Some(id) => id.check(&world, self.is_at_rest(model)),
+            None => model.coverage.judge(&world, self.is_at_rest(model)),
         }
     }
 
@@ -175,7 +175,7 @@ impl System {
     }
 
     /// Returns whether the process is running, and only models, tools and people can act.
-    fn at_rest(&self, model: &SystemModel) -> bool {
+    fn is_at_rest(&self, model: &SystemModel) -> bool {
         let outside = |message: &Message| match message {
             Message::Stream { session, epoch, dropped, .. } | Message::Tool { session, epoch, dropped, .. } => {
                 let current = self.active.get(session).is_some_and(|active| active.epoch == *epoch);

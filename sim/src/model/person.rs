@@ -14,7 +14,7 @@ use super::{SystemModel, journal};
 use crate::fault::EnvironmentBug;
 
 impl System {
-    pub(super) fn by_person(&mut self, model: &SystemModel, action: &Action) -> bool {
+    pub(super) fn step_by_person(&mut self, model: &SystemModel, action: &Action) -> bool {
         match action {
             Action::Send => {
                 let input = Box::new(plan::input(model, self.remaining.sends));
@@ -82,7 +82,7 @@ impl System {
                 true
             }
             Action::Cancel(session) => self.cancel(model, *session),
-            Action::CancelEnded(session) => self.cancel_ended(model, *session),
+            Action::CancelEnded(session) => self.cancel_ended_run(model, *session),
             Action::Interrupt(session) => self.interrupt(model, *session),
             Action::Deliver(..)
             | Action::Passed(..)
@@ -110,7 +110,7 @@ impl System {
         tops.collect()
     }
 
-    pub(super) fn tree_cancel(&mut self, model: &SystemModel, to: RunKey) -> bool {
+    pub(super) fn cancel_tree(&mut self, model: &SystemModel, to: RunKey) -> bool {
         let closed = self.decided_outcome(to).is_some();
         if !closed {
             self.cancelled.insert(to);
@@ -143,7 +143,7 @@ impl System {
         true
     }
 
-    fn cancel_ended(&mut self, model: &SystemModel, session: SessionId) -> bool {
+    fn cancel_ended_run(&mut self, model: &SystemModel, session: SessionId) -> bool {
         let Some(run) = self.active.get(&session).map(|active| active.state.last_run) else { return false };
         let command = Command::Cancel { run: Some(run), by: Initiator::Person, keeps_queue: false };
         self.send_commands(model, session, vec![command]);

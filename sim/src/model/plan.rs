@@ -52,7 +52,7 @@ fn ceiling() -> Authority {
 }
 
 /// Returns a body named by its hash; a body that cannot be hashed gets the hash of the empty text.
-fn interned<T: serde::Serialize + ?Sized>(body: Arc<T>) -> Interned<T> {
+fn intern<T: serde::Serialize + ?Sized>(body: Arc<T>) -> Interned<T> {
     Interned::new(Arc::clone(&body)).unwrap_or(Interned { hash: Hash::of(b""), body: Some(body) })
 }
 
@@ -68,9 +68,9 @@ fn created(model: &SystemModel, place: Place, session: SessionId) -> SessionCrea
         agent: "general".into(),
         agent_hash: Hash::of(b"general"),
         model: "model".into(),
-        system: interned(Arc::from("work")),
-        ceiling: interned(Arc::new(ceiling())),
-        limits: interned(Arc::new(limits(model))),
+        system: intern(Arc::from("work")),
+        ceiling: intern(Arc::new(ceiling())),
+        limits: intern(Arc::new(limits(model))),
         workspace: "/w".into(),
         turns: None,
         worktree: None,
@@ -297,7 +297,7 @@ fn asks(state: &State, tool: &str) -> bool {
         .is_some_and(|access| state.ceiling.verdict(&access) == Verdict::Ask && !state.always.contains(&*access))
 }
 
-pub(super) fn resolved_call(state: &State, tool: &str, args: &str) -> ResolvedCall {
+pub(super) fn resolve_call(state: &State, tool: &str, args: &str) -> ResolvedCall {
     let text = |text: &str| -> Text { text.into() };
     ResolvedCall {
         asked: ToolCall { provider_id: text(""), tool: text(tool), args: text(args) },

@@ -68,7 +68,7 @@ impl System {
             | Action::CancelTree
             | Action::Cancel(_)
             | Action::CancelEnded(_)
-            | Action::Interrupt(_) => self.by_person(model, action),
+            | Action::Interrupt(_) => self.step_by_person(model, action),
             Action::Passed(session, deadline) => self.pass_deadline(model, *session, *deadline),
             Action::Again(row) => {
                 self.remaining.doubles = self.remaining.doubles.saturating_sub(1);
@@ -151,7 +151,7 @@ impl System {
                 self.send_commands(model, session, vec![Command::ToolFinished { call, result, worked_ms: 0 }])
             }
             Message::Admit { session, turn, calls } => self.admit(model, session, turn, &calls),
-            Message::Granted { to } => self.granted(model, to),
+            Message::Granted { to } => self.on_granted(model, to),
             Message::Notice { to, from, key } => {
                 let notice = self.notice(from, to, key);
                 notice.is_some_and(|notice| self.send_commands(model, to, vec![Command::OwnedEnded(vec![notice])]))
@@ -160,7 +160,7 @@ impl System {
                 let command = self.command_for_row(to, from, kind, key);
                 command.is_some_and(|command| self.send_commands(model, to, vec![command]))
             }
-            Message::TreeCancel { to } => self.tree_cancel(model, to),
+            Message::TreeCancel { to } => self.cancel_tree(model, to),
             Message::Ask { session, call } => {
                 let (verdict, by) = match reply {
                     FakeReply::Allow => (AskVerdict::Allow, AnsweredBy::Person),
@@ -235,7 +235,7 @@ impl System {
         };
         let state = self.active.get(&session).map(|active| &active.state);
         let calls: Vec<ResolvedCall> =
-            state.into_iter().zip(call).map(|(state, (tool, args))| plan::resolved_call(state, tool, &args)).collect();
+            state.into_iter().zip(call).map(|(state, (tool, args))| plan::resolve_call(state, tool, &args)).collect();
         // The root and the other sessions answer with different texts.
         let done = if session == ROOT { "done" } else { "done elsewhere" };
         let (text, stop) = if calls.is_empty() { (Some(done.into()), Stop::End) } else { (None, Stop::Calls) };
@@ -293,11 +293,11 @@ impl System {
         self.send_commands(model, session, vec![command])
     }
 
-    fn granted(&mut self, model: &SystemModel, to: RunKey) -> bool {
+    fn on_granted(&mut self, model: &SystemModel, to: RunKey) -> bool {
         if !self.wake_up(model, to.session) {
             return true;
         }
-        let owner_ended = self.owner_ended(to);
+        let owner_ended = self.ended_owner_outcome(to);
         let owner_end = self.queue_kept_cancel(to);
         // An owner that cancels this run individually is the cause; its command may still be in flight.
         let alone = self.single.get(&to).and_then(|_| self.cancel_by_owner(model, to.session));

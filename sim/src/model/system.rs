@@ -308,14 +308,14 @@ impl System {
         match State::fold(session, &*journal.records) {
             Ok(state) => {
                 self.touched.insert(session);
-                self.activated(session, Epoch(1), ActivationCause::Creation);
+                self.record_activation(session, Epoch(1), ActivationCause::Creation);
                 self.active.insert(session, Active { epoch: Epoch(1), state: Arc::new(state) });
             }
             Err(error) => self.wrong = Some(error.to_string()),
         }
     }
 
-    pub(super) fn activated(&mut self, session: SessionId, epoch: Epoch, why: ActivationCause) {
+    pub(super) fn record_activation(&mut self, session: SessionId, epoch: Epoch, why: ActivationCause) {
         let records = self.journals.get(&session).map_or(0, |journal| journal.records.len());
         let last = Seq(u64::try_from(records).unwrap_or(u64::MAX));
         let at = self.now();

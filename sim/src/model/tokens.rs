@@ -14,7 +14,7 @@ impl System {
     pub(super) fn cancel_owned(&mut self, key: RunKey, outcome: OutcomeKind, keeps_queue: bool) {
         let kept_before = self.closing.get(&key).is_some_and(|(_, keeps_queue)| *keeps_queue);
         self.closing.insert(key, (outcome, keeps_queue || kept_before));
-        for to in self.owned_by(key) {
+        for to in self.owned_runs(key) {
             self.send(Message::OwnerEnded { to, owner: key, outcome, keeps_queue });
             self.fire_tokens(to);
         }
@@ -29,7 +29,7 @@ impl System {
             return;
         }
         let model = if let Initiator::Model { call } = by { Some(*call) } else { None };
-        let to = self.opened_by(child, owner, key);
+        let to = self.run_opened_by(child, owner, key);
         if let Some(to) = to {
             // Recorded only for the child, because the owner's other runs continue.
             self.single.insert(to, (key, model));
@@ -40,7 +40,7 @@ impl System {
         }
     }
 
-    fn opened_by(&self, child: SessionId, owner: RunKey, key: CallId) -> Option<RunKey> {
+    fn run_opened_by(&self, child: SessionId, owner: RunKey, key: CallId) -> Option<RunKey> {
         let (opened, ended) = journal::last_run(self.journals.get(&child)?)?;
         let mine = !ended && journal::owner_of(opened) == Some(owner) && journal::key_of(opened) == Some(key);
         mine.then_some(RunKey { session: child, run: opened.run })
@@ -52,11 +52,11 @@ impl System {
             if self.fired.insert(key) {
                 self.drop_work(key.session, Dropped::ByToken);
             }
-            below.extend(self.owned_by(key));
+            below.extend(self.owned_runs(key));
         }
     }
 
-    fn owned_by(&self, owner: RunKey) -> Vec<RunKey> {
+    fn owned_runs(&self, owner: RunKey) -> Vec<RunKey> {
         let runs = self.journals.iter().filter_map(|(session, journal)| {
             let (opened, ended) = journal::last_run(journal)?;
             (!ended && journal::owner_of(opened) == Some(owner))
@@ -65,7 +65,7 @@ impl System {
         runs.collect()
     }
 
-    pub(super) fn owner_ended(&self, key: RunKey) -> Option<OutcomeKind> {
+    pub(super) fn ended_owner_outcome(&self, key: RunKey) -> Option<OutcomeKind> {
         let (opened, ended) = journal::last_run(self.journals.get(&key.session)?)?;
         let owner = journal::owner_of(opened).filter(|_| !ended)?;
         let over = journal::ended(self.journals.get(&owner.session)?, owner.run);
@@ -88,14 +88,14 @@ impl System {
         match self.single.get(&owned).filter(|_| !model.fault.is(EnvironmentBug::CauseLost)) {
             Some((key, call)) => Command::OwnerCancels { owner: owner.session, key: *key, by: index::cancel_by(*call) },
             None => {
-                let keeps_queue = self.keeps_queues(owner);
+                let keeps_queue = self.closes_whole_tree(owner);
                 Command::OwnerEnded { owner, outcome: self.closing_kind(owner, owned), keeps_queue }
             }
         }
     }
 
     /// Returns whether `owner` or an ancestor closes with its whole tree.
-    fn keeps_queues(&self, owner: RunKey) -> bool {
+    fn closes_whole_tree(&self, owner: RunKey) -> bool {
         let mut at = Some(owner);
         while let Some(key) = at {
             if self.closing.get(&key).is_some_and(|(_, keeps_queue)| *keeps_queue) {
@@ -109,10 +109,10 @@ impl System {
 
     /// Returns the end of the owner of `key` if queued inputs remain.
     pub(super) fn queue_kept_cancel(&self, key: RunKey) -> Option<Command> {
-        let outcome = self.owner_ended(key)?;
+        let outcome = self.ended_owner_outcome(key)?;
         let (opened, _) = journal::last_run(self.journals.get(&key.session)?)?;
         let owner = journal::owner_of(opened)?;
-        self.keeps_queues(owner).then_some(Command::OwnerEnded { owner, outcome, keeps_queue: true })
+        self.closes_whole_tree(owner).then_some(Command::OwnerEnded { owner, outcome, keeps_queue: true })
     }
 
     /// Returns the outcome of an owner that continues a child, if the owner has ended or closes.

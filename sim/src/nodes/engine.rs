@@ -65,7 +65,7 @@ impl ClaimedShard {
         match fate {
             CommitFate::Answered => return Some(database.commit(self.shard, claim, group)),
             CommitFate::Repeated => {
-                database.delay(self.shard, claim, copied(&group));
+                database.delay(self.shard, claim, copy_group(&group));
                 return Some(database.commit(self.shard, claim, group));
             }
             CommitFate::ReplyLost => _ = database.commit(self.shard, claim, group),
@@ -78,7 +78,7 @@ impl ClaimedShard {
     }
 }
 
-fn copied(group: &Group) -> Group {
+fn copy_group(group: &Group) -> Group {
     Group { frames: group.frames.clone() }
 }
 
@@ -93,7 +93,7 @@ impl Storage for ClaimedShard {
         let to = group.last().unwrap_or_default();
         let mut claim = lock(&self.claim);
         loop {
-            let stored = self.attempt(*claim, copied(&group));
+            let stored = self.attempt(*claim, copy_group(&group));
             if stored == Some(true) || (stored.is_none() && self.world.has_bug(LeaseBug::LostTakenAsStored)) {
                 claim.last = to;
                 return Ok(());

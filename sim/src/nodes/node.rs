@@ -141,7 +141,7 @@ impl Node {
             let work = self.lease();
             let sent = work.now();
             let joined = self.ask(|database| database.join(self.number, self.expiry(database))).await.flatten();
-            let sent = self.counted_from(sent, &work);
+            let sent = self.lease_start(sent, &work);
             if let Some(id) = joined {
                 if work.renewed(sent) {
                     self.world.trace(|| format!("node {}: lease {id}", self.number));
@@ -158,7 +158,7 @@ impl Node {
         }
     }
 
-    fn counted_from(&self, sent: Duration, work: &Lease) -> Duration {
+    fn lease_start(&self, sent: Duration, work: &Lease) -> Duration {
         if self.world.has_bug(LeaseBug::CountedFromReply) { work.now() } else { sent }
     }
 
@@ -169,7 +169,7 @@ impl Node {
             sleep(pause).await;
             let sent = work.now();
             let renewed = self.ask(|database| database.renew(id, self.expiry(database))).await;
-            let sent = self.counted_from(sent, work);
+            let sent = self.lease_start(sent, work);
             pause = match renewed {
                 Some(true) if work.renewed(sent) => HEARTBEAT,
                 Some(_) => return,

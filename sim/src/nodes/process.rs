@@ -47,9 +47,9 @@ impl Process {
             return;
         }
         self.stopped_until = None;
-        let missed = scaled(std::mem::take(&mut self.missed), self.rate);
+        let missed = scale(std::mem::take(&mut self.missed), self.rate);
         *lock(&self.stopped) += missed;
-        let (rate, local) = (self.rate, scaled(length, self.rate));
+        let (rate, local) = (self.rate, scale(length, self.rate));
         self.tokio.block_on(async {
             if !missed.is_zero() {
                 tokio::time::advance(missed).await;
@@ -68,7 +68,7 @@ impl Process {
     }
 }
 
-fn scaled(time: Duration, rate: Rate) -> Duration {
+fn scale(time: Duration, rate: Rate) -> Duration {
     let micros = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
     Duration::from_micros(micros.saturating_mul(rate) / TRUE_RATE)
 }

@@ -22,7 +22,7 @@ pub(super) async fn act(node: Node) {
         if let Some((command, session)) = next(&node, shard) {
             send(&node, command, &session).await;
         } else if node.world.draw_fault(10)
-            && let Some(session) = known(&node, shard)
+            && let Some(session) = known_session(&node, shard)
         {
             drop(session.cancel_tree().await);
         }
@@ -46,7 +46,7 @@ fn next(node: &Node, shard: usize) -> Option<(Command, SessionHandle)> {
     if world.is_calm() || sent >= MAX_COMMANDS {
         return None;
     }
-    let session = match known(node, shard) {
+    let session = match known_session(node, shard) {
         Some(session) if sessions >= MAX_SESSIONS || !world.rng.one_in(3) => session,
         _ => {
             let agent = world.rng.pick(&[RESUMING_AGENT, RESUMING_AGENT, LOST_AGENT]).unwrap_or(RESUMING_AGENT);
@@ -60,7 +60,7 @@ fn next(node: &Node, shard: usize) -> Option<(Command, SessionHandle)> {
     Some((command, session))
 }
 
-fn known(node: &Node, shard: usize) -> Option<SessionHandle> {
+fn known_session(node: &Node, shard: usize) -> Option<SessionHandle> {
     let sessions: Vec<SessionId> =
         node.world.clients().sessions.iter().filter(|(of, _)| *of == shard).map(|(_, session)| *session).collect();
     found(node, shard, node.world.rng.pick(&sessions)?)
@@ -74,10 +74,10 @@ async fn send(node: &Node, command: Command, session: &SessionHandle) {
     let sent = session.input(command.text.clone()).key(command.text.clone()).send().await;
     let Ok(receipt) = sent else { return };
     node.world.trace(|| format!("{} is acknowledged", command.text));
-    acknowledged(node, command, receipt.input);
+    check_acknowledged(node, command, receipt.input);
 }
 
-fn acknowledged(node: &Node, command: Command, input: InputId) {
+fn check_acknowledged(node: &Node, command: Command, input: InputId) {
     let mut clients = node.world.clients();
     let session = (command.shard, command.session);
     if !clients.sessions.contains(&session) {

@@ -13,7 +13,7 @@ use subtend_session::ids::{RunNo, SessionId};
 use subtend_session::place::BranchKind;
 
 use crate::simulate::judge::{self, secret};
-use crate::simulate::oracle::archive::failed;
+use crate::simulate::oracle::archive::last_failed_run;
 use crate::simulate::oracle::observer::Cancels;
 use crate::simulate::tally::Verb;
 use crate::simulate::watcher;
@@ -95,32 +95,32 @@ async fn ask(world: &Arc<World>, action: &Action) {
         Verb::Send | Verb::Steer | Verb::Override | Verb::Continue => input(world, action).await,
         Verb::Cancel => {
             world.oracle.lock().cancels(session.id(), Cancels::Session);
-            answers::controlled(world, action, session.cancel().await);
+            answers::check_control(world, action, session.cancel().await);
         }
         Verb::CancelRun => {
             let run = some_run(world, session);
             world.oracle.lock().cancels(session.id(), Cancels::Run(run));
-            answers::controlled(world, action, session.run(run).cancel().await);
+            answers::check_control(world, action, session.run(run).cancel().await);
         }
-        Verb::Interrupt => answers::controlled(world, action, session.interrupt().await),
+        Verb::Interrupt => answers::check_control(world, action, session.interrupt().await),
         // Not drawn, so that other seeds keep their draws.
         Verb::CancelTree if session.is_root() && world.plan.seed.is_multiple_of(3) => cancel_each(world, session).await,
         Verb::CancelTree => {
             world.oracle.lock().cancels(session.id(), Cancels::Tree);
-            answers::replied(world, action, session.cancel_tree().await.map_err(Into::into));
+            answers::check_reply(world, action, session.cancel_tree().await.map_err(Into::into));
         }
         Verb::Background => {
             let call = world.oracle.lock().child_calls.get(&session.id()).copied();
             if let Some(call) = call {
-                answers::replied(world, action, session.background(call).await);
+                answers::check_reply(world, action, session.background(call).await);
                 // An interrupt right after it must not affect that run.
                 if world.rng.one_in(3) {
                     let action = Action { verb: Verb::Interrupt, session: session.clone() };
-                    answers::controlled(world, &action, session.interrupt().await);
+                    answers::check_control(world, &action, session.interrupt().await);
                 }
             }
         }
-        Verb::Close => answers::replied(world, action, session.close().await),
+        Verb::Close => answers::check_reply(world, action, session.close().await),
         Verb::Delete | Verb::DeleteForced => {
             {
                 let mut oracle = world.oracle.lock();
@@ -128,14 +128,14 @@ async fn ask(world: &Arc<World>, action: &Action) {
                 let forced = action.verb == Verb::DeleteForced;
                 oracle.cancels(session.id(), if forced { Cancels::Tree } else { Cancels::Deletion });
             }
-            answers::replied(world, action, session.delete(action.verb == Verb::DeleteForced).await);
+            answers::check_reply(world, action, session.delete(action.verb == Verb::DeleteForced).await);
         }
         Verb::Queue | Verb::QueueRemove | Verb::QueueClear => queue(world, action).await,
         Verb::Branch | Verb::Regenerate | Verb::Switch => branch(world, action).await,
         Verb::RollBack => roll_back(world, action).await,
         Verb::Summarise if world.plan.compacts() => compact(world, action).await,
-        Verb::Summarise => answers::summed_up(world, action, session.summarise().await),
-        Verb::Detach => answers::replied(world, action, session.detach("worker", task(world)).await),
+        Verb::Summarise => answers::check_summary(world, action, session.summarise().await),
+        Verb::Detach => answers::check_reply(world, action, session.detach("worker", task(world)).await),
         Verb::Look => read_listings(world, action).await,
         // Verbs that are not requests to a session.
         Verb::Open | Verb::Answer | Verb::Wait | Verb::Crash | Verb::Shutdown | Verb::ClockJump => {}
@@ -161,7 +161,7 @@ async fn input(world: &World, action: &Action) {
         Verb::Continue => session.continue_with(None).await,
         _ => input.send().await,
     };
-    answers::sent(world, action, sent);
+    answers::check_sent(world, action, sent);
 }
 
 #[expect(clippy::wildcard_enum_match_arm, reason = "only the verbs of a queue reach this function")]
@@ -172,10 +172,10 @@ async fn queue(world: &World, action: &Action) {
             let back = usize::try_from(world.rng.below(3)).unwrap_or_default();
             let input = world.oracle.lock().some_input(session.id(), back);
             if let Some(input) = input {
-                answers::replied(world, action, session.queue_remove(input).await);
+                answers::check_reply(world, action, session.queue_remove(input).await);
             }
         }
-        Verb::QueueClear => answers::replied(world, action, session.queue_clear().await),
+        Verb::QueueClear => answers::check_reply(world, action, session.queue_clear().await),
         _ => {
             let listed = session.queue().await;
             if let Ok(entries) = &listed {
@@ -186,7 +186,7 @@ async fn queue(world: &World, action: &Action) {
                     oracle.wrong("B-1", format!("the queue of {} holds {inputs} of {queue}", session.id()));
                 }
             }
-            answers::replied(world, action, listed);
+            answers::check_reply(world, action, listed);
         }
     }
 }
@@ -205,19 +205,19 @@ async fn branch(world: &World, action: &Action) {
                 && world.rng.one_in(2)
             {
                 // A branch without an input shows little.
-                answers::sent(
+                answers::check_sent(
                     world,
                     &Action { verb: Verb::Send, session: child.clone() },
                     child.send(describe(world, child.id())).await,
                 );
             }
-            answers::replied(world, action, made);
+            answers::check_reply(world, action, made);
         }
-        Verb::Regenerate => answers::replied(world, action, session.regenerate(at).await),
+        Verb::Regenerate => answers::check_reply(world, action, session.regenerate(at).await),
         _ => {
             let to = [SwitchTo::Previous, SwitchTo::Next, SwitchTo::Index(0), SwitchTo::Index(1), SwitchTo::Index(9)];
             let to = world.rng.pick(&to).unwrap_or(SwitchTo::Next);
-            answers::replied(world, action, session.switch(at, to).await);
+            answers::check_reply(world, action, session.switch(at, to).await);
         }
     }
 }
@@ -232,10 +232,10 @@ async fn roll_back(world: &World, action: &Action) {
     };
     let rolled_back = session.roll_back(run).await;
     let done = rolled_back.is_ok();
-    answers::rolled_back(world, action, rolled_back);
+    answers::check_rollback(world, action, rolled_back);
     if done && world.rng.one_in(2) {
         let action = Action { verb: Verb::Send, session: session.clone() };
-        answers::sent(world, &action, session.send(describe(world, session.id())).await);
+        answers::check_sent(world, &action, session.send(describe(world, session.id())).await);
     }
 }
 
@@ -243,13 +243,13 @@ async fn roll_back(world: &World, action: &Action) {
 async fn compact(world: &World, action: &Action) {
     let session = &action.session;
     if world.rng.one_in(3) {
-        answers::replied(world, action, session.undo_compaction().await);
+        answers::check_reply(world, action, session.undo_compaction().await);
     } else {
-        answers::compacted(world, action, session.compact().await);
+        answers::check_compaction(world, action, session.compact().await);
     }
     if world.rng.one_in(2) {
         let action = Action { verb: Verb::Send, session: session.clone() };
-        answers::sent(world, &action, session.send(describe(world, session.id())).await);
+        answers::check_sent(world, &action, session.send(describe(world, session.id())).await);
     }
 }
 
@@ -259,10 +259,10 @@ async fn read_listings(world: &Arc<World>, action: &Action) {
     match world.rng.below(6) {
         // The journal of the session continues, and so do its followers.
         5 => watcher::follow(world, session),
-        0 => answers::read(world, action, session.usage().await),
-        1 => answers::read(world, action, session.branches().await),
-        2 => answers::replied(world, action, session.alternatives().await),
-        3 => answers::read(world, action, session.audit().await),
+        0 => answers::check_read(world, action, session.usage().await),
+        1 => answers::check_read(world, action, session.branches().await),
+        2 => answers::check_reply(world, action, session.alternatives().await),
+        3 => answers::check_read(world, action, session.audit().await),
         _ => drop(tree(world, session).await),
     }
 }
@@ -274,7 +274,7 @@ async fn tree(world: &World, session: &SessionHandle) -> Option<Tree> {
         Ok(tree) => {
             let mut listed = BTreeSet::new();
             tree.each(&mut |node| _ = listed.insert(node.id));
-            world.oracle.lock().tree_read(&alive.unwrap_or_default(), &listed);
+            world.oracle.lock().compare_tree(&alive.unwrap_or_default(), &listed);
             Some(tree)
         }
         Err(error) => {
@@ -304,11 +304,11 @@ async fn cancel_each(world: &World, root: &SessionHandle) {
         world.oracle.lock().cancels(session.id(), Cancels::Session);
         let reply = session.cancel().await;
         let is_lost = matches!(reply, Ok(Control::NotFound)).then_some(session.id());
-        answers::controlled(world, &Action { verb: Verb::Cancel, session }, reply);
+        answers::check_control(world, &Action { verb: Verb::Cancel, session }, reply);
         is_lost
     });
     lost.extend(join_all(cancels).await.into_iter().flatten());
-    world.oracle.lock().each_cancelled(root.id(), &alive, &lost);
+    world.oracle.lock().compare_cancels(root.id(), &alive, &lost);
 }
 
 fn some_run(world: &World, session: &SessionHandle) -> RunNo {
@@ -330,5 +330,5 @@ async fn wait(world: &World, session: &SessionHandle) {
     world.oracle.lock().waits += 1;
     let ended = session.run_ended(run).await;
     world.oracle.lock().waits -= 1;
-    answers::ended(world, session.id(), run, ended);
+    answers::check_end(world, session.id(), run, ended);
 }

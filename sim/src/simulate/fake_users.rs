@@ -58,7 +58,7 @@ impl FakeUsers {
             let mut oracle = world.oracle.lock();
             let now = oracle.now();
             oracle.attended_since = Some(now);
-            oracle.attended();
+            oracle.record_approver();
         }
         loop {
             if world.oracle.lock().failure.is_some() {
@@ -71,7 +71,7 @@ impl FakeUsers {
             if world.rng.one_in(ACTIONS_PER_JUDGEMENT) {
                 self.judge(false);
             }
-            let Some(verb) = world.rng.weighted(&world.swarm.verbs) else { break };
+            let Some(verb) = world.rng.pick_weighted(&world.swarm.verbs) else { break };
             world.oracle.mark(&format!("verb {verb:?}"));
             if let Some(end) = self.act(verb).await {
                 return end;
@@ -84,14 +84,14 @@ impl FakeUsers {
             }
             Mode::Liveness => {
                 world.oracle.lock().calm = true;
-                self.rest().await;
+                self.await_rest().await;
                 ProcessEnd::Over
             }
         }
     }
 
     async fn pause(&self) {
-        let most = self.world.rng.weighted(&self.world.swarm.pauses).unwrap_or(1);
+        let most = self.world.rng.pick_weighted(&self.world.swarm.pauses).unwrap_or(1);
         if most == 0 {
             return self.world.yield_some().await;
         }
@@ -162,7 +162,8 @@ impl FakeUsers {
         let sessions = self.sessions();
         let recent = sessions.len().saturating_sub(6);
         let some = if self.world.rng.one_in(2) { sessions.get(recent..) } else { None };
-        let likely = if self.world.rng.one_in(2) { self.world.oracle.lock().archive.likely(verb) } else { Vec::new() };
+        let likely =
+            if self.world.rng.one_in(2) { self.world.oracle.lock().archive.likely_targets(verb) } else { Vec::new() };
         let likely = self.world.rng.pick(&likely);
         let id = likely.or_else(|| self.world.rng.pick(some.unwrap_or(&sessions)))?;
         match self.runtime()?.session(id) {
@@ -185,7 +186,7 @@ impl FakeUsers {
     }
 
     /// Stops further faults, waits until every run has ended, and judges the result.
-    async fn rest(&self) {
+    async fn await_rest(&self) {
         let Some(runtime) = self.runtime() else { return };
         let (mut waited, mut next) = (Duration::ZERO, Duration::from_secs(1));
         while !judge::is_quiet(runtime.journal()) {

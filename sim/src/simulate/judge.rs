@@ -44,7 +44,7 @@ pub(crate) fn judge_all(world: &World, at_rest: bool) {
     let now = oracle.now();
     // A jump of the clock delays everything.
     let grace_ms = oracle.jumped.is_zero().then(|| limits.grace_ms.saturating_add(TICKS_MS));
-    let lists = world.rng.one_in(4) || oracle.misses();
+    let lists = world.rng.one_in(4) || oracle.has_missed();
     let listings = if lists { listings(&oracle, world) } else { Vec::new() };
     oracle.observations.tick(now);
     oracle.observations.record_listings(listings);
@@ -120,7 +120,7 @@ pub(crate) fn compact(world: &World) {
     let mut oracle = world.oracle.lock();
     let held: BTreeSet<SessionId> = done.held.iter().map(|held| held.session).collect();
     let mut gone = oracle.archive.deleted();
-    gone.retain(|session| !oracle.archive.above(*session).any(|above| held.contains(&above)));
+    gone.retain(|session| !oracle.archive.ancestors(*session).any(|above| held.contains(&above)));
     if !gone.is_empty() {
         oracle.tally.mark("erased");
     }
@@ -183,7 +183,7 @@ pub(crate) fn baseline(world: &World, runtime: &Runtime) {
 }
 
 /// Checks that each acknowledged input is recorded (J-1).
-pub(crate) fn acknowledged(oracle: &Oracle, journal: &Journal) {
+pub(crate) fn check_acknowledged(oracle: &Oracle, journal: &Journal) {
     let (inputs, erased) = {
         let oracle = oracle.lock();
         (oracle.acknowledged.clone(), oracle.archive.erased().clone())

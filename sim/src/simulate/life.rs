@@ -89,8 +89,8 @@ async fn run_process(world: &Arc<World>, number: u32) -> ProcessEnd {
         let mut oracle = world.oracle.lock();
         oracle.booting = false;
         oracle.slots = Some(Box::new(runtime.slots_of_root()));
-        let (now, wrote) = (oracle.now(), journal.last_appended().0.saturating_sub(before.0));
-        oracle.observations.booted(now, at_rest, wrote);
+        let (now, wrote) = (oracle.now(), journal.appended().0.saturating_sub(before.0));
+        oracle.observations.record_boot(now, at_rest, wrote);
         if at_rest {
             oracle.tally.mark("started at rest");
         }
@@ -157,7 +157,7 @@ fn spawn_late_input(world: &Arc<World>, runtime: &Runtime) {
     let world = Arc::clone(world);
     tokio::spawn(async move {
         let sent = session.send("too late").await;
-        answers::sent(&world, &Action { verb: Verb::Send, session }, sent);
+        answers::check_sent(&world, &Action { verb: Verb::Send, session }, sent);
     });
 }
 
@@ -236,8 +236,8 @@ async fn start(world: &Arc<World>, journal: &Journal, number: u32) -> Result<Run
         idle: swarm.idle,
         events: swarm.events,
         durable_before_call: swarm.durable_before_call,
-        titles: world.plan.titles(),
-        summaries: world.plan.summaries(),
+        titles: world.plan.writes_titles(),
+        summaries: world.plan.writes_summaries(),
         // Each life has its own seed, so that ids differ.
         seed: Some(world.plan.seed.wrapping_mul(1_000).wrapping_add(u64::from(number))),
         ..Options::default()

@@ -227,7 +227,7 @@ impl OracleState {
             }
             FaultKind::ClockJump => {
                 self.last_jump = Some(self.now());
-                self.delays(|_| true);
+                self.excuse_all(|_| true);
             }
             FaultKind::TaskPanic
             | FaultKind::WriteFails
@@ -265,7 +265,7 @@ impl OracleState {
         if let Some(seen) = self.seen.get_mut(&session) {
             seen.last = seq;
         }
-        self.trace(|| format!("{} {seq} {}", self.session_number(session), brief(record)));
+        self.trace(|| format!("{} {seq} {}", self.session_number(session), record_line(record)));
         if let Record::RunOpened(opened) = record {
             self.runs.insert(session, opened.run);
             if let Owner::Run { session: owner, run, .. } = &opened.owner {
@@ -275,14 +275,14 @@ impl OracleState {
         } else if let Record::RunHeld { run, why } = record {
             let key = RunKey { session, run: *run };
             match &**why {
-                Hold::Closing { outcome, .. } => self.closes(key, outcome),
+                Hold::Closing { outcome, .. } => self.close(key, outcome),
                 Hold::Interrupted { .. } | Hold::OutOfTurns => _ = self.held.insert(key),
             }
         } else if let Record::RunEnded(ended) = record {
             let key = RunKey { session, run: ended.run };
             self.tally.mark(ended.outcome.kind().as_str());
-            self.closes(key, &ended.outcome);
-            self.observations.ended(now, key);
+            self.close(key, &ended.outcome);
+            self.observations.record_end(now, key);
             if self.ends.insert(key, ended.outcome.clone()).is_some() {
                 self.wrong("S-1", format!("run {} of {session} has a second end", ended.run));
             }
@@ -328,7 +328,7 @@ impl OracleState {
         opened == Some(&Owner::Person) && !(is_alternative && run == RunNo(1))
     }
 
-    fn closes(&mut self, run: RunKey, outcome: &Outcome) {
+    fn close(&mut self, run: RunKey, outcome: &Outcome) {
         let at = self.now();
         self.over.entry(run).or_insert_with(|| ClosedRun { at, outcome: outcome.clone() });
     }
@@ -396,12 +396,12 @@ impl OracleState {
     }
 
     /// Checks that an acknowledged input is durable (J-5).
-    pub(crate) fn acknowledged(&mut self, session: SessionId, input: InputId) {
+    pub(crate) fn check_acknowledged(&mut self, session: SessionId, input: InputId) {
         self.acknowledged.insert((session, input));
         let seq = self.inputs.get(&(session, input)).copied();
         if let Some(seq) = seq {
             let (now, last) = (self.now(), self.seen.get(&session).map(|seen| seen.last));
-            self.observations.acked(now, session, seq, last);
+            self.observations.record_acknowledgement(now, session, seq, last);
         } else {
             self.wrong("J-5", format!("input {input} of {session} is acknowledged and not durable"));
         }
@@ -414,7 +414,7 @@ impl OracleState {
     }
 
     /// Returns the decided outcome of a run, ended or not.
-    pub(crate) fn fixed(&self, run: RunKey) -> Option<&Outcome> {
+    pub(crate) fn decided_outcome(&self, run: RunKey) -> Option<&Outcome> {
         self.over.get(&run).map(|over| &over.outcome)
     }
 
@@ -440,7 +440,7 @@ impl Intent {
 }
 
 /// Returns a record in one line, without long fields.
-fn brief(record: &Record) -> String {
+fn record_line(record: &Record) -> String {
     let full = serde_json::to_string(record).unwrap_or_default();
     let mut end = full.len().min(260);
     while !full.is_char_boundary(end) {

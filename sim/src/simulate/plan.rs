@@ -35,7 +35,7 @@ impl SeedPlan {
     }
 
     /// Returns whether the host writes titles, in some of the same seeds.
-    pub(crate) fn titles(&self) -> bool {
+    pub(crate) fn writes_titles(&self) -> bool {
         matches!(self.seed % RARE_MODULUS, 1 | 3 | 7)
     }
 
@@ -57,7 +57,7 @@ impl SeedPlan {
     }
 
     /// Returns whether the host summarises closed sessions, in some of the same seeds.
-    pub(crate) fn summaries(&self) -> bool {
+    pub(crate) fn writes_summaries(&self) -> bool {
         matches!(self.seed % RARE_MODULUS, 3 | 7 | 9)
     }
 }

@@ -11,17 +11,17 @@ use subtend_session::record::Record;
 use subtend_session::state::Phase;
 
 use crate::simulate::action::Action;
-use crate::simulate::oracle::archive::blocking;
+use crate::simulate::oracle::archive::blocking_runs;
 use crate::simulate::tally::{FaultKind, Verb};
 use crate::simulate::world::World;
 
-pub(crate) fn sent(world: &World, action: &Action, sent: Result<Receipt, SendError>) {
+pub(crate) fn check_sent(world: &World, action: &Action, sent: Result<Receipt, SendError>) {
     let session = action.session.id();
     let mut oracle = world.oracle.lock();
     match sent {
         Ok(receipt) => {
             oracle.receipt(session, receipt.input);
-            oracle.acknowledged(session, receipt.input);
+            oracle.check_acknowledged(session, receipt.input);
         }
         Err(SendError::Busy { .. }) => oracle.record_fault(FaultKind::FullQueue),
         Err(SendError::Stopped(_)) => {
@@ -37,31 +37,31 @@ pub(crate) fn sent(world: &World, action: &Action, sent: Result<Receipt, SendErr
     }
 }
 
-pub(crate) fn controlled(world: &World, action: &Action, reply: Result<Control, WaitError>) {
+pub(crate) fn check_control(world: &World, action: &Action, reply: Result<Control, WaitError>) {
     let (verb, session) = (action.verb, action.session.id());
     let mut oracle = world.oracle.lock();
     match reply {
         Ok(Control::Done(run)) => {
             let key = RunKey { session, run };
             let now = oracle.now();
-            oracle.observations.answered(now, key, given(verb), ControlAnswer::Done);
+            oracle.observations.record_answer(now, key, reply_subject(verb), ControlAnswer::Done);
             if verb != Verb::Interrupt {
-                oracle.was_cancelled(key);
+                oracle.record_cancel(key);
             }
-            let done = oracle.fixed(key).is_some() || (verb == Verb::Interrupt && oracle.was_held(key));
+            let done = oracle.decided_outcome(key).is_some() || (verb == Verb::Interrupt && oracle.was_held(key));
             if !done {
                 oracle.wrong("J-5", format!("{verb:?} of {key:?} is acknowledged and not durable"));
             }
             let held = oracle.archive.state(session).filter(|state| state.phase() == Phase::HeldInterrupted);
             let missed =
-                held.and_then(|state| blocking(state).find(|owned| !owned.cancel_asked).map(|owned| owned.child));
+                held.and_then(|state| blocking_runs(state).find(|owned| !owned.cancel_asked).map(|owned| owned.child));
             if let Some(child) = missed {
                 oracle.wrong("T-6", format!("{verb:?} of {key:?} did not reach the run of {child} that it waits for"));
             }
         }
         Ok(Control::AlreadyEnded(run, outcome)) => {
             let key = RunKey { session, run };
-            if oracle.fixed(key) != Some(&outcome) {
+            if oracle.decided_outcome(key) != Some(&outcome) {
                 oracle.wrong(
                     "S-2",
                     format!("{verb:?} of {key:?} is answered with {outcome:?}, which is not its outcome"),
@@ -78,7 +78,7 @@ pub(crate) fn controlled(world: &World, action: &Action, reply: Result<Control, 
     }
 }
 
-fn given(verb: Verb) -> ReplySubject {
+fn reply_subject(verb: Verb) -> ReplySubject {
     if verb == Verb::Interrupt {
         ReplySubject::Interrupt(Initiator::Person)
     } else {
@@ -86,7 +86,7 @@ fn given(verb: Verb) -> ReplySubject {
     }
 }
 
-pub(crate) fn replied<T: Debug>(world: &World, action: &Action, reply: Result<T, ControlError>) {
+pub(crate) fn check_reply<T: Debug>(world: &World, action: &Action, reply: Result<T, ControlError>) {
     let mut oracle = world.oracle.lock();
     let verb = action.verb;
     let answer = match reply {
@@ -109,7 +109,7 @@ pub(crate) fn replied<T: Debug>(world: &World, action: &Action, reply: Result<T,
 }
 
 /// Checks a rollback: it is durable, and its run did not complete.
-pub(crate) fn rolled_back(world: &World, action: &Action, run: Result<RunNo, ControlError>) {
+pub(crate) fn check_rollback(world: &World, action: &Action, run: Result<RunNo, ControlError>) {
     let session = action.session.id();
     if let Ok(run) = run {
         let mut oracle = world.oracle.lock();
@@ -121,10 +121,10 @@ pub(crate) fn rolled_back(world: &World, action: &Action, run: Result<RunNo, Con
             oracle.wrong("E-2", format!("run {run} of {session} is rolled back, but did not fail"));
         }
     }
-    replied(world, action, run);
+    check_reply(world, action, run);
 }
 
-pub(crate) fn summed_up(world: &World, action: &Action, summary: Result<Text, ControlError>) {
+pub(crate) fn check_summary(world: &World, action: &Action, summary: Result<Text, ControlError>) {
     let session = action.session.id();
     if let Ok(text) = &summary {
         let mut oracle = world.oracle.lock();
@@ -133,10 +133,10 @@ pub(crate) fn summed_up(world: &World, action: &Action, summary: Result<Text, Co
             oracle.wrong("J-5", format!("{session} is reported as summarised as {text:?}, and that is not durable"));
         }
     }
-    replied(world, action, summary);
+    check_reply(world, action, summary);
 }
 
-pub(crate) fn compacted(world: &World, action: &Action, done: Result<CompactedHistory, ControlError>) {
+pub(crate) fn check_compaction(world: &World, action: &Action, done: Result<CompactedHistory, ControlError>) {
     let session = action.session.id();
     if let Ok(done) = &done {
         let mut oracle = world.oracle.lock();
@@ -148,10 +148,10 @@ pub(crate) fn compacted(world: &World, action: &Action, done: Result<CompactedHi
         }
         oracle.tally.mark("compacted on request");
     }
-    replied(world, action, done);
+    check_reply(world, action, done);
 }
 
-pub(crate) fn read<T>(world: &World, action: &Action, read: Result<T, ReadError>) {
+pub(crate) fn check_read<T>(world: &World, action: &Action, read: Result<T, ReadError>) {
     match read {
         Ok(_) => world.oracle.mark("looked"),
         Err(ReadError::Closed) => world.oracle.mark("read a closed journal"),
@@ -163,13 +163,13 @@ pub(crate) fn read<T>(world: &World, action: &Action, read: Result<T, ReadError>
     }
 }
 
-pub(crate) fn ended(world: &World, session: SessionId, run: RunNo, ended: Result<Ended, WaitError>) {
+pub(crate) fn check_end(world: &World, session: SessionId, run: RunNo, ended: Result<Ended, WaitError>) {
     let mut oracle = world.oracle.lock();
     match ended {
         Ok(ended) => {
             let key = RunKey { session, run };
             let now = oracle.now();
-            oracle.observations.answered(now, key, ReplySubject::End, ControlAnswer::Ended(ended.outcome.clone()));
+            oracle.observations.record_answer(now, key, ReplySubject::End, ControlAnswer::Ended(ended.outcome.clone()));
             let durable = oracle.ends.get(&key).cloned();
             if durable.as_ref() != Some(&ended.outcome) {
                 oracle.wrong(

@@ -44,14 +44,14 @@ impl Archive {
 
     pub(crate) fn deleted(&self) -> BTreeSet<SessionId> {
         let is_deleted = |session| self.state(session).is_some_and(|state| state.deleted);
-        self.0.keys().copied().filter(|session| self.above(*session).any(is_deleted)).collect()
+        self.0.keys().copied().filter(|session| self.ancestors(*session).any(is_deleted)).collect()
     }
 
-    fn is_gone(&self, session: SessionId) -> bool {
+    fn is_deleted(&self, session: SessionId) -> bool {
         self.1.contains(&session) || self.state(session).is_some_and(|state| state.deleted)
     }
 
-    pub(crate) fn above(&self, session: SessionId) -> impl Iterator<Item = SessionId> {
+    pub(crate) fn ancestors(&self, session: SessionId) -> impl Iterator<Item = SessionId> {
         let parent = |at: &SessionId| self.state(*at).and_then(|state| state.created.place.parent());
         std::iter::successors(Some(session), parent)
     }
@@ -70,12 +70,12 @@ impl Archive {
     }
 
     /// Returns sessions on which a verb has an effect; a random session seldom qualifies.
-    pub(crate) fn likely(&self, verb: Verb) -> Vec<SessionId> {
+    pub(crate) fn likely_targets(&self, verb: Verb) -> Vec<SessionId> {
         let fits = |state: &State| match verb {
             Verb::Switch => !state.alternatives.is_empty(),
-            Verb::RollBack => state.run.is_none() && failed(state).is_some(),
+            Verb::RollBack => state.run.is_none() && last_failed_run(state).is_some(),
             Verb::Close => state.created.place.parent().is_some(),
-            Verb::Background | Verb::Interrupt => blocking(state).next().is_some(),
+            Verb::Background | Verb::Interrupt => blocking_runs(state).next().is_some(),
             Verb::Open
             | Verb::Send
             | Verb::Steer
@@ -172,9 +172,10 @@ impl Archive {
             requests.iter().filter(|request| request.at <= over.at).any(|request| match request.what {
                 Cancels::Session => request.session == key.session,
                 Cancels::Run(run) => (request.session, run) == (key.session, key.run),
-                Cancels::Tree => self.above(key.session).any(|above| above == request.session),
+                Cancels::Tree => self.ancestors(key.session).any(|above| above == request.session),
                 Cancels::Deletion => {
-                    self.is_gone(request.session) && self.above(key.session).any(|above| above == request.session)
+                    self.is_deleted(request.session)
+                        && self.ancestors(key.session).any(|above| above == request.session)
                 }
             })
         };
@@ -183,12 +184,12 @@ impl Archive {
 }
 
 /// Returns owned runs that block an open call of the run in flight.
-pub(crate) fn blocking(state: &State) -> impl Iterator<Item = &Owned> {
+pub(crate) fn blocking_runs(state: &State) -> impl Iterator<Item = &Owned> {
     let owned = state.run.iter().flat_map(|run| &run.owned);
     owned.filter(|(key, _)| state.is_open(**key)).map(|(_, owned)| owned)
 }
 
 /// Returns the last run that did not complete, which can be rolled back.
-pub(crate) fn failed(state: &State) -> Option<RunNo> {
+pub(crate) fn last_failed_run(state: &State) -> Option<RunNo> {
     state.message_ranges.iter().rev().find(|(_, stretch)| !stretch.hidden).map(|(run, _)| *run)
 }

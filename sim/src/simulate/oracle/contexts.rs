@@ -75,7 +75,7 @@ pub(super) fn judge(oracle: &mut OracleState, at: CallPosition) {
     let Some(run) = oracle.run_of(at).filter(|_| tools.is_some() || hides) else { return };
     let run = RunKey { session, run };
     let (messages, tools) = (Some(given.messages), tools.unwrap_or_default());
-    oracle.observations.offered(GivenContext { run, turn, attempt, messages, tools });
+    oracle.observations.record_context(GivenContext { run, turn, attempt, messages, tools });
 }
 
 /// Checks that answers are unchanged if no alternative is active (B13, E-2).

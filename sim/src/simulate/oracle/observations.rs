@@ -36,7 +36,7 @@ impl Observations {
     }
 
     /// Records an acknowledgement that depends on record `seq`.
-    pub(crate) fn acked(&mut self, now: Duration, session: SessionId, seq: Seq, durable: Option<Seq>) {
+    pub(crate) fn record_acknowledgement(&mut self, now: Duration, session: SessionId, seq: Seq, durable: Option<Seq>) {
         let at = self.tick(now);
         self.seen.acked.push(Acknowledgement { session, seq, at, durable });
     }
@@ -53,17 +53,17 @@ impl Observations {
         }
     }
 
-    pub(crate) fn booted(&mut self, now: Duration, at_rest: bool, wrote: u64) {
+    pub(crate) fn record_boot(&mut self, now: Duration, at_rest: bool, wrote: u64) {
         let at = self.tick(now);
         self.seen.boots.push(Boot { at, at_rest, wrote });
     }
 
-    pub(crate) fn answered(&mut self, now: Duration, run: RunKey, given: ReplySubject, answer: ControlAnswer) {
+    pub(crate) fn record_answer(&mut self, now: Duration, run: RunKey, given: ReplySubject, answer: ControlAnswer) {
         let at = self.tick(now);
         self.seen.answers.push(ObservedAnswer { run, given, at, answer });
     }
 
-    pub(crate) fn ended(&mut self, now: Duration, run: RunKey) {
+    pub(crate) fn record_end(&mut self, now: Duration, run: RunKey) {
         let at = self.tick(now);
         self.seen.ended.insert(run, at);
     }
@@ -104,7 +104,7 @@ impl Observations {
         }
     }
 
-    pub(crate) fn offered(&mut self, given: GivenContext) {
+    pub(crate) fn record_context(&mut self, given: GivenContext) {
         self.seen.contexts.push(given);
     }
 

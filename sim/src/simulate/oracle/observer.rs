@@ -118,7 +118,7 @@ impl OracleState {
                 self.observer.died.insert(session);
                 self.observer.controls.remove(&session);
                 self.observer.live.remove(&session);
-                self.delays(|other| other == session);
+                self.excuse_all(|other| other == session);
             }
             InternalEvent::GivesUp(run) => {
                 let restart = Restart { session: run.session, at, supervisor: 0, admitted: false, run: Some(run.run) };
@@ -168,7 +168,7 @@ impl OracleState {
     }
 
     /// Excuses all pending answers and ends: the present event delays sessions.
-    pub(crate) fn delays(&mut self, of: impl Fn(SessionId) -> bool) {
+    pub(crate) fn excuse_all(&mut self, of: impl Fn(SessionId) -> bool) {
         self.observer.excuse(of);
         let ended: BTreeSet<RunKey> = self.ends.keys().copied().collect();
         self.observations.all_mut().cancelled.retain(|run, _| ended.contains(run));
@@ -176,7 +176,7 @@ impl OracleState {
 
     /// Forgets the observations of a dead process.
     pub(crate) fn forget_observed(&mut self) {
-        self.delays(|_| true);
+        self.excuse_all(|_| true);
         let ended: BTreeSet<RunKey> = self.ends.keys().copied().collect();
         let has_ended =
             |restart: &Restart| restart.run.is_none_or(|run| ended.contains(&RunKey { session: restart.session, run }));
@@ -191,7 +191,7 @@ impl OracleState {
     }
 
     /// Records that an approver is attached from now on.
-    pub(crate) fn attended(&mut self) {
+    pub(crate) fn record_approver(&mut self) {
         let now = self.now();
         let from = self.observations.tick(now);
         self.observations.all_mut().approvers.get_or_insert_default().push(Approver { from, until: None });
@@ -205,18 +205,18 @@ impl OracleState {
     }
 
     /// Compares a tree that shows `listed` with the runs `alive` that were in flight before (T-9).
-    pub(crate) fn tree_read(&mut self, alive: &BTreeSet<RunKey>, listed: &BTreeSet<SessionId>) {
+    pub(crate) fn compare_tree(&mut self, alive: &BTreeSet<RunKey>, listed: &BTreeSet<SessionId>) {
         self.observer.unlisted.extend(alive.iter().filter(|run| !listed.contains(&run.session)));
     }
 
     /// Compares cancels by id below a root with the runs `alive` that were in flight before; `lost` were not reached (T-9).
-    pub(crate) fn each_cancelled(&mut self, root: SessionId, alive: &BTreeSet<RunKey>, lost: &BTreeSet<SessionId>) {
+    pub(crate) fn compare_cancels(&mut self, root: SessionId, alive: &BTreeSet<RunKey>, lost: &BTreeSet<SessionId>) {
         self.observer.tried.insert(root);
         self.observer.unreached.extend(alive.iter().filter(|run| lost.contains(&run.session)));
     }
 
     /// Returns whether a run in flight was not listed or not reached.
-    pub(crate) fn misses(&self) -> bool {
+    pub(crate) fn has_missed(&self) -> bool {
         let missed = self.observer.unlisted.iter().chain(&self.observer.unreached);
         missed.into_iter().any(|run| self.archive.is_in_flight(*run))
     }
@@ -241,7 +241,7 @@ impl OracleState {
     }
 
     /// Records a cancel that was answered as done, while nothing excuses a delay.
-    pub(crate) fn was_cancelled(&mut self, run: RunKey) {
+    pub(crate) fn record_cancel(&mut self, run: RunKey) {
         let now = self.now();
         if self.is_undisturbed_since(now) {
             let at = self.observations.tick(now);
@@ -250,7 +250,7 @@ impl OracleState {
     }
 
     /// Returns when the token of each run with effects fired: its own token, or the first above it.
-    pub(crate) fn fired(&self) -> BTreeMap<RunKey, When> {
+    pub(crate) fn fired_tokens(&self) -> BTreeMap<RunKey, When> {
         let first = |run: RunKey| self.observer.fired.iter().filter(move |(of, _)| *of == run).map(|(_, at)| *at);
         let runs: BTreeSet<RunKey> = self.observations.all().effects.iter().map(|effect| effect.run).collect();
         let of = |run: RunKey| self.owners_of(run).flat_map(first).min().map(|at| (run, at));
@@ -315,8 +315,8 @@ mod tests {
         let work = subtend_invariants::observed::Work::Held("x".into());
         state.observations.begin_effect(Duration::ZERO, run, work, None);
         state.observe(InternalEvent::Fired(RunKey { session: session(2), run: RunNo(1) }));
-        assert!(state.fired().is_empty(), "a token of another tree must not fire");
+        assert!(state.fired_tokens().is_empty(), "a token of another tree must not fire");
         state.observe(InternalEvent::Fired(run));
-        assert_eq!(state.fired().keys().collect::<Vec<_>>(), [&run]);
+        assert_eq!(state.fired_tokens().keys().collect::<Vec<_>>(), [&run]);
     }
 }
