@@ -22,7 +22,7 @@ fn plan() -> Manifest {
                  paths, risks and checks. Give it the goal and what is already decided.";
     Manifest {
         description: about.into(),
-        rules: Some(only_allows(&["fs.read", "net.*", "task:explore", "task:research"])),
+        rules: Some(allow_only(&["fs.read", "net.*", "task:explore", "task:research"])),
         turns: Some(50),
         plan_exit: true,
         ..builtin("plan", AgentMode::All, include_str!("builtin/plan.md"))
@@ -43,7 +43,7 @@ fn explore() -> Manifest {
         description: about.into(),
         pool: Some(CHEAP.into()),
         settings,
-        rules: Some(only_allows(&["fs.read"])),
+        rules: Some(allow_only(&["fs.read"])),
         turns: Some(30),
         ..builtin("explore", AgentMode::Subagent, include_str!("builtin/explore.md"))
     }
@@ -54,7 +54,7 @@ fn research() -> Manifest {
                  with sources, and changes nothing. Give it the question and the versions that matter.";
     Manifest {
         description: about.into(),
-        rules: Some(only_allows(&["fs.read", "net.*"])),
+        rules: Some(allow_only(&["fs.read", "net.*"])),
         turns: Some(40),
         ..builtin("research", AgentMode::Subagent, include_str!("builtin/research.md"))
     }
@@ -88,7 +88,7 @@ fn service(name: &str, about: &str, settings: Settings, body: &str) -> Manifest 
         pool: Some(CHEAP.into()),
         settings,
         tools: Some(Vec::new()),
-        rules: Some(only_allows(&[])),
+        rules: Some(allow_only(&[])),
         turns: Some(2),
         hidden: true,
         instructions: false,
@@ -100,7 +100,7 @@ fn builtin(name: &str, mode: AgentMode, body: &str) -> Manifest {
     Manifest { source: Source::Builtin, ..Manifest::new(name, mode, body) }
 }
 
-fn only_allows(actions: &[&str]) -> RuleSet {
+fn allow_only(actions: &[&str]) -> RuleSet {
     let allow = |action: &&str| Rule { action: (*action).into(), resource: "*".into(), verdict: Verdict::Allow };
     RuleSet { default: Verdict::Deny, rules: actions.iter().map(allow).collect() }
 }

@@ -269,7 +269,7 @@ impl Catalog {
     }
 
     /// Returns the MCP servers that the file of an agent names in `mcpServers`, as names of tools spell them.
-    pub fn named_servers(manifest: &Manifest) -> Vec<String> {
+    pub fn server_names(manifest: &Manifest) -> Vec<String> {
         let is_claude = matches!(manifest.source, Source::Foreign(Product::Claude, _));
         let named = manifest.extra.get(mcp_servers::KEY).filter(|_| is_claude);
         named.map(mcp_servers::names).unwrap_or_default()
@@ -448,7 +448,7 @@ const LEASED: &str = "another process has a lease of it (F_SETLEASE). End that p
 
 /// Opens a file without waiting for the process that has a lease of it.
 #[cfg(unix)]
-fn opened(path: &Path) -> std::io::Result<fs::File> {
+fn open_nonblocking(path: &Path) -> std::io::Result<fs::File> {
     use std::os::unix::fs::OpenOptionsExt as _;
 
     let flags = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
@@ -458,7 +458,7 @@ fn opened(path: &Path) -> std::io::Result<fs::File> {
 }
 
 #[cfg(not(unix))]
-fn opened(path: &Path) -> std::io::Result<fs::File> {
+fn open_nonblocking(path: &Path) -> std::io::Result<fs::File> {
     fs::File::open(path)
 }
 
@@ -470,7 +470,7 @@ pub(crate) fn read_bounded(path: &Path, links: HardLinks) -> Result<String, Stri
         format!("cannot be read: {error}")
     };
     let mut bytes = Vec::new();
-    let file = opened(path).map_err(cannot)?;
+    let file = open_nonblocking(path).map_err(cannot)?;
     if links == HardLinks::Refused && has_other_names(&file.metadata().map_err(cannot)?) {
         return Err("has other names (hard links), which may lie elsewhere: copy the file".to_owned());
     }

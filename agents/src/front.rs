@@ -66,7 +66,7 @@ pub(crate) fn parse(text: &str, stem: &str, source: Source) -> Result<Parsed, Ba
         .filter(|(key, _)| !schema::keys().any(|known| known == *key))
         .map(|(k, v)| (k.clone(), v.clone()))
         .collect();
-    let front = checked_by_schema(Value::Object(map))?;
+    let front = check_schema(Value::Object(map))?;
     if let (Some(model), Some(_)) = (&front.model, &front.pool) {
         let why =
             format!("cannot be combined with `model` ({model}): a pool names its own models. Remove one of the two.");
@@ -76,7 +76,7 @@ pub(crate) fn parse(text: &str, stem: &str, source: Source) -> Result<Parsed, Ba
         return Err(field(key, why));
     }
     let mut warnings = Vec::new();
-    warnings.extend(rules.as_ref().and_then(permissions::narrows_nothing).map(str::to_owned));
+    warnings.extend(rules.as_ref().and_then(permissions::no_effect_reason).map(str::to_owned));
     warnings.extend(rules.iter().flat_map(permissions::without_address));
     let keys = || schema::keys().collect::<Vec<_>>().join(", ");
     let unknown = |key: &String| format!("unknown key `{key}` is kept without effect; the keys are {}", keys());
@@ -89,9 +89,9 @@ pub(crate) fn parse(text: &str, stem: &str, source: Source) -> Result<Parsed, Ba
     let manifest = Manifest {
         name,
         mode: front.mode,
-        description: trimmed(front.description).unwrap_or_else(|| first_sentence(body).into()),
-        model: trimmed(front.model),
-        pool: trimmed(front.pool),
+        description: trim_part(front.description).unwrap_or_else(|| first_sentence(body).into()),
+        model: trim_part(front.model),
+        pool: trim_part(front.pool),
         settings: Settings { output_tokens, temperature, top_p, effort },
         tools: front.tools.map(tools).transpose()?,
         rules,
@@ -113,12 +113,12 @@ pub(crate) fn parse(text: &str, stem: &str, source: Source) -> Result<Parsed, Ba
     Ok(Parsed { manifest, warnings })
 }
 
-fn checked_by_schema(mut front: Value) -> Result<FrontMatter, BadManifest> {
+fn check_schema(mut front: Value) -> Result<FrontMatter, BadManifest> {
     without_nulls(&mut front);
     for mismatch in schema_mismatches(&schema::SCHEMA, &front).map_err(BadManifest::Yaml)? {
         let SchemaMismatch::Value { at, value, allowed } = mismatch else { continue };
         return Err(match at.first() {
-            Some(key) if key == "tools" => not_tools(&value),
+            Some(key) if key == "tools" => tools_error(&value),
             _ => BadManifest::Field { key: at.join("."), why: format!("must be {allowed}, not {value}") },
         });
     }
@@ -131,12 +131,12 @@ fn tools(tools: Tools) -> Result<Vec<Text>, BadManifest> {
         Tools::Text(text) => text.split(',').map(str::trim).filter(|name| !name.is_empty()).map(Text::from).collect(),
     };
     match names.iter().find(|name| !is_tool_name(name)) {
-        Some(bad) => Err(not_tools(&shown(&Value::from(&**bad)))),
+        Some(bad) => Err(tools_error(&shown(&Value::from(&**bad)))),
         None => Ok(names),
     }
 }
 
-fn not_tools(value: &str) -> BadManifest {
+fn tools_error(value: &str) -> BadManifest {
     let why = format!("must list tools by name ([a-zA-Z0-9_-], at most 64 characters), not {value}");
     BadManifest::Field { key: "tools".to_owned(), why }
 }

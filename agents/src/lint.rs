@@ -184,7 +184,7 @@ impl Files<'_> {
             }
             (Ok(_), OtherKind::Instructions(folder, name)) => instruction_files::check_file(&folder, name, self.read),
             (Ok(_), OtherKind::Rule(folder, name)) => instruction_files::check_rule(&folder, &name, self.read),
-            (Ok(_), OtherKind::Unread(name)) => (None, vec![instruction_files::unread_problem(path, &name)]),
+            (Ok(_), OtherKind::Unread(name)) => (None, vec![instruction_files::read_problem(path, &name)]),
         };
         // The path as the caller gave it.
         let named = |problem: AgentProblem| match problem.path == whole {
@@ -217,7 +217,7 @@ fn check_foreign(path: &Path, of: Option<(Product, PathBuf)>, before: &[Checked]
         Err(message) => return refuse(path, message),
     };
     match of {
-        Some((product, folder)) => checked_foreign(path, product, &id(&folder, path), &text, before),
+        Some((product, folder)) => check_foreign_text(path, product, &id(&folder, path), &text, before),
         None => self::text(path, &text, before),
     }
 }
@@ -227,9 +227,9 @@ fn refuse(path: &Path, message: String) -> Checked {
 }
 
 /// Checks `text` as the agent file of `product` at `path`, which need not exist; `id` is its path in the folder of agents.
-pub fn checked_foreign(path: &Path, product: Product, id: &str, text: &str, before: &[Checked]) -> Checked {
+pub fn check_foreign_text(path: &Path, product: Product, id: &str, text: &str, before: &[Checked]) -> Checked {
     match foreign::parse(ForeignFile { product, path, id, text, workspace: None }) {
-        Ok(parsed) => checked(path, parsed, before),
+        Ok(parsed) => check_parsed(path, parsed, before),
         Err(error) => refuse(path, error.to_string()),
     }
 }
@@ -238,19 +238,19 @@ pub fn checked_foreign(path: &Path, product: Product, id: &str, text: &str, befo
 pub fn text(path: &Path, text: &str, before: &[Checked]) -> Checked {
     let stem = path.file_stem().unwrap_or_default().to_string_lossy();
     match front::parse(text, &stem, Source::File(path.to_owned())) {
-        Ok(parsed) => checked(path, parsed, before),
+        Ok(parsed) => check_parsed(path, parsed, before),
         Err(error) => refuse(path, error.to_string()),
     }
 }
 
-fn checked(path: &Path, parsed: front::Parsed, before: &[Checked]) -> Checked {
+fn check_parsed(path: &Path, parsed: front::Parsed, before: &[Checked]) -> Checked {
     let name = &parsed.manifest.name;
     let twin = before.iter().find(|other| other.agent().is_some_and(|agent| agent.name == *name));
     if let Some(twin) = twin {
         return refuse(path, format!("`{name}` is already defined in {}: rename one", twin.path.display()));
     }
     if Catalog::is_of_host(&parsed.manifest) {
-        return refuse(path, products::of_host(name));
+        return refuse(path, products::reserved_name_error(name));
     }
     let mut problems = Vec::new();
     if Catalog::replaces_builtin(&parsed.manifest) {

@@ -1,7 +1,7 @@
 //! Text between tags in prompts.
 
 /// Escapes a text so that it cannot contain tags.
-pub(crate) fn escaped(text: &str) -> String {
+pub(crate) fn escape_tags(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
         match c {

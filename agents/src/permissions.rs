@@ -39,7 +39,7 @@ fn add_resources(rules: &mut Vec<Rule>, action: &str, resources: &Map<String, Va
 }
 
 /// Returns why the set narrows nothing: rules that only allow have no effect, since the caller's authority limits them.
-pub(crate) fn narrows_nothing(set: &RuleSet) -> Option<&'static str> {
+pub(crate) fn no_effect_reason(set: &RuleSet) -> Option<&'static str> {
     let lower = |rule: &Rule| rule.verdict != Verdict::Allow;
     match set.rules.is_empty() {
         _ if set.default != Verdict::Allow || set.rules.iter().any(lower) => None,
@@ -121,7 +121,7 @@ mod tests {
 
     #[test]
     fn rule_set_of_only_allows_is_reported_as_without_effect() {
-        let narrows = |value| parse(&value).map(|set| narrows_nothing(&set).is_none());
+        let narrows = |value| parse(&value).map(|set| no_effect_reason(&set).is_none());
         assert_eq!(narrows(json!({"fs.read": "allow"})), Ok(false));
         assert_eq!(narrows(json!({"*": "deny", "fs.read": "allow"})), Ok(true));
         assert_eq!(narrows(json!({"fs.read": {"a": "ask"}})), Ok(true));

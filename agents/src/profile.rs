@@ -107,7 +107,7 @@ impl Profile {
         }
         let named = self.bootstrap_files.iter().map(|file| ("bootstrap_files", file));
         for (key, file) in named.chain(self.system_prompt_file.iter().map(|file| ("system_prompt_file", file))) {
-            confined(file).map_err(|why| bad(format!("its `{key}` names `{file}`, which {why}")))?;
+            check_confined(file).map_err(|why| bad(format!("its `{key}` names `{file}`, which {why}")))?;
         }
         if let Some(file) = &self.system_prompt_file {
             let text =
@@ -120,7 +120,7 @@ impl Profile {
 }
 
 /// Checks that a path is relative and without `..`. The reader must check links. The error text continues a sentence after "which".
-pub fn confined(path: &str) -> Result<(), &'static str> {
+pub fn check_confined(path: &str) -> Result<(), &'static str> {
     if path.trim().is_empty() || path.contains('\0') {
         return Err("is not a path: name a file of the workspace");
     }

@@ -15,7 +15,7 @@ use subtend_session::message::ToolSpec;
 use crate::dialect;
 use crate::instructions::{self, Instruction, Instructions};
 use crate::manifest::{CALLER_LINE, Manifest};
-use crate::markup::escaped;
+use crate::markup::escape_tags;
 use crate::profile::{Inherit, Profile, Reader};
 use crate::skill::{self, Skill};
 
@@ -70,7 +70,7 @@ pub struct FileText {
 
 impl FileText {
     pub fn read(name: &Text, read: Reader<'_>) -> Self {
-        let text = crate::profile::confined(name).map_err(|why| format!("it {why}"));
+        let text = crate::profile::check_confined(name).map_err(|why| format!("it {why}"));
         let text = text.and_then(|()| read(name));
         Self { name: Arc::clone(name), text: text.map(Text::from).map_err(Text::from) }
     }
@@ -127,7 +127,7 @@ impl Parts {
 
     /// Adds the instruction files that a session of `manifest` with that authority may read.
     #[must_use]
-    pub fn instructed(mut self, by: &Instructions, manifest: &Manifest, authority: &Authority) -> Self {
+    pub fn with_instructions(mut self, by: &Instructions, manifest: &Manifest, authority: &Authority) -> Self {
         self.instructions = by.under(manifest, authority);
         self
     }
@@ -176,11 +176,11 @@ pub fn assemble(parts: &Parts) -> Assembled {
 }
 
 fn join_parts<'a>(parts: impl IntoIterator<Item = &'a str>) -> Option<Text> {
-    let parts: Vec<&str> = parts.into_iter().map(trimmed).filter(|part| !part.trim().is_empty()).collect();
+    let parts: Vec<&str> = parts.into_iter().map(trim_part).filter(|part| !part.trim().is_empty()).collect();
     (!parts.is_empty()).then(|| parts.join("\n\n").into())
 }
 
-fn trimmed(part: &str) -> &str {
+fn trim_part(part: &str) -> &str {
     part.trim_start_matches(['\r', '\n']).trim_end()
 }
 
@@ -198,7 +198,7 @@ pub fn offers(offered: &[Dialect], profiles: &[Named]) -> Option<Text> {
 pub fn with_offers(system: &Text, offers: Option<&str>) -> Text {
     let (before, after) = around_offers(system);
     // This runs at every call, so a prompt without offers is not copied.
-    if offers.is_none() && after.is_empty() && trimmed(before).len() == system.len() {
+    if offers.is_none() && after.is_empty() && trim_part(before).len() == system.len() {
         return Arc::clone(system);
     }
     let parts = [before, offers.unwrap_or_default(), after];
@@ -233,7 +233,11 @@ pub fn profile_block(profiles: &[Named]) -> Option<String> {
         let tools = if profile.tools.is_empty() { "none".to_owned() } else { profile.tools.join(", ") };
         let stop = if profile.about.ends_with(['.', '!', '?']) || profile.about.is_empty() { "" } else { "." };
         let text = format!("{}{stop} Tools: {tools}.", profile.about);
-        block.push_str(&format!("  <profile name=\"{}\">{}</profile>\n", escaped(&profile.name), escaped(text.trim())));
+        block.push_str(&format!(
+            "  <profile name=\"{}\">{}</profile>\n",
+            escape_tags(&profile.name),
+            escape_tags(text.trim())
+        ));
     }
     block.push_str(PROFILES_END);
     Some(block)

@@ -17,7 +17,7 @@ use crate::foreign::{
 use crate::form::shown;
 use crate::front::BadManifest;
 use crate::manifest::{Manifest, Source, first_sentence};
-use crate::markup::escaped;
+use crate::markup::escape_tags;
 use crate::product::Product;
 
 /// The file of a skill.
@@ -384,7 +384,7 @@ pub(crate) fn texts(skills: &[Arc<Skill>]) -> Option<String> {
         // The text must not end its own block.
         let text = skill.body.replace("</skill", "<\\/skill");
         let text = text.trim_matches(['\r', '\n']).trim_end();
-        format!("<skill name=\"{}\" folder=\"{}\">\n{text}\n</skill>", skill.name, escaped(&skill.resource))
+        format!("<skill name=\"{}\" folder=\"{}\">\n{text}\n</skill>", skill.name, escape_tags(&skill.resource))
     };
     let texts = std::iter::once(PREFACE.to_owned()).chain(skills.iter().map(one));
     (!skills.is_empty()).then(|| texts.collect::<Vec<_>>().join("\n\n"))
@@ -397,7 +397,7 @@ pub(crate) fn block(skills: &[Arc<Skill>]) -> Option<String> {
     let mut out = format!("{PREFACE}\n\n<available_skills>\n");
     let mut left_out = 0_usize;
     for skill in skills {
-        let line = format!("  <skill name=\"{}\">{}</skill>\n", skill.name, escaped(&skill.description));
+        let line = format!("  <skill name=\"{}\">{}</skill>\n", skill.name, escape_tags(&skill.description));
         match out.len().saturating_add(line.len()) > MAX_BYTES {
             true => left_out = left_out.saturating_add(1),
             false => out.push_str(&line),

@@ -67,7 +67,7 @@ impl Acknowledgements {
     }
 
     /// Returns whether a deletion was requested but not acknowledged.
-    pub(crate) fn in_deletion(&self) -> bool {
+    pub(crate) fn has_pending_deletion(&self) -> bool {
         !self.deleting.is_subset(&self.deleted)
     }
 
@@ -78,7 +78,7 @@ impl Acknowledgements {
 
     /// Returns the acknowledgements that the store lacks.
     pub(crate) fn lost(&self, sessions: &Sessions<'_>, gone: &DeletedHeads) -> Vec<String> {
-        let mut lost = self.deletions_lost(gone);
+        let mut lost = self.lost_deletions(gone);
         // Acknowledgements of an erased session were erased with its records.
         let mut facts = self.facts.clone();
         facts.retain(|session| !gone.is_erased(*session));
@@ -87,7 +87,7 @@ impl Acknowledgements {
     }
 
     /// Returns deletions that are missing, incomplete, or were not requested.
-    fn deletions_lost(&self, gone: &DeletedHeads) -> Vec<String> {
+    fn lost_deletions(&self, gone: &DeletedHeads) -> Vec<String> {
         let found: BTreeSet<SessionId> = gone.deleted().collect();
         let undone = self.deleted.difference(&found);
         let mut lost: Vec<String> = undone.map(|session| format!("the deletion of {session} is missing")).collect();
@@ -103,7 +103,7 @@ impl Acknowledgements {
     }
 
     /// Returns where text of erased sessions is still in the files of the store.
-    pub(crate) fn erased_text_in(&self, store_dir: &StoreDir) -> Vec<String> {
+    pub(crate) fn find_erased_text(&self, store_dir: &StoreDir) -> Vec<String> {
         if self.erased.is_empty() {
             return Vec::new();
         }

@@ -145,7 +145,7 @@ async fn run(
         while let Some(sent) = senders.join_next().await {
             report.add_sender(sent.map_err(failure)?, &mut observed);
         }
-        let marker = host::rest(&shared.socket, options.sabotage).await?;
+        let marker = host::await_rest(&shared.socket, options.sabotage).await?;
         announce.send_replace(Some(marker));
         while let Some(read) = readers.join_next().await {
             report.add_reader(read.map_err(failure)?, &mut observed);

@@ -57,7 +57,7 @@ impl Judge {
         let (sessions, marks) = (snapshot::sessions(&self.auditor), Marks::read(store_dir));
         let mut found = of(FindingKind::Unsound, unsound);
         found.extend(of(FindingKind::Lost, self.acknowledged.lost(&sessions, gone)));
-        found.extend(of(FindingKind::NotErased, self.acknowledged.erased_text_in(store_dir)));
+        found.extend(of(FindingKind::NotErased, self.acknowledged.find_erased_text(store_dir)));
         found.extend(of(FindingKind::Duplicated, find_duplicates(&sessions)));
         let unfenced = self.last_records.iter().filter_map(|(session, (seq, epoch))| {
             let later = self.auditor.epoch(*session, seq.next())?;
@@ -67,11 +67,11 @@ impl Judge {
         found.extend(of(FindingKind::Repeated, marks.repeated()));
         found.extend(of(FindingKind::Unintended, marks.unintended(&sessions, gone)));
         if at_rest {
-            found.extend(of(FindingKind::NotEndedOnce, endless(&sessions)));
-            found.extend(of(FindingKind::Missing, missing(&sessions)));
+            found.extend(of(FindingKind::NotEndedOnce, runs_without_one_end(&sessions)));
+            found.extend(of(FindingKind::Missing, undelivered_ends(&sessions)));
             let owed = self.auditor.rows().iter().map(|row| format!("an outbox row remains at rest: {row:?}"));
             found.extend(of(FindingKind::Missing, owed.collect()));
-            found.extend(of(FindingKind::Dangling, dangling(&sessions)));
+            found.extend(of(FindingKind::Dangling, open_calls(&sessions)));
         }
         found
     }
@@ -114,7 +114,7 @@ fn find_duplicates(sessions: &Sessions<'_>) -> Vec<String> {
 }
 
 /// Returns owned runs whose owners never received their ends.
-fn missing(sessions: &Sessions<'_>) -> Vec<String> {
+fn undelivered_ends(sessions: &Sessions<'_>) -> Vec<String> {
     let taken = count_taken(sessions);
     let mut found = Vec::new();
     for (session, records) in sessions {
@@ -133,14 +133,14 @@ fn missing(sessions: &Sessions<'_>) -> Vec<String> {
 }
 
 /// Returns runs without exactly one end.
-fn endless(sessions: &Sessions<'_>) -> Vec<String> {
+fn runs_without_one_end(sessions: &Sessions<'_>) -> Vec<String> {
     let ends = sessions.iter().flat_map(|(session, records)| snapshot::ends(*session, records));
     let wrong = ends.filter(|(_, count)| *count != 1);
     wrong.map(|(key, count)| format!("run {} of {} has {count} ends", key.run, key.session)).collect()
 }
 
 /// Returns calls without a result in sessions at rest.
-fn dangling(sessions: &Sessions<'_>) -> Vec<String> {
+fn open_calls(sessions: &Sessions<'_>) -> Vec<String> {
     let open = sessions.iter().flat_map(|(session, records)| snapshot::open(records).map(move |call| (session, call)));
     open.map(|(session, call)| format!("call {call} of {session} has no result")).collect()
 }

@@ -29,7 +29,7 @@ pub struct Hits {
 
 impl Hits {
     /// Returns each target, its hits, and the minimum percentage of kills. A drill with fewer hits is inconclusive.
-    fn wanted(self) -> [(&'static str, u64, u64); 4] {
+    fn targets(self) -> [(&'static str, u64, u64); 4] {
         [
             ("an open call", self.open_call, 30),
             ("an undelivered outbox row", self.outbox, 10),
@@ -159,7 +159,7 @@ impl Report {
 
     /// Returns the targets that too few kills hit for a conclusion.
     pub fn vacuous(&self) -> Vec<String> {
-        let seldom = self.hits.wanted().into_iter().filter(|(_, hit, least)| *hit < least * self.kills / 100);
+        let seldom = self.hits.targets().into_iter().filter(|(_, hit, least)| *hit < least * self.kills / 100);
         let text = |(what, hit, least): (&str, u64, u64)| {
             format!("{hit} of {} kills hit {what}; the minimum is {least} %", self.kills)
         };
@@ -168,7 +168,9 @@ impl Report {
 
     pub fn verdict(&self) -> DrillVerdict {
         match (self.sabotage, self.violations()) {
-            (Some(sabotage), _) if sabotage.shows().iter().any(|kind| self.of(*kind) > 0) => DrillVerdict::Caught,
+            (Some(sabotage), _) if sabotage.expected_findings().iter().any(|kind| self.of(*kind) > 0) => {
+                DrillVerdict::Caught
+            }
             (None, 1..) => DrillVerdict::Violated,
             _ if self.stopped => DrillVerdict::Stopped,
             (Some(_), _) => DrillVerdict::Uncaught,

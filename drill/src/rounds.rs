@@ -117,7 +117,7 @@ impl<'a> DrillRun<'a> {
             }
             self.kill(&mut subject, *order)?;
             if self.report.violations() > before {
-                return Ok(self.keep_violating(&subject));
+                return Ok(self.keep_violating_store(&subject));
             }
         }
         if self.is_stopped() {
@@ -125,7 +125,7 @@ impl<'a> DrillRun<'a> {
         }
         let seed = round.orders.first().map_or(0, |order| order.seed);
         self.recover(&mut subject, seed)?;
-        Ok(if self.report.violations() > before { self.keep_violating(&subject) } else { Some(subject) })
+        Ok(if self.report.violations() > before { self.keep_violating_store(&subject) } else { Some(subject) })
     }
 
     fn kill(&mut self, subject: &mut Subject, order: KillOrder) -> Result<(), DrillError> {
@@ -145,7 +145,7 @@ impl<'a> DrillRun<'a> {
         self.report.kills = self.report.kills.saturating_add(1);
         subject.kills = subject.kills.saturating_add(1);
         let in_recovery = result.opened && result.ready.is_none() && before.needs_recovery();
-        let in_deletion = result.acknowledged.in_deletion();
+        let in_deletion = result.acknowledged.has_pending_deletion();
         self.inspect(subject, result, false);
         let snapshot = subject.snapshot.unwrap_or_default();
         let hits = &mut self.report.hits;
@@ -205,7 +205,7 @@ impl<'a> DrillRun<'a> {
     }
 
     /// Keeps a store with a violation for inspection, unless the violation was expected.
-    fn keep_violating(&mut self, subject: &Subject) -> Option<Subject> {
+    fn keep_violating_store(&mut self, subject: &Subject) -> Option<Subject> {
         self.count(subject);
         if self.sabotage.is_none() {
             let kept = self.directory.keep(&subject.store_dir);

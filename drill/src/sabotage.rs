@@ -46,7 +46,7 @@ impl Sabotage {
 
 impl Sabotage {
     /// Returns the violations that the bug may cause; one of them must be found.
-    pub(crate) fn shows(self) -> &'static [FindingKind] {
+    pub(crate) fn expected_findings(self) -> &'static [FindingKind] {
         match self {
             Self::AckBeforeCommit => &[FindingKind::Lost],
             Self::NoOutbox => &[FindingKind::Unsound, FindingKind::Missing, FindingKind::NotEndedOnce],

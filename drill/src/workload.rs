@@ -29,7 +29,7 @@ pub(crate) async fn run(runtime: Runtime, seed: u64, trigger: Arc<Trigger>) {
         trees.spawn(async move {
             for round in 0_u32.. {
                 // A runtime that stops by itself is detected by its exit: it acknowledges nothing more.
-                if one_tree(&runtime, seed, (tree, round), &trigger).await.is_none() {
+                if run_tree(&runtime, seed, (tree, round), &trigger).await.is_none() {
                     return;
                 }
             }
@@ -57,13 +57,13 @@ async fn show(runtime: Arc<Runtime>, trigger: Arc<Trigger>) {
 }
 
 /// Runs one tree from its first message to its last; `None` once the runtime accepts nothing.
-async fn one_tree(runtime: &Runtime, seed: u64, (tree, round): (u32, u32), trigger: &Trigger) -> Option<()> {
+async fn run_tree(runtime: &Runtime, seed: u64, (tree, round): (u32, u32), trigger: &Trigger) -> Option<()> {
     let name = format!("{tree}-{round}");
     let mut rng = SeededRng::of(seed, &name);
     // Some trees start early and some later, so that few of them finish before the kill.
     if (round == 0 && tree < 2) || rng.one_in(4) || (trigger.dies_in_deletion() && tree.is_multiple_of(2)) {
         let branches = rng.one_in(2).then_some(name.as_str());
-        return deleted_tree(runtime, rng.below(3), branches, rng.one_in(3), trigger).await;
+        return run_deleted_tree(runtime, rng.below(3), branches, rng.one_in(3), trigger).await;
     }
     let session = runtime.open(if rng.one_in(3) { STEADY } else { WORKER }).ok()?;
     let depth = 1 + rng.below(4);
@@ -108,7 +108,7 @@ pub(crate) fn secret(session: SessionId) -> String {
 }
 
 /// Runs a small tree or a branch with unique text, and deletes it at its end, or while it is running if `early`.
-async fn deleted_tree(
+async fn run_deleted_tree(
     runtime: &Runtime,
     depth: u64,
     branches: Option<&str>,

@@ -17,8 +17,12 @@ pub fn any_bytes(bytes: &[u8]) -> InputResult {
 
 fn check_product(product: Product, text: &str) -> InputResult {
     let path = Path::new("fuzzed");
-    let checked = lint::checked_foreign(path, product, "team/fuzzed", text, &[]);
-    assert_eq!(checked, lint::checked_foreign(path, product, "team/fuzzed", text, &[]), "two reads of one file differ");
+    let checked = lint::check_foreign_text(path, product, "team/fuzzed", text, &[]);
+    assert_eq!(
+        checked,
+        lint::check_foreign_text(path, product, "team/fuzzed", text, &[]),
+        "two reads of one file differ"
+    );
     let refusals = checked.problems.iter().filter(|problem| problem.kind == ProblemKind::Refused).count();
     let Some(agent) = checked.agent() else {
         assert_eq!(refusals, 1, "a refused file must have one error");

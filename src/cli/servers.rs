@@ -228,7 +228,7 @@ pub(crate) fn unknown_server_warnings(
             Source::Builtin | Source::File(_) | Source::Host => None,
         };
         let rules = manifest.rules.iter().flat_map(|set| &set.rules).filter(|_| product.is_none());
-        let named = Catalog::named_servers(manifest);
+        let named = Catalog::server_names(manifest);
         let is_listed = |tool: &&Name| !named.iter().any(|server| tool.strip_prefix("mcp__") == Some(server));
         let listed = manifest.tools.iter().flatten().filter(is_listed).filter_map(unknown);
         let of_names = named.iter().filter(|server| !known.iter().any(|known| **known == ***server));

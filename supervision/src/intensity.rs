@@ -113,7 +113,7 @@ impl Storm {
     }
 
     /// Records a failure at `now`. Returns whether the window has more than `max` failures.
-    pub fn note(&mut self, now: Instant) -> bool {
+    pub fn record_failure(&mut self, now: Instant) -> bool {
         drop_expired(&mut self.failures, now, self.limit.within);
         let full = self.failures.len() as u64 >= u64::from(self.limit.max);
         if full {

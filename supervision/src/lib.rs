@@ -27,6 +27,6 @@ pub use intensity::{Intensity, RestartBudget, RestartDecision, Storm, StormLimit
 pub use lease::Lease;
 pub use ledger::{Ledger, SpawnGrants};
 pub use slots::{Class, PoolKind, Slot, SlotPools, Slots};
-pub use supervisors::{Exit, ExitReason, SpawnError, StartError, StormSeen, Supervisors};
+pub use supervisors::{Exit, ExitReason, SpawnError, StartError, StormDetected, Supervisors};
 pub use timers::Timers;
 pub use tokens::TokenTree;

@@ -145,8 +145,8 @@ impl<R: Root, T: Ticket> Slots<R, T> {
         self.inner.pool.lock().queue.in_use()
     }
 
-    pub fn in_use_of(&self, root: R) -> usize {
-        self.inner.pool.lock().queue.in_use_of(root)
+    pub fn in_use_by(&self, root: R) -> usize {
+        self.inner.pool.lock().queue.in_use_by(root)
     }
 
     /// Returns the number of tickets of its root that precede this one; `None` if it is not queued.
@@ -156,8 +156,8 @@ impl<R: Root, T: Ticket> Slots<R, T> {
 
     /// Returns when the ticket was queued, or when its root last received a slot, whichever is later; `None` if it is
     /// not queued.
-    pub fn unserved_since(&self, ticket: T) -> Option<Instant> {
-        self.inner.pool.lock().queue.unserved_since(ticket)
+    pub fn waiting_since(&self, ticket: T) -> Option<Instant> {
+        self.inner.pool.lock().queue.waiting_since(ticket)
     }
 
     /// Returns the time at which `root` last received a slot. `None` if it has neither a slot nor a queued ticket.

@@ -42,7 +42,7 @@ pub enum ExitReason {
 
 /// A shard whose children fail faster than its storm limit. Reported once when the storm begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct StormSeen {
+pub struct StormDetected {
     pub shard: usize,
     /// The limit that was exceeded.
     pub limit: StormLimit,
@@ -69,7 +69,7 @@ pub enum SpawnError {
 pub type ExitSink = Arc<dyn Fn(Exit) + Send + Sync>;
 
 /// Receiver of storms.
-pub type StormSink = Arc<dyn Fn(StormSeen) + Send + Sync>;
+pub type StormSink = Arc<dyn Fn(StormDetected) + Send + Sync>;
 
 /// Supervisors of actors (cheap clone, shared state).
 ///
@@ -188,11 +188,11 @@ impl Supervisors {
         capacities.close();
         let mut children = self.children();
         children.iter().for_each(drain);
-        if tokio::time::timeout(grace, capacities.emptied()).await.is_err() {
+        if tokio::time::timeout(grace, capacities.wait_empty()).await.is_err() {
             self.shared.killing.cancel();
             children = self.children();
             children.iter().for_each(ActorCell::kill);
-            capacities.emptied().await;
+            capacities.wait_empty().await;
         }
         // An actor still runs a few instructions after its report.
         for actor in children {

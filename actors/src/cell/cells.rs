@@ -8,7 +8,7 @@ use futures_util::future::join_all;
 use ractor::ActorRef;
 use subtend_session::command::{Command, Deadline};
 use subtend_session::ids::SessionId;
-use subtend_supervision::{SlotPools, StormLimit, StormSeen, Supervisors, Timers, TokenTree};
+use subtend_supervision::{SlotPools, StormDetected, StormLimit, Supervisors, Timers, TokenTree};
 
 use crate::approvals::open_asks::Approvals;
 use crate::calls::model_calls::ModelCalls;
@@ -187,7 +187,7 @@ async fn await_stopped(actors: &[ActorRef<Wake>]) {
 fn supervisors(cells: &Weak<Cells>, life: &Arc<Lifecycle>) -> Supervisors {
     let (exits, life) = (Weak::clone(cells), Arc::clone(life));
     // No number of failing sessions causes this many failures in one window.
-    let storm = move |seen: StormSeen| {
+    let storm = move |seen: StormDetected| {
         tracing::error!(
             ?seen,
             "too many session actors crash: the runtime accepts no new work. Shut it down and read the log"

@@ -55,7 +55,7 @@ impl Runtime {
         let components = std::sync::Arc::downgrade(&self.components);
         move |root| {
             let used = |whose| {
-                components.upgrade().map_or(0, |components| components.cells.runs().slots.of(whose).in_use_of(root))
+                components.upgrade().map_or(0, |components| components.cells.runs().slots.of(whose).in_use_by(root))
             };
             [used(PoolKind::Background), used(PoolKind::Interactive)]
         }

@@ -77,7 +77,7 @@ impl Agents {
         let authority = authority.unwrap_or_else(Authority::deny_all);
         let (agent_name, only) = (&manifest.name, manifest.tools.as_ref());
         let caller = Caller { agent: agent_name, authority: &authority, only, attended };
-        let parts = Parts::of_agent(manifest).instructed(&self.instructions, manifest, &authority);
+        let parts = Parts::of_agent(manifest).with_instructions(&self.instructions, manifest, &authority);
         let read =
             parts.instructions.iter().filter(|file| file.in_workspace).map(|file| Arc::clone(&file.name)).collect();
         let system = self.assemble_prompt(parts, manifest, caller, (dialects, source)).system;
@@ -141,7 +141,7 @@ impl Agents {
         };
         let manifest = self.catalog.get(agent).filter(|manifest| !is_same(manifest));
         let Some(manifest) = manifest else { return Ok(system.clone()) };
-        let parts = Parts::of_agent(manifest).instructed(&self.instructions, manifest, authority);
+        let parts = Parts::of_agent(manifest).with_instructions(&self.instructions, manifest, authority);
         Interned::new(self.assemble_prompt(parts, manifest, caller, (self.dialects.offered(), *source)).system)
     }
 
@@ -273,7 +273,7 @@ impl Agents {
         (manifest, authority): (&Manifest, &Authority),
         read: Reader<'_>,
     ) -> Parts {
-        let of_agent = || Parts::of_agent(manifest).instructed(&self.instructions, manifest, authority);
+        let of_agent = || Parts::of_agent(manifest).with_instructions(&self.instructions, manifest, authority);
         let own = match request.dialect {
             Dialect::Spawn => {
                 let profile = request.profile.as_ref().and_then(|name| self.dialects.profiles.get(name));

@@ -82,7 +82,7 @@ impl Catalog {
                 self.refuse(path, format!("not used: `{name}` is already defined in {}", first.display()));
             }
             Some((Source::Builtin | Source::Host, true)) => {
-                self.refuse(path, of_host(name));
+                self.refuse(path, reserved_name_error(name));
             }
             Some((Source::Builtin | Source::Host, false)) => {
                 self.warn(path, format!("replaces the built-in agent `{name}`"));
@@ -103,7 +103,7 @@ impl Catalog {
 }
 
 /// Returns the reason to refuse a file with the name of an agent of the host.
-pub(crate) fn of_host(name: &str) -> String {
+pub(crate) fn reserved_name_error(name: &str) -> String {
     format!("not used: `{name}` is an agent that the host itself starts: rename yours")
 }
 

@@ -209,7 +209,7 @@ fn allowed(listed: &[Spec], denied: &[Spec], manifest: &mut Manifest, fields: &m
                 Some(domain) => rights.rule(rule("net.fetch", &format!("https://{domain}/*"), Verdict::Allow)),
                 None => rights.note(format!("`{}({of})` is not allowed: it names no domain", spec.name)),
             },
-            (action, Some(pattern)) => rights.rule(rule(action, &ignored(pattern), Verdict::Allow)),
+            (action, Some(pattern)) => rights.rule(rule(action, &translate_ignore_pattern(pattern), Verdict::Allow)),
             (action, None) => rights.action(action, Verdict::Allow),
         }
     }
@@ -241,7 +241,7 @@ fn allow_servers(servers: &[String], denied: &[Spec], offered: &mut Vec<Text>, r
 }
 
 /// Returns a path pattern of a `.gitignore` as one of the workspace. A pattern without an equivalent matches nothing.
-fn ignored(pattern: &str) -> String {
+fn translate_ignore_pattern(pattern: &str) -> String {
     let plain = pattern.trim_start_matches("./");
     match plain.strip_prefix('/') {
         Some(rooted) => rooted.to_owned(),
@@ -286,7 +286,7 @@ fn deny(denied: &[Spec], open: bool, manifest: &mut Manifest, rights: &mut Right
         }
     }
     if partly && open {
-        manifest.tools = Some(tools::all_but(&without));
+        manifest.tools = Some(tools::all_except(&without));
         rights.note("`disallowedTools`: tools of servers and hosts are not offered, since the rest is listed by name");
     }
 }

@@ -140,12 +140,12 @@ impl Fields {
     pub(crate) fn rest(&mut self, what: &str) {
         let unknown = std::mem::take(&mut self.map);
         for key in unknown.keys().take(MAX_UNKNOWN) {
-            self.note(format!("unknown key `{}` has no effect in {what}", shorter(key)));
+            self.note(format!("unknown key `{}` has no effect in {what}", shorten_key(key)));
         }
-        self.more(unknown.len());
+        self.report_unknown(unknown.len());
     }
 
-    fn more(&mut self, unknown: usize) {
+    fn report_unknown(&mut self, unknown: usize) {
         let more = unknown.saturating_sub(MAX_UNKNOWN);
         if more > 0 {
             self.note(format!("{more} more unknown keys are not listed"));
@@ -162,17 +162,17 @@ impl Fields {
             // The first that restricts is named in any case.
             if ix < MAX_UNKNOWN || restriction && !restricts {
                 let effect = if restriction { "seems to restrict, so every action is asked" } else { "has no effect" };
-                self.note(format!("unknown key `{}` of {} is kept and {effect}", shorter(&key), product.name()));
+                self.note(format!("unknown key `{}` of {} is kept and {effect}", shorten_key(&key), product.name()));
             }
             restricts |= restriction;
             self.kept.insert(key, value);
         }
-        self.more(count);
+        self.report_unknown(count);
         restricts
     }
 }
 
-fn shorter(key: &str) -> String {
+fn shorten_key(key: &str) -> String {
     key.chars().take(60).collect()
 }
 

@@ -21,14 +21,14 @@ pub(crate) fn read(text: &str) -> Result<Read<'_>, BadManifest> {
     match front::yaml_map(yaml) {
         Ok(map) => Ok(Read { map, body, quoted: false }),
         Err(error) => {
-            let map = front::yaml_map(&quoted(yaml)).map_err(|_| error)?;
+            let map = front::yaml_map(&quote_values(yaml)).map_err(|_| error)?;
             Ok(Read { map, body, quoted: true })
         }
     }
 }
 
 /// Quotes the plain values of top-level keys. Lists, maps, blocks and quoted values stay as they are.
-fn quoted(yaml: &str) -> String {
+fn quote_values(yaml: &str) -> String {
     let mut out = String::with_capacity(yaml.len());
     for line in yaml.split_inclusive('\n') {
         let bare = line.trim_end_matches(['\r', '\n']);

@@ -17,15 +17,15 @@ pub(super) fn take(fields: &mut Fields) -> Vec<String> {
     let mut notes = Vec::new();
     for entry in entries(&value) {
         match entry {
-            ServerMention::Name(name) if spelled(name).is_some() => {}
+            ServerMention::Name(name) if server_prefix(name).is_some() => {}
             ServerMention::Name(name) => notes.push(format!(
                 "`{KEY}`: `{}` names no server: use letters, digits, `-` and single `_`",
-                shortened(name)
+                shorten(name)
             )),
             ServerMention::Definition(name) => notes.push(format!(
                 "`{KEY}`: the server `{}` is not started, because the file of an agent defines it: define it in `.mcp.json` or in \
                  your configuration (`mcp.servers`), and name it here",
-                shortened(name)
+                shorten(name)
             )),
             ServerMention::Other(other) => notes.push(format!("`{KEY}`: {} has no effect: give the names of servers", shown(other))),
         }
@@ -43,7 +43,7 @@ pub(super) fn take(fields: &mut Fields) -> Vec<String> {
 /// Returns the names in a value of the key, as tools and rules spell them.
 pub(crate) fn names(value: &Value) -> Vec<String> {
     let named = entries(value).into_iter().filter_map(|entry| match entry {
-        ServerMention::Name(name) => spelled(name),
+        ServerMention::Name(name) => server_prefix(name),
         ServerMention::Definition(_) | ServerMention::Other(_) => None,
     });
     named.collect()
@@ -79,17 +79,17 @@ fn of_item(item: &Value) -> Vec<ServerMention<'_>> {
 }
 
 /// Returns the name of a server, or of one of its tools, with only those characters that names of tools may have.
-pub(super) fn plain(name: &str) -> String {
+pub(super) fn sanitize(name: &str) -> String {
     name.chars().map(|c| if c.is_ascii_alphanumeric() || c == '-' { c } else { '_' }).collect()
 }
 
 /// Returns the name of a server as tools spell it. A name with `__` could pose as a tool of another server.
-fn spelled(name: &str) -> Option<String> {
-    let spelled = plain(name);
+fn server_prefix(name: &str) -> Option<String> {
+    let spelled = sanitize(name);
     let ambiguous = spelled.contains("__") || spelled.starts_with('_') || spelled.ends_with('_');
     (!ambiguous && !spelled.is_empty() && !name.contains('*')).then_some(spelled)
 }
 
-fn shortened(name: &str) -> String {
+fn shorten(name: &str) -> String {
     name.chars().take(60).collect()
 }

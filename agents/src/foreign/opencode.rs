@@ -107,7 +107,7 @@ fn rights(entries: &[OrderedPermission], second: bool, file: ForeignFile<'_>, ma
     let mut without: Vec<&str> = tools.iter().filter(|tool| less(tool)).map(|(_, tool, _)| *tool).collect();
     without.dedup();
     if !without.is_empty() {
-        manifest.tools = Some(super::tools::all_but(&without));
+        manifest.tools = Some(super::tools::all_except(&without));
         rights.note(format!(
             "{} is not offered, since its permission differs from that of the action that it needs; nor are tools of servers and hosts",
             without.join(", ")

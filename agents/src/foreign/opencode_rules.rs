@@ -45,11 +45,11 @@ pub(super) struct KeyPermissions {
 }
 
 fn entry(key: &str, pattern: &str, verdict: Verdict) -> OrderedPermission {
-    OrderedPermission { key: known_key(key, verdict), pattern: pattern.to_owned(), verdict }
+    OrderedPermission { key: matching_key(key, verdict), pattern: pattern.to_owned(), verdict }
 }
 
 /// Returns the key that a tool's name means. An allow has an effect only where the product has that key.
-fn known_key(key: &str, verdict: Verdict) -> String {
+fn matching_key(key: &str, verdict: Verdict) -> String {
     let lower = key.to_lowercase();
     let known = match &*lower {
         "write" | "patch" | "multiedit" | "apply_patch" => "edit",

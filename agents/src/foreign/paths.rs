@@ -29,13 +29,13 @@ pub(super) fn translate(pattern: &str, verdict: Verdict, workspace: Option<&Path
         Within::All => return Paths::More(vec!["**".to_owned()]),
         Within::Outside => return Paths::Outside,
         Within::Maybe(_) if allow => return Paths::Inexpressible,
-        Within::Maybe(relative) => return Paths::More(relative.iter().flat_map(|one| widened(one)).collect()),
+        Within::Maybe(relative) => return Paths::More(relative.iter().flat_map(|one| widen(one)).collect()),
     };
     if allow {
-        let exact = if relative.contains(['?', '\\']) { None } else { expanded(&relative) };
+        let exact = if relative.contains(['?', '\\']) { None } else { expand(&relative) };
         return exact.map_or(Paths::Inexpressible, Paths::Same);
     }
-    let wide = widened(&relative);
+    let wide = widen(&relative);
     if relative.contains('?') { Paths::More(wide) } else { Paths::Same(wide) }
 }
 
@@ -91,21 +91,21 @@ fn below_home(rest: &str, workspace: Option<&Path>) -> Within {
 }
 
 /// Returns patterns that match at least what `pattern` does, and what users commonly expect `**/` to match.
-fn widened(pattern: &str) -> Vec<String> {
+fn widen(pattern: &str) -> Vec<String> {
     if pattern.contains('\\') {
         return vec!["**".to_owned()];
     }
     let plain = pattern.replace('?', "*");
-    let mut all = expanded(&plain).unwrap_or_else(|| vec!["**".to_owned()]);
+    let mut all = expand(&plain).unwrap_or_else(|| vec!["**".to_owned()]);
     if plain.contains("**/") {
-        all.extend(expanded(&plain.replace("**/", "")).unwrap_or_default());
+        all.extend(expand(&plain.replace("**/", "")).unwrap_or_default());
     }
     all.retain(|pattern| !pattern.is_empty());
     all
 }
 
 /// Returns the patterns that together match what `pattern` does; `None` if they are too many.
-fn expanded(pattern: &str) -> Option<Vec<String>> {
+fn expand(pattern: &str) -> Option<Vec<String>> {
     let mut text = pattern.to_owned();
     while text.contains("**") {
         text = text.replace("**", "*");

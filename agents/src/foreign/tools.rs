@@ -67,7 +67,7 @@ pub(super) fn named(tool: &'static str) -> Vec<&'static str> {
 }
 
 /// Returns all tools except `without`.
-pub(super) fn all_but(without: &[&str]) -> Vec<Text> {
+pub(super) fn all_except(without: &[&str]) -> Vec<Text> {
     let tools = TABLE.iter().filter_map(|(_, tool, _)| *tool).filter(|tool| !without.contains(tool));
     tools.flat_map(named).map(Text::from).collect()
 }

@@ -33,7 +33,7 @@ fn rule(path: &Path) -> Option<OtherKind> {
     })
 }
 
-pub(super) fn unread_problem(path: &Path, name: &str) -> AgentProblem {
+pub(super) fn read_problem(path: &Path, name: &str) -> AgentProblem {
     let why = format!("is not read: import it in an `AGENTS.md`, by a line `@{name}`");
     problem(path, ProblemKind::Refused, why)
 }

@@ -122,7 +122,7 @@ fn prompt_files_are_linted_by_their_kind() {
 fn foreign_file_with_a_name_of_the_host_is_refused() {
     let claude = "---\nname: title\ndescription: Names.\n---\nName it.\n";
     let messages = |checked: Checked| checked.problems.into_iter().map(|problem| problem.message).collect::<Vec<_>>();
-    let foreign = checked_foreign(Path::new(".claude/agents/x.md"), Product::Claude, "x", claude, &[]);
+    let foreign = check_foreign_text(Path::new(".claude/agents/x.md"), Product::Claude, "x", claude, &[]);
     assert!(foreign.is_refused() && foreign.gives.is_none());
     assert_eq!(messages(foreign), ["not used: `title` is an agent that the host itself starts: rename yours"]);
     let native = "---\nname: title\nmode: subagent\ndescription: Names.\n---\nName it.\n";

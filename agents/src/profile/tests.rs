@@ -95,8 +95,8 @@ fn s3_profile_files_outside_the_workspace_are_refused() {
         assert_eq!(refused(json!({"system_prompt_file": path})), says("system_prompt_file"));
         assert_eq!(refused(json!({"bootstrap_files": ["AGENTS.md", path]})), says("bootstrap_files"));
     }
-    assert_eq!(confined(" "), Err("is not a path: name a file of the workspace"));
-    assert_eq!(confined("docs/..hidden/a.md"), Ok(()));
+    assert_eq!(check_confined(" "), Err("is not a path: name a file of the workspace"));
+    assert_eq!(check_confined("docs/..hidden/a.md"), Ok(()));
 }
 
 #[test]

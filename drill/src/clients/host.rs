@@ -100,7 +100,7 @@ impl HostProcess {
 /// Waits until no run is in flight, then opens the session that marks the end, and returns its id.
 ///
 /// With a seeded bug, runs in flight are cancelled: a command that took effect twice has opened a run that no client knows, and that run may hang.
-pub(super) async fn rest(socket: &Path, sabotage: Option<Sabotage>) -> Result<SessionId, DrillError> {
+pub(super) async fn await_rest(socket: &Path, sabotage: Option<Sabotage>) -> Result<SessionId, DrillError> {
     let failure = |why: String| DrillError::Other(format!("the host does not answer at the end: {why}"));
     let mut quiet = 0_u32;
     while quiet < 2 {

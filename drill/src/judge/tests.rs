@@ -104,9 +104,9 @@ fn found(owner: &[Record], child: &[Record]) -> Vec<(FindingKind, String)> {
     let sessions = Sessions::from([(OWNER, owner), (CHILD, child)]);
     let all = [
         (FindingKind::Duplicated, find_duplicates(&sessions)),
-        (FindingKind::Missing, missing(&sessions)),
-        (FindingKind::NotEndedOnce, endless(&sessions)),
-        (FindingKind::Dangling, dangling(&sessions)),
+        (FindingKind::Missing, undelivered_ends(&sessions)),
+        (FindingKind::NotEndedOnce, runs_without_one_end(&sessions)),
+        (FindingKind::Dangling, open_calls(&sessions)),
     ];
     all.into_iter().flat_map(|(kind, what)| what.into_iter().map(move |what| (kind, what))).collect()
 }
@@ -244,11 +244,11 @@ fn j10_lost_deletion_and_remaining_erased_text_are_found() {
     let store_dir = StoreDir::of("redb", dir.path());
     std::fs::create_dir_all(store_dir.store()).expect("a store");
     std::fs::write(store_dir.store().join("journal"), super::super::workload::secret(OWNER)).expect("a file");
-    assert_eq!(acknowledged.erased_text_in(&store_dir), Vec::<String>::new(), "the store was not compacted since");
+    assert_eq!(acknowledged.find_erased_text(&store_dir), Vec::<String>::new(), "the store was not compacted since");
     let mut compacting = Acknowledgements::default();
     compacting.take(Line::Compacted);
     acknowledged.add(compacting);
-    let kept = acknowledged.erased_text_in(&store_dir);
+    let kept = acknowledged.find_erased_text(&store_dir);
     assert!(kept.len() == 1 && kept[0].ends_with(&format!("contains text of the erased session {OWNER}")), "{kept:?}");
 }
 

@@ -228,7 +228,7 @@ async fn roll_back(world: &World, action: &Action) {
     let run = match world.rng.below(6) {
         0 => None,
         1 => Some(some_run(world, session)),
-        _ => world.oracle.lock().archive.state(session.id()).and_then(failed),
+        _ => world.oracle.lock().archive.state(session.id()).and_then(last_failed_run),
     };
     let rolled_back = session.roll_back(run).await;
     let done = rolled_back.is_ok();

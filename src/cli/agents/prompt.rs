@@ -102,7 +102,7 @@ fn root(
     let only = manifest.tools.as_ref();
     let caller = Caller { agent: &manifest.name, authority: &authority, only, attended: false };
     let named = || profiles::named(&dialects.profiles, catalog, &tools, caller);
-    let mut parts = Parts::of_agent(manifest).instructed(instructions, manifest, &authority);
+    let mut parts = Parts::of_agent(manifest).with_instructions(instructions, manifest, &authority);
     let has =
         |name: &str| tools.offered(&authority, only.map(Vec::as_slice), false).iter().any(|tool| *tool.name == *name);
     parts.preloaded = skills.preloaded(manifest, &authority);

@@ -78,16 +78,16 @@ fn zero_restart_budget_is_exhausted_at_once() {
 fn storm_is_more_failures_than_the_limit_in_the_window() {
     let start = Instant::now();
     let mut storm = Storm::default();
-    let within = (0..100).map(|n| storm.note(start + ms(n))).filter(|storm| *storm).count();
-    assert_eq!((within, storm.note(start + ms(9_999))), (0, true));
-    assert!(storm.note(start + ms(10_000)), "the window has the failures from 1 ms on");
+    let within = (0..100).map(|n| storm.record_failure(start + ms(n))).filter(|storm| *storm).count();
+    assert_eq!((within, storm.record_failure(start + ms(9_999))), (0, true));
+    assert!(storm.record_failure(start + ms(10_000)), "the window has the failures from 1 ms on");
     assert_eq!(storm.failures.len(), 100, "a storm never stores more failures than the limit");
-    assert!(!storm.note(start + ms(30_000)), "a calm window ends the storm");
+    assert!(!storm.record_failure(start + ms(30_000)), "a calm window ends the storm");
 }
 
 #[test]
 fn zero_storm_limit_makes_every_failure_a_storm() {
-    assert!(Storm::new(StormLimit { max: 0, within: ms(1) }).note(Instant::now()));
+    assert!(Storm::new(StormLimit { max: 0, within: ms(1) }).record_failure(Instant::now()));
 }
 
 proptest! {

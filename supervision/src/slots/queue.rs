@@ -117,7 +117,7 @@ impl<R: Root, T: Ticket> Queue<R, T> {
         self.in_use
     }
 
-    pub(super) fn in_use_of(&self, root: R) -> usize {
+    pub(super) fn in_use_by(&self, root: R) -> usize {
         self.accounts.get(&root).map_or(0, |account| account.in_use)
     }
 
@@ -125,7 +125,7 @@ impl<R: Root, T: Ticket> Queue<R, T> {
         self.accounts.get(&root)?.last_grant
     }
 
-    pub(super) fn unserved_since(&self, ticket: T) -> Option<Instant> {
+    pub(super) fn waiting_since(&self, ticket: T) -> Option<Instant> {
         let position = self.positions.get(&ticket)?;
         let last_grant = self.last_grant(position.root);
         Some(last_grant.map_or(position.since, |at| at.max(position.since)))

@@ -58,7 +58,7 @@ fn free_slot_is_granted_at_once_and_a_used_one_on_return() {
     let (slots, grants) = pool(1);
     let first = slots.request(1, 10, Class::Start, 3).unwrap();
     assert!(slots.request(1, 11, Class::Start, 3).is_none());
-    assert_eq!((slots.in_use(), slots.in_use_of(1), slots.queued(), slots.queue_position(11)), (1, 1, 1, Some(0)));
+    assert_eq!((slots.in_use(), slots.in_use_by(1), slots.queued(), slots.queue_position(11)), (1, 1, 1, Some(0)));
     drop(first);
     assert_eq!((serve_all(&grants), slots.in_use(), slots.queued()), (vec![11], 0, 0));
 }
@@ -133,11 +133,11 @@ fn raised_bound_admits_older_tickets_first() {
     let slot = slots.request(1, 13, Class::Start, 4);
     assert!(slot.is_some());
     let granted: Vec<u32> = grants.lock().unwrap().iter().map(|(ticket, _)| *ticket).collect();
-    assert_eq!((granted, slots.in_use_of(1)), (vec![11, 12], 4));
+    assert_eq!((granted, slots.in_use_by(1)), (vec![11, 12], 4));
     assert!(slots.request(1, 14, Class::Start, 2).is_none(), "a lower bound does not revoke slots");
     release(&grants, 11);
     release(&grants, 12);
-    assert_eq!((slots.in_use_of(1), slots.queue_position(14)), (2, Some(0)));
+    assert_eq!((slots.in_use_by(1), slots.queue_position(14)), (2, Some(0)));
 }
 
 #[test]
@@ -230,15 +230,15 @@ async fn unserved_since_counts_from_last_grant_or_request() {
     }
     tokio::time::advance(second).await;
     assert_eq!(
-        [10, 11, 12, 20].map(|ticket| slots.unserved_since(ticket)),
+        [10, 11, 12, 20].map(|ticket| slots.waiting_since(ticket)),
         [None, Some(asked_at), Some(asked_at), Some(asked_at)]
     );
     drop(held);
-    let served = [11, 12, 20].map(|ticket| slots.unserved_since(ticket));
+    let served = [11, 12, 20].map(|ticket| slots.waiting_since(ticket));
     assert_eq!(served, [None, Some(asked_at + second), Some(asked_at)], "root 1 was served by 11");
     tokio::time::advance(second).await;
     assert!(slots.request(1, 13, Class::Start, 9).is_none());
-    assert_eq!(slots.unserved_since(13), Some(asked_at + second * 2));
+    assert_eq!(slots.waiting_since(13), Some(asked_at + second * 2));
     serve_all(&grants);
 }
 
@@ -413,7 +413,7 @@ impl Pair {
         assert_eq!((self.slots.in_use(), self.slots.queued()), (held.len(), self.naive.waiting.len()));
         for root in 0..4 {
             let running = self.naive.running.values().filter(|other| **other == root).count();
-            assert_eq!(self.slots.in_use_of(root), running);
+            assert_eq!(self.slots.in_use_by(root), running);
         }
         for (class, root, arrival, ticket) in &self.naive.waiting {
             let before = |(c, r, a, _): &&(Class, u8, u32, u32)| r == root && (c, a) < (class, arrival);

@@ -122,7 +122,7 @@ impl ShardCapacities {
         lost
     }
 
-    pub(super) async fn emptied(&self) {
+    pub(super) async fn wait_empty(&self) {
         loop {
             // Subscribes before the check, because the last actor may be reported between check and wait.
             let emptied = self.emptied.notified();

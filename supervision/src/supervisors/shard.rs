@@ -7,7 +7,7 @@ use ractor::{Actor, ActorProcessingErr, ActorRef, SupervisionEvent};
 use tokio::time::Instant;
 
 use super::capacities::ShardCapacities;
-use super::{Exit, ExitReason, ExitSink, StormSeen, StormSink};
+use super::{Exit, ExitReason, ExitSink, StormDetected, StormSink};
 use crate::intensity::{Storm, StormLimit};
 
 const KILLED: &str = "killed";
@@ -95,10 +95,10 @@ impl ShardState {
             ExitReason::Stopped | ExitReason::Killed => return,
             ExitReason::Failed(_) => {}
         }
-        let storm = self.storm.note(Instant::now());
+        let storm = self.storm.record_failure(Instant::now());
         if storm && !self.in_storm {
             tracing::error!(shard = self.number, limit = ?self.limit, "children fail faster than the storm limit");
-            catch_panic(|| (self.on_storm)(StormSeen { shard: self.number, limit: self.limit }));
+            catch_panic(|| (self.on_storm)(StormDetected { shard: self.number, limit: self.limit }));
         }
         self.in_storm = storm;
     }

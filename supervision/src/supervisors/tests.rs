@@ -316,7 +316,7 @@ async fn storm_is_reported_once_and_a_kill_is_not_a_failure() {
         reported.push(storms.lock().unwrap().len());
     }
     assert_eq!(reported, [0, 0, 0, 0, 1, 1], "three failures are within the limit, and a kill does not count");
-    assert_eq!(*storms.lock().unwrap(), [StormSeen { shard: 0, limit }]);
+    assert_eq!(*storms.lock().unwrap(), [StormDetected { shard: 0, limit }]);
 }
 
 #[tokio::test]

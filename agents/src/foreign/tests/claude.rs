@@ -192,7 +192,7 @@ fn claude_named_servers_add_their_tools_to_a_list() {
             &[("mcp:github:get_issue", "*"), ("mcp:github:delete", "*"), ("mcp:jira:x", "*"), ("fs.read", "a")],
         );
         let offered = tools(&manifest).map(|tools| tools.iter().map(|tool| (*tool).to_owned()).collect::<Vec<_>>());
-        (offered, verdicts, crate::catalog::Catalog::named_servers(&manifest))
+        (offered, verdicts, crate::catalog::Catalog::server_names(&manifest))
     };
     for (fields, offered, verdicts, named) in [
         (

@@ -44,14 +44,14 @@ impl Archive {
 
     pub(crate) fn deleted(&self) -> BTreeSet<SessionId> {
         let is_deleted = |session| self.state(session).is_some_and(|state| state.deleted);
-        self.0.keys().copied().filter(|session| self.ancestors(*session).any(is_deleted)).collect()
+        self.0.keys().copied().filter(|session| self.self_and_ancestors(*session).any(is_deleted)).collect()
     }
 
-    fn is_deleted(&self, session: SessionId) -> bool {
+    fn is_removed(&self, session: SessionId) -> bool {
         self.1.contains(&session) || self.state(session).is_some_and(|state| state.deleted)
     }
 
-    pub(crate) fn ancestors(&self, session: SessionId) -> impl Iterator<Item = SessionId> {
+    pub(crate) fn self_and_ancestors(&self, session: SessionId) -> impl Iterator<Item = SessionId> {
         let parent = |at: &SessionId| self.state(*at).and_then(|state| state.created.place.parent());
         std::iter::successors(Some(session), parent)
     }
@@ -172,10 +172,10 @@ impl Archive {
             requests.iter().filter(|request| request.at <= over.at).any(|request| match request.what {
                 Cancels::Session => request.session == key.session,
                 Cancels::Run(run) => (request.session, run) == (key.session, key.run),
-                Cancels::Tree => self.ancestors(key.session).any(|above| above == request.session),
+                Cancels::Tree => self.self_and_ancestors(key.session).any(|above| above == request.session),
                 Cancels::Deletion => {
-                    self.is_deleted(request.session)
-                        && self.ancestors(key.session).any(|above| above == request.session)
+                    self.is_removed(request.session)
+                        && self.self_and_ancestors(key.session).any(|above| above == request.session)
                 }
             })
         };
