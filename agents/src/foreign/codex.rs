@@ -64,7 +64,7 @@ fn servers(fields: &mut Fields, rights: &mut Rights) {
     );
     for (server, of) in mcp_servers.as_object().into_iter().flatten() {
         // Servers and tools are spelled as in rules here.
-        let action = |tool: &str| format!("mcp:{}:{tool}", mcp_servers::plain(server));
+        let action = |tool: &str| format!("mcp:{}:{tool}", mcp_servers::sanitize(server));
         let all = action("*");
         let is_off = of.get("enabled").is_some_and(|enabled| enabled.as_bool() != Some(true));
         let lists = ["enabled_tools", "disabled_tools"].map(|key| of.get(key).map(names_of));
@@ -74,17 +74,17 @@ fn servers(fields: &mut Fields, rights: &mut Rights) {
         }
         let [enabled, disabled] = lists.map(Option::flatten);
         if let Some(enabled) = enabled {
-            rights.only(&all, enabled.iter().map(|tool| action(&mcp_servers::plain(tool))));
+            rights.only(&all, enabled.iter().map(|tool| action(&mcp_servers::sanitize(tool))));
         }
         for disabled in disabled.into_iter().flatten() {
-            rights.bound(&[&action(&mcp_servers::plain(disabled))], Verdict::Deny);
+            rights.bound(&[&action(&mcp_servers::sanitize(disabled))], Verdict::Deny);
         }
         if of.get("default_tools_approval_mode").is_some_and(asks) {
             rights.bound(&[&all], Verdict::Ask);
         }
         for (tool, of) in of.get("tools").and_then(Value::as_object).into_iter().flatten() {
             if of.get("approval_mode").is_some_and(asks) {
-                rights.bound(&[&action(&mcp_servers::plain(tool))], Verdict::Ask);
+                rights.bound(&[&action(&mcp_servers::sanitize(tool))], Verdict::Ask);
             }
         }
     }
