@@ -213,7 +213,7 @@ impl Cells {
         grant: SpawnGranted,
     ) -> Result<ContinuePlan, Refusal> {
         let refusal = |kind, message: String| Refusal { kind, message: message.into() };
-        let task = names::own_task(state, &request.task, &[request.dialect])
+        let task = names::find_own_task(state, &request.task, &[request.dialect])
             .map_err(|message| Refusal { kind: ToolErrorKind::NotFound, message })?;
         let noun = names::noun(&[request.dialect]);
         let unknown = || refusal(ToolErrorKind::NotFound, format!("Unknown {noun} {}.", request.task));

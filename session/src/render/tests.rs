@@ -55,7 +55,7 @@ fn background_continue_returns_the_handle_of_its_dialect() {
 
 #[test]
 fn cancel_result_uses_the_dialect_of_the_task() {
-    let results = Dialect::ALL.map(|dialect| parsed(&cancelling(dialect, "named")));
+    let results = Dialect::ALL.map(|dialect| parsed(&cancel_result(dialect, "named")));
     let other = json!({"session_id": "named", "status": "cancelling"});
     let task = json!({"taskId": "named", "status": "cancelled"});
     assert_eq!(results, [other.clone(), other.clone(), other.clone(), task, other]);
