@@ -171,7 +171,7 @@ impl ModelCalls {
         match call {
             ModelCallStart::Now(calling) => {
                 progress.begin();
-                let mut outcome = model_call::watched(calling, last_delta, limits).await;
+                let mut outcome = model_call::watch_stall(calling, last_delta, limits).await;
                 self.price(called, &mut outcome);
                 Ok(outcome)
             }
@@ -216,9 +216,12 @@ impl ModelCalls {
             std::future::pending::<()>().await;
         }
         progress.begin();
-        let mut outcome =
-            model_call::watched(model_call::call(&model, request, deltas, limits.calls_per_answer), last_delta, limits)
-                .await;
+        let mut outcome = model_call::watch_stall(
+            model_call::call(&model, request, deltas, limits.calls_per_answer),
+            last_delta,
+            limits,
+        )
+        .await;
         match &outcome {
             ModelOutcome::Answer(Answer { usage, .. }) if !usage.unreliable && usage.tokens() > 0 => {
                 permit.settle(usage.tokens())
