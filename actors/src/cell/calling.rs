@@ -209,7 +209,7 @@ impl Driver {
                     )
                 }
             };
-            let command = turn::with_wait(command, progress.queued_ms());
+            let command = turn::with_wait(command, progress.wait_ms());
             let item = if ready.is_empty() {
                 InboxItem::Command(command, None)
             } else {

@@ -50,7 +50,7 @@ pub(crate) fn judge_all(world: &World, at_rest: bool) {
     oracle.observations.record_listings(listings);
     // Ends, from the leaves up, wait for one write each.
     let disk_ms = if let Sync::Later(most) = world.swarm.sync { most.saturating_mul(WRITES) } else { 0 };
-    let (ledger, fired) = (ledger(&oracle, world, at_rest), oracle.fired());
+    let (ledger, fired) = (ledger(&oracle, world, at_rest), oracle.fired_tokens());
     let observed = oracle.observations.all_mut();
     (observed.grace_ms, observed.healed, observed.fired) = (grace_ms, at_rest, fired);
     (observed.late_ms, observed.ask_ms) = (TICKS_MS.saturating_add(disk_ms), Some(limits.ask_ms));
