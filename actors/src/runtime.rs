@@ -255,7 +255,7 @@ impl Runtime {
         }
         let agents = self.environment(&options)?;
         let name = options.agent;
-        let manifest = agent_for_session(&agents, &name, task)?;
+        let manifest = agent_for(&agents, &name, task)?;
         let limits =
             limit_changes::session_limits(&agents, options.limits, options.limit_changes, options.only_lower_limits)?;
         if let Some(title) = &options.title {
@@ -473,11 +473,7 @@ impl Drop for Runtime {
 }
 
 /// Returns the agent of a new session; with `task`, also one that only other agents start.
-pub(crate) fn agent_for_session<'a>(
-    agents: &'a Agents,
-    name: &Text,
-    task: bool,
-) -> Result<&'a Manifest, OpenSessionError> {
+pub(crate) fn agent_for<'a>(agents: &'a Agents, name: &Text, task: bool) -> Result<&'a Manifest, OpenSessionError> {
     let manifest = agents.catalog.get(name).ok_or_else(|| unknown_agent(agents, name, task))?;
     match manifest.mode {
         AgentMode::Primary | AgentMode::All => Ok(manifest),

@@ -51,7 +51,7 @@ pub(crate) enum ServiceError {
 }
 
 impl Starter for SessionServices {
-    fn name(self: Arc<Self>, first: Text, guard: ServiceGuard) {
+    fn start_title(self: Arc<Self>, first: Text, guard: ServiceGuard) {
         let session = guard.session;
         let handle = SessionHandle { sessions: Arc::clone(&self), id: session, root: session };
         self.life.tasks.spawn(async move {
@@ -170,7 +170,7 @@ impl SessionHandle {
             return Err(ServiceError::Stopped);
         }
         let service = self.of_tree(child);
-        let receipt = service.input(text).by(From::Host, Owner::Host(what.service())).send().await?;
+        let receipt = service.input(text).with_sender(From::Host, Owner::Host(what.service())).send().await?;
         let (run, input) = (receipt.run, receipt.input);
         let ended = tokio::select! {
             ended = service.run_ended(run) => ended?,

@@ -59,7 +59,7 @@ pub fn lint(paths: &[PathBuf], product: Option<Product>, around: &Catalog, read:
     let mut files = Files { all: Vec::new(), skills: Skills::default(), commands: SlashCommands::default(), read };
     for path in paths {
         if path.is_dir() {
-            files.folder(path, product);
+            files.check_folder(path, product);
         } else {
             files.take(path, product, path.parent().unwrap_or(path));
         }
@@ -138,7 +138,7 @@ struct Files<'a> {
 }
 
 impl Files<'_> {
-    fn folder(&mut self, path: &Path, product: Option<Product>) {
+    fn check_folder(&mut self, path: &Path, product: Option<Product>) {
         let of = |path: &Path| product.or_else(|| product_of(path));
         let wanted = |path: &Path| {
             has_ending(path, of(path).map_or("md", Product::extension)) || matches!(kind(path), FileKind::Other(_))
@@ -218,7 +218,7 @@ fn check_foreign(path: &Path, of: Option<(Product, PathBuf)>, before: &[Checked]
     };
     match of {
         Some((product, folder)) => check_foreign_text(path, product, &id(&folder, path), &text, before),
-        None => self::text(path, &text, before),
+        None => self::check_text(path, &text, before),
     }
 }
 
@@ -235,7 +235,7 @@ pub fn check_foreign_text(path: &Path, product: Product, id: &str, text: &str, b
 }
 
 /// Checks `text` as the native agent file at `path`, which need not exist. [`lint`] checks rules for unknown agents.
-pub fn text(path: &Path, text: &str, before: &[Checked]) -> Checked {
+pub fn check_text(path: &Path, text: &str, before: &[Checked]) -> Checked {
     let stem = path.file_stem().unwrap_or_default().to_string_lossy();
     match front::parse(text, &stem, Source::File(path.to_owned())) {
         Ok(parsed) => check_parsed(path, parsed, before),

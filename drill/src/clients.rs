@@ -33,9 +33,9 @@ mod report;
 mod sender;
 
 /// Maximum time for clients to come to rest after the last kill.
-const PATIENCE: Duration = Duration::from_secs(600);
+const REST_TIMEOUT: Duration = Duration::from_secs(600);
 /// Time in which a host must answer some commands before it is killed.
-const WORK: Duration = Duration::from_secs(5);
+const WORK_TIMEOUT: Duration = Duration::from_secs(5);
 /// Number of readers for each sender.
 const READERS_PER_SENDER: u64 = 10;
 
@@ -152,12 +152,12 @@ async fn run(
         }
         Ok::<_, DrillError>(())
     };
-    let rested = tokio::time::timeout(PATIENCE, resting).await;
+    let rested = tokio::time::timeout(REST_TIMEOUT, resting).await;
     host.kill().await;
     match rested {
         Ok(rested) => rested.map(|()| Some(observed)),
         Err(_) => Err(DrillError::Other(format!(
-            "the clients did not come to rest within {PATIENCE:?}: {}",
+            "the clients did not come to rest within {REST_TIMEOUT:?}: {}",
             host.error_output()
         ))),
     }
@@ -181,7 +181,7 @@ async fn kill(
         host.ready().await?;
         // Waits for progress of the clients instead of a time, since the machine may be busy.
         let wanted = shared.counts.answered.load(Ordering::Relaxed).saturating_add(2 + rng.below(20));
-        let until = Instant::now() + WORK;
+        let until = Instant::now() + WORK_TIMEOUT;
         while shared.counts.answered.load(Ordering::Relaxed) < wanted && Instant::now() < until {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }

@@ -17,9 +17,9 @@ use super::snapshot::StoreSnapshot;
 use super::store_dir::{DrillDirectory, StoreDir};
 
 /// Maximum time for runs to end after a recovery.
-const PATIENCE: Duration = Duration::from_secs(60);
+const REST_TIMEOUT: Duration = Duration::from_secs(60);
 /// The same with a seeded bug, for which endless runs are expected.
-const SABOTAGED_PATIENCE: Duration = Duration::from_secs(10);
+const SABOTAGED_REST_TIMEOUT: Duration = Duration::from_secs(10);
 /// Number of kills until a fresh store replaces the aging one, since each inspection takes longer.
 const KILLS_PER_STORE: u64 = 100;
 
@@ -168,7 +168,7 @@ impl<'a> DrillRun<'a> {
     }
 
     fn start<'h>(&'h self, store_dir: &'h StoreDir) -> Start<'h> {
-        let patience = if self.sabotage.is_some() { SABOTAGED_PATIENCE } else { PATIENCE };
+        let patience = if self.sabotage.is_some() { SABOTAGED_REST_TIMEOUT } else { REST_TIMEOUT };
         Start { store_dir, engine: self.directory.engine(), sabotage: self.sabotage, patience }
     }
 

@@ -32,38 +32,38 @@ impl DrillServer {
     /// Creates and starts a server in `dir`.
     pub(crate) fn start(dir: &Path) -> Result<Self, DrillError> {
         let (programs, data) = (programs()?, dir.join("data"));
-        std::fs::create_dir_all(dir).map_err(failed)?;
+        std::fs::create_dir_all(dir).map_err(server_error)?;
         if let Some((user, group)) = user()? {
-            chown(dir, Some(user), Some(group)).map_err(failed)?;
+            chown(dir, Some(user), Some(group)).map_err(server_error)?;
             if let Some(of_drill) = dir.parent() {
                 // Only root can enter the drill's directory, and the server runs as another user.
-                chown(of_drill, None, Some(group)).map_err(failed)?;
-                std::fs::set_permissions(of_drill, std::fs::Permissions::from_mode(0o710)).map_err(failed)?;
+                chown(of_drill, None, Some(group)).map_err(server_error)?;
+                std::fs::set_permissions(of_drill, std::fs::Permissions::from_mode(0o710)).map_err(server_error)?;
             }
         }
         let password = format!("{:016x}{:016x}", random(), random());
         let file = dir.join("password");
-        std::fs::write(&file, &password).map_err(failed)?;
-        std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o600)).map_err(failed)?;
+        std::fs::write(&file, &password).map_err(server_error)?;
+        std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o600)).map_err(server_error)?;
         if let Some((user, group)) = user()? {
-            chown(&file, Some(user), Some(group)).map_err(failed)?;
+            chown(&file, Some(user), Some(group)).map_err(server_error)?;
         }
         let mut initdb = as_user(&programs.join("initdb"))?;
         initdb.args(["--username=subtend", "--auth=scram-sha-256", "--encoding=UTF8", "--locale=C", "--no-sync"]);
         run_to_end(initdb.arg("--pwfile").arg(&file).arg("-D").arg(&data))?;
-        let port = TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr()).map_err(failed)?.port();
+        let port = TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr()).map_err(server_error)?.port();
         let settings = format!(
             "listen_addresses = '127.0.0.1'\nport = {port}\nunix_socket_directories = ''\nlog_min_messages = fatal\n"
         );
         let conf = std::fs::OpenOptions::new().append(true).open(data.join("postgresql.conf"));
-        conf.and_then(|mut conf| conf.write_all(settings.as_bytes())).map_err(failed)?;
+        conf.and_then(|mut conf| conf.write_all(settings.as_bytes())).map_err(server_error)?;
         let mut watcher = as_user(Path::new("sh"))?;
         watcher.args(["-c", WATCH, "watcher"]).arg(&programs).arg(dir).stdin(Stdio::piped()).process_group(0);
-        let watcher = watcher.stdout(Stdio::null()).stderr(Stdio::null()).spawn().map_err(failed)?;
+        let watcher = watcher.stdout(Stdio::null()).stderr(Stdio::null()).spawn().map_err(server_error)?;
         let server = Self { programs, port, password, watcher };
         let mut start = as_user(&server.programs.join("pg_ctl"))?;
         start.arg("-D").arg(&data).args(["-w", "-s", "-l"]).arg(dir.join("log")).arg("start");
-        let started = start.stdout(Stdio::null()).stderr(Stdio::null()).status().map_err(failed)?;
+        let started = start.stdout(Stdio::null()).stderr(Stdio::null()).status().map_err(server_error)?;
         if !started.success() {
             let log = std::fs::read_to_string(dir.join("log")).unwrap_or_default();
             return Err(DrillError::Other(format!("the drill's PostgreSQL server does not start: {}", log.trim())));
@@ -95,11 +95,11 @@ impl DrillServer {
         ]);
         psql.arg("-v").arg(format!("shard={shard}")).arg("-p").arg(self.port.to_string()).arg("-f").arg("-");
         psql.env("PGPASSWORD", &self.password).stdin(Stdio::piped()).stdout(Stdio::piped());
-        let mut psql = psql.stderr(Stdio::inherit()).spawn().map_err(failed)?;
+        let mut psql = psql.stderr(Stdio::inherit()).spawn().map_err(server_error)?;
         if let Some(mut input) = psql.stdin.take() {
-            input.write_all(VALUES.as_bytes()).map_err(failed)?;
+            input.write_all(VALUES.as_bytes()).map_err(server_error)?;
         }
-        let output = psql.wait_with_output().map_err(failed)?;
+        let output = psql.wait_with_output().map_err(server_error)?;
         if output.status.success() {
             Ok(String::from_utf8_lossy(&output.stdout).into_owned())
         } else {
@@ -121,7 +121,7 @@ impl Drop for DrillServer {
     }
 }
 
-fn failed(error: std::io::Error) -> DrillError {
+fn server_error(error: std::io::Error) -> DrillError {
     DrillError::Other(format!("cannot create the drill's PostgreSQL server: {error}"))
 }
 
@@ -151,7 +151,7 @@ fn user() -> Result<Option<(u32, u32)>, DrillError> {
     if !rustix::process::geteuid().is_root() {
         return Ok(None);
     }
-    let users = std::fs::read_to_string("/etc/passwd").map_err(failed)?;
+    let users = std::fs::read_to_string("/etc/passwd").map_err(server_error)?;
     let named = |name: &str| {
         let line = users.lines().find(|line| line.starts_with(&format!("{name}:")))?;
         let mut fields = line.split(':').skip(2).map(|field| field.parse().ok());
@@ -174,7 +174,7 @@ fn as_user(program: &Path) -> Result<Command, DrillError> {
 
 /// Runs a command to its end.
 fn run_to_end(command: &mut Command) -> Result<(), DrillError> {
-    let output = command.output().map_err(failed)?;
+    let output = command.output().map_err(server_error)?;
     let errors = String::from_utf8_lossy(&output.stderr);
     let why = || DrillError::Other(format!("cannot create the drill's PostgreSQL server: {}", errors.trim()));
     if output.status.success() { Ok(()) } else { Err(why()) }

@@ -12,8 +12,8 @@ use super::InputResult;
 pub fn any_bytes(bytes: &[u8]) -> InputResult {
     let text = String::from_utf8_lossy(bytes);
     let path = Path::new("fuzzed.md");
-    let checked = lint::text(path, &text, &[]);
-    assert_eq!(checked, lint::text(path, &text, &[]), "two reads of one file differ");
+    let checked = lint::check_text(path, &text, &[]);
+    assert_eq!(checked, lint::check_text(path, &text, &[]), "two reads of one file differ");
     let refusals = checked.problems.iter().filter(|problem| problem.kind == ProblemKind::Refused);
     let refusals: Vec<&str> = refusals.map(|problem| problem.message.as_str()).collect();
     let Some(agent) = checked.agent() else {

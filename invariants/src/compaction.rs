@@ -25,7 +25,7 @@ struct RequiredMessages {
 }
 
 impl RequiredMessages {
-    fn before(seen: &SessionFacts<'_>, records: usize) -> Self {
+    fn after_records(seen: &SessionFacts<'_>, records: usize) -> Self {
         let mut required = Self::default();
         for (seq, record) in (1_u64..).map(Seq).zip(seen.view.records).take(records) {
             required.read(seq, record);
@@ -75,7 +75,7 @@ pub(super) fn nothing_required_is_hidden(world: &World<'_>) -> Verdict {
         let Some(state) = seen.view.state.or(seen.view.folded) else { continue };
         for (at, record) in seen.view.records.iter().enumerate() {
             let Record::Compacted(compacted) = record else { continue };
-            let required = RequiredMessages::before(seen, at);
+            let required = RequiredMessages::after_records(seen, at);
             check_required(*session, state, compacted, &required)?;
             for child in required.live.values() {
                 let named = state.children.get(child).is_none_or(|child| compacted.text.contains(&*child.short.0))

@@ -16,7 +16,7 @@ struct Hidden {
 
 impl Hidden {
     /// Returns the hidden messages after the first `records` of the journal.
-    fn before(seen: &SessionFacts<'_>, records: usize) -> Self {
+    fn after_records(seen: &SessionFacts<'_>, records: usize) -> Self {
         let mut hidden = Self::default();
         for record in seen.view.records.iter().take(records) {
             let Record::RolledBack { run, .. } = record else { continue };
@@ -56,7 +56,7 @@ pub(super) fn no_model_receives_rolled_back_runs(world: &World<'_>) -> Verdict {
         let (Some(messages), Some(seen)) = (&given.messages, world.sessions.get(&given.run.session)) else { continue };
         let starts = |record: &Record| matches!(record, Record::TurnStarted { turn, attempt, .. } if (*turn, *attempt) == (given.turn, given.attempt));
         let Some(start) = seen.view.records.iter().position(starts) else { continue };
-        let hidden = Hidden::before(seen, start);
+        let hidden = Hidden::after_records(seen, start);
         let inherited = seen.created.map_or(0, |created| created.inherited.len());
         let trace = messages.iter().skip(inherited).find(|message| hidden.holds(message));
         ensure_if(!hidden.is_empty(), trace.is_none(), InvariantId::E2, given.run.session, || {
@@ -72,7 +72,7 @@ pub(super) fn no_branch_inherits_rolled_back_runs(world: &World<'_>) -> Verdict 
         let inherited = seen.created.map_or(0, |created| created.inherited.len());
         for (at, branch) in &seen.branches {
             let Some(created) = world.sessions.get(&branch.child).and_then(|child| child.created) else { continue };
-            let hidden = Hidden::before(seen, *at);
+            let hidden = Hidden::after_records(seen, *at);
             let trace = created.inherited.iter().skip(inherited).find(|message| hidden.holds(message));
             ensure_if(!hidden.is_empty(), trace.is_none(), InvariantId::E2, branch.child, || {
                 format!("it inherits {trace:?} of a run that was rolled back")
@@ -84,5 +84,5 @@ pub(super) fn no_branch_inherits_rolled_back_runs(world: &World<'_>) -> Verdict 
 
 /// Returns the records of rolled-back runs among the first `records` of `seen`.
 pub(super) fn hidden_before(seen: &SessionFacts<'_>, records: usize) -> BTreeSet<Seq> {
-    Hidden::before(seen, records).records
+    Hidden::after_records(seen, records).records
 }

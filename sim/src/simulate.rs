@@ -7,12 +7,12 @@
 mod action;
 mod disk;
 mod fake_approver;
+mod fake_catalog;
 mod fake_model;
 mod fake_tools;
 mod fake_users;
 mod judge;
 mod life;
-mod offered;
 mod oracle;
 mod panics;
 mod plan;

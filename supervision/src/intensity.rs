@@ -73,7 +73,7 @@ impl RestartBudget {
     }
 
     /// Returns the number of restarts that the window at `now` would still admit.
-    pub fn left(&mut self, now: Instant) -> u32 {
+    pub fn remaining(&mut self, now: Instant) -> u32 {
         drop_expired(&mut self.admitted, now, self.intensity.within);
         let used = u32::try_from(self.admitted.len()).unwrap_or(u32::MAX);
         self.intensity.max.saturating_sub(used)

@@ -94,7 +94,7 @@ impl Input {
     }
 
     /// Sets the sender, and the owner of a run that the input opens; the default is a person.
-    pub(crate) fn by(mut self, from: From, owner: Owner) -> Self {
+    pub(crate) fn with_sender(mut self, from: From, owner: Owner) -> Self {
         self.input.from = from;
         self.input.as_owner = owner;
         self
@@ -136,15 +136,15 @@ impl Input {
     async fn submit(mut self, lane: Lane) -> Result<Receipt, SendError> {
         self.input.lane = lane;
         let (id, root, sessions) = (self.session.id, self.session.root, Arc::clone(&self.session.sessions));
-        self.fits()?;
+        self.check()?;
         // Services read prompts of the runtime, so the hook does not apply to them.
         if let Some(hooks) = sessions.host.hooks.as_deref().filter(|_| !matches!(self.input.as_owner, Owner::Host(_))) {
             let limit = Duration::from_millis(sessions.environments.home().limits_body().tool_ms);
             apply_message_hook(hooks, limit, (id, root), &mut self.input, &mut self.agent).await?;
         }
-        self.fits()?;
+        self.check()?;
         if let Some(name) = &self.agent {
-            self.input.agent_override = Some(Arc::new(self.session.overriding(name).await?));
+            self.input.agent_override = Some(Arc::new(self.session.resolve_override(name).await?));
         }
         let (session, input) = (self.session, self.input);
         let pass = sessions.life.gate.enter().ok_or(SendError::Stopped(Stopped::Shutdown))?;
@@ -156,7 +156,7 @@ impl Input {
         Ok(Receipt { input: accepted.input, run: accepted.run, duplicate, session })
     }
 
-    fn fits(&self) -> Result<(), SendError> {
+    fn check(&self) -> Result<(), SendError> {
         let (key, metadata) = (self.input.key.as_deref(), self.input.metadata.as_deref());
         let bytes = |text: Option<&str>| text.map_or(0, str::len);
         if key.is_some_and(str::is_empty) {

@@ -282,7 +282,7 @@ impl SessionHandle {
         let title = title_of(&prompt);
         let options = BranchOptions { kind: BranchKind::Subagent, agent, title, ..BranchOptions::default() };
         let child = self.branch_as(options, false).await?;
-        let sent = child.input(prompt).by(From::Host, Owner::Detached { by_host: true }).send().await;
+        let sent = child.input(prompt).with_sender(From::Host, Owner::Detached { by_host: true }).send().await;
         sent.map(|_| child).map_err(|error| match error {
             SendError::Stopped(stopped) => ControlError::Stopped(stopped),
             SendError::Busy { .. } | SendError::BadInput(_) | SendError::Refused(_) => {

@@ -10,7 +10,7 @@ use crate::spawn::proposing::lacks_worktree;
 
 impl SessionHandle {
     /// Resolves the agent `name` for an input. Later changes of its manifest do not apply.
-    pub(super) async fn overriding(&self, name: &Text) -> Result<AgentOverride, SendError> {
+    pub(super) async fn resolve_override(&self, name: &Text) -> Result<AgentOverride, SendError> {
         let unread = |error: String| SendError::Refused(format!("the session cannot be read: {error}"));
         let settled = self.sessions.log.journal.settled().await;
         settled.map_err(|poison| SendError::Stopped(Stopped::Poisoned(poison.to_string())))?;

@@ -51,7 +51,7 @@ impl ServiceKind {
 /// Starts services for cells. A higher layer implements this trait, because a service needs session handles.
 pub(crate) trait Starter: Send + Sync {
     /// Starts writing a title, without waiting for it.
-    fn name(self: Arc<Self>, first: Text, guard: ServiceGuard);
+    fn start_title(self: Arc<Self>, first: Text, guard: ServiceGuard);
 
     /// Starts a compaction without waiting for it, and sends its summary. Dropping the receiver ends the service.
     fn compact_by_service(
@@ -115,7 +115,7 @@ impl Drop for ServiceGuard {
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct ServiceSignal {
     /// The first message of a person, from which a title is written; `None` if the session needs no title.
-    names: Option<Text>,
+    title_source: Option<Text>,
     stops: bool,
 }
 
@@ -126,12 +126,12 @@ impl ServiceSignal {
         for record in records {
             if let Record::InputAccepted(input) = record
                 && input.from == From::Person
-                && signal.names.is_none()
+                && signal.title_source.is_none()
                 && needs_title(state)
             {
-                signal.names = Some(Arc::clone(&input.text));
+                signal.title_source = Some(Arc::clone(&input.text));
             } else if ends_services(record) {
-                signal = Self { names: None, stops: true };
+                signal = Self { title_source: None, stops: true };
             }
         }
         signal
@@ -177,12 +177,12 @@ impl Services {
         if signal.stops {
             self.stop(Some(session));
         }
-        if let Some(first) = signal.names
+        if let Some(first) = signal.title_source
             && self.titles
             && let Some(starter) = self.starter.upgrade()
             && let Some(guard) = self.begin(session, ServiceKind::Title)
         {
-            starter.name(first, guard);
+            starter.start_title(first, guard);
         }
     }
 

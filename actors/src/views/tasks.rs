@@ -15,7 +15,7 @@ use subtend_session::title;
 use crate::answer::Receipt;
 use crate::handle::{BranchOptions, SessionHandle, title_of};
 use crate::prompt::PromptError;
-use crate::runtime::{OpenOptions, OpenSessionError, Runtime, agent_for_session};
+use crate::runtime::{OpenOptions, OpenSessionError, Runtime, agent_for};
 use crate::spawn::agents::Agents;
 use crate::spawn::tool_set::spawn_access;
 use crate::values::answering::agent_of;
@@ -285,7 +285,7 @@ const PROMPT_KEY: &str = "prompt";
 
 /// Sends a new task its prompt. The key makes the start repeatable, for a caller that missed the receipt.
 async fn started(task: &SessionHandle, prompt: Text, is_repeatable: bool) -> Result<Receipt, PromptError> {
-    let input = task.input(prompt).by(From::Host, Owner::Detached { by_host: true });
+    let input = task.input(prompt).with_sender(From::Host, Owner::Detached { by_host: true });
     let sent = if is_repeatable { input.key(PROMPT_KEY).send().await } else { input.send().await };
     if sent.is_err() && !is_repeatable {
         // Deleted, since without its prompt it would stay pending.
@@ -348,7 +348,7 @@ impl SessionHandle {
         let agents = self.sessions.usable(&state)?;
         check_enabled(&agents)?;
         let agent = options.agent.get_or_insert_with(|| Arc::clone(agent_of(&state)));
-        agent_for_session(&agents, agent, true)?;
+        agent_for(&agents, agent, true)?;
         if agents.offer(&state).authority.verdict(&spawn_access(agent)) == Verdict::Deny {
             let why = format!(
                 "session {} may not start the agent `{agent}`: its permissions deny task:{agent}. Name another parent, or none",

@@ -126,6 +126,6 @@ fn foreign_file_with_a_name_of_the_host_is_refused() {
     assert!(foreign.is_refused() && foreign.gives.is_none());
     assert_eq!(messages(foreign), ["not used: `title` is an agent that the host itself starts: rename yours"]);
     let native = "---\nname: title\nmode: subagent\ndescription: Names.\n---\nName it.\n";
-    let native = text(Path::new(".subtend/agents/title.md"), native, &[]);
+    let native = check_text(Path::new(".subtend/agents/title.md"), native, &[]);
     assert_eq!(messages(native), ["replaces the built-in agent `title`"]);
 }

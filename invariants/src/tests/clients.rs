@@ -7,7 +7,7 @@ use subtend_session::ids::{Seq, SessionId};
 use subtend_session::record::{InputAccepted, Record};
 
 /// Returns the scene with a client that received everything, the root's records first.
-fn received(scene: &Scene) -> Scene {
+fn with_reader(scene: &Scene) -> Scene {
     let lens = [(ROOT, scene.root.len()), (CHILD, scene.child.len())];
     let records = lens.into_iter().flat_map(|(session, len)| (1..=len as u64).map(move |seq| (session, Seq(seq))));
     let received = (1..).zip(records).map(|(frame, (session, seq))| ((frame, 1), session, seq)).collect();
@@ -20,7 +20,7 @@ type Received = Vec<((u64, u32), SessionId, Seq)>;
 
 /// Returns the invariant that is violated after `change` to what the client received.
 fn violation_after(change: impl FnOnce(&mut Received)) -> Option<InvariantId> {
-    let mut scene = received(&Scene::good());
+    let mut scene = with_reader(&Scene::good());
     change(&mut scene.observed.clients[0].received);
     scene.with(always).err().map(|violation| violation.id)
 }

@@ -20,7 +20,7 @@ impl Authority {
 
 impl RuleSet {
     fn allows_below(&self, action: &str, dir: &str) -> bool {
-        let rules = self.below(action, dir);
+        let rules = self.rules_below(action, dir);
         let everywhere = rules.iter().filter(|rule| rule.everywhere && rule.verdict() == Verdict::Allow);
         let everywhere = highest(everywhere);
         let mut lower = rules.iter().filter(|rule| rule.verdict() != Verdict::Allow);
@@ -30,7 +30,7 @@ impl RuleSet {
     }
 
     fn denies_below(&self, action: &str, dir: &str) -> bool {
-        let rules = self.below(action, dir);
+        let rules = self.rules_below(action, dir);
         let allows = highest(rules.iter().filter(|rule| rule.verdict() == Verdict::Allow));
         if self.default != Verdict::Allow && allows.is_empty() {
             return true;
@@ -40,11 +40,11 @@ impl RuleSet {
     }
 
     /// Returns the rules that may match something at or below `dir`.
-    fn below(&self, action: &str, dir: &str) -> Vec<Below> {
+    fn rules_below(&self, action: &str, dir: &str) -> Vec<DirectoryRule> {
         let actions = ActionSet::One(action);
         let matching = self.rules.iter().filter(|rule| actions.some_match(&rule.action) && may_apply_below(rule, dir));
         matching
-            .map(|rule| Below {
+            .map(|rule| DirectoryRule {
                 ranked: Ranked::new(rule, Syntax::Path, Match::Exact),
                 least: Ranked::lowest(rule, Syntax::Path),
                 everywhere: match covers(rule) {
@@ -57,7 +57,7 @@ impl RuleSet {
 }
 
 /// Returns the ranks that no other rank beats, each once. They beat everything that any of the ranks beats.
-fn highest<'a>(rules: impl Iterator<Item = &'a Below>) -> Vec<Ranked> {
+fn highest<'a>(rules: impl Iterator<Item = &'a DirectoryRule>) -> Vec<Ranked> {
     let mut ranked = drop_beaten(rules.map(|rule| rule.ranked).collect());
     ranked.dedup_by_key(|rank| (rank.action, rank.resource));
     ranked
@@ -71,7 +71,7 @@ fn may_apply_below(rule: &Rule, dir: &str) -> bool {
     pattern::may_match_below(&rule.resource, dir) || (covers(rule) && pattern::covers(&rule.resource, dir))
 }
 
-struct Below {
+struct DirectoryRule {
     /// The rank of a match by the pattern itself, the highest.
     ranked: Ranked,
     /// The rank of a match by an ancestor directory, the lowest.
@@ -80,7 +80,7 @@ struct Below {
     everywhere: bool,
 }
 
-impl Below {
+impl DirectoryRule {
     fn verdict(&self) -> Verdict {
         self.ranked.verdict
     }

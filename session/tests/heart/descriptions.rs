@@ -38,12 +38,12 @@ fn with_services() -> Heart {
     )
 }
 
-fn shown(state: &State) -> Text {
+fn shown_title(state: &State) -> Text {
     index::head(state, Epoch(1), 0, 0).title
 }
 
 /// Returns the records of a command, which succeeds.
-fn writes(heart: &mut Heart, command: Command) -> Vec<Record> {
+fn records_of(heart: &mut Heart, command: Command) -> Vec<Record> {
     let decision = heart.decide(command).expect("decided");
     assert!(matches!(decision.reply, Reply::Done(_)), "{:?}", decision.reply);
     decision.records
@@ -52,16 +52,20 @@ fn writes(heart: &mut Heart, command: Command) -> Vec<Record> {
 #[test]
 fn service_sets_the_title_once_if_missing() {
     let mut heart = with_services();
-    assert_eq!(&*shown(&heart.state), "hello");
+    assert_eq!(&*shown_title(&heart.state), "hello");
     let named = title("Fix it", Initiator::Host, Some(session(0xA1)));
     let set = TitleSet { title: "Fix it".into(), by: Initiator::Host, of: Some(session(0xA1)) };
-    assert_eq!(writes(&mut heart, named.clone()), [Record::TitleSet(Box::new(set))]);
-    assert_eq!(&*shown(&heart.state), "Fix it");
-    assert_eq!(writes(&mut heart, named), []);
-    assert_eq!(writes(&mut heart, title("Other", Initiator::Host, Some(session(0xA2)))), [], "the session has a title");
-    assert_eq!(writes(&mut heart, title("Mine", Initiator::Person, None)).len(), 1, "a person may change it");
-    assert_eq!(writes(&mut heart, title("Mine", Initiator::Person, None)), []);
-    assert_eq!(&*shown(&heart.state), "Mine");
+    assert_eq!(records_of(&mut heart, named.clone()), [Record::TitleSet(Box::new(set))]);
+    assert_eq!(&*shown_title(&heart.state), "Fix it");
+    assert_eq!(records_of(&mut heart, named), []);
+    assert_eq!(
+        records_of(&mut heart, title("Other", Initiator::Host, Some(session(0xA2)))),
+        [],
+        "the session has a title"
+    );
+    assert_eq!(records_of(&mut heart, title("Mine", Initiator::Person, None)).len(), 1, "a person may change it");
+    assert_eq!(records_of(&mut heart, title("Mine", Initiator::Person, None)), []);
+    assert_eq!(&*shown_title(&heart.state), "Mine");
 }
 
 #[test]
@@ -69,11 +73,11 @@ fn each_service_sets_a_summary_once_and_the_last_is_kept() {
     let mut heart = with_services();
     let (first, second) = (summary("one", session(0xA1)), summary("two", session(0xA2)));
     let set = |text: &str, of| SummarySet { text: text.into(), upto: Seq(3), of: session(of) };
-    assert_eq!(writes(&mut heart, first.clone()), [Record::SummarySet(Box::new(set("one", 0xA1)))]);
-    assert_eq!(writes(&mut heart, second), [Record::SummarySet(Box::new(set("two", 0xA2)))]);
-    assert_eq!(writes(&mut heart, first), [], "repeated after another summary");
+    assert_eq!(records_of(&mut heart, first.clone()), [Record::SummarySet(Box::new(set("one", 0xA1)))]);
+    assert_eq!(records_of(&mut heart, second), [Record::SummarySet(Box::new(set("two", 0xA2)))]);
+    assert_eq!(records_of(&mut heart, first), [], "repeated after another summary");
     assert_eq!(heart.state.summary.as_deref(), Some(&set("two", 0xA2)));
-    assert_eq!(&*shown(&heart.state), "hello", "a summary is not a title");
+    assert_eq!(&*shown_title(&heart.state), "hello", "a summary is not a title");
 }
 
 #[test]
@@ -98,8 +102,8 @@ fn invalid_title_or_foreign_service_is_refused_with_reason() {
 #[test]
 fn titles_and_summaries_are_accepted_up_to_their_bounds() {
     let mut heart = with_services();
-    assert_eq!(writes(&mut heart, title(&"é".repeat(200), Initiator::Person, None)).len(), 1);
-    assert_eq!(writes(&mut heart, summary(&"x".repeat(32_768), session(0xA1))).len(), 1);
+    assert_eq!(records_of(&mut heart, title(&"é".repeat(200), Initiator::Person, None)).len(), 1);
+    assert_eq!(records_of(&mut heart, summary(&"x".repeat(32_768), session(0xA1))).len(), 1);
     let why = heart.decide(summary(&"x".repeat(32_769), session(0xA2))).expect_err("refused");
     let text = "the summary has 32769 bytes: it must have 1 to 32768";
     assert_eq!(why, Rejection::BadInput(text.into()));
@@ -117,10 +121,10 @@ fn b3_metadata_changes_are_merged_and_null_removes() {
         [Record::MetadataSet(Box::new(MetadataSet { metadata: metadata.into(), by: Initiator::Person }))]
     };
     assert_eq!(heart.state.metadata(), None);
-    assert_eq!(writes(&mut heart, merge(r#"{"a": {"x": 1}, "b": 1}"#)), set(r#"{"a":{"x":1},"b":1}"#));
-    assert_eq!(writes(&mut heart, merge(r#"{"b": 1}"#)), [], "nothing changes");
-    assert_eq!(writes(&mut heart, merge(r#"{"a": {"y": 2}, "b": null}"#)), set(r#"{"a":{"y":2}}"#));
-    assert_eq!(writes(&mut heart, merge(r#"{"gone": null}"#)), []);
+    assert_eq!(records_of(&mut heart, merge(r#"{"a": {"x": 1}, "b": 1}"#)), set(r#"{"a":{"x":1},"b":1}"#));
+    assert_eq!(records_of(&mut heart, merge(r#"{"b": 1}"#)), [], "nothing changes");
+    assert_eq!(records_of(&mut heart, merge(r#"{"a": {"y": 2}, "b": null}"#)), set(r#"{"a":{"y":2}}"#));
+    assert_eq!(records_of(&mut heart, merge(r#"{"gone": null}"#)), []);
     assert_eq!(heart.state.metadata().map(|text| &**text), Some(r#"{"a":{"y":2}}"#));
     for wrong in ["", "[]", "7", "{"] {
         let why = heart.decide(merge(wrong)).expect_err("refused");

@@ -11,8 +11,8 @@ use subtend_session::outcome::ModelFail;
 use subtend_session::record::{Stop, ToolCall};
 use subtend_session::usage::Usage;
 
+use crate::simulate::fake_catalog::is_service;
 use crate::simulate::judge::secret;
-use crate::simulate::offered::is_service;
 use crate::simulate::oracle::Intent;
 use crate::simulate::plan::{CallChoice, CallDuration, ModelBehaviour};
 use crate::simulate::tally::FaultKind;
@@ -26,7 +26,7 @@ impl Model for FakeModel {
     }
 
     fn leaves_process(&self) -> bool {
-        self.0.swarm.leaves
+        self.0.swarm.tools_leave_process
     }
 
     fn context_window(&self) -> Option<u64> {
@@ -37,7 +37,7 @@ impl Model for FakeModel {
         let world = Arc::clone(&self.0);
         world.step();
         let intent = Intent::Turn(request.turn, request.attempt);
-        let leaves = world.swarm.leaves || world.swarm.durable_before_call;
+        let leaves = world.swarm.tools_leave_process || world.swarm.durable_before_call;
         let at_work = world.oracle.lock().effect(request.session, intent, leaves);
         let at_work = RunningEffect::new(&world, at_work);
         let checks_tools = world.rng.one_in(8);

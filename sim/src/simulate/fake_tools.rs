@@ -11,7 +11,7 @@ use subtend_tools::message;
 use subtend_tools::registry::{Registry, RegistryError};
 use subtend_tools::tool::{ToolError, ToolInvocation, ToolOutput};
 
-use crate::simulate::offered::{FakeTool, GUARDED, TOOLS};
+use crate::simulate::fake_catalog::{FakeTool, GUARDED, TOOLS};
 use crate::simulate::oracle::Intent;
 use crate::simulate::plan::CallDuration;
 use crate::simulate::tally::FaultKind;
@@ -29,7 +29,7 @@ fn tool(world: &Arc<World>, fake: FakeTool) -> FnTool {
         description: "A tool of the simulator.".into(),
         schema: Arc::new(json!({"type": "object", "additionalProperties": false})),
     };
-    let leaves = world.swarm.leaves;
+    let leaves = world.swarm.tools_leave_process;
     let of = Arc::clone(world);
     let tool = FnTool::new(spec, fake.effect, move |call| work(Arc::clone(&of), fake, call));
     let tool = tool.access(move |_| {
@@ -46,29 +46,29 @@ async fn work(world: Arc<World>, tool: FakeTool, call: ToolInvocation) -> Result
         oracle.trace(|| format!("  {} call {} {}", oracle.session_number(call.key.session), call.key.call, tool.name));
     }
     let reads = tool.effect == ToolEffect::ReadOnly;
-    let waits = !reads || world.swarm.leaves || world.swarm.durable_before_call;
+    let waits = !reads || world.swarm.tools_leave_process || world.swarm.durable_before_call;
     let intent = Intent::Call(call.key.run, call.key.call, tool.effect != ToolEffect::SideEffect);
     let at_work = world.oracle.lock().effect(call.key.session, intent, waits);
     let _at_work = RunningEffect::new(&world, at_work);
     if tool.effect == ToolEffect::SideEffect {
-        world.oracle.lock().once(call.key);
+        world.oracle.lock().record_single_start(call.key);
     }
     if tool.panics && !world.is_calm() {
         world.wait(world.draw_duration()).await;
         world.oracle.lock().record_fault(FaultKind::ToolPanic);
         injected_panic();
     }
-    let takes = if tool.slow && !world.is_calm() { CallDuration::Long } else { world.draw_duration() };
-    if takes == CallDuration::Long {
+    let duration = if tool.slow && !world.is_calm() { CallDuration::Long } else { world.draw_duration() };
+    if duration == CallDuration::Long {
         world.oracle.lock().record_fault(FaultKind::ToolHangs);
     }
     if tool.stubborn {
-        world.wait(takes).await;
+        world.wait(duration).await;
     } else {
         tokio::select! {
             biased;
             () = call.cancel.cancelled() => return Err(ToolError::cancelled()),
-            () = world.wait(takes) => {}
+            () = world.wait(duration) => {}
         }
     }
     if world.rng.one_in(6) && !world.is_calm() {

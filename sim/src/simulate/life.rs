@@ -16,11 +16,11 @@ use subtend_tools::workspace::{Workspace, WorkspaceError};
 
 use crate::simulate::action::Action;
 use crate::simulate::action::answers;
+use crate::simulate::fake_catalog::{GUARDED, READER};
 use crate::simulate::fake_model::{FakeModel, panic_in_turn_task};
 use crate::simulate::fake_tools::registry;
 use crate::simulate::fake_users::{FakeUsers, ProcessEnd};
 use crate::simulate::judge;
-use crate::simulate::offered::{GUARDED, READER};
 use crate::simulate::plan::{SeedPlan, Sync};
 use crate::simulate::seeded::{Seeded, StoreBug};
 use crate::simulate::tally::{FaultKind, Verb};

@@ -382,7 +382,7 @@ impl OracleState {
         self.archive.cancelled(&self.cancels, &self.over)
     }
 
-    pub(crate) fn once(&mut self, key: ToolKey) {
+    pub(crate) fn record_single_start(&mut self, key: ToolKey) {
         let count = self.effects.entry(key).or_default();
         *count = count.saturating_add(1);
         if *count > 1 {

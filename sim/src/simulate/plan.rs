@@ -136,7 +136,7 @@ pub(crate) struct Swarm {
     pub(crate) idle: Duration,
     pub(crate) durable_before_call: bool,
     /// True if the models and read-only tools leave the process.
-    pub(crate) leaves: bool,
+    pub(crate) tools_leave_process: bool,
     pub(crate) verbs: Vec<(Verb, u32)>,
     pub(crate) says: Vec<(ModelBehaviour, u32)>,
     pub(crate) asks: Vec<(CallChoice, u32)>,
@@ -172,7 +172,7 @@ impl Swarm {
             events: rng.pick(&[4, 64, 8192]).unwrap_or(8192),
             idle: Duration::from_millis(rng.pick(&[1, 50, 5_000]).unwrap_or(5_000)),
             durable_before_call: rng.one_in(4),
-            leaves: rng.one_in(2),
+            tools_leave_process: rng.one_in(2),
             verbs,
             says: says(&weight),
             asks: asks(plan, &weight),

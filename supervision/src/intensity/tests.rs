@@ -66,7 +66,7 @@ fn clock_stepping_back_does_not_admit_restarts() {
     for _ in 0..3 {
         budget.admit(late, 0.0);
     }
-    assert_eq!((budget.admit(late - ms(90_000), 0.0), budget.left(late)), (RestartDecision::Exhausted, 0));
+    assert_eq!((budget.admit(late - ms(90_000), 0.0), budget.remaining(late)), (RestartDecision::Exhausted, 0));
 }
 
 #[test]

@@ -11,7 +11,7 @@ use subtend_session::ids::{AttemptNo, RunKey, Seq, SessionId, Text, TurnNo};
 use subtend_session::message::{Message, Transcript};
 use subtend_session::record::Record;
 
-use crate::simulate::offered::{READER, is_guarded, tool_names};
+use crate::simulate::fake_catalog::{READER, is_guarded, tool_names};
 use crate::simulate::oracle::OracleState;
 use crate::simulate::oracle::observations::offer;
 
