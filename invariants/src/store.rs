@@ -33,7 +33,7 @@ pub(super) fn same_recovery(world: &World<'_>) -> Verdict {
 type Difference<'a> = (SessionId, Option<&'a Outcome>, Option<&'a Outcome>);
 
 fn difference<'a>(clean: &'a Recovery, other: &'a Recovery) -> Option<Difference<'a>> {
-    let runs = clean.ends.owned_keys().chain(other.ends.owned_keys());
+    let runs = clean.ends.keys().chain(other.ends.keys());
     let ends = runs.map(|run| (run.session, clean.ends.get(run), other.ends.get(run)));
     ends.into_iter().find(|(_, one, two)| one != two)
 }
@@ -53,7 +53,7 @@ pub(super) fn damage_is_isolated(world: &World<'_>) -> Verdict {
             describe(session, "damaged, but does not report it")
         })
     })?;
-    let others = world.sessions.owned_keys().chain(refused).filter(|session| !damaged.contains(session));
+    let others = world.sessions.keys().chain(refused).filter(|session| !damaged.contains(session));
     others.into_iter().try_for_each(|session| {
         ensure(!refused.contains(session), InvariantId::J8, *session, || {
             describe(session, "undamaged, but is refused")
@@ -92,5 +92,5 @@ pub(super) fn erased_session_is_empty(world: &World<'_>) -> Verdict {
 
 /// Returns a session for violations that concern no particular one.
 fn any_session(world: &World<'_>) -> SessionId {
-    world.sessions.owned_keys().next().copied().unwrap_or(SessionId(uuid::Uuid::nil()))
+    world.sessions.keys().next().copied().unwrap_or(SessionId(uuid::Uuid::nil()))
 }

@@ -119,7 +119,7 @@ fn held_slots(world: &World<'_>) -> [BTreeMap<SessionId, u32>; 2] {
 pub(super) fn slots_are_counted(world: &World<'_>) -> Verdict {
     let Some(ledger) = world.ledger else { return Ok(()) };
     for (held, pool) in held_slots(world).iter().zip([&ledger.owned, &ledger.persons]) {
-        let roots: BTreeSet<&SessionId> = pool.used.owned_keys().chain(held.owned_keys()).collect();
+        let roots: BTreeSet<&SessionId> = pool.used.keys().chain(held.keys()).collect();
         let mut all = 0_u32;
         for root in roots {
             let of = |counts: &BTreeMap<SessionId, u32>| counts.get(root).copied().unwrap_or(0);
