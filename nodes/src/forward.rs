@@ -1,5 +1,6 @@
 //! Sends requests to other nodes.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::{Body, Bytes};
@@ -12,9 +13,10 @@ use hyper::body::Incoming;
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use subtend_host::auth::{NodeKey, SIGNATURE_REFUSED, TokenGrant};
+use subtend_host::listen::Bounds;
 use subtend_journal::postgres::nodes::NodeRow;
 use tokio::net::TcpStream;
-use tokio::sync::OwnedSemaphorePermit;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
 const LOST: &str = "the node has lost the shard";
@@ -35,6 +37,35 @@ const DROPPED: [header::HeaderName; 8] = [
     header::HOST,
     header::EXPECT,
 ];
+
+/// Requests to other nodes that may be open at a time. Each has a connection, and a stream of events has one for each shard.
+#[derive(Debug)]
+pub(crate) struct ForwardPlaces {
+    all: Arc<Semaphore>,
+    /// A quarter, which streams and waits do not take.
+    short: Arc<Semaphore>,
+}
+
+impl Default for ForwardPlaces {
+    /// Two for each connection of a client: with these, three quarters of the files that the process may open.
+    fn default() -> Self {
+        Self::new(Bounds::default().connections.saturating_mul(2))
+    }
+}
+
+impl ForwardPlaces {
+    fn new(count: usize) -> Self {
+        let short = count.div_ceil(4);
+        let [all, short] = [count.saturating_sub(short), short].map(|places| Arc::new(Semaphore::new(places)));
+        Self { all, short }
+    }
+
+    /// Returns a place for a request; `None` if none is free.
+    pub(crate) fn enter(&self, is_long: bool) -> Option<OwnedSemaphorePermit> {
+        let short = (!is_long).then_some(&self.short);
+        short.into_iter().chain([&self.all]).find_map(|places| Arc::clone(places).try_acquire_owned().ok())
+    }
+}
 
 /// The reason that another node did not answer.
 #[derive(Debug)]
@@ -128,14 +159,12 @@ fn end_when_lost(body: Incoming, lost: BoxFuture<'static, ()>, permit: OwnedSema
 #[cfg(test)]
 mod tests {
     use std::net::SocketAddr;
-    use std::sync::Arc;
 
     use axum::Router;
     use axum::routing::get;
     use subtend_host::auth::{Guard, TokenFile, TokenScope};
     use subtend_journal::postgres::nodes::NodeLease;
     use tokio::net::TcpListener;
-    use tokio::sync::Semaphore;
 
     use super::*;
 
@@ -157,19 +186,31 @@ mod tests {
             left_ms: 10_000,
         };
         let (parts, ()) = axum::http::Request::get("/v1/sessions").body(()).unwrap().into_parts();
-        let places = Arc::new(Semaphore::new(1));
+        let places = ForwardPlaces::new(1);
+        let free = || places.short.available_permits();
         let send = async |key: &NodeKey| {
             let grant = TokenGrant::from(TokenScope::Read);
-            let permit = Arc::clone(&places).try_acquire_owned().unwrap();
-            forward(&owner, key, grant, (&parts, &Bytes::new()), std::future::pending(), permit).await
+            let place = places.enter(false).unwrap();
+            forward(&owner, key, grant, (&parts, &Bytes::new()), std::future::pending(), place).await
         };
         // Signed 31 s ago by the receiver's clock.
         let late = send(&NodeKey::new(b"secret", "owner", Arc::new(|| 69_000))).await;
         assert!(matches!(late, Err(NoAnswer::NotAccepted(why)) if why == "it refuses the signature of /v1/sessions"));
-        assert_eq!(places.available_permits(), 1, "a request that was not accepted has ended");
+        assert_eq!(free(), 1, "a request that was not accepted has ended");
         let answer = send(&key).await.unwrap();
-        assert_eq!((answer.status().as_u16(), places.available_permits()), (200, 0), "the control: signed again");
+        assert_eq!((answer.status().as_u16(), free()), (200, 0), "the control: signed again");
         drop(answer);
-        assert_eq!(places.available_permits(), 1, "the answer has ended");
+        assert_eq!(free(), 1, "the answer has ended");
+    }
+
+    /// The control: short requests take what streams leave.
+    #[test]
+    fn d4_streams_leave_places_to_short_requests() {
+        let places = ForwardPlaces::new(8);
+        let taken = |is_long| std::iter::from_fn(|| places.enter(is_long)).collect::<Vec<_>>();
+        let (streams, short) = (taken(true), taken(false));
+        assert_eq!((streams.len(), short.len()), (6, 2));
+        drop(streams);
+        assert_eq!((taken(false).len(), places.enter(true).is_some()), (6, true));
     }
 }

@@ -17,14 +17,12 @@ use futures_util::future::join_all;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::json;
 use subtend_host::auth::{Forwarded, TokenGrant, TokenScope, grant_of};
-use subtend_host::listen::Bounds;
 use subtend_host::problem::Problem;
 use subtend_journal::postgres::nodes::{NodeError, Placement};
-use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout, timeout_at};
 use tower::ServiceExt as _;
 
-use crate::forward::{NoAnswer, forward};
+use crate::forward::{ForwardPlaces, NoAnswer, forward};
 use crate::merge;
 use crate::node::Node;
 use places::SessionShards;
@@ -51,9 +49,8 @@ struct GatewayShared {
     node: Node,
     session_shards: SessionShards,
     /// Counter for distributing new sessions over shards.
-    next_shard: AtomicUsize,
-    /// Requests to other nodes that may be open at a time. Each has a connection, and a stream of events has one for each shard.
-    forwards: Arc<Semaphore>,
+    turn: AtomicUsize,
+    forwards: ForwardPlaces,
 }
 
 /// A request with its complete body, so that it can be sent again.
@@ -82,10 +79,8 @@ impl BufferedRequest {
 impl Gateway {
     /// Creates a gateway that answers requests through `node`.
     pub fn new(node: Node) -> Self {
-        // Two for each connection of a client: with these, three quarters of the files that the process may open.
-        let forwards = Arc::new(Semaphore::new(Bounds::default().connections.saturating_mul(2)));
-        let (session_shards, next_shard) = (SessionShards::default(), AtomicUsize::new(0));
-        Self { inner: Arc::new(GatewayShared { node, session_shards, next_shard, forwards }) }
+        let (places, turn) = (SessionShards::default(), AtomicUsize::new(0));
+        Self { inner: Arc::new(GatewayShared { node, places, turn, forwards: ForwardPlaces::default() }) }
     }
 
     /// Returns the API of all shards. It does not authenticate senders: wrap it in [`Guard::protect`](subtend_host::auth::Guard::protect) with
@@ -250,8 +245,8 @@ impl Gateway {
                 let open = buffered.parts.uri.path().starts_with("/assets/");
                 let widest = if open { TokenScope::Read } else { TokenScope::Admin };
                 let grant = buffered.grant.clone().unwrap_or(widest.into());
-                let lost = node.wait_until_lost(shard, &owner.lease);
-                let place = Arc::clone(&self.inner.forwards).try_acquire_owned().map_err(|_| busy_problem())?;
+                let lost = node.lost(shard, &owner.lease);
+                let place = self.inner.forwards.enter(target::is_long(&buffered.parts.uri)).ok_or_else(busy)?;
                 match forward(owner, node.key(), grant, (&parts, &buffered.body), lost, place).await {
                     Ok(answer) if answer.headers().contains_key(NOT_HERE) => {}
                     Ok(answer) => return Ok(answer),

@@ -130,6 +130,12 @@ pub(super) fn is_page(path: &str) -> bool {
     !path.starts_with("/v1/") && path != "/metrics"
 }
 
+/// Returns whether the answer may take as long as the client likes: a stream, or a wait for a run.
+pub(super) fn is_long(uri: &Uri) -> bool {
+    let streams = uri.path().split('/').skip(1).any(|segment| segment == "events" || segment == "live");
+    streams || uri.query().is_some_and(|query| query.split('&').any(|pair| pair == "wait=true"))
+}
+
 /// Parses a session's id or a task's id. Returns `None` for other names.
 pub(super) fn id_of(name: &str) -> Option<SessionId> {
     let id = name.strip_prefix("task_").unwrap_or(name);
@@ -227,6 +233,22 @@ mod tests {
             (None, "/v1/sessions?label=gpu".to_owned()),
             "refused by the host"
         );
+    }
+
+    #[test]
+    fn d4_streams_and_waits_are_long_requests() {
+        for (uri, long) in [
+            ("/v1/events?after=3.0", true),
+            ("/v1/trees/abc/events", true),
+            ("/s/abc/live/tree", true),
+            ("/live/approvals", true),
+            ("/v1/sessions/abc/runs/1?timeout=9&wait=true", true),
+            ("/v1/sessions/abc/runs/1?wait=false", false),
+            ("/v1/sessions?q=wait=true", false),
+            ("/s/abc/tree", false),
+        ] {
+            assert_eq!(is_long(&uri.parse().unwrap()), long, "{uri}");
+        }
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::time::Duration;
 use subtend_journal::postgres::nodes::Members;
 use tokio::time::Instant;
 
-/// What was passed to [`OpenShard::remember`](super::OpenShard::remember).
+/// What [`OpenShard::remember`](super::OpenShard::remember) has remembered.
 #[derive(Debug, Default)]
 pub(super) struct SeenLsns {
     lsns: BTreeMap<String, u64>,
@@ -14,9 +14,9 @@ pub(super) struct SeenLsns {
 }
 
 impl SeenLsns {
-    /// Returns the shards whose last LSN changed, with it, except those in `taken`, whose owner remembers it. Returns none more often than
-    /// once in `every`.
-    pub(super) fn take_changed(
+    /// Returns the shards whose last LSN is not remembered, with it, except those in `taken`, whose owner remembers it. Returns none more
+    /// often than once in `every`.
+    pub(super) fn changed(
         &mut self,
         members: &Members,
         taken: &BTreeSet<String>,
@@ -28,12 +28,13 @@ impl SeenLsns {
         }
         self.due = Some(now + every);
         let others = members.shards.iter().filter(|shard| shard.last_lsn > 0 && !taken.contains(&shard.name));
-        let changed: Vec<(String, u64)> = others
-            .filter(|shard| self.lsns.get(&shard.name) != Some(&shard.last_lsn))
-            .map(|shard| (shard.name.clone(), shard.last_lsn))
-            .collect();
-        self.lsns.extend(changed.iter().cloned());
-        changed
+        let changed = others.filter(|shard| self.lsns.get(&shard.name) != Some(&shard.last_lsn));
+        changed.map(|shard| (shard.name.clone(), shard.last_lsn)).collect()
+    }
+
+    /// Records LSNs that are remembered now.
+    pub(super) fn record(&mut self, remembered: Vec<(String, u64)>) {
+        self.lsns.extend(remembered);
     }
 }
 
@@ -59,13 +60,18 @@ mod tests {
         };
         let own = BTreeSet::from(["s1".to_owned()]);
         let mut seen = SeenLsns::default();
-        assert_eq!(seen.take_changed(&members([5, 6, 0]), &own, EVERY), [("s2".to_owned(), 6)]);
-        assert_eq!(seen.take_changed(&members([5, 7, 0]), &own, EVERY), Vec::new());
+        let first = seen.changed(&members([5, 6, 0]), &own, EVERY);
+        assert_eq!(first, [("s2".to_owned(), 6)]);
+        seen.record(first);
+        assert_eq!(seen.changed(&members([5, 7, 0]), &own, EVERY), Vec::new());
         tokio::time::advance(EVERY).await;
-        assert_eq!(
-            seen.take_changed(&members([9, 7, 0]), &BTreeSet::new(), EVERY),
-            [("s1".to_owned(), 9), ("s2".to_owned(), 7)]
-        );
+        let both = [("s1".to_owned(), 9), ("s2".to_owned(), 7)];
+        assert_eq!(seen.changed(&members([9, 7, 0]), &BTreeSet::new(), EVERY), both);
+        tokio::time::advance(EVERY).await;
+        assert_eq!(seen.changed(&members([9, 7, 0]), &BTreeSet::new(), EVERY), both, "none was remembered");
+        seen.record(both.to_vec());
+        tokio::time::advance(EVERY).await;
+        assert_eq!(seen.changed(&members([9, 7, 0]), &BTreeSet::new(), EVERY), Vec::new());
         tokio::time::advance(EVERY).await;
         assert_eq!(
             seen.take_changed(&members([9, 6, 0]), &own, EVERY),
