@@ -67,15 +67,20 @@ pub(crate) fn run(args: &Args) -> Result<Code, Fail> {
     hosted::with(&args.store, &args.session, |hosted| {
         let preview = preview(&hosted.journal, hosted.id);
         let lost = match &preview {
-            Ok((_, sessions)) => worktree::describe_unmerged(&args.store, sessions)?,
+            Ok((_, sessions)) => match worktree::unmerged(&args.store, sessions) {
+                // The deletion has no need of it, and reports below which worktrees remain.
+                Err(_) if args.yes => Vec::new(),
+                lost => lost?,
+            },
             Err(_) => Vec::new(),
         };
         if !args.yes && !is_confirmed(&preview?.0, &lost)? {
             return Err(Fail::Other("nothing is deleted".into()));
         }
         let done: DeleteReply = hosted.call(Method::DELETE, &format!("?force={}", args.force), None)?;
-        worktree::discard_deleted(&args.store, &hosted.journal)?;
-        report(args, hosted.id, done.sessions, lost.len())
+        let discarded = worktree::discard_deleted(&args.store, &hosted.journal);
+        let reported = report(args, hosted.id, done.sessions, lost.len())?;
+        discarded.map(|()| reported)
     })
 }
 

@@ -131,6 +131,19 @@ fn x14_delete_names_changes_that_were_not_merged() {
     }
 }
 
+/// The control: the error names what was not removed.
+#[test]
+fn delete_with_yes_needs_no_list_of_worktrees() {
+    let user = User::new();
+    run(&user, &delegating_model(&user, &json!({}), &[json!({"text": "done"})]));
+    let root = user.json(&["sessions", "--json"])[0]["id"].as_str().expect("an id").to_owned();
+    std::fs::write(user.data().join("worktrees"), "not a directory").expect("written");
+    let deleted = user.call(&["delete", &root, "--yes"]);
+    assert!(deleted.code == Some(1) && deleted.out.starts_with("deleted 2 sessions; "), "{deleted:?}");
+    assert!(deleted.err.contains("the worktree cannot be listed: Not a directory"), "{deleted:?}");
+    assert_eq!(user.json(&["sessions", "--json"]), json!([]));
+}
+
 /// A discard removes files that git ignores too, so the question names them. The control: without any it does not ask.
 #[test]
 fn discard_asks_before_it_removes_ignored_files() {
