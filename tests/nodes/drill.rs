@@ -1,9 +1,11 @@
 //! The drill of nodes: faults of every kind under load, checked only by the database and the workspace.
 //!
-//! `FAULTS=1000 .ci/run nodes` runs more faults. `SEED=N` repeats the order of faults. With `SUBTEND_OTHER`, the command
-//! of another version, a node that leaves returns with the version that it did not have.
+//! `FAULTS=1000 CLUSTERS=8 .ci/run nodes` runs more faults, divided among clusters that do not know each other: most of the
+//! time of a fault passes in waits for a lease. `SEED=N` repeats the victims of the faults of each cluster. With
+//! `SUBTEND_OTHER`, the command of another version, a node that leaves returns with the version that it did not have.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -52,7 +54,13 @@ fn number(name: &str, default: u64) -> u64 {
 }
 
 /// Opens sessions until it is stopped. A command without an answer is sent again, with its key, to any node.
-fn send(client: &NodeClient, ports: &[u16], sender: usize, stop: &AtomicBool, sent: &AtomicU64) -> Vec<String> {
+fn send(
+    client: &NodeClient,
+    ports: &[u16],
+    (sender, pause): (usize, Duration),
+    stop: &AtomicBool,
+    sent: &AtomicU64,
+) -> Vec<String> {
     let (mut opened, mut turn) = (Vec::new(), sender);
     let mut n = 0;
     while !stop.load(Ordering::SeqCst) {
@@ -71,7 +79,7 @@ fn send(client: &NodeClient, ports: &[u16], sender: usize, stop: &AtomicBool, se
                 Ok((status, answer)) => panic!("{status} {answer}"),
             }
         }
-        std::thread::sleep(Duration::from_millis(40));
+        std::thread::sleep(pause);
     }
     opened
 }
@@ -79,8 +87,56 @@ fn send(client: &NodeClient, ports: &[u16], sender: usize, stop: &AtomicBool, se
 struct Drill {
     cluster: Cluster,
     sent: Arc<AtomicU64>,
+    totals: DrillTotals,
+}
+
+/// What the drills of some clusters did.
+#[derive(Default)]
+struct DrillTotals {
     failovers: Vec<Duration>,
     done: BTreeMap<NodeFault, u32>,
+    sessions: usize,
+    claims: usize,
+    events: usize,
+}
+
+impl DrillTotals {
+    fn add(&mut self, other: Self) {
+        self.failovers.extend(other.failovers);
+        for (fault, count) in other.done {
+            *self.done.entry(fault).or_default() += count;
+        }
+        self.sessions += other.sessions;
+        self.claims += other.claims;
+        self.events += other.events;
+    }
+
+    fn report(&mut self) {
+        self.failovers.sort_unstable();
+        let at = |share: usize| self.failovers.get((self.failovers.len() * share).div_ceil(100).saturating_sub(1));
+        let ms = |time: Option<&Duration>| time.map_or(0, |time| time.as_millis());
+        let late = self.failovers.iter().filter(|time| **time > Duration::from_secs(LEASE + 5)).count();
+        println!("faults: {:?}, {} in all", self.done, self.done.values().sum::<u32>());
+        println!("sessions {}, events {}, claims {}", self.sessions, self.events, self.claims);
+        println!(
+            "{} failovers with a lease of {LEASE} s: p50 {} ms, p99 {} ms, longest {} ms, {late} above lease + 5 s",
+            self.failovers.len(),
+            ms(at(50)),
+            ms(at(99)),
+            ms(at(100))
+        );
+    }
+}
+
+/// Lets the drills of other clusters end soon after this one has failed.
+struct StopsOthers<'a>(&'a AtomicBool);
+
+impl Drop for StopsOthers<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.store(true, Ordering::SeqCst);
+        }
+    }
 }
 
 impl Drill {
@@ -134,7 +190,7 @@ impl Drill {
                 self.cluster.server.up();
             }
         }
-        *self.done.entry(fault).or_default() += 1;
+        *self.totals.done.entry(fault).or_default() += 1;
         self.wait_until_settled(victim);
     }
 
@@ -179,21 +235,7 @@ impl Drill {
             assert!(started.elapsed() < Duration::from_secs(60), "{status}\n{}", self.cluster.log(other));
             std::thread::sleep(Duration::from_millis(10));
         }
-        self.failovers.push(started.elapsed());
-    }
-
-    fn report(&mut self, sessions: usize, claims: usize, events: usize) {
-        self.failovers.sort_unstable();
-        let at = |share: usize| self.failovers.get((self.failovers.len() * share).div_ceil(100).saturating_sub(1));
-        let ms = |time: Option<&Duration>| time.map_or(0, |time| time.as_millis());
-        println!("faults: {:?}", self.done);
-        println!("sessions {sessions}, events {events}, claims {claims}");
-        println!(
-            "failover with a lease of {LEASE} s: p50 {} ms, p99 {} ms, longest {} ms",
-            ms(at(50)),
-            ms(at(99)),
-            ms(at(100))
-        );
+        self.totals.failovers.push(started.elapsed());
     }
 }
 
@@ -215,7 +257,7 @@ fn last_records(cluster: &Cluster) -> BTreeMap<String, u64> {
 
 /// Waits until a follower has the last record of each session; checks that it got each record once and in order.
 fn check_events(cluster: &Cluster, follower: Follower) -> usize {
-    let give_up = Instant::now() + Duration::from_secs(120);
+    let give_up = Instant::now() + Duration::from_secs(600);
     let complete = |received: &Received| {
         last_records(cluster)
             .iter()
@@ -260,12 +302,11 @@ fn check_store(cluster: &Cluster, opened: &[String]) {
     assert_eq!(effects.len(), once.len(), "a command ran twice");
 }
 
-#[test]
-fn d3_faults_of_every_kind_lose_nothing() {
-    let (faults, mut seed) = (number("FAULTS", FAULTS.len() as u64), number("SEED", 1));
+/// Applies faults to one cluster under load, and checks what it has afterwards.
+fn run_drill(cluster: Cluster, faults: Range<u64>, mut seed: u64, pause: Duration, failed: &AtomicBool) -> DrillTotals {
+    let (_stops_others, first) = (StopsOthers(failed), seed);
     let sent = Arc::new(AtomicU64::new(0));
-    let cluster = Cluster::start(NODES, SHARDS);
-    let mut drill = Drill { cluster, sent: Arc::clone(&sent), failovers: Vec::new(), done: BTreeMap::new() };
+    let mut drill = Drill { cluster, sent: Arc::clone(&sent), totals: DrillTotals::default() };
     let ports: Vec<u16> = drill.cluster.nodes.iter().map(|node| node.port).collect();
     let client = drill.cluster.client.clone();
     let followers: Vec<Follower> = (0..2).map(|_| Follower::start(&client, ports.clone())).collect();
@@ -273,18 +314,18 @@ fn d3_faults_of_every_kind_lose_nothing() {
     let opened: Vec<String> = std::thread::scope(|scope| {
         let begin = |sender| {
             let (client, ports, stop, sent) = (&client, &ports, &stop, &*sent);
-            scope.spawn(move || send(client, ports, sender, stop, sent))
+            scope.spawn(move || send(client, ports, (sender, pause), stop, sent))
         };
         let senders: Vec<_> = (0..SENDERS).map(begin).collect();
         // A panic in a fault must also stop the senders.
         let struck = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
             drill.wait_until_settled(0);
-            for at in 0..faults {
+            for at in faults.clone().take_while(|_| !failed.load(Ordering::SeqCst)) {
                 // A linear congruence, so that a seed always selects the same victims.
                 seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
                 let fault = FAULTS[usize::try_from(at).unwrap() % FAULTS.len()];
                 drill.apply_fault(fault, usize::try_from(seed >> 33).unwrap() % NODES);
-                eprintln!("fault {} of {faults}: {fault:?}", at + 1);
+                eprintln!("seed {first}: fault {} of {}: {fault:?}", at - faults.start + 1, faults.end - faults.start);
             }
         }));
         stop.store(true, Ordering::SeqCst);
@@ -299,5 +340,25 @@ fn d3_faults_of_every_kind_lose_nothing() {
     drill.cluster.end();
     let claims = history::check(&drill.cluster.server);
     check_store(&drill.cluster, &opened);
-    drill.report(opened.len(), claims, events);
+    DrillTotals { sessions: opened.len(), claims, events, ..drill.totals }
+}
+
+#[test]
+fn d3_faults_of_every_kind_lose_nothing() {
+    let (faults, seed, clusters) = (number("FAULTS", FAULTS.len() as u64), number("SEED", 1), number("CLUSTERS", 1));
+    // Many clusters together get the load that two cores bear.
+    let pause = Duration::from_millis(if clusters == 1 { 40 } else { 300 * clusters });
+    let (failed, mut totals) = (AtomicBool::new(false), DrillTotals::default());
+    let started: Vec<Cluster> = (0..clusters).map(|_| Cluster::start(NODES, SHARDS)).collect();
+    std::thread::scope(|scope| {
+        let begin = |(cluster, n): (Cluster, u64)| {
+            let (share, failed) = (faults * n / clusters..faults * (n + 1) / clusters, &failed);
+            scope.spawn(move || run_drill(cluster, share, seed.wrapping_add(n), pause, failed))
+        };
+        let drills: Vec<_> = started.into_iter().zip(0..).map(begin).collect();
+        for drill in drills {
+            totals.add(drill.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
+        }
+    });
+    totals.report();
 }
