@@ -205,7 +205,7 @@ impl Gateway {
     }
 
     fn describe(&self) -> serde_json::Value {
-        let members = self.node().members();
+        let members = self.node().live_members();
         let shard = |row: &subtend_journal::postgres::nodes::ShardRow| {
             let owner = members.owner(&row.name).map(|node| node.name.clone());
             json!({"name": row.name, "label": row.label, "node": owner, "last_lsn": row.last_lsn})

@@ -9,8 +9,6 @@ use subtend_host::Host;
 use subtend_host::auth::NodeKey;
 use subtend_journal::postgres::ShardAddress;
 use subtend_journal::postgres::nodes::{Members, NodeError, NodeLease, Registry};
-use subtend_session::index::Inflight;
-use subtend_session::place::OnRestart;
 use subtend_supervision::Lease;
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
@@ -22,10 +20,10 @@ use crate::clock::{DatabaseClock, since_boot};
 use crate::plan::plan;
 use crate::slots;
 
-use seen_lsns::SeenLsns;
+use held::{HeldShard, NodeState, ShardPhase, end_now};
+use seen::SeenLsns;
 
-use state::{HeldShard, NodeState, ShardPhase, end_now, is_busy};
-
+pub(crate) use held::ShardHost;
 pub use opening::{NotOpened, OpenShard};
 pub use options::{LeaseTimes, NodeOptions};
 pub(crate) use state::ShardHost;
@@ -147,6 +145,12 @@ impl Node {
     /// Returns the nodes and shards as last read.
     pub fn members(&self) -> Arc<Members> {
         Arc::clone(&self.inner.members.borrow())
+    }
+
+    /// Returns the nodes and shards as last read, without the leases that have ended since.
+    pub(crate) fn live_members(&self) -> Members {
+        let members = self.members();
+        members.after(self.inner.clock.now_ms().saturating_sub(members.time_ms))
     }
 
     /// Returns a receiver that is notified when nodes or shards change.
@@ -418,22 +422,6 @@ impl Node {
                 None
             }
         }
-    }
-
-    /// Returns the shard with the fewest busy runs, or `None` if closing any of them would end a run.
-    async fn least_busy(&self, shards: Vec<String>) -> Option<String> {
-        let open: Vec<_> = shards.into_iter().filter_map(|shard| Some((self.host(&shard)?, shard))).collect();
-        let quiet = tokio::task::spawn_blocking(move || {
-            // `None` if a close would end a run.
-            let busy_runs = |open: &ShardHost| {
-                let rows = open.host.runtime().journal().inflight().ok()?;
-                let busy: Vec<&Inflight> = rows.iter().map(|(_, row)| row).filter(|row| is_busy(row)).collect();
-                busy.iter().all(|row| row.on_restart == OnRestart::Resume).then_some(busy.len())
-            };
-            let quiet = open.iter().filter_map(|(open, shard)| Some((busy_runs(open)?, shard)));
-            quiet.min().map(|(_, shard)| shard.clone())
-        });
-        quiet.await.ok().flatten()
     }
 
     fn hand_over(&self, shard: String) {

@@ -65,6 +65,8 @@ fn d2_node_without_its_database_stops() {
         let other = 1 - owner;
         assert_eq!(cluster.outcome(other, &session), "completed", "{network:?}\n{}", cluster.log(other));
         assert!(cluster.effects().len() <= 1);
+        // It shows no rows that are older than a lease.
+        cluster.wait_for(|_| owned(&cluster.members(owner)) == 0);
         cluster.nodes[owner].proxy.set(Network::Healthy);
         cluster.wait_for(|members| shares(members).len() == 2 && owned(members) == 2);
         // A request through the node that was disconnected.

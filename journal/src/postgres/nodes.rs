@@ -114,6 +114,17 @@ impl Members {
         let lease = self.shards.iter().find(|row| row.name == shard)?.lease.as_ref()?;
         self.nodes.iter().find(|node| node.alive && node.lease == *lease)
     }
+
+    /// Returns what is known of them `ms` after they were read: leases whose renewal was not read have ended.
+    #[must_use]
+    pub fn after(&self, ms: u64) -> Self {
+        let mut later = self.clone();
+        for node in &mut later.nodes {
+            node.left_ms = node.left_ms.saturating_sub(i64::try_from(ms).unwrap_or(i64::MAX));
+            node.alive &= node.left_ms > 0;
+        }
+        later
+    }
 }
 
 /// The shard that was chosen for an idempotency key.

@@ -33,7 +33,7 @@ pub(super) async fn answer(gateway: &Gateway, request: &BufferedRequest) -> Resp
 }
 
 fn node_metrics(gateway: &Gateway) -> String {
-    let (node, members) = (gateway.node(), gateway.node().members());
+    let (node, members) = (gateway.node(), gateway.node().live_members());
     let free = members.shards.iter().filter(|shard| members.owner(&shard.name).is_none()).count();
     let alive = members.nodes.iter().filter(|node| node.alive).count();
     let mut text = String::new();

@@ -1,10 +1,13 @@
-//! The orderly end of a node.
+//! The orderly end of a node, and of its part in a shard.
 
 use std::sync::Arc;
 
+use subtend_session::index::Inflight;
+use subtend_session::place::OnRestart;
 use tokio::time::{sleep, timeout};
 
 use super::Node;
+use super::held::{ShardHost, is_busy};
 
 impl Node {
     /// Drains, closes all shards, and ends the lease.
@@ -41,6 +44,22 @@ impl Node {
             }
             sleep(self.times().tick()).await;
         }
+    }
+
+    /// Returns the shard with the fewest busy runs, or `None` if closing any of them would end a run.
+    pub(super) async fn quietest(&self, shards: Vec<String>) -> Option<String> {
+        let open: Vec<_> = shards.into_iter().filter_map(|shard| Some((self.host(&shard)?, shard))).collect();
+        let quiet = tokio::task::spawn_blocking(move || {
+            // `None` if a close would end a run.
+            let busy_runs = |open: &ShardHost| {
+                let rows = open.host.runtime().journal().inflight().ok()?;
+                let busy: Vec<&Inflight> = rows.iter().map(|(_, row)| row).filter(|row| is_busy(row)).collect();
+                busy.iter().all(|row| row.on_restart == OnRestart::Resume).then_some(busy.len())
+            };
+            let quiet = open.iter().filter_map(|(open, shard)| Some((busy_runs(open)?, shard)));
+            quiet.min().map(|(_, shard)| shard.clone())
+        });
+        quiet.await.ok().flatten()
     }
 
     /// Waits, up to the drain limit, until no runs remain that a restart would end.
