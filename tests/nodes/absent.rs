@@ -1,7 +1,7 @@
 //! Shards without an owner, nodes without shards, and a database without its last records.
 
 use std::io::Read as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use serde_json::{Value, json};
@@ -78,11 +78,15 @@ fn copy(from: &Path, to: &Path) {
     assert!(done.success());
 }
 
+/// Returns the directory of a node for a shard.
+fn shard_dir(cluster: &Cluster, node: usize, shard: &str) -> PathBuf {
+    let name = &cluster.nodes[node].name;
+    cluster.path(&format!("data-{name}/postgres/node-{name}/{shard}"))
+}
+
 /// Returns the last LSN that a node remembers of a shard.
 fn remembered(cluster: &Cluster, node: usize, shard: &str) -> u64 {
-    let name = &cluster.nodes[node].name;
-    let mark = cluster.path(&format!("data-{name}/postgres/node-{name}/{shard}/WATERMARK"));
-    let bytes = std::fs::read(mark).unwrap_or_default();
+    let bytes = std::fs::read(shard_dir(cluster, node, shard).join("WATERMARK")).unwrap_or_default();
     let slot = |at: usize| Some(u64::from_be_bytes(bytes.get(at + 4..at + 12)?.try_into().unwrap()));
     slot(0).max(slot(512)).unwrap_or(0)
 }
@@ -124,5 +128,39 @@ fn d8_restored_database_is_refused_by_a_node_that_saw_more() {
     let (status, lost) = cluster.ask(other, &format!("GET /v1/sessions/{later}"), "", &Value::Null);
     assert_eq!((status, &lost["code"]), (404, &json!("session_not_found")));
     assert!(remembered(&cluster, other, shard) < last, "the loss was accepted, so it is refused no more");
+    cluster.end();
+}
+
+/// A node cannot write to the directories of shards that it does not have. It tries again although the shards do not change.
+#[test]
+fn d8_mark_that_was_not_written_is_written_later() {
+    let mut cluster = Cluster::start(2, 2);
+    let shards = cluster.members(0)["shards"].clone();
+    let blocked: Vec<(usize, String)> = shards
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|shard| (usize::from(shard["node"] == cluster.nodes[0].name), shard["name"].as_str().unwrap().to_owned()))
+        .collect();
+    for (other, shard) in &blocked {
+        let dir = shard_dir(&cluster, *other, shard);
+        // It exists if the node had the shard before.
+        drop(std::fs::remove_dir_all(&dir));
+        std::fs::write(dir, "not a directory").unwrap();
+    }
+    let session = cluster.open(0, "quick");
+    assert_eq!(cluster.outcome(0, &session), "completed");
+    let other = 1 - cluster.owner_of(&session);
+    cluster.wait_for(|_| cluster.log(other).matches("the last record of the shard was not remembered").count() > 3);
+    for (other, shard) in &blocked {
+        std::fs::remove_file(shard_dir(&cluster, *other, shard)).unwrap();
+    }
+    let rows = cluster.server.sql("SELECT name, last_lsn FROM subtend.shard WHERE last_lsn > 0");
+    assert_ne!(rows, "");
+    for row in rows.lines() {
+        let (shard, last) = row.split_once('|').unwrap();
+        let (other, last) = (blocked.iter().find(|(_, name)| name == shard).unwrap().0, last.parse::<u64>().unwrap());
+        cluster.wait_for(|_| remembered(&cluster, other, shard) >= last);
+    }
     cluster.end();
 }
