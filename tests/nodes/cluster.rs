@@ -50,31 +50,39 @@ pub(crate) fn other_version() -> PathBuf {
 /// A worker that appends a line to the file `effects`, starts two children, and ends.
 const SCRIPT: &str = r#"{ "leaves_process": true, "rules": [
     { "agent": "general", "steps": [
-        [ { "when": { "prompt_contains": "quick" }, "text": "Done at once." },
+        [ { "when": { "prompt_contains": "wide" }, "fan_out": { "n": 8, "agent": "explore", "background": false, "prompt": "slow {n}" } },
+          { "when": { "prompt_contains": "quick" }, "text": "Done at once." },
           { "when": { "prompt_contains": "slow" }, "latency_ms": 15000, "text": "Done at last." },
           { "latency_ms": 30, "calls": [ { "tool": "shell", "args": { "command": "echo '{prompt}' >> effects" } } ] } ],
         { "latency_ms": 30, "fan_out": { "n": 2, "agent": "explore", "background": false, "prompt": "part {n}" } },
         { "latency_ms": 30, "text": "Done: {prompt}" } ] },
-    { "agent": "*", "steps": [ { "latency_ms": 60, "text": "A part.", "repeat": true } ] }
+    { "agent": "*", "steps": [
+        [ { "when": { "prompt_contains": "slow" }, "latency_ms": 8000, "text": "A late part.", "repeat": true },
+          { "latency_ms": 60, "text": "A part.", "repeat": true } ] ] }
 ] }"#;
 
 impl Cluster {
     /// Starts `count` nodes that share `shards` shards.
     pub(crate) fn start(count: usize, shards: u16) -> Self {
-        Self::start_with(count, shards, LEASE, this_version())
+        Self::start_with_args(count, shards, &[])
+    }
+
+    /// Starts nodes with more arguments.
+    pub(crate) fn start_with_args(count: usize, shards: u16, args: &[&'static str]) -> Self {
+        Self::start_with(count, shards, LEASE, this_version(), args)
     }
 
     /// Starts nodes that keep their leases, however busy this machine is.
     pub(crate) fn steady(count: usize, shards: u16) -> Self {
-        Self::start_with(count, shards, 60, this_version())
+        Self::start_with(count, shards, 60, this_version(), &[])
     }
 
     /// Starts steady nodes of another version, which a rolling change replaces.
     pub(crate) fn of_another_version(count: usize, shards: u16) -> Self {
-        Self::start_with(count, shards, 60, other_version())
+        Self::start_with(count, shards, 60, other_version(), &[])
     }
 
-    fn start_with(count: usize, shards: u16, lease: u64, program: PathBuf) -> Self {
+    fn start_with(count: usize, shards: u16, lease: u64, program: PathBuf, args: &[&'static str]) -> Self {
         let server = Server::start(&[]);
         let dir = tempfile::tempdir().unwrap();
         std::fs::create_dir(dir.path().join("workspace")).unwrap();
@@ -83,7 +91,7 @@ impl Cluster {
         let mut cluster = Self { client, server, nodes: Vec::new(), lease, opened: AtomicU64::new(0), dir };
         cluster.client.token = cluster.token();
         for _ in 0..count {
-            cluster.add_node(program.clone(), &[], shards);
+            cluster.add_node(program.clone(), args, shards);
         }
         cluster.wait_for(|members| owned(members) == usize::from(shards) && shares(members).len() == count);
         history::record(&cluster.server);

@@ -135,3 +135,21 @@ fn d2_shards_are_shared_evenly_on_join_and_leave() {
     assert_eq!(cluster.server.sql("SELECT count(*) FROM subtend.node"), "0");
     crate::history::check(&cluster.server);
 }
+
+/// Slots are those of all nodes. The control: a node that is alone gets more, of which one tree has three quarters.
+#[test]
+fn d2_slots_are_divided_among_live_nodes() {
+    let mut cluster = Cluster::start_with_args(2, 2, &["--host", "slots=4"]);
+    let working = |cluster: &Cluster| {
+        let (_, list) = cluster.ask(0, "GET /v1/sessions?all=true", "", &Value::Null);
+        list["items"].as_array().into_iter().flatten().filter(|row| row["state"] == "working").count()
+    };
+    cluster.open(0, "wide");
+    cluster.wait_for(|_| working(&cluster) >= 2);
+    // A third child would start now.
+    std::thread::sleep(std::time::Duration::from_millis(600));
+    assert_eq!(working(&cluster), 2);
+    cluster.kill(1);
+    cluster.wait_for(|_| working(&cluster) == 3);
+    cluster.end();
+}
