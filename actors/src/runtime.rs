@@ -22,8 +22,7 @@ use crate::observe::event::subscription::SubscriptionScope;
 use crate::recovery::boot::BootReport;
 use crate::runtime::components::Components;
 use crate::spawn::agents::Agents;
-use crate::spawn::proposing::allowed_turns;
-use crate::values::environment_key::EnvironmentKey;
+use crate::spawn::proposing::allowed;
 
 pub mod builder;
 pub(crate) mod components;
@@ -31,6 +30,7 @@ pub mod environment;
 mod figures;
 mod importing;
 mod limit_changes;
+mod opening;
 mod start_error;
 
 pub use limit_changes::AboveSlots;
@@ -131,9 +131,9 @@ pub enum OpenSessionError {
         /// The agents that people may pick, as one text.
         pickable: String,
     },
-    /// The pool is unknown.
-    #[error("unknown pool {0:?}: name a pool of the builder, as `pool:NAME`, or a model")]
-    UnknownPool(Text),
+    /// The model is unknown or cannot be used.
+    #[error("{0}")]
+    Model(String),
     #[error("{0}")]
     Workspace(String),
     #[error(transparent)]
@@ -264,7 +264,8 @@ impl Runtime {
         if let Some(pool) = options.model.as_ref().filter(|model| model.starts_with("pool:"))
             && !agents.models.models.has_pool(pool)
         {
-            return Err(OpenSessionError::UnknownPool(pool.clone()));
+            let why = format!("unknown pool {pool:?}: name a pool of the builder, as `pool:NAME`, or a model");
+            return Err(OpenSessionError::Model(why));
         }
         let inherited: Text = options.model.clone().unwrap_or_else(|| agents.default_model.clone());
         let template = agents.template(&name, &inherited, options.source);
@@ -331,16 +332,6 @@ impl Runtime {
             (Err(error), Some(id)) => self.find_open(id)?.ok_or(OpenSessionError::Journal(error)),
             (Err(error), None) => Err(error.into()),
         }
-    }
-
-    fn environment(&self, options: &OpenOptions) -> Result<Arc<Agents>, OpenSessionError> {
-        let environments = &self.components.environments;
-        let Some(workspace) = &options.workspace else {
-            return environments.open_home().map_err(OpenSessionError::Workspace);
-        };
-        let (model, servers) = (options.model.clone(), options.servers.clone());
-        let key = EnvironmentKey { workspace: workspace.clone(), model, opening: true, servers, imported: false };
-        environments.open(&key).map_err(OpenSessionError::Workspace)
     }
 
     fn find_open(&self, id: SessionId) -> Result<Option<SessionHandle>, OpenSessionError> {
@@ -411,13 +402,6 @@ impl Runtime {
     /// Waits until no service of the host is running: its titles and summaries are set or have failed. A shutdown ends running ones.
     pub async fn services_done(&self) {
         self.components.services.done(None).await;
-    }
-
-    /// Returns whether `model` names no model of the runtime's own environment, where models are created by name. Sessions of such a name call the
-    /// fallback. Blocks while a model is created to answer; it is not kept.
-    pub fn is_unknown_model(&self, model: &Text) -> bool {
-        let agents = self.components.environments.home();
-        *model != agents.default_model && agents.models.models.is_unknown(model)
     }
 
     /// Shuts down: refuses new work, lets running work finish within `grace`, then stops it, owned runs before their owners.

@@ -225,7 +225,7 @@ impl From<OpenSessionError> for Problem {
             OpenSessionError::UnknownAgent { .. } | OpenSessionError::NotPrimary { .. } => {
                 Self::invalid("unknown_agent", detail)
             }
-            OpenSessionError::UnknownPool(_) => Self::invalid("unknown_model", detail),
+            OpenSessionError::Model(_) => Self::invalid("unknown_model", detail),
             OpenSessionError::Workspace(_) => Self::invalid("workspace_unusable", detail),
             OpenSessionError::LimitChange(_) | OpenSessionError::Limits(_) | OpenSessionError::AboveSlots(_) => {
                 Self::invalid("invalid_limit", detail)

@@ -5,9 +5,13 @@ use std::time::Duration;
 
 use axum::http::{Method, StatusCode};
 use serde_json::{Value, json};
-use subtend_actors::OpenOptions;
+use subtend_actors::{Environment, EnvironmentKey, OpenOptions};
+use subtend_host::HostOptions;
 use subtend_journal::memory::Memory;
+use subtend_models::closure::{UnusableModel, fn_model};
+use subtend_models::model::{Model, ModelError};
 use subtend_session::limits::Limits;
+use subtend_session::outcome::ModelFail;
 
 use crate::support::{end, get, host, open_and_finish, post, request};
 
@@ -40,7 +44,7 @@ async fn session_answers_over_http() {
 #[tokio::test]
 async fn unknown_model_is_refused() {
     for (has_source, status) in [(true, 422), (false, 201)] {
-        let model = subtend_models::closure::fn_model("own", |_, _| std::future::pending());
+        let model = fn_model("own", |_, _| std::future::pending());
         let mut builder = subtend_actors::Runtime::builder().model(std::sync::Arc::new(model));
         if has_source {
             builder = builder.model_source(|_| None);
@@ -63,6 +67,57 @@ async fn unknown_model_is_refused() {
     }
 }
 
+/// The control: a model of the same source that can be used.
+#[tokio::test]
+async fn unusable_model_is_refused_with_its_reason() {
+    let model = |name: &str| Arc::new(fn_model(name, |_, _| std::future::pending())) as Arc<dyn Model>;
+    let source = move |name: &str| match name {
+        "p/keyless" => {
+            Some(Arc::new(UnusableModel::new(name, ModelError::new(ModelFail::Auth, "no key for p"))) as Arc<dyn Model>)
+        }
+        _ => name.starts_with("p/").then(|| model(name)),
+    };
+    let builder = subtend_actors::Runtime::builder().model(Arc::new(fn_model("own", |_, _| std::future::pending())));
+    let runtime = builder.model_source(source).start().await.expect("a runtime");
+    let host = subtend_host::Host::new(runtime, Default::default());
+    let app = host.router();
+    let opened = post(&app, "/v1/sessions", &json!({"model": "p/keyless"})).await;
+    assert_eq!(opened.problem(), (422, "unknown_model".to_owned()));
+    assert_eq!(opened.json()["detail"], "no key for p");
+    assert_eq!(post(&app, "/v1/sessions", &json!({"model": "p/x"})).await.status, StatusCode::CREATED);
+    drop(app);
+    end(host).await;
+}
+
+/// The loader of another workspace resolves a model, also a list of models for the host's own. The control: a workspace that
+/// cannot be used without a model either.
+#[tokio::test]
+async fn loader_of_an_environment_decides_about_its_model() {
+    let own = || fn_model("own", |_, _| std::future::pending());
+    let load = move |key: &EnvironmentKey| match (&*key.workspace, key.model.as_deref()) {
+        ("/gone", _) => Err("it is gone".to_owned()),
+        (_, None | Some("a,b")) => Ok(Environment::default().model(own())),
+        (_, Some(model)) => Err(format!("no model {model}")),
+    };
+    let runtime = subtend_actors::Runtime::builder().model(own()).environments(load).start().await.expect("a runtime");
+    let options = HostOptions { home: Some("/home".to_owned()), ..HostOptions::default() };
+    let host = subtend_host::Host::new(runtime, options);
+    let app = host.router();
+    for (body, code, why) in [
+        (json!({"workspace": "/w", "model": "x"}), "unknown_model", "no model x"),
+        (json!({"model": "a,x"}), "unknown_model", "no model a,x"),
+        (json!({"workspace": "/gone", "model": "a,b"}), "workspace_unusable", "it is gone"),
+    ] {
+        let opened = post(&app, "/v1/sessions", &body).await;
+        assert_eq!((opened.problem(), opened.json()["detail"].as_str()), ((422, code.to_owned()), Some(why)), "{body}");
+    }
+    let opened = post(&app, "/v1/sessions", &json!({"model": "a,b"})).await;
+    assert_eq!(opened.status, StatusCode::CREATED, "{}", opened.body);
+    assert_eq!(opened.json()["session"]["model"], "own");
+    drop(app);
+    end(host).await;
+}
+
 /// The model of a new session takes time to be created. Meanwhile the only thread of the runtime runs other tasks, one of which ends the wait.
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn opening_with_a_slow_model_delays_no_other_task() {
@@ -79,7 +134,7 @@ async fn opening_with_a_slow_model_delays_no_other_task() {
         }
         None
     };
-    let model = subtend_models::closure::fn_model("own", |_, _| std::future::pending());
+    let model = fn_model("own", |_, _| std::future::pending());
     let builder = subtend_actors::Runtime::builder().model(Arc::new(model)).model_source(source);
     let host = subtend_host::Host::new(builder.start().await.expect("a runtime"), Default::default());
     let limits = Limits { cost_micro: Some(1), ..Limits::default() };

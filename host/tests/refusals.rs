@@ -139,6 +139,33 @@ async fn malformed_requests_are_refused_and_change_nothing() {
     end(host).await;
 }
 
+/// The control: without the key no command is malformed.
+#[tokio::test]
+async fn command_that_keeps_no_key_refuses_one() {
+    let host = host(&Memory::new()).await;
+    let app = host.router();
+    let id = talk(&app, "one").await;
+    let s = format!("/v1/sessions/{id}");
+    for (method, path, body) in [
+        (Method::PATCH, s.clone(), r#"{"title":"a talk"}"#),
+        (Method::POST, format!("{s}/summary"), ""),
+        (Method::POST, format!("/v1/approvals/{id}/1.0"), r#"{"verdict":"allow","digest":""}"#),
+        (Method::DELETE, format!("{s}/queue"), ""),
+        (Method::DELETE, format!("{s}/queue/00000000-0000-7000-8000-000000000000"), ""),
+        (Method::POST, "/v1/tasks/cancel/none".into(), ""),
+        (Method::DELETE, s.clone(), ""),
+    ] {
+        let before = host.runtime().journal().appended();
+        let keyed = request(&app, method.clone(), &path, &[JSON, ("idempotency-key", "k")], body).await;
+        assert_eq!(keyed.problem(), (400, "malformed".to_owned()), "{method} {path}");
+        assert_eq!(host.runtime().journal().appended(), before, "{method} {path}");
+        let plain = request(&app, method.clone(), &path, &[JSON], body).await;
+        assert!(plain.status.is_success() || plain.problem().1 != "malformed", "{method} {path}: {}", plain.body);
+    }
+    drop(app);
+    end(host).await;
+}
+
 #[tokio::test]
 async fn oversized_body_is_refused() {
     let host = host(&Memory::new()).await;

@@ -75,3 +75,30 @@ where
         (self.answer)(request, deltas).boxed()
     }
 }
+
+/// A model whose calls all fail with the same error.
+#[derive(Clone, Debug)]
+pub struct UnusableModel {
+    name: Arc<str>,
+    error: ModelError,
+}
+
+impl UnusableModel {
+    pub fn new(name: impl Into<Arc<str>>, error: ModelError) -> Self {
+        Self { name: name.into(), error }
+    }
+}
+
+impl Model for UnusableModel {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn unusable(&self) -> Option<&str> {
+        Some(&self.error.message)
+    }
+
+    fn call(&self, _: Request, _: Deltas) -> BoxFuture<'static, Result<Answer, ModelError>> {
+        std::future::ready(Err(self.error.clone())).boxed()
+    }
+}

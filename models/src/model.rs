@@ -33,6 +33,11 @@ pub trait Model: Send + Sync + 'static {
         None
     }
 
+    /// Returns why no call can succeed, if it is known. No session is opened with such a model.
+    fn unusable(&self) -> Option<&str> {
+        None
+    }
+
     /// Answers `request`, reporting progress to `deltas`. The caller decides about retries by the kind of an error.
     fn call(&self, request: Request, deltas: Deltas) -> BoxFuture<'static, Result<Answer, ModelError>>;
 }

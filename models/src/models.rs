@@ -117,15 +117,22 @@ impl Models {
         &self.fallback
     }
 
-    /// Returns whether models are created by name but `name` is not one of them, so that the fallback would be called.
+    /// Returns why `name` cannot answer, where models are created by name: the source has no such model, so that the fallback
+    /// would be called, or one that is [unusable](Model::unusable).
     /// Blocks while the source creates the model, which is not kept.
-    pub fn is_unknown(&self, name: &Text) -> bool {
-        let Some(source) = &self.source else { return false };
-        let is_known = **name == *self.fallback.name()
-            || self.pools.contains_key(name)
-            || self.named.contains_key(name)
-            || self.lock().contains_key(name);
-        !is_known && source(name).is_none()
+    pub fn unusable(&self, name: &Text) -> Option<String> {
+        let source = self.source.as_ref()?;
+        if **name == *self.fallback.name() || self.pools.contains_key(name) || self.named.contains_key(name) {
+            return None;
+        }
+        let created = self.lock().get(name).cloned();
+        match created.or_else(|| source(name)) {
+            Some(model) => model.unusable().map(str::to_owned),
+            None => Some(format!(
+                "unknown model {name:?}, or its provider's key is missing: name one of the host's own, or a provider's as \
+                 PROVIDER/MODEL"
+            )),
+        }
     }
 
     pub fn has_pool(&self, name: &str) -> bool {

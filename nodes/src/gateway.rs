@@ -121,6 +121,9 @@ impl Gateway {
             buffered.parts.uri = wanted.rest.clone();
         }
         match wanted.shard {
+            Some(_) if wanted.label.is_some() => Err(Problem::malformed(
+                "`shard` and `label` were both given: a shard has at most one label. Leave one out",
+            )),
             Some(shard) if self.shards().contains(&shard) => {
                 let choice = self.check_key(&shard, &buffered).await?;
                 let mut answer = self.ask_once(&shard, &buffered, choice).await?;

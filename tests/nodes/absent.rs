@@ -25,6 +25,8 @@ fn d4_list_names_the_shards_that_it_lacks() {
     let count = |name: &str, count: usize| (name.to_owned(), count);
     cluster.wait_for(|members| shares(members) == [count("a", 1), count("b", 3)]);
     let here = cluster.open(0, "quick");
+    let both = cluster.ask(0, "POST /v1/sessions?label=gpu&shard=shard-1", "", &json!({"input": {"text": "quick"}}));
+    assert_eq!((both.0, &both.1["code"]), (400, &json!("malformed")), "{both:?}");
     let (status, there) = cluster.ask(0, "POST /v1/sessions?label=gpu", "", &json!({"input": {"text": "quick"}}));
     assert_eq!(status, 201, "{there}");
     let there = there["session"]["id"].as_str().unwrap().to_owned();

@@ -10,7 +10,7 @@ use subtend_session::index::Head;
 use subtend_session::record::AskVerdict;
 use utoipa::ToSchema;
 
-use super::{Body, Path};
+use super::{Body, NoKey, Path};
 use crate::host::Host;
 use crate::problem::Problem;
 
@@ -122,6 +122,7 @@ pub(super) struct ApprovalAnswer {
 pub(super) async fn answer(
     State(host): State<Host>,
     Path((session, call)): Path<(String, String)>,
+    _: NoKey,
     Body(answer): Body<ApprovalAnswer>,
 ) -> Result<StatusCode, Problem> {
     let handle = host.session(&session).await?;

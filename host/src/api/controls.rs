@@ -282,6 +282,7 @@ pub(super) async fn summarise(
     State(host): State<Host>,
     Path(id): Path<String>,
     Query(when): Query<Summarise>,
+    _: NoKey,
 ) -> Result<Json<Summarised>, Problem> {
     let handle = host.session(&id).await?;
     if when.stale && handle.is_summary_current().await? {

@@ -111,9 +111,9 @@ impl NewSession {
             false => (policy, None),
         };
         let home_root = |workspace: &String| {
-            self.servers.is_empty() && host.options().home.as_deref() == Some(workspace) && !is_script(&self.model)
+            self.servers.is_empty() && host.options().home.as_deref() == Some(workspace) && !is_loaded(&self.model)
         };
-        let named = self.workspace.clone().or_else(|| is_script(&self.model).then(|| host.options().home.clone())?);
+        let named = self.workspace.clone().or_else(|| is_loaded(&self.model).then(|| host.options().home.clone())?);
         let workspace = named.filter(|workspace| !home_root(workspace));
         if workspace.is_none() && !self.servers.is_empty() {
             return Err(Problem::invalid("invalid_servers", "`servers` needs `workspace`: name the directory too"));
@@ -206,15 +206,12 @@ async fn check_model(host: &Host, model: &str) -> Result<(), Problem> {
         let why = format!("model: a name has at most {MAX_MODEL_BYTES} bytes, and no control or invisible characters");
         return Err(Problem::invalid("unknown_model", why));
     }
-    // The runtime creates the model to answer, which takes time.
-    let is_unknown = async { host.runtime().is_unknown_model(&model.into()) };
-    if model.starts_with("pool:") || !host.reads().read_session(is_unknown).await? {
+    if model.starts_with("pool:") {
         return Ok(());
     }
-    let why = format!(
-        "unknown model {model:?}, or its provider's key is missing: name one of the host's own, or a provider's as PROVIDER/MODEL"
-    );
-    Err(Problem::invalid("unknown_model", why))
+    // The runtime creates the model to answer, which takes time.
+    let unusable = host.reads().of_session(async { host.runtime().unusable_model(&model.into()) }).await?;
+    unusable.map_or(Ok(()), |why| Err(Problem::invalid("unknown_model", why)))
 }
 
 fn rule_of(word: &str) -> Result<Rule, Problem> {
@@ -225,6 +222,11 @@ fn rule_of(word: &str) -> Result<Rule, Problem> {
 fn with_protected_paths(policy: RuleSet) -> Authority {
     let protected = Authority::of(HostPolicy::protected_files(&policy));
     Authority::of(policy).meet(&protected)
+}
+
+/// Returns whether the loader of an environment resolves the model that a client names: a script, or a list.
+fn is_loaded(model: &Option<String>) -> bool {
+    is_script(model) || model.as_deref().is_some_and(|models| models.contains(',') && !models.starts_with("pool:"))
 }
 
 /// Returns whether a client names a script, alone or in a list. A script would be a file of the client's choice.

@@ -9,7 +9,7 @@ use subtend_session::ids::{InputId, Seq};
 use subtend_session::record::Lane;
 use utoipa::ToSchema;
 
-use super::Path;
+use super::{NoKey, Path};
 use crate::host::Host;
 use crate::problem::Problem;
 
@@ -59,7 +59,11 @@ pub(super) struct Removed {
 #[utoipa::path(delete, path = "/v1/sessions/{id}/queue", tag = "queue", operation_id = "clear_queue",
     params(("id" = String, Path, description = "The session")),
     responses((status = 200, body = Removed), (status = 404, body = Problem)))]
-pub(super) async fn clear(State(host): State<Host>, Path(id): Path<String>) -> Result<Json<Removed>, Problem> {
+pub(super) async fn clear(
+    State(host): State<Host>,
+    Path(id): Path<String>,
+    _: NoKey,
+) -> Result<Json<Removed>, Problem> {
     Ok(Json(Removed { removed: host.session(&id).await?.queue_clear().await? }))
 }
 
@@ -70,6 +74,7 @@ pub(super) async fn clear(State(host): State<Host>, Path(id): Path<String>) -> R
 pub(super) async fn remove(
     State(host): State<Host>,
     Path((id, input)): Path<(String, String)>,
+    _: NoKey,
 ) -> Result<Json<Removed>, Problem> {
     let handle = host.session(&id).await?;
     let input: InputId =

@@ -18,7 +18,7 @@ use utoipa::{IntoParams, ToSchema};
 
 use super::inputs::{Accepted, find_repeated};
 use super::opening::NewSession;
-use super::{Body, IdempotencyKey, Path, Query};
+use super::{Body, IdempotencyKey, NoKey, Path, Query};
 use crate::auth::Sender;
 use crate::host::Host;
 use crate::problem::Problem;
@@ -290,6 +290,7 @@ pub(super) struct SessionChange {
 pub(super) async fn change(
     State(host): State<Host>,
     Path(id): Path<String>,
+    _: NoKey,
     Body(change): Body<SessionChange>,
 ) -> Result<Json<Session>, Problem> {
     let handle = host.session(&id).await?;
@@ -328,6 +329,7 @@ pub(super) async fn delete(
     State(host): State<Host>,
     Path(id): Path<String>,
     Query(how): Query<Delete>,
+    _: NoKey,
 ) -> Result<Json<Deleted>, Problem> {
     let handle = host.session(&id).await?;
     Ok(Json(Deleted { sessions: handle.delete(how.force).await? }))

@@ -13,7 +13,7 @@ use subtend_session::outcome::{Outcome, OutcomeKind};
 use utoipa::ToSchema;
 
 use super::waiting::WaitQuery;
-use super::{Body, IdempotencyKey, Path, Query};
+use super::{Body, IdempotencyKey, NoKey, Path, Query};
 use crate::cause;
 use crate::host::Host;
 use crate::problem::Problem;
@@ -261,7 +261,11 @@ fn status_of(word: &str) -> Result<TaskStatus, Problem> {
 #[utoipa::path(post, path = "/v1/tasks/cancel/{id}", tag = "tasks", operation_id = "cancel_task",
     params(("id" = String, Path, description = "The task, `task_…`")),
     responses((status = 200, body = TaskRow), (status = 404, body = Problem)))]
-pub(super) async fn cancel(State(host): State<Host>, Path(id): Path<String>) -> Result<Json<TaskRow>, Problem> {
+pub(super) async fn cancel(
+    State(host): State<Host>,
+    Path(id): Path<String>,
+    _: NoKey,
+) -> Result<Json<TaskRow>, Problem> {
     let handle = session_of(&host, &id).await?;
     // Fails for a session that is not a task.
     row(&host, handle.id()).await?;

@@ -1,6 +1,6 @@
 use super::*;
 
-use crate::closure::fn_model;
+use crate::closure::{UnusableModel, fn_model};
 use crate::model::{Answer, ModelError};
 
 fn model(name: &str) -> Arc<dyn Model> {
@@ -45,11 +45,23 @@ fn model_from_the_source_is_created_once() {
 #[test]
 fn question_about_a_name_keeps_no_model() {
     let models = models();
-    let unknown: Vec<bool> = (0..1_000).map(|n| models.is_unknown(&format!("made/{n}").into())).collect();
-    assert_eq!((unknown, models.lock().len()), (vec![false; 1_000], 0));
-    assert!(
-        models.is_unknown(&"other".into()) && !models.is_unknown(&"a".into()) && !models.is_unknown(&"smart".into())
-    );
+    let unusable: Vec<_> = (0..1_000).filter_map(|n| models.unusable(&format!("made/{n}").into())).collect();
+    assert_eq!((unusable, models.lock().len()), (Vec::new(), 0));
+    let unknown = "unknown model \"other\", or its provider's key is missing: name one of the host's own, or a \
+                   provider's as PROVIDER/MODEL";
+    let asked = ["other", "a", "smart", "all"].map(|name| models.unusable(&name.into()));
+    assert_eq!(asked, [Some(unknown.to_owned()), None, None, None]);
+}
+
+#[test]
+fn model_without_a_key_is_unusable_before_and_after_a_call() {
+    let source: Arc<ModelSource> = Arc::new(|name| {
+        Some(Arc::new(UnusableModel::new(name, ModelError::new(ModelFail::Auth, "no key"))) as Arc<dyn Model>)
+    });
+    let models = Models::new(HashMap::new(), Some(source), model("all"));
+    let before = models.unusable(&"p/x".into());
+    assert_eq!((before.as_deref(), resolve(&models, "p/x")), (Some("no key"), ("p/x".into(), false)));
+    assert_eq!(models.unusable(&"p/x".into()).as_deref(), Some("no key"));
 }
 
 /// The control: a model in use stays, and is not created again.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use subtend_models::closure::fn_model;
+use subtend_models::closure::UnusableModel;
 use subtend_models::model::{Model, ModelError};
 use subtend_models::spec::{BadModel, ModelSpec};
 use subtend_session::ids::Text;
@@ -108,8 +108,7 @@ impl Servers {
     /// returned model fails with the reason. Without `providers`, the default model answers instead of provider models.
     pub(super) fn model(&self, name: &str, enabled: Enabled, providers: bool) -> Option<Arc<dyn Model>> {
         let failing = |kind: ModelFail, why: String| {
-            let answer = move |_, _| std::future::ready(Err(ModelError::new(kind, why.clone())));
-            Some(Arc::new(fn_model(name, answer)) as Arc<dyn Model>)
+            Some(Arc::new(UnusableModel::new(name, ModelError::new(kind, why))) as Arc<dyn Model>)
         };
         let spec = ModelSpec::parse(name);
         if let Err(why) = check_no_script(name) {
