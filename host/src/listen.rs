@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
-use axum::http::Response;
+use axum::http::{Response, StatusCode, header};
+use axum::response::IntoResponse;
 use futures_util::TryFutureExt as _;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
@@ -20,6 +21,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tower::ServiceExt as _;
 
+use crate::problem::Problem;
 #[cfg(unix)]
 use crate::socket_path::SocketPath;
 use heads::{Heads, RequestBody, ResponseState, RouterBody};
@@ -29,7 +31,8 @@ mod heads;
 /// Bounds of connections.
 #[derive(Clone, Copy, Debug)]
 pub struct Bounds {
-    /// Maximum number of concurrent connections; further ones wait to be accepted.
+    /// Maximum number of concurrent connections; further ones wait for their turn. On the Unix socket the first of those get the
+    /// refusal `busy`.
     pub connections: usize,
     /// Time limit for the head of a request; then the connection is closed.
     pub head_time: Duration,
@@ -78,6 +81,8 @@ impl Default for Bounds {
 
 /// A listening socket.
 trait Accept: Send {
+    /// Number of connections beyond the bound that get a refusal; further ones wait for their turn.
+    const REFUSED: usize;
     type Stream: AsyncRead + AsyncWrite + Unpin + Send + 'static;
 
     /// Returns the next connection; `None` if it was refused.
@@ -88,6 +93,7 @@ trait Accept: Send {
 struct Tcp(TcpListener, Duration);
 
 impl Accept for Tcp {
+    const REFUSED: usize = 0;
     type Stream = TcpStream;
 
     async fn accept(&self) -> io::Result<Option<TcpStream>> {
@@ -108,6 +114,8 @@ struct OwnerSocket(tokio::net::UnixListener, u32);
 
 #[cfg(unix)]
 impl Accept for OwnerSocket {
+    // Clients of this socket regard a host that answers nothing as stopped.
+    const REFUSED: usize = 16;
     type Stream = tokio::net::UnixStream;
 
     async fn accept(&self) -> io::Result<Option<tokio::net::UnixStream>> {
@@ -166,24 +174,31 @@ pub fn bind_unix(path: &std::path::Path) -> io::Result<tokio::net::UnixListener>
 }
 
 async fn serve<L: Accept>(listener: L, router: Router, bounds: Bounds, ends: CancellationToken) -> io::Result<()> {
-    let (room, tasks) = (Arc::new(Semaphore::new(bounds.connections)), TaskTracker::new());
+    let [room, beyond] = [bounds.connections, L::REFUSED].map(|most| Arc::new(Semaphore::new(most)));
+    let (full, tasks) = (Router::new().fallback(refusal), TaskTracker::new());
     loop {
         let accepted = tokio::select! {
             accepted = async {
-                let permit = Arc::clone(&room).acquire_owned().await.map_err(io::Error::other)?;
-                listener.accept().await.map(|stream| (stream, permit))
+                let stream = listener.accept().await?;
+                Ok::<_, io::Error>(if let Ok(permit) = Arc::clone(&room).try_acquire_owned() {
+                    (stream, permit, &router)
+                } else if let Ok(permit) = Arc::clone(&beyond).try_acquire_owned() {
+                    (stream, permit, &full)
+                } else {
+                    (stream, Arc::clone(&room).acquire_owned().await.map_err(io::Error::other)?, &router)
+                })
             } => accepted,
             () = ends.cancelled() => break,
         };
         match accepted {
-            Ok((Some(stream), permit)) => {
+            Ok((Some(stream), permit, router)) => {
                 let (router, ends) = (router.clone(), ends.clone());
                 tasks.spawn(async move {
                     connection(stream, router, bounds, ends).await;
                     drop(permit);
                 });
             }
-            Ok((None, _)) => {}
+            Ok((None, ..)) => {}
             Err(error) if is_temporary(&error) => {
                 tracing::warn!(%error, "a connection was not accepted");
                 // For example too many open files: retry when other files may be closed.
@@ -195,6 +210,13 @@ async fn serve<L: Accept>(listener: L, router: Router, bounds: Bounds, ends: Can
     tasks.close();
     tasks.wait().await;
     Ok(())
+}
+
+/// Answers a request on a connection beyond the bound, which is closed then.
+async fn refusal() -> impl IntoResponse {
+    let detail = "all connections of the host are in use: close a client that follows a run, or send the request again";
+    let busy = Problem::new(StatusCode::SERVICE_UNAVAILABLE, "busy", detail);
+    ([(header::CONNECTION, "close")], Problem { retry_after: Some(1), ..busy })
 }
 
 /// Returns whether accepting may continue after this error.

@@ -68,6 +68,43 @@ async fn unix_socket_is_private_and_replaces_a_leftover() {
     end(host).await;
 }
 
+/// The control: a connection within the bound, before and after.
+#[cfg(unix)]
+#[tokio::test]
+async fn unix_socket_refuses_connections_beyond_the_bound() {
+    const KEPT: &str = "GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n";
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("host.sock");
+    let host = host(&Memory::new()).await;
+    let listener = listen::bind_unix(&path).expect("a socket");
+    let bounds = Bounds { connections: 1, ..Bounds::default() };
+    let server = tokio::spawn(listen::unix(listener, host.router(), bounds, host.ends().clone()));
+    let mut first = tokio::net::UnixStream::connect(&path).await.expect("connected");
+    first.write_all(KEPT.as_bytes()).await.expect("written");
+    let mut status = [0; 12];
+    first.read_exact(&mut status).await.expect("an answer");
+    assert_eq!(&status, b"HTTP/1.1 204");
+    let asked = async || raw(&mut tokio::net::UnixStream::connect(&path).await.expect("connected"), KEPT).await;
+    for _ in 0..20 {
+        let refused = asked().await;
+        assert!(refused.starts_with("HTTP/1.1 503") && refused.contains(r#""code":"busy""#), "{refused}");
+    }
+    drop(first);
+    let served = async {
+        loop {
+            let mut next = tokio::net::UnixStream::connect(&path).await.expect("connected");
+            let reply = raw(&mut next, ALIVE).await;
+            if reply.starts_with("HTTP/1.1 204") {
+                break;
+            }
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(20), served).await.expect("the connection was not freed");
+    host.ends().cancel();
+    server.await.expect("served").expect("no error");
+    end(host).await;
+}
+
 /// Follows all events, and returns the text once `runs` runs have ended.
 async fn follow(address: SocketAddr, runs: usize) -> String {
     let mut stream = TcpStream::connect(address).await.expect("connected");

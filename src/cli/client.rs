@@ -85,7 +85,10 @@ impl Connection {
             return Err(unreachable_at(path, "it did not answer within 30 s. Wait until it is less busy, or stop it"));
         };
         // A connection to a process that just ended is never answered.
-        let Ok(serving) = asked else { return Ok(None) };
+        let serving = match asked {
+            Err(Fail::Unavailable(_)) => return Ok(None),
+            answered => answered?,
+        };
         let own = env!("CARGO_PKG_VERSION");
         if serving.version != own {
             return Err(Fail::Store(format!(

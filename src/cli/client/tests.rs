@@ -81,6 +81,21 @@ async fn host_that_never_answers_is_given_up_after_30_s() {
     assert_eq!(start.elapsed().as_secs(), 30);
 }
 
+/// The host has no connection left, and says so.
+#[tokio::test(start_paused = true)]
+async fn busy_host_is_not_taken_for_one_that_ended() {
+    let (client, mut server) = tokio::io::duplex(1 << 10);
+    tokio::spawn(async move {
+        let body = json!({"code": "busy", "detail": "all connections are in use"}).to_string();
+        let answer = format!("HTTP/1.1 503 Service Unavailable\r\ncontent-length: {}\r\n\r\n{body}", body.len());
+        server.read_u8().await.expect("a request");
+        server.write_all(answer.as_bytes()).await.expect("written");
+        pending::<()>().await;
+    });
+    let connection = Connection(Transport::Socket(speak(client, pending::<()>).await.expect("a connection")));
+    assert_eq!(text(connection.checked(Path::new("host.sock")).await), "all connections are in use");
+}
+
 /// The host answers the first request of a command and is stopped then. Requests of that command end too, before or after their head.
 #[tokio::test(start_paused = true)]
 async fn request_ends_when_its_host_falls_silent() {
