@@ -1,8 +1,14 @@
 //! Agents that come and go while a host runs.
 
+use std::sync::Arc;
+
 use axum::http::{Method, StatusCode};
 use serde_json::json;
+use subtend_actors::{Options, Runtime};
+use subtend_host::{Host, HostOptions};
 use subtend_journal::memory::Memory;
+use subtend_models::closure::fn_model;
+use subtend_models::model::Answer;
 
 use crate::support::{end, get, host, open_and_finish, post, request};
 
@@ -35,6 +41,34 @@ async fn registered_agent_opens_later_sessions_until_it_is_removed() {
     assert_eq!(delete().await.status, StatusCode::NO_CONTENT);
     assert_eq!(delete().await.problem(), (404, "agent_not_found".to_owned()));
     assert_eq!(post(&app, "/v1/sessions", &open).await.problem(), (422, "unknown_agent".to_owned()));
+    drop(app);
+    end(host).await;
+}
+
+/// The agents of the host are replaced as others are. The control: the session before has the title of the built-in one.
+#[tokio::test]
+async fn registered_title_agent_names_later_sessions() {
+    let model = fn_model("own", |request, _| async move {
+        let is_registered = request.system.contains("Write a number.");
+        Ok(Answer::of_text(match &*request.agent {
+            "title" if is_registered => "Seven",
+            "title" => "A greeting",
+            _ => "Hello.",
+        }))
+    });
+    let options = Options { titles: true, summaries: false, ..Options::default() };
+    let runtime = Runtime::builder().model(Arc::new(model)).options(options).start().await.expect("a runtime");
+    let host = Host::new(runtime, HostOptions::default());
+    let app = host.router();
+    let text = "---\nmode: all\nhidden: true\n---\nWrite a number.\n";
+    for title in ["A greeting", "Seven"] {
+        let id = talk(&app, "Good morning.").await;
+        host.runtime().services_done().await;
+        assert_eq!(get(&app, &format!("/v1/sessions/{id}")).await.json()["title"], title);
+        let (body, headers) = (json!({"text": text}).to_string(), [("content-type", "application/json")]);
+        let registered = request(&app, Method::PUT, "/v1/agents/title", &headers, &body).await;
+        assert_eq!(registered.json()["replaced"], json!(true), "{}", registered.body);
+    }
     drop(app);
     end(host).await;
 }

@@ -18,9 +18,9 @@ pub(crate) struct Args {
     /// Message; `-` reads it from stdin
     text: String,
 
-    /// Deliver the input at the next turn boundary instead of the next rest point
+    /// Deliver the input at the next turn boundary instead of the next rest point, as `subtend steer` does
     #[arg(long)]
-    steer: bool,
+    pub(super) steer: bool,
 
     /// Agent that answers from now on, within the permissions of the session
     #[arg(long, value_name = "NAME")]

@@ -27,7 +27,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "STATUS", value_parser = ["pending", "running", "completed", "failed", "cancelled"])]
     status: Option<String>,
 
-    /// List only tasks that this session started: an id, the start of one, a short name, or a path
+    /// List only tasks below this session: an id, the start of one, a short name, or a path
     #[arg(long, value_name = "ID")]
     parent: Option<String>,
 
@@ -53,7 +53,7 @@ struct TaskRow {
     outcome: Option<OutcomeKind>,
     description: Text,
     prompt: Option<Text>,
-    /// Session that started it; absent for a task of the host.
+    /// Session below which it was started; absent for a task of the host.
     parent: Option<SessionId>,
     root: SessionId,
     /// Full result of the last run that a model or the host opened.
@@ -190,9 +190,8 @@ mod tests {
     }
 
     #[test]
-    fn r1_task_row_has_the_keys_of_a_task_record() {
-        let task =
-            Task { cause: Some(Outcome::Completed), result: Some("seen".into()), metadata: None, ..failed_task() };
+    fn r1_task_row_prints_every_fact_of_a_task() {
+        let task = Task { cause: Some(Outcome::Completed), result: Some("seen".into()), metadata: None, ..failed() };
         let id = "0192f0c1-2d3e-7abc-8def-0123456789ab";
         let expected = serde_json::json!({
             "id": "task_0192f0c12d3e7abc8def0123456789ab", "session": id, "short": "a3f9c1", "type": "explore",

@@ -19,10 +19,10 @@ struct QueuedInputScene {
 
 impl QueuedInputScene {
     fn new(send: &[&str]) -> Self {
-        Self::stopped_by("INT", send)
+        Self::stopped_by("INT", "send", send)
     }
 
-    fn stopped_by(signal: &str, send: &[&str]) -> Self {
+    fn stopped_by(signal: &str, verb: &str, send: &[&str]) -> Self {
         let user = User::new();
         user.resumable_agent("steady", "primary");
         let model = user.script(HANG);
@@ -31,7 +31,7 @@ impl QueuedInputScene {
         killed.signal("KILL");
         assert_eq!(killed.done().code, None);
         let id = event["session"].as_str().expect("an id").to_owned();
-        let sent = user.start(&[&["send", &id], send, &["--json", "--model", &model]].concat());
+        let sent = user.start(&[&[verb, &id], send, &["--json", "--model", &model]].concat());
         let accepted = sent.until(|event| event["record"]["input_accepted"].is_object());
         sent.signal(signal);
         let sent = sent.done();
@@ -96,11 +96,13 @@ fn close_is_refused_with_advice_while_an_input_is_queued() {
 
 #[test]
 fn steering_lines_differ_from_queued_ones() {
-    let left = QueuedInputScene::new(&["faster", "--steer"]);
-    let input = left.input.as_str().expect("an id");
-    assert_eq!(left.queue_without_age(), format!("{input}  user, steers, by the next run  faster\n"));
-    let rows = json!([{ "id": input, "kind": "user", "lane": "steer", "taken_at": "run", "text": "faster", "metadata": null }]);
-    assert_eq!(left.rows_without_time(), rows);
+    for (verb, sent) in [("send", &["faster", "--steer"][..]), ("steer", &["faster"])] {
+        let left = QueuedInputScene::stopped_by("INT", verb, sent);
+        let input = left.input.as_str().expect("an id");
+        assert_eq!(left.queue_without_age(), format!("{input}  user, steers, by the next run  faster\n"));
+        let rows = json!([{ "id": input, "kind": "user", "lane": "steer", "taken_at": "run", "text": "faster", "metadata": null }]);
+        assert_eq!(left.rows_without_time(), rows);
+    }
 }
 
 #[test]
@@ -115,7 +117,7 @@ fn interrupt_of_an_idle_session_keeps_its_queue() {
 
 #[test]
 fn interrupt_is_refused_and_cancel_works_with_queued_input() {
-    let left = QueuedInputScene::stopped_by("KILL", &["and this"]);
+    let left = QueuedInputScene::stopped_by("KILL", "send", &["and this"]);
     let name = &left.short;
     let done = left.user.call(&["interrupt", &left.id]);
     let expected = format!(
