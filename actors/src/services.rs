@@ -161,7 +161,15 @@ impl SessionHandle {
         // A custom agent for the service gets no permissions.
         let manifest = Arc::new(Authority::deny_all());
         let child = self.sessions.host.ids.session();
-        let plan = BranchPlan { child, kind: BranchKind::Service, at: None, created, manifest, by: Initiator::Host };
+        let plan = BranchPlan {
+            child,
+            kind: BranchKind::Service,
+            at: None,
+            created,
+            manifest,
+            by: Initiator::Host,
+            is_task: false,
+        };
         if guard.stop.is_cancelled() {
             return Err(ServiceError::Stopped);
         }

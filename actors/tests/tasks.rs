@@ -260,7 +260,10 @@ async fn r1_host_starts_a_task_without_a_parent() {
     assert_eq!(facts(&tasks[1]), (None, "worker".to_owned(), Some(OutcomeKind::TimedOut), None));
     drop(second);
 
-    assert!(matches!(runtime.spawn_task("worker", " ").await, Err(PromptError::Send(_))));
+    for id in [None, Some(SessionId(uuid::Uuid::from_u128(7)))] {
+        let refused = runtime.spawn_task(OpenOptions { id, ..OpenOptions::agent("worker") }, " ").await;
+        assert!(matches!(refused, Err(PromptError::Send(_))), "{refused:?}");
+    }
     assert!(matches!(runtime.spawn_task("nobody", "lookup").await, Err(PromptError::Open(_))));
     assert!(runtime.open("explore").is_err(), "a session was opened with an agent that only agents start");
     assert_eq!(runtime.tasks(TaskFilter::default()).await.expect("a list").len(), 2, "a refused task is listed");
@@ -305,7 +308,13 @@ async fn r1_task_below_a_session_keeps_its_authority() {
     }
     let unknown = session.spawn_task(of("unknown"), "more").await;
     assert!(matches!(unknown, Err(PromptError::Open(OpenSessionError::UnknownAgent { .. }))), "{unknown:?}");
-    assert!(matches!(session.spawn_task(of("explore"), " ").await, Err(PromptError::Send(_))));
+    let own = SessionId(uuid::Uuid::from_u128(session.id().0.as_u128() ^ 2));
+    for id in [None, Some(own)] {
+        let refused = session.spawn_task(BranchOptions { id, ..of("explore") }, " ").await;
+        assert!(matches!(refused, Err(PromptError::Send(_))), "{refused:?}");
+    }
+    let repeated = session.spawn_task(BranchOptions { id: Some(own), ..of("explore") }, " ").await;
+    assert!(matches!(repeated, Err(PromptError::Open(OpenSessionError::Deleted(id))) if id == own), "{repeated:?}");
     assert_eq!(runtime.tasks(filter()).await.expect("a list").len(), 1, "a refused task is listed");
     let again = |id| session.spawn_task(BranchOptions { id: Some(id), ..of("explore") }, "repeated");
     let other = SessionId(uuid::Uuid::from_u128(session.id().0.as_u128() ^ 1));

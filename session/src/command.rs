@@ -285,6 +285,8 @@ pub struct BranchPlan {
     /// The manifest's own authority: met with the session's ceiling.
     pub manifest: Arc<Authority>,
     pub by: Initiator,
+    /// True for a task, which a closed session does not start.
+    pub is_task: bool,
 }
 
 /// An answer to regenerate.

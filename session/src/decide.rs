@@ -46,7 +46,7 @@
 //! | change queue | changed; unknown id: NF | as Q | as Q | as Q | as Q | as Q | as Q |
 //! | close | working | working | working | working | working | working | closed; an input is queued: working |
 //! | delete | working | working | working | working | working | working | queue cleared, deleted |
-//! | branch | branch created, new session | as Q | as Q | as Q | as Q | as Q | as Q |
+//! | branch | branch created, new session | as Q | as Q | as Q | as Q | as Q | as Q; a task, closed: refused |
 //! | describe | title set, unless the host would replace an existing one; summary set; metadata merged | as Q | as Q | as Q | as Q | as Q | as Q |
 //! | regenerate, switch | working | working | working | working | working | working | branch created, new session; switched |
 //! | roll back | working | working | working | working | working | working | rolled back; already rolled back: done |

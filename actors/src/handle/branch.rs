@@ -89,15 +89,16 @@ impl SessionHandle {
     /// Creates a branch without checking the title; `listed` says whether listings show it.
     pub(super) async fn branch_as(&self, options: BranchOptions, listed: bool) -> Result<SessionHandle, ControlError> {
         let state = self.state().await?;
-        self.branch_of(&state, options, listed).await
+        self.branch_of(&state, options, listed, false).await
     }
 
-    /// Creates a branch of this session, which has `state`, in the same way.
+    /// Creates a branch of this session, which has `state`, in the same way. A closed session refuses one that `is_task`.
     pub(crate) async fn branch_of(
         &self,
         state: &State,
         options: BranchOptions,
         listed: bool,
+        is_task: bool,
     ) -> Result<SessionHandle, ControlError> {
         let sessions = &self.sessions;
         let BranchOptions { id, at, kind, agent, title, metadata } = options;
@@ -111,7 +112,7 @@ impl SessionHandle {
         // Listings must show a branch of a person.
         created.inspectable |= listed;
         let child = id.unwrap_or_else(|| sessions.host.ids.session());
-        let plan = BranchPlan { child, kind, at, created, manifest, by: Initiator::Person };
+        let plan = BranchPlan { child, kind, at, created, manifest, by: Initiator::Person, is_task };
         self.create_branch(Command::Branch(Box::new(plan))).await
     }
 

@@ -19,7 +19,7 @@ use crate::runtime::{OpenOptions, OpenSessionError, Runtime, agent_for};
 use crate::spawn::agents::Agents;
 use crate::spawn::tool_set::spawn_access;
 use crate::values::answering::agent_of;
-use crate::values::error::ControlError;
+use crate::values::error::{ControlError, SendError};
 use crate::views::history::{self, History};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, strum::IntoStaticStr)]
@@ -283,13 +283,21 @@ impl Assigned {
 /// Key of the prompt of a task whose id the caller chose.
 const PROMPT_KEY: &str = "prompt";
 
-/// Sends a new task its prompt. The key makes the start repeatable, for a caller that missed the receipt.
-async fn started(task: &SessionHandle, prompt: Text, is_repeatable: bool) -> Result<Receipt, PromptError> {
-    let input = task.input(prompt).with_sender(From::Host, Owner::Detached { by_host: true });
+/// Sends a task its prompt. The key makes the start repeatable, for a caller that missed the receipt. A new task is deleted if its
+/// prompt is refused, since it would stay pending.
+async fn started(
+    task: &SessionHandle,
+    prompt: Text,
+    is_repeatable: bool,
+    is_new: bool,
+) -> Result<Receipt, PromptError> {
+    let input = task.input(prompt).by(From::Host, Owner::Detached { by_host: true });
     let sent = if is_repeatable { input.key(PROMPT_KEY).send().await } else { input.send().await };
-    if sent.is_err() && !is_repeatable {
-        // Deleted, since without its prompt it would stay pending.
-        drop(task.delete(false).await);
+    if is_new
+        && let Err(SendError::BadInput(_) | SendError::Refused(_)) = &sent
+        && let Err(error) = task.delete(false).await
+    {
+        tracing::warn!(session = %task.id(), %error, "a task without a prompt cannot be deleted, and stays pending");
     }
     Ok(sent?)
 }
@@ -313,8 +321,7 @@ impl SessionHandle {
     ///
     /// With an [id](BranchOptions::id) chosen by the caller, a repetition starts nothing.
     /// # Errors
-    /// [`PromptError`]; then no task is listed, unless its prompt was refused and the caller chose the id: that task stays pending until a
-    /// repetition sends a valid prompt, or it is deleted.
+    /// [`PromptError`]; then no task is listed. A task whose prompt was refused is deleted, also for a repetition with its id.
     /// # Cancel safety
     /// If the future is dropped, the task may or may not have been started.
     pub async fn spawn_task(&self, options: BranchOptions, prompt: impl Into<Text>) -> Result<Receipt, PromptError> {
@@ -323,8 +330,8 @@ impl SessionHandle {
             Some(id) => self.sessions.log.journal.head(id).map_err(OpenSessionError::from)?.map(|head| (id, head)),
             None => None,
         };
-        let task = match known {
-            Some((id, head)) if head.deleted => return Err(OpenSessionError::Deleted(id).into()),
+        let task = match &known {
+            Some((id, head)) if head.deleted => return Err(OpenSessionError::Deleted(*id).into()),
             Some((id, head)) if head.parent != Some(self.id()) || head.kind != Some(BranchKind::Subagent) => {
                 let why = format!(
                     "session {id} exists and is not a task of session {}: choose another id",
@@ -332,19 +339,15 @@ impl SessionHandle {
                 );
                 return Err(ControlError::Refused(why).into());
             }
-            Some((id, _)) => self.of_tree(id),
+            Some((id, _)) => self.of_tree(*id),
             None => self.child_for(options, &prompt).await?,
         };
-        started(&task, prompt, is_repeatable).await
+        started(&task, prompt, is_repeatable, known.is_none()).await
     }
 
     /// Creates the session of a task.
     async fn child_for(&self, mut options: BranchOptions, prompt: &Text) -> Result<Self, PromptError> {
         let state = self.state().await?;
-        if state.closed {
-            let why = format!("session {} is closed: name another parent, or none", self.id().short());
-            return Err(ControlError::Refused(why).into());
-        }
         let agents = self.sessions.usable(&state)?;
         check_enabled(&agents)?;
         let agent = options.agent.get_or_insert_with(|| Arc::clone(agent_of(&state)));
@@ -361,7 +364,7 @@ impl SessionHandle {
             None => options.title = title_of(prompt),
         }
         let options = BranchOptions { kind: BranchKind::Subagent, ..options };
-        Ok(self.branch_of(&state, options, false).await?)
+        Ok(self.branch_of(&state, options, false, true).await?)
     }
 }
 
@@ -401,9 +404,11 @@ impl Runtime {
         prompt: impl Into<Text>,
     ) -> Result<Receipt, PromptError> {
         let options = options.into();
-        let is_repeatable = options.id.is_some();
+        let known = options.id.map(|id| self.components.log.journal.head(id)).transpose();
+        let (is_repeatable, is_new) =
+            (options.id.is_some(), known.map_err(OpenSessionError::from)?.flatten().is_none());
         check_enabled(&self.components.environments.home())?;
-        started(&self.open_root(options, true)?, prompt.into(), is_repeatable).await
+        started(&self.open_root(options, true)?, prompt.into(), is_repeatable, is_new).await
     }
 
     /// Lists subagents as tasks, newest first.

@@ -18,9 +18,13 @@ use crate::record::{BranchCreated, Record, SessionCreated};
 const MAX_LISTED: usize = 8;
 
 pub(super) fn branch(draft: &mut Draft<'_>, plan: BranchPlan) -> Result<(), Rejection> {
-    let BranchPlan { child, kind, at, created, manifest, by } = plan;
+    let BranchPlan { child, kind, at, created, manifest, by, is_task } = plan;
     if draft.is_created(child)? {
         return Ok(());
+    }
+    if is_task && draft.state.closed {
+        let parent = draft.state.id.short();
+        return Err(Rejection::BadInput(format!("session {parent} is closed: name another parent, or none")));
     }
     let visible = context::visible_before(draft.state, at);
     let at = branch_point(draft, kind, at, &visible)?;

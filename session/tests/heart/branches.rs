@@ -36,6 +36,7 @@ fn branch_plan(child: u128, kind: BranchKind, at: Option<u64>) -> BranchPlan {
         created: created(Place::Root, Limits::default()),
         manifest: reader(),
         by: Initiator::Person,
+        is_task: false,
     }
 }
 

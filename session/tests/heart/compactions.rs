@@ -27,6 +27,7 @@ fn with_service(heart: Heart, n: u128) -> Heart {
         created: created(Place::Root, Limits::default()),
         manifest: authority(),
         by: Initiator::Host,
+        is_task: false,
     })))
 }
 
@@ -379,6 +380,7 @@ fn b2_branch_at_a_compacted_message_has_its_history() {
             created: created(Place::Root, Limits::default()),
             manifest: authority(),
             by: Initiator::Person,
+            is_task: false,
         };
         let decision = heart.decide(Command::Branch(Box::new(plan))).unwrap();
         let Record::SessionCreated(created) = &decision.new_sessions[0].records[0] else { unreachable!() };

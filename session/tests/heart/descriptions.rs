@@ -33,6 +33,7 @@ fn with_services() -> Heart {
                 created: created(Place::Root, Limits::default()),
                 manifest: authority(),
                 by: Initiator::Host,
+                is_task: false,
             })))
         },
     )

@@ -152,6 +152,7 @@ pub(super) fn branch(model: &SystemModel, state: &State, n: u8) -> BranchPlan {
         created: created(model, Place::Root, child),
         manifest: Arc::new(Authority::allow_all()),
         by: Initiator::Person,
+        is_task: false,
     }
 }
 
@@ -165,6 +166,7 @@ pub(super) fn service(model: &SystemModel, n: u8) -> BranchPlan {
         created: SessionCreated { inspectable: false, ..created(model, Place::Root, child) },
         manifest: Arc::new(Authority::allow_all()),
         by: Initiator::Host,
+        is_task: false,
     }
 }
 

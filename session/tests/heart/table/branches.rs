@@ -21,7 +21,13 @@ fn branch(kind: BranchKind) -> Command {
         created: created(Place::Root, Limits::default()),
         manifest: authority(),
         by: Initiator::Person,
+        is_task: false,
     }))
+}
+
+fn task() -> Command {
+    let Command::Branch(plan) = branch(BranchKind::Subagent) else { unreachable!() };
+    Command::Branch(Box::new(BranchPlan { is_task: true, ..*plan }))
 }
 
 fn regenerate() -> Command {
@@ -51,7 +57,11 @@ fn branches() {
     human[0] = NO_MESSAGE;
     let mut deleted = human;
     deleted[7] = "the session is deleted";
+    let mut closed = each;
+    closed[7] = "session 000100 is closed: name another parent, or none";
     check_rows(&[
+        row("task", Doing::Stream, task, each),
+        row("task of a closed session", Doing::Closed, task, closed),
         row("branch, human", Doing::Stream, || branch(BranchKind::Human), human),
         row("branch, subagent", Doing::Stream, || branch(BranchKind::Subagent), each),
         row("branch, service", Doing::Stream, || branch(BranchKind::Service), each),
