@@ -106,6 +106,17 @@ pub(crate) fn run(args: &Args) -> Result<Code, Fail> {
     let now = super::clock::wall_ms();
     let agents = rows.iter().map(|row| row.agent.chars().count()).max().unwrap_or(0).min(24);
     rows.iter().try_for_each(|row| writeln!(out, "{}", line(row, agents, now)))?;
+    let is_hosted = reader.as_ref().is_none_or(StoreReader::is_hosted);
+    let held = [Phase::HeldInterrupted, Phase::HeldOutOfTurns];
+    let is_left = |row: &&SessionRow<'_>| !is_hosted && in_flight(row.state) && !held.contains(&row.state);
+    if let Some(row) = rows.iter().find(is_left) {
+        let name = &row.short;
+        let left = "no process hosts the store, so no run is active";
+        writeln!(
+            anstream::stderr(),
+            "{left}: `subtend tree {name}` shows what becomes of a run that is shown in flight"
+        )?;
+    }
     Ok(Code::Done)
 }
 

@@ -56,6 +56,10 @@ fn killed_run_ends_as_lost_and_is_reported_at_the_next_start() {
     assert_eq!(killed.done().code, None);
 
     let id = event["session"].as_str().expect("an id");
+    let listed = user.call(&["sessions"]).err;
+    let short = user.json(&["show", "--json", id])["short"].as_str().expect("a name").to_owned();
+    let left = "no process hosts the store, so no run is active: `subtend tree ";
+    assert_eq!(listed, format!("{left}{short}` shows what becomes of a run that is shown in flight\n"));
     let before = user.call(&["tree", id]);
     assert!(before.out.contains("1 run was in flight when the last process ended"), "{before:?}");
 
@@ -64,6 +68,7 @@ fn killed_run_ends_as_lost_and_is_reported_at_the_next_start() {
     assert_eq!((next.code, next.out.as_str()), (Some(0), "back\n"), "{next:?}");
     assert!(next.err.contains("1 run of an earlier process ended as lost"), "{next:?}");
     assert_eq!(user.json(&["tree", id, "--json"])["outcome"], json!("lost"));
+    assert_eq!(user.call(&["sessions"]).err, "", "the control");
     assert_eq!(user.call(&["verify"]).code, Some(0));
 }
 
