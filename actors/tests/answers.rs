@@ -221,15 +221,18 @@ async fn key_and_metadata_of_an_input_are_bounded() {
     let runtime = builder(&journal).model(model(echo)).start().await.expect("a runtime");
     let session = runtime.open(OpenOptions::agent("worker")).expect("a session");
     let why = |sent: Result<subtend_actors::Receipt, SendError>| sent.expect_err("refused").to_string();
-    assert_eq!(why(session.input("x").key("k".repeat(257)).send().await), "its key has 257 bytes, the limit is 256");
+    assert_eq!(
+        why(session.input("x").key("k".repeat(257)).send().await),
+        "the key of the input has 257 bytes, the limit is 256"
+    );
     assert_eq!(
         why(session.input("x").key("").send().await),
-        "its key is empty. Omit the key, or give each input its own"
+        "the key of the input is empty. Omit the key, or give each input its own"
     );
     let long = serde_json::json!("m".repeat(64 << 10));
     assert_eq!(
         why(session.input("x").metadata(&long).send().await),
-        "its metadata has 65538 bytes, the limit is 65536"
+        "the metadata of the input has 65538 bytes, the limit is 65536"
     );
     assert_eq!(records(&journal, session.id()).await.len(), 1, "nothing is kept");
     shut(runtime).await;

@@ -160,13 +160,17 @@ impl Input {
         let (key, metadata) = (self.input.key.as_deref(), self.input.metadata.as_deref());
         let bytes = |text: Option<&str>| text.map_or(0, str::len);
         if key.is_some_and(str::is_empty) {
-            return Err(SendError::BadInput("its key is empty. Omit the key, or give each input its own".to_owned()));
+            return Err(SendError::BadInput(
+                "the key of the input is empty. Omit the key, or give each input its own".to_owned(),
+            ));
         }
         if self.input.turns == Some(0) {
-            return Err(SendError::BadInput("it allows 0 turns. Allow 1 or more, or omit the number".to_owned()));
+            return Err(SendError::BadInput(
+                "the input allows 0 turns. Allow 1 or more, or omit the number".to_owned(),
+            ));
         }
         let over = |what, bytes, limit| {
-            Err(SendError::BadInput(format!("its {what} has {bytes} bytes, the limit is {limit}")))
+            Err(SendError::BadInput(format!("the {what} of the input has {bytes} bytes, the limit is {limit}")))
         };
         match (bytes(key), bytes(metadata)) {
             (key, _) if key > MAX_KEY => over("key", key, MAX_KEY),

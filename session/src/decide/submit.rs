@@ -86,12 +86,14 @@ fn check_share(draft: &Draft<'_>, input: &InputAccepted) -> Result<(), Rejection
 fn check_limits(draft: &Draft<'_>, input: &InputAccepted) -> Result<(), Rejection> {
     let limits = &draft.state.limits;
     if input.text.trim().is_empty() {
-        return Err(Rejection::BadInput("its text is empty: give it a text".into()));
+        return Err(Rejection::BadInput("the text of the input is empty: give it a text".into()));
     }
     let len = input.text.len() as u64;
     if len > limits.input_bytes {
         let max = limits.input_bytes;
-        return Err(Rejection::BadInput(format!("it has {len} bytes, the limit is {max}: put the rest into a file")));
+        return Err(Rejection::BadInput(format!(
+            "the input has {len} bytes, the limit is {max}: put the rest into a file"
+        )));
     }
     let schema = input.format.as_ref().map_or(0, |format| format.len() as u64);
     if schema > MAX_FORMAT_BYTES {
@@ -102,7 +104,7 @@ fn check_limits(draft: &Draft<'_>, input: &InputAccepted) -> Result<(), Rejectio
     if let Some(turns) = input.turns.filter(|turns| *turns > limits.turns) {
         let max = limits.turns;
         return Err(Rejection::BadInput(format!(
-            "it allows {turns} turns, the session's limit `turns` is {max}: allow {max} or fewer"
+            "the input allows {turns} turns, the session's limit `turns` is {max}: allow {max} or fewer"
         )));
     }
     // Without a run in flight the input opens one, which empties the queue, so a full queue never blocks.

@@ -329,7 +329,7 @@ fn input_may_set_its_own_turn_allowance() {
     assert_eq!((opened.max_turns, opened.base_turns), (9, 4), "the next run has the session's own allowance");
     assert_eq!(next.summary(with_turns(5, 9, Lane::Steer)), "accepted > W");
     let refused = next.decide(with_turns(6, 10, Lane::Steer)).map(drop);
-    let why = "it allows 10 turns, the session's limit `turns` is 9: allow 9 or fewer";
+    let why = "the input allows 10 turns, the session's limit `turns` is 9: allow 9 or fewer";
     assert_eq!(refused, Err(Rejection::BadInput(why.into())));
 }
 
