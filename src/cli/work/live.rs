@@ -8,7 +8,7 @@ use subtend_actors::event::{Event, EventKind};
 use subtend_models::model::Delta;
 use subtend_session::call::{CallEnd, CallKind, ToolEffect};
 use subtend_session::ids::{CallId, SessionId, Text};
-use subtend_session::outcome::Outcome;
+use subtend_session::outcome::{ModelFail, Outcome};
 use subtend_session::place::BranchKind;
 use subtend_session::record::{AttemptDiscarded, Carrier, Hold, NoticeTaken, Park, Record, TurnAnswered};
 use subtend_tools::registry::Registry;
@@ -280,7 +280,9 @@ impl LiveNode {
             Record::AttemptDiscarded(discarded) => {
                 let usage = discarded.usage.unwrap_or_default();
                 self.tokens = self.tokens.saturating_add(usage.tokens());
-                return Some(ActivityUpdate::Failed(describe_discarded(discarded)));
+                // A call that is dropped without a retry was stopped with its run, whose end or hold is shown.
+                let is_stopped = discarded.error == ModelFail::Dropped && discarded.retry_delay_ms.is_none();
+                return (!is_stopped).then(|| ActivityUpdate::Failed(failed(discarded)));
             }
             Record::CallStarted { call, kind, .. } => return self.start_call(*call, kind, now),
             Record::CallFinished(finished) => {
@@ -311,8 +313,8 @@ impl LiveNode {
             Record::AskOpened { .. } => self.set_activity(NodeActivity::Asks, now),
             Record::RunHeld { why, .. } => {
                 let activity = NodeActivity::Held(match &**why {
-                    Hold::Interrupted { .. } => "interrupted",
-                    Hold::OutOfTurns => "out of turns",
+                    Hold::Interrupted { .. } => "held: interrupted",
+                    Hold::OutOfTurns => "held: out of turns",
                     Hold::Closing { .. } => "closing",
                 });
                 self.set_activity(activity, now);

@@ -137,6 +137,23 @@ async fn u3_run_without_slot_is_never_shown_as_queued() {
     assert_eq!(live.node(id(ROOT)).map(|root| &root.activity), Some(&NodeActivity::Queued));
 }
 
+/// The control: a call that fails otherwise, or is retried.
+#[tokio::test(start_paused = true)]
+async fn stopped_model_call_is_not_shown_as_failed() {
+    let now = Instant::now();
+    let mut live = LiveTree::new(id(ROOT), "general".into(), now, Default::default());
+    let mut shown = |error, retry_delay_ms| {
+        let (turn, attempt, message) = (TurnNo(1), AttemptNo(1), "lost".into());
+        let (model, awaits, usage, queued_ms) = (None, None, None, 0);
+        let of = AttemptDiscarded { turn, attempt, error, message, model, retry_delay_ms, awaits, usage, queued_ms };
+        live.take(&event(ROOT, Record::AttemptDiscarded(Box::new(of))), now)
+    };
+    let failed = |text: &str| Some((id(ROOT), ActivityUpdate::Failed(text.to_owned())));
+    assert_eq!(shown(ModelFail::Dropped, None), None);
+    assert_eq!(shown(ModelFail::Dropped, Some(0)), failed("lost; retrying"));
+    assert_eq!(shown(ModelFail::Unavailable, None), failed("lost"));
+}
+
 #[tokio::test(start_paused = true)]
 async fn child_is_followed_from_creation_to_end() {
     let now = Instant::now();
