@@ -103,9 +103,11 @@ async fn loader_of_an_environment_decides_about_its_model() {
     let options = HostOptions { home: Some("/home".to_owned()), ..HostOptions::default() };
     let host = subtend_host::Host::new(runtime, options);
     let app = host.router();
+    let invisible = "model: a name has at most 512 bytes, and no control or invisible characters";
     for (body, code, why) in [
         (json!({"workspace": "/w", "model": "x"}), "unknown_model", "no model x"),
         (json!({"model": "a,x"}), "unknown_model", "no model a,x"),
+        (json!({"workspace": "/w", "model": "a,b\u{202e}"}), "unknown_model", invisible),
         (json!({"workspace": "/gone", "model": "a,b"}), "workspace_unusable", "it is gone"),
     ] {
         let opened = post(&app, "/v1/sessions", &body).await;

@@ -122,8 +122,8 @@ impl NewSession {
             let why = format!("the workspace {workspace:?} is not an absolute path");
             return Err(Problem::invalid("workspace_unusable", why));
         }
-        if let Some(model) = self.model.as_deref().filter(|_| workspace.is_none()) {
-            check_model(host, model).await?;
+        if let Some(model) = self.model.as_deref().filter(|_| !is_script(&self.model)) {
+            check_model(host, model, workspace.is_none()).await?;
         }
         // Defaults of the host's own sessions apply only in its own directory.
         let (model, servers, policy) = match workspace {
@@ -201,12 +201,13 @@ impl NewSession {
 const MAX_MODEL_BYTES: usize = 512;
 
 /// Refuses a model that the host cannot call: otherwise the fallback would answer, or the first run fail.
-async fn check_model(host: &Host, model: &str) -> Result<(), Problem> {
+async fn check_model(host: &Host, model: &str, is_home: bool) -> Result<(), Problem> {
     if model.len() > MAX_MODEL_BYTES || model.contains(char::is_control) || harmless(model) != *model {
         let why = format!("model: a name has at most {MAX_MODEL_BYTES} bytes, and no control or invisible characters");
         return Err(Problem::invalid("unknown_model", why));
     }
-    if model.starts_with("pool:") {
+    // The loader of another environment decides about its models.
+    if !is_home || model.starts_with("pool:") {
         return Ok(());
     }
     // The runtime creates the model to answer, which takes time.

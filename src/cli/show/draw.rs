@@ -180,7 +180,7 @@ fn event_line(me: &Short, entry: &Entry) -> String {
             "the last compaction is undone: its messages are visible again from here on".to_owned()
         }
         Entry::Asked { call, action, resource } => {
-            format!("call {call} asks to {} on {}", clip(action, 64), first_line(resource, LINE_WIDTH))
+            format!("call {call} asks for approval of {} on {}", clip(action, 64), first_line(resource, LINE_WIDTH))
         }
         Entry::Word { call, verdict, by } => {
             let verdict = match verdict {
