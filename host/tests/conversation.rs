@@ -85,6 +85,12 @@ async fn unusable_model_is_refused_with_its_reason() {
     assert_eq!(opened.problem(), (422, "unknown_model".to_owned()));
     assert_eq!(opened.json()["detail"], "no key for p");
     assert_eq!(post(&app, "/v1/sessions", &json!({"model": "p/x"})).await.status, StatusCode::CREATED);
+    for (model, warnings) in [("p/keyless", json!(["`model`: no key for p"])), ("p/x", json!([]))] {
+        let text = json!({"text": format!("---\nmode: all\nmodel: {model}\n---\nHello.\n")}).to_string();
+        let headers = [("content-type", "application/json")];
+        let registered = request(&app, Method::PUT, "/v1/agents/critic", &headers, &text).await;
+        assert_eq!(registered.json()["warnings"], warnings, "{}", registered.body);
+    }
     drop(app);
     end(host).await;
 }

@@ -102,7 +102,11 @@ pub(super) async fn register(
     if catalog.get(&name).is_none() && catalog.all().count() >= MAX_FILES {
         return Err(refused(format!("there are {MAX_FILES} agents, the most that a host takes")));
     }
-    let (manifest, warnings) = catalog.read_text(&text, &name).map_err(|error| refused(error.to_string()))?;
+    let (manifest, mut warnings) = catalog.read_text(&text, &name).map_err(|error| refused(error.to_string()))?;
+    if let Some(model) = &manifest.model {
+        let unusable = host.reads().of_session(async { host.runtime().unusable_model(model) }).await?;
+        warnings.extend(unusable.map(|why| format!("`model`: {why}")));
+    }
     let agent = Agent::from(&manifest);
     let replaced = host.runtime().register_agent(manifest).is_some();
     Ok(Json(RegisteredAgent { agent, replaced, warnings }))
