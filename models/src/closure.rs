@@ -94,6 +94,10 @@ impl Model for UnusableModel {
         &self.name
     }
 
+    fn leaves_process(&self) -> bool {
+        false
+    }
+
     fn unusable(&self) -> Option<&str> {
         Some(&self.error.message)
     }
