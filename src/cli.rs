@@ -176,7 +176,10 @@ pub(crate) fn main() -> ExitCode {
         Verb::Chat(args) => chat::verb(&args),
         Verb::Attach(args) => attach::verb(&args),
         Verb::Send(args) => send::verb(&args),
-        Verb::Steer(args) => send::verb(&send::Args { steer: true, ..args }),
+        Verb::Steer(mut args) => {
+            args.steer = true;
+            send::verb(&args)
+        }
         Verb::Serve(args) => serve::verb(&args),
         Verb::Continue(args) => resume::verb(&args),
         Verb::Branch(args) => branch::verb(&args),
