@@ -96,7 +96,7 @@ fn close_is_refused_with_advice_while_an_input_is_queued() {
 
 #[test]
 fn steering_lines_differ_from_queued_ones() {
-    for (verb, sent) in [("send", &["faster", "--steer"][..]), ("steer", &["faster"])] {
+    for (verb, sent) in [("send", &["faster", "--steer"][..]), ("steer", &["faster"][..])] {
         let left = QueuedInputScene::stopped_by("INT", verb, sent);
         let input = left.input.as_str().expect("an id");
         assert_eq!(left.queue_without_age(), format!("{input}  user, steers, by the next run  faster\n"));
