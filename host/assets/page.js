@@ -18,7 +18,7 @@ function setOpen(item, open) {
   if (!item.hasAttribute("aria-expanded")) return;
   item.setAttribute("aria-expanded", String(open));
   const group = item.querySelector(':scope > [role="group"]');
-  if (open) htmx.trigger(group, "load-kids");
+  if (open && !group.childElementCount) htmx.trigger(group, "load-kids");
 }
 
 document.addEventListener("keydown", (event) => {
@@ -100,47 +100,70 @@ function say(text) {
 document.addEventListener("htmx:before:request", (event) => event.detail.ctx.request.method === "GET" || say(""));
 for (const event of ["pointerdown", "keydown"]) document.addEventListener(event, () => say(""));
 
-// A view that is not up to date says so. A connection that is back within a second is not mentioned.
+// A view that is not up to date says so, until that which keeps it up to date works again. Less than a second is not mentioned.
+const failed = new Map();
 let lostAt = 0;
-function found() {
+function showLost() {
   clearTimeout(lostAt);
-  lostAt = 0;
-  document.getElementById("lost").textContent = "";
+  for (const source of failed.keys()) if (!source.isConnected) failed.delete(source);
+  const shown = document.getElementById("lost");
+  const text = [...failed.values()].at(-1) ?? "";
+  lostAt = setTimeout(() => (shown.textContent = text), text && !shown.textContent ? 1000 : 0);
 }
-function lost(status) {
+function found(source) {
+  if (failed.delete(source)) showLost();
+}
+// Reports a part that cannot be loaded; `status` is missing if no answer came.
+function lost(source, status) {
   const texts = {
     401: "The login has ended: open a new login link in this browser. `subtend token login` makes one, on the machine of the host.",
+    403: "The host refuses this page's requests, as another site may have sent them. Open the page under the address that the host printed.",
     404: "This session does not exist any more.",
     410: "This session is deleted.",
+    421: "The host does not know the address of this page: open the one that it printed, or start it with --allow-host.",
     429: "Too many views of this host are open: close some. This view is not up to date.",
   };
   const text = texts[status] ?? "The host does not answer: this view is not up to date. It connects again by itself.";
-  const shown = document.getElementById("lost");
-  clearTimeout(lostAt);
-  lostAt = setTimeout(() => (shown.textContent = text), shown.textContent ? 0 : 1000);
+  if (!source.matches('[hx-sse\\:connect], [hx-trigger^="every"]')) return say(text);
+  failed.delete(source);
+  failed.set(source, text);
+  showLost();
 }
-document.addEventListener("htmx:sse:after:connection", found);
-document.addEventListener("htmx:sse:error", (event) => lost(event.detail.status));
+// A login or an address may become valid again; a deleted session does not.
+const isGone = (status) => status === 404 || status === 410;
+document.addEventListener("htmx:sse:after:connection", (event) => {
+  found(event.target);
+  // The extension closes the streams of tabs that become hidden: a browser has six connections to a host. A tab may be opened hidden.
+  queueMicrotask(() => document.hidden && document.dispatchEvent(new Event("visibilitychange")));
+});
+document.addEventListener("htmx:sse:error", (event) => {
+  const { connection, status } = event.detail;
+  if (connection && isGone(status)) connection.config.reconnect = false;
+  lost(event.target, status);
+});
 document.addEventListener("htmx:after:request", (event) => {
-  const { request, response } = event.detail.ctx;
-  if (response.status < 400) return found();
+  const { request, response, sourceElement } = event.detail.ctx;
+  const { status } = response;
+  if (request.method !== "GET") return;
+  if (status < 400) return found(sourceElement);
   // A part that cannot be loaded is left as it is.
-  if (request.method === "GET" && (response.status === 401 || response.status === 429 || response.status >= 500)) {
+  if ([401, 403, 421, 429].includes(status) || status >= 500 || sourceElement.matches("[hx-sse\\:connect]")) {
     event.preventDefault();
-    lost(response.status);
+    lost(sourceElement, status);
   }
 });
 document.addEventListener("htmx:error", (event) => {
   const ctx = event.detail.ctx;
   if (!ctx || ctx.response) return;
-  lost();
-  if (ctx.request.method !== "GET") say("The host does not answer: check whether this has taken effect before you try again.");
+  if (ctx.request.method === "GET") return lost(ctx.sourceElement);
+  say("The host does not answer: check whether this has taken effect before you try again.");
 });
 // The extension reconnects streams that were open once.
 document.addEventListener("htmx:finally:request", (event) => {
   const { sourceElement, response } = event.detail.ctx;
   const stream = sourceElement.getAttribute("hx-sse:connect");
-  if (stream && !(response?.status < 400)) setTimeout(() => htmx.ajax("GET", stream, { source: sourceElement }), 3000);
+  if (!stream || response?.status < 400 || isGone(response?.status)) return;
+  setTimeout(() => htmx.ajax("GET", stream, { source: sourceElement }), 3000);
 });
 
 // Reading on: a person who has scrolled to the end stays there while an answer grows.
@@ -153,21 +176,38 @@ document.addEventListener("htmx:sse:after:message", () => {
   if (atEnd && document.getElementById("streaming")) window.scrollTo({ top: page.scrollHeight, behavior: "instant" });
 });
 
-// An approval that moves to the place of an answered one is not answered by the same double click.
-let answeredAt = -Infinity;
+// An approval that has just moved to the place of another one is not answered by a click that was meant for that one.
+const asked = new Map();
+document.addEventListener("htmx:sse:before:message", () => {
+  for (const ask of document.querySelectorAll(".ask")) {
+    asked.set(ask.id, { place: ask.querySelector("form").getBoundingClientRect(), at: performance.now() });
+  }
+});
+const overlap = (a, b) => a.left < b.right && b.left < a.right && a.top < b.bottom && b.top < a.bottom;
 document.addEventListener(
   "click",
   (event) => {
-    if (!event.target.closest(".ask button")) return;
-    if (event.timeStamp - answeredAt < 1000) {
-      event.preventDefault();
-      event.stopImmediatePropagation();
-      return say("Only the first of two quick answers counts: read the next call, then answer it.");
+    const button = event.target.closest(".ask button");
+    if (!button) return;
+    const place = button.getBoundingClientRect();
+    for (const [id, before] of asked) {
+      if (document.getElementById(id)) continue;
+      if (performance.now() - before.at >= 1000) asked.delete(id);
+      else if (overlap(place, before.place)) {
+        event.preventDefault();
+        event.stopImmediatePropagation();
+        return say("This call has just moved here: read it, then answer it.");
+      }
     }
-    answeredAt = event.timeStamp;
   },
   true,
 );
+// An answer that counted is not sent again.
+document.addEventListener("htmx:after:request", (event) => {
+  const { sourceElement, response } = event.detail.ctx;
+  if (response.status >= 400) return;
+  for (const button of sourceElement.closest(".ask")?.querySelectorAll("button") ?? []) button.disabled = true;
+});
 
 // An input that was accepted leaves its form empty, unless the person has typed on meanwhile.
 const sent = new WeakMap();

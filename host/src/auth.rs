@@ -325,13 +325,11 @@ async fn admit(access: Arc<Access>, sender: Sender, mut request: Request, next: 
     access.bound(response)
 }
 
-fn refusal(uri: &Uri, headers: &HeaderMap, problem: Problem) -> Response {
-    if problem.status != StatusCode::UNAUTHORIZED.as_u16() {
-        return problem.into_response();
+fn refused(uri: &Uri, headers: &HeaderMap, problem: Problem) -> Response {
+    let mut response = page::refusal(uri, headers, || problem.clone()).unwrap_or_else(|| problem.into_response());
+    if response.status() == StatusCode::UNAUTHORIZED {
+        response.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
     }
-    let page = page::refusal(uri, headers, || problem.clone());
-    let mut response = page.unwrap_or_else(|| problem.into_response());
-    response.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
     response
 }
 

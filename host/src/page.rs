@@ -155,16 +155,12 @@ impl IntoResponse for Refusal {
         let frame = PageFrame { title: self.0.title.to_owned(), nav: "", tab: "", asks: 0, now_ms: 0 };
         let page = RefusalPage { frame, problem: &self.0 };
         let mut response = match page.render() {
-            Ok(html) => (status_of(&self.0), Html(html)).into_response(),
+            Ok(html) => self.0.with_body(Html(html)),
             Err(_) => self.0.clone().into_response(),
         };
         response.extensions_mut().insert(self.0);
         response
     }
-}
-
-fn status_of(problem: &Problem) -> StatusCode {
-    StatusCode::from_u16(problem.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR)
 }
 
 /// Returns whether a part of a page sent the request. Its answer is shown within that page.
@@ -173,8 +169,8 @@ fn is_part_request(headers: &HeaderMap) -> bool {
 }
 
 /// The refusal of a request that a part of a page sent: its text, without a page around it.
-fn part_response(problem: &Problem) -> Response {
-    (status_of(problem), Html(escaped(&problem.detail))).into_response()
+fn in_part(problem: &Problem) -> Response {
+    problem.with_body(Html(escaped(&problem.detail)))
 }
 
 fn escaped(text: &str) -> String {

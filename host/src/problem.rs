@@ -97,16 +97,22 @@ impl Problem {
     }
 }
 
+impl Problem {
+    /// Returns the response with this problem's status and `Retry-After`, and with `body`.
+    pub(crate) fn with_body(&self, body: impl IntoResponse) -> Response {
+        let status = StatusCode::from_u16(self.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        let mut response = (status, body).into_response();
+        if let Some(seconds) = self.retry_after {
+            response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds));
+        }
+        response
+    }
+}
+
 impl IntoResponse for Problem {
     fn into_response(self) -> Response {
-        let status = StatusCode::from_u16(self.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-        let retry_after = self.retry_after;
-        let mut response = (status, Json(self)).into_response();
-        let headers = response.headers_mut();
-        headers.insert(header::CONTENT_TYPE, MEDIA);
-        if let Some(seconds) = retry_after {
-            headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds));
-        }
+        let mut response = self.with_body(Json(&self));
+        response.headers_mut().insert(header::CONTENT_TYPE, MEDIA);
         response
     }
 }

@@ -18,8 +18,36 @@ pub(super) fn render(text: &str) -> String {
         return code(text);
     }
     let mut html = String::with_capacity(text.len().saturating_mul(2));
-    html::push_html(&mut html, parser().map(harmless));
+    html::push_html(&mut html, without_dead_links(parser()).map(harmless));
     html
+}
+
+/// Replaces links that lead nowhere from the page by their text, and by their target as code if the text does not name it.
+fn without_dead_links<'a>(events: impl Iterator<Item = Event<'a>>) -> impl Iterator<Item = Event<'a>> {
+    // The targets of the open links, each with the text so far; `None` for links that are kept.
+    let mut open: Vec<Option<(CowStr<'a>, String)>> = Vec::new();
+    events.flat_map(move |event| {
+        let shown = if let Event::Start(Tag::Link { dest_url, .. } | Tag::Image { dest_url, .. }) = &event {
+            let dead = (!leads_somewhere(dest_url)).then(|| (dest_url.clone(), String::new()));
+            let is_kept = dead.is_none();
+            open.push(dead);
+            [is_kept.then_some(event), None]
+        } else if let Event::End(TagEnd::Link | TagEnd::Image) = &event {
+            match open.pop().flatten() {
+                Some((target, text)) if target.is_empty() || target.starts_with('#') || *target == *text => {
+                    [None, None]
+                }
+                Some((target, _)) => [Some(Event::Text(" ".into())), Some(Event::Code(target))],
+                None => [Some(event), None],
+            }
+        } else {
+            if let Event::Text(part) | Event::Code(part) = &event {
+                open.iter_mut().flatten().for_each(|(_, text)| text.push_str(part));
+            }
+            [Some(event), None]
+        };
+        shown.into_iter().flatten()
+    })
 }
 
 /// Returns whether the tables have more cells than `most`. The parser adds those that rows lack, so a short text may have 200,000.
@@ -79,7 +107,7 @@ fn harmless(event: Event<'_>) -> Event<'_> {
     match event {
         Event::Html(raw) | Event::InlineHtml(raw) => Event::Text(raw),
         Event::Start(Tag::Link { dest_url, title, .. } | Tag::Image { dest_url, title, .. }) => {
-            Event::Start(Tag::Link { link_type: LinkType::Inline, dest_url: target(dest_url), title, id: "".into() })
+            Event::Start(Tag::Link { link_type: LinkType::Inline, dest_url, title, id: "".into() })
         }
         Event::End(TagEnd::Image) => Event::End(TagEnd::Link),
         // The page itself uses the first two levels of headings.
@@ -101,12 +129,11 @@ fn harmless(event: Event<'_>) -> Event<'_> {
     }
 }
 
-/// Returns the target of a link; `#` if its scheme is not allowed.
-fn target(url: CowStr<'_>) -> CowStr<'_> {
-    let known = ["http://", "https://", "mailto:"]
+/// Returns whether the page links to a target. A relative one names a file of a workspace, and no view shows it.
+fn leads_somewhere(url: &str) -> bool {
+    ["http://", "https://", "mailto:"]
         .iter()
-        .any(|scheme| url.get(..scheme.len()).is_some_and(|start| start.eq_ignore_ascii_case(scheme)));
-    if known { url } else { "#".into() }
+        .any(|scheme| url.get(..scheme.len()).is_some_and(|start| start.eq_ignore_ascii_case(scheme)))
 }
 
 fn lower(level: HeadingLevel) -> HeadingLevel {
@@ -129,13 +156,33 @@ mod tests {
         let expected = "<h3>Top</h3>\n\
             <p><em>a</em> &lt;img src=x onerror=alert(1)&gt; <a href=\"https://x.y/z.png\">shot</a></p>\n\
             &lt;script&gt;alert(1)&lt;/script&gt;\n\
-            <p><a href=\"#\">bad</a> <a href=\"https://x.y/\">good</a></p>\n\
+            <p>bad <code>javascript:alert(1)</code> <a href=\"https://x.y/\">good</a></p>\n\
             <table><thead><tr><th>a</th></tr></thead><tbody>\n<tr><td>1</td></tr>\n</tbody></table>\n";
         assert_eq!(render(text), expected);
         // Positive control: without the filter, the tags are kept.
         let mut bare = String::new();
         html::push_html(&mut bare, Parser::new(text));
         assert!(bare.contains("<script>") && bare.contains("<img src=x"), "{bare}");
+    }
+
+    #[test]
+    fn link_that_leads_nowhere_is_shown_as_text() {
+        for (text, html) in [
+            ("[the *parser*](src/parse.rs)", "the <em>parser</em> <code>src/parse.rs</code>"),
+            ("[src/parse.rs](src/parse.rs)", "src/parse.rs"),
+            ("[`a.rs`](a.rs)", "<code>a.rs</code>"),
+            ("[part](#part) [none]()", "part none"),
+            ("[x](//evil.example/) [y](/s/1/cancel)", "x <code>//evil.example/</code> y <code>/s/1/cancel</code>"),
+            ("[x](data:text/html,x)", "x <code>data:text/html,x</code>"),
+            ("<a@b.c>", "a@b.c"),
+            ("![shot](a.png)", "shot <code>a.png</code>"),
+            ("[![shot](a.png)](https://x.y/)", "<a href=\"https://x.y/\">shot <code>a.png</code></a>"),
+            ("[![shot](https://x.y/a.png)](b.md)", "<a href=\"https://x.y/a.png\">shot</a> <code>b.md</code>"),
+            // Control: addresses with a known scheme stay links.
+            ("[x](HTTP://x.y/) [y](mailto:a@b.c)", "<a href=\"HTTP://x.y/\">x</a> <a href=\"mailto:a@b.c\">y</a>"),
+        ] {
+            assert_eq!(render(text), format!("<p>{html}</p>\n"), "{text}");
+        }
     }
 
     #[test]
