@@ -234,7 +234,7 @@ async fn form_of_another_origin_is_refused() {
     let own = ("host", "127.0.0.1:7475");
     let closed = request(&app, Method::GET, "/", &[own, ("accept", "text/html")], "").await;
     assert_eq!(closed.status, StatusCode::UNAUTHORIZED);
-    assert!(closed.body.contains("Open the login link"), "{}", closed.body);
+    assert!(closed.body.contains("Open a login link in this browser"), "{}", closed.body);
     let api = request(&app, Method::GET, "/v1/sessions", &[own, ("accept", "text/html")], "").await;
     assert_eq!(api.problem(), (401, "unauthorized".to_owned()));
     let used = request(&app, Method::GET, "/login?code=used", &[own, ("accept", "text/html")], "").await;

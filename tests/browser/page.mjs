@@ -239,7 +239,7 @@ async function all() {
   });
   await check("conversation is accessible", () => accessible("conversation"));
 
-  await check("double click answers one approval", async () => {
+  await check("approvals at different places are answered at once", async () => {
     const session = await open("Run two long ones");
     const cards = page.locator(".entry.ask");
     await cards.nth(1).waitFor();
@@ -249,13 +249,37 @@ async function all() {
     await page.goto(`http://${address}/approvals`);
     await cards.nth(1).waitFor();
     await page.evaluate(() => document.querySelectorAll(".ask button.main").forEach((button) => button.click()));
-    await page.locator("#said", { hasText: "Approved once." }).waitFor();
-    await page.waitForFunction(() => document.querySelectorAll(".entry.ask").length < 2);
+    await page.waitForFunction(() => document.querySelectorAll(".entry.ask").length === 0);
+    await page.goto(session);
+    await page.locator("#entries", { hasText: "run 1 completed" }).waitFor();
+    assert.deepEqual(await page.locator("#entries .call > summary .state").allInnerTexts(), ["ok", "ok"]);
+  });
+  await check("click at the place of an answered approval answers no other", async () => {
+    const session = await open("Run two short ones");
+    await page.goto(`http://${address}/approvals`);
+    await page.locator(".entry.ask").nth(1).waitFor();
+    // Clicks the same place as soon as the second call has moved there.
+    const under = await page.evaluate(() => new Promise((done) => {
+      const first = document.querySelector(".ask button.main");
+      const { left, top, width, height } = first.getBoundingClientRect();
+      new MutationObserver((_, observer) => {
+        if (document.querySelectorAll(".ask").length !== 1) return;
+        observer.disconnect();
+        const button = document.elementFromPoint(left + width / 2, top + height / 2).closest(".ask button");
+        button?.click();
+        done(button?.innerText);
+      }).observe(document.querySelector("#cards"), { childList: true, subtree: true });
+      first.click();
+    }));
+    assert.equal(under, "Approve once");
+    await page.locator("#said", { hasText: "This call has just moved here: read it, then answer it." }).waitFor();
+    assert.match(await page.locator(".ask pre").innerText(), /echo two/);
     await page.reload();
     await page.getByRole("button", { name: "Deny" }).click();
     await page.locator("#said", { hasText: "Denied." }).waitFor();
     await page.goto(session);
     await page.locator("#entries", { hasText: "run 1 completed" }).waitFor();
+    assert.deepEqual(await page.locator("#entries .call > summary .state").allInnerTexts(), ["ok", "denied"]);
   });
   await check("refusal within the page is its text", async () => {
     const id = await untitled();
@@ -310,6 +334,8 @@ async function all() {
     assert.match(text, /<script>window\.pwned = true<\/script>/);
     assert.match(text, /<div hx-get="\/agents" hx-trigger="load" hx-target="#main">attributes<\/div>/);
     assert.equal(await page.locator("#entries").getByRole("link", { name: "A picture" }).getAttribute("href"), "http://192.0.2.1/a.png");
+    assert.match(text, /is a link, a file src\/a\.rs and a script javascript:window\.pwned=true are none\./);
+    assert.equal(await page.locator("#entries .md a").count(), 1);
     assert.equal(await page.evaluate(() => window.pwned), undefined);
   });
   for (const size of [{ width: 360, height: 640 }, { width: 1280, height: 560 }]) {
@@ -505,6 +531,81 @@ async function all() {
     assert.equal(new URL(page.url()).pathname, "/open");
   });
 
+  await check("alert stays until the stream is back, and names the cause", async () => {
+    const texts = {
+      403: "The host refuses this page's requests, as another site may have sent them. Open the page under the address that the host printed.",
+      421: "The host does not know the address of this page: open the one that it printed, or start it with --allow-host.",
+      429: "Too many views of this host are open: close some. This view is not up to date.",
+      503: "The host does not answer: this view is not up to date. It connects again by itself.",
+    };
+    const id = await untitled();
+    let status = 503;
+    const stream = `**/s/${id}/live?*`;
+    const lost = page.locator("#lost");
+    await failing(async () => {
+      await page.route(stream, (route) => route.fulfill({ status, body: "refused" }));
+      await page.goto(`http://${address}/s/${id}`);
+      for (const [next, text] of Object.entries(texts)) {
+        status = Number(next);
+        await page.waitForFunction((text) => document.querySelector("#lost").textContent === text, text);
+      }
+      // Another request that succeeds does not make the view current.
+      await page.getByLabel("Message").fill("Unseen");
+      await page.getByRole("button", { name: "Send", exact: true }).click();
+      await page.locator("#said", { hasText: "Accepted for run 1." }).waitFor();
+      assert.equal(await lost.innerText(), texts[503]);
+      assert.equal(await page.locator("#entries .entry").count(), 0);
+      await page.unroute(stream);
+      await page.locator("#entries", { hasText: "run 1 completed" }).waitFor();
+      await page.waitForFunction(() => document.querySelector("#lost").textContent === "");
+    });
+  });
+  await check("eight tabs of a browser leave each other connections", async () => {
+    const id = await untitled();
+    await api("POST", `/v1/sessions/${id}/inputs`, { text: "Eight tabs" });
+    await page.goto(`http://${address}/s/${id}`);
+    await page.locator("#entries", { hasText: "run 1 completed" }).waitFor();
+    const title = await page.title();
+    // Tabs of the default context, since playwright keeps its own pages visible.
+    const tabs = await browser.newBrowserCDPSession();
+    const opened = [];
+    const openTab = async (url, background) => opened.push((await tabs.send("Target.createTarget", { url, background })).targetId);
+    const titles = async () => {
+      const { targetInfos } = await tabs.send("Target.getTargets");
+      return opened.map((tab) => targetInfos.find((info) => info.targetId === tab).title);
+    };
+    const cookies = await context.cookies();
+    await tabs.send("Storage.setCookies", { cookies });
+    for (let tab = 0; tab < 8; tab += 1) await openTab(`http://${address}/s/${id}`, tab > 0);
+    const until = Date.now() + 30_000;
+    while (Date.now() < until && (await titles()).some((shown) => shown !== title));
+    assert.deepEqual(await titles(), Array(8).fill(title));
+    for (const targetId of opened) await tabs.send("Target.closeTarget", { targetId });
+    await tabs.detach();
+  });
+  await check("tab that was hidden catches up when it is shown", async () => {
+    const id = await untitled();
+    const hide = (hidden) => {
+      Object.defineProperty(document, "hidden", { configurable: true, get: () => hidden });
+      document.dispatchEvent(new Event("visibilitychange"));
+    };
+    const tab = await context.newPage();
+    // Opened hidden.
+    await tab.addInitScript(hide, true);
+    const closed = tab.waitForEvent("requestfailed", (request) => request.url().includes("/live?"));
+    await tab.goto(`http://${address}/s/${id}`);
+    await closed;
+    await api("POST", `/v1/sessions/${id}/inputs`, { text: "While hidden" });
+    await page.goto(`http://${address}/s/${id}`);
+    await page.locator("#entries", { hasText: "run 1 completed" }).waitFor();
+    assert.equal(await tab.locator("#entries .entry").count(), 0);
+    await tab.evaluate(hide, false);
+    await tab.locator("#entries", { hasText: "run 1 completed" }).waitFor();
+    const texts = (of) => of.locator("#entries .entry").allInnerTexts();
+    assert.deepEqual(await texts(tab), await texts(page));
+    await tab.close();
+  });
+
   await check("page says that its host is gone, and follows the next one", async () => {
     const session = await open("Before the kill");
     await page.locator("#entries", { hasText: "run 1 completed" }).waitFor();
@@ -520,6 +621,14 @@ async function all() {
       ({ host, login } = await serve("store", workspace, scripted, address));
       await lost.filter({ hasText: "The login has ended" }).waitFor();
       const tab = await context.newPage();
+      assert.equal((await tab.goto(session)).status(), 401);
+      assert.equal(await tab.locator("main").innerText(), [
+        "Unauthorized",
+        "a token is needed: send Authorization: Bearer TOKEN (`subtend token create` makes one), or open a login link",
+        "unauthorized",
+        "Open a login link in this browser: the host prints one when it starts, and subtend token login another one, on the machine " +
+          "of the host. A login ends with its host, at the latest after 12 hours.",
+      ].join("\n\n"));
       await tab.goto(login);
       await page.waitForFunction(() => document.querySelector("#lost").textContent === "");
       await tab.close();
