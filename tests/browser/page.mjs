@@ -574,11 +574,18 @@ async function all() {
       const { targetInfos } = await tabs.send("Target.getTargets");
       return opened.map((tab) => targetInfos.find((info) => info.targetId === tab).title);
     };
-    const cookies = await context.cookies();
-    await tabs.send("Storage.setCookies", { cookies });
-    for (let tab = 0; tab < 8; tab += 1) await openTab(`http://${address}/s/${id}`, tab > 0);
-    const until = Date.now() + 30_000;
-    while (Date.now() < until && (await titles()).some((shown) => shown !== title));
+    const streams = async () => {
+      const metrics = await (await page.request.get(`http://${address}/metrics`)).text();
+      return Number(/requests_total\{method="GET",resource="\/s\/\{id\}\/live",status="200"\} (\d+)/.exec(metrics)?.[1] ?? 0);
+    };
+    await tabs.send("Storage.setCookies", { cookies: await context.cookies() });
+    const before = await streams();
+    for (let tab = 1; tab <= 8; tab += 1) {
+      await openTab(`http://${address}/s/${id}`, tab > 1);
+      // Each tab has opened its stream before the next one loads.
+      const until = Date.now() + 10_000;
+      while (Date.now() < until && (await streams()) < before + tab);
+    }
     assert.deepEqual(await titles(), Array(8).fill(title));
     for (const targetId of opened) await tabs.send("Target.closeTarget", { targetId });
     await tabs.detach();
