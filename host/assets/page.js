@@ -17,8 +17,11 @@ function focusItem(item) {
 function setOpen(item, open) {
   if (!item.hasAttribute("aria-expanded")) return;
   item.setAttribute("aria-expanded", String(open));
+  // Not by attributes of the group: htmx would process each of thousands of lines.
   const group = item.querySelector(':scope > [role="group"]');
-  if (open && !group.childElementCount) htmx.trigger(group, "load-kids");
+  if (!open || group.childElementCount > 0) return;
+  const path = `/s/${item.id.slice(2)}/kids?level=${item.getAttribute("aria-level")}`;
+  htmx.ajax("GET", path, { source: group, target: group, swap: "innerHTML" });
 }
 
 document.addEventListener("keydown", (event) => {
@@ -123,10 +126,10 @@ function lost(source, status) {
     421: "The host does not know the address of this page: open the one that it printed, or start it with --allow-host.",
     429: "Too many views of this host are open: close some. This view is not up to date.",
   };
-  const text = texts[status] ?? "The host does not answer: this view is not up to date. It connects again by itself.";
-  if (!source.matches('[hx-sse\\:connect], [hx-trigger^="every"]')) return say(text);
+  const isLive = source.matches('[hx-sse\\:connect], [hx-trigger^="every"]');
+  if (!isLive) return say(texts[status] ?? "The host does not answer: try again.");
   failed.delete(source);
-  failed.set(source, text);
+  failed.set(source, texts[status] ?? "The host does not answer: this view is not up to date. It connects again by itself.");
   showLost();
 }
 // A login or an address may become valid again; a deleted session does not.

@@ -192,6 +192,27 @@ async function all() {
     await page.keyboard.press("ArrowRight");
     assert.equal(await page.locator('[role="treeitem"][aria-level="2"]').first().isVisible(), true);
   });
+  await check("children of a line are loaded when it is opened", async () => {
+    const session = await open("Three levels");
+    await page.locator("#head .state", { hasText: "completed" }).waitFor();
+    await page.goto(`${session}/tree`);
+    const levels = () => page.locator('[role="treeitem"]').evaluateAll((items) =>
+      items.map((item) => [item.getAttribute("aria-level"), item.getAttribute("aria-expanded")]));
+    assert.deepEqual(await levels(), [["1", "true"], ["2", "false"]]);
+    await page.locator('[role="treeitem"][tabindex="0"]').focus();
+    await page.keyboard.press("ArrowDown");
+    await failing(async () => {
+      await page.route("**/kids?*", (route) => route.abort());
+      await page.keyboard.press("ArrowRight");
+      await page.locator("#said", { hasText: "The host does not answer: try again." }).waitFor();
+      await page.unroute("**/kids?*");
+    });
+    // The next try succeeds.
+    await page.keyboard.press("ArrowLeft");
+    await page.keyboard.press("ArrowRight");
+    await page.locator('[role="treeitem"][aria-level="3"]').waitFor();
+    assert.deepEqual(await levels(), [["1", "true"], ["2", "true"], ["3", null]]);
+  });
   await check("running child is steered", async () => {
     await page.goto(tree.replace(/\/tree$/, ""));
     const kid = page.locator("#kids li", { hasText: "Part 1." });

@@ -172,7 +172,8 @@ impl ForestNode {
         let history = History::of(&records);
         // Records have children in the order of creation; the index also has those whose records are damaged.
         let mut children = history.children.clone();
-        children.extend(journal.children(id)?.into_iter().filter(|child| !history.children.contains(child)));
+        let known: BTreeSet<_> = history.children.iter().collect();
+        children.extend(journal.children(id)?.into_iter().filter(|child| !known.contains(child)));
         Ok(Self {
             short: head.short.to_string(),
             agent: head.agent.to_string(),

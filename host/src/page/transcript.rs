@@ -1,6 +1,6 @@
 //! The page of one session: its transcript, its current state, and its controls.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use askama::Template;
 use axum::extract::State;
@@ -252,7 +252,8 @@ impl RunningChildren {
         let (mut children, mut queued, mut all) = (Vec::new(), 0, 0);
         // In the order in which they were spawned. Without readable records the order is not known.
         let spawned = journal.records(id).map(|records| History::of(&records).children).unwrap_or_default();
-        let others = journal.children(id)?.into_iter().filter(|child| !spawned.contains(child)).collect::<Vec<_>>();
+        let known: BTreeSet<_> = spawned.iter().collect();
+        let others = journal.children(id)?.into_iter().filter(|child| !known.contains(child)).collect::<Vec<_>>();
         for child in spawned.iter().copied().chain(others) {
             let Some(head) = journal.head(child)?.filter(|head| !head.deleted) else { continue };
             if head.kind == Some(BranchKind::Service) {

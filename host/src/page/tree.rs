@@ -108,7 +108,8 @@ impl live::LiveView for LiveTree {
             Some(forest) if !changes.all => forest,
             forest => {
                 let read = forest.insert(Forest::read(runtime, self.id)?);
-                for id in read.ids() {
+                // The group has the lines of the children.
+                for id in read.ids().into_iter().filter(|id| read.path(*id).len() != 2) {
                     fragments.extend(Self::line(read, id));
                 }
                 let group =
