@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 
 use askama::Template;
-use subtend_actors::transcript::{Block, CallOutcome, Entry, Group, Minion, NestedTranscript, ShownEntry, Transcript};
+use subtend_actors::transcript::{
+    Block, CallEntry, CallOutcome, Entry, Group, Minion, NestedTranscript, ShownEntry, Transcript,
+};
 use subtend_actors::{Alternatives, Runtime};
 use subtend_session::call::CallEnd;
 use subtend_session::ids::{RunNo, Seq, SessionId};
@@ -88,6 +90,7 @@ struct MinionWork {
     chat: String,
     response: Option<String>,
     returned: bool,
+    ended: bool,
     turns: String,
     steps: Vec<ActivityStep>,
     json: String,
@@ -301,7 +304,7 @@ fn end(of: &subtend_actors::transcript::OwnedEnd) -> EndView {
     }
 }
 
-fn call(runtime: &Runtime, of: &subtend_actors::transcript::CallEntry) -> CallView {
+fn call(runtime: &Runtime, of: &CallEntry) -> CallView {
     let (state, result, ends) = match &of.result {
         None if of.asks => (StateLabel { word: "needs approval", class: "bad" }, None, Vec::new()),
         None => (StateLabel { word: "running", class: "live" }, None, Vec::new()),
@@ -330,7 +333,7 @@ fn call(runtime: &Runtime, of: &subtend_actors::transcript::CallEntry) -> CallVi
         state,
         result,
         ends,
-        minion: of.minion.as_ref().map(|minion| helper(of.call.turn.0, of.call.ix, minion)),
+        minion: of.minion.as_ref().map(|minion| helper(of.call.turn.0, of.call.ix, has_ended(of), minion)),
         nested: of.nested.as_ref().map(|nested| match nested {
             NestedTranscript::Transcript(of) => {
                 format!("{} in its own conversation", words::count(of.entries.len() as u64, "message"))
@@ -354,12 +357,18 @@ fn call_state(end: &CallEnd) -> StateLabel {
     StateLabel { word, class }
 }
 
-fn helper(turn: u32, ix: u32, of: &Minion) -> MinionWork {
-    MinionWork {
+/// Returns whether a call and what it started have ended.
+fn has_ended(of: &CallEntry) -> bool {
+    !matches!(&of.result, None | Some(CallOutcome::Result { end: CallEnd::Backgrounded, .. }))
+}
+
+fn helper(turn: u32, ix: u32, ended: bool, of: &Minion) -> Helper {
+    Helper {
         id: format!("json-{turn}-{ix}"),
         chat: of.minion_chat_id.to_string(),
         response: of.minion_response.as_ref().map(|text| markdown::render(&message(text))),
         returned: of.minion_used_return_tool,
+        ended,
         turns: words::count(of.activity.turns, "turn"),
         steps: of.activity.groups.iter().flat_map(steps).collect(),
         json: serde_json::to_string_pretty(of).unwrap_or_default(),
@@ -420,7 +429,7 @@ mod tests {
         minion: MinionWork,
     }
 
-    fn viewer(response: Option<&str>, returned: bool) -> String {
+    fn viewer(response: Option<&str>, returned: bool, ended: bool) -> String {
         let block = Block::Text { text: "I <see>".into() };
         let groups = vec![Group { category: Category::Text, blocks: vec![block] }];
         let minion = Minion {
@@ -429,7 +438,7 @@ mod tests {
             minion_used_return_tool: returned,
             activity: Activity { turns: 2, groups },
         };
-        render_fragment(&Viewer { minion: helper(3, 0, &minion) })
+        fragment(&Viewer { minion: helper(3, 0, ended, &minion) })
     }
 
     #[test]
@@ -442,7 +451,7 @@ mod tests {
 
     #[test]
     fn minion_shows_an_explicit_result_open() {
-        let shown = viewer(Some("**yes**"), true);
+        let shown = viewer(Some("**yes**"), true, true);
         let expected = "<section class=\"panel minion\" aria-label=\"Minion a1\">\n<h3>Minion a1</h3>\n\
             <details class=\"response\" open>\n<summary>Explicit result, by <code>return</code></summary>\n\
             <div class=\"md\"><p><strong>yes</strong></p>\n</div>\n</details>\n\
@@ -453,13 +462,18 @@ mod tests {
     }
 
     #[test]
-    fn minion_distinguishes_fallback_and_running_work() {
-        let fallback = viewer(Some("maybe"), false);
+    fn minion_tells_fallback_running_and_ended_work_apart() {
+        let fallback = viewer(Some("maybe"), false, true);
         assert!(
             fallback.contains("<details class=\"response\">\n<summary>Fallback: the last thing that it said"),
             "{fallback}"
         );
-        let running = viewer(None, false);
-        assert!(running.contains("<p class=\"live\">working</p>") && !running.contains("response"), "{running}");
+        for (ended, state) in
+            [(false, "<p class=\"live\">working</p>"), (true, "<p class=\"dim\">ended without a result</p>")]
+        {
+            let html = viewer(None, false, ended);
+            assert_eq!(html.lines().nth(2), Some(state), "{html}");
+            assert!(!html.contains("class=\"response\""), "{html}");
+        }
     }
 }
