@@ -242,3 +242,20 @@ fn render_fragment(view: &impl Template) -> String {
         String::new()
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn refusal_says_in_each_form_when_to_retry() {
+        let problem = Problem::new(StatusCode::SERVICE_UNAVAILABLE, "stopping", "the host is ending");
+        let busy = || Problem { retry_after: Some(7), ..problem.clone() };
+        for response in [in_part(&busy()), Refusal(busy()).into_response(), busy().into_response()] {
+            let shown = response.headers().get(header::RETRY_AFTER).and_then(|after| after.to_str().ok());
+            assert_eq!((response.status().as_u16(), shown), (503, Some("7")));
+        }
+        // Control: a problem that no later request solves.
+        assert_eq!(in_part(&problem).headers().get(header::RETRY_AFTER), None);
+    }
+}
