@@ -242,12 +242,12 @@ async fn form_of_another_origin_is_refused() {
     let other = [("host", "evil.example"), ("accept", "text/html"), ("hx-request", "true")];
     let text = "the Host header &#34;evil.example&#34; does not name this host: use the address that it printed, or start \
                 it with --allow-host";
-    let part = request(&app, Method::GET, "/", &other, "").await;
-    assert_eq!((part.status, &*part.body), (StatusCode::MISDIRECTED_REQUEST, text));
+    let within = request(&app, Method::GET, "/", &other, "").await;
+    assert_eq!((within.status, &*within.body), (StatusCode::MISDIRECTED_REQUEST, text));
     let whole = request(&app, Method::GET, "/", &other[..2], "").await;
     assert!(whole.body.starts_with("<!doctype html>") && whole.body.contains(text), "{}", whole.body);
-    let api = request(&app, Method::GET, "/v1/sessions", &other, "").await;
-    assert_eq!(api.problem(), (421, "host_not_allowed".to_owned()));
+    let of_api = request(&app, Method::GET, "/v1/sessions", &other, "").await;
+    assert_eq!(of_api.problem(), (421, "host_not_allowed".to_owned()));
     let path = format!("/login?code={}", guard.logins().link().expect("a code"));
     let opened = request(&app, Method::GET, &path, &[own], "").await;
     let cookie = opened.headers["set-cookie"].to_str().expect("text").to_owned();
