@@ -95,9 +95,7 @@ impl Problem {
     pub(crate) fn internal(code: &'static str, detail: String) -> Self {
         Self::new(StatusCode::INTERNAL_SERVER_ERROR, code, detail)
     }
-}
 
-impl Problem {
     /// Returns the response with this problem's status and `Retry-After`, and with `body`.
     pub(crate) fn with_body(&self, body: impl IntoResponse) -> Response {
         let status = StatusCode::from_u16(self.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
