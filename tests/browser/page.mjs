@@ -36,7 +36,7 @@ copyFileSync(join(here, "script.json"), join(workspace, "script.json"));
 // The user configuration of this test.
 const settings = join(dir, "config");
 mkdirSync(join(settings, "subtend"), { recursive: true });
-writeFileSync(join(settings, "subtend", "subtend.yaml"), "subagents:\n  messages: true\n");
+writeFileSync(join(settings, "subtend", "subtend.yaml"), "subagents:\n  messages: true\ntools:\n  minion: {enabled: true}\n");
 if (pictures) mkdirSync(pictures, { recursive: true });
 
 /// Starts a process; resolves with it and the first line of its output that fits.
@@ -519,6 +519,32 @@ async function all() {
     await page.waitForURL(session);
     await page.locator("#head .state", { hasText: "completed" }).waitFor();
   });
+  await check("minion's viewer tells its result, its last words and its end apart", async () => {
+    await open("Call the minions");
+    const minions = page.locator(".minion");
+    await minions.locator(".response").nth(1).waitFor({ state: "attached" });
+    await page.evaluate(() => document.querySelectorAll(".call").forEach((call) => { call.open = true; }));
+    const shown = (at) => minions.nth(at).innerText();
+    const parts = async (at) => (await shown(at)).split("\n").filter((line) => line).slice(1);
+    assert.deepEqual(await parts(0), ["Explicit result, by return", "The <b>result</b>", "Activity, 1 turn", "Copy as JSON"]);
+    assert.deepEqual(await parts(1),
+      ["Fallback: the last thing that it said, since it did not use return", "Activity, 1 turn", "Copy as JSON"]);
+    await minions.nth(2).getByText("working").waitFor();
+    assert.deepEqual(await minions.locator(".response").evaluateAll((all) => all.map((one) => one.open)), [true, false]);
+    await minions.nth(0).locator("summary", { hasText: "Activity" }).click();
+    await minions.nth(0).locator("li", { hasText: "called return" }).waitFor();
+    await context.grantPermissions(["clipboard-read", "clipboard-write"]);
+    await minions.nth(0).getByRole("button", { name: "Copy as JSON" }).click();
+    await page.locator("#said", { hasText: "Copied." }).waitFor();
+    const { minionResponse, minionUsedReturnTool } = JSON.parse(await page.evaluate(() => navigator.clipboard.readText()));
+    assert.deepEqual({ minionResponse, minionUsedReturnTool }, { minionResponse: "The <b>result</b>", minionUsedReturnTool: true });
+    await page.locator("#kids summary", { hasText: "Steer or cancel" }).click();
+    await page.getByRole("button", { name: /^Cancel .* and all that it owns/ }).click();
+    await minions.nth(2).getByText("ended without a result").waitFor();
+    // What was opened stays open.
+    assert.equal(await minions.nth(0).locator(".activity").evaluate((activity) => activity.open), true);
+    await accessible("minion");
+  });
   await check("failed run is rolled back with the files that were shown", async () => {
     const session = await open("Write the notes");
     await page.getByRole("link", { name: "Roll back…" }).click();
@@ -695,7 +721,7 @@ async function all() {
     ["usage", `http://${address}/usage`], ["agents", `http://${address}/agents`], ["sessions", `http://${address}/`]]) {
     await check(`${name} is accessible`, async () => {
       await page.goto(path);
-      await page.locator("h1").waitFor();
+      await page.getByRole("heading", { level: 1, name: new RegExp(`^${name}`, "i") }).waitFor();
       await accessible(name);
     });
   }
