@@ -126,7 +126,7 @@ function lost(source, status) {
     421: "The host does not know the address of this page: open the one that it printed, or start it with --allow-host.",
     429: "Too many views of this host are open: close some. This view is not up to date.",
   };
-  const isLive = source.matches('[hx-sse\\:connect], [hx-trigger^="every"]');
+  const isLive = source.matches?.('[hx-sse\\:connect], [hx-trigger^="every"]');
   if (!isLive) return say(texts[status] ?? "The host does not answer: try again.");
   failed.delete(source);
   failed.set(source, texts[status] ?? "The host does not answer: this view is not up to date. It connects again by itself.");
