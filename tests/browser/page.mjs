@@ -519,7 +519,7 @@ async function all() {
     await page.waitForURL(session);
     await page.locator("#head .state", { hasText: "completed" }).waitFor();
   });
-  await check("minion's viewer tells its result, its last words and its end apart", async () => {
+  await check("minion's viewer shows its result, its last words or its end", async () => {
     await open("Call the minions");
     const minions = page.locator(".minion");
     await minions.locator(".response").nth(1).waitFor({ state: "attached" });

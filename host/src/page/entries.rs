@@ -462,7 +462,7 @@ mod tests {
     }
 
     #[test]
-    fn minion_tells_fallback_running_and_ended_work_apart() {
+    fn minion_shows_fallback_running_and_ended_work() {
         let fallback = viewer(Some("maybe"), false, true);
         assert!(
             fallback.contains("<details class=\"response\">\n<summary>Fallback: the last thing that it said"),
