@@ -136,8 +136,8 @@ fn tools(tools: Tools) -> Result<Vec<Text>, BadManifest> {
     }
 }
 
-fn tools_error(value: &str) -> BadManifest {
-    let why = format!("must list tools by name ([a-zA-Z0-9_-], at most 64 characters), not {value}");
+fn not_tools(value: &str) -> BadManifest {
+    let why = format!("must list tools by name ({TOOL_NAMES}), not {value}");
     BadManifest::Field { key: "tools".to_owned(), why }
 }
 
@@ -189,6 +189,9 @@ pub(crate) fn yaml_map(yaml: &str) -> Result<Map<String, Value>, BadManifest> {
 const MAX_TOOL_NAME: usize = 64;
 /// Maximum bytes of the full name of a server's tool. Models call it by a shorter one.
 const MAX_SERVER_TOOL_NAME: usize = 320;
+
+/// The rule of [`is_tool_name`], for errors.
+pub(crate) const TOOL_NAMES: &str = "1 to 64 of a-z, A-Z, 0-9, `-` and `_`, or 320 if they begin with `mcp__`";
 
 pub(crate) fn is_tool_name(name: &str) -> bool {
     let most = if name.starts_with("mcp__") { MAX_SERVER_TOOL_NAME } else { MAX_TOOL_NAME };

@@ -7,7 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize};
 use subtend_session::ids::Text;
 
-use crate::front::is_tool_name;
+use crate::front::{TOOL_NAMES, is_tool_name};
 use crate::instructions::Instructions;
 use crate::manifest::first_sentence;
 use crate::name;
@@ -101,9 +101,7 @@ impl Profile {
             name::check(agent).map_err(|error| bad(format!("its `agent`: {error}")))?;
         }
         if let Some(tool) = self.tools.iter().find(|tool| !is_tool_name(tool)) {
-            return Err(bad(format!(
-                "its `tools` name {tool:?}, which is not a valid name of a tool: names have at most 64 of [a-zA-Z0-9_-]"
-            )));
+            return Err(bad(format!("its `tools` name {tool:?}, which is not a valid name of a tool: {TOOL_NAMES}")));
         }
         let named = self.bootstrap_files.iter().map(|file| ("bootstrap_files", file));
         for (key, file) in named.chain(self.system_prompt_file.iter().map(|file| ("system_prompt_file", file))) {

@@ -7,7 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use subtend_session::ids::Text;
 
-use crate::front::is_tool_name;
+use crate::front::{TOOL_NAMES, is_tool_name};
 use crate::name;
 use crate::profile::none_if_empty;
 
@@ -55,8 +55,7 @@ pub fn check(templates: &BTreeMap<Text, MinionTemplate>) -> Result<(), BadTempla
         }
         let mut tools = template.enabled_tools.iter().flatten();
         if let Some(tool) = tools.find(|tool| !is_tool_name(tool)) {
-            let rule = "names have at most 64 of [a-zA-Z0-9_-]";
-            return bad(format!("its `enabledTools` name {tool:?}, which is not a valid name of a tool: {rule}"));
+            return bad(format!("its `enabledTools` name {tool:?}, which is not a valid name of a tool: {TOOL_NAMES}"));
         }
     }
     Ok(())

@@ -71,10 +71,21 @@ pub struct Worktree {
     pub from: Option<SessionId>,
 }
 
+/// The directory of branches of worktrees.
+pub const WORKTREE_BRANCHES: &str = "subtend";
+/// Digits of a session's id in the name of its branch.
+const BRANCH_DIGITS: usize = 12;
+
 impl Worktree {
     /// Returns a new worktree for session `of`, created from `parent`, the worktree of its parent.
     pub fn own(of: SessionId, parent: Option<Self>) -> Self {
         Self { of, from: parent.map(|parent| parent.of) }
+    }
+
+    /// Returns the name of the branch with the changes of a session's own worktree.
+    pub fn branch(of: SessionId) -> String {
+        let id = of.0.simple().to_string();
+        format!("{WORKTREE_BRANCHES}/{}", id.get(id.len().saturating_sub(BRANCH_DIGITS)..).unwrap_or_default())
     }
 
     /// Returns whether `session` may use `worktree`: one of its own, or `parent`, that of its parent.

@@ -14,6 +14,7 @@ use crate::escape::harmless;
 use crate::ids::{CallId, SessionId, Short, Text};
 use crate::limits::Limits;
 use crate::outcome::{Budget, FailKind, Initiator, ModelFail, Outcome, OutcomeKind, TimeLimit};
+use crate::place::Worktree;
 use crate::record::{ContinueRefusal, Notice, Prompt};
 use crate::state::{Child, State};
 
@@ -74,6 +75,16 @@ pub fn return_result(args: &Text) -> Text {
         Some(other) => other.to_string().into(),
         None => Arc::clone(args),
     }
+}
+
+/// Returns the text of a run that ended without an answer, after a note on its worktree: a truncated text keeps its beginning.
+pub(crate) fn with_worktree(session: SessionId, text: &str) -> Text {
+    let (branch, name) = (Worktree::branch(session), session.short());
+    let note = format!(
+        "[worktree {branch}: if the run changed files, the changes are in that worktree only: the user can show them with `subtend worktree \
+         diff {name}` and take them with `subtend worktree merge {name}`]"
+    );
+    if text.is_empty() { note.into() } else { format!("{note}\n\n{text}").into() }
 }
 
 /// Returns a description of the outcome with its cause, as a predicate.

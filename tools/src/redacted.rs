@@ -43,6 +43,10 @@ impl Tool for Redacted {
         self.tool.spec()
     }
 
+    fn full_name(&self) -> &str {
+        self.tool.full_name()
+    }
+
     fn effect(&self) -> ToolEffect {
         self.tool.effect()
     }

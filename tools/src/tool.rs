@@ -29,6 +29,11 @@ pub trait Tool: Send + Sync + 'static {
     /// Returns the name, description and schema for models.
     fn spec(&self) -> &ToolSpec;
 
+    /// Returns the name for lists of tools. Models call a tool with a long name by a shorter one.
+    fn full_name(&self) -> &str {
+        &self.spec().name
+    }
+
     /// Returns the tool's effect on the world.
     fn effect(&self) -> ToolEffect;
 

@@ -9,8 +9,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use subtend_session::authority::{Authority, RuleSet, Verdict};
+use subtend_session::authority::{Authority, Rule, RuleSet, Verdict};
 use subtend_session::call::ToolErrorKind;
+use subtend_session::ids::Text;
 use subtend_tools::commands::Commands;
 use subtend_tools::mcp::{ConnectionSettings, KnownTools, Origin, ServerConfig, ServerList, ServerTransport, Servers};
 use subtend_tools::registry::{Classified, LiveTools as _, Registry};
@@ -36,6 +37,9 @@ fn server() {
 
 /// An address that a server wants opened.
 const PAGE: &str = "https://maps.example/choose?e=1";
+
+/// The letter of a tool's long name.
+const LONG: &str = "x";
 
 struct FakeServer {
     mode: String,
@@ -196,6 +200,9 @@ impl FakeServer {
             let fields = json!({"ahead": {"pattern": "^(?!a)"}, "plain": {"pattern": "^b+$"}});
             tools.push(json!({"name": "ahead", "inputSchema": {"type": "object", "properties": fields}}));
         }
+        if self.mode == "long" {
+            tools.push(tool(&LONG.repeat(80), "Has a long name."));
+        }
         if self.changed {
             tools.retain(|tool| tool["name"] != "hang");
             tools.push(tool("later", "A tool that came later."));
@@ -206,6 +213,7 @@ impl FakeServer {
     fn call(&mut self, id: Value, params: &Value) {
         let text = match params["name"].as_str().unwrap() {
             "echo" => format!("said: {}", params["arguments"]["text"].as_str().unwrap_or("nothing")),
+            long if long.starts_with(LONG) => "ran".to_owned(),
             "hang" => return,
             "crash" => {
                 eprintln!("out of \u{1b}[31mcheese");
@@ -317,7 +325,15 @@ impl ServerScene {
         Self::with_servers_in(tempfile::tempdir().unwrap(), servers).await
     }
 
-    async fn with_servers_in(dir: TempDir, servers: Vec<ServerConfig>) -> Self {
+    async fn within(dir: TempDir, servers: Vec<ServerConfig>) -> Self {
+        let scene = Self::unstarted(dir, servers);
+        if let Some(settled) = scene.servers.settle() {
+            settled.await;
+        }
+        scene
+    }
+
+    fn unstarted(dir: TempDir, servers: Vec<ServerConfig>) -> Self {
         let ground = ConnectionSettings {
             workspace: dir.path().to_owned(),
             elsewhere: None,
@@ -327,10 +343,7 @@ impl ServerScene {
             internal_hosts: Vec::new(),
         };
         let list = ServerList { servers, problems: Vec::new() };
-        let servers = Servers::new(list, ground, known_tools(dir.path()), Secrets::of([("API_KEY", "sk-0123456789")]));
-        if let Some(settled) = servers.settle() {
-            settled.await;
-        }
+        let servers = Servers::new(list, ground, known(dir.path()), Secrets::of([("API_KEY", "sk-0123456789")]));
         Self { dir, servers }
     }
 
@@ -791,23 +804,54 @@ async fn secrets_in_server_results_are_redacted() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn early_call_waits_for_its_own_server() {
-    let dir = tempfile::tempdir().unwrap();
-    let ground = ConnectionSettings {
-        workspace: dir.path().to_owned(),
-        elsewhere: None,
-        guard: Some(guard()),
-        commands: Commands::default(),
-        logins: None,
-        internal_hosts: Vec::new(),
-    };
-    let list = ServerList { servers: vec![config("fake", "plain")], problems: Vec::new() };
-    let servers = Servers::new(list, ground, known_tools(dir.path()), Secrets::default());
-    let scene = ServerScene { dir, servers };
+    let scene = ServerScene::unstarted(tempfile::tempdir().unwrap(), vec![config("fake", "plain")]);
     assert_eq!(scene.starts(), 0, "a server started before its first use");
     assert_eq!(text(scene.call("echo", json!({"text": "hi"})).await), "said: hi");
     let unfit = scene.call("echo", json!({"text": 1})).await.unwrap_err();
     assert_eq!(unfit.kind, ToolErrorKind::BadArgs);
     assert!(error(scene.call("none", json!({})).await).contains("no longer has the tool"));
+}
+
+/// A process that resumes an approved call knows only the short name of its tool until the server has listed it. Rules for the full name
+/// bind the call all the same. The controls: rules for another tool, and a list that is known.
+#[tokio::test(flavor = "multi_thread")]
+async fn early_call_of_a_shortened_name_obeys_full_rules() {
+    let known = ServerScene::mode("long").await;
+    let full = format!("mcp__fake__{}", LONG.repeat(80));
+    let listed = |only: &str| {
+        let specs = known.registry().offered(&Authority::allow_all(), Some(&[Text::from(only)][..]), true);
+        specs.into_iter().map(|spec| spec.name).collect::<Vec<_>>()
+    };
+    let names = listed(&full);
+    let pattern = |end: &str| listed(&format!("mcp__fake__{}{end}*", LONG.repeat(59)));
+    assert_eq!((names.len(), pattern(LONG), pattern("y")), (1, names.clone(), Vec::new()));
+    let short = &*names[0];
+    assert_eq!(short.len(), 64);
+    let early = async |default: Verdict, (letter, verdict): (&str, Verdict)| {
+        let scene = ServerScene::unstarted(tempfile::tempdir().unwrap(), vec![config("fake", "long")]);
+        let action = format!("mcp:fake:{}", letter.repeat(80)).into();
+        let rules = vec![Rule { action, resource: "*".into(), verdict }];
+        let authority = Authority::of(RuleSet { default, rules });
+        let found = scene.registry().classify(short, "{}", &authority, None, true, &|_| true);
+        let Classified::Ready { tool, args, .. } = found else { panic!("{found:?}") };
+        let call = scene::call(scene.dir.path(), authority, args);
+        tool.run(call).await.map(|output| output.content.to_string()).map_err(|error| (error.denied, error.message))
+    };
+    for (default, rule, ran) in [
+        (Verdict::Ask, (LONG, Verdict::Deny), false),
+        (Verdict::Ask, ("y", Verdict::Deny), true),
+        (Verdict::Allow, (LONG, Verdict::Ask), false),
+        (Verdict::Allow, ("y", Verdict::Ask), true),
+        (Verdict::Allow, (LONG, Verdict::Allow), true),
+    ] {
+        match early(default, rule).await {
+            Ok(said) => assert!(ran && said == "ran", "{default:?}, {rule:?}: {said}"),
+            Err((denied, why)) => {
+                let names_it = why.starts_with(&format!("denied: {short} needs mcp:fake:{} of `*`, ", LONG.repeat(80)));
+                assert!(!ran && denied && names_it, "{default:?}, {rule:?}: {why}");
+            }
+        }
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -108,6 +108,10 @@ impl Tool for InWorktree {
         self.tool.spec()
     }
 
+    fn full_name(&self) -> &str {
+        self.tool.full_name()
+    }
+
     fn effect(&self) -> ToolEffect {
         self.tool.effect()
     }

@@ -110,7 +110,9 @@ fn tools_accept_a_list_or_text_and_empty_means_none() {
     assert_eq!(tools("tools: read, list"), Ok(Some(vec!["read".into(), "list".into()])));
     assert_eq!(
         tools("tools: [read, 7]").map_err(|error| error.to_string()),
-        Err("`tools` must list tools by name ([a-zA-Z0-9_-], at most 64 characters), not [\"read\",7]".into())
+        Err("`tools` must list tools by name (1 to 64 of a-z, A-Z, 0-9, `-` and `_`, or 320 if they begin with `mcp__`), not \
+             [\"read\",7]"
+            .into())
     );
 }
 

@@ -108,8 +108,8 @@ fn names_of_profiles_agents_and_tools_are_checked() {
     );
     assert_eq!(
         refused(json!({"tools": ["read", "no tool"]})),
-        "the profile `researcher` cannot be used: its `tools` name \"no tool\", which is not a valid name of a tool: names have at \
-         most 64 of [a-zA-Z0-9_-]"
+        "the profile `researcher` cannot be used: its `tools` name \"no tool\", which is not a valid name of a tool: 1 to 64 of \
+         a-z, A-Z, 0-9, `-` and `_`, or 320 if they begin with `mcp__`"
     );
     assert!(
         refused(json!({"agent": "No body!"}))

@@ -80,8 +80,10 @@ pub(super) struct WorktreeDiff {
     /// Commit of the changes. A merge, keep or discard with this tip is refused if the changes differ by then.
     tip: String,
     files: Vec<WorktreeFile>,
-    /// Files and directories that git ignores: they are not part of the changes.
+    /// The first files and directories that git ignores: they are not part of the changes.
     ignored: Vec<String>,
+    /// Number of ignored files and directories after these.
+    more_ignored: usize,
     /// The changes as a patch.
     patch: String,
 }
@@ -108,9 +110,10 @@ impl From<ChangedFile> for WorktreeFile {
     params(("id" = String, Path, description = "The session")),
     responses((status = 200, body = WorktreeDiff), (status = 404, body = Problem), (status = 409, body = Problem)))]
 pub(super) async fn get(State(host): State<Host>, Path(id): Path<String>) -> Result<Json<WorktreeDiff>, Problem> {
-    let (WorktreeChanges { branch, tip, files, ignored }, patch) = host.session(&id).await?.worktree_diff().await?;
-    let files = files.into_iter().map(WorktreeFile::from).collect();
-    Ok(Json(WorktreeDiff { branch, tip, files, ignored, patch: String::from_utf8_lossy(&patch).into_owned() }))
+    let (changes, patch) = host.session(&id).await?.worktree_diff().await?;
+    let WorktreeChanges { branch, tip, files, ignored, more_ignored } = changes;
+    let (files, patch) = (files.into_iter().map(WorktreeFile::from).collect(), String::from_utf8_lossy(&patch));
+    Ok(Json(WorktreeDiff { branch, tip, files, ignored, more_ignored, patch: patch.into_owned() }))
 }
 
 /// The changes to merge.

@@ -117,6 +117,9 @@ impl Draft<'_> {
     fn end_record(&self, outcome: Outcome, returned: Option<CallId>, gave_up: Option<Text>) -> Option<RunEnded> {
         let run = self.run()?;
         let completed = outcome == Outcome::Completed;
+        // The host adds a note on the changes to answers only.
+        let own = self.state.created.worktree.is_some_and(|worktree| worktree.of == self.state.id);
+        let needs_note = own && run.turns > 0 && (!completed || returned.is_some());
         let answer = run.answer.as_ref().filter(|_| completed);
         let (result, whole) = match returned.and_then(|id| self.state.call(id)) {
             Some(call) => (run.turn.as_ref().and_then(|turn| turn.answered), render::return_result(&call.args)),
@@ -125,6 +128,7 @@ impl Draft<'_> {
             None if outcome == Outcome::OutOfTurns => (None, self.state.last_text(run).unwrap_or_default()),
             None => (answer.map(|answer| answer.seq), answer.map_or_else(|| run.partial.clone(), |it| it.text.clone())),
         };
+        let whole = if needs_note { render::with_worktree(self.state.id, &whole) } else { whole };
         Some(RunEnded {
             run: run.no,
             outcome,

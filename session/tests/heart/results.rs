@@ -1,9 +1,11 @@
 //! The answer that becomes the result of a run.
 
 use subtend_session::call::CallKind;
+use subtend_session::command::Command;
+use subtend_session::effect::Effect;
 use subtend_session::limits::Limits;
-use subtend_session::outcome::Outcome;
-use subtend_session::place::Mode;
+use subtend_session::outcome::{ModelFail, Outcome};
+use subtend_session::place::{Mode, Worktree};
 use subtend_session::record::{Record, Stop};
 
 use crate::given::*;
@@ -82,4 +84,28 @@ fn b5_out_of_turns_returns_the_last_text() {
         let Some(Record::RunEnded(ended)) = heart.log.last() else { panic!("{:?}", heart.log.last()) };
         assert_eq!((ended.text.as_deref(), ended.len), (Some(last), last.len() as u64));
     }
+}
+
+/// The host adds a note on the changes in a worktree to an answer. The owner of a run without one learns of the worktree all the same. The
+/// controls: an answer, a run that made no call, and a session in the worktree of its parent.
+#[test]
+fn x14_owner_of_a_failed_run_learns_of_its_worktree() {
+    let note = "[worktree subtend/000000000100: if the run changed files, the changes are in that worktree only: the user can show them \
+                with `subtend worktree diff 000100` and take them with `subtend worktree merge 000100`]";
+    let child = |of: u128| Heart::child().in_worktree(Some(Worktree::own(session(of), None))).then(admitted());
+    let wrote = |of: u128| child(of).then(calls(1, vec![writes()])).then(tool(1, 0, "written"));
+    let received = |mut heart: Heart, command: Command| {
+        let effects = heart.decide(command).unwrap().effects;
+        let received = effects.iter().find_map(|effect| {
+            let Effect::DeliverCompletion { notice, .. } = effect else { return None };
+            Some(notice.prefix.to_string())
+        });
+        received.unwrap()
+    };
+    let fails = |turn: u32| attempt_failed(turn, 1, ModelFail::Auth);
+    assert_eq!(received(wrote(ME), fails(2)), note);
+    let returns = answer(1, 1, None, vec![CallKind::Return], Stop::Calls);
+    assert_eq!(received(child(ME), returns), format!("{note}\n\ngiven"));
+    assert_eq!(received(wrote(ME), answers(2, "done")), "done");
+    assert_eq!([received(child(ME), fails(1)), received(wrote(OWNER), fails(2))], ["", ""]);
 }

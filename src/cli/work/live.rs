@@ -10,9 +10,11 @@ use subtend_session::call::{CallEnd, CallKind, ToolEffect};
 use subtend_session::ids::{CallId, SessionId, Text};
 use subtend_session::outcome::{ModelFail, Outcome};
 use subtend_session::place::BranchKind;
-use subtend_session::record::{AttemptDiscarded, Carrier, Hold, NoticeTaken, Park, Record, TurnAnswered};
+use subtend_session::record::{Carrier, Hold, NoticeTaken, Park, Record, TurnAnswered};
 use subtend_tools::registry::Registry;
 use tokio::time::Instant;
+
+use crate::cli::paint::limited;
 
 /// The sessions of one tree whose events were received.
 #[derive(Debug)]
@@ -39,6 +41,8 @@ pub(super) struct LiveNode {
     children: Vec<SessionId>,
     registry: Registry,
     open: OpenCalls,
+    /// The last failed attempt, until a record says what follows.
+    failed: Option<(String, u64)>,
 }
 
 /// The calls of the last answer that have no result.
@@ -222,6 +226,7 @@ impl LiveNode {
             working: None,
             children: Vec::new(),
             open: OpenCalls::default(),
+            failed: None,
         }
     }
 
@@ -260,7 +265,11 @@ impl LiveNode {
                 self.set_activity(if opened.slot { NodeActivity::Queued } else { NodeActivity::Thinking }, now);
                 self.worked = Duration::ZERO;
             }
-            Record::TurnStarted { compacts: Some(_), .. } => self.set_activity(NodeActivity::Compacting, now),
+            Record::TurnStarted { compacts, .. } => {
+                let is_compacting = compacts.is_some();
+                self.set_activity(if is_compacting { NodeActivity::Compacting } else { NodeActivity::Thinking }, now);
+                return self.failed.take().map(retried);
+            }
             Record::Compacted(done) => {
                 self.end_compaction(now);
                 let why = done.cause.phrase();
@@ -273,16 +282,17 @@ impl LiveNode {
                 self.end_compaction(now);
                 return Some(ActivityUpdate::Compacted(format!("not compacted: {}", failed.message)));
             }
-            Record::RunStarted { .. } | Record::TurnStarted { .. } | Record::RunResumed { .. } => {
+            Record::RunStarted { .. } | Record::RunResumed { .. } => {
                 self.set_activity(NodeActivity::Thinking, now);
             }
             Record::TurnAnswered(answered) => self.record_answer(answered),
             Record::AttemptDiscarded(discarded) => {
                 let usage = discarded.usage.unwrap_or_default();
                 self.tokens = self.tokens.saturating_add(usage.tokens());
-                // A call that is dropped without a retry was stopped with its run, whose end or hold is shown.
-                let is_stopped = discarded.error == ModelFail::Dropped && discarded.retry_delay_ms.is_none();
-                return (!is_stopped).then(|| ActivityUpdate::Failed(failed(discarded)));
+                let model = discarded.model.as_ref().map(|model| format!("{model}: ")).unwrap_or_default();
+                let message = format!("{model}{}", discarded.message);
+                let Some(ms) = discarded.retry_delay_ms else { return Some(ActivityUpdate::Failed(message)) };
+                self.failed = Some((message, ms));
             }
             Record::CallStarted { call, kind, .. } => return self.start_call(*call, kind, now),
             Record::CallFinished(finished) => {
@@ -309,6 +319,10 @@ impl LiveNode {
                     Park::Limit { until } => NodeActivity::Limited(*until),
                 };
                 self.set_activity(activity, now);
+                if let Park::Limit { until } = why {
+                    let message = self.failed.take().map(|(message, _)| format!(": {message}")).unwrap_or_default();
+                    return Some(ActivityUpdate::Failed(format!("{}{message}", limited(*until))));
+                }
             }
             Record::AskOpened { .. } => self.set_activity(NodeActivity::Asks, now),
             Record::RunHeld { why, .. } => {
@@ -397,15 +411,13 @@ impl LiveNode {
     }
 }
 
-/// Describes a discarded attempt: its model if the session has several, and the retry.
-fn describe_discarded(discarded: &AttemptDiscarded) -> String {
-    let model = discarded.model.as_ref().map(|model| format!("{model}: ")).unwrap_or_default();
-    let then = match discarded.retry_delay_ms {
-        None => String::new(),
-        Some(0) => "; retrying".to_owned(),
-        Some(ms) => format!("; retrying in {}.{} s", ms / 1_000, ms % 1_000 / 100),
+/// Describes a failed attempt that is repeated after some milliseconds.
+fn retried((message, ms): (String, u64)) -> ActivityUpdate {
+    let then = match ms {
+        0 => String::new(),
+        ms => format!(" in {}.{} s", ms / 1_000, ms % 1_000 / 100),
     };
-    format!("{model}{}{then}", discarded.message)
+    ActivityUpdate::Failed(format!("{message}; retrying{then}"))
 }
 
 #[cfg(test)]

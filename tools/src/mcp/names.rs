@@ -36,6 +36,8 @@ pub(crate) fn server(raw: &str) -> Result<Text, String> {
 pub(crate) struct ToolName {
     /// `mcp__server__tool`, shortened if it is too long.
     pub(crate) name: Text,
+    /// The whole of it, for lists of tools.
+    pub(crate) full: Text,
     /// `mcp:server:tool`. It is never shortened: rules and files of other products name tools in full, and by patterns.
     pub(crate) action: Text,
 }
@@ -45,7 +47,8 @@ impl ToolName {
     pub(crate) fn of(server: &str, raw: &str) -> Self {
         let tool = plain(raw);
         let full = format!("{PREFIX}{server}__{tool}");
-        Self { name: short_name(&full).into_owned().into(), action: format!("mcp:{server}:{tool}").into() }
+        let action = format!("mcp:{server}:{tool}").into();
+        Self { name: shortened(&full).into_owned().into(), full: full.into(), action }
     }
 }
 

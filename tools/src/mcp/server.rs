@@ -314,8 +314,13 @@ impl LiveServer {
         }
     }
 
-    /// Calls the tool with the model-facing name `name`.
-    pub(super) async fn call(self: &Arc<Self>, name: &str, call: &ToolInvocation) -> Result<ToolOutput, ToolError> {
+    /// Calls the tool with the model-facing name `name`, if `check` permits a call of the tool that the server lists now.
+    pub(super) async fn call(
+        self: &Arc<Self>,
+        name: &str,
+        call: &ToolInvocation,
+        check: &(dyn Fn(&Described) -> Result<(), ToolError> + Send + Sync),
+    ) -> Result<ToolOutput, ToolError> {
         let server = &self.config.name;
         let up = self.connection().await.map_err(|why| ToolError {
             retryable: true,
@@ -326,6 +331,7 @@ impl LiveServer {
             let message = format!("the MCP server `{server}` no longer has the tool `{name}`: use another one");
             return Err(ToolError::not_found(message));
         };
+        check(&tool)?;
         // The schema may have changed since the call was classified.
         let mut args = call.args.clone();
         let answers = args.as_object_mut().and_then(|args| args.remove(ANSWERS));

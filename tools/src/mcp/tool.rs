@@ -5,7 +5,7 @@ use std::sync::Arc;
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 use serde_json::{Value, json};
-use subtend_session::authority::Access;
+use subtend_session::authority::{Access, Verdict};
 use subtend_session::call::ToolEffect;
 use subtend_session::message::ToolSpec;
 
@@ -14,7 +14,7 @@ use super::question;
 use super::sanitized_tool::SanitizedTool;
 use super::server::LiveServer;
 use crate::redacted;
-use crate::registry::{may_be_shortened, parts};
+use crate::registry::{Registry, parts};
 use crate::tool::{Progress, Tool, ToolError, ToolInvocation, ToolOutput};
 
 pub(super) struct ServerTool {
@@ -30,18 +30,32 @@ impl ServerTool {
 
     /// Returns a tool that a server may have, before its list is known. A call recorded by an earlier process may need it.
     pub(super) fn unlisted(name: &str, server: &Arc<LiveServer>) -> Option<Self> {
-        // Rules name the tool in full, which is unknown until it is listed: the call fails, since a deny might not apply.
-        let (_, tool) = parts(name).filter(|_| !may_be_shortened(name))?;
+        let (_, tool) = parts(name)?;
         let names = ToolName::of(&server.config.name, tool);
         let description = "A tool of a server that is not connected.".into();
         let spec = ToolSpec { name: names.name.clone(), description, schema: json!({"type": "object"}).into() };
         Some(Self { names, spec, server: Arc::clone(server) })
+    }
+
+    /// Checks a call that was checked as one of `unlisted`, whose name may be shortened: rules for the full name may be stricter.
+    fn check_listed(&self, unlisted: &ToolName, call: &ToolInvocation) -> Result<(), ToolError> {
+        if self.names == *unlisted {
+            return Ok(());
+        }
+        let checked = Access { action: unlisted.action.clone(), resource: "*".into() };
+        let approved = call.authority.verdict(&checked) == Verdict::Ask;
+        let granted = |access: &Access| approved || access.action != self.names.action;
+        Registry::default().check(self, &call.args, &call.authority, &granted)
     }
 }
 
 impl Tool for ServerTool {
     fn spec(&self) -> &ToolSpec {
         &self.spec
+    }
+
+    fn full_name(&self) -> &str {
+        &self.names.full
     }
 
     /// Ignores the server's hints about effects, since the server is not trusted.
@@ -60,14 +74,15 @@ impl Tool for ServerTool {
     }
 
     fn run(&self, mut call: ToolInvocation) -> BoxFuture<'static, Result<ToolOutput, ToolError>> {
-        let (server, name) = (Arc::clone(&self.server), self.names.name.clone());
+        let (server, names) = (Arc::clone(&self.server), self.names.clone());
         let (own, progress) = (Arc::clone(&server), call.progress.clone());
         call.progress = Progress::to(move |line| progress.send(own.secrets().redact(&line).into_owned()));
         async move {
+            let check = |listed: &Described| Self::new(listed.clone(), &server).check_listed(&names, &call);
             let called = tokio::select! {
                 biased;
                 () = call.cancel.cancelled() => Err(ToolError::cancelled()),
-                called = server.call(&name, &call) => called,
+                called = server.call(&names.name, &call, &check) => called,
             };
             // The server knows the tokens of its login, also those that were renewed during the call.
             let secrets = server.secrets();

@@ -17,6 +17,8 @@ use crate::escape::on_one_line;
 const MAX_BYTES: u64 = 8 << 30;
 /// Maximum number of files that a summary names.
 const MAX_NAMED: usize = 8;
+/// Maximum number of ignored files that are listed.
+const MAX_IGNORED: usize = 1_000;
 
 /// The changes of a worktree since its base.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -25,8 +27,10 @@ pub struct WorktreeChanges {
     /// The commit with the changes.
     pub tip: String,
     pub files: Vec<ChangedFile>,
-    /// Files and directories that git ignores, by path in the workspace: they are not part of the changes.
+    /// The first files and directories that git ignores, by path in the workspace: they are not part of the changes.
     pub ignored: Vec<String>,
+    /// Number of ignored files and directories after these.
+    pub more_ignored: usize,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -64,7 +68,11 @@ impl WorktreeChanges {
             return String::new();
         }
         let named: Vec<String> = self.ignored.iter().take(MAX_NAMED).map(|path| on_one_line(path)).collect();
-        format!("; ignored by git and left out: {}{}", named.join(", "), more(self.ignored.len()))
+        format!(
+            "; ignored by git and left out: {}{}",
+            named.join(", "),
+            more(self.ignored.len().saturating_add(self.more_ignored))
+        )
     }
 }
 
@@ -126,12 +134,8 @@ impl Worktrees {
             let path = parts.next().unwrap_or_default();
             ChangedFile { path: path.strip_prefix(&entry.prefix).unwrap_or(path).to_owned(), added, removed }
         });
-        Ok(WorktreeChanges {
-            branch: entry.branch.clone(),
-            tip,
-            files: files.collect(),
-            ignored: self.ignored_files(entry)?,
-        })
+        let (ignored, more_ignored) = self.ignored(entry)?;
+        Ok(WorktreeChanges { branch: entry.branch.clone(), tip, files: files.collect(), ignored, more_ignored })
     }
 
     /// Returns the directory to which changed files are copied.
@@ -139,14 +143,15 @@ impl Worktrees {
         self.file(entry.session, "staged")
     }
 
-    fn ignored_files(&self, entry: &WorktreeEntry) -> Result<Vec<String>, WorktreeError> {
+    fn ignored(&self, entry: &WorktreeEntry) -> Result<(Vec<String>, usize), WorktreeError> {
         let kinds = ["--others", "--ignored", "--directory", "--no-empty-directory"];
         let paths = self.list_files((entry, &self.files_place(entry)?), &kinds)?;
         let in_workspace = |path: &Vec<u8>| {
             let path = String::from_utf8_lossy(path);
             path.strip_prefix(&entry.prefix).unwrap_or(&path).to_owned()
         };
-        Ok(paths.iter().map(in_workspace).collect())
+        let more = paths.len().saturating_sub(MAX_IGNORED);
+        Ok((paths.iter().take(MAX_IGNORED).map(in_workspace).collect(), more))
     }
 
     /// Lists files of a worktree by what its repository ignores.

@@ -3,8 +3,9 @@
 use std::path::{Path, PathBuf};
 
 use subtend_session::ids::SessionId;
+use subtend_session::place::Worktree;
 
-use super::{Stage, WorktreeError, Worktrees, make, repository};
+use super::{Stage, WorktreeError, Worktrees, repository};
 
 /// The branch that remains of a removed worktree.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -66,7 +67,7 @@ impl Worktrees {
                 Err(_) => return Ok(None),
             },
         };
-        let name = make::branch(session);
+        let name = Worktree::branch(session);
         let kept = self.tip(&repository, &name)?.is_some();
         let own = self.is_snapshot(&repository).then_some(repository);
         Ok(kept.then_some(KeptBranch { name, repository: own, already_kept: true }))

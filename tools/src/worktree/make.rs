@@ -7,6 +7,7 @@ use std::{fs, io};
 use cap_std::ambient_authority;
 use cap_std::fs::Dir;
 use subtend_session::ids::SessionId;
+use subtend_session::place::{WORKTREE_BRANCHES as BRANCHES, Worktree};
 
 use super::git::{GitReach, run_confined};
 use super::repository::{self, FoundRepository};
@@ -14,16 +15,11 @@ use super::{Stage, WorktreeEntry, WorktreeError, WorktreeOrigin, Worktrees, cann
 use crate::removal;
 use crate::workspace::beneath;
 
-/// Number of digits of the session's id in its branch name.
-const BRANCH_DIGITS: usize = 12;
-/// The directory of the branches.
-const BRANCHES: &str = "subtend";
-
 impl Worktrees {
     /// Records the entry of a new worktree. This fixes its base, even if the following steps are repeated.
     pub(super) fn begin(&self, session: SessionId, origin: WorktreeOrigin<'_>) -> Result<WorktreeEntry, WorktreeError> {
         self.step("record")?;
-        let branch = branch(session);
+        let branch = Worktree::branch(session);
         // The lock is held until the entry is written, because a repository of snapshots that no entry uses is removed.
         let snapshot = match origin {
             WorktreeOrigin::Workspace(workspace) if repository::top(workspace).is_none() => {
@@ -220,12 +216,6 @@ fn below<'a>(root: &Path, path: &'a Path) -> &'a Path {
         top if top.as_os_str().is_empty() => Path::new("."),
         below => below,
     }
-}
-
-pub(super) fn branch(session: SessionId) -> String {
-    let digits = session.0.simple().to_string();
-    let at = digits.len().saturating_sub(BRANCH_DIGITS);
-    format!("{BRANCHES}/{}", digits.get(at..).unwrap_or_default())
 }
 
 pub(super) fn reference(branch: &str) -> String {

@@ -112,11 +112,12 @@ impl Worktrees {
     /// Returns a submodule without a repository in whose directory files exist: git does not list them.
     pub(super) fn submodule_with_files(&self, at: &GitPlace) -> Result<Option<Vec<u8>>, WorktreeError> {
         let tree = Dir::open_ambient_dir(at.tree(), ambient_authority()).map_err(cannot("read"))?;
-        // The list of all files can be long. A submodule without an entry there is not checked (THREATS.md).
-        if tree.symlink_metadata(".gitmodules").is_err() {
-            return Ok(None);
-        }
-        for path in self.submodules(at, &[])? {
+        let submodules = match self.submodules(at, &[]) {
+            // A repository with so many files and without `.gitmodules` is not checked (THREATS.md).
+            Err(WorktreeError::TooLong { .. }) if tree.symlink_metadata(".gitmodules").is_err() => return Ok(None),
+            submodules => submodules?,
+        };
+        for path in submodules {
             let name = os(&path)?;
             let Some(dir) = if_exists(beneath::dir(&tree, Path::new(&name))).map_err(cannot("read"))? else { continue };
             let has_entries =

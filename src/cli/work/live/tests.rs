@@ -2,8 +2,11 @@ use std::time::Duration;
 
 use subtend_session::call::{CallEnd, ToolEffect};
 use subtend_session::ids::{AttemptNo, Hash, RunNo, Seq, Short, TurnNo};
+use subtend_session::outcome::ModelFail;
 use subtend_session::place::{Mode, OnRestart, Owner};
-use subtend_session::record::{CallFinished, ChildSpawned, Prompt, RunEnded, RunOpened, SpawnGranted, Stop, ToolCall};
+use subtend_session::record::{
+    AttemptDiscarded, CallFinished, ChildSpawned, Prompt, RunEnded, RunOpened, SpawnGranted, Stop, ToolCall,
+};
 use subtend_session::usage::Usage;
 
 use super::*;
@@ -184,6 +187,34 @@ async fn child_is_followed_from_creation_to_end() {
     let child = live.node(id(CHILD)).expect("the child");
     assert_eq!((child.turns, child.tokens, child.depth, child.ended), (1, 1_200, 1, Some(later)));
     assert_eq!(tools(&live), Vec::<String>::new());
+}
+
+/// The control: a failure within the turn is retried.
+#[tokio::test(start_paused = true)]
+async fn x13_park_is_reported_with_the_end_of_its_wait() {
+    let now = Instant::now();
+    let mut live = LiveTree::new(id(ROOT), "general".into(), now, Default::default());
+    let discarded = Record::AttemptDiscarded(Box::new(AttemptDiscarded {
+        turn: TurnNo(1),
+        attempt: AttemptNo(1),
+        error: ModelFail::Rate,
+        message: "the weekly limit is reached".into(),
+        model: None,
+        retry_delay_ms: Some(10_800_000),
+        awaits: None,
+        usage: None,
+        queued_ms: 0,
+    }));
+    let why = Park::Limit { until: 1_795_510_695_000 };
+    let parked = Record::RunParked { run: RunNo(1), why, worked_ms: 0 };
+    let mut after = |record: Record| {
+        let first = live.take(&event(ROOT, discarded.clone()), now);
+        [first, live.take(&event(ROOT, record), now)]
+    };
+    let reported = |message: &str| [None, Some((id(ROOT), ActivityUpdate::Failed(message.to_owned())))];
+    let until = "waits for the provider's limit until 24 Nov 2026 08:58:15 UTC: the weekly limit is reached";
+    assert_eq!(after(parked), reported(until));
+    assert_eq!(after(turn_started()), reported("the weekly limit is reached; retrying in 10800.0 s"));
 }
 
 #[tokio::test(start_paused = true)]

@@ -163,8 +163,6 @@ fn x14_moved_submodule_is_a_change() {
 fn x14_files_that_git_leaves_out_are_named() {
     let scene = Repository::new();
     let head = scene.git(&["rev-parse", "HEAD"]);
-    scene.file(".gitmodules", "[submodule \"module\"]\n\tpath = module\n\turl = ./module\n");
-    scene.git(&["add", ".gitmodules"]);
     scene.git(&["update-index", "--add", "--cacheinfo", &format!("160000,{head},module")]);
     scene.git(&["commit", "-q", "-m", "x"]);
     let at = scene.open();
@@ -262,4 +260,18 @@ fn x14_names_of_a_session_do_not_stop_a_merge() {
     scene.worktrees.discard(id(SESSION), Some(&tip)).unwrap_err();
     scene.worktrees.discard(id(SESSION), None).unwrap();
     assert_eq!(scene.leftover_files(), [""; 0]);
+}
+
+/// A session can make any number of ignored files: the changes list the first ones, and count the others.
+#[test]
+fn x14_list_of_ignored_files_is_bounded() {
+    let scene = Repository::new();
+    let at = scene.open();
+    for n in 0..1_010 {
+        put(&at.join(format!("d{n:04}/ignored")), "");
+    }
+    let changes = scene.worktrees.changes(id(SESSION)).unwrap();
+    assert_eq!((changes.ignored.len(), changes.more_ignored, &*changes.ignored[999]), (1_000, 10, "d0999/"));
+    let summary = changes.summary();
+    assert!(summary.ends_with(", d0007/, and 1002 more"), "{summary}");
 }
