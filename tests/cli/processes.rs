@@ -29,7 +29,19 @@ fn until(what: &str, mut holds: impl FnMut() -> bool) {
 #[test]
 fn r9_killed_host_leaves_no_process_and_its_end_is_noticed() {
     let user = User::new();
-    let mark = format!("3040.{}", std::process::id());
+    process_of_a_killed_host(&user, "3040", &["serve"], &["and now?"]);
+}
+
+/// A session that resumes does not continue a command that was killed: its end is as true as that in other sessions.
+#[test]
+fn r9_process_of_a_resumed_session_is_lost_with_its_host() {
+    let user = User::new();
+    user.resumable_agent("keeper", "all");
+    process_of_a_killed_host(&user, "3041", &["--agent", "keeper", "serve"], &[]);
+}
+
+fn process_of_a_killed_host(user: &User, mark: &str, prompt: &[&str], more: &[&str]) {
+    let mark = format!("{mark}.{}", std::process::id());
     let model = user.script(
         &json!({ "rules": [ { "agent": "*", "steps": [
             { "calls": [ { "tool": "shell", "args": { "command": format!("echo served; exec sleep {mark}"), "background": true } } ] },
@@ -38,7 +50,8 @@ fn r9_killed_host_leaves_no_process_and_its_end_is_noticed() {
         ] } ] })
         .to_string(),
     );
-    let run = user.start(&["run", "--quiet", "--allow", "shell.run", "--model", &model, "serve"]);
+    let run = [&["run", "--quiet", "--allow", "shell.run", "--model", &model][..], prompt].concat();
+    let run = user.start(&run);
     until("the process starts", || alive(&mark));
     let newest = || user.json(&["sessions", "--json"])[0]["id"].as_str().map(str::to_owned);
     until("the session is listed", || newest().is_some());
@@ -50,7 +63,7 @@ fn r9_killed_host_leaves_no_process_and_its_end_is_noticed() {
     run.signal("KILL");
     run.done();
     until("the process ends", || !alive(&mark));
-    assert_eq!(user.call(&["continue", &id, "--model", &model, "and now?"]).code, Some(0));
+    assert_eq!(user.call(&[&["continue", &id, "--model", &model][..], more].concat()).code, Some(0));
     let shown = user.call(&["show", &id]).out;
     let (before, notice) = shown.split_once("\nnotice\n").expect("a notice of the end");
     assert!(before.contains("\"status\":\"started\"") && !notice.contains("\nnotice\n"), "once: {shown}");

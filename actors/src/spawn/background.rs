@@ -11,7 +11,7 @@ use subtend_session::call::{CallKind, ToolErrorKind};
 use subtend_session::command::Refusal;
 use subtend_session::ids::{SessionId, Text, TurnNo};
 use subtend_session::message::Message;
-use subtend_session::place::Mode;
+use subtend_session::place::{Mode, OnRestart};
 use subtend_session::record::ToolCall;
 use subtend_session::state::State;
 use subtend_tools::background::{self, AGENT, PROCESS, RUNNING, SHELL};
@@ -40,6 +40,8 @@ pub(crate) fn add(catalog: &mut Catalog, tools: &Registry) {
             tools: Some(vec![SHELL.into(), PROCESS.into()]),
             turns: Some(MAX_TURNS),
             hidden: true,
+            // A command ends with its host, also where the session that started it resumes.
+            on_restart: Some(OnRestart::Fail),
             instructions: false,
             source: Source::Builtin,
             ..Manifest::new(AGENT, AgentMode::Subagent, "You run one command and report its end.")
