@@ -87,6 +87,7 @@ impl Tree {
             checkpoints: None,
             messenger: None,
             child_tools: None,
+            approved: false,
         };
         Some(self.runtime.block_on(tool.run(call)).map(|output| output.content.to_string()))
     }

@@ -99,6 +99,8 @@ pub struct ToolInvocation {
     pub messenger: Option<Arc<dyn Messenger>>,
     /// The tools that new children of the session may have at most; `None` for all.
     pub child_tools: Option<Vec<Text>>,
+    /// True if an approver allowed this call.
+    pub approved: bool,
 }
 
 /// Delivers messages from a running session to its running parent, children and siblings.

@@ -827,24 +827,24 @@ async fn early_call_of_a_shortened_name_obeys_full_rules() {
     assert_eq!((names.len(), pattern(LONG), pattern("y")), (1, names.clone(), Vec::new()));
     let short = &*names[0];
     assert_eq!(short.len(), 64);
-    let early = async |default: Verdict, (letter, verdict): (&str, Verdict)| {
+    let early = async |default: Verdict, (letter, verdict): (&str, Verdict), approved: bool| {
         let scene = ServerScene::unstarted(tempfile::tempdir().unwrap(), vec![config("fake", "long")]);
         let action = format!("mcp:fake:{}", letter.repeat(80)).into();
         let rules = vec![Rule { action, resource: "*".into(), verdict }];
         let authority = Authority::of(RuleSet { default, rules });
         let found = scene.registry().classify(short, "{}", &authority, None, true, &|_| true);
         let Classified::Ready { tool, args, .. } = found else { panic!("{found:?}") };
-        let call = scene::call(scene.dir.path(), authority, args);
+        let call = ToolInvocation { approved, ..scene::call(scene.dir.path(), authority, args) };
         tool.run(call).await.map(|output| output.content.to_string()).map_err(|error| (error.denied, error.message))
     };
-    for (default, rule, ran) in [
-        (Verdict::Ask, (LONG, Verdict::Deny), false),
-        (Verdict::Ask, ("y", Verdict::Deny), true),
-        (Verdict::Allow, (LONG, Verdict::Ask), false),
-        (Verdict::Allow, ("y", Verdict::Ask), true),
-        (Verdict::Allow, (LONG, Verdict::Allow), true),
+    for (default, rule, approved, ran) in [
+        (Verdict::Ask, (LONG, Verdict::Deny), true, false),
+        (Verdict::Ask, ("y", Verdict::Deny), true, true),
+        (Verdict::Allow, (LONG, Verdict::Ask), false, false),
+        (Verdict::Allow, (LONG, Verdict::Ask), true, true),
+        (Verdict::Allow, ("y", Verdict::Ask), false, true),
     ] {
-        match early(default, rule).await {
+        match early(default, rule, approved).await {
             Ok(said) => assert!(ran && said == "ran", "{default:?}, {rule:?}: {said}"),
             Err((denied, why)) => {
                 let names_it = why.starts_with(&format!("denied: {short} needs mcp:fake:{} of `*`, ", LONG.repeat(80)));

@@ -42,6 +42,7 @@ pub(crate) fn call(dir: &Path, authority: Authority, args: Value) -> ToolInvocat
         checkpoints: None,
         messenger: None,
         child_tools: None,
+        approved: false,
     }
 }
 

@@ -144,6 +144,7 @@ impl Driver {
             checkpoints: self.agents.checkpoints.clone(),
             messenger: Some(Arc::clone(&self.cells) as Arc<dyn Messenger>),
             child_tools: self.child_tools(),
+            approved: self.state.call(call).is_some_and(|call| call.allowed),
         };
         let owned = self.run_key().and_then(|key| self.cells.runs.tokens.token(&key)).unwrap_or_default();
         let start = if let Some(hooked) = hooked {

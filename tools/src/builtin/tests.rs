@@ -97,6 +97,7 @@ impl ToolFixture {
             checkpoints: None,
             messenger: None,
             child_tools: None,
+            approved: false,
         };
         tool.run(call).await
     }

@@ -107,6 +107,7 @@ impl CheckpointFixture {
             checkpoints: Some(self.checkpoints.clone()),
             messenger: None,
             child_tools: None,
+            approved: false,
         }
     }
 

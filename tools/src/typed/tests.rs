@@ -96,6 +96,7 @@ fn call(args: Value) -> ToolInvocation {
         checkpoints: None,
         messenger: None,
         child_tools: None,
+        approved: false,
     }
 }
 

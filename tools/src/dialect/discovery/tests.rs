@@ -37,6 +37,7 @@ fn call_get_tools(args: &str, shown: &[Text], max_bytes: u64) -> Value {
         checkpoints: None,
         messenger: None,
         child_tools: None,
+        approved: false,
     };
     let output = tool.run(call).now_or_never().unwrap().unwrap();
     assert!(output.content.len() as u64 <= max_bytes);
