@@ -8,6 +8,7 @@ use rmcp::model::{ElicitRequestParams, ElicitationAction};
 use serde_json::{Value, json};
 use subtend_session::ids::Hash;
 
+use super::names::ANSWERS;
 use super::result;
 
 /// Maximum bytes of a question and its form. A longer one is declined, because it could not be shown in full next to its answer.
@@ -188,8 +189,11 @@ pub(super) fn check_answers(
     let shown = approval_text(server, questions, answers).len();
     let answers = parse_answers(answers)?;
     if let Some(id) = answers.keys().find(|id| !questions.iter().any(|question| question.id == **id)) {
-        let id = quote(id);
-        return Err(format!("the question {id} was not asked by the last call of this tool"));
+        let id = quoted(id);
+        return Err(format!(
+            "the question {id} was not asked by the last call of this tool, or the host was restarted since: call the tool again without \
+             `{ANSWERS}`"
+        ));
     }
     if shown > MAX_SHOWN {
         return Err(format!(
