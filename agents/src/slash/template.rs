@@ -3,6 +3,8 @@
 //! Expansion runs nothing and reads nothing: where a file asks for the output of a command or for a file, the prompt asks the
 //! model to get it by its tools, under the permissions of its session.
 
+use std::collections::BTreeMap;
+
 use super::MAX_EXPANDED;
 use crate::product::Product;
 
@@ -19,8 +21,8 @@ pub(super) struct Template {
     folder: Option<String>,
     /// True if the last numbered placeholder takes all remaining arguments.
     greedy: bool,
-    /// True if `$$` is a `$`.
-    doubled: bool,
+    /// True for the syntax of Codex: `$$` is a `$`, and `$FILE` the argument `FILE=value`.
+    codex: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,6 +32,8 @@ enum TemplatePart {
     All,
     /// One argument, by its number from 0.
     One(usize),
+    /// The value of an argument, by its name. It stays as it is if no argument has the name.
+    Named(String),
     /// The output of a command.
     Shell(Vec<TemplatePart>),
     /// A file of the workspace.
@@ -41,26 +45,34 @@ enum TemplatePart {
 struct TemplateRules<'a> {
     /// The number of the first argument in `$N`.
     first: usize,
-    /// True if `$$` is a `$`.
-    doubled: bool,
+    codex: bool,
     /// The folder of a skill.
     folder: Option<&'a str>,
+}
+
+/// The arguments of a command.
+struct GivenArguments<'a> {
+    all: &'a str,
+    words: &'a [String],
+    named: BTreeMap<&'a str, &'a str>,
+    /// The number of the placeholder that takes all remaining words.
+    last: Option<usize>,
 }
 
 impl Template {
     pub(super) fn of(text: &str, product: Option<Product>) -> Self {
         let greedy = product == Some(Product::OpenCode);
-        Self { text: text.trim().to_owned(), folder: None, greedy, doubled: product == Some(Product::Codex) }
+        Self { text: text.trim().to_owned(), folder: None, greedy, codex: product == Some(Product::Codex) }
     }
 
     pub(super) fn of_skill(text: &str, folder: &str) -> Self {
         let text = format!("{}\n\nThe folder of this skill is `{folder}`.", text.trim());
-        Self { text, folder: Some(folder.to_owned()), greedy: false, doubled: false }
+        Self { text, folder: Some(folder.to_owned()), greedy: false, codex: false }
     }
 
     fn parts(&self) -> Vec<TemplatePart> {
         let folder = self.folder.as_deref();
-        parts(&self.text, TemplateRules { first: usize::from(folder.is_none()), doubled: self.doubled, folder }, true)
+        parts(&self.text, TemplateRules { first: usize::from(folder.is_none()), codex: self.codex, folder }, true)
     }
 
     /// Returns notes on the parts that work differently from the product.
@@ -79,9 +91,11 @@ impl Template {
     pub(super) fn fill(&self, arguments: &str) -> Option<String> {
         let (parts, words) = (self.parts(), words(arguments));
         let last = self.greedy.then(|| highest(&parts)).flatten();
+        let named = words.iter().filter_map(|word| word.split_once('=')).collect();
+        let given = GivenArguments { all: arguments, words: &words, named, last };
         let mut out = String::new();
-        fill_in(&parts, (arguments, &words, last), &mut out)?;
-        if !arguments.is_empty() && !parts.iter().any(takes_arguments) {
+        fill_in(&parts, &given, &mut out)?;
+        if !arguments.is_empty() && !parts.iter().any(|part| takes_arguments(part, &given)) {
             push(&mut out, "\n\nArguments: ")?;
             push(&mut out, arguments)?;
         }
@@ -89,14 +103,19 @@ impl Template {
     }
 }
 
-fn fill_in(parts: &[TemplatePart], given: (&str, &[String], Option<usize>), out: &mut String) -> Option<()> {
-    let (arguments, words, last) = given;
+fn fill_in(parts: &[TemplatePart], given: &GivenArguments<'_>, out: &mut String) -> Option<()> {
     for part in parts {
         match part {
             TemplatePart::Text(text) => push(out, text)?,
-            TemplatePart::All => push(out, arguments)?,
-            TemplatePart::One(at) if last == Some(*at) => push(out, &words.get(*at..).unwrap_or_default().join(" "))?,
-            TemplatePart::One(at) => push(out, words.get(*at).map_or("", String::as_str))?,
+            TemplatePart::All => push(out, given.all)?,
+            TemplatePart::One(at) if given.last == Some(*at) => {
+                push(out, &given.words.get(*at..).unwrap_or_default().join(" "))?;
+            }
+            TemplatePart::One(at) => push(out, given.words.get(*at).map_or("", String::as_str))?,
+            TemplatePart::Named(name) => match given.named.get(&**name) {
+                Some(value) => push(out, value)?,
+                None => push(out, &format!("${name}"))?,
+            },
             TemplatePart::Shell(of) => {
                 push(out, "(first run this command with the tool `shell`, and use its output here: `")?;
                 fill_in(of, given, out)?;
@@ -117,18 +136,19 @@ fn push(out: &mut String, text: &str) -> Option<()> {
     (out.len().saturating_add(text.len()) <= MAX_EXPANDED).then(|| out.push_str(text))
 }
 
-fn takes_arguments(part: &TemplatePart) -> bool {
+fn takes_arguments(part: &TemplatePart, given: &GivenArguments<'_>) -> bool {
     match part {
         TemplatePart::All | TemplatePart::One(_) => true,
+        TemplatePart::Named(name) => given.named.contains_key(&**name),
         TemplatePart::Text(_) => false,
-        TemplatePart::Shell(of) | TemplatePart::File(of) => of.iter().any(takes_arguments),
+        TemplatePart::Shell(of) | TemplatePart::File(of) => of.iter().any(|part| takes_arguments(part, given)),
     }
 }
 
 fn highest(parts: &[TemplatePart]) -> Option<usize> {
     let of = |part: &TemplatePart| match part {
         TemplatePart::One(at) => Some(*at),
-        TemplatePart::Text(_) | TemplatePart::All => None,
+        TemplatePart::Text(_) | TemplatePart::All | TemplatePart::Named(_) => None,
         TemplatePart::Shell(of) | TemplatePart::File(of) => highest(of),
     };
     parts.iter().filter_map(of).max()
@@ -168,7 +188,7 @@ fn parts(text: &str, rules: TemplateRules<'_>, outer: bool) -> Vec<TemplatePart>
 fn placeholder(rest: &str, rules: TemplateRules<'_>) -> Option<(TemplatePart, usize)> {
     const DIR: &str = "${CLAUDE_SKILL_DIR}";
     const ALL: &str = "$ARGUMENTS";
-    if rules.doubled && rest.starts_with("$$") {
+    if rules.codex && rest.starts_with("$$") {
         return Some((TemplatePart::Text("$".to_owned()), 2));
     }
     if let (Some(folder), true) = (rules.folder, rest.starts_with(DIR)) {
@@ -185,7 +205,13 @@ fn placeholder(rest: &str, rules: TemplateRules<'_>) -> Option<(TemplatePart, us
             (_, _) => (TemplatePart::All, ALL.len()),
         });
     }
-    let mut digits = rest.strip_prefix('$')?.chars();
+    let after = rest.strip_prefix('$')?;
+    if rules.codex && after.starts_with(|c: char| c.is_ascii_uppercase()) {
+        let end = after.find(|c: char| !(c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_'));
+        let name = after.get(..end.unwrap_or(after.len()))?;
+        return Some((TemplatePart::Named(name.to_owned()), name.len().saturating_add(1)));
+    }
+    let mut digits = after.chars();
     let number = digits.next().and_then(|c| c.to_digit(10)).and_then(|digit| usize::try_from(digit).ok())?;
     let is_last = digits.next().is_none_or(|c| !c.is_ascii_digit());
     let at = number.checked_sub(rules.first).filter(|_| is_last)?;

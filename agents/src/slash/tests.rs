@@ -28,6 +28,9 @@ fn arguments_are_substituted_once() {
         (OpenCode, "First $1, then $2", "a b c d", "First a, then b c d"),
         (Claude, "First $1, then $2", "a b c d", "First a, then b"),
         (Codex, "$$1 is $1", "x", "$1 is x"),
+        (Codex, "$FILE_2: $NOTE, $HOME, $$FILE_2", "NOTE='a b' FILE_2=x=y", "x=y: a b, $HOME, $FILE_2"),
+        (Codex, "In $HOME.", "a=b c", "In $HOME.\n\nArguments: a=b c"),
+        (Claude, "$FILE", "FILE=x", "$FILE\n\nArguments: FILE=x"),
         (Claude, "<$ARGUMENTS>", "$1 !`rm` @/etc/passwd", "<$1 !`rm` @/etc/passwd>"),
         (Claude, "ä$1ö", "ü", "äüö"),
     ];
