@@ -19,6 +19,7 @@ use tempfile::TempDir;
 use super::*;
 
 const SESSION: &str = "01920000-0000-7000-8000-0000000000aa";
+const BRANCH: &str = "subtend/01920000-0000-7000-8000-0000000000aa";
 const OTHER: &str = "01920000-0000-7000-8000-0000000000bb";
 
 struct Repository {
@@ -148,7 +149,7 @@ fn x14_changes_stay_on_a_branch_until_merged() {
         "5 files changed, +4 -2 lines: a.txt +1 -1, link +1 -0, new/dir/c.txt +1 -0, run.sh +1 -0, sub/b.txt +0 -1; ignored by \
          git and left out: ignored"
     );
-    assert_eq!(changes.branch, "subtend/0000000000aa");
+    assert_eq!(changes.branch, BRANCH);
     assert_eq!(scene.git(&["status", "--porcelain"]), "", "nothing of it is in the workspace");
     assert_eq!(scene.git(&["rev-parse", &changes.branch]), changes.tip);
     let patch = String::from_utf8(scene.worktrees.diff(id(SESSION)).unwrap().1).unwrap();
@@ -167,7 +168,7 @@ fn x14_worktree_is_a_worktree_of_git_in_the_same_directory() {
     let at = open_path(&scene.worktrees, &scene.repo().join("sub")).unwrap();
     assert_eq!(fs::read_to_string(at.join("b.txt")).unwrap(), "b\n");
     assert!(at.ends_with("sub"));
-    assert!(scene.git(&["worktree", "list"]).contains("[subtend/0000000000aa]"));
+    assert!(scene.git(&["worktree", "list"]).contains(&format!("[{BRANCH}]")));
     let status = Command::new("git").current_dir(&at).args(["status", "--porcelain"]).output().unwrap();
     assert!(status.status.success() && status.stdout.is_empty(), "{status:?}");
     put(&at.join("n"), "n\n");
@@ -204,7 +205,7 @@ fn x14_killed_creation_is_repeated_from_its_record() {
         let at = scene.open();
         // Before the record, nothing has to be completed.
         let base = if step == "record" { scene.git(&["rev-parse", "HEAD"]) } else { first };
-        assert_eq!(scene.git(&["rev-parse", "subtend/0000000000aa"]), base, "{step}");
+        assert_eq!(scene.git(&["rev-parse", BRANCH]), base, "{step}");
         assert_eq!(
             scene.git(&["show", &format!("{base}:a.txt")]),
             fs::read_to_string(at.join("a.txt")).unwrap().trim()
@@ -265,12 +266,12 @@ fn x14_killed_removal_is_finished_by_the_next_call() {
             assert!(matches!(remove(&scene.crash_before(step)), Err(WorktreeError::GitDied)), "{step}");
             // Any other call finishes the merge too.
             assert!(scene.worktrees.changes(id(SESSION)).is_err(), "{step}");
-            let kept: &[&str] = if keeps { &["refs/heads/subtend/0000000000aa"] } else { &[] };
-            let mut traces = scene.leftover_files();
+            let kept = if keeps { vec![format!("refs/heads/{BRANCH}")] } else { Vec::new() };
+            let mut traces = scene.traces();
             traces.retain(|name| !name.ends_with(".lock"));
             assert_eq!(traces, kept, "{step}");
             if keeps {
-                assert_eq!(scene.git(&["show", "subtend/0000000000aa:a.txt"]), "ONE\ntwo\nthree\nfour\nfive");
+                assert_eq!(scene.git(&["show", &format!("{BRANCH}:a.txt")]), "ONE\ntwo\nthree\nfour\nfive");
             }
         }
     }
@@ -449,7 +450,7 @@ fn x14_locks_of_a_killed_git_are_removed() {
     change_files(&scene);
     let admin = scene.repo().join(".git/worktrees").join(SESSION);
     put(&admin.join("index.lock"), "");
-    put(&scene.repo().join(".git/refs/heads/subtend/0000000000aa.lock"), "");
+    put(&scene.repo().join(format!(".git/refs/heads/{BRANCH}.lock")), "");
     put(&scene.repo().join(".git/refs/subtend/base").join(format!("{SESSION}.lock")), "");
     assert_eq!(scene.merge().unwrap().files.len(), 5);
     // The control: git by itself stops at a lock file.

@@ -275,3 +275,18 @@ fn x14_list_of_ignored_files_is_bounded() {
     let summary = changes.summary();
     assert!(summary.ends_with(", d0007/, and 1002 more"), "{summary}");
 }
+
+/// An import chooses the ids of its sessions. One that ended like another's continued on the branch that was kept for that one, and its removal
+/// deleted it. The control: the session itself continues there.
+#[test]
+fn session_with_another_ones_end_has_its_own_branch() {
+    let scene = Repository::new();
+    put(&scene.open().join("kept"), "kept\n");
+    scene.worktrees.keep(id(SESSION), None).unwrap();
+    let alike = id("01920000-0000-7000-9000-0000000000aa");
+    let other = scene.worktrees.open(alike, WorktreeOrigin::Workspace(&scene.repo())).unwrap();
+    assert!(!other.path().join("kept").exists());
+    scene.worktrees.discard(alike, None).unwrap();
+    assert_eq!(scene.traces(), [format!("refs/heads/{BRANCH}")]);
+    assert_eq!(fs::read_to_string(scene.open().join("kept")).unwrap(), "kept\n");
+}

@@ -174,7 +174,7 @@ fn x14_kept_copy_is_a_branch_that_can_be_cloned() {
     let (to, repository) = (scene.dir.path().join("clone"), kept.repository.clone().unwrap());
     assert_eq!(
         kept.to_use(),
-        format!("`git clone --branch subtend/0000000000aa {} DIRECTORY` copies its files", repository.display())
+        format!("`git clone --branch {BRANCH} {} DIRECTORY` copies its files", repository.display())
     );
     let clone = ["clone", "-q", "--branch", &kept.name].map(std::ffi::OsString::from);
     let cloned = Command::new("git").args(clone).arg(&repository).arg(&to).status().unwrap();
