@@ -7,6 +7,7 @@ use subtend_journal::{ImportBounds, StoreSpec, open_store};
 
 use super::imports::{forged, record};
 use crate::cli::call::{CommandOutput, User, no_forks};
+use crate::cli::worktree::repository;
 
 /// Options that allow everything in the workspace, commands and the network.
 const ALLOW_ALL: [&str; 6] = ["--allow", "fs.*", "--allow", "shell.run", "--allow", "net.fetch"];
@@ -287,6 +288,39 @@ fn isolated_agent_of_an_export_needs_a_worktree() {
         let model = user.script(r#"{"rules": [{"agent": "*", "steps": [{"text": "done", "repeat": true}]}]}"#);
         let sent = user.call(&["send", "--data", &other, "--model", &model, &id, "go"]);
         let refused = sent.err.contains("agent `apart` needs a worktree of its own, which this session lacks");
+        assert_eq!((sent.code == Some(0), refused), (!is_bounded, is_bounded), "{sent:?}");
+    }
+}
+
+/// An export names an agent whose file isolates it for a subagent that works in its parent's worktree: it does not answer there. The control:
+/// an import without bounds.
+#[test]
+fn isolated_subagent_of_an_export_needs_its_own_worktree() {
+    for is_bounded in [true, false] {
+        let user = User::new();
+        repository(&user);
+        let agent = |name: &str, isolation: &str| {
+            let text = format!("---\nmode: all\ndescription: Works.\n{isolation}---\nWork.\n");
+            user.file(&format!(".subtend/agents/{name}.md"), &text);
+        };
+        agent("apart", "isolation: worktree\n");
+        agent("lower", "");
+        let starts = json!({"calls": [{"tool": "task", "args": {"subagent_type": "lower", "prompt": "go"}}]});
+        let done = json!({"text": "done", "repeat": true});
+        let rules = json!([{"agent": "apart", "steps": [starts, done]}, {"agent": "*", "steps": [done]}]);
+        let model = user.script(&json!({ "rules": rules }).to_string());
+        let ran = user.call(&["run", "--quiet", "--agent", "apart", "--model", &model, "go"]);
+        assert_eq!(ran.code, Some(0), "{ran:?}");
+        assert_eq!(user.call(&["export", "--out", "all.jsonl"]).code, Some(0));
+        agent("lower", "isolation: worktree\n");
+        let lines = lines_with(&user, |_, records| records);
+        let is_lower = |frame: &&Value| frame["records"][0]["session_created"]["agent"] == json!("lower");
+        let child =
+            lines.iter().filter_map(|line| line.get("frame")).find(is_lower).expect("a child")["session"].clone();
+        let other = data(&user, "other");
+        import_lines(&user, &other, lines, is_bounded);
+        let sent = user.call(&["send", "--data", &other, "--model", &model, child.as_str().expect("an id"), "go"]);
+        let refused = sent.err.contains("agent `lower` needs a worktree of its own, which this session lacks");
         assert_eq!((sent.code == Some(0), refused), (!is_bounded, is_bounded), "{sent:?}");
     }
 }

@@ -10,6 +10,7 @@ use subtend_session::command::{CallObstacle, Command};
 use subtend_session::context::context;
 use subtend_session::ids::{AttemptNo, Lsn, RunKey, Text, TurnNo};
 use subtend_session::outcome::{Budget, Part};
+use subtend_session::place::{BranchKind, Place};
 use subtend_session::settings::Settings;
 use subtend_supervision::Spend;
 
@@ -39,8 +40,10 @@ impl Driver {
     fn missing_worktree(&self) -> Option<Text> {
         let created = self.state.created.imported.as_ref().map(|_| &self.state.created)?;
         let manifest = self.agents.catalog.get(agent_of(&self.state))?;
-        // A branch works where its session does.
-        let worktree_of = created.worktree.map_or(self.state.id, |worktree| worktree.of);
+        // A branch works where its session does. A subagent's own agent decides where it works.
+        let is_subagent = matches!(created.place, Place::Child { kind: BranchKind::Subagent, .. });
+        let inherited = created.worktree.filter(|_| !is_subagent);
+        let worktree_of = inherited.map_or(self.state.id, |worktree| worktree.of);
         lacks_worktree(manifest, created.worktree, worktree_of).map(Text::from)
     }
 
