@@ -228,7 +228,7 @@ impl FollowedPage {
         let (mut followed, mut bytes) = (FollowedSessions::new(), 0_u64);
         while frame <= until && bytes < BYTES_PER_READ {
             if let Some((session, records)) = journal.frame_at(frame)? {
-                let texts = records.iter().map(|stored| stored.record.text_bytes());
+                let texts = records.iter().map(|stored| stored.record.total_text_bytes());
                 bytes = texts.fold(bytes, u64::saturating_add);
                 page.frame(journal, &mut followed, (frame, session), records)?;
             }

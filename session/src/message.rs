@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::ids::{CallId, Seq, Text};
 use crate::record::ToolCall;
+use crate::values::json_bytes;
 
 /// One message of a transcript, created by the fold.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -51,15 +52,22 @@ impl Message {
 
     /// Returns the number of bytes of its texts and calls.
     pub fn bytes(&self) -> u64 {
+        self.sum(|text| text.len() as u64)
+    }
+
+    /// Returns the bytes that its texts and calls take in JSON, as in a request and in a journal.
+    pub fn json_bytes(&self) -> u64 {
+        self.sum(json_bytes)
+    }
+
+    fn sum(&self, size: fn(&str) -> u64) -> u64 {
         match self {
-            Self::User { text, .. } | Self::Notice { text, .. } | Self::Prompt { text } => text.len() as u64,
-            Self::Result { content, .. } => content.len() as u64,
+            Self::User { text, .. } | Self::Notice { text, .. } | Self::Prompt { text } => size(text),
+            Self::Result { content, .. } => size(content),
             Self::Assistant { text, reasoning, calls, .. } => {
-                let texts = [text, reasoning].into_iter().flatten().map(|text| text.len() as u64);
-                let calls = calls
-                    .iter()
-                    .map(|tool_call| (tool_call.tool.len() as u64).saturating_add(tool_call.args.len() as u64));
-                texts.chain(calls).fold(0, u64::saturating_add)
+                let texts = [text, reasoning].into_iter().flatten();
+                let calls = calls.iter().flat_map(|tool_call| [&tool_call.tool, &tool_call.args]);
+                texts.chain(calls).map(|text| size(text)).fold(0, u64::saturating_add)
             }
         }
     }

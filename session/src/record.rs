@@ -8,7 +8,9 @@ use serde::{Deserialize, Serialize};
 use crate::authority::Access;
 use crate::call::CallKind;
 use crate::ids::{AttemptNo, CallId, InputId, RunNo, Seq, SessionId, Text, TurnNo};
+use crate::message::Message;
 use crate::outcome::Initiator;
+use crate::values::json_bytes;
 
 pub use crate::agent_override::AgentOverride;
 pub use crate::outcome::ContinueRefusal;
@@ -191,24 +193,47 @@ impl Record {
         self.into()
     }
 
-    /// Returns the bytes of text that a model, a tool or an owned run put into the record, as `recorded_bytes` counts them.
+    /// Returns the bytes that text of a model, a tool or an owned run takes in the journal, as `recorded_bytes` counts them.
     /// Inputs have their own limits.
     pub fn text_bytes(&self) -> u64 {
-        let of = |text: &Option<Text>| text.as_ref().map_or(0, |text| text.len());
-        let bytes = if let Self::TurnAnswered(answer) = self {
-            let calls = answer.calls.iter().map(ToolCall::text_bytes).fold(0, usize::saturating_add);
-            of(&answer.text).saturating_add(of(&answer.reasoning)).saturating_add(calls)
+        let of = |text: &Option<Text>| text.as_ref().map_or(0, |text| json_bytes(text));
+        if let Self::TurnAnswered(answer) = self {
+            let calls = answer.calls.iter().flat_map(|call| [&call.provider_id, &call.tool, &call.args]);
+            let texts = [of(&answer.text), of(&answer.reasoning)];
+            calls.map(|text| json_bytes(text)).chain(texts).fold(0, u64::saturating_add)
         } else if let Self::AttemptDiscarded(discarded) = self {
-            discarded.message.len()
+            json_bytes(&discarded.message)
         } else if let Self::CallFinished(finished) = self {
-            finished.content.len()
+            json_bytes(&finished.content)
         } else if let Self::Compacted(compacted) = self {
-            compacted.text.len()
+            json_bytes(&compacted.text)
         } else if let Self::NoticeTaken(taken) = self {
-            taken.items.iter().map(|notice| notice.prefix.len()).fold(0, usize::saturating_add)
+            taken.items.iter().map(|notice| json_bytes(&notice.prefix)).fold(0, u64::saturating_add)
+        } else {
+            0
+        }
+    }
+
+    /// Returns the bytes of all text that may be long in the record, including what has limits of its own.
+    pub fn total_text_bytes(&self) -> u64 {
+        let of = |text: &Option<Text>| text.as_ref().map_or(0, |text| text.len() as u64);
+        let more = if let Self::InputAccepted(input) = self {
+            let system = input.agent_override.as_ref().map_or(0, |agent| agent.system.len() as u64);
+            let texts = [of(&input.metadata), of(&input.format), system];
+            texts.into_iter().fold(input.text.len() as u64, u64::saturating_add)
+        } else if let Self::SessionCreated(created) = self {
+            created.inherited.iter().map(Message::json_bytes).fold(of(&created.metadata), u64::saturating_add)
+        } else if let Self::RunEnded(ended) = self {
+            of(&ended.text)
+        } else if let Self::SummarySet(summary) = self {
+            summary.text.len() as u64
+        } else if let Self::MetadataSet(set) = self {
+            set.metadata.len() as u64
+        } else if let Self::AskOpened { resource, .. } = self {
+            resource.len() as u64
         } else {
             0
         };
-        bytes as u64
+        self.text_bytes().saturating_add(more)
     }
 }

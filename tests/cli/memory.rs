@@ -314,6 +314,22 @@ fn conversation_of_large_answers_stays_within_bounds() {
     assert!(done.code != Some(0) && done.err.contains("the conversation has more than 16777216 bytes"), "{done:?}");
 }
 
+/// Control characters take six bytes in a journal. The limit of recorded bytes did not count that: a run took 1 GiB, and `branch` and `show` more
+/// than half of it.
+#[test]
+fn text_of_control_characters_stays_within_bounds() {
+    let user = User::new();
+    let call = json!({"tool": "list", "args": {"path": "."}});
+    let step = json!({"text": "\u{1}".repeat(2_500_000), "calls": [call], "repeat": true});
+    let model = user.script(&json!({"rules": [{"agent": "*", "steps": [step]}]}).to_string());
+    let done = assert_bounded(&user, &["run", "--quiet", "--model", &model, "go"]);
+    assert!(done.code == Some(4) && done.err.contains("recorded more bytes than its limit"), "{done:?}");
+    let id = user.json(&["sessions", "--json"])[0]["id"].as_str().expect("an id").to_owned();
+    let shown = assert_bounded(&user, &["show", "--json", &id]);
+    let branched = assert_bounded(&user, &["branch", &id]);
+    assert!(shown.code == Some(0) && branched.err.contains("the branch would inherit"), "{branched:?}");
+}
+
 #[test]
 fn hostile_files_stay_within_bounds() {
     let anchors: String = (1..40).map(|n| format!("a{n}: &a{n} [{0}, {0}]\n", format!("*a{}", n - 1))).collect();

@@ -364,7 +364,7 @@ impl SessionHandle {
             None => options.title = title_of(prompt),
         }
         let options = BranchOptions { kind: BranchKind::Subagent, ..options };
-        Ok(self.branch_of(&state, options, false, true).await?)
+        Ok(self.branch_of(state, options, false).await?)
     }
 }
 

@@ -44,7 +44,7 @@ struct Outgoing<'a> {
 /// Returns the body of the request, or an error if the conversation is too large, or the answer's format is not JSON.
 pub(super) fn body(client: &Client, request: &Request) -> Result<Value, Fault> {
     let protocol = client.protocol;
-    let bytes = request.messages.iter().map(Message::bytes).fold(0, u64::saturating_add);
+    let bytes = request.messages.iter().map(Message::json_bytes).fold(0, u64::saturating_add);
     if bytes > MAX_REQUEST {
         let text = format!("the conversation has more than {MAX_REQUEST} bytes");
         return Err(Fault::new(ModelFail::ContextOverflow, text));

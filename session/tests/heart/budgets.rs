@@ -102,6 +102,16 @@ fn run_over_recorded_bytes_ends_before_its_next_call() {
     assert_eq!(within(recorded - 1).2, [Outcome::OutOfBudget { which: Budget::Recorded }]);
 }
 
+/// A model that wrote control characters recorded six times its limit. The control: other text counts as it is.
+#[test]
+fn recorded_bytes_are_those_of_the_journal() {
+    for text in ["out", "\u{1}\u{1f}\u{7f}\n\r\t\u{8}\u{c}\"\\é\u{2028}"] {
+        let heart = Heart::root().then(send(1, "go")).then(calls(1, vec![reads()])).then(tool(1, 0, text));
+        let finished = heart.log.iter().find(|record| record.kind() == "call_finished").expect("a result");
+        assert_eq!(finished.text_bytes(), serde_json::to_string(text).unwrap().len() as u64 - 2);
+    }
+}
+
 #[test]
 fn arguments_above_their_limit_are_not_recorded() {
     let resolved_call = |args: &str| ResolvedCall {

@@ -61,7 +61,9 @@ impl EventSender {
             self.large.push_back((Arc::downgrade(&slot), bytes));
             self.bytes = self.bytes.saturating_add(bytes);
         }
+        // The newest is sent whatever its size: a reader that follows must not miss it.
         while self.bytes > MAX_BYTES
+            && self.large.len() > 1
             && let Some((oldest, bytes)) = self.large.pop_front()
         {
             self.bytes = self.bytes.saturating_sub(bytes);
@@ -76,7 +78,7 @@ impl EventSender {
 
 fn text_bytes(what: &EventKind) -> u64 {
     match what {
-        EventKind::Record { record, .. } => record.text_bytes(),
+        EventKind::Record { record, .. } => record.total_text_bytes(),
         EventKind::Delta { delta: Delta::Text(text) | Delta::Reasoning(text), .. }
         | EventKind::Delta { delta: Delta::Call { tool: text, .. }, .. }
         | EventKind::Progress { line: text, .. } => text.len() as u64,
@@ -86,7 +88,9 @@ fn text_bytes(what: &EventKind) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use subtend_session::ids::{AttemptNo, RunNo, TurnNo};
+    use subtend_session::ids::{AttemptNo, RunNo, Seq, Text, TurnNo};
+    use subtend_session::outcome::Initiator;
+    use subtend_session::record::{MetadataSet, Record};
     use tokio::sync::broadcast::Receiver;
     use uuid::Uuid;
 
@@ -115,6 +119,35 @@ mod tests {
             }
         }
         (bytes, dropped)
+    }
+
+    fn record(record: Record) -> Event {
+        Event { root: SESSION, session: SESSION, what: EventKind::Record { seq: Seq(1), record: Arc::new(record) } }
+    }
+
+    /// Events of texts that `recorded_bytes` does not count. The control: as many small ones are all received.
+    #[test]
+    fn slow_reader_holds_bounded_bytes_of_metadata() {
+        for (bytes, expected) in [(1 << 20, (MAX_BYTES, 68)), (100, (10_000, 0))] {
+            let mut sender = EventSender::new(8_192);
+            let mut slow = sender.subscribe();
+            let metadata = Text::from("x".repeat(bytes));
+            for _ in 0..100 {
+                let set = MetadataSet { metadata: metadata.clone(), by: Initiator::Host };
+                sender.send(record(Record::MetadataSet(Box::new(set))));
+            }
+            assert_eq!(received(&mut slow), expected);
+        }
+    }
+
+    #[test]
+    fn event_above_the_byte_limit_is_received() {
+        let mut sender = EventSender::new(8_192);
+        let mut reader = sender.subscribe();
+        sender.send(piece(0, 1 << 20));
+        sender.send(piece(1, 33 << 20));
+        assert_eq!(received(&mut reader), (33 << 20, 1));
+        assert_eq!((sender.bytes, sender.large.len()), (33 << 20, 1));
     }
 
     /// A reader that stalled held 8,192 pieces of up to 8 MiB. The controls: a reader that follows receives all, and so does one of small pieces.

@@ -327,17 +327,19 @@ fn arguments_above_the_request_limit_are_text() {
     assert_eq!(wrapped, [false, false, false, false, false, false, true, true]);
 }
 
-/// Rendering takes a multiple of the text. The control: a conversation within the limit.
+/// Rendering takes a multiple of the text, and control characters take six bytes. The control: a conversation within the limit.
 #[test]
 fn conversation_above_the_request_limit_is_refused() {
-    let text: Text = "x".repeat(1 << 20).into();
-    let refused = |messages: u64| {
+    let refused = |text: &str, messages: u64| {
+        let text: Text = text.repeat(1 << 20).into();
         let messages = (0..messages).map(|_| Message::User { seq: Seq(1), text: Text::clone(&text) }).collect();
         body(&client(Protocol::Ollama, None), &request(messages, &[]))
             .map(drop)
             .map_err(|fault| (fault.kind, fault.text))
     };
     let text = "the conversation has more than 16777216 bytes".to_owned();
-    assert_eq!(refused(17), Err((ModelFail::ContextOverflow, text)));
-    assert_eq!(refused(16), Ok(()));
+    for (character, most) in [("x", 16), ("\n", 8), ("\u{1}", 2)] {
+        assert_eq!(refused(character, most + 1), Err((ModelFail::ContextOverflow, text.clone())));
+        assert_eq!(refused(character, most), Ok(()));
+    }
 }
