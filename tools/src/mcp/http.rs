@@ -5,9 +5,10 @@ use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use futures_util::StreamExt as _;
-use futures_util::stream::BoxStream;
-use reqwest::header::{HeaderName, HeaderValue};
+use futures_util::stream::{BoxStream, try_unfold};
+use futures_util::{Stream, StreamExt as _};
+use reqwest::StatusCode;
+use reqwest::header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use reqwest::redirect::Policy;
 use rmcp::model::ClientJsonRpcMessage;
 use rmcp::transport::StreamableHttpClientTransport;
@@ -16,7 +17,7 @@ use rmcp::transport::streamable_http_client::{
     SseError, StreamableHttpClient, StreamableHttpClientTransportConfig, StreamableHttpError,
     StreamableHttpPostResponse, StreamableHttpResponseLimits,
 };
-use sse_stream::Sse;
+use sse_stream::{Sse, SseStream};
 use subtend_session::values::{MAX_VALUES, has_too_many};
 use tokio::runtime::Handle;
 use tokio::time::Instant;
@@ -31,6 +32,10 @@ const MAX_MESSAGE: usize = 4 << 20;
 const MAX_RESPONSE: usize = 1 << 20;
 /// Capacity of each of the two message queues.
 const QUEUE_CAPACITY: usize = 1;
+/// Rate at which a stream that the client opens is read.
+const BYTES_PER_MICROSECOND: u64 = 8;
+/// Minimum pause after a chunk of such a stream.
+const MIN_PAUSE: Duration = Duration::from_millis(1);
 /// Minimum time before a stream is reopened, regardless of the server's `retry`.
 const REOPEN_DELAY: Duration = Duration::from_secs(1);
 /// Number of reopened streams within [`REOPEN_WINDOW`] after which [`MAX_REOPEN_DELAY`] applies.
@@ -106,6 +111,40 @@ impl CountedClient {
             _ => MAX_REOPEN_DELAY,
         }
     }
+}
+
+/// The unfinished message of a stream.
+#[derive(Default)]
+struct OpenMessage {
+    bytes: usize,
+    is_at_line_start: bool,
+}
+
+impl OpenMessage {
+    fn add(&mut self, chunk: &[u8], most: usize) -> io::Result<()> {
+        for byte in chunk {
+            let ends = *byte == b'\n' && self.is_at_line_start;
+            self.bytes = if ends { 0 } else { self.bytes.saturating_add(1) };
+            if self.bytes > most {
+                return Err(io::Error::other(format!("it sent a message of more than {most} bytes")));
+            }
+            self.is_at_line_start = *byte == b'\n' || (*byte == b'\r' && self.is_at_line_start);
+        }
+        Ok(())
+    }
+}
+
+/// Reads a stream at a bounded rate, since its comments may be endless, and ends it at a message of more than `most` bytes.
+fn paced<D: AsRef<[u8]>>(chunks: impl Stream<Item = io::Result<D>>, most: usize) -> impl Stream<Item = io::Result<D>> {
+    let mut open = OpenMessage::default();
+    chunks.then(move |chunk| {
+        let checked = chunk.and_then(|chunk| open.add(chunk.as_ref(), most).map(|()| chunk));
+        async move {
+            let bytes = checked.as_ref().map_or(0, |chunk| chunk.as_ref().len() as u64);
+            tokio::time::sleep(MIN_PAUSE.max(Duration::from_micros(bytes / BYTES_PER_MICROSECOND))).await;
+            checked
+        }
+    })
 }
 
 /// Ends a stream at a message with too many values.
@@ -188,13 +227,35 @@ impl StreamableHttpClient for CountedClient {
         tokio::time::sleep(self.pause()).await;
         // The id goes into a header, and the server chooses it.
         let last = last.filter(|last| last.len() <= super::client::MAX_ID);
-        let stream = self.http.get_stream_with_max_sse_event_size(uri, session, last, auth, headers, most);
-        stream.await.map(limit_values)
+        let custom: HeaderMap = headers.clone().into_iter().collect();
+        let mut asked = self.http.get(&*uri).header(ACCEPT, "text/event-stream, application/json").headers(custom);
+        for (name, value) in [("Mcp-Session-Id", session.as_deref()), ("Last-Event-Id", last.as_deref())] {
+            asked = value.into_iter().fold(asked, |asked, value| asked.header(name, value));
+        }
+        asked = auth.iter().fold(asked, |asked, token| asked.bearer_auth(token));
+        let response = asked.send().await.map_err(HttpFault::Client)?;
+        if response.status() == StatusCode::METHOD_NOT_ALLOWED {
+            return Err(HttpFault::ServerDoesNotSupportSse);
+        }
+        let kind = response.headers().get(CONTENT_TYPE).map(HeaderValue::as_bytes).unwrap_or_default();
+        if !response.status().is_success() || !kind.to_ascii_lowercase().starts_with(b"text/event-stream") {
+            drop(response);
+            // The library names the reason, and asks for a login if necessary.
+            let stream = self.http.get_stream_with_max_sse_event_size(uri, session, last, auth, headers, most);
+            return stream.await.and_then(|_| Err(HttpFault::UnexpectedContentType(None)));
+        }
+        let chunks = try_unfold(response, |mut response| async move {
+            let chunk = response.chunk().await.map_err(io::Error::other)?;
+            Ok::<_, io::Error>(chunk.map(|chunk| (chunk, response)))
+        });
+        Ok(counted(SseStream::from_bytes_stream(paced(chunks, most)).boxed()))
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use futures_util::stream::iter;
+
     use super::*;
 
     /// With `retry: 0`, a stream that ends at once was reopened a thousand times a second. The control: after a pause it opens at once.
@@ -205,6 +266,30 @@ mod tests {
         assert_eq!((&pauses[..3], pauses[FAST_REOPENS - 1], pauses[FAST_REOPENS]), (&[0, 1, 1][..], 1, 15));
         tokio::time::sleep(REOPEN_WINDOW + REOPEN_DELAY).await;
         assert_eq!(counted.pause(), Duration::ZERO);
+    }
+
+    /// Endless comments took one processor. The control: without the pauses, all chunks are read at once.
+    #[tokio::test(start_paused = true)]
+    async fn endless_comments_are_read_at_a_bounded_rate() {
+        let read = async |bytes: usize| {
+            let chunks = iter((0..100_000).map(|_| Ok(": x\n\n".repeat(bytes / 5))));
+            let read = paced(chunks, MAX_MESSAGE).take_until(tokio::time::sleep(Duration::from_secs(10)));
+            read.filter(|chunk| std::future::ready(chunk.is_ok())).count().await
+        };
+        let (small, large) = (read(5).await, read(80_000).await);
+        assert!((9_990..=10_000).contains(&small) && (990..=1_000).contains(&large), "{small}, {large}");
+        assert_eq!(iter(0..100_000).take_until(tokio::time::sleep(Duration::from_secs(10))).count().await, 100_000);
+    }
+
+    /// The bytes of one message are counted across chunks. The control: messages that end.
+    #[tokio::test(start_paused = true)]
+    async fn endless_message_of_a_stream_is_refused() {
+        let read = async |part: &'static str| {
+            let chunks = iter((0..3).map(|_| Ok(part)));
+            paced(chunks, 10).map(|chunk| chunk.is_ok()).collect::<Vec<_>>().await
+        };
+        assert_eq!(read("data: \n").await, [true, false, false]);
+        assert_eq!((read("data\n\n").await, read("data\r\n\r\n").await), (vec![true; 3], vec![true; 3]));
     }
 
     /// A queue of such messages took gigabytes. The control: a message with half of the values is accepted.
