@@ -6,11 +6,11 @@ pub const MAX_VALUES: usize = 100_000;
 /// Returns the bytes that a text takes in JSON: a control character takes six times as much as in memory.
 pub fn json_bytes(text: &str) -> u64 {
     let bytes = text.bytes().map(|byte| match byte {
-        b'"' | b'\\' | b'\n' | b'\r' | b'\t' | 0x08 | 0x0c => 2,
+        b'"' | b'\\' | b'\n' | b'\r' | b'\t' | 0x08 | 0x0c => 2_u64,
         ..=0x1f => 6,
         _ => 1,
     });
-    bytes.fold(0, u64::saturating_add)
+    bytes.sum()
 }
 
 /// Returns whether a JSON text has too many values to be read into a tree.
