@@ -7,6 +7,7 @@ use subtend_journal::{ImportBounds, StoreSpec, open_store};
 
 use super::imports::{forged, record};
 use crate::cli::call::{CommandOutput, User, no_forks};
+#[cfg(unix)]
 use crate::cli::worktree::repository;
 
 /// Options that allow everything in the workspace, commands and the network.
@@ -294,6 +295,7 @@ fn isolated_agent_of_an_export_needs_a_worktree() {
 
 /// An export names an agent whose file isolates it for a subagent that works in its parent's worktree: it does not answer there. The control:
 /// an import without bounds.
+#[cfg(unix)]
 #[test]
 fn isolated_subagent_of_an_export_needs_its_own_worktree() {
     for is_bounded in [true, false] {
