@@ -285,7 +285,7 @@ impl ToolWorker {
         call: &LeasedCall,
         mut until: Instant,
     ) -> Option<(WorkerResult, Instant)> {
-        let wait = Duration::from_millis(call.lease_ms / 3).min(MAX_HOLD);
+        let wait = Duration::from_millis(call.lease_ms / 3).clamp(RETRY_DELAY, MAX_HOLD);
         loop {
             let (sent, progress) = (Instant::now(), program.progress());
             let renewal = self.host.renew(&call.token, progress.as_deref(), wait);

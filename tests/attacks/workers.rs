@@ -377,3 +377,25 @@ fn worker_pauses_between_failed_requests() {
         assert!(paused || !pauses, "{from}: {times:?}");
     }
 }
+
+/// A host that leases without a duration, and then renews at once for long, is not asked in a busy loop. The control: the
+/// renewal after the confirmed lease follows, so the program is running.
+#[test]
+fn worker_pauses_between_renewals_of_a_short_lease() {
+    let (asked, asks) = mpsc::channel();
+    let leased = LEASED.replace("\"lease_ms\":2000", "\"lease_ms\":0");
+    let address = impostor(move |line| {
+        if line.contains("/take") {
+            return Some(leased.clone());
+        }
+        let _ = asked.send(Instant::now());
+        Some("{\"lease_ms\":600000,\"stop\":false}".to_owned())
+    });
+    let worker = start_worker(&User::new(), &address, "pay=sleep 60");
+    let times: Vec<Instant> = asks.iter().take(5).collect();
+    worker.signal("INT");
+    worker.signal("TERM");
+    worker.done();
+    // Three pauses of 250 ms; the first request confirms the lease, and the second follows it at once.
+    assert!(times[4].duration_since(times[1]) >= Duration::from_millis(500), "{times:?}");
+}
