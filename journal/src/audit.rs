@@ -86,8 +86,8 @@ impl Auditor {
     /// Checks the state that was read last, together with outside observations.
     /// # Errors
     /// The first violation.
-    pub fn judge_observed(&self, observed: &Observed, at_rest: bool) -> Result<(), AuditError> {
-        judge(&self.world()?.with_observations(observed), at_rest)
+    pub fn check_observed(&self, observed: &Observed, at_rest: bool) -> Result<(), AuditError> {
+        check_world(&self.world()?.seen_as(observed), at_rest)
     }
 
     /// Checks one invariant, together with outside observations.

@@ -377,7 +377,7 @@ fn missing_web_tool_reason(name: &str) -> String {
 }
 
 fn is_offered(tool: &dyn Tool, authority: &Authority, only: Option<&[Text]>, approver: bool) -> bool {
-    let listed = only.is_none_or(|only| lists(only, tool.full_name()));
+    let listed = only.is_none_or(|only| list_contains(only, &tool.spec().name));
     let permitted = |access: &Access| match authority.best(&access.action) {
         Verdict::Allow => true,
         Verdict::Ask => approver,

@@ -27,11 +27,18 @@ pub(crate) fn short_name(name: &str) -> Cow<'_, str> {
     Cow::Owned(format!("{begin}_{hash}"))
 }
 
-/// Returns whether a list of tools contains `name`, which may be the full name of a tool whose name is shortened. An entry `mcp__server`
-/// or `mcp__server__*` means all tools of that MCP server, and `mcp__server__get_*` all tools whose full names begin like that. An entry may
-/// be a full name, too.
-pub fn lists(only: &[Text], name: &str) -> bool {
-    let short = shortened(name);
+/// Returns whether a name may have been shortened, so that the tool's full name is unknown.
+#[cfg(feature = "mcp")]
+pub(crate) fn may_be_shortened(name: &str) -> bool {
+    let is_hash = |end: &str| end.len() == HASH_DIGITS && end.bytes().all(|byte| byte.is_ascii_hexdigit());
+    name.len() == MAX_NAME && name.rsplit_once('_').is_some_and(|(_, end)| is_hash(end))
+}
+
+/// Returns whether a list of tools contains `name`. An entry `mcp__server` or `mcp__server__*` means all tools of that MCP server, and
+/// `mcp__server__get_*` all tools whose names begin like that. An entry may be the full name of a tool whose name is shortened.
+/// An entry with more than 55 bytes before its star matches no shortened name.
+pub fn list_contains(only: &[Text], name: &str) -> bool {
+    let name = short_name(name);
     let matches_server = |entry: &Text| {
         let Some(server) = entry.strip_prefix(SERVER_TOOL_PREFIX) else { return false };
         if let Some((prefix, server_prefix)) =
