@@ -30,7 +30,8 @@ writeFileSync(join(workspace, "README.md"), "# Sample\n");
 for (const args of [["init", "-q"], ["add", "-A"], ["commit", "-q", "-m", "first"]]) {
   execFileSync("git", ["-c", "user.name=p", "-c", "user.email=p@localhost", ...args], { cwd: workspace });
 }
-const other = join(dir, "other");
+// Its path is wider than the narrow page.
+const other = join(dir, "a-directory-with-a-long-name-as-projects-of-users-have-them");
 mkdirSync(other);
 copyFileSync(join(here, "script.json"), join(workspace, "script.json"));
 // The user configuration of this test.
