@@ -89,6 +89,27 @@ pub(crate) async fn remove_worktrees(worktrees: Option<Arc<Worktrees>>, of: Vec<
     drop(removed.await);
 }
 
+/// Finishes merges that an earlier process began: the files of a workspace must not stay partly merged.
+pub(crate) async fn finish_merges(worktrees: Option<Arc<Worktrees>>) {
+    let Some(worktrees) = worktrees else { return };
+    let finished = tokio::task::spawn_blocking(move || {
+        for entry in worktrees.list().unwrap_or_default().entries {
+            let session = entry.session;
+            match worktrees.recover(session) {
+                Ok(None) => {}
+                Ok(Some(merged)) => {
+                    tracing::warn!(%session, files = merged.files.len(), left = ?merged.left, "an interrupted merge was completed");
+                }
+                Err(error) => {
+                    tracing::warn!(%session, %error, "an interrupted merge cannot be completed; its next command retries");
+                }
+            }
+        }
+    });
+    // A panic there has the same effect as an error.
+    drop(finished.await);
+}
+
 /// Removes worktrees of deleted sessions that remained from an earlier process.
 pub(crate) async fn remove_deleted_worktrees(worktrees: Option<Arc<Worktrees>>, journal: &Journal) {
     let is_deleted = |id: &SessionId| journal.head(*id).ok().flatten().is_some_and(|head| head.deleted);

@@ -23,7 +23,7 @@ use crate::approvals::Approver;
 use crate::approvals::open_asks::Approvals;
 use crate::calls::model_calls::ModelCalls;
 use crate::calls::prices::Prices;
-use crate::calls::tool_directory::remove_deleted_worktrees;
+use crate::calls::tool_directory::{finish_merges, remove_deleted_worktrees};
 use crate::clock::{Clock, IdGenerator};
 use crate::faults::Faults;
 use crate::hooks::Hooks;
@@ -369,6 +369,7 @@ impl Builder {
         let booted = async {
             let (saved, journal) = (checkpoints.as_ref(), runtime.journal());
             let found = restores::settle(saved, journal).await;
+            finish_merges(components.environments.home().worktrees.clone()).await;
             let open = journal.inflight()?.into_iter().map(|(session, _)| session).collect();
             let mut report = components.recovery.boot(&*on_boot).await?;
             report.restored = found.restored;

@@ -63,8 +63,7 @@ impl Worktrees {
     /// [`WorktreeError::Changed`] if there are further changes, [`WorktreeError::Conflicts`] with all files that cannot be merged.
     pub fn merge(&self, session: SessionId, tip: &str) -> Result<Merged, WorktreeError> {
         let _lock = self.lock(session)?;
-        let ready = self.entry(session)?.filter(|entry| entry.stage == Stage::Ready);
-        let resumed = ready.map(|mut entry| self.resume_merge(&mut entry)).transpose()?.flatten();
+        let resumed = self.resume_if_ready(session)?;
         let mut entry = self.ready(session)?;
         self.check_unchanged(&entry, tip)?;
         if entry.base == tip {
@@ -102,14 +101,23 @@ impl Worktrees {
     /// # Errors
     /// If a file cannot be written.
     pub fn recover(&self, session: SessionId) -> Result<Option<Merged>, WorktreeError> {
-        let _lock = self.lock(session)?;
-        match self.entry(session)? {
-            Some(mut entry) => self.resume_merge(&mut entry),
-            None => Ok(None),
+        // A start must not wait for a command that holds the lock and merges nothing.
+        if !self.file(session, "merge").join(PLAN_FILE).exists() {
+            return Ok(None);
         }
+        let _lock = self.lock(session)?;
+        self.resume_if_ready(session)
     }
 
     /// Does the same as [`Worktrees::recover`] for a caller that holds the lock.
+    fn resume_if_ready(&self, session: SessionId) -> Result<Option<Merged>, WorktreeError> {
+        match self.entry(session)? {
+            Some(mut entry) if entry.stage == Stage::Ready => self.resume_merge(&mut entry),
+            Some(_) | None => Ok(None),
+        }
+    }
+
+    /// Finishes an interrupted merge of `entry`. The caller must hold the lock.
     pub(super) fn resume_merge(&self, entry: &mut WorktreeEntry) -> Result<Option<Merged>, WorktreeError> {
         let dir = self.file(entry.session, "merge");
         let plan = match fs::read(dir.join(PLAN_FILE)) {
