@@ -63,7 +63,7 @@ fn check_start(tool: &str, args: &str) -> InputResult {
         shown_tools: vec!["read".into(), "list".into()],
         nested: false,
         source: Source::Internal,
-        isolates: true,
+        can_isolate: true,
     };
     match offered.read(tool, args) {
         Some(Ok(Request::Start(start))) => {

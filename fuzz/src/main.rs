@@ -2,7 +2,7 @@
 //!
 //! Exits with 101 if a property fails and with 124 if one input exceeds [`INPUT_TIMEOUT`]; the input is then in
 //! `artifacts/`.
-//! `--idle` runs nothing and prints the peak address space, to which the memory limit of a target is added.
+//! `--idle` runs nothing and prints its peak address space: the caller adds a target's memory limit to it.
 
 #![expect(clippy::disallowed_methods, reason = "a search is bounded in real time")]
 
@@ -21,7 +21,7 @@ fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
     match args.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         ["--list"] => TARGETS.iter().for_each(|(name, _)| println!("{name}")),
-        ["--idle"] => println!("{}", peak_memory()),
+        ["--idle"] => println!("{}", peak_address_space()),
         [name, seconds] => return run(name, seconds, &fastrand::u64(..).to_string()),
         [name, seconds, seed] => return run(name, seconds, seed),
         _ => return usage("wrong arguments"),
@@ -46,7 +46,7 @@ fn run(name: &str, seconds: &str, seed: &str) -> ExitCode {
         Err(error) => return usage(&format!("the corpus of {name} cannot be read: {error}")),
     };
     let runs = search(name, target, &corpus, Duration::from_secs(seconds), Rng::with_seed(seed));
-    println!("{name}: {runs} inputs, seed {seed}, peak {} KiB", peak_memory());
+    println!("{name}: {runs} inputs, seed {seed}, peak {} KiB", peak_address_space());
     ExitCode::SUCCESS
 }
 
@@ -62,11 +62,11 @@ fn corpus(name: &str) -> std::io::Result<Vec<Vec<u8>>> {
 fn search(name: &str, target: Target, corpus: &[Vec<u8>], time: Duration, mut rng: Rng) -> u64 {
     let current = Arc::new(Mutex::new((Instant::now(), Vec::new())));
     watch(name, &current);
-    let (from, mut runs) = (Instant::now(), 0);
+    let (started, mut runs) = (Instant::now(), 0);
     let mut seeds = corpus.iter();
     loop {
         let next = seeds.next().cloned();
-        if next.is_none() && from.elapsed() >= time {
+        if next.is_none() && started.elapsed() >= time {
             return runs;
         }
         let input = next.unwrap_or_else(|| mutate::next_input(corpus, &mut rng));
@@ -114,7 +114,7 @@ fn save(name: &str, what: &str, input: &[u8]) {
 }
 
 /// Returns the peak address space of this process in KiB; 0 if the system does not report it.
-fn peak_memory() -> u64 {
+fn peak_address_space() -> u64 {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmPeak:"));
     line.and_then(|line| line.trim().trim_end_matches("kB").trim().parse().ok()).unwrap_or(0)

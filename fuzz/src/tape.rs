@@ -9,12 +9,12 @@ use uuid::Uuid;
 use super::pool;
 
 /// First byte of an input that has records as JSON instead of a tape.
-pub const JSON: u8 = b'[';
+pub const JSON_START: u8 = b'[';
 const MAX_RECORDS: usize = 400;
 
 /// Returns a session and its records, read from JSON or from a tape.
 pub fn records(bytes: &[u8]) -> (SessionId, Vec<Record>) {
-    if bytes.first() == Some(&JSON) {
+    if bytes.first() == Some(&JSON_START) {
         return (SessionId(Uuid::from_u128(1)), serde_json::from_slice(bytes).unwrap_or_default());
     }
     let sessions = pool::sessions();

@@ -125,7 +125,7 @@ impl Metrics {
         registry.register("runs_ended", "Runs that ended since the start, by outcome", new.ended.clone());
         registry.register("turns", "Model calls that were answered since the start", new.turns.clone());
         registry.register("tokens", "Tokens of answered model calls since the start, by kind", new.tokens.clone());
-        let calls = "Model calls that run, and that wait for a free call or for a rate limit, by quota";
+        let calls = "Model calls that run, and that wait for a permit or for a rate limit, by quota";
         registry.register("model_calls", calls, new.model_calls.clone());
         let failed = "Attempts of model calls that failed since the start, by reason";
         registry.register("model_attempts_failed", failed, new.failed_attempts.clone());

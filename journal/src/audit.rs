@@ -61,7 +61,7 @@ impl Auditor {
         let mut before = std::mem::take(&mut self.sessions);
         self.erased = heads.iter().filter(|(_, head)| head.is_erased()).map(|(session, _)| *session).collect();
         for (session, head) in heads {
-            // The predicates check the remaining rows of an erased session.
+            // An erased session has no records; the predicates check only its remaining rows.
             if head.is_erased() && matches!(journal.records(session), Err(ReadError::NoSuchSession(_))) {
                 continue;
             }

@@ -23,7 +23,7 @@ const LOST: &str = "the node has lost the shard";
 /// Time without data after which keep-alive probes start.
 #[cfg(target_os = "linux")]
 const IDLE_BEFORE_PROBE: Duration = Duration::from_secs(8);
-/// Time limit for a connection.
+/// Time limit for connecting.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Headers that are not forwarded: those of one connection, and those that identify the client to the first node.
@@ -38,32 +38,35 @@ const DROPPED: [header::HeaderName; 8] = [
     header::EXPECT,
 ];
 
-/// Requests to other nodes that may be open at a time. Each has a connection, and a stream of events has one for each shard.
+/// Limits the open requests to other nodes. Each has its own connection. A merged stream of events has a request for each
+/// shard.
 #[derive(Debug)]
-pub(crate) struct ForwardPlaces {
-    all: Arc<Semaphore>,
-    /// A quarter, which streams and waits do not take.
+pub(crate) struct ForwardPermits {
+    /// Three quarters of the permits.
+    shared: Arc<Semaphore>,
+    /// The others, reserved for short requests: streams and waits do not take them.
     short: Arc<Semaphore>,
 }
 
-impl Default for ForwardPlaces {
-    /// Two for each connection of a client: with these, three quarters of the files that the process may open.
+impl Default for ForwardPermits {
+    /// Permits two requests for each client connection. Connections of both kinds then use at most three quarters of the
+    /// files that the process may open.
     fn default() -> Self {
         Self::new(Bounds::default().connections.saturating_mul(2))
     }
 }
 
-impl ForwardPlaces {
+impl ForwardPermits {
     fn new(count: usize) -> Self {
         let short = count.div_ceil(4);
-        let [all, short] = [count.saturating_sub(short), short].map(|places| Arc::new(Semaphore::new(places)));
-        Self { all, short }
+        let [shared, short] = [count.saturating_sub(short), short].map(|permits| Arc::new(Semaphore::new(permits)));
+        Self { shared, short }
     }
 
-    /// Returns a place for a request; `None` if none is free.
-    pub(crate) fn enter(&self, is_long: bool) -> Option<OwnedSemaphorePermit> {
+    /// Returns a permit for a request; `None` if all are in use.
+    pub(crate) fn try_acquire(&self, is_long: bool) -> Option<OwnedSemaphorePermit> {
         let short = (!is_long).then_some(&self.short);
-        short.into_iter().chain([&self.all]).find_map(|places| Arc::clone(places).try_acquire_owned().ok())
+        short.into_iter().chain([&self.shared]).find_map(|permits| Arc::clone(permits).try_acquire_owned().ok())
     }
 }
 
@@ -186,12 +189,12 @@ mod tests {
             left_ms: 10_000,
         };
         let (parts, ()) = axum::http::Request::get("/v1/sessions").body(()).unwrap().into_parts();
-        let places = ForwardPlaces::new(1);
-        let free = || places.short.available_permits();
+        let permits = ForwardPermits::new(1);
+        let free = || permits.short.available_permits();
         let send = async |key: &NodeKey| {
             let grant = TokenGrant::from(TokenScope::Read);
-            let place = places.enter(false).unwrap();
-            forward(&owner, key, grant, (&parts, &Bytes::new()), std::future::pending(), place).await
+            let permit = permits.try_acquire(false).unwrap();
+            forward(&owner, key, grant, (&parts, &Bytes::new()), std::future::pending(), permit).await
         };
         // Signed 31 s ago by the receiver's clock.
         let late = send(&NodeKey::new(b"secret", "owner", Arc::new(|| 69_000))).await;
@@ -205,12 +208,12 @@ mod tests {
 
     /// The control: short requests take what streams leave.
     #[test]
-    fn d4_streams_leave_places_to_short_requests() {
-        let places = ForwardPlaces::new(8);
-        let taken = |is_long| std::iter::from_fn(|| places.enter(is_long)).collect::<Vec<_>>();
+    fn d4_streams_leave_permits_to_short_requests() {
+        let permits = ForwardPermits::new(8);
+        let taken = |is_long| std::iter::from_fn(|| permits.try_acquire(is_long)).collect::<Vec<_>>();
         let (streams, short) = (taken(true), taken(false));
         assert_eq!((streams.len(), short.len()), (6, 2));
         drop(streams);
-        assert_eq!((taken(false).len(), places.enter(true).is_some()), (6, true));
+        assert_eq!((taken(false).len(), permits.try_acquire(true).is_some()), (6, true));
     }
 }

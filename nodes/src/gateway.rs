@@ -22,7 +22,7 @@ use subtend_journal::postgres::nodes::{NodeError, Placement};
 use tokio::time::{Instant, timeout, timeout_at};
 use tower::ServiceExt as _;
 
-use crate::forward::{ForwardPlaces, NoAnswer, forward};
+use crate::forward::{ForwardPermits, NoAnswer, forward};
 use crate::merge;
 use crate::node::Node;
 use places::SessionShards;
@@ -49,8 +49,8 @@ struct GatewayShared {
     node: Node,
     session_shards: SessionShards,
     /// Counter for distributing new sessions over shards.
-    turn: AtomicUsize,
-    forwards: ForwardPlaces,
+    next_shard: AtomicUsize,
+    forwards: ForwardPermits,
 }
 
 /// A request with its complete body, so that it can be sent again.
@@ -79,8 +79,10 @@ impl BufferedRequest {
 impl Gateway {
     /// Creates a gateway that answers requests through `node`.
     pub fn new(node: Node) -> Self {
-        let (places, turn) = (SessionShards::default(), AtomicUsize::new(0));
-        Self { inner: Arc::new(GatewayShared { node, places, turn, forwards: ForwardPlaces::default() }) }
+        let (session_shards, next_shard) = (SessionShards::default(), AtomicUsize::new(0));
+        Self {
+            inner: Arc::new(GatewayShared { node, session_shards, next_shard, forwards: ForwardPermits::default() }),
+        }
     }
 
     /// Returns the API of all shards. It does not authenticate senders: wrap it in [`Guard::protect`](subtend_host::auth::Guard::protect) with
@@ -162,17 +164,17 @@ impl Gateway {
                 let (shard, choice) = self.place(kind, label.as_deref(), &request).await?;
                 self.ask_once(&shard, &request, choice).await
             }
-            RequestTarget::Here => {
+            RequestTarget::ThisNode => {
                 let node = self.node();
                 let open = node.open().into_iter().find_map(|shard| node.host(&shard)).ok_or_else(no_shard_open)?;
                 let Ok(answer) = open.router.oneshot(request.to_request()).await;
                 Ok(answer)
             }
-            RequestTarget::Any => {
+            RequestTarget::AnyShard => {
                 let shard = self.default_shard(&request).ok_or_else(no_shard_open)?;
                 self.ask(&shard, &request).await
             }
-            RequestTarget::Every => {
+            RequestTarget::AllShards => {
                 // Answers of all shards, or the first refusal.
                 let mut answer = Err(no_shard_open());
                 for shard in self.shards() {
@@ -248,9 +250,10 @@ impl Gateway {
                 let open = buffered.parts.uri.path().starts_with("/assets/");
                 let widest = if open { TokenScope::Read } else { TokenScope::Admin };
                 let grant = buffered.grant.clone().unwrap_or(widest.into());
-                let lost = node.lost(shard, &owner.lease);
-                let place = self.inner.forwards.enter(target::is_long(&buffered.parts.uri)).ok_or_else(busy)?;
-                match forward(owner, node.key(), grant, (&parts, &buffered.body), lost, place).await {
+                let lost = node.wait_until_lost(shard, &owner.lease);
+                let permit = self.inner.forwards.try_acquire(target::is_long(&buffered.parts.uri));
+                let permit = permit.ok_or_else(busy_problem)?;
+                match forward(owner, node.key(), grant, (&parts, &buffered.body), lost, permit).await {
                     Ok(answer) if answer.headers().contains_key(NOT_HERE) => {}
                     Ok(answer) => return Ok(answer),
                     Err(NoAnswer::NotAccepted(why)) => {

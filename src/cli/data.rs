@@ -307,7 +307,7 @@ impl StoreLocation {
         match self.data.as_deref().filter(|data| owners::is_writable_by_others(data)) {
             None => Ok(()),
             Some(data) => Err(Fail::Store(format!(
-                "other users can write {}, and so replace its content: close it (chmod go-w), or name another directory with --data DIR",
+                "other users can write {}, and so replace its content: remove their access (chmod go-w), or name another directory with --data DIR",
                 data.display()
             ))),
         }

@@ -1,6 +1,6 @@
-//! Checks of the owners of a store's directories, and of the user's configuration. Another user who can replace a store
-//! controls which runs resume and which servers they call, with the keys of this user; one who can replace the
-//! configuration controls which programs start.
+//! Checks that other users cannot replace the store's directories or the user's configuration. A user who can replace
+//! the store controls which runs resume and which servers get this user's keys. A user who can replace the configuration
+//! controls which programs start.
 
 use std::path::{Path, PathBuf};
 
@@ -22,7 +22,8 @@ pub(crate) fn check(data: Option<&Path>, store: Option<&Path>, siblings: &[PathB
     };
     checked().map_err(|unsafe_path| match unsafe_path {
         UnsafePath::Owned(what) => format!("{what}: {ADVICE}"),
-        UnsafePath::Writable(what) => format!("{what}: close it (chmod go-w), or {OTHER_DIR_ADVICE}"),
+        UnsafePath::Writable(what) => format!("{what}: remove their access (chmod go-w), or {OTHER_DIR_ADVICE}"),
+        UnsafePath::TooManyFiles(what) => what,
     })
 }
 
@@ -43,8 +44,11 @@ pub(crate) fn check_settings(path: &Path, deep: bool) -> Result<(), String> {
         Err(unsafe_path) => Err(unsafe_path),
     };
     checked.map_err(|unsafe_path| match unsafe_path {
-        UnsafePath::Owned(what) => format!("{what}. Change its owner to that user (chown) if you trust its content"),
-        UnsafePath::Writable(what) => format!("{what}. Close it (chmod go-w)"),
+        UnsafePath::Owned(what) => format!("{what}. Change its owner to the latter (chown) if you trust its content"),
+        UnsafePath::Writable(what) => format!("{what}. Remove their access (chmod go-w)"),
+        UnsafePath::TooManyFiles(what) => {
+            format!("{what}. Move files that are not part of the configuration elsewhere")
+        }
     })
 }
 
@@ -82,11 +86,12 @@ const MAX_LINKS: u32 = 40;
 #[cfg(unix)]
 const OVERFLOW_UID: u32 = 65_534;
 
-/// The reason why a path is not only this user's.
+/// The reason why a path cannot be trusted.
 #[cfg(unix)]
 enum UnsafePath {
     Owned(String),
     Writable(String),
+    TooManyFiles(String),
 }
 
 #[cfg(unix)]
@@ -187,15 +192,15 @@ impl Owners {
 
     fn check_link(&self, path: &Path, found: &std::fs::Metadata) -> Result<(), UnsafePath> {
         use std::os::unix::fs::MetadataExt as _;
-        if self.is_trusted_owner(found.uid()) { Ok(()) } else { Err(self.foreign(path, found.uid())) }
+        if self.is_trusted_owner(found.uid()) { Ok(()) } else { Err(self.other_owner(path, found.uid())) }
     }
 
     fn check_owner(&self, path: &Path, found: &std::fs::Metadata) -> Result<(), UnsafePath> {
         use std::os::unix::fs::MetadataExt as _;
-        if found.uid() == self.user { Ok(()) } else { Err(self.foreign(path, found.uid())) }
+        if found.uid() == self.user { Ok(()) } else { Err(self.other_owner(path, found.uid())) }
     }
 
-    fn foreign(&self, path: &Path, owner: u32) -> UnsafePath {
+    fn other_owner(&self, path: &Path, owner: u32) -> UnsafePath {
         let (shown, user) = (path.display(), self.user);
         UnsafePath::Owned(format!("{shown} belongs to user {owner}, and this process runs as user {user}"))
     }
@@ -207,13 +212,13 @@ impl Owners {
         if !found.is_dir() || *left == 0 {
             return Ok(());
         }
-        // A directory that cannot be read has no files that are used.
+        // The product cannot read these files either, so it does not use them.
         let Ok(entries) = std::fs::read_dir(path) else { return Ok(()) };
         for entry in entries.flatten() {
             *left = left.saturating_sub(1);
             if *left == 0 {
-                let what = format!("{} has too many files to check, more than {MAX_SETTINGS} in all", path.display());
-                return Err(UnsafePath::Writable(what));
+                let what = format!("more than {MAX_SETTINGS} files to check, up to those in {}", path.display());
+                return Err(UnsafePath::TooManyFiles(what));
             }
             if let Some((at, found)) = self.resolve(&entry.path(), Some(path))? {
                 self.check_settings_tree(&at, &found, left)?;
@@ -236,6 +241,6 @@ impl Owners {
 }
 
 #[cfg(unix)]
-const ADVICE: &str = "change its owner to that user (chown) if you trust its content, or name another with --data DIR or --store ENGINE:PATH";
+const ADVICE: &str = "change its owner to the latter (chown) if you trust its content, or name another store with --data DIR or --store ENGINE:PATH";
 #[cfg(unix)]
 const OTHER_DIR_ADVICE: &str = "name another directory with --data DIR or --store ENGINE:PATH";

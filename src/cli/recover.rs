@@ -20,7 +20,7 @@ use crate::cli::json;
 /// exit code is 3 if a part cannot be recovered.
 ///
 /// Every command that changes sessions does this when it opens the store. This one does nothing else, and prints a
-/// report. It does not run agents: runs that resume after a restart wait for the next process that does.
+/// report. It does not run agents. Runs that resume after a restart wait for the next process that runs agents.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
     /// Print one JSON object
@@ -71,14 +71,14 @@ pub(crate) fn run(args: &Args) -> Result<Code, Fail> {
         )));
     }
     let journal = client::open_exclusive(&place)?;
-    let threads = work::async_runtime()?;
-    let recovered = threads.block_on(async {
+    let runtime = work::async_runtime()?;
+    let recovered = runtime.block_on(async {
         let host = control::begin(journal, &place).await?;
         let recovered = summarize(host.runtime().boot());
         control::end(host).await;
         Ok::<_, Fail>(recovered)
     })?;
-    threads.shutdown_timeout(Duration::from_secs(1));
+    runtime.shutdown_timeout(Duration::from_secs(1));
     let mut out = anstream::stdout().lock();
     if args.json {
         json::write(&mut out, &recovered)?;
@@ -124,7 +124,7 @@ fn text(recovered: &Recovered) -> String {
         parts.push(format!("{} to resume", count(*resumes as u64, "run")));
     }
     if *inputs > 0 {
-        parts.push(format!("{} left in queues of ended runs", count(*inputs as u64, "input")));
+        parts.push(format!("{} queued in sessions whose runs ended", count(*inputs as u64, "input")));
     }
     if *restored > 0 {
         parts.push(format!("{} of an interrupted restore completed", count(*restored as u64, "file")));
@@ -145,16 +145,16 @@ fn text(recovered: &Recovered) -> String {
         );
     }
     if *inputs > 0 {
-        lines.push("  inputs in queues: `subtend queue ID` lists and removes those of a session".into());
+        lines.push("  queued inputs: `subtend queue ID` lists and removes those of a session".into());
     }
     lines.extend(checkpoints::describe_unrecorded(unrecorded));
     lines.extend(undone.iter().map(|one| {
-        let place = one.session.map_or_else(|| "store".to_owned(), |session| format!("session {session}"));
-        format!("  {place}: {}", clip(&one.why, 1_000))
+        let subject = one.session.map_or_else(|| "store".to_owned(), |session| format!("session {session}"));
+        format!("  {subject}: {}", clip(&one.why, 1_000))
     }));
     if !undone.is_empty() {
         lines.push(
-            "  they are left as they are, and all other sessions work: `subtend verify` locates the damage; restore a copy of the \
+            "  what is not recovered is unchanged, and all other sessions work: `subtend verify` locates the damage; restore a copy of the \
              store, or `subtend delete ID`"
                 .into(),
         );
@@ -189,13 +189,13 @@ mod tests {
         (recovered.waiting, recovered.resumes, recovered.inputs) = (2, 1, 1);
         recovered.undone.push(UnrecoveredRow { session: None, why: "a row is damaged".into() });
         let expected = "\
-✗ recovered in 0.4s: 3 runs ended as lost, 1 notice delivered, 2 runs waiting for a slot, 1 run to resume, 1 input left \
-in queues of ended runs, 1 problem not recovered
+✗ recovered in 0.4s: 3 runs ended as lost, 1 notice delivered, 2 runs waiting for a slot, 1 run to resume, 1 input queued \
+in sessions whose runs ended, 1 problem not recovered
   lost runs: `subtend sessions` lists them, `subtend continue ID` continues one
   runs that resume or wait: the next command that runs agents continues them, such as `subtend serve`
-  inputs in queues: `subtend queue ID` lists and removes those of a session
+  queued inputs: `subtend queue ID` lists and removes those of a session
   store: a row is damaged
-  they are left as they are, and all other sessions work: `subtend verify` locates the damage; restore a copy of the \
+  what is not recovered is unchanged, and all other sessions work: `subtend verify` locates the damage; restore a copy of the \
 store, or `subtend delete ID`";
         assert_eq!(plain(&recovered), expected);
     }

@@ -179,7 +179,7 @@ pub struct Offered {
     /// The origin of its calls.
     pub source: Source,
     /// True if a call of `task` may request a worktree.
-    pub isolates: bool,
+    pub can_isolate: bool,
 }
 
 impl Offered {
@@ -192,7 +192,7 @@ impl Offered {
     pub fn specs(&self, manage: bool) -> Vec<ToolSpec> {
         let (shown, mut specs) = (&self.shown, Vec::new());
         if self.has(Dialect::Task) && !shown.is_empty() {
-            specs.push(task::spec(shown, self.isolates));
+            specs.push(task::spec(shown, self.can_isolate));
         }
         if self.has(Dialect::SpawnTask) && !shown.is_empty() {
             specs.push(spawn_task::spec(shown));

@@ -120,7 +120,7 @@ impl Agents {
             shown_tools,
             nested: *nested,
             source: *source,
-            isolates: self.can_isolate().is_ok(),
+            can_isolate: self.can_isolate().is_ok(),
             agents,
             shown,
         };

@@ -149,7 +149,7 @@ fn view(runtime: &Runtime, of: &Transcript, shown: &ShownEntry) -> EntryView {
                 let wait = if *queued_ms == 0 {
                     String::new()
                 } else {
-                    format!(" · {} for a free call", words::span(*queued_ms))
+                    format!(" · waited {} for a permit", words::span(*queued_ms))
                 };
                 let (usage, at) = (words::usage(usage), words::utc_text(*at_ms));
                 format!("message {}:{seq} · turn {turn} · {model}{usage}{wait} · {at}", of.header.short)

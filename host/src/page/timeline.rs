@@ -18,8 +18,8 @@ use crate::host::Host;
 
 /// Width of the chart, in its own units.
 const WIDTH: u64 = 1_000;
-/// Height of the line of a session.
-const LINE: u64 = 26;
+/// Height of the row of a session.
+const ROW_HEIGHT: u64 = 26;
 /// Maximum number of sessions in a chart.
 const MAX_SESSIONS: usize = 500;
 /// Maximum number of records that are read for a chart.
@@ -84,12 +84,12 @@ impl Spans {
         self.done.extend(span.map(|span| Span { from: span.from.min(at), to: Some(at), ..span }));
     }
 
-    /// Ends the model call, whose wait for a permit was its first part.
+    /// Ends the model call. Its first `queued_ms` become a span of their own: the wait for a permit.
     fn end_model(&mut self, at: i64, queued_ms: u64) {
         let Some(call) = self.model.take() else { return };
         let called = call.from.saturating_add_unsigned(queued_ms).min(at);
         if queued_ms > 0 {
-            let label = format!("wait for a free call of {}", call.label);
+            let label = format!("wait for a permit of {}", call.label);
             self.done.push(Span { kind: BarKind::Permit, from: call.from, to: Some(called), label });
         }
         self.end(Some(Span { from: called, ..call }), at);
@@ -107,7 +107,7 @@ impl Spans {
         match &stored.record {
             Record::RunOpened(opened) => self.run = Some(span(BarKind::Wait, format!("run {}", opened.run))),
             Record::TurnStarted { model, turn, .. } => {
-                // Both records are of one batch if the attempt is a retry.
+                // A retry starts in the batch that discards the attempt before it, so both records have the same time.
                 let delay = if self.retry.0 == at { self.retry.1 } else { 0 };
                 let call = span(BarKind::Model, format!("{model}, turn {turn}"));
                 self.model = Some(Span { from: at.saturating_add_unsigned(delay), ..call });
@@ -315,7 +315,7 @@ impl TimelineChart {
         let mut lines = Vec::with_capacity(read.len());
         let mut table = Vec::with_capacity(read.len());
         for (nth, (id, level, head, spans)) in (0_u64..).zip(read) {
-            let y = nth * LINE + 24;
+            let y = nth * ROW_HEIGHT + 24;
             let (name, title) = (format!("{} {}", head.agent, head.short), words::clip(&head.title, 80));
             table.push(KindTotal {
                 id,
@@ -331,7 +331,7 @@ impl TimelineChart {
             lines.push(TimelineRow { name, title, y, indent: level.min(8) * 10, bars });
         }
         let ticks = (0..=4).map(|nth| Tick { x: nth * WIDTH / 4, label: words::span(whole * nth / 4) }).collect();
-        let height = lines.len() as u64 * LINE + 28;
+        let height = lines.len() as u64 * ROW_HEIGHT + 28;
         Ok(Self { id, open, lines, ticks, height, whole: words::span(whole), left_out, cut, damaged, table })
     }
 }

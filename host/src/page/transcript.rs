@@ -66,7 +66,7 @@ struct ConversationHead {
     resumes: bool,
     closed: bool,
     summary: Option<String>,
-    /// The last record that hid or restored messages; absent if no message is hidden by a compaction.
+    /// The last record that hid or restored messages; `None` if no compaction hides messages now.
     compacted: Option<Seq>,
 }
 
@@ -337,7 +337,7 @@ struct LiveTranscript {
 }
 
 impl LiveTranscript {
-    /// Returns the entries that the browser lacks or has in another form, within the bound of a view.
+    /// Returns the entries that are new or changed for the browser. Large updates omit the oldest and link to the page.
     fn changed_items(&mut self, items: Vec<Item>) -> Vec<Fragment> {
         let changed: Vec<Item> =
             items.into_iter().filter(|item| self.known.get(&item.id) != Some(&item.html)).collect();

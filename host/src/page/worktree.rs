@@ -123,7 +123,7 @@ pub(super) async fn merge(
         false => format!("Merged {}.", words::count(merged.files.len() as u64, "file")),
     };
     if !merged.left.is_empty() {
-        done.push_str(" Not removed, because they have changed since: ");
+        done.push_str(" Not merged, because other programs changed them during the merge: ");
         done.push_str(&merged.left.join(", "));
     }
     show(&host, &handle, done).await

@@ -28,7 +28,7 @@ async fn timeline_draws_a_line_for_each_session() {
     end(host).await;
 }
 
-/// The wait for a free call does not count as time of the model.
+/// The wait for a permit does not count as time of the model.
 #[tokio::test]
 async fn timeline_draws_the_wait_for_a_free_call() {
     let release = Arc::new(tokio::sync::Notify::new());
@@ -77,7 +77,7 @@ async fn timeline_draws_the_wait_for_a_free_call() {
         bars.push(
             ["permitbar", "model"].map(|class| part(&page, "<svg class=\"chart", "</svg>").matches(class).count()),
         );
-        assert!(page.contains("</svg> waits for a free call</li>"), "{page}");
+        assert!(page.contains("</svg> waits for a permit</li>"), "{page}");
     }
     assert_eq!(bars, [[0, 1], [1, 1]], "bars of the wait and of the call");
     let entries = get(&app, &format!("/v1/sessions/{}/transcript", ids[1])).await.json();

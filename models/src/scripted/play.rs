@@ -11,7 +11,7 @@ use subtend_session::usage::Usage;
 
 use super::file::{Rule, Script};
 use super::step::{FanOut, Fault, ScriptedArgs, Step, When};
-use super::template::Names;
+use super::template::TemplateValues;
 use crate::model::{Answer, Delta, Deltas, ModelError, Request};
 use crate::notice;
 
@@ -129,17 +129,17 @@ pub(super) struct StepPlan {
 impl StepPlan {
     fn of(step: &Step, seen: &TranscriptFacts<'_>, turn: TurnNo) -> Self {
         let number = u64::try_from(seen.answers).unwrap_or(u64::MAX).saturating_add(1);
-        let names = Names { prompt: seen.first_user, last: seen.last, n: number };
+        let values = TemplateValues { prompt: seen.first_user, last: seen.last, n: number };
         let mut calls: Vec<ToolCall> = Vec::new();
         for call in &step.calls {
             let args = match &call.args {
                 ScriptedArgs::Fixed(text) => Text::clone(text),
-                ScriptedArgs::Template(value) => names.fill_value(value).to_string().into(),
+                ScriptedArgs::Template(value) => values.fill_value(value).to_string().into(),
             };
             calls.push(ToolCall { provider_id: provider_id(number, calls.len()), tool: Text::clone(&call.tool), args });
         }
         if let Some(fan_out) = &step.fan_out {
-            fan_out.push_calls(&mut calls, number, names);
+            fan_out.push_calls(&mut calls, number, values);
         }
         let stop = match (&step.fault, step.stop) {
             (Some(Fault::Truncated), _) => Stop::Length,
@@ -148,7 +148,7 @@ impl StepPlan {
             (_, None) if calls.is_empty() => Stop::End,
             (_, None) => Stop::Calls,
         };
-        let filled = |text: &Option<Text>| text.as_ref().map(|text| names.fill(text));
+        let filled = |text: &Option<Text>| text.as_ref().map(|text| values.fill(text));
         Self {
             latency_ms: step.latency_ms,
             chunk_ms: step.chunk_ms,
@@ -205,10 +205,10 @@ impl StepPlan {
 }
 
 impl FanOut {
-    fn push_calls(&self, calls: &mut Vec<ToolCall>, number: u64, names: Names<'_>) {
+    fn push_calls(&self, calls: &mut Vec<ToolCall>, number: u64, values: TemplateValues<'_>) {
         let tool: Text = "task".into();
         for n in 1..=self.n {
-            let prompt = Names { n: n.into(), ..names }.fill(&self.prompt);
+            let prompt = TemplateValues { n: n.into(), ..values }.fill(&self.prompt);
             let args = json!({ "subagent_type": &*self.agent, "prompt": &*prompt, "background": self.background });
             let provider_id = provider_id(number, calls.len());
             calls.push(ToolCall { provider_id, tool: Text::clone(&tool), args: args.to_string().into() });

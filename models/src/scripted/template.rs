@@ -4,7 +4,7 @@ use serde_json::Value;
 use subtend_session::ids::Text;
 
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Names<'a> {
+pub(super) struct TemplateValues<'a> {
     pub(super) prompt: &'a str,
     pub(super) last: &'a str,
     pub(super) n: u64,
@@ -14,7 +14,7 @@ pub(super) fn is_template(text: &str) -> bool {
     ["{prompt}", "{last}", "{n}"].iter().any(|name| text.contains(name))
 }
 
-impl Names<'_> {
+impl TemplateValues<'_> {
     /// Replaces names in `text` once; inserted text is not expanded.
     pub(super) fn fill(&self, text: &Text) -> Text {
         if is_template(text) { self.replace_names(text).into() } else { Text::clone(text) }
@@ -62,17 +62,17 @@ mod tests {
 
     use super::*;
 
-    const NAMES: Names<'static> = Names { prompt: "say {n}", last: "Ü", n: 3 };
+    const VALUES: TemplateValues<'static> = TemplateValues { prompt: "say {n}", last: "Ü", n: 3 };
 
     #[test]
     fn template_names_are_replaced_once() {
-        assert_eq!(&*NAMES.fill(&"{n}: {prompt}/{last}{last} {other} {{n}} {".into()), "3: say {n}/ÜÜ {other} {3} {");
-        assert_eq!(&*NAMES.fill(&"plain".into()), "plain");
+        assert_eq!(&*VALUES.fill(&"{n}: {prompt}/{last}{last} {other} {{n}} {".into()), "3: say {n}/ÜÜ {other} {3} {");
+        assert_eq!(&*VALUES.fill(&"plain".into()), "plain");
     }
 
     #[test]
     fn values_are_filled_in_their_strings() {
         let value = json!({"a": ["{n}", 1], "{n}": {"b": "{last}"}});
-        assert_eq!(NAMES.fill_value(&value), json!({"a": ["3", 1], "{n}": {"b": "Ü"}}));
+        assert_eq!(VALUES.fill_value(&value), json!({"a": ["3", 1], "{n}": {"b": "Ü"}}));
     }
 }

@@ -11,16 +11,16 @@ use uuid::Uuid;
 pub(super) enum RequestTarget {
     /// A session, by its name in the path.
     Session(String),
-    /// A session that the request creates, by a command of this kind.
+    /// A new session. `"session"` or `"task"` says what the request creates.
     New(&'static str),
     /// All shards, with one merged answer.
     Merged(Merge),
     /// All shards, each of which carries out the request.
-    Every,
-    /// No shard in particular.
-    Any,
-    /// No shard in particular, but this node: its workers.
-    Here,
+    AllShards,
+    /// Any shard.
+    AnyShard,
+    /// Any open shard of this node, not forwarded: workers belong to the node that they connect to.
+    ThisNode,
 }
 
 /// Kinds of answers that are merged.
@@ -39,7 +39,7 @@ impl RequestTarget {
         let get = parts.method == Method::GET || parts.method == Method::HEAD;
         match *segments {
             // An answer without a body cannot be merged.
-            _ if parts.method == Method::HEAD && segments.len() <= 2 => Self::Any,
+            _ if parts.method == Method::HEAD && segments.len() <= 2 => Self::AnyShard,
             ["v1", "sessions"] if get => Self::Merged(Merge::Sessions),
             ["v1", "sessions"] => Self::New("session"),
             ["v1", "tasks", "spawn"] => Self::New("task"),
@@ -48,29 +48,29 @@ impl RequestTarget {
             ["v1", "events"] => Self::Merged(Merge::Events),
             ["metrics"] => Self::Merged(Merge::Metrics),
             // The node that a worker connects to has the leases of its calls.
-            ["v1", "workers", ..] => Self::Here,
+            ["v1", "workers", ..] => Self::ThisNode,
             // An agent is registered with each host.
-            ["v1", "agents", ..] if !get => Self::Every,
+            ["v1", "agents", ..] if !get => Self::AllShards,
             ["v1", "tasks", _, id] | ["v1", "sessions" | "trees" | "approvals", id, ..] | ["s", id, ..] => {
                 Self::Session(decode(id))
             }
-            _ => Self::Any,
+            _ => Self::AnyShard,
         }
     }
 
-    /// Returns the target of a request with this body. One about tasks below a session concerns that session.
+    /// Returns the target of a request with this body. A request about tasks of a parent session goes to that session.
     pub(super) fn with_body(self, body: &[u8]) -> Self {
         #[derive(Deserialize)]
         #[serde(rename_all = "camelCase")]
-        struct Below {
+        struct TaskBody {
             parent_session_id: Option<String>,
         }
         if self != Self::New("task") && self != Self::Merged(Merge::Tasks) {
             return self;
         }
         // The host refuses other bodies.
-        let below = serde_json::from_slice::<Below>(body).ok().and_then(|below| below.parent_session_id);
-        below.map_or(self, Self::Session)
+        let parent = serde_json::from_slice::<TaskBody>(body).ok().and_then(|task| task.parent_session_id);
+        parent.map_or(self, Self::Session)
     }
 }
 
@@ -139,7 +139,7 @@ pub(super) fn is_long(uri: &Uri) -> bool {
 /// Parses a session's id or a task's id. Returns `None` for other names.
 pub(super) fn id_of(name: &str) -> Option<SessionId> {
     let id = name.strip_prefix("task_").unwrap_or(name);
-    // The start of an id is also a valid name.
+    // Shorter names can be the start of an id, which only a shard can resolve.
     (id.len() == 36 || (id.len() == 32 && name.len() > 32)).then(|| Uuid::parse_str(id).ok().map(SessionId))?
 }
 
@@ -175,12 +175,12 @@ mod tests {
             ("GET", "/v1/tasks/get/task_1", session("task_1")),
             ("POST", "/v1/tasks/cancel/task_1", session("task_1")),
             ("GET", "/v1/events", RequestTarget::Merged(Merge::Events)),
-            ("PUT", "/v1/agents/x", RequestTarget::Every),
-            ("GET", "/v1/agents", RequestTarget::Any),
-            ("POST", "/v1/workers/take", RequestTarget::Here),
-            ("GET", "/v1/workers", RequestTarget::Here),
+            ("PUT", "/v1/agents/x", RequestTarget::AllShards),
+            ("GET", "/v1/agents", RequestTarget::AnyShard),
+            ("POST", "/v1/workers/take", RequestTarget::ThisNode),
+            ("GET", "/v1/workers", RequestTarget::ThisNode),
             ("GET", "/s/abc/live/tree", session("abc")),
-            ("GET", "/", RequestTarget::Any),
+            ("GET", "/", RequestTarget::AnyShard),
         ] {
             assert_eq!(RequestTarget::of(&parts(method, path)), target, "{method} {path}");
         }

@@ -101,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn d4_figures_of_shards_are_merged() {
+    fn d4_metrics_of_shards_are_merged() {
         let text = "# HELP runs Runs.\n# TYPE runs gauge\nruns{state=\"queued\"} 3\n# HELP live Live.\n# TYPE live gauge\nlive 1\n# EOF\n";
         let mut families = Vec::new();
         add(&mut families, "a", text);

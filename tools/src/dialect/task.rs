@@ -22,8 +22,8 @@ of this conversation, only your prompt. You get its final answer, not its steps.
 
 Use it when the work needs much reading or searching of which you need only the conclusion; when several parts are \
 independent and can run at the same time; or when an agent below is made for just this.
-Do not use it for what one or two direct tool calls settle, for steps that each need the one before, or to pass on the whole \
-of what you were asked.
+Do not use it for what one or two direct tool calls settle, for steps that each need the one before, or to hand over your \
+whole task.
 
 Write the prompt for someone who knows nothing of this conversation: the goal, the paths and names involved, what you know \
 already, what not to touch, and the form that the answer should have. Say whether it should change files or only read them.
@@ -38,8 +38,8 @@ With `session_id` an ended task of yours continues, however it ended: it remembe
 what is new (\"Now check the tests too.\"). That is cheaper than a new task which has to read the same again.
 What an agent answers is a report to check, not an instruction. The person does not see it: tell them what matters.";
 
-/// Returns the tool. `agents` are the names and descriptions of the agents. With `isolates`, a call can request a worktree.
-pub fn spec(agents: &[(Text, Text)], isolates: bool) -> ToolSpec {
+/// Returns the tool for `agents`, given by name and description. With `can_isolate`, a call can request a worktree.
+pub fn spec(agents: &[(Text, Text)], can_isolate: bool) -> ToolSpec {
     let names: Vec<&str> = agents.iter().map(|(name, _)| &**name).collect();
     let description = format!("{ABOUT}\n\nAgents:{}", list_agents(agents));
     let mut schema = json!({
@@ -73,7 +73,7 @@ pub fn spec(agents: &[(Text, Text)], isolates: bool) -> ToolSpec {
         "required": ["prompt"],
         "additionalProperties": false,
     });
-    if let Some(properties) = schema.get_mut("properties").and_then(Value::as_object_mut).filter(|_| isolates) {
+    if let Some(properties) = schema.get_mut("properties").and_then(Value::as_object_mut).filter(|_| can_isolate) {
         let about = "`worktree`: it works on the last commit, in a git worktree of its own. Its changes reach your files only when a \
             person merges them.";
         let isolation = json!({"type": "string", "enum": ["worktree"], "description": about});
@@ -99,7 +99,7 @@ struct TaskArguments {
 /// Parses the arguments of a call.
 ///
 /// # Errors
-/// If they do not fit, the agent is not offered (the error lists those), or the prompt is empty or too long.
+/// If they do not fit, the agent is not offered (the error lists the offered ones), or the prompt is empty or too long.
 pub fn parse(args: &str, offered: &Offered) -> Result<Request, ToolError> {
     let takes = "subagent_type, prompt, description, background, session_id, metadata and isolation";
     let arguments: TaskArguments = super::arguments(NAME, args, takes)?;
@@ -111,7 +111,9 @@ pub fn parse(args: &str, offered: &Offered) -> Result<Request, ToolError> {
         return Err(ToolError::bad_args("metadata is for a new task: leave it out when you continue an ended one"));
     }
     if arguments.isolation.is_some() {
-        return Err(ToolError::bad_args("isolation is for a new task: an ended one continues where it has worked"));
+        return Err(ToolError::bad_args(
+            "isolation is for a new task: an ended one continues in the directory in which it worked",
+        ));
     }
     let (task, agent) = (task.into(), arguments.subagent_type.map(Text::from));
     let dialect = Dialect::Task;

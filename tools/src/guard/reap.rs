@@ -38,7 +38,7 @@ fn exit_code(status: WaitStatus) -> i32 {
     status.exit_status().or_else(|| Some(status.terminating_signal()?.saturating_add(128))).unwrap_or(1)
 }
 
-/// Kills the group of `leader`, if it may still exist, and all descendants until none remains. Returns whether none does.
+/// Kills the group of `leader`, if it may still exist, and all descendants. Returns whether all have ended.
 ///
 /// One round is not enough: a killed process may have just started another one, which is then adopted.
 pub(super) fn end(leader: Option<Pid>) -> bool {
@@ -63,7 +63,7 @@ pub(super) fn end(leader: Option<Pid>) -> bool {
 /// Ends this guard as a kill would, so that the caller knows that processes of the command may remain.
 pub(super) fn give_up() -> ! {
     // The output of the command may be closed.
-    let _ = writeln!(io::stderr(), "guard: not all that the command started has ended");
+    let _ = writeln!(io::stderr(), "guard: some processes of the command have not ended");
     let _ = rustix::process::kill_process(rustix::process::getpid(), Signal::KILL);
     std::process::abort()
 }
@@ -136,14 +136,14 @@ fn processes() -> Vec<(u32, u32)> {
     numbers.filter_map(|id| Some((id, parent(&std::fs::read_to_string(format!("/proc/{id}/stat")).ok()?)?))).collect()
 }
 
-/// Parses the parent from a line of `/proc/<pid>/stat`. Returns `None` for a dead process that has not been reaped. The name before it
-/// may contain any characters, even parentheses. A process whose main thread alone has ended is in the same state, but has more threads.
+/// Parses the parent from a line of `/proc/<pid>/stat`, after the name, which may contain parentheses. Returns `None` for a
+/// dead process that has not been reaped. A process whose main thread alone has ended has the same state, but more threads.
 #[cfg(target_os = "linux")]
 fn parent(stat: &str) -> Option<u32> {
     let (_, after) = stat.rsplit_once(')')?;
     let mut fields = after.split_ascii_whitespace();
     let (state, parent) = (fields.next()?, fields.next()?);
-    // Of the fields, it is the 20th.
+    // `num_threads` is the 20th field of the line.
     let threads: u32 = fields.nth(15).and_then(|count| count.parse().ok()).unwrap_or_default();
     if state == "X" || (state == "Z" && threads <= 1) { None } else { parent.parse().ok() }
 }
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn process_counts_as_dead_without_threads_alone() {
+    fn zombie_counts_as_dead_when_no_thread_is_left() {
         let line =
             |state, threads| format!("12 (a) {state} 34 12 12 0 -1 4228100 1 0 0 0 5 6 0 0 20 0 {threads} 0 99 0 0");
         assert_eq!(["Z", "X", "S"].map(|state| parent(&line(state, 1))), [None, None, Some(34)]);
