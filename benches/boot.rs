@@ -113,7 +113,7 @@ async fn start(spec: &str, in_flight: usize) {
     let runtime = runtime(journal, Options::default().idle).await;
     let wall = begun.elapsed();
     let report = runtime.boot();
-    assert_eq!((report.swept, report.undone.len()), (in_flight, 0));
+    assert_eq!((report.swept, report.failures.len()), (in_flight, 0));
     println!("{} {}", wall.as_millis(), peak().map_or_else(|| "?".to_owned(), |peak| peak.to_string()));
     runtime.shutdown(Duration::from_secs(5)).await;
 }

@@ -130,7 +130,7 @@ pub mod hooks {
 pub mod host {
     pub use subtend_actors::tool_options::BadToolOptions;
     pub use subtend_actors::{
-        BadPrice, BootError, BootProgress, BootReport, Price, Prices, ShutdownReport, Stopped, Undone,
+        BadPrice, BootError, BootFailure, BootProgress, BootReport, Price, Prices, ShutdownReport, Stopped,
     };
     pub use subtend_supervision::Intensity;
 }

@@ -48,7 +48,7 @@ pub use observe::counters::Counters;
 pub use observe::event::{Event, EventKind, Next, Subscription};
 pub use observe::following::{Events, EventsError, EventsNext};
 pub use prompt::PromptError;
-pub use recovery::boot::{BootError, BootProgress, BootReport, Undone};
+pub use recovery::boot::{BootError, BootFailure, BootProgress, BootReport};
 pub use runtime::builder::Builder;
 pub use runtime::environment::Environment;
 pub use runtime::{AboveSlots, OpenOptions, OpenSessionError, Runtime, ShutdownReport, StartError};

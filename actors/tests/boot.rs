@@ -42,7 +42,7 @@ async fn run_in_flight_ends_lost_and_notifies_its_owner_once() {
     let journal = reopen(&memory);
     let runtime = builder(&journal).model(model(tree)).start().await.expect("a runtime");
     let boot = runtime.boot();
-    assert_eq!((boot.swept, boot.waiting, boot.notices, &*boot.undone), (in_flight, 0, in_flight - 1, &[][..]));
+    assert_eq!((boot.swept, boot.waiting, boot.notices, &*boot.failures), (in_flight, 0, in_flight - 1, &[][..]));
     assert_eq!(journal.inflight().expect("inflight"), []);
     assert_eq!(journal.outbox().expect("outbox"), []);
     let mut lost = 0;

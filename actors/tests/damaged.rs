@@ -93,9 +93,9 @@ async fn damaged_session_returns_a_typed_error_and_others_start() {
     let says = |request: Request| async move { Ok(text(&prompt(&request))) };
     let runtime = builder(&journal).model(model(says)).start().await.expect("the runtime starts despite the damage");
     assert_eq!(runtime.boot().swept, 2, "the unreadable session was counted as swept");
-    let undone: Vec<_> = runtime.boot().undone.iter().map(|undone| (undone.session, &*undone.why)).collect();
+    let failures: Vec<_> = runtime.boot().failures.iter().map(|failure| (failure.session, &*failure.why)).collect();
     let why = journal.records(ids[1]).expect_err("it is damaged").to_string();
-    assert_eq!(undone, [(Some(ids[1]), &*why)]);
+    assert_eq!(failures, [(Some(ids[1]), &*why)]);
     let session = |ix: usize| runtime.session(ids[ix]).expect("a sound row").expect("it exists");
     for ix in [0, 2] {
         assert_eq!(session(ix).run_ended(RunNo(1)).await.expect("the run ends").outcome, Outcome::Lost);
@@ -127,7 +127,7 @@ async fn undamaged_sessions_are_all_readable() {
     let journal = store(&dir.path().join("copy"));
     let says = |request: Request| async move { Ok(text(&prompt(&request))) };
     let runtime = builder(&journal).model(model(says)).start().await.expect("the runtime starts");
-    assert_eq!((runtime.boot().swept, &*runtime.boot().undone), (3, &[][..]));
+    assert_eq!((runtime.boot().swept, &*runtime.boot().failures), (3, &[][..]));
     for id in ids {
         let session = runtime.session(id).expect("a sound row").expect("it exists");
         assert_eq!(session.run_ended(RunNo(1)).await.expect("the run ends").outcome, Outcome::Lost);
@@ -177,9 +177,9 @@ async fn boot_counts_ended_runs_as_swept_and_lists_the_rest() {
     assert_eq!(runtime.boot().swept, 1);
     let session = runtime.session(id).expect("a sound row").expect("it exists");
     assert_eq!(session.run_ended(RunNo(1)).await.expect("the run ends").outcome, Outcome::Lost);
-    let undone: Vec<_> = runtime.boot().undone.iter().map(|undone| (undone.session, &*undone.why)).collect();
+    let failures: Vec<_> = runtime.boot().failures.iter().map(|failure| (failure.session, &*failure.why)).collect();
     let why = journal.records(child).expect_err("it is damaged").to_string();
-    assert_eq!(undone, [(Some(child), &*why)]);
+    assert_eq!(failures, [(Some(child), &*why)]);
     runtime.shutdown(Duration::from_secs(1)).await;
 }
 

@@ -392,7 +392,7 @@ async fn restart_ends_a_service_as_lost_without_a_notice() {
     let journal = reopen();
     let runtime = serving(&journal, &requests, good).start().await.expect("a runtime");
     let boot = runtime.boot();
-    assert_eq!((boot.swept, boot.notices, &*boot.undone), (1, 0, &[][..]));
+    assert_eq!((boot.swept, boot.notices, &*boot.failures), (1, 0, &[][..]));
     let session = runtime.session(id).expect("readable").expect("the session exists");
     let [service] = &children(&runtime, &session)[..] else { panic!("one service") };
     assert_eq!(outcome(&journal, service.id()).await, Some(Outcome::Lost));

@@ -63,7 +63,7 @@ async fn run_without_a_live_actor_is_reported_and_not_counted() {
         Faults::new(move |at, _| assert!(at != Point::Handler || !still.load(Ordering::Relaxed), "injected fault"));
     let runtime = builder(&journal).model(model(answer)).faults(faults).start().await.expect("a runtime");
     let boot = runtime.boot();
-    let received: Vec<_> = boot.undone.iter().map(|undone| (undone.session, &*undone.why)).collect();
+    let received: Vec<_> = boot.failures.iter().map(|failure| (failure.session, &*failure.why)).collect();
     let why = "its actor crashed at each start; see the log";
     assert_eq!((boot.swept, received), (0, vec![(Some(session), why)]));
     // The actor is retried with a delay: when the fault is gone, the run ends.

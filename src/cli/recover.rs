@@ -4,8 +4,7 @@ use std::io::Write as _;
 use std::time::Duration;
 
 use serde::Serialize;
-use subtend_actors::{BootReport, Undone, UnrecordedWrite};
-use subtend_session::ids::SessionId;
+use subtend_actors::{BootFailure, BootReport, UnrecordedWrite};
 
 use super::checkpoints;
 use super::client;
@@ -48,14 +47,9 @@ struct Recovered {
     /// Writes of runs in flight whose results are not recorded.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     unrecorded: Vec<UnrecordedWrite>,
-    undone: Vec<UnrecoveredRow>,
+    #[serde(rename = "undone")]
+    failures: Vec<BootFailure>,
     took_ms: u64,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-struct UnrecoveredRow {
-    session: Option<SessionId>,
-    why: String,
 }
 
 pub(crate) fn run(args: &Args) -> Result<Code, Fail> {
@@ -86,7 +80,7 @@ pub(crate) fn run(args: &Args) -> Result<Code, Fail> {
     } else {
         writeln!(out, "{}", text(&recovered))?;
     }
-    Ok(if recovered.undone.is_empty() { Code::Done } else { Code::Store })
+    Ok(if recovered.failures.is_empty() { Code::Done } else { Code::Store })
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
@@ -95,9 +89,8 @@ fn is_zero(number: &usize) -> bool {
 }
 
 fn summarize(boot: &BootReport) -> Recovered {
-    let BootReport { swept, waiting, resumed, dormant, inputs, notices, restored, unrecorded, undone, took_ms } =
+    let BootReport { swept, waiting, resumed, dormant, inputs, notices, restored, unrecorded, failures, took_ms } =
         boot.clone();
-    let undone = undone.into_iter().map(|Undone { session, why }| UnrecoveredRow { session, why }).collect();
     Recovered {
         swept,
         waiting,
@@ -106,13 +99,13 @@ fn summarize(boot: &BootReport) -> Recovered {
         notices,
         restored,
         unrecorded,
-        undone,
+        failures,
         took_ms,
     }
 }
 
 fn text(recovered: &Recovered) -> String {
-    let Recovered { swept, waiting, resumes, inputs, notices, restored, unrecorded, undone, took_ms } = recovered;
+    let Recovered { swept, waiting, resumes, inputs, notices, restored, unrecorded, failures, took_ms } = recovered;
     let mut parts = vec![
         format!("{} ended as lost", count(*swept as u64, "run")),
         format!("{} delivered", count(*notices as u64, "notice")),
@@ -129,10 +122,10 @@ fn text(recovered: &Recovered) -> String {
     if *restored > 0 {
         parts.push(format!("{} of an interrupted restore completed", count(*restored as u64, "file")));
     }
-    if !undone.is_empty() {
-        parts.push(format!("{} not recovered", count(undone.len() as u64, "problem")));
+    if !failures.is_empty() {
+        parts.push(format!("{} not recovered", count(failures.len() as u64, "problem")));
     }
-    let mark = if undone.is_empty() { Styled(GOOD, "✓") } else { Styled(BAD, "✗") };
+    let mark = if failures.is_empty() { Styled(GOOD, "✓") } else { Styled(BAD, "✗") };
     let took = format_duration(Duration::from_millis(*took_ms));
     let mut lines = vec![format!("{mark} recovered in {took}: {}", parts.join(", "))];
     if *swept > 0 {
@@ -148,11 +141,11 @@ fn text(recovered: &Recovered) -> String {
         lines.push("  queued inputs: `subtend queue ID` lists and removes those of a session".into());
     }
     lines.extend(checkpoints::describe_unrecorded(unrecorded));
-    lines.extend(undone.iter().map(|one| {
+    lines.extend(failures.iter().map(|one| {
         let subject = one.session.map_or_else(|| "store".to_owned(), |session| format!("session {session}"));
         format!("  {subject}: {}", clip(&one.why, 1_000))
     }));
-    if !undone.is_empty() {
+    if !failures.is_empty() {
         lines.push(
             "  what is not recovered is unchanged, and all other sessions work: `subtend verify` locates the damage; restore a copy of the \
              store, or `subtend delete ID`"
@@ -171,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn recovery_prints_one_summary_line_and_undone_items() {
+    fn recovery_prints_one_summary_line_and_failures() {
         let mut recovered = Recovered {
             swept: 3,
             waiting: 0,
@@ -180,14 +173,14 @@ mod tests {
             notices: 1,
             restored: 0,
             unrecorded: vec![],
-            undone: vec![],
+            failures: vec![],
             took_ms: 420,
         };
         let lost = "  lost runs: `subtend sessions` lists them, `subtend continue ID` continues one";
         let summary = "✓ recovered in 0.4s: 3 runs ended as lost, 1 notice delivered";
         assert_eq!(plain(&recovered), format!("{summary}\n{lost}"));
         (recovered.waiting, recovered.resumes, recovered.inputs) = (2, 1, 1);
-        recovered.undone.push(UnrecoveredRow { session: None, why: "a row is damaged".into() });
+        recovered.failures.push(BootFailure { session: None, why: "a row is damaged".into() });
         let expected = "\
 ✗ recovered in 0.4s: 3 runs ended as lost, 1 notice delivered, 2 runs waiting for a slot, 1 run to resume, 1 input queued \
 in sessions whose runs ended, 1 problem not recovered

@@ -439,8 +439,8 @@ fn report_recovery(boot: &BootReport, screen: &mut Screen) {
     if let Some(text) = checkpoints::describe_unrecorded(&boot.unrecorded) {
         text.lines().for_each(|line| screen.alert(line));
     }
-    if let Some(first) = boot.undone.first() {
-        let things = count(boot.undone.len() as u64, "problem");
+    if let Some(first) = boot.failures.first() {
+        let things = count(boot.failures.len() as u64, "problem");
         let session = first.session.map_or_else(String::new, |session| format!("session {session}: "));
         screen.alert(&format!(
             "{things} of an earlier process could not be recovered; the first one: {session}{} (`subtend recover` \

@@ -25,7 +25,7 @@ mod report;
 mod resuming;
 
 use report::RecoveryTargets;
-pub use report::{BootReport, Undone};
+pub use report::{BootFailure, BootReport};
 pub(super) use resuming::levels;
 pub use resuming::preview_recovery;
 

@@ -30,7 +30,7 @@ use crate::hooks::Hooks;
 use crate::host::HostParts;
 use crate::life::Lifecycle;
 use crate::log::Log;
-use crate::recovery::boot::{BootError, BootProgress, Undone};
+use crate::recovery::boot::{BootError, BootFailure, BootProgress};
 use crate::recovery::restores;
 use crate::runtime::Runtime;
 use crate::runtime::components::Components;
@@ -373,7 +373,7 @@ impl Builder {
             let open = journal.inflight()?.into_iter().map(|(session, _)| session).collect();
             let mut report = components.recovery.boot(&*on_boot).await?;
             report.restored = found.restored;
-            report.undone.extend(found.failed.map(|why| Undone { session: None, why }));
+            report.failures.extend(found.failed.map(|why| BootFailure { session: None, why }));
             report.unrecorded = restores::unfinished_writes(saved, journal, open).await;
             runtime.complete_deletions().await?;
             restores::erase_deleted(saved, runtime.journal()).await;

@@ -76,8 +76,7 @@ impl OpenWork {
             let waiting: usize =
                 runtime.quotas().iter().filter(|seen| is_of(&seen.name)).map(|seen| seen.waiting).sum();
             // The quota counts its waiting calls, but does not name their sessions.
-            let wait =
-                if waiting == 0 { String::new() } else { format!(" ({waiting} calls wait for a permit)") };
+            let wait = if waiting == 0 { String::new() } else { format!(" ({waiting} calls wait for a permit)") };
             return format!("asking {model}{wait}");
         }
         let mut local = self.calls.values().filter(|call| !call.child);

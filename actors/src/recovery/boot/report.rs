@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
+use serde::Serialize;
 use subtend_journal::ReadError;
 use subtend_session::ids::{RunNo, SessionId};
 use subtend_session::index::{Inflight, Row};
@@ -30,14 +31,14 @@ pub struct BootReport {
     /// Writes of runs that were in flight whose results are missing in the journal.
     pub unrecorded: Vec<UnrecordedWrite>,
     /// Failures; their sessions remain as they are. `verify` explains damage.
-    pub undone: Vec<Undone>,
+    pub failures: Vec<BootFailure>,
     /// Duration in milliseconds.
     pub took_ms: u64,
 }
 
 /// A failure of the boot.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Undone {
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub struct BootFailure {
     /// The affected session, if known.
     pub session: Option<SessionId>,
     pub why: String,
@@ -65,7 +66,7 @@ impl StartRecovery {
         for (session, error) in damaged {
             match session {
                 Some(session) => _ = left.entry(session).or_insert_with(|| error.to_string()),
-                None => report.undone.push(Undone { session, why: error.to_string() }),
+                None => report.failures.push(BootFailure { session, why: error.to_string() }),
             }
         }
         for session in &targets.failed {
@@ -85,7 +86,7 @@ impl StartRecovery {
         report.inputs = self.takeover.kept_inputs();
         let owed: BTreeSet<Row> = self.log.journal.outbox()?.into_iter().map(|(row, _)| row).collect();
         report.notices = targets.owed.difference(&owed).count();
-        report.undone.extend(left.into_iter().map(|(session, why)| Undone { session: Some(session), why }));
+        report.failures.extend(left.into_iter().map(|(session, why)| BootFailure { session: Some(session), why }));
         Ok(report)
     }
 
