@@ -128,7 +128,7 @@ impl SessionHandle {
 
 fn question(text: &str, schema: &Value) -> String {
     format!(
-        "{text}\n\nAnswer with a single JSON object and nothing else: no words wrap_tool it and no code fence. It must be valid \
+        "{text}\n\nAnswer with a single JSON object and nothing else: no words around it and no code fence. It must be valid \
          against this JSON schema:\n{schema}"
     )
 }
