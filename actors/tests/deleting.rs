@@ -133,7 +133,7 @@ async fn j10_erased_text_does_not_reappear() {
 
     let compacted = Memory::new();
     let done = compact::copy(&memory, &memory, &compacted, &mut |_| {}).expect("compacted");
-    assert_eq!((done.erased, done.held), (1, vec![]));
+    assert_eq!((done.erased, done.deferred), (1, vec![]));
     let journal = on(Box::new(compacted.clone()));
     assert_eq!(journal.records(session.id()).expect("records"), parent);
     assert!(matches!(journal.records(child.id()), Err(ReadError::NoSuchSession(_))));

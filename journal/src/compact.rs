@@ -26,7 +26,7 @@ pub struct Compacted {
     pub frames: u64,
     pub blobs: u64,
     /// Deleted sessions that could not be erased yet.
-    pub held: Vec<DeferredErasure>,
+    pub deferred: Vec<DeferredErasure>,
 }
 
 /// Deleted session that is not erased yet, because other sessions still wait for its tree.
@@ -51,8 +51,8 @@ pub enum CompactionStep {
     Done,
 }
 
-/// Maps each deleted session to its topmost deleted ancestor, or to itself. Descendants of a deleted session count as deleted, because the
-/// deletion of a tree is durable with that of its top.
+/// Maps each deleted session to its topmost deleted ancestor, or to itself. Descendants of a deleted session count as deleted,
+/// because a crash can interrupt the deletion of a tree after its top.
 pub(crate) fn deleted_roots(heads: &BTreeMap<SessionId, Head>) -> BTreeMap<SessionId, SessionId> {
     let mut tops = BTreeMap::new();
     if !heads.values().any(|head| head.deleted) {
@@ -95,8 +95,9 @@ pub fn copy(
     if found != last {
         return Err(corrupt(found, format!("the copy ends there, but the store ends at {last}")));
     }
-    let erased_now = plan.gone.iter().filter(|session| plan.heads.get(session).is_some_and(|head| !head.is_erased()));
-    Ok(Compacted { erased: erased_now.count() as u64, frames: erased, blobs: 0, held: plan.held })
+    let erased_now =
+        plan.erasable.iter().filter(|session| plan.heads.get(session).is_some_and(|head| !head.is_erased()));
+    Ok(Compacted { erased: erased_now.count() as u64, frames: erased, blobs: 0, deferred: plan.deferred })
 }
 
 /// The rows to remove for an engine that erases in place.
@@ -110,7 +111,7 @@ pub(crate) struct Erasure {
     pub(crate) defs: Vec<Hash>,
     /// The remaining rows of the erased sessions.
     pub(crate) heads: Vec<(SessionId, Head)>,
-    pub(crate) held: Vec<DeferredErasure>,
+    pub(crate) deferred: Vec<DeferredErasure>,
 }
 
 #[cfg(feature = "postgres")]
@@ -123,12 +124,12 @@ impl Erasure {
         let kept = plan.defs(engine)?;
         let (mut children, mut owed, mut defs, mut failed) = (Vec::new(), Vec::new(), Vec::new(), None);
         engine.all_children(&mut |parent, child| {
-            children.extend(plan.gone.contains(&child).then_some((parent, child)));
+            children.extend(plan.erasable.contains(&child).then_some((parent, child)));
             CONTINUE
         })?;
         engine.outbox(None, &mut |row| {
             take_or_stop(row, &mut failed, |(row, _)| {
-                owed.extend((plan.gone.contains(&row.from) || plan.gone.contains(&row.to)).then_some(row));
+                owed.extend((plan.erasable.contains(&row.from) || plan.erasable.contains(&row.to)).then_some(row));
             })
         })?;
         engine.defs(&mut |hash, text| {
@@ -137,10 +138,10 @@ impl Erasure {
         if let Some(error) = failed {
             return Err(error);
         }
-        let fresh = plan.heads.iter().filter(|(session, head)| plan.gone.contains(session) && !head.is_erased());
+        let fresh = plan.heads.iter().filter(|(session, head)| plan.erasable.contains(session) && !head.is_erased());
         let heads = fresh.map(|(session, head)| (*session, head.erased())).collect();
-        let frames = plan.left.iter().map(|(lsn, (session, seq))| (*lsn, *session, *seq)).collect();
-        Ok(Self { frames, children, owed, defs, heads, held: plan.held })
+        let frames = plan.to_erase.iter().map(|(lsn, (session, seq))| (*lsn, *session, *seq)).collect();
+        Ok(Self { frames, children, owed, defs, heads, deferred: plan.deferred })
     }
 }
 
@@ -152,11 +153,11 @@ struct CompactionPlan {
     heads: BTreeMap<SessionId, Head>,
     inflight: Vec<(SessionId, Inflight)>,
     outbox: Vec<(Row, Lsn)>,
-    gone: BTreeSet<SessionId>,
-    held: Vec<DeferredErasure>,
+    erasable: BTreeSet<SessionId>,
+    deferred: Vec<DeferredErasure>,
     positions: BTreeMap<Lsn, (SessionId, Seq)>,
     /// Frames to erase.
-    left: BTreeMap<Lsn, (SessionId, Seq)>,
+    to_erase: BTreeMap<Lsn, (SessionId, Seq)>,
 }
 
 impl CompactionPlan {
@@ -173,18 +174,18 @@ impl CompactionPlan {
         if FaultPoints::read().no_erase {
             tops.clear();
         }
-        let held = unerasable(&tops, &inflight, &outbox);
-        tops.retain(|_, top| !held.contains_key(top));
-        let gone: BTreeSet<SessionId> = tops.into_keys().collect();
-        outbox.retain(|(row, _)| !gone.contains(&row.from) && !gone.contains(&row.to));
-        let (mut positions, mut left) = (BTreeMap::new(), BTreeMap::new());
+        let deferred = unerasable(&tops, &inflight, &outbox);
+        tops.retain(|_, top| !deferred.contains_key(top));
+        let erasable: BTreeSet<SessionId> = tops.into_keys().collect();
+        outbox.retain(|(row, _)| !erasable.contains(&row.from) && !erasable.contains(&row.to));
+        let (mut positions, mut to_erase) = (BTreeMap::new(), BTreeMap::new());
         from.all_positions(&mut |session, seq, lsn| {
-            let of = if gone.contains(&session) { &mut left } else { &mut positions };
+            let of = if erasable.contains(&session) { &mut to_erase } else { &mut positions };
             of.insert(lsn, (session, seq));
             CONTINUE
         })?;
-        let held = held.into_iter().map(|(session, why)| DeferredErasure { session, why }).collect();
-        Ok(Self { heads, inflight, outbox, gone, held, positions, left })
+        let deferred = deferred.into_iter().map(|(session, why)| DeferredErasure { session, why }).collect();
+        Ok(Self { heads, inflight, outbox, erasable, deferred, positions, to_erase })
     }
 
     /// Returns the bodies that the first frames of the remaining sessions name.
@@ -216,7 +217,7 @@ impl CompactionPlan {
         let (mut copied, mut erased, mut failed) = (0_u64, 0_u64, None);
         from.frames(Lsn(0), &mut |lsn, kept| {
             let Some((session, first_seq)) = self.positions.get(&lsn) else {
-                if self.left.contains_key(&lsn) {
+                if self.to_erase.contains_key(&lsn) {
                     erased = erased.saturating_add(1);
                     return CONTINUE;
                 }
@@ -248,7 +249,7 @@ impl CompactionPlan {
         }
         let last = out.last;
         for (session, head) in &self.heads {
-            let head = if self.gone.contains(session) { head.erased() } else { head.clone() };
+            let head = if self.erasable.contains(session) { head.erased() } else { head.clone() };
             out.rows(last, *session, Changes { head: Some(Box::new(head)), ..Changes::default() })?;
         }
         for (session, row) in &self.inflight {
@@ -257,7 +258,7 @@ impl CompactionPlan {
         }
         let mut failed = Ok(());
         from.all_children(&mut |parent, child| {
-            if !self.gone.contains(&child) {
+            if !self.erasable.contains(&child) {
                 failed = out.rows(last, child, Changes { child_of: Some(parent), ..Changes::default() });
             }
             if failed.is_err() { ScanFlow::Break(()) } else { CONTINUE }
@@ -297,22 +298,24 @@ fn unerasable(
     inflight: &[(SessionId, Inflight)],
     outbox: &[(Row, Lsn)],
 ) -> BTreeMap<SessionId, String> {
-    let mut held = BTreeMap::new();
+    let mut deferred = BTreeMap::new();
     for (session, row) in inflight {
         if let Some(top) = tops.get(session) {
-            held.insert(*top, format!("run {} of session {session} is in flight", row.run));
+            deferred.insert(*top, format!("run {} of session {session} is in flight", row.run));
         }
     }
     for (row, _) in outbox {
         match (tops.get(&row.from), tops.get(&row.to)) {
-            (Some(top), None) => drop(held.insert(*top, format!("session {} has not received what it sent", row.to))),
+            (Some(top), None) => {
+                drop(deferred.insert(*top, format!("session {} has not received what it sent", row.to)))
+            }
             (None, Some(top)) => {
-                held.insert(*top, format!("it has not received what session {} sent", row.from));
+                deferred.insert(*top, format!("it has not received what session {} sent", row.from));
             }
             (Some(_), Some(_)) | (None, None) => {}
         }
     }
-    held
+    deferred
 }
 
 fn hash<T: ?Sized>(named: &Interned<T>) -> Hash {

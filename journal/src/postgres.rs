@@ -286,8 +286,8 @@ pub fn store_watermark(dir: &std::path::Path, last: Lsn, accept_loss: bool) -> s
 /// # Errors
 /// As [`Engine::write`](crate::engine::Engine::write), and for a damaged row or first frame. The shard is then unchanged.
 pub fn compact(engine: &Postgres) -> Result<Compacted> {
-    let Erasure { frames, children, owed, defs, heads, held } = Erasure::of(engine)?;
-    let done = Compacted { erased: heads.len() as u64, frames: frames.len() as u64, blobs: 0, held };
+    let Erasure { frames, children, owed, defs, heads, deferred } = Erasure::of(engine)?;
+    let done = Compacted { erased: heads.len() as u64, frames: frames.len() as u64, blobs: 0, deferred };
     let mut rows = ErasedRows::default();
     for (lsn, session, seq) in frames {
         rows.log.push(lsn.0.to_be_bytes().to_vec());

@@ -62,7 +62,10 @@ pub(crate) fn fail(shared: &Shared, error: EngineError) {
     shared.update_pressure();
 }
 
-#[expect(clippy::disallowed_methods, reason = "how old a mark is on the real disk; nothing is decided by it")]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "measures the age of the watermark, and how long a write takes; no decision depends on it"
+)]
 fn now() -> Instant {
     Instant::now()
 }

@@ -3,7 +3,8 @@
 /// Runs of a shard that hold a slot, and runs that wait for one.
 pub(crate) type Demand = (usize, usize);
 
-/// Returns the bound of each shard. Held slots and bounds together do not exceed `share`, except that each shard has one slot at least.
+/// Returns the maximum number of slots of each shard. What shards hold and may still take does not exceed `share`, except that
+/// each shard may take one slot.
 ///
 /// Shards get equal parts, but none more than it needs while others need more. What no shard needs is divided evenly, so that a run can
 /// start before the next division. No slot is revoked: a shard above its part gets no more, and others wait for what it returns.
@@ -20,7 +21,7 @@ pub(crate) fn divide(share: usize, demands: &[Demand]) -> Vec<usize> {
     parts.into_iter().zip(demands).zip(more).map(bound).collect()
 }
 
-/// Divides `total` into parts that are at most `wanted`, and differ only where one got all that it wanted, or by one.
+/// Divides `total` into parts of at most `wanted`. Parts that got less than wanted differ by at most one.
 fn divide_evenly(total: usize, wanted: &[usize]) -> Vec<usize> {
     let (mut left, mut parts) = (total, vec![0_usize; wanted.len()]);
     loop {

@@ -44,14 +44,14 @@ pub(crate) fn run(args: &Args) -> Result<Code, Fail> {
     drop(progress);
     erase_checkpoints(&place)?;
     let sizes = place.path().map(|path| (before, size_of(Some(path))));
-    let code = if done.held.is_empty() { Code::Done } else { Code::Failed };
+    let code = if done.deferred.is_empty() { Code::Done } else { Code::Failed };
     if args.json {
         control::say(&json::text(&result(&done, sizes))?)?;
         return Ok(code);
     }
     control::say(&summary(&done, sizes))?;
-    for held in &done.held {
-        let (session, why) = (held.session, &held.why);
+    for deferred in &done.deferred {
+        let (session, why) = (deferred.session, &deferred.why);
         control::say(&format!(
             "session {session} is not erased yet: {why}; run `subtend recover`, then `subtend compact` again"
         ))?;
@@ -61,11 +61,11 @@ pub(crate) fn run(args: &Args) -> Result<Code, Fail> {
 
 /// Returns the report as JSON; sizes are null for a database.
 fn result(done: &Compacted, sizes: Option<(u64, u64)>) -> Value {
-    let held = done.held.iter().map(|held| json!({"session": held.session, "why": held.why.to_string()}));
+    let deferred = done.deferred.iter().map(|one| json!({"session": one.session, "why": one.why.to_string()}));
     json!({
         "erased": done.erased, "frames": done.frames, "blobs": done.blobs,
         "bytes_before": sizes.map(|sizes| sizes.0), "bytes_after": sizes.map(|sizes| sizes.1),
-        "held": held.collect::<Vec<_>>(),
+        "held": deferred.collect::<Vec<_>>(),
     })
 }
 

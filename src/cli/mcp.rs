@@ -267,7 +267,7 @@ fn confirm(warning: &str, risk: &str, alone: &str) -> Result<(), Fail> {
     let mut line = String::new();
     std::io::stdin().lock().read_line(&mut line)?;
     let confirmed = matches!(line.trim().to_ascii_lowercase().as_str(), "y" | "yes");
-    if confirmed { Ok(()) } else { Err(Fail::Other("nothing is logged in".to_owned())) }
+    if confirmed { Ok(()) } else { Err(Fail::Other("the login is cancelled".to_owned())) }
 }
 
 /// Prints the address of the page on stdout, and all else on stderr.

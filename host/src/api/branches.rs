@@ -107,7 +107,7 @@ pub(super) struct CreatedBranch {
 
 /// Creates a branch at a message.
 #[utoipa::path(post, path = "/v1/sessions/{id}/branches", tag = "branches", operation_id = "make_branch", request_body = NewBranch,
-    params(("id" = String, Path, description = "The session"), ("Idempotency-Key" = Option<String>, Header, description = "Names the command: sent again, it has no second effect")),
+    params(("id" = String, Path, description = "The session"), ("Idempotency-Key" = Option<String>, Header, description = "A repeated request with the same key has no second effect")),
     responses((status = 201, body = CreatedBranch), (status = 200, body = CreatedBranch, description = "It was made before, by the same key"), (status = 404, body = Problem), (status = 422, body = Problem)))]
 pub(super) async fn make(
     State(host): State<Host>,
@@ -209,7 +209,7 @@ pub(super) struct Regenerate {
 
 /// Regenerates an answer as a new alternative.
 #[utoipa::path(post, path = "/v1/sessions/{id}/regenerate", tag = "branches", operation_id = "regenerate", request_body = Regenerate,
-    params(("id" = String, Path, description = "The session"), ("Idempotency-Key" = Option<String>, Header, description = "Names the command: sent again, it has no second effect")),
+    params(("id" = String, Path, description = "The session"), ("Idempotency-Key" = Option<String>, Header, description = "A repeated request with the same key has no second effect")),
     responses((status = 201, body = CreatedBranch), (status = 200, body = CreatedBranch, description = "It was made before, by the same key"), (status = 404, body = Problem), (status = 409, body = Problem)))]
 pub(super) async fn regenerate(
     State(host): State<Host>,

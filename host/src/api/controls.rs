@@ -125,7 +125,7 @@ pub(super) struct Continue {
 
 /// Continues a session that is held or whose last run ended.
 #[utoipa::path(post, path = "/v1/sessions/{id}/continue", tag = "runs", operation_id = "continue_session", request_body = Continue,
-    params(("id" = String, Path, description = "The session"), ("Idempotency-Key" = Option<String>, Header, description = "Names the command: sent again, it has no second effect")),
+    params(("id" = String, Path, description = "The session"), ("Idempotency-Key" = Option<String>, Header, description = "A repeated request with the same key has no second effect")),
     responses((status = 200, body = Accepted), (status = 404, body = Problem), (status = 409, body = Problem)))]
 pub(super) async fn resume(
     State(host): State<Host>,

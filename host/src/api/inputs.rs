@@ -220,7 +220,7 @@ impl NewInput {
 /// accepted once.
 #[utoipa::path(post, path = "/v1/sessions/{id}/inputs", tag = "inputs", operation_id = "send_input", request_body = NewInput,
     params(("id" = String, Path, description = "The session"),
-        ("Idempotency-Key" = Option<String>, Header, description = "Names the command: sent again, it has no second effect")),
+        ("Idempotency-Key" = Option<String>, Header, description = "A repeated request with the same key has no second effect")),
     responses((status = 202, body = Accepted), (status = 404, body = Problem), (status = 409, body = Problem),
         (status = 422, body = Problem), (status = 429, body = Problem)))]
 pub(super) async fn send(

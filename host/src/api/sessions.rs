@@ -160,7 +160,8 @@ impl SessionFilter {
             let (ms, id) = cursor.split_once('.')?;
             Some((ms.parse().ok()?, id.parse().ok()?))
         };
-        let bad = || Problem::malformed(format!("cursor {cursor:?}: give `next` of the page before as it is"));
+        let bad =
+            || Problem::malformed(format!("invalid cursor {cursor:?}: give `next` of the previous page unchanged"));
         read().map(Some).ok_or_else(bad)
     }
 }
@@ -175,10 +176,10 @@ pub(super) async fn list(
     let (after, limit) = (filter.after_cursor()?, filter.limit.unwrap_or(DEFAULT_PAGE_SIZE).clamp(1, MAX_PAGE_SIZE));
     let heads = host.runtime().journal().heads()?;
     let mut rows: Vec<_> = heads.into_iter().filter(|(id, head)| filter.is_shown(*id, head)).collect();
-    let place = |(id, head): &(SessionId, Head)| std::cmp::Reverse((head.created_ms, *id));
-    rows.sort_by_key(place);
+    let sort_key = |(id, head): &(SessionId, Head)| std::cmp::Reverse((head.created_ms, *id));
+    rows.sort_by_key(sort_key);
     let after = after.map(std::cmp::Reverse);
-    let rest = rows.iter().filter(|row| after.is_none_or(|after| place(row) > after));
+    let rest = rows.iter().filter(|row| after.is_none_or(|after| sort_key(row) > after));
     let (mut items, mut last, mut next) = (Vec::new(), None, None);
     for (id, head) in rest {
         let session = Session::read(host.runtime(), *id, head)?;
@@ -204,7 +205,7 @@ pub(super) struct Opened {
 
 /// Opens a session. With an `Idempotency-Key`, a repeated request returns the same session.
 #[utoipa::path(post, path = "/v1/sessions", tag = "sessions", operation_id = "open_session", request_body = NewSession,
-    params(("Idempotency-Key" = Option<String>, Header, description = "Names the command: sent again, it has no second effect")),
+    params(("Idempotency-Key" = Option<String>, Header, description = "A repeated request with the same key has no second effect")),
     responses((status = 201, body = Opened), (status = 200, body = Opened, description = "It was opened before, by the same key"),
         (status = 422, body = Problem), (status = 410, body = Problem)))]
 pub(super) async fn open(
@@ -258,8 +259,8 @@ fn opened_response(
     let session = Session::read(runtime, handle.id(), &head)?;
     let status = if is_new { StatusCode::CREATED } else { StatusCode::OK };
     let mut response = (status, Json(Opened { session, input })).into_response();
-    if let Ok(place) = HeaderValue::try_from(format!("/v1/sessions/{}", handle.id())) {
-        response.headers_mut().insert(header::LOCATION, place);
+    if let Ok(location) = HeaderValue::try_from(format!("/v1/sessions/{}", handle.id())) {
+        response.headers_mut().insert(header::LOCATION, location);
     }
     Ok(response)
 }

@@ -112,7 +112,7 @@ pub(super) struct Spawn {
 /// Starts a task in the background, below a session or of the host. With an `Idempotency-Key`, a repeated request starts it
 /// once.
 #[utoipa::path(post, path = "/v1/tasks/spawn", tag = "tasks", operation_id = "spawn_task", request_body = Spawn,
-    params(("Idempotency-Key" = Option<String>, Header, description = "Names the command: sent again, it has no second effect")),
+    params(("Idempotency-Key" = Option<String>, Header, description = "A repeated request with the same key has no second effect")),
     responses((status = 201, body = TaskRow), (status = 404, body = Problem), (status = 409, body = Problem),
         (status = 410, body = Problem), (status = 422, body = Problem)))]
 pub(super) async fn spawn(

@@ -18,7 +18,7 @@ pub(super) struct Overlay {
 #[derive(Debug)]
 struct OverlayState {
     file: File,
-    /// Number of valid bytes at the start of the file, which may have been truncated and extended.
+    /// Number of bytes of the file that still count: after a truncation, the rest reads as zeros.
     base: u64,
     len: u64,
     /// Written pages by number.

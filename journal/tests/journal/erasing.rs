@@ -124,7 +124,7 @@ async fn j10_compaction_erases_every_byte(kind: Kind) {
     assert!(files_with(dir.path(), SECRET).len() >= 4, "expected the store, a blob and two blobs without a row");
     let mut steps = Vec::new();
     let done = compact_store(&kind.spec(dir.path()), &Options::default(), &mut |step| steps.push(step)).unwrap();
-    assert_eq!(done, Compacted { erased: 1, frames: 6, blobs: 3, held: vec![] });
+    assert_eq!(done, Compacted { erased: 1, frames: 6, blobs: 3, deferred: vec![] });
     assert_eq!(files_with(dir.path(), SECRET), Vec::<String>::new());
     check_erasure(kind, dir.path(), &before).await;
     assert_eq!(files_with(dir.path(), SECRET), Vec::<String>::new(), "the text is back after opening");
@@ -188,7 +188,7 @@ async fn j10_session_that_owes_something_is_held(kind: Kind) {
     journal.close().await.unwrap();
     let done = compact_store(&kind.spec(dir.path()), &Options::default(), &mut |_| {}).unwrap();
     let why = format!("session {} has not received what it sent", id(10));
-    assert_eq!(done, Compacted { held: vec![DeferredErasure { session: id(11), why }], ..Compacted::default() });
+    assert_eq!(done, Compacted { deferred: vec![DeferredErasure { session: id(11), why }], ..Compacted::default() });
     let journal = kind.open(dir.path());
     assert_eq!((problems(&journal), journal.outbox().unwrap().len()), (vec![], 1));
     let epoch = journal.activate(id(10)).unwrap().epoch;

@@ -40,7 +40,7 @@ pub struct When {
     pub last_contains: Option<Text>,
     /// The attempt within the turn, from 1.
     pub attempt: Option<u32>,
-    /// Minimum number of ends of children that notices have reported.
+    /// Minimum number of children that have ended, counted in notices.
     pub ended: Option<u64>,
 }
 
@@ -234,7 +234,7 @@ impl Step {
     }
 
     pub(crate) fn check(&self) -> Result<(), String> {
-        let calls = !self.calls.is_empty() || self.fan_out.is_some();
+        let has_calls = !self.calls.is_empty() || self.fan_out.is_some();
         if let Some(FanOut { n, agent, .. }) = &self.fan_out {
             if !(1..=MAX_FAN_OUT).contains(n) {
                 return Err(format!("`fan_out.n` is {n}; it must be 1 to {MAX_FAN_OUT}"));
@@ -244,15 +244,15 @@ impl Step {
             }
         }
         let Some(fault) = &self.fault else {
-            let something = calls || self.text.is_some() || self.reasoning.is_some();
-            return if something { Ok(()) } else { Err(EMPTY_STEP.into()) };
+            let has_content = has_calls || self.text.is_some() || self.reasoning.is_some();
+            return if has_content { Ok(()) } else { Err(EMPTY_STEP.into()) };
         };
         let word = fault.as_str();
         if self.stop.is_some() {
             return Err(format!("`stop` has no effect with `{word}`. Remove one of them"));
         }
         let no_calls = fault.ends_call() || matches!(fault, Fault::Empty | Fault::Refuse);
-        if calls && no_calls {
+        if has_calls && no_calls {
             return Err(format!("`calls` and `fan_out` have no effect with `{word}`. Remove one of them"));
         }
         if self.text.is_some() && matches!(fault, Fault::Empty | Fault::Garbage(_)) {

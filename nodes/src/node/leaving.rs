@@ -1,4 +1,4 @@
-//! The orderly end of a node, and of its part in a shard.
+//! How a node leaves: it waits for runs, closes its shards and ends its lease.
 
 use std::sync::Arc;
 
@@ -46,8 +46,8 @@ impl Node {
         }
     }
 
-    /// Returns the shard with the fewest busy runs, or `None` if closing any of them would end a run.
-    pub(super) async fn quietest(&self, shards: Vec<String>) -> Option<String> {
+    /// Returns the shard with the fewest busy runs among those that close without ending a run; `None` if each would end one.
+    pub(super) async fn least_busy(&self, shards: Vec<String>) -> Option<String> {
         let open: Vec<_> = shards.into_iter().filter_map(|shard| Some((self.host(&shard)?, shard))).collect();
         let quiet = tokio::task::spawn_blocking(move || {
             // `None` if a close would end a run.

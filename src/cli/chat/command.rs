@@ -40,7 +40,7 @@ a message     Enter sends it, Alt-Enter starts a new line; while the agent works
 /waiting      list queued inputs; /clear removes them
 /condense     replace old messages by a summary in the model's context; /condense undo restores them
 /usage        tokens and cost so far
-/NAME TEXT    a command of a file, such as .claude/commands/NAME.md; `subtend agents commands` lists them
+/NAME TEXT    a command from a file, such as .claude/commands/NAME.md; `subtend agents commands` lists them
 /quit         (Ctrl-D) leave; runs of this process are cancelled first, those of a host continue";
 
 pub(super) fn parse(line: &str) -> ChatLine {

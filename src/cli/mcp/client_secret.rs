@@ -13,14 +13,14 @@ const MAX_BYTES: usize = 4 << 10;
 /// Returns the secret, if there is one.
 ///
 /// # Errors
-/// [`Fail::Usage`] if the variable is not set, if there is no terminal to ask on, or if the secret cannot be used.
-pub(super) fn read(variable: Option<&str>, is_asked: bool) -> Result<Option<String>, Fail> {
+/// [`Fail::Usage`] if the variable is not set, if there is no terminal, or if the secret cannot be used.
+pub(super) fn read(variable: Option<&str>, prompts: bool) -> Result<Option<String>, Fail> {
     let secret = match variable {
         Some(name) => {
             let unset = |_| format!("the variable `{}` is not set, or not UTF-8: set it to the secret", harmless(name));
             std::env::var(name).map_err(unset).map_err(Fail::Usage)?
         }
-        None if is_asked => ask()?,
+        None if prompts => ask()?,
         None => return Ok(None),
     };
     let secret = secret.trim();
@@ -34,8 +34,7 @@ pub(super) fn read(variable: Option<&str>, is_asked: bool) -> Result<Option<Stri
 fn ask() -> Result<String, Fail> {
     let mut err = std::io::stderr();
     if !(std::io::stdin().is_terminal() && err.is_terminal()) {
-        let why =
-            "there is no terminal to ask for the client secret on: name a variable with it by `--client-secret-env`";
+        let why = "there is no terminal to ask for the client secret: set it in a variable and name that with `--client-secret-env`";
         return Err(Fail::Usage(why.to_owned()));
     }
     // Taken first: the user may type as soon as the question appears.
@@ -44,7 +43,7 @@ fn ask() -> Result<String, Fail> {
     err.flush()?;
     let typed = terminal.line();
     writeln!(err)?;
-    typed?.ok_or_else(|| Fail::Other("nothing is logged in".to_owned()))
+    typed?.ok_or_else(|| Fail::Other("the login is cancelled".to_owned()))
 }
 
 /// The terminal in raw mode, which shows nothing of what is typed.

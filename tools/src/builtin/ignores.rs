@@ -16,7 +16,7 @@ use crate::workspace::beneath;
 const MAX_FILE: u64 = 32 << 10;
 /// Maximum bytes of all ignore files read by one call.
 const MAX_CALL: u64 = 128 << 10;
-pub(super) const SKIPPED: &str = "ignore files or lines of them skipped: too large";
+pub(super) const SKIPPED: &str = "ignore files (or lines in them) skipped: too large";
 /// In ascending priority.
 const FILES: [&str; 2] = [".gitignore", ".ignore"];
 

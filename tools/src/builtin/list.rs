@@ -234,7 +234,7 @@ impl DirListing<'_> {
             (ignored, "ignored entry left out", "ignored entries left out"),
             (denied, "entry not permitted", "entries not permitted"),
             (unreadable, "directory unreadable", "directories unreadable"),
-            (self.job.ignores.skipped_count(), "ignore file or line of one skipped: too large", SKIPPED),
+            (self.job.ignores.skipped_count(), "ignore file (or line in one) skipped: too large", SKIPPED),
             (self.job.memory.truncated_count(), TRUNCATED_ONE, TRUNCATED),
         ];
         footer.extend(notes.iter().filter(|(n, _, _)| *n > 0).map(|(n, one, many)| count(*n, one, many)));

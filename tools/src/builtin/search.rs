@@ -283,7 +283,7 @@ impl FileSearch<'_> {
             (unreadable, "file unreadable", "files unreadable"),
             (unreadable_dirs, "directory unreadable", "directories unreadable"),
             (denied, "entry not permitted", "entries not permitted"),
-            (self.job.ignores.skipped_count(), "ignore file or line of one skipped: too large", SKIPPED),
+            (self.job.ignores.skipped_count(), "ignore file (or line in one) skipped: too large", SKIPPED),
             (self.job.memory.truncated_count(), TRUNCATED_ONE, TRUNCATED),
         ];
         footer.extend(notes.iter().filter(|(n, _, _)| *n > 0).map(|(n, one, many)| count(*n, one, many)));

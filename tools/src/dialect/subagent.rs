@@ -30,8 +30,8 @@ Start a subagent that works on a task in the background, in a branch of this con
 returns at once; the result comes to you by itself when it is complete, so continue or end your turn.
 
 Use it for research that needs several searches, for analysis that reads many files, and for parts that can run at the same \
-time. Do not use it for a single query. It sees none of this conversation: give it the whole task, and with contextFiles and \
-context what it should know from the start. It has the tools that you have, but cannot start subagents.
+time. Do not use it for a single query. It sees none of this conversation: give it the whole task, and use contextFiles and \
+context for what it should know from the start. It has the tools that you have, but cannot start subagents.
 Good: \"Compare how src/a and src/b parse dates, and list the inputs on which they differ, with file and line.\"
 Bad: \"continue with that\"
 
@@ -48,7 +48,7 @@ pub fn spec(agents: &[(Text, Text)]) -> ToolSpec {
         "type": "object",
         "properties": {
             "task": {"type": "string", "description": "What it is to accomplish. Needed unless continueBranchId is given."},
-            "agent": {"type": "string", "description": "The agent to work as; leave it out for one like you."},
+            "agent": {"type": "string", "description": "The agent to work as. Default: your own."},
             "tools": {
                 "type": "object",
                 "additionalProperties": {"type": "array", "items": {"type": "string"}},
@@ -56,8 +56,8 @@ pub fn spec(agents: &[(Text, Text)]) -> ToolSpec {
             },
             "contextFiles": {"type": "array", "items": {"type": "string"}, "description": "Files whose content it gets from the start."},
             "context": {"type": "string", "description": "More that it should know from the start."},
-            "maxIterations": {"type": "integer", "minimum": 1, "description": format!("After how many iterations it pauses; by default as many as its agent says, else {ITERATIONS}. Never more than its agent or the limit allows.")},
-            "maxTokens": {"type": "integer", "minimum": 1, "description": "Output tokens of each of its answers at most; it cannot raise the cap that you have."},
+            "maxIterations": {"type": "integer", "minimum": 1, "description": format!("It pauses after this many iterations. Default: the number that its agent sets, else {ITERATIONS}. Its agent or a configured limit can lower it.")},
+            "maxTokens": {"type": "integer", "minimum": 1, "description": "Maximum output tokens of each answer. Your own maximum still applies."},
             "continueBranchId": {"type": "string", "description": "The branch of an ended subagent of yours to continue."},
         },
         "additionalProperties": false,

@@ -1,4 +1,4 @@
-//! Input of a command that reads. It is passed on until the runtime closes it or ends.
+//! Passes input to a command until the runtime closes that input or ends.
 
 use std::io::{self, BufRead as _, Write as _};
 use std::process::ChildStdin;
@@ -15,26 +15,30 @@ const GRACE: Duration = Duration::from_millis(500);
 /// Time for a command to exit after SIGTERM.
 const TERM_GRACE: Duration = Duration::from_millis(250);
 
-/// Writes `prefix` to the command's input, then (with `lined`) the first line of standard input, and closes it. A thread writes, so that
+/// Writes `prefix` to the command's input, then (with `first_line`) the first line of standard input, and closes it. A thread writes, so that
 /// a command that does not read cannot block the guard.
-pub(super) fn feed(mut input: ChildStdin, prefix: &[u8], lined: bool) {
+pub(super) fn feed(mut input: ChildStdin, prefix: &[u8], first_line: bool) {
     let mut line = prefix.to_vec();
-    if lined {
-        // The next read notices an error and the end of the runtime.
+    if first_line {
+        // An error, or the end of the runtime, is detected by the caller's next read.
         drop(io::stdin().lock().read_until(b'\n', &mut line));
     }
     std::thread::spawn(move || drop(input.write_all(&line)));
 }
 
-/// Passes `prefix` and standard input on, with `typed` until [`CLOSE`]. Returns when standard input has ended and the group of `leader` had time to exit, first by
-/// itself and then after SIGTERM.
+/// Passes `prefix` and standard input to the command; with `until_close`, only up to [`CLOSE`]. Returns when standard input has
+/// ended and the group of `leader` had time to exit, first by itself and then after SIGTERM.
 ///
-/// The command may never read. Its full pipe must not hide the end of the runtime, so another thread watches for that.
-pub(super) fn pass(mut input: ChildStdin, prefix: &'static [u8], typed: bool, leader: Pid) {
+/// A thread copies, and this one watches for the end of the runtime: the copy blocks when the command does not read.
+pub(super) fn pass(mut input: ChildStdin, prefix: &'static [u8], until_close: bool, leader: Pid) {
     std::thread::spawn(move || {
         // An error means that the command or the runtime has ended, which is noticed elsewhere. The end of the copy closes the pipe.
         drop(input.write_all(prefix).and_then(|()| {
-            if typed { copy_until_close(&mut input) } else { io::copy(&mut io::stdin().lock(), &mut input).map(drop) }
+            if until_close {
+                copy_until_close(&mut input)
+            } else {
+                io::copy(&mut io::stdin().lock(), &mut input).map(drop)
+            }
         }));
     });
     // With no requested events, poll reports only the end of the pipe.
