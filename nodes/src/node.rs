@@ -332,7 +332,7 @@ impl Node {
                     let members = Arc::new(members);
                     self.inner.members.send_replace(Arc::clone(&members));
                     // Before any claim, whose owner writes the same marks.
-                    taken.append(&mut self.taken());
+                    taken.append(&mut self.busy_shards());
                     let changed = seen.changed(&members, &taken, self.times().heartbeat);
                     seen.record(self.inner.opener.remember(changed).await);
                     self.act(term, &members).await;

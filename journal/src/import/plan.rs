@@ -130,7 +130,7 @@ impl<R: BufRead + Seek> ImportPlan<'_, R> {
             self.fill_bodies(id, at, &mut frame.records)?;
             match left.next() {
                 Some((seq, lsn)) => self.check_imported(*ix, at, lsn, seq, &frame)?,
-                None => self.check_order(at, &frame, bytes)?,
+                None => self.check_size(at, &frame, bytes)?,
             }
             let changes = fold.fold_frame(*ix, at, &frame.records)?;
             self.note_obligations(*ix, at, changes)?;
@@ -155,7 +155,7 @@ impl<R: BufRead + Seek> ImportPlan<'_, R> {
         Ok(frame)
     }
 
-    fn check_order(&self, at: LinePosition, frame: &FrameLine<Vec<Record>>, line: usize) -> Result<(), ImportError> {
+    fn check_size(&self, at: LinePosition, frame: &FrameLine<Vec<Record>>, line: usize) -> Result<(), ImportError> {
         let limit = self.engine.max_body();
         // A line is at least as long as its frame's body.
         if !self.engine.wants_bytes() || (line.saturating_add(codec::HEADER) as u64) <= limit {

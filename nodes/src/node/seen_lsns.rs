@@ -74,7 +74,7 @@ mod tests {
         assert_eq!(seen.changed(&members([9, 7, 0]), &BTreeSet::new(), EVERY), Vec::new());
         tokio::time::advance(EVERY).await;
         assert_eq!(
-            seen.take_changed(&members([9, 6, 0]), &own, EVERY),
+            seen.changed(&members([9, 6, 0]), &own, EVERY),
             [("s2".to_owned(), 6)],
             "an earlier state is passed on too"
         );
