@@ -67,11 +67,11 @@ impl Auditor {
             }
             // Compares the epoch too: a session that lost its end and grew again was written by a later activation.
             let head = (head.last_seq, head.epoch);
-            let held = match before.remove(&session).filter(|held| held.head == head) {
-                Some(held) => held,
+            let audited = match before.remove(&session).filter(|audited| audited.head == head) {
+                Some(audited) => audited,
                 None => read(journal, session, head)?,
             };
-            self.sessions.insert(session, held);
+            self.sessions.insert(session, audited);
         }
         Ok(())
     }
@@ -99,11 +99,12 @@ impl Auditor {
 
     fn world(&self) -> Result<World<'_>, AuditError> {
         let mut views = Vec::with_capacity(self.sessions.len());
-        for (session, held) in &self.sessions {
-            let state = held.state.as_ref().map_err(|why| AuditError::Fold { session: *session, why: why.clone() })?;
+        for (session, audited) in &self.sessions {
+            let state =
+                audited.state.as_ref().map_err(|why| AuditError::Fold { session: *session, why: why.clone() })?;
             let view = View {
-                records: &held.records,
-                frames: &held.frames,
+                records: &audited.records,
+                frames: &audited.frames,
                 state: Some(&**state),
                 folded: None,
                 activation: None,
@@ -115,7 +116,7 @@ impl Auditor {
 
     /// Returns the records of every session from the first on.
     pub fn sessions(&self) -> impl Iterator<Item = (SessionId, &[Record])> {
-        self.sessions.iter().map(|(session, held)| (*session, held.records.as_slice()))
+        self.sessions.iter().map(|(session, audited)| (*session, audited.records.as_slice()))
     }
 
     pub fn erased_sessions(&self) -> &BTreeSet<SessionId> {

@@ -69,7 +69,7 @@ pub enum EngineError {
     )]
     Weak { setting: &'static str, value: String, risk: &'static str },
     /// The process that owns the store does not answer.
-    #[error("read through the host: {0}")]
+    #[error("cannot read through the host: {0}")]
     Unreachable(String),
     #[error("injected fault: {0}")]
     Injected(&'static str),

@@ -15,7 +15,7 @@ use tokio_postgres::error::{DbError, Severity, SqlState};
 use crate::compact::{Compacted, Erasure};
 use crate::engine::{Group, Result, StoredFrame};
 use crate::error::{EngineError, OpenError};
-use crate::rows::{self, EV};
+use crate::rows::{self, EV_KEY_LEN};
 use crate::sorted::Sorted;
 use crate::tables::{self, Keys, META_FORMAT, META_LSN, RangeRows, Table, Tables, Visit};
 use crate::watermark::Watermark;
@@ -169,7 +169,7 @@ fn overwrite_error(error: &DbError) -> Option<EngineError> {
     let digits =
         hex.as_bytes().chunks(2).map_while(|pair| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok());
     let key: Vec<u8> = digits.collect();
-    Some(if key.len() == EV { Table::Ev } else { Table::Log }.overwrite(&key))
+    Some(if key.len() == EV_KEY_LEN { Table::Ev } else { Table::Log }.overwrite(&key))
 }
 
 impl Postgres {

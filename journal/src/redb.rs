@@ -15,19 +15,19 @@ use crate::directory;
 use crate::engine::{Group, Result};
 use crate::error::{EngineError, OpenError, io};
 use crate::panics::catch_panics;
-use crate::rows::{self, CHILD, EV, OUTBOX, SESSION};
+use crate::rows::{self, CHILD_KEY_LEN, EV_KEY_LEN, OUTBOX_KEY_LEN, SESSION_KEY_LEN};
 use crate::sorted::Sorted;
 use crate::tables::{self, Edit, FORMAT, Keys, META_FORMAT, META_LSN, Table, Tables, Visit};
 
 mod overlay;
 
 const LOG: TableDefinition<'_, u64, &[u8]> = TableDefinition::new("log");
-const EV_TABLE: TableDefinition<'_, &[u8; EV], u64> = TableDefinition::new("ev");
-const HEAD: TableDefinition<'_, &[u8; SESSION], &[u8]> = TableDefinition::new("head");
-const INFLIGHT: TableDefinition<'_, &[u8; SESSION], &[u8]> = TableDefinition::new("inflight");
-const CHILD_TABLE: TableDefinition<'_, &[u8; CHILD], ()> = TableDefinition::new("kid");
-const OUTBOX_TABLE: TableDefinition<'_, &[u8; OUTBOX], &[u8]> = TableDefinition::new("outbox");
-const DEF: TableDefinition<'_, &[u8; SESSION], &[u8]> = TableDefinition::new("def");
+const EV_TABLE: TableDefinition<'_, &[u8; EV_KEY_LEN], u64> = TableDefinition::new("ev");
+const HEAD: TableDefinition<'_, &[u8; SESSION_KEY_LEN], &[u8]> = TableDefinition::new("head");
+const INFLIGHT: TableDefinition<'_, &[u8; SESSION_KEY_LEN], &[u8]> = TableDefinition::new("inflight");
+const CHILD_TABLE: TableDefinition<'_, &[u8; CHILD_KEY_LEN], ()> = TableDefinition::new("kid");
+const OUTBOX_TABLE: TableDefinition<'_, &[u8; OUTBOX_KEY_LEN], &[u8]> = TableDefinition::new("outbox");
+const DEF: TableDefinition<'_, &[u8; SESSION_KEY_LEN], &[u8]> = TableDefinition::new("def");
 const META: TableDefinition<'_, &str, u64> = TableDefinition::new("meta");
 
 /// Store in one redb file.

@@ -8,34 +8,34 @@ use uuid::Uuid;
 
 use crate::error::EngineError;
 
-// Key lengths in bytes: of a session, and of the tables `ev`, `kid` and `outbox`.
-pub(crate) const SESSION: usize = 16;
-pub(crate) const EV: usize = 24;
-pub(crate) const CHILD: usize = 32;
-pub(crate) const OUTBOX: usize = 42;
+// In bytes. The keys of sessions, and of the tables `ev`, `kid` and `outbox`.
+pub(crate) const SESSION_KEY_LEN: usize = 16;
+pub(crate) const EV_KEY_LEN: usize = 24;
+pub(crate) const CHILD_KEY_LEN: usize = 32;
+pub(crate) const OUTBOX_KEY_LEN: usize = 42;
 
-pub(crate) fn session_key(session: SessionId) -> [u8; SESSION] {
+pub(crate) fn session_key(session: SessionId) -> [u8; SESSION_KEY_LEN] {
     session.0.into_bytes()
 }
 
-pub(crate) fn session_of(key: [u8; SESSION]) -> SessionId {
+pub(crate) fn session_of(key: [u8; SESSION_KEY_LEN]) -> SessionId {
     SessionId(Uuid::from_bytes(key))
 }
 
-pub(crate) fn ev_key(session: SessionId, seq: Seq) -> [u8; EV] {
+pub(crate) fn ev_key(session: SessionId, seq: Seq) -> [u8; EV_KEY_LEN] {
     join(session_key(session), seq.0.to_be_bytes())
 }
 
-pub(crate) fn ev_of(key: &[u8; EV]) -> (SessionId, Seq) {
+pub(crate) fn ev_of(key: &[u8; EV_KEY_LEN]) -> (SessionId, Seq) {
     let (session, seq) = split(key);
     (session_of(session), Seq(u64::from_be_bytes(seq)))
 }
 
-pub(crate) fn child_key(parent: SessionId, child: SessionId) -> [u8; CHILD] {
+pub(crate) fn child_key(parent: SessionId, child: SessionId) -> [u8; CHILD_KEY_LEN] {
     join(session_key(parent), session_key(child))
 }
 
-pub(crate) fn child_of(key: &[u8; CHILD]) -> (SessionId, SessionId) {
+pub(crate) fn child_of(key: &[u8; CHILD_KEY_LEN]) -> (SessionId, SessionId) {
     let (parent, child) = split(key);
     (session_of(parent), session_of(child))
 }
@@ -52,7 +52,7 @@ fn split<const A: usize, const B: usize, const N: usize>(key: &[u8; N]) -> ([u8;
     (first, second)
 }
 
-pub(crate) fn outbox_key(row: &Row) -> [u8; OUTBOX] {
+pub(crate) fn outbox_key(row: &Row) -> [u8; OUTBOX_KEY_LEN] {
     let kind = match row.kind {
         RowKind::Notice => 0,
         RowKind::Continue => 1,
@@ -70,14 +70,14 @@ pub(crate) fn outbox_key(row: &Row) -> [u8; OUTBOX] {
         .chain(session_key(row.from))
         .chain([kind, tag])
         .chain(numbers.into_iter().flatten());
-    let mut key = [0; OUTBOX];
+    let mut key = [0; OUTBOX_KEY_LEN];
     key.iter_mut().zip(bytes).for_each(|(slot, byte)| *slot = byte);
     key
 }
 
-pub(crate) fn outbox_of(key: &[u8; OUTBOX]) -> Option<Row> {
-    let (to, rest) = key.split_first_chunk::<SESSION>()?;
-    let (from, rest) = rest.split_first_chunk::<SESSION>()?;
+pub(crate) fn outbox_of(key: &[u8; OUTBOX_KEY_LEN]) -> Option<Row> {
+    let (to, rest) = key.split_first_chunk::<SESSION_KEY_LEN>()?;
+    let (from, rest) = rest.split_first_chunk::<SESSION_KEY_LEN>()?;
     let ([kind, tag], rest) = rest.split_first_chunk::<2>()?;
     let (a, b) = rest.split_first_chunk::<4>()?;
     let (a, b) = (u32::from_be_bytes(*a), u32::from_be_bytes(*b.first_chunk()?));
@@ -98,8 +98,8 @@ pub(crate) fn outbox_of(key: &[u8; OUTBOX]) -> Option<Row> {
 }
 
 /// Returns the inclusive key range of all obligations, or of those to one session.
-pub(crate) fn outbox_range(to: Option<SessionId>) -> ([u8; OUTBOX], [u8; OUTBOX]) {
-    let (mut min, mut max) = ([0; OUTBOX], [0xff; OUTBOX]);
+pub(crate) fn outbox_range(to: Option<SessionId>) -> ([u8; OUTBOX_KEY_LEN], [u8; OUTBOX_KEY_LEN]) {
+    let (mut min, mut max) = ([0; OUTBOX_KEY_LEN], [0xff; OUTBOX_KEY_LEN]);
     if let Some(to) = to {
         let key = session_key(to);
         min.iter_mut().zip(key).for_each(|(slot, byte)| *slot = byte);
@@ -108,8 +108,8 @@ pub(crate) fn outbox_range(to: Option<SessionId>) -> ([u8; OUTBOX], [u8; OUTBOX]
     (min, max)
 }
 
-/// Checks and decodes a row of `outbox`.
-pub(crate) fn obligation(key: &[u8; OUTBOX], value: &[u8]) -> Result<(Row, Lsn), EngineError> {
+/// Checks the checksum of a row of `outbox`, and decodes it.
+pub(crate) fn decode_outbox_row(key: &[u8; OUTBOX_KEY_LEN], value: &[u8]) -> Result<(Row, Lsn), EngineError> {
     let lsn = unseal("outbox", key, value)?;
     let row = outbox_of(key).ok_or_else(|| corrupt("outbox", key, "the key is invalid"))?;
     let lsn = lsn.first_chunk().ok_or_else(|| corrupt("outbox", key, "the value is not an lsn"))?;

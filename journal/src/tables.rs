@@ -9,7 +9,7 @@ use subtend_session::index::{Head, Inflight, Row};
 
 use crate::engine::{Engine, Group, IndexedFrame, Range, Result, ScanFlow, StoredFrame};
 use crate::error::{EngineError, OpenError};
-use crate::rows::{self, CHILD, EV, OUTBOX, SESSION};
+use crate::rows::{self, CHILD_KEY_LEN, EV_KEY_LEN, OUTBOX_KEY_LEN, SESSION_KEY_LEN};
 
 const CONTINUE: ScanFlow = ControlFlow::Continue(());
 
@@ -140,7 +140,7 @@ pub(crate) fn number(table: &'static str, key: &[u8], value: &[u8]) -> Result<u6
 }
 
 pub(crate) fn place(key: &[u8], value: &[u8]) -> Result<(SessionId, Seq, Lsn)> {
-    let (session, seq) = rows::ev_of(exact_size::<EV>(Table::Ev, key)?);
+    let (session, seq) = rows::ev_of(exact_size::<EV_KEY_LEN>(Table::Ev, key)?);
     Ok((session, seq, Lsn(number("ev", key, value)?)))
 }
 
@@ -159,7 +159,7 @@ fn all<T: DeserializeOwned>(
     visit: &mut dyn FnMut(SessionId, Result<T>) -> ScanFlow,
 ) -> Result<()> {
     tables.scan(table, None, &mut |key, sealed| {
-        let session = rows::session_of(*exact_size::<SESSION>(table, key)?);
+        let session = rows::session_of(*exact_size::<SESSION_KEY_LEN>(table, key)?);
         Ok(visit(session, rows::unseal_json(table.name(), key, sealed)))
     })
 }
@@ -269,11 +269,11 @@ impl<T: Tables> Engine for T {
     }
 
     fn children(&self, parent: SessionId) -> Result<Vec<SessionId>> {
-        let min = rows::child_key(parent, rows::session_of([0; SESSION]));
-        let max = rows::child_key(parent, rows::session_of([0xff; SESSION]));
+        let min = rows::child_key(parent, rows::session_of([0; SESSION_KEY_LEN]));
+        let max = rows::child_key(parent, rows::session_of([0xff; SESSION_KEY_LEN]));
         let mut children = Vec::new();
         self.scan(Table::Child, Some((&min, &max)), &mut |key, _| {
-            children.push(rows::child_of(exact_size::<CHILD>(Table::Child, key)?).1);
+            children.push(rows::child_of(exact_size::<CHILD_KEY_LEN>(Table::Child, key)?).1);
             Ok(CONTINUE)
         })?;
         Ok(children)
@@ -281,7 +281,7 @@ impl<T: Tables> Engine for T {
 
     fn all_children(&self, visit: &mut dyn FnMut(SessionId, SessionId) -> ScanFlow) -> Result<()> {
         self.scan(Table::Child, None, &mut |key, _| {
-            let (parent, child) = rows::child_of(exact_size::<CHILD>(Table::Child, key)?);
+            let (parent, child) = rows::child_of(exact_size::<CHILD_KEY_LEN>(Table::Child, key)?);
             Ok(visit(parent, child))
         })
     }
@@ -289,7 +289,7 @@ impl<T: Tables> Engine for T {
     fn outbox(&self, to: Option<SessionId>, visit: &mut dyn FnMut(Result<(Row, Lsn)>) -> ScanFlow) -> Result<()> {
         let (min, max) = rows::outbox_range(to);
         self.scan(Table::Outbox, Some((&min, &max)), &mut |key, value| {
-            Ok(visit(rows::obligation(exact_size::<OUTBOX>(Table::Outbox, key)?, value)))
+            Ok(visit(rows::decode_outbox_row(exact_size::<OUTBOX_KEY_LEN>(Table::Outbox, key)?, value)))
         })
     }
 
@@ -299,7 +299,7 @@ impl<T: Tables> Engine for T {
 
     fn defs(&self, visit: &mut dyn FnMut(Hash, Result<Text>) -> ScanFlow) -> Result<()> {
         self.scan(Table::Def, None, &mut |key, body| {
-            let hash = Hash(*exact_size::<SESSION>(Table::Def, key)?);
+            let hash = Hash(*exact_size::<SESSION_KEY_LEN>(Table::Def, key)?);
             Ok(visit(hash, text(hash, body)))
         })
     }

@@ -212,7 +212,7 @@ impl Owners {
         if !found.is_dir() || *left == 0 {
             return Ok(());
         }
-        // The product cannot read these files either, so it does not use them.
+        // subtend cannot read these files either, so it does not use them.
         let Ok(entries) = std::fs::read_dir(path) else { return Ok(()) };
         for entry in entries.flatten() {
             *left = left.saturating_sub(1);

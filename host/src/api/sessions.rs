@@ -309,7 +309,7 @@ pub(super) async fn change(
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Delete {
+pub(super) struct DeleteOptions {
     /// True to cancel a run in flight first; otherwise a session with a run in flight is not deleted.
     #[serde(default)]
     force: bool,
@@ -324,23 +324,23 @@ pub(super) struct Deleted {
 
 /// Deletes a session and its descendants.
 #[utoipa::path(delete, path = "/v1/sessions/{id}", tag = "sessions", operation_id = "delete_session",
-    params(("id" = String, Path, description = "The session"), Delete),
+    params(("id" = String, Path, description = "The session"), DeleteOptions),
     responses((status = 200, body = Deleted), (status = 404, body = Problem), (status = 409, body = Problem)))]
 pub(super) async fn delete(
     State(host): State<Host>,
     Path(id): Path<String>,
-    Query(how): Query<Delete>,
+    Query(options): Query<DeleteOptions>,
     _: NoKey,
 ) -> Result<Json<Deleted>, Problem> {
     let handle = host.session(&id).await?;
-    Ok(Json(Deleted { sessions: handle.delete(how.force).await? }))
+    Ok(Json(Deleted { sessions: handle.delete(options.force).await? }))
 }
 
 /// The range of records to read.
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Records {
+pub(super) struct RecordRange {
     /// The number of the first record, from 1.
     from: Option<u64>,
     /// Maximum number of records. Default: 200; maximum: 1,000.
@@ -358,15 +358,15 @@ pub(super) struct Stored {
 
 /// Reads the journal of a session.
 #[utoipa::path(get, path = "/v1/sessions/{id}/records", tag = "sessions", operation_id = "list_records",
-    params(("id" = String, Path, description = "The session"), Records),
+    params(("id" = String, Path, description = "The session"), RecordRange),
     responses((status = 200, body = Vec<Stored>), (status = 404, body = Problem)))]
 pub(super) async fn records(
     State(host): State<Host>,
     Path(id): Path<String>,
-    Query(which): Query<Records>,
+    Query(range): Query<RecordRange>,
 ) -> Result<Json<Vec<Stored>>, Problem> {
     let handle = host.session(&id).await?;
-    let (from, most) = (Seq(which.from.unwrap_or(1).max(1)), which.limit.unwrap_or(200).clamp(1, 1_000));
+    let (from, most) = (Seq(range.from.unwrap_or(1).max(1)), range.limit.unwrap_or(200).clamp(1, 1_000));
     let mut records = host.runtime().journal().records_from(handle.id(), from, most)?;
     // The journal reads whole frames.
     records.truncate(most);

@@ -30,7 +30,7 @@ struct RestorePage {
     at: Option<u64>,
     run: u32,
     /// Reason if files cannot be restored.
-    unread: Option<String>,
+    why_unreadable: Option<String>,
     files: Option<ShownRestore>,
 }
 
@@ -66,12 +66,12 @@ pub(super) async fn page(
         (None, Some(at)) => (RestorePoint::Message(Some(Seq(at))), format!("Back to message {at}")),
         _ => return Err(Problem::malformed("restore: name either a `run` or a message by `at`").into()),
     };
-    let (files, unread) = match handle.restore_plan(point).await {
+    let (files, why_unreadable) = match handle.restore_plan(point).await {
         Ok(plan) => (Some(ShownRestore::of(plan)), None),
         // The conversation can be rolled back without the files.
         Err(ControlError::Refused(why)) => (None, Some(why)),
         Err(error) => return Err(error.into()),
     };
     let frame = PageFrame::of_view(&host, handle.id(), &title, "restore").await;
-    html(&RestorePage { frame, id: handle.id(), at: target.at, run: target.run.unwrap_or(0), unread, files })
+    html(&RestorePage { frame, id: handle.id(), at: target.at, run: target.run.unwrap_or(0), why_unreadable, files })
 }

@@ -217,9 +217,9 @@ struct TimelineChart {
     lines: Vec<TimelineRow>,
     ticks: Vec<Tick>,
     height: u64,
-    whole: String,
+    duration: String,
     left_out: usize,
-    cut: usize,
+    truncated: usize,
     damaged: usize,
     table: Vec<KindTotal>,
 }
@@ -233,7 +233,7 @@ struct KindTotal {
     permit: String,
     tool: String,
     ask: String,
-    whole: String,
+    duration: String,
 }
 
 struct SessionRecords {
@@ -249,7 +249,7 @@ struct SubtreeRecords {
     /// Sessions that are not drawn.
     left_out: usize,
     /// Sessions whose later records are not drawn.
-    cut: usize,
+    truncated: usize,
     /// Sessions that cannot be read.
     damaged: usize,
 }
@@ -272,7 +272,7 @@ fn read_subtree(journal: &Journal, top: SessionId, mut budget: usize) -> Result<
             let read = journal.records_from(id, Seq(1), budget.saturating_add(1));
             subtree.damaged += usize::from(read.is_err());
             let mut records = read.unwrap_or_default();
-            subtree.cut += usize::from(records.len() > budget);
+            subtree.truncated += usize::from(records.len() > budget);
             records.truncate(budget);
             budget -= records.len();
             spawned = History::of(&records).children;
@@ -297,7 +297,7 @@ fn total_text(spans: &[Span], kind: BarKind, now: i64) -> String {
 impl TimelineChart {
     fn read(runtime: &Runtime, id: SessionId) -> Result<Self, ReadError> {
         let journal = runtime.journal();
-        let SubtreeRecords { read: found, left_out, cut, damaged } = read_subtree(journal, id, MAX_RECORDS)?;
+        let SubtreeRecords { read: found, left_out, truncated, damaged } = read_subtree(journal, id, MAX_RECORDS)?;
         let mut read = Vec::with_capacity(found.len());
         let (mut from, mut now) = (i64::MAX, 0);
         for SessionRecords { id, level, records } in found {
@@ -310,8 +310,10 @@ impl TimelineChart {
         if open {
             now = now.max(runtime.now_ms());
         }
-        let whole = u64::try_from(now.saturating_sub(from)).unwrap_or(0).max(1);
-        let x = |at: i64| u64::try_from(at.saturating_sub(from)).unwrap_or(0).min(whole).saturating_mul(WIDTH) / whole;
+        let duration = u64::try_from(now.saturating_sub(from)).unwrap_or(0).max(1);
+        let x = |at: i64| {
+            u64::try_from(at.saturating_sub(from)).unwrap_or(0).min(duration).saturating_mul(WIDTH) / duration
+        };
         let mut lines = Vec::with_capacity(read.len());
         let mut table = Vec::with_capacity(read.len());
         for (nth, (id, level, head, spans)) in (0_u64..).zip(read) {
@@ -325,14 +327,25 @@ impl TimelineChart {
                 permit: total_text(&spans, BarKind::Permit, now),
                 tool: total_text(&spans, BarKind::Tool, now),
                 ask: total_text(&spans, BarKind::Ask, now),
-                whole: total_text(&spans, BarKind::Wait, now),
+                duration: total_text(&spans, BarKind::Wait, now),
             });
             let bars = spans.into_iter().map(|span| bar(span, y, now, x)).collect();
             lines.push(TimelineRow { name, title, y, indent: level.min(8) * 10, bars });
         }
-        let ticks = (0..=4).map(|nth| Tick { x: nth * WIDTH / 4, label: words::span(whole * nth / 4) }).collect();
+        let ticks = (0..=4).map(|nth| Tick { x: nth * WIDTH / 4, label: words::span(duration * nth / 4) }).collect();
         let height = lines.len() as u64 * ROW_HEIGHT + 28;
-        Ok(Self { id, open, lines, ticks, height, whole: words::span(whole), left_out, cut, damaged, table })
+        Ok(Self {
+            id,
+            open,
+            lines,
+            ticks,
+            height,
+            duration: words::span(duration),
+            left_out,
+            truncated,
+            damaged,
+            table,
+        })
     }
 }
 
@@ -379,7 +392,7 @@ mod tests {
         let drawn = |budget| {
             let subtree = read_subtree(journal, session.id(), budget).expect("read");
             let records: usize = subtree.read.iter().map(|read| read.records.len()).sum();
-            (records, subtree.left_out, subtree.cut)
+            (records, subtree.left_out, subtree.truncated)
         };
         assert_eq!([drawn(1_000), drawn(2), drawn(0)], [(all, 0, 0), (2, 0, 1), (0, 1, 0)]);
     }

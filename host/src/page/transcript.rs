@@ -39,7 +39,6 @@ struct ConversationPage {
     /// True if all entries were requested; the size limit of a page still applies.
     all: bool,
     items: Vec<Item>,
-    now: String,
     asks: String,
     queue: String,
     children: String,
@@ -320,7 +319,6 @@ pub(super) async fn page(
         earlier,
         all,
         items: read.items.into_iter().skip(earlier).collect(),
-        now: String::new(),
         asks: read.asks,
         queue: read.queue,
         children: read.children,

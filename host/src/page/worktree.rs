@@ -32,7 +32,7 @@ struct WorktreePanel {
     /// The session with a run in flight in the worktree.
     busy: Option<SessionId>,
     /// The reason why the changes cannot be shown.
-    unread: Option<String>,
+    why_unreadable: Option<String>,
     changes: Option<ShownChanges>,
 }
 
@@ -61,7 +61,7 @@ pub(super) fn damaged() -> StateLabel {
 
 impl WorktreePanel {
     async fn read(handle: &SessionHandle, tree: SessionWorktree) -> Result<Self, ControlError> {
-        let (changes, unread) = match handle.worktree_diff().await {
+        let (changes, why_unreadable) = match handle.worktree_diff().await {
             Ok((changes, patch)) => (Some(ShownChanges::of(&changes, &patch)), None),
             Err(ControlError::Refused(why) | ControlError::NotFound(why)) => (None, Some(why)),
             Err(error) => return Err(error),
@@ -72,7 +72,7 @@ impl WorktreePanel {
             path: tree.path.display().to_string(),
             target: tree.entry.target.display().to_string(),
             busy: tree.busy.map(|(session, _)| session),
-            unread,
+            why_unreadable,
             changes,
         })
     }

@@ -39,7 +39,7 @@ pub(crate) struct FilledTemplate {
 
 impl OfferedTemplate {
     /// Returns the names of the values that a call must provide.
-    pub fn values(&self) -> BTreeSet<&str> {
+    pub fn value_names(&self) -> BTreeSet<&str> {
         let texts = [&self.message, &self.system_prompt].into_iter().flatten();
         texts.flat_map(|text| pieces(text)).filter_map(Piece::name).filter(|name| *name != MESSAGE).collect()
     }
@@ -49,7 +49,7 @@ impl OfferedTemplate {
     /// # Errors
     /// If a value is missing or unknown, or a text would be too long.
     pub(crate) fn fill(&self, message: &str, values: &BTreeMap<String, String>) -> Result<FilledTemplate, ToolError> {
-        let wanted = self.values();
+        let wanted = self.value_names();
         let missing: Vec<&str> = wanted.iter().copied().filter(|name| !values.contains_key(*name)).collect();
         let unknown: Vec<&str> = values.keys().map(String::as_str).filter(|name| !wanted.contains(name)).collect();
         let takes = || match wanted.is_empty() {
@@ -90,7 +90,7 @@ impl OfferedTemplate {
         let about = self.description.split_whitespace().collect::<Vec<_>>().join(" ");
         let about = bounded::shorten(&about, 1000).into_owned();
         let stop = if about.is_empty() || about.ends_with(['.', '!', '?']) { "" } else { "." };
-        let values: Vec<&str> = self.values().into_iter().collect();
+        let values: Vec<&str> = self.value_names().into_iter().collect();
         let values = if values.is_empty() { String::new() } else { format!(" Values: {}.", values.join(", ")) };
         format!("\n- {}: {about}{stop}{values}", self.name)
     }
@@ -186,7 +186,7 @@ mod tests {
     #[test]
     fn m10_template_replaces_each_placeholder_once() {
         let whole = template("Read {path}: {message}", "You judge {what} like {\"json\": {x y}}.");
-        assert_eq!(whole.values().into_iter().collect::<Vec<_>>(), ["path", "what"]);
+        assert_eq!(whole.value_names().into_iter().collect::<Vec<_>>(), ["path", "what"]);
         let given = [("path", "{what}"), ("what", "style")];
         let expected = ("Read {what}: Be brief.".to_owned(), "You judge style like {\"json\": {x y}}.".to_owned());
         assert_eq!(fill(&whole, &given), Ok(expected));
