@@ -8,7 +8,7 @@ use uuid::Uuid;
 
 use crate::error::EngineError;
 
-// In bytes. The keys of sessions, and of the tables `ev`, `kid` and `outbox`.
+// Lengths in bytes.
 pub(crate) const SESSION_KEY_LEN: usize = 16;
 pub(crate) const EV_KEY_LEN: usize = 24;
 pub(crate) const CHILD_KEY_LEN: usize = 32;
