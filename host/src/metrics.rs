@@ -179,10 +179,10 @@ impl Metrics {
         self.recovery_seconds.set(Duration::from_millis(boot.took_ms).as_secs_f64());
         self.leases_lost.set(i64::try_from(workers.lost).unwrap_or(i64::MAX));
         let inflight = runtime.journal().inflight()?;
-        self.set_counters(&runtime.counters());
         let mut text = String::new();
-        // Under the lock, so that concurrent requests do not count a run twice.
+        // Under the lock, so that concurrent requests do not count a run twice, nor set a counter back.
         let registry = self.registry.lock().unwrap_or_else(PoisonError::into_inner);
+        self.set_counters(&runtime.counters());
         self.runs.clear();
         self.model_calls.clear();
         for quota in runtime.quotas() {

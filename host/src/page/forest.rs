@@ -113,7 +113,7 @@ impl Forest {
 
     pub(super) fn row(&self, id: SessionId) -> Option<ForestRow> {
         let node = self.nodes.get(&id)?;
-        let below = self.descendants(id);
+        let below = self.subtree_ids(id);
         let mut subtree = Usage::default();
         below.iter().filter_map(|id| self.nodes.get(id)).for_each(|node| subtree.add(&node.own));
         let busy = below.iter().filter(|below| **below != id);
@@ -140,7 +140,7 @@ impl Forest {
         self.nodes.keys().copied().collect()
     }
 
-    pub(super) fn descendant_rows(&self, id: SessionId) -> Vec<ForestRow> {
+    pub(super) fn child_rows(&self, id: SessionId) -> Vec<ForestRow> {
         self.children(id).into_iter().filter_map(|child| self.row(child)).collect()
     }
 
@@ -149,7 +149,7 @@ impl Forest {
         children.iter().copied().filter(|child| self.nodes.contains_key(child)).collect()
     }
 
-    fn descendants(&self, id: SessionId) -> BTreeSet<SessionId> {
+    fn subtree_ids(&self, id: SessionId) -> BTreeSet<SessionId> {
         let mut seen = BTreeSet::new();
         let mut next = vec![id];
         while let Some(id) = next.pop() {

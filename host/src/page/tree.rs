@@ -41,7 +41,7 @@ struct TreeLine<'a> {
 
 impl Items {
     fn render_children(forest: &Forest, id: SessionId) -> String {
-        Self::html(forest.descendant_rows(id))
+        Self::html(forest.child_rows(id))
     }
 
     fn html(rows: Vec<ForestRow>) -> String {
@@ -82,7 +82,7 @@ pub(super) async fn children(
 ) -> Result<Html<String>, Refusal> {
     let id = host.session(&id).await?.id();
     let forest = Forest::read(host.runtime(), id)?;
-    let mut rows = forest.descendant_rows(id);
+    let mut rows = forest.child_rows(id);
     rows.iter_mut().for_each(|row| row.level = opened.level.saturating_add(1));
     Ok(Html(Items::html(rows)))
 }

@@ -117,10 +117,10 @@ impl Draft<'_> {
     fn end_record(&self, outcome: Outcome, returned: Option<CallId>, gave_up: Option<Text>) -> Option<RunEnded> {
         let run = self.run()?;
         let completed = outcome == Outcome::Completed;
-        // The host adds a note on the changes to answers only.
+        // The host adds a note on the changes to answers with text only.
         let own = self.state.created.worktree.is_some_and(|worktree| worktree.of == self.state.id);
-        let needs_note = own && run.turns > 0 && (!completed || returned.is_some());
         let answer = run.answer.as_ref().filter(|_| completed);
+        let needs_note = own && run.turns > 0 && (answer.is_none() || returned.is_some());
         let (result, whole) = match returned.and_then(|id| self.state.call(id)) {
             Some(call) => (run.turn.as_ref().and_then(|turn| turn.answered), render::return_result(&call.args)),
             None if self.state.created.joins => (answer.map(|answer| answer.seq), run.partial.clone()),
