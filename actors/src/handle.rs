@@ -61,8 +61,8 @@ impl std::fmt::Debug for SessionHandle {
     }
 }
 
-/// Maximum number of times a lost probe or control is resent: the default restarts of an actor in one window.
-const PROBES: u32 = 3;
+/// Maximum number of times that a lost probe or control is resent: the default restarts of an actor in one window.
+const MAX_RETRIES: u32 = 3;
 
 impl SessionHandle {
     pub fn id(&self) -> SessionId {
@@ -119,7 +119,7 @@ impl SessionHandle {
             match answer.await {
                 Ok(answer) => return Ok((answer, lost > 0)),
                 // A panic of the actor lost the command or its reply; a session that cannot be activated loses every one.
-                Err(_) if lost < PROBES && !self.sessions.life.is_stopping() => lost += 1,
+                Err(_) if lost < MAX_RETRIES && !self.sessions.life.is_stopping() => lost += 1,
                 Err(_) => return Err(self.sessions.life.stopped_at(self.id)),
             }
             if let Some(done) = self.effect_since(&command, seen).await {
@@ -170,7 +170,7 @@ impl SessionHandle {
             match receiver.await {
                 Ok(probed) => break probed,
                 // A panic of the actor lost the probe; a session that cannot be activated loses every one.
-                Err(_) if lost < PROBES && !self.sessions.life.is_stopping() => lost += 1,
+                Err(_) if lost < MAX_RETRIES && !self.sessions.life.is_stopping() => lost += 1,
                 Err(_) => return Err(self.sessions.life.stopped_at(self.id)),
             }
         };

@@ -13,7 +13,7 @@ use crate::manifest::Manifest;
 use crate::profile::{Profiles, none_if_empty};
 use crate::template::MinionTemplate;
 
-/// Returns when to use the dialect, as one or two lines for the system prompt of a session that is offered it.
+/// Returns the lines of a system prompt that say when to use the dialect.
 pub fn hint(dialect: Dialect) -> &'static str {
     match dialect {
         Dialect::Task => {
@@ -40,8 +40,8 @@ pub fn hint(dialect: Dialect) -> &'static str {
     }
 }
 
-/// Returns what the system prompt of a child says about its situation: how a child that `discovers` finds further tools, and that a child
-/// that `only_reads` changes nothing.
+/// Returns the part of a child's system prompt about its situation. With `discovers`, it says how to find further tools; with
+/// `only_reads`, it forbids changes.
 pub fn instructions(dialect: Dialect, discovers: bool, only_reads: bool) -> Option<String> {
     const DISCOVERY: &str = include_str!("dialect/discovery.md");
     const ONLY_READS: &str = "- You only read. Do not create, change or delete anything.\n";
@@ -94,8 +94,8 @@ impl Dialects {
         if self.enabled { &self.offered } else { &[] }
     }
 
-    /// Returns the dialects that a session of `manifest` is offered under `authority`: its list of tools, if it has one, names the
-    /// dialect's, and it may start some agent. With an approver (`attended`), `ask` counts too.
+    /// Returns the dialects that a session of `manifest` is offered under `authority`. If the manifest lists tools, it must name the
+    /// dialect, and some agent must be startable. With an approver (`attended`), `ask` counts too.
     pub fn offered_to(
         &self,
         manifest: &Manifest,
@@ -105,14 +105,15 @@ impl Dialects {
     ) -> Vec<Dialect> {
         let verdict =
             |agent: &Text| authority.verdict(&Access { action: format!("task:{agent}").into(), resource: ".".into() });
-        let shown = |verdict: Verdict| verdict == Verdict::Allow || (verdict == Verdict::Ask && attended);
-        let nests = catalog.spawnable().any(|agent| shown(verdict(&agent.name)));
+        let is_permitted = |verdict: Verdict| verdict == Verdict::Allow || (verdict == Verdict::Ask && attended);
+        let can_nest = catalog.spawnable().any(|agent| is_permitted(verdict(&agent.name)));
         let any = catalog.spawnable().any(|agent| verdict(&agent.name) > Verdict::Deny);
-        let other = any || verdict(&manifest.name) > Verdict::Deny;
+        let can_start = any || verdict(&manifest.name) > Verdict::Deny;
         let is_listed = |dialect: &Dialect| {
             manifest.tools.as_ref().is_none_or(|tools| tools.iter().any(|tool| &**tool == dialect.name()))
         };
-        let usable = |dialect: &Dialect| is_listed(dialect) && if dialect.allows_nesting() { nests } else { other };
+        let usable =
+            |dialect: &Dialect| is_listed(dialect) && if dialect.allows_nesting() { can_nest } else { can_start };
         self.offered().iter().copied().filter(usable).collect()
     }
 }

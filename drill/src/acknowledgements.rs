@@ -24,7 +24,7 @@ pub(crate) struct Acknowledgements {
 }
 
 impl Acknowledgements {
-    pub(crate) fn take(&mut self, line: Line) {
+    pub(crate) fn record(&mut self, line: Line) {
         match line {
             Line::Input(session, input) => drop(self.facts.inputs.insert((session, input))),
             Line::Ended(session, run) => drop(self.facts.ends.insert((session, run))),
@@ -72,37 +72,38 @@ impl Acknowledgements {
     }
 
     /// Adds deletions that a kill interrupted but that the store holds: they must remain.
-    pub(crate) fn add_found(&mut self, gone: &DeletedHeads) {
-        self.deleted.extend(gone.deleted().filter(|session| self.deleting.contains(session)));
+    pub(crate) fn add_found(&mut self, deleted_heads: &DeletedHeads) {
+        self.deleted.extend(deleted_heads.deleted().filter(|session| self.deleting.contains(session)));
     }
 
     /// Returns the acknowledgements that the store lacks.
-    pub(crate) fn lost(&self, sessions: &Sessions<'_>, gone: &DeletedHeads) -> Vec<String> {
-        let mut lost = self.lost_deletions(gone);
+    pub(crate) fn lost(&self, sessions: &Sessions<'_>, deleted_heads: &DeletedHeads) -> Vec<String> {
+        let mut lost = self.lost_deletions(deleted_heads);
         // Acknowledgements of an erased session were erased with its records.
         let mut facts = self.facts.clone();
-        facts.retain(|session| !gone.is_erased(*session));
+        facts.retain(|session| !deleted_heads.is_erased(*session));
         lost.extend(facts.lost(sessions));
         lost
     }
 
     /// Returns deletions that are missing, incomplete, or were not requested.
-    fn lost_deletions(&self, gone: &DeletedHeads) -> Vec<String> {
-        let found: BTreeSet<SessionId> = gone.deleted().collect();
+    fn lost_deletions(&self, deleted_heads: &DeletedHeads) -> Vec<String> {
+        let found: BTreeSet<SessionId> = deleted_heads.deleted().collect();
         let undone = self.deleted.difference(&found);
         let mut lost: Vec<String> = undone.map(|session| format!("the deletion of {session} is missing")).collect();
         for session in &found {
-            let mut targets = gone.ancestors(*session).filter(|above| self.deleting.contains(above)).peekable();
+            let mut targets =
+                deleted_heads.ancestors(*session).filter(|above| self.deleting.contains(above)).peekable();
             if targets.peek().is_none() {
                 lost.push(format!("{session} is deleted, but its deletion was not requested"));
             } else if !targets.any(|top| found.contains(&top)) {
-                lost.push(format!("{session} is deleted, but not the session whose deletion was requested"));
+                lost.push(format!("{session} is deleted, but the session whose deletion was requested is not"));
             }
         }
         lost
     }
 
-    /// Returns where text of erased sessions is still in the files of the store.
+    /// Returns a message for each place in the store that still contains text of an erased session.
     pub(crate) fn find_erased_text(&self, store_dir: &StoreDir) -> Vec<String> {
         if self.erased.is_empty() {
             return Vec::new();

@@ -63,7 +63,7 @@ pub fn work(args: &Args, guard: Guard) -> Result<(), DrillError> {
         let started = Instant::now();
         if trigger.dies_in_compaction() || SeededRng::of(args.seed, "compact").one_in(3) {
             if store_dir.address().is_some() {
-                trigger.time_compaction();
+                trigger.kill_after_time();
             }
             let is_erased = store_dir.compact(&mut |_| trigger.on_compaction_step())?;
             if is_erased {

@@ -104,7 +104,7 @@ impl Start<'_> {
         };
         let lines = child.stdout.take().map(BufReader::new).into_iter().flat_map(BufReader::lines);
         for line in lines.map_while(Result::ok).filter_map(|line| Line::parse(&line)) {
-            left.acknowledged.take(line);
+            left.acknowledged.record(line);
             match line {
                 Line::Opened => left.opened = true,
                 Line::Ready(took_us) => left.ready = Some(Duration::from_micros(took_us)),

@@ -67,7 +67,7 @@ impl<'a> DrillRun<'a> {
                 Some(subject) if round.aged => subject,
                 other => {
                     aged = other;
-                    self.subject(round.aged)?
+                    self.new_subject(round.aged)?
                 }
             };
             match self.round(subject, &round)? {
@@ -96,7 +96,7 @@ impl<'a> DrillRun<'a> {
         self.report.kills >= self.kills || self.is_stopped() || self.is_caught()
     }
 
-    fn subject(&mut self, aged: bool) -> Result<Subject, DrillError> {
+    fn new_subject(&mut self, aged: bool) -> Result<Subject, DrillError> {
         let name = if aged { "aged" } else { "fresh" };
         Ok(Subject {
             store_dir: self.directory.new_store_dir()?,

@@ -52,7 +52,7 @@ fn tool(
                 tokio::time::sleep(Duration::from_millis(args.before_ms)).await;
             }
             marks::leave(&path, left, call.key).map_err(|error| ToolError::failed(error.to_string()))?;
-            trigger.on_marked();
+            trigger.on_tool_effect();
             tokio::time::sleep(Duration::from_millis(args.after_ms)).await;
             Ok("marked")
         }

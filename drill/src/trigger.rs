@@ -1,5 +1,5 @@
-//! Kills the process at a planned step. The process counts its own steps, so that the kill comes at the same step on
-//! every machine.
+//! Kills the process, or has it killed, at a planned step. The process counts its own steps, so that the kill comes at
+//! the same step on every machine.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -50,7 +50,7 @@ impl Trigger {
     }
 
     /// Counts a tool's effect before its result is reported; may kill this process.
-    pub(crate) fn on_marked(&self) {
+    pub(crate) fn on_tool_effect(&self) {
         if let Some(KillPoint::Marked(at)) = self.kill_point
             && reached(&self.marked, at)
         {
@@ -85,9 +85,8 @@ impl Trigger {
         }
     }
 
-    /// Kills the process during a compaction that is one statement without progress reports: each step stands for one
-    /// millisecond.
-    pub(crate) fn time_compaction(&self) {
+    /// Starts a timer that kills the process during a compaction without progress reports: a step is one millisecond.
+    pub(crate) fn kill_after_time(&self) {
         let Some(KillPoint::Compaction(at)) = self.kill_point else { return };
         std::thread::spawn(move || {
             std::thread::sleep(Duration::from_millis(at));

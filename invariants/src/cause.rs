@@ -17,11 +17,11 @@ pub(super) fn causes_are_true(world: &World<'_>) -> Verdict {
         let traces = Traces::of(seen, run);
         let verdict = traces.check(world, key, run, outcome);
         ensure(verdict.is_ok(), InvariantId::S8, key.session, || {
-            format!("run {} is {outcome:?}, and {}", key.run, verdict.err().unwrap_or_default())
+            format!("run {} is {outcome:?}, but {}", key.run, verdict.err().unwrap_or_default())
         })?;
-        let seen = world.causes().map_or(Ok(()), |causes| check_happened(causes, key, outcome));
-        ensure(seen.is_ok(), InvariantId::S8, key.session, || {
-            format!("run {} is {outcome:?}, and {}", key.run, seen.err().unwrap_or_default())
+        let happened = world.causes().map_or(Ok(()), |causes| check_happened(causes, key, outcome));
+        ensure(happened.is_ok(), InvariantId::S8, key.session, || {
+            format!("run {} is {outcome:?}, but {}", key.run, happened.err().unwrap_or_default())
         })?;
     }
     Ok(())
@@ -40,9 +40,10 @@ struct Traces<'a> {
     answer: Option<&'a TurnAnswered>,
     /// The error of the last attempt, unless a later one started.
     failed: Option<ModelFail>,
-    streams: bool,
-    /// Answers since the last taken input, and the smallest allowance.
+    is_calling: bool,
+    /// Answers since the last taken input.
     spent: u32,
+    /// The smallest turn allowance of the limits, the run and its inputs.
     allowance: Option<u32>,
     interrupted: Option<&'a Initiator>,
     out_of_turns: bool,
@@ -77,11 +78,11 @@ impl<'a> Traces<'a> {
         } else if let Record::RunStarted { .. } = record {
             self.started = true;
         } else if let Record::TurnStarted { .. } = record {
-            (self.streams, self.failed, self.limited) = (true, None, false);
+            (self.is_calling, self.failed, self.limited) = (true, None, false);
         } else if let Record::AttemptDiscarded(discarded) = record {
-            (self.streams, self.failed) = (false, Some(discarded.error));
+            (self.is_calling, self.failed) = (false, Some(discarded.error));
         } else if let Record::TurnAnswered(answer) = record {
-            (self.streams, self.failed, self.answer) = (false, None, Some(&**answer));
+            (self.is_calling, self.failed, self.answer) = (false, None, Some(&**answer));
             self.spent = self.spent.saturating_add(1);
         } else if let Record::InputsTaken { ids, .. } = record {
             let taken: Vec<_> = inputs.iter().filter(|input| ids.contains(&input.id)).collect();
@@ -104,25 +105,25 @@ impl<'a> Traces<'a> {
         let held = self.interrupted.is_some() || self.out_of_turns;
         match outcome {
             Outcome::Completed => {
-                require(self.started && !held && !self.streams, "it was not at a rest point")?;
+                require(self.started && !held && !self.is_calling, "it was not at a rest point")?;
                 self.check_answered(run.ended.map(|(_, ended)| ended))
             }
-            Outcome::Failed { kind } => self.fails(kind, held),
+            Outcome::Failed { kind } => self.check_failed(kind, held),
             Outcome::Cancelled { by } => check_cancelled(world, key, run, by, self.started),
             Outcome::Interrupted { by } => {
                 require(!self.started || self.interrupted == Some(by), "it was not interrupted by that cause")
             }
             Outcome::TimedOut { what } => self.check_timed_out(run, *what),
             Outcome::OutOfTurns => {
-                require(self.interrupted.is_none(), "it was held interrupted")?;
+                require(self.interrupted.is_none(), "it was interrupted")?;
                 let spent = self.allowance.is_none_or(|allowance| self.spent >= allowance);
                 require(spent, "its turns were not spent")
             }
             Outcome::OutOfBudget { which } => {
                 let limits = world.sessions.get(&key.session).and_then(SessionFacts::limits);
                 require(limits.is_none_or(|limits| has_limit(limits, *which)), "it has no such budget")?;
-                let most = limits.and_then(|limits| limits.recorded_bytes).filter(|_| *which == Budget::Recorded);
-                require(most.is_none_or(|most| self.recorded > most), "its records did not exceed its limit")
+                let limit = limits.and_then(|limits| limits.recorded_bytes).filter(|_| *which == Budget::Recorded);
+                require(limit.is_none_or(|limit| self.recorded > limit), "its records did not exceed its limit")
             }
             Outcome::Lost => {
                 require(self.started && !held, "it was held or not started when the host died")?;
@@ -142,14 +143,14 @@ impl<'a> Traces<'a> {
         )
     }
 
-    fn fails(&self, kind: &FailKind, held: bool) -> Check {
+    fn check_failed(&self, kind: &FailKind, held: bool) -> Check {
         let text = |answer: &TurnAnswered| answer.text.as_ref().is_some_and(|text| !text.trim().is_empty());
         let ended = |stop: Option<Stop>| match (self.answer, stop) {
             (Some(answer), Some(stop)) => answer.stop == stop,
             (Some(answer), None) => !text(answer) && answer.calls.is_empty(),
             (None, _) => false,
         };
-        let own = match kind {
+        let kind_check = match kind {
             FailKind::AgentMissing | FailKind::Authority | FailKind::Internal { .. } => return Ok(()),
             FailKind::Truncated => require(ended(Some(Stop::Length)), "its last answer was not truncated"),
             FailKind::Empty => require(ended(None), "its last answer was not empty"),
@@ -157,14 +158,15 @@ impl<'a> Traces<'a> {
             FailKind::Model { error, .. } => {
                 require(self.failed == Some(*error), "its last attempt did not fail with that error")
             }
-            FailKind::Workspace { .. } => {
-                require(self.failed == Some(ModelFail::Dropped), "its last attempt was not dropped without a call")
-            }
+            FailKind::Workspace { .. } => require(
+                self.failed == Some(ModelFail::Dropped),
+                "its last attempt was not dropped before its model call",
+            ),
             FailKind::Panic { .. } => require(self.failed.is_some(), "its last attempt did not fail"),
-            FailKind::Unreadable { .. } => Err("a session that records its own end can be read"),
-            FailKind::NotContinued { .. } => Err("only a run that was never opened is refused"),
+            FailKind::Unreadable { .. } => Err("its session was readable"),
+            FailKind::NotContinued { .. } => Err("it was opened"),
         };
-        own.and(require(!held, "it was held and called no model"))
+        kind_check.and(require(!held, "it was held, so it called no model"))
     }
 
     fn check_timed_out(&self, run: &RunFacts<'_>, what: TimeLimit) -> Check {
@@ -172,7 +174,7 @@ impl<'a> Traces<'a> {
         match what {
             TimeLimit::Run => require(self.started && opened.deadline_ms.is_some(), "it had no limit of working time"),
             TimeLimit::Queue => require(!self.started, "it was started"),
-            TimeLimit::Turn => require(self.streams || self.failed.is_some(), "no model call was due"),
+            TimeLimit::Turn => require(self.is_calling || self.failed.is_some(), "no model call was due"),
             TimeLimit::WallCap => require(opened.wall_cap_at.is_some(), "it has no cap"),
         }
     }
@@ -195,8 +197,8 @@ fn check_cancelled(world: &World<'_>, key: RunKey, run: &RunFacts<'_>, by: &Init
     match by {
         Initiator::Model { call } => {
             let (session, opening) = owner.ok_or("no model owns it")?;
-            let Some(above) = world.sessions.get(&session) else { return Ok(()) };
-            require(above.model_cancels.contains(&(*call, key.session, opening)), "that call did not cancel it")
+            let Some(owner_session) = world.sessions.get(&session) else { return Ok(()) };
+            require(owner_session.model_cancels.contains(&(*call, key.session, opening)), "that call did not cancel it")
         }
         Initiator::Owner { .. } => require(owner.is_some(), "no run owns it"),
         Initiator::Sweep => require(owner.is_some() && !started, "it was started, or has no owner"),
@@ -207,16 +209,18 @@ fn check_cancelled(world: &World<'_>, key: RunKey, run: &RunFacts<'_>, by: &Init
 fn check_happened(causes: &Causes, key: RunKey, outcome: &Outcome) -> Check {
     let session = key.session;
     match outcome {
-        Outcome::Cancelled { by: by @ (Initiator::Person | Initiator::Host) } => {
-            require(causes.cancels.iter().any(|(run, word)| *run == key && word == by), "no such cancel happened")
-        }
+        Outcome::Cancelled { by: by @ (Initiator::Person | Initiator::Host) } => require(
+            causes.cancels.iter().any(|(run, initiator)| *run == key && initiator == by),
+            "no such cancel happened",
+        ),
         Outcome::Cancelled { by: Initiator::Sweep } | Outcome::Lost => {
             require(causes.boots > 0, "the host did not restart")
         }
         Outcome::Cancelled { by: Initiator::Model { .. } | Initiator::Owner { .. } } => Ok(()),
-        Outcome::Interrupted { by } => {
-            require(causes.interrupts.iter().any(|(run, word)| *run == key && word == by), "no such interrupt happened")
-        }
+        Outcome::Interrupted { by } => require(
+            causes.interrupts.iter().any(|(run, initiator)| *run == key && initiator == by),
+            "no such interrupt happened",
+        ),
         Outcome::TimedOut { what } => require(causes.passed.contains(&(key, *what)), "no such deadline of it passed"),
         // The journal itself shows it.
         Outcome::OutOfBudget { which: Budget::Recorded } => Ok(()),

@@ -36,7 +36,7 @@ pub struct View<'a> {
     pub records: &'a [Record],
     /// The frames that hold them; empty if unknown.
     pub frames: &'a [Frame],
-    /// Its state, of the activation or folded.
+    /// Its state: the activation's, or folded from the records.
     pub state: Option<&'a State>,
     /// The fold of the records, to compare with the state.
     pub folded: Option<&'a State>,
@@ -262,7 +262,7 @@ impl<'a> SessionFacts<'a> {
         self.view.state.map(|state| &*state.limits).or_else(recorded)
     }
 
-    /// Returns its ceiling, if known, without the bound of an import, which applies only to later records.
+    /// Returns its ceiling, if known. The bound of an import is excluded: it applies only to records after the import.
     pub(super) fn ceiling(&self) -> Option<&Authority> {
         let recorded = || self.created.and_then(|created| created.ceiling.body.as_deref());
         let Some(state) = self.view.state else { return recorded() };
@@ -304,7 +304,7 @@ impl<'a> SessionFacts<'a> {
             .map(|(_, call, child)| (call, child))
     }
 
-    /// Returns the owned keys that this journal created: position, key, child. Detached runs are not owned.
+    /// Returns the calls of this session that requested owned runs: position, call, child. Detached runs are not owned.
     pub(super) fn owned_keys(&self) -> impl Iterator<Item = (usize, CallId, SessionId)> {
         let spawned = self.spawned.iter().filter(|(_, spawned)| !spawned.detached);
         spawned
@@ -327,7 +327,7 @@ impl<'a> World<'a> {
         Self { sessions, rows, ledger, observed: None, complete, erased: BTreeSet::new() }
     }
 
-    /// Returns the world without these erased sessions, which predicates then skip.
+    /// Marks sessions as erased, so that predicates do not require them.
     #[must_use]
     pub fn without(mut self, erased: impl IntoIterator<Item = SessionId>) -> Self {
         self.erased = erased.into_iter().collect();
@@ -354,21 +354,21 @@ impl<'a> World<'a> {
     /// Returns the ancestors of `session`, parent first.
     pub(super) fn ancestors(&self, session: SessionId) -> Vec<SessionId> {
         let parent = |of: &SessionId| self.sessions.get(of).and_then(SessionFacts::place).and_then(Place::parent);
-        let mut above = Vec::new();
+        let mut found = Vec::new();
         let mut at = parent(&session);
-        while let Some(id) = at.filter(|id| !above.contains(id) && *id != session) {
-            above.push(id);
+        while let Some(id) = at.filter(|id| !found.contains(id) && *id != session) {
+            found.push(id);
             at = parent(&id);
         }
-        above
+        found
     }
 
-    /// Returns whether `above` owns `run`, directly or indirectly.
-    pub(super) fn is_owned_by(&self, run: RunKey, above: RunKey) -> bool {
-        let mut passed = BTreeSet::from([run]);
+    /// Returns whether `ancestor` owns `run`, directly or indirectly.
+    pub(super) fn is_owned_by(&self, run: RunKey, ancestor: RunKey) -> bool {
+        let mut visited = BTreeSet::from([run]);
         let mut at = self.run(run).and_then(RunFacts::owner).map(|(owner, _)| owner);
-        while let Some(owner) = at.filter(|owner| passed.insert(*owner)) {
-            if owner == above {
+        while let Some(owner) = at.filter(|owner| visited.insert(*owner)) {
+            if owner == ancestor {
                 return true;
             }
             at = self.run(owner).and_then(RunFacts::owner).map(|(owner, _)| owner);

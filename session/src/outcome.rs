@@ -221,7 +221,7 @@ impl ModelFail {
     }
 
     /// Returns whether another model may answer the same request.
-    pub(crate) fn is_of_model(self) -> bool {
+    pub(crate) fn permits_fallback(self) -> bool {
         match self {
             Self::Rate | Self::Unavailable | Self::BadAnswer | Self::Dropped => true,
             Self::Auth | Self::Credit | Self::Access => true,
@@ -243,7 +243,7 @@ pub enum Part {
 #[serde(rename_all = "snake_case")]
 pub enum TimeLimit {
     Run,
-    /// Time in the queue without a grant to its root.
+    /// Time in the queue since the request or, if later, since the last grant to its root.
     Queue,
     /// One turn with all its attempts.
     Turn,

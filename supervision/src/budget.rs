@@ -26,7 +26,7 @@ use account::{Account, RequestResult};
 use waiting::RequestKey;
 
 /// Default time that a request waits for other reservations to close.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+pub const DEFAULT_MAX_WAIT: Duration = Duration::from_secs(60);
 
 /// Tokens and money.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -65,7 +65,7 @@ pub enum BudgetAnswer<K: Copy + Eq + Hash> {
 
 /// Accounts of all root runs (cheap clone, shared state).
 ///
-/// The sum of settled and reserved spending exceeds the limit only by the cost of calls beyond their reservations. A
+/// Settled and reserved spending together stay within the limit, unless a call costs more than it reserved. A
 /// request that does not fit waits for other reservations, in FIFO order. It is refused when the settled spending is too
 /// high for it, or at its timeout.
 ///
@@ -76,13 +76,13 @@ pub struct Budgets<K> {
 
 struct BudgetShared<K> {
     state: Locked<BudgetState<K>>,
-    patience: Duration,
+    max_wait: Duration,
 }
 
 struct BudgetState<K> {
     accounts: HashMap<K, Account, FixedState>,
     /// Last assigned number of an account or request. It distinguishes a reopened account from its predecessor.
-    next: u64,
+    last_number: u64,
     #[cfg(test)]
     bug: Option<tests::BudgetBug>,
 }
@@ -95,7 +95,7 @@ impl<K> Clone for Budgets<K> {
 
 impl<K> Default for Budgets<K> {
     fn default() -> Self {
-        Self::new(PATIENCE)
+        Self::new(DEFAULT_MAX_WAIT)
     }
 }
 
@@ -106,15 +106,15 @@ impl<K> fmt::Debug for Budgets<K> {
 }
 
 impl<K> Budgets<K> {
-    /// Creates accounts whose requests wait for `patience` at most.
-    pub fn new(patience: Duration) -> Self {
+    /// Creates accounts whose requests wait for `max_wait` at most.
+    pub fn new(max_wait: Duration) -> Self {
         let state = BudgetState {
             accounts: HashMap::default(),
-            next: 0,
+            last_number: 0,
             #[cfg(test)]
             bug: None,
         };
-        Self { shared: Arc::new(BudgetShared { state: Locked::new(state), patience }) }
+        Self { shared: Arc::new(BudgetShared { state: Locked::new(state), max_wait }) }
     }
 }
 
@@ -138,19 +138,19 @@ impl<K: Copy + Eq + Hash> Budgets<K> {
         let mut state = self.shared.state.lock();
         let ticket = state.next_number();
         // Read under the lock, so that timeouts follow the order of requests.
-        let until = Instant::now().checked_add(self.shared.patience);
+        let until = Instant::now().checked_add(self.shared.max_wait);
         let Some(account) = state.accounts.get_mut(&root) else { return BudgetAnswer::Refused(closed) };
         let verdict = account.ask(ticket, want, limit, until);
-        let at = RequestKey { account: account.number, ticket, until };
+        let key = RequestKey { account: account.number, ticket, until };
         let wakers = account.take_wakers();
         drop(state);
         wake(wakers);
         match verdict {
             Some(RequestResult::Granted) => {
-                BudgetAnswer::Granted(Reservation::new(&self.shared, root, at.account, want))
+                BudgetAnswer::Granted(Reservation::new(&self.shared, root, key.account, want))
             }
             Some(RequestResult::Refused(which)) => BudgetAnswer::Refused(which),
-            None => BudgetAnswer::Waits(WaitingClaim::new(&self.shared, root, at, want, closed)),
+            None => BudgetAnswer::Waits(WaitingClaim::new(&self.shared, root, key, want, closed)),
         }
     }
 
@@ -222,8 +222,8 @@ impl<K: Copy + Eq + Hash> BudgetShared<K> {
 
 impl<K> BudgetState<K> {
     fn next_number(&mut self) -> u64 {
-        self.next = self.next.wrapping_add(1);
-        self.next
+        self.last_number = self.last_number.wrapping_add(1);
+        self.last_number
     }
 }
 

@@ -11,7 +11,7 @@ use crate::spawn::proposing::lacks_worktree;
 impl SessionHandle {
     /// Resolves the agent `name` for an input. Later changes of its manifest do not apply.
     pub(super) async fn resolve_override(&self, name: &Text) -> Result<AgentOverride, SendError> {
-        let unread = |error: String| SendError::Refused(format!("the session cannot be read: {error}"));
+        let unreadable = |error: String| SendError::Refused(format!("the session cannot be read: {error}"));
         let settled = self.sessions.log.journal.settled().await;
         settled.map_err(|poison| SendError::Stopped(Stopped::Poisoned(poison.to_string())))?;
         let first = self.sessions.log.journal.records_from(self.id, Seq(1), 1).map_err(|error| match error {
@@ -19,13 +19,13 @@ impl SessionHandle {
             ReadError::NoSuchSession(_)
             | ReadError::Damaged { .. }
             | ReadError::Newer { .. }
-            | ReadError::Engine(_) => unread(error.to_string()),
+            | ReadError::Engine(_) => unreadable(error.to_string()),
         })?;
         let created = first.into_iter().find_map(|stored| {
             let Record::SessionCreated(created) = stored.record else { return None };
             Some(created)
         });
-        let created = created.ok_or_else(|| unread("it has no creation record".to_owned()))?;
+        let created = created.ok_or_else(|| unreadable("it has no creation record".to_owned()))?;
         let agents = self.sessions.environments.of_root(self.root);
         let found = agents.catalog.get(name).filter(|manifest| manifest.pickable());
         let manifest = found.ok_or_else(|| {
@@ -35,15 +35,14 @@ impl SessionHandle {
         if let Some(why) = lacks_worktree(manifest, created.worktree, self.id) {
             return Err(SendError::BadInput(why));
         }
-        // The first record of a session contains its ceiling. Without that record, the agent is offered nothing of the
-        // workspace.
+        // If the body of the ceiling is missing, the agent may do nothing.
         let none = Authority::deny_all();
         let ceiling = created.ceiling.body.as_deref().unwrap_or(&none);
         let ceiling = created.imported.as_ref().map_or_else(|| ceiling.clone(), |bound| ceiling.meet(bound));
-        let limits = created.limits.body.as_deref().ok_or_else(|| unread("it has no limits".to_owned()))?;
-        let other = agents.override_in_place(manifest, (&created.model, created.source), (&ceiling, limits));
+        let limits = created.limits.body.as_deref().ok_or_else(|| unreadable("it has no limits".to_owned()))?;
+        let resolved = agents.override_in_place(manifest, (&created.model, created.source), (&ceiling, limits));
         // Returning to the session's own agent restores its own model, which a host may have set.
-        let model = if created.agent == *name { created.model } else { other.model };
-        Ok(AgentOverride { model, ..other })
+        let model = if created.agent == *name { created.model } else { resolved.model };
+        Ok(AgentOverride { model, ..resolved })
     }
 }

@@ -1,4 +1,4 @@
-//! Worktrees of a session and of those below it, as a person checks and settles them.
+//! Worktrees of a session and its descendants: listing, diff, merge, keep and discard.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -18,7 +18,7 @@ use crate::views::checkpoints::below;
 pub struct SessionWorktree {
     pub entry: WorktreeEntry,
     pub path: PathBuf,
-    /// The session and the run in flight that work there: its own, or those of a session below.
+    /// The run in flight that works there, and its session: the owner of the worktree or a descendant.
     pub busy: Option<(SessionId, RunNo)>,
 }
 
@@ -32,7 +32,7 @@ pub struct TreeWorktrees {
 }
 
 impl SessionHandle {
-    /// Returns the worktrees of the session and of all below it.
+    /// Returns the worktrees of the session and its descendants.
     /// # Errors
     /// [`ControlError::Refused`] if the directory of the worktrees cannot be read.
     pub async fn worktrees(&self) -> Result<TreeWorktrees, ControlError> {
@@ -41,17 +41,18 @@ impl SessionHandle {
         }
         let root = self.root;
         self.on_worktrees(move |worktrees, journal, id| {
-            let tree: BTreeSet<SessionId> = below(journal, id).map_err(|error| unread(&error))?.into_iter().collect();
+            let tree: BTreeSet<SessionId> =
+                below(journal, id).map_err(|error| cannot_use(&error))?.into_iter().collect();
             let WorktreeList { entries, damaged } = worktrees.list().map_err(control_error)?;
             let mut found = TreeWorktrees::default();
             for entry in entries {
                 if tree.contains(&entry.session) {
-                    let busy = busy(journal, (root, entry.session)).map_err(|error| unread(&error))?;
+                    let busy = busy(journal, (root, entry.session)).map_err(|error| cannot_use(&error))?;
                     found.worktrees.push(SessionWorktree { path: worktrees.path(entry.session), entry, busy });
                 }
             }
             let damaged = damaged.into_iter().filter(|(id, _)| tree.contains(id));
-            found.damaged.extend(damaged.map(|(id, error)| (id, damage(worktrees, id, &error))));
+            found.damaged.extend(damaged.map(|(id, error)| (id, damage_message(worktrees, id, &error))));
             Ok(found)
         })
         .await
@@ -67,9 +68,9 @@ impl SessionHandle {
         let root = self.root;
         self.on_worktrees(move |worktrees, journal, id| {
             let entry = worktrees.entry(id);
-            let entry = entry.map_err(|error| ControlError::Refused(damage(worktrees, id, &error)))?;
+            let entry = entry.map_err(|error| ControlError::Refused(damage_message(worktrees, id, &error)))?;
             let Some(entry) = entry else { return Ok(None) };
-            let busy = busy(journal, (root, id)).map_err(|error| unread(&error))?;
+            let busy = busy(journal, (root, id)).map_err(|error| cannot_use(&error))?;
             Ok(Some(SessionWorktree { path: worktrees.path(id), entry, busy }))
         })
         .await
@@ -82,11 +83,11 @@ impl SessionHandle {
         self.on_worktrees(|worktrees, _, id| worktrees.diff(id).map_err(control_error)).await
     }
 
-    /// Merges the changes in the worktree of the session, as they were shown with the tip `shown`, into the files of its workspace: all
-    /// files or none. A repetition changes nothing.
+    /// Merges the changes in the worktree of the session into the files of its workspace: all files or none. `shown` is the tip of the
+    /// reviewed diff. A repetition changes nothing.
     /// # Errors
-    /// [`ControlError::Working`] while a run works there; [`ControlError::NotFound`] if it has no worktree; [`ControlError::Refused`] if it
-    /// changed since, or a file cannot be merged.
+    /// [`ControlError::Working`] while a run works there; [`ControlError::NotFound`] if it has no worktree; [`ControlError::Refused`] if the
+    /// worktree changed since, or a file cannot be merged.
     /// # Cancel safety
     /// Dropping the future does not stop it.
     pub async fn merge_worktree(&self, shown: String) -> Result<Merged, ControlError> {
@@ -103,7 +104,7 @@ impl SessionHandle {
         .await
     }
 
-    /// Leaves the changes in the worktree of the session on its branch, and removes the worktree. A repetition returns the same branch.
+    /// Commits the changes on the branch of the worktree and removes the worktree. A repetition returns the same branch.
     /// # Errors, cancel safety
     /// As [`SessionHandle::merge_worktree`], if `shown` is given.
     pub async fn keep_worktree(&self, shown: Option<String>) -> Result<KeptBranch, ControlError> {
@@ -138,7 +139,7 @@ impl SessionHandle {
     ) -> Result<T, ControlError> {
         let root = self.root;
         self.on_worktrees(move |worktrees, journal, id| {
-            if let Some((session, run)) = busy(journal, (root, id)).map_err(|error| unread(&error))? {
+            if let Some((session, run)) = busy(journal, (root, id)).map_err(|error| cannot_use(&error))? {
                 let why = "works in that worktree: wait for its end, or cancel it";
                 return Err(ControlError::Working(format!("run {run} of session {} {why}", session.short().0)));
             }
@@ -157,11 +158,11 @@ impl SessionHandle {
         drop(self.sessions.log.journal.settled().await);
         let (journal, id) = (self.sessions.log.journal.clone(), self.id);
         let done = tokio::task::spawn_blocking(move || work(&worktrees, &journal, id)).await;
-        done.unwrap_or_else(|error| Err(unread(&error)))
+        done.unwrap_or_else(|error| Err(cannot_use(&error)))
     }
 }
 
-/// Returns the run in flight that works in the worktree of a session; `root` is that of its tree.
+/// Returns the run in flight that works in the worktree of session `of`, in the tree of `root`.
 fn busy(journal: &Journal, (root, of): (SessionId, SessionId)) -> Result<Option<(SessionId, RunNo)>, ReadError> {
     for (id, row) in journal.inflight()?.into_iter().filter(|(_, row)| row.root == root) {
         let creations = journal.records_from(id, Seq(1), 1)?;
@@ -186,11 +187,11 @@ fn kept_branch(worktrees: &Worktrees, journal: &Journal, session: SessionId) -> 
     worktrees.kept_branch(session, Path::new(&*workspace?)).ok().flatten()
 }
 
-fn damage(worktrees: &Worktrees, session: SessionId, error: &WorktreeError) -> String {
-    format!("{error}. `subtend doctor` says what to remove of {}", worktrees.path(session).display())
+fn damage_message(worktrees: &Worktrees, session: SessionId, error: &WorktreeError) -> String {
+    format!("{error}. Run `subtend doctor` to see what to remove from {}", worktrees.path(session).display())
 }
 
-fn unread(error: &dyn std::fmt::Display) -> ControlError {
+fn cannot_use(error: &dyn std::fmt::Display) -> ControlError {
     ControlError::Refused(format!("the worktrees cannot be used: {error}"))
 }
 

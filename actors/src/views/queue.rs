@@ -22,13 +22,13 @@ impl QueueEntry {
             state.arrived.push(notice);
         }
         let mut entries = Self::all(&state, resumes);
-        time(journal, session, &mut entries);
+        set_completion_times(journal, session, &mut entries);
         Ok(entries)
     }
 }
 
-/// Sets the time of completions: that of the frame with the undelivered end.
-pub(crate) fn time(journal: &Journal, session: SessionId, entries: &mut [QueueEntry]) {
+/// Sets the time of each completion to that of the frame with the undelivered end.
+pub(crate) fn set_completion_times(journal: &Journal, session: SessionId, entries: &mut [QueueEntry]) {
     let mut ends = entries.iter_mut().filter(|entry| entry.kind == QueueKind::Completion).peekable();
     if ends.peek().is_none() {
         return;

@@ -1,4 +1,4 @@
-//! Path patterns of other products, in which `*` also crosses `/`, as patterns in which `**` does.
+//! Translates path patterns of other products, whose `*` also matches `/`, into patterns of this project, where only `**` does.
 
 use std::path::Path;
 
@@ -10,13 +10,13 @@ const MAX_PATTERNS: usize = 16;
 /// The translation of a pattern.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Paths {
-    /// Patterns that match the same.
+    /// Patterns that match the same paths.
     Same(Vec<String>),
-    /// Patterns that match more, for a deny or an ask.
+    /// Patterns that match more paths, for a deny or an ask.
     More(Vec<String>),
     /// The pattern matches nothing in the workspace.
     Outside,
-    /// The pattern is for an allow, and no pattern here expresses it.
+    /// The pattern is for an allow, and has no exact translation.
     Inexpressible,
 }
 
@@ -24,12 +24,12 @@ pub(super) enum Paths {
 pub(super) fn translate(pattern: &str, verdict: Verdict, workspace: Option<&Path>) -> Paths {
     let allow = verdict == Verdict::Allow;
     let relative = match relative(pattern.trim(), workspace) {
-        Within::Patterns(relative) => relative,
+        Within::Inside(relative) => relative,
         Within::All if allow => return Paths::Inexpressible,
         Within::All => return Paths::More(vec!["**".to_owned()]),
         Within::Outside => return Paths::Outside,
-        Within::Maybe(_) if allow => return Paths::Inexpressible,
-        Within::Maybe(relative) => return Paths::More(relative.iter().flat_map(|one| widen(one)).collect()),
+        Within::Possibly(_) if allow => return Paths::Inexpressible,
+        Within::Possibly(relative) => return Paths::More(relative.iter().flat_map(|one| widen(one)).collect()),
     };
     if allow {
         let exact = if relative.contains(['?', '\\']) { None } else { expand(&relative) };
@@ -41,9 +41,9 @@ pub(super) fn translate(pattern: &str, verdict: Verdict, workspace: Option<&Path
 
 enum Within {
     /// A pattern of paths in the workspace.
-    Patterns(String),
-    /// Patterns that may be meant, below an unknown directory.
-    Maybe(Vec<String>),
+    Inside(String),
+    /// Possible patterns in the workspace, for a pattern below the unknown home directory.
+    Possibly(Vec<String>),
     All,
     Outside,
 }
@@ -60,11 +60,11 @@ fn relative(pattern: &str, workspace: Option<&Path>) -> Within {
         return Within::All;
     }
     if !pattern.starts_with('/') {
-        return Within::Patterns(pattern.trim_start_matches("./").to_owned());
+        return Within::Inside(pattern.trim_start_matches("./").to_owned());
     }
     let Some(workspace) = workspace.and_then(Path::to_str) else { return Within::Outside };
     if let Some(rest) = pattern.strip_prefix(workspace).and_then(|rest| rest.strip_prefix('/')) {
-        return Within::Patterns(if rest.is_empty() { "*".to_owned() } else { rest.to_owned() });
+        return Within::Inside(if rest.is_empty() { "*".to_owned() } else { rest.to_owned() });
     }
     let literal = pattern.split(['*', '?']).next().unwrap_or_default();
     let crosses = literal.len() < pattern.len();
@@ -87,7 +87,7 @@ fn below_home(rest: &str, workspace: Option<&Path>) -> Within {
     }
     let ends = |count: &usize| literal.get(..*count).is_some_and(|begin| names.ends_with(begin));
     let left = |count: usize| parts.get(count..).unwrap_or_default().join("/");
-    Within::Maybe((0..literal.len()).filter(ends).map(left).collect())
+    Within::Possibly((0..literal.len()).filter(ends).map(left).collect())
 }
 
 /// Returns patterns that match at least what `pattern` does, and what users commonly expect `**/` to match.

@@ -14,7 +14,7 @@ fn load(profiles: serde_json::Value) -> Result<Profiles, BadProfile> {
     Profiles::load(serde_json::from_value(profiles).unwrap(), &read)
 }
 
-fn refused(profile: serde_json::Value) -> String {
+fn load_error(profile: serde_json::Value) -> String {
     load(json!({"researcher": profile})).map_or_else(|error| error.to_string(), |found| format!("loaded: {found:?}"))
 }
 
@@ -76,7 +76,7 @@ fn s3_default_bootstrap_files_are_used_when_none_are_named() {
 #[test]
 fn s3_missing_prompt_file_names_file_and_profile() {
     assert_eq!(
-        refused(json!({"system_prompt_file": "GONE.md"})),
+        load_error(json!({"system_prompt_file": "GONE.md"})),
         "the profile `researcher` cannot be used: its `system_prompt_file` `GONE.md` cannot be read: no such file"
     );
 }
@@ -92,8 +92,8 @@ fn s3_profile_files_outside_the_workspace_are_refused() {
     ] {
         let says =
             |key: &str| format!("the profile `researcher` cannot be used: its `{key}` names `{path}`, which {why}");
-        assert_eq!(refused(json!({"system_prompt_file": path})), says("system_prompt_file"));
-        assert_eq!(refused(json!({"bootstrap_files": ["AGENTS.md", path]})), says("bootstrap_files"));
+        assert_eq!(load_error(json!({"system_prompt_file": path})), says("system_prompt_file"));
+        assert_eq!(load_error(json!({"bootstrap_files": ["AGENTS.md", path]})), says("bootstrap_files"));
     }
     assert_eq!(check_confined(" "), Err("is not a path: name a file of the workspace"));
     assert_eq!(check_confined("docs/..hidden/a.md"), Ok(()));
@@ -107,12 +107,12 @@ fn names_of_profiles_agents_and_tools_are_checked() {
          a digit"
     );
     assert_eq!(
-        refused(json!({"tools": ["read", "no tool"]})),
+        load_error(json!({"tools": ["read", "no tool"]})),
         "the profile `researcher` cannot be used: its `tools` name \"no tool\", which is not a valid name of a tool: 1 to 64 of \
          a-z, A-Z, 0-9, `-` and `_`, or 320 if they begin with `mcp__`"
     );
     assert!(
-        refused(json!({"agent": "No body!"}))
+        load_error(json!({"agent": "No body!"}))
             .starts_with("the profile `researcher` cannot be used: its `agent`: `No body!` is not an agent's name: ")
     );
 }

@@ -265,7 +265,7 @@ fn j10_partial_and_later_undone_deletions_are_found() {
     assert_eq!(acknowledged.lost(&Sessions::new(), &none), Vec::<String>::new());
     assert_eq!(acknowledged.lost(&Sessions::new(), &whole), Vec::<String>::new());
     let lost = acknowledged.lost(&Sessions::new(), &part);
-    assert_eq!(lost, [format!("{CHILD} is deleted, but not the session whose deletion was requested")]);
+    assert_eq!(lost, [format!("{CHILD} is deleted, but the session whose deletion was requested is not")]);
     // A kill interrupted the deletion. Deletions that were found after the kill must remain, and the erased text is
     // searched for too.
     acknowledged.add_found(&whole);

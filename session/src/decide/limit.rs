@@ -39,7 +39,7 @@ pub(super) fn wait(
     let limits = &draft.state.limits;
     let (own_name, own_ms) = (own.0.cloned(), own.1.filter(|_| error.is_retryable()));
     let was_retried = error.is_retryable() && own_ms.is_none_or(|after_ms| after_ms < limits.turn_ms);
-    if was_retried || !error.is_of_model() {
+    if was_retried || !error.permits_fallback() {
         return None;
     }
     let others = resets.iter().map(|(model, after_ms)| (Some(Arc::clone(model)), *after_ms));

@@ -37,7 +37,7 @@ pub struct SessionCreated {
     /// The effect of a host restart on runs that an input opens.
     #[serde(default)]
     pub on_restart: OnRestart,
-    /// True if the prompt has the `caller` line.
+    /// True if the prompt has the line saying that the caller is an agent.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub caller_line: bool,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

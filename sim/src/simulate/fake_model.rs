@@ -114,7 +114,7 @@ fn draw(world: &World, request: &Request) -> ModelBehaviour {
     if answer_count > 24 || (answer_count > 6 && world.rng.one_in(2)) {
         return ModelBehaviour::Text;
     }
-    let says = world.rng.pick_weighted(&world.swarm.says).unwrap_or(ModelBehaviour::Text);
+    let says = world.rng.pick_weighted(&world.swarm.behaviours).unwrap_or(ModelBehaviour::Text);
     // A service has no tools; some request one anyway.
     if says == ModelBehaviour::Calls && is_service(&request.agent) && !world.rng.one_in(8) {
         ModelBehaviour::Text
@@ -169,7 +169,7 @@ fn calls(world: &World, request: &Request) -> Vec<ToolCall> {
 }
 
 fn call(world: &World, request: &Request, ix: u32) -> Option<ToolCall> {
-    let asks = world.rng.pick_weighted(&world.swarm.asks)?;
+    let asks = world.rng.pick_weighted(&world.swarm.calls)?;
     world.oracle.mark(&format!("asks {asks:?}"));
     if matches!(asks, CallChoice::Unknown | CallChoice::Garbage) {
         world.oracle.lock().record_fault(FaultKind::ModelGarbage);

@@ -20,7 +20,7 @@ use crate::simulate::world::{RunningEffect, World, injected_panic};
 pub(crate) fn registry(world: &Arc<World>) -> Result<Registry, RegistryError> {
     let tools = TOOLS.iter().map(|fake| Arc::new(tool(world, *fake)));
     let tools = tools.into_iter().try_fold(Registry::builder(), |builder, tool| builder.tool(tool))?;
-    Ok(tools.tools(world.plan.writes().then(message::tool))?.build())
+    Ok(tools.tools(world.plan.has_messages().then(message::tool))?.build())
 }
 
 fn tool(world: &Arc<World>, fake: FakeTool) -> FnTool {

@@ -23,7 +23,7 @@ use crate::simulate::tally::{FaultKind, Tally, Verb};
 use archive::Archive;
 use contexts::Contexts;
 use observations::Observations;
-use observer::{CancelAsked, Cancels, HubObserver};
+use observer::{CancelAsked, Cancels, PendingObservations};
 
 /// Time after its answer within which a fault still counts for a verb.
 const RECENT: Duration = Duration::from_secs(1);
@@ -55,7 +55,7 @@ pub(crate) struct OracleState {
     pub(crate) archive: Archive,
     pub(crate) coverage: Coverage,
     pub(crate) observations: Observations,
-    pub(crate) observer: HubObserver,
+    pub(crate) observer: PendingObservations,
     /// Counts the slots of runs below a root.
     pub(crate) slots: Option<SlotsOfRoot>,
     pub(crate) cancels: Vec<CancelAsked>,

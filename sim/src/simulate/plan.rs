@@ -28,35 +28,33 @@ impl SeedPlan {
         if self.seed.is_multiple_of(one_in) { OnRestart::Resume } else { OnRestart::Fail }
     }
 
-    /// Returns whether users roll runs back and request summaries. Not drawn, but decided by a residue that no older
-    /// recorded seed has.
-    pub(crate) fn is_wide(&self) -> bool {
+    /// Returns whether users roll runs back and request summaries. Decided by the seed modulo [`RARE_MODULUS`] and not
+    /// drawn, so that older recorded seeds give the same runs.
+    pub(crate) fn has_rollbacks_and_summaries(&self) -> bool {
         matches!(self.seed % RARE_MODULUS, 1 | 3 | 7 | 9 | 11 | 13)
     }
 
-    /// Returns whether the host writes titles, in some of the same seeds.
+    /// Returns whether the host writes titles; decided in the same way.
     pub(crate) fn writes_titles(&self) -> bool {
         matches!(self.seed % RARE_MODULUS, 1 | 3 | 7)
     }
 
-    /// Returns the number of tokens that the model accepts, in some of the same seeds: few, so that histories are
-    /// compacted.
+    /// Returns a small context window of the model, in tokens, so that histories are compacted; decided in the same way.
     pub(crate) fn window(&self) -> Option<u64> {
         matches!(self.seed % RARE_MODULUS, 7 | 9 | 11 | 13).then_some(1_000)
     }
 
-    /// Returns whether users request and undo compactions instead of requesting summaries, by a residue that no
-    /// recorded seed has.
+    /// Returns whether users request and undo compactions instead of summaries; decided in the same way.
     pub(crate) fn compacts(&self) -> bool {
         self.seed % RARE_MODULUS == 13
     }
 
-    /// Returns whether agents may message their relatives, in some of the same seeds and by another such residue.
-    pub(crate) fn writes(&self) -> bool {
+    /// Returns whether agents may message their relatives; decided in the same way.
+    pub(crate) fn has_messages(&self) -> bool {
         matches!(self.seed % RARE_MODULUS, 3 | 13)
     }
 
-    /// Returns whether the host summarises closed sessions, in some of the same seeds.
+    /// Returns whether the host summarises closed sessions; decided in the same way.
     pub(crate) fn writes_summaries(&self) -> bool {
         matches!(self.seed % RARE_MODULUS, 3 | 7 | 9)
     }
@@ -138,9 +136,9 @@ pub(crate) struct Swarm {
     /// True if the models and read-only tools leave the process.
     pub(crate) tools_leave_process: bool,
     pub(crate) verbs: Vec<(Verb, u32)>,
-    pub(crate) says: Vec<(ModelBehaviour, u32)>,
-    pub(crate) asks: Vec<(CallChoice, u32)>,
-    pub(crate) takes: Vec<(CallDuration, u32)>,
+    pub(crate) behaviours: Vec<(ModelBehaviour, u32)>,
+    pub(crate) calls: Vec<(CallChoice, u32)>,
+    pub(crate) durations: Vec<(CallDuration, u32)>,
     /// Weighted maximum pauses of a person, in milliseconds.
     pub(crate) pauses: Vec<(u64, u32)>,
     /// One in this many commands crashes its actor; 0: none.
@@ -148,10 +146,11 @@ pub(crate) struct Swarm {
     /// One in this many batches panics between append and effects.
     pub(crate) append_panics: u64,
     pub(crate) task_panics: u64,
-    /// One in this many lives has a failing write; the next fields likewise.
+    /// One in this many processes has a failing write.
     pub(crate) write_fails: u64,
+    /// One in this many processes has a failing sync.
     pub(crate) sync_fails: u64,
-    /// One in this many lives dies at a write and not at a step.
+    /// One in this many processes dies at a write and not at a step.
     pub(crate) dies_at_write: u64,
     pub(crate) roots: u64,
     pub(crate) watchers: u64,
@@ -174,9 +173,9 @@ impl Swarm {
             durable_before_call: rng.one_in(4),
             tools_leave_process: rng.one_in(2),
             verbs,
-            says: says(&weight),
-            asks: asks(plan, &weight),
-            takes: takes(&weight),
+            behaviours: behaviours(&weight),
+            calls: calls(plan, &weight),
+            durations: durations(&weight),
             pauses: [
                 (0, weight().min(3)),
                 (1, weight().min(3)),
@@ -197,14 +196,14 @@ impl Swarm {
             // From the seed, not drawn, so that other draws stay the same.
             queued_states: [0, 1, 1_024].get((plan.seed % 3) as usize).copied().unwrap_or_default(),
         };
-        // More than the number of slots would be refused.
+        // A limit above the number of slots would be refused.
         let slots = u32::try_from(swarm.slots).unwrap_or(u32::MAX);
         swarm.limits.live_runs = swarm.limits.live_runs.min(slots);
         swarm
     }
 }
 
-/// Each verb sometimes, a few often, and inputs always.
+/// Draws the weight of each verb. Many are 0; opening and sending never are.
 fn verbs(plan: &SeedPlan, rng: &SeededRng) -> Vec<(Verb, u32)> {
     #[expect(clippy::wildcard_enum_match_arm, reason = "all other verbs are equally likely")]
     let weight = |verb: &Verb| match verb {
@@ -213,14 +212,14 @@ fn verbs(plan: &SeedPlan, rng: &SeededRng) -> Vec<(Verb, u32)> {
         Verb::Crash | Verb::Shutdown | Verb::ClockJump | Verb::Delete | Verb::DeleteForced => {
             rng.pick(&[0, 0, 1, 2]).unwrap_or(0)
         }
-        Verb::RollBack | Verb::Summarise if !plan.is_wide() => 0,
+        Verb::RollBack | Verb::Summarise if !plan.has_rollbacks_and_summaries() => 0,
         _ => rng.pick(&[0, 0, 2, 6]).unwrap_or(0),
     };
     Verb::PEOPLE.iter().map(|verb| (*verb, weight(verb))).collect()
 }
 
-fn says(weight: &dyn Fn() -> u32) -> Vec<(ModelBehaviour, u32)> {
-    let some = |says| (says, weight().min(3));
+fn behaviours(weight: &dyn Fn() -> u32) -> Vec<(ModelBehaviour, u32)> {
+    let some = |behaviour| (behaviour, weight().min(3));
     vec![
         (ModelBehaviour::Text, weight().max(2) * 3),
         (ModelBehaviour::Calls, weight().max(3) * 3),
@@ -234,8 +233,8 @@ fn says(weight: &dyn Fn() -> u32) -> Vec<(ModelBehaviour, u32)> {
     ]
 }
 
-fn asks(plan: &SeedPlan, weight: &dyn Fn() -> u32) -> Vec<(CallChoice, u32)> {
-    let some = |asks| (asks, weight());
+fn calls(plan: &SeedPlan, weight: &dyn Fn() -> u32) -> Vec<(CallChoice, u32)> {
+    let some = |call| (call, weight());
     vec![
         (CallChoice::Task, weight().max(2) * 2),
         (CallChoice::Background, weight() * 2),
@@ -251,11 +250,11 @@ fn asks(plan: &SeedPlan, weight: &dyn Fn() -> u32) -> Vec<(CallChoice, u32)> {
         some(CallChoice::Continue),
         some(CallChoice::Check),
         some(CallChoice::Cancel),
-        (CallChoice::Message, u32::from(plan.writes()) * 4),
+        (CallChoice::Message, u32::from(plan.has_messages()) * 4),
     ]
 }
 
-fn takes(weight: &dyn Fn() -> u32) -> Vec<(CallDuration, u32)> {
+fn durations(weight: &dyn Fn() -> u32) -> Vec<(CallDuration, u32)> {
     vec![
         (CallDuration::Nothing, weight()),
         (CallDuration::Yields, weight()),

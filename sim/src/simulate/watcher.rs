@@ -13,7 +13,7 @@ use crate::simulate::tally::FaultKind;
 use crate::simulate::world::World;
 
 /// Maximum delay of the disk.
-const DISK: Duration = Duration::from_secs(5);
+const MAX_DISK_DELAY: Duration = Duration::from_secs(5);
 
 /// Reads until the runtime ends.
 pub(crate) fn spawn(world: &Arc<World>, subscription: Subscription) {
@@ -30,7 +30,7 @@ async fn read(world: Arc<World>, mut subscription: Subscription) {
         (oracle.now(), oracle.jumped)
     };
     let mut last = BTreeMap::<SessionId, Seq>::new();
-    // Records before a session's first event are not missed; after a gap nothing is known about any session.
+    // A gap may hide the next record of any session, so that none is expected after it.
     let mut missed = false;
     while let Some(next) = subscription.next().await {
         if slow && !world.is_calm() {
@@ -52,10 +52,10 @@ async fn read(world: Arc<World>, mut subscription: Subscription) {
         oracle.observations.record_delivery(reader, Delivered::Record(event.session, seq));
         let seen = oracle.seen.get(&event.session).copied();
         if seen.is_none_or(|seen| seen.last < seq) {
-            oracle.wrong("J-5", format!("record {seq} of {} is shown and not durable", event.session));
+            oracle.wrong("J-5", format!("record {seq} of {} is shown, but is not durable", event.session));
         }
         // Earlier records that were not durable yet are not shown.
-        let disk = DISK.saturating_add(oracle.jumped.saturating_sub(before));
+        let disk = MAX_DISK_DELAY.saturating_add(oracle.jumped.saturating_sub(before));
         let created_here = !missed && seen.is_some_and(|seen| seen.created_at > since.saturating_add(disk));
         let expected = last.get(&event.session).map(|last| last.next()).or(created_here.then_some(Seq(1)));
         if expected.is_some_and(|expected| expected != seq) {
@@ -82,7 +82,7 @@ pub(crate) fn follow(world: &Arc<World>, session: &SessionHandle) {
             let mut oracle = world.oracle.lock();
             oracle.tally.mark("followed");
             if oracle.seen.get(&id).is_none_or(|seen| seen.last < seq) {
-                oracle.wrong("J-5", format!("record {seq} of {id} is shown and not durable"));
+                oracle.wrong("J-5", format!("record {seq} of {id} is shown, but is not durable"));
             }
             oracle.observations.record_delivery(reader, Delivered::Record(id, seq));
         }

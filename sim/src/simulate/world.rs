@@ -64,7 +64,9 @@ impl World {
 
     pub(crate) fn draw_duration(&self) -> CallDuration {
         let calm = [(CallDuration::Short, 1)];
-        self.rng.pick_weighted(if self.is_calm() { &calm } else { &self.swarm.takes }).unwrap_or(CallDuration::Short)
+        self.rng
+            .pick_weighted(if self.is_calm() { &calm } else { &self.swarm.durations })
+            .unwrap_or(CallDuration::Short)
     }
 
     pub(crate) async fn wait(&self, duration: CallDuration) {

@@ -10,29 +10,29 @@ type Grants = Arc<Mutex<Vec<(u32, Slot)>>>;
 
 fn pool(global: usize) -> (Slots<u8, u32>, Grants) {
     let grants = Grants::default();
-    let kept = Arc::clone(&grants);
-    let slots = Slots::new(global, Arc::new(move |ticket, slot| kept.lock().unwrap().push((ticket, slot))));
+    let pending = Arc::clone(&grants);
+    let slots = Slots::new(global, Arc::new(move |ticket, slot| pending.lock().unwrap().push((ticket, slot))));
     (slots, grants)
 }
 
 /// Removes one slot and drops it outside the list's lock.
 fn release(grants: &Grants, ticket: u32) {
-    let mut kept = grants.lock().unwrap();
-    let at = kept.iter().position(|(other, _)| *other == ticket).unwrap();
-    let slot = kept.swap_remove(at);
-    drop(kept);
+    let mut pending = grants.lock().unwrap();
+    let at = pending.iter().position(|(other, _)| *other == ticket).unwrap();
+    let slot = pending.swap_remove(at);
+    drop(pending);
     drop(slot);
 }
 
 fn serve_all(grants: &Grants) -> Vec<u32> {
     let mut served = Vec::new();
     loop {
-        let mut kept = grants.lock().unwrap();
-        if kept.is_empty() {
+        let mut pending = grants.lock().unwrap();
+        if pending.is_empty() {
             return served;
         }
-        let (ticket, slot) = kept.remove(0);
-        drop(kept);
+        let (ticket, slot) = pending.remove(0);
+        drop(pending);
         served.push(ticket);
         drop(slot);
     }
@@ -48,7 +48,7 @@ fn resized_pool_grants_queued_tickets_and_revokes_nothing() {
     assert_eq!((granted(&grants), slots.in_use()), (vec![11, 12], 3));
     slots.resize(2);
     drop(first);
-    assert_eq!((granted(&grants), slots.in_use()), (vec![11, 12], 2), "above its number, a pool grants nothing");
+    assert_eq!((granted(&grants), slots.in_use()), (vec![11, 12], 2), "a pool above its size grants nothing");
     release(&grants, 11);
     assert_eq!((granted(&grants), slots.in_use()), (vec![12, 13], 2));
 }
@@ -220,7 +220,7 @@ async fn last_grant_is_known_while_the_root_is_active() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn unserved_since_counts_from_last_grant_or_request() {
+async fn waiting_since_counts_from_last_grant_or_request() {
     let second = std::time::Duration::from_secs(1);
     let (slots, grants) = pool(1);
     let held = slots.request(1, 10, Class::Start, 9);
@@ -247,13 +247,13 @@ fn bounds_hold_and_no_slot_is_lost_on_threads() {
     const THREADS: u32 = 4;
     const EACH: u32 = 3_000;
     let running: Arc<[AtomicUsize; 3]> = Arc::default();
-    let (granted, over) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let (granted, violations) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
     let run = {
-        let (running, granted, over) = (Arc::clone(&running), Arc::clone(&granted), Arc::clone(&over));
+        let (running, granted, violations) = (Arc::clone(&running), Arc::clone(&granted), Arc::clone(&violations));
         move |ticket: u32, slot: Slot| {
             let mine = &running[(ticket % 3) as usize];
             if mine.fetch_add(1, Ordering::SeqCst) >= 2 {
-                over.fetch_add(1, Ordering::SeqCst);
+                violations.fetch_add(1, Ordering::SeqCst);
             }
             granted.fetch_add(1, Ordering::SeqCst);
             if ticket.is_multiple_of(5) {
@@ -284,7 +284,7 @@ fn bounds_hold_and_no_slot_is_lost_on_threads() {
             .collect();
         workers.into_iter().map(|worker| worker.join().unwrap()).sum()
     });
-    assert_eq!((slots.in_use(), slots.queued(), over.load(Ordering::SeqCst)), (0, 0, 0));
+    assert_eq!((slots.in_use(), slots.queued(), violations.load(Ordering::SeqCst)), (0, 0, 0));
     assert_eq!(granted.load(Ordering::SeqCst) + withdrawn, (THREADS * EACH) as usize);
 }
 

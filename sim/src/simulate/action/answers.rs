@@ -20,12 +20,12 @@ pub(crate) fn check_sent(world: &World, action: &Action, sent: Result<Receipt, S
     let mut oracle = world.oracle.lock();
     match sent {
         Ok(receipt) => {
-            oracle.receipt(session, receipt.input);
+            oracle.record_receipt(session, receipt.input);
             oracle.check_acknowledged(session, receipt.input);
         }
         Err(SendError::Busy { .. }) => oracle.record_fault(FaultKind::FullQueue),
         Err(SendError::Stopped(_)) => {
-            oracle.refused(session);
+            oracle.record_refusal(session);
             oracle.tally.mark("sent to one that stopped");
         }
         Err(error @ (SendError::BadInput(_) | SendError::Refused(_))) => {

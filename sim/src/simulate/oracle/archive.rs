@@ -11,7 +11,7 @@ use subtend_session::record::Record;
 use subtend_session::state::{Owned, State};
 
 use crate::simulate::oracle::ClosedRun;
-use crate::simulate::oracle::observer::{CancelAsked, Cancels, HubObserver};
+use crate::simulate::oracle::observer::{CancelAsked, Cancels, PendingObservations};
 use crate::simulate::tally::Verb;
 
 #[derive(Default)]
@@ -147,7 +147,7 @@ impl Archive {
     pub(crate) fn judge(
         &self,
         rows: &BTreeSet<Row>,
-        (observed, observer): (&Observed, &HubObserver),
+        (observed, observer): (&Observed, &PendingObservations),
         ledger: Ledger,
         (coverage, at_rest): (&Coverage, bool),
     ) -> Verdict {

@@ -17,9 +17,9 @@ use crate::simulate::oracle::OracleState;
 /// One in this many batches reports its session's state, because each report is a full copy.
 const BATCHES_PER_REPORT: u64 = 8;
 
-/// Observations of the present process that are not complete.
+/// Incomplete observations of the current process.
 #[derive(Default)]
-pub(crate) struct HubObserver {
+pub(crate) struct PendingObservations {
     fired: Vec<(RunKey, When)>,
     /// Queued controls of each session, in order.
     controls: BTreeMap<SessionId, Vec<PendingControl>>,
@@ -28,7 +28,7 @@ pub(crate) struct HubObserver {
     asks: BTreeMap<(SessionId, CallId), When>,
     /// Asks that were open when an event excused a delay.
     excused: BTreeSet<(SessionId, CallId)>,
-    /// Sessions whose actor died: their asks may have been recorded before the restart, from which the deadline counts.
+    /// Sessions whose actor died. Their asks are not observed: one reported after the restart may be older.
     died: BTreeSet<SessionId>,
     batches: u64,
     live: BTreeMap<SessionId, State>,
@@ -37,7 +37,7 @@ pub(crate) struct HubObserver {
     /// Runs in flight that no cancel by session id reached.
     unreached: BTreeSet<RunKey>,
     /// Roots whose sessions were cancelled one by one.
-    tried: BTreeSet<SessionId>,
+    cancelled_roots: BTreeSet<SessionId>,
 }
 
 struct PendingControl {
@@ -51,7 +51,7 @@ pub(crate) enum Cancels {
     Session,
     Run(RunNo),
     Tree,
-    /// A cancel of a tree, if the session is deleted: a run opened below it meanwhile ends by the same cancel.
+    /// The cancel of a tree by its deletion, which also ends runs opened after it was requested.
     Deletion,
 }
 
@@ -62,7 +62,7 @@ pub(crate) struct CancelAsked {
     pub(crate) at: Duration,
 }
 
-impl HubObserver {
+impl PendingObservations {
     /// Returns the state of a session's actor when its last record had this number.
     pub(crate) fn live(&self, session: SessionId, records: usize) -> Option<&State> {
         let live = self.live.get(&session)?;
@@ -79,7 +79,7 @@ impl HubObserver {
         self.asks.iter().map(open).collect()
     }
 
-    /// Excuses every open ask: the present event may delay its answer.
+    /// Excuses the open asks of these sessions: the present event may delay their answers.
     fn excuse(&mut self, of: impl Fn(SessionId) -> bool) {
         let open = self.asks.keys().filter(|(session, _)| of(*session));
         self.excused.extend(open.copied().collect::<Vec<_>>());
@@ -104,12 +104,12 @@ impl OracleState {
                 queues.push(ObservedQueue { session, queue: "inbox".into(), at, len, bound, answer });
             }
             InternalEvent::Control { session, command } => {
-                let waits = PendingControl { command, given: at, rounds: 0 };
-                self.observer.controls.entry(session).or_default().push(waits);
+                let pending = PendingControl { command, given: at, rounds: 0 };
+                self.observer.controls.entry(session).or_default().push(pending);
             }
             InternalEvent::Round(session) => {
-                let waits = self.observer.controls.get_mut(&session).into_iter().flatten();
-                waits.for_each(|waits| waits.rounds = waits.rounds.saturating_add(1));
+                let pending = self.observer.controls.get_mut(&session).into_iter().flatten();
+                pending.for_each(|pending| pending.rounds = pending.rounds.saturating_add(1));
             }
             InternalEvent::Handles { session, command } => self.handles(session, command, at),
             // Another test counts these.
@@ -158,9 +158,9 @@ impl OracleState {
     }
 
     fn handles(&mut self, session: SessionId, command: &'static str, at: When) {
-        let Some(waits) = self.observer.controls.get_mut(&session) else { return };
-        if let Some(first) = waits.iter().position(|waits| waits.command == command) {
-            let PendingControl { given, rounds, .. } = waits.remove(first);
+        let Some(pending) = self.observer.controls.get_mut(&session) else { return };
+        if let Some(first) = pending.iter().position(|pending| pending.command == command) {
+            let PendingControl { given, rounds, .. } = pending.remove(first);
             // The round that handles the command is not counted.
             let seen = ObservedControl { session, given, handled: at, waited_for: rounds.saturating_sub(1) };
             self.observations.all_mut().controls.push(seen);
@@ -182,12 +182,12 @@ impl OracleState {
             |restart: &Restart| restart.run.is_none_or(|run| ended.contains(&RunKey { session: restart.session, run }));
         self.observations.all_mut().restarts.retain(has_ended);
         let now = self.now();
-        let gone = self.observations.tick(now);
+        let ended_at = self.observations.tick(now);
         for approver in self.observations.all_mut().approvers.iter_mut().flatten() {
-            approver.until.get_or_insert(gone);
+            approver.until.get_or_insert(ended_at);
         }
         let excused = std::mem::take(&mut self.observer.excused);
-        self.observer = HubObserver { excused, ..HubObserver::default() };
+        self.observer = PendingObservations { excused, ..PendingObservations::default() };
     }
 
     /// Records that an approver is attached from now on.
@@ -197,7 +197,8 @@ impl OracleState {
         self.observations.all_mut().approvers.get_or_insert_default().push(Approver { from, until: None });
     }
 
-    pub(crate) fn receipt(&mut self, session: SessionId, input: InputId) {
+    /// Records the receipt of an input.
+    pub(crate) fn record_receipt(&mut self, session: SessionId, input: InputId) {
         let put = self.observer.puts.get(&(session, input)).copied();
         if let Some(put) = put.and_then(|at| self.observations.all_mut().queues.get_mut(at)) {
             put.answer = QueueAnswer::Taken(Some(input));
@@ -211,7 +212,7 @@ impl OracleState {
 
     /// Compares cancels by id below a root with the runs `alive` that were in flight before; `lost` were not reached (T-9).
     pub(crate) fn compare_cancels(&mut self, root: SessionId, alive: &BTreeSet<RunKey>, lost: &BTreeSet<SessionId>) {
-        self.observer.tried.insert(root);
+        self.observer.cancelled_roots.insert(root);
         self.observer.unreached.extend(alive.iter().filter(|run| lost.contains(&run.session)));
     }
 
@@ -228,12 +229,12 @@ impl OracleState {
             let missed: BTreeSet<SessionId> = missed.collect();
             below.difference(&missed).copied().collect()
         };
-        let reached = self.observer.tried.contains(&root).then(|| without(&self.observer.unreached));
+        let reached = self.observer.cancelled_roots.contains(&root).then(|| without(&self.observer.unreached));
         Listing { root, listed: without(&self.observer.unlisted), reached }
     }
 
     /// Records an input that was refused because of a shutdown.
-    pub(crate) fn refused(&mut self, session: SessionId) {
+    pub(crate) fn record_refusal(&mut self, session: SessionId) {
         let now = self.now();
         let at = self.observations.tick(now);
         let (queue, answer) = ("inbox".into(), QueueAnswer::Stopped);
@@ -249,7 +250,7 @@ impl OracleState {
         }
     }
 
-    /// Returns when the token of each run with effects fired: its own token, or the first above it.
+    /// Returns for each run with effects when the first token fired: its own, or that of an owner.
     pub(crate) fn fired_tokens(&self) -> BTreeMap<RunKey, When> {
         let first = |run: RunKey| self.observer.fired.iter().filter(move |(of, _)| *of == run).map(|(_, at)| *at);
         let runs: BTreeSet<RunKey> = self.observations.all().effects.iter().map(|effect| effect.run).collect();
@@ -287,11 +288,11 @@ mod tests {
     #[test]
     fn cancel_counts_only_for_requests_before_its_close() {
         let run = RunKey { session: session(1), run: RunNo(1) };
-        let over = ClosedRun { at: Duration::from_secs(10), outcome: Outcome::Cancelled { by: Initiator::Person } };
-        let over = BTreeMap::from([(run, over)]);
+        let closed = ClosedRun { at: Duration::from_secs(10), outcome: Outcome::Cancelled { by: Initiator::Person } };
+        let closed = BTreeMap::from([(run, closed)]);
         let counts = |session, what, secs| {
             let request = CancelAsked { session, what, at: Duration::from_secs(secs) };
-            !Archive::default().cancelled(&[request], &over).is_empty()
+            !Archive::default().cancelled(&[request], &closed).is_empty()
         };
         assert!(counts(run.session, Cancels::Session, 5) && counts(run.session, Cancels::Tree, 10));
         assert!(counts(run.session, Cancels::Run(RunNo(1)), 5));
@@ -301,11 +302,11 @@ mod tests {
     }
 
     #[test]
-    fn receipt_turns_a_queued_input_into_a_promise() {
+    fn receipt_names_the_input_of_its_queue_entry() {
         let (mut state, session, input) = (OracleState::default(), session(1), InputId(Uuid::from_u128(9)));
         state.observe(InternalEvent::Put { session, input, len: 0, bound: 2, taken: true });
         assert_eq!(state.observations.all().queues[0].answer, QueueAnswer::Taken(None));
-        state.receipt(session, input);
+        state.record_receipt(session, input);
         assert_eq!(state.observations.all().queues[0].answer, QueueAnswer::Taken(Some(input)));
     }
 

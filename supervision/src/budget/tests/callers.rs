@@ -15,18 +15,18 @@ use super::BudgetBug;
 #[derive(Default)]
 struct Woken {
     calls: Mutex<VecDeque<usize>>,
-    bell: Notify,
+    notify: Notify,
 }
 
-struct Bell {
+struct CallWaker {
     call: usize,
     woken: Arc<Woken>,
 }
 
-impl Wake for Bell {
+impl Wake for CallWaker {
     fn wake(self: Arc<Self>) {
         self.woken.calls.lock().unwrap().push_back(self.call);
-        self.woken.bell.notify_one();
+        self.woken.notify.notify_one();
     }
 }
 
@@ -76,7 +76,7 @@ impl Callers {
 
     pub(super) fn poll(&mut self, call: usize) {
         let Some(waiting) = self.waiting.get_mut(&call) else { return };
-        let waker = Waker::from(Arc::new(Bell { call, woken: Arc::clone(&self.woken) }));
+        let waker = Waker::from(Arc::new(CallWaker { call, woken: Arc::clone(&self.woken) }));
         let Poll::Ready(ready) = waiting.as_mut().poll(&mut Context::from_waker(&waker)) else { return };
         self.waiting.remove(&call);
         match ready {
@@ -99,14 +99,14 @@ impl Callers {
     }
 
     /// Advances time and polls woken calls at once.
-    pub(super) async fn pass(&mut self, ms: u64) {
+    pub(super) async fn advance(&mut self, ms: u64) {
         let end = Instant::now() + Duration::from_millis(ms);
         let woken = Arc::clone(&self.woken);
         loop {
             self.poll_woken();
             tokio::select! {
                 biased;
-                () = woken.bell.notified() => {}
+                () = woken.notify.notified() => {}
                 () = sleep_until(end) => break,
             }
         }

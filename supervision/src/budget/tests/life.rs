@@ -82,9 +82,9 @@ async fn reservation_times_out_after_a_minute_and_frees_the_queue() {
     callers.request(1, 1, tokens(60), up_to(100));
     callers.request(2, 1, tokens(80), up_to(100));
     callers.request(3, 1, tokens(40), up_to(100));
-    callers.pass(59_999).await;
+    callers.advance(59_999).await;
     assert_eq!(callers.waiting_calls(), [2, 3]);
-    callers.pass(1).await;
+    callers.advance(1).await;
     assert_eq!((callers.started, callers.refused), (vec![1, 3], refused([(2, Currency::Tokens)])));
 }
 

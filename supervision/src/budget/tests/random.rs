@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 use tokio::runtime::Builder;
 
-use super::super::{Currency, PATIENCE, Spend, SpendLimit};
+use super::super::{Currency, DEFAULT_MAX_WAIT, Spend, SpendLimit};
 use super::BudgetBug;
 use super::callers::Callers;
 
@@ -74,7 +74,7 @@ impl Model {
     }
 
     fn request(&mut self, call: usize, want: Spend) {
-        self.queue.push((call, want, self.now + PATIENCE.as_millis() as u64));
+        self.queue.push((call, want, self.now + DEFAULT_MAX_WAIT.as_millis() as u64));
         self.serve();
     }
 
@@ -105,7 +105,7 @@ impl Model {
         self.serve();
     }
 
-    fn pass(&mut self, ms: u64) {
+    fn advance(&mut self, ms: u64) {
         self.now += ms;
         while let Some((call, want, _)) = self.queue.first().copied().filter(|(_, _, until)| *until <= self.now) {
             self.queue.remove(0);
@@ -180,8 +180,8 @@ impl Pair {
             BudgetStep::GiveUp(ix) if !waiting.is_empty() => self.give_up(*ix.get::<usize>(&waiting)),
             BudgetStep::GiveUp(_) => {}
             BudgetStep::Pass(ms) => {
-                self.callers.pass(*ms).await;
-                self.model.iter_mut().for_each(|model| model.pass(*ms));
+                self.callers.advance(*ms).await;
+                self.model.iter_mut().for_each(|model| model.advance(*ms));
             }
         }
     }
