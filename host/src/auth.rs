@@ -138,7 +138,7 @@ impl Guard {
         self.inner.logins.link().map(|code| format!("http://{}/login?code={code}", self.inner.address))
     }
 
-    /// Adds the resource that makes login links to the router of the Unix socket, whose requests come from its owner.
+    /// Adds the resource that makes login links. Only for the router of the Unix socket, which only its owner can reach.
     pub fn with_login_links(&self, router: Router) -> Router {
         router.merge(Router::new().route("/login/links", post(make_link)).with_state(self.clone()))
     }
@@ -187,7 +187,7 @@ impl Guard {
     fn is_opened_here(&self, headers: &HeaderMap) -> bool {
         match headers.get("sec-fetch-site") {
             Some(site) => site == "same-origin" || site == "none",
-            // A browser sends it to secure origins only. No page sends the referrer of another origin.
+            // Browsers send `Sec-Fetch-Site` to secure origins only. A page cannot forge the referrer of another origin.
             None => headers.get(header::REFERER).and_then(|from| from.to_str().ok()).is_some_and(|from| {
                 let end = from.match_indices('/').nth(2).map_or(from.len(), |(at, _)| at);
                 from.get(..end).is_some_and(|origin| self.is_own_origin(origin))
@@ -289,7 +289,7 @@ async fn check(State(guard): State<Guard>, request: Request, next: Next) -> Resp
         Ok(Some((sender, by, place)))
     });
     match checked {
-        // No token bounds what its sender may send, and none of these requests has a body.
+        // Requests without a token have no budget for bodies, and none of these needs a body.
         Ok(None) => next.run(request.map(|_| Body::empty())).await,
         Ok(Some((sender, by, place))) => {
             let full = CancellationToken::new();

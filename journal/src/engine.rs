@@ -17,9 +17,8 @@ pub type ScanFlow = ControlFlow<()>;
 
 /// Frames that become durable together, in LSN order.
 ///
-/// LSNs of a group have no gaps. A frame without records uses an LSN but has no row in the log. A group of an
-/// import may also contain frames with earlier LSNs, except as its last frame. They have no records; they add the rows of frames that the
-/// import has already written.
+/// LSNs of a group have no gaps. A frame without records uses an LSN but has no row in the log. An import also adds index rows for
+/// frames that it wrote in earlier groups: by frames with those LSNs and without records, never as the last frame of a group.
 #[derive(Debug)]
 pub struct Group {
     pub frames: Vec<GroupFrame>,

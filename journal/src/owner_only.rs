@@ -63,7 +63,7 @@ pub(crate) fn open_own(path: &Path) -> io::Result<File> {
     let file = File::options().read(true).write(true).open(path)?;
     let (opened, named) = (file.metadata()?, fs::symlink_metadata(path)?);
     if !named.is_file() || !is_same(&opened, &named) {
-        return Err(io::Error::other("it is not a regular file, or a link: remove it"));
+        return Err(io::Error::other("it is a link or not a regular file: remove it"));
     }
     Ok(file)
 }

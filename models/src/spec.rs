@@ -31,7 +31,7 @@ pub enum ModelSpec {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadModel {
     /// The model is unknown.
-    #[error("unknown model `{spec}`: {hint}{WORDS}")]
+    #[error("unknown model `{spec}`: {hint}{CHOICES}")]
     Unknown {
         /// The given choice.
         spec: String,
@@ -65,10 +65,10 @@ pub enum BuildError {
 }
 
 #[cfg(feature = "providers")]
-const WORDS: &str = "use `offline` (rules, no network), `scripted:FILE` (answers from a file), or a provider's model: \
+const CHOICES: &str = "use `offline` (rules, no network), `scripted:FILE` (answers from a file), or a provider's model: \
                      `anthropic/MODEL`, `openai/MODEL`, `openai-responses/MODEL`, `gemini/MODEL`, `ollama/MODEL`";
 #[cfg(not(feature = "providers"))]
-const WORDS: &str = "use `offline` (rules, no network) or `scripted:FILE` (answers from a file); this build has no \
+const CHOICES: &str = "use `offline` (rules, no network) or `scripted:FILE` (answers from a file); this build has no \
                      providers of language models";
 
 impl ModelSpec {
@@ -105,7 +105,7 @@ impl ModelSpec {
         }
     }
 
-    /// Builds the model: reads and checks a script, which gets the name of the choice, or finds a provider's key.
+    /// Builds the model. Reads and checks a script, and names it as chosen (`scripted:FILE`); finds a provider's key.
     /// # Errors
     /// A script cannot be read or is invalid, or a provider's key is missing.
     pub fn build(&self) -> Result<Arc<dyn Model>, BuildError> {

@@ -38,6 +38,7 @@ const MAX_BODY: usize = 4 << 20;
 const BODY_TIMEOUT: Duration = Duration::from_secs(30);
 /// Header of an answer by a node that does not own the shard. The request had no effect.
 const NOT_HERE: &str = "subtend-not-here";
+
 /// Answers requests for all shards. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Gateway {
@@ -348,7 +349,7 @@ impl Gateway {
         Ok((placement.shard.clone(), placement.is_new.then_some(NewChoice { key, placement })))
     }
 
-    /// Asks a shard, and forgets the choice of the shard for a command that is invalid: its key would be kept forever.
+    /// Asks a shard. If it refuses the command as invalid, removes the key's placement, which would otherwise be kept forever.
     async fn ask_once(
         &self,
         shard: &str,

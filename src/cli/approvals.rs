@@ -76,10 +76,10 @@ struct ApprovalRow {
     by: Option<AnsweredBy>,
     /// The full resource of the call; the record may shorten it.
     #[serde(skip)]
-    whole: String,
+    full_resource: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     plan: Option<Text>,
-    /// Digest of the shown content, by which an answer names it; present if a host has the call.
+    /// Digest of the shown content, which an answer must name; present if a host has the call.
     #[serde(skip_serializing_if = "Option::is_none")]
     digest: Option<String>,
     /// The arguments; present if the call can be answered.
@@ -110,7 +110,7 @@ impl WaitingApproval {
     fn row(self) -> Option<ApprovalRow> {
         let (turn, ix) = self.call.split_once('.')?;
         Some(ApprovalRow {
-            whole: approve::resource(&self.action, &self.resource, &self.args),
+            full_resource: approve::resource(&self.action, &self.resource, &self.args),
             session: self.session,
             short: self.session.short(),
             root: self.root,
@@ -188,8 +188,8 @@ fn answer(args: &Args, call_name: &str, verdict: &str) -> Result<Code, Fail> {
     let session = args.session.as_deref().unwrap_or_default();
     let none = || {
         Fail::Other(format!(
-            "no process hosts the store, so no call can be answered: a run that waits is asked about again if it resumes \
-             (`subtend continue {session}`), and otherwise ends as lost at the next start"
+            "no process hosts the store, so no call can be answered: a run that resumes asks again \
+             (`subtend continue {session}`), and others end as lost at the next start"
         ))
     };
     let id = Hosted::find(&args.store, session)?.ok_or_else(none)?.id;
@@ -259,7 +259,7 @@ fn all_approvals(reader: &StoreReader, ancestor: Option<SessionId>) -> Result<Ve
     let mut rows = Vec::new();
     for (id, head) in reader.heads() {
         if ancestor.is_none_or(|ancestor| is_within(reader, *id, ancestor)) {
-            rows.extend(readable(reader, *id, head)?);
+            rows.extend(read_approvals(reader, *id, head)?);
         }
     }
     Ok(rows)
@@ -278,7 +278,7 @@ fn stored_approvals(reader: &StoreReader, ancestor: Option<SessionId>) -> Result
         }
         let approvals = match read.entry(row.from) {
             Entry::Occupied(approvals) => approvals.into_mut(),
-            Entry::Vacant(none) => none.insert(readable(reader, row.from, head)?),
+            Entry::Vacant(none) => none.insert(read_approvals(reader, row.from, head)?),
         };
         let at = approvals.iter().position(|approval| approval.call == call && approval.verdict.is_none());
         rows.extend(at.map(|at| approvals.remove(at)));
@@ -288,9 +288,9 @@ fn stored_approvals(reader: &StoreReader, ancestor: Option<SessionId>) -> Result
 
 /// Returns the approvals of a session. A session that cannot be read is skipped with a warning, so that the others are
 /// still listed.
-fn readable(reader: &StoreReader, id: SessionId, head: &Head) -> Result<Vec<ApprovalRow>, Fail> {
+fn read_approvals(reader: &StoreReader, id: SessionId, head: &Head) -> Result<Vec<ApprovalRow>, Fail> {
     match reader.journal().records(id) {
-        Ok(records) => Ok(open_approvals(id, head, records.iter().map(|stored| &stored.record))),
+        Ok(records) => Ok(approvals_of(id, head, records.iter().map(|stored| &stored.record))),
         Err(error @ (ReadError::NoSuchSession(_) | ReadError::Damaged { .. } | ReadError::Newer { .. })) => {
             warn_skipped(id, &error)?;
             Ok(Vec::new())
@@ -327,7 +327,7 @@ fn is_within(reader: &StoreReader, id: SessionId, ancestor: SessionId) -> bool {
     false
 }
 
-fn open_approvals<'a>(session: SessionId, head: &Head, records: impl Iterator<Item = &'a Record>) -> Vec<ApprovalRow> {
+fn approvals_of<'a>(session: SessionId, head: &Head, records: impl Iterator<Item = &'a Record>) -> Vec<ApprovalRow> {
     let mut rows: Vec<ApprovalRow> = Vec::new();
     let mut answers = BTreeMap::new();
     for record in records {
@@ -337,9 +337,9 @@ fn open_approvals<'a>(session: SessionId, head: &Head, records: impl Iterator<It
             let (action, resource) = (action.clone(), resource.clone());
             let of = answers.get(&call.turn).and_then(|calls| calls.get(call.ix as usize));
             let plan = of.filter(|of| *of.tool == *plan_exit::NAME).and_then(|of| plan_exit::parse(&of.args).ok());
-            let whole = approve::resource(&action, &resource, of.map_or("", |of| &*of.args));
+            let full_resource = approve::resource(&action, &resource, of.map_or("", |of| &*of.args));
             rows.push(ApprovalRow {
-                whole,
+                full_resource,
                 session,
                 short: head.short.clone(),
                 root: head.root,
@@ -392,28 +392,28 @@ fn line(row: &ApprovalRow, now_ms: i64) -> String {
         (Some(AskVerdict::Deny), Some(AnsweredBy::Closed)) => ("denied: the call ended first", BAD),
         (Some(AskVerdict::Deny), Some(AnsweredBy::Person) | None) => ("denied", BAD),
     };
-    let resource = first_line(&row.whole, 80);
+    let resource = first_line(&row.full_resource, 80);
     // A truncated call is shown in full below the line, since its beginning alone could mislead.
-    let is_truncated = row.plan.is_none() && row.whole != resource;
+    let is_truncated = row.plan.is_none() && row.full_resource != resource;
     let args = row.args.as_deref().filter(|_| *row.action != *"shell.run");
-    let asked = approve::answer_text(&row.action, &row.whole, args.unwrap_or_default());
+    let asked = approve::answer_text(&row.action, &row.full_resource, args.unwrap_or_default());
     let text = row
         .plan
         .as_deref()
         .map(str::trim_end)
         .or(asked.as_deref())
         .or(args)
-        .or_else(|| is_truncated.then_some(&*row.whole));
+        .or_else(|| is_truncated.then_some(&*row.full_resource));
     let shown = text.map(|text| match frame::columns() {
         Some(columns) => frame::frame_text(text, Some(columns.saturating_sub(INDENT.len()))),
         None => exact(text),
     });
     let lines = shown.iter().flat_map(|text| text.split('\n'));
-    let plan: String = lines.map(|line| format!("\n{INDENT}{line}").trim_end_matches(' ').to_owned()).collect();
+    let details: String = lines.map(|line| format!("\n{INDENT}{line}").trim_end_matches(' ').to_owned()).collect();
     let title = clip(&row.title, TITLE_WIDTH);
     let about = if title.is_empty() { row.agent.to_string() } else { format!("{}: {title}", row.agent) };
     format!(
-        "{session} call {call}  {action} on {resource}  {word}{left}  {about}{plan}",
+        "{session} call {call}  {action} on {resource}  {word}{left}  {about}{details}",
         session = Styled(DIM, row.session),
         left = time_left(row, now_ms),
         about = Styled(DIM, harmless(&about)),
@@ -451,7 +451,7 @@ mod tests {
         };
         let answered = Record::AskAnswered { call: call(0), verdict: AskVerdict::Always, by: AnsweredBy::Person };
         let records = [opened(0, Some(9_000)), opened(1, Some(250_000)), opened(2, None), answered];
-        let rows = open_approvals(id, &head, records.iter());
+        let rows = approvals_of(id, &head, records.iter());
         let shown: Vec<_> =
             rows.iter().map(|row| anstream::adapter::strip_str(&line(row, 1_000)).to_string()).collect();
         let expected = |call, word| format!("{id} call {call}  shell.run on make  {word}  general: Fix the build");
@@ -460,7 +460,7 @@ mod tests {
         assert_eq!(time_left(&rows[1], 250_000), ", its deadline has passed");
     }
 
-    /// The arguments alone name the question by an id, so that any page would be opened.
+    /// The arguments contain only the id of the question, so the question and its page must be shown too.
     #[test]
     fn answer_to_a_server_is_shown_with_its_question() {
         let (id, head) = session();
@@ -471,7 +471,7 @@ mod tests {
             root: id,
             deadline_at: None,
         };
-        let mut rows = open_approvals(id, &head, [asked].iter());
+        let mut rows = approvals_of(id, &head, [asked].iter());
         rows[0].args = Some("{\"ok\":true}".into());
         let shown = line(&rows[0], 1_000);
         assert!(

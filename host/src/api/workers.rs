@@ -119,7 +119,7 @@ fn check_tools(sender: Option<Extension<Sender>>, tools: &[Text]) -> Result<(), 
 fn check(host: &Host, request: &TakeCall) -> Result<(), Problem> {
     let TakeCall { worker, tools } = request;
     if worker.is_empty() || worker.len() > MAX_NAME_BYTES || worker.chars().any(char::is_control) {
-        let detail = format!("worker {worker:?}: give a name of 1 to {MAX_NAME_BYTES} bytes on one line");
+        let detail = format!("invalid worker name {worker:?}: use 1 to {MAX_NAME_BYTES} bytes on one line");
         return Err(Problem::invalid("invalid_worker", detail));
     }
     let declared: Vec<&str> = host.workers().declarations().iter().map(|tool| &*tool.spec.name).collect();
@@ -166,7 +166,7 @@ pub(super) async fn renew(
 /// Completes a call. A repeated completion gets the same response.
 #[utoipa::path(post, path = "/v1/workers/complete", tag = "workers", operation_id = "complete_call",
     request_body = CompleteCall,
-    responses((status = 204), (status = 409, body = Problem, description = "The lease is over, never renewed, or completed otherwise")))]
+    responses((status = 204), (status = 409, body = Problem, description = "The lease is over, never renewed, or completed with another result")))]
 pub(super) async fn complete(
     State(host): State<Host>,
     sender: Option<Extension<Sender>>,
@@ -193,9 +193,10 @@ impl From<CompletionRefused> for Problem {
                 "call_not_begun",
                 "the lease was never renewed: renew it before the call is started, or complete it with `not_started`",
             ),
-            CompletionRefused::Differs => {
-                Self::conflict("completed_otherwise", "the lease was completed with another result, which applies")
-            }
+            CompletionRefused::Differs => Self::conflict(
+                "completed_otherwise",
+                "the lease was already completed with another result: that one is kept",
+            ),
         }
     }
 }

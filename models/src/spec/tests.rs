@@ -8,7 +8,7 @@ fn parse(word: &str) -> Result<String, String> {
 fn unknown_model_is_refused_with_the_choices() {
     assert_eq!(parse(" offline "), Ok("offline".into()));
     assert_eq!(parse("scripted:a b.json"), Ok("scripted:a b.json".into()));
-    assert_eq!(parse("sonnet"), Err(format!("unknown model `sonnet`: {WORDS}")));
+    assert_eq!(parse("sonnet"), Err(format!("unknown model `sonnet`: {CHOICES}")));
     for word in ["scripted", "scripted:"] {
         assert_eq!(parse(word), Err("`scripted:` needs a file. Write `scripted:FILE`".into()));
     }
@@ -16,7 +16,8 @@ fn unknown_model_is_refused_with_the_choices() {
 
 #[test]
 fn similar_names_are_suggested() {
-    let hint = |word| parse(word).map_or_else(|says| says.split(WORDS).next().unwrap().to_owned(), |_| "known".into());
+    let hint =
+        |word| parse(word).map_or_else(|says| says.split(CHOICES).next().unwrap().to_owned(), |_| "known".into());
     assert_eq!(hint("antropic/x"), "unknown model `antropic/x`: did you mean `anthropic/x`? ");
     assert_eq!(hint("Openai/x/y:1"), "unknown model `Openai/x/y:1`: did you mean `openai/x/y:1`? ");
     assert_eq!(hint("ofline"), "unknown model `ofline`: did you mean `offline`? ");

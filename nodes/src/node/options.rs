@@ -14,8 +14,8 @@ pub struct LeaseTimes {
 }
 
 impl LeaseTimes {
-    /// Derives the times from the length of a lease. A node that missed two renewals stops its work before others may
-    /// take over, with a third of the lease between.
+    /// Derives the times from the length of a lease. A node that missed two renewals stops its work a third of the
+    /// lease before others may take over.
     pub fn of(lease: Duration) -> Self {
         Self { heartbeat: lease / 3, work: lease * 2 / 3, lease }
     }
@@ -44,7 +44,8 @@ pub struct NodeOptions {
     pub labels: Vec<String>,
     /// Number of shards to create without a label and for each label, if no shards exist.
     pub shards: u16,
-    /// Number of slots on all nodes, of owned runs and of people's runs each. Nodes have equal parts, rounded up, and each shard has at least one.
+    /// Number of slots on all nodes together: as many for owned runs as for interactive ones. Each node gets an equal part, rounded
+    /// up, and each shard at least one slot.
     pub slots: usize,
     /// Times of its lease.
     pub times: LeaseTimes,

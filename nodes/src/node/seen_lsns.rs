@@ -6,7 +6,7 @@ use std::time::Duration;
 use subtend_journal::postgres::nodes::Members;
 use tokio::time::Instant;
 
-/// What [`OpenShard::remember`](super::OpenShard::remember) has remembered.
+/// The last LSNs that [`OpenShard::remember`](super::OpenShard::remember) stored, by shard.
 #[derive(Debug, Default)]
 pub(super) struct SeenLsns {
     lsns: BTreeMap<String, u64>,
@@ -14,12 +14,12 @@ pub(super) struct SeenLsns {
 }
 
 impl SeenLsns {
-    /// Returns the shards whose last LSN is not remembered, with it, except those in `taken`, whose owner remembers it. Returns none more
-    /// often than once in `every`.
-    pub(super) fn changed(
+    /// Returns shards and their last LSNs where that has changed since [`Self::record`], at most once in `every`. Skips shards in `own`,
+    /// which this node has or is opening.
+    pub(super) fn take_changed(
         &mut self,
         members: &Members,
-        taken: &BTreeSet<String>,
+        own: &BTreeSet<String>,
         every: Duration,
     ) -> Vec<(String, u64)> {
         let now = Instant::now();
@@ -27,7 +27,7 @@ impl SeenLsns {
             return Vec::new();
         }
         self.due = Some(now + every);
-        let others = members.shards.iter().filter(|shard| shard.last_lsn > 0 && !taken.contains(&shard.name));
+        let others = members.shards.iter().filter(|shard| shard.last_lsn > 0 && !own.contains(&shard.name));
         let changed = others.filter(|shard| self.lsns.get(&shard.name) != Some(&shard.last_lsn));
         changed.map(|shard| (shard.name.clone(), shard.last_lsn)).collect()
     }

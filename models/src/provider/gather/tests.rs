@@ -181,7 +181,7 @@ fn kept_reasoning_is_bounded() {
     assert_eq!(draft.finish(None).unwrap_err().text, "the answer has more than 4096 pieces of reasoning");
 }
 
-/// A text replaces the signature of an earlier one, so the pieces are not counted. The control: a short signature is kept.
+/// Only the last signature of a text is kept, so the limit on pieces does not apply. The control: a short signature is kept.
 #[test]
 fn signature_of_a_text_counts_as_content() {
     let kept = |bytes: usize| -> Result<usize, String> {
