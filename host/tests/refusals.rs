@@ -301,6 +301,8 @@ async fn openings_that_reach_further_need_their_right() {
         (r#"{"workspace":"/elsewhere"}"#, [no, unusable, unusable]),
         (r#"{"workspace":"elsewhere"}"#, [no, unusable, unusable]),
         (r#"{"model":"scripted:/tmp/x.json"}"#, [no, no, made]),
+        (r#"{"model":"a,b"}"#, [no, made, made]),
+        (r#"{"model":"a"}"#, [made, made, made]),
         (r#"{"servers":["http://127.0.0.1:1"]}"#, [no, no, (422, "invalid_servers")]),
         (r#"{"limits":{"turns":null}}"#, [(422, "invalid_limit"); 3]),
         (r#"{"limits":{"truns":3}}"#, [(422, "invalid_limit"); 3]),

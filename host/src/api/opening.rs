@@ -24,7 +24,7 @@ pub(super) struct NewSession {
     title: Option<String>,
     /// Metadata of the client: a JSON object.
     metadata: Option<Map<String, Value>>,
-    /// Name of the model. Default: that of the agent or of the host.
+    /// Name of the model. Default: that of the agent or of the host. A list, `A,B`, needs the scope `admin`, or the Unix socket.
     model: Option<String>,
     /// Limits that differ from the workspace's, by name; null removes a limit. A token of the scope `act` can only lower them.
     #[serde(default)]
@@ -126,8 +126,10 @@ impl NewSession {
             check_model(host, model, workspace.is_none()).await?;
         }
         // Defaults of the host's own sessions apply only in its own directory.
+        let is_own_list = workspace == host.options().home && is_loaded(&self.model) && !is_script(&self.model);
         let (model, servers, policy) = match workspace {
             Some(_) => {
+                let policy = policy.or_else(|| default.policy.clone().filter(|_| is_own_list));
                 let servers = self.servers.into_iter().map(Into::into).collect();
                 (
                     None,
@@ -162,11 +164,14 @@ impl NewSession {
             let why = "`servers` and scripted models are for the Unix socket only: leave them out";
             return Err(Problem::forbidden(why));
         }
-        let reaches = self.workspace.is_some() || !self.allow.is_empty();
+        // The environment that is loaded for a list has the configuration of the directory, not the options of the host.
+        let reaches = self.workspace.is_some() || !self.allow.is_empty() || is_loaded(&self.model);
         match sender {
             Sender::Token(grant) if reaches && grant.scope() < TokenScope::Admin => {
                 let scope = grant.scope();
-                let why = format!("`workspace` and `allow` need a token of the scope admin, and this one may {scope}");
+                let why = format!(
+                    "`workspace`, `allow` and a list of models need a token of the scope admin, and this one may {scope}"
+                );
                 Err(Problem::forbidden(why))
             }
             Sender::Token(_) | Sender::Login => Ok(()),
