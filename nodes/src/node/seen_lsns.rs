@@ -16,12 +16,7 @@ pub(super) struct SeenLsns {
 impl SeenLsns {
     /// Returns shards and their last LSNs where that has changed since [`Self::record`], at most once in `every`. Skips shards in `own`,
     /// which this node has or is opening.
-    pub(super) fn take_changed(
-        &mut self,
-        members: &Members,
-        own: &BTreeSet<String>,
-        every: Duration,
-    ) -> Vec<(String, u64)> {
+    pub(super) fn changed(&mut self, members: &Members, own: &BTreeSet<String>, every: Duration) -> Vec<(String, u64)> {
         let now = Instant::now();
         if self.due.is_some_and(|due| now < due) {
             return Vec::new();
