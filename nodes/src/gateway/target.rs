@@ -130,9 +130,9 @@ pub(super) fn is_page(path: &str) -> bool {
     !path.starts_with("/v1/") && path != "/metrics"
 }
 
-/// Returns whether the answer may take as long as the client likes: a stream, or a wait for a run.
+/// Returns whether the answer may take as long as the client likes: a stream, an export, or a wait for a run.
 pub(super) fn is_long(uri: &Uri) -> bool {
-    let streams = uri.path().split('/').skip(1).any(|segment| segment == "events" || segment == "live");
+    let streams = uri.path().split('/').skip(1).any(|segment| ["events", "live", "export"].contains(&segment));
     streams || uri.query().is_some_and(|query| query.split('&').any(|pair| pair == "wait=true"))
 }
 
@@ -242,6 +242,7 @@ mod tests {
             ("/v1/trees/abc/events", true),
             ("/s/abc/live/tree", true),
             ("/live/approvals", true),
+            ("/v1/sessions/abc/export", true),
             ("/v1/sessions/abc/runs/1?timeout=9&wait=true", true),
             ("/v1/sessions/abc/runs/1?wait=false", false),
             ("/v1/sessions?q=wait=true", false),
