@@ -333,7 +333,7 @@ fn call(runtime: &Runtime, of: &CallEntry) -> CallView {
         state,
         result,
         ends,
-        minion: of.minion.as_ref().map(|minion| helper(of.call.turn.0, of.call.ix, has_ended(of), minion)),
+        minion: of.minion.as_ref().map(|minion| helper(of.call.turn.0, of.call.ix, minion)),
         nested: of.nested.as_ref().map(|nested| match nested {
             NestedTranscript::Transcript(of) => {
                 format!("{} in its own conversation", words::count(of.entries.len() as u64, "message"))
@@ -357,18 +357,13 @@ fn call_state(end: &CallEnd) -> StateLabel {
     StateLabel { word, class }
 }
 
-/// Returns whether a call and what it started have ended.
-fn has_ended(of: &CallEntry) -> bool {
-    !matches!(&of.result, None | Some(CallOutcome::Result { end: CallEnd::Backgrounded, .. }))
-}
-
-fn helper(turn: u32, ix: u32, ended: bool, of: &Minion) -> Helper {
-    Helper {
+fn helper(turn: u32, ix: u32, of: &Minion) -> MinionWork {
+    MinionWork {
         id: format!("json-{turn}-{ix}"),
         chat: of.minion_chat_id.to_string(),
         response: of.minion_response.as_ref().map(|text| markdown::render(&message(text))),
         returned: of.minion_used_return_tool,
-        ended,
+        ended: of.has_ended,
         turns: words::count(of.activity.turns, "turn"),
         steps: of.activity.groups.iter().flat_map(steps).collect(),
         json: serde_json::to_string_pretty(of).unwrap_or_default(),
@@ -436,9 +431,10 @@ mod tests {
             minion_chat_id: subtend_session::ids::Short("a1".into()),
             minion_response: response.map(Into::into),
             minion_used_return_tool: returned,
+            has_ended: ended,
             activity: Activity { turns: 2, groups },
         };
-        fragment(&Viewer { minion: helper(3, 0, ended, &minion) })
+        render_fragment(&Viewer { minion: helper(3, 0, &minion) })
     }
 
     #[test]

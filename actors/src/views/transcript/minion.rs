@@ -17,6 +17,9 @@ pub struct Minion {
     pub minion_response: Option<Text>,
     /// True if it called `return`. Otherwise its last answer is the response.
     pub minion_used_return_tool: bool,
+    /// True if the run has ended, also without a response.
+    #[serde(skip)]
+    pub has_ended: bool,
     /// The messages and tool calls of the run.
     pub activity: Activity,
 }
@@ -80,6 +83,7 @@ impl Minion {
             minion_chat_id: chat,
             minion_response: None,
             minion_used_return_tool: false,
+            has_ended: false,
             activity: Activity::default(),
         };
         let from_opening = records.iter().skip_while(|stored| opened(stored).is_none());
@@ -104,6 +108,7 @@ impl Minion {
         {
             let RunEnded { text, returned, .. } = &**ended;
             (self.minion_response, self.minion_used_return_tool) = (text.clone(), returned.is_some());
+            self.has_ended = true;
             return true;
         }
         false
