@@ -97,7 +97,7 @@ impl Log {
     }
 
     pub(crate) fn counters(&self) -> Counters {
-        self.counters.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        *self.counters.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns the short names from the root down to `session`.
