@@ -59,7 +59,7 @@ impl Lifecycle {
 
     /// Returns whether a model or tool call may start now.
     pub(crate) fn may_start(&self) -> bool {
-        !self.is_stopping() && self.lease.runs()
+        !self.is_stopping() && self.lease.is_valid()
     }
 
     /// Returns whether the runtime stops by a shutdown. A dropped runtime counts as a crash.

@@ -53,7 +53,7 @@ impl Leased {
         let clock = Arc::new(AtomicU64::new(1));
         let reads = Arc::clone(&clock);
         let lease = Lease::new(WORK, move || Duration::from_secs(reads.load(Ordering::SeqCst)));
-        assert!(lease.renewed(lease.now()));
+        assert!(lease.renew(lease.now()));
         let builder =
             builder(&journal).model(Arc::new(answering.with_leaves_process(leaves_process))).tools(tools([write]));
         let runtime = builder.lease(lease.clone()).start().await.expect("a runtime");
@@ -61,7 +61,7 @@ impl Leased {
         // The session is active from here on, since a held journal cannot be read either.
         session.send("first").await.expect("accepted").answer().await.expect("an answer");
         journal.settled().await.expect("durable");
-        assert!(lease.renewed(lease.now()));
+        assert!(lease.renew(lease.now()));
         begun.iter().for_each(|count| count.store(0, Ordering::SeqCst));
         Self { runtime, session, lease, clock, faults, journal, _dir: dir, begun }
     }
@@ -104,7 +104,7 @@ async fn d2_committed_call_does_not_start_after_the_lease() {
     assert_eq!(leased.begun(), [0, 0], "a call started before its intent was durable");
     paused(&leased, held).await;
     assert_eq!(leased.begun(), [0, 0], "a call started after the lease");
-    assert!(!leased.lease.renewed(leased.lease.now()), "a late renewal was accepted");
+    assert!(!leased.lease.renew(leased.lease.now()), "a late renewal was accepted");
     sending.abort();
     assert!(leased.session.send("more").await.is_err(), "the stopped runtime accepted an input");
 }
@@ -119,7 +119,7 @@ async fn d2_committed_call_starts_within_the_lease() {
     let sending = tokio::spawn(async move { session.send("work").await });
     leased.appended(before).await;
     leased.clock.fetch_add(6, Ordering::SeqCst);
-    assert!(leased.lease.renewed(leased.lease.now()));
+    assert!(leased.lease.renew(leased.lease.now()));
     leased.clock.fetch_add(6, Ordering::SeqCst);
     drop(held);
     let receipt = sending.await.expect("sent").expect("accepted");

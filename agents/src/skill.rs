@@ -372,7 +372,9 @@ fn check(name: &str) -> Result<(), BadManifest> {
         return Ok(());
     }
     let name: String = name.chars().take(MAX_NAME).collect();
-    let why = format!("of its folder must be 1 to {MAX_NAME} of a-z, 0-9 and single `-` between them, not `{name}`");
+    let why = format!(
+        "must be 1 to {MAX_NAME} of a-z, 0-9 and single `-` between them, not `{name}` (the name of the folder)"
+    );
     Err(field("name", why))
 }
 

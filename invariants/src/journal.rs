@@ -13,7 +13,7 @@ pub(super) fn gap_free(world: &World<'_>) -> Verdict {
         let creations = seen.view.records.iter().filter(|record| matches!(record, Record::SessionCreated(_))).count();
         let created_first = matches!(seen.view.records.first(), None | Some(Record::SessionCreated(_)));
         ensure(creations <= 1 && created_first, InvariantId::J2, *session, || {
-            format!("{creations} creation records, first {created_first}")
+            format!("{creations} creation records; the first record is one: {created_first}")
         })?;
         if seen.view.frames.is_empty() {
             continue;
@@ -44,7 +44,7 @@ pub(super) fn one_writer(world: &World<'_>) -> Verdict {
     Ok(())
 }
 
-/// The parts of one batch are all durable or none.
+/// Either all parts of a batch are durable, or none.
 pub(super) fn whole_batches(world: &World<'_>) -> Verdict {
     if !world.complete {
         return Ok(());
@@ -52,7 +52,7 @@ pub(super) fn whole_batches(world: &World<'_>) -> Verdict {
     for (session, seen) in &world.sessions {
         check_creation(world, *session, seen)?;
         check_owed_ends(world, *session, seen)?;
-        check_request(world, *session, seen)?;
+        check_continues_and_cancels(world, *session, seen)?;
         check_asks(world, *session, seen)?;
     }
     world.rows.iter().try_for_each(|row| check_row(world, row))
@@ -103,7 +103,7 @@ fn check_completion(world: &World<'_>, from: SessionId, to: SessionId, key: RowK
     })
 }
 
-fn check_request(world: &World<'_>, session: SessionId, seen: &SessionFacts<'_>) -> Verdict {
+fn check_continues_and_cancels(world: &World<'_>, session: SessionId, seen: &SessionFacts<'_>) -> Verdict {
     for (_, request) in seen.continued.iter().filter(|(_, request)| !world.may_lack(request.child)) {
         let row = Row { to: request.child, from: session, kind: RowKind::Continue, key: RowKey::Call(request.call) };
         let is_open = world.rows.contains(&row);
@@ -249,7 +249,7 @@ fn difference(a: &State, b: &State) -> Option<&'static str> {
         ("tools", *tools == b.tools),
         ("always", *always == b.always),
         ("alternatives", *alternatives == b.alternatives),
-        ("stretches", *message_ranges == b.message_ranges),
+        ("message_ranges", *message_ranges == b.message_ranges),
         ("compactions", *compactions == b.compactions),
         ("measured", *measured == b.measured),
         ("revised", *revised == b.revised),

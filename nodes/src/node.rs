@@ -172,7 +172,7 @@ impl Node {
 
     /// Returns whether the node has a running lease.
     pub fn is_live(&self) -> bool {
-        self.state().term.as_ref().is_some_and(|term| term.work.runs())
+        self.state().term.as_ref().is_some_and(|term| term.work.is_valid())
     }
 
     /// Fires when the node starts to shut down, so that clients move to another node.
@@ -259,7 +259,7 @@ impl Node {
             let work = Lease::new(times.work, since_boot);
             let sent = work.now();
             match self.inner.leases.join(name, address, version, labels, times.lease).await {
-                Ok(lease) if work.renewed(sent) => break (lease, work),
+                Ok(lease) if work.renew(sent) => break (lease, work),
                 // The answer arrived too late.
                 Ok(lease) => drop(self.inner.leases.leave(&lease).await),
                 Err(NodeError::NameTaken { left_ms, .. }) if Instant::now() < give_up => {
@@ -302,7 +302,7 @@ impl Node {
             sleep(pause).await;
             let sent = work.now();
             pause = match self.inner.leases.renew(lease, times.lease).await {
-                Ok(()) if work.renewed(sent) => times.heartbeat,
+                Ok(()) if work.renew(sent) => times.heartbeat,
                 Ok(()) | Err(NodeError::Ended) => return,
                 Err(error) => {
                     tracing::warn!(%error, "the lease was not renewed; the node retries");
@@ -395,7 +395,7 @@ impl Node {
     /// Serves an opened shard. Returns its host if it must be closed, because the lease ended in the meantime or the node is shutting down.
     fn serve_opened(&self, shard: &str, term: &LeaseTerm, opened: Result<Host, NotOpened>) -> Option<Host> {
         let mut state = self.state();
-        let current = state.term.as_ref().is_some_and(|now| now.lease == term.lease) && term.work.runs();
+        let current = state.term.as_ref().is_some_and(|now| now.lease == term.lease) && term.work.is_valid();
         match opened {
             Ok(host) if current && !self.inner.ends.is_cancelled() => {
                 let router = host.router();

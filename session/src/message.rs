@@ -42,7 +42,7 @@ pub enum Message {
 }
 
 impl Message {
-    /// Returns the sequence number of its record, for a message with a record of its own.
+    /// Returns the sequence number of its record, if the message has a record of its own.
     pub fn record(&self) -> Option<Seq> {
         match self {
             Self::User { seq, .. } | Self::Assistant { seq, .. } | Self::Notice { seq, .. } => Some(*seq),
@@ -81,7 +81,7 @@ pub type Transcript = Arc<Vec<Message>>;
 #[derive(Clone, Debug, PartialEq)]
 pub struct ToolSpec {
     pub name: Text,
-    /// The purpose of the tool, with when to use it and when not.
+    /// The purpose of the tool, and when to use it.
     pub description: Text,
     /// JSON schema of its arguments, always an object schema.
     pub schema: Arc<serde_json::Value>,

@@ -28,7 +28,7 @@ struct Term {
 
 impl std::fmt::Debug for Lease {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Lease").field("runs", &self.runs()).finish_non_exhaustive()
+        f.debug_struct("Lease").field("is_valid", &self.is_valid()).finish_non_exhaustive()
     }
 }
 
@@ -46,14 +46,14 @@ impl Lease {
     }
 
     /// Extends the lease after a renewal that was sent at `sent`. Returns whether it is valid: a late renewal has no effect.
-    pub fn renewed(&self, sent: Duration) -> bool {
+    pub fn renew(&self, sent: Duration) -> bool {
         let Some(term) = &self.term else { return true };
         let before = term.until.load(Ordering::Acquire);
-        if before > 0 && !term.runs() {
+        if before > 0 && !term.is_valid() {
             return false;
         }
         term.until.fetch_max(ms(sent.saturating_add(term.length)).max(1), Ordering::AcqRel);
-        term.runs()
+        term.is_valid()
     }
 
     /// Ends the lease permanently.
@@ -63,9 +63,9 @@ impl Lease {
         }
     }
 
-    /// Returns whether work may start.
-    pub fn runs(&self) -> bool {
-        self.term.as_ref().is_none_or(|term| term.runs())
+    /// Returns whether the lease is valid, so that work may start.
+    pub fn is_valid(&self) -> bool {
+        self.term.as_ref().is_none_or(|term| term.is_valid())
     }
 
     /// Waits until the lease has ended. Never returns for the default lease.
@@ -91,13 +91,13 @@ impl Lease {
 }
 
 impl Term {
-    fn runs(&self) -> bool {
-        let runs = !self.ended.is_cancelled() && ms((self.clock)()) < self.until.load(Ordering::Acquire);
-        if !runs && self.until.load(Ordering::Acquire) > 0 {
+    fn is_valid(&self) -> bool {
+        let is_valid = !self.ended.is_cancelled() && ms((self.clock)()) < self.until.load(Ordering::Acquire);
+        if !is_valid && self.until.load(Ordering::Acquire) > 0 {
             // Work was refused, so a later renewal must not revive the lease.
             self.ended.cancel();
         }
-        runs
+        is_valid
     }
 }
 
@@ -121,23 +121,23 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn lease_runs_from_when_a_renewal_was_sent() {
         let lease = lease();
-        assert!(!lease.runs(), "it is not valid before its first renewal");
+        assert!(!lease.is_valid(), "it is not valid before its first renewal");
         let sent = lease.now();
         tokio::time::advance(Duration::from_secs(4)).await;
-        assert!(lease.renewed(sent));
+        assert!(lease.renew(sent));
         tokio::time::advance(Duration::from_millis(5_999)).await;
-        assert!(lease.runs());
+        assert!(lease.is_valid());
         tokio::time::advance(Duration::from_millis(1)).await;
-        assert!(!lease.runs());
+        assert!(!lease.is_valid());
     }
 
     #[tokio::test(start_paused = true)]
     async fn late_renewal_does_not_revive_the_lease() {
         let lease = lease();
-        assert!(lease.renewed(lease.now()));
+        assert!(lease.renew(lease.now()));
         tokio::time::advance(LENGTH).await;
-        assert!(!lease.renewed(lease.now()));
-        assert!(!lease.runs());
+        assert!(!lease.renew(lease.now()));
+        assert!(!lease.is_valid());
         lease.ended().await;
     }
 
@@ -145,11 +145,11 @@ mod tests {
     async fn lease_end_is_awaited_across_renewals() {
         let lease = lease();
         let start = Instant::now();
-        lease.renewed(lease.now());
+        lease.renew(lease.now());
         let renewals = async {
             for _ in 0..3 {
                 tokio::time::sleep(Duration::from_secs(5)).await;
-                assert!(lease.renewed(lease.now()));
+                assert!(lease.renew(lease.now()));
             }
             std::future::pending::<()>().await;
         };
@@ -167,7 +167,7 @@ mod tests {
         let asleep = Arc::clone(&slept);
         let clock = move || start.elapsed() + Duration::from_millis(asleep.load(Ordering::Relaxed));
         let lease = Lease::new(LENGTH, clock);
-        assert!(lease.renewed(lease.now()));
+        assert!(lease.renew(lease.now()));
         let sleeps = async {
             tokio::time::sleep(Duration::from_millis(500)).await;
             slept.store(3_600_000, Ordering::Relaxed);
@@ -183,11 +183,11 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn ended_lease_ends_for_every_clone() {
         let (lease, forever) = (lease(), Lease::default());
-        lease.renewed(lease.now());
+        lease.renew(lease.now());
         let other = lease.clone();
         lease.end();
-        assert!(!other.runs() && forever.runs());
+        assert!(!other.is_valid() && forever.is_valid());
         forever.end();
-        assert!(forever.runs());
+        assert!(forever.is_valid());
     }
 }

@@ -211,7 +211,7 @@ impl ModelCalls {
             Err(error) => return Ok(ModelOutcome::Error(error)),
         };
         drop(queued);
-        if self.halt.is_cancelled() || !self.lease.runs() {
+        if self.halt.is_cancelled() || !self.lease.is_valid() {
             // The runtime stops and releases all waits for permits. None of these calls may start.
             std::future::pending::<()>().await;
         }

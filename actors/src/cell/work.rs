@@ -176,7 +176,7 @@ impl Driver {
                 return;
             }
             // The process may have been paused meanwhile.
-            if !cells.life.lease.runs() {
+            if !cells.life.lease.is_valid() {
                 return;
             }
             // The owner may have closed while the intent was synced: work that has not started does not start.

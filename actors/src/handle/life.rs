@@ -80,8 +80,8 @@ impl SessionHandle {
         Ok(())
     }
 
-    /// Cancels every run of this session and of all sessions below it, including detached and people's runs. Returns the number of notified runs; the
-    /// runs that these own end with them. Queued inputs remain.
+    /// Cancels every run of this session and of all sessions below it, including detached and people's runs. Returns the number of cancelled
+    /// runs without those that end with their owner. Queued inputs remain.
     /// # Errors
     /// [`WaitError`], after all reachable runs were notified.
     /// # Cancel safety
@@ -187,7 +187,8 @@ impl SessionHandle {
         let (mut deleted, mut deleted_ids) = (0, Vec::new());
         // A branch may be created meanwhile, so this repeats until the whole tree is deleted.
         for _ in 0..MAX_ROUNDS {
-            let mut remaining = self.parents_first().map_err(|error| self.sessions.life.read_failed(&error))?;
+            let mut remaining =
+                self.sessions_parents_first().map_err(|error| self.sessions.life.read_failed(&error))?;
             remaining.retain(|(_, head)| !head.deleted);
             if remaining.is_empty() {
                 break;
@@ -225,10 +226,9 @@ impl SessionHandle {
         Ok(in_flight)
     }
 
-    /// Ends the services of the tree. A service that a close has just started has no run yet. It would open one during
-    /// the deletion.
+    /// Ends the services of the tree, also one that a close has just started: its run would open during the deletion.
     async fn end_services(&self) -> Result<(), ControlError> {
-        for (id, _) in self.parents_first().map_err(|error| self.sessions.life.read_failed(&error))? {
+        for (id, _) in self.sessions_parents_first().map_err(|error| self.sessions.life.read_failed(&error))? {
             self.sessions.services.stop(Some(id));
             self.sessions.services.done(Some(id)).await;
         }
@@ -252,10 +252,14 @@ impl SessionHandle {
             Ok(())
         };
         let waited = tokio::time::timeout(grace.saturating_mul(2).saturating_add(DELETE_MARGIN), ends).await;
-        waited.unwrap_or_else(|_| Err(ControlError::Working("it was cancelled and has not ended yet".to_owned())))
+        waited.unwrap_or_else(|_| {
+            Err(ControlError::Working(
+                "a run of the tree was cancelled and has not ended yet; retry the deletion".to_owned(),
+            ))
+        })
     }
 
-    fn parents_first(&self) -> Result<Vec<(SessionId, Head)>, ReadError> {
+    fn sessions_parents_first(&self) -> Result<Vec<(SessionId, Head)>, ReadError> {
         let mut found = Vec::new();
         let mut seen = HashSet::new();
         let mut next = vec![self.id];
@@ -292,7 +296,7 @@ impl SessionHandle {
     }
 }
 
-/// Returns the title of a detached session: listings show its task instead of the parent's title.
+/// Returns the title of a detached session, so that listings show its task and not the parent's title.
 pub(crate) fn title_of(prompt: &Text) -> Option<Text> {
     prompt.get(..prompt.floor_char_boundary(MAX_TITLE_BYTES)).map(Text::from)
 }

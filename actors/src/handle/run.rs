@@ -1,3 +1,5 @@
+//! Handles of runs: wait, outcome and cancel.
+
 use subtend_session::command::Command;
 use subtend_session::ids::RunNo;
 use subtend_session::outcome::Initiator;
@@ -37,11 +39,11 @@ impl RunHandle {
             match self.phase().await? {
                 RunPhase::Ended(ended) => return Ok(*ended),
                 RunPhase::InFlight => return waiter.await.map_err(|_| WaitError::Stopped(sessions.life.stopped())),
-                // The end of the previous run opens this run, or shows that it never opens.
+                // The end of the earlier run shows whether this run opens.
                 RunPhase::Behind(at) => {
                     let before = sessions.waiters.register(*id, at);
-                    let still = self.session.probe().await.map_err(WaitError::Stopped)?.in_flight == Some(at);
-                    if still {
+                    let is_in_flight = self.session.probe().await.map_err(WaitError::Stopped)?.in_flight == Some(at);
+                    if is_in_flight {
                         before.await.map_err(|_| WaitError::Stopped(sessions.life.stopped()))?;
                     }
                 }

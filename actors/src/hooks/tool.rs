@@ -68,7 +68,7 @@ impl Hooked {
                 return ToolOutcome::Error(ToolError::denied(error));
             }
         }
-        if !self.lease.runs() {
+        if !self.lease.is_valid() {
             // The hook ran until the store's lease ended: the runtime stops.
             std::future::pending::<()>().await;
         }

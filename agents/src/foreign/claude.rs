@@ -227,7 +227,7 @@ fn allowed(listed: &[Spec], denied: &[Spec], manifest: &mut Manifest, fields: &m
 
 /// Allows all tools of the named servers, in addition to a list of tools. Without a list, an agent has the servers of its caller.
 fn allow_servers(servers: &[String], denied: &[Spec], offered: &mut Vec<Text>, rights: &mut Rights) {
-    for tools in servers.iter().map(|server| mcp_servers::tools(server)) {
+    for tools in servers.iter().map(|server| mcp_servers::all_tools(server)) {
         if denied.iter().any(|denied| denied.names(&tools)) {
             continue;
         }

@@ -103,7 +103,9 @@ fn asks(mode: &Value) -> bool {
 
 /// Takes the switches of tools. Only those that are off restrict.
 fn switches(fields: &mut Fields, rights: &mut Rights) {
-    for (key, what) in [("features", "features of Codex are not here"), ("tools", "tools of Codex are not here")] {
+    for (key, what) in
+        [("features", "features of Codex are not supported"), ("tools", "tools of Codex are not supported")]
+    {
         let Some(map) = fields.take(key) else { continue };
         let off = |name: &str| map.get(name).is_some_and(|on| on.as_bool() == Some(false));
         let mut denied = Vec::new();

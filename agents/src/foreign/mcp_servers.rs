@@ -49,8 +49,8 @@ pub(crate) fn names(value: &Value) -> Vec<String> {
     named.collect()
 }
 
-/// Returns the name that means all tools of a server in a list of tools.
-pub(crate) fn tools(server: &str) -> String {
+/// Returns the entry of a tool list that selects all tools of a server.
+pub(crate) fn all_tools(server: &str) -> String {
     format!("mcp__{server}")
 }
 

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// Skills, slash commands and instruction files, each by the loader that a workspace uses, with what is unused.
+/// The loader that a workspace uses reads each file, and unused files and fields are reported.
 #[test]
 fn prompt_files_are_linted_by_their_kind() {
     let dir = tempfile::tempdir().unwrap();
@@ -61,7 +61,7 @@ fn prompt_files_are_linted_by_their_kind() {
             "command /git:commit",
             &[
                 "warning: `model` has no effect: name a model by `--model`",
-                "warning: runs no command itself: the prompt asks the model to run each by `shell`",
+                "warning: does not run its commands: the prompt asks the model to run them with `shell`",
             ],
         ),
         (".claude/commands/none.md", "nothing", &["refused: has no prompt: write it below the front matter"]),
@@ -78,7 +78,9 @@ fn prompt_files_are_linted_by_their_kind() {
         (
             ".claude/skills/Bad_Name/SKILL.md",
             "nothing",
-            &["refused: `name` of its folder must be 1 to 64 of a-z, 0-9 and single `-` between them, not `Bad_Name`"],
+            &[
+                "refused: `name` must be 1 to 64 of a-z, 0-9 and single `-` between them, not `Bad_Name` (the name of the folder)",
+            ],
         ),
         (
             ".claude/skills/pdf/SKILL.md",
@@ -117,7 +119,7 @@ fn prompt_files_are_linted_by_their_kind() {
     assert_eq!(found, expected);
 }
 
-/// A check says what a workspace does: no file of another product replaces an agent of the host, and a native one may.
+/// As in a workspace, a native file may replace an agent of the host; a file of another product may not.
 #[test]
 fn foreign_file_with_a_name_of_the_host_is_refused() {
     let claude = "---\nname: title\ndescription: Names.\n---\nName it.\n";

@@ -82,8 +82,9 @@ impl Template {
         let shell = has(|part| matches!(part, TemplatePart::Shell(_)));
         let file = has(|part| matches!(part, TemplatePart::File(_)));
         let shell =
-            shell.then(|| "runs no command itself: the prompt asks the model to run each by `shell`".to_owned());
-        let file = file.then(|| "reads no file itself: the prompt asks the model to read each by `read`".to_owned());
+            shell.then(|| "does not run its commands: the prompt asks the model to run them with `shell`".to_owned());
+        let file =
+            file.then(|| "does not read its files: the prompt asks the model to read them with `read`".to_owned());
         shell.into_iter().chain(file).collect()
     }
 

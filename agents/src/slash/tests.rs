@@ -99,7 +99,7 @@ fn embedded_commands_and_files_are_left_to_the_model() {
     assert_eq!(
         expanded.notes,
         [
-            "runs no command itself: the prompt asks the model to run each by `shell`",
+            "does not run its commands: the prompt asks the model to run them with `shell`",
             "reads no file itself: the prompt asks the model to read each by `read`",
         ]
     );

@@ -16,7 +16,7 @@ use crate::sabotage::{Sabotage, VARIABLE};
 use crate::store_dir::StoreDir;
 
 /// Time until a host that does not start counts as hanging.
-const START: Duration = Duration::from_secs(120);
+const START_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// Returns the socket of the host of a store.
 pub(super) fn socket(store_dir: &StoreDir) -> PathBuf {
@@ -74,20 +74,21 @@ impl HostProcess {
     /// Waits until the host serves.
     pub(super) async fn ready(&mut self) -> Result<(), DrillError> {
         let line = match &mut self.lines {
-            Some(lines) => tokio::time::timeout(START, lines.next_line()).await,
+            Some(lines) => tokio::time::timeout(START_TIMEOUT, lines.next_line()).await,
             None => Ok(Ok(None)),
         };
         match line {
             Ok(Ok(Some(line))) if line.contains("\"serving\"") => Ok(()),
             Ok(_) => Err(DrillError::Other(format!("the host does not start: {}", self.error_output()))),
-            Err(_) => {
-                Err(DrillError::Other(format!("the host did not start within {START:?}: {}", self.error_output())))
-            }
+            Err(_) => Err(DrillError::Other(format!(
+                "the host did not start within {START_TIMEOUT:?}: {}",
+                self.error_output()
+            ))),
         }
     }
 
     pub(super) async fn kill(&mut self) {
-        // If the host ended by itself, the clients never come to rest, or the check of the store shows why.
+        // An error means that the host ended by itself, which the clients or the check of the store reports.
         drop(self.child.kill().await);
     }
 
@@ -101,12 +102,12 @@ impl HostProcess {
 ///
 /// With a seeded bug, runs in flight are cancelled: a command that took effect twice has opened a run that no client knows, and that run may hang.
 pub(super) async fn await_rest(socket: &Path, sabotage: Option<Sabotage>) -> Result<SessionId, DrillError> {
-    let failure = |why: String| DrillError::Other(format!("the host does not answer at the end: {why}"));
+    let failure = |why: String| DrillError::Other(format!("the host does not answer at the end of the round: {why}"));
     let mut quiet = 0_u32;
     while quiet < 2 {
         let (status, text) = call(socket, Method::GET, "/v1/sessions?in_flight=true&limit=100", None, None)
             .await
-            .map_err(|gone| failure(gone.to_string()))?;
+            .map_err(|error| failure(error.to_string()))?;
         if status != StatusCode::OK {
             return Err(failure(text.to_string()));
         }
@@ -122,7 +123,7 @@ pub(super) async fn await_rest(socket: &Path, sabotage: Option<Sabotage>) -> Res
     let body = json!({"title": "the end"});
     let (status, opened) = call(socket, Method::POST, "/v1/sessions", Some("the end"), Some(&body))
         .await
-        .map_err(|gone| failure(gone.to_string()))?;
+        .map_err(|error| failure(error.to_string()))?;
     let id = opened.pointer("/session/id").and_then(Value::as_str).and_then(|id| id.parse().ok());
     id.ok_or_else(|| failure(format!("{status}: {opened}")))
 }

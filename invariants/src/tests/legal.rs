@@ -38,8 +38,8 @@ fn legal_worlds_violate_nothing() {
         scene.root.truncate(TAKEN);
         let content = "in the background".into();
         let end = CallEnd::Backgrounded;
-        let moved = CallFinished { call: CALL, end, content, truncated_from: None, worked_ms: 0 };
-        scene.root.extend([Record::CallFinished(Box::new(moved)), turn(2, 1), answered(2, 1, 0)]);
+        let backgrounded = CallFinished { call: CALL, end, content, truncated_from: None, worked_ms: 0 };
+        scene.root.extend([Record::CallFinished(Box::new(backgrounded)), turn(2, 1), answered(2, 1, 0)]);
         scene.root.push(taken(Carrier::Message, vec![notice(1, Outcome::Completed)]));
         scene.root.extend([turn(3, 1), answered(3, 1, 0), ended_after(1, Outcome::Completed, 3)]);
         scene
@@ -53,21 +53,21 @@ fn legal_worlds_violate_nothing() {
 
 #[test]
 fn queue_opens_the_next_run_unless_it_is_kept() {
-    let mut stands = Scene::good();
-    let Some(Record::RunEnded(ended)) = stands.root.last_mut() else { panic!("the root ends") };
+    let mut kept = Scene::good();
+    let Some(Record::RunEnded(ended)) = kept.root.last_mut() else { panic!("the root ends") };
     ended.keeps_queue = true;
-    stands.root.insert(END, accepted(9));
+    kept.root.insert(END, accepted(9));
     let mut opens = Scene::good();
     opens.root.insert(END, accepted(9));
     opens.root.push(opened_with(2, Owner::Person, vec![id(9)]));
-    for scene in [stands, opens] {
+    for scene in [kept, opens] {
         let scene = Scene::of(scene.root, scene.child);
         assert_eq!(scene.with(crate::always), Ok(()));
     }
 }
 
 #[test]
-fn restart_makes_the_next_attempt_without_text_of_the_last() {
+fn restart_starts_the_next_attempt_without_partial_text() {
     let mut scene = Scene::good();
     scene.root.insert(END - 1, turn(2, 2));
     let Some(Record::TurnAnswered(answer)) = scene.root.get_mut(END) else { panic!("it answers") };

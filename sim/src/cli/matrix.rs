@@ -10,7 +10,7 @@ pub(crate) fn print_matrix(tally: &Tally) {
         print!("{:14}", "");
         block.iter().for_each(|fault| print!("{:>17}", format!("{fault:?}")));
         println!();
-        for verb in Verb::answered() {
+        for verb in Verb::of_matrix() {
             print!("{:14}", format!("{verb:?}"));
             block.iter().for_each(|fault| print!("{:17}", tally.cell(*fault, verb)));
             println!();
@@ -19,6 +19,6 @@ pub(crate) fn print_matrix(tally: &Tally) {
 }
 
 pub(crate) fn empty_cells(tally: &Tally) -> Vec<String> {
-    let cells = Verb::answered().flat_map(|verb| FaultKind::ALL.iter().map(move |fault| (fault, verb)));
+    let cells = Verb::of_matrix().flat_map(|verb| FaultKind::ALL.iter().map(move |fault| (fault, verb)));
     cells.filter(|(fault, verb)| tally.cell(**fault, *verb) == 0).map(|(m, v)| format!("{m:?} × {v:?}")).collect()
 }

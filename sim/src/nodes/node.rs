@@ -143,7 +143,7 @@ impl Node {
             let joined = self.ask(|database| database.join(self.number, self.expiry(database))).await.flatten();
             let sent = self.lease_start(sent, &work);
             if let Some(id) = joined {
-                if work.renewed(sent) {
+                if work.renew(sent) {
                     self.world.trace(|| format!("node {}: lease {id}", self.number));
                     let (node, working) = (self.clone(), work.clone());
                     let renewal = tokio::spawn(async move {
@@ -171,7 +171,7 @@ impl Node {
             let renewed = self.ask(|database| database.renew(id, self.expiry(database))).await;
             let sent = self.lease_start(sent, work);
             pause = match renewed {
-                Some(true) if work.renewed(sent) => HEARTBEAT,
+                Some(true) if work.renew(sent) => HEARTBEAT,
                 Some(_) => return,
                 None => TICK,
             };
@@ -221,7 +221,7 @@ impl Node {
                 lock(&self.shards).insert(shard, OpenShard { runtime, owner: claim.owner });
             }
             // The claim or the lease may be lost by now.
-            Err(error) if journal.poisoned().is_some() || !term.work.runs() => {
+            Err(error) if journal.poisoned().is_some() || !term.work.is_valid() => {
                 self.world.trace(|| format!("shard {shard} was not opened: {error}"));
             }
             Err(error) => self.world.database().wrong(format!("the runtime of shard {shard} cannot start: {error}")),

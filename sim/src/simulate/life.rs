@@ -166,7 +166,7 @@ fn open(world: &Arc<World>) -> Option<Journal> {
     {
         let mut oracle = world.oracle.lock();
         let now = oracle.now();
-        oracle.observations.reopens(now);
+        oracle.observations.record_reopening(now);
     }
     let (oracle, armed) = (Arc::clone(&world.oracle), Arc::new(OnceLock::new()));
     let of = Arc::clone(&armed);

@@ -215,7 +215,7 @@ fn verbs(plan: &SeedPlan, rng: &SeededRng) -> Vec<(Verb, u32)> {
         Verb::RollBack | Verb::Summarise if !plan.has_rollbacks_and_summaries() => 0,
         _ => rng.pick(&[0, 0, 2, 6]).unwrap_or(0),
     };
-    Verb::PEOPLE.iter().map(|verb| (*verb, weight(verb))).collect()
+    Verb::OF_USERS.iter().map(|verb| (*verb, weight(verb))).collect()
 }
 
 fn behaviours(weight: &dyn Fn() -> u32) -> Vec<(ModelBehaviour, u32)> {

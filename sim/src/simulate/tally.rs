@@ -1,4 +1,4 @@
-//! Counts of events, by which many runs can show that each kind occurs.
+//! Counts of events, which show that each kind of event occurs in some run.
 
 use std::collections::BTreeMap;
 
@@ -53,8 +53,8 @@ pub enum Verb {
 }
 
 impl Verb {
-    /// The verbs that users draw from.
-    pub const PEOPLE: [Self; 27] = [
+    /// The verbs from which the actions of users are drawn.
+    pub const OF_USERS: [Self; 27] = [
         Self::Open,
         Self::Send,
         Self::Steer,
@@ -86,11 +86,10 @@ impl Verb {
 }
 
 impl Verb {
-    /// Returns the verbs with an answer before which a fault may occur: all except answers to asks, and those that end
-    /// or change the whole process.
-    pub fn answered() -> impl Iterator<Item = Self> {
+    /// Returns the verbs of the fault matrix: all except those that end or change the whole process.
+    pub fn of_matrix() -> impl Iterator<Item = Self> {
         let whole = [Self::Crash, Self::Shutdown, Self::ClockJump];
-        Self::PEOPLE.into_iter().filter(move |verb| !whole.contains(verb)).chain([Self::Answer])
+        Self::OF_USERS.into_iter().filter(move |verb| !whole.contains(verb)).chain([Self::Answer])
     }
 }
 

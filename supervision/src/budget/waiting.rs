@@ -34,15 +34,15 @@ pub struct WaitingClaim<K: Copy + Eq + Hash> {
     /// The limit to name if the account closes.
     closed: Currency,
     /// Created by the first poll, inside the runtime.
-    alarm: Option<Pin<Box<Sleep>>>,
+    timeout: Option<Pin<Box<Sleep>>>,
     until: Option<Instant>,
     resolved: bool,
 }
 
 impl<K: Copy + Eq + Hash> WaitingClaim<K> {
-    pub(super) fn new(shared: &Arc<BudgetShared<K>>, root: K, at: RequestKey, want: Spend, closed: Currency) -> Self {
-        let RequestKey { account, ticket, until } = at;
-        Self { shared: Arc::clone(shared), root, account, ticket, want, closed, alarm: None, until, resolved: false }
+    pub(super) fn new(shared: &Arc<BudgetShared<K>>, root: K, key: RequestKey, want: Spend, closed: Currency) -> Self {
+        let RequestKey { account, ticket, until } = key;
+        Self { shared: Arc::clone(shared), root, account, ticket, want, closed, timeout: None, until, resolved: false }
     }
 
     fn resolve(&mut self, verdict: RequestResult) -> Result<Reservation<K>, Currency> {
@@ -66,7 +66,7 @@ impl<K: Copy + Eq + Hash> WaitingClaim<K> {
     }
 }
 
-/// The alarm has a pinned box of its own.
+/// The timeout has a pinned box of its own.
 impl<K: Copy + Eq + Hash> Unpin for WaitingClaim<K> {}
 
 impl<K: Copy + Eq + Hash> Future for WaitingClaim<K> {
@@ -79,8 +79,8 @@ impl<K: Copy + Eq + Hash> Future for WaitingClaim<K> {
         }
         // A timeout beyond the clock never fires.
         let Some(until) = this.until else { return Poll::Pending };
-        let alarm = this.alarm.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(until)));
-        if alarm.as_mut().poll(cx).is_pending() {
+        let timeout = this.timeout.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(until)));
+        if timeout.as_mut().poll(cx).is_pending() {
             return Poll::Pending;
         }
         match this.advance(cx, Some(until.max(Instant::now()))) {
@@ -100,6 +100,6 @@ impl<K: Copy + Eq + Hash> Drop for WaitingClaim<K> {
 
 impl<K: Copy + Eq + Hash> fmt::Debug for WaitingClaim<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Waiting").field("want", &self.want).finish_non_exhaustive()
+        f.debug_struct("WaitingClaim").field("want", &self.want).finish_non_exhaustive()
     }
 }

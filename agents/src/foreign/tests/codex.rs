@@ -67,16 +67,16 @@ fn codex_sandbox_and_approvals_become_authority() {
     }
 }
 
-/// Rules here spell names of servers and tools without characters that tool names cannot hold.
+/// Rules use the names of servers and tools with `_` for each character that a tool name may not have.
 #[test]
-fn codex_denies_bind_servers_whose_names_are_spelled_apart() {
+fn codex_denies_apply_to_servers_with_sanitized_names() {
     let manifest = agent("mcp_servers = { \"my.srv\" = { enabled = false }, b = { disabled_tools = [\"get.it\"] } }");
     let accesses = [("mcp:my_srv:x", "*"), ("mcp:b:get_it", "*"), ("mcp:b:other", "*")];
     assert_eq!(verdicts(&manifest, &accesses), [Deny, Deny, Allow]);
     let parsed = codex("features = { shell_tool = false, x = true }\ntools = { view_image = false }").unwrap();
     let says = [
-        "`features`: shell.run is denied, and the rest has no effect: features of Codex are not here",
-        "`tools` has no effect: tools of Codex are not here",
+        "`features`: shell.run is denied, and the rest has no effect: features of Codex are not supported",
+        "`tools` has no effect: tools of Codex are not supported",
     ];
     assert_eq!(parsed.warnings, says);
 }

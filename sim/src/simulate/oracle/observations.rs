@@ -46,7 +46,7 @@ impl Observations {
         self.seen.failures.push(Failure { at, reopened: None, durable });
     }
 
-    pub(crate) fn reopens(&mut self, now: Duration) {
+    pub(crate) fn record_reopening(&mut self, now: Duration) {
         let at = self.tick(now);
         if let Some(failure) = self.seen.failures.last_mut() {
             failure.reopened.get_or_insert(at);
@@ -113,9 +113,9 @@ impl Observations {
         self.seen.listings = listings;
     }
 
-    /// Records a shutdown that left nothing alive, until the next process starts.
-    pub(crate) fn record_shutdown(&mut self, down: Option<Shutdown>) {
-        self.seen.shutdown = down;
+    /// Records a shutdown that left nothing alive; `None` when the next process starts.
+    pub(crate) fn record_shutdown(&mut self, shutdown: Option<Shutdown>) {
+        self.seen.shutdown = shutdown;
     }
 }
 
