@@ -1,3 +1,5 @@
+//! Permissions of an agent file, as rules.
+
 use serde_json::{Map, Value};
 use subtend_session::authority::{Rule, RuleSet, Verdict, is_wide_address};
 
@@ -38,7 +40,7 @@ fn add_resources(rules: &mut Vec<Rule>, action: &str, resources: &Map<String, Va
     Ok(())
 }
 
-/// Returns why the set narrows nothing: rules that only allow have no effect, since the caller's authority limits them.
+/// Returns why the set has no effect, if so: it only allows, and the caller's authority already limits what is allowed.
 pub(crate) fn no_effect_reason(set: &RuleSet) -> Option<&'static str> {
     let lower = |rule: &Rule| rule.verdict != Verdict::Allow;
     match set.rules.is_empty() {
@@ -48,8 +50,8 @@ pub(crate) fn no_effect_reason(set: &RuleSet) -> Option<&'static str> {
     }
 }
 
-/// Returns warnings for patterns of `net.fetch` that match no address, except with hosts whose tools name addresses differently, and for
-/// those that allow more than they seem to.
+/// Returns warnings for patterns of `net.fetch` that match no address or allow more than they seem to. A host whose tools name addresses
+/// differently may still use the former.
 pub(crate) fn without_address(set: &RuleSet) -> impl Iterator<Item = String> {
     let of_fetch = set.rules.iter().filter(|rule| &*rule.action == "net.fetch");
     of_fetch.filter_map(|rule| {

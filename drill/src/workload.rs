@@ -19,10 +19,10 @@ const TREES: u32 = 8;
 /// Time for which a tree that is deleted early runs before its deletion.
 const EARLY_DELETE_AFTER: Duration = Duration::from_millis(60);
 
-/// Works until it is killed.
+/// Runs the users until the process is killed.
 pub(crate) async fn run(runtime: Runtime, seed: u64, trigger: Arc<Trigger>) {
     let runtime = Arc::new(runtime);
-    let shown = tokio::spawn(show(Arc::clone(&runtime), Arc::clone(&trigger)));
+    let reports = tokio::spawn(report_events(Arc::clone(&runtime), Arc::clone(&trigger)));
     let mut trees = JoinSet::new();
     for tree in 0..TREES {
         let (runtime, trigger) = (Arc::clone(&runtime), Arc::clone(&trigger));
@@ -36,11 +36,11 @@ pub(crate) async fn run(runtime: Runtime, seed: u64, trigger: Arc<Trigger>) {
         });
     }
     while trees.join_next().await.is_some() {}
-    shown.abort();
+    reports.abort();
 }
 
 /// Reports every durable event.
-async fn show(runtime: Arc<Runtime>, trigger: Arc<Trigger>) {
+async fn report_events(runtime: Arc<Runtime>, trigger: Arc<Trigger>) {
     let mut events = runtime.subscribe(None);
     while let Some(next) = events.next().await {
         let Next::Event(event) = next else { continue };
@@ -60,7 +60,7 @@ async fn show(runtime: Arc<Runtime>, trigger: Arc<Trigger>) {
 async fn run_tree(runtime: &Runtime, seed: u64, (tree, round): (u32, u32), trigger: &Trigger) -> Option<()> {
     let name = format!("{tree}-{round}");
     let mut rng = SeededRng::of(seed, &name);
-    // Some trees start early and some later, so that few of them finish before the kill.
+    // Trees to delete: two of the first round, so that an early kill meets a deletion, and some of the others.
     if (round == 0 && tree < 2) || rng.one_in(4) || (trigger.dies_in_deletion() && tree.is_multiple_of(2)) {
         let branches = rng.one_in(2).then_some(name.as_str());
         return run_deleted_tree(runtime, rng.below(3), branches, rng.one_in(3), trigger).await;
@@ -94,9 +94,9 @@ async fn run_tree(runtime: &Runtime, seed: u64, (tree, round): (u32, u32), trigg
         Line::Ended(branch.id(), ended.run).print();
     }
     if rng.one_in(3) {
-        let again = session.continue_with(Some(&model::prompt(&format!("{name}-again"), 1))).await.ok()?;
-        Line::Input(session.id(), again.input).print();
-        let ended = session.run_ended(again.run).await.ok()?;
+        let continuation = session.continue_with(Some(&model::prompt(&format!("{name}-again"), 1))).await.ok()?;
+        Line::Input(session.id(), continuation.input).print();
+        let ended = session.run_ended(continuation.run).await.ok()?;
         Line::Ended(session.id(), ended.run).print();
     }
     Some(())

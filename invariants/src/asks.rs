@@ -11,9 +11,9 @@ pub(super) fn asks_are_answered_once(world: &World<'_>) -> Verdict {
     for (session, seen) in &world.sessions {
         let root = seen.place().map(|place| place.root(*session));
         for (call, ask) in &seen.asks {
-            let (put, answered) = ask.counts;
-            ensure(put == 1 && answered <= 1, InvariantId::P5, *session, || {
-                format!("the ask for call {call} was opened {put} times and answered {answered} times")
+            let (opened, answered) = ask.counts;
+            ensure(opened == 1 && answered <= 1, InvariantId::P5, *session, || {
+                format!("the ask for call {call} was opened {opened} times and answered {answered} times")
             })?;
             ensure(root.is_none_or(|root| root == ask.root), InvariantId::P5, *session, || {
                 format!("the ask for call {call} is at {}, which is not its root", ask.root)
@@ -29,7 +29,7 @@ pub(super) fn asks_are_answered_once(world: &World<'_>) -> Verdict {
     Ok(())
 }
 
-/// No call starts while its ask is denied or open, and no run closes with an open ask.
+/// No call starts while its ask is denied or open, and none finishes while its ask is open.
 fn check_order(session: SessionId, seen: &SessionFacts<'_>) -> Verdict {
     for (at, record) in seen.view.records.iter().enumerate() {
         let (call, starts) = if let Record::CallStarted { call, .. } = record {

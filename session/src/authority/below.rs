@@ -7,7 +7,7 @@ use super::{ActionSet, Authority, Match, Ranked, Rule, RuleSet, Verdict};
 impl Authority {
     /// Returns whether `action` is allowed for every path at and below `dir`, existing or not.
     ///
-    /// `true` is certain; `false` may be wrong if only several rules together allow a path. `action` is one of `fs.*`.
+    /// `true` is certain. `false` may be wrong if no single rule allows every path, but several together do. `action` is one of `fs.*`.
     pub fn allows_below(&self, action: &str, dir: &str) -> bool {
         pattern::is_normal(dir) && self.sets.iter().all(|set| set.allows_below(action, dir))
     }
@@ -56,7 +56,7 @@ impl RuleSet {
     }
 }
 
-/// Returns the ranks that no other rank beats, each once. They beat everything that any of the ranks beats.
+/// Returns each highest rank once: whatever any rank of `rules` beats, one of these beats too.
 fn highest<'a>(rules: impl Iterator<Item = &'a DirectoryRule>) -> Vec<Ranked> {
     let mut ranked = drop_beaten(rules.map(|rule| rule.ranked).collect());
     ranked.dedup_by_key(|rank| (rank.action, rank.resource));

@@ -15,7 +15,8 @@ use crate::outcome::{Initiator, Outcome, OutcomeKind};
 use crate::record::{Hold, Park};
 use crate::state::{CallPhase, Phase, State};
 
-/// Handles the token, then unstarted calls, then the check, in every phase. The runtime has delivered the outbox rows.
+/// Ends the run if its owner has ended; otherwise redoes its local work and advances. The runtime has delivered the outbox
+/// rows.
 pub(super) fn on_reactivated(draft: &mut Draft<'_>, found: Vec<FoundCall>, owner_ended: Option<OutcomeKind>) {
     let phase = draft.state.phase();
     let over = owner_ended.filter(|_| !matches!(phase, Phase::Closing | Phase::Quiet));
@@ -51,7 +52,7 @@ fn redo_turn(draft: &mut Draft<'_>, found: Vec<FoundCall>) {
     let mut unstarted = Vec::new();
     let mut found_calls = Vec::new();
     let mut checks = Vec::new();
-    let mut again = Vec::new();
+    let mut repeatable = Vec::new();
     let mut unknown = Vec::new();
     for (call, ix) in turn.calls.iter().zip(0_u32..) {
         let id = CallId { turn: no, ix };
@@ -64,7 +65,7 @@ fn redo_turn(draft: &mut Draft<'_>, found: Vec<FoundCall>) {
             (CallPhase::Asked(_), _) => found_calls.push(found.remove(&id).unwrap_or_else(unresolved)),
             (CallPhase::Started, Some(CallKind::Local(ToolEffect::SideEffect))) => unknown.push(id),
             (CallPhase::Started, Some(CallKind::Local(ToolEffect::ReadOnly | ToolEffect::Idempotent))) => {
-                again.push(id)
+                repeatable.push(id)
             }
             (CallPhase::Started, Some(CallKind::Check { wait: true, .. })) => checks.push(id),
             (CallPhase::Started | CallPhase::Closed(_), _) => {}
@@ -74,7 +75,7 @@ fn redo_turn(draft: &mut Draft<'_>, found: Vec<FoundCall>) {
         let text = "Interrupted: side effects unknown. Check before you call it again.";
         draft.finish_call(call, CallEnd::UnknownEffects, text.into());
     }
-    for call in again {
+    for call in repeatable {
         draft.effect(Effect::RunTool { call });
         draft.arm(Deadline::Call(call), draft.state.limits.tool_ms);
     }

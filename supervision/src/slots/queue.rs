@@ -21,7 +21,7 @@ pub(super) struct Queue<R, T> {
     /// Root queues below their bound, by turn.
     ready_resumed: BTreeSet<(u64, R)>,
     ready_start: BTreeSet<(u64, R)>,
-    next: u64,
+    last_number: u64,
 }
 
 struct RootAccount<T> {
@@ -66,7 +66,7 @@ impl<R: Root, T: Ticket> Queue<R, T> {
             positions: HashMap::default(),
             ready_resumed: BTreeSet::new(),
             ready_start: BTreeSet::new(),
-            next: 0,
+            last_number: 0,
         }
     }
 
@@ -141,8 +141,8 @@ impl<R: Root, T: Ticket> Queue<R, T> {
     }
 
     fn next_number(&mut self) -> u64 {
-        self.next = self.next.wrapping_add(1);
-        self.next
+        self.last_number = self.last_number.wrapping_add(1);
+        self.last_number
     }
 
     fn grant_ready(&mut self, now: Instant) -> Vec<(R, T)> {

@@ -21,12 +21,12 @@ pub struct BootReport {
     pub resumed: usize,
     /// Number of resumable runs that remain dormant ([`crate::Options::resumes`]).
     pub dormant: usize,
-    /// Number of queued inputs behind ended runs that remain until the next input of their session: another host recovers them
+    /// Number of inputs that remain queued behind ended runs until the next input of their session. Either another host recovers them
     /// ([`crate::Options::resumes`]), or their whole tree was being cancelled.
     pub inputs: usize,
     /// Number of delivered notices and rows between sessions, including those to swept sessions.
     pub notices: usize,
-    /// Number of files of completed interrupted restores.
+    /// Number of files of interrupted restores that the start completed.
     pub restored: usize,
     /// Writes of runs that were in flight whose results are missing in the journal.
     pub unrecorded: Vec<UnrecordedWrite>,
@@ -62,23 +62,23 @@ impl StartRecovery {
         damaged: Vec<(Option<SessionId>, ReadError)>,
     ) -> Result<BootReport, ReadError> {
         let mut report = BootReport::default();
-        let mut left: BTreeMap<SessionId, String> = BTreeMap::new();
+        let mut undone: BTreeMap<SessionId, String> = BTreeMap::new();
         for (session, error) in damaged {
             match session {
-                Some(session) => _ = left.entry(session).or_insert_with(|| error.to_string()),
-                None => report.failures.push(BootFailure { session, why: error.to_string() }),
+                Some(session) => _ = undone.entry(session).or_insert_with(|| error.to_string()),
+                None => report.undone.push(Undone { session, why: error.to_string() }),
             }
         }
         for session in &targets.failed {
-            left.entry(*session).or_insert_with(|| self.activation_failure(*session));
+            undone.entry(*session).or_insert_with(|| self.activation_failure(*session));
         }
         let inflight = self.log.journal.inflight()?;
-        let still: HashMap<SessionId, &Inflight> = inflight.iter().map(|(session, row)| (*session, row)).collect();
+        let in_flight: HashMap<SessionId, &Inflight> = inflight.iter().map(|(session, row)| (*session, row)).collect();
         for (session, run) in &targets.lost {
-            match still.get(session).filter(|row| row.run == *run) {
+            match in_flight.get(session).filter(|row| row.run == *run) {
                 None => report.swept = report.swept.saturating_add(1),
                 Some(row) if row.state == Phase::Queued => report.waiting = report.waiting.saturating_add(1),
-                Some(_) => _ = left.entry(*session).or_insert_with(|| format!("its run {run} is still in flight")),
+                Some(_) => _ = undone.entry(*session).or_insert_with(|| format!("its run {run} is still in flight")),
             }
         }
         report.resumed = targets.resuming_runs.iter().filter(|session| !targets.failed.contains(session)).count();
@@ -86,7 +86,7 @@ impl StartRecovery {
         report.inputs = self.takeover.kept_inputs();
         let owed: BTreeSet<Row> = self.log.journal.outbox()?.into_iter().map(|(row, _)| row).collect();
         report.notices = targets.owed.difference(&owed).count();
-        report.failures.extend(left.into_iter().map(|(session, why)| BootFailure { session: Some(session), why }));
+        report.undone.extend(undone.into_iter().map(|(session, why)| Undone { session: Some(session), why }));
         Ok(report)
     }
 
