@@ -162,7 +162,7 @@ impl Builder {
         self
     }
 
-    /// Sets the model for every name without a model of its own.
+    /// Sets the model that answers for every model name that is not set otherwise.
     pub fn model(mut self, model: impl IntoModel) -> Self {
         self.home = self.home.model(model);
         self

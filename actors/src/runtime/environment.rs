@@ -87,7 +87,7 @@ impl Default for Environment {
 }
 
 impl Environment {
-    /// Sets the directory of tools; the default is the current one.
+    /// Sets the directory in which tools work; the default is the current directory.
     pub fn workspace(mut self, workspace: impl Into<Arc<Workspace>>) -> Self {
         self.workspace = Some(workspace.into());
         self
@@ -105,7 +105,7 @@ impl Environment {
         self
     }
 
-    /// Sets the model for every name without a model of its own.
+    /// Sets the model that answers for every model name that is not set otherwise.
     pub fn model(mut self, model: impl IntoModel) -> Self {
         self.fallback = Some(model.into_model());
         self
@@ -208,7 +208,7 @@ pub(crate) struct SharedParts {
 }
 
 impl Environment {
-    /// Builds the agents of sessions whose first records have `workspace_name`, or the path of the workspace.
+    /// Builds the agents of sessions. Their creation records name the workspace as `workspace_name`, or by its path if `None`.
     pub(crate) fn agents(
         self,
         shared: SharedParts,
@@ -218,8 +218,8 @@ impl Environment {
         self.limits.check()?;
         within(&self.limits, shared.options.slots)?;
         let (models, default_model) = models(self.models, self.source, self.fallback, self.default_model, &self.pools)?;
-        let lacking = self.limits.cost_micro.and_then(|_| prices.unpriced_model(&models, &default_model));
-        if let Some(model) = lacking {
+        let unpriced = self.limits.cost_micro.and_then(|_| prices.unpriced_model(&models, &default_model));
+        if let Some(model) = unpriced {
             return Err(StartError::NoPrice(model));
         }
         let models = ModelSet { models, windows: self.windows, caps: self.caps };

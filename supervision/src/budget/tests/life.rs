@@ -164,7 +164,7 @@ async fn reopening_an_open_account_changes_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn patience_beyond_the_clock_range_never_times_out() {
+async fn wait_beyond_the_clock_range_never_times_out() {
     let budgets = Budgets::new(std::time::Duration::MAX);
     budgets.open(1_u8);
     let first = budgets.reserve(1, tokens(60), up_to(100)).await.unwrap();
@@ -213,5 +213,5 @@ async fn debug_output_shows_the_requested_spending() {
     callers.request(2, 1, tokens(80), up_to(100));
     let (running, waiting) = (format!("{:?}", callers.take(1)), format!("{:?}", callers.waiting[&2]));
     assert_eq!(running, "Reservation { want: Spend { tokens: 60, cost_micro: 0 }, .. }");
-    assert_eq!(waiting, "Waiting { want: Spend { tokens: 80, cost_micro: 0 }, .. }");
+    assert_eq!(waiting, "WaitingClaim { want: Spend { tokens: 80, cost_micro: 0 }, .. }");
 }
