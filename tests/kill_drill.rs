@@ -71,7 +71,7 @@ fn drill_reports_its_kills_and_leaves_no_process() {
         "  acknowledged   ",
         " · 0 lost\n",
         "  notices        0 duplicated · 0 missing\n",
-        "  calls and runs 0 dangling · 0 without one end\n",
+        "  calls and runs 0 dangling · 0 not ended exactly once\n",
         "  side effects   0 repeated · 0 without an intent record\n",
         " started by tools · 0 orphaned\n",
         "  stores         0 damaged · 0 written by a killed process · 0 failed processes\n",

@@ -262,14 +262,14 @@ async fn check(State(guard): State<Guard>, request: Request, next: Next) -> Resp
     match guard.inner.key.as_ref().and_then(|key| key.forwarded_grant(&request)) {
         Some(Ok((grant, forwarded))) => {
             let mut request = request;
-            let place = match guard.inner.requests.enter(forwarded.sender()) {
-                Ok(place) => place,
+            let permit = match guard.inner.requests.try_acquire(forwarded.sender()) {
+                Ok(permit) => permit,
                 Err(problem) => return problem.into_response(),
             };
             request.extensions_mut().insert(Sender::Token(grant));
             request.extensions_mut().insert(forwarded.sender());
             request.extensions_mut().insert(forwarded);
-            return place.hold_until_sent(next.run(request).await);
+            return permit.hold_until_sent(next.run(request).await);
         }
         Some(Err(problem)) => {
             let mut answer = problem.into_response();
@@ -285,18 +285,18 @@ async fn check(State(guard): State<Guard>, request: Request, next: Next) -> Resp
         }
         let (sender, by) = guard.sender(headers)?;
         guard.check_rights(&sender, method, headers, uri)?;
-        let place = guard.inner.requests.enter(SenderId::of(by.hash()))?;
-        Ok(Some((sender, by, place)))
+        let permit = guard.inner.requests.try_acquire(SenderId::of(by.hash()))?;
+        Ok(Some((sender, by, permit)))
     });
     match checked {
         // Requests without a token have no budget for bodies, and none of these needs a body.
         Ok(None) => next.run(request.map(|_| Body::empty())).await,
-        Ok(Some((sender, by, place))) => {
+        Ok(Some((sender, by, permit))) => {
             let full = CancellationToken::new();
             // Requests that only read need no body, and a waiting one would keep it in memory.
             let request = if request.method().is_safe() { request.map(|_| Body::empty()) } else { request };
             let request = guard.inner.bodies.count(request, by.hash(), &full);
-            let access = Arc::new(Access::new(guard, by, place));
+            let access = Arc::new(Access::new(guard, by, permit));
             tokio::select! {
                 biased;
                 response = admit(access, sender, request, next) => response,

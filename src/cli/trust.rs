@@ -22,7 +22,7 @@ use super::settings::{self, ProjectFile};
 use super::{json, servers, workspace};
 pub(crate) use level::{ServerTrust, Trust};
 pub(crate) use record::FILE as RECORD_FILE;
-use record::Record;
+use record::TrustAnswer;
 
 pub(crate) mod level;
 mod record;
@@ -144,7 +144,7 @@ pub(crate) fn run(args: &Args) -> Result<Code, Fail> {
     let workspace = workspace::open(&args.workspace)?;
     let path = workspace.path();
     if args.revoke {
-        let text = match Record::forget(path)? {
+        let text = match TrustAnswer::forget(path)? {
             true => format!("{} is no longer trusted", path_line(path)),
             false => format!("{} was not trusted", path_line(path)),
         };
@@ -222,7 +222,7 @@ impl UntrustedFiles {
         if self.is_empty() {
             return Ok(Some(Trust::Used { servers: ServerTrust::None }));
         }
-        let record = Record::of(workspace.path())?;
+        let record = TrustAnswer::of(workspace.path())?;
         Ok(record.and_then(|record| match record.trusted {
             true => self
                 .protected
@@ -243,18 +243,18 @@ impl UntrustedFiles {
     }
 
     fn keep(&self, workspace: &Workspace, trusted: bool) -> Result<bool, Fail> {
-        Record::keep(workspace.path(), trusted, (&self.protected, self.servers_hash()))
+        TrustAnswer::keep(workspace.path(), trusted, (&self.protected, self.servers_hash()))
     }
 
     /// Removes the trust in files that no longer exist: an agent's command could create them later.
     fn forget_removed(&self, workspace: &Workspace) -> Result<(), Fail> {
         let path = workspace.path();
-        let Some(record) = Record::of(path)?.filter(|record| record.trusted) else { return Ok(()) };
+        let Some(record) = TrustAnswer::of(path)?.filter(|record| record.trusted) else { return Ok(()) };
         if self.is_empty() {
-            Record::forget(path)?;
+            TrustAnswer::forget(path)?;
         } else if record.covers_more(&self.protected) {
             let left = self.protected.iter().filter(|name| record.covers(name)).cloned().collect();
-            Record::keep(path, true, (&left, record.servers()))?;
+            TrustAnswer::keep(path, true, (&left, record.servers()))?;
         }
         Ok(())
     }
@@ -367,7 +367,7 @@ fn show(workspace: &Workspace, files: &UntrustedFiles) -> Result<(), Fail> {
 
 fn list(as_json: bool) -> Result<Code, Fail> {
     let mut out = anstream::stdout().lock();
-    for entry in Record::read_all()? {
+    for entry in TrustAnswer::read_all()? {
         let (trusted, replaced) = (entry.trusted, entry.trusted && !entry.is_same());
         if as_json {
             json::write(&mut out, &AnswerRow { path: &entry.path, trusted: trusted && !replaced, replaced })?;

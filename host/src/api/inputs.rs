@@ -97,7 +97,7 @@ impl KeyedRequest {
 }
 
 impl NewInput {
-    /// Returns the key with the request, whose `command` is a part of it: the same key of another command is refused.
+    /// Returns the key with a hash of `command` and this input, so that the key is refused for any other request.
     ///
     /// # Errors
     /// [`Problem`] `internal` if the input cannot be written as JSON.
@@ -190,8 +190,8 @@ impl NewInput {
         Ok(Accepted::from(&receipt))
     }
 
-    /// Refuses a key that was used for another input of an earlier version, which recorded no hash of its request. Recorded
-    /// inputs are compared, after changes by hooks of the host.
+    /// Refuses a key that was used for another input of an earlier version, which recorded no hash of its request. Compares the
+    /// recorded input, which hooks of the host may have changed.
     fn refuse_reused_key(&self, host: &Host, receipt: &Receipt, key: &str) -> Result<(), Problem> {
         let records = host.runtime().journal().records(receipt.session().id())?;
         let accepted = records.iter().find_map(|stored| {
@@ -236,10 +236,10 @@ pub(super) async fn send(
         Ok(draft) => draft.send(&host, &handle, request).await?,
         Err(problem) => find_repeated(&host, &handle, request.as_ref()).await?.ok_or(problem)?,
     };
-    let place = format!("/v1/sessions/{}/inputs/{}", accepted.session, accepted.input);
+    let location = format!("/v1/sessions/{}/inputs/{}", accepted.session, accepted.input);
     let mut response = (StatusCode::ACCEPTED, Json(accepted)).into_response();
-    if let Ok(place) = HeaderValue::try_from(place) {
-        response.headers_mut().insert(header::LOCATION, place);
+    if let Ok(location) = HeaderValue::try_from(location) {
+        response.headers_mut().insert(header::LOCATION, location);
     }
     Ok(response)
 }

@@ -9,7 +9,7 @@ use blake3::Hash;
 use futures_util::{StreamExt as _, stream};
 
 use super::grant::TokenGrant;
-use super::open_requests::RequestPlace;
+use super::open_requests::RequestPermit;
 use super::own_file::FileVersion;
 use super::{Guard, SenderId};
 
@@ -22,7 +22,7 @@ pub(crate) struct Access {
     guard: Guard,
     by: Credential,
     /// Kept until a streamed response has ended.
-    _place: RequestPlace,
+    _permit: RequestPermit,
 }
 
 #[derive(Debug)]
@@ -49,8 +49,8 @@ impl Credential {
 }
 
 impl Access {
-    pub(super) fn new(guard: Guard, by: Credential, place: RequestPlace) -> Self {
-        Self { guard, by, _place: place }
+    pub(super) fn new(guard: Guard, by: Credential, permit: RequestPermit) -> Self {
+        Self { guard, by, _permit: permit }
     }
 
     pub(super) fn sender_id(&self) -> SenderId {

@@ -19,9 +19,9 @@ pub(super) struct OpenRequests {
     open: SharedByKey<SenderId, Semaphore>,
 }
 
-/// The place of a request.
+/// The permit of a request.
 #[derive(Debug)]
-pub(super) struct RequestPlace(OwnedSemaphorePermit);
+pub(super) struct RequestPermit(OwnedSemaphorePermit);
 
 impl OpenRequests {
     /// Leaves an eighth of `connections` to other senders.
@@ -29,22 +29,22 @@ impl OpenRequests {
         Self { per_sender: connections.saturating_sub(connections / 8).max(1), open: SharedByKey::default() }
     }
 
-    /// Returns a place for a request.
+    /// Returns a permit for a request.
     ///
     /// # Errors
-    /// [`Problem`] `busy` if the sender has taken all of its places.
-    pub(super) fn enter(&self, sender: SenderId) -> Result<RequestPlace, Problem> {
+    /// [`Problem`] `busy` if the sender has taken all of its permits.
+    pub(super) fn try_acquire(&self, sender: SenderId) -> Result<RequestPermit, Problem> {
         let own = self.open.get(sender, || Semaphore::new(self.per_sender));
-        let place = Arc::clone(&own).try_acquire_owned().map_err(|_| {
+        let permit = Arc::clone(&own).try_acquire_owned().map_err(|_| {
             let detail = format!("{} requests with this token or login are open: end one, or wait", self.per_sender);
             Problem { retry_after: Some(1), ..Problem::new(StatusCode::TOO_MANY_REQUESTS, "busy", detail) }
         })?;
-        Ok(RequestPlace(place))
+        Ok(RequestPermit(permit))
     }
 }
 
-impl RequestPlace {
-    /// Keeps the place until a streamed response has ended.
+impl RequestPermit {
+    /// Keeps the permit until a streamed response has ended.
     pub(super) fn hold_until_sent(self, response: Response) -> Response {
         if response.body().size_hint().exact().is_some() {
             return response;
@@ -61,21 +61,21 @@ impl RequestPlace {
 mod tests {
     use super::*;
 
-    /// The control: another sender has places of its own.
+    /// The control: another sender has permits of its own.
     #[tokio::test]
-    async fn sender_with_all_its_places_is_refused_and_others_pass() {
+    async fn sender_with_all_its_permits_is_refused_and_others_pass() {
         let requests = OpenRequests::new(16);
         let [one, other] = [b"one".as_slice(), b"other"].map(|token| SenderId::of(blake3::hash(token)));
-        let mut open: Vec<_> = (0..14).map(|_| requests.enter(one).expect("a place")).collect();
-        let refused = requests.enter(one).expect_err("all places are taken");
+        let mut open: Vec<_> = (0..14).map(|_| requests.try_acquire(one).expect("a permit")).collect();
+        let refused = requests.try_acquire(one).expect_err("all permits are taken");
         assert_eq!((refused.status, refused.code, refused.retry_after), (429, "busy", Some(1)));
-        drop(requests.enter(other).expect("a place"));
+        drop(requests.try_acquire(other).expect("a permit"));
         let stream = Body::from_stream(futures_util::stream::pending::<Result<&[u8], std::io::Error>>());
         let streaming = open.pop().expect("one").hold_until_sent(Response::new(stream));
-        assert!(requests.enter(one).is_err(), "a stream keeps its place");
+        assert!(requests.try_acquire(one).is_err(), "a stream keeps its permit");
         drop(streaming);
-        let answered = requests.enter(one).expect("a place").hold_until_sent(Response::new(Body::from("done")));
-        drop(requests.enter(one).expect("an answer gives its place back"));
+        let answered = requests.try_acquire(one).expect("a permit").hold_until_sent(Response::new(Body::from("done")));
+        drop(requests.try_acquire(one).expect("an answer gives its permit back"));
         drop(answered);
     }
 }

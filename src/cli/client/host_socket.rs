@@ -14,10 +14,10 @@ use super::unreachable_at;
 /// Sends requests on a connection.
 pub(super) type RequestSender = SendRequest<Full<Bytes>>;
 
-/// Time limit for an answer of a host that needs no store. A host that is stopped or stuck never sends it.
+/// Time limit for answers that a host gives without reading its store. A host that is stopped or stuck never answers.
 pub(super) const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Interval of the checks whether the host of a connection still answers. A request or a stream may take as long as a run.
+/// Interval at which a host is asked for an answer while a request or a stream is open, which may take as long as a run.
 #[cfg(unix)]
 pub(super) const CHECK_INTERVAL: Duration = Duration::from_secs(10);
 

@@ -45,7 +45,7 @@ pub(super) fn text(report: &Report) -> String {
     row(
         "calls and runs",
         format!(
-            "{} dangling · {} without one end",
+            "{} dangling · {} not ended exactly once",
             report.of(FindingKind::Dangling),
             report.of(FindingKind::NotEndedOnce)
         ),

@@ -16,7 +16,7 @@ use super::super::written_file::write_private;
 pub(crate) const FILE: &str = settings::TRUSTED;
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Record {
+pub(super) struct TrustAnswer {
     pub(super) path: String,
     identity: String,
     pub(super) trusted: bool,
@@ -28,7 +28,7 @@ pub(super) struct Record {
     servers: Option<Hash>,
 }
 
-impl Record {
+impl TrustAnswer {
     /// Returns the answer for the directory at `path`; `None` if the directory was replaced.
     pub(super) fn of(path: &Path) -> Result<Option<Self>, Fail> {
         let (name, identity) = (path.to_str(), identity(path));
@@ -118,7 +118,7 @@ impl Record {
     }
 }
 
-fn write_all(all: &[Record]) -> Result<(), Fail> {
+fn write_all(all: &[TrustAnswer]) -> Result<(), Fail> {
     let file = settings::user_path_to_write(FILE, "the answer")?;
     write_private(&file, &(serde_json::to_string_pretty(all)? + "\n"))
 }
@@ -148,9 +148,9 @@ mod tests {
 
     use super::*;
 
-    fn record(trusted: bool, identity: &str) -> Record {
+    fn record(trusted: bool, identity: &str) -> TrustAnswer {
         let (covers, servers) = (BTreeSet::new(), None);
-        Record { path: "/w".into(), identity: identity.into(), trusted, covers, servers }
+        TrustAnswer { path: "/w".into(), identity: identity.into(), trusted, covers, servers }
     }
 
     /// Inodes are reused: without a creation time, a positive answer would apply to a replaced directory. Positive control: a

@@ -55,7 +55,7 @@ pub(super) fn top(workspace: &Path) -> Option<PathBuf> {
     path.ancestors().find(|dir| dir.join(".git").symlink_metadata().is_ok()).map(Path::to_owned)
 }
 
-/// Returns whether a repository uses SHA-256 ids. This is the only setting that is read from it.
+/// Returns whether a repository uses SHA-256 ids. Reads no settings of it but the formats of ids and refs.
 ///
 /// # Errors
 /// If its settings cannot be read, or it has an unsupported ref storage.
@@ -145,7 +145,7 @@ fn line(path: &Path) -> Result<String, String> {
 /// Reads a file of at most `most` bytes. Refuses links, devices and pipes, which a session may have created.
 fn read_bounded(path: &Path, most: u64) -> io::Result<String> {
     let read = || {
-        let file = open_dir(path)?;
+        let file = open_without_links(path)?;
         let mut bytes = Vec::new();
         let is_file = file.metadata()?.is_file();
         if is_file {
@@ -161,7 +161,7 @@ fn read_bounded(path: &Path, most: u64) -> io::Result<String> {
 }
 
 #[cfg(unix)]
-fn open_dir(path: &Path) -> io::Result<File> {
+fn open_without_links(path: &Path) -> io::Result<File> {
     use rustix::fs::{Mode, OFlags, open};
 
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
@@ -169,6 +169,6 @@ fn open_dir(path: &Path) -> io::Result<File> {
 }
 
 #[cfg(not(unix))]
-fn open_dir(path: &Path) -> io::Result<File> {
+fn open_without_links(path: &Path) -> io::Result<File> {
     File::open(path)
 }

@@ -40,7 +40,7 @@ redb, seed 7: 50 kills in 1m 01s
   deleted        0 trees · 2 half done at a kill · 0 sessions erased · 0 still in the files
   acknowledged   12345 · 0 lost
   notices        0 duplicated · 0 missing
-  calls and runs 0 dangling · 0 without one end
+  calls and runs 0 dangling · 0 not ended exactly once
   side effects   0 repeated · 0 without an intent record
   processes      31 started by tools · 0 orphaned
   stores         0 damaged · 0 written by a killed process · 0 failed processes
