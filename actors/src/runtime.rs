@@ -22,7 +22,7 @@ use crate::observe::event::subscription::SubscriptionScope;
 use crate::recovery::boot::BootReport;
 use crate::runtime::components::Components;
 use crate::spawn::agents::Agents;
-use crate::spawn::proposing::allowed;
+use crate::spawn::proposing::allowed_turns;
 
 pub mod builder;
 pub(crate) mod components;

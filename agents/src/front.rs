@@ -89,9 +89,9 @@ pub(crate) fn parse(text: &str, stem: &str, source: Source) -> Result<Parsed, Ba
     let manifest = Manifest {
         name,
         mode: front.mode,
-        description: trim_part(front.description).unwrap_or_else(|| first_sentence(body).into()),
-        model: trim_part(front.model),
-        pool: trim_part(front.pool),
+        description: trimmed(front.description).unwrap_or_else(|| first_sentence(body).into()),
+        model: trimmed(front.model),
+        pool: trimmed(front.pool),
         settings: Settings { output_tokens, temperature, top_p, effort },
         tools: front.tools.map(tools).transpose()?,
         rules,
@@ -136,7 +136,7 @@ fn tools(tools: Tools) -> Result<Vec<Text>, BadManifest> {
     }
 }
 
-fn not_tools(value: &str) -> BadManifest {
+fn tools_error(value: &str) -> BadManifest {
     let why = format!("must list tools by name ({TOOL_NAMES}), not {value}");
     BadManifest::Field { key: "tools".to_owned(), why }
 }

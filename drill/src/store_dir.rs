@@ -264,7 +264,7 @@ impl StoreDir {
         }
         let done = compact_store(&spec, &self.options(), progress);
         match done {
-            Ok(done) => Ok(done.held.is_empty()),
+            Ok(done) => Ok(done.deferred.is_empty()),
             // The process that should have created it was killed before.
             Err(OpenError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => Ok(false),
             Err(error) => Err(error),

@@ -31,8 +31,8 @@ pub fn records(bytes: &[u8]) -> (SessionId, Vec<Record>) {
                 let mut other = FixtureCursor { session: usize::from(first), record: usize::from(second) };
                 out.extend(other.next(sessions).cloned());
             }
-            224..240 => at = FixtureCursor { session: usize::from(a), record: usize::from(b) },
-            240..=255 => out.extend(at.next(sessions).and_then(|record| alter_field(record, a, b))),
+            224..240 => at = FixtureCursor { session: usize::from(first), record: usize::from(second) },
+            240..=255 => out.extend(at.next(sessions).and_then(|record| alter_field(record, first, second))),
         }
     }
     (sessions.get(at.session % sessions.len().max(1)).map_or(SessionId(Uuid::nil()), |(id, _)| *id), out)
@@ -60,8 +60,8 @@ impl FixtureCursor {
     }
 }
 
-/// Returns the record with its `a`-th number or flag set by `b`; `None` if the result is not a record.
-fn alter_field(record: &Record, a: u8, b: u8) -> Option<Record> {
+/// Returns the record with the number or flag at `position` set by `value`; `None` if the result is not a record.
+fn alter_field(record: &Record, position: u8, value: u8) -> Option<Record> {
     let mut json = serde_json::to_value(record).ok()?;
     let mut left = usize::from(position);
     set_field(&mut json, &mut left, value);

@@ -325,7 +325,7 @@ async fn admit(access: Arc<Access>, sender: Sender, mut request: Request, next: 
     access.bound(response)
 }
 
-fn refused(uri: &Uri, headers: &HeaderMap, problem: Problem) -> Response {
+fn refusal(uri: &Uri, headers: &HeaderMap, problem: Problem) -> Response {
     let mut response = page::refusal(uri, headers, || problem.clone()).unwrap_or_else(|| problem.into_response());
     if response.status() == StatusCode::UNAUTHORIZED {
         response.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));

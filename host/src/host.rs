@@ -189,9 +189,7 @@ impl Host {
             ends,
             released,
         };
-        let host = Self { inner: Arc::new(inner), stream_sender: ReadSender::default() };
-        tokio::spawn(metrics::count_events(host.clone()));
-        host
+        Self { inner: Arc::new(inner), stream_sender: ReadSender::default() }
     }
 
     /// Returns the API without checks of the sender, which [`crate::auth::Guard::protect`] adds.

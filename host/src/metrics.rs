@@ -205,25 +205,27 @@ impl Metrics {
         Ok(text)
     }
 
-    fn add(&self, event: &Event) {
-        let EventKind::Record { record, .. } = &event.what else { return };
-        if let Record::TurnAnswered(answered) = &**record {
-            self.turns.inc();
-            let of = &answered.usage;
-            let kinds = [
-                ("input", of.input),
-                ("output", of.output),
-                ("reasoning", of.reasoning),
-                ("cache_new", of.cache_new),
-                ("cache_read", of.cache_read),
-            ];
-            for (kind, tokens) in kinds.into_iter().filter(|(_, tokens)| *tokens > 0) {
-                self.tokens.get_or_create(&TokenLabels { kind }).inc_by(tokens);
-            }
-        } else if let Record::AttemptDiscarded(discarded) = &**record {
-            self.failed_attempts.get_or_create(&AttemptLabels { reason: json_name(&discarded.error) }).inc();
-        } else if let Record::RunEnded(ended) = &**record {
-            self.ended.get_or_create(&RunLabels { outcome: ended.outcome.kind().as_str().to_owned() }).inc();
+    /// Sets the counters of turns and runs.
+    fn set_counters(&self, counters: &Counters) {
+        // The library counts only upward; these are sums that the runtime keeps.
+        let set = |counter: &Counter, count| counter.inner().store(count, Ordering::Relaxed);
+        set(&self.turns, counters.turns());
+        let of = counters.usage();
+        let kinds = [
+            ("input", of.input),
+            ("output", of.output),
+            ("reasoning", of.reasoning),
+            ("cache_new", of.cache_new),
+            ("cache_read", of.cache_read),
+        ];
+        for (kind, tokens) in kinds.into_iter().filter(|(_, tokens)| *tokens > 0) {
+            set(&self.tokens.get_or_create(&TokenLabels { kind }), tokens);
+        }
+        for (error, attempts) in counters.failed_attempts().filter(|(_, attempts)| *attempts > 0) {
+            set(&self.failed_attempts.get_or_create(&AttemptLabels { reason: json_name(&error) }), attempts);
+        }
+        for (outcome, runs) in counters.ended_runs().filter(|(_, runs)| *runs > 0) {
+            set(&self.ended.get_or_create(&RunLabels { outcome: outcome.as_str().to_owned() }), runs);
         }
     }
 }
@@ -233,24 +235,6 @@ fn json_name(of: &impl serde::Serialize) -> String {
     match serde_json::to_value(of) {
         Ok(serde_json::Value::String(word)) => word,
         Ok(_) | Err(_) => "unknown".to_owned(),
-    }
-}
-
-/// Counts durable events until the host ends. Events are read from the journal, so that none is missed.
-pub(crate) async fn count_events(host: Host) {
-    let from = Cursor::end_of(host.runtime().journal().durable());
-    let mut events = TreeEvents::new(host.runtime(), None, from);
-    loop {
-        let next = tokio::select! {
-            next = events.next(&host) => next,
-            () = host.ends().cancelled() => return,
-        };
-        match next {
-            Ok(Some(Followed::Event(_, event))) => host.metrics().add(&event),
-            Ok(Some(Followed::Missed(_))) => {}
-            Ok(None) => return,
-            Err(error) => return tracing::warn!(%error, "cannot follow events: metrics of runs and turns stop here"),
-        }
     }
 }
 

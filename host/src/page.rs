@@ -169,7 +169,7 @@ fn is_part_request(headers: &HeaderMap) -> bool {
 }
 
 /// The refusal of a request that a part of a page sent: its text, without a page around it.
-fn in_part(problem: &Problem) -> Response {
+fn part_response(problem: &Problem) -> Response {
     problem.with_body(Html(escaped(&problem.detail)))
 }
 
@@ -251,11 +251,11 @@ mod tests {
     fn refusal_says_in_each_form_when_to_retry() {
         let problem = Problem::new(StatusCode::SERVICE_UNAVAILABLE, "stopping", "the host is ending");
         let busy = || Problem { retry_after: Some(7), ..problem.clone() };
-        for response in [in_part(&busy()), Refusal(busy()).into_response(), busy().into_response()] {
+        for response in [part_response(&busy()), Refusal(busy()).into_response(), busy().into_response()] {
             let shown = response.headers().get(header::RETRY_AFTER).and_then(|after| after.to_str().ok());
             assert_eq!((response.status().as_u16(), shown), (503, Some("7")));
         }
         // Control: a problem that no later request solves.
-        assert_eq!(in_part(&problem).headers().get(header::RETRY_AFTER), None);
+        assert_eq!(part_response(&problem).headers().get(header::RETRY_AFTER), None);
     }
 }

@@ -62,7 +62,7 @@ async fn registered_title_agent_names_later_sessions() {
     let app = host.router();
     let text = "---\nmode: all\nhidden: true\n---\nWrite a number.\n";
     for title in ["A greeting", "Seven"] {
-        let id = talk(&app, "Good morning.").await;
+        let id = open_and_finish(&app, "Good morning.").await;
         host.runtime().services_done().await;
         assert_eq!(get(&app, &format!("/v1/sessions/{id}")).await.json()["title"], title);
         let (body, headers) = (json!({"text": text}).to_string(), [("content-type", "application/json")]);

@@ -144,7 +144,7 @@ async fn malformed_requests_are_refused_and_change_nothing() {
 async fn command_that_keeps_no_key_refuses_one() {
     let host = host(&Memory::new()).await;
     let app = host.router();
-    let id = talk(&app, "one").await;
+    let id = open_and_finish(&app, "one").await;
     let s = format!("/v1/sessions/{id}");
     for (method, path, body) in [
         (Method::PATCH, s.clone(), r#"{"title":"a talk"}"#),
@@ -155,10 +155,10 @@ async fn command_that_keeps_no_key_refuses_one() {
         (Method::POST, "/v1/tasks/cancel/none".into(), ""),
         (Method::DELETE, s.clone(), ""),
     ] {
-        let before = host.runtime().journal().appended();
+        let before = host.runtime().journal().last_appended();
         let keyed = request(&app, method.clone(), &path, &[JSON, ("idempotency-key", "k")], body).await;
         assert_eq!(keyed.problem(), (400, "malformed".to_owned()), "{method} {path}");
-        assert_eq!(host.runtime().journal().appended(), before, "{method} {path}");
+        assert_eq!(host.runtime().journal().last_appended(), before, "{method} {path}");
         let plain = request(&app, method.clone(), &path, &[JSON], body).await;
         assert!(plain.status.is_success() || plain.problem().1 != "malformed", "{method} {path}: {}", plain.body);
     }

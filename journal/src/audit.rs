@@ -87,13 +87,13 @@ impl Auditor {
     /// # Errors
     /// The first violation.
     pub fn check_observed(&self, observed: &Observed, at_rest: bool) -> Result<(), AuditError> {
-        check_world(&self.world()?.seen_as(observed), at_rest)
+        check_world(&self.world()?.with_observations(observed), at_rest)
     }
 
     /// Checks one invariant, together with outside observations.
     /// # Errors
     /// The first violation.
-    pub fn judge_one(&self, id: InvariantId, observed: &Observed) -> Result<(), AuditError> {
+    pub fn check_invariant(&self, id: InvariantId, observed: &Observed) -> Result<(), AuditError> {
         Ok(id.check(&self.world()?.with_observations(observed), false)?)
     }
 

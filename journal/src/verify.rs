@@ -178,7 +178,7 @@ impl Check<'_> {
 
     fn check_bodies(&mut self) -> Result<(), ReadError> {
         let engine = self.engine;
-        engine.check_bodies(&mut |hash, text| {
+        engine.defs(&mut |hash, text| {
             match text {
                 Ok(text) if Hash::of(text.as_bytes()) == hash => {}
                 Ok(_) => self.report(None, None, format!("table `def`: the body {hash} does not match its hash")),

@@ -20,10 +20,9 @@ use crate::clock::{DatabaseClock, since_boot};
 use crate::plan::plan;
 use crate::slots;
 
-use held::{HeldShard, NodeState, ShardPhase, end_now};
-use seen::SeenLsns;
+use seen_lsns::SeenLsns;
+use state::{HeldShard, NodeState, ShardPhase, end_now};
 
-pub(crate) use held::ShardHost;
 pub use opening::{NotOpened, OpenShard};
 pub use options::{LeaseTimes, NodeOptions};
 pub(crate) use state::ShardHost;

@@ -211,6 +211,19 @@ pub enum ModelFail {
 }
 
 impl ModelFail {
+    /// All errors, in the order of their declaration.
+    pub const ALL: [Self; 9] = [
+        Self::Auth,
+        Self::Credit,
+        Self::Access,
+        Self::Rate,
+        Self::Unavailable,
+        Self::BadAnswer,
+        Self::ContextOverflow,
+        Self::InvalidRequest,
+        Self::Dropped,
+    ];
+
     /// Returns whether a retry of the same request may succeed.
     pub fn is_retryable(self) -> bool {
         match self {
@@ -272,7 +285,7 @@ pub enum ContinueRefusal {
 
 #[cfg(test)]
 mod tests {
-    use super::OutcomeKind;
+    use super::{ModelFail, OutcomeKind};
 
     /// Exhaustive, so that a new outcome must be added to [`OutcomeKind::ALL`].
     fn position(kind: OutcomeKind) -> usize {
@@ -292,5 +305,25 @@ mod tests {
     #[test]
     fn all_outcomes_are_listed_once_and_in_order() {
         assert_eq!(OutcomeKind::ALL.map(position), [0, 1, 2, 3, 4, 5, 6, 7, 8]);
+    }
+
+    /// Exhaustive, so that a new error must be added to [`ModelFail::ALL`].
+    fn error_position(error: ModelFail) -> usize {
+        match error {
+            ModelFail::Auth => 0,
+            ModelFail::Credit => 1,
+            ModelFail::Access => 2,
+            ModelFail::Rate => 3,
+            ModelFail::Unavailable => 4,
+            ModelFail::BadAnswer => 5,
+            ModelFail::ContextOverflow => 6,
+            ModelFail::InvalidRequest => 7,
+            ModelFail::Dropped => 8,
+        }
+    }
+
+    #[test]
+    fn all_model_errors_are_listed_once_and_in_order() {
+        assert_eq!(ModelFail::ALL.map(error_position), [0, 1, 2, 3, 4, 5, 6, 7, 8]);
     }
 }

@@ -73,8 +73,6 @@ pub struct Worktree {
 
 /// The directory of branches of worktrees.
 pub const WORKTREE_BRANCHES: &str = "subtend";
-/// Digits of a session's id in the name of its branch.
-const BRANCH_DIGITS: usize = 12;
 
 impl Worktree {
     /// Returns a new worktree for session `of`, created from `parent`, the worktree of its parent.
@@ -82,10 +80,10 @@ impl Worktree {
         Self { of, from: parent.map(|parent| parent.of) }
     }
 
-    /// Returns the name of the branch with the changes of a session's own worktree.
+    /// Returns the name of the branch with the changes of a session's own worktree. It has the whole id: an import may bring an id with the
+    /// same end.
     pub fn branch(of: SessionId) -> String {
-        let id = of.0.simple().to_string();
-        format!("{WORKTREE_BRANCHES}/{}", id.get(id.len().saturating_sub(BRANCH_DIGITS)..).unwrap_or_default())
+        format!("{WORKTREE_BRANCHES}/{of}")
     }
 
     /// Returns whether `session` may use `worktree`: one of its own, or `parent`, that of its parent.

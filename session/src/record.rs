@@ -8,7 +8,6 @@ use serde::{Deserialize, Serialize};
 use crate::authority::Access;
 use crate::call::CallKind;
 use crate::ids::{AttemptNo, CallId, InputId, RunNo, Seq, SessionId, Text, TurnNo};
-use crate::message::Message;
 use crate::outcome::Initiator;
 use crate::values::json_bytes;
 
@@ -222,7 +221,7 @@ impl Record {
             let texts = [of(&input.metadata), of(&input.format), system];
             texts.into_iter().fold(input.text.len() as u64, u64::saturating_add)
         } else if let Self::SessionCreated(created) = self {
-            created.inherited.iter().map(Message::json_bytes).fold(of(&created.metadata), u64::saturating_add)
+            created.inherited_bytes().saturating_add(of(&created.metadata))
         } else if let Self::RunEnded(ended) = self {
             of(&ended.text)
         } else if let Self::SummarySet(summary) = self {

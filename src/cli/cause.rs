@@ -20,7 +20,7 @@ pub(crate) fn code(outcome: &Outcome) -> Code {
     }
 }
 
-pub(crate) fn sentence(outcome: &Outcome) -> String {
+pub(crate) fn describe_outcome(outcome: &Outcome) -> String {
     harmless(&cause::describe_outcome(outcome))
 }
 
@@ -51,7 +51,7 @@ mod tests {
     #[test]
     fn sentence_keeps_the_message_of_the_model() {
         let kind = FailKind::Model { error: ModelFail::Auth, message: "key `abc` expired".into() };
-        let text = sentence(&Outcome::Failed { kind });
+        let text = describe_outcome(&Outcome::Failed { kind });
         assert_eq!(text, "failed: the model's key is missing or refused: key `abc` expired");
     }
 }

@@ -67,7 +67,7 @@ pub(crate) fn run(args: &Args) -> Result<Code, Fail> {
     hosted::with(&args.store, &args.session, |hosted| {
         let preview = preview(&hosted.journal, hosted.id);
         let lost = match &preview {
-            Ok((_, sessions)) => match worktree::unmerged(&args.store, sessions) {
+            Ok((_, sessions)) => match worktree::describe_unmerged(&args.store, sessions) {
                 // The deletion has no need of it, and reports below which worktrees remain.
                 Err(_) if args.yes => Vec::new(),
                 lost => lost?,

@@ -75,7 +75,8 @@ pub(crate) fn run(args: &Args) -> Result<Code, Fail> {
     if let Some(clients) = args.clients {
         return clients::run(args, clients, seed);
     }
-    let report = run(DrillOptions { store: args.store.clone(), seed, kills: args.kills, sabotage: args.sabotage })?;
+    let report =
+        run_drill(DrillOptions { store: args.store.clone(), seed, kills: args.kills, sabotage: args.sabotage })?;
     let mut out = anstream::stdout().lock();
     if args.json {
         writeln!(out, "{}", json::escape_controls(report.json()?))?;

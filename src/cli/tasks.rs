@@ -191,7 +191,8 @@ mod tests {
 
     #[test]
     fn r1_task_row_prints_every_fact_of_a_task() {
-        let task = Task { cause: Some(Outcome::Completed), result: Some("seen".into()), metadata: None, ..failed() };
+        let task =
+            Task { cause: Some(Outcome::Completed), result: Some("seen".into()), metadata: None, ..failed_task() };
         let id = "0192f0c1-2d3e-7abc-8def-0123456789ab";
         let expected = serde_json::json!({
             "id": "task_0192f0c12d3e7abc8def0123456789ab", "session": id, "short": "a3f9c1", "type": "explore",

@@ -562,15 +562,15 @@ fn m10_templates_are_read_and_invalid_ones_are_refused() {
     assert_eq!(dialects.templates, [("reviewer".into(), template)].into());
     let refused = |text: &str| load(text).unwrap_err().to_string();
     let bad_name = "w/subtend.yaml: `tools.minion.templates.\"A b\"`: a name has 1 to 64 of";
-    assert!(load_error("{A b: {}}").starts_with(bad_name), "{}", load_error("{A b: {}}"));
-    let bad_tool = load_error("{a: {enabledTools: ['b c']}}");
+    assert!(refused("{A b: {}}").starts_with(bad_name), "{}", refused("{A b: {}}"));
+    let bad_tool = refused("{a: {enabledTools: ['b c']}}");
     assert!(bad_tool.contains("its `enabledTools` name \"b c\", which is not a valid name of a tool"), "{bad_tool}");
-    let bad_model = load_error("{a: {model: nosuch}}");
+    let bad_model = refused("{a: {model: nosuch}}");
     assert!(
         bad_model.starts_with("w/subtend.yaml: `tools.minion.templates.a.model`: unknown model `nosuch`"),
         "{bad_model}"
     );
-    let script = load_error("{a: {model: 'scripted:a.json'}}");
+    let script = refused("{a: {model: 'scripted:a.json'}}");
     assert!(script.contains("`tools.minion.templates.a.model`: `scripted:a.json` is a script"), "{script}");
 }
 

@@ -33,7 +33,7 @@ use crate::tool::{Tool, ToolError};
 pub(crate) use listed::SERVER_TOOL_PREFIX;
 pub use listed::list_contains;
 #[cfg(feature = "mcp")]
-pub(crate) use listed::{parts, shortened};
+pub(crate) use listed::{parts, short_name};
 pub use live::LiveTools;
 pub use ruling::Ruling;
 
@@ -377,7 +377,7 @@ fn missing_web_tool_reason(name: &str) -> String {
 }
 
 fn is_offered(tool: &dyn Tool, authority: &Authority, only: Option<&[Text]>, approver: bool) -> bool {
-    let listed = only.is_none_or(|only| list_contains(only, &tool.spec().name));
+    let listed = only.is_none_or(|only| list_contains(only, tool.full_name()));
     let permitted = |access: &Access| match authority.best(&access.action) {
         Verdict::Allow => true,
         Verdict::Ask => approver,

@@ -325,7 +325,7 @@ impl ServerScene {
         Self::with_servers_in(tempfile::tempdir().unwrap(), servers).await
     }
 
-    async fn within(dir: TempDir, servers: Vec<ServerConfig>) -> Self {
+    async fn with_servers_in(dir: TempDir, servers: Vec<ServerConfig>) -> Self {
         let scene = Self::unstarted(dir, servers);
         if let Some(settled) = scene.servers.settle() {
             settled.await;
@@ -343,7 +343,7 @@ impl ServerScene {
             internal_hosts: Vec::new(),
         };
         let list = ServerList { servers, problems: Vec::new() };
-        let servers = Servers::new(list, ground, known(dir.path()), Secrets::of([("API_KEY", "sk-0123456789")]));
+        let servers = Servers::new(list, ground, known_tools(dir.path()), Secrets::of([("API_KEY", "sk-0123456789")]));
         Self { dir, servers }
     }
 

@@ -168,7 +168,7 @@ impl Driver {
 
     /// Returns the process that a call of the tool `process` names; `None` for other calls.
     pub(crate) fn process_of(&self, tool: &str, args: &Value) -> Result<Option<SessionId>, Text> {
-        let named = (tool == tools::PROCESS).then(|| tools::named(args)).flatten();
+        let named = (tool == tools::PROCESS).then(|| tools::process_name(args)).flatten();
         let own = |named| background::own(&self.state, named, find_own_task(&self.state, named, &MANAGED));
         named.map(own).transpose()
     }

@@ -89,7 +89,7 @@ impl SessionHandle {
     /// Creates a branch without checking the title; `listed` says whether listings show it.
     pub(super) async fn branch_as(&self, options: BranchOptions, listed: bool) -> Result<SessionHandle, ControlError> {
         let state = self.state().await?;
-        self.branch_of(state, options, listed).await
+        self.branch_of(state, options, listed, false).await
     }
 
     /// Creates a branch of this session, which has `state`, in the same way. A closed session refuses one that `is_task`.
@@ -106,13 +106,13 @@ impl SessionHandle {
             return Err(ControlError::Refused("call `regenerate` to create an alternative".to_owned()));
         }
         runs_once(&state.created.agent)?;
-        let (mut created, manifest) = sessions.usable(&state)?.branched(&state, agent.as_ref(), kind)?;
+        let (mut created, manifest) = sessions.usable(&state)?.branch_spec(&state, agent.as_ref(), kind)?;
         created.metadata = metadata;
         created.title = title;
         // Listings must show a branch of a person.
         created.inspectable |= listed;
         let child = id.unwrap_or_else(|| sessions.host.ids.session());
-        let plan = BranchPlan { child, kind, at, created, manifest, by: Initiator::Person };
+        let plan = BranchPlan { child, kind, at, created, manifest, by: Initiator::Person, is_task };
         // The session's actor folds the conversation too.
         drop(state);
         self.create_branch(Command::Branch(Box::new(plan))).await

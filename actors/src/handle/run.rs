@@ -55,7 +55,7 @@ impl RunHandle {
     ///
     /// # Errors
     /// [`WaitError::NoSuchRun`] if no input can open it any more; otherwise an error if the runtime has stopped.
-    pub async fn ended_yet(&self) -> Result<Option<Ended>, WaitError> {
+    pub async fn try_ended(&self) -> Result<Option<Ended>, WaitError> {
         Ok(match self.phase().await? {
             RunPhase::Ended(ended) => Some(*ended),
             RunPhase::InFlight | RunPhase::Behind(_) => None,

@@ -1,21 +1,16 @@
 //! Counts of what sessions recorded, for monitoring.
 
-use std::collections::BTreeMap;
-
 use subtend_session::outcome::{ModelFail, OutcomeKind};
 use subtend_session::record::Record;
 use subtend_session::usage::Usage;
 
 /// Counts of the records that a runtime appended since it started, including those of its recovery.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
-    /// Answered model calls.
-    pub turns: u64,
-    /// The usage of answered model calls.
-    pub usage: Usage,
-    /// Failed attempts of model calls.
-    pub failed_attempts: BTreeMap<ModelFail, u64>,
-    pub ended_runs: BTreeMap<OutcomeKind, u64>,
+    turns: u64,
+    usage: Usage,
+    failed_attempts: [u64; ModelFail::ALL.len()],
+    ended_runs: [u64; OutcomeKind::ALL.len()],
 }
 
 impl Counters {
@@ -26,28 +21,47 @@ impl Counters {
         (counters != Self::default()).then_some(counters)
     }
 
+    /// Returns the number of answered model calls.
+    pub fn turns(&self) -> u64 {
+        self.turns
+    }
+
+    /// Returns the usage of answered model calls.
+    pub fn usage(&self) -> Usage {
+        self.usage
+    }
+
+    /// Returns the numbers of failed attempts of model calls.
+    pub fn failed_attempts(&self) -> impl Iterator<Item = (ModelFail, u64)> {
+        ModelFail::ALL.into_iter().zip(self.failed_attempts)
+    }
+
+    /// Returns the numbers of ended runs.
+    pub fn ended_runs(&self) -> impl Iterator<Item = (OutcomeKind, u64)> {
+        OutcomeKind::ALL.into_iter().zip(self.ended_runs)
+    }
+
     fn add_record(&mut self, record: &Record) {
         if let Record::TurnAnswered(answered) = record {
             self.turns = self.turns.saturating_add(1);
             self.usage.add(&answered.usage);
         } else if let Record::AttemptDiscarded(discarded) = record {
-            add(&mut self.failed_attempts, discarded.error, 1);
+            add(&mut self.failed_attempts, ModelFail::ALL.map(|fail| u64::from(fail == discarded.error)));
         } else if let Record::RunEnded(ended) = record {
-            add(&mut self.ended_runs, ended.outcome.kind(), 1);
+            add(&mut self.ended_runs, OutcomeKind::ALL.map(|kind| u64::from(kind == ended.outcome.kind())));
         }
     }
 
     pub(crate) fn add(&mut self, other: &Self) {
         self.turns = self.turns.saturating_add(other.turns);
         self.usage.add(&other.usage);
-        other.failed_attempts.iter().for_each(|(error, more)| add(&mut self.failed_attempts, *error, *more));
-        other.ended_runs.iter().for_each(|(outcome, more)| add(&mut self.ended_runs, *outcome, *more));
+        add(&mut self.failed_attempts, other.failed_attempts);
+        add(&mut self.ended_runs, other.ended_runs);
     }
 }
 
-fn add<K: Ord>(counts: &mut BTreeMap<K, u64>, key: K, more: u64) {
-    let count = counts.entry(key).or_default();
-    *count = count.saturating_add(more);
+fn add<const N: usize>(counts: &mut [u64; N], more: [u64; N]) {
+    counts.iter_mut().zip(more).for_each(|(count, more)| *count = count.saturating_add(more));
 }
 
 #[cfg(test)]
@@ -56,13 +70,13 @@ mod tests {
     use crate::observe::streams::tests::{answered, discarded, started};
 
     #[test]
-    fn records_without_an_end_are_not_counted() {
+    fn counts_of_batches_are_added() {
         assert_eq!(Counters::of(&[started(1, 1)]), None);
         let batch = Counters::of(&[started(1, 1), discarded(1, 1), started(1, 2), answered(1, 2)]).expect("counts");
-        let mut sum = batch.clone();
+        let mut sum = batch;
         sum.add(&batch);
-        let failed = |sum: &Counters| sum.failed_attempts.values().copied().collect::<Vec<_>>();
-        assert_eq!((batch.turns, failed(&batch)), (1, vec![1]));
-        assert_eq!((sum.turns, failed(&sum)), (2, vec![2]));
+        let failed = |counters: &Counters| counters.failed_attempts().map(|(_, count)| count).sum::<u64>();
+        assert_eq!((batch.turns(), failed(&batch)), (1, 1));
+        assert_eq!((sum.turns(), failed(&sum)), (2, 2));
     }
 }

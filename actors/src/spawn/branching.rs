@@ -13,7 +13,7 @@ use crate::spawn::agents::Agents;
 use crate::spawn::caches::Template;
 use crate::spawn::proposing::lacks_worktree;
 use crate::spawn::tool_set::intersect_lists;
-use crate::values::current_agent::{agent_of, model_of};
+use crate::values::answering::{agent_of, model_of};
 use crate::values::error::ControlError;
 
 impl Agents {

@@ -11,7 +11,7 @@ use subtend_session::message::ToolSpec;
 use subtend_session::record::AgentOverride;
 use subtend_session::settings::Settings;
 use subtend_tools::dialect::{Offered, discovery, is_locked};
-use subtend_tools::registry::lists;
+use subtend_tools::registry::list_contains;
 
 use crate::calls::in_flight::Parsed;
 
@@ -129,16 +129,16 @@ pub(crate) fn spawn_access(agent: &Text) -> Access {
 
 /// Returns the intersection of two lists, each of which may name all tools of a server.
 fn intersect(one: &[Text], other: &[Text]) -> Vec<Text> {
-    let mut common: Vec<Text> = one.iter().filter(|name| lists(other, name)).map(Arc::clone).collect();
+    let mut common: Vec<Text> = one.iter().filter(|name| list_contains(other, name)).map(Arc::clone).collect();
     let more: Vec<Text> =
-        other.iter().filter(|name| lists(one, name) && !common.contains(name)).map(Arc::clone).collect();
+        other.iter().filter(|name| list_contains(one, name) && !common.contains(name)).map(Arc::clone).collect();
     common.extend(more);
     common
 }
 
 /// Returns whether `only` has all tools of `list`; no list means all tools.
 pub(crate) fn lists_all(only: &[Text], list: Option<&Vec<Text>>) -> bool {
-    list.is_some_and(|list| list.iter().all(|name| lists(only, name)))
+    list.is_some_and(|list| list.iter().all(|name| list_contains(only, name)))
 }
 
 /// Returns the intersection of two lists; no list means all tools.

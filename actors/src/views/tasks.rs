@@ -291,7 +291,7 @@ async fn started(
     is_repeatable: bool,
     is_new: bool,
 ) -> Result<Receipt, PromptError> {
-    let input = task.input(prompt).by(From::Host, Owner::Detached { by_host: true });
+    let input = task.input(prompt).with_sender(From::Host, Owner::Detached { by_host: true });
     let sent = if is_repeatable { input.key(PROMPT_KEY).send().await } else { input.send().await };
     if is_new
         && let Err(SendError::BadInput(_) | SendError::Refused(_)) = &sent
@@ -364,7 +364,7 @@ impl SessionHandle {
             None => options.title = title_of(prompt),
         }
         let options = BranchOptions { kind: BranchKind::Subagent, ..options };
-        Ok(self.branch_of(state, options, false).await?)
+        Ok(self.branch_of(state, options, false, true).await?)
     }
 }
 

@@ -161,7 +161,7 @@ fn missing_acknowledged_data_is_found() {
         Line::Seen(OWNER, Seq(2)),
         Line::KillPoint,
     ];
-    lines.into_iter().for_each(|line| acknowledged.take(line));
+    lines.into_iter().for_each(|line| acknowledged.record(line));
     assert_eq!(acknowledged.count(), 8);
     let accepted = Record::InputAccepted(Box::new(InputAccepted {
         id: input,
@@ -226,9 +226,9 @@ fn head() -> Head {
 fn j10_lost_deletion_and_remaining_erased_text_are_found() {
     let head = head();
     let mut acknowledged = Acknowledgements::default();
-    acknowledged.take(Line::Input(OWNER, InputId(Uuid::from_u128(9))));
-    acknowledged.take(Line::Deleting(OWNER));
-    acknowledged.take(Line::Deleted(OWNER));
+    acknowledged.record(Line::Input(OWNER, InputId(Uuid::from_u128(9))));
+    acknowledged.record(Line::Deleting(OWNER));
+    acknowledged.record(Line::Deleted(OWNER));
     let deleted_heads = DeletedHeads::from([(OWNER, head.clone())]);
     let lost = acknowledged.lost(&Sessions::new(), &deleted_heads);
     assert_eq!(lost.first(), Some(&format!("the deletion of {OWNER} is missing")));
@@ -246,7 +246,7 @@ fn j10_lost_deletion_and_remaining_erased_text_are_found() {
     std::fs::write(store_dir.store().join("journal"), super::super::workload::secret(OWNER)).expect("a file");
     assert_eq!(acknowledged.find_erased_text(&store_dir), Vec::<String>::new(), "the store was not compacted since");
     let mut compacting = Acknowledgements::default();
-    compacting.take(Line::Compacted);
+    compacting.record(Line::Compacted);
     acknowledged.add(compacting);
     let kept = acknowledged.find_erased_text(&store_dir);
     assert!(kept.len() == 1 && kept[0].ends_with(&format!("contains text of the erased session {OWNER}")), "{kept:?}");
@@ -258,7 +258,7 @@ fn j10_partial_and_later_undone_deletions_are_found() {
     let deleted = Head { deleted: true, ..head.clone() };
     let child = Head { parent: Some(OWNER), ..deleted.clone() };
     let mut acknowledged = Acknowledgements::default();
-    acknowledged.take(Line::Deleting(OWNER));
+    acknowledged.record(Line::Deleting(OWNER));
     let whole = DeletedHeads::from([(OWNER, deleted), (CHILD, child.clone())]);
     let part = DeletedHeads::from([(OWNER, head.clone()), (CHILD, child)]);
     let none = DeletedHeads::from([(OWNER, head.clone()), (CHILD, Head { parent: Some(OWNER), ..head })]);

@@ -104,7 +104,7 @@ pub(super) async fn register(
     }
     let (manifest, mut warnings) = catalog.read_text(&text, &name).map_err(|error| refused(error.to_string()))?;
     if let Some(model) = &manifest.model {
-        let unusable = host.reads().of_session(async { host.runtime().unusable_model(model) }).await?;
+        let unusable = host.reads().read_session(async { host.runtime().unusable_model(model) }).await?;
         warnings.extend(unusable.map(|why| format!("`model`: {why}")));
     }
     let agent = Agent::from(&manifest);

@@ -216,7 +216,7 @@ async fn check_model(host: &Host, model: &str, is_home: bool) -> Result<(), Prob
         return Ok(());
     }
     // The runtime creates the model to answer, which takes time.
-    let unusable = host.reads().of_session(async { host.runtime().unusable_model(&model.into()) }).await?;
+    let unusable = host.reads().read_session(async { host.runtime().unusable_model(&model.into()) }).await?;
     unusable.map_or(Ok(()), |why| Err(Problem::invalid("unknown_model", why)))
 }
 

@@ -82,7 +82,7 @@ impl Survey<'_> {
         let mut rows = Changes::default();
         index::rows(session, place, None, &records, &mut rows);
         let named = rows.put.iter().chain(&rows.take).flat_map(|row| [row.to, row.from]);
-        let gone = named.chain([place.find_root(session)]).chain(place.parent()).find(|other| !self.knows(*other));
+        let gone = named.chain([place.root(session)]).chain(place.parent()).find(|other| !self.knows(*other));
         Ok(gone.map(|gone| format!("it names session {gone}, which is not in the store")))
     }
 
@@ -145,7 +145,7 @@ impl Survey<'_> {
         let (_, _, kept) = self.engine.range(session, Seq(1), Seq(2)).ok()?.frames.into_iter().next()?;
         let frame = read::open_frame(kept?).ok()?;
         match frame.records.first() {
-            Some(Record::SessionCreated(created)) if frame.session == session => Some(created.place.find_root(session)),
+            Some(Record::SessionCreated(created)) if frame.session == session => Some(created.place.root(session)),
             Some(_) | None => None,
         }
     }

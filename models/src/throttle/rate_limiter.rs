@@ -166,7 +166,7 @@ impl RateLimiter {
 
     pub(super) fn pause(&mut self, name: &Text, ms: u64, now: Instant) {
         if ms > 0 {
-            self.quota(name, now).cool(saturating_later(now, Duration::from_millis(ms)));
+            self.quota(name, now).pause(saturating_later(now, Duration::from_millis(ms)));
             // A call that waits here no longer reserves a wider quota.
             self.wake_first();
         }

@@ -7,7 +7,7 @@ use subtend_session::place::OnRestart;
 use tokio::time::{sleep, timeout};
 
 use super::Node;
-use super::held::{ShardHost, is_busy};
+use super::state::{ShardHost, is_busy};
 
 impl Node {
     /// Drains, closes all shards, and ends the lease.

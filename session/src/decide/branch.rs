@@ -154,7 +154,7 @@ impl Draft<'_> {
         created: SessionCreated,
         manifest: &Authority,
     ) -> Result<Record, Rejection> {
-        let bytes = created.inherited.iter().map(Message::json_bytes).fold(0, u64::saturating_add);
+        let bytes = created.inherited_bytes();
         let max = self.state.limits.inherited_bytes;
         if bytes > max {
             return Err(Rejection::BadInput(format!(

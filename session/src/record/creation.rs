@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::authority::Authority;
 use crate::ids::{Hash, InputId, Interned, RunNo, Short, Text};
 use crate::limits::Limits;
-use crate::message::Transcript;
+use crate::message::{Message, Transcript};
 use crate::place::{Mode, OnRestart, Owner, Place, Source, Worktree};
 
 /// The creation of a session.
@@ -77,6 +77,13 @@ pub struct SessionCreated {
     /// An additional bound of an imported session's authority.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub imported: Option<Authority>,
+}
+
+impl SessionCreated {
+    /// Returns the bytes that the inherited messages take in JSON.
+    pub fn inherited_bytes(&self) -> u64 {
+        self.inherited.iter().map(Message::json_bytes).fold(0, u64::saturating_add)
+    }
 }
 
 fn is_empty(transcript: &Transcript) -> bool {

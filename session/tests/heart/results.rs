@@ -90,7 +90,7 @@ fn b5_out_of_turns_returns_the_last_text() {
 /// controls: an answer, a run that made no call, and a session in the worktree of its parent.
 #[test]
 fn x14_owner_of_a_failed_run_learns_of_its_worktree() {
-    let note = "[worktree subtend/000000000100: if the run changed files, the changes are in that worktree only: the user can show them \
+    let note = "[worktree subtend/00000000-0000-0000-0000-000000000100: if the run changed files, the changes are in that worktree only: the user can show them \
                 with `subtend worktree diff 000100` and take them with `subtend worktree merge 000100`]";
     let child = |of: u128| Heart::child().in_worktree(Some(Worktree::own(session(of), None))).then(admitted());
     let wrote = |of: u128| child(of).then(calls(1, vec![writes()])).then(tool(1, 0, "written"));

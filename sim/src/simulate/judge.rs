@@ -118,7 +118,7 @@ pub(crate) fn compact(world: &World) {
         Err(error) => return world.oracle.wrong("J-10", format!("the store cannot be compacted: {error}")),
     };
     let mut oracle = world.oracle.lock();
-    let held: BTreeSet<SessionId> = done.held.iter().map(|held| held.session).collect();
+    let held: BTreeSet<SessionId> = done.deferred.iter().map(|held| held.session).collect();
     let mut gone = oracle.archive.deleted();
     gone.retain(|session| !oracle.archive.self_and_ancestors(*session).any(|above| held.contains(&above)));
     if !gone.is_empty() {

@@ -89,7 +89,7 @@ async fn run_process(world: &Arc<World>, number: u32) -> ProcessEnd {
         let mut oracle = world.oracle.lock();
         oracle.booting = false;
         oracle.slots = Some(Box::new(runtime.slots_of_root()));
-        let (now, wrote) = (oracle.now(), journal.appended().0.saturating_sub(before.0));
+        let (now, wrote) = (oracle.now(), journal.last_appended().0.saturating_sub(before.0));
         oracle.observations.record_boot(now, at_rest, wrote);
         if at_rest {
             oracle.tally.mark("started at rest");

@@ -52,7 +52,7 @@ struct ToolRow<'a> {
     schema: &'a Value,
 }
 
-fn named(name: &str) -> Result<Dialect, String> {
+fn parse_dialect(name: &str) -> Result<Dialect, String> {
     Dialect::from_name(name).ok_or_else(|| format!("unknown dialect `{name}`"))
 }
 

@@ -50,7 +50,7 @@ where
         let silent = async {
             loop {
                 tokio::time::sleep(CHECK_INTERVAL).await;
-                if tokio::time::timeout(ANSWER_TIMEOUT, wait_for_answer()).await.is_err() {
+                if tokio::time::timeout(ANSWER_TIMEOUT, answer()).await.is_err() {
                     return;
                 }
             }

@@ -92,8 +92,8 @@ async fn busy_host_is_not_taken_for_one_that_ended() {
         server.write_all(answer.as_bytes()).await.expect("written");
         pending::<()>().await;
     });
-    let connection = Connection(Transport::Socket(speak(client, pending::<()>).await.expect("a connection")));
-    assert_eq!(text(connection.checked(Path::new("host.sock")).await), "all connections are in use");
+    let connection = Connection(Transport::Socket(open_http(client, pending::<()>).await.expect("a connection")));
+    assert_eq!(text(connection.check_version(Path::new("host.sock")).await), "all connections are in use");
 }
 
 /// The host answers the first request of a command and is stopped then. Requests of that command end too, before or after their head.

@@ -186,13 +186,14 @@ impl OpenShard for CommandShards {
     fn remember(&self, mut shards: Vec<(String, u64)>) -> BoxFuture<'static, Vec<(String, u64)>> {
         let (dir, accept_loss) = (self.dir.clone(), self.work.store.accept_loss);
         let remember = move || {
-            for (shard, last) in shards {
-                if let Err(error) =
-                    subtend_journal::postgres::store_watermark(&dir.join(&shard), Lsn(last), accept_loss)
-                {
-                    tracing::error!(shard, %error, "the last record of the shard was not remembered");
-                }
-            }
+            shards.retain(|(shard, last)| {
+                let done = subtend_journal::postgres::store_watermark(&dir.join(shard), Lsn(*last), accept_loss);
+                done.inspect_err(
+                    |error| tracing::error!(shard, %error, "the last record of the shard was not remembered"),
+                )
+                .is_ok()
+            });
+            shards
         };
         Box::pin(async move {
             tokio::task::spawn_blocking(remember).await.unwrap_or_else(|error| {

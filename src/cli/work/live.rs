@@ -291,7 +291,11 @@ impl LiveNode {
                 self.tokens = self.tokens.saturating_add(usage.tokens());
                 let model = discarded.model.as_ref().map(|model| format!("{model}: ")).unwrap_or_default();
                 let message = format!("{model}{}", discarded.message);
-                let Some(ms) = discarded.retry_delay_ms else { return Some(ActivityUpdate::Failed(message)) };
+                let Some(ms) = discarded.retry_delay_ms else {
+                    // A call that is dropped without a retry was stopped with its run, whose end or hold is shown.
+                    let is_stopped = discarded.error == ModelFail::Dropped;
+                    return (!is_stopped).then_some(ActivityUpdate::Failed(message));
+                };
                 self.failed = Some((message, ms));
             }
             Record::CallStarted { call, kind, .. } => return self.start_call(*call, kind, now),

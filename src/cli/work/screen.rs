@@ -168,7 +168,7 @@ impl Screen {
 
     /// Holds back text of models while a question is open: below the question, the text could imitate another one.
     pub(crate) fn hold_text(&mut self, is_open: bool) {
-        if let Some(text) = self.stream.hold(is_open) {
+        if let Some(text) = self.stream.hold_back(is_open) {
             self.say(&text);
         }
     }

@@ -150,7 +150,7 @@ fn activity(node: &LiveNode, running: usize) -> String {
         NodeActivity::Waiting if running == 0 => "waiting".to_owned(),
         NodeActivity::Waiting => format!("waiting for {}", count(running as u64, "subagent")),
         NodeActivity::Limited(until) => limited(*until),
-        NodeActivity::Asks => ASKS_WORD.to_owned(),
+        NodeActivity::Asks => APPROVAL_TEXT.to_owned(),
         NodeActivity::Held(why) => (*why).to_owned(),
         NodeActivity::Ended(outcome) => outcome.kind().as_str().to_owned(),
         NodeActivity::Tools => {

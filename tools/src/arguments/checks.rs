@@ -102,7 +102,7 @@ pub(super) fn unevaluated_keywords(schema: &Value) -> u32 {
 /// Returns the part of `root` that a reference names. The validator decodes `%` and a lone `~` in its own way: names with them are refused.
 pub(super) fn target<'a>(root: &'a Value, place: &str) -> Option<&'a Value> {
     let pointer = place.strip_prefix('#').filter(|pointer| pointer.len() < MAX_REFERENCE && !pointer.contains('%'))?;
-    let plain = pointer.split('~').skip(1).count_all(|rest| rest.starts_with(['0', '1']));
+    let plain = pointer.split('~').skip(1).all(|rest| rest.starts_with(['0', '1']));
     root.pointer(pointer).filter(|_| plain)
 }
 
@@ -227,7 +227,7 @@ fn count_flat(key: &str, part: &Value, value: &Value) -> u64 {
         ("enum", Value::Array(choices), _) => {
             let is_text = |choice: &Value| matches!(choice, Value::String(_) | Value::Null);
             // Texts are found by a hash, others are compared one by one.
-            let found = if choices.iter().count_all(is_text) { text_cost(value) } else { compare_cost(part) };
+            let found = if choices.iter().all(is_text) { text_cost(value) } else { compare_cost(part) };
             number(choices.len() / 16).saturating_add(found)
         }
         ("const", ..) => compare_cost(part),
@@ -236,7 +236,7 @@ fn count_flat(key: &str, part: &Value, value: &Value) -> u64 {
         ("uniqueItems", Value::Bool(true), Value::Array(items)) => {
             // Numbers and objects may be crafted so that their hashes are equal.
             let all = number(items.len());
-            let alike = if items.iter().count_all(Value::is_string) { 0 } else { all.saturating_mul(all) / 64 };
+            let alike = if items.iter().all(Value::is_string) { 0 } else { all.saturating_mul(all) / 64 };
             compare_cost(value).saturating_mul(FEW.min(all)).saturating_add(alike)
         }
         ("maxLength" | "minLength", ..) => text_cost(value),

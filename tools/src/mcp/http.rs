@@ -248,7 +248,7 @@ impl StreamableHttpClient for CountedClient {
             let chunk = response.chunk().await.map_err(io::Error::other)?;
             Ok::<_, io::Error>(chunk.map(|chunk| (chunk, response)))
         });
-        Ok(counted(SseStream::from_bytes_stream(paced(chunks, most)).boxed()))
+        Ok(limit_values(SseStream::from_bytes_stream(paced(chunks, most)).boxed()))
     }
 }
 

@@ -48,7 +48,7 @@ impl ToolName {
         let tool = plain(raw);
         let full = format!("{PREFIX}{server}__{tool}");
         let action = format!("mcp:{server}:{tool}").into();
-        Self { name: shortened(&full).into_owned().into(), full: full.into(), action }
+        Self { name: short_name(&full).into_owned().into(), full: full.into(), action }
     }
 }
 

@@ -189,7 +189,7 @@ pub(super) fn check_answers(
     let shown = approval_text(server, questions, answers).len();
     let answers = parse_answers(answers)?;
     if let Some(id) = answers.keys().find(|id| !questions.iter().any(|question| question.id == **id)) {
-        let id = quoted(id);
+        let id = quote(id);
         return Err(format!(
             "the question {id} was not asked by the last call of this tool, or the host was restarted since: call the tool again without \
              `{ANSWERS}`"

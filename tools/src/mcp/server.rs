@@ -319,7 +319,7 @@ impl LiveServer {
         self: &Arc<Self>,
         name: &str,
         call: &ToolInvocation,
-        check: &(dyn Fn(&Described) -> Result<(), ToolError> + Send + Sync),
+        check: &(dyn Fn(&SanitizedTool) -> Result<(), ToolError> + Send + Sync),
     ) -> Result<ToolOutput, ToolError> {
         let server = &self.config.name;
         let up = self.connection().await.map_err(|why| ToolError {

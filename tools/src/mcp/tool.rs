@@ -77,7 +77,7 @@ impl Tool for ServerTool {
         let (own, progress) = (Arc::clone(&server), call.progress.clone());
         call.progress = Progress::to(move |line| progress.send(own.secrets().redact(&line).into_owned()));
         async move {
-            let check = |listed: &Described| Self::new(listed.clone(), &server).check_listed(&names, &call);
+            let check = |listed: &SanitizedTool| Self::new(listed.clone(), &server).check_listed(&names, &call);
             let called = tokio::select! {
                 biased;
                 () = call.cancel.cancelled() => Err(ToolError::cancelled()),

@@ -27,18 +27,11 @@ pub(crate) fn short_name(name: &str) -> Cow<'_, str> {
     Cow::Owned(format!("{begin}_{hash}"))
 }
 
-/// Returns whether a name may have been shortened, so that the tool's full name is unknown.
-#[cfg(feature = "mcp")]
-pub(crate) fn may_be_shortened(name: &str) -> bool {
-    let is_hash = |end: &str| end.len() == HASH_DIGITS && end.bytes().all(|byte| byte.is_ascii_hexdigit());
-    name.len() == MAX_NAME && name.rsplit_once('_').is_some_and(|(_, end)| is_hash(end))
-}
-
-/// Returns whether a list of tools contains `name`. An entry `mcp__server` or `mcp__server__*` means all tools of that MCP server, and
-/// `mcp__server__get_*` all tools whose names begin like that. An entry may be the full name of a tool whose name is shortened.
-/// An entry with more than 55 bytes before its star matches no shortened name.
+/// Returns whether a list of tools contains `name`, which may be the full name of a tool whose name is shortened. An entry `mcp__server`
+/// or `mcp__server__*` means all tools of that MCP server, and `mcp__server__get_*` all tools whose full names begin like that. An entry may
+/// be a full name, too.
 pub fn list_contains(only: &[Text], name: &str) -> bool {
-    let name = short_name(name);
+    let short = short_name(name);
     let matches_server = |entry: &Text| {
         let Some(server) = entry.strip_prefix(SERVER_TOOL_PREFIX) else { return false };
         if let Some((prefix, server_prefix)) =
@@ -49,7 +42,7 @@ pub fn list_contains(only: &[Text], name: &str) -> bool {
         let is_server = !server.is_empty() && !server.contains("__") && !server.contains('*');
         is_server && name.strip_prefix(&**entry).is_some_and(|rest| rest.starts_with("__"))
     };
-    only.iter().any(|entry| shortened(entry) == short || matches_server(entry))
+    only.iter().any(|entry| short_name(entry) == short || matches_server(entry))
 }
 
 #[cfg(test)]
@@ -78,10 +71,10 @@ mod tests {
         let (one, other) = (long("a"), long("b"));
         let name = short_name(&one);
         assert_eq!((name.len(), name.get(..55)), (64, one.get(..55)));
-        assert!(listed(&one, &name) && listed(&name, &one) && listed("mcp__git", &name));
-        assert!(!listed(&other, &name) && !listed(&one.replacen('a', "", 1), &name));
+        assert!(is_listed(&one, &name) && is_listed(&name, &one) && is_listed("mcp__git", &name));
+        assert!(!is_listed(&other, &name) && !is_listed(&one.replacen('a', "", 1), &name));
         let pattern = format!("{}*", one.get(..70).unwrap());
-        assert!(listed(&pattern, &one) && !listed(&pattern, &other));
+        assert!(is_listed(&pattern, &one) && !is_listed(&pattern, &other));
         for whole in ["mcp__git__log", &"t".repeat(80), "mcp__git"] {
             assert_eq!(short_name(whole), whole);
         }

@@ -134,7 +134,7 @@ impl Worktrees {
             let path = parts.next().unwrap_or_default();
             ChangedFile { path: path.strip_prefix(&entry.prefix).unwrap_or(path).to_owned(), added, removed }
         });
-        let (ignored, more_ignored) = self.ignored(entry)?;
+        let (ignored, more_ignored) = self.ignored_files(entry)?;
         Ok(WorktreeChanges { branch: entry.branch.clone(), tip, files: files.collect(), ignored, more_ignored })
     }
 
@@ -143,7 +143,7 @@ impl Worktrees {
         self.file(entry.session, "staged")
     }
 
-    fn ignored(&self, entry: &WorktreeEntry) -> Result<(Vec<String>, usize), WorktreeError> {
+    fn ignored_files(&self, entry: &WorktreeEntry) -> Result<(Vec<String>, usize), WorktreeError> {
         let kinds = ["--others", "--ignored", "--directory", "--no-empty-directory"];
         let paths = self.list_files((entry, &self.files_place(entry)?), &kinds)?;
         let in_workspace = |path: &Vec<u8>| {

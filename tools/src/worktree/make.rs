@@ -15,9 +15,6 @@ use super::{Stage, WorktreeEntry, WorktreeError, WorktreeOrigin, Worktrees, cann
 use crate::removal;
 use crate::workspace::beneath;
 
-/// The directory of the branches.
-const BRANCHES: &str = "subtend";
-
 impl Worktrees {
     /// Records the entry of a new worktree. This fixes its base, even if the following steps are repeated.
     pub(super) fn begin(&self, session: SessionId, origin: WorktreeOrigin<'_>) -> Result<WorktreeEntry, WorktreeError> {
@@ -219,11 +216,6 @@ fn below<'a>(root: &Path, path: &'a Path) -> &'a Path {
         top if top.as_os_str().is_empty() => Path::new("."),
         below => below,
     }
-}
-
-/// Returns the name of a session's branch. It has the whole id: an import may bring an id with the same end.
-pub(super) fn branch(session: SessionId) -> String {
-    format!("{BRANCHES}/{session}")
 }
 
 pub(super) fn reference(branch: &str) -> String {

@@ -267,7 +267,7 @@ fn x14_killed_removal_is_finished_by_the_next_call() {
             // Any other call finishes the merge too.
             assert!(scene.worktrees.changes(id(SESSION)).is_err(), "{step}");
             let kept = if keeps { vec![format!("refs/heads/{BRANCH}")] } else { Vec::new() };
-            let mut traces = scene.traces();
+            let mut traces = scene.leftover_files();
             traces.retain(|name| !name.ends_with(".lock"));
             assert_eq!(traces, kept, "{step}");
             if keeps {

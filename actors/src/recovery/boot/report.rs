@@ -66,7 +66,7 @@ impl StartRecovery {
         for (session, error) in damaged {
             match session {
                 Some(session) => _ = undone.entry(session).or_insert_with(|| error.to_string()),
-                None => report.undone.push(Undone { session, why: error.to_string() }),
+                None => report.failures.push(BootFailure { session, why: error.to_string() }),
             }
         }
         for session in &targets.failed {
@@ -86,7 +86,7 @@ impl StartRecovery {
         report.inputs = self.takeover.kept_inputs();
         let owed: BTreeSet<Row> = self.log.journal.outbox()?.into_iter().map(|(row, _)| row).collect();
         report.notices = targets.owed.difference(&owed).count();
-        report.undone.extend(undone.into_iter().map(|(session, why)| Undone { session: Some(session), why }));
+        report.failures.extend(undone.into_iter().map(|(session, why)| BootFailure { session: Some(session), why }));
         Ok(report)
     }
 

@@ -13,7 +13,7 @@ use subtend_supervision::slots::Class;
 
 use super::{BootSteps, StartRecovery};
 use crate::cell::slots::pool;
-use crate::values::plan_recovery::{AtBoot, Lost};
+use crate::values::at_boot::{AtBoot, Lost};
 
 /// Maximum number of starts of a running run without a new record. After that the run fails, since its first step crashes its host.
 const MAX_STARTS: u32 = 2;

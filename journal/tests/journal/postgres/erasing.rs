@@ -40,7 +40,7 @@ async fn d1_compaction_erases_only_rows_of_its_shard() {
     assert!(matches!(compact(&shard), Err(OpenError::ClaimedElsewhere { .. })), "a shard in use was compacted");
     open.close().await.unwrap();
     assert_eq!(count_rows_with(&shard, SECRET), "1");
-    assert_eq!(compact(&shard).unwrap(), Compacted { erased: 1, frames: 5, blobs: 0, held: vec![] });
+    assert_eq!(compact(&shard).unwrap(), Compacted { erased: 1, frames: 5, blobs: 0, deferred: vec![] });
     assert_eq!((count_rows_with(&shard, SECRET), count_rows_with(&other, SECRET)), ("0".to_owned(), "1".to_owned()));
     let open = journal(&shared().target(&shard));
     assert_eq!((problems(&open), open.durable()), (Vec::<String>::new(), end));

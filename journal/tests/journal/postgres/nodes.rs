@@ -70,11 +70,11 @@ async fn d2_shard_is_taken_over_when_its_lease_has_ended() {
     let nodes = Nodes::start().await;
     let (a, b) = (nodes.join("a").await, nodes.join("b").await);
     let old = journal(&nodes.server.target("").with_shard("shard-1", &a));
-    creation(&old, 1).await.unwrap();
+    create_session(&old, 1).await.unwrap();
     nodes.expire(&a);
     let new = journal(&nodes.server.target("").with_shard("shard-1", &b));
-    creation(&new, 2).await.unwrap();
-    let refused = creation(&old, 3).await.unwrap_err().to_string();
+    create_session(&new, 2).await.unwrap();
+    let refused = create_session(&old, 3).await.unwrap_err().to_string();
     assert!(refused.contains("was claimed by another process"), "{refused}");
     assert!(new.records(id(1)).is_ok() && new.records(id(3)).is_err());
     assert_eq!(problems(&new), Vec::<String>::new());
@@ -106,7 +106,7 @@ async fn d4_sessions_are_located_and_keys_are_placed_once() {
     let a = nodes.join("a").await;
     for (shard, n) in [("shard-1", 1), ("shard-2", 2)] {
         let journal = journal(&nodes.server.target("").with_shard(shard, &a));
-        creation(&journal, n).await.unwrap();
+        create_session(&journal, n).await.unwrap();
     }
     let registry = &nodes.registry;
     assert_eq!(registry.locate(id(1)).await.unwrap(), ["shard-1"]);
@@ -131,12 +131,12 @@ async fn place(registry: &Registry, shard: &str) -> Placement {
 async fn d4_choice_used_by_another_command_is_not_removed() {
     let nodes = Nodes::start().await;
     let registry = &nodes.registry;
-    let (refused, other) = (placed(registry, "shard-1").await, placed(registry, "shard-2").await);
+    let (refused, other) = (place(registry, "shard-1").await, place(registry, "shard-2").await);
     registry.remove_placement(b"key", &refused).await.unwrap();
-    let again = placed(registry, "shard-2").await;
+    let again = place(registry, "shard-2").await;
     assert_eq!((&*other.shard, &*again.shard, again.is_new), ("shard-1", "shard-1", false));
     registry.remove_placement(b"key", &again).await.unwrap();
-    let new = placed(registry, "shard-2").await;
+    let new = place(registry, "shard-2").await;
     assert_eq!((&*new.shard, new.is_new), ("shard-2", true), "the control");
 }
 
@@ -146,13 +146,13 @@ async fn d2_released_shard_is_free_at_once() {
     let nodes = Nodes::start().await;
     let (a, b) = (nodes.join("a").await, nodes.join("b").await);
     let old = journal(&nodes.server.target("").with_shard("shard-1", &a));
-    creation(&old, 1).await.unwrap();
+    create_session(&old, 1).await.unwrap();
     nodes.registry.give_up("shard-1", &b).await.unwrap();
     create_session(&old, 2).await.unwrap();
     nodes.registry.give_up("shard-1", &a).await.unwrap();
     let new = journal(&nodes.server.target("").with_shard("shard-1", &b));
-    creation(&new, 3).await.unwrap();
-    assert!(creation(&old, 4).await.is_err());
+    create_session(&new, 3).await.unwrap();
+    assert!(create_session(&old, 4).await.is_err());
     assert_eq!((new.heads().unwrap().len(), problems(&new)), (3, Vec::new()));
 }
 
@@ -162,7 +162,7 @@ async fn d2_lease_survives_a_restart_of_the_server() {
     let nodes = Nodes::start().await;
     let a = nodes.join("a").await;
     let journal = journal(&nodes.server.target("reply_timeout=20").with_shard("shard-1", &a));
-    creation(&journal, 1).await.unwrap();
+    create_session(&journal, 1).await.unwrap();
     nodes.server.crash();
     let lost = nodes.registry.renew(&a, LEASE).await;
     assert!(matches!(lost, Err(NodeError::Unreachable(_))), "{lost:?}");

@@ -153,8 +153,9 @@ async fn stopped_model_call_is_not_shown_as_failed() {
     };
     let failed = |text: &str| Some((id(ROOT), ActivityUpdate::Failed(text.to_owned())));
     assert_eq!(shown(ModelFail::Dropped, None), None);
-    assert_eq!(shown(ModelFail::Dropped, Some(0)), failed("lost; retrying"));
     assert_eq!(shown(ModelFail::Unavailable, None), failed("lost"));
+    assert_eq!(shown(ModelFail::Dropped, Some(0)), None, "a retry is shown when it starts");
+    assert_eq!(live.take(&event(ROOT, turn_started()), now), failed("lost; retrying"));
 }
 
 #[tokio::test(start_paused = true)]

@@ -287,6 +287,6 @@ fn session_with_another_ones_end_has_its_own_branch() {
     let other = scene.worktrees.open(alike, WorktreeOrigin::Workspace(&scene.repo())).unwrap();
     assert!(!other.path().join("kept").exists());
     scene.worktrees.discard(alike, None).unwrap();
-    assert_eq!(scene.traces(), [format!("refs/heads/{BRANCH}")]);
+    assert_eq!(scene.leftover_files(), [format!("refs/heads/{BRANCH}")]);
     assert_eq!(fs::read_to_string(scene.open().join("kept")).unwrap(), "kept\n");
 }

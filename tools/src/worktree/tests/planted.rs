@@ -51,7 +51,7 @@ fn x14_workspace_cannot_name_another_repository() {
     for (way, spoil) in attacks {
         let scene = Repository::new();
         let private = private(&scene);
-        replace_object(&scene.repo().join(".git"), &private);
+        spoil(&scene.repo().join(".git"), &private);
         assert_eq!(scene.git(&["show", "HEAD:secret"]), "secret", "{way}: the control");
         if way == "links in it" && crate::sandbox::probe().is_err() {
             continue;
