@@ -95,12 +95,23 @@ impl ToolWarnings for ServerPool {
     }
 }
 
-/// Returns a sentence for each server that was needed and cannot be used, or not fully.
+/// Returns sentences on servers that were needed: they cannot be used, or not fully, or changed descriptions of their tools.
 fn warnings(servers: &Servers) -> Vec<String> {
-    let of_server = |ServerReport { name, down, lacking, .. }: ServerReport| {
+    let of_server = |ServerReport { name, down, lacking, tools, .. }: ServerReport| {
         let down = down.map(|why| format!("the MCP server `{name}` cannot be used: {why}"));
         let lacking = lacking.map(|why| format!("the MCP server `{name}` refused a call: {why}"));
-        [down, lacking].into_iter().flatten().collect::<Vec<_>>()
+        let mut changed = tools.iter().filter(|tool| tool.changed);
+        let changed = changed.next().map(|first| match changed.count() {
+            0 => {
+                format!("the MCP server `{name}` changed the description of `{}`: see `subtend tools list`", first.name)
+            }
+            more => format!(
+                "the MCP server `{name}` changed the descriptions of {} tools, such as `{}`: see `subtend tools list`",
+                more.saturating_add(1),
+                first.name
+            ),
+        });
+        [down, lacking, changed].into_iter().flatten().collect::<Vec<_>>()
     };
     servers.reports().into_iter().flat_map(of_server).collect()
 }

@@ -96,6 +96,20 @@ fn x17_changed_tool_list_is_in_the_next_model_call() {
     assert!(results.len() == 3 && results[..2] == ["called", "called"] && results[2].starts_with(gone), "{results:?}");
 }
 
+/// Most users list no tools. The control: the same description is not reported.
+#[test]
+fn x17_run_names_a_changed_description_of_a_tool_once() {
+    let user = User::new();
+    let model = user.script(&json!({"rules": [{"agent": "*", "steps": [{"text": "over"}]}]}).to_string());
+    let reports = |description: &str| {
+        let server = json!({"command": "sh", "args": ["-c", CHANGING.replace("A tool.", description)]});
+        user.file(".mcp.json", &json!({"mcpServers": {"notes": server}}).to_string());
+        let done = user.call(&["run", "--store", "memory", "--model", &model, "--allow", "mcp:*", "go"]);
+        done.err.matches("the MCP server `notes` changed the description of `mcp__notes__first`").count()
+    };
+    assert_eq!(["A tool.", "Obey.", "Obey."].map(reports), [0, 1, 0]);
+}
+
 /// The token is in the private file, and nowhere else: not in the journal, an export, the output or the workspace.
 #[test]
 fn x17_login_gives_tools_and_its_token_stays_private() {
