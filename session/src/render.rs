@@ -77,14 +77,19 @@ pub fn return_result(args: &Text) -> Text {
     }
 }
 
-/// Returns the text of a run that ended without an answer, after a note on its worktree: a truncated text keeps its beginning.
-pub(crate) fn with_worktree(session: SessionId, text: &str) -> Text {
+/// Returns the result of a run without a text answer, with a note on its worktree: before a partial text, which may be truncated, and after a
+/// result that the run `returned`, which may begin with data.
+pub(crate) fn with_worktree(session: SessionId, text: &str, returned: bool) -> Text {
     let (branch, name) = (Worktree::branch(session), session.short());
     let note = format!(
         "[worktree {branch}: if the run changed files, the changes are in that worktree only: the user can show them with `subtend worktree \
          diff {name}` and take them with `subtend worktree merge {name}`]"
     );
-    if text.is_empty() { note.into() } else { format!("{note}\n\n{text}").into() }
+    match (text.is_empty(), returned) {
+        (true, _) => note.into(),
+        (false, true) => format!("{text}\n\n{note}").into(),
+        (false, false) => format!("{note}\n\n{text}").into(),
+    }
 }
 
 /// Returns a description of the outcome with its cause, as a predicate.

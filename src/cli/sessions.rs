@@ -114,7 +114,7 @@ pub(crate) fn run(args: &Args) -> Result<Code, Fail> {
         let left = "no process hosts the store, so no run is active";
         writeln!(
             anstream::stderr(),
-            "{left}: `subtend tree {name}` shows what becomes of a run that is shown in flight"
+            "{left}: `subtend tree {name}` shows what the next start does with runs in flight"
         )?;
     }
     Ok(Code::Done)

@@ -59,7 +59,7 @@ fn killed_run_ends_as_lost_and_is_reported_at_the_next_start() {
     let listed = user.call(&["sessions"]).err;
     let short = user.json(&["show", "--json", id])["short"].as_str().expect("a name").to_owned();
     let left = "no process hosts the store, so no run is active: `subtend tree ";
-    assert_eq!(listed, format!("{left}{short}` shows what becomes of a run that is shown in flight\n"));
+    assert_eq!(listed, format!("{left}{short}` shows what the next start does with runs in flight\n"));
     let before = user.call(&["tree", id]);
     assert!(before.out.contains("1 run was in flight when the last process ended"), "{before:?}");
 

@@ -128,7 +128,7 @@ impl Draft<'_> {
             None if outcome == Outcome::OutOfTurns => (None, self.state.last_text(run).unwrap_or_default()),
             None => (answer.map(|answer| answer.seq), answer.map_or_else(|| run.partial.clone(), |it| it.text.clone())),
         };
-        let whole = if needs_note { render::with_worktree(self.state.id, &whole) } else { whole };
+        let whole = if needs_note { render::with_worktree(self.state.id, &whole, returned.is_some()) } else { whole };
         Some(RunEnded {
             run: run.no,
             outcome,

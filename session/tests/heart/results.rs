@@ -105,7 +105,7 @@ fn x14_owner_of_a_failed_run_learns_of_its_worktree() {
     let fails = |turn: u32| attempt_failed(turn, 1, ModelFail::Auth);
     assert_eq!(received(wrote(ME), fails(2)), note);
     let returns = answer(1, 1, None, vec![CallKind::Return], Stop::Calls);
-    assert_eq!(received(child(ME), returns), format!("{note}\n\ngiven"));
+    assert_eq!(received(child(ME), returns), format!("given\n\n{note}"));
     assert_eq!(received(wrote(ME), answers(2, "done")), "done");
     assert_eq!([received(child(ME), fails(1)), received(wrote(OWNER), fails(2))], ["", ""]);
 }
