@@ -130,11 +130,11 @@ async fn run(
         senders.spawn(CommandSender::new(&shared, options.seed, number).send());
     }
     let mut rng = SeededRng::of(options.seed, "kills of the host");
-    for _ in 0..options.kills {
+    for number in 0..options.kills {
         if stop.load(Ordering::Relaxed) {
             return Ok(None);
         }
-        kill(store_dir, options.sabotage, &mut rng, &shared, report).await?;
+        kill(store_dir, options.sabotage, number % 4 == 1, &mut rng, &shared, report).await?;
         progress(report);
     }
     let mut host = HostProcess::start(store_dir, options.sabotage).await?;
@@ -145,7 +145,7 @@ async fn run(
         while let Some(sent) = senders.join_next().await {
             report.add_sender(sent.map_err(failure)?, &mut observed);
         }
-        let marker = host::await_rest(&shared.socket, options.sabotage).await?;
+        let marker = host::await_rest(&shared.socket).await?;
         announce.send_replace(Some(marker));
         while let Some(read) = readers.join_next().await {
             report.add_reader(read.map_err(failure)?, &mut observed);
@@ -167,16 +167,16 @@ fn failure(error: tokio::task::JoinError) -> DrillError {
     DrillError::Other(format!("a client of the drill failed: {error}"))
 }
 
-/// Starts a host and kills it: one time in four during its start, otherwise while its clients work.
+/// Starts a host and kills it: `early`, during its start, otherwise while its clients work.
 async fn kill(
     store_dir: &StoreDir,
     sabotage: Option<Sabotage>,
+    early: bool,
     rng: &mut SeededRng,
     shared: &DrillClients,
     report: &mut ClientReport,
 ) -> Result<(), DrillError> {
     let mut host = HostProcess::start(store_dir, sabotage).await?;
-    let early = rng.one_in(4);
     if !early {
         host.ready().await?;
         // Waits for progress of the clients instead of a time, since the machine may be busy.
