@@ -124,3 +124,20 @@ fn cancel_reaches_the_whole_tree_of_a_resumed_run() {
     assert_eq!((&tree["outcome"], &tree["children"][0]["outcome"]), (&person, &person), "{branch}: {tree:#}");
     assert_eq!(user.call(&["verify"]).code, Some(0));
 }
+
+/// The control is `partial_output_of_a_cancelled_run_is_kept`: there SIGTERM cancels a run that works.
+#[test]
+fn x13_terminated_host_leaves_its_parked_run() {
+    let user = User::new();
+    let limit = json!({"kind": "rate", "message": "the weekly limit is reached", "retry_after_ms": 3_600_000});
+    let script = json!({"rules": [{"agent": "*", "steps": [{"error": limit, "repeat": true}]}]}).to_string();
+    let run = user.start(&["run", "--json", "--model", &user.script(&script), "go"]);
+    let event = run.until(|event| event["record"]["run_parked"].is_object());
+    let id = event["session"].as_str().expect("an id").to_owned();
+    run.signal("TERM");
+    let done = run.done();
+    assert_eq!(done.code, Some(3), "{done:?}");
+    assert!(done.err.contains("continues with the next one"), "{done:?}");
+    let tree = user.json(&["tree", &id, "--json"]);
+    assert_eq!((&tree["state"], tree["limited_until"].is_i64()), (&json!("waiting_mid_turn"), true), "{tree}");
+}

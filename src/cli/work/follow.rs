@@ -10,6 +10,7 @@ use subtend_actors::event::{Event, EventKind, Next};
 use subtend_actors::{Ended, QueueEntry};
 use subtend_journal::Journal;
 use subtend_session::ids::{InputId, RunNo, Seq, SessionId, Text};
+use subtend_session::index::surviving_runs;
 use subtend_session::outcome::Outcome;
 use subtend_session::place::OnRestart;
 use subtend_session::record::Record;
@@ -255,9 +256,11 @@ impl Work<'_> {
         Ok(Followed::Ended(end))
     }
 
-    /// Returns whether the run in flight of `session` continues after a restart.
+    /// Returns whether the run in flight of `session` continues after a restart: its agent resumes, or it waits at a provider's limit.
     fn resumes(&self, session: SessionId) -> Result<bool, Fail> {
-        Ok(self.journal.inflight_of(session)?.is_some_and(|row| row.on_restart == OnRestart::Resume))
+        let inflight = self.journal.inflight()?;
+        let mut own = inflight.iter().filter(|(of, _)| *of == session);
+        Ok(own.any(|(_, row)| row.on_restart == OnRestart::Resume) || surviving_runs(&inflight).contains(&session))
     }
 
     /// Cancels the whole tree. Detached runs are cancelled too: otherwise they would end as lost with the host.
