@@ -100,7 +100,7 @@ fn embedded_commands_and_files_are_left_to_the_model() {
         expanded.notes,
         [
             "does not run its commands: the prompt asks the model to run them with `shell`",
-            "reads no file itself: the prompt asks the model to read each by `read`",
+            "does not read its files: the prompt asks the model to read them with `read`",
         ]
     );
 }
