@@ -99,15 +99,17 @@ pub(super) async fn register(
 ) -> Result<Json<RegisteredAgent>, Problem> {
     let catalog = host.runtime().catalog();
     let refused = |why: String| Problem::invalid("invalid_agent", why);
-    if catalog.get(&name).is_none() && catalog.all().count() >= MAX_FILES {
-        return Err(refused(format!("there are {MAX_FILES} agents, the most that a host takes")));
-    }
     let (manifest, mut warnings) = catalog.read_text(&text, &name).map_err(|error| refused(error.to_string()))?;
     if let Some(model) = &manifest.model {
         let unusable = host.reads().read_session(async { host.runtime().unusable_model(model) }).await?;
         warnings.extend(unusable.map(|why| format!("`model`: {why}")));
     }
     let agent = Agent::from(&manifest);
+    // Others may have registered agents while the model was checked.
+    let catalog = host.runtime().catalog();
+    if catalog.get(&name).is_none() && catalog.all().count() >= MAX_FILES {
+        return Err(refused(format!("there are {MAX_FILES} agents, the most that a host takes")));
+    }
     let replaced = host.runtime().register_agent(manifest).is_some();
     Ok(Json(RegisteredAgent { agent, replaced, warnings }))
 }
