@@ -93,7 +93,11 @@ pub(crate) async fn remove_worktrees(worktrees: Option<Arc<Worktrees>>, of: Vec<
 pub(crate) async fn finish_merges(worktrees: Option<Arc<Worktrees>>) {
     let Some(worktrees) = worktrees else { return };
     let finished = tokio::task::spawn_blocking(move || {
-        for entry in worktrees.list().unwrap_or_default().entries {
+        let listed = worktrees.list().unwrap_or_else(|error| {
+            tracing::warn!(%error, "worktrees cannot be listed: interrupted merges wait for their next command");
+            Default::default()
+        });
+        for entry in listed.entries {
             let session = entry.session;
             match worktrees.recover(session) {
                 Ok(None) => {}
@@ -106,8 +110,9 @@ pub(crate) async fn finish_merges(worktrees: Option<Arc<Worktrees>>) {
             }
         }
     });
-    // A panic there has the same effect as an error.
-    drop(finished.await);
+    if let Err(error) = finished.await {
+        tracing::error!(%error, "interrupted merges were not completed; their next command retries");
+    }
 }
 
 /// Removes worktrees of deleted sessions that remained from an earlier process.
