@@ -17,6 +17,7 @@ pub(crate) mod prepare;
 pub(crate) mod reading;
 pub(crate) mod recall;
 pub(crate) mod renewal;
+pub(crate) mod resident;
 pub(crate) mod session_actor;
 pub(crate) mod settling;
 pub(crate) mod slots;

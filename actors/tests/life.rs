@@ -1,13 +1,13 @@
 //! The normal course of a session: inputs, calls, children, notices, ends.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::Duration;
 
 use crate::support::{
     answers, ask, builder, calls, journal, kinds, model, open, prompt, records, shut, task, text, tool, tools,
 };
-use subtend_actors::{BranchOptions, Control, ControlError, OpenOptions, Options};
+use subtend_actors::{BranchOptions, Control, ControlError, OpenOptions, Options, Runtime};
 use subtend_session::call::ToolEffect;
 use subtend_session::limits::Limits;
 use subtend_session::message::Message;
@@ -291,4 +291,42 @@ async fn idle_and_waiting_sessions_are_passivated_and_return() {
     let all = kinds(&journal, session.id()).await;
     assert_eq!(calls_made.load(Ordering::Relaxed), 4, "{all:?}");
     shut(runtime).await;
+}
+
+/// Returns the number of actors while each of the four sessions of a chain calls its model for the first time.
+async fn actors_in_a_chain(resident_text: u64) -> Vec<usize> {
+    let journal = journal();
+    let (seen, shared) = (Arc::new(Mutex::new(Vec::new())), Arc::new(OnceLock::<Weak<Runtime>>::new()));
+    let (noted, found) = (Arc::clone(&seen), Arc::clone(&shared));
+    let answer = move |request: subtend_models::model::Request| {
+        let (noted, found) = (Arc::clone(&noted), Arc::clone(&found));
+        async move {
+            let (own, first) = (prompt(&request), answers(&request) == 0);
+            if first {
+                // Virtual time passes only when nothing else can run: each owner waits or has left.
+                tokio::time::sleep(Duration::from_millis(1)).await;
+                let runtime = found.get().and_then(Weak::upgrade).expect("a runtime");
+                noted.lock().expect("not poisoned").push(runtime.stats().actors);
+            }
+            Ok(match own.len() {
+                4 => text("the end"),
+                _ if first => calls([task(&format!("{own}."), false)]),
+                _ => text("from below"),
+            })
+        }
+    };
+    let options = Options { resident_text, ..Options::default() };
+    let runtime = Arc::new(builder(&journal).options(options).model(model(answer)).start().await.expect("a runtime"));
+    assert!(shared.set(Arc::downgrade(&runtime)).is_ok());
+    let (_, ended) = ask(&runtime, ".").await;
+    assert_eq!((ended.outcome, ended.text.as_deref()), (Outcome::Completed, Some("from below")));
+    shut(Arc::into_inner(runtime).expect("no call holds it")).await;
+    let seen = seen.lock().expect("not poisoned").clone();
+    seen
+}
+
+#[tokio::test(start_paused = true)]
+async fn waiting_sessions_leave_memory_at_once_above_the_bound() {
+    assert_eq!(actors_in_a_chain(1 << 20).await, [1, 2, 3, 4]);
+    assert_eq!(actors_in_a_chain(0).await, [1, 1, 1, 1]);
 }

@@ -189,11 +189,9 @@ impl Report {
         Recovery { count: all.len() as u64, p50: at(50), p99: at(99), max: at(100) }
     }
 
-    /// Returns the report as one JSON object.
-    /// # Errors
-    /// The report cannot be written as JSON.
-    pub fn json(&self) -> serde_json::Result<String> {
-        serde_json::to_string(&Json {
+    /// Returns what is written as one JSON object.
+    pub fn json(&self) -> impl Serialize {
+        Json {
             verdict: self.verdict(),
             engine: &self.engine,
             seed: self.seed,
@@ -224,6 +222,6 @@ impl Report {
             what: &self.examples,
             kept: &self.kept,
             took_ms: u64::try_from(self.took.as_millis()).unwrap_or(u64::MAX),
-        })
+        }
     }
 }

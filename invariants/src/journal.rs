@@ -218,6 +218,7 @@ fn difference(a: &State, b: &State) -> Option<&'static str> {
         deleted,
         closed,
         usage,
+        text_bytes,
         arrived: _,
         due: _,
         recalled: _,
@@ -261,6 +262,7 @@ fn difference(a: &State, b: &State) -> Option<&'static str> {
         ("deleted", *deleted == b.deleted),
         ("closed", *closed == b.closed),
         ("usage", *usage == b.usage),
+        ("text_bytes", *text_bytes == b.text_bytes),
     ];
     let field = fields.iter().find(|(_, same)| !same).map(|(name, _)| *name);
     field.or_else(|| match (run, &b.run) {

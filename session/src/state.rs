@@ -102,6 +102,8 @@ pub struct State {
     pub deleted: bool,
     pub closed: bool,
     pub usage: Usage,
+    /// Bytes of all texts that the fold has taken in, as the journal has them: an estimate of the memory of this state.
+    pub text_bytes: u64,
     /// Volatile: arrived outbox rows that are not taken, in LSN order.
     pub arrived: Arrived,
     /// Volatile: unstarted calls of the current turn, by the condition that they wait for.

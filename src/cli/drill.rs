@@ -79,7 +79,7 @@ pub(crate) fn run(args: &Args) -> Result<Code, Fail> {
         run_drill(DrillOptions { store: args.store.clone(), seed, kills: args.kills, sabotage: args.sabotage })?;
     let mut out = anstream::stdout().lock();
     if args.json {
-        writeln!(out, "{}", json::escape_controls(report.json()?))?;
+        writeln!(out, "{}", json::text(&report.json())?)?;
     } else {
         writeln!(out, "{}", text::text(&report))?;
     }

@@ -3,38 +3,43 @@
 use std::io::Write;
 
 use serde::Serialize;
+use serde_json::ser::Formatter;
 use subtend_session::unseen::is_unseen;
 
 use super::fail::Fail;
 
 /// Returns the JSON of `value` with invisible characters escaped as `\u`.
-pub(crate) fn text(value: &impl Serialize) -> Result<String, serde_json::Error> {
-    Ok(escape_controls(serde_json::to_string(value)?))
+pub(crate) fn text(value: &impl Serialize) -> Result<String, Fail> {
+    let mut out = Vec::new();
+    write(&mut out, value)?;
+    String::from_utf8(out).map_err(|error| Fail::Other(error.to_string()))
 }
 
-pub(crate) fn escape_controls(json: String) -> String {
-    if !json.contains(needs_escape) {
-        return json;
-    }
-    let mut out = String::with_capacity(json.len());
-    for c in json.chars() {
-        if needs_escape(c) {
-            for unit in c.encode_utf16(&mut [0; 2]) {
-                out.push_str(&format!("\\u{unit:04x}"));
+/// Writes the JSON of `value` with invisible characters escaped as `\u`, without a copy of the whole.
+pub(crate) fn write(out: &mut dyn Write, value: &impl Serialize) -> Result<(), Fail> {
+    Ok(value.serialize(&mut serde_json::Serializer::with_formatter(out, EscapeInvisible))?)
+}
+
+/// Compact JSON with escaped invisible characters.
+struct EscapeInvisible;
+
+impl Formatter for EscapeInvisible {
+    fn write_string_fragment<W: ?Sized + Write>(&mut self, out: &mut W, fragment: &str) -> std::io::Result<()> {
+        let mut rest = fragment;
+        while let Some((at, found)) = rest.char_indices().find(|(_, c)| needs_escape(*c)) {
+            let (shown, after) = rest.split_at(at);
+            out.write_all(shown.as_bytes())?;
+            for unit in found.encode_utf16(&mut [0; 2]) {
+                write!(out, "\\u{unit:04x}")?;
             }
-        } else {
-            out.push(c);
+            rest = after.get(found.len_utf8()..).unwrap_or_default();
         }
+        out.write_all(rest.as_bytes())
     }
-    out
 }
 
 fn needs_escape(c: char) -> bool {
     !c.is_ascii() && is_unseen(c) || c == '\u{7f}'
-}
-
-pub(crate) fn write(out: &mut dyn Write, value: &impl Serialize) -> Result<(), Fail> {
-    Ok(out.write_all(text(value)?.as_bytes())?)
 }
 
 #[cfg(test)]

@@ -12,6 +12,7 @@ use subtend_supervision::{SlotPools, StormDetected, StormLimit, Supervisors, Tim
 
 use crate::approvals::open_asks::Approvals;
 use crate::calls::model_calls::ModelCalls;
+use crate::cell::resident::ResidentText;
 use crate::delivery::cancel_causes::Continued;
 use crate::delivery::commands::handling;
 use crate::delivery::directory::{Directory, NextAction};
@@ -62,6 +63,7 @@ pub(crate) struct Cells {
     pub(super) runs: Arc<Runs>,
     pub(super) supervisors: Supervisors,
     pub(super) readings: AtomicU64,
+    pub(super) resident: Arc<ResidentText>,
 }
 
 impl Cells {
@@ -94,6 +96,7 @@ impl Cells {
                 runs: Arc::new(runs),
                 supervisors,
                 readings: AtomicU64::new(0),
+                resident: Arc::default(),
             }
         })
     }

@@ -21,6 +21,7 @@ use crate::calls::in_flight::{ParsedCalls, RunningWork};
 use crate::calls::reservation::DueReservation;
 use crate::cell::cells::Cells;
 use crate::cell::clock::RunClock;
+use crate::cell::resident::ResidentShare;
 use crate::cell::written::Written;
 use crate::delivery::commands::{Prepared, handling};
 use crate::delivery::directory::NewChild;
@@ -117,6 +118,7 @@ pub(crate) struct Driver {
     pub(crate) armed: Vec<Deadline>,
     /// The context window of the session's model, with its name.
     pub(crate) window: Option<(Text, Option<u64>)>,
+    pub(crate) resident: ResidentShare,
     /// True if the idle timer fired: the session leaves memory unless an item arrived with the timer.
     pub(crate) leave: bool,
     /// True if the activation left the directory, or may no longer write.
@@ -135,6 +137,7 @@ impl Driver {
         // The cap of a detached run is armed at its creation, before its activation.
         let capped = state.run.as_ref().filter(|run| run.opened.wall_cap_at.is_some());
         let armed = capped.map(|run| Deadline::WallCap(run.no)).into_iter().collect();
+        let resident = ResidentShare::new(Arc::clone(&cells.resident));
         Self {
             cells,
             state,
@@ -151,6 +154,7 @@ impl Driver {
             work: RunningWork::default(),
             armed,
             window: None,
+            resident,
             leave: false,
             left: false,
         }
@@ -212,7 +216,8 @@ impl Driver {
         let quiet_child = self.state.run.is_none() && self.state.created.place.parent().is_some();
         // Checked again: an item drained with the timer may have started a stream, which must not be dropped.
         let at_rest = self.state.can_unload() && self.work.tools.is_empty();
-        let leave = std::mem::take(&mut self.leave) && at_rest && !self.inbox.holds_slot();
+        let crowded = self.resident.exceeds(self.state.text_bytes, self.cells.host.options.resident_text);
+        let leave = (std::mem::take(&mut self.leave) || crowded) && at_rest && !self.inbox.holds_slot();
         if (quiet_child || leave) && self.unload() {
             return DriverStep::Stop;
         }

@@ -2,9 +2,12 @@
 
 use subtend_journal::{Journal, ReadError, Stored};
 use subtend_session::command::{Command, Continue};
-use subtend_session::ids::{CallId, Lsn, SessionId};
+use subtend_session::ids::{CallId, Lsn, Seq, SessionId};
 use subtend_session::index::{self, Row, RowKey, RowKind};
 use subtend_session::record::{Notice, Record};
+
+/// Maximum number of records read at a time: those of a long conversation may be large.
+const PAGE: usize = 16;
 
 /// The rows for one session, in order.
 #[derive(Default)]
@@ -56,22 +59,44 @@ fn notice_at(journal: &Journal, row: &Row, lsn: Lsn) -> Result<Option<Notice>, R
     if let Some((key, why)) = refused {
         return Ok(Some(index::refusal_from(child, key, why)));
     }
-    // The child's records have the run's position and the owner of each run. A batch may hold two ends.
-    let all = journal.records(child)?;
-    let place = all.iter().find_map(|stored| {
-        let Record::SessionCreated(created) = &stored.record else { return None };
-        Some(&created.place)
-    });
-    let Some(place) = place else { return Ok(None) };
-    Ok(frame.iter().find_map(|stored| {
-        let Record::RunEnded(ended) = &stored.record else { return None };
-        let opened = all.iter().find_map(|stored| {
-            let Record::RunOpened(opened) = &stored.record else { return None };
-            (opened.run == ended.run).then_some(opened)
-        })?;
-        let (to, notice) = index::notice_from(child, place, opened, ended)?;
-        (to == row.to && notice.row_key() == Some(row.key)).then_some(notice)
-    }))
+    // The child's records have its place and the owner of each run. A batch may hold two ends.
+    let creation = journal.records_from(child, Seq(1), 1)?;
+    let Some(Record::SessionCreated(created)) = creation.first().map(|stored| &stored.record) else { return Ok(None) };
+    for stored in &frame {
+        let Record::RunEnded(ended) = &stored.record else { continue };
+        let opened = find(
+            journal,
+            child,
+            stored.seq,
+            |record| matches!(record, Record::RunOpened(opened) if opened.run == ended.run),
+        )?;
+        let Some(Record::RunOpened(opened)) = opened else { continue };
+        let Some((to, notice)) = index::notice_from(child, &created.place, &opened, ended) else { continue };
+        if to == row.to && notice.row_key() == Some(row.key) {
+            return Ok(Some(notice));
+        }
+    }
+    Ok(None)
+}
+
+/// Returns the last record before `end` that `fits`. Reads a few records at a time, from the latest.
+fn find(
+    journal: &Journal,
+    session: SessionId,
+    end: Seq,
+    fits: impl Fn(&Record) -> bool,
+) -> Result<Option<Record>, ReadError> {
+    let mut end = end;
+    while end > Seq(1) {
+        let from = Seq(end.0.saturating_sub(PAGE as u64).max(1));
+        let page = journal.records_from(session, from, PAGE)?;
+        let before = page.into_iter().filter(|stored| stored.seq < end);
+        if let Some(found) = before.rev().find(|stored| fits(&stored.record)) {
+            return Ok(Some(found.record));
+        }
+        end = from;
+    }
+    Ok(None)
 }
 
 fn continue_at(journal: &Journal, row: &Row, key: CallId, lsn: Lsn) -> Result<Option<Continue>, ReadError> {
@@ -82,12 +107,10 @@ fn continue_at(journal: &Journal, row: &Row, key: CallId, lsn: Lsn) -> Result<Op
         (request.call == key && request.child == row.to).then_some((stored.seq, request))
     });
     let Some((seq, request)) = request else { return Ok(None) };
-    let all = journal.records(owner)?;
-    let opened = all.iter().take_while(|stored| stored.seq < seq).filter_map(|stored| {
-        let Record::RunOpened(opened) = &stored.record else { return None };
-        Some(opened)
-    });
-    Ok(opened.last().map(|opened| index::continue_from(owner, opened, request)))
+    match find(journal, owner, seq, |record| matches!(record, Record::RunOpened(_)))? {
+        Some(Record::RunOpened(opened)) => Ok(Some(index::continue_from(owner, &opened, request))),
+        Some(_) | None => Ok(None),
+    }
 }
 
 fn cancel_at(journal: &Journal, row: &Row, key: CallId, lsn: Lsn) -> Result<Option<Command>, ReadError> {

@@ -16,6 +16,9 @@ pub struct Options {
     pub queued_states: usize,
     /// Time that a waiting or idle session stays in memory.
     pub idle: Duration,
+    /// Maximum number of bytes of text in all sessions that are in memory. Above it, sessions that only wait leave memory at once rather than after
+    /// [`Options::idle`]. Sessions that work stay, so the sum can exceed the limit by their texts.
+    pub resident_text: u64,
     /// Maximum number of events that a slow subscriber may lag behind.
     pub events: usize,
     /// Restart limit of one session's actor.
@@ -46,6 +49,7 @@ impl Default for Options {
             slots: 256,
             queued_states: 1_024,
             idle: Duration::from_secs(30),
+            resident_text: 64 << 20,
             events: 8192,
             restarts: Intensity::default(),
             manage_tasks: true,

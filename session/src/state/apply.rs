@@ -22,8 +22,10 @@ impl State {
         if self.check_record(record).is_err() {
             return;
         }
+        let bytes = record.text_bytes();
+        self.text_bytes = self.text_bytes.saturating_add(bytes);
         if let Some(run) = &mut self.run {
-            run.recorded = run.recorded.saturating_add(record.text_bytes());
+            run.recorded = run.recorded.saturating_add(bytes);
         }
         match record {
             Record::SessionCreated(_) => {}

@@ -95,6 +95,7 @@ impl State {
             deleted: false,
             closed: false,
             usage: Default::default(),
+            text_bytes: created.inherited_bytes(),
             arrived: Default::default(),
             due: Default::default(),
             recalled: Default::default(),

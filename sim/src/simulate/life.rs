@@ -233,6 +233,7 @@ async fn start(world: &Arc<World>, journal: &Journal, number: u32) -> Result<Run
         inbox: swarm.inbox,
         slots: swarm.slots,
         queued_states: swarm.queued_states,
+        resident_text: swarm.resident_text,
         idle: swarm.idle,
         events: swarm.events,
         durable_before_call: swarm.durable_before_call,

@@ -130,6 +130,7 @@ pub(crate) struct Swarm {
     pub(crate) slots: usize,
     pub(crate) inbox: usize,
     pub(crate) queued_states: usize,
+    pub(crate) resident_text: u64,
     pub(crate) events: usize,
     pub(crate) idle: Duration,
     pub(crate) durable_before_call: bool,
@@ -194,6 +195,11 @@ impl Swarm {
             watchers: rng.between(0, 3),
             attended: !rng.one_in(4),
             // From the seed, not drawn, so that other draws stay the same.
+            resident_text: match plan.seed % 7 {
+                0 => 0,
+                1 | 2 => 4 << 10,
+                _ => 128 << 20,
+            },
             queued_states: [0, 1, 1_024].get((plan.seed % 3) as usize).copied().unwrap_or_default(),
         };
         // A limit above the number of slots would be refused.

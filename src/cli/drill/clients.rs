@@ -26,7 +26,7 @@ mod unix {
 
     use super::Args;
     use crate::cli::fail::{Code, Fail};
-    use crate::cli::json as escape;
+    use crate::cli::json as output;
     use crate::cli::paint::{BAD, GOOD, Styled, count, format_duration};
     use crate::cli::work::{self, StopSignal};
 
@@ -61,7 +61,7 @@ mod unix {
                     ("took_ms".to_owned(), json!(took)),
                 ]);
             }
-            writeln!(out, "{}", escape::escape_controls(object.to_string()))?;
+            writeln!(out, "{}", output::text(&object)?)?;
         } else {
             writeln!(out, "{}", text(&report))?;
         }

@@ -8,6 +8,7 @@ use crate::index;
 use crate::message::Message;
 use crate::record::{Hold, InputAccepted, QueueChange};
 use crate::state::{Queued, State};
+use crate::values::json_bytes;
 
 impl State {
     pub(super) fn apply_input_accepted(&mut self, input: &InputAccepted) {
@@ -19,6 +20,7 @@ impl State {
         if let Some(Hold::Closing { keeps_queue, .. }) = self.run.as_mut().and_then(|run| run.hold.as_mut()) {
             *keeps_queue = false;
         }
+        self.text_bytes = self.text_bytes.saturating_add(json_bytes(&input.text));
         self.queue.push_back(Queued { input: Arc::new(input.clone()), seq: self.next_seq });
     }
 

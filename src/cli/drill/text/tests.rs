@@ -69,7 +69,7 @@ fn violation_is_printed_with_its_store_and_kill() {
         plain.contains("✗ 2 violations\n  after kill 50, aged, lost: the accepted input a of b is gone\n"),
         "{plain}"
     );
-    let json: serde_json::Value = serde_json::from_str(&report.json().expect("JSON")).expect("JSON");
+    let json = serde_json::to_value(report.json()).expect("JSON");
     assert_eq!((&json["violations"], &json["lost"], &json["missing"]), (&2.into(), &2.into(), &0.into()));
     let result = serde_json::json!({"kill": 50, "store": "aged", "kind": "lost", "what": "another"});
     assert_eq!(json["what"][1], result);
