@@ -1,4 +1,4 @@
-//! `subtend mcp`: logs in at MCP servers, and out.
+//! `subtend mcp`: logs in to MCP servers, and logs out.
 
 use std::io::{BufRead as _, IsTerminal as _, Write as _};
 use std::path::{Path, PathBuf};
@@ -20,7 +20,7 @@ use super::{clock, json, servers, settings, web, workspace};
 mod callback;
 mod client_secret;
 
-/// Logs in at MCP servers that ask for it, and out.
+/// Logs in to MCP servers that ask for it, and logs out.
 #[derive(clap::Args, Debug)]
 #[command(subcommand_value_name = "COMMAND")]
 pub(crate) struct Args {
@@ -35,7 +35,7 @@ enum McpCommand {
     Status(StatusArgs),
 }
 
-/// Logs in at an MCP server with a browser (OAuth).
+/// Logs in to an MCP server with a browser (OAuth).
 ///
 /// It prints the address of a page, and waits until the page sends the browser back to this process. The login is kept
 /// next to your configuration. It is sent to the address of the server only, and renewed while the server allows it.
@@ -77,7 +77,7 @@ struct LoginArgs {
     port: u16,
 }
 
-/// Removes the login at an MCP server from this machine. The server is not notified.
+/// Removes the login for an MCP server from this machine. The server is not notified.
 #[derive(clap::Args, Debug)]
 struct LogoutArgs {
     /// Name of the server
@@ -206,7 +206,7 @@ fn login(args: &LoginArgs) -> Result<Code, Fail> {
 }
 
 fn cannot(server: &ServerConfig, why: &str) -> Fail {
-    Fail::Other(format!("cannot log in at the MCP server `{}`: {}", server.name, harmless(why)))
+    Fail::Other(format!("cannot log in to the MCP server `{}`: {}", server.name, harmless(why)))
 }
 
 /// Asks whether the page and the server that gets its answer belong together, if nothing proves it.
@@ -214,7 +214,7 @@ fn check_page(pending: &PendingLogin) -> Result<(), Fail> {
     let Some(UnprovenPage { page, receiver, issuer }) = pending.page_to_confirm() else { return Ok(()) };
     let (page, receiver, issuer) = (harmless(&page), harmless(&receiver), harmless(&issuer));
     let warning = format!(
-        "you would log in at {page}, and {receiver} would get the answer, as the authorization server {issuer} wants it"
+        "you would log in to {page}, and {receiver} would get the answer, as the authorization server {issuer} wants it"
     );
     let alone = "there is no terminal to confirm that they belong together. If they do, log in with `--unproven-page`";
     confirm(&warning, "If they do not belong together, it could act as you there", alone)
@@ -270,11 +270,11 @@ fn confirm(warning: &str, risk: &str, alone: &str) -> Result<(), Fail> {
     if confirmed { Ok(()) } else { Err(Fail::Other("the login is cancelled".to_owned())) }
 }
 
-/// Prints the address of the page on stdout, and all else on stderr.
+/// Prints the address of the page on stdout, and everything else on stderr.
 fn announce(server: &ServerConfig, url: &str, pending: &PendingLogin) -> Result<(), Fail> {
     let mut err = anstream::stderr().lock();
     let (name, url, issuer) = (&server.name, harmless(url), pending.issuer());
-    writeln!(err, "the MCP server `{name}` ({url}) asks you to log in at {}", Styled(BOLD, harmless(&issuer)))?;
+    writeln!(err, "the MCP server `{name}` ({url}) asks you to log in to {}", Styled(BOLD, harmless(&issuer)))?;
     let minutes = callback::TIMEOUT.as_secs() / 60;
     writeln!(err, "open this address in a browser of this machine, within {minutes} minutes:")?;
     drop(err);
@@ -305,7 +305,7 @@ fn logout(args: &LogoutArgs) -> Result<Code, Fail> {
     }
     let name = harmless(&args.server);
     if !removed {
-        return Err(Fail::Usage(format!("no login at `{name}`: `subtend mcp status` lists logins")));
+        return Err(Fail::Usage(format!("no login for `{name}`: `subtend mcp status` lists logins")));
     }
     writeln!(anstream::stderr(), "logged out of `{name}`; the server is not notified: revoke the access there, too")?;
     Ok(Code::Done)

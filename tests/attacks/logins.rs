@@ -1,4 +1,4 @@
-//! Logins at MCP servers: what a server, its authorization server or a page of a browser makes of them.
+//! Logins for MCP servers: what a server, its authorization server or a page of a browser makes of them.
 
 use std::collections::BTreeMap;
 use std::io::Write as _;
@@ -229,7 +229,7 @@ async fn login_page_sets_no_parameter_of_the_client() {
     }
 }
 
-/// A hostile authorization server has the user log in at an honest one, to get the code of that (mix-up). The controls: a page that
+/// A hostile authorization server has the user log in to an honest one, to get the code of that (mix-up). The controls: a page that
 /// must name itself, whose code is refused if it names another, and a page of the server itself.
 #[tokio::test]
 async fn page_of_another_server_is_confirmed() {

@@ -1,4 +1,4 @@
-//! MCP servers and logins at them, by the command.
+//! MCP servers and logins for them, by the command.
 
 use std::path::Path;
 
@@ -124,7 +124,7 @@ fn x17_login_gives_tools_and_its_token_stays_private() {
     assert_eq!(state(&user), "not_logged_in");
     let done = login(&user, &[]);
     assert_eq!(done.code, Some(0), "{done:?}");
-    assert!(done.err.contains(&format!("asks you to log in at {}", server.base())), "{done:?}");
+    assert!(done.err.contains(&format!("asks you to log in to {}", server.base())), "{done:?}");
     assert_eq!(state(&user), "logged_in");
     let after = listed(&user);
     assert!(after.code == Some(0) && after.out.contains("mcp__notes__echo"), "{after:?}");
@@ -271,7 +271,7 @@ fn x17_page_of_another_origin_needs_a_confirmation() {
     let refused = user.call(&["mcp", "login", "notes"]);
     assert_eq!(refused.code, Some(2), "{refused:?}");
     let own = server.base();
-    let says = format!("you would log in at {}, and {own} would get the answer", own.replace("127.0.0.1", "localhost"));
+    let says = format!("you would log in to {}, and {own} would get the answer", own.replace("127.0.0.1", "localhost"));
     assert!(refused.err.contains(&says) && refused.err.contains("`--unproven-page`"), "{refused:?}");
     assert_eq!(state(&user), "not_logged_in");
     assert_eq!(login(&user, &["--unproven-page"]).code, Some(0));

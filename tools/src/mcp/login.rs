@@ -1,4 +1,4 @@
-//! Logins at servers that ask for one (OAuth).
+//! Logins for servers that ask for one (OAuth).
 //!
 //! The user logs in with a browser ([`PendingLogin`]). A [`Login`] is kept outside of workspaces by a [`LoginStore`]; its token is sent
 //! to the address of its server only, and never across a redirect. See `docs/decisions/0045-mcp-oauth.md`.
@@ -38,7 +38,7 @@ impl LoginKey {
     }
 }
 
-/// A login at a server, with its tokens.
+/// A login for a server, with its tokens.
 #[derive(Clone, Serialize, Deserialize)]
 pub struct Login {
     /// The address of the server. The token is sent nowhere else.

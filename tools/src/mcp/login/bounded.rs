@@ -24,7 +24,7 @@ const MAX_REQUESTS: usize = 32;
 /// Hosts of this machine, which a server of this machine may name.
 const LOOPBACK: [&str; 3] = ["localhost", "127.0.0.1", "[::1]"];
 
-/// The addresses that a login at one server may use.
+/// The addresses that a login for one server may use.
 #[derive(Clone, Debug)]
 pub(super) struct LoginReach {
     /// True if the server is on this machine: then its authorization server may be, too.

@@ -172,7 +172,7 @@ impl PendingLogin {
 
     /// Returns what a user has to confirm before the login, if its page, its authorization server and the receiver of
     /// its answer are not of one origin and the page does not promise to name itself in the answer. A hostile
-    /// authorization server may have the user log in at another one, to get that one's code (mix-up).
+    /// authorization server may have the user log in to another one, to get that one's code (mix-up).
     pub fn page_to_confirm(&self) -> Option<UnprovenPage> {
         let origin =
             |address: &str| Url::parse(address).map(|url| url.origin().ascii_serialization()).unwrap_or_default();
@@ -271,7 +271,7 @@ fn usable(metadata: AuthorizationMetadata, reach: &LoginReach) -> Result<Authori
     }
     let methods = metadata.code_challenge_methods_supported.as_deref().unwrap_or_default();
     if !methods.iter().any(|method| method == "S256") {
-        return Err(wrong("its metadata do not offer PKCE with S256"));
+        return Err(wrong("its metadata does not offer PKCE with S256"));
     }
     let endpoints = [Some(&metadata.authorization_endpoint), Some(&metadata.token_endpoint)];
     for endpoint in endpoints.into_iter().chain([metadata.registration_endpoint.as_ref()]).flatten() {
