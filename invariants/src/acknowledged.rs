@@ -37,7 +37,7 @@ impl Acknowledged {
         *last = (*last).max(seq);
     }
 
-    /// Keeps the facts of sessions that `holds` accepts. Facts of an erased session are deleted with its records.
+    /// Keeps only the facts of sessions that `holds` accepts. Erasing a session also deletes its facts.
     pub fn retain(&mut self, holds: impl Fn(&SessionId) -> bool) {
         self.inputs.retain(|(session, _)| holds(session));
         self.ends.retain(|(session, _)| holds(session));

@@ -1,4 +1,4 @@
-//! Seeded bugs: single rules of sessions are broken from outside, to show that the checks detect it.
+//! Seeded bugs: each breaks one rule of sessions from outside, to show that the checks detect it.
 //!
 //! Sessions decide as usual. A broken rule changes the command, its state, or the decided records and effects. A
 //! record that does not fit is counted and changes nothing else.
@@ -26,7 +26,7 @@ pub enum Bug {
     CallsLeftOpen,
     /// Rule 4: a new activation forgets the calls that have not started.
     UnstartedForgotten,
-    /// Rule 5: a row that was taken is taken again.
+    /// Rule 5: a row that was already taken is taken a second time.
     RowTakenTwice,
     /// Rule 7: admission does not check whether the owner has ended.
     OwnerNotChecked,
@@ -68,12 +68,12 @@ pub enum Bug {
     BranchSeesLater,
     /// Rolled-back messages are still visible to models and branches.
     RolledBackSeen,
-    /// The end of a run that a person opened reaches the model of the parent.
+    /// The model of the parent receives the end of a run that a person opened.
     PersonsRunShown,
     /// The end of a run that a person opened is stored with its text, which survives deletion of the run's session
     /// (J-10).
     UnreadTextKept,
-    /// A run that ends with its owner names a person's cancel (T-5, S-8).
+    /// A run that ends with its owner records a person's cancel as its cause (T-5, S-8).
     OwnersEndNamesPerson,
     /// Completions are taken together with a person's message, after it.
     CompletionsJoinMessages,
@@ -155,7 +155,7 @@ impl Rules {
         self.broken.is_some()
     }
 
-    /// Decides one command, as [`decide::decide`] does.
+    /// Decides one command like [`decide::decide`], with the broken rule.
     /// # Errors
     /// If nothing is decided.
     pub fn decide(self, state: &mut State, command: Command, clock: Clock) -> Result<Decision, Rejection> {
@@ -171,7 +171,7 @@ impl Rules {
         }
     }
 
-    /// Takes rows of the outbox, as [`decide::arrive`] does.
+    /// Takes rows of the outbox like [`decide::arrive`], with the broken rule.
     pub fn arrive(self, state: &mut State, notices: Vec<Notice>, clock: Clock) -> Decision {
         let Some(bug) = self.broken else { return decide::arrive(state, notices, clock) };
         let case = Case { bug, before: state.clone(), command: Command::OwnedEnded(notices.clone()), clock };
@@ -180,7 +180,7 @@ impl Rules {
         decision
     }
 
-    /// Returns the index rows of one frame, as [`index::changes`] does.
+    /// Returns the index rows of one frame like [`index::changes`], with the broken rule.
     pub fn changes(self, before: &Before, after: &State, records: &[Record], stamp: Stamp) -> Changes {
         let mut changes = index::changes(before, after, records, stamp);
         if let Some(bug) = self.broken {

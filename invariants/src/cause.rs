@@ -1,6 +1,6 @@
 //! True causes: S-8.
 //!
-//! Each outcome leaves traces of its cause in the journals of the run and its owner. External causes are compared if
+//! The journals of a run and its owner show the cause of each outcome. External causes are compared if
 //! observed.
 
 use crate::observed::Causes;
@@ -47,7 +47,7 @@ struct Traces<'a> {
     allowance: Option<u32>,
     interrupted: Option<&'a Initiator>,
     out_of_turns: bool,
-    /// True if it is parked at a provider's limit and nothing of it is in flight.
+    /// True if the run is parked at a provider's limit and none of its work is in flight.
     limited: bool,
     /// Bytes of text in its records.
     recorded: u64,
@@ -222,7 +222,7 @@ fn check_happened(causes: &Causes, key: RunKey, outcome: &Outcome) -> Check {
             "no such interrupt happened",
         ),
         Outcome::TimedOut { what } => require(causes.passed.contains(&(key, *what)), "no such deadline of it passed"),
-        // The journal itself shows it.
+        // The journal itself shows this cause.
         Outcome::OutOfBudget { which: Budget::Recorded } => Ok(()),
         Outcome::OutOfBudget { which } => {
             require(causes.refused.contains(&(key, *which)), "no reservation was refused")

@@ -7,7 +7,7 @@ use crate::{InvariantId, Verdict, World, ensure};
 use subtend_session::ids::{InputId, Seq, SessionId, Text};
 use subtend_session::record::Record;
 
-/// Each durable event arrives once and in the order of the store; a complete client has them all.
+/// Each client receives a durable event once and in the order of the store; a complete client has all events.
 pub(super) fn each_event_once(world: &World<'_>) -> Verdict {
     let Some(observed) = world.observed else { return Ok(()) };
     observed.clients.iter().try_for_each(|log| check_received_once(world, log))

@@ -1,4 +1,4 @@
-//! Invariant N-8: a compaction hides no message that the model has still to answer.
+//! Invariant N-8: a compaction hides no message that the model has yet to answer.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,7 +18,7 @@ struct RequiredMessages {
     relatives: BTreeSet<InputId>,
     /// Completions and messages of relatives without a later answer, by the records that took them.
     unread: BTreeSet<Seq>,
-    /// The last answer, if its calls are open or their results have no answer yet.
+    /// The last answer, if its calls are open or the model has not answered their results yet.
     answer: Option<(Seq, TurnNo)>,
     /// Owned runs without a notice.
     live: BTreeMap<CallId, SessionId>,

@@ -45,7 +45,7 @@ fn request_position(owner_session: &SessionFacts<'_>, child: SessionId, call: Ca
     continued.find(|(_, request)| (request.child, request.call) == (child, call)).map(|(at, _)| *at)
 }
 
-/// A session continues a child only after it recorded the end of the child's previous owned run.
+/// A session continues a child only after recording the end of the child's previous owned run.
 pub(super) fn one_key_at_a_time(world: &World<'_>) -> Verdict {
     for (session, seen) in &world.sessions {
         for (at, request) in &seen.continued {

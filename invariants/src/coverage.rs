@@ -10,7 +10,7 @@ thread_local! {
     static EXAMINED: Cell<u64> = const { Cell::new(0) };
 }
 
-/// Counts a claim as examined.
+/// Counts one more examined claim.
 pub(super) fn examine() {
     EXAMINED.set(EXAMINED.get().wrapping_add(1));
 }
@@ -37,7 +37,7 @@ fn all_predicates() -> impl Iterator<Item = &'static Predicate> {
 }
 
 impl Coverage {
-    /// Judges the predicates of every state, and at rest also the quiescent ones. Counts for each whether it examined a claim.
+    /// Judges the predicates of every state, and at rest also the quiescent ones. Counts the worlds in which each examined a claim.
     /// # Errors
     /// The first violation.
     pub fn judge(&self, world: &World<'_>, at_rest: bool) -> Verdict {

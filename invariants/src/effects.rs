@@ -95,7 +95,7 @@ pub(super) fn finished_work_is_not_redone(world: &World<'_>) -> Verdict {
     })
 }
 
-/// An activation of a run with a fixed outcome starts nothing for it.
+/// An activation starts no effect for a run whose outcome is fixed.
 pub(super) fn fixed_runs_start_nothing(world: &World<'_>) -> Verdict {
     judge_each(world, |observed, effect| {
         let mut activations = observed.activations.iter();
@@ -186,7 +186,7 @@ fn needed_deadlines(run: &Run) -> Vec<Deadline> {
     needed
 }
 
-/// A model call contains the answers of the journal and nothing of a discarded attempt.
+/// A model call contains the answers of the journal, and no text of a discarded attempt.
 pub(super) fn contexts_are_clean(world: &World<'_>) -> Verdict {
     let Some(observed) = world.observed else { return Ok(()) };
     for given in &observed.contexts {

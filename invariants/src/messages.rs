@@ -48,7 +48,7 @@ struct Turns {
     allowance: u32,
     /// Proposals that were started: an approved one renews the turns.
     proposals: BTreeSet<CallId>,
-    /// True if only messages were taken since.
+    /// True if the run has taken only messages of relatives since then.
     by_messages: bool,
 }
 

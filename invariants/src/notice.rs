@@ -29,7 +29,7 @@ pub(super) fn one_notice_per_run(world: &World<'_>) -> Verdict {
     Ok(())
 }
 
-/// Every ended or refused key is noticed, unless its owner is active: the row then waits for the boundary.
+/// Every ended or refused key has its notice, unless its owner is active: the row then waits for the boundary.
 pub(super) fn check_notices(world: &World<'_>) -> Verdict {
     if !world.complete {
         return Ok(());

@@ -11,7 +11,7 @@ use subtend_session::ids::{RunKey, Seq, SessionId};
 use subtend_session::outcome::{Outcome, OutcomeKind};
 use subtend_session::record::Record;
 
-/// Everything acknowledged is in the journal.
+/// Every acknowledged record is in the journal.
 pub(super) fn acknowledgements_are_recorded(world: &World<'_>) -> Verdict {
     let Some(observed) = world.observed else { return Ok(()) };
     let kept = observed.acked.iter().filter(|acked| !world.erased.contains(&acked.session));

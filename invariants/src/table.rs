@@ -1,6 +1,6 @@
 //! The decision table, checked from the records: S-3.
 //!
-//! `state::legal` has the conditions of the fold. These predicates have the records that a decision may write in each column.
+//! `state::legal` checks what the fold accepts. These predicates check which records a decision may write in each column.
 
 use std::collections::BTreeSet;
 

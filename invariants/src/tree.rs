@@ -252,7 +252,7 @@ pub(super) fn detached_runs_outlive_owners(world: &World<'_>) -> Verdict {
 
 /// Returns whether `owner` has an end of this `kind`, or is about to be cancelled through an ancestor.
 ///
-/// One token fires for all descendants at once: others may have ended below a run that was not notified yet.
+/// One token fires for all descendants at once, so descendants may end before a run between them and the owner is notified.
 fn has_ended_as(world: &World<'_>, owner: RunKey, kind: OutcomeKind) -> bool {
     let Some(run) = world.run(owner) else { return world.may_lack(owner.session) };
     let itself = run.outcome().is_some_and(|fixed| fixed.kind() == kind)
@@ -272,8 +272,8 @@ fn has_ended_as(world: &World<'_>, owner: RunKey, kind: OutcomeKind) -> bool {
     itself
 }
 
-/// Returns whether the host died with `owner` in flight and the sweep has not reached it. Its requests are answered
-/// before. If the recovery crashed its actor repeatedly, the actor was given up after its owned runs were notified of
+/// Returns whether the host died with `owner` in flight and the sweep has not reached it. The sweep answers its requests
+/// first. If the recovery crashed its actor repeatedly, the actor was given up after its owned runs were notified of
 /// the loss.
 fn died_with_host(world: &World<'_>, owner: RunKey, kind: OutcomeKind) -> bool {
     let given_up = |outcome: &Outcome| matches!(outcome, Outcome::RestartsExhausted { command: Some(command) } if &**command == "lost");
@@ -331,8 +331,8 @@ fn was_swept(world: &World<'_>, seen: &SessionFacts<'_>, run: &RunFacts<'_>) -> 
     world.causes().is_none_or(|causes| causes.boots > 0) && epochs.is_some_and(|(held, ended)| held < ended)
 }
 
-/// No run ends before its owned runs are noticed. Only a start of the host may do so: it cannot wait for a child that
-/// has not received its `continue` row yet.
+/// No run ends before it has the notices of its owned runs. Only a start of the host may end one earlier: it cannot wait
+/// for a child that has not received its `continue` row yet.
 pub(super) fn ends_after_owned(world: &World<'_>) -> Verdict {
     for (session, seen) in &world.sessions {
         for (no, run) in &seen.runs {

@@ -81,7 +81,7 @@ fn wakes(taken: &NoticeTaken, mine: &BTreeSet<CallId>) -> bool {
     taken.items.iter().any(|item| item.waking && item.key.is_some_and(|key| mine.contains(&key)))
 }
 
-/// Returns whether rows are stored for a run that is held or ends in the same decision.
+/// Returns whether a run that is held or ends in the same decision stores its rows.
 pub(super) fn stops(records: &[Record]) -> bool {
     let next = records.iter().find(|record| {
         !matches!(

@@ -36,11 +36,11 @@ pub struct View<'a> {
     pub records: &'a [Record],
     /// The frames that hold them; empty if unknown.
     pub frames: &'a [Frame],
-    /// Its state: the activation's, or folded from the records.
+    /// Its state: that of the activation, or else the fold of the records.
     pub state: Option<&'a State>,
     /// The fold of the records, to compare with the state.
     pub folded: Option<&'a State>,
-    /// Outstanding requests of its activation; absent without one.
+    /// Outstanding requests of its activation; `None` if it is not activated.
     pub activation: Option<Activation>,
 }
 
@@ -77,7 +77,7 @@ pub struct Ledger {
     /// Slots of runs that people opened in branches.
     pub persons: Pool,
     pub cancelled: BTreeSet<RunKey>,
-    /// True if any token has fired: before that no effect is late.
+    /// True if any token has fired. Until then, no effect can be late.
     pub fired: bool,
     /// Runs that started an effect after an owner's token had fired.
     pub late_effects: BTreeSet<RunKey>,
@@ -119,7 +119,7 @@ pub(super) struct AskFacts<'a> {
     pub(super) access: (&'a Text, &'a Text),
     pub(super) root: SessionId,
     pub(super) answered: Option<(usize, AskVerdict, AnsweredBy)>,
-    /// How often it was opened and answered.
+    /// The number of times it was opened, and the number of times it was answered.
     pub(super) counts: (u32, u32),
 }
 
@@ -130,7 +130,7 @@ pub(super) struct RunFacts<'a> {
     pub(super) started: bool,
     pub(super) interrupted: bool,
     pub(super) closing: Option<(usize, &'a Outcome, bool)>,
-    /// The last record that held it.
+    /// The position of the last record that put the run on hold.
     pub(super) held: Option<usize>,
     pub(super) ended: Option<(usize, &'a RunEnded)>,
     pub(super) ends: usize,

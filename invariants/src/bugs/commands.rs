@@ -109,7 +109,7 @@ fn open_from_queue(case: &Case, state: &mut State) -> Result<Decision, Rejection
     Ok(opened)
 }
 
-/// Treats a run that answers a model as a person's run, so that it takes a message.
+/// Treats a run that a model opened as a person's run, so that it takes a message.
 fn take_message_in_model_run(case: &Case, state: &mut State) -> Result<Decision, Rejection> {
     let decision = decide_unchanged(case, state, case.command.clone())?;
     let mut other = case.before.clone();

@@ -22,7 +22,7 @@ pub struct Activated {
     pub epoch: Epoch,
     pub at: When,
     pub why: ActivationCause,
-    /// The last record of the fold.
+    /// The last record that the activation folded.
     pub last: Seq,
 }
 
@@ -54,7 +54,7 @@ pub struct Restart {
     pub at: When,
     /// The supervisor, for the storm limit.
     pub supervisor: u32,
-    /// True if it restarts; otherwise it was given up.
+    /// True if the actor is restarted; otherwise the supervisor gave it up.
     pub admitted: bool,
     /// The run in flight when it was given up.
     pub run: Option<RunNo>,

@@ -1,4 +1,4 @@
-//! Queries to authorities, offers and approvals.
+//! Observed queries to authorities, offered tools, and approvals.
 
 use super::When;
 use subtend_session::authority::{Access, Rule, Verdict};

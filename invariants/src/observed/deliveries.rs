@@ -28,7 +28,7 @@ pub struct SubscriberLog {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Delivered {
     Record(SessionId, Seq),
-    /// A gap with these records, first to last.
+    /// A gap, with its first and last record.
     Skipped(SessionId, Seq, Seq),
     /// A gap of this many events of all sessions, transient ones included.
     Missed(u64),

@@ -12,13 +12,14 @@ pub struct Boot {
     pub at: When,
     /// True if no run was in flight and no outbox row was undelivered.
     pub at_rest: bool,
+    /// Number of frames that the start wrote.
     pub wrote: u64,
 }
 
-/// The result of recovering from one crash, when nothing is in flight any more.
+/// The result of recovering from one crash, once no run is in flight.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Recovery {
-    /// The crash; recoveries from the same bytes share its name.
+    /// The name of the crash. Recoveries from the same bytes have the same name.
     pub crash: Text,
     /// Interrupted recoveries before this one.
     pub interrupted: u32,

@@ -129,7 +129,7 @@ pub(super) fn accepted(n: u128) -> Record {
     Record::InputAccepted(Box::new(input(n)))
 }
 
-/// Returns an input that the root's call `call` gives to its child.
+/// Returns the input that the root's call `call` sends to its child.
 pub(super) fn asked_by(n: u128, call: CallId) -> Record {
     let from = From::Model { session: ROOT, run: RunNo(1), call };
     let as_owner = Owner::Run { session: ROOT, run: RunNo(1), call };

@@ -232,13 +232,13 @@ fn served() -> Scene {
 
 pub(super) const CASES: &[Case] = &[
     (
-        "an event that comes again",
+        "an event received twice",
         served,
         |s| s.observed.clients[0].received.push(((1, 1), ROOT, Seq(1))),
         &[InvariantId::H1],
     ),
     (
-        "a receipt of an input that is not there",
+        "a receipt of an input that does not exist",
         served,
         |s| s.observed.keyed[0].replies.push((ROOT, id(99))),
         &[InvariantId::H2],
