@@ -268,7 +268,7 @@ impl Catalog {
         matches!(manifest.source, Source::Foreign(..)) && hidden()
     }
 
-    /// Returns the MCP servers that the file of an agent names in `mcpServers`, as names of tools spell them.
+    /// Returns the MCP servers that the file of an agent names in `mcpServers`, in the spelling of tool names.
     pub fn server_names(manifest: &Manifest) -> Vec<String> {
         let is_claude = matches!(manifest.source, Source::Foreign(Product::Claude, _));
         let named = manifest.extra.get(mcp_servers::KEY).filter(|_| is_claude);
@@ -444,9 +444,9 @@ fn has_other_names(_: &fs::Metadata) -> bool {
     false
 }
 
-const LEASED: &str = "another process has a lease of it (F_SETLEASE). End that process, or try again in a minute";
+const LEASED: &str = "another process holds a lease on it (F_SETLEASE). End that process, or retry in a minute";
 
-/// Opens a file without waiting for the process that has a lease of it.
+/// Opens a file without waiting for a process that holds a lease on it.
 #[cfg(unix)]
 fn open_nonblocking(path: &Path) -> std::io::Result<fs::File> {
     use std::os::unix::fs::OpenOptionsExt as _;

@@ -1,4 +1,4 @@
-//! Checks of agent files outside a catalog, and of the other files for prompts: each is read by the loader of its kind.
+//! Checks agent files outside a catalog, and the other files that prompts use. The loader of each kind reads its files.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -20,7 +20,7 @@ mod instruction_files;
 pub struct Checked {
     pub path: PathBuf,
     /// Its content, unless the file is refused or unused.
-    pub gives: Option<FileContent>,
+    pub content: Option<FileContent>,
     /// Its problems.
     pub problems: Vec<AgentProblem>,
 }
@@ -40,9 +40,9 @@ impl Checked {
         self.problems.iter().any(|problem| problem.kind == ProblemKind::Refused)
     }
 
-    /// Returns its agent, if it gives one.
+    /// Returns the agent that the file defines, if any.
     pub fn agent(&self) -> Option<&Arc<Manifest>> {
-        let Some(FileContent::Agent(agent)) = &self.gives else { return None };
+        let Some(FileContent::Agent(agent)) = &self.content else { return None };
         Some(agent)
     }
 }
@@ -50,11 +50,11 @@ impl Checked {
 /// Reads a file below a directory, by its relative path. It must refuse paths that lead out.
 pub type ReadBelow<'a> = &'a dyn Fn(&Path, &str) -> Result<FoundFile, Unread>;
 
-/// Checks files, and all files below folders, as a workspace would load them: agents, skills, slash commands and instruction files. The second
-/// agent, skill or command of one name is refused, and so is a rule for an agent that is neither among them nor in `around`.
+/// Checks files, and all files below folders, as a workspace would load them: agents, skills, slash commands and instruction files. Refuses
+/// the second agent, skill or command of one name, and a rule for an agent that is neither in these files nor in `around`.
 ///
-/// An agent file is of `product`, or else of the product whose folder its path names, or else a native one. `read` reads instruction
-/// files and what they import.
+/// An agent file has the format of `product`. Without `product`, the folder in its path decides; other files are native. `read` reads
+/// instruction files and their imports.
 pub fn lint(paths: &[PathBuf], product: Option<Product>, around: &Catalog, read: ReadBelow<'_>) -> Vec<Checked> {
     let mut files = Files { all: Vec::new(), skills: Skills::default(), commands: SlashCommands::default(), read };
     for path in paths {
@@ -75,7 +75,7 @@ pub fn lint(paths: &[PathBuf], product: Option<Product>, around: &Catalog, read:
     for file in &mut all {
         let native = file.agent().filter(|agent| matches!(agent.source, Source::File(_)));
         if let Some(message) = native.and_then(|agent| bad_rule(agent, &known)) {
-            file.gives = None;
+            file.content = None;
             file.problems.push(problem(&file.path, ProblemKind::Refused, message));
         }
     }
@@ -119,8 +119,8 @@ fn is_of_agents(path: &Path) -> bool {
     in_agents || Product::of(path).is_some()
 }
 
-/// Returns whether a file in a checked folder is not of a checked kind, such as a `README.md`: it has no front matter, and its place does not make
-/// it an agent.
+/// Returns whether a file in a checked folder is of no checked kind, such as a `README.md`: it has no front matter and is not in a folder of
+/// agents.
 fn is_other_markdown(path: &Path) -> bool {
     let whole = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
     let is_agent = matches!(kind(path), FileKind::Agent) && !is_of_agents(&whole);
@@ -146,7 +146,7 @@ impl Files<'_> {
         let (mut seen, mut files) = (Catalog::default(), Vec::new());
         seen.find(path, 0, &wanted, &mut files);
         for problem in seen.problems() {
-            self.all.push(Checked { path: problem.path.clone(), gives: None, problems: vec![problem.clone()] });
+            self.all.push(Checked { path: problem.path.clone(), content: None, problems: vec![problem.clone()] });
         }
         files.sort_unstable();
         for file in files {
@@ -172,7 +172,7 @@ impl Files<'_> {
             }
         };
         let whole = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
-        let (gives, problems) = match (whole.symlink_metadata(), other) {
+        let (content, problems) = match (whole.symlink_metadata(), other) {
             (Err(error), _) => (None, vec![problem(path, ProblemKind::Refused, format!("cannot be read: {error}"))]),
             (Ok(_), OtherKind::Skill) => {
                 let (skill, problems) = self.skills.add_one(whole.parent().unwrap_or(&whole));
@@ -191,7 +191,7 @@ impl Files<'_> {
             true => AgentProblem { path: path.to_owned(), ..problem },
             false => problem,
         };
-        self.all.push(Checked { path: path.to_owned(), gives, problems: problems.into_iter().map(named).collect() });
+        self.all.push(Checked { path: path.to_owned(), content, problems: problems.into_iter().map(named).collect() });
     }
 }
 
@@ -223,7 +223,7 @@ fn check_foreign(path: &Path, of: Option<(Product, PathBuf)>, before: &[Checked]
 }
 
 fn refuse(path: &Path, message: String) -> Checked {
-    Checked { path: path.to_owned(), gives: None, problems: vec![problem(path, ProblemKind::Refused, message)] }
+    Checked { path: path.to_owned(), content: None, problems: vec![problem(path, ProblemKind::Refused, message)] }
 }
 
 /// Checks `text` as the agent file of `product` at `path`, which need not exist; `id` is its path in the folder of agents.
@@ -257,7 +257,7 @@ fn check_parsed(path: &Path, parsed: front::Parsed, before: &[Checked]) -> Check
         problems.push(problem(path, ProblemKind::Warning, format!("replaces the built-in agent `{name}`")));
     }
     problems.extend(parsed.warnings.into_iter().map(|warning| problem(path, ProblemKind::Warning, warning)));
-    Checked { path: path.to_owned(), gives: Some(FileContent::Agent(Arc::new(parsed.manifest))), problems }
+    Checked { path: path.to_owned(), content: Some(FileContent::Agent(Arc::new(parsed.manifest))), problems }
 }
 
 #[cfg(test)]

@@ -26,7 +26,7 @@ pub struct Manifest {
     pub model: Option<Text>,
     /// The pool of models that it requests, if any. Excludes `model`.
     pub pool: Option<Text>,
-    /// Settings of its models; unset ones are the host's.
+    /// Settings of its models. The host's settings apply where they are unset.
     pub settings: Settings,
     /// The tools that it may be offered; `None`: all that its authority allows.
     pub tools: Option<Vec<Text>>,
@@ -48,12 +48,12 @@ pub struct Manifest {
     /// Where the tools of its sessions work.
     #[serde(skip_serializing_if = "is_none")]
     pub isolation: Isolation,
-    /// What its runs do after a restart of the host: fail or resume. A run resumes only if all its owners do. Without a choice, a child does what the
-    /// session that starts it does, and the runs of a root fail.
+    /// What its runs do after a restart of the host: fail or resume. A run resumes only if all its owners do. If absent, a child has the setting of
+    /// the session that starts it, and the runs of a root fail.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub on_restart: Option<OnRestart>,
     pub body: Text,
-    /// True if pickers and the types of `task` omit it.
+    /// True if pickers and the agent types of `task` omit it.
     pub hidden: bool,
     /// True if its root sessions are offered `plan_exit`, by which it asks to carry out its plan.
     #[serde(skip_serializing_if = "std::ops::Not::not")]

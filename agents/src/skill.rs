@@ -151,8 +151,8 @@ impl Skills {
         self.all().filter(shown).cloned().collect()
     }
 
-    /// Returns the skills that `manifest` names for its prompt: those for models under that authority, as far as their texts fit together. One that
-    /// needs an approval is not included.
+    /// Returns the skills that `manifest` names for its prompt: those that models may read under that authority without an approval, up to the
+    /// size limit of their texts.
     pub fn preloaded(&self, manifest: &Manifest, authority: &Authority) -> Vec<Arc<Skill>> {
         let mut remaining = MAX_PRELOADED_BYTES;
         let fits = |skill: &&Arc<Skill>| match remaining.checked_sub(skill.body.len()) {
@@ -178,7 +178,7 @@ impl Skills {
                 let why = match self.get(name) {
                     None => "no skill has this name: `subtend agents skills` lists them".to_owned(),
                     Some(skill) if !skill.for_models => {
-                        "its `disable-model-invocation` keeps it from models".to_owned()
+                        "its `disable-model-invocation` hides it from models".to_owned()
                     }
                     Some(_) => format!("the skills of an agent may have at most {MAX_PRELOADED_BYTES} bytes together"),
                 };

@@ -262,7 +262,7 @@ fn files_and_folders_are_linted_without_a_workspace() {
         let describe = |checked: Checked| {
             let name = checked.path.strip_prefix(&folder).unwrap().display().to_string();
             let problems = checked.problems.into_iter().map(|problem| (problem.kind, problem.message));
-            let agent = match checked.gives {
+            let agent = match checked.content {
                 Some(FileContent::Agent(manifest)) => Some(manifest.name.to_string()),
                 Some(FileContent::Skill(_) | FileContent::Command(_) | FileContent::Instructions(_)) => {
                     panic!("no agent")
@@ -359,7 +359,7 @@ fn leased_file_is_refused_at_once() {
     holder.wait().unwrap();
     match line.is_empty() {
         true => println!("not tried: the file system has no leases"),
-        false => assert!(read.unwrap_err().contains("another process has a lease of it"), "{line}"),
+        false => assert!(read.unwrap_err().contains("another process holds a lease on it"), "{line}"),
     }
     assert_eq!(read_bounded(&path, HardLinks::Read), Ok("text".to_owned()));
 }

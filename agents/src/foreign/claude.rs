@@ -315,7 +315,7 @@ fn apply_restrictions(fields: &mut Fields, rights: &mut Rights) -> Result<(), Ba
             rights.note("`permissionMode` grants nothing here: the agent may do at most what its caller may do");
         }
         Some("dontAsk") => rights.note(
-            "`permissionMode: dontAsk`: what the caller is asked about is asked, and refused without an approver",
+            "`permissionMode: dontAsk`: calls that need an approval still do, and are refused without an approver",
         ),
         Some("plan") => rights.bound(&["fs.write", "shell.run"], Verdict::Deny),
         Some(other) => return Err(not("permissionMode", "a mode of Claude Code", &Value::from(other))),
@@ -344,11 +344,11 @@ fn ask_for_hooks(hooks: &Value, rights: &mut Rights) {
             let actions: BTreeSet<&str> = actions.into_iter().filter(|action| !action.is_empty()).collect();
             let actions: Vec<&str> = actions.into_iter().collect();
             rights.bound(&actions, Verdict::Ask);
-            rights.note(format!("`hooks`: {} is asked, since a hook may refuse it", actions.join(", ")));
+            rights.note(format!("`hooks`: {} requires approval, since a hook may refuse it", actions.join(", ")));
         }
         None => {
             rights.bound_all(Verdict::Ask);
-            rights.note("`hooks`: every action is asked, since a hook may refuse it");
+            rights.note("`hooks`: every action requires approval, since a hook may refuse it");
         }
     }
 }

@@ -148,13 +148,13 @@ fn sandbox(fields: &mut Fields, rights: &mut Rights) -> Result<(), BadManifest> 
         Some(Value::String(word)) if matches!(&*word, "on-request" | "on-failure") => {}
         Some(Value::String(word)) if word == "never" => {
             rights.note(
-                "`approval_policy: never`: what the caller is asked about is asked, and refused without an approver",
+                "`approval_policy: never`: calls that need an approval still do, and are refused without an approver",
             );
         }
         Some(Value::String(word)) if word == "untrusted" => rights.bound(&["fs.write", "shell.run"], Verdict::Ask),
         Some(other) => {
             rights.bound_all(Verdict::Ask);
-            rights.note("`approval_policy`: every action is asked");
+            rights.note("`approval_policy`: every action requires approval");
             fields.kept.insert("approval_policy".to_owned(), other);
         }
     }
@@ -164,7 +164,7 @@ fn sandbox(fields: &mut Fields, rights: &mut Rights) -> Result<(), BadManifest> 
         Some(Value::Bool(false)) => rights.bound(&["net.*"], Verdict::Deny),
         Some(Value::String(word)) if matches!(&*word, "cached" | "indexed") => {
             rights.bound(&["net.fetch"], Verdict::Ask);
-            rights.note("`web_search`: net.fetch is asked, since pages are fetched live here");
+            rights.note("`web_search`: net.fetch requires approval, since pages are fetched live here");
         }
         Some(other) => drop(fields.kept.insert("web_search".to_owned(), other)),
     }

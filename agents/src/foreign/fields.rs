@@ -161,7 +161,8 @@ impl Fields {
             let restriction = unknown::restricts(&key, &value);
             // The first that restricts is named in any case.
             if ix < MAX_UNKNOWN || restriction && !restricts {
-                let effect = if restriction { "seems to restrict, so every action is asked" } else { "has no effect" };
+                let effect =
+                    if restriction { "seems to restrict, so every action requires approval" } else { "has no effect" };
                 self.note(format!("unknown key `{}` of {} is kept and {effect}", shorten_key(&key), product.name()));
             }
             restricts |= restriction;

@@ -11,7 +11,7 @@ use crate::front::MAX_UNKNOWN;
 
 pub(crate) const KEY: &str = "mcpServers";
 
-/// Takes the names of the servers, as tools and rules spell them. Everything else in the list is reported.
+/// Takes the names of the servers, in the spelling of tools and rules. Everything else in the list is reported.
 pub(super) fn take(fields: &mut Fields) -> Vec<String> {
     let Some(value) = fields.take(KEY) else { return Vec::new() };
     let mut notes = Vec::new();
@@ -40,7 +40,7 @@ pub(super) fn take(fields: &mut Fields) -> Vec<String> {
     named
 }
 
-/// Returns the names in a value of the key, as tools and rules spell them.
+/// Returns the names in a value of the key, in the spelling of tools and rules.
 pub(crate) fn names(value: &Value) -> Vec<String> {
     let named = entries(value).into_iter().filter_map(|entry| match entry {
         ServerMention::Name(name) => server_prefix(name),
@@ -83,7 +83,7 @@ pub(super) fn sanitize(name: &str) -> String {
     name.chars().map(|c| if c.is_ascii_alphanumeric() || c == '-' { c } else { '_' }).collect()
 }
 
-/// Returns the name of a server as tools spell it. A name with `__` could pose as a tool of another server.
+/// Returns the name of a server in the spelling of tools. A name with `__` could be mistaken for a tool of another server.
 fn server_prefix(name: &str) -> Option<String> {
     let spelled = sanitize(name);
     let ambiguous = spelled.contains("__") || spelled.starts_with('_') || spelled.ends_with('_');

@@ -37,7 +37,7 @@ fn prompt_files_are_linted_by_their_kind() {
     let paths = names.map(|name| dir.path().join(name));
     let below = |path: &Path| path.strip_prefix(dir.path()).unwrap().display().to_string();
     let describe = |checked: Checked| {
-        let gives = match &checked.gives {
+        let gives = match &checked.content {
             None => "nothing".to_owned(),
             Some(FileContent::Agent(agent)) => format!("agent {}", agent.name),
             Some(FileContent::Skill(skill)) => format!("skill {}", skill.name),
@@ -125,7 +125,7 @@ fn foreign_file_with_a_name_of_the_host_is_refused() {
     let claude = "---\nname: title\ndescription: Names.\n---\nName it.\n";
     let messages = |checked: Checked| checked.problems.into_iter().map(|problem| problem.message).collect::<Vec<_>>();
     let foreign = check_foreign_text(Path::new(".claude/agents/x.md"), Product::Claude, "x", claude, &[]);
-    assert!(foreign.is_refused() && foreign.gives.is_none());
+    assert!(foreign.is_refused() && foreign.content.is_none());
     assert_eq!(messages(foreign), ["not used: `title` is an agent that the host itself starts: rename yours"]);
     let native = "---\nname: title\nmode: subagent\ndescription: Names.\n---\nName it.\n";
     let native = check_text(Path::new(".subtend/agents/title.md"), native, &[]);

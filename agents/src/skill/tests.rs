@@ -183,7 +183,7 @@ fn x7_agent_has_the_skills_it_names_and_may_read() {
         messages,
         [
             "`skills`: \"larger\" is not in the prompt: the skills of an agent may have at most 65536 bytes together",
-            "`skills`: \"mute\" is not in the prompt: its `disable-model-invocation` keeps it from models",
+            "`skills`: \"mute\" is not in the prompt: its `disable-model-invocation` hides it from models",
             "`skills`: \"none\" is not in the prompt: no skill has this name: `subtend agents skills` lists them",
         ]
     );

@@ -77,7 +77,7 @@ struct File {
 
 impl File {
     fn from_checked(file: &Checked) -> Self {
-        let (gives, name, imports) = match &file.gives {
+        let (gives, name, imports) = match &file.content {
             None => (None, None, Vec::new()),
             Some(FileContent::Agent(_)) => (Some("agent"), None, Vec::new()),
             Some(FileContent::Skill(skill)) => (Some("skill"), Some(skill.name.clone()), Vec::new()),

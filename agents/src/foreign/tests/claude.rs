@@ -130,7 +130,7 @@ fn claude_disallowed_tools_deny_their_action() {
     }
     assert_eq!(notes("disallowedTools: Nothing*"), ["`disallowedTools`: no tool here matches \"Nothing*\""]);
     let hooks = format!("hooks: {{PreToolUse: [{{matcher: \"{}Edit\"}}]}}", "Bash|".repeat(100));
-    let asked = "`hooks`: fs.write, shell.run is asked, since a hook may refuse it";
+    let asked = "`hooks`: fs.write, shell.run requires approval, since a hook may refuse it";
     assert_eq!(notes(&hooks)[1..], [asked], "each action is named once");
     let servers = "`disallowedTools`: \"*Fetch\" may match tools of servers, so all of these are denied";
     assert_eq!(notes("disallowedTools: \"*Fetch\""), [servers]);
