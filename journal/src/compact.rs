@@ -37,7 +37,7 @@ pub struct DeferredErasure {
     pub why: String,
 }
 
-/// Step of a compaction. A crash at any of them leaves the old store or the new one, complete.
+/// Step of a compaction. A crash at any step leaves the complete old store or the complete new one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CompactionStep {
     /// Number of copied frames.

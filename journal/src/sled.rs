@@ -42,8 +42,8 @@ pub fn open_to_read(
     Sled::from_rows(Rows::of_copy(dir, cache_bytes, progress)?)
 }
 
-/// Opens a store without the additional sync, which sled itself omits, as a negative control of durability tests. Frames survive a crash
-/// of the process, but not of the machine.
+/// Opens a store without the additional sync. Sled itself omits that sync, so frames survive a crash of the process, but not of the
+/// machine. A negative control of durability tests.
 /// # Errors
 /// As for [`open`].
 #[cfg(feature = "fault-points")]
@@ -57,7 +57,7 @@ fn open_with(dir: &Path, cache_bytes: usize, synced: bool) -> std::result::Resul
 }
 
 impl Sled {
-    /// Reads the store's own rows, and writes them to a new store.
+    /// Reads the format and the last LSN. A new store first gets its format row.
     fn from_rows(rows: Rows) -> std::result::Result<Self, OpenError> {
         let engine = Self { rows, last: AtomicU64::new(0) };
         if engine.is_new()? {

@@ -58,7 +58,7 @@ impl Table {
     pub(crate) fn overwrite(self, key: &[u8]) -> EngineError {
         match key.try_into().map(rows::ev_of) {
             Ok((session, seq)) => EngineError::Overwrite { session, seq },
-            Err(_) => rows::corrupt(self.name(), key, "a frame is there already"),
+            Err(_) => rows::corrupt(self.name(), key, "it already has a frame"),
         }
     }
 }

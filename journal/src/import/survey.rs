@@ -121,26 +121,26 @@ impl Survey {
         // Other text would appear in listings.
         if !head.is_erased() || head != head.erased() {
             return Err(
-                lines.damage_error(format!("session {session} is deleted, and the line says more than its place"))
+                lines.damage_error(format!("session {session} is deleted, but the line has more than its position"))
             );
         }
         fields::check_short(&head.short, session).map_err(|why| lines.damage_error(why))?;
         let tree = if let Scope::Tree(root) = self.what { root } else { head.root };
         if head.root != tree || self.deleted.insert(session, head).is_some() || self.sessions.contains_key(&session) {
-            return Err(
-                lines.damage_error(format!("session {session} is deleted, and it is of another tree or came before"))
-            );
+            return Err(lines.damage_error(format!(
+                "session {session} is deleted, but it belongs to another tree or appeared before"
+            )));
         }
         Ok(())
     }
 
     fn read_body<R: BufRead + Seek>(&mut self, lines: &Lines<'_, R>, def: &Def) -> Result<(), ImportError> {
         if Hash::of(def.body.as_bytes()) != def.hash {
-            return Err(lines.damage_error(format!("the body is not the one that {} names", def.hash)));
+            return Err(lines.damage_error(format!("the body does not match the hash {}", def.hash)));
         }
         if self.defs.insert(def.hash, (LinePosition { line: lines.n, offset: lines.offset }, def.body.len())).is_some()
         {
-            return Err(lines.damage_error(format!("the body {} came before", def.hash)));
+            return Err(lines.damage_error(format!("the body {} was defined before", def.hash)));
         }
         self.tally.defs = self.tally.defs.saturating_add(1);
         Ok(())
@@ -190,14 +190,15 @@ impl Survey {
     fn end<R: BufRead + Seek>(&self, lines: &mut Lines<'_, R>, end: &End) -> Result<(), ImportError> {
         if end.tally != self.tally {
             return Err(
-                lines.damage_error(format!("it counts {:?}, and the lines before hold {:?}", end.tally, self.tally))
+                lines.damage_error(format!("it counts {:?}, but the lines before it have {:?}", end.tally, self.tally))
             );
         }
         if end.sum != self.sum {
-            return Err(lines.damage_error(format!("the lines before sum up to {}, and it says {}", self.sum, end.sum)));
+            return Err(lines
+                .damage_error(format!("the checksum of the lines before it is {}, but it has {}", self.sum, end.sum)));
         }
         if !lines.is_at_end()? {
-            return Err(lines.damage_error("it is the last line of an export, and more follows"));
+            return Err(lines.damage_error("it is the last line of an export, but more lines follow"));
         }
         Ok(())
     }

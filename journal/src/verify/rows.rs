@@ -156,7 +156,7 @@ impl Check<'_> {
         })?;
         for (row, lsn) in expected {
             if !self.is_unknown(&row) {
-                self.report(Some(row.from), Some(lsn), format!("`outbox` lacks {row:?}, which the records oblige to"));
+                self.report(Some(row.from), Some(lsn), format!("`outbox` lacks {row:?}, which the records require"));
             }
         }
         Ok(())

@@ -210,7 +210,7 @@ async fn file_with_valid_checksums_but_invalid_records_is_refused() {
     type Spoil = fn(&mut Vec<serde_json::Value>);
     let cases: [(&str, Spoil); 9] = [
         ("starts at record 7, but record 4 comes next", |lines| drop(lines.remove(5))),
-        ("is not the one that", |lines| lines[1]["def"]["body"] = "\"other\"".into()),
+        ("does not match the hash", |lines| lines[1]["def"]["body"] = "\"other\"".into()),
         ("is not in the store", |lines| {
             lines.remove(1);
             lines.last_mut().unwrap()["end"]["tally"]["defs"] = 2.into();
