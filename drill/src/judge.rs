@@ -81,7 +81,7 @@ fn of(kind: FindingKind, what: Vec<String>) -> Vec<Violation> {
     what.into_iter().map(|what| Violation { kind, what }).collect()
 }
 
-/// Reports a record after an earlier process's last one that does not have a later epoch: a process that counted as dead could have written it.
+/// Reports a later process's record without a later epoch: a process that counted as dead could have written it.
 fn fencing_violation(session: SessionId, last: Seq, epoch: Epoch, later: Epoch) -> Option<String> {
     let next = last.next();
     (later <= epoch).then(|| {

@@ -19,7 +19,7 @@ pub enum Sabotage {
     AckBeforeCommit,
     /// The end of a run adds no outbox row
     NoOutbox,
-    /// An end that was already taken is taken again
+    /// A session processes the end of an owned run twice
     NoDedup,
     /// A later activation does not fence earlier ones
     NoEpoch,

@@ -1,4 +1,4 @@
-//! Reads leave the threads of the runtime to others.
+//! Limits concurrent reads, so that they do not occupy all threads of the runtime.
 //!
 //! A view or a list may fold thousands of records without a pause, which would delay runs, approvals and every other client. Few reads
 //! run at a time, so that they leave processors to the rest.
@@ -143,10 +143,10 @@ pub(crate) fn run_as<T>(sender: ReadSender, act: impl Future<Output = T>) -> imp
     SENDER.scope(sender, act)
 }
 
-/// How much a request reads.
+/// The extent of a request's reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Reads {
-    /// Nothing, or it waits for something, which must not take the turn of others.
+    /// The request reads nothing, or waits for something: a wait must not take a turn.
     Little,
     Session,
     /// A tree, or all sessions.
@@ -254,7 +254,7 @@ impl ReadTurns {
     }
 }
 
-/// Functions with which tests take turns away from reads.
+/// Functions by which tests hold turns, so that reads must wait.
 #[cfg(test)]
 impl ReadTurns {
     /// Takes all turns of reads of one session until the result is dropped.

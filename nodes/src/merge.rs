@@ -63,7 +63,7 @@ pub(crate) async fn answer(gateway: &Gateway, of: Merge, request: BufferedReques
     }
 }
 
-/// Adds the way to a list of the other shards.
+/// Adds a hint how to list the other shards.
 fn add_partial_hint(problem: Problem) -> Problem {
     if problem.code != "no_owner" {
         return problem;
@@ -71,7 +71,7 @@ fn add_partial_hint(problem: Problem) -> Problem {
     Problem { detail: format!("{}; `?partial=true` lists the other shards", problem.detail), ..problem }
 }
 
-/// As [`whole_page`]. A list that may be partial waits for no owner.
+/// Like [`whole_page`], but a request for a partial list does not wait for an owner.
 async fn page(gateway: &Gateway, shard: &str, request: &BufferedRequest) -> Result<Result<Value, Response>, Problem> {
     if request.partial {
         let node = gateway.node();
@@ -84,8 +84,8 @@ async fn page(gateway: &Gateway, shard: &str, request: &BufferedRequest) -> Resu
     whole_page(gateway, shard, request).await
 }
 
-/// Asks a shard for its page; returns what it refused, if it did. Lists change nothing, so one whose owner was lost in
-/// mid-answer is asked for again at the next owner.
+/// Requests a page of a shard, and returns the page or the refusal. If the owner is lost in mid-answer, asks the next
+/// owner, because a list changes nothing.
 async fn whole_page(
     gateway: &Gateway,
     shard: &str,

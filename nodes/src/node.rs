@@ -319,7 +319,7 @@ impl Node {
             if let Some(why) = self.state().failed_claim_error() {
                 return Err(why);
             }
-            // Also before the rows are read: a shard that is closed meanwhile may have a newer mark than its row.
+            // Done before the rows are read, because a shard that is closed meanwhile may have a newer mark than its row.
             let mut taken = self.busy_shards();
             match self.inner.registry.members().await {
                 Ok(members) => {
@@ -330,7 +330,7 @@ impl Node {
                     self.inner.clock.set(members.time_ms);
                     let members = Arc::new(members);
                     self.inner.members.send_replace(Arc::clone(&members));
-                    // Before any claim, whose owner writes the same marks.
+                    // Done before any claim, because the owner of a claim writes the same marks.
                     taken.append(&mut self.busy_shards());
                     let changed = seen.changed(&members, &taken, self.times().heartbeat);
                     seen.record(self.inner.opener.remember(changed).await);

@@ -3,11 +3,11 @@
 /// Runs of a shard that hold a slot, and runs that wait for one.
 pub(crate) type Demand = (usize, usize);
 
-/// Returns the maximum number of slots of each shard. What shards hold and may still take does not exceed `share`, except that
+/// Returns the maximum number of slots of each shard. The slots that shards hold and may still take do not exceed `share`, except that
 /// each shard may take one slot.
 ///
-/// Shards get equal parts, but none more than it needs while others need more. What no shard needs is divided evenly, so that a run can
-/// start before the next division. No slot is revoked: a shard above its part gets no more, and others wait for what it returns.
+/// Shards get equal parts, but none more than it needs while others need more. Slots that no shard needs are divided evenly, so that a run can
+/// start before the next division. No slot is revoked: a shard above its part gets no more, and others wait for the slots that it returns.
 pub(crate) fn divide(share: usize, demands: &[Demand]) -> Vec<usize> {
     let needed: Vec<usize> = demands.iter().map(|(held, waiting)| held.saturating_add(*waiting)).collect();
     let mut parts = divide_evenly(share, &needed);

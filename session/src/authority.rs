@@ -4,8 +4,8 @@
 //! A rule *matches* an access when both its patterns do. Rule A *beats* rule B when A is at least as specific as B in
 //! its action **and** in its resource, and more specific in one of them. The verdict of a set is the lowest verdict
 //! among the matching rules that no other matching rule beats, or the set's default if no rule matches. So the
-//! order of rules has no effect. Equally specific rules take the lower verdict, and so do rules of which neither is
-//! more specific than the other (one names the file, one the action). Adding a deny to a set can only lower verdicts.
+//! order of rules has no effect. If no rule beats the other, because both are equally specific or one names the file
+//! and one the action, the lower verdict applies. Adding a deny to a set can only lower verdicts.
 //!
 //! The pattern with more characters other than `*` is more specific. Ties are broken by more path parts, then by fewer
 //! `**`, then by fewer `*`. A pattern that matches only part of what another one matches is never less specific than it.
@@ -17,7 +17,7 @@
 //! with `/` or `./` and end with `/`: `src/` is `src/**`. The whole pattern `*` stands for every resource. Nothing else
 //! is special: `?`, `[`, `{` and `!` stand for themselves.
 //!
-//! A deny or an ask of a path covers everything below it: `src` reads as the two rules `src` and `src/**`. An allow
+//! A deny or an ask of a path covers everything below it: `src` means the two rules `src` and `src/**`. An allow
 //! covers the path alone, so that a rule never allows more than it spells out.
 //!
 //! A resource of `fs.*` that is not a normal relative path (empty, absolute, with an empty, `.` or `..` part, with NUL

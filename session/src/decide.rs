@@ -65,8 +65,8 @@
 //! end of a run that a person opened is recorded, but only views show it.
 //!
 //! A *message of a relative* comes from a model's call in the parent, a child or a sibling. It is a steering input that
-//! does not open or resume a run and does not renew turns. The end of the run removes it from the queue. Until it is taken,
-//! it counts among at most 16 of its sender, and all of relatives fill at most half of the queue: others are rejected.
+//! does not open or resume a run and does not renew turns. The end of the run removes it from the queue. At most 16
+//! messages of one sender may be queued, and messages of relatives may fill half of the queue: others are rejected.
 //!
 //! A run that is *parked at a limit* waits mid-turn for its provider: no call of the turn is open, and the attempt is
 //! repeated at the recorded reset (`limit`). Inputs and ends wait for the boundary after that attempt.

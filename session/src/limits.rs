@@ -23,7 +23,7 @@ pub struct Limits {
     pub turns: u32,
     /// Working time of an owned run.
     pub run_ms: Option<u64>,
-    /// Time in the queue without a grant to its root.
+    /// Time in the queue. Each grant of a slot to the root's tree restarts it.
     pub queue_ms: u64,
     /// Time of one turn with all its attempts.
     pub turn_ms: u64,
@@ -203,7 +203,7 @@ impl Limits {
             Some((name, _)) => Err(BadLimit { name, why: "0, so nothing could run: give 1 or more" }),
             None if self.compact_at.is_some_and(|share| share > 0 && !VALID_SHARES.contains(&share)) => Err(BadLimit {
                 name: "compact_at",
-                why: "no share of a context window: give 10 to 95 percent, or 0 for never",
+                why: "not a valid share of a context window: give 10 to 95 percent, or 0 for never",
             }),
             None => Ok(()),
         }

@@ -35,7 +35,7 @@ pub enum Message {
         seq: Seq,
         text: Text,
     },
-    /// A prompt of subtend: a continuation, a nudge or a summary.
+    /// A prompt that subtend adds: a continuation, a nudge or a summary.
     Prompt {
         text: Text,
     },

@@ -86,7 +86,7 @@ impl Worktree {
         format!("{WORKTREE_BRANCHES}/{of}")
     }
 
-    /// Returns whether `session` may use `worktree`: one of its own, or `parent`, that of its parent.
+    /// Returns whether `session` may use `worktree`: its own, or `parent`, the worktree of its parent.
     pub fn fits(worktree: Option<Self>, session: SessionId, parent: Option<Self>) -> bool {
         worktree == parent || worktree == Some(Self::own(session, parent))
     }

@@ -182,7 +182,7 @@ impl Hosted {
             }
         }
         // Collected before the cancel, since cancelled runs are no longer in flight afterwards.
-        // With the number, a cancel that arrives late does not strike the next run. No other client uses a store that this process opened.
+        // With the number, a cancel that arrives late does not cancel the next run. No other client uses a store that this process opened.
         let own = runs.iter().find(|(id, _)| *id == self.id).filter(|_| !tree && !self.is_own);
         let which = own.map_or_else(|| format!("tree={tree}"), |(_, run)| format!("run={run}"));
         let path = format!("/v1/sessions/{}/cancel?{which}", self.id);

@@ -1,4 +1,4 @@
-//! The file of logins at MCP servers, next to the user's configuration. Only the user can read it.
+//! The file of logins for MCP servers, next to the user's configuration. Only the user can read it.
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};

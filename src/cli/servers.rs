@@ -48,7 +48,7 @@ pub(crate) struct ServerPool(Arc<Mutex<HashMap<PathBuf, PooledServers>>>);
 #[derive(Debug)]
 struct PooledServers {
     list: ServerList,
-    /// When the user logged in at each server.
+    /// When the user logged in to each server.
     since: Vec<Option<u64>>,
     servers: Servers,
 }
@@ -116,7 +116,7 @@ fn warnings(servers: &Servers) -> Vec<String> {
     servers.reports().into_iter().flat_map(of_server).collect()
 }
 
-/// Returns the user's logins, and when the user logged in at each server: a new login starts them again. A file that
+/// Returns the user's logins, and when the user logged in to each server: a new login starts them again. A file that
 /// cannot be read is reported by each server that needs it.
 fn logins(list: &ServerList, workspace: &Workspace) -> (Option<Arc<dyn LoginStore>>, Vec<Option<u64>>) {
     let Some(file) = LoginFile::locate() else { return (None, Vec::new()) };

@@ -23,7 +23,7 @@ const MAX_PROMPT_BYTES: u64 = 256 << 10;
 pub(crate) const TRUSTED: &str = "trusted.json";
 /// File of cached tool descriptions of MCP servers.
 pub(crate) const KNOWN_TOOLS: &str = "mcp-tools.json";
-/// Logins at MCP servers.
+/// Logins for MCP servers.
 pub(crate) const LOGINS: &str = "mcp-logins.json";
 /// The user's own instructions.
 pub(crate) const INSTRUCTIONS: &str = "AGENTS.md";

@@ -23,7 +23,7 @@ struct GateState {
 }
 
 /// One piece of open work. Dropping it ends the work.
-#[must_use = "dropping the pass ends the work that it stands for"]
+#[must_use = "dropping the pass ends the work that it represents"]
 #[derive(Debug)]
 pub struct GatePass {
     state: Arc<GateState>,

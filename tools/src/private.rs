@@ -23,7 +23,7 @@ pub(crate) fn create_dir(dir: &Path) -> io::Result<()> {
     }
 }
 
-/// Creates an empty file in place of what is at `path`. A link there is replaced, not followed.
+/// Creates an empty file in place of the entry at `path`. A link there is replaced, not followed.
 pub(crate) fn create_file(path: &Path) -> io::Result<File> {
     match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),

@@ -12,12 +12,12 @@ use cap_std::fs::Dir;
 /// Removes the file or directory at `path`, if it exists. A link is removed, not followed.
 ///
 /// # Errors
-/// With the path of what cannot be removed.
+/// Names the path that cannot be removed.
 pub(crate) fn remove(path: &Path) -> io::Result<()> {
     system::remove(path)
 }
 
-/// Removes the entry `name` of `dir`, as [`remove`] does; Errors name it `path`.
+/// Removes the entry `name` of `dir`, as [`remove`] does. Errors name it `path`.
 ///
 /// # Errors
 /// As [`remove`].

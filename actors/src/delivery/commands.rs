@@ -12,7 +12,7 @@ pub(crate) type Evidence = fn(&Record) -> Option<(Reply, RunNo)>;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Needs {
     Nothing,
-    /// Whether slots of the root were granted meanwhile. Running tools are killed when the grace ends.
+    /// Whether the root was granted slots meanwhile, which extends a queue deadline. At the end of a grace, running tools are killed.
     Time,
     Asker,
     /// The tasks of the answer's calls, whether an approval covers them, and results to be read again.

@@ -25,7 +25,7 @@ impl LiveProcesses {
         ProcessGrants { live: self.clone(), root, granted: Vec::new() }
     }
 
-    /// The run of `session` ended.
+    /// Removes `session`, whose run has ended.
     pub(crate) fn end(&self, session: SessionId) {
         self.all().remove(&session);
     }
@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn processes_count_until_they_end_and_unborn_ones_do_not() {
+    fn only_created_processes_count_until_they_end() {
         let live = LiveProcesses::default();
         let (mut first, mut other) = (live.grants(id(1)), live.grants(id(1)));
         assert_eq!((first.take(id(2), 2), other.take(id(3), 2), first.take(id(4), 2)), (true, true, false));

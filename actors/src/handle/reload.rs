@@ -43,7 +43,7 @@ impl SessionHandle {
     /// # Errors
     /// [`ControlError::Refused`] if the files cannot be used, with the reason; the tree keeps its environment.
     /// # Durability
-    /// None: after a restart a tree uses the files of that time.
+    /// None: after a restart, a tree loads the files as they are then.
     pub fn reload(&self) -> Result<AgentChanges, ControlError> {
         let (before, after) = self.sessions.environments.reload(self.root).map_err(ControlError::Refused)?;
         Ok(AgentChanges::between(&before.catalog, &after.catalog))

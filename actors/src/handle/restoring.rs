@@ -41,7 +41,7 @@ impl SessionHandle {
         }
     }
 
-    /// Returns the run if it is rolled back, and no file is left to restore: the plan that a repetition names is out of date.
+    /// Returns the run if it is rolled back already and no file is left to restore, so that a repetition with its outdated plan succeeds.
     async fn restored_before(&self, run: Option<RunNo>) -> Result<Option<RunNo>, ControlError> {
         let checkpoints = self.checkpoints()?;
         let (journal, id) = (self.sessions.log.journal.clone(), self.id);

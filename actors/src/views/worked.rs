@@ -21,7 +21,7 @@ impl Worked {
     }
 }
 
-/// Adds up the working time over runs. For a killed run, this is the time up to its last answer and of tools that finished later.
+/// Adds up the working time of runs. For a killed run, counts the time up to its last answer, and the time of tools that finished later.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct WorkClock {
     /// The activation in which the run is working, if it is.

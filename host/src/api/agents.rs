@@ -108,7 +108,7 @@ pub(super) async fn register(
     // Others may have registered agents while the model was checked.
     let catalog = host.runtime().catalog();
     if catalog.get(&name).is_none() && catalog.all().count() >= MAX_FILES {
-        return Err(refused(format!("there are {MAX_FILES} agents, the most that a host takes")));
+        return Err(refused(format!("there are {MAX_FILES} agents already, the limit of a host")));
     }
     let replaced = host.runtime().register_agent(manifest).is_some();
     Ok(Json(RegisteredAgent { agent, replaced, warnings }))

@@ -224,7 +224,7 @@ fn rule_of(word: &str) -> Result<Rule, Problem> {
     HostPolicy::allow(word).map_err(|bad| Problem::invalid("invalid_rule", bad.to_string()))
 }
 
-/// Adds the rules that protected paths ask, unless the policy names them explicitly.
+/// Adds rules that require approvals for protected paths, unless the policy names them explicitly.
 fn with_protected_paths(policy: RuleSet) -> Authority {
     let protected = Authority::of(HostPolicy::protected_files(&policy));
     Authority::of(policy).meet(&protected)

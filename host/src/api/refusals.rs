@@ -61,7 +61,7 @@ const SHARED: [SharedResponse; 16] = [
     ),
 ];
 
-/// Adds the shared responses, and to each operation those that it can answer with.
+/// Adds the shared responses to the document, and references to them to each operation that can return them.
 pub(super) fn describe(document: &mut OpenApi) {
     for (path, item) in &mut document.paths.paths {
         for operation in [&mut item.get, &mut item.post, &mut item.put, &mut item.patch, &mut item.delete] {
@@ -82,7 +82,7 @@ pub(super) fn describe(document: &mut OpenApi) {
 
 /// Returns the statuses that the checks before `operation` and its extractors can answer with.
 fn common(path: &str, operation: &Operation) -> Vec<StatusCode> {
-    // Of requests over TCP, before any resource.
+    // Checks of requests over TCP return these before any resource is reached.
     let mut common = vec![
         StatusCode::BAD_REQUEST,
         StatusCode::FORBIDDEN,

@@ -114,7 +114,7 @@ pub(super) fn of(runtime: &Runtime, records: &[Stored], phase: Phase) -> String 
         Phase::WaitingAtRest => "waiting for background children".to_owned(),
         Phase::Queued => "waiting for a slot".to_owned(),
         Phase::HeldInterrupted => "held until the next input".to_owned(),
-        Phase::HeldOutOfTurns => "held until what it owns has ended".to_owned(),
+        Phase::HeldOutOfTurns => "held until its owned runs have ended".to_owned(),
         Phase::Closing | Phase::Quiet => String::new(),
     }
 }

@@ -209,7 +209,7 @@ fn event(entry: &Entry) -> String {
         Entry::Held { run, why } => {
             let why = match why {
                 Hold::Interrupted { .. } => "interrupted, until the next input".to_owned(),
-                Hold::OutOfTurns => "out of turns, until what it owns has ended".to_owned(),
+                Hold::OutOfTurns => "out of turns, until its owned runs have ended".to_owned(),
                 Hold::Closing { outcome, .. } => format!("ending, {}", outcome_text(outcome)),
             };
             format!("run {run} is held: {why}")

@@ -89,7 +89,7 @@ pub(super) async fn set(
             SettingKind::Model => value.trim().to_owned(),
         };
         settings.set(&known.key, &value)?;
-        Ok(ActionResult(format!("{} is set; it counts when the host starts again.", known.label)))
+        Ok(ActionResult(format!("{} is set. It takes effect at the next start of the host.", known.label)))
     });
     Ok(answer(&headers, "/options", done.await))
 }

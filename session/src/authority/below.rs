@@ -56,7 +56,7 @@ impl RuleSet {
     }
 }
 
-/// Returns each highest rank once: whatever any rank of `rules` beats, one of these beats too.
+/// Returns each highest rank once. They beat everything that a rank of `rules` beats.
 fn highest<'a>(rules: impl Iterator<Item = &'a DirectoryRule>) -> Vec<Ranked> {
     let mut ranked = drop_beaten(rules.map(|rule| rule.ranked).collect());
     ranked.dedup_by_key(|rank| (rank.action, rank.resource));

@@ -22,7 +22,7 @@ struct Strongest {
 }
 
 impl RuleSet {
-    /// Returns the rules that can decide for `action`: without those that another rule of the same resource always
+    /// Returns the rules that can decide about `action`: all except those that another rule of the same resource always
     /// beats.
     pub(super) fn deciding<'a>(&'a self, action: ActionSet<'a>) -> impl Iterator<Item = &'a Rule> {
         let syntax = action.syntax();

@@ -94,7 +94,7 @@ pub(super) fn matches(pattern: &str, text: &str, syntax: Syntax) -> bool {
     }
 }
 
-/// Returns whether a path pattern matches `path`, which is normal, or a directory above it.
+/// Returns whether a path pattern matches the normal path `path`, or a directory above it.
 pub(super) fn covers(pattern: &str, path: &str) -> bool {
     let above = path.match_indices('/').filter_map(|(at, _)| path.get(..at));
     std::iter::once(".").chain(above).chain(std::iter::once(path)).any(|at| matches(pattern, at, Syntax::Path))

@@ -1,4 +1,4 @@
-//! How large permissions may be: each call is checked by all their rules.
+//! Limits on the size of permissions, because each call is checked against all rules.
 
 use super::Authority;
 

@@ -1,4 +1,4 @@
-//! Deadlines. One that no longer applies is stale.
+//! Deadlines. A deadline that no longer applies is rejected as stale.
 
 use super::ask;
 use super::draft::Draft;

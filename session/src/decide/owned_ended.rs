@@ -1,4 +1,4 @@
-//! Arriving ends of children's runs (owned, detached or opened by a person): outbox rows.
+//! Outbox rows with the ends of children's runs (owned, detached or opened by a person).
 
 use super::draft::Draft;
 use crate::effect::Rejection;

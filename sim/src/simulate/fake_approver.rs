@@ -29,7 +29,7 @@ pub(crate) fn spawn(world: &Arc<World>, mut approver: Approver) {
             oracle.answer(request);
             match reply {
                 Ok(_) => oracle.tally.mark(&format!("answered {verdict:?}")),
-                Err(ControlError::Stopped(_)) => oracle.tally.mark("answered one that stopped"),
+                Err(ControlError::Stopped(_)) => oracle.tally.mark("answered an ask of a stopped session"),
                 Err(
                     error @ (ControlError::Working(_)
                     | ControlError::Waiting(_)

@@ -148,11 +148,11 @@ impl FaultKind {
 /// Counts of events.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
-    /// Marks by name, for events that should occur in some run.
+    /// Counts by name of events that should occur in some run.
     pub marks: BTreeMap<String, u64>,
     /// Number of times that a fault occurred during a verb: before its answer, or within a second after it.
     pub matrix: BTreeMap<(FaultKind, Verb), u64>,
-    /// Worlds that each predicate judged.
+    /// Number of worlds that each predicate judged.
     pub examined: BTreeMap<&'static str, Count>,
 }
 

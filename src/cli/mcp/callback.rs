@@ -63,7 +63,8 @@ impl Listener {
                     return Some((query, reply));
                 }
                 // Fails if the browser has left.
-                let _ = reply.send((StatusCode::BAD_REQUEST, "This address is not of the login that waits here.\n"));
+                let _ = reply
+                    .send((StatusCode::BAD_REQUEST, "This address does not belong to the login that waits here.\n"));
             }
             None
         };

@@ -82,7 +82,7 @@ impl StopSignal {
         }
     }
 
-    /// Regards the signals so far as handled. The next one requests a stop again, and the one after it ends the process at once.
+    /// Treats the signals so far as handled. The next one requests a stop again, and the one after it ends the process at once.
     pub(crate) fn rearm(&mut self) {
         self.handled = self.received.borrow().count;
         self.ends_at.store(self.handled.saturating_add(2), Ordering::Relaxed);

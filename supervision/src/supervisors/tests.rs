@@ -251,7 +251,7 @@ async fn five_thousand_children_end_with_their_shards() {
     for _ in 0..500 {
         supervisors.spawn(Toy, fine()).await.unwrap();
     }
-    assert_eq!(supervisors.shards(), 3, "freed seats are reused");
+    assert_eq!(supervisors.shards(), 3, "freed capacity is reused");
     supervisors.shutdown(GRACE).await;
     assert!(toys.iter().all(|toy| toy.get_status() == ActorStatus::Stopped));
     let rest = std::iter::from_fn(|| exits.try_recv().ok()).filter(|exit| exit.how == ExitReason::Stopped).count();

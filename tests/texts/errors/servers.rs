@@ -1,4 +1,4 @@
-//! Logins at MCP servers.
+//! Logins for MCP servers.
 
 use serde_json::json;
 

@@ -36,7 +36,7 @@ pub(crate) fn server(raw: &str) -> Result<Text, String> {
 pub(crate) struct ToolName {
     /// `mcp__server__tool`, shortened if it is too long.
     pub(crate) name: Text,
-    /// The whole of it, for lists of tools.
+    /// The full name, for lists of tools.
     pub(crate) full: Text,
     /// `mcp:server:tool`. It is never shortened: rules and files of other products name tools in full, and by patterns.
     pub(crate) action: Text,

@@ -139,7 +139,7 @@ mod system {
         }
     }
 
-    const LEASED: &str = "another process has a lease of it (F_SETLEASE): end that process, or try again in a minute";
+    const LEASED: &str = "another process holds a lease on it (F_SETLEASE): end that process, or retry in a minute";
 
     pub(crate) fn is_link(error: &io::Error) -> bool {
         error.raw_os_error() == Some(Errno::LOOP.raw_os_error())

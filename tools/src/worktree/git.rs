@@ -219,7 +219,7 @@ impl Git {
 }
 
 impl GitAnswer {
-    /// Returns whether git said nothing about a failure: with `--quiet`, what it was asked for does not exist.
+    /// Returns whether git failed without a message: with `--quiet`, this means that the requested object does not exist.
     pub(super) fn is_silent(&self) -> bool {
         self.error_output.trim_ascii().is_empty()
     }

@@ -26,7 +26,7 @@ pub(crate) fn check_sent(world: &World, action: &Action, sent: Result<Receipt, S
         Err(SendError::Busy { .. }) => oracle.record_fault(FaultKind::FullQueue),
         Err(SendError::Stopped(_)) => {
             oracle.record_refusal(session);
-            oracle.tally.mark("sent to one that stopped");
+            oracle.tally.mark("sent to a stopped session");
         }
         Err(error @ (SendError::BadInput(_) | SendError::Refused(_))) => {
             // A deleted session accepts nothing.
@@ -69,7 +69,7 @@ pub(crate) fn check_control(world: &World, action: &Action, reply: Result<Contro
             }
         }
         Ok(Control::NotFound) => oracle.tally.mark("not found"),
-        Err(WaitError::Stopped(_)) => oracle.tally.mark("controlled one that stopped"),
+        Err(WaitError::Stopped(_)) => oracle.tally.mark("controlled a stopped session"),
         Err(error @ (WaitError::NoSuchRun { .. } | WaitError::Refused(_))) => {
             if oracle.deletions == 0 {
                 oracle.wrong("S-3", format!("{verb:?} of {session} was refused: {error}"));
@@ -179,7 +179,7 @@ pub(crate) fn check_end(world: &World, session: SessionId, run: RunNo, ended: Re
             }
         }
         Err(WaitError::NoSuchRun { .. }) => oracle.tally.mark("no such run"),
-        Err(WaitError::Stopped(_)) => oracle.tally.mark("waited for one that stopped"),
+        Err(WaitError::Stopped(_)) => oracle.tally.mark("waited for a stopped session"),
         Err(error @ WaitError::Refused(_)) => oracle.wrong("wait", error.to_string()),
     }
 }

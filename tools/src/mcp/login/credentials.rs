@@ -124,7 +124,7 @@ impl ServerLogin {
         let named = scopes.join(", ");
         if scopes.iter().all(|scope| granted.contains(scope)) {
             return format!(
-                "it refused the request for want of scopes that its login has ({named}): ask who runs the server"
+                "it refused the request for missing scopes, although its login has them ({named}): ask the server's operator"
             );
         }
         // A new login replaces the old one, so it asks for the old scopes too.
