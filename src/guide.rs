@@ -1,6 +1,6 @@
 //! The guide: a page for each thing that you may want to do, to be read in any order after the first.
 //!
-//! | page | after it you can |
+//! | page | what you can do after reading it |
 //! |---|---|
 //! | [`start`] | embed a runtime, send an input, take the answer |
 //! | [`agents`] | say what an agent is, in code or in files |
@@ -15,7 +15,7 @@
 //! | [`dialects`] | know the tools by which models start agents: parameters, results, errors |
 //! | [`patterns`] | let agents vote, judge, review and plan |
 //! | [`branches`] | continue from an earlier message, and regenerate an answer |
-//! | [`hooks`] | put code of your own where the course of a session can be changed, and let another agent answer |
+//! | [`hooks`] | run code of your own where it can change the course of a session, and let another agent answer |
 //! | [`events`] | show what happens while it happens, and read what happened |
 //! | [`typed_output`] | get answers as values of a type |
 //! | [`testing_agents`] | test agents without a network and without waiting |

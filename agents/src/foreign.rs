@@ -25,7 +25,7 @@ mod tests;
 mod tools;
 mod wildcards;
 
-/// Translates a file. Errors do not name it: the caller does.
+/// Translates a file. Errors do not name the file; the caller adds its name.
 pub(crate) fn parse(file: ForeignFile<'_>) -> Result<Parsed, BadManifest> {
     match file.product {
         Product::Claude => claude::parse(file),

@@ -41,7 +41,7 @@ pub(crate) struct Parsed {
     pub(crate) warnings: Vec<String>,
 }
 
-/// Parses `text`; `stem` is the default name. Errors do not name the file: the caller does.
+/// Parses `text`; `stem` is the default name. Errors do not name the file; the caller adds its name.
 pub(crate) fn parse(text: &str, stem: &str, source: Source) -> Result<Parsed, BadManifest> {
     let (yaml, body) = split(text)?;
     let mut map = yaml_map(yaml)?;

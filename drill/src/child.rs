@@ -90,7 +90,7 @@ pub fn work(args: &Args, guard: Guard) -> Result<(), DrillError> {
     })
 }
 
-/// Exits when the drill dies, which holds the other end of stdin.
+/// Exits when the drill ends: it holds the other end of stdin.
 fn exit_with_the_drill() {
     std::thread::spawn(|| {
         let mut byte = [0];

@@ -77,7 +77,7 @@ pub(crate) struct Round {
     pub(crate) orders: Vec<KillOrder>,
 }
 
-/// The ingredients of a round, before its numbers are drawn.
+/// The kinds of kills of a round, before its numbers are drawn.
 #[derive(Clone, Copy, Debug)]
 enum Card {
     Opening,

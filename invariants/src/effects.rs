@@ -17,7 +17,7 @@ fn judge_each(world: &World<'_>, judge: impl Fn(&Observed, &Effect) -> Verdict) 
     observed.effects.iter().try_for_each(|effect| judge(observed, effect))
 }
 
-/// The record of an external effect's intent is durable before the effect, and the basis of a reply before the reply.
+/// The record of an external effect's intent is durable before the effect; what a reply relies on is durable before the reply.
 pub(super) fn intents_precede_effects(world: &World<'_>) -> Verdict {
     judge_each(world, |_, effect| {
         let (Some(durable), Some(seen)) = (effect.durable, world.sessions.get(&effect.run.session)) else {

@@ -55,7 +55,7 @@ pub(super) fn parse(file: ForeignFile<'_>) -> Result<Parsed, BadManifest> {
     super::finished(file, fields, rights, manifest)
 }
 
-/// Takes the restrictions on tools of servers. The file starts no server, but one of that name may run here.
+/// Takes the restrictions on tools of servers. The file starts no server, but a server of that name may run here.
 fn servers(fields: &mut Fields, rights: &mut Rights) {
     let Some(mcp_servers) = fields.take("mcp_servers") else { return };
     fields.note(
@@ -101,7 +101,7 @@ fn asks(mode: &Value) -> bool {
     !matches!(mode.as_str(), Some("auto" | "approve"))
 }
 
-/// Takes the switches of tools. Only those that are off restrict.
+/// Takes the switches of tools. Only switches that are off restrict the agent.
 fn switches(fields: &mut Fields, rights: &mut Rights) {
     for (key, what) in
         [("features", "features of Codex are not supported"), ("tools", "tools of Codex are not supported")]

@@ -143,7 +143,7 @@ pub(crate) async fn decide(
 ) -> Result<(), Problem> {
     let call = call_of(call)?;
     let closed = || {
-        let detail = format!("call {call} of session {session} does not wait for an approval (any more)");
+        let detail = format!("call {call} of session {session} is not waiting for an approval");
         Problem::conflict("approval_closed", detail)
     };
     let open = open_approvals(host).await?;

@@ -335,7 +335,7 @@ impl CallBoard {
         }
     }
 
-    /// Returns whether a call was returned to the queue since the last call of this.
+    /// Returns whether a call was returned to the queue since the last call of this method.
     pub(super) fn has_returned(&mut self) -> bool {
         std::mem::take(&mut self.returned)
     }

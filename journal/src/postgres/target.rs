@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn refused_address_gives_no_part_of_itself_away() {
+    fn refused_address_is_not_shown() {
         for (url, why) in [
             ("postgres://ann:s3@cret@db/agents", "write @ and /"),
             ("postgres://ann:s3/cret@db/agents", "write @ and /"),

@@ -14,7 +14,7 @@ pub(super) struct SeenLsns {
 }
 
 impl SeenLsns {
-    /// Returns shards and their last LSNs where that has changed since [`Self::record`], at most once in `every`. Skips shards in `own`,
+    /// Returns the shards whose last LSN has changed since [`Self::record`], with that LSN, at most once in `every`. Skips shards in `own`,
     /// which this node has or is opening.
     pub(super) fn changed(&mut self, members: &Members, own: &BTreeSet<String>, every: Duration) -> Vec<(String, u64)> {
         let now = Instant::now();

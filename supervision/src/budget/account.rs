@@ -1,4 +1,4 @@
-//! One account, without locks and clock.
+//! One account, without locks or a clock.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::task::Waker;
