@@ -13,7 +13,7 @@ use crate::values::error::{ControlError, SendError, WaitError};
 pub enum PromptError {
     #[error(transparent)]
     Open(#[from] OpenSessionError),
-    /// A task cannot be started, or not below that session.
+    /// A task cannot be started, or not as a child of the given session.
     #[error(transparent)]
     Control(#[from] ControlError),
     /// The session did not accept the prompt.
@@ -39,7 +39,7 @@ impl Runtime {
     /// # }
     /// ```
     /// # Errors
-    /// [`PromptError`], also if the run ends in any other way than completed.
+    /// [`PromptError`], also if the run does not complete.
     /// # Cancel safety
     /// Dropping the future cancels nothing: the run continues, and its session remains in the journal.
     /// # Durability

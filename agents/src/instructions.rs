@@ -44,7 +44,7 @@ pub const MAX_FILES: usize = 64;
 pub enum Unread {
     /// It does not exist.
     Missing,
-    /// It may not or cannot be read.
+    /// Access to it is denied, or it cannot be read.
     Refused(String),
 }
 

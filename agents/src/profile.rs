@@ -39,7 +39,7 @@ pub struct Profile {
     pub system_prompt: Option<Text>,
     /// Decides if the prompt of the caller's agent comes before these parts.
     pub prompt: Inherit,
-    /// The most tools that the child is offered. Empty: all that its caller has.
+    /// The tools that the child may be offered. Empty: all that its caller has.
     pub tools: Vec<Text>,
     /// The pool of models that the child uses; by default that of sessions.
     #[serde(deserialize_with = "none_if_empty")]

@@ -272,7 +272,7 @@ fn check_approvals(session: SessionId, seen: &SessionFacts<'_>) -> Verdict {
     Ok(())
 }
 
-/// A branch is created by a person or the host, and a child's first run belongs to its call.
+/// A branch is created by a person or the host, and a child's first run belongs to the call that created the child.
 pub(super) fn creators_are_legal(world: &World<'_>) -> Verdict {
     for (session, seen) in &world.sessions {
         let is_illegal = |branch: &BranchCreated| {

@@ -68,7 +68,7 @@ pub(crate) fn run(args: &Args) -> Result<Code, Fail> {
         let preview = preview(&hosted.journal, hosted.id);
         let lost = match &preview {
             Ok((_, sessions)) => match worktree::describe_unmerged(&args.store, sessions) {
-                // The deletion has no need of it, and reports below which worktrees remain.
+                // The deletion does not need the list, and reports below which worktrees remain.
                 Err(_) if args.yes => Vec::new(),
                 lost => lost?,
             },

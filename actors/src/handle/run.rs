@@ -71,7 +71,7 @@ impl RunHandle {
         match probed.in_flight {
             Some(at) if at == run => Ok(RunPhase::InFlight),
             Some(at) if at < run => Ok(RunPhase::Behind(at)),
-            // It may have ended before the last run: a queued input opens the next run at once.
+            // The run may have ended before the last one: a queued input opens the next run at once.
             Some(_) | None => {
                 let ended =
                     Ended::read(&sessions.log.journal, *id, run).map_err(|error| sessions.life.read_failed(&error))?;

@@ -46,7 +46,7 @@ pub(super) fn add(case: &Case, state: &mut State, decision: &mut Decision) {
     }
 }
 
-/// Returns the decision in place of a rejection that the broken rule should have caused.
+/// Returns the decision that the bug takes instead of `rejection`.
 pub(super) fn replace_rejection(case: &Case, state: &mut State, rejection: &Rejection) -> Option<Decision> {
     let Rejection::Stale(_) = rejection else { return None };
     let records = if case.bug == Bug::StaleAccepted {

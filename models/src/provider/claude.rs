@@ -4,7 +4,7 @@
 pub(super) enum Thinking {
     Budget,
     Effort,
-    /// Thinking by an effort; the model decides when to think. Some models think by default, so that thinking must be disabled.
+    /// Thinking with a given effort; the model decides when to think. Some models think by default, so that thinking must be disabled.
     Adaptive {
         unasked: bool,
     },

@@ -20,7 +20,7 @@ use super::target::Target;
 use super::threads;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// Time that an idle connection is kept, below the time of servers.
+/// Time that an idle connection is kept: less than servers keep it.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(50);
 
 pub(super) struct Client {

@@ -120,7 +120,7 @@ async fn open_when_released(
                 opened = Connection::open(path) => opened?,
                 () = stop.requested() => return Ok(None),
             },
-            // It is starting or ending, or has the store alone, as `compact` has.
+            // The host is starting or ending, or has the store alone, as `compact` has.
             None => None,
         };
         if let Some((_, serving)) = host.filter(|(_, serving)| serving.stays) {

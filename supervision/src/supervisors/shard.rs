@@ -80,7 +80,7 @@ impl ShardState {
                 (actor, None, ExitReason::Failed(catch_panic(|| error.to_string()).unwrap_or_default()))
             }
         };
-        // Dropping the state aborts the actor's tasks before the report. It is guarded, because a panic here would end the
+        // Dropping the state aborts the actor's tasks before the report. The drop is guarded: a panic here would end the
         // shard and all siblings.
         catch_panic(|| drop(state));
         let exit = Exit { actor: actor.get_id(), how };

@@ -62,7 +62,7 @@ pub(super) fn transport(
     config.max_sse_event_size = MAX_MESSAGE;
     config.channel_buffer_capacity = QUEUE_CAPACITY;
     let http = client(url).map_err(|error| error.to_string())?;
-    // It adds the token of a login, and renews it.
+    // The manager adds the token of a login, and renews it.
     let client = AuthClient::new(CountedClient { http, opened: Arc::default() }, manager);
     let thread = ServerThread::start()?;
     // The transport spawns its tasks on the entered runtime.
@@ -292,7 +292,7 @@ mod tests {
         assert_eq!((read("data\n\n").await, read("data\r\n\r\n").await), (vec![true; 3], vec![true; 3]));
     }
 
-    /// A queue of such messages took gigabytes. The control: a message with half of the values is accepted.
+    /// A queue of messages with many values took gigabytes. The control: a message with half of the values is accepted.
     #[tokio::test]
     async fn values_of_a_stream_are_counted() {
         let read = async |values: usize| {
