@@ -310,7 +310,7 @@ async fn m8_failed_minions_name_their_chat_and_the_cause() {
 
 /// A call that asks for the web is refused if there is no tool for it; with a web tool the minion gets that one.
 #[tokio::test(start_paused = true)]
-async fn r13_minion_says_where_there_is_no_web() {
+async fn r13_minion_without_a_web_tool_says_so() {
     let arguments = json!({"message": "m", "enableWeb": true, "enabledTools": []});
     let says = |web: &'static [&'static str], arguments: Value| async move {
         let (journal, seen) = (journal(), Arc::new(Mutex::new((Vec::new(), Vec::new()))));

@@ -111,7 +111,7 @@ async fn body_without_a_token_is_not_read() {
 
 /// The control: the streams of a token that was not revoked get the later events.
 #[tokio::test(start_paused = true)]
-async fn revocation_ends_streams_and_says_nothing_more() {
+async fn revocation_ends_streams_before_later_events() {
     let at = Guarded::new().await;
     let id = open_and_finish(&at.host.router(), "before").await;
     let (read, other) = (at.token(TokenScope::Read), at.token(TokenScope::Act));
@@ -362,7 +362,7 @@ async fn announced_bodies_take_no_budget() {
 /// Pages of another origin under the same name, whose requests have the cookie, have a worktree committed. The controls: the host's own
 /// pages, and an address that the person typed.
 #[tokio::test]
-async fn view_that_changes_something_is_opened_here() {
+async fn view_with_effects_is_refused_to_other_origins() {
     let at = Guarded::new().await;
     let login = at.login().await;
     let path = "/s/00000000-0000-7000-8000-000000000000/worktree";

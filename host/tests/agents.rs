@@ -74,7 +74,7 @@ async fn registered_title_agent_names_later_sessions() {
 }
 
 #[tokio::test]
-async fn text_that_cannot_be_used_registers_nothing() {
+async fn unusable_agent_text_registers_nothing() {
     let host = host(&Memory::new()).await;
     let app = host.router();
     let long = format!("---\nmode: all\n---\n{}", "x".repeat(256 << 10));

@@ -51,9 +51,9 @@ async fn key_of_an_opening_with_other_rights_is_refused() {
     end(host).await;
 }
 
-/// Keys of sessions, tasks and branches are apart: none is taken by a command of another kind, and nothing reaches its session.
+/// Keys of sessions, tasks and branches are separate: a command of another kind takes no key, and nothing of it reaches the key's session.
 #[tokio::test]
-async fn key_names_nothing_of_another_kind_of_command() {
+async fn key_does_not_reach_commands_of_another_kind() {
     let host = host(&Memory::new()).await;
     let app = host.router();
     let id = open_and_finish(&app, "one").await;

@@ -125,7 +125,7 @@ Its task: Count the files.
     }
 
     #[test]
-    fn other_texts_have_no_end() {
+    fn other_texts_contain_no_ends() {
         for text in
             ["", "\n\n", "[see] below", "[abc", "a\n[a3f9c1 (explore)] completed:\n", "```\n\n[a3f9c1] completed:\n"]
         {

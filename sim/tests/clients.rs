@@ -19,7 +19,7 @@ fn clients_see_each_event_and_effect_once() {
 }
 
 #[test]
-fn clients_seed_gives_the_same_run() {
+fn seed_of_clients_gives_the_same_run() {
     let run = || simulate(ClientPlan { seed: 3, host_bug: None });
     assert_eq!(run(), run());
 }

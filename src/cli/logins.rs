@@ -162,7 +162,7 @@ mod tests {
 
     /// An authorization server may keep its login locked for as long as it answers. The control: the lock is exclusive.
     #[test]
-    fn locked_login_is_locked_for_others_alone() {
+    fn lock_of_a_login_is_exclusive_and_stops_no_other_login() {
         let dir = tempfile::tempdir().expect("a directory");
         let file = LoginFile { path: dir.path().join("logins.json") };
         let held = file.lock(&key("a")).expect("locked");

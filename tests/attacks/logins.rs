@@ -264,7 +264,7 @@ async fn page_of_another_server_is_confirmed() {
 /// A server names a part of its address as the resource, so that its tokens are for other servers too. The control: its own address, also
 /// with a `/` at its end.
 #[tokio::test]
-async fn a_token_for_other_servers_is_announced() {
+async fn token_for_other_servers_is_announced() {
     for (resource, is_wider) in [("/", true), ("/mcp", false), ("/mcp/", false)] {
         let named = LoginServer::with(move |request, base, _| {
             let said = json!({"resource": format!("{base}{resource}"), "authorization_servers": [base]});

@@ -226,7 +226,7 @@ fn shipped_schemas_equal_the_printed_ones() {
 }
 
 #[test]
-fn m3_unknown_tool_options_are_refused_minion_options_are_set() {
+fn m3_unknown_tool_options_are_refused_by_set_and_in_files() {
     let user = User::new();
     let refused = |key: &str| {
         let done = user.call(&["config", "set", key, "true"]);

@@ -106,7 +106,7 @@ fn session_works_in_another_directory_when_the_flag_is_set() {
 }
 
 #[test]
-fn session_allowed_here_writes_here() {
+fn here_option_lets_a_session_write_in_this_directory() {
     let scene = ElsewhereScene::new();
     scene.user.script(WRITES);
     let done = scene.call_elsewhere(&["send", &scene.id, "write"], &["--here"]);
@@ -118,7 +118,7 @@ fn session_allowed_here_writes_here() {
 fn missing_workspace_error_names_a_remedy() {
     let scene = ElsewhereScene::new();
     let (home, here) = (scene.home(), scene.other.display().to_string());
-    std::fs::remove_dir_all(&home).expect("remove the file");
+    std::fs::remove_dir_all(&home).expect("remove the directory");
     let expected = format!(
         "error: session {} belongs to {}, which no longer exists, and this is {here}: its agent would read and write the \
          files here. If you want that, use `--here` to run it in {here} this time\n",

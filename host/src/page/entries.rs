@@ -446,7 +446,7 @@ mod tests {
     }
 
     #[test]
-    fn minion_shows_an_explicit_result_open() {
+    fn minion_shows_an_explicit_result_unfolded() {
         let shown = viewer(Some("**yes**"), true, true);
         let expected = "<section class=\"panel minion\" aria-label=\"Minion a1\">\n<h3>Minion a1</h3>\n\
             <details class=\"response\" open>\n<summary>Explicit result, by <code>return</code></summary>\n\

@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn tls_is_on_unless_the_server_is_here() {
+    fn tls_is_on_unless_the_server_is_local() {
         let tls = |url: &str| ShardAddress::parse(url).unwrap().tls;
         for here in ["localhost", "127.0.0.1:5432", "[::1]"] {
             assert!(!tls(&format!("postgres://{here}/agents")), "{here}");

@@ -198,7 +198,7 @@ fn x13_park_without_a_pool_names_no_member() {
 }
 
 #[test]
-fn park_off_fails_at_once_with_the_reason() {
+fn run_with_parking_off_fails_at_once_with_the_reason() {
     let off = Limits { park: Parking::Off, ..Limits::default() };
     let mut heart = Heart::root_with(off).then(send(1, "go"));
     assert_eq!(heart.summary(limited(1, 1, HOUR)), "discarded ended(failed) > E");

@@ -43,7 +43,7 @@ fn owned_session_keeps_its_queue_when_the_tree_is_cancelled() {
 }
 
 #[test]
-fn queue_stands_is_passed_to_owned_runs() {
+fn keeping_the_queue_is_passed_to_owned_runs() {
     let owns = || {
         let heart = Heart::child().then(admitted()).then(calls(1, vec![background(), writes()]));
         heart.then(spawn(1, Mode::Background, &[(0, 0xB1)]))

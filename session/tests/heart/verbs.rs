@@ -101,7 +101,7 @@ fn queued_send_is_taken_at_rest_and_steer_at_boundary() {
 }
 
 #[test]
-fn after_an_end_the_queue_opens_the_next_run() {
+fn queue_opens_the_next_run_after_an_end() {
     let mut heart = started().then(calls(1, vec![writes()])).then(send(2, "next")).then(cancel());
     assert_eq!(heart.summary(tool(1, 0, "x")), "-0:ok ended(cancelled) opened started taken turn > W");
     assert_eq!(heart.state.run.as_ref().unwrap().no, RunNo(2));

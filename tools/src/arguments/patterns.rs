@@ -167,7 +167,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn places_of_a_pattern_are_no_less_than_it_has() {
+    fn states_of_a_pattern_are_not_undercounted() {
         for (pattern, expected) in [
             ("^a[bc]*\\d$", 5),
             ("(.{90}){9}", 810),

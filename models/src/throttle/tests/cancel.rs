@@ -8,7 +8,7 @@ use super::Bug;
 use super::callers::{Callers, LAB, MODEL, concurrent_rate, quota, requests, texts, tokens};
 
 #[tokio::test(start_paused = true)]
-async fn before_the_first_poll() {
+async fn call_dropped_before_its_first_poll_is_not_counted() {
     let mut callers = Callers::with_quotas(&[(LAB, concurrent_rate(1))]);
     callers.prepare("a1", &[LAB], 1);
     callers.enter("b1", &[LAB], 1);
@@ -17,7 +17,7 @@ async fn before_the_first_poll() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn in_the_line() {
+async fn call_dropped_in_the_line_frees_its_place() {
     let mut callers = Callers::with_quotas(&[(LAB, concurrent_rate(1))]);
     callers.all_enter("a1 a2 a3 b1 b2", &[LAB]);
     callers.drop_waiting("a2");
@@ -28,7 +28,7 @@ async fn in_the_line() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn in_the_line_of_its_model_leaves_no_trace_at_the_provider() {
+async fn call_dropped_in_the_line_of_its_model_leaves_no_trace() {
     let mut callers = Callers::with_quotas(&[(MODEL, requests(60))]);
     callers.throttles.pause(&MODEL.into(), 1_000);
     callers.all_enter("a1", &[MODEL, LAB]);
@@ -38,7 +38,7 @@ async fn in_the_line_of_its_model_leaves_no_trace_at_the_provider() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn at_the_head_of_the_line_where_it_held_up_others() {
+async fn call_dropped_at_the_head_of_the_line_lets_others_start() {
     let mut callers = Callers::with_quotas(&[(LAB, tokens(600))]);
     callers.enter("a1", &[LAB], 500);
     callers.enter("b1", &[LAB], 600);
@@ -59,13 +59,13 @@ fn drop_granted_call(bug: Option<Bug>) -> String {
 }
 
 #[tokio::test(start_paused = true)]
-async fn when_the_call_up_crosses_with_the_drop() {
+async fn drop_of_a_granted_call_grants_the_next_one() {
     assert_eq!(drop_granted_call(None), "a1 c1");
     assert_eq!(drop_granted_call(Some(Bug::TicketLost)), "a1", "the control: the check must find the bug");
 }
 
 #[tokio::test(start_paused = true)]
-async fn when_the_call_up_crosses_with_the_drop_nothing_is_paid() {
+async fn granted_call_dropped_before_its_poll_costs_nothing() {
     let rates = Rates { concurrent: Some(1), tokens_per_minute: Some(60), ..requests(10) };
     let mut callers = Callers::with_quotas(&[(LAB, rates)]);
     callers.enter("a1", &[LAB], 60);
@@ -79,7 +79,7 @@ async fn when_the_call_up_crosses_with_the_drop_nothing_is_paid() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn with_the_pass_in_hand() {
+async fn drop_of_a_started_call_returns_its_permits() {
     let throttles = Throttles::new(concurrent_rate(1), []);
     let quotas = texts(&[MODEL, LAB]);
     let call = async {
@@ -94,7 +94,7 @@ async fn with_the_pass_in_hand() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn after_it_was_sent_back() {
+async fn call_sent_back_by_a_pause_can_be_dropped() {
     let mut callers = Callers::with_quotas(&[(LAB, concurrent_rate(1))]);
     callers.all_enter("a1 b1 c1", &[LAB]);
     callers.end_unpolled("a1");
@@ -108,7 +108,7 @@ async fn after_it_was_sent_back() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn after_the_close() {
+async fn call_can_be_dropped_after_the_close() {
     let mut callers = Callers::with_quotas(&[(LAB, concurrent_rate(1))]);
     callers.all_enter("a1 b1", &[LAB]);
     callers.throttles.close();

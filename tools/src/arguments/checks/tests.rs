@@ -134,7 +134,7 @@ fn checks_of_keywords_without_schemas_are_counted() {
 
 /// Counting takes no more work than the checks themselves.
 #[test]
-fn properties_of_many_items_are_counted_by_what_they_have() {
+fn items_are_counted_by_the_properties_they_have() {
     let fields: Map<String, Value> = (0..5_500).map(|n| (format!("{n:x}"), json!(true))).collect();
     let schema = json!({"type": "object", "properties": {"l": {"type": "array", "items": {"properties": fields}}}});
     let args = json!({"l": vec![json!({}); 49_000]});

@@ -276,10 +276,10 @@ fn x14_list_of_ignored_files_is_bounded() {
     assert!(summary.ends_with(", d0007/, and 1002 more"), "{summary}");
 }
 
-/// An import chooses the ids of its sessions. One that ended like another's continued on the branch that was kept for that one, and its removal
-/// deleted it. The control: the session itself continues there.
+/// An import chooses the ids of its sessions. A session whose id ended like that of another one continued on the branch that was kept for
+/// the other one, and its removal deleted that branch. The control: the session itself continues there.
 #[test]
-fn session_with_another_ones_end_has_its_own_branch() {
+fn session_with_the_id_end_of_another_has_its_own_branch() {
     let scene = Repository::new();
     put(&scene.open().join("kept"), "kept\n");
     scene.worktrees.keep(id(SESSION), None).unwrap();
