@@ -167,7 +167,7 @@ impl Skills {
         named.filter(is_readable).filter(fits).cloned().collect()
     }
 
-    /// Returns a warning for each skill that an agent names and that its prompt does not have, whatever its sessions may read.
+    /// Returns a warning for each skill that an agent names and that its prompt does not have, regardless of what its sessions may read.
     pub fn missing(&self, catalog: &Catalog) -> Vec<AgentProblem> {
         let mut problems = Vec::new();
         for manifest in catalog.all() {

@@ -200,9 +200,11 @@ impl Gateway {
             "/readyz" if get => {
                 Some(match node.is_live() && !node.ends().is_cancelled() && !self.shards().is_empty() {
                     true => Ok(StatusCode::NO_CONTENT.into_response()),
-                    false => {
-                        Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, "stopping", "the node has no lease, or ends"))
-                    }
+                    false => Err(Problem::new(
+                        StatusCode::SERVICE_UNAVAILABLE,
+                        "stopping",
+                        "the node has no lease, or is ending",
+                    )),
                 })
             }
             "/v1/nodes" if get => Some(Ok(axum::Json(self.describe()).into_response())),

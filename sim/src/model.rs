@@ -40,7 +40,7 @@ pub struct SystemModel {
     pub only: Option<InvariantId>,
 }
 
-/// Every invariant of a state, and in states at rest those of quiescent states.
+/// Every invariant of a state; in states at rest also the invariants of quiescent states.
 pub const INVARIANTS: &str = "invariants";
 
 impl Model for SystemModel {
@@ -128,14 +128,14 @@ impl Model for SystemModel {
             || size.limits > 0
             || size.messages > 0
         {
-            properties.extend(later_verbs(size));
+            properties.extend(events_of_verbs(size));
         }
         properties
     }
 }
 
-/// Events that must occur in models of the later verbs.
-fn later_verbs(size: Size) -> Vec<Property<SystemModel>> {
+/// Events that must occur in models that have the verbs which cause them.
+fn events_of_verbs(size: Size) -> Vec<Property<SystemModel>> {
     let mut properties = Vec::new();
     let mut sometimes = |wanted: bool, name, condition: fn(&SystemModel, &System) -> bool| {
         if wanted {

@@ -153,7 +153,7 @@ impl ToolWorker {
         for name in &args.env {
             let bad = |why: &str| Err(Fail::Usage(format!("`--env {name}`: {why}")));
             if name.starts_with(OWN_PREFIX) {
-                return bad("this prefix is reserved for the worker: omit it");
+                return bad("this prefix is reserved for the worker: omit the variable");
             }
             if std::env::var_os(name).is_none() {
                 return bad("the variable is not set: set it for the worker, or omit it");
