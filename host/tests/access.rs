@@ -359,7 +359,7 @@ async fn announced_bodies_take_no_budget() {
     at.end().await;
 }
 
-/// Pages of another origin under the same name, whose requests have the cookie, have a worktree committed. The controls: the host's own
+/// A page of another origin under the same host name, whose requests carry the cookie, tries to have a worktree committed. The controls: the host's own
 /// pages, and an address that the person typed.
 #[tokio::test]
 async fn view_with_effects_is_refused_to_other_origins() {
@@ -411,7 +411,7 @@ async fn turns_of_an_input_are_at_most_the_limit() {
     at.end().await;
 }
 
-/// A client with a token opens a session with rules without end. The control: many, each of which a call is checked by.
+/// A client with a token opens a session with rules without end. The control: many rules, each of which is checked at a call.
 #[tokio::test]
 async fn rules_of_a_new_session_are_bounded() {
     let at = Guarded::new().await;
@@ -446,7 +446,7 @@ async fn planted_cookie_hides_no_login() {
     at.end().await;
 }
 
-/// A program that previews links asks for their heads. The control: the browser opens the link after it.
+/// A program that previews links sends HEAD requests. The control: the browser opens the link afterwards.
 #[tokio::test]
 async fn head_of_a_login_link_leaves_it_to_the_browser() {
     let at = Guarded::new().await;

@@ -45,7 +45,7 @@ async fn registered_agent_opens_later_sessions_until_it_is_removed() {
     end(host).await;
 }
 
-/// The agents of the host are replaced as others are. The control: the session before has the title of the built-in one.
+/// The host's own agents can be replaced like others. The control: the session before that has the title of the built-in one.
 #[tokio::test]
 async fn registered_title_agent_names_later_sessions() {
     let model = fn_model("own", |request, _| async move {

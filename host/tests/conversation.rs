@@ -56,7 +56,7 @@ async fn unknown_model_is_refused() {
             assert_eq!(opened.status.as_u16(), status, "{name}: {}", opened.body);
             assert!(!has_source || opened.problem().1 == "unknown_model", "{}", opened.body);
         }
-        // Each list of sessions has the names.
+        // Every list of sessions would contain these names.
         for name in ["openai/x".repeat(100), "openai/x\r\nHost: evil".to_owned(), "openai/\u{202e}x".to_owned()] {
             let opened = post(&app, "/v1/sessions", &json!({"model": name})).await;
             assert_eq!(opened.problem(), (422, "unknown_model".to_owned()), "{name}");
@@ -95,8 +95,8 @@ async fn unusable_model_is_refused_with_its_reason() {
     end(host).await;
 }
 
-/// The loader of another workspace resolves a model, also a list of models for the host's own. The control: a workspace that
-/// cannot be used without a model either.
+/// The loader of a workspace resolves the model that a request names, also a list of models in the host's own workspace. The control: a
+/// workspace that cannot be used, whatever model is named.
 #[tokio::test]
 async fn loader_of_an_environment_decides_about_its_model() {
     let own = || fn_model("own", |_, _| std::future::pending());
@@ -375,7 +375,7 @@ async fn r6_tasks_are_spawned_listed_read_and_cancelled() {
     end(host).await;
 }
 
-/// A list of tasks with long prompts and results has 8 MiB of them. The control: a task that is read alone is whole.
+/// A list of tasks with long prompts and results has at most 8 MiB. The control: a task that is read alone is whole.
 #[tokio::test]
 async fn r6_task_list_is_bounded_and_continues() {
     let host = host(&Memory::new()).await;

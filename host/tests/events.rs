@@ -93,7 +93,7 @@ async fn session_stream_continues_after_the_last_id() {
     end(host).await;
 }
 
-/// A stream that begins after the deletion has nothing of the session but that it was deleted. The control: before it, it has all.
+/// Of a session that was deleted before a stream began, the stream has only the deletion. The control: before that, a stream has all.
 #[tokio::test]
 async fn stream_of_a_deleted_session_has_only_its_deletion() {
     let host = host(&Memory::new()).await;

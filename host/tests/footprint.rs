@@ -21,7 +21,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
 static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
 
 const CLIENTS: usize = 1_000;
-/// Heap bytes of one: 16 KiB of them are the two buffers of its connection.
+/// Maximum heap bytes of one client; 16 KiB of them are the two buffers of its connection.
 const BOUND: usize = 20 << 10;
 
 fn heap() -> usize {

@@ -76,7 +76,7 @@ async fn key_does_not_reach_commands_of_another_kind() {
     end(host).await;
 }
 
-/// A key returns its input for the same input only. The control: the same one, also where it has all of them.
+/// A key returns its input for the same input only. The control: the same input, also with every option.
 #[tokio::test]
 async fn key_of_an_input_with_other_options_is_refused() {
     let host = host(&Memory::new()).await;
@@ -110,7 +110,7 @@ async fn key_of_an_input_with_other_options_is_refused() {
     end(host).await;
 }
 
-/// Metadata that readers of the lists with it could not read. The control: what nests as deep as a body may.
+/// Metadata nested so deep that clients could not parse the lists that contain it. The control: the deepest permitted body.
 #[tokio::test]
 async fn bodies_that_nest_too_deep_are_refused() {
     let host = host(&Memory::new()).await;

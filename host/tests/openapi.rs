@@ -99,7 +99,7 @@ fn codes_made_in(dir: &std::path::Path, codes: &mut BTreeSet<String>) {
         let text = text.split("#[cfg(test)]").next().expect("text");
         for call in ["Problem::new(", "Self::new(", "::invalid(", "::conflict(", "::unavailable(", "::internal("] {
             for argument in text.split(call).skip(1) {
-                // The code is the first text, after nothing but the status.
+                // The code is the first text; only the status may precede it.
                 let Some((status, rest)) = argument.split_once('"') else { continue };
                 let is_status = ["", "status,"].contains(&status.trim()) || status.trim().starts_with("StatusCode::");
                 let code = rest.split('"').next().filter(|_| is_status).unwrap_or_default();

@@ -145,7 +145,7 @@ async fn d6_result_of_a_worker_reaches_the_model() {
     let identity = format!("{id}:1:1.0");
     assert_eq!((&call["call"], &call["tool"], &call["args"]), (&json!(identity), &json!("pay"), &json!({"of": 7})));
     assert_eq!((&call["attempt"], &call["lease_ms"]), (&json!(1), &json!(LEASE)));
-    // It has not begun: nothing but the renewal says that it may have effects.
+    // The call has not begun: only its first renewal says that it may have effects.
     let early = complete(&app, &call, &complete_body("paid")).await;
     assert_eq!(code(&early), (409, "call_not_begun".to_owned()));
     renew(&app, &call).await;
@@ -182,7 +182,7 @@ async fn d6_lost_worker_leaves_a_call_with_unknown_effects() {
     let text = "the worker `one` was lost during this call of `pay`: it may have had all, some or none of its effects. Check before you \
                 call it again.";
     assert_eq!(ended, [(json!("unknown_effects"), text.to_owned())]);
-    // It wakes, and what it did is not used.
+    // The worker wakes, and its result is not used.
     assert_eq!(code(&renew(&app, &call).await), lost_problem());
     assert_eq!(code(&complete(&app, &call, &complete_body("paid")).await), lost_problem());
     assert_eq!(wait_for_end(&app, &id).await, ended);
@@ -277,7 +277,7 @@ async fn d6_cancel_reaches_the_worker_and_removes_queued_calls() {
     assert_eq!(answer, (json!(true), true), "at once, not with the next renewal");
     assert_eq!(complete(&app, &call, &json!("stopped")).await.status, StatusCode::NO_CONTENT);
     assert_eq!(wait_for_end(&app, &id).await[0].0, "unknown_effects");
-    // One that waits has had no effects, and no worker gets it.
+    // A call that waits has had no effects, and no worker gets it.
     let id = open_calling(&app, "pay").await;
     advance(1_000).await;
     assert_eq!(get(&app, "/v1/workers").await.json()["calls"][0]["state"], "queued");
@@ -377,7 +377,7 @@ async fn d6_denied_remote_tool_reaches_no_worker() {
     end(host).await;
 }
 
-/// The host is dropped in the middle of a call, as by a kill. The next one knows the call from the journal, and its lease no more.
+/// The host is dropped in the middle of a call, as by a kill. The next host knows the call from the journal, but not its lease.
 #[tokio::test(start_paused = true)]
 async fn d6_completion_for_a_former_host_is_refused() {
     let memory = Memory::new();

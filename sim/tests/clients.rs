@@ -40,8 +40,8 @@ fn ignored_keys_are_noticed() {
     assert!(noticed.contains("H-2"), "{noticed}");
 }
 
-/// A client reads the records of a run that its host recovers, and its stream begins with later records than the next
-/// one.
+/// A client reads the records of a run that its host recovers, and its stream begins after the record that follows
+/// them.
 #[test]
 fn lost_records_after_a_snapshot_are_noticed() {
     let found = |seed| simulate(ClientPlan { seed, host_bug: Some(HostBug::LateJoin) }).violations;

@@ -89,7 +89,7 @@ impl LoginServer {
         all.into_iter().filter(|request| request.method == method && request.target.starts_with(target)).collect()
     }
 
-    /// Sets how long tokens last that a login makes, and that a renewal makes.
+    /// Sets how long the tokens of a login and of a renewal last.
     pub(crate) fn lasts(&self, lasts: [u64; 2]) {
         self.state().lasts = lasts;
     }
@@ -99,7 +99,7 @@ impl LoginServer {
         self.state().is_revoked = true;
     }
 
-    /// Makes a token that no header takes at the next renewal.
+    /// At the next renewal, makes a token that no header can carry.
     pub(crate) fn spoil_renewal(&self) {
         self.state().spoils_renewal = true;
     }

@@ -1,4 +1,4 @@
-//! Logins for MCP servers: what a server, its authorization server or a page of a browser makes of them.
+//! Attacks on logins for MCP servers, by a server, its authorization server, or a page in the browser.
 
 use std::collections::BTreeMap;
 use std::io::Write as _;
@@ -40,7 +40,7 @@ async fn begin_with(server_at: &LoginServer, options: LoginOptions<'_>) -> Resul
     PendingLogin::begin(&server(&server_at.url()), REDIRECT, options).await.map_err(|why| why.to_string())
 }
 
-/// Opens the page of a login; gives the query of its redirect.
+/// Opens the page of a login; returns the query of its redirect.
 fn agreed(pending: &PendingLogin) -> String {
     let (_, location) = browse(pending.address());
     location.expect("a redirect").split_once('?').expect("a query").1.to_owned()
@@ -72,7 +72,7 @@ impl LoginStore for MemoryLogins {
     }
 }
 
-/// Starts the server at `url` with a login; gives why it cannot be used, or its tools.
+/// Starts the server at `url` with a login; returns its tools, or why it cannot be used.
 async fn used(url: &str, login: &Login) -> Result<Vec<String>, String> {
     let logins = MemoryLogins::default();
     let config = server(url);
@@ -157,7 +157,7 @@ fn lying(path: &'static str, change: impl Fn(&mut Value, &str) + Send + Sync + '
     })
 }
 
-/// Metadata lead to another server, to an address that others could read or answer, or to none. The control: as they were.
+/// Metadata lead to another server, to an address that others could read or answer, or to none. The control: unchanged metadata.
 #[tokio::test]
 async fn metadata_that_mislead_are_refused() {
     let set =
@@ -194,7 +194,7 @@ async fn login_page_sets_no_parameter_of_the_client() {
         lying(SERVER, move |said, base| said["authorization_endpoint"] = format!("{base}/authorize?{query}").into())
     };
     let attacks: [&str; 24] = [
-        // Of products: another receiver of the token, further rights, and a page that asks for nothing.
+        // Parameters of products: another receiver of the token, further rights, and a page that does not ask the user.
         "audience=https://other.example",
         "user_scope=admin",
         "include_granted_scopes=true",
@@ -229,8 +229,8 @@ async fn login_page_sets_no_parameter_of_the_client() {
     }
 }
 
-/// A hostile authorization server has the user log in to an honest one, to get the code of that (mix-up). The controls: a page that
-/// must name itself, whose code is refused if it names another, and a page of the server itself.
+/// A hostile authorization server has the user log in to an honest one, to get the code of the honest one (mix-up). The controls: a page
+/// that must name its issuer, whose code is refused if it names another one, and a page of the server itself.
 #[tokio::test]
 async fn page_of_another_server_is_confirmed() {
     let page = |names_itself: bool| {
@@ -239,7 +239,7 @@ async fn page_of_another_server_is_confirmed() {
             said["authorization_response_iss_parameter_supported"] = names_itself.into();
         })
     };
-    // The issuer alone is hostile: page and receiver are of one server, which named neither.
+    // Only the issuer is hostile: the page and the token address belong to one server, which named neither.
     let borrowed = || {
         lying(SERVER, |said, _| {
             for endpoint in ["authorization_endpoint", "token_endpoint"] {

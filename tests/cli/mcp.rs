@@ -17,7 +17,7 @@ fn user_of(server: &LoginServer) -> User {
     user
 }
 
-/// Logs in as a user does; gives what the command said.
+/// Logs in as a user does; returns the output of the command.
 fn login(user: &User, args: &[&str]) -> CommandOutput {
     logged_in(user.start(&[&["mcp", "login", "notes"], args].concat()))
 }
@@ -77,7 +77,7 @@ while read -r line; do
     esac
 done"#;
 
-/// The model calls in its next turn what the list has gained by its call.
+/// In its next turn the model calls the tool that its first call added to the list.
 #[test]
 fn x17_changed_tool_list_is_in_the_next_model_call() {
     let user = User::new();
@@ -197,7 +197,7 @@ fn x17_token_is_renewed_when_it_ends_or_is_refused() {
     );
 }
 
-/// The server takes each token for a renewal once. The control: what it refuses to renew is over.
+/// The server accepts each refresh token once. The control: a login that it refuses to renew is over.
 #[test]
 fn x17_login_outlives_a_renewal_that_cannot_be_sent() {
     let server = LoginServer::start();
@@ -219,7 +219,7 @@ fn x17_login_outlives_a_renewal_that_cannot_be_sent() {
     assert_eq!((listed(&user).code, state(&user)), (Some(1), json!("ended")));
 }
 
-/// A session without the login runs, and says at its end what would give the tools.
+/// A session without the login runs, and names at its end the command that would give it the tools.
 #[test]
 fn x17_run_without_a_login_names_the_command() {
     let server = LoginServer::start();

@@ -136,7 +136,7 @@ fn d2_shards_are_shared_evenly_on_join_and_leave() {
     crate::history::check(&cluster.server);
 }
 
-/// Slots are those of all nodes. The control: a node that is alone has four, of which one tree takes three (`live_runs`).
+/// All nodes share the slots. The control: a single node has all four, of which one tree takes three (`live_runs`).
 #[test]
 fn d2_slots_are_divided_among_live_nodes() {
     let mut cluster = Cluster::start_with_args(2, 2, &["--host", "slots=4"]);

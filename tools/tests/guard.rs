@@ -195,8 +195,8 @@ async fn killed_guard_is_reported() {
     assert!(error.message.ends_with("text"), "{error}");
 }
 
-/// The main thread of a process ends and another one runs: the system shows it as one that is dead. The control is that state, which the
-/// command waits for.
+/// The main thread of a process ends while another one runs: the system shows the process as dead. The control: the command waits for that
+/// state.
 #[tokio::test]
 async fn process_without_its_main_thread_is_ended() {
     if Command::new("python3").arg("-V").output().is_err() {

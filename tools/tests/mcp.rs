@@ -702,8 +702,8 @@ async fn question_during_two_calls_is_kept_for_none() {
     assert!(output.contains("Which city?"), "{output}");
 }
 
-/// A call with answers waits for an endless one, and later calls wait for both, but only for seconds. Its answer is for no question that
-/// could be of another call. The control: alone, the same call gives its answer.
+/// A call with answers waits for an endless one, and later calls wait for both, but only for seconds. Its answer is not given to a question
+/// that may belong to another call. The control: alone, the same call gives its answer.
 #[tokio::test(flavor = "multi_thread")]
 async fn endless_call_does_not_hold_back_later_calls() {
     let scene = ServerScene::mode("plain").await;

@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::scene::{self, guard};
 
-/// A runtime as its tools see it: the session `CHILD` is a process that `call` about a child means.
+/// A runtime as its tools see it, with one process: the session that [`child`] returns.
 struct Desk {
     dir: tempfile::TempDir,
     registry: Registry,
@@ -67,7 +67,7 @@ impl Desk {
         self.own("process", json!({"action": "output", "wait_ms": 10_000})).await
     }
 
-    /// A call of the session that started it.
+    /// A call of the session that started the process.
     async fn about(&self, mut args: Value) -> Result<String, ToolError> {
         args["session_id"] = "it".into();
         let call = self.call(args);
@@ -211,7 +211,7 @@ async fn r9_process_can_exit_cleanly_on_sigterm() {
     desk.until("bye").await;
 }
 
-/// A call that attends a process and is dropped takes it along, as does the end of the runtime.
+/// If a call that attends a process is dropped, the process ends, as it does when the runtime ends.
 #[tokio::test]
 async fn r9_dropped_attendance_and_stopped_runtime_end_processes() {
     let desk = Arc::new(Desk::new(plain, true));
@@ -268,13 +268,13 @@ async fn r9_flood_of_output_is_bounded_and_reported() {
     desk.about(json!({"action": "stop"})).await.unwrap();
 }
 
-/// A process that never reads blocks no call for long, and none of the others.
+/// A process that never reads its input blocks a call only briefly, and no other call.
 #[tokio::test(start_paused = true)]
 async fn r9_input_that_is_not_read_is_reported() {
     let desk = Desk::new(plain, false);
     desk.start("sleep 3006.5").await.unwrap();
     let text = "x".repeat(60_000);
-    // More than the pipe takes, the writer holds, and waits.
+    // The writer holds what the pipe does not take, and waits.
     let typing = (0..16).map(|_| desk.about(json!({"action": "input", "text": text})));
     let errors: Vec<ToolError> = join_all(typing).await.into_iter().filter_map(Result::err).collect();
     let messages: Vec<&str> = errors.iter().map(|error| error.message.as_str()).collect();

@@ -32,7 +32,7 @@ async fn tree_shows_children_and_what_each_did() {
     assert_eq!(plain(item, &ids), expected);
     let children = get(&app, &format!("/s/{id}/kids")).await.body;
     assert_eq!(children.matches("role=\"treeitem\"").count(), 2);
-    // Those of a deeper line have the level after its own.
+    // The children of a deeper line have the level after that of the line.
     let deeper = get(&app, &format!("/s/{id}/kids?level=4")).await.body;
     let levels = [&children, &deeper].map(|html| part(html, "aria-level=\"", "\" ").to_owned());
     assert_eq!(levels, ["aria-level=\"2\" ", "aria-level=\"5\" "]);

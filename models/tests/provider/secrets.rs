@@ -40,7 +40,7 @@ async fn key_in_a_failed_stream_is_masked() {
     }
 }
 
-/// An answer goes to the journal, to exports and to screens. The control: the same answer says another text as it is.
+/// An answer goes to the journal, to exports and to screens. The control: another text in the answer is not changed.
 #[tokio::test]
 async fn key_in_an_answer_is_masked() {
     let (head, tail) = KEY.split_at(5);

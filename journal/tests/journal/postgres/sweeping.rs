@@ -68,7 +68,7 @@ impl Point {
 /// The next interruption, after this many commits.
 type NextPoint = Arc<Mutex<Option<(Point, u32)>>>;
 
-/// A connection that waits within a commit until it shall be lost.
+/// A connection that waits within a commit until the test wants it to be lost.
 struct Hold {
     reaches: SyncSender<()>,
     lost: Mutex<Receiver<()>>,
@@ -77,7 +77,7 @@ struct Hold {
 impl Hold {
     fn stop(&self) {
         self.reaches.send(()).unwrap();
-        // A test that has ended loses it as well.
+        // The end of the test loses it as well.
         let _ = self.lost.lock().unwrap().recv();
     }
 }
