@@ -33,7 +33,7 @@ enum Column {
     Quiet,
     Queued,
     Started,
-    /// Held interrupted or out of turns.
+    /// Held: interrupted, or out of turns.
     Held,
     Closing,
 }

@@ -337,7 +337,7 @@ fn spawn_of_an_invalid_agent_lists_the_valid_names() {
     assert_eq!(catalog.spawn_target("explore").map(|manifest| &*manifest.name), Ok("explore"));
 }
 
-/// Another process has a lease of the file. The control: without it, the file is read.
+/// Another process holds a lease on the file. The control: without it, the file is read.
 #[cfg(target_os = "linux")]
 #[test]
 fn leased_file_is_refused_at_once() {

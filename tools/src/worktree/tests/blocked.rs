@@ -209,7 +209,7 @@ fn x14_first_worktrees_are_created_at_the_same_time() {
     }
 }
 
-/// A repository that cannot have worktrees is refused before anything is recorded, which could not be removed. The control: it can have one
+/// A repository that cannot have worktrees is refused before anything is recorded that could not be removed. The control: it can have one
 /// when the cause is gone.
 #[test]
 fn x14_unsupported_repository_is_refused_with_its_cause() {
