@@ -81,7 +81,7 @@ pub(crate) struct FrontMatter {
     /// What its runs do after a restart of the host: fail or resume.
     #[schemars(with = "Option<String>", extend("enum" = ["fail", "resume", null]))]
     pub(crate) on_restart: Option<OnRestart>,
-    /// True if pickers and the types of `task` omit it.
+    /// True if pickers and the agent types of `task` omit it.
     pub(crate) hidden: Option<bool>,
     /// True if its root sessions are offered `plan_exit`, by which it asks to carry out its plan.
     pub(crate) plan_exit: Option<bool>,
