@@ -1,7 +1,5 @@
 //! Receipts of inputs, and the search for their answers in the journal.
 
-use std::sync::Arc;
-
 use scan::Scan;
 use subtend_journal::{Journal, ReadError, Stored};
 use subtend_session::ids::{InputId, RunNo, Seq, SessionId, Text, TurnNo};
@@ -132,7 +130,7 @@ impl SessionHandle {
         let found = self.walk_records(&mut next, |stored| {
             let after = stored.seq > answer.seq;
             if after && matches!(stored.record, Record::InputsTaken { .. }) {
-                return Some(scan.last().cloned());
+                return Some(scan.last());
             }
             if after && matches!(stored.record, Record::RunEnded(_)) {
                 return Some(None);
@@ -199,8 +197,4 @@ fn find_start(journal: &Journal, session: SessionId, input: InputId) -> Result<O
 fn is_input(record: &Record, input: InputId) -> bool {
     let Record::InputAccepted(accepted) = record else { return false };
     accepted.id == input
-}
-
-fn join_texts(before: &str, between: &str, text: &str) -> Text {
-    Arc::from([before, between, text].concat())
 }

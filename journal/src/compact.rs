@@ -54,22 +54,28 @@ pub enum CompactionStep {
 /// Maps each deleted session to its topmost deleted ancestor, or to itself. Descendants of a deleted session count as deleted,
 /// because a crash can interrupt the deletion of a tree after its top.
 pub(crate) fn deleted_roots(heads: &BTreeMap<SessionId, Head>) -> BTreeMap<SessionId, SessionId> {
-    let mut tops = BTreeMap::new();
     if !heads.values().any(|head| head.deleted) {
-        return tops;
+        return BTreeMap::new();
     }
+    // Each session is visited once: branches of branches form chains of any length.
+    let mut tops: BTreeMap<SessionId, Option<SessionId>> = BTreeMap::new();
     for session in heads.keys() {
-        let (mut at, mut passed) = (Some(*session), BTreeSet::new());
-        // A damaged store may contain a cycle.
-        while let Some(id) = at.filter(|id| passed.insert(*id)) {
-            let Some(head) = heads.get(&id) else { break };
-            if head.deleted {
-                tops.insert(*session, id);
-            }
-            at = head.parent;
+        let (mut chain, mut next) = (Vec::new(), Some(*session));
+        // A damaged store may contain a cycle: `None` marks the sessions of the chain until their top is known.
+        while let Some((id, head)) = next.and_then(|id| Some((id, heads.get(&id)?)))
+            && !tops.contains_key(&id)
+        {
+            tops.insert(id, None);
+            chain.push((id, head.deleted));
+            next = head.parent;
+        }
+        let mut above = next.and_then(|parent| tops.get(&parent).copied().flatten());
+        for (id, is_deleted) in chain.into_iter().rev() {
+            above = above.or(is_deleted.then_some(id));
+            tops.insert(id, above);
         }
     }
-    tops
+    tops.into_iter().filter_map(|(session, top)| Some((session, top?))).collect()
 }
 
 /// Copies all sessions that are not deleted `from` one engine `to` an empty one. `whole` is `from` with its blobs.

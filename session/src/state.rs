@@ -23,6 +23,7 @@ pub use compaction::Compaction;
 pub use due::Due;
 pub use ended_texts::EndedTexts;
 pub use fold::FoldError;
+pub use joined_text::JoinedText;
 pub use waiting::{Boundary, Waiting};
 
 mod apply;
@@ -31,6 +32,7 @@ mod compaction;
 mod due;
 mod ended_texts;
 mod fold;
+mod joined_text;
 mod legal;
 mod view;
 pub(crate) mod waiting;
@@ -171,6 +173,8 @@ pub struct Child {
     pub detached: bool,
     /// The key of its owned run in flight, until its notice is taken.
     pub key: Option<CallId>,
+    /// The key of its run that an ended run owned and whose notice has not arrived: see [`State::owed`].
+    pub owed: Option<CallId>,
     /// The last of its owned runs whose end was taken; 0 before that. A run in flight has a higher number.
     pub last_taken: RunNo,
     /// The dialect whose call created it.
@@ -182,6 +186,8 @@ pub struct Child {
     pub described: bool,
     /// The answer whose call created it, or the branch point.
     pub at: Option<Seq>,
+    /// The position of an alternative among the branches of its answer.
+    pub alternative: Option<usize>,
     /// The last end, if the child's dialect may read it again. Without its text if that was dropped (see [`State::kept`]).
     pub given: Option<Arc<Notice>>,
 }
@@ -221,7 +227,7 @@ pub struct Run {
     /// The last answer without calls that has text: the result so far.
     pub answer: Option<Answer>,
     /// All text of the run so far, joined: the partial output.
-    pub partial: Text,
+    pub partial: JoinedText,
     pub recorded: u64,
     pub usage_self: Usage,
     /// The usage of the owned runs whose notices were taken.
@@ -238,7 +244,7 @@ pub struct Run {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
     pub seq: Seq,
-    pub text: Text,
+    pub text: JoinedText,
 }
 
 /// An owned run in flight, in its owner's journal.
@@ -278,7 +284,7 @@ pub struct Turn {
     /// Number of local calls among them that are not read-only.
     pub writing: u32,
     /// Open await and check calls, by position.
-    pub waits: Vec<u32>,
+    pub waits: BTreeSet<u32>,
     /// A `return` call that waits for the other calls of its answer.
     pub returning: Option<u32>,
     /// Number of unstarted calls that do not await approval.

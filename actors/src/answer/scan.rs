@@ -1,13 +1,12 @@
 //! Searches the records for one input's answer.
 
-use std::sync::Arc;
-
 use subtend_journal::Stored;
 use subtend_session::ids::{CallId, InputId, RunNo, Seq, Text, TurnNo};
 use subtend_session::record::{Lane, Prompt, QueueChange, Record, RunEnded, Stop, ToolCall, TurnAnswered};
 use subtend_session::render;
+use subtend_session::state::JoinedText;
 
-use super::{AnswerError, Answered, join_texts};
+use super::{AnswerError, Answered};
 use crate::values::ended::Ended;
 
 /// Reads records in order, from the opening of the run in flight at the acceptance or earlier.
@@ -23,8 +22,8 @@ pub(super) struct Scan {
     /// True if the current turn continues a truncated answer.
     continues: bool,
     /// The last answer without calls, by the same rules as the session's fold.
-    answer: Option<Text>,
-    partial: Text,
+    answer: Option<JoinedText>,
+    partial: JoinedText,
     /// An answer by `return`, which applies if its call ends the run.
     returning: Option<(TurnNo, Seq, Vec<ToolCall>)>,
 }
@@ -40,7 +39,7 @@ impl Scan {
             of_a_model: false,
             continues: false,
             answer: None,
-            partial: "".into(),
+            partial: JoinedText::default(),
             returning: None,
         }
     }
@@ -56,8 +55,8 @@ impl Scan {
     }
 
     /// Returns the last answer without calls of the current run.
-    pub(super) fn last(&self) -> Option<&Text> {
-        self.answer.as_ref()
+    pub(super) fn last(&self) -> Option<Text> {
+        self.answer.as_ref().map(JoinedText::text)
     }
 
     /// Reads the next record. Returns the result once it is known: the answer, or the reason why it is missing.
@@ -69,7 +68,7 @@ impl Scan {
             }
         } else if let Record::RunOpened(opened) = record {
             (self.run, self.of_a_model) = (opened.run, opened.owner.is_model_call());
-            (self.answer, self.partial, self.returning) = (None, "".into(), None);
+            (self.answer, self.partial, self.returning) = (None, JoinedText::default(), None);
             if opened.inputs.contains(&self.input) {
                 self.taken = Some(opened.run);
             }
@@ -102,11 +101,11 @@ impl Scan {
             self.answer = None;
         }
         if let Some(text) = text {
-            self.partial =
-                if self.partial.is_empty() { Arc::clone(text) } else { join_texts(&self.partial, "\n\n", text) };
+            self.partial.push("\n\n", text);
             if answered.calls.is_empty() && answered.stop != Stop::Refused {
-                let before = self.answer.take().filter(|_| self.continues);
-                self.answer = Some(before.map_or_else(|| Arc::clone(text), |before| join_texts(&before, "", text)));
+                let mut whole = self.answer.take().filter(|_| self.continues).unwrap_or_default();
+                whole.push("", text);
+                self.answer = Some(whole);
             }
         }
         if !answered.answers.contains(&self.input) {
@@ -116,7 +115,7 @@ impl Scan {
             self.returning = Some((answered.turn, seq, answered.calls.clone()));
             return None;
         }
-        let text = self.answer.clone().unwrap_or_else(|| "".into());
+        let text = self.answer.as_ref().map(JoinedText::text).unwrap_or_default();
         Some(Answered { input: self.input, run: answered.run, turn: answered.turn, seq, text })
     }
 
@@ -130,7 +129,7 @@ impl Scan {
         let mut usage = ended.usage_self;
         usage.add(&ended.usage_owned);
         // The record's own text is truncated to what an owner receives.
-        let text = Some(Arc::clone(&self.partial)).filter(|text| !text.is_empty()).or_else(|| ended.text.clone());
+        let text = Some(self.partial.text()).filter(|text| !text.is_empty()).or_else(|| ended.text.clone());
         let (run, outcome, turns) = (ended.run, ended.outcome.clone(), ended.turns);
         Err(AnswerError::Ended(Box::new(Ended { run, outcome, text, turns, usage })))
     }

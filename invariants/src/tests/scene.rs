@@ -255,7 +255,7 @@ pub(super) fn turn_of(calls: Vec<Call>, open: u32) -> Box<Turn> {
         open,
         local: 0,
         writing: 0,
-        waits: Vec::new(),
+        waits: Default::default(),
         returning: None,
         unstarted: 0,
     })

@@ -101,7 +101,7 @@ pub(super) fn ask(draft: &mut Draft<'_>, call: CallId, plan: ContinuePlan) {
         };
         return draft.refuse(call, kind, ToolErrorKind::Refused, dialect.refused("REFUSED", &text));
     }
-    if draft.state.owed.values().any(|owed| *owed == child) {
+    if draft.state.children.get(&child).is_some_and(|child| child.owed.is_some()) {
         let text = format!("Task {short} has an earlier run that has not ended yet: try again later.");
         return draft.refuse(call, kind, ToolErrorKind::Refused, dialect.refused("REFUSED", &text));
     }

@@ -123,10 +123,10 @@ impl Draft<'_> {
         let needs_note = own && run.turns > 0 && (answer.is_none() || returned.is_some());
         let (result, whole) = match returned.and_then(|id| self.state.call(id)) {
             Some(call) => (run.turn.as_ref().and_then(|turn| turn.answered), render::return_result(&call.args)),
-            None if self.state.created.joins => (answer.map(|answer| answer.seq), run.partial.clone()),
+            None if self.state.created.joins => (answer.map(|answer| answer.seq), run.partial.text()),
             // If the run is out of turns, the owner receives only the last text.
             None if outcome == Outcome::OutOfTurns => (None, self.state.last_text(run).unwrap_or_default()),
-            None => (answer.map(|answer| answer.seq), answer.map_or_else(|| run.partial.clone(), |it| it.text.clone())),
+            None => (answer.map(|answer| answer.seq), answer.map_or_else(|| run.partial.text(), |it| it.text.text())),
         };
         let whole = if needs_note { render::with_worktree(self.state.id, &whole, returned.is_some()) } else { whole };
         Some(RunEnded {

@@ -134,7 +134,7 @@ fn job_block(state: &State, id: SessionId, child: &Child, taken: &Taken<'_>) -> 
     match end_of(state, id, child, taken) {
         Some(item) if item.prefix.is_empty() && item.len > 0 => omitted_note(&item, child),
         Some(item) => job(&item, child, &state.limits),
-        None if child.key.is_none() && !state.owed.values().any(|owed| *owed == id) => {
+        None if child.key.is_none() && child.owed.is_none() => {
             format!(
                 "[{}: ERROR]\nThe job is detached: nothing waits for it, and you are notified when it ends.",
                 child.short

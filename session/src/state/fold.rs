@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
-use super::State;
+use super::{CallPhase, State};
+use crate::dialect::jobs;
 use crate::ids::{Seq, SessionId};
-use crate::record::{Record, SessionCreated};
+use crate::record::{Carrier, Record, SessionCreated};
 
 /// The reason why a journal is invalid. The session is then quarantined.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -43,6 +44,31 @@ impl State {
         }
         self.apply(record);
         Ok(())
+    }
+
+    /// Returns about how many nanoseconds the fold of `record`, just done, spent on content of earlier records. All other records take time
+    /// in proportion to their size, so that a bound on the sum bounds the time of a whole fold.
+    pub fn reread_work(&self, record: &Record) -> u64 {
+        if let Record::Compacted(_) = record {
+            // A cut is compared with the exchange of each selected alternative, which is searched among the messages.
+            let selected = self.alternatives.values().filter(|of| of.selected_text().is_some()).count() as u64;
+            let hidden = self.hidden().count() as u64;
+            let searches = hidden.saturating_add(1).saturating_mul(selected).saturating_add(1);
+            return searches.saturating_mul(self.transcript.len() as u64);
+        }
+        if let Record::NoticeTaken(taken) = record
+            && let Carrier::Await { call } = taken.carrier
+            && let Some(call) = self.call(call).filter(|call| *call.tool == *jobs::AWAIT)
+        {
+            // The result may list all jobs with their cached texts. It is also kept, so its bytes count for more.
+            let shown = match &call.phase {
+                CallPhase::Closed(result) => result.content.len() as u64,
+                CallPhase::Unstarted | CallPhase::Asked(_) | CallPhase::Started => 0,
+            };
+            let jobs = (self.children.len() as u64).saturating_mul(64);
+            return shown.saturating_mul(16).saturating_add(jobs).saturating_add(self.kept.bytes() as u64);
+        }
+        0
     }
 
     fn from_created(id: SessionId, created: &SessionCreated) -> Result<Self, FoldError> {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::{Alternatives, Call, CallPhase, Queued, Run, State, Turn};
+use super::{Alternatives, Call, CallPhase, Child, Queued, Run, State, Turn};
 use crate::call::CallEnd;
 use crate::compaction;
 use crate::ids::{AttemptNo, CallId, InputId, RunNo, SessionId, TurnNo};
@@ -177,9 +177,11 @@ impl State {
 
     fn check_continue(&self, request: &ContinueAsked) -> Legality {
         ensure(self.check_call(request.call, true)?, "its call did not start")?;
-        let quiet = self.children.get(&request.child).is_some_and(|child| child.key.is_none());
-        let owed = self.owed.values().any(|child| *child == request.child);
-        ensure(quiet && !owed, "the child does not exist, or its run is owned and in flight")
+        let is_quiet = |child: &Child| child.key.is_none() && child.owed.is_none();
+        ensure(
+            self.children.get(&request.child).is_some_and(is_quiet),
+            "the child does not exist, or its run is owned and in flight",
+        )
     }
 
     fn in_flight(&self, no: RunNo) -> Result<&Run, &'static str> {

@@ -84,8 +84,8 @@ impl State {
             | Message::Prompt { .. } => None,
         });
         let (seq, text) = found?;
-        let whole = run.answer.as_ref().filter(|answer| answer.seq == seq).map(|answer| &answer.text);
-        Some(Text::clone(whole.unwrap_or(text)))
+        let whole = run.answer.as_ref().filter(|answer| answer.seq == seq).map(|answer| answer.text.text());
+        Some(whole.unwrap_or_else(|| Text::clone(text)))
     }
 
     /// Clears the volatile fields, so that two states of the same journal are equal.
@@ -112,7 +112,7 @@ impl State {
 
     /// Returns the key as [`State::owned_key`] does, and also if the owning run has ended before the notice arrived.
     pub fn awaited_key(&self, run: &RunKey) -> Option<CallId> {
-        let owed = || self.owed.iter().find(|(_, child)| **child == run.session).map(|(key, _)| *key);
+        let owed = || self.children.get(&run.session).and_then(|child| child.owed);
         self.owned_key(run).or_else(owed)
     }
 

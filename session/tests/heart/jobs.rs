@@ -88,3 +88,17 @@ fn jobs_of_a_run_ended_by_restart_are_awaited_and_reported() {
         assert_eq!(heart.state.owed.len(), 1);
     }
 }
+
+/// The result of a wait is made of earlier ends at each fold. A notice of a task is only as long as its record.
+#[test]
+fn wait_for_jobs_counts_as_work_on_earlier_records() {
+    let work = |heart: &Heart| {
+        let last = heart.log.iter().rfind(|record| matches!(record, Record::NoticeTaken(_))).unwrap();
+        heart.state.reread_work(last)
+    };
+    let waited = started().then(awaits(2, &[])).then(ended(0xB1, call(1, 0)));
+    let shown = result(&waited).unwrap().len() as u64;
+    assert_eq!(work(&waited), 16 * shown + 2 * 64 + waited.state.kept.bytes() as u64);
+    let task = started().then(answers(2, "later")).then(ended(0xB2, call(1, 1)));
+    assert_eq!(work(&task), 0);
+}

@@ -19,22 +19,29 @@ use crate::values::at_boot::{AtBoot, Lost};
 const MAX_STARTS: u32 = 2;
 
 /// Returns the owner depth of each run. An owned run is deeper than its owner, even if its session is a branch of the same depth.
+///
+/// Each row is visited once: an import may bring a long chain of owners.
 pub(in crate::recovery) fn levels(inflight: &[(SessionId, Inflight)]) -> HashMap<SessionId, u32> {
     let rows: HashMap<SessionId, &Inflight> = inflight.iter().map(|(session, row)| (*session, row)).collect();
-    let level = |(session, row): &(SessionId, Inflight)| {
-        let mut chain = vec![row];
-        // Bounded by the number of rows: a damaged store may hold a cycle.
-        while let Some(Owner::Run { session: owner, .. }) = chain.last().map(|row| &row.owner)
-            && let Some(above) = rows.get(owner).filter(|_| chain.len() < rows.len())
+    let mut levels: HashMap<SessionId, u32> = HashMap::with_capacity(rows.len());
+    for (session, _) in inflight {
+        let (mut chain, mut next) = (Vec::new(), Some(*session));
+        // A damaged store may hold a cycle: level 0 marks the rows of the chain until their level is known.
+        while let Some((session, row)) = next.and_then(|session| Some((session, rows.get(&session)?)))
+            && !levels.contains_key(&session)
         {
-            chain.push(above);
+            levels.insert(session, 0);
+            chain.push((session, row.depth));
+            next = row.owner.run().map(|owner| owner.session);
         }
-        let below = |owner: Option<u32>, row: &&Inflight| {
-            Some(owner.map_or(row.depth, |owner| row.depth.max(owner.saturating_add(1))))
-        };
-        (*session, chain.iter().rev().fold(None, below).unwrap_or_default())
-    };
-    inflight.iter().map(level).collect()
+        let mut above = next.and_then(|owner| levels.get(&owner).copied());
+        for (session, depth) in chain.into_iter().rev() {
+            let level = above.map_or(depth, |above| depth.max(above.saturating_add(1)));
+            levels.insert(session, level);
+            above = Some(level);
+        }
+    }
+    levels
 }
 
 /// Returns the runs in flight that the next process resumes, and those that remain queued; it ends the others as lost. A run without a slot, or an

@@ -12,6 +12,12 @@ impl State {
     pub(super) fn apply_branch_created(&mut self, created: &BranchCreated) {
         self.shorts.insert(created.short.clone());
         let (short, agent, kind) = (created.short.clone(), created.agent.clone(), created.kind);
+        let mut alternative = None;
+        if kind == BranchKind::Alternative {
+            let branches = &mut self.alternatives.entry(created.at).or_default().branches;
+            alternative = Some(branches.len());
+            branches.push(Alternative { child: created.child, text: None, by: created.by.clone() });
+        }
         let child = Child {
             short,
             agent,
@@ -19,19 +25,17 @@ impl State {
             call: None,
             detached: false,
             key: None,
+            owed: None,
             last_taken: Default::default(),
             dialect: Dialect::default(),
             label: None,
             inspectable: false,
             described: false,
             at: Some(created.at),
+            alternative,
             given: None,
         };
         self.children.insert(created.child, child);
-        if kind == BranchKind::Alternative {
-            let branch = Alternative { child: created.child, text: None, by: created.by.clone() };
-            self.alternatives.entry(created.at).or_default().branches.push(branch);
-        }
     }
 
     pub(super) fn apply_alternative_switched(&mut self, of: Seq, to: u32) {
@@ -45,8 +49,10 @@ impl State {
         if notice.run != Some(RunNo(1)) || notice.outcome != Outcome::Completed {
             return;
         }
-        let branches = self.alternatives.values_mut().flat_map(|alternatives| &mut alternatives.branches);
-        for branch in branches.filter(|branch| branch.child == notice.child) {
+        let Some(child) = self.children.get(&notice.child) else { return };
+        let Some((at, position)) = child.at.zip(child.alternative) else { return };
+        let alternatives = self.alternatives.get_mut(&at);
+        if let Some(branch) = alternatives.and_then(|alternatives| alternatives.branches.get_mut(position)) {
             branch.text = Some(render::full_text(notice));
         }
     }

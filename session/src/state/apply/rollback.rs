@@ -9,7 +9,10 @@ impl State {
         stretch.hidden = true;
         // A summary of these messages would keep their content.
         let (from, empty) = (stretch.from, stretch.from == stretch.to);
-        self.compactions.retain(|compaction| empty || compaction.upto <= from);
+        // Later compactions hide more messages.
+        while !empty && self.compactions.last().is_some_and(|last| last.upto > from) {
+            self.compactions.pop();
+        }
         self.revise();
     }
 

@@ -125,9 +125,7 @@ impl State {
         }
         // The whole text, if the journal has it. The text of the record is truncated for the owner.
         let whole = match (&ended.outcome, ended.returned) {
-            (Outcome::Completed, None) if !self.created.joins => {
-                run.answer.as_ref().map(|answer| Arc::clone(&answer.text))
-            }
+            (Outcome::Completed, None) if !self.created.joins => run.answer.as_ref().map(|answer| answer.text.text()),
             (Outcome::Completed, Some(call)) => run
                 .turn
                 .as_ref()
@@ -135,11 +133,12 @@ impl State {
                 .and_then(|turn| turn.calls.get(call.ix as usize))
                 .map(|call| render::return_result(&call.args)),
             (Outcome::OutOfTurns, _) if !self.created.joins => self.last_text(&run),
-            _ => Some(Arc::clone(&run.partial)).filter(|text| !text.is_empty()),
+            _ => Some(run.partial.text()).filter(|text| !text.is_empty()),
         };
         for (key, owned) in run.owned {
             if let Some(child) = self.children.get_mut(&owned.child) {
                 child.key = None;
+                child.owed = Some(key);
             }
             self.owed.insert(key, owned.child);
         }

@@ -23,12 +23,14 @@ impl State {
                 call: Some(spawned.call),
                 detached: spawned.detached,
                 key,
+                owed: None,
                 last_taken: RunNo::default(),
                 dialect: spawned.dialect,
                 label: spawned.label.clone(),
                 inspectable: spawned.inspectable,
                 described: false,
                 at,
+                alternative: None,
                 given: None,
             },
         );
@@ -91,7 +93,10 @@ impl State {
             child.last_taken = child.last_taken.max(item.run.unwrap_or_default());
         }
         self.cache_end(item);
-        if self.owed.remove(&key).is_some() {
+        if let Some(child) = self.owed.remove(&key) {
+            if let Some(child) = self.children.get_mut(&child) {
+                child.owed = None;
+            }
             return;
         }
         if let Some(run) = &mut self.run

@@ -1,5 +1,6 @@
 //! Turns and their calls.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use crate::call::{CallEnd, CallKind, CallResult, ToolEffect};
@@ -51,7 +52,7 @@ impl State {
                 open: 0,
                 local: 0,
                 writing: 0,
-                waits: Vec::new(),
+                waits: BTreeSet::new(),
                 returning: None,
                 unstarted: 0,
                 asked: 0,
@@ -128,11 +129,12 @@ impl State {
         if let Some(text) = text {
             // A continuation joins the truncated answer without a break.
             let between = if continued && run.answer.is_some() { "" } else { "\n\n" };
-            run.partial = if run.partial.is_empty() { Arc::clone(text) } else { joined(&run.partial, between, text) };
+            run.partial.push(between, text);
             if answered.calls.is_empty() && answered.stop != Stop::Refused {
                 let previous = run.answer.take().filter(|_| continued);
-                let text = previous.map_or_else(|| Arc::clone(text), |previous| joined(&previous.text, "", text));
-                run.answer = Some(Answer { seq, text });
+                let mut whole = previous.map(|previous| previous.text).unwrap_or_default();
+                whole.push("", text);
+                run.answer = Some(Answer { seq, text: whole });
             }
         }
         if open == 0 {
@@ -154,7 +156,7 @@ impl State {
                 turn.local += 1;
                 turn.writing += u32::from(*effect != ToolEffect::ReadOnly);
             }
-            CallKind::Await { .. } | CallKind::Check { .. } => turn.waits.push(id.ix),
+            CallKind::Await { .. } | CallKind::Check { .. } => _ = turn.waits.insert(id.ix),
             CallKind::Return => turn.returning = Some(id.ix),
             CallKind::Child(_)
             | CallKind::Continue(_)
@@ -202,7 +204,7 @@ impl State {
                     turn.local = turn.local.saturating_sub(1);
                     turn.writing = turn.writing.saturating_sub(u32::from(*effect != ToolEffect::ReadOnly));
                 }
-                Some(CallKind::Await { .. } | CallKind::Check { .. }) => turn.waits.retain(|ix| *ix != id.ix),
+                Some(CallKind::Await { .. } | CallKind::Check { .. }) => _ = turn.waits.remove(&id.ix),
                 Some(CallKind::Return) => turn.returning = None,
                 Some(
                     CallKind::Child(_)
@@ -248,8 +250,4 @@ impl Turn {
             CallPhase::Unstarted | CallPhase::Asked(_) | CallPhase::Started => None,
         })
     }
-}
-
-fn joined(before: &str, between: &str, after: &str) -> Text {
-    [before, between, after].concat().into()
 }
