@@ -22,6 +22,7 @@ mod hosts;
 mod huge_files;
 mod ids;
 mod imported_bounds;
+mod imported_names;
 mod imported_sessions;
 mod imports;
 mod inheritance;

@@ -20,6 +20,7 @@ use crate::verify::Progress;
 
 mod bodies;
 mod fields;
+mod fold;
 mod lines;
 mod plan;
 mod survey;
@@ -112,7 +113,7 @@ pub struct WrittenImport {
 impl WrittenImport {
     /// Returns the runs that were in flight in the export.
     pub fn in_flight(&self) -> Vec<(SessionId, Inflight)> {
-        let row = |rows: &plan::Rows| match &rows.frame.changes.inflight {
+        let row = |rows: &fold::Rows| match &rows.frame.changes.inflight {
             InflightChange::Put(row) => Some((rows.frame.session, (**row).clone())),
             InflightChange::Keep | InflightChange::Delete => None,
         };

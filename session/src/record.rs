@@ -27,6 +27,7 @@ mod compaction;
 mod creation;
 mod description;
 mod input;
+mod naming;
 mod run;
 mod tree;
 mod turn;

@@ -32,9 +32,10 @@ const PROGRESS_INTERVAL: Duration = Duration::from_millis(200);
 /// store. An import that was killed can be repeated with the same file; until then `verify` and `doctor` report it. Runs
 /// that were in flight in the export end when the store is next opened, or at once if a process hosts the store.
 ///
-/// The file is not trusted: names with paths or control characters are refused, and an approval for a whole session is
-/// reduced to a single call. The sessions get at most the permissions of a session that `subtend run` opens here with the
-/// same options, and at most the limits of your own configuration. A scripted model answers only if --model names it.
+/// The file is not trusted: names with paths or control characters are refused, and so are records that name sessions
+/// which the file does not bring. An approval for a whole session is reduced to a single call. The sessions get at most
+/// the permissions of a session that `subtend run` opens here with the same options, and at most the limits of your own
+/// configuration. A scripted model answers only if --model names it.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
     /// File that `subtend export` wrote

@@ -22,7 +22,7 @@ pub(crate) fn lines() -> Vec<Value> {
     lines_of(EXPORT)
 }
 
-fn lines_of(export: &str) -> Vec<Value> {
+pub(crate) fn lines_of(export: &str) -> Vec<Value> {
     export.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect()
 }
 

@@ -4,15 +4,16 @@ use std::collections::BTreeMap;
 use std::io::{BufRead, Seek};
 use std::sync::Arc;
 
-use subtend_session::ids::{Epoch, Hash, Interned, Lsn, Seq, SessionId, Text};
-use subtend_session::index::{self, Changes, InflightChange, Row};
+use subtend_session::ids::{Hash, Interned, Lsn, Seq, SessionId, Text};
+use subtend_session::index::{Changes, Row};
 use subtend_session::limits::Limits;
-use subtend_session::place::{BranchKind, Owner, Place, Worktree};
+use subtend_session::place::{BranchKind, Place, Worktree};
 use subtend_session::record::{Record, SessionCreated};
 use subtend_session::state::State;
 
 use super::bodies::Bodies;
 use super::fields;
+use super::fold::{Fold, Rows};
 use super::lines::Lines;
 use super::survey::{LinePosition, Session, Survey};
 use super::{ImportBounds, ImportError, Positions};
@@ -25,10 +26,8 @@ use crate::frame::Frame;
 use crate::read;
 use crate::verify::Progress;
 
-/// Maximum number of inputs in the queue of a session. Without it, the fold of many short records takes quadratic time.
-const MAX_QUEUED: usize = 4_096;
-/// Maximum number of inputs of a session, for the same reason.
-const MAX_INPUTS: usize = 1 << 16;
+/// Bytes of bodies that a session may make the import read again, on average.
+const REREAD_BODIES: u64 = 64 << 10;
 
 #[derive(Debug)]
 pub(super) struct Planned {
@@ -40,13 +39,6 @@ pub(super) struct Planned {
     pub(super) limits: BTreeMap<Hash, Interned<Limits>>,
     /// Obligations, with the frame that creates them.
     pub(super) owed: Vec<(usize, Row)>,
-}
-
-#[derive(Debug)]
-pub(super) struct Rows {
-    pub(super) frame: Frame,
-    /// The frame that opened the run in flight.
-    pub(super) opened: Option<usize>,
 }
 
 /// Frames in which an obligation was last created and last taken.
@@ -62,12 +54,16 @@ struct ImportPlan<'a, R> {
     survey: &'a Survey,
     bounds: &'a ImportBounds,
     bodies: Bodies,
+    /// Bytes of bodies that may still be read: sessions that use large bodies in turns would read each of them for each session.
+    remaining_bodies: u64,
     planned: Planned,
     lifetimes: BTreeMap<Row, RowLifetime>,
     /// Root of each session, from its first frame.
     roots: BTreeMap<usize, SessionId>,
     /// Position and line of each session.
     positions: BTreeMap<SessionId, (LinePosition, Place, Option<Worktree>)>,
+    /// The first record that names a session outside of the export. Reported last: other checks name a more exact cause.
+    outside: Option<ImportError>,
 }
 
 pub(super) fn plan<R: BufRead + Seek>(
@@ -92,16 +88,20 @@ pub(super) fn plan<R: BufRead + Seek>(
         owed: Vec::new(),
     };
     let lines = Lines::new(file, survey.most)?;
+    let sizes = survey.defs.values().map(|(_, bytes)| *bytes as u64).fold(0, u64::saturating_add);
+    let rereads = REREAD_BODIES.saturating_mul(survey.sessions.len() as u64);
     let mut plan = ImportPlan {
         engine,
         lines,
         survey,
         bounds,
         bodies: Bodies::default(),
+        remaining_bodies: sizes.saturating_mul(4).saturating_add(rereads),
         planned,
         lifetimes: BTreeMap::new(),
         roots: BTreeMap::new(),
         positions: BTreeMap::new(),
+        outside: None,
     };
     let mut done = Progress::default();
     for (id, session) in &survey.sessions {
@@ -112,6 +112,7 @@ pub(super) fn plan<R: BufRead + Seek>(
     }
     plan.trees()?;
     plan.check_left_frames()?;
+    plan.check_names()?;
     plan.plan_deletions();
     plan.plan_rows()
 }
@@ -120,7 +121,7 @@ impl<R: BufRead + Seek> ImportPlan<'_, R> {
     fn session(&mut self, id: SessionId, session: &Session) -> Result<(), ImportError> {
         let left = self.engine.positions(id).map_err(ReadError::from)?;
         let mut left = left.into_iter();
-        let mut fold = Fold { id, state: None, place: None, owner: None, opened: None };
+        let mut fold = Fold::new(id);
         let (mut last, mut created_ms) = (None, None);
         for ix in &session.frames {
             let Some(at) = self.survey.frames.get(*ix).copied() else { continue };
@@ -132,8 +133,9 @@ impl<R: BufRead + Seek> ImportPlan<'_, R> {
                 Some((seq, lsn)) => self.check_imported(*ix, at, lsn, seq, &frame)?,
                 None => self.check_size(at, &frame, bytes)?,
             }
+            self.note_names(id, at, &frame.records);
             let changes = fold.fold_frame(*ix, at, &frame.records)?;
-            self.note_obligations(*ix, at, changes)?;
+            self.note_obligations(*ix, changes);
             last = Some((at, frame.epoch, frame.at_ms));
         }
         let Some((at, epoch, at_ms)) = last else { return Ok(()) };
@@ -233,27 +235,51 @@ impl<R: BufRead + Seek> ImportPlan<'_, R> {
     }
 
     fn def(&mut self, hash: Hash, before: LinePosition) -> Result<Option<Text>, ImportError> {
-        let found = self.survey.defs.get(&hash).map(|(at, _)| *at);
-        let Some(at) = found.filter(|at| at.line < before.line) else { return Ok(None) };
+        let Some((at, bytes)) = self.survey.defs.get(&hash).filter(|(at, _)| at.line < before.line) else {
+            return Ok(None);
+        };
+        self.remaining_bodies = self.remaining_bodies.checked_sub(*bytes as u64).ok_or_else(|| {
+            let why = format!("its sessions use large bodies in turns, such as {hash} of {bytes} bytes");
+            ImportError::Damaged { line: before.line, why }
+        })?;
         self.lines.seek_line(at.line, at.offset)?;
         self.lines.read().map_err(|_| ImportError::Changed { line: at.line })?;
         Ok(self.lines.parse::<Count>()?.def.map(|def| def.body))
     }
 
+    /// Finds names of sessions that the export does not bring. Such a record would act on a session of this store, now or once an import brings
+    /// it: its run would adopt, cancel or notify it.
+    fn note_names(&mut self, id: SessionId, at: LinePosition, records: &[Record]) {
+        let Self { survey, outside, .. } = self;
+        for record in records {
+            record.named_sessions(&mut |named| {
+                if outside.is_none() && !survey.has(named) {
+                    let kind = record.kind();
+                    let why = format!("`{kind}` of session {id} names session {named}, which is not in the export");
+                    *outside = Some(ImportError::Damaged { line: at.line, why });
+                }
+            });
+        }
+    }
+
+    fn check_names(&mut self) -> Result<(), ImportError> {
+        for (session, (line, head)) in &self.survey.deleted {
+            for named in [Some(head.root), head.parent].into_iter().flatten() {
+                if !self.survey.has(named) {
+                    let why = format!("deleted session {session} names session {named}, which is not in the export");
+                    return Err(ImportError::Damaged { line: *line, why });
+                }
+            }
+        }
+        self.outside.take().map_or(Ok(()), Err)
+    }
+
     /// Records the obligations that a frame creates and takes.
-    fn note_obligations(&mut self, ix: usize, at: LinePosition, mut changes: Changes) -> Result<(), ImportError> {
+    fn note_obligations(&mut self, ix: usize, mut changes: Changes) {
         // Obligations of a deleted session are void.
         let stays = |row: &Row| [row.to, row.from].iter().all(|end| !self.survey.deleted.contains_key(end));
         changes.put.retain(stays);
         changes.take.retain(stays);
-        for row in changes.put.iter().chain(&changes.take) {
-            for end in [row.to, row.from] {
-                if !self.survey.sessions.contains_key(&end) {
-                    let why = format!("it has an obligation to session {end}, which is not in the export");
-                    return Err(ImportError::Damaged { line: at.line, why });
-                }
-            }
-        }
         for row in changes.put {
             let fate = self.lifetimes.entry(row).or_default();
             fate.put = fate.put.max(Some(ix));
@@ -262,7 +288,6 @@ impl<R: BufRead + Seek> ImportPlan<'_, R> {
             let fate = self.lifetimes.entry(row).or_default();
             fate.taken = fate.taken.max(Some(ix));
         }
-        Ok(())
     }
 
     /// Checks that the parent of a session is in the file, since trees must be complete.
@@ -318,7 +343,7 @@ impl<R: BufRead + Seek> ImportPlan<'_, R> {
     }
 
     fn plan_deletions(&mut self) {
-        for (session, head) in &self.survey.deleted {
+        for (session, (_, head)) in &self.survey.deleted {
             let mut frame = super::row_frame(*session, Seq(1));
             frame.epoch = head.epoch;
             frame.at_ms = head.updated_ms;
@@ -359,109 +384,4 @@ impl<R: BufRead + Seek> ImportPlan<'_, R> {
 pub(super) fn to_frame(frame: FrameLine<Vec<Record>>) -> Frame {
     let FrameLine { session, first_seq, epoch, at_ms, records } = frame;
     Frame { session, first_seq, epoch, at_ms, records, changes: Changes::default() }
-}
-
-struct Fold {
-    id: SessionId,
-    state: Option<State>,
-    place: Option<Place>,
-    owner: Option<Owner>,
-    opened: Option<usize>,
-}
-
-impl Fold {
-    /// Folds a frame and returns its obligations.
-    fn fold_frame(&mut self, ix: usize, at: LinePosition, records: &[Record]) -> Result<Changes, ImportError> {
-        let damaged = |why: String| ImportError::Damaged { line: at.line, why };
-        let rest = match &self.state {
-            Some(_) => records,
-            None => {
-                let (creation, rest) = records.split_at_checked(1).unwrap_or((records, &[]));
-                let state = State::fold(self.id, creation).map_err(|error| damaged(error.to_string()))?;
-                self.place = Some(state.created.place.clone());
-                self.state = Some(state);
-                rest
-            }
-        };
-        let mut out = Changes::default();
-        if let (Some(state), Some(place)) = (&mut self.state, &self.place) {
-            for record in rest {
-                state.follow(record).map_err(|error| damaged(error.to_string()))?;
-                if state.queue.len() > MAX_QUEUED {
-                    return Err(damaged(format!("more than {MAX_QUEUED} inputs are queued in session {}", self.id)));
-                }
-                if state.accepted.len() > MAX_INPUTS {
-                    return Err(damaged(format!("session {} has more than {MAX_INPUTS} inputs", self.id)));
-                }
-            }
-            index::rows(self.id, place, self.owner.as_ref(), records, &mut out);
-        }
-        for record in records {
-            if let Record::RunOpened(opened) = record {
-                self.owner = Some(opened.owner.clone());
-                self.opened = Some(ix);
-            }
-        }
-        Ok(out)
-    }
-
-    fn rows(self, epoch: Epoch, created_ms: i64, at_ms: i64) -> Option<Rows> {
-        let state = self.state?;
-        let mut frame = super::row_frame(self.id, state.next_seq);
-        frame.epoch = epoch;
-        frame.at_ms = at_ms;
-        frame.changes.child_of = self.place.as_ref().and_then(Place::parent);
-        frame.changes.head = Some(Box::new(index::head(&state, epoch, created_ms, at_ms)));
-        let row = index::inflight(&state, Lsn(0), epoch, 0);
-        frame.changes.inflight = row.map_or(InflightChange::Keep, |row| InflightChange::Put(Box::new(row)));
-        Some(Rows { frame, opened: self.opened })
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use serde_json::{Value, json};
-    use subtend_session::ids::InputId;
-
-    use super::*;
-
-    fn record(value: Value) -> Record {
-        serde_json::from_value(value).unwrap()
-    }
-
-    fn new_fold() -> Fold {
-        let hash = "07070707070707070707070707070707";
-        let created = record(json!({"session_created": {
-            "place": "root", "short": "abc123", "agent": "explore", "agent_hash": hash, "model": "m",
-            "system": Interned::<str>::new(Arc::from("s")).unwrap(),
-            "ceiling": Interned::new(Arc::new(subtend_session::authority::Authority::deny_all())).unwrap(),
-            "limits": Interned::new(Arc::new(Limits::default())).unwrap(), "workspace": ".",
-        }}));
-        let id = SessionId(uuid::Uuid::from_u128(7));
-        let mut fold = Fold { id, state: None, place: None, owner: None, opened: None };
-        fold.fold_frame(0, LinePosition { line: 1, offset: 0 }, &[created]).unwrap();
-        fold
-    }
-
-    fn input(n: usize) -> Record {
-        let id = uuid::Uuid::from_u128(n as u128);
-        record(
-            json!({"input_accepted": {"id": id, "from": "person", "lane": "send", "text": "x", "as_owner": "person"}}),
-        )
-    }
-
-    /// The fold remembers all inputs. Instead of folding so many, the test sets them. The control: as many as the bound.
-    #[test]
-    fn import_refuses_sessions_of_endless_inputs() {
-        let with = |inputs: usize| {
-            let mut fold = new_fold();
-            fold.state.as_mut().unwrap().accepted =
-                (1..inputs).map(|n| InputId(uuid::Uuid::from_u128(n as u128))).collect();
-            fold.fold_frame(1, LinePosition { line: 9, offset: 0 }, &[input(inputs)]).map(drop)
-        };
-        with(MAX_INPUTS).unwrap();
-        let refused = with(MAX_INPUTS + 1).unwrap_err();
-        let why = format!("session {} has more than 65536 inputs", new_fold().id);
-        assert!(matches!(&refused, ImportError::Damaged { line: 9, why: found } if *found == why), "{refused}");
-    }
 }

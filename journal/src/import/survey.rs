@@ -32,8 +32,8 @@ pub(super) struct Session {
 #[derive(Debug)]
 pub(super) struct Survey {
     pub(super) what: Scope,
-    /// Sessions deleted before the export, as heads without text.
-    pub(super) deleted: BTreeMap<SessionId, Head>,
+    /// Sessions deleted before the export, as heads without text, with their lines.
+    pub(super) deleted: BTreeMap<SessionId, (u64, Head)>,
     /// Bodies and their sizes.
     pub(super) defs: BTreeMap<Hash, (LinePosition, usize)>,
     pub(super) frames: Vec<LinePosition>,
@@ -116,6 +116,11 @@ fn header<R: BufRead + Seek>(lines: &Lines<'_, R>) -> Result<Scope, ImportError>
 }
 
 impl Survey {
+    /// Returns whether the export brings the session, also as a deleted one.
+    pub(super) fn has(&self, session: SessionId) -> bool {
+        self.sessions.contains_key(&session) || self.deleted.contains_key(&session)
+    }
+
     fn read_deleted<R: BufRead + Seek>(&mut self, lines: &Lines<'_, R>, deleted: Deleted) -> Result<(), ImportError> {
         let Deleted { session, head } = deleted;
         // Other text would appear in listings.
@@ -126,10 +131,13 @@ impl Survey {
         }
         fields::check_short(&head.short, session).map_err(|why| lines.damage_error(why))?;
         let tree = if let Scope::Tree(root) = self.what { root } else { head.root };
-        if head.root != tree || self.deleted.insert(session, head).is_some() || self.sessions.contains_key(&session) {
-            return Err(lines.damage_error(format!(
-                "session {session} is deleted, but it belongs to another tree or appeared before"
-            )));
+        if head.root != tree
+            || self.deleted.insert(session, (lines.n, head)).is_some()
+            || self.sessions.contains_key(&session)
+        {
+            return Err(
+                lines.damage_error(format!("session {session} is deleted, and it is of another tree or came before"))
+            );
         }
         Ok(())
     }

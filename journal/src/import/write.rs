@@ -8,8 +8,9 @@ use subtend_session::index::InflightChange;
 use subtend_session::record::Record;
 
 use super::fields;
+use super::fold::Rows;
 use super::lines::Lines;
-use super::plan::{Planned, Rows, to_frame};
+use super::plan::{Planned, to_frame};
 use super::survey::Survey;
 use super::{ImportBounds, ImportError, Positions, row_frame};
 use crate::frame::Frame;

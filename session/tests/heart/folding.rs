@@ -3,19 +3,21 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
+use serde_json::Value;
 use subtend_session::call::ToolErrorKind;
 use subtend_session::command::{
     ChildPlan, Clock, Command, ContinuePlan, Deadline, FoundCall, Plan, Refusal, SpawnVerdict,
 };
 use subtend_session::effect::Decision;
-use subtend_session::ids::{AttemptNo, CallId, RunNo, SessionId, TurnNo};
+use subtend_session::ids::{AttemptNo, CallId, MsgRef, RunNo, Seq, SessionId, TurnNo};
 use subtend_session::index::refusal_from;
 use subtend_session::limits::Limits;
 use subtend_session::message::Message;
 use subtend_session::outcome::{Initiator, ModelFail, Outcome, OutcomeKind, Part};
-use subtend_session::place::{Mode, Owner, Place};
+use subtend_session::place::{BranchKind, Mode, Owner, Place, Worktree};
 use subtend_session::record::*;
 use subtend_session::state::{CallPhase, FoldError, State};
+use uuid::Uuid;
 
 use crate::arbitrary::{kind_of, record_of};
 use crate::given::*;
@@ -328,6 +330,59 @@ pub(crate) fn small() -> Limits {
     Limits { turns: 3, queue: 3, local_calls: 2, attempts: 2, ..Limits::default() }
 }
 
+fn named_sessions(record: &Record) -> BTreeSet<String> {
+    let mut named = BTreeSet::new();
+    record.named_sessions(&mut |session| _ = named.insert(session.to_string()));
+    named
+}
+
+/// Returns all ids in the JSON of a record except those of inputs.
+fn ids_in_json(record: &Record) -> BTreeSet<String> {
+    fn collect(value: &Value, into: &mut BTreeSet<String>) {
+        match value {
+            Value::String(text) if Uuid::try_parse(text).is_ok() && text.contains('-') => _ = into.insert(text.clone()),
+            Value::Array(values) => values.iter().for_each(|value| collect(value, into)),
+            Value::Object(fields) => {
+                let is_input = |name: &str| ["id", "ids", "inputs", "answers", "removed"].contains(&name);
+                fields.iter().filter(|(name, _)| !is_input(name)).for_each(|(_, value)| collect(value, into));
+            }
+            _ => {}
+        }
+    }
+    let mut ids = BTreeSet::new();
+    collect(&serde_json::to_value(record).unwrap(), &mut ids);
+    ids
+}
+
+/// The kinds and fields that random records lack.
+#[test]
+fn named_sessions_include_place_worktree_and_branch() {
+    let message = |n: u128| MsgRef { session: session(n), seq: Seq(2) };
+    let place = Place::Child {
+        parent: session(1),
+        root: session(2),
+        kind: BranchKind::Subagent,
+        user_msg: message(3),
+        assistant_msg: Some(message(4)),
+        call: None,
+        depth: 1,
+    };
+    let worktree = Some(Worktree { of: session(5), from: Some(session(6)) });
+    let creation = Record::SessionCreated(Box::new(SessionCreated { worktree, ..created(place, small()) }));
+    let branch = Record::BranchCreated(Box::new(BranchCreated {
+        child: session(7),
+        short: session(7).short(),
+        agent: "general".into(),
+        kind: BranchKind::Human,
+        at: Seq(2),
+        by: Initiator::Person,
+    }));
+    for (record, count) in [(creation, 6), (branch, 1)] {
+        let named = named_sessions(&record);
+        assert_eq!((named.len(), &named), (count, &ids_in_json(&record)));
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 600, failure_persistence: None, ..ProptestConfig::default() })]
 
@@ -348,6 +403,12 @@ proptest! {
         prop_assert_eq!(&serde_json::from_str::<Record>(&json).unwrap(), &record, "{}", json);
         let name = format!("\"{}\"", record.kind());
         prop_assert!(json.starts_with(&format!("{{{name}")), "{} in {}", name, json);
+    }
+
+    #[test]
+    fn named_sessions_of_a_record_are_all_ids_in_its_json(seed in any::<[u8; 12]>()) {
+        let record = record_of(seed);
+        prop_assert_eq!(named_sessions(&record), ids_in_json(&record), "{:?}", record);
     }
 
     #[test]

@@ -1,0 +1,171 @@
+//! The fold of one imported session, with bounds on its work.
+
+use subtend_session::ids::{Epoch, Lsn, SessionId};
+use subtend_session::index::{self, Changes, InflightChange};
+use subtend_session::place::{Owner, Place};
+use subtend_session::record::Record;
+use subtend_session::state::State;
+
+use super::survey::LinePosition;
+use super::{ImportError, row_frame};
+use crate::frame::Frame;
+
+/// Maximum number of inputs in the queue of a session. Without it, the fold of many short records takes quadratic time.
+const MAX_QUEUED: usize = 4_096;
+/// Maximum number of inputs of a session, for the same reason.
+const MAX_INPUTS: usize = 1 << 16;
+/// Maximum work of the records of a session that read its earlier content again, as [`State::reread_work`] counts it: some seconds.
+const MAX_REREAD: u64 = 1 << 32;
+
+#[derive(Debug)]
+pub(super) struct Rows {
+    pub(super) frame: Frame,
+    /// The frame that opened the run in flight.
+    pub(super) opened: Option<usize>,
+}
+
+pub(super) struct Fold {
+    id: SessionId,
+    pub(super) state: Option<State>,
+    place: Option<Place>,
+    owner: Option<Owner>,
+    opened: Option<usize>,
+    reread: u64,
+}
+
+impl Fold {
+    pub(super) fn new(id: SessionId) -> Self {
+        Self { id, state: None, place: None, owner: None, opened: None, reread: 0 }
+    }
+
+    /// Folds a frame and returns its obligations.
+    pub(super) fn fold_frame(
+        &mut self,
+        ix: usize,
+        at: LinePosition,
+        records: &[Record],
+    ) -> Result<Changes, ImportError> {
+        let damaged = |why: String| ImportError::Damaged { line: at.line, why };
+        let rest = match &self.state {
+            Some(_) => records,
+            None => {
+                let (creation, rest) = records.split_at_checked(1).unwrap_or((records, &[]));
+                let state = State::fold(self.id, creation).map_err(|error| damaged(error.to_string()))?;
+                self.place = Some(state.created.place.clone());
+                self.state = Some(state);
+                rest
+            }
+        };
+        let mut out = Changes::default();
+        if let (Some(state), Some(place)) = (&mut self.state, &self.place) {
+            for record in rest {
+                state.follow(record).map_err(|error| damaged(error.to_string()))?;
+                if state.queue.len() > MAX_QUEUED {
+                    return Err(damaged(format!("more than {MAX_QUEUED} inputs are queued in session {}", self.id)));
+                }
+                if state.accepted.len() > MAX_INPUTS {
+                    return Err(damaged(format!("session {} has more than {MAX_INPUTS} inputs", self.id)));
+                }
+                self.reread = self.reread.saturating_add(state.reread_work(record));
+                if self.reread > MAX_REREAD {
+                    let kind = record.kind();
+                    let why = format!("session {} repeats its earlier messages too often: `{kind}`", self.id);
+                    return Err(damaged(why));
+                }
+            }
+            index::rows(self.id, place, self.owner.as_ref(), records, &mut out);
+        }
+        for record in records {
+            if let Record::RunOpened(opened) = record {
+                self.owner = Some(opened.owner.clone());
+                self.opened = Some(ix);
+            }
+        }
+        Ok(out)
+    }
+
+    pub(super) fn rows(self, epoch: Epoch, created_ms: i64, at_ms: i64) -> Option<Rows> {
+        let state = self.state?;
+        let mut frame = row_frame(self.id, state.next_seq);
+        frame.epoch = epoch;
+        frame.at_ms = at_ms;
+        frame.changes.child_of = self.place.as_ref().and_then(Place::parent);
+        frame.changes.head = Some(Box::new(index::head(&state, epoch, created_ms, at_ms)));
+        let row = index::inflight(&state, Lsn(0), epoch, 0);
+        frame.changes.inflight = row.map_or(InflightChange::Keep, |row| InflightChange::Put(Box::new(row)));
+        Some(Rows { frame, opened: self.opened })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use serde_json::{Value, json};
+    use subtend_session::ids::{InputId, Interned};
+    use subtend_session::limits::Limits;
+
+    use super::*;
+
+    fn record(value: Value) -> Record {
+        serde_json::from_value(value).unwrap()
+    }
+
+    fn new_fold() -> Fold {
+        let hash = "07070707070707070707070707070707";
+        let created = record(json!({"session_created": {
+            "place": "root", "short": "abc123", "agent": "explore", "agent_hash": hash, "model": "m",
+            "system": Interned::<str>::new(Arc::from("s")).unwrap(),
+            "ceiling": Interned::new(Arc::new(subtend_session::authority::Authority::deny_all())).unwrap(),
+            "limits": Interned::new(Arc::new(Limits::default())).unwrap(), "workspace": ".",
+        }}));
+        let id = SessionId(uuid::Uuid::from_u128(7));
+        let mut fold = Fold::new(id);
+        fold.fold_frame(0, LinePosition { line: 1, offset: 0 }, &[created]).unwrap();
+        fold
+    }
+
+    fn input(n: usize) -> Record {
+        let id = uuid::Uuid::from_u128(n as u128);
+        record(
+            json!({"input_accepted": {"id": id, "from": "person", "lane": "send", "text": "x", "as_owner": "person"}}),
+        )
+    }
+
+    /// The fold remembers all inputs. Instead of folding so many, the test sets them. The control: as many as the bound.
+    #[test]
+    fn import_refuses_sessions_of_endless_inputs() {
+        let with = |inputs: usize| {
+            let mut fold = new_fold();
+            fold.state.as_mut().unwrap().accepted =
+                (1..inputs).map(|n| InputId(uuid::Uuid::from_u128(n as u128))).collect();
+            fold.fold_frame(1, LinePosition { line: 9, offset: 0 }, &[input(inputs)]).map(drop)
+        };
+        with(MAX_INPUTS).unwrap();
+        let refused = with(MAX_INPUTS + 1).unwrap_err();
+        let why = format!("session {} has more than 65536 inputs", new_fold().id);
+        assert!(matches!(&refused, ImportError::Damaged { line: 9, why: found } if *found == why), "{refused}");
+    }
+
+    /// A compaction reads the transcript again, so the sum of such work is bounded. The control: one step less.
+    #[test]
+    fn import_refuses_endless_work_on_earlier_messages() {
+        let with = |reread: u64| {
+            let mut fold = new_fold();
+            let service = record(json!({"branch_created": {
+                "child": uuid::Uuid::from_u128(9), "short": "000009", "agent": "compaction", "kind": "service", "at": 1, "by": "host"
+            }}));
+            let at = LinePosition { line: 9, offset: 0 };
+            fold.fold_frame(1, at, &[service]).unwrap();
+            let answer = json!({"assistant": {"seq": 2, "text": "x", "reasoning": null, "calls": []}});
+            fold.state.as_mut().unwrap().transcript = serde_json::from_value(json!([answer, answer])).unwrap();
+            fold.reread = reread;
+            let compacted = json!({"cause": "asked", "by": "person", "upto": 1, "text": "x", "of": uuid::Uuid::from_u128(9), "before": 9, "after": 3});
+            fold.fold_frame(2, at, &[record(json!({ "compacted": compacted }))]).map(drop)
+        };
+        with(MAX_REREAD - 2).unwrap();
+        let refused = with(MAX_REREAD - 1).unwrap_err();
+        let why = format!("session {} repeats its earlier messages too often: `compacted`", new_fold().id);
+        assert!(matches!(&refused, ImportError::Damaged { line: 9, why: found } if *found == why), "{refused}");
+    }
+}
