@@ -6,6 +6,7 @@ use subtend_session::dialect::{Dialect, jobs};
 use subtend_session::ids::{AttemptNo, RunKey, RunNo, TurnNo};
 use subtend_session::place::Mode;
 use subtend_session::record::{Record, Stop, ToolCall};
+use subtend_session::state::State;
 
 use crate::given::*;
 
@@ -93,8 +94,8 @@ fn jobs_of_a_run_ended_by_restart_are_awaited_and_reported() {
 #[test]
 fn wait_for_jobs_counts_as_work_on_earlier_records() {
     let work = |heart: &Heart| {
-        let last = heart.log.iter().rfind(|record| matches!(record, Record::NoticeTaken(_))).unwrap();
-        heart.state.reread_work(last)
+        let at = heart.log.iter().rposition(|record| matches!(record, Record::NoticeTaken(_))).unwrap();
+        State::fold(heart.state.id, &heart.log[..=at]).unwrap().reread_work(&heart.log[at])
     };
     let waited = started().then(awaits(2, &[])).then(ended(0xB1, call(1, 0)));
     let shown = result(&waited).unwrap().len() as u64;
