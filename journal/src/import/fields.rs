@@ -13,8 +13,8 @@ use super::ImportBounds;
 const MAX_NAME: usize = 256;
 /// Maximum bytes of a title, a label, a model or a path.
 const MAX_LINE: usize = 4 << 10;
-/// Maximum depth below the root.
-const MAX_DEPTH: u32 = 1_000;
+/// Maximum depth below the root, of subagents and of branches.
+pub(super) const MAX_DEPTH: u32 = 1_000;
 /// Maximum tokens, or millionths of a dollar, in one number.
 const MAX_FIGURE: u64 = 1_000_000_000_000;
 

@@ -111,6 +111,7 @@ pub(super) fn plan<R: BufRead + Seek>(
         progress(done);
     }
     plan.trees()?;
+    plan.check_ancestors()?;
     plan.check_left_frames()?;
     plan.check_names()?;
     plan.plan_deletions();
@@ -338,6 +339,37 @@ impl<R: BufRead + Seek> ImportPlan<'_, R> {
             if *depth != right {
                 return damaged(format!("session {id} has depth {depth}, expected {right}"));
             }
+        }
+        Ok(())
+    }
+
+    /// Checks that few sessions are above each one, and not the session itself: views visit trees level by level, and a branch is not deeper
+    /// than its parent.
+    fn check_ancestors(&self) -> Result<(), ImportError> {
+        let parent_of = |session: SessionId| match self.positions.get(&session) {
+            Some((_, place, _)) => place.parent(),
+            None => self.survey.deleted.get(&session).and_then(|(_, head)| head.parent),
+        };
+        let positions = self.positions.iter().map(|(id, (at, ..))| (*id, at.line));
+        let deleted = self.survey.deleted.iter().map(|(id, (line, _))| (*id, *line));
+        let mut levels: BTreeMap<SessionId, u32> = BTreeMap::new();
+        let limit = fields::MAX_DEPTH.saturating_add(1);
+        for (id, line) in positions.chain(deleted) {
+            let (mut chain, mut next) = (Vec::new(), Some(id));
+            while let Some(session) = next.filter(|session| !levels.contains_key(session))
+                && chain.len() <= limit as usize
+            {
+                chain.push(session);
+                next = parent_of(session);
+            }
+            let above = next.and_then(|session| levels.get(&session).copied());
+            let first = above.map_or(0, |above| above.saturating_add(1));
+            if chain.len().saturating_add(first as usize) > limit as usize {
+                let most = fields::MAX_DEPTH;
+                let why = format!("session {id} is below itself, or more than {most} sessions are above it");
+                return Err(ImportError::Damaged { line, why });
+            }
+            levels.extend(chain.into_iter().rev().zip(first..));
         }
         Ok(())
     }

@@ -7,9 +7,10 @@ use subtend_journal::faulty::Faulty;
 use subtend_journal::memory::Memory;
 use subtend_journal::{ImportBounds, ImportError, Journal, Options, Scope, StoreSpec, Tally, open_store};
 use subtend_session::ids::{Lsn, SessionId};
+use subtend_session::place::{BranchKind, Place};
 use subtend_session::record::Record;
 
-use crate::scene::{SessionWriter, created_session, family, id, one};
+use crate::scene::{SessionWriter, created_session, creation, family, id, one};
 
 pub(crate) fn memory() -> Journal {
     Journal::open(Box::new(Memory::new()), Options::default()).unwrap()
@@ -245,6 +246,34 @@ async fn child_without_its_parent_is_refused() {
     let file = write(&journal, Scope::Store);
     let error = read(&memory(), &file).await.expect_err("an incomplete tree").to_string();
     assert!(error.contains(&format!("{} is a child of {}", id(11), id(10))), "{error}");
+}
+
+/// Views visit a tree level by level, so a long chain of branches would exhaust the stack: only subagents count for the depth of a session. The
+/// control: a chain as long as the bound, and siblings.
+#[tokio::test]
+async fn import_refuses_endless_chains_of_branches() {
+    // Each session is a branch of the one that `parent` names; session 1000 is their root.
+    let of = async |branches: u128, parent: fn(u128) -> u128| {
+        let journal = memory();
+        journal.append(one(created_session(&mut SessionWriter::new(id(1_000)), None, true))).unwrap();
+        for n in 1_001..=1_000 + branches {
+            let mut branch = SessionWriter::new(id(n));
+            let mut created = creation(branch.id, Some(id(1_000))).swap_remove(0);
+            let Record::SessionCreated(record) = &mut created else { panic!("no creation") };
+            let Place::Child { parent: above, kind, depth, .. } = &mut record.place else { panic!("no child") };
+            (*above, *kind, *depth) = (id(parent(n)), BranchKind::Human, 0);
+            journal.append(one(branch.frame_of(vec![created]))).unwrap();
+        }
+        journal.settled().await.unwrap();
+        read(&memory(), &write(&journal, Scope::Store)).await.map(|tally| tally.sessions)
+    };
+    let attacks: [(u128, fn(u128) -> u128); 3] = [(1_001, |n| n - 1), (2, |n| 2_003 - n), (1, |n| n)];
+    for (branches, parent) in attacks {
+        let refused = of(branches, parent).await.expect_err("a chain").to_string();
+        assert!(refused.contains("is below itself, or more than 1000 sessions are above it"), "{refused}");
+    }
+    assert_eq!(of(1_000, |n| n - 1).await.unwrap(), 1_001);
+    assert_eq!(of(1_001, |_| 1_000).await.unwrap(), 1_002, "siblings");
 }
 
 #[tokio::test]
