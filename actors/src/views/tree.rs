@@ -79,31 +79,48 @@ impl Tree {
     /// # Errors
     /// The error if the top is unknown or its index row cannot be read.
     pub fn read(journal: &Journal, top: SessionId) -> Result<Self, ReadError> {
-        let mut seen = HashSet::from([top]);
         let head = journal.head(top)?.ok_or(ReadError::NoSuchSession(top))?;
-        Self::grow(journal, top, &head, &mut seen)
+        // Visits each once: a damaged store may hold a cycle.
+        let mut seen = HashSet::from([top]);
+        // Not recursive: a tree may have more levels than the stack of a thread holds.
+        let (mut current, mut above) = (Self::entry(journal, top, &head)?, Vec::new());
+        loop {
+            let (tree, remaining) = &mut current;
+            match remaining.next() {
+                Some(child) if !seen.insert(child) => {}
+                Some(child) => match journal.head(child) {
+                    Ok(Some(head)) if !head.deleted => {
+                        let entry = Self::entry(journal, child, &head)?;
+                        above.push(std::mem::replace(&mut current, entry));
+                    }
+                    Ok(Some(_) | None) => {}
+                    Err(error) => tree.children.push(Self::unread(child, tree.depth, error.to_string())),
+                },
+                None => match above.pop() {
+                    None => return Ok(current.0),
+                    Some(parent) => {
+                        let (tree, _) = std::mem::replace(&mut current, parent);
+                        current.0.children.push(tree);
+                    }
+                },
+            }
+        }
     }
 
-    fn grow(journal: &Journal, id: SessionId, head: &Head, seen: &mut HashSet<SessionId>) -> Result<Self, ReadError> {
+    /// Returns the entry of a session without its children, and their ids.
+    fn entry(
+        journal: &Journal,
+        id: SessionId,
+        head: &Head,
+    ) -> Result<(Self, std::vec::IntoIter<SessionId>), ReadError> {
         let (history, unread) = match History::read(journal, id) {
             Ok(history) => (history, None),
             Err(error) => (History::default(), Some(error.to_string())),
         };
         // The parent's records have the creation order. The index knows the children even if those records are damaged.
-        let indexed = journal.children(id)?;
-        let mut children = Vec::with_capacity(indexed.len());
-        for child in history.children.iter().chain(&indexed) {
-            // Visits each once: a damaged store may hold a cycle.
-            if !seen.insert(*child) {
-                continue;
-            }
-            match journal.head(*child) {
-                Ok(Some(head)) if !head.deleted => children.push(Self::grow(journal, *child, &head, seen)?),
-                Ok(Some(_) | None) => {}
-                Err(error) => children.push(Self::unread(*child, head.depth, error.to_string())),
-            }
-        }
-        Ok(Self {
+        let mut children = history.children;
+        children.extend(journal.children(id)?);
+        let tree = Self {
             id,
             short: head.short.clone(),
             agent: head.agent.clone(),
@@ -118,8 +135,9 @@ impl Tree {
             worked_ms: history.worked.ms,
             limited_until: history.limited_until,
             unread,
-            children,
-        })
+            children: Vec::new(),
+        };
+        Ok((tree, children.into_iter()))
     }
 
     /// Returns the entry of a session without a readable index row, of which only the id is known.
