@@ -135,9 +135,9 @@ impl Survey {
             || self.deleted.insert(session, (lines.n, head)).is_some()
             || self.sessions.contains_key(&session)
         {
-            return Err(
-                lines.damage_error(format!("session {session} is deleted, and it is of another tree or came before"))
-            );
+            return Err(lines.damage_error(format!(
+                "session {session} is deleted, but it belongs to another tree or appeared before"
+            )));
         }
         Ok(())
     }
