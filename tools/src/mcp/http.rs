@@ -1,5 +1,7 @@
 //! The HTTP client for servers with an address.
 
+mod answer;
+
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -7,9 +9,9 @@ use std::time::Duration;
 
 use futures_util::stream::{BoxStream, try_unfold};
 use futures_util::{Stream, StreamExt as _};
-use reqwest::StatusCode;
 use reqwest::header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use reqwest::redirect::Policy;
+use reqwest::{RequestBuilder, Response, StatusCode};
 use rmcp::model::ClientJsonRpcMessage;
 use rmcp::transport::StreamableHttpClientTransport;
 use rmcp::transport::auth::{AuthClient, AuthorizationManager};
@@ -32,9 +34,9 @@ const MAX_MESSAGE: usize = 4 << 20;
 const MAX_RESPONSE: usize = 1 << 20;
 /// Capacity of each of the two message queues.
 const QUEUE_CAPACITY: usize = 1;
-/// Rate at which a stream that the client opens is read.
+/// Rate at which a stream is read.
 const BYTES_PER_MICROSECOND: u64 = 8;
-/// Minimum pause after a chunk of such a stream.
+/// Minimum pause after a chunk of a stream.
 const MIN_PAUSE: Duration = Duration::from_millis(1);
 /// Minimum time before a stream is reopened, regardless of the server's `retry`.
 const REOPEN_DELAY: Duration = Duration::from_secs(1);
@@ -42,6 +44,8 @@ const REOPEN_DELAY: Duration = Duration::from_secs(1);
 const FAST_REOPENS: usize = 60;
 const MAX_REOPEN_DELAY: Duration = Duration::from_secs(15);
 const REOPEN_WINDOW: Duration = Duration::from_mins(10);
+/// Headers of the protocol, which a configuration cannot set.
+const RESERVED: [&str; 3] = ["accept", "mcp-session-id", "last-event-id"];
 
 /// Returns a transport that authorizes itself with the tokens of `manager`.
 pub(super) fn transport(
@@ -53,6 +57,9 @@ pub(super) fn transport(
     for (name, value) in headers {
         let invalid = || format!("the header `{}` is invalid", crate::escape::exact(name));
         let name: HeaderName = name.parse().map_err(|_| invalid())?;
+        if RESERVED.contains(&name.as_str()) {
+            return Err(format!("the header `{name}` is set by the protocol"));
+        }
         let mut value = HeaderValue::from_str(value).map_err(|_| invalid())?;
         value.set_sensitive(true);
         custom.insert(name, value);
@@ -113,22 +120,26 @@ impl CountedClient {
     }
 }
 
-/// The unfinished message of a stream.
+/// The unfinished message of a stream. It ends with a blank line; a line ends with CR LF, LF or CR.
 #[derive(Default)]
 struct OpenMessage {
     bytes: usize,
     is_at_line_start: bool,
+    is_after_cr: bool,
 }
 
 impl OpenMessage {
     fn add(&mut self, chunk: &[u8], most: usize) -> io::Result<()> {
         for byte in chunk {
-            let ends = *byte == b'\n' && self.is_at_line_start;
-            self.bytes = if ends { 0 } else { self.bytes.saturating_add(1) };
+            if std::mem::replace(&mut self.is_after_cr, *byte == b'\r') && *byte == b'\n' {
+                continue;
+            }
+            let ends_line = matches!(*byte, b'\n' | b'\r');
+            self.bytes = if ends_line && self.is_at_line_start { 0 } else { self.bytes.saturating_add(1) };
             if self.bytes > most {
                 return Err(io::Error::other(format!("it sent a message of more than {most} bytes")));
             }
-            self.is_at_line_start = *byte == b'\n' || (*byte == b'\r' && self.is_at_line_start);
+            self.is_at_line_start = ends_line;
         }
         Ok(())
     }
@@ -145,6 +156,30 @@ fn paced<D: AsRef<[u8]>>(chunks: impl Stream<Item = io::Result<D>>, most: usize)
             checked
         }
     })
+}
+
+/// Reads the messages of an event stream.
+fn events(response: Response, most: usize) -> SseEvents {
+    let chunks = try_unfold(response, |mut response| async move {
+        let chunk = response.chunk().await.map_err(io::Error::other)?;
+        Ok::<_, io::Error>(chunk.map(|chunk| (chunk, response)))
+    });
+    limit_values(SseStream::from_bytes_stream(paced(chunks, most)).boxed())
+}
+
+/// Adds the headers of the protocol to a request.
+fn with_headers(
+    request: RequestBuilder,
+    (session, last): (Option<&str>, Option<&str>),
+    auth: Option<&str>,
+    headers: HashMap<HeaderName, HeaderValue>,
+) -> RequestBuilder {
+    let custom: HeaderMap = headers.into_iter().collect();
+    let mut request = request.header(ACCEPT, "text/event-stream, application/json").headers(custom);
+    for (name, value) in [("Mcp-Session-Id", session), ("Last-Event-Id", last)] {
+        request = value.into_iter().fold(request, |request, value| request.header(name, value));
+    }
+    auth.into_iter().fold(request, |request, token| request.bearer_auth(token))
 }
 
 /// Ends a stream at a message with too many values.
@@ -186,12 +221,10 @@ impl StreamableHttpClient for CountedClient {
         headers: HashMap<HeaderName, HeaderValue>,
         limits: StreamableHttpResponseLimits,
     ) -> Result<StreamableHttpPostResponse, HttpFault> {
-        let posted = self.http.post_message_with_response_limits(uri, message, session, auth, headers, limits);
-        let answered = posted.await?;
-        if let StreamableHttpPostResponse::Sse(events, session) = answered {
-            return Ok(StreamableHttpPostResponse::Sse(limit_values(events), session));
-        }
-        Ok(answered)
+        let request = self.http.post(&*uri).header(CONTENT_TYPE, "application/json");
+        let request = with_headers(request, (session.as_deref(), None), auth.as_deref(), headers);
+        let response = request.body(serde_json::to_vec(&message)?).send().await.map_err(HttpFault::Client)?;
+        answer::answer(response, &message, session.is_some(), limits).await
     }
 
     async fn delete_session(
@@ -227,13 +260,9 @@ impl StreamableHttpClient for CountedClient {
         tokio::time::sleep(self.pause()).await;
         // The id goes into a header, and the server chooses it.
         let last = last.filter(|last| last.len() <= super::client::MAX_ID);
-        let custom: HeaderMap = headers.clone().into_iter().collect();
-        let mut asked = self.http.get(&*uri).header(ACCEPT, "text/event-stream, application/json").headers(custom);
-        for (name, value) in [("Mcp-Session-Id", session.as_deref()), ("Last-Event-Id", last.as_deref())] {
-            asked = value.into_iter().fold(asked, |asked, value| asked.header(name, value));
-        }
-        asked = auth.iter().fold(asked, |asked, token| asked.bearer_auth(token));
-        let response = asked.send().await.map_err(HttpFault::Client)?;
+        let named = (session.as_deref(), last.as_deref());
+        let request = with_headers(self.http.get(&*uri), named, auth.as_deref(), headers.clone());
+        let response = request.send().await.map_err(HttpFault::Client)?;
         if response.status() == StatusCode::METHOD_NOT_ALLOWED {
             return Err(HttpFault::ServerDoesNotSupportSse);
         }
@@ -244,11 +273,7 @@ impl StreamableHttpClient for CountedClient {
             let stream = self.http.get_stream_with_max_sse_event_size(uri, session, last, auth, headers, most);
             return stream.await.and_then(|_| Err(HttpFault::UnexpectedContentType(None)));
         }
-        let chunks = try_unfold(response, |mut response| async move {
-            let chunk = response.chunk().await.map_err(io::Error::other)?;
-            Ok::<_, io::Error>(chunk.map(|chunk| (chunk, response)))
-        });
-        Ok(limit_values(SseStream::from_bytes_stream(paced(chunks, most)).boxed()))
+        Ok(events(response, most))
     }
 }
 
@@ -289,7 +314,11 @@ mod tests {
             paced(chunks, 10).map(|chunk| chunk.is_ok()).collect::<Vec<_>>().await
         };
         assert_eq!(read("data: \n").await, [true, false, false]);
-        assert_eq!((read("data\n\n").await, read("data\r\n\r\n").await), (vec![true; 3], vec![true; 3]));
+        for ended in ["data\n\n", "data\r\n\r\n", "data\r\r", "data\n\r", "\ndata\r\n\r"] {
+            assert_eq!(read(ended).await, [true; 3], "{ended:?}");
+        }
+        // CR LF is one line end, also across chunks.
+        assert_eq!(read("\ndata\r").await, [true, false, false]);
     }
 
     /// A queue of messages with many values took gigabytes. The control: a message with half of the values is accepted.

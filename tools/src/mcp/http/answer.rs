@@ -1,0 +1,257 @@
+//! The meaning of a response to a posted message, by the rules of the library's own client. That client would read an event stream
+//! below its own types, at any rate.
+
+use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE};
+use reqwest::{Response, StatusCode};
+use rmcp::ErrorData;
+use rmcp::model::{ClientJsonRpcMessage, ClientRequest, ServerJsonRpcMessage};
+use rmcp::transport::WWWAuthenticateParams;
+use rmcp::transport::streamable_http_client::{
+    AuthRequiredError, HttpStatusError, InsufficientScopeError, StreamableHttpPostResponse,
+    StreamableHttpResponseLimits,
+};
+
+use super::{HttpFault, events};
+use crate::bounded::head;
+
+const EVENTS: &str = "text/event-stream";
+const JSON: &str = "application/json";
+/// Maximum bytes of an unusable body in an error.
+const MAX_PREVIEW: usize = 256;
+
+/// Returns what `response` means for `message`, which was posted within a session of the protocol or without one.
+pub(super) async fn answer(
+    response: Response,
+    message: &ClientJsonRpcMessage,
+    is_in_session: bool,
+    limits: StreamableHttpResponseLimits,
+) -> Result<StreamableHttpPostResponse, HttpFault> {
+    let status = response.status();
+    if let Some(fault) = challenge(&response) {
+        return Err(fault);
+    }
+    if matches!(status, StatusCode::ACCEPTED | StatusCode::NO_CONTENT) {
+        return Ok(StreamableHttpPostResponse::Accepted);
+    }
+    if status == StatusCode::NOT_FOUND && is_in_session {
+        return Err(HttpFault::SessionExpired);
+    }
+    if !status.is_success() {
+        return refusal(response, message, is_in_session, limits).await;
+    }
+    // Nothing waits for an answer to other messages.
+    let is_request = matches!(message, ClientJsonRpcMessage::Request(_));
+    if !is_request && response.content_length() == Some(0) {
+        return Ok(StreamableHttpPostResponse::Accepted);
+    }
+    let session = session(response.headers());
+    if is_of(response.headers(), EVENTS) {
+        return Ok(StreamableHttpPostResponse::Sse(events(response, limits.max_sse_event_size), session));
+    }
+    if is_of(response.headers(), JSON) {
+        let (body, is_whole) = read(response, limits.max_json_response_size).await.map_err(HttpFault::Client)?;
+        if !is_whole {
+            return Err(HttpFault::ResponseBodyTooLarge { max_size: limits.max_json_response_size });
+        }
+        return match serde_json::from_slice::<ServerJsonRpcMessage>(&body) {
+            Ok(answered) => Ok(StreamableHttpPostResponse::Json(answered, session)),
+            Err(_) if !is_request => Ok(StreamableHttpPostResponse::Accepted),
+            Err(error) => {
+                let text = String::from_utf8_lossy(&body);
+                let why = format!("could not parse JSON response: {error}: {}", head(&text, MAX_PREVIEW));
+                Err(HttpFault::UnexpectedServerResponse(why.into()))
+            }
+        };
+    }
+    if is_request {
+        return Err(HttpFault::UnexpectedContentType(text(response.headers(), &CONTENT_TYPE)));
+    }
+    Ok(StreamableHttpPostResponse::Accepted)
+}
+
+/// Returns the fault of a response that asks for a login or for more scopes.
+fn challenge(response: &Response) -> Option<HttpFault> {
+    let status = response.status();
+    let value = response.headers().get(WWW_AUTHENTICATE)?;
+    if !matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) {
+        return None;
+    }
+    let Ok(header) = value.to_str().map(str::to_owned) else {
+        return Some(HttpFault::UnexpectedServerResponse("invalid www-authenticate header value".into()));
+    };
+    Some(if status == StatusCode::UNAUTHORIZED {
+        HttpFault::AuthRequired(AuthRequiredError::new(header))
+    } else {
+        let scope = WWWAuthenticateParams::parse(&header, response.url()).scope;
+        HttpFault::InsufficientScope(InsufficientScopeError::new(header, scope))
+    })
+}
+
+/// Returns what a response without success means: it may hold an error of the protocol.
+async fn refusal(
+    response: Response,
+    message: &ClientJsonRpcMessage,
+    is_in_session: bool,
+    limits: StreamableHttpResponseLimits,
+) -> Result<StreamableHttpPostResponse, HttpFault> {
+    let status = response.status();
+    let is_json = is_of(response.headers(), JSON);
+    let is_temporary = status == StatusCode::TOO_MANY_REQUESTS || status.is_server_error();
+    let retry = text(response.headers(), &RETRY_AFTER);
+    let of_status = move || Err(HttpStatusError::new(status.as_u16(), retry).into());
+    if is_temporary && (!is_json || status == StatusCode::TOO_MANY_REQUESTS) {
+        return of_status();
+    }
+    let session = session(response.headers());
+    let is_login = matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN);
+    let can_hold_error = is_json && !is_login;
+    let most = if can_hold_error { limits.max_json_response_size } else { limits.max_error_response_size };
+    let body = read(response, most).await.map_or_else(
+        |_| "<failed to read response body>".to_owned(),
+        |(body, _)| String::from_utf8_lossy(&body).into_owned(),
+    );
+    let error = match serde_json::from_str(&body) {
+        Ok(ServerJsonRpcMessage::Error(error)) if can_hold_error => Some(error),
+        Ok(_) | Err(_) => None,
+    };
+    let body = head(&body, limits.max_error_response_size);
+    // A server of an older protocol refuses the first request of the newer one, and cannot name it.
+    if let ClientJsonRpcMessage::Request(request) = message
+        && matches!(request.request, ClientRequest::DiscoverRequest(_))
+        && status.is_client_error()
+        && !is_login
+        && !is_in_session
+    {
+        let refused = || format!("server/discover rejected with HTTP {status}: {body}");
+        let error = error.map_or_else(|| ErrorData::invalid_request(refused(), None), |error| error.error);
+        let named = ServerJsonRpcMessage::error(error, Some(request.id.clone()));
+        return Ok(StreamableHttpPostResponse::Json(named, None));
+    }
+    match error {
+        Some(error) => Ok(StreamableHttpPostResponse::Json(ServerJsonRpcMessage::Error(error), session)),
+        None if is_temporary => of_status(),
+        None => Err(HttpFault::UnexpectedServerResponse(format!("HTTP {status}: {body}").into())),
+    }
+}
+
+/// Reads at most `most` bytes of a body. Returns them, and whether they are all.
+async fn read(mut response: Response, most: usize) -> Result<(Vec<u8>, bool), reqwest::Error> {
+    let mut body = Vec::new();
+    while let Some(chunk) = response.chunk().await? {
+        let room = most.saturating_sub(body.len());
+        body.extend(chunk.iter().take(room));
+        if chunk.len() > room {
+            return Ok((body, false));
+        }
+    }
+    Ok((body, true))
+}
+
+/// Returns the session of the protocol that a response names.
+fn session(headers: &HeaderMap) -> Option<String> {
+    text(headers, &HeaderName::from_static("mcp-session-id"))
+}
+
+fn text(headers: &HeaderMap, name: &HeaderName) -> Option<String> {
+    headers.get(name).and_then(|value| value.to_str().ok()).map(str::to_owned)
+}
+
+/// Returns whether the content has this type, whatever its parameters.
+fn is_of(headers: &HeaderMap, expected: &str) -> bool {
+    let value = headers.get(CONTENT_TYPE).map(HeaderValue::as_bytes).unwrap_or_default();
+    let essence = value.split(|byte| *byte == b';').next().unwrap_or_default();
+    essence.trim_ascii().eq_ignore_ascii_case(expected.as_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::time::Duration;
+
+    use futures_util::StreamExt as _;
+    use futures_util::stream::iter;
+    use reqwest::Body;
+    use rmcp::model::{PingRequest, RequestId};
+    use serde_json::{Value, json};
+
+    use super::super::MAX_MESSAGE;
+    use super::*;
+
+    const LIFETIME: Duration = Duration::from_secs(10);
+
+    fn ping() -> ClientJsonRpcMessage {
+        ClientJsonRpcMessage::request(ClientRequest::PingRequest(PingRequest::default()), RequestId::Number(1))
+    }
+
+    fn limits() -> StreamableHttpResponseLimits {
+        let mut limits = StreamableHttpResponseLimits::default();
+        limits.max_sse_event_size = MAX_MESSAGE;
+        limits.max_json_response_size = 100;
+        limits
+    }
+
+    fn respond(status: u16, kind: &str, body: impl Into<Body>) -> Response {
+        let response = http::Response::builder().status(status).header(CONTENT_TYPE, kind);
+        response.body(body.into()).unwrap().into()
+    }
+
+    /// A stream of 100,000 chunks, and the number of those that were read.
+    fn endless(chunk: &'static str) -> (Response, Arc<AtomicUsize>) {
+        let read = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&read);
+        let chunks = (0..100_000).map(move |_| {
+            counted.fetch_add(1, Ordering::Relaxed);
+            Ok::<_, io::Error>(chunk)
+        });
+        (respond(200, "Text/Event-Stream; charset=utf-8", Body::wrap_stream(iter(chunks))), read)
+    }
+
+    /// Endless comments and blank lines in the answer to a call took one processor until the call ended. The control: without the
+    /// pauses, all chunks are read at once.
+    #[tokio::test(start_paused = true)]
+    async fn endless_comments_of_an_answer_are_read_at_a_bounded_rate() {
+        let attacks: [&str; 4] = [": x\n\n", ": x\r\r", "\n\n\n\n", "\r"];
+        for attack in attacks {
+            let (response, read) = endless(attack);
+            let answered = answer(response, &ping(), true, limits()).await.unwrap();
+            let StreamableHttpPostResponse::Sse(events, None) = answered else { panic!("{attack:?}: {answered:?}") };
+            assert_eq!(events.take_until(tokio::time::sleep(LIFETIME)).count().await, 0, "{attack:?}");
+            let read = read.load(Ordering::Relaxed);
+            assert!((9_990..=10_001).contains(&read), "{attack:?}: {read}");
+        }
+        let (mut response, read) = endless(": x\n\n");
+        let all = async { while response.chunk().await.unwrap().is_some() {} };
+        tokio::time::timeout(LIFETIME, all).await.unwrap();
+        assert_eq!(read.load(Ordering::Relaxed), 100_000);
+    }
+
+    /// The library's own client means the same by these responses.
+    #[tokio::test(start_paused = true)]
+    async fn responses_mean_what_the_library_says() {
+        let refused = json!({"jsonrpc": "2.0", "id": 1, "error": {"code": -32_600, "message": "no"}});
+        let pong = json!({"jsonrpc": "2.0", "id": 1, "result": {}});
+        let long = json!({"jsonrpc": "2.0", "id": 1, "result": {"x": "x".repeat(99)}});
+        let cases: [(u16, &str, &Value, bool, &str); 10] = [
+            (202, JSON, &pong, true, "Accepted"),
+            (200, JSON, &pong, true, "Json(Response"),
+            (200, JSON, &long, true, "ResponseBodyTooLarge { max_size: 100 }"),
+            (200, JSON, &json!({}), true, "UnexpectedServerResponse(\"could not parse JSON response"),
+            (200, "text/html", &pong, true, "UnexpectedContentType(Some(\"text/html\"))"),
+            (404, JSON, &refused, true, "SessionExpired"),
+            (404, JSON, &refused, false, "Json(Error"),
+            (400, JSON, &pong, true, "UnexpectedServerResponse(\"HTTP 400 Bad Request: {"),
+            (500, JSON, &refused, true, "Json(Error"),
+            (503, "text/html", &refused, true, "HttpStatus(HttpStatusError { status: 503, retry_after: None })"),
+        ];
+        for (status, kind, body, is_in_session, expected) in cases {
+            let answered = answer(respond(status, kind, body.to_string()), &ping(), is_in_session, limits()).await;
+            let found = match answered {
+                Ok(answered) => format!("{answered:?}"),
+                Err(fault) => format!("{fault:?}"),
+            };
+            assert!(found.starts_with(expected), "{status} {kind} {body}: {found}");
+        }
+    }
+}
