@@ -39,6 +39,8 @@ mod output;
 mod owners;
 mod paths;
 #[cfg(target_os = "linux")]
+mod process_handles;
+#[cfg(target_os = "linux")]
 mod processes;
 mod products;
 mod protected_files;

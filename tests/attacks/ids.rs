@@ -1,6 +1,7 @@
 //! Foreign ids: a task id resolves to the caller's own tasks only.
 
 use serde_json::{Value, json};
+use subtend_session::dialect::Dialect;
 use subtend_session::ids::SessionId;
 
 use super::scene::{AttackScene, call, say, script, spawn};
@@ -62,4 +63,51 @@ async fn own_task_continues_by_its_id() {
     let results = host.results(root.id());
     assert!(!results[0].0 && results[0].1.contains("mine now"), "{results:#?}");
     host.shut_down().await;
+}
+
+/// Each dialect starts a task and uses it by its id. A session of another tree that knows the id receives what any other text
+/// returns. The control: the session that started the task uses it.
+#[tokio::test(start_paused = true)]
+async fn id_of_a_task_names_nothing_in_other_dialects_either() {
+    let prompt = || script(&[say("secret plans")]);
+    let minion = json!({"message": prompt(), "enableWeb": false, "enabledTools": ["write"]});
+    let labelled = json!({"type": "worker", "prompt": prompt(), "description": "look"});
+    let attacks: [(Dialect, Value, &str, Value); 5] = [
+        (
+            Dialect::Subagent,
+            json!({"task": prompt(), "agent": "worker"}),
+            "continueBranchId",
+            json!({"task": prompt()}),
+        ),
+        (Dialect::Minion, minion.clone(), "minionChatId", minion),
+        (Dialect::Spawn, json!({"task": prompt()}), "job_ids", json!({"tool": "spawn_await"})),
+        (Dialect::SpawnTask, labelled.clone(), "taskId", json!({"tool": "check_task"})),
+        (Dialect::SpawnTask, labelled, "taskId", json!({"tool": "cancel_task"})),
+    ];
+    for (dialect, starts, key, more) in attacks {
+        let used = more["tool"].as_str().unwrap_or(dialect.name()).to_owned();
+        let mut scene = AttackScene::new().dialect(dialect);
+        let host = scene.host().await;
+        let owner = host.run_steps("worker", &[call(dialect.name(), starts)]).await;
+        let task = host.descendant(owner.id(), 1);
+        let uses = |id: &str| {
+            let mut args = more.clone();
+            args.as_object_mut().expect("arguments").remove("tool");
+            args[key] = id.into();
+            call(&used, args)
+        };
+        let ids = [task.to_string(), task.short().0.to_string(), format!("task_{task}")];
+        let before = host.records(task).await.len();
+        let stranger = host.run_steps("worker", &ids.clone().map(|id| uses(&id))).await;
+        let is_unknown = |text: &str| text.contains("Unknown ") || text.contains("NOT FOUND");
+        let results = host.results(stranger.id());
+        assert_eq!(results.len(), ids.len(), "{used}: {results:#?}");
+        assert!(results.iter().all(|(_, text)| is_unknown(text) && !text.contains("secret")), "{used}: {results:#?}");
+        assert_eq!(host.records(task).await.len(), before, "{used}: the task was touched");
+        let own = if dialect == Dialect::SpawnTask { &ids[2] } else { &ids[1] };
+        host.continue_with(&owner, &[uses(own)]).await;
+        let results = host.results(owner.id());
+        assert!(results.iter().any(|(_, text)| !is_unknown(text)), "{used}: {results:#?}");
+        host.shut_down().await;
+    }
 }

@@ -326,6 +326,11 @@ impl RunningHost {
         results.into_iter().map(|(_, text)| text).collect()
     }
 
+    /// Returns whether the session's model was called.
+    pub(crate) fn has_request(&self, of: SessionId) -> bool {
+        self.seen.lock().expect("not poisoned").contains_key(&of)
+    }
+
     pub(crate) fn request(&self, of: SessionId) -> Request {
         self.seen.lock().expect("not poisoned").get(&of).expect("a request to its model").clone()
     }

@@ -11,6 +11,7 @@ use subtend_session::call::{CallKind, ToolErrorKind};
 use subtend_session::command::Refusal;
 use subtend_session::ids::{SessionId, Text, TurnNo};
 use subtend_session::message::Message;
+use subtend_session::outcome::ModelFail;
 use subtend_session::place::{Mode, OnRestart};
 use subtend_session::record::ToolCall;
 use subtend_session::state::State;
@@ -122,6 +123,11 @@ impl Model for ProcessModel {
     }
 
     fn call(&self, request: Request, _: Deltas) -> BoxFuture<'static, Result<Answer, ModelError>> {
+        // Any session can name this model, and would run the text of its first input.
+        if *request.agent != *AGENT {
+            let why = "the model of background processes answers in no other session";
+            return std::future::ready(Err(ModelError::new(ModelFail::InvalidRequest, why))).boxed();
+        }
         let attends = request.tools.iter().any(|tool| *tool.name == *PROCESS);
         let starts = request.turn == TurnNo(1);
         std::future::ready(Ok(answer(&request.messages, starts, attends))).boxed()
