@@ -22,6 +22,7 @@ mod openapi;
 mod page;
 mod refusals;
 mod restores;
+mod scopes;
 mod sockets;
 mod support;
 mod tasks;
