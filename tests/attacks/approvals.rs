@@ -5,7 +5,7 @@ use subtend_session::authority::Verdict;
 use subtend_session::ids::SessionId;
 use subtend_session::record::{AskVerdict, Record};
 
-use super::scene::{AttackScene, RunningHost, call, in_one_turn, say, script, spawn, write};
+use super::scene::{AttackScene, RunningHost, SECRET, call, in_one_turn, say, script, spawn, write};
 
 fn asking() -> AttackScene {
     AttackScene::new().policy(Verdict::Allow, &[("fs.write", "*", Verdict::Ask)])
@@ -85,6 +85,48 @@ async fn approval_of_a_link_does_not_cover_its_target() {
     assert!(errors[0].contains("`link` leads to `top.txt`") && errors[0].contains("name it explicitly"), "{errors:?}");
     assert_eq!(scene.content("top.txt"), "plain");
     host.shut_down().await;
+}
+
+/// While a question waits, a command exchanges the file or its directory for a link. The control: without the exchange, the call
+/// writes after the same answer.
+#[cfg(unix)]
+#[tokio::test(start_paused = true)]
+async fn link_swapped_in_before_the_answer_is_not_followed() {
+    let attacks: [(&str, &str, &str); 4] = [
+        ("open/w", "open/w", "../top.txt"),
+        ("open/w", "open/w", "../secret/key"),
+        ("open/w", "open", "secret"),
+        ("open/new/w", "open/new", "../secret"),
+    ];
+    let rules = [("fs.write", "*", Verdict::Ask), ("fs.write", "secret/**", Verdict::Deny)];
+    for (path, swapped, to) in attacks {
+        for is_swapped in [true, false] {
+            let mut scene = AttackScene::new().policy(Verdict::Allow, &rules);
+            let host = scene.host().await;
+            let session = host.runtime.open("worker").expect("a session");
+            let mut approver = host.runtime.approver();
+            let steps = [write(path)];
+            let run = host.continue_with(&session, &steps);
+            tokio::pin!(run);
+            let question = tokio::select! {
+                () = &mut run => panic!("nothing was asked"),
+                question = approver.next() => question,
+            };
+            assert_eq!(&*question.resource, path);
+            if is_swapped {
+                // Of a file that does not exist yet, nothing is moved.
+                drop(std::fs::rename(scene.at(swapped), scene.at("moved")));
+                std::os::unix::fs::symlink(to, scene.at(swapped)).expect("a link");
+            }
+            approver.answer(&question, AskVerdict::Allow).await.expect("an answer");
+            run.await;
+            let (failed, text) = host.results(session.id()).remove(0);
+            assert_eq!((failed, scene.content(path) == "spoiled"), (is_swapped, !is_swapped), "{path}, {to}: {text}");
+            let kept = (scene.content("top.txt"), scene.content("secret/key"), scene.at("secret/w").exists());
+            assert_eq!(kept, ("plain".into(), SECRET.into(), false), "{path}, {to}");
+            host.shut_down().await;
+        }
+    }
 }
 
 /// An approval cannot lift a deny, and a denied call is not asked about.

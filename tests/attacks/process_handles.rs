@@ -48,56 +48,93 @@ async fn assert_refused(host: &RunningHost, who: &str, session: SessionId, count
     assert!(failed, "{who}: {results:#?}");
 }
 
-/// A parent, a child, a sibling and a stranger know the handle of a process, and use it. The control: its owner does.
+/// Returns the names by which a session could call a process.
+fn names_of(process: SessionId) -> [String; 3] {
+    [process.short().0.to_string(), process.to_string(), format!("task_{process}")]
+}
+
+/// Returns whether the process runs, and the numbers of its runs and of those that have ended.
+async fn state_of(host: &RunningHost, process: SessionId) -> (bool, usize, usize) {
+    let records = host.records(process).await;
+    let count = |kind: &str| records.iter().filter(|record| record.kind() == kind).count();
+    (count("call_finished") > 0, count("run_opened"), count("run_ended"))
+}
+
+/// Waits until `owner` has started its process, and returns it.
+async fn started_process(host: &RunningHost, owner: SessionId) -> SessionId {
+    assert!(until(|| !host.children(owner).is_empty()).await, "the process did not start");
+    let process = host.descendant(owner, 1);
+    for _ in 0..600 {
+        if state_of(host, process).await.0 {
+            return process;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    panic!("the process does not run");
+}
+
+fn starts() -> Value {
+    call("shell", json!({"command": COMMAND, "background": true}))
+}
+
+/// A child of its owner and a stranger know the handle of a process, and use it. The control: its owner does.
 #[tokio::test]
 async fn handle_of_a_process_works_in_no_other_session() {
     let mut scene = AttackScene::new().guard(guard()).tool(message::tool());
     let host = scene.host().await;
-    let parent = host.runtime.open("worker").expect("a session");
-    let start = call("shell", json!({"command": COMMAND, "background": true}));
-    let owner = json!({"subagent_type": "worker", "prompt": script(&[start, say("started")]), "background": true});
-    parent.send(script(&[call("task", owner), say("started")])).await.expect("accepted");
-    let child_of = |of: SessionId, no: usize| host.children(of).get(no).copied();
-    assert!(until(|| child_of(parent.id(), 0).is_some_and(|owner| child_of(owner, 0).is_some())).await);
-    let owner = host.descendant(parent.id(), 1);
-    let process = host.descendant(parent.id(), 2);
-    let state = async || {
-        let records = host.records(process).await;
-        let count = |kind: &str| records.iter().filter(|record| record.kind() == kind).count();
-        (count("call_finished") > 0, count("run_opened"), count("run_ended"))
-    };
-    for _ in 0..600 {
-        if state().await.0 {
-            break;
-        }
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
-    let ids = [process.short().0.to_string(), process.to_string(), format!("task_{process}")];
+    let owner = host.runtime.open("worker").expect("a session");
+    owner.send(script(&[starts(), say("started")])).await.expect("accepted");
+    let process = started_process(&host, owner.id()).await;
+    let ids = names_of(process);
     let attacks: [Vec<Value>; 3] = ids.each_ref().map(|id| uses(id));
     let tries = attacks.concat();
     let all = in_one_turn(&tries);
-    parent.send(script(&[all.clone(), spawn("worker", &[all.clone()]), say("done")])).await.expect("accepted");
-    assert_refused(&host, "parent", parent.id(), tries.len()).await;
-    assert!(until(|| child_of(parent.id(), 1).is_some()).await, "no sibling");
-    assert_refused(&host, "sibling", child_of(parent.id(), 1).expect("a sibling"), tries.len()).await;
-    let handle = host.handle(owner);
-    handle.send(script(&[spawn("worker", &[all.clone()]), say("done")])).await.expect("accepted");
-    assert!(until(|| child_of(owner, 1).is_some()).await, "no child");
-    assert_refused(&host, "child", child_of(owner, 1).expect("a child"), tries.len()).await;
+    owner.send(script(&[spawn("worker", &[all.clone()]), say("done")])).await.expect("accepted");
+    assert!(until(|| host.children(owner.id()).len() == 2).await, "no child");
+    assert_refused(&host, "child", host.children(owner.id())[1], tries.len()).await;
     let stranger = host.run_steps("worker", &[all]).await;
     assert_refused(&host, "stranger", stranger.id(), tries.len()).await;
-    assert_eq!((state().await, scene.content("top.txt")), ((true, 1, 0), "plain".into()));
+    assert_eq!((state_of(&host, process).await, scene.content("top.txt")), ((true, 1, 0), "plain".into()));
     // The control.
     let act = |action: &str| call("process", json!({"action": action, "session_id": ids[0]}));
     let types = call("process", json!({"action": "input", "session_id": ids[0], "text": "typed"}));
-    handle.send(script(&[types, act("status"), act("output"), say("typed")])).await.expect("accepted");
+    owner.send(script(&[types, act("status"), act("output"), say("typed")])).await.expect("accepted");
     assert!(until(|| scene.content("top.txt") == "typed\n").await, "the owner cannot type into it");
-    assert!(until(|| host.results(owner).len() == 3).await, "no results");
-    assert!(host.results(owner).iter().all(|(failed, _)| !failed), "{:#?}", host.results(owner));
-    handle.send(script(&[act("stop"), say("stopped")])).await.expect("accepted");
+    assert!(until(|| host.results(owner.id()).len() == 3).await, "no results");
+    let results = host.results(owner.id());
+    assert!(results.iter().all(|(failed, _)| !failed), "{results:#?}");
+    owner.send(script(&[act("stop"), say("stopped")])).await.expect("accepted");
+    let ended = tokio::time::timeout(Duration::from_secs(60), owner.run_ended(RunNo(1))).await;
+    ended.expect("the run ends").expect("the host lives");
+    assert_eq!(state_of(&host, process).await, (true, 1, 1));
+    host.shut_down().await;
+}
+
+/// The parent of its owner and a sibling know the handle of a process. The control: the parent ends its child, and with it the process.
+#[tokio::test]
+async fn handle_of_a_process_works_neither_above_nor_beside() {
+    let mut scene = AttackScene::new().guard(guard()).tool(message::tool());
+    let host = scene.host().await;
+    let parent = host.runtime.open("worker").expect("a session");
+    let prompt = script(&[starts(), say("started")]);
+    let owner = json!({"subagent_type": "worker", "prompt": prompt, "background": true});
+    parent.send(script(&[call("task", owner), say("started")])).await.expect("accepted");
+    assert!(until(|| !host.children(parent.id()).is_empty()).await, "no owner");
+    let owner = host.descendant(parent.id(), 1);
+    let process = started_process(&host, owner).await;
+    let attacks: [Vec<Value>; 3] = names_of(process).each_ref().map(|id| uses(id));
+    let tries = attacks.concat();
+    let all = in_one_turn(&tries);
+    parent.send(script(&[all.clone(), spawn("worker", &[all]), say("done")])).await.expect("accepted");
+    assert_refused(&host, "parent", parent.id(), tries.len()).await;
+    assert!(until(|| host.children(parent.id()).len() == 2).await, "no sibling");
+    assert_refused(&host, "sibling", host.children(parent.id())[1], tries.len()).await;
+    assert_eq!((state_of(&host, process).await, scene.content("top.txt")), ((true, 1, 0), "plain".into()));
+    let ends = call("cancel_task", json!({"taskId": owner.to_string()}));
+    parent.send(script(&[ends, say("done")])).await.expect("accepted");
     let ended = tokio::time::timeout(Duration::from_secs(60), parent.run_ended(RunNo(1))).await;
     ended.expect("the run ends").expect("the host lives");
-    assert_eq!(state().await, (true, 1, 1));
+    assert_eq!(state_of(&host, process).await, (true, 1, 1));
     host.shut_down().await;
 }
 
