@@ -106,8 +106,7 @@ async fn link_swapped_in_before_the_answer_is_not_followed() {
             let session = host.runtime.open("worker").expect("a session");
             let mut approver = host.runtime.approver();
             let steps = [write(path)];
-            let run = host.continue_with(&session, &steps);
-            tokio::pin!(run);
+            let mut run = Box::pin(host.continue_with(&session, &steps));
             let question = tokio::select! {
                 () = &mut run => panic!("nothing was asked"),
                 question = approver.next() => question,
