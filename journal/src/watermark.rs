@@ -33,6 +33,8 @@ pub(crate) struct Watermark {
     since: Option<Instant>,
     commits: u32,
     next_slot: u64,
+    /// True if the last write failed. Only changes are logged.
+    failed: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -100,6 +102,7 @@ impl Watermark {
             since: None,
             commits: 0,
             next_slot: if newest_is_first { STRIDE } else { 0 },
+            failed: false,
         };
         if best.is_none_or(|slot| slot.lsn != found) {
             // After a creation, a crash before the mark was due, or an accepted loss, both slots are rewritten, because otherwise the old one would win.
@@ -156,7 +159,8 @@ impl Watermark {
         }
     }
 
-    /// Writes `lsn` now. A failure is logged; the old mark then remains and detects less.
+    /// Writes `lsn` now. If that fails, the old mark remains and detects less. The first of several failures is logged, and the write
+    /// that succeeds after them.
     pub(crate) fn write(&mut self, lsn: Lsn) {
         // Set also on failure, to delay the next attempt.
         self.since = None;
@@ -164,8 +168,14 @@ impl Watermark {
         if lsn <= self.lsn {
             return;
         }
-        if let Err(error) = self.put(lsn) {
-            tracing::warn!(%error, path = %self.path.display(), "the watermark cannot be written");
+        let written = self.put(lsn);
+        let failed_before = std::mem::replace(&mut self.failed, written.is_err());
+        match written {
+            Err(error) if !failed_before => {
+                tracing::warn!(%error, path = %self.path.display(), "the watermark cannot be written");
+            }
+            Ok(()) if failed_before => tracing::info!(path = %self.path.display(), "the watermark is written again"),
+            Ok(()) | Err(_) => {}
         }
     }
 
@@ -202,7 +212,48 @@ fn slot_at(bytes: &[u8], at: u64) -> Option<MarkSlot> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use tracing::field::{Field, Visit};
+    use tracing::span;
+
     use super::*;
+
+    /// Collects the messages of events.
+    #[derive(Clone, Default)]
+    struct Logged(Arc<Mutex<Vec<String>>>);
+
+    impl tracing::Subscriber for Logged {
+        fn enabled(&self, _: &tracing::Metadata<'_>) -> bool {
+            true
+        }
+
+        fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {
+            span::Id::from_u64(1)
+        }
+
+        fn record(&self, _: &span::Id, _: &span::Record<'_>) {}
+
+        fn record_follows_from(&self, _: &span::Id, _: &span::Id) {}
+
+        fn event(&self, event: &tracing::Event<'_>) {
+            event.record(&mut MessageVisitor(&mut self.0.lock().unwrap()));
+        }
+
+        fn enter(&self, _: &span::Id) {}
+
+        fn exit(&self, _: &span::Id) {}
+    }
+
+    struct MessageVisitor<'a>(&'a mut Vec<String>);
+
+    impl Visit for MessageVisitor<'_> {
+        fn record_debug(&mut self, field: &Field, value: &dyn std::fmt::Debug) {
+            if field.name() == "message" {
+                self.0.push(format!("{value:?}"));
+            }
+        }
+    }
 
     fn open(dir: &Path, found: u64, accept: bool) -> Result<Lsn, String> {
         Watermark::open(dir, Lsn(found), accept).map(|mark| mark.lsn()).map_err(|error| error.to_string())
@@ -289,5 +340,26 @@ mod tests {
         assert_eq!((mark.lsn(), mark.due_at()), (Lsn(4), None));
         (5..5 + u64::from(INTERVAL_COMMITS)).for_each(|lsn| mark.record_acknowledged(Lsn(lsn), 9_000, at(901)));
         assert_eq!(mark.lsn(), Lsn(4 + u64::from(INTERVAL_COMMITS)), "many commits cause a write too");
+    }
+
+    #[test]
+    fn failing_mark_is_logged_once_and_when_it_works_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut mark = Watermark::open(dir.path(), Lsn(0), false).unwrap();
+        let (logged, read_only) = (Logged::default(), || File::open(dir.path().join(NAME)).unwrap());
+        tracing::subscriber::with_default(logged.clone(), || {
+            mark.write(Lsn(1));
+            let writable = std::mem::replace(&mut mark.file, read_only());
+            (2..5).for_each(|lsn| mark.write(Lsn(lsn)));
+            mark.file = writable;
+            (5..8).for_each(|lsn| mark.write(Lsn(lsn)));
+            mark.file = read_only();
+            mark.write(Lsn(8));
+        });
+        let (fails, works) = ("the watermark cannot be written", "the watermark is written again");
+        assert_eq!(
+            (logged.0.lock().unwrap().clone(), mark.lsn()),
+            ([fails, works, fails].map(str::to_owned).to_vec(), Lsn(7))
+        );
     }
 }

@@ -1,9 +1,10 @@
 //! `subtend serve --node`: a host that shares the shards of a database with other hosts.
 
+use std::collections::BTreeSet;
 use std::future::Future;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
@@ -40,6 +41,8 @@ struct CommandShards {
     workers: Option<Workers>,
     /// Rate limits of providers: shared by all shards of this node, and divided among nodes.
     throttles: Option<Throttles>,
+    /// Shards whose last record could not be remembered at the last attempt. Only changes are logged.
+    not_remembered: Arc<Mutex<BTreeSet<String>>>,
 }
 
 pub(super) fn run(args: &Args, name: &str) -> Result<Code, Fail> {
@@ -52,7 +55,8 @@ pub(super) fn run(args: &Args, name: &str) -> Result<Code, Fail> {
     let host_dir = dir.join("host");
     create_private(&host_dir)
         .map_err(|error| Fail::Store(format!("the host's directory {}: {error}", host_dir.display())))?;
-    let mut shards = CommandShards { work: args.work.clone(), dir, workers: None, throttles: None };
+    let mut shards =
+        CommandShards { work: args.work.clone(), dir, workers: None, throttles: None, not_remembered: Arc::default() };
     let mut screen = Screen::new(args.work.quiet(), args.work.json);
     // Report errors of the options now, not once for each shard.
     let first = NodeShard { dir: shards.dir.clone(), name: "none".to_owned(), spec: place.spec().clone() };
@@ -185,13 +189,21 @@ impl OpenShard for CommandShards {
 
     fn remember(&self, mut shards: Vec<(String, u64)>) -> BoxFuture<'static, Vec<(String, u64)>> {
         let (dir, accept_loss) = (self.dir.clone(), self.work.store.accept_loss);
+        let not_remembered = Arc::clone(&self.not_remembered);
         let remember = move || {
+            let mut failing = not_remembered.lock().unwrap_or_else(PoisonError::into_inner);
             shards.retain(|(shard, last)| {
                 let done = subtend_journal::postgres::store_watermark(&dir.join(shard), Lsn(*last), accept_loss);
-                done.inspect_err(
-                    |error| tracing::error!(shard, %error, "the last record of the shard was not remembered"),
-                )
-                .is_ok()
+                match &done {
+                    Ok(()) if failing.remove(shard) => {
+                        tracing::info!(shard, "the last record of the shard is remembered again");
+                    }
+                    Err(error) if failing.insert(shard.clone()) => {
+                        tracing::error!(shard, %error, "the last record of the shard was not remembered");
+                    }
+                    Ok(()) | Err(_) => {}
+                }
+                done.is_ok()
             });
             shards
         };
