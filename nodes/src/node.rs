@@ -319,7 +319,8 @@ impl Node {
             if let Some(why) = self.state().failed_claim_error() {
                 return Err(why);
             }
-            // Done before the rows are read, because a shard that is closed meanwhile may have a newer mark than its row.
+            // Also before the rows are read: a shard that is closed meanwhile may have a newer mark than its row, which may still name
+            // this node as its owner.
             let mut taken = self.busy_shards();
             match self.inner.registry.members().await {
                 Ok(members) => {
@@ -334,7 +335,7 @@ impl Node {
                     taken.append(&mut self.busy_shards());
                     let changed = seen.changed(&members, &taken, self.times().heartbeat);
                     seen.record(self.inner.opener.remember(changed).await);
-                    self.act(term, &members).await;
+                    self.act(term, &members, &taken).await;
                 }
                 Err(error @ NodeError::Store(_)) => return Err(error.to_string()),
                 Err(error) => tracing::warn!(%error, "cannot read the nodes of the database"),
@@ -358,13 +359,9 @@ impl Node {
         }
     }
 
-    async fn act(&self, term: &LeaseTerm, members: &Members) {
-        let taken = self.busy_shards();
-        let (plan, closing) = {
-            let state = self.state();
-            let closing = state.shards.values().any(|slot| matches!(slot.phase, ShardPhase::Closing));
-            (plan(members, &term.lease, &taken), closing)
-        };
+    async fn act(&self, term: &LeaseTerm, members: &Members, taken: &BTreeSet<String>) {
+        let plan = plan(members, &term.lease, taken);
+        let closing = self.state().shards.values().any(|slot| matches!(slot.phase, ShardPhase::Closing));
         for shard in plan.claim {
             self.claim(shard, term);
         }
@@ -394,9 +391,8 @@ impl Node {
     /// Serves an opened shard. Returns its host if it must be closed, because the lease ended in the meantime or the node is shutting down.
     fn serve_opened(&self, shard: &str, term: &LeaseTerm, opened: Result<Host, NotOpened>) -> Option<Host> {
         let mut state = self.state();
-        let current = state.term.as_ref().is_some_and(|now| now.lease == term.lease) && term.work.is_valid();
         match opened {
-            Ok(host) if current && !self.inner.ends.is_cancelled() => {
+            Ok(host) if state.is_current(term) && !self.inner.ends.is_cancelled() => {
                 let router = host.router();
                 let phase = ShardPhase::Open(ShardHost { host, router });
                 state.clear_failure(shard);

@@ -16,7 +16,7 @@ pub struct ShardPlan {
     pub hand_over: Vec<String>,
 }
 
-/// Plans for the node with `lease`, which has opened the shards `open`.
+/// Plans for the node with `lease`, which has opened the shards `open` or had them when the rows were read.
 ///
 /// Nodes that may claim the same shards get shares that differ by at most one shard. Shards without a live owner are claimed first; a shard
 /// is handed over only if none is free.
@@ -47,8 +47,12 @@ fn plan_group(
     let mut free = Vec::new();
     for shard in shards {
         match owner(shard) {
-            // This node claimed the shard, but it is not open: the opening or its journal failed.
-            Some(at) if at == me && !open.contains(&shard.name) => free.push(&shard.name),
+            // This node claimed the shard, but it is not open: the opening, its journal or the release failed. The shard belongs to the
+            // lease of this node, so no other node can claim it.
+            Some(at) if at == me && !open.contains(&shard.name) => {
+                held.iter_mut().skip(at).take(1).for_each(|held| *held += 1);
+                plan.claim.push(shard.name.clone());
+            }
             Some(at) => held.iter_mut().skip(at).take(1).for_each(|held| *held += 1),
             None => free.push(&shard.name),
         }
@@ -156,6 +160,18 @@ mod tests {
         let all = members(&[node("a", &[])], &["a", "a"]);
         let open = BTreeSet::from(["s2".to_owned()]);
         assert_eq!(plan(&all, &NodeLease::with_id("a"), &open).claim, names(&["s1"]));
+    }
+
+    /// The other node has fewer shards, but cannot claim this one while the lease lasts. It gets a shard once that is open.
+    #[test]
+    fn d2_unopened_shard_is_reclaimed_by_the_node_with_more() {
+        let all = members(&[node("a", &[]), node("b", &[])], &["a", "a", "a"]);
+        let open = BTreeSet::from(["s1".to_owned(), "s3".to_owned()]);
+        let plan_with = |open: &BTreeSet<String>| plan(&all, &NodeLease::with_id("a"), open);
+        assert_eq!(plan_with(&open), ShardPlan { claim: names(&["s2"]), hand_over: vec![] });
+        assert_eq!(plan_of(&all, "b"), ShardPlan::default());
+        let all_open = open.into_iter().chain(["s2".to_owned()]).collect();
+        assert_eq!(plan_with(&all_open), ShardPlan { claim: vec![], hand_over: names(&["s1", "s2", "s3"]) });
     }
 
     #[test]

@@ -53,7 +53,7 @@ impl Node {
             // `None` if a close would end a run.
             let busy_runs = |open: &ShardHost| {
                 let rows = open.host.runtime().journal().inflight().ok()?;
-                let busy: Vec<&Inflight> = rows.iter().map(|(_, row)| row).filter(|row| is_busy(row)).collect();
+                let busy: Vec<&Inflight> = rows.iter().map(|(_, row)| row).filter(|row| is_busy(row.state)).collect();
                 busy.iter().all(|row| row.on_restart == OnRestart::Resume).then_some(busy.len())
             };
             let quiet = open.iter().filter_map(|(open, shard)| Some((busy_runs(open)?, shard)));
