@@ -41,3 +41,30 @@ pub(crate) fn since_boot() -> Duration {
     static START: std::sync::OnceLock<tokio::time::Instant> = std::sync::OnceLock::new();
     START.get_or_init(tokio::time::Instant::now).elapsed()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Far from the time of this machine, which has no influence.
+    const TIME_MS: u64 = 9_000_000_000_000;
+
+    #[test]
+    fn d2_clock_of_the_database_continues_from_its_last_time() {
+        let clock = DatabaseClock::default();
+        let shared = clock.clone();
+        for time_ms in [TIME_MS, TIME_MS * 2, TIME_MS] {
+            clock.set(time_ms);
+            let (first, second) = (shared.now_ms(), shared.now_ms());
+            assert!((time_ms..time_ms + 600_000).contains(&first) && first <= second, "{first}, {second}");
+        }
+    }
+
+    #[test]
+    fn d2_time_before_the_start_of_the_machine_does_not_wrap() {
+        let clock = DatabaseClock::default();
+        clock.set(0);
+        let (before, now, after) = (boot_ms(), clock.now_ms(), boot_ms());
+        assert!((before..=after).contains(&now), "{now} is not between {before} and {after}");
+    }
+}

@@ -488,3 +488,15 @@ fn unreachable(error: NodeError) -> Problem {
     let detail = format!("{error}. Send the request again");
     Problem { retry_after: Some(1), ..Problem::new(StatusCode::SERVICE_UNAVAILABLE, "store_failed", detail) }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn d4_key_is_freed_only_if_its_command_was_invalid() {
+        let is_kept = |code: &u16| !is_invalid(StatusCode::from_u16(*code).unwrap());
+        let kept = (100..400).chain([408, 409, 429]).chain(500..600);
+        assert!((100..600).filter(is_kept).eq(kept));
+    }
+}

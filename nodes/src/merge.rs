@@ -166,4 +166,16 @@ mod tests {
         assert_eq!(all["next"], Value::Null, "the last page");
         assert_eq!(sessions(vec![first], 10)["next"], "5.a", "a shard has more");
     }
+
+    #[test]
+    fn d4_tasks_of_shards_are_merged_newest_first() {
+        let task = |ms: i64, id: &str| json!({"createdAt": ms, "id": id});
+        let pages = || vec![json!([task(5, "a"), task(9, "b")]), json!({"no": "list"}), json!([task(9, "c")])];
+        assert_eq!(tasks(pages(), None), json!([task(9, "c"), task(9, "b"), task(5, "a")]));
+        assert_eq!(tasks(pages(), Some(1)), json!([task(9, "c")]));
+        let many = vec![Value::Array((0..600).map(|ms| task(ms, "a")).collect())];
+        let last =
+            |limit| tasks(many.clone(), limit).as_array().map(|tasks| (tasks.len(), tasks[tasks.len() - 1].clone()));
+        assert_eq!([last(None), last(Some(600))], [Some((500, task(100, "a"))), Some((500, task(100, "a")))]);
+    }
 }

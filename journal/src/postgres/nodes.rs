@@ -371,3 +371,42 @@ fn ms(time: Duration) -> Param {
 fn read<'a, T: tokio_postgres::types::FromSql<'a>>(row: &'a Row, at: usize) -> Result<T, NodeError> {
     row.try_get(at).map_err(|error| NodeError::Unreachable(super::describe(&error)))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn node(name: &str, left_ms: i64) -> NodeRow {
+        NodeRow {
+            name: name.to_owned(),
+            lease: NodeLease::with_id(format!("lease of {name}")),
+            address: String::new(),
+            version: String::new(),
+            labels: Vec::new(),
+            alive: left_ms > 0,
+            left_ms,
+        }
+    }
+
+    #[test]
+    fn d2_owner_of_a_shard_has_a_lease_that_runs() {
+        let shard = |(id, owner): (i32, Option<&str>)| ShardRow {
+            id,
+            name: format!("s{id}"),
+            lease: owner.map(|owner| NodeLease::with_id(format!("lease of {owner}"))),
+            last_lsn: 0,
+            label: None,
+        };
+        let shards = (1..).zip([Some("a"), Some("b"), Some("gone"), None]).map(shard).collect();
+        let members = Members { nodes: vec![node("a", 2_000), node("b", -1)], shards, time_ms: 0 };
+        let owners = |members: &Members| {
+            ["s1", "s2", "s3", "s4", "s5"].map(|shard| members.owner(shard).map(|node| node.name.clone()))
+        };
+        assert_eq!(owners(&members), [Some("a".to_owned()), None, None, None, None]);
+        assert_eq!(owners(&members.after(1_999)), owners(&members));
+        assert_eq!(owners(&members.after(2_000)), [None, None, None, None, None], "a renewal was not read for a lease");
+        let left = |ms| members.after(ms).nodes.iter().map(|node| (node.left_ms, node.alive)).collect::<Vec<_>>();
+        assert_eq!(left(500), [(1_500, true), (-501, false)]);
+        assert_eq!(left(u64::MAX), [(2_000 - i64::MAX, false), (i64::MIN, false)]);
+    }
+}

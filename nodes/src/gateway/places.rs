@@ -25,3 +25,19 @@ impl SessionShards {
         shards.insert(session, shard);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn d4_full_cache_of_shards_is_cleared() {
+        let id = |n: usize| SessionId(uuid::Uuid::from_u128(n as u128));
+        let shards = SessionShards::default();
+        (0..MAX_CACHED).for_each(|n| shards.keep(id(n), format!("s{}", n % 2)));
+        let at = |n: usize| shards.get(id(n));
+        assert_eq!([at(0), at(MAX_CACHED - 1), at(MAX_CACHED)], [Some("s0".to_owned()), Some("s1".to_owned()), None]);
+        shards.keep(id(MAX_CACHED), "s0".to_owned());
+        assert_eq!([at(0), at(MAX_CACHED - 1), at(MAX_CACHED)], [None, None, Some("s0".to_owned())]);
+    }
+}

@@ -54,3 +54,21 @@ pub struct NodeOptions {
     /// Maximum time at shutdown to wait for runs that a restart would end.
     pub drain: Duration,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// In the last third of a lease, running calls end and none starts.
+    #[test]
+    fn d2_lease_times_are_parts_of_its_length() {
+        let of = |ms| {
+            let times = LeaseTimes::of(Duration::from_millis(ms));
+            [times.heartbeat, times.work, times.lease, times.tick()].map(|time| time.as_millis())
+        };
+        assert_eq!(of(15_000), [5_000, 10_000, 15_000, 1_000]);
+        assert_eq!(of(3_000), [1_000, 2_000, 3_000, 200]);
+        assert_eq!(of(150), [50, 100, 150, 20], "a tick has a minimum");
+        assert_eq!(LeaseTimes::default(), LeaseTimes::of(Duration::from_secs(15)));
+    }
+}
