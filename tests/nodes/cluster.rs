@@ -16,11 +16,19 @@ use crate::server::Server;
 /// Lease duration of tests in seconds: short, so that others take over soon.
 pub(crate) const LEASE: u64 = 3;
 
+/// Time limit of waits: long, so that a busy machine alone fails no test.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(240);
+
+/// Exit code of a process that cannot use its store.
+const STORE_FAILED: i32 = 3;
+
 pub(crate) struct Cluster {
     pub(crate) server: Server,
     pub(crate) nodes: Vec<NodeProcess>,
     pub(crate) client: NodeClient,
-    lease: u64,
+    pub(crate) lease: u64,
+    /// Number of nodes that were started again after they ended at their start.
+    pub(crate) restarts: u32,
     /// Number of sessions that were opened, for their keys.
     opened: AtomicU64,
     dir: TempDir,
@@ -72,6 +80,11 @@ impl Cluster {
         Self::start_with(count, shards, LEASE, this_version(), args)
     }
 
+    /// Starts nodes with leases of `lease` seconds.
+    pub(crate) fn with_lease(count: usize, shards: u16, lease: u64) -> Self {
+        Self::start_with(count, shards, lease, this_version(), &[])
+    }
+
     /// Starts nodes that keep their leases, however busy this machine is.
     pub(crate) fn steady(count: usize, shards: u16) -> Self {
         Self::start_with(count, shards, 60, this_version(), &[])
@@ -88,12 +101,15 @@ impl Cluster {
         std::fs::create_dir(dir.path().join("workspace")).unwrap();
         std::fs::write(dir.path().join("script.json"), SCRIPT).unwrap();
         let client = NodeClient { token: String::new() };
-        let mut cluster = Self { client, server, nodes: Vec::new(), lease, opened: AtomicU64::new(0), dir };
+        let mut cluster =
+            Self { client, server, nodes: Vec::new(), lease, restarts: 0, opened: AtomicU64::new(0), dir };
         cluster.client.token = cluster.token();
         for _ in 0..count {
             cluster.add_node(program.clone(), args, shards);
         }
-        cluster.wait_for(|members| owned(members) == usize::from(shards) && shares(members).len() == count);
+        cluster.wait_with_restarts(shards, |members| {
+            owned(members) == usize::from(shards) && shares(members).len() == count
+        });
         history::record(&cluster.server);
         cluster
     }
@@ -157,8 +173,27 @@ impl Cluster {
         command.args(["--shards", &shards.to_string(), "--lease", &self.lease.to_string(), "--drain", "20"]);
         command.args(["--listen", &format!("127.0.0.1:{}", node.port), "--tokens"]).arg(self.path("tokens.json"));
         command.arg("--model").arg(format!("scripted:{}", self.path("script.json").display()));
-        command.args(&node.args).stdout(Stdio::null()).stderr(log);
+        // It says there that it has joined.
+        let ready = std::fs::File::create(self.ready_file(number)).unwrap();
+        command.args(&node.args).stdout(ready).stderr(log);
         self.nodes[number].child = Some(command.spawn().unwrap());
+    }
+
+    fn ready_file(&self, number: usize) -> PathBuf {
+        self.path(&format!("{}.ready", self.nodes[number].name))
+    }
+
+    /// Starts nodes again that ended before they joined: a busy machine may not answer their first requests in time.
+    fn restart_ended_at_start(&mut self, shards: u16) {
+        for number in 0..self.nodes.len() {
+            let Some(child) = &mut self.nodes[number].child else { continue };
+            let ended = child.try_wait().unwrap().is_some_and(|status| status.code() == Some(STORE_FAILED));
+            if ended && std::fs::metadata(self.ready_file(number)).unwrap().len() == 0 {
+                eprintln!("a node ended at its start and is started again: {}", self.log(number));
+                self.restarts += 1;
+                self.start_node(number, shards);
+            }
+        }
     }
 
     /// Lets the node's next start run the other version.
@@ -186,7 +221,7 @@ impl Cluster {
     /// Sends a request to a node, and retries while it gets no connection or response.
     pub(crate) fn ask(&self, number: usize, request: &str, headers: &str, body: &Value) -> (u16, Value) {
         let body = if body.is_null() { String::new() } else { body.to_string() };
-        let give_up = Instant::now() + Duration::from_secs(60);
+        let give_up = Instant::now() + PATIENCE;
         loop {
             match self.client.ask(self.nodes[number].port, request, headers, &body) {
                 Ok(answer) => return answer,
@@ -198,7 +233,7 @@ impl Cluster {
 
     /// Opens a session through a node as clients do: with a key, and again after an answer that asks for it. Returns its id.
     pub(crate) fn open(&self, number: usize, text: &str) -> String {
-        let give_up = Instant::now() + Duration::from_secs(90);
+        let give_up = Instant::now() + PATIENCE;
         let key = format!("idempotency-key: open {}\r\n", self.opened.fetch_add(1, Ordering::Relaxed));
         loop {
             let (status, opened) = self.ask(number, "POST /v1/sessions", &key, &json!({"input": {"text": text}}));
@@ -214,7 +249,7 @@ impl Cluster {
 
     /// Waits for the end of a session's first run; returns its outcome.
     pub(crate) fn outcome(&self, number: usize, session: &str) -> Value {
-        let give_up = Instant::now() + Duration::from_secs(90);
+        let give_up = Instant::now() + PATIENCE;
         loop {
             let (status, run) = self.ask(
                 number,
@@ -233,31 +268,55 @@ impl Cluster {
         self.ask(number, "GET /v1/nodes", "", &Value::Null).1
     }
 
-    /// Returns the number of the node that has the shard of a session.
+    /// Returns the number of the node that has the shard of a session. Waits while it has no owner.
     pub(crate) fn owner_of(&self, session: &str) -> usize {
         let key = session.replace('-', "");
-        let node = self.server.sql(&format!(
+        let sql = format!(
             "SELECT node.name FROM subtend.head JOIN subtend.shard ON shard.id = head.shard JOIN subtend.node ON node.lease = shard.lease \
              WHERE head.key = '\\x{key}'"
-        ));
-        self.nodes.iter().position(|known| known.name == node).unwrap_or_else(|| panic!("an owner, not {node:?}"))
+        );
+        let give_up = Instant::now() + PATIENCE;
+        loop {
+            let node = self.server.sql(&sql);
+            if let Some(owner) = self.nodes.iter().position(|known| known.name == node) {
+                return owner;
+            }
+            assert!(Instant::now() < give_up, "session {session} has no owner\n{}", self.logs());
+            std::thread::sleep(Duration::from_millis(50));
+        }
     }
 
     pub(crate) fn wait_for(&self, holds: impl Fn(&Value) -> bool) {
-        let give_up = Instant::now() + Duration::from_secs(240);
+        let give_up = Instant::now() + PATIENCE;
         loop {
             let live = self.nodes.iter().position(|node| node.child.is_some()).unwrap();
             let members = self.members(live);
             if holds(&members) {
                 return;
             }
-            assert!(
-                Instant::now() < give_up,
-                "{members}\n{}",
-                (0..self.nodes.len()).map(|at| self.log(at)).collect::<String>()
-            );
+            assert!(Instant::now() < give_up, "{members}\n{}", self.logs());
             std::thread::sleep(Duration::from_millis(50));
         }
+    }
+
+    /// As [`Self::wait_for`], and starts nodes again that ended at their start.
+    pub(crate) fn wait_with_restarts(&mut self, shards: u16, holds: impl Fn(&Value) -> bool) {
+        let give_up = Instant::now() + PATIENCE;
+        loop {
+            self.restart_ended_at_start(shards);
+            let mut answers =
+                self.nodes.iter().filter_map(|node| self.client.ask(node.port, "GET /v1/nodes", "", "").ok());
+            let members = answers.next().map_or(Value::Null, |(_, members)| members);
+            if holds(&members) {
+                return;
+            }
+            assert!(Instant::now() < give_up, "{members}\n{}", self.logs());
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+
+    fn logs(&self) -> String {
+        (0..self.nodes.len()).map(|at| self.log(at)).collect()
     }
 
     pub(crate) fn log(&self, number: usize) -> String {

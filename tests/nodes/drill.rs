@@ -1,8 +1,9 @@
 //! The drill of nodes: faults of every kind under load, checked only by the database and the workspace.
 //!
-//! `FAULTS=1000 CLUSTERS=8 .ci/run nodes` runs more faults, divided among clusters that do not know each other: most of the
-//! time of a fault passes in waits for a lease. `SEED=N` repeats the victims of the faults of each cluster. With
-//! `SUBTEND_OTHER`, the command of another version, a node that leaves returns with the version that it did not have.
+//! `FAULTS=1000 CLUSTERS=4 LEASE=15 .ci/run nodes` runs more faults, divided among clusters that do not know each other, with
+//! leases of 15 s: most of the time of a fault passes in waits for a lease. `SEED=N` repeats the victims of the faults of each
+//! cluster. With `SUBTEND_OTHER`, the command of another version, a node that leaves returns with the version that it did not
+//! have.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -15,7 +16,7 @@ use subtend_session::ids::SessionId;
 use subtend_session::record::Record;
 
 use crate::client::NodeClient;
-use crate::cluster::{Cluster, LEASE, owned, shares};
+use crate::cluster::{Cluster, LEASE, PATIENCE, owned, shares};
 use crate::events::{Follower, Received};
 use crate::history;
 use crate::proxy::Network;
@@ -98,6 +99,8 @@ struct DrillTotals {
     sessions: usize,
     claims: usize,
     events: usize,
+    /// Nodes that ended at their start.
+    restarts: u32,
 }
 
 impl DrillTotals {
@@ -109,17 +112,19 @@ impl DrillTotals {
         self.sessions += other.sessions;
         self.claims += other.claims;
         self.events += other.events;
+        self.restarts += other.restarts;
     }
 
-    fn report(&mut self) {
+    fn report(&mut self, lease: u64) {
         self.failovers.sort_unstable();
         let at = |share: usize| self.failovers.get((self.failovers.len() * share).div_ceil(100).saturating_sub(1));
         let ms = |time: Option<&Duration>| time.map_or(0, |time| time.as_millis());
-        let late = self.failovers.iter().filter(|time| **time > Duration::from_secs(LEASE + 5)).count();
+        let late = self.failovers.iter().filter(|time| **time > Duration::from_secs(lease + 5)).count();
         println!("faults: {:?}, {} in all", self.done, self.done.values().sum::<u32>());
         println!("sessions {}, events {}, claims {}", self.sessions, self.events, self.claims);
+        println!("nodes that ended at their start and were started again: {}", self.restarts);
         println!(
-            "{} failovers with a lease of {LEASE} s: p50 {} ms, p99 {} ms, longest {} ms, {late} above lease + 5 s",
+            "{} failovers with a lease of {lease} s: p50 {} ms, p99 {} ms, longest {} ms, {late} above lease + 5 s",
             self.failovers.len(),
             ms(at(50)),
             ms(at(99)),
@@ -171,13 +176,13 @@ impl Drill {
             }
             NodeFault::Slow => {
                 self.cluster.nodes[victim].proxy.set(Network::Slow);
-                std::thread::sleep(seconds(LEASE));
+                std::thread::sleep(seconds(self.cluster.lease));
                 self.cluster.nodes[victim].proxy.set(Network::Healthy);
             }
             NodeFault::LosesReply => {
                 let (proxy, before) = (&self.cluster.nodes[victim].proxy, self.cluster.nodes[victim].proxy.lost());
                 proxy.set(Network::LosesReply);
-                let give_up = Instant::now() + seconds(20);
+                let give_up = Instant::now() + PATIENCE;
                 while proxy.lost() == before && Instant::now() < give_up {
                     std::thread::sleep(Duration::from_millis(10));
                 }
@@ -194,11 +199,11 @@ impl Drill {
         self.wait_until_settled(victim);
     }
 
-    fn wait_until_settled(&self, victim: usize) {
+    fn wait_until_settled(&mut self, victim: usize) {
         let all = |members: &Value| owned(members) == usize::from(SHARDS) && shares(members).len() == NODES;
-        self.cluster.wait_for(all);
+        self.cluster.wait_with_restarts(SHARDS, all);
         // Work must continue before the next fault.
-        let (before, give_up) = (self.sent.load(Ordering::SeqCst), Instant::now() + Duration::from_secs(180));
+        let (before, give_up) = (self.sent.load(Ordering::SeqCst), Instant::now() + PATIENCE);
         while self.sent.load(Ordering::SeqCst) < before + 8 {
             assert!(Instant::now() < give_up, "no session could be opened\n{}", self.cluster.log(victim));
             std::thread::sleep(Duration::from_millis(20));
@@ -212,7 +217,7 @@ impl Drill {
             "SELECT encode(head.key, 'hex') FROM subtend.head JOIN subtend.shard ON shard.id = head.shard \
              JOIN subtend.node ON node.lease = shard.lease WHERE node.name = '{name}' LIMIT 1"
         );
-        let give_up = Instant::now() + Duration::from_secs(30);
+        let give_up = Instant::now() + PATIENCE;
         loop {
             // The node may have just claimed its shards, or may be losing them.
             if let Ok(id) = uuid::Uuid::parse_str(&self.cluster.server.sql(&sql)) {
@@ -232,25 +237,28 @@ impl Drill {
             if status == 200 && self.cluster.owner_of(&session) != gone {
                 break;
             }
-            assert!(started.elapsed() < Duration::from_secs(60), "{status}\n{}", self.cluster.log(other));
+            assert!(started.elapsed() < PATIENCE, "{status}\n{}", self.cluster.log(other));
             std::thread::sleep(Duration::from_millis(10));
         }
         self.totals.failovers.push(started.elapsed());
     }
 }
 
-/// Returns all sessions with the number of their last record.
-fn last_records(cluster: &Cluster) -> BTreeMap<String, u64> {
+/// Returns all sessions with the number of their last record; `None` while a shard has no owner.
+fn last_records(cluster: &Cluster) -> Option<BTreeMap<String, u64>> {
     let (mut all, mut cursor) = (BTreeMap::new(), String::new());
     loop {
         let (status, page) = cluster.ask(0, &format!("GET /v1/sessions?all=true&limit=500{cursor}"), "", &Value::Null);
+        if status == 503 {
+            return None;
+        }
         assert_eq!(status, 200, "{page}");
         for row in page["items"].as_array().unwrap() {
             all.insert(row["id"].as_str().unwrap().to_owned(), row["last_seq"].as_u64().unwrap());
         }
         match page["next"].as_str() {
             Some(next) => cursor = format!("&cursor={next}"),
-            None => return all,
+            None => return Some(all),
         }
     }
 }
@@ -259,9 +267,9 @@ fn last_records(cluster: &Cluster) -> BTreeMap<String, u64> {
 fn check_events(cluster: &Cluster, follower: Follower) -> usize {
     let give_up = Instant::now() + Duration::from_secs(600);
     let complete = |received: &Received| {
-        last_records(cluster)
-            .iter()
-            .all(|(session, last)| received.get(session).and_then(|seqs| seqs.last()) == Some(last))
+        last_records(cluster).is_some_and(|all| {
+            all.iter().all(|(session, last)| received.get(session).and_then(|seqs| seqs.last()) == Some(last))
+        })
     };
     while !complete(&follower.so_far()) {
         assert!(Instant::now() < give_up, "a follower lacks records\n{}", cluster.log(0));
@@ -340,16 +348,18 @@ fn run_drill(cluster: Cluster, faults: Range<u64>, mut seed: u64, pause: Duratio
     drill.cluster.end();
     let claims = history::check(&drill.cluster.server);
     check_store(&drill.cluster, &opened);
-    DrillTotals { sessions: opened.len(), claims, events, ..drill.totals }
+    let restarts = drill.cluster.restarts;
+    DrillTotals { sessions: opened.len(), claims, events, restarts, ..drill.totals }
 }
 
 #[test]
 fn d3_faults_of_every_kind_lose_nothing() {
     let (faults, seed, clusters) = (number("FAULTS", FAULTS.len() as u64), number("SEED", 1), number("CLUSTERS", 1));
+    let lease = number("LEASE", LEASE);
     // Many clusters together get the load that two cores bear.
     let pause = Duration::from_millis(if clusters == 1 { 40 } else { 300 * clusters });
     let (failed, mut totals) = (AtomicBool::new(false), DrillTotals::default());
-    let started: Vec<Cluster> = (0..clusters).map(|_| Cluster::start(NODES, SHARDS)).collect();
+    let started: Vec<Cluster> = (0..clusters).map(|_| Cluster::with_lease(NODES, SHARDS, lease)).collect();
     std::thread::scope(|scope| {
         let begin = |(cluster, n): (Cluster, u64)| {
             let (share, failed) = (faults * n / clusters..faults * (n + 1) / clusters, &failed);
@@ -360,5 +370,5 @@ fn d3_faults_of_every_kind_lose_nothing() {
             totals.add(drill.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
         }
     });
-    totals.report();
+    totals.report(lease);
 }

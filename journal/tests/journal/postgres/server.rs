@@ -163,7 +163,7 @@ impl Server {
 
     fn ctl(&self, args: &[&str]) -> Command {
         let mut command = as_user(programs().join("pg_ctl"));
-        command.arg("-D").arg(self.dir.join("data")).args(["-w", "-s"]).args(args);
+        command.arg("-D").arg(self.dir.join("data")).args(["-w", "-s", "-t", "240"]).args(args);
         command
     }
 
