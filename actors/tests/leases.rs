@@ -109,6 +109,18 @@ async fn d2_committed_call_does_not_start_after_the_lease() {
     assert!(leased.session.send("more").await.is_err(), "the stopped runtime accepted an input");
 }
 
+/// Its owner then knows that its work has stopped. The control: a runtime that was not dropped.
+#[tokio::test]
+async fn d2_lease_is_released_by_a_dropped_runtime() {
+    let Leased { runtime, session, lease, journal, .. } = Leased::start(false).await;
+    lease.end();
+    let limit = Duration::from_secs(1);
+    assert!(tokio::time::timeout(limit, lease.released()).await.is_err(), "the control");
+    drop((runtime, session));
+    tokio::time::timeout(Duration::from_secs(60), lease.released()).await.expect("no holder remains");
+    drop(journal);
+}
+
 /// The control: the same pause, but within the lease.
 #[tokio::test]
 async fn d2_committed_call_starts_within_the_lease() {

@@ -3,7 +3,6 @@
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 use subtend_host::Host;
 use subtend_host::auth::NodeKey;
@@ -254,6 +253,7 @@ impl Node {
     async fn begin(&self) -> Result<(), NodeError> {
         let NodeOptions { name, address, version, labels, times, .. } = &self.inner.options;
         let give_up = Instant::now() + times.lease + times.heartbeat;
+        let mut waits = false;
         let (lease, work) = loop {
             let work = Lease::new(times.work, since_boot);
             let sent = work.now();
@@ -262,13 +262,10 @@ impl Node {
                 // The answer arrived too late.
                 Ok(lease) => drop(self.inner.leases.leave(&lease).await),
                 Err(NodeError::NameTaken { left_ms, .. }) if Instant::now() < give_up => {
-                    let left = Duration::from_millis(u64::try_from(left_ms).unwrap_or(0));
-                    tracing::info!(
-                        name,
-                        left_ms,
-                        "an earlier process holds the lease of this node; waiting until it ends"
-                    );
-                    sleep(left.min(times.heartbeat).max(times.tick())).await;
+                    if !std::mem::replace(&mut waits, true) {
+                        tracing::info!(name, left_ms, "an earlier lease of this node runs; waiting until it ends");
+                    }
+                    sleep(times.tick()).await;
                 }
                 Err(error) => return Err(error),
             }
@@ -293,12 +290,15 @@ impl Node {
         Ok(())
     }
 
-    /// Renews a lease. Returns when the lease has ended.
+    /// Renews a lease. Returns when the lease or its work has ended: a renewal after that would only delay others.
     async fn renew(&self, lease: &NodeLease, work: &Lease) {
         let times = self.times();
         let mut pause = times.heartbeat;
         loop {
-            sleep(pause).await;
+            tokio::select! {
+                () = work.ended() => return,
+                () = sleep(pause) => {}
+            }
             let sent = work.now();
             pause = match self.inner.leases.renew(lease, times.lease).await {
                 Ok(()) if work.renew(sent) => times.heartbeat,
@@ -466,8 +466,9 @@ impl Node {
             let mut state = self.state();
             (state.term.take(), std::mem::take(&mut state.shards))
         };
-        if let Some(term) = term {
-            term.work.end();
+        if let Some(LeaseTerm { lease, work, .. }) = term {
+            work.end();
+            tokio::spawn(self.clone().leave_lost(lease, work));
         }
         tracing::error!(
             shards = shards.len(),

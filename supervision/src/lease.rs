@@ -9,6 +9,9 @@ use tokio_util::sync::CancellationToken;
 /// Maximum time between two checks of the clock. Timers stop while the machine sleeps, and the clock of a lease does not.
 const MAX_SLEEP: Duration = Duration::from_secs(1);
 
+/// Time between two checks for other holders of a lease.
+const RELEASE_POLL: Duration = Duration::from_millis(100);
+
 /// A permission to start work, for some time after the last renewal (cheap clone, shared state). An ended lease stays
 /// ended.
 ///
@@ -86,6 +89,17 @@ impl Lease {
                 () = term.ended.cancelled() => {}
                 () = tokio::time::sleep(remaining.min(MAX_SLEEP)) => {}
             }
+        }
+    }
+
+    /// Waits until no other clone of the lease exists, so that all work that checks it is gone. Never returns for the
+    /// default lease.
+    /// # Cancel safety
+    /// Dropping the future has no effect; call it again.
+    pub async fn released(&self) {
+        let Some(term) = &self.term else { return std::future::pending().await };
+        while Arc::strong_count(term) > 1 {
+            tokio::time::sleep(RELEASE_POLL).await;
         }
     }
 }
@@ -178,6 +192,20 @@ mod tests {
             () = sleeps => {}
         }
         assert_eq!(start.elapsed(), Duration::from_secs(1));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn lease_is_released_when_its_last_holder_is_gone() {
+        let (lease, start) = (lease(), Instant::now());
+        for ms in [150, 2_950] {
+            let holder = lease.clone();
+            tokio::spawn(async move {
+                tokio::time::sleep(Duration::from_millis(ms)).await;
+                drop(holder);
+            });
+        }
+        lease.released().await;
+        assert_eq!(start.elapsed(), Duration::from_secs(3));
     }
 
     #[tokio::test(start_paused = true)]

@@ -75,6 +75,30 @@ fn d2_node_without_its_database_stops() {
     }
 }
 
+/// The database executed the last renewal, and its reply was lost. The lease ends before its time there, since its work has stopped.
+#[test]
+fn d2_lost_lease_is_replaced_when_its_work_has_stopped() {
+    let mut cluster = Cluster::with_lease(2, 2, 30);
+    let session = cluster.open(0, "work on");
+    let owner = cluster.owner_of(&session);
+    let (name, sql) = (cluster.nodes[owner].name.clone(), |sql: &str| cluster.server.sql(sql));
+    let lease = sql(&format!("SELECT lease FROM subtend.node WHERE name = '{name}'"));
+    let expires = || sql(&format!("SELECT expires FROM subtend.node WHERE lease = '{lease}'"));
+    let before = expires();
+    cluster.nodes[owner].proxy.set(Network::RepliesBlocked);
+    cluster.wait_for(|_| cluster.ask(owner, "GET /readyz", "", &Value::Null).0 == 503);
+    let last = expires();
+    assert_eq!(sql(&format!("SELECT timestamptz '{last}' > timestamptz '{before}'")), "t", "no renewal lost its reply");
+    cluster.nodes[owner].proxy.set(Network::Healthy);
+    let is_earlier =
+        format!("SELECT joined < timestamptz '{last}' FROM subtend.node WHERE name = '{name}' AND lease <> '{lease}'");
+    cluster.wait_for(|_| sql(&is_earlier) != "");
+    assert_eq!(sql(&is_earlier), "t", "{}", cluster.log(owner));
+    cluster.wait_for(|members| shares(members).len() == 2 && owned(members) == 2);
+    assert_eq!(cluster.outcome(owner, &session), "completed");
+    shut_down_and_check(&mut cluster);
+}
+
 #[test]
 fn d3_crash_of_the_database_loses_no_session() {
     let mut cluster = Cluster::start(2, 2);

@@ -2,9 +2,11 @@
 
 use std::sync::Arc;
 
+use subtend_journal::postgres::nodes::NodeLease;
 use subtend_session::index::Inflight;
 use subtend_session::place::OnRestart;
-use tokio::time::{sleep, timeout};
+use subtend_supervision::Lease;
+use tokio::time::{Instant, sleep, timeout};
 
 use super::Node;
 use super::state::{ShardHost, is_busy};
@@ -33,6 +35,23 @@ impl Node {
         term.work.end();
         if let Err(error) = self.inner.leases.leave(&term.lease).await {
             tracing::warn!(%error, "the lease of this node could not be ended and will expire");
+        }
+    }
+
+    /// Ends a lost lease in the database when its work has stopped. If the reply to its last renewal was lost, the lease would last longer
+    /// there, and neither this node nor others could take its shards.
+    pub(super) async fn leave_lost(self, lease: NodeLease, work: Lease) {
+        let times = self.times();
+        let ends = Instant::now() + times.lease;
+        // As long as between the last start of a call and the end of a lease.
+        sleep(times.heartbeat).await;
+        work.released().await;
+        while let Err(error) = self.inner.registry.leave(&lease).await {
+            if Instant::now() >= ends {
+                tracing::warn!(%error, "the lost lease of this node was not ended and will expire");
+                return;
+            }
+            sleep(times.tick()).await;
         }
     }
 

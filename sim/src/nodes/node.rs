@@ -75,6 +75,8 @@ pub(super) async fn live(node: Node) {
         node.world.trace(|| format!("node {}: lease {} has ended", node.number, term.id));
         // Other nodes may have the shards, so nothing is written.
         lock(&node.shards).clear();
+        let NodeTerm { id, work, .. } = term;
+        tokio::spawn(node.clone().leave_lost(id, work));
     }
 }
 
@@ -258,6 +260,13 @@ impl Node {
         }
         term.work.end();
         self.ask(|database| database.leave(term.id)).await;
+    }
+
+    /// Ends a lost lease in the database when its work has stopped.
+    async fn leave_lost(self, id: LeaseId, work: Lease) {
+        sleep(HEARTBEAT).await;
+        work.released().await;
+        self.ask(|database| database.leave(id)).await;
     }
 }
 
