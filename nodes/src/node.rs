@@ -319,7 +319,7 @@ impl Node {
             if let Some(why) = self.state().failed_claim_error() {
                 return Err(why);
             }
-            // Also before the rows are read: a shard that is closed meanwhile may have a newer mark than its row, which may still name
+            // Done before the rows are read, too: a shard that is closed meanwhile may have a newer mark than its row, which may still name
             // this node as its owner.
             let mut taken = self.busy_shards();
             match self.inner.registry.members().await {

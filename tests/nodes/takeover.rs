@@ -84,6 +84,9 @@ fn d2_lost_lease_is_replaced_when_its_work_has_stopped() {
     let (name, sql) = (cluster.nodes[owner].name.clone(), |sql: &str| cluster.server.sql(sql));
     let lease = sql(&format!("SELECT lease FROM subtend.node WHERE name = '{name}'"));
     let expires = || sql(&format!("SELECT expires FROM subtend.node WHERE lease = '{lease}'"));
+    let joined = expires();
+    // The first renewal prepares its statement, which has a reply of its own. A later one takes effect without a reply.
+    cluster.wait_for(|_| expires() != joined);
     let before = expires();
     cluster.nodes[owner].proxy.set(Network::RepliesBlocked);
     cluster.wait_for(|_| cluster.ask(owner, "GET /readyz", "", &Value::Null).0 == 503);
