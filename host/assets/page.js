@@ -106,15 +106,29 @@ for (const event of ["pointerdown", "keydown"]) document.addEventListener(event,
 // A view that is not up to date says so, until that which keeps it up to date works again. Less than a second is not mentioned.
 const failed = new Map();
 let lostAt = 0;
-function showLost() {
-  clearTimeout(lostAt);
+function lostText() {
+  // A part that was replaced has nothing to say any more.
   for (const source of failed.keys()) if (!source.isConnected) failed.delete(source);
+  return [...failed.values()].at(-1) ?? "";
+}
+function showLost() {
   const shown = document.getElementById("lost");
-  const text = [...failed.values()].at(-1) ?? "";
-  lostAt = setTimeout(() => (shown.textContent = text), text && !shown.textContent ? 1000 : 0);
+  const text = lostText();
+  // The first failure sets the time: later ones, also those of other parts, do not put it off.
+  if (text && !shown.textContent) {
+    lostAt ||= setTimeout(() => {
+      lostAt = 0;
+      shown.textContent = lostText();
+    }, 1000);
+    return;
+  }
+  clearTimeout(lostAt);
+  lostAt = 0;
+  if (shown.textContent !== text) shown.textContent = text;
 }
 function found(source) {
-  if (failed.delete(source)) showLost();
+  failed.delete(source);
+  showLost();
 }
 // Reports a part that cannot be loaded; `status` is missing if no answer came.
 function lost(source, status) {

@@ -608,6 +608,25 @@ async function all() {
       await page.waitForFunction(() => document.querySelector("#lost").textContent === "");
     });
   });
+  await check("alert is not put off by more failures, and goes with the part that failed", async () => {
+    await page.goto(`http://${address}/s/${await untitled()}`);
+    const shown = await page.evaluate(async () => {
+      const text = () => document.querySelector("#lost").textContent;
+      const part = document.body.appendChild(document.createElement("div"));
+      part.setAttribute("hx-trigger", "every 1s");
+      const request = { method: "GET" };
+      const send = (type, ctx) => ctx.sourceElement.dispatchEvent(new CustomEvent(type, { bubbles: true, detail: { ctx } }));
+      for (let failure = 0; failure < 8; failure += 1) {
+        send("htmx:error", { request, sourceElement: part });
+        await new Promise((resolve) => setTimeout(resolve, 200));
+      }
+      const during = text();
+      part.remove();
+      send("htmx:after:request", { request, response: { status: 200 }, sourceElement: document.body });
+      return [during, text()];
+    });
+    assert.deepEqual(shown, ["The host does not answer: this view is not up to date. It connects again by itself.", ""]);
+  });
   await check("eight tabs of a browser leave each other connections", async () => {
     const id = await untitled();
     await api("POST", `/v1/sessions/${id}/inputs`, { text: "Eight tabs" });
