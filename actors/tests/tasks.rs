@@ -270,6 +270,42 @@ async fn r1_host_starts_a_task_without_a_parent() {
     shut(runtime).await;
 }
 
+/// With an id of the caller, a task of the host starts once, also after its end. The controls: a prompt that is refused, and ids that
+/// are taken.
+#[tokio::test(start_paused = true)]
+async fn r1_repeated_task_of_the_host_starts_once() {
+    let answering = model(|request| async move { Ok(text(&format!("found {}", prompt(&request)))) });
+    let runtime = builder(&journal()).model(answering).start().await.expect("the runtime starts");
+    let id = SessionId(uuid::Uuid::from_u128(7));
+    let options = |id| OpenOptions { id: Some(id), ..OpenOptions::agent("explore") };
+    let mut receipts = Vec::new();
+    for is_repeated in [false, true, true] {
+        let receipt = runtime.spawn_task(options(id), "lookup").await.expect("started");
+        assert_eq!((receipt.duplicate, receipt.session().id()), (is_repeated, id));
+        assert_eq!(&*receipt.answer().await.expect("an answer").text, "found lookup");
+        receipts.push(receipt.input);
+    }
+    assert_eq!(receipts, [receipts[0]; 3]);
+    let records = runtime.journal().records(id).expect("readable");
+    assert_eq!(records.iter().filter(|stored| matches!(stored.record, Record::RunOpened(_))).count(), 1);
+
+    let refused = SessionId(uuid::Uuid::from_u128(8));
+    let empty = runtime.spawn_task(options(refused), " ").await;
+    assert!(matches!(empty, Err(PromptError::Send(_))), "{empty:?}");
+    let again = runtime.spawn_task(options(refused), " ").await;
+    assert!(matches!(again, Err(PromptError::Open(OpenSessionError::Deleted(id))) if id == refused), "{again:?}");
+    let session = runtime.open("worker").expect("a session");
+    let below = BranchOptions { agent: Some("explore".into()), ..BranchOptions::default() };
+    let below = session.spawn_task(below, "lookup").await.expect("started");
+    below.answer().await.expect("an answer");
+    for taken in [session.id(), below.session().id()] {
+        let refused = runtime.spawn_task(options(taken), "lookup").await.expect_err("taken").to_string();
+        assert_eq!(refused, format!("session {taken} exists and is not a task of the host: choose another id"));
+    }
+    assert_eq!(runtime.tasks(TaskFilter::default()).await.expect("a list").len(), 2);
+    shut(runtime).await;
+}
+
 /// A task below a session has at most its permissions, and an agent that the session may start. The control: such an agent.
 #[tokio::test(start_paused = true)]
 async fn r1_task_below_a_session_keeps_its_authority() {

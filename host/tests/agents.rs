@@ -5,6 +5,7 @@ use std::sync::Arc;
 use axum::http::{Method, StatusCode};
 use serde_json::json;
 use subtend_actors::{Options, Runtime};
+use subtend_agents::catalog::MAX_FILES;
 use subtend_host::{Host, HostOptions};
 use subtend_journal::memory::Memory;
 use subtend_models::closure::fn_model;
@@ -69,6 +70,30 @@ async fn registered_title_agent_names_later_sessions() {
         let registered = request(&app, Method::PUT, "/v1/agents/title", &headers, &body).await;
         assert_eq!(registered.json()["replaced"], json!(true), "{}", registered.body);
     }
+    drop(app);
+    end(host).await;
+}
+
+/// A host takes 1,000 agents. The controls: the last one that fits, one that replaces another, and one after a removal.
+#[tokio::test]
+async fn agent_above_the_limit_is_not_registered() {
+    let host = host(&Memory::new()).await;
+    let app = host.router();
+    let put = async |name: &str| {
+        let (body, headers) = (json!({"text": CRITIC}).to_string(), [("content-type", "application/json")]);
+        request(&app, Method::PUT, &format!("/v1/agents/{name}"), &headers, &body).await
+    };
+    for n in host.runtime().catalog().all().count()..MAX_FILES {
+        assert_eq!(put(&format!("critic-{n}")).await.status, StatusCode::OK, "{n}");
+    }
+    let refused = put("critic").await;
+    assert_eq!(refused.problem(), (422, "invalid_agent".to_owned()));
+    assert_eq!(refused.json()["detail"], "there are 1000 agents, the most that a host takes");
+    assert_eq!(get(&app, "/v1/agents/critic").await.problem(), (404, "agent_not_found".to_owned()));
+    assert_eq!(put("critic-999").await.json()["replaced"], json!(true));
+    request(&app, Method::DELETE, "/v1/agents/critic-999", &[], "").await;
+    assert_eq!(put("critic").await.status, StatusCode::OK);
+    assert_eq!(host.runtime().catalog().all().count(), MAX_FILES);
     drop(app);
     end(host).await;
 }

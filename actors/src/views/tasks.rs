@@ -404,11 +404,16 @@ impl Runtime {
         prompt: impl Into<Text>,
     ) -> Result<Receipt, PromptError> {
         let options = options.into();
+        let is_repeatable = options.id.is_some();
         let known = options.id.map(|id| self.components.log.journal.head(id)).transpose();
-        let (is_repeatable, is_new) =
-            (options.id.is_some(), known.map_err(OpenSessionError::from)?.flatten().is_none());
+        let known = known.map_err(OpenSessionError::from)?.flatten();
+        let is_task = |head: &Head| head.deleted || (head.parent.is_none() && head.kind == Some(BranchKind::Subagent));
+        if let (Some(id), Some(_)) = (options.id, known.as_ref().filter(|head| !is_task(head))) {
+            let why = format!("session {id} exists and is not a task of the host: choose another id");
+            return Err(ControlError::Refused(why).into());
+        }
         check_enabled(&self.components.environments.home())?;
-        started(&self.open_root(options, true)?, prompt.into(), is_repeatable, is_new).await
+        started(&self.open_root(options, true)?, prompt.into(), is_repeatable, known.is_none()).await
     }
 
     /// Lists subagents as tasks, newest first.
