@@ -66,6 +66,8 @@ pub(crate) struct Metrics {
     streams: Gauge<i64, AtomicI64>,
     sessions: Gauge,
     slots: Gauge,
+    slots_awaited: Gauge,
+    queued_inputs: Gauge,
     runs: Family<Phase, Gauge>,
     ended: Family<RunLabels, Counter>,
     turns: Counter<u64, AtomicU64>,
@@ -101,6 +103,8 @@ impl Metrics {
             streams: Gauge::default(),
             sessions: Gauge::default(),
             slots: Gauge::default(),
+            slots_awaited: Gauge::default(),
+            queued_inputs: Gauge::default(),
             runs: Family::default(),
             ended: Family::default(),
             turns: Counter::default(),
@@ -121,6 +125,9 @@ impl Metrics {
         registry.register("event_streams", "Event streams that are open", new.streams.clone());
         registry.register("sessions_in_memory", "Sessions with state in memory", new.sessions.clone());
         registry.register("slots_in_use", "Runs that hold a slot", new.slots.clone());
+        registry.register("slots_awaited", "Requests that wait for a slot", new.slots_awaited.clone());
+        let queued = "Inputs that no run has taken, in the queues of sessions in memory";
+        registry.register("queued_inputs", queued, new.queued_inputs.clone());
         registry.register("runs", "Runs in flight, by state", new.runs.clone());
         registry.register("runs_ended", "Runs that ended since the start, by outcome", new.ended.clone());
         registry.register("turns", "Model calls that were answered since the start", new.turns.clone());
@@ -163,6 +170,8 @@ impl Metrics {
         let lsn = |at: Lsn| i64::try_from(at.0).unwrap_or(i64::MAX);
         self.sessions.set(gauge(runtime.loaded_sessions()));
         self.slots.set(gauge(runtime.slots_in_use()));
+        self.slots_awaited.set(gauge(runtime.slot_demand().iter().map(|(_, awaited)| *awaited).sum()));
+        self.queued_inputs.set(gauge(runtime.queued_inputs()));
         self.appended.set(lsn(runtime.journal().last_appended()));
         self.durable.set(lsn(runtime.journal().durable()));
         self.syncs.set(i64::try_from(runtime.journal().info().syncs).unwrap_or(i64::MAX));

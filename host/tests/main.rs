@@ -18,6 +18,7 @@ mod heads;
 mod hostile;
 mod imports;
 mod keys;
+mod metrics;
 mod openapi;
 mod page;
 mod refusals;

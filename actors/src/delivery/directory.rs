@@ -193,7 +193,16 @@ impl Directory {
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.shards.iter().map(|shard| shard.lock().unwrap_or_else(PoisonError::into_inner).len()).sum()
+        self.sum(|entries| entries.len())
+    }
+
+    /// Returns the number of accepted inputs that no run has taken.
+    pub(crate) fn queued_inputs(&self) -> usize {
+        self.sum(|entries| entries.values().map(|entry| entry.inbox.reported_queued()).sum())
+    }
+
+    fn sum(&self, of: impl Fn(&Entries) -> usize) -> usize {
+        self.shards.iter().map(|shard| of(&shard.lock().unwrap_or_else(PoisonError::into_inner))).sum()
     }
 
     pub(crate) fn clear(&self) {

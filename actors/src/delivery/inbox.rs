@@ -4,6 +4,7 @@
 //! handler, however much data is queued.
 
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use ractor::ActorRef;
@@ -90,6 +91,8 @@ pub(crate) struct Probed {
 #[derive(Default)]
 pub(crate) struct Inbox {
     inner: Mutex<InboxState>,
+    /// Number of accepted inputs that no run has taken, as the last activation reported it.
+    queued: AtomicUsize,
 }
 
 #[derive(Default)]
@@ -125,6 +128,14 @@ impl Inbox {
     fn lock(&self) -> MutexGuard<'_, InboxState> {
         // A panic under the lock leaves complete items, since each push and pop is one step.
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn report_queued(&self, inputs: usize) {
+        self.queued.store(inputs, Ordering::Relaxed);
+    }
+
+    pub(crate) fn reported_queued(&self) -> usize {
+        self.queued.load(Ordering::Relaxed)
     }
 
     /// Queues `item` and wakes the actor if it sleeps.

@@ -19,6 +19,11 @@ impl Runtime {
         self.components.directory.len()
     }
 
+    /// Returns the number of inputs that no run has taken, in the queues of sessions in memory.
+    pub fn queued_inputs(&self) -> usize {
+        self.components.directory.queued_inputs()
+    }
+
     /// Returns the counts of turns, tokens, failed attempts and ended runs since the start. They include batches that are not durable yet.
     pub fn counters(&self) -> Counters {
         self.components.log.counters()

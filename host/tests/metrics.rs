@@ -1,0 +1,51 @@
+//! Figures of the queues.
+
+use std::sync::Arc;
+
+use axum::http::Method;
+use serde_json::json;
+use subtend_actors::{Options, Runtime};
+use subtend_host::{Host, HostOptions};
+use subtend_models::closure::fn_model;
+
+use crate::support::{end, get, post, request};
+
+/// One run has the only slot, another one waits for it, and an input waits for the first to end. The controls: the figures before, and
+/// after the input and the second run are gone.
+#[tokio::test]
+async fn h8_metrics_have_the_lengths_of_queues() {
+    let model = fn_model("own", |_, _| std::future::pending());
+    let options = Options { slots: 1, titles: false, summaries: false, ..Options::default() };
+    let runtime = Runtime::builder().model(Arc::new(model)).options(options).start().await.expect("a runtime");
+    let host = Host::new(runtime, HostOptions::default());
+    let app = host.router();
+    let figures = async || {
+        let figures = get(&app, "/metrics").await.body;
+        ["slots_in_use", "slots_awaited", "queued_inputs"].map(|name| {
+            let name = format!("subtend_{name} ");
+            let value =
+                figures.lines().find_map(|line| line.strip_prefix(&name)).unwrap_or_else(|| panic!("{figures}"));
+            value.parse::<u32>().expect("a number")
+        })
+    };
+    assert_eq!(figures().await, [0, 0, 0]);
+    let open = async || {
+        let opened = post(&app, "/v1/sessions", &json!({"input": {"text": "hang"}})).await.json();
+        format!("/v1/sessions/{}", opened["session"]["id"].as_str().expect("an id"))
+    };
+    // An answer of its queue means that a session has decided everything before.
+    let queue = async |session: &str| get(&app, &format!("{session}/queue")).await.json();
+    let (first, second) = (open().await, open().await);
+    assert_eq!([queue(&first).await, queue(&second).await], [json!([]), json!([])]);
+    assert_eq!(figures().await, [1, 1, 0]);
+    let sent = post(&app, &format!("{first}/inputs"), &json!({"text": "and then?"})).await.json();
+    assert_eq!(queue(&first).await.as_array().map(Vec::len), Some(1));
+    assert_eq!(figures().await, [1, 1, 1]);
+    post(&app, &format!("{second}/cancel"), &json!({})).await;
+    let input = format!("{first}/queue/{}", sent["input"].as_str().expect("an id"));
+    request(&app, Method::DELETE, &input, &[], "").await;
+    assert_eq!([queue(&first).await, queue(&second).await], [json!([]), json!([])]);
+    assert_eq!(figures().await, [1, 0, 0]);
+    drop(app);
+    end(host).await;
+}
