@@ -73,7 +73,8 @@ pub const FINGERPRINT: &str = include_str!("../assets/api.hash");
         title = "subtend",
         description = "Supervised, durable sessions and subagents for LLM agents. A session is named in a path by its id, the \
                        start of its id, its short name, its `task_…` id, or a path such as `root%2Fa3f9c1`. Every refusal is a \
-                       problem (RFC 9457) whose `code` is stable. Times are milliseconds since 1970.",
+                       problem (RFC 9457) whose `code` is stable. Times are milliseconds since 1970; those of tasks are \
+                       texts (ISO 8601).",
     ),
     components(schemas(Problem)),
     tags(
@@ -401,6 +402,18 @@ impl Since {
             }
         }
         Ok(None)
+    }
+}
+
+/// Returns the number of rows of a page: `limit`, or the default.
+///
+/// # Errors
+/// [`Problem`] for a limit that cannot take effect.
+fn page_size(limit: Option<usize>, default: usize, most: usize) -> Result<usize, Problem> {
+    match limit {
+        None => Ok(default),
+        Some(limit) if (1..=most).contains(&limit) => Ok(limit),
+        Some(limit) => Err(Problem::malformed(format!("limit {limit}: give 1 to {most}, or leave it out"))),
     }
 }
 

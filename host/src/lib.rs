@@ -26,6 +26,7 @@ pub mod follow;
 mod host;
 pub mod host_bug;
 mod imports;
+mod iso_time;
 pub mod listen;
 mod local;
 mod metrics;

@@ -396,15 +396,23 @@ async fn r6_task_list_is_bounded_and_continues() {
     let last = &rows[4];
     let alone = get(&app, &format!("/v1/tasks/get/{}", last["id"].as_str().expect("an id"))).await;
     assert_eq!(facts(&alone.json()), whole);
-    let cursor = |row: &Value| format!("{}.{}", row["createdAt"], row["childSessionId"].as_str().expect("a session"));
+    let cursor = |row: &Value| {
+        let [created, session] = ["createdAt", "childSessionId"].map(|key| row[key].as_str().expect("a text"));
+        format!("{created}.{session}")
+    };
     let next = post(&app, "/v1/tasks/list", &json!({"before": cursor(&rows[3])})).await.json();
     assert_eq!(
         next.as_array().map(|rows| rows.iter().map(|row| row["id"].clone()).collect()),
         Some(vec![last["id"].clone()])
     );
     assert_eq!(post(&app, "/v1/tasks/list", &json!({"before": cursor(last)})).await.json(), json!([]));
-    let bad = post(&app, "/v1/tasks/list", &json!({"before": "yesterday"})).await;
-    assert_eq!(bad.problem(), (400, "malformed".to_owned()));
+    let session = last["childSessionId"].as_str().expect("a session");
+    for before in
+        ["yesterday".to_owned(), format!("1795510695042.{session}"), format!("2026-02-30T00:00:00.000Z.{session}")]
+    {
+        let bad = post(&app, "/v1/tasks/list", &json!({"before": before})).await;
+        assert_eq!(bad.problem(), (400, "malformed".to_owned()), "{before}");
+    }
     drop(app);
     end(host).await;
 }

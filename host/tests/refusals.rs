@@ -328,6 +328,33 @@ async fn openings_that_reach_further_need_their_right() {
     end(host).await;
 }
 
+/// A page of no rows, or of more than a host gives, is refused with the sizes that it gives. The controls: the smallest and the
+/// largest one.
+#[tokio::test]
+async fn page_size_that_cannot_take_effect_is_refused() {
+    let host = host(&Memory::new()).await;
+    let app = host.router();
+    let id = open_and_finish(&app, "one").await;
+    let s = format!("/v1/sessions/{id}");
+    let lists = [("/v1/sessions".to_owned(), 500), (format!("{s}/records"), 1_000), (format!("{s}/transcript"), 1_000)];
+    for (path, most) in lists {
+        let ask = async |limit: usize| get(&app, &format!("{path}?limit={limit}")).await;
+        for limit in [0, most + 1, usize::MAX] {
+            let refused = ask(limit).await;
+            let detail = format!("limit {limit}: give 1 to {most}, or leave it out");
+            let found = (refused.problem(), refused.json()["detail"].clone());
+            assert_eq!(found, ((400, "malformed".to_owned()), detail.into()), "{path}");
+        }
+        assert_eq!([ask(1).await.status, ask(most).await.status], [StatusCode::OK; 2], "{path}");
+    }
+    for (limit, status) in [(0, 400), (1, 200), (500, 200), (501, 400)] {
+        let listed = post(&app, "/v1/tasks/list", &json!({"limit": limit})).await;
+        assert_eq!(listed.status, status, "{limit}: {}", listed.body);
+    }
+    drop(app);
+    end(host).await;
+}
+
 /// Rows of the store are for the user who owns it, on the socket: a token reads sessions by their resources.
 #[tokio::test]
 async fn rows_of_the_store_are_read_on_the_socket_only() {

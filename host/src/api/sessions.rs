@@ -18,7 +18,7 @@ use utoipa::{IntoParams, ToSchema};
 
 use super::inputs::{Accepted, find_repeated};
 use super::opening::NewSession;
-use super::{Body, IdempotencyKey, NoKey, Path, Query};
+use super::{Body, IdempotencyKey, NoKey, Path, Query, page_size};
 use crate::auth::Sender;
 use crate::host::Host;
 use crate::problem::Problem;
@@ -123,6 +123,7 @@ pub(super) struct SessionFilter {
     #[param(value_type = Option<String>)]
     parent: Option<SessionId>,
     /// Number of rows of the page. Default: 50; maximum: 500.
+    #[param(minimum = 1, maximum = 500)]
     limit: Option<usize>,
     /// `next` of the previous page.
     cursor: Option<String>,
@@ -173,7 +174,7 @@ pub(super) async fn list(
     State(host): State<Host>,
     Query(filter): Query<SessionFilter>,
 ) -> Result<Json<SessionPage>, Problem> {
-    let (after, limit) = (filter.after_cursor()?, filter.limit.unwrap_or(DEFAULT_PAGE_SIZE).clamp(1, MAX_PAGE_SIZE));
+    let (after, limit) = (filter.after_cursor()?, page_size(filter.limit, DEFAULT_PAGE_SIZE, MAX_PAGE_SIZE)?);
     let heads = host.runtime().journal().heads()?;
     let mut rows: Vec<_> = heads.into_iter().filter(|(id, head)| filter.is_shown(*id, head)).collect();
     let sort_key = |(id, head): &(SessionId, Head)| std::cmp::Reverse((head.created_ms, *id));
@@ -344,6 +345,7 @@ pub(super) struct RecordRange {
     /// The number of the first record, from 1.
     from: Option<u64>,
     /// Maximum number of records. Default: 200; maximum: 1,000.
+    #[param(minimum = 1, maximum = 1000)]
     limit: Option<usize>,
 }
 
@@ -365,8 +367,8 @@ pub(super) async fn records(
     Path(id): Path<String>,
     Query(range): Query<RecordRange>,
 ) -> Result<Json<Vec<Stored>>, Problem> {
+    let (from, most) = (Seq(range.from.unwrap_or(1).max(1)), page_size(range.limit, 200, 1_000)?);
     let handle = host.session(&id).await?;
-    let (from, most) = (Seq(range.from.unwrap_or(1).max(1)), range.limit.unwrap_or(200).clamp(1, 1_000));
     let mut records = host.runtime().journal().records_from(handle.id(), from, most)?;
     // The journal reads whole frames.
     records.truncate(most);

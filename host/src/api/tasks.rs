@@ -13,9 +13,10 @@ use subtend_session::outcome::{Outcome, OutcomeKind};
 use utoipa::ToSchema;
 
 use super::waiting::WaitQuery;
-use super::{Body, IdempotencyKey, NoKey, Path, Query};
+use super::{Body, IdempotencyKey, NoKey, Path, Query, page_size};
 use crate::cause;
 use crate::host::Host;
+use crate::iso_time;
 use crate::problem::Problem;
 use subtend_actors::transcript::object;
 
@@ -34,28 +35,43 @@ pub(super) struct TaskRow {
     /// `pending`, `running`, `completed`, `failed` or `cancelled`.
     status: String,
     /// Outcome of its last run.
-    #[schema(value_type = Option<String>)]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, nullable = false)]
     outcome: Option<OutcomeKind>,
     /// Cause if the last run did not complete.
-    #[schema(value_type = Option<Value>)]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Value>, nullable = false)]
     cause: Option<Outcome>,
     description: String,
+    /// Absent if its records cannot be read.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
     prompt: Option<String>,
     /// Session below which it was started; absent for a task of the host.
-    #[schema(value_type = Option<String>, format = Uuid)]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, format = Uuid, nullable = false)]
     parent_session_id: Option<SessionId>,
     #[schema(value_type = String, format = Uuid)]
     root: SessionId,
     /// Full result.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
     result: Option<String>,
     /// `cause` as a sentence.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
     error: Option<String>,
     #[schema(value_type = Object)]
     metadata: Value,
-    created_at: i64,
-    updated_at: i64,
-    /// End of its last run.
-    completed_at: Option<i64>,
+    /// ISO 8601 in UTC, such as `2026-11-24T08:58:15.042Z`.
+    #[schema(format = DateTime)]
+    created_at: String,
+    #[schema(format = DateTime)]
+    updated_at: String,
+    /// End of its last run; absent before.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(format = DateTime, nullable = false)]
+    completed_at: Option<String>,
     /// True if prompt and result are truncated and long metadata is omitted: GET /v1/tasks/get/ID has them.
     #[serde(skip_serializing_if = "is_false")]
     shortened: bool,
@@ -85,9 +101,9 @@ impl From<Task> for TaskRow {
             root: of.root,
             result: of.result.map(|text| text.to_string()),
             metadata: object(of.metadata.as_deref()),
-            created_at: of.created_ms,
-            updated_at: of.updated_ms,
-            completed_at: of.ended_ms,
+            created_at: iso_time::to_text(of.created_ms),
+            updated_at: iso_time::to_text(of.updated_ms),
+            completed_at: of.ended_ms.map(iso_time::to_text),
             shortened: of.shortened,
         }
     }
@@ -201,6 +217,7 @@ pub(super) struct TaskQuery {
     /// Only tasks below this session.
     parent_session_id: Option<String>,
     /// Maximum number of tasks. Default and maximum: 500.
+    #[schema(minimum = 1, maximum = 500)]
     limit: Option<usize>,
     /// `createdAt` and `childSessionId` of the last task of the previous page, with a period between them: only older tasks are
     /// listed.
@@ -208,16 +225,12 @@ pub(super) struct TaskQuery {
 }
 
 impl TaskQuery {
-    fn page_size(&self) -> usize {
-        self.limit.unwrap_or(MAX_TASKS).min(MAX_TASKS)
-    }
-
     /// Returns the position after which the page begins.
     fn page_start(&self) -> Result<Option<(i64, SessionId)>, Problem> {
         let Some(before) = &self.before else { return Ok(None) };
         let read = || {
-            let (created, session) = before.split_once('.')?;
-            Some((created.parse().ok()?, session.parse().ok()?))
+            let (created, session) = before.rsplit_once('.')?;
+            Some((iso_time::from_text(created)?, session.parse().ok()?))
         };
         let bad = || {
             let shown: String = before.chars().take(80).collect();
@@ -239,7 +252,7 @@ pub(super) async fn list(State(host): State<Host>, Body(list): Body<TaskQuery>) 
         None => None,
         Some(word) => Some(status_of(word)?),
     };
-    let (before, most) = (list.page_start()?, list.page_size());
+    let (before, most) = (list.page_start()?, page_size(list.limit, MAX_TASKS, MAX_TASKS)?);
     let parent = match &list.parent_session_id {
         None => None,
         Some(name) => Some(host.reads().read_session(host.session(name)).await??.id()),
@@ -274,16 +287,4 @@ pub(super) async fn cancel(
         Control::AlreadyEnded(..) | Control::NotFound => {}
     }
     Ok(Json(row(&host, handle.id()).await?))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn number_of_listed_tasks_is_bounded() {
-        let most = [None, Some(0), Some(7), Some(usize::MAX)]
-            .map(|limit| TaskQuery { limit, ..TaskQuery::default() }.page_size());
-        assert_eq!(most, [500, 0, 7, 500]);
-    }
 }

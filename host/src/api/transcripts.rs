@@ -9,7 +9,7 @@ use subtend_session::ids::Seq;
 use subtend_session::outcome::OutcomeKind;
 use utoipa::{IntoParams, ToSchema};
 
-use super::{Path, Query};
+use super::{Path, Query, page_size};
 use crate::host::Host;
 use crate::problem::Problem;
 
@@ -28,6 +28,7 @@ pub(super) struct EntriesQuery {
     /// Only entries that began after this record: `next` of the previous page.
     after: Option<u64>,
     /// Maximum number of entries, plus those that began with the same record as the last one. Default: 200; maximum: 1,000.
+    #[param(minimum = 1, maximum = 1000)]
     limit: Option<usize>,
     /// True to include in calls the transcripts of children that listings do not show. Not with `at`.
     #[serde(default)]
@@ -74,6 +75,7 @@ pub(super) async fn get(
             "children with at: the children at an earlier record are not known; leave one out",
         ));
     }
+    let limit = page_size(which.limit, DEFAULT_PAGE_SIZE, MAX_PAGE_SIZE)?;
     // A damaged session is shown as far as it can be read.
     let session = match host.session(&id).await {
         Ok(handle) => handle.id(),
@@ -84,7 +86,7 @@ pub(super) async fn get(
         nests: which.children,
         at: which.at.map(Seq),
         after: Seq(which.after.unwrap_or(0)),
-        limit: Some(which.limit.unwrap_or(DEFAULT_PAGE_SIZE).clamp(1, MAX_PAGE_SIZE)),
+        limit: Some(limit),
     };
     let read = Transcript::read(host.runtime().journal(), session, how)?;
     if let Some(at) = which.at.filter(|at| read.last_seq < Seq(*at)) {
