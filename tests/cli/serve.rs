@@ -288,6 +288,61 @@ fn h5_one_host_serves_two_workspaces() {
     assert_eq!(serving.host.done().code, Some(0));
 }
 
+/// Opens a session, and returns the hashes of its limits and of its permissions.
+fn opened_bounds(serving: &ServedHost, open: &Value) -> [Value; 2] {
+    let opened = serving.unix("POST /v1/sessions", &open.to_string());
+    assert_eq!(opened.status, 201, "{opened:?}");
+    let id = opened.json()["session"]["id"].as_str().expect("an id").to_owned();
+    let records = serving.unix(&format!("GET /v1/sessions/{id}/records?limit=1"), "").json();
+    let created = &records[0]["record"]["session_created"];
+    ["limits", "ceiling"].map(|field| {
+        assert!(created[field]["hash"].is_string(), "{records}");
+        created[field]["hash"].clone()
+    })
+}
+
+/// A list of models is loaded with the configuration of the directory, and has the limits of `serve`. The controls: other limits of
+/// the request, and another directory.
+#[test]
+fn list_of_models_in_the_hosts_directory_has_its_limits() {
+    let user = User::new();
+    let model = user.script_named("hello", "Hello.");
+    let serving = serve_with(&user, &["--model", &model, "--limit", "turns=3", "--limit", "wall_ms=60000"]);
+    let other = user.data().with_file_name("other");
+    std::fs::create_dir(&other).expect("a directory");
+    let limits = |open: Value| opened_bounds(&serving, &open)[0].clone();
+    let own = limits(json!({}));
+    let list = "offline,ollama/alpha";
+    assert_eq!(limits(json!({"model": list})), own);
+    assert_eq!(limits(json!({"model": list, "limits": {"turns": 7}})), limits(json!({"limits": {"turns": 7}})));
+    assert_eq!(limits(json!({"model": list, "limits": {"wall_ms": null}})), limits(json!({"limits": {"wall_ms": null}})));
+    let elsewhere = limits(json!({"model": list, "workspace": other.canonicalize().expect("its name")}));
+    assert_ne!(elsewhere, own);
+    serving.host.signal("TERM");
+    assert_eq!(serving.host.done().code, Some(0));
+}
+
+/// As for limits: such a list may do what a session of the host may. The controls: rules of the request, and another directory.
+#[test]
+fn list_of_models_in_the_hosts_directory_has_its_policy() {
+    let user = User::new();
+    let model = user.script_named("hello", "Hello.");
+    let serving = serve_with(&user, &["--model", &model, "--ask", "fs.read", "--allow", "fs.write=src/**"]);
+    let other = user.data().with_file_name("other");
+    std::fs::create_dir(&other).expect("a directory");
+    let policy = |open: Value| opened_bounds(&serving, &open)[1].clone();
+    let own = policy(json!({}));
+    let list = "offline,ollama/alpha";
+    assert_eq!(policy(json!({"model": list})), own);
+    let asks = ["shell.run"];
+    assert_eq!(policy(json!({"model": list, "ask": asks})), policy(json!({"ask": asks})));
+    assert_ne!(policy(json!({"ask": asks})), own);
+    let elsewhere = policy(json!({"model": list, "workspace": other.canonicalize().expect("its name")}));
+    assert_ne!(elsewhere, own);
+    serving.host.signal("TERM");
+    assert_eq!(serving.host.done().code, Some(0));
+}
+
 #[test]
 fn a11_limit_above_the_slots_of_the_serving_host_is_refused() {
     let user = User::new();

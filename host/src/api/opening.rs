@@ -127,6 +127,8 @@ impl NewSession {
         }
         // Defaults of the host's own sessions apply only in its own directory.
         let is_own_list = workspace == host.options().home && is_loaded(&self.model) && !is_script(&self.model);
+        let mut limit_changes = if is_own_list { default.limit_changes.clone() } else { Map::new() };
+        limit_changes.extend(self.limits);
         let (model, servers, policy) = match workspace {
             Some(_) => {
                 let policy = policy.or_else(|| default.policy.clone().filter(|_| is_own_list));
@@ -145,7 +147,7 @@ impl NewSession {
             metadata: self.metadata.map(|object| Value::from(object).to_string().into()),
             model: self.model.map(Into::into).or(model),
             servers,
-            limit_changes: self.limits,
+            limit_changes,
             only_lower_limits: restricts,
             restriction,
             workspace: workspace.map(Into::into),

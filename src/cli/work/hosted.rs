@@ -15,7 +15,7 @@ use super::super::data::StoreLocation;
 use super::super::fail::{Code, Fail};
 use super::super::servers::ServerPool;
 use super::found_session::CommandSubject;
-use super::{PreparedWork, Screen, StopSignal, WorkArgs, async_runtime, report_recovery, setup};
+use super::{PreparedWork, Screen, StopSignal, WorkArgs, async_runtime, limit, report_recovery, setup};
 
 /// Interval of checks whether the store is free.
 const CHECK_INTERVAL: Duration = Duration::from_millis(200);
@@ -41,7 +41,9 @@ impl HostParts {
             PreparedWork::of(args, CommandSubject::New(None), screen)?;
         parts.files = Some(files);
         let home = parts.workspace.path().to_string_lossy().into_owned();
-        let open = OpenOptions { model, servers, policy: Some(authority), ..OpenOptions::agent(agent) };
+        // Also for lists of models, whose environment has the limits of the directory alone.
+        let limit_changes = limit::changes(&args.limit)?;
+        let open = OpenOptions { model, servers, policy: Some(authority), limit_changes, ..OpenOptions::agent(agent) };
         Ok(Self { parts, home, open, servers: pool })
     }
 
