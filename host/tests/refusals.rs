@@ -3,7 +3,7 @@
 
 use std::net::SocketAddr;
 
-use axum::http::Method;
+use axum::http::{Method, StatusCode};
 use serde_json::json;
 use subtend_host::auth::{Guard, TokenFile, TokenScope};
 use subtend_journal::memory::Memory;
