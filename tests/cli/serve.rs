@@ -315,7 +315,10 @@ fn list_of_models_in_the_hosts_directory_has_its_limits() {
     let list = "offline,ollama/alpha";
     assert_eq!(limits(json!({"model": list})), own);
     assert_eq!(limits(json!({"model": list, "limits": {"turns": 7}})), limits(json!({"limits": {"turns": 7}})));
-    assert_eq!(limits(json!({"model": list, "limits": {"wall_ms": null}})), limits(json!({"limits": {"wall_ms": null}})));
+    assert_eq!(
+        limits(json!({"model": list, "limits": {"wall_ms": null}})),
+        limits(json!({"limits": {"wall_ms": null}}))
+    );
     let elsewhere = limits(json!({"model": list, "workspace": other.canonicalize().expect("its name")}));
     assert_ne!(elsewhere, own);
     serving.host.signal("TERM");
