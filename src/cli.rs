@@ -243,4 +243,33 @@ mod tests {
     fn command_line_definition_is_consistent() {
         Cli::command().debug_assert();
     }
+
+    #[test]
+    fn store_options_may_follow_a_subcommand() {
+        for (verb, rest) in [
+            (&["queue", "a3f9c1"][..], &["list"][..]),
+            (&["queue", "a3f9c1"], &["remove", "x"]),
+            (&["queue", "a3f9c1"], &["clear"]),
+            (&["token"], &["create", "phone"]),
+            (&["token"], &["list"]),
+            (&["token"], &["login"]),
+            (&["token"], &["revoke", "phone"]),
+            (&["worktree"], &["list"]),
+            (&["worktree"], &["diff", "a3f9c1"]),
+            (&["worktree"], &["merge", "a3f9c1"]),
+            (&["worktree"], &["discard", "a3f9c1"]),
+            (&["worktree"], &["keep", "a3f9c1"]),
+        ] {
+            let stores = |words: [&[&str]; 4]| {
+                let matches =
+                    Cli::command().try_get_matches_from(words.concat()).unwrap_or_else(|error| panic!("{error}"));
+                let (_, of_verb) = matches.subcommand().expect("a command");
+                (of_verb.get_one::<String>("store").cloned(), of_verb.get_flag("accept_loss"))
+            };
+            let (options, expected) = (&["--store", "redb:x", "--accept-loss"][..], (Some("redb:x".to_owned()), true));
+            assert_eq!(stores([&["subtend"], verb, options, rest]), expected, "{verb:?} {rest:?}");
+            assert_eq!(stores([&["subtend"], verb, rest, options]), expected, "{verb:?} {rest:?}");
+            assert_eq!(stores([&["subtend"], verb, rest, &[]]), (None, false), "{verb:?} {rest:?}");
+        }
+    }
 }

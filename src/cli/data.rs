@@ -31,16 +31,16 @@ const ENGINES: [&str; 2] = ["redb", "sled"];
 #[derive(clap::Args, Clone, Debug, Default)]
 pub(crate) struct StoreArgs {
     /// Directory of the sessions [default: $SUBTEND_DATA, else `subtend` in the platform's data directory]
-    #[arg(long, value_name = "DIR", conflicts_with = "store")]
+    #[arg(long, value_name = "DIR", conflicts_with = "store", global = true)]
     pub(crate) data: Option<PathBuf>,
 
     /// Store, named by engine and path: `redb:PATH`, `sled:PATH`, `memory`, or the address of a database,
     /// `postgres://USER@HOST/DATABASE?shard=NAME` [default: $SUBTEND_STORE, else that of the data directory]
-    #[arg(long, value_name = "ENGINE:PATH")]
+    #[arg(long, value_name = "ENGINE:PATH", global = true)]
     pub(crate) store: Option<String>,
 
     /// Open a store whose last records are lost, such as a restored older copy
-    #[arg(long)]
+    #[arg(long, global = true)]
     pub(crate) accept_loss: bool,
 
     /// The shard that this process hosts as a node; it replaces the store that the options name.
@@ -85,6 +85,10 @@ impl StoreArgs {
         let accept_loss = self.accept_loss;
         if let Some(NodeShard { dir, name, spec }) = &self.shard {
             return Ok(StoreLocation { spec: spec.clone(), data: Some(dir.join(name)), accept_loss });
+        }
+        // The parser compares only options on the same side of a subcommand.
+        if let (Some(data), Some(_)) = (&self.data, &self.store) {
+            return Err(Fail::Usage(format!("`--data {}` and `--store` name two stores: omit one", data.display())));
         }
         let Some(spec) = self.store_name() else {
             let data = data().map_or_else(platform_dir, Ok)?;
@@ -450,6 +454,12 @@ mod tests {
         std::fs::create_dir(data.path().join("fjall")).expect("a store");
         let why = store_in(data.path()).expect_err("no engine opens it").to_string();
         assert!(why.contains("the engine fjall was removed. Export the store"), "{why}");
+    }
+
+    #[test]
+    fn data_and_store_together_are_refused() {
+        let why = args(Some("/srv/agents"), Some("memory")).place().expect_err("two stores").to_string();
+        assert_eq!(why, "`--data /srv/agents` and `--store` name two stores: omit one");
     }
 
     #[test]
