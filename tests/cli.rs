@@ -49,6 +49,8 @@ mod session_verbs;
 mod store;
 #[cfg(target_os = "linux")]
 mod terminal;
+#[cfg(target_os = "linux")]
+mod unread_output;
 mod usage;
 #[cfg(feature = "web")]
 mod web;

@@ -154,6 +154,7 @@ pub(crate) fn run(args: &Args) -> Result<Code, Fail> {
         None if args.all => all_approvals(&reader, ancestor)?,
         None => stored_approvals(&reader, ancestor)?,
     };
+    reader.release();
     let mut out = anstream::stdout().lock();
     if args.json {
         json::write(&mut out, &rows)?;

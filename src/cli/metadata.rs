@@ -30,6 +30,7 @@ pub(crate) fn run(args: &Args) -> Result<Code, Fail> {
     if args.changes.is_empty() {
         let reader = StoreReader::open_existing(&args.store)?;
         let history = History::of(&reader.records(reader.find(&args.session)?)?);
+        reader.release();
         control::say(&json::text(&object(history.metadata.as_deref()))?)?;
         return Ok(Code::Done);
     }

@@ -137,6 +137,7 @@ fn list(args: &Args) -> Result<Code, Fail> {
         resuming.contains(&id) || queued.contains(&id)
     };
     let entries = QueueEntry::list(reader.journal(), id, has_run)?;
+    reader.release();
     let mut out = anstream::stdout().lock();
     if args.json {
         json::write(&mut out, &entries.iter().map(row).collect::<Vec<_>>())?;

@@ -90,27 +90,28 @@ pub(crate) fn run(args: &Args) -> Result<Code, Fail> {
     for (session, why) in damaged.all().filter(|(session, _)| !heads.contains_key(session)) {
         writeln!(anstream::stderr(), "session {session} cannot be read and is not listed: {why}")?;
     }
-    let mut out = anstream::stdout().lock();
-    if args.json {
-        json::write(&mut out, &rows)?;
-        writeln!(out)?;
-        return Ok(Code::Done);
-    }
-    if rows.is_empty() {
+    let is_hosted = reader.as_ref().is_none_or(StoreReader::is_hosted);
+    // The rows borrow from the reader, which is released before the output.
+    let mut text = Vec::new();
+    let left = match args.json {
+        true => {
+            json::write(&mut text, &rows)?;
+            writeln!(text)?;
+            None
+        }
+        false => write_lines(&mut text, &rows, is_hosted)?,
+    };
+    let is_empty = rows.is_empty() && !args.json;
+    reader.into_iter().for_each(StoreReader::release);
+    if is_empty {
         let place = args.store.place()?.name();
         match &args.workspace {
             Some(dir) => writeln!(anstream::stderr(), "no sessions of workspace {} in {place}", dir.display())?,
             None => writeln!(anstream::stderr(), "no sessions yet in {place}: `subtend run PROMPT` opens one")?,
         }
     }
-    let now = super::clock::wall_ms();
-    let agents = rows.iter().map(|row| row.agent.chars().count()).max().unwrap_or(0).min(24);
-    rows.iter().try_for_each(|row| writeln!(out, "{}", line(row, agents, now)))?;
-    let is_hosted = reader.as_ref().is_none_or(StoreReader::is_hosted);
-    let held = [Phase::HeldInterrupted, Phase::HeldOutOfTurns];
-    let is_left = |row: &&SessionRow<'_>| !is_hosted && in_flight(row.state) && !held.contains(&row.state);
-    if let Some(row) = rows.iter().find(is_left) {
-        let name = &row.short;
+    anstream::stdout().lock().write_all(&text)?;
+    if let Some(name) = left {
         let left = "no process hosts the store, so no run is active";
         writeln!(
             anstream::stderr(),
@@ -118,6 +119,16 @@ pub(crate) fn run(args: &Args) -> Result<Code, Fail> {
         )?;
     }
     Ok(Code::Done)
+}
+
+/// Writes a line for each session. Returns one whose run an ended process left in flight.
+fn write_lines(out: &mut Vec<u8>, rows: &[SessionRow<'_>], is_hosted: bool) -> Result<Option<Short>, Fail> {
+    let now = super::clock::wall_ms();
+    let agents = rows.iter().map(|row| row.agent.chars().count()).max().unwrap_or(0).min(24);
+    rows.iter().try_for_each(|row| writeln!(out, "{}", line(row, agents, now)))?;
+    let held = [Phase::HeldInterrupted, Phase::HeldOutOfTurns];
+    let is_left = |row: &&SessionRow<'_>| !is_hosted && in_flight(row.state) && !held.contains(&row.state);
+    Ok(rows.iter().find(is_left).map(|row| row.short.clone()))
 }
 
 /// Applies the filters, and fills in fields from the creation record, which is read for selected rows only.

@@ -58,12 +58,14 @@ pub(crate) fn run(args: &Args) -> Result<Code, Fail> {
             })?,
         None => Vec::new(),
     };
+    let hosted = reader.is_hosted();
+    reader.release();
     let mut out = anstream::stdout().lock();
     if args.json {
         json::write(&mut out, &ShownSession { transcript: &transcript, unrecorded_writes: &writes })?;
         writeln!(out)?;
     } else {
-        let options = draw::DrawOptions { full: args.full, hosted: reader.is_hosted() };
+        let options = draw::DrawOptions { full: args.full, hosted };
         draw::draw(&mut out, &transcript, options)?;
         if let Some(text) = checkpoints::describe_unrecorded(&writes) {
             writeln!(out, "\n{text}")?;

@@ -81,6 +81,12 @@ impl StoreReader {
         }))
     }
 
+    /// Releases the store. Called before the output is printed: whoever reads it may take long, and would keep the store from
+    /// other commands.
+    pub(crate) fn release(self) {
+        drop(self);
+    }
+
     pub(crate) fn journal(&self) -> &Journal {
         &self.journal
     }

@@ -94,6 +94,8 @@ pub(crate) fn run(args: &Args) -> Result<Code, Fail> {
         Ok((history, why))
     };
     let tree = build(reader.heads(), &reader.sessions_waiting_for_approval()?, top, &read)?;
+    let fates = if reader.is_hosted() || args.json { None } else { Some(preview_recovery(reader.journal())?) };
+    reader.release();
     let mut out = anstream::stdout().lock();
     if args.json {
         json::write(&mut out, &tree)?;
@@ -102,7 +104,6 @@ pub(crate) fn run(args: &Args) -> Result<Code, Fail> {
         let mut text = String::new();
         draw(&tree, &mut Vec::new(), &mut text);
         write!(out, "{text}")?;
-        let fates = if reader.is_hosted() { None } else { Some(preview_recovery(reader.journal())?) };
         let fates = fates.as_ref().map(|(resuming, queued)| (resuming, queued));
         writeln!(out, "{}", footer(&tree, fates))?;
     }

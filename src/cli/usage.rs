@@ -91,6 +91,7 @@ pub(crate) fn run(args: &Args) -> Result<Code, Fail> {
     let reader = StoreReader::open_existing(&args.store)?;
     let id = reader.find(&args.session)?;
     let view = UsageView::read(reader.journal(), id, |model| windows.of(model))?;
+    reader.release();
     let mut out = anstream::stdout().lock();
     if args.json {
         json::write(&mut out, &usage_of(id, &view))?;
