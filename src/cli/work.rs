@@ -1,6 +1,6 @@
 //! The shared part of commands that run agents: options, host, and following the run.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -75,9 +75,9 @@ const TITLE_TIMEOUT: Duration = Duration::from_secs(3);
 /// Options of commands that run agents.
 #[derive(clap::Args, Clone, Debug)]
 pub(crate) struct WorkArgs {
-    /// Directory to work in
-    #[arg(long, value_name = "DIR", default_value = ".")]
-    workspace: PathBuf,
+    /// Directory to work in [default: that of the session, else `.`]
+    #[arg(long, value_name = "DIR")]
+    workspace: Option<PathBuf>,
 
     /// Allow an action beyond reading the workspace, such as `fs.write=src/**` or `shell.run`; repeatable
     #[arg(long, value_name = "ACTION[=PATTERN]")]
@@ -129,6 +129,11 @@ pub(crate) struct WorkArgs {
 }
 
 impl WorkArgs {
+    /// Returns the directory of this command.
+    fn directory(&self) -> &Path {
+        self.workspace.as_deref().unwrap_or(Path::new("."))
+    }
+
     /// Returns the same options for a shard of a node.
     #[cfg(feature = "postgres")]
     pub(crate) fn for_shard(&self, shard: super::data::NodeShard, workers: Option<Workers>) -> Self {
@@ -246,7 +251,7 @@ where
     };
     screen.set_tools(parts.tools.clone());
     let (workers, mut warnings) = (parts.workers.clone(), ServerWarnings::of(ready.mcp));
-    let commands = slash::HostedCommands { home: parts.workspace.path().to_owned() };
+    let commands = slash::HostedCommands { home: args.directory().to_owned() };
     let session = ready.found.map(|found| found.session);
     let async_runtime = async_runtime()?;
     let done = async_runtime.block_on(async {
@@ -330,6 +335,7 @@ where
         CommandSubject::New(agent) => (None, args.opening(agent)?),
         CommandSubject::Session(name, _) => {
             args.note_unused_variables(place, name, &mut Screen::new(args.quiet, args.json))?;
+            args.check_workspace(&reader, name)?;
             (Some(name), Value::Null)
         }
     };

@@ -62,8 +62,88 @@ impl ElsewhereScene {
     }
 }
 
+/// As with a host. The control is the test of `--here`.
 #[test]
-fn session_of_another_directory_is_refused() {
+fn session_works_in_its_own_directory_from_another() {
+    let scene = ElsewhereScene::new();
+    scene.user.script(WRITES);
+    let done = scene.call_elsewhere(&["send", &scene.id, "write"], &[]);
+    assert_eq!((done.code, &*done.out), (Some(0), "wrote\n"), "{done:?}");
+    assert_eq!((scene.other.join("made.txt").exists(), scene.home().join("made.txt").exists()), (false, true));
+    scene.user.script(DONE);
+    for verb in scene.verbs() {
+        let done = scene.call_elsewhere(&verb, &[]);
+        assert_eq!((done.code, &*done.out), (Some(0), "done\n"), "{verb:?}: {done:?}");
+    }
+}
+
+/// The directory of the command may be trusted by an option or a variable, that of the session only by its record. The control: its
+/// configuration is read where the command is called in it.
+#[test]
+fn trust_of_this_directory_is_not_that_of_the_session() {
+    let scene = ElsewhereScene::new();
+    scene.user.file("subtend.yaml", "unknown_key: 1\n");
+    let send = ["send", &*scene.id, "hi", "--quiet", "--model", &*scene.model];
+    let there = scene.call_in(&scene.home(), &send, "");
+    assert!(there.code == Some(2) && there.err.contains("unknown_key"), "{there:?}");
+    let done = scene.call_in(&scene.other, &send, "");
+    assert_eq!((done.code, &*done.out), (Some(0), "done\n"), "{done:?}");
+    let refused = scene.call_in(&scene.other, &[&send[..], &["--trust"]].concat(), "");
+    let home = scene.home();
+    let why = format!(
+        "error: `--trust` means this directory, and the session works in {}: name that one with `--workspace`, or trust it with \
+         `subtend trust`\n",
+        home.display()
+    );
+    assert_eq!((refused.code, &*refused.out, &*refused.err), (Some(2), "", &*why));
+}
+
+/// The author of an import chose its directory. The control: the same session with `--here`.
+#[test]
+fn imported_session_of_another_directory_is_refused() {
+    let scene = ElsewhereScene::new();
+    let (file, data) = (scene.other.join("tree.jsonl"), scene.other.join("data"));
+    let (file, data) = (file.to_str().expect("text"), data.to_str().expect("text"));
+    assert_eq!(scene.user.call(&["export", "--out", file]).code, Some(0));
+    let imported = scene.user.call(&["import", "--data", data, file]);
+    assert_eq!(imported.code, Some(0), "{imported:?}");
+    let send = ["send", &*scene.id, "hi", "--quiet", "--model", &*scene.model, "--data", data];
+    let refused = scene.call_in(&scene.other, &send, "");
+    let is_refused = refused.code == Some(2) && refused.err.contains("its agent would read and write the files here");
+    assert!(is_refused, "{refused:?}");
+    let done = scene.call_in(&scene.other, &[&send[..], &["--here"]].concat(), "");
+    assert_eq!((done.code, &*done.out), (Some(0), "done\n"), "{done:?}");
+}
+
+/// The controls: the session's own directory, and none.
+#[test]
+fn host_refuses_another_directory_of_a_session() {
+    let scene = ElsewhereScene::new();
+    let host = scene.user.start(&["serve", "--json", "--listen", "none", "--model", &scene.model]);
+    host.line().expect("it serves");
+    let home = scene.home();
+    let send = |more: &[&str]| {
+        let args = [&["send", &*scene.id, "hi", "--quiet"], more].concat();
+        scene.call_in(&scene.other, &args, "")
+    };
+    let refused = send(&["--workspace", "."]);
+    let why = format!(
+        "error: `--workspace .`: the store is hosted by process {}, which runs session {} in {}; omit this option\n",
+        host.pid(),
+        scene.short,
+        home.display()
+    );
+    assert_eq!((refused.code, &*refused.out, &*refused.err), (Some(2), "", &*why));
+    for more in [vec!["--workspace", home.to_str().expect("text")], Vec::new()] {
+        let done = send(&more);
+        assert_eq!((done.code, &*done.out), (Some(0), "done\n"), "{more:?}: {done:?}");
+    }
+    host.signal("TERM");
+    assert_eq!(host.done().code, Some(0));
+}
+
+#[test]
+fn session_is_refused_in_another_directory_that_is_named() {
     let scene = ElsewhereScene::new();
     let (before, home, here) = (scene.shown(), scene.home(), scene.other.clone());
     let (home, here) = (home.display(), here.display());
@@ -73,7 +153,7 @@ fn session_of_another_directory_is_refused() {
         scene.short,
     );
     for verb in scene.verbs() {
-        let done = scene.call_elsewhere(&verb, &[]);
+        let done = scene.call_elsewhere(&verb, &["--workspace", "."]);
         assert_eq!((done.code, &*done.out, &*done.err), (Some(2), "", &*expected), "{verb:?}");
     }
     assert_eq!(scene.shown(), before, "the refused call left records");
@@ -96,7 +176,7 @@ fn session_works_in_another_directory_when_the_flag_is_set() {
     for verb in scene.verbs() {
         let done = scene.call_elsewhere(&verb, &["--here"]);
         assert_eq!((done.code, &*done.out), (Some(0), "done\n"), "{verb:?}: {done:?}");
-        let again = scene.call_elsewhere(&verb, &[]);
+        let again = scene.call_elsewhere(&verb, &["--workspace", "."]);
         assert_eq!((again.code, &*again.out), (Some(2), ""), "{verb:?}: {again:?}");
     }
     let new = scene.call_elsewhere(&["chat"], &["--here"]);

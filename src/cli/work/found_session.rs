@@ -1,6 +1,6 @@
 //! The session of a command, checked against the workspace.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use subtend_actors::boot::preview_recovery;
 use subtend_journal::Journal;
@@ -8,7 +8,6 @@ use subtend_session::ids::{RunNo, Seq, SessionId, Text};
 use subtend_session::limits::Limits;
 use subtend_session::record::{Record, SessionCreated};
 use subtend_session::state::Phase;
-use subtend_tools::workspace::Workspace;
 
 use super::super::data::{StoreLocation, quote_path};
 use super::super::fail::Fail;
@@ -41,20 +40,15 @@ pub(super) struct FoundSession {
 }
 
 impl CommandSubject<'_> {
-    /// Finds the session before the runtime starts, since the start would resume its queue. A session of another workspace is
-    /// refused without `--here`, because its agent would use the files of this one.
-    pub(super) fn find(self, place: &StoreLocation, workspace: &Workspace) -> Result<Option<FoundSession>, Fail> {
-        let Self::Session(name, HereArgs { here }) = self else { return Ok(None) };
+    /// Finds the session before the runtime starts, since the start would resume its queue.
+    pub(super) fn find(self, place: &StoreLocation) -> Result<Option<FoundSession>, Fail> {
+        let Self::Session(name, _) = self else { return Ok(None) };
         if place.is_in_memory() {
             return Err(place.missing_store());
         }
         let journal = client::open_exclusive(place)?;
         let session = names::find(&journal, name)?;
         let creation = creation(&journal, session)?;
-        let home = Path::new(&*creation.workspace);
-        if !here && !is_same(home, workspace.path()) {
-            return Err(other_workspace(session, home, workspace.path()));
-        }
         let root = journal.head(session)?.map_or(session, |head| head.root);
         let top = if root == session { creation.clone() } else { self::creation(&journal, root)? };
         let imported = top.imported.is_some() || creation.imported.is_some();
@@ -63,6 +57,22 @@ impl CommandSubject<'_> {
 }
 
 impl FoundSession {
+    /// Returns the session's own directory if that is another one than `here`, as a host does. If `is_named`, the user chose `here`.
+    ///
+    /// # Errors
+    /// [`Fail::Usage`] where no host could serve the session, or where the user chose another directory.
+    pub(super) fn own_directory(&self, here: &Path, is_named: bool) -> Result<Option<PathBuf>, Fail> {
+        let home = Path::new(&*self.creation.workspace);
+        if is_same(home, here) {
+            return Ok(None);
+        }
+        // The author of an import chose the directory.
+        match is_named || self.imported || !home.is_dir() {
+            true => Err(other_workspace(self.session, home, here)),
+            false => Ok(Some(home.to_owned())),
+        }
+    }
+
     pub(super) fn recorded_model(&self) -> RecordedModel<'_> {
         RecordedModel { model: &self.creation.model, servers: &self.servers, imported: self.imported }
     }

@@ -1,5 +1,7 @@
 //! Checks of options for a store that another process hosts.
 
+use std::path::Path;
+
 use serde_json::{Value, json};
 use subtend_session::ids::Text;
 
@@ -41,6 +43,25 @@ impl WorkArgs {
         }
     }
 
+    /// Refuses another directory than that of the existing session `name`, in which the host runs it.
+    pub(super) fn check_workspace(&self, host: &Attached, name: &str) -> Result<(), Fail> {
+        let Some(named) = &self.workspace else { return Ok(()) };
+        let journal = host.journal()?;
+        let session = names::find(&journal, name)?;
+        let creation = found_session::creation(&journal, session)?;
+        let home = Path::new(&*creation.workspace);
+        if found_session::is_same(home, workspace::open(named)?.path()) {
+            return Ok(());
+        }
+        Err(Fail::Usage(format!(
+            "`--workspace {}`: the store is hosted by process {}, which runs session {} in {}; omit this option",
+            named.display(),
+            host.serving.pid,
+            session.short().0,
+            home.display()
+        )))
+    }
+
     /// Notes exported variables that have no effect on the existing session `name`, which keeps its recorded model.
     pub(super) fn note_unused_variables(
         &self,
@@ -74,7 +95,7 @@ impl WorkArgs {
     /// [`Fail::Usage`] for options that have no effect in this workspace.
     pub(super) fn opening(&self, agent: Option<&str>) -> Result<Value, Fail> {
         self.models.check_no_exported_script()?;
-        let workspace = workspace::open(&self.workspace)?;
+        let workspace = workspace::open(self.directory())?;
         let trust = Trust::decide_by_record_or_ask(&workspace, self.json)?;
         let catalog = trust.catalog(&workspace);
         let config = settings::load(&workspace, trust)?.config;

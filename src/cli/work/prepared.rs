@@ -17,10 +17,11 @@ use subtend_tools::workspace::Workspace;
 
 use super::super::data::StoreLocation;
 use super::super::fail::Fail;
+use super::super::paint::harmless;
 use super::super::servers::ServerPool;
 use super::super::trust::Trust;
 use super::super::{agents, checkpoints, client, guidance, remote, servers, settings, workspace, worktree};
-use super::found_session::{CommandSubject, FoundSession};
+use super::found_session::{CommandSubject, FoundSession, HereArgs};
 use super::{Screen, WorkArgs, choice, environments, limit, policy, price, replaced_model, setup};
 
 /// The inputs of a command before anything is started.
@@ -55,8 +56,10 @@ impl PreparedWork {
         if args.raw && std::io::stdout().is_terminal() {
             return Err(Fail::Usage("`--raw` cannot be used at a terminal, which would obey control characters of the model: redirect the output".to_owned()));
         }
-        let workspace = workspace::open(&args.workspace)?;
-        let trust = Trust::decide_or_ask(&workspace, args.trust, args.json)?;
+        let place = args.store.place()?;
+        let found = about.find(&place)?;
+        let is_here = matches!(about, CommandSubject::Session(_, HereArgs { here: true }));
+        let (workspace, trust) = args.open_workspace(found.as_ref().filter(|_| !is_here), screen)?;
         let catalog = trust.catalog(&workspace);
         let instructions = guidance::instructions(&workspace, trust);
         let skills = guidance::skills(&workspace, trust);
@@ -79,8 +82,6 @@ impl PreparedWork {
         if let CommandSubject::New(_) = about {
             check_agent(&catalog, &agent, args.models.is_model_given())?;
         }
-        let place = args.store.place()?;
-        let found = about.find(&place, &workspace)?;
         let own = found.as_ref().map(FoundSession::recorded_model);
         let models = args.models.choose(&loaded, own)?;
         let pool = ServerPool::default();
@@ -156,6 +157,33 @@ impl PreparedWork {
         };
         let files = reload_files(Arc::clone(&parts.workspace), args.trust, pool.clone(), workers);
         Ok(Self { parts, agent, model, servers, mcp, pool, authority, found, files })
+    }
+}
+
+impl WorkArgs {
+    /// Opens the directory of this command, or the own directory of the session `found`, and decides whether its files are used.
+    fn open_workspace(
+        &self,
+        found: Option<&FoundSession>,
+        screen: &mut Screen,
+    ) -> Result<(Arc<Workspace>, Trust), Fail> {
+        let here = workspace::open(self.directory())?;
+        let own = found.map_or(Ok(None), |found| found.own_directory(here.path(), self.workspace.is_some()))?;
+        let Some(own) = own else {
+            let trust = Trust::decide_or_ask(&here, self.trust, self.json)?;
+            return Ok((here, trust));
+        };
+        let shown = harmless(&own.display().to_string());
+        if self.trust {
+            return Err(Fail::Usage(format!(
+                "`--trust` means this directory, and the session works in {shown}: name that one with `--workspace`, or trust it with \
+                 `subtend trust`"
+            )));
+        }
+        screen.note(&format!("the session works in its own directory, {shown}"));
+        let workspace = workspace::open(&own)?;
+        let trust = Trust::decide_by_record_or_ask(&workspace, self.json)?;
+        Ok((workspace, trust))
     }
 }
 

@@ -79,7 +79,7 @@ impl ServeArgs {
             return Err(place.missing_store());
         }
         // Services do not read files, so any directory is accepted.
-        let found = CommandSubject::Session(name, HereArgs { here: true }).find(&place, &workspace)?;
+        let found = CommandSubject::Session(name, HereArgs { here: true }).find(&place)?;
         let found = found.ok_or_else(|| place.missing_store())?;
         let models = self.models.choose(&loaded, Some(found.recorded_model()))?;
         let config = loaded.config;

@@ -15,7 +15,7 @@ impl WorkArgs {
     /// Returns the slash commands of the session's own directory. A new session, and one that runs `here`, uses the directory
     /// of this command.
     pub(crate) fn slash_commands(&self, work: &Work<'_>, here: HereArgs) -> Result<SlashCommands, Fail> {
-        let workspace = workspace::open(&self.workspace)?;
+        let workspace = workspace::open(self.directory())?;
         if let Some(session) = work.session.filter(|_| !here.here) {
             let creation = work.read(|journal| found_session::creation(journal, session))?;
             let home = Path::new(&*creation.workspace);
