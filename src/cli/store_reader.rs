@@ -81,8 +81,8 @@ impl StoreReader {
         }))
     }
 
-    /// Releases the store. Called before the output is printed: whoever reads it may take long, and would keep the store from
-    /// other commands.
+    /// Releases the store. Called before the output is printed: its reader, such as a pager, may take long, and other commands need the
+    /// store.
     pub(crate) fn release(self) {
         drop(self);
     }

@@ -60,7 +60,7 @@ pub(crate) fn run(args: &Args) -> Result<Code, Fail> {
     let describe = |at: Progress| format!("{} frames, {} sessions read", at.frames, at.sessions);
     let report = journal.verify(&mut |at| progress.report(|| describe(at)))?;
     drop(progress);
-    // Whoever reads the report may take long.
+    // The reader of the report, such as a pager, may take long.
     drop(journal);
     let mut out = anstream::stdout().lock();
     if args.json {

@@ -1,4 +1,4 @@
-//! Output that nobody reads, as below a pager.
+//! Output without a reader, as below a pager that shows its first page.
 
 use std::io::{Read as _, Write as _};
 use std::os::fd::OwnedFd;

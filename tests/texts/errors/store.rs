@@ -35,6 +35,7 @@ fn errors_of_stores_match_their_snapshot() {
     page.call("sessions --store redb:other");
     std::fs::create_dir_all(page.user.workspace().join("old/fjall")).expect("a folder");
     page.call("sessions --data old");
+    page.call("queue --data old a list --store redb:other");
     page.user.file("text/redb", "a file");
     let open = std::fs::Permissions::from_mode(0o755);
     std::fs::set_permissions(page.user.workspace().join("text"), open).expect("open to other users");
