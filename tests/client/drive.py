@@ -125,6 +125,8 @@ def tree(client):
     spawned = spawn_task.sync(client=client, body=models.Spawn(type_="explore", prompt="read"))
     done = get_task.sync(spawned.id, client=client, wait=True, timeout=60_000)
     equal((done.status, done.result), ("completed", "read"), "a task")
+    equal(done.created_at <= done.completed_at <= done.updated_at, True, "the times of a task")
+    equal("error" in done.to_dict(), False, "a field without a value")
     equal([row.id for row in list_tasks.sync(client=client, body=models.TaskQuery(limit=1))], [spawned.id], "tasks")
     below = spawn_task.sync(client=client, body=models.Spawn(type_="explore", prompt="read", parent_session_id=session))
     equal(str(below.parent_session_id), session, "the parent of a task")
