@@ -335,7 +335,7 @@ where
         CommandSubject::New(agent) => (None, args.opening(agent)?),
         CommandSubject::Session(name, _) => {
             args.note_unused_variables(place, name, &mut Screen::new(args.quiet, args.json))?;
-            args.check_workspace(&reader, name)?;
+            args.check_workspace(place, name)?;
             (Some(name), Value::Null)
         }
     };

@@ -44,9 +44,11 @@ impl WorkArgs {
     }
 
     /// Refuses another directory than that of the existing session `name`, in which the host runs it.
-    pub(super) fn check_workspace(&self, host: &Attached, name: &str) -> Result<(), Fail> {
+    pub(super) fn check_workspace(&self, place: &StoreLocation, name: &str) -> Result<(), Fail> {
         let Some(named) = &self.workspace else { return Ok(()) };
-        let journal = host.journal()?;
+        // If the host has ended meanwhile, the command itself reports it.
+        let Some(host) = Attached::to(place)? else { return Ok(()) };
+        let (pid, journal) = (host.serving.pid, host.journal()?);
         let session = names::find(&journal, name)?;
         let creation = found_session::creation(&journal, session)?;
         let home = Path::new(&*creation.workspace);
@@ -56,7 +58,7 @@ impl WorkArgs {
         Err(Fail::Usage(format!(
             "`--workspace {}`: the store is hosted by process {}, which runs session {} in {}; omit this option",
             named.display(),
-            host.serving.pid,
+            pid,
             session.short().0,
             home.display()
         )))
