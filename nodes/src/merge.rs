@@ -167,11 +167,14 @@ mod tests {
     }
 
     #[test]
-    fn d4_tasks_of_shards_are_merged_by_time() {
-        let row = |ms: &str, id: &str| json!({"createdAt": format!("2026-11-24T08:58:15.{ms}Z"), "id": id});
-        let pages = || vec![json!([row("900", "b"), row("042", "a")]), json!([row("100", "c")])];
-        let merged = tasks(pages(), None);
-        assert_eq!(merged, json!([row("900", "b"), row("100", "c"), row("042", "a")]));
-        assert_eq!(tasks(pages(), Some(1)), json!([row("900", "b")]));
+    fn d4_tasks_of_shards_are_merged_newest_first() {
+        let task = |ms: i64, id: &str| json!({"createdAt": format!("2026-11-24T08:58:15.{ms:03}Z"), "id": id});
+        let pages = || vec![json!([task(5, "a"), task(9, "b")]), json!({"no": "list"}), json!([task(9, "c")])];
+        assert_eq!(tasks(pages(), None), json!([task(9, "c"), task(9, "b"), task(5, "a")]));
+        assert_eq!(tasks(pages(), Some(1)), json!([task(9, "c")]));
+        let many = vec![Value::Array((0..600).map(|ms| task(ms, "a")).collect())];
+        let last =
+            |limit| tasks(many.clone(), limit).as_array().map(|tasks| (tasks.len(), tasks[tasks.len() - 1].clone()));
+        assert_eq!([last(None), last(Some(600))], [Some((500, task(100, "a"))), Some((500, task(100, "a")))]);
     }
 }

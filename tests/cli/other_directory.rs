@@ -82,10 +82,10 @@ fn session_works_in_its_own_directory_from_another() {
 #[test]
 fn trust_of_this_directory_is_not_that_of_the_session() {
     let scene = ElsewhereScene::new();
-    scene.user.file("subtend.yaml", "unknown_key: 1\n");
+    scene.user.file("subtend.yaml", "limits: 5\n");
     let send = ["send", &*scene.id, "hi", "--quiet", "--model", &*scene.model];
     let there = scene.call_in(&scene.home(), &send, "");
-    assert!(there.code == Some(2) && there.err.contains("unknown_key"), "{there:?}");
+    assert!(there.code == Some(2) && there.err.contains("`limits` is 5"), "{there:?}");
     let done = scene.call_in(&scene.other, &send, "");
     assert_eq!((done.code, &*done.out), (Some(0), "done\n"), "{done:?}");
     let refused = scene.call_in(&scene.other, &[&send[..], &["--trust"]].concat(), "");
