@@ -431,6 +431,24 @@ fn x17_missing_scope_names_the_command_that_asks_for_it() {
     assert_ne!(again.done().code, Some(0));
 }
 
+/// The login is revoked between the list of tools and the call.
+#[test]
+fn x17_call_after_a_revoked_login_names_the_command() {
+    let server = LoginServer::with(|request, _, _| {
+        let challenge = "www-authenticate: Bearer error=\"invalid_token\"\r\n";
+        request.body.contains("tools/call").then(|| ("401 Unauthorized", challenge.to_owned(), String::new()))
+    });
+    let user = user_of(&server);
+    assert_eq!(login(&user, &[]).code, Some(0));
+    server.refuse_renewal();
+    let steps = json!([{"calls": [{"tool": "mcp__notes__echo", "args": {}}]}, {"text": "heard: {last}"}]);
+    let model = user.script(&json!({"rules": [{"agent": "*", "steps": steps}]}).to_string());
+    let done = user.call(&["run", "--store", "memory", "--model", &model, "--allow", "mcp:notes:*", "go"]);
+    let expected = "the MCP server `notes` refused the call, which had no effects: it requires a login (OAuth): log in \
+                    again with `subtend mcp login notes`";
+    assert!(done.code == Some(0) && done.out.contains(expected), "{done:?}");
+}
+
 /// A server that cannot start is reported while the chat continues, and once.
 #[test]
 fn chat_reports_a_failed_mcp_server_before_it_ends() {

@@ -183,7 +183,9 @@ impl ServerConnection {
         });
         match tokio::time::timeout(START_TIMEOUT, listing).await {
             Ok(Ok(listed)) => Ok((listed.entries, listed.truncated.into_iter().collect())),
-            Ok(Err(CallFailure::Disconnected(why) | CallFailure::Refused(why))) => Err(why),
+            Ok(Err(CallFailure::Disconnected(why) | CallFailure::Unauthorized(why) | CallFailure::Refused(why))) => {
+                Err(why)
+            }
             Ok(Err(CallFailure::TimedOut)) => Err("it did not answer in time".to_owned()),
             Err(_) => Err(format!("it did not list its tools within {} s", START_TIMEOUT.as_secs())),
         }
@@ -282,7 +284,7 @@ impl ServerConnection {
             return CallFailure::Refused(format!("{} (code {})", result::short(message), code.0));
         }
         if error.is_authorization_required() {
-            return CallFailure::Disconnected(self.login.advice());
+            return CallFailure::Unauthorized(self.login.advice());
         }
         if let Some(scopes) = missing_scopes(&error) {
             return CallFailure::Refused(self.login.scope_advice(&scopes));

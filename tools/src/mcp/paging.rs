@@ -82,7 +82,7 @@ mod tests {
             std::future::ready(Ok(page(asked.len())))
         });
         let read = read.await.map_err(|failed| match failed {
-            CallFailure::Refused(why) | CallFailure::Disconnected(why) => why,
+            CallFailure::Refused(why) | CallFailure::Unauthorized(why) | CallFailure::Disconnected(why) => why,
             CallFailure::TimedOut => String::new(),
         });
         assert_eq!(asked.first(), Some(&None));

@@ -20,6 +20,8 @@ pub(super) enum CallFailure {
     Disconnected(String),
     /// The server refused the call.
     Refused(String),
+    /// The server refused the call, since it accepts the login no longer, or none was made.
+    Unauthorized(String),
     TimedOut,
 }
 

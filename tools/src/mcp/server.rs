@@ -363,6 +363,12 @@ impl LiveServer {
                 let asked = asked.map_or_else(String::new, |asked| format!("\n{asked}"));
                 Err(ToolError::failed(format!("the MCP server `{server}` refused the call: {why}{asked}")))
             }
+            Err(CallFailure::Unauthorized(why)) => {
+                // The next call connects with the login of that time.
+                self.record_down(&up, &why).await;
+                let message = format!("the MCP server `{server}` refused the call, which had no effects: {why}");
+                Err(ToolError::failed(message))
+            }
             Err(CallFailure::TimedOut) => {
                 let limit = self.config.timeout.unwrap_or_default().as_millis();
                 Err(ToolError::limit(format!(
