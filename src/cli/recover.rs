@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use serde::Serialize;
 use subtend_actors::{BootFailure, BootReport, UnrecordedWrite};
+use subtend_session::ids::SessionId;
+use subtend_tools::worktree::Merged;
 
 use super::checkpoints;
 use super::client;
@@ -12,7 +14,7 @@ use super::control;
 use super::data::StoreArgs;
 use super::fail::{Code, Fail};
 use super::paint::{BAD, GOOD, Styled, clip, count, format_duration};
-use super::work;
+use super::{work, worktree};
 use crate::cli::json;
 
 /// Recovers the store: ends or keeps the runs that an earlier process left in flight, and delivers pending notices. The
@@ -44,12 +46,22 @@ struct Recovered {
     /// Files restored by completing interrupted restores.
     #[serde(skip_serializing_if = "is_zero")]
     restored: usize,
+    /// Interrupted merges of worktrees that were completed.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    merged: Vec<MergedWorktree>,
     /// Writes of runs in flight whose results are not recorded.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     unrecorded: Vec<UnrecordedWrite>,
     #[serde(rename = "undone")]
     failures: Vec<BootFailure>,
     took_ms: u64,
+}
+
+#[derive(Debug, Serialize)]
+struct MergedWorktree {
+    session: SessionId,
+    #[serde(flatten)]
+    merged: Merged,
 }
 
 pub(crate) fn run(args: &Args) -> Result<Code, Fail> {
@@ -89,8 +101,19 @@ fn is_zero(number: &usize) -> bool {
 }
 
 fn summarize(boot: &BootReport) -> Recovered {
-    let BootReport { swept, waiting, resumed, dormant, inputs, notices, restored, unrecorded, failures, took_ms } =
-        boot.clone();
+    let BootReport {
+        swept,
+        waiting,
+        resumed,
+        dormant,
+        inputs,
+        notices,
+        restored,
+        merged,
+        unrecorded,
+        failures,
+        took_ms,
+    } = boot.clone();
     Recovered {
         swept,
         waiting,
@@ -98,6 +121,7 @@ fn summarize(boot: &BootReport) -> Recovered {
         inputs,
         notices,
         restored,
+        merged: merged.into_iter().map(|(session, merged)| MergedWorktree { session, merged }).collect(),
         unrecorded,
         failures,
         took_ms,
@@ -105,7 +129,8 @@ fn summarize(boot: &BootReport) -> Recovered {
 }
 
 fn text(recovered: &Recovered) -> String {
-    let Recovered { swept, waiting, resumes, inputs, notices, restored, unrecorded, failures, took_ms } = recovered;
+    let Recovered { swept, waiting, resumes, inputs, notices, restored, merged, unrecorded, failures, took_ms } =
+        recovered;
     let mut parts = vec![
         format!("{} ended as lost", count(*swept as u64, "run")),
         format!("{} delivered", count(*notices as u64, "notice")),
@@ -140,6 +165,7 @@ fn text(recovered: &Recovered) -> String {
     if *inputs > 0 {
         lines.push("  queued inputs: `subtend queue ID` lists and removes those of a session".into());
     }
+    lines.extend(merged.iter().map(|one| format!("  {}", worktree::describe_finished(one.session, &one.merged))));
     lines.extend(checkpoints::describe_unrecorded(unrecorded));
     lines.extend(failures.iter().map(|one| {
         let subject = one.session.map_or_else(|| "store".to_owned(), |session| format!("session {session}"));
@@ -172,6 +198,7 @@ mod tests {
             inputs: 0,
             notices: 1,
             restored: 0,
+            merged: vec![],
             unrecorded: vec![],
             failures: vec![],
             took_ms: 420,
@@ -180,6 +207,9 @@ mod tests {
         let summary = "✓ recovered in 0.4s: 3 runs ended as lost, 1 notice delivered";
         assert_eq!(plain(&recovered), format!("{summary}\n{lost}"));
         (recovered.waiting, recovered.resumes, recovered.inputs) = (2, 1, 1);
+        let left = Merged { files: vec!["a".into()], left: vec!["b".into()], already_merged: false };
+        let session = "01920000-0000-7000-8000-0000000000aa".parse().unwrap();
+        recovered.merged.push(MergedWorktree { session, merged: left });
         recovered.failures.push(BootFailure { session: None, why: "a row is damaged".into() });
         let expected = "\
 ✗ recovered in 0.4s: 3 runs ended as lost, 1 notice delivered, 2 runs waiting for a slot, 1 run to resume, 1 input queued \
@@ -187,6 +217,8 @@ in sessions whose runs ended, 1 problem not recovered
   lost runs: `subtend sessions` lists them, `subtend continue ID` continues one
   runs that resume or wait: the next command that runs agents continues them, such as `subtend serve`
   queued inputs: `subtend queue ID` lists and removes those of a session
+  an interrupted merge of the worktree of session 0000aa was completed: merged 1 file; not merged, since they were changed \
+meanwhile: b
   store: a row is damaged
   what is not recovered is unchanged, and all other sessions work: `subtend verify` locates the damage; restore a copy of the \
 store, or `subtend delete ID`";

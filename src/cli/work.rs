@@ -16,7 +16,7 @@ use super::data::{StoreArgs, StoreLocation};
 use super::fail::{Code, Fail};
 use super::paint::{count, harmless};
 use super::servers::ServerWarnings;
-use super::{checkpoints, client, names};
+use super::{checkpoints, client, names, worktree};
 use attempts::Attempts;
 use choice::ModelArgs;
 use client_work::HostLocation;
@@ -441,6 +441,9 @@ fn report_recovery(boot: &BootReport, screen: &mut Screen) {
     }
     if boot.restored > 0 {
         screen.note(&format!("an interrupted restore of {} was completed", count(boot.restored as u64, "file")));
+    }
+    for (session, merged) in &boot.merged {
+        screen.alert(&worktree::describe_finished(*session, merged));
     }
     if let Some(text) = checkpoints::describe_unrecorded(&boot.unrecorded) {
         text.lines().for_each(|line| screen.alert(line));

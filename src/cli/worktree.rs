@@ -167,7 +167,7 @@ pub(crate) fn describe_unmerged(store: &StoreArgs, sessions: &HashSet<SessionId>
 /// Describes the changes that are lost with a worktree. `None` if nothing is lost, as with an incomplete worktree.
 fn describe_changes(changes: &Result<WorktreeChanges, WorktreeError>) -> Option<String> {
     match changes {
-        Ok(changes) if changes.files.is_empty() => None,
+        Ok(changes) if changes.files.is_empty() && changes.left.is_empty() => None,
         Ok(changes) => Some(changes.summary()),
         Err(WorktreeError::Missing(_) | WorktreeError::Unfinished(_)) => None,
         Err(error) => Some(format!("its changes cannot be listed: {error}")),
@@ -279,6 +279,12 @@ fn merge(worktrees: &Worktrees, session: SessionId, yes: bool, as_json: bool) ->
     let parent = entries.iter().find(|entry| target.is_some_and(|at| at.starts_with(worktrees.path(entry.session))));
     let parent = parent.map(|entry| format!(" into the worktree of session {}", entry.session.short().0));
     print(&format!("{}{}", describe(&merged), parent.unwrap_or_default()))
+}
+
+/// Describes a merge that the start of a host completed.
+pub(crate) fn describe_finished(session: SessionId, merged: &Merged) -> String {
+    let what = harmless(&describe(merged));
+    format!("an interrupted merge of the worktree of session {} was completed: {what}", session.short().0)
 }
 
 fn describe(merged: &Merged) -> String {

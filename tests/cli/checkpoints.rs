@@ -192,8 +192,13 @@ fn x15_write_without_a_result_is_reported_with_its_diff() {
     let says_so = "the result of the write to `a.txt` is not recorded; the file was written";
     let before = user.call(&["show", &id]);
     assert_output(&before, 0, says_so);
+    // Such a kill may also leave the temporary file of the write; that of a call whose result is recorded is not its own.
+    let (left, foreign) = (format!(".subtend-{id}-1-2.0.tmp"), format!(".subtend-{id}-1-1.0.tmp"));
+    user.file(&left, "tw");
+    user.file(&foreign, "tw");
     let recovered = user.call(&["recover"]);
     assert_output(&recovered, 0, says_so);
+    assert_eq!((content(&user, &left), content(&user, &foreign).as_deref()), (None, Some("tw")));
     assert!(recovered.out.contains("  -one\n  +two"), "{recovered:?}");
     // The session keeps the report.
     let shown = user.json(&["show", "--json", &id]);

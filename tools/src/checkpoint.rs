@@ -26,7 +26,7 @@ use subtend_session::ids::{CallId, Hash, RunNo, SessionId};
 
 use crate::removal::remove;
 use crate::tool_key::ToolKey;
-use crate::workspace::state::{FileState, PathState, read_entry};
+use crate::workspace::state::{FileState, PathState, read_entry, remove_temporary};
 use crate::workspace::{Workspace, WorkspaceError};
 use files::{SavedTotals, create_private_dir, sync_dir, write_durably};
 use locks::{FileLocks, LockedFiles};
@@ -282,6 +282,23 @@ impl Checkpoints {
         }
         found.sort_by_key(|checkpoint| checkpoint.number);
         Ok(found)
+    }
+
+    /// Removes the temporary files that a killed write left in the directories of its files. The call must not be running. Blocks.
+    ///
+    /// # Errors
+    /// The first error, after all other files were removed.
+    pub fn remove_temporary_files(&self, checkpoint: &Checkpoint) -> Result<(), CheckpointError> {
+        let Some(call) = checkpoint.call else { return Ok(()) };
+        let name = ToolKey { session: checkpoint.session, run: checkpoint.run, call }.temporary_name();
+        let mut failed = None;
+        for change in &checkpoint.changes {
+            let removed = Workspace::open(&change.root)
+                .map_err(CheckpointError::from)
+                .and_then(|root| remove_temporary(&root, &change.path, &name).map_err(io_error("cleaned up")));
+            failed = failed.or(removed.err());
+        }
+        failed.map_or(Ok(()), Err)
     }
 
     /// Returns the sessions that have checkpoints.

@@ -9,3 +9,10 @@ pub struct ToolKey {
     pub run: RunNo,
     pub call: CallId,
 }
+
+impl ToolKey {
+    /// Returns the name of the temporary file of a write. It names the call, so that a later process can tell that a leftover file is its own.
+    pub(crate) fn temporary_name(self) -> String {
+        format!(".subtend-{}-{}-{}.tmp", self.session, self.run, self.call)
+    }
+}

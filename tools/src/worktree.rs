@@ -13,6 +13,7 @@ mod changes;
 mod checked;
 mod git;
 mod keep;
+mod locks;
 mod make;
 mod merge;
 mod repository;
@@ -75,6 +76,9 @@ pub struct WorktreeEntry {
     pub branch: String,
     /// The commit to which its changes are relative.
     pub base: String,
+    /// Files that merges left out, since other programs changed them meanwhile. Their changes are on the branch only.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub left: Vec<String>,
 }
 
 /// The worktrees of a host.
@@ -203,7 +207,10 @@ impl Worktrees {
         let entry = match self.finish_interrupted(session)? {
             Some(entry) if entry.stage == Stage::Ready => entry,
             Some(entry) => self.make(entry)?,
-            None => self.make(self.begin(session, origin)?)?,
+            None => {
+                let begun = self.begin(session, origin);
+                self.make(begun.inspect_err(|_| drop(self.remove_lock(session)))?)?
+            }
         };
         Ok(Arc::new(self.tree(&entry)?.confine_commands()))
     }
@@ -214,14 +221,7 @@ impl Worktrees {
     /// If the directory cannot be read.
     pub fn list(&self) -> Result<WorktreeList, WorktreeError> {
         let mut found = WorktreeList::default();
-        let entries = match fs::read_dir(&self.dir) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(found),
-            entries => entries.map_err(cannot("listed"))?,
-        };
-        for entry in entries {
-            let name = entry.map_err(cannot("listed"))?.file_name();
-            let id = name.to_str().and_then(|name| name.strip_suffix(".json")).and_then(|id| id.parse().ok());
-            let Some(id) = id else { continue };
+        for id in self.sessions_with_file("json")? {
             match self.entry(id) {
                 Ok(entry) => found.entries.extend(entry),
                 Err(error) => found.damaged.push((id, error)),
@@ -252,7 +252,7 @@ impl Worktrees {
         let _lock = self.lock(session)?;
         let entry = match self.finish_interrupted(session) {
             Err(error) => self.entry(session)?.filter(|at| shown.is_none() && at.stage == Stage::Ready).ok_or(error)?,
-            Ok(None) => return Ok(()),
+            Ok(None) => return self.remove_lock(session),
             Ok(Some(entry)) => entry,
         };
         if let Some(shown) = shown {
@@ -275,7 +275,10 @@ impl Worktrees {
 
     /// Returns a ready worktree. Finishes an interrupted operation first.
     fn ready(&self, session: SessionId) -> Result<WorktreeEntry, WorktreeError> {
-        let entry = self.finish_interrupted(session)?.ok_or(WorktreeError::Missing(session))?;
+        let Some(entry) = self.finish_interrupted(session)? else {
+            self.remove_lock(session)?;
+            return Err(WorktreeError::Missing(session));
+        };
         if entry.stage == Stage::Ready { Ok(entry) } else { Err(WorktreeError::Unfinished(session)) }
     }
 
@@ -310,21 +313,19 @@ impl Worktrees {
         replace(&self.file(entry.session, "json"), &text).map_err(cannot("recorded"))
     }
 
-    /// Locks the worktree against changes by other processes and tasks. The system releases the lock when the process ends.
-    fn lock(&self, session: SessionId) -> Result<File, WorktreeError> {
-        self.lock_file(&self.file(session, "lock"))
-    }
-
-    fn lock_file(&self, path: &Path) -> Result<File, WorktreeError> {
-        private::create_dir(&self.dir).map_err(cannot("locked"))?;
-        loop {
-            let file = File::options().create(true).truncate(false).write(true).open(path).map_err(cannot("locked"))?;
-            file.lock().map_err(cannot("locked"))?;
-            // A removal deletes the lock file, and another process may then lock a new one.
-            if is_same_file(&file, path) {
-                return Ok(file);
-            }
+    /// Returns the sessions that have a file of this kind.
+    fn sessions_with_file(&self, kind: &str) -> Result<Vec<SessionId>, WorktreeError> {
+        let entries = match fs::read_dir(&self.dir) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            entries => entries.map_err(cannot("listed"))?,
+        };
+        let mut found = Vec::new();
+        for entry in entries {
+            let name = entry.map_err(cannot("listed"))?.file_name();
+            let id = name.to_str().and_then(|name| name.strip_suffix(kind)?.strip_suffix('.'));
+            found.extend(id.and_then(|id| id.parse::<SessionId>().ok()));
         }
+        Ok(found)
     }
 
     fn file(&self, session: SessionId, kind: &str) -> PathBuf {
@@ -434,19 +435,6 @@ impl Worktrees {
             Some(_) | None => Ok(()),
         }
     }
-}
-
-#[cfg(unix)]
-fn is_same_file(file: &File, path: &Path) -> bool {
-    use std::os::unix::fs::MetadataExt as _;
-
-    let id = |found: io::Result<fs::Metadata>| found.ok().map(|found| (found.dev(), found.ino()));
-    id(file.metadata()).is_some_and(|file| Some(file) == id(fs::metadata(path)))
-}
-
-#[cfg(not(unix))]
-fn is_same_file(_: &File, _: &Path) -> bool {
-    true
 }
 
 /// Replaces a file atomically and durably: after a power failure it has the old or the new text.

@@ -17,8 +17,9 @@ use subtend_tools::display::Display;
 use subtend_tools::option::ToolOption;
 use subtend_tools::tool::{Tool, ToolError, ToolInvocation, ToolOutput};
 use subtend_tools::workspace::Workspace;
-use subtend_tools::worktree::{WorktreeOrigin, Worktrees, note};
+use subtend_tools::worktree::{Merged, WorktreeOrigin, Worktrees, note};
 
+use crate::recovery::boot::BootFailure;
 use crate::values::panic::truncate_message;
 
 #[derive(Clone)]
@@ -89,30 +90,39 @@ pub(crate) async fn remove_worktrees(worktrees: Option<Arc<Worktrees>>, of: Vec<
     drop(removed.await);
 }
 
-/// Finishes merges that an earlier process began: the files of a workspace must not stay partly merged.
-pub(crate) async fn finish_merges(worktrees: Option<Arc<Worktrees>>) {
-    let Some(worktrees) = worktrees else { return };
+/// Finishes merges that an earlier process began: the files of a workspace must not stay partly merged. Returns them, and those that cannot
+/// be finished; the next command of such a worktree retries.
+pub(crate) async fn finish_merges(worktrees: Option<Arc<Worktrees>>) -> (Vec<(SessionId, Merged)>, Vec<BootFailure>) {
+    let Some(worktrees) = worktrees else { return (Vec::new(), Vec::new()) };
+    let failure = |session, error: &dyn std::fmt::Display| BootFailure {
+        session,
+        why: format!(
+            "an interrupted merge of a worktree cannot be completed: {error}. `subtend worktree merge ID` retries it, `subtend worktree \
+             discard ID` gives it up"
+        ),
+    };
     let finished = tokio::task::spawn_blocking(move || {
+        let (mut done, mut failed) = (Vec::new(), Vec::new());
         let listed = worktrees.list().unwrap_or_else(|error| {
-            tracing::warn!(%error, "worktrees cannot be listed: interrupted merges wait for their next command");
+            failed.push(failure(None, &error));
             Default::default()
         });
-        for entry in listed.entries {
-            let session = entry.session;
+        for session in listed.entries.into_iter().map(|entry| entry.session) {
             match worktrees.recover(session) {
                 Ok(None) => {}
                 Ok(Some(merged)) => {
                     tracing::warn!(%session, files = merged.files.len(), left = ?merged.left, "an interrupted merge was completed");
+                    done.push((session, merged));
                 }
                 Err(error) => {
-                    tracing::warn!(%session, %error, "an interrupted merge cannot be completed; its next command retries");
+                    tracing::warn!(%session, %error, "an interrupted merge cannot be completed");
+                    failed.push(failure(Some(session), &error));
                 }
             }
         }
+        (done, failed)
     });
-    if let Err(error) = finished.await {
-        tracing::error!(%error, "interrupted merges were not completed; their next command retries");
-    }
+    finished.await.unwrap_or_else(|error| (Vec::new(), vec![failure(None, &error)]))
 }
 
 /// Removes worktrees of deleted sessions that remained from an earlier process.
@@ -120,7 +130,12 @@ pub(crate) async fn remove_deleted_worktrees(worktrees: Option<Arc<Worktrees>>, 
     let is_deleted = |id: &SessionId| journal.head(*id).ok().flatten().is_some_and(|head| head.deleted);
     let list = worktrees.as_ref().and_then(|worktrees| worktrees.list().ok()).unwrap_or_default();
     let left = list.entries.into_iter().map(|entry| entry.session).filter(is_deleted).collect();
-    remove_worktrees(worktrees, left).await;
+    remove_worktrees(worktrees.clone(), left).await;
+    let Some(worktrees) = worktrees else { return };
+    let removed = tokio::task::spawn_blocking(move || worktrees.remove_unused_locks()).await;
+    if let Ok(Err(error)) = removed {
+        tracing::warn!(%error, "cannot remove the locks of removed worktrees; the next start retries");
+    }
 }
 
 /// A tool of a session with a worktree.

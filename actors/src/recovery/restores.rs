@@ -7,7 +7,7 @@ use subtend_session::ids::SessionId;
 use subtend_session::record::Record;
 use subtend_tools::checkpoint::{AwaitedRecord, Checkpoints};
 
-use crate::views::checkpoints::{UnrecordedWrite, unrecorded};
+use crate::views::checkpoints::{UnrecordedWrite, unrecorded, unrecorded_checkpoints};
 
 /// The result of completing interrupted restores at the start of a runtime.
 #[derive(Debug, Default)]
@@ -40,6 +40,28 @@ pub(crate) async fn settle(checkpoints: Option<&Checkpoints>, journal: &Journal)
         Ok(Err(error)) => FoundCheckpoints { restored: 0, failed: Some(error.to_string()) },
         Err(error) => FoundCheckpoints { restored: 0, failed: Some(error.to_string()) },
     }
+}
+
+/// Removes the temporary files of writes that the end of an earlier process interrupted. Called before runs resume, which may write again.
+pub(crate) async fn remove_temporary_files(
+    checkpoints: Option<&Checkpoints>,
+    journal: &Journal,
+    sessions: BTreeSet<SessionId>,
+) {
+    let Some(checkpoints) = checkpoints.cloned().filter(|_| !sessions.is_empty()) else { return };
+    let journal = journal.clone();
+    let removed = tokio::task::spawn_blocking(move || {
+        for session in sessions {
+            // A session that cannot be read is reported by the sweep.
+            for (_, checkpoint) in unrecorded_checkpoints(&journal, &checkpoints, (session, true)).unwrap_or_default() {
+                if let Err(error) = checkpoints.remove_temporary_files(&checkpoint) {
+                    tracing::warn!(%session, %error, "the temporary file of an interrupted write cannot be removed");
+                }
+            }
+        }
+    });
+    // A panic there has the same effect as an error.
+    drop(removed.await);
 }
 
 /// Returns the writes of sessions that were in flight whose results are missing in the journal.

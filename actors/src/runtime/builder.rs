@@ -1,5 +1,6 @@
 //! The builder of a runtime.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use subtend_agents::catalog::Catalog;
@@ -369,11 +370,14 @@ impl Builder {
         let booted = async {
             let (saved, journal) = (checkpoints.as_ref(), runtime.journal());
             let found = restores::settle(saved, journal).await;
-            finish_merges(components.environments.home().worktrees.clone()).await;
-            let open = journal.inflight()?.into_iter().map(|(session, _)| session).collect();
+            let (merged, unmerged) = finish_merges(components.environments.home().worktrees.clone()).await;
+            let open: BTreeSet<SessionId> = journal.inflight()?.into_iter().map(|(session, _)| session).collect();
+            restores::remove_temporary_files(saved, journal, open.clone()).await;
             let mut report = components.recovery.boot(&*on_boot).await?;
             report.restored = found.restored;
+            report.merged = merged;
             report.failures.extend(found.failed.map(|why| BootFailure { session: None, why }));
+            report.failures.extend(unmerged);
             report.unrecorded = restores::unfinished_writes(saved, journal, open).await;
             runtime.complete_deletions().await?;
             restores::erase_deleted(saved, runtime.journal()).await;

@@ -189,8 +189,22 @@ pub(crate) fn below(journal: &Journal, session: SessionId) -> Result<Vec<Session
 pub fn unrecorded(
     journal: &Journal,
     checkpoints: &Checkpoints,
-    (session, open): (SessionId, bool),
+    of: (SessionId, bool),
 ) -> Result<Vec<UnrecordedWrite>, ControlError> {
+    let mut found = Vec::new();
+    for (call, checkpoint) in unrecorded_checkpoints(journal, checkpoints, of)? {
+        let files = checkpoints.examine(&checkpoint).into_iter();
+        found.extend(files.map(|file| UnrecordedWrite { session: of.0, run: checkpoint.run, call, file }));
+    }
+    Ok(found)
+}
+
+/// Returns the checkpoints of the writes that [`unrecorded`] returns, with their calls. Blocks.
+pub(crate) fn unrecorded_checkpoints(
+    journal: &Journal,
+    checkpoints: &Checkpoints,
+    (session, open): (SessionId, bool),
+) -> Result<Vec<(CallId, Checkpoint)>, ControlError> {
     let saved = checkpoints.of_session(session).map_err(|error| unread(&error))?;
     if saved.is_empty() {
         return Ok(Vec::new());
@@ -205,8 +219,7 @@ pub fn unrecorded(
             Some(CallEnd::TimedOut | CallEnd::Interrupted | CallEnd::Cancelled | CallEnd::UnknownEffects) => true,
         };
         if unknown {
-            let of = |file| UnrecordedWrite { session, run: checkpoint.run, call, file };
-            found.extend(checkpoints.examine(&checkpoint).into_iter().map(of));
+            found.push((call, checkpoint));
         }
     }
     Ok(found)

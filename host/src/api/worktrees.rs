@@ -84,6 +84,8 @@ pub(super) struct WorktreeDiff {
     ignored: Vec<String>,
     /// Number of ignored files and directories after these.
     more_ignored: usize,
+    /// Files that merges left out, since other programs changed them meanwhile. Their changes are on the branch only.
+    left: Vec<String>,
     /// The changes as a patch.
     patch: String,
 }
@@ -111,9 +113,9 @@ impl From<ChangedFile> for WorktreeFile {
     responses((status = 200, body = WorktreeDiff), (status = 404, body = Problem), (status = 409, body = Problem)))]
 pub(super) async fn get(State(host): State<Host>, Path(id): Path<String>) -> Result<Json<WorktreeDiff>, Problem> {
     let (changes, patch) = host.session(&id).await?.worktree_diff().await?;
-    let WorktreeChanges { branch, tip, files, ignored, more_ignored } = changes;
+    let WorktreeChanges { branch, tip, files, ignored, more_ignored, left } = changes;
     let (files, patch) = (files.into_iter().map(WorktreeFile::from).collect(), String::from_utf8_lossy(&patch));
-    Ok(Json(WorktreeDiff { branch, tip, files, ignored, more_ignored, patch: patch.into_owned() }))
+    Ok(Json(WorktreeDiff { branch, tip, files, ignored, more_ignored, left, patch: patch.into_owned() }))
 }
 
 /// The changes to merge.

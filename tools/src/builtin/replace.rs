@@ -109,8 +109,7 @@ impl WriteTarget {
         let root = job.workspace.dir();
         let is_new = self.present.is_none() && parent != ".";
         let dir = if is_new { beneath::make_dir(root, parent)? } else { beneath::dir(root, Path::new(parent))? };
-        // Named after the call, so that repeating the call after a crash replaces the leftover file.
-        let temporary = format!(".subtend-{}-{}-{}.tmp", job.key.session, job.key.run, job.key.call);
+        let temporary = job.key.temporary_name();
         let written = self.fill(&dir, &temporary, content).and_then(|()| dir.rename(&temporary, &dir, name));
         if written.is_err() {
             // The first error is reported, not that of the removal.

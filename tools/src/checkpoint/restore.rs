@@ -15,7 +15,7 @@ use super::locks::LockedFiles;
 use super::{Checkpoint, CheckpointError, Checkpoints, FileChange, MAX_FILE, RestorePlan, checkpoint_path, io_error};
 use crate::removal::remove;
 use crate::workspace::Workspace;
-use crate::workspace::state::{FileState, prune, read_entry, replace_entry, temporary_name};
+use crate::workspace::state::{FileState, prune, read_entry, remove_temporary, replace_entry, temporary_name};
 
 /// The record that a restore waits for. Files are restored only if the journal has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -250,8 +250,12 @@ impl Checkpoints {
             let (from, to) = if back { (&change.after, &change.before) } else { (&change.before, &change.after) };
             if present == *from {
                 self.put_file(&workspace, restore, (change, to))?;
-            } else if present != *to && !back {
-                return Ok(Some(change.path.clone()));
+            } else if present != *to {
+                // Nothing replaces the file that a kill may have left here. The first error is reported, not that of the removal.
+                drop(remove_temporary(&workspace, &change.path, &restore.temporary));
+                if !back {
+                    return Ok(Some(change.path.clone()));
+                }
             }
         }
         Ok(None)

@@ -75,6 +75,15 @@ pub(crate) fn replace_entry(
     sync(&dir)
 }
 
+/// Removes the file `temporary` that a killed replacement of the entry at `path` left. Follows no links.
+pub(crate) fn remove_temporary(target: &Workspace, path: &str, temporary: &str) -> io::Result<()> {
+    let removed = beneath::parent(target.dir(), Path::new(path)).and_then(|(dir, _)| dir.remove_file(temporary));
+    match removed {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        Ok(()) | Err(_) => Ok(()),
+    }
+}
+
 /// Syncs a directory, if it can be opened for that.
 fn sync(dir: &Dir) -> io::Result<()> {
     dir.open(".").map_or(Ok(()), |file| file.sync_all())

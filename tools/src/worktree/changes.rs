@@ -31,6 +31,8 @@ pub struct WorktreeChanges {
     pub ignored: Vec<String>,
     /// Number of ignored files and directories after these.
     pub more_ignored: usize,
+    /// Files that merges left out, since other programs changed them meanwhile. Their changes are on the branch only.
+    pub left: Vec<String>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -46,7 +48,7 @@ impl WorktreeChanges {
     /// Returns a one-line summary: `2 files changed, +3 -1 lines: a.rs +3, b.rs -1`.
     pub fn summary(&self) -> String {
         if self.files.is_empty() {
-            return format!("no changes{}", self.ignored_note());
+            return format!("no changes{}{}", self.ignored_note(), self.left_note());
         }
         let sum = |of: fn(&ChangedFile) -> Option<u64>| self.files.iter().filter_map(of).fold(0, u64::saturating_add);
         let files = if self.files.len() == 1 { "1 file".to_owned() } else { format!("{} files", self.files.len()) };
@@ -60,20 +62,25 @@ impl WorktreeChanges {
             }
         }
         text.push_str(&more(self.files.len()));
-        text + &self.ignored_note()
+        text + &self.ignored_note() + &self.left_note()
     }
 
     fn ignored_note(&self) -> String {
-        if self.ignored.is_empty() {
-            return String::new();
-        }
-        let named: Vec<String> = self.ignored.iter().take(MAX_NAMED).map(|path| on_one_line(path)).collect();
-        format!(
-            "; ignored by git and left out: {}{}",
-            named.join(", "),
-            more(self.ignored.len().saturating_add(self.more_ignored))
-        )
+        named_note("ignored by git and left out", &self.ignored, self.more_ignored)
     }
+
+    fn left_note(&self) -> String {
+        named_note("on the branch only, since other programs changed them during a merge", &self.left, 0)
+    }
+}
+
+/// Returns a part of a summary that names the first of these paths; empty if there are none.
+fn named_note(label: &str, paths: &[String], more_paths: usize) -> String {
+    if paths.is_empty() {
+        return String::new();
+    }
+    let named: Vec<String> = paths.iter().take(MAX_NAMED).map(|path| on_one_line(path)).collect();
+    format!("; {label}: {}{}", named.join(", "), more(paths.len().saturating_add(more_paths)))
 }
 
 /// Returns how many of `all` paths a summary does not name.
@@ -135,7 +142,8 @@ impl Worktrees {
             ChangedFile { path: path.strip_prefix(&entry.prefix).unwrap_or(path).to_owned(), added, removed }
         });
         let (ignored, more_ignored) = self.ignored_files(entry)?;
-        Ok(WorktreeChanges { branch: entry.branch.clone(), tip, files: files.collect(), ignored, more_ignored })
+        let (branch, files, left) = (entry.branch.clone(), files.collect(), entry.left.clone());
+        Ok(WorktreeChanges { branch, tip, files, ignored, more_ignored, left })
     }
 
     /// Returns the directory to which changed files are copied.

@@ -53,7 +53,8 @@ impl Worktrees {
         // If the session's branch was kept, it continues there.
         let kept = self.tip(&repository, &branch)?;
         let base = kept.unwrap_or(head);
-        let entry = WorktreeEntry { session, stage: Stage::Making, repository, prefix, target, branch, base };
+        let (stage, left) = (Stage::Making, Vec::new());
+        let entry = WorktreeEntry { session, stage, repository, prefix, target, branch, base, left };
         self.write(&entry)?;
         Ok(entry)
     }
@@ -153,7 +154,8 @@ impl Worktrees {
         self.remove_unused_snapshots(entry)?;
         self.step("forget")?;
         remove_if_exists(&self.file(entry.session, "json"))?;
-        if cfg!(unix) { remove_if_exists(&self.file(entry.session, "lock")) } else { Ok(()) }
+        self.step("unlock")?;
+        self.remove_lock(entry.session)
     }
 
     /// Removes git's lock files of this worktree that a killed git left behind. The caller must hold the worktree's lock.

@@ -18,7 +18,9 @@ use super::{Stage, WorktreeEntry, WorktreeError, Worktrees, cannot, remove_if_ex
 use crate::escape::on_one_line;
 use crate::policy::PROTECTED;
 use crate::workspace::Workspace;
-use crate::workspace::state::{FileState, PathState, prune, read_entry, replace_entry, temporary_name};
+use crate::workspace::state::{
+    FileState, PathState, prune, read_entry, remove_temporary, replace_entry, temporary_name,
+};
 
 /// Maximum size of a merged file.
 const MAX_FILE: u64 = 64 << 20;
@@ -137,6 +139,8 @@ impl Worktrees {
             if present == item.before {
                 apply_item(&target, item, (&dir, &plan.temporary)).map_err(failed)?;
             } else if present != item.after {
+                // Nothing replaces the file that a kill may have left here, and the merge does not need its removal.
+                drop(remove_temporary(&target, &item.path, &plan.temporary));
                 merged.left.push(item.path.clone());
                 continue;
             }
@@ -146,6 +150,8 @@ impl Worktrees {
         let at = self.refs_place(&entry.repository, &entry.repository)?;
         self.git.run(&at, &["update-ref", &base_reference(entry), &plan.tip])?;
         entry.base = plan.tip;
+        entry.left.retain(|path| !merged.left.contains(path));
+        entry.left.extend_from_slice(&merged.left);
         self.write(entry)?;
         self.step("unplan")?;
         remove_if_exists(&dir.join(PLAN_FILE))?;

@@ -7,6 +7,7 @@ use subtend_journal::ReadError;
 use subtend_session::ids::{RunNo, SessionId};
 use subtend_session::index::{Inflight, Row};
 use subtend_session::state::{Phase, State};
+use subtend_tools::worktree::Merged;
 
 use super::StartRecovery;
 use crate::views::checkpoints::UnrecordedWrite;
@@ -28,6 +29,8 @@ pub struct BootReport {
     pub notices: usize,
     /// Number of files of interrupted restores that the start completed.
     pub restored: usize,
+    /// Interrupted merges of worktrees that the start completed, by session.
+    pub merged: Vec<(SessionId, Merged)>,
     /// Writes of runs that were in flight whose results are missing in the journal.
     pub unrecorded: Vec<UnrecordedWrite>,
     /// Failures; their sessions remain as they are. `verify` explains damage.

@@ -1,0 +1,67 @@
+//! Locks of worktrees. Each is a file, which is removed with its worktree.
+
+use std::fs::File;
+use std::path::Path;
+#[cfg(unix)]
+use std::{fs, io};
+
+use subtend_session::ids::SessionId;
+
+use super::{WorktreeError, Worktrees, cannot, remove_if_exists};
+use crate::private;
+
+impl Worktrees {
+    /// Locks the worktree against changes by other processes and tasks. The system releases the lock when the process ends.
+    pub(super) fn lock(&self, session: SessionId) -> Result<File, WorktreeError> {
+        self.lock_file(&self.file(session, "lock"))
+    }
+
+    /// Removes the lock of a session without a worktree. The caller must hold it: others who wait for it then lock a new file.
+    pub(super) fn remove_lock(&self, session: SessionId) -> Result<(), WorktreeError> {
+        if cfg!(unix) { remove_if_exists(&self.file(session, "lock")) } else { Ok(()) }
+    }
+
+    /// Removes the locks of removed worktrees that a kill left behind. Blocks.
+    ///
+    /// # Errors
+    /// If the directory cannot be read, or a lock cannot be removed.
+    pub fn remove_unused_locks(&self) -> Result<(), WorktreeError> {
+        for session in self.sessions_with_file("lock")? {
+            // A creation holds its lock, so its entry exists once the lock is free.
+            if self.entry(session).is_ok_and(|entry| entry.is_none())
+                && let Ok(file) = File::options().write(true).open(self.file(session, "lock"))
+                && file.try_lock().is_ok()
+                && is_same_file(&file, &self.file(session, "lock"))
+                && self.entry(session)?.is_none()
+            {
+                self.remove_lock(session)?;
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn lock_file(&self, path: &Path) -> Result<File, WorktreeError> {
+        private::create_dir(&self.dir).map_err(cannot("locked"))?;
+        loop {
+            let file = File::options().create(true).truncate(false).write(true).open(path).map_err(cannot("locked"))?;
+            file.lock().map_err(cannot("locked"))?;
+            // A removal deletes the lock file, and another process may then lock a new one.
+            if is_same_file(&file, path) {
+                return Ok(file);
+            }
+        }
+    }
+}
+
+#[cfg(unix)]
+fn is_same_file(file: &File, path: &Path) -> bool {
+    use std::os::unix::fs::MetadataExt as _;
+
+    let id = |found: io::Result<fs::Metadata>| found.ok().map(|found| (found.dev(), found.ino()));
+    id(file.metadata()).is_some_and(|file| Some(file) == id(fs::metadata(path)))
+}
+
+#[cfg(not(unix))]
+fn is_same_file(_: &File, _: &Path) -> bool {
+    true
+}
