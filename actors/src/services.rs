@@ -12,7 +12,7 @@ use subtend_session::compaction;
 use subtend_session::effect::Reply;
 use subtend_session::ids::{InputId, RunNo, Seq, SessionId, Text};
 use subtend_session::message::Message;
-use subtend_session::outcome::{Initiator, Outcome};
+use subtend_session::outcome::{Initiator, ModelFail, Outcome};
 use subtend_session::place::{BranchKind, Owner};
 use subtend_session::record::{CompactionFailure, From, Record, SummarySet, TitleSet};
 use subtend_session::state::{Compaction, State};
@@ -22,13 +22,17 @@ use tokio::sync::oneshot;
 use crate::handle::SessionHandle;
 use crate::handle::sessions::SessionServices;
 use crate::services::creation::NewService;
-use crate::services::running::{DueCompaction, ServiceGuard, ServiceKind, Starter, SummaryResult};
+use crate::services::running::{DueCompaction, ServiceGuard, ServiceKind, Starter, SummaryResult, title_services};
+use crate::spawn::agents::Agents;
 use crate::values::error::{ControlError, SendError, WaitError};
 use crate::values::panic::truncate_message;
 
 pub(crate) mod creation;
 pub(crate) mod running;
 pub(crate) mod service_prompts;
+
+/// Maximum number of attempts at the title of a session, each after the reset of the limit at which the one before it failed.
+const MAX_TITLES: usize = 5;
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ServiceError {
@@ -115,11 +119,27 @@ impl SessionHandle {
             }
         });
         let first = first_message.unwrap_or_else(|| Arc::clone(first));
-        let (of, answer) =
-            self.run_service(&state, ServiceKind::Title, service_prompts::of_title(&first), guard).await?;
+        let agents = self.sessions.environments.of(&state);
+        let service = NewService::of(&agents, &state, ServiceKind::Title)?;
+        if first.trim().is_empty() || !self.is_title_due(&state, &agents, &service).await? {
+            return Ok(());
+        }
+        let (of, answer) = self.serve(service, service_prompts::of_title(&first), guard).await?;
         let title = service_prompts::title(&answer).ok_or(ServiceError::Unusable(answer))?;
         let set = TitleSet { title, by: Initiator::Host, of: Some(of) };
         Ok(self.order(Command::Describe(Box::new(Description::Title(set)))).await.map(drop)?)
+    }
+
+    /// Returns whether a title may be requested: the first one, or another one after the reset of the limits at which all before it failed.
+    async fn is_title_due(&self, state: &State, agents: &Agents, service: &NewService) -> Result<bool, ControlError> {
+        let earlier: Vec<SessionId> = title_services(state).collect();
+        for of in &earlier {
+            if !failed_at_limit(&self.of_tree(*of).stored().await?) {
+                return Ok(false);
+            }
+        }
+        let is_limited = || self.sessions.cells.calls.reset_of(&agents.models.models, &service.created.model).is_some();
+        Ok(earlier.is_empty() || (earlier.len() < MAX_TITLES && !is_limited()))
     }
 
     /// Summarises the session. Returns `None` if there are no messages or, with `only_new`, no new ones.
@@ -201,6 +221,19 @@ impl SessionHandle {
             (outcome, _) => Err(ServiceError::Ended(render::cause(&outcome))),
         }
     }
+}
+
+/// Returns whether a service failed, or ran out of time, at a limit of its provider.
+fn failed_at_limit(stored: &[Stored]) -> bool {
+    let (mut last_error, mut is_failed) = (None, false);
+    for stored in stored {
+        if let Record::AttemptDiscarded(discarded) = &stored.record {
+            last_error = Some(discarded.error);
+        } else if let Record::RunEnded(ended) = &stored.record {
+            is_failed = matches!(ended.outcome, Outcome::Failed { .. } | Outcome::TimedOut { .. });
+        }
+    }
+    is_failed && last_error == Some(ModelFail::Rate)
 }
 
 /// Returns whether `run` is the host's and took only `input`: then its last text is the answer.

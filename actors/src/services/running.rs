@@ -9,7 +9,7 @@ use subtend_session::ids::{SessionId, Text};
 use subtend_session::outcome::Outcome;
 use subtend_session::place::{BranchKind, Place, Service};
 use subtend_session::record::{From, Hold, Record, SessionCreated};
-use subtend_session::state::State;
+use subtend_session::state::{Child, State};
 use tokio::sync::{Notify, oneshot};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
@@ -114,7 +114,7 @@ impl Drop for ServiceGuard {
 /// The effect of a batch on the services of its session.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct ServiceSignal {
-    /// The first message of a person, from which a title is written; `None` if the session needs no title.
+    /// The first message of a person, from which a title is written, or an empty text; `None` if no title is due.
     title_source: Option<Text>,
     stops: bool,
 }
@@ -124,25 +124,34 @@ impl ServiceSignal {
     pub(crate) fn of(state: &State, records: &[Record]) -> Self {
         let mut signal = Self::default();
         for record in records {
-            if let Record::InputAccepted(input) = record
-                && input.from == From::Person
-                && signal.title_source.is_none()
-                && needs_title(state)
-            {
-                signal.title_source = Some(Arc::clone(&input.text));
-            } else if ends_services(record) {
+            if ends_services(record) {
                 signal = Self { title_source: None, stops: true };
+            } else if signal.title_source.is_none() && needs_title(state) {
+                signal.title_source = title_source(state, record);
             }
         }
         signal
     }
 }
 
-/// Returns whether the session of `state` may get a title and none was requested before. A failed one is not retried.
 fn needs_title(state: &State) -> bool {
-    let is_requested =
-        || state.children.values().any(|child| child.kind == BranchKind::Service && *child.agent == *"title");
-    state.created.place == Place::Root && !state.is_titled() && !is_requested()
+    state.created.place == Place::Root && !state.is_titled()
+}
+
+/// Returns the message of `record`, from which a title is written. The end of a run may retry a title that was requested before: then the
+/// message is found in the journal.
+fn title_source(state: &State, record: &Record) -> Option<Text> {
+    if let Record::InputAccepted(input) = record {
+        return (input.from == From::Person).then(|| Arc::clone(&input.text));
+    }
+    let is_retry = matches!(record, Record::RunEnded(_)) && title_services(state).next().is_some();
+    is_retry.then(Text::default)
+}
+
+/// Returns the services that were started to write a title for the session of `state`.
+pub(super) fn title_services(state: &State) -> impl Iterator<Item = SessionId> {
+    let is_title = |child: &Child| child.kind == BranchKind::Service && *child.agent == *ServiceKind::Title.agent();
+    state.children.iter().filter(move |(_, child)| is_title(child)).map(|(id, _)| *id)
 }
 
 /// Returns whether `record` ends services: a cancelled run, a close or a deletion.
