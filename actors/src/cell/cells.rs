@@ -51,7 +51,7 @@ pub(crate) struct CellServices {
 /// Commands arrive by [`Cells::deliver`]; replies, records and events leave.
 pub(crate) struct Cells {
     pub(super) environments: Arc<Environments>,
-    pub(super) calls: Arc<ModelCalls>,
+    pub(crate) calls: Arc<ModelCalls>,
     pub(super) log: Arc<Log>,
     pub(super) directory: Arc<Directory>,
     pub(super) waiters: Arc<Waiters>,

@@ -74,7 +74,7 @@ impl WorktreeChanges {
     }
 }
 
-/// Returns a part of a summary that names the first of these paths; empty if there are none.
+/// Returns a part of a summary that names the first of these paths; empty without paths.
 fn named_note(label: &str, paths: &[String], more_paths: usize) -> String {
     if paths.is_empty() {
         return String::new();
