@@ -382,6 +382,21 @@ mod tests {
         assert_eq!(convert_html(layout).await.text, "a\n\nb\n\nc");
     }
 
+    /// The control: a layout table, whose cells have blocks, stays text.
+    #[tokio::test]
+    async fn table_without_a_header_row_keeps_its_rows() {
+        let data = "<table><tr><td>a<td>1|2<tr><td>b<br>c<td>3<td>4<tr><tr><td><a href='x'>d</a></table>";
+        let rows = "|  |  |  |\n| - | - | - |\n| a | 1&#124;2 |\n| b   c | 3 | 4 |\n| [d](https://example.org/a/x) |";
+        assert_eq!(convert_html(data).await.text, rows);
+        // Names of rows do not name columns.
+        let named = "<table><caption>C</caption><tr><th>a<td>1<tr><th>b<td>2</table>";
+        assert_eq!(convert_html(named).await.text, "C\n|  |  |\n| - | - |\n| a | 1 |\n| b | 2 |");
+        let layout = "<table><tr><td><p>a<td><ul><li>b</ul></table>";
+        assert_eq!(convert_html(layout).await.text, "a\n\n- b");
+        let column = "<table><tr><td>a<tr><td>b</table>";
+        assert_eq!(convert_html(column).await.text, "a\n\nb");
+    }
+
     #[tokio::test]
     async fn oversized_pages_are_truncated() {
         let formats: String = (0..500).map(|ix| format!("<b a{ix}>")).collect();

@@ -7,13 +7,20 @@ use htmd::Element;
 use htmd::element_handler::{HandlerResult, Handlers};
 use markup5ever_rcdom::{Handle, NodeData};
 
-/// Writes a table with headers that is not nested in a cell. For other tables, writes the text.
+/// Elements that make a cell more than one line of text: a table with such cells and without headers arranges parts of a page.
+const BLOCKS: &str = "address article aside blockquote center details div dl fieldset figure footer form h1 h2 h3 h4 h5 \
+                      h6 header hr main menu nav ol p pre section table ul video";
+const CELLS: [&str; 2] = ["td", "th"];
+
+/// Writes a table of data that is not nested in a cell. For other tables, writes the text.
 #[expect(clippy::needless_pass_by_value, reason = "the library requires this signature")]
 pub(super) fn table(handlers: &dyn Handlers, element: Element<'_>) -> Option<HandlerResult> {
     let table = element.node;
-    let (captions, rows) = if is_in_cell(table) || !has_header(table) { Default::default() } else { parts(table) };
-    let mut rows = rows.iter().map(|row| write_row(handlers, row)).filter(|(columns, _)| *columns > 0);
-    let Some((columns, header)) = rows.next() else {
+    let is_written = !is_in_cell(table) && (has_header(table) || is_data(table));
+    let (captions, mut nodes) = if is_written { parts(table) } else { Default::default() };
+    nodes.retain(|row| !children(row, &CELLS).is_empty());
+    let rows: Vec<(usize, String)> = nodes.iter().map(|row| write_row(handlers, row)).collect();
+    let Some((first, header)) = rows.first() else {
         let content = handlers.walk_children(table).content;
         return Some(format!("\n\n{}\n\n", content.trim_matches('\n')).into());
     };
@@ -22,10 +29,18 @@ pub(super) fn table(handlers: &dyn Handlers, element: Element<'_>) -> Option<Han
         out.push_str(handlers.walk_children(&caption).content.trim());
         out.push('\n');
     }
-    out.push_str(&header);
+    // Markdown has no table without a header.
+    let has_header_row = nodes.first().is_some_and(is_header);
+    let columns = if has_header_row { *first } else { rows.iter().map(|(columns, _)| *columns).max().unwrap_or(0) };
+    if has_header_row {
+        out.push_str(header);
+    } else {
+        out.push_str(&"|  ".repeat(columns));
+        out.push_str("|\n");
+    }
     out.push_str(&"| - ".repeat(columns));
     out.push_str("|\n");
-    rows.for_each(|(_, row)| out.push_str(&row));
+    rows.iter().skip(usize::from(has_header_row)).for_each(|(_, row)| out.push_str(row));
     out.push('\n');
     Some(out.into())
 }
@@ -49,13 +64,35 @@ fn parts(table: &Handle) -> (Vec<Handle>, Vec<Handle>) {
 
 /// Returns the number of cells of a row, and its line.
 fn write_row(handlers: &dyn Handlers, row: &Handle) -> (usize, String) {
-    let cells = children(row, &["td", "th"]);
+    let cells = children(row, &CELLS);
     let cell = |cell: &Handle| {
         let content = handlers.walk_children(cell).content;
         format!("| {} ", content.trim().replace('\r', "").replace('\n', " ").replace('|', "&#124;"))
     };
     let line: String = cells.iter().map(cell).collect();
     (cells.len(), format!("{line}|\n"))
+}
+
+/// Returns whether a row names the columns.
+fn is_header(row: &Handle) -> bool {
+    parent(row).is_some_and(|part| tag(&part) == "thead") || children(row, &["td"]).is_empty()
+}
+
+/// Returns whether a table without headers has data: several columns of text.
+fn is_data(table: &Handle) -> bool {
+    let rows: Vec<Vec<Handle>> = parts(table).1.iter().map(|row| children(row, &CELLS)).collect();
+    rows.iter().any(|cells| cells.len() > 1) && !has_block(rows.into_iter().flatten().collect())
+}
+
+/// Returns whether a block is below one of these nodes.
+fn has_block(mut nodes: Vec<Handle>) -> bool {
+    while let Some(node) = nodes.pop() {
+        if BLOCKS.split(' ').any(|block| block == tag(&node)) {
+            return true;
+        }
+        nodes.extend(node.children.borrow().iter().map(Rc::clone));
+    }
+    false
 }
 
 fn has_header(table: &Handle) -> bool {
