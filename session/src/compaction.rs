@@ -21,7 +21,7 @@ const COMPLETIONS: u64 = 8;
 /// The messages that a compaction would hide now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HistoryCut {
-    /// Number of hidden messages, counted from the start of the transcript.
+    /// The position from which messages stay visible. Some before it stay too.
     pub upto: u64,
     /// The record that last changed the visible messages. A summary of an older history is refused.
     pub revised: Seq,
@@ -74,8 +74,7 @@ pub(crate) fn may_follow_overflow(state: &State) -> bool {
 pub(crate) fn preview(state: &State, plan: HistoryCut, summary: &Text) -> CompactionPreview {
     let upto = usize::try_from(plan.upto).unwrap_or(usize::MAX);
     let verbatim = verbatim(state, upto);
-    let hidden = upto.saturating_sub(start(state)).saturating_sub(verbatim.len());
-    let text = render::summary_message(state, summary, hidden);
+    let text = render::summary_message(state, summary, upto.saturating_sub(verbatim.len()));
     let before = tokens(state);
     let cost =
         |messages: &[Message]| messages.iter().map(Message::bytes).fold(0, u64::saturating_add) / BYTES_PER_TOKEN;

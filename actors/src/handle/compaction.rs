@@ -9,7 +9,7 @@ use crate::services::running::ServiceKind;
 /// The result of a compaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CompactedHistory {
-    /// Number of hidden messages, counted from the first.
+    /// Number of hidden messages.
     pub messages: u64,
     /// Estimated input tokens of the next model call, before and after.
     pub before: u64,
@@ -37,7 +37,7 @@ impl SessionHandle {
         match task.await {
             Ok(Ok(done)) => {
                 let (before, after) = done.tokens;
-                Ok(CompactedHistory { messages: done.upto as u64, before, after })
+                Ok(CompactedHistory { messages: done.hidden() as u64, before, after })
             }
             Ok(Err(error)) => Err(refused(&error.to_string())),
             Err(_) => Err(ControlError::Stopped(self.sessions.life.stopped())),

@@ -216,7 +216,7 @@ pub(super) async fn roll_back(
 /// The size of a compaction: hidden messages, and tokens before and after.
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct Compaction {
-    /// Number of hidden messages, counted from the first.
+    /// Number of hidden messages.
     messages: u64,
     /// Estimated input tokens of the next model call, before and after.
     before: u64,

@@ -37,18 +37,25 @@ pub struct Compacted {
     pub turn: Option<(TurnNo, AttemptNo)>,
     pub cause: CompactionCause,
     pub by: Initiator,
-    /// Number of hidden messages, counted from the start of the transcript.
+    /// The position in the transcript from which messages remain visible.
     pub upto: u64,
-    /// Positions of messages among them that remain visible, in order.
+    /// Positions before it whose messages remain visible, in order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub verbatim: Vec<u64>,
-    /// The message that replaces them, with the summary and the live children.
+    /// The message that replaces the others, with the summary and the live children.
     pub text: Text,
     /// The service session that wrote the summary.
     pub of: SessionId,
     /// Estimated input tokens of the next model call, before and after.
     pub before: u64,
     pub after: u64,
+}
+
+impl Compacted {
+    /// Returns the number of hidden messages, as the text for the model names it.
+    pub fn hidden(&self) -> u64 {
+        self.upto.saturating_sub(self.verbatim.len() as u64)
+    }
 }
 
 /// A compaction that failed. The model is called without it, or the run fails.

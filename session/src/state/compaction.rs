@@ -9,11 +9,11 @@ use crate::record::Compacted;
 /// A compaction in effect.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Compaction {
-    /// Number of hidden messages, counted from the start of the transcript.
+    /// The position from which messages stay visible.
     pub upto: usize,
-    /// Positions of messages among them that stay visible.
+    /// Positions before it whose messages stay visible.
     pub verbatim: Vec<usize>,
-    /// The message that replaces them.
+    /// The message that replaces the hidden ones.
     pub text: Text,
     /// The record of the compaction.
     pub seq: Seq,
@@ -37,6 +37,11 @@ impl Compaction {
     pub(crate) fn replacement<'a>(&'a self, transcript: &'a Transcript) -> impl Iterator<Item = Message> + 'a {
         let stay = self.verbatim.iter().filter_map(|at| transcript.get(*at)).cloned();
         std::iter::once(Message::Prompt { text: Arc::clone(&self.text) }).chain(stay)
+    }
+
+    /// Returns the number of hidden messages, as the text for the model names it.
+    pub fn hidden(&self) -> usize {
+        self.upto.saturating_sub(self.verbatim.len())
     }
 
     /// Returns whether it hides message `at`.

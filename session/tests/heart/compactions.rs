@@ -331,6 +331,25 @@ fn g14_request_applies_in_any_phase_and_once() {
     assert_eq!(message, "cannot compact: a compaction is running: wait for it");
 }
 
+/// Also after a second compaction, which hides the messages of the first one too.
+#[test]
+fn g14_summary_names_the_number_of_hidden_messages() {
+    let assert_named = |state: &State, hidden: usize| {
+        let last = state.compactions.last().expect("a compaction");
+        assert!(last.text.contains(&format!("conversation, {hidden} messages, was compacted")), "{}", last.text);
+        assert_eq!((last.hidden(), state.transcript.len() + 1 - visible(state).len()), (hidden, hidden));
+    };
+    let mut heart = with_service(with_service(talked(500), 0xA1), 0xA2);
+    let plan = plan_of(&heart);
+    heart = heart.then(summarised(None, plan, "first", 0xA1));
+    assert_named(&heart.state, 3);
+    heart = heart.then(send(3, &text_of_tokens(300))).then(counted(3, 1, vec![], 310));
+    heart = heart.then(send(4, &text_of_tokens(300))).then(counted(4, 1, vec![], 320));
+    let plan = plan_of(&heart);
+    heart = heart.then(summarised(None, plan, "both", 0xA2));
+    assert_named(&heart.state, 7);
+}
+
 #[test]
 fn g14_undone_compaction_shows_all_messages_again() {
     let heart = with_service(with_service(talked(500), 0xA1), 0xA2);

@@ -110,7 +110,7 @@ pub enum Entry {
     Compacted {
         cause: CompactionCause,
         by: Initiator,
-        /// Number of hidden messages, counted from the first.
+        /// Number of hidden messages.
         messages: u64,
         /// Estimated input tokens of the next model call, before and after.
         before: u64,

@@ -177,7 +177,8 @@ impl<'a> EntryBuilder<'a> {
     }
 
     fn compacted(&mut self, compacted: &Compacted) {
-        let Compacted { cause, upto: messages, before, after, of: service, .. } = *compacted;
+        let Compacted { cause, before, after, of: service, .. } = *compacted;
+        let messages = compacted.hidden();
         let (by, text) = (compacted.by.clone(), compacted.text.clone());
         self.push(Entry::Compacted { cause, by, messages, before, after, text, service });
     }
