@@ -52,7 +52,7 @@ Marks: ○ no run yet or queued   ◐ works   ◌ waits for subagents or a limit
        ✓ completed   ✗ failed   ■ cancelled, interrupted or held   ◷ out of time, turns or budget
        ? lost with its process   ◦ closed   ! unreadable";
 
-pub(crate) fn phase_name(phase: Phase) -> &'static str {
+fn phase_name(phase: Phase) -> &'static str {
     match phase {
         Phase::Queued => "queued",
         Phase::Working => "working",

@@ -6,6 +6,7 @@ use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
+use subtend_actors::history::History;
 use subtend_session::ids::{SessionId, Short, Text};
 use subtend_session::index::Head;
 use subtend_session::outcome::OutcomeKind;
@@ -19,7 +20,7 @@ use super::data::StoreArgs;
 use super::fail::{Code, Fail};
 use super::find::Heads;
 use super::paint::{
-    APPROVAL_MARK, APPROVAL_TEXT, BAD, DIM, MARKS, Styled, ago, clip, fill, in_flight, mark, phase_mark, phase_name,
+    APPROVAL_MARK, APPROVAL_TEXT, BAD, DIM, MARKS, Styled, activity, ago, clip, fill, in_flight, mark, phase_mark,
 };
 use super::store_reader::StoreReader;
 use crate::cli::json;
@@ -57,6 +58,9 @@ struct SessionRow<'a> {
     short: &'a Short,
     agent: &'a Text,
     state: Phase,
+    /// Unix time in ms until which its run is parked at a provider's limit.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    limited_until: Option<i64>,
     outcome: Option<OutcomeKind>,
     title: &'a Text,
     /// Directory of the session; absent if its journal cannot be read.
@@ -86,7 +90,13 @@ pub(crate) fn run(args: &Args) -> Result<Code, Fail> {
     let creation = |id| reader.as_ref().map_or(Ok(None), |reader| reader.creation(id));
     let asking = reader.as_ref().map_or(Ok(BTreeSet::new()), StoreReader::sessions_waiting_for_approval)?;
     let mut rows = filter(list_rows(heads, damaged, args.all), args, &creation)?;
-    rows.iter_mut().for_each(|row| row.asks = asking.contains(&row.id));
+    for row in &mut rows {
+        row.asks = asking.contains(&row.id);
+        // The index does not have the reset. A session that cannot be read is reported by other commands.
+        let reader = reader.as_ref().filter(|_| row.state == Phase::WaitingMidTurn && !row.asks);
+        let records = reader.and_then(|reader| reader.records(row.id).ok());
+        row.limited_until = records.and_then(|records| History::of(&records).limited_until);
+    }
     for (session, why) in damaged.all().filter(|(session, _)| !heads.contains_key(session)) {
         writeln!(anstream::stderr(), "session {session} cannot be read and is not listed: {why}")?;
     }
@@ -180,6 +190,7 @@ fn row<'a>(id: SessionId, head: &'a Head, damaged: &'a DamagedSessions) -> Sessi
         short: &head.short,
         agent: &head.agent,
         state: head.state,
+        limited_until: None,
         outcome: head.last_outcome,
         title: &head.title,
         workspace: None,
@@ -200,18 +211,18 @@ fn row<'a>(id: SessionId, head: &'a Head, damaged: &'a DamagedSessions) -> Sessi
 fn line(row: &SessionRow<'_>, agents: usize, now: i64) -> String {
     let agent = clip(row.agent, agents);
     let (sign, style, word) = match row.outcome {
-        _ if row.damaged.is_some() => ("✗", BAD, "damaged"),
-        _ if row.asks => (APPROVAL_MARK.0, APPROVAL_MARK.1, APPROVAL_TEXT),
+        _ if row.damaged.is_some() => ("✗", BAD, "damaged".to_owned()),
+        _ if row.asks => (APPROVAL_MARK.0, APPROVAL_MARK.1, APPROVAL_TEXT.to_owned()),
         _ if in_flight(row.state) => {
             let (sign, style) = phase_mark(row.state);
-            (sign, style, phase_name(row.state))
+            (sign, style, activity(row.state, row.limited_until))
         }
-        _ if row.closed => ("◦", DIM, "closed"),
+        _ if row.closed => ("◦", DIM, "closed".to_owned()),
         Some(outcome) => {
             let (sign, style) = mark(outcome);
-            (sign, style, outcome.as_str())
+            (sign, style, outcome.as_str().to_owned())
         }
-        None => ("○", DIM, "no run yet"),
+        None => ("○", DIM, "no run yet".to_owned()),
     };
     let folder = row.workspace.as_deref().map(|path| path_end(path, FOLDER_WIDTH)).unwrap_or_default();
     format!(
@@ -220,8 +231,8 @@ fn line(row: &SessionRow<'_>, agents: usize, now: i64) -> String {
         room = fill(&row.short.0, 6),
         sign = Styled(style, sign),
         pad = fill(&agent, agents),
-        word = Styled(style, word),
-        gap = fill(word, 18),
+        word = Styled(style, &word),
+        gap = fill(&word, 18),
         age = Styled(DIM, format!("{:<14}", ago(now, row.created_ms))),
         space = fill(&folder, FOLDER_WIDTH),
         title = title_with_kind(row),
@@ -310,5 +321,9 @@ mod tests {
         let expected =
             "6789ab  ✓ general  completed           2 minutes ago   …m/work/projects/subtend  count the lines";
         assert_eq!(text, expected);
+        (rows[0].state, rows[0].limited_until) = (Phase::WaitingMidTurn, Some(1_795_510_695_000));
+        let text = anstream::adapter::strip_str(&line(&rows[0], 7, 120_000)).to_string();
+        let parked = "6789ab  ◌ general  waits for the provider's limit until 24 Nov 2026 08:58:15 UTC  2 minutes ago";
+        assert!(text.starts_with(parked), "{text}");
     }
 }

@@ -1,3 +1,5 @@
+use std::time::Duration;
+
 use serde_json::{Value, json};
 
 use super::call::User;
@@ -140,4 +142,25 @@ fn x13_terminated_host_leaves_its_parked_run() {
     assert!(done.err.contains("continues with the next one"), "{done:?}");
     let tree = user.json(&["tree", &id, "--json"]);
     assert_eq!((&tree["state"], tree["limited_until"].is_i64()), (&json!("waiting_mid_turn"), true), "{tree}");
+    assert_eq!(user.json(&["sessions", "--json"])[0]["limited_until"], tree["limited_until"]);
+    let listed = user.call(&["sessions"]);
+    assert!(listed.out.contains("waits for the provider's limit until"), "{listed:?}");
+}
+
+/// As above, for a host of its own.
+#[test]
+fn x13_terminated_serve_leaves_its_parked_run() {
+    let user = User::new();
+    let limit = json!({"kind": "rate", "message": "the weekly limit is reached", "retry_after_ms": 3_600_000});
+    let script = json!({"rules": [{"agent": "*", "steps": [{"error": limit, "repeat": true}]}]}).to_string();
+    let host = user.start(&["serve", "--json", "--listen", "none", "--model", &user.script(&script)]);
+    host.line().expect("the first line of the host");
+    assert_eq!(user.call(&["run", "--detach", "go"]).code, Some(0));
+    let parked = || user.json(&["sessions", "--json"])[0]["limited_until"].clone();
+    (0..2_000).take_while(|_| parked().is_null()).for_each(|_| std::thread::sleep(Duration::from_millis(5)));
+    let until = parked();
+    host.signal("TERM");
+    assert_eq!(host.done().code, Some(0));
+    assert!(until.is_i64() && parked() == until, "{until}: {}", parked());
+    assert_eq!(user.call(&["verify"]).code, Some(0));
 }
