@@ -215,10 +215,10 @@ async fn failed_or_unusable_title_leaves_the_session_untitled() {
 /// The provider refuses titles until the reset of its limit. The second run waits for the same limit, and its end retries the title.
 #[tokio::test(start_paused = true)]
 async fn title_at_a_limit_is_retried_after_the_reset() {
-    const HOUR: Duration = Duration::from_secs(3_600);
+    const LIMITED: Duration = Duration::from_secs(3_500);
     let (journal, requests, begun) = (journal(), ServicePrompts::default(), Instant::now());
     let runtime = serving(&journal, &requests, move |request| async move {
-        if begun.elapsed() >= HOUR {
+        if begun.elapsed() >= LIMITED {
             return good(request).await;
         }
         Err(ModelError { retry_after_ms: Some(3_600_000), ..ModelError::new(ModelFail::Rate, "the limit is reached") })
@@ -229,7 +229,7 @@ async fn title_at_a_limit_is_retried_after_the_reset() {
     session.services_done().await;
     assert_eq!((title(&runtime, &session), asked_of(&requests, "title").len()), ("the login test fails".into(), 1));
     say(&session, "and the next one").await;
-    assert!(begun.elapsed() >= HOUR, "the run did not wait for the reset: {:?}", begun.elapsed());
+    assert!(begun.elapsed() >= LIMITED, "the run did not wait for the reset: {:?}", begun.elapsed());
     session.services_done().await;
     let prompts = asked_of(&requests, "title");
     assert_eq!((title(&runtime, &session), prompts.len()), ("Fix the login test".into(), 2));

@@ -214,20 +214,22 @@ fn x14_recover_completes_a_killed_merge_and_names_it() {
     let id = listed[0]["session"].as_str().expect("an id");
     let plan = json!({"tip": listed[0]["changes"]["tip"], "temporary": ".subtend-0.tmp", "items": [
         {"path": "new.txt", "before": "absent", "after": {"link": {"to": "a.txt"}}, "content": 0},
-        {"path": "a.txt", "before": "absent", "after": {"link": {"to": "new.txt"}}, "content": 1},
+        {"path": "d/b.txt", "before": "absent", "after": {"link": {"to": "new.txt"}}, "content": 1},
     ]});
     let dir = user.data().join("worktrees").join(format!("{id}.merge"));
     std::fs::create_dir(&dir).expect("created");
     std::fs::write(dir.join("plan.json"), plan.to_string()).expect("written");
-    user.file(".subtend-0.tmp", "of the killed merge");
+    user.file("d/b.txt", "mine\n");
+    user.file("d/.subtend-0.tmp", "of the killed merge");
     let recovered = user.call(&["recover"]);
-    let left = "was completed: merged 1 file; not merged, since they were changed meanwhile: a.txt";
+    let left = "was completed: merged 1 file; not merged, since they were changed meanwhile: d/b.txt";
     assert!(recovered.code == Some(0) && recovered.out.contains(left), "{recovered:?}");
-    assert_eq!((content(&user, "new.txt").as_deref(), content(&user, ".subtend-0.tmp")), (Some("one\ntwo\n"), None));
+    assert_eq!((content(&user, "new.txt").as_deref(), content(&user, "d/.subtend-0.tmp")), (Some("one\ntwo\n"), None));
+    assert_eq!(content(&user, "d/b.txt").as_deref(), Some("mine\n"));
     // The list, the diff and the next answer of the session name the file as long as the worktree exists.
-    assert_eq!(worktrees(&user)[0]["changes"]["left"], json!(["a.txt"]));
+    assert_eq!(worktrees(&user)[0]["changes"]["left"], json!(["d/b.txt"]));
     let summary = user.call(&["worktree", "list"]);
-    let note = "no changes; on the branch only, since other programs changed them during a merge: a.txt";
+    let note = "no changes; on the branch only, since other programs changed them during a merge: d/b.txt";
     assert!(summary.out.contains(note), "{summary:?}");
     assert!(user.json(&["recover", "--json"])["merged"].is_null(), "a second start has nothing to complete");
 }
