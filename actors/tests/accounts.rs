@@ -1,10 +1,6 @@
 //! Limits of a tree: what each account counts.
 
-use crate::support::{answers, ask, builder, calls, journal, model, prompt, shut, task, text};
-use subtend_actors::BranchOptions;
-use subtend_models::model::Request;
-use subtend_session::limits::Limits;
-use subtend_session::message::Message;
+use crate::support::*;
 
 #[tokio::test(start_paused = true)]
 async fn refused_spawn_uses_no_grant() {
@@ -28,15 +24,12 @@ async fn refused_spawn_uses_no_grant() {
 async fn each_root_run_has_its_own_account() {
     let journal = journal();
     let answer = |request: Request| async move {
-        let last = request.messages.iter().rev().find_map(|message| match message {
-            Message::User { text, .. } => Some(text.to_string()),
-            _ => None,
-        });
+        let last = last_user(&request);
         let asks = matches!(request.messages.last(), Some(Message::User { .. }));
-        match last.as_deref() {
-            Some("parent") if asks => Ok(calls([task("child", false)])),
+        match last.as_str() {
+            "parent" if asks => Ok(calls([task("child", false)])),
             // A person's message to the child opens a root run, whose spawns count separately.
-            Some("again") if asks => Ok(calls([task("leaf", false)])),
+            "again" if asks => Ok(calls([task("leaf", false)])),
             _ => {
                 let failed =
                     request.messages.iter().any(|message| matches!(message, Message::Result { error: true, .. }));
@@ -58,14 +51,6 @@ async fn each_root_run_has_its_own_account() {
     shut(runtime).await;
 }
 
-fn short(request: &Request) -> String {
-    let received = request.messages.iter().find_map(|message| match message {
-        Message::Result { content, .. } => serde_json::from_str::<serde_json::Value>(content).ok(),
-        _ => None,
-    });
-    received.and_then(|received| received["session_id"].as_str().map(str::to_owned)).unwrap_or_default()
-}
-
 #[tokio::test(start_paused = true)]
 async fn continued_task_counts_again_but_persons_branch_does_not() {
     let journal = journal();
@@ -74,7 +59,7 @@ async fn continued_task_counts_again_but_persons_branch_does_not() {
             ("parent", 0) => Ok(calls([task("child", true)])),
             ("parent", 1) => Ok(text("waiting")),
             ("parent", 2) => {
-                let more = serde_json::json!({"session_id": short(&request), "prompt": "more"});
+                let more = json!({"session_id": short(&request), "prompt": "more"});
                 Ok(calls([("task", more)]))
             }
             ("parent", 3) => Ok(calls([task("one too many", false)])),

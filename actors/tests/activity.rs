@@ -1,24 +1,8 @@
 //! Activity: a watcher of a session sees its whole subtree, each event under the call that started it (features M6, M13).
 
-use std::sync::Arc;
-use std::time::Duration;
-
-use crate::support::{answers, builder, calls, journal, open, prompt, shut, text, tool, tools};
-use serde_json::json;
+use crate::support::*;
 use subtend_actors::activity::{Activity, ActivityItem, NestedEvent};
-use subtend_actors::{Event, EventKind, OpenOptions, Runtime, SessionHandle};
-use subtend_agents::dialect::Dialects;
-use subtend_journal::Journal;
-use subtend_models::closure::fn_model;
-use subtend_models::model::Delta;
-use subtend_session::call::ToolEffect;
-use subtend_session::dialect::Dialect;
-use subtend_session::ids::{CallId, SessionId};
-use subtend_session::outcome::Outcome;
-use subtend_session::record::Record;
-use subtend_tools::closure::FnTool;
 use subtend_tools::display::Display;
-use subtend_tools::tool::ToolOutput;
 
 fn word(event: &Event) -> Option<String> {
     match &event.what {
@@ -47,7 +31,7 @@ fn seen(activity: &mut Activity) -> Vec<(SessionId, Option<CallId>, u32, String)
 fn slow() -> FnTool {
     tool("slow", ToolEffect::ReadOnly, |call| async move {
         call.progress.send("half of it");
-        tokio::time::sleep(Duration::from_secs(1)).await;
+        seconds(1).await;
         Ok(ToolOutput::text("done"))
     })
 }
@@ -57,7 +41,7 @@ async fn host(journal: &Journal) -> Runtime {
     let answering = fn_model("test", |request, deltas| async move {
         let (whose, at) = (prompt(&request), answers(&request));
         deltas.send(Delta::Text(format!("{whose} {at}").into()));
-        tokio::time::sleep(Duration::from_secs(1)).await;
+        seconds(1).await;
         let task = |prompt: &str| ("task", json!({"subagent_type": "worker", "prompt": prompt}));
         Ok(match (&*whose, at) {
             ("go", 0) => calls([task("mid"), task("other")]),
@@ -77,8 +61,7 @@ async fn only(session: &SessionHandle, at: usize) -> SessionId {
 
 #[tokio::test(start_paused = true)]
 async fn m6_watcher_of_a_parent_sees_children_under_their_calls() {
-    let journal = journal();
-    let runtime = host(&journal).await;
+    let runtime = host(&journal()).await;
     let session = open(&runtime);
     let mut whole = session.activity();
     let receipt = session.send("go").await.expect("accepted");
@@ -118,8 +101,7 @@ async fn m6_watcher_of_a_parent_sees_children_under_their_calls() {
 
 #[tokio::test(start_paused = true)]
 async fn m6_late_watcher_sees_only_the_rest_of_its_own_tree() {
-    let journal = journal();
-    let runtime = host(&journal).await;
+    let runtime = host(&journal()).await;
     let session = open(&runtime);
     let stranger = runtime.open(OpenOptions::agent("worker")).expect("a session");
     let receipt = session.send("go").await.expect("accepted");
@@ -145,11 +127,10 @@ async fn m6_late_watcher_sees_only_the_rest_of_its_own_tree() {
 
 #[tokio::test(start_paused = true)]
 async fn m13_host_receives_the_display_of_a_call() {
-    let journal = journal();
     let display = Display::named("Slow work").subtitle("Takes its time").icons("🐢", "🏁");
     let tool = slow().display(display.clone()).render_output(|text| Some(text.to_uppercase().into()));
     let answering = crate::support::model(|_| async { Ok(text("done")) });
-    let runtime = builder(&journal).tools(tools([tool])).model(answering).start().await.expect("the runtime starts");
+    let runtime = builder(&journal()).tools(tools([tool])).model(answering).start().await.expect("the runtime starts");
     let shown = runtime.render_call("slow", "{}", Some("done"));
     assert_eq!((shown.display, shown.input, shown.output.as_deref()), (display, None, Some("DONE")));
     assert_eq!(runtime.render_call("nonesuch", "{}", None).display, Display::default());

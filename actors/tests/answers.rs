@@ -1,30 +1,12 @@
 //! Receipts and their answers, at any time and for every outcome.
 
-use std::time::Duration;
-
-use crate::support::{answers, ask, builder, calls, journal, model, open, records, shut, task, text};
-use subtend_actors::{AnswerError, OpenOptions, Options, SendError};
-use subtend_journal::Journal;
-use subtend_journal::memory::Memory;
-use subtend_models::model::{Answer, ModelError, Request};
-use subtend_session::ids::{InputId, RunNo};
-use subtend_session::outcome::{Initiator, ModelFail, Outcome};
-use subtend_session::record::{Record, Stop};
+use crate::support::*;
 
 const TEST_TIMEOUT: Duration = Duration::from_secs(30);
 
-fn last_input(request: &Request) -> String {
-    use subtend_session::message::Message;
-    let last = request.messages.iter().rev().find_map(|message| match message {
-        Message::User { text, .. } => Some(text.to_string()),
-        _ => None,
-    });
-    last.unwrap_or_default()
-}
-
 async fn echo(request: Request) -> Result<Answer, ModelError> {
-    tokio::time::sleep(Duration::from_secs(1)).await;
-    match &*last_input(&request) {
+    seconds(1).await;
+    match &*last_user(&request) {
         "fail" => Err(ModelError::new(ModelFail::Auth, "no key")),
         input => Ok(text(&format!("re: {input}"))),
     }
@@ -32,11 +14,9 @@ async fn echo(request: Request) -> Result<Answer, ModelError> {
 
 #[tokio::test(start_paused = true)]
 async fn each_input_has_its_own_answer_at_any_time() {
-    let journal = journal();
     let options = Options { idle: Duration::from_secs(1), seed: Some(7), ..Options::default() };
-    let runtime = builder(&journal).options(options).model(model(echo)).start().await.expect("a runtime");
-    let session = open(&runtime);
-    let one = session.send("one").await.expect("accepted");
+    let runtime = builder(&journal()).options(options).model(model(echo)).start().await.expect("a runtime");
+    let (session, one) = sent(&runtime, "one").await;
     let two = session.send("two").await.expect("accepted");
     let waits = tokio::spawn({
         let two = two.clone();
@@ -52,7 +32,7 @@ async fn each_input_has_its_own_answer_at_any_time() {
     // The answer of an earlier run can be read while another run is in flight.
     session.send("later").await.expect("accepted");
     assert_eq!(&*two.answer().await.expect("answered").text, "re: two");
-    tokio::time::sleep(Duration::from_secs(60)).await;
+    seconds(60).await;
     assert_eq!(runtime.loaded_sessions(), 0);
     let again = session.receipt(one.input).await.expect("known");
     assert_eq!((again.run, again.duplicate), (one.run, true));
@@ -68,7 +48,7 @@ async fn answer_is_available_before_its_run_ends() {
         let child = crate::support::prompt(&request) == "work";
         match (child, answers(&request)) {
             (true, _) => {
-                tokio::time::sleep(Duration::from_secs(60)).await;
+                seconds(60).await;
                 Ok(text("worked"))
             }
             (false, 0) => Ok(calls([task("work", true)])),
@@ -77,8 +57,7 @@ async fn answer_is_available_before_its_run_ends() {
         }
     };
     let runtime = builder(&journal).model(model(answer)).start().await.expect("a runtime");
-    let session = open(&runtime);
-    let receipt = session.send("go").await.expect("accepted");
+    let (session, receipt) = sent(&runtime, "go").await;
     let answer = tokio::time::timeout(TEST_TIMEOUT, receipt.answer())
         .await
         .expect("the answer did not precede the end of the child")
@@ -116,10 +95,9 @@ async fn failed_run_returns_its_outcome_and_its_partial_text() {
         std::future::pending().await
     };
     let runtime = builder(&journal).model(model(answer)).start().await.expect("a runtime");
-    let session = open(&runtime);
-    let receipt = session.send("go").await.expect("accepted");
+    let (session, receipt) = sent(&runtime, "go").await;
     let waits = tokio::spawn(async move { receipt.answer().await });
-    tokio::time::sleep(Duration::from_secs(1)).await;
+    seconds(1).await;
     session.cancel().await.expect("cancelled");
     let Err(AnswerError::Ended(ended)) = waits.await.expect("joined") else { panic!("expected no answer") };
     assert_eq!((ended.run, ended.outcome), (RunNo(1), Outcome::Cancelled { by: Initiator::Person }));
@@ -129,10 +107,8 @@ async fn failed_run_returns_its_outcome_and_its_partial_text() {
 
 #[tokio::test(start_paused = true)]
 async fn failed_run_fails_only_its_own_input() {
-    let journal = journal();
-    let runtime = builder(&journal).model(model(echo)).start().await.expect("a runtime");
-    let session = open(&runtime);
-    let bad = session.send("fail").await.expect("accepted");
+    let runtime = builder(&journal()).model(model(echo)).start().await.expect("a runtime");
+    let (session, bad) = sent(&runtime, "fail").await;
     let good = session.send("good").await.expect("accepted");
     assert_eq!((bad.run, good.run), (RunNo(1), RunNo(1)));
     let error = bad.answer().await.expect_err("failed");
@@ -144,10 +120,8 @@ async fn failed_run_fails_only_its_own_input() {
 
 #[tokio::test(start_paused = true)]
 async fn abandoned_wait_does_not_lose_the_answer() {
-    let journal = journal();
-    let runtime = builder(&journal).model(model(echo)).start().await.expect("a runtime");
-    let session = open(&runtime);
-    let receipt = session.send("one").await.expect("accepted");
+    let runtime = builder(&journal()).model(model(echo)).start().await.expect("a runtime");
+    let (_session, receipt) = sent(&runtime, "one").await;
     for _ in 0..10 {
         assert!(tokio::time::timeout(Duration::from_millis(10), receipt.answer()).await.is_err());
     }
@@ -158,8 +132,7 @@ async fn abandoned_wait_does_not_lose_the_answer() {
 #[tokio::test(start_paused = true)]
 async fn receipt_is_found_again_after_a_restart() {
     let memory = Memory::new();
-    let reopen = || Journal::open(Box::new(memory.clone()), subtend_journal::Options::default()).expect("a journal");
-    let journal = reopen();
+    let journal = reopen(&memory);
     let runtime = builder(&journal).model(model(echo)).start().await.expect("a runtime");
     let (session, _) = ask(&runtime, "one").await;
     let answered = session.send("two").await.expect("accepted");
@@ -178,7 +151,7 @@ async fn receipt_is_found_again_after_a_restart() {
     );
     drop((session, answered, lost));
 
-    let runtime = builder(&reopen()).model(model(echo)).start().await.expect("a runtime");
+    let runtime = builder(&reopen(&memory)).model(model(echo)).start().await.expect("a runtime");
     let session = runtime.session(id).expect("readable").expect("the session exists");
     let answer = session.receipt(one).await.expect("known").answer().await.expect("answered");
     assert_eq!((&*answer.text, answer.run), ("re: two", RunNo(2)));
@@ -196,7 +169,7 @@ async fn inputs_with_the_same_key_are_the_same_input() {
     let journal = journal();
     let runtime = builder(&journal).model(model(echo)).start().await.expect("a runtime");
     let session = runtime.open("worker").expect("a session");
-    let metadata = serde_json::json!({"ticket": 17});
+    let metadata = json!({"ticket": 17});
     let first = session.input("pay").key("invoice-17").metadata(&metadata).send().await.expect("accepted");
     let again = session.input("pay").key("invoice-17").steer().await.expect("accepted");
     assert_eq!((first.duplicate, again.duplicate, again.input), (false, true, first.input));
@@ -229,7 +202,7 @@ async fn key_and_metadata_of_an_input_are_bounded() {
         why(session.input("x").key("").send().await),
         "the key of the input is empty. Omit the key, or give each input its own"
     );
-    let long = serde_json::json!("m".repeat(64 << 10));
+    let long = json!("m".repeat(64 << 10));
     assert_eq!(
         why(session.input("x").metadata(&long).send().await),
         "the metadata of the input has 65538 bytes, the limit is 65536"

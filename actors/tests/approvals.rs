@@ -1,24 +1,7 @@
 //! Approvals: who is asked, how calls wait for the answer, and what happens to calls without one.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
-
-use crate::support::{answers, builder, calls, journal, model, open, prompt, records, shut, task, text, tool, tools};
-use subtend_actors::builder::Builder;
-use subtend_actors::{Approval, Control, ControlError, OpenOptions, Runtime, SessionHandle};
-use subtend_journal::memory::Memory;
-use subtend_journal::{Journal, ReadError};
-use subtend_session::authority::{Access, Rule, RuleSet, Verdict};
-use subtend_session::call::{CallEnd, ToolEffect};
-use subtend_session::ids::{CallId, RunNo, TurnNo};
-use subtend_session::limits::Limits;
-use subtend_session::message::Message;
-use subtend_session::outcome::Outcome;
-use subtend_session::place::OnRestart;
-use subtend_session::record::{AnsweredBy, AskVerdict, Record};
-use subtend_tools::closure::FnTool;
-use subtend_tools::tool::ToolOutput;
+use crate::support::*;
+use subtend_actors::Approval;
 
 /// Returns a policy that allows everything, except that `make.*` needs an approval and `break` is denied.
 fn policy() -> RuleSet {
@@ -38,8 +21,8 @@ fn make(ran: &Arc<AtomicUsize>) -> FnTool {
     })
 }
 
-fn making(what: &str) -> (&'static str, serde_json::Value) {
-    ("make", serde_json::json!({"what": what}))
+fn making(what: &str) -> (&'static str, Value) {
+    ("make", json!({"what": what}))
 }
 
 /// Returns a runtime whose model makes the things in turn, then answers.
@@ -84,8 +67,7 @@ async fn call_that_needs_approval_is_denied_without_an_approver() {
     let (journal, ran) = (journal(), Arc::default());
     let runtime = maker(&journal, &ran, &["a"]).await;
     let begun = tokio::time::Instant::now();
-    let session = open(&runtime);
-    session.send("go").await.expect("accepted");
+    let (session, _) = sent(&runtime, "go").await;
     assert_eq!(ended(&session).await, Outcome::Completed);
     assert_eq!(begun.elapsed(), Duration::ZERO, "the denial waited");
     assert_eq!(asks(&journal, &session).await, [(call(1, 0), AskVerdict::Deny, AnsweredBy::NoApprover)]);
@@ -99,8 +81,7 @@ async fn approver_gets_the_question_and_its_answer_starts_the_call() {
     let (journal, ran) = (journal(), Arc::default());
     let runtime = maker(&journal, &ran, &["a", "a"]).await;
     let mut approver = runtime.approver();
-    let session = open(&runtime);
-    session.send("go").await.expect("accepted");
+    let (session, _) = sent(&runtime, "go").await;
     let approval = approver.next().await;
     let expected = Approval {
         root: session.id(),
@@ -136,8 +117,7 @@ async fn always_covers_the_same_access_in_its_session_only() {
     let (journal, ran) = (journal(), Arc::default());
     let runtime = maker(&journal, &ran, &["a", "a", "b"]).await;
     let mut approver = runtime.approver();
-    let first = open(&runtime);
-    first.send("go").await.expect("accepted");
+    let (first, _) = sent(&runtime, "go").await;
     let approval = approver.next().await;
     approver.answer(&approval, AskVerdict::Always).await.expect("answered");
     // The second `a` runs without a question, but `b` is another resource.
@@ -145,8 +125,7 @@ async fn always_covers_the_same_access_in_its_session_only() {
     assert_eq!((other.call, &*other.resource, ran.load(Ordering::Relaxed)), (call(3, 0), "b", 2));
     approver.answer(&other, AskVerdict::Deny).await.expect("answered");
     assert_eq!(ended(&first).await, Outcome::Completed);
-    let second = open(&runtime);
-    second.send("go").await.expect("accepted");
+    let (second, _) = sent(&runtime, "go").await;
     let approval = approver.next().await;
     assert_eq!((approval.session, approval.call, &*approval.resource), (second.id(), call(1, 0), "a"));
     assert_eq!(second.cancel().await, Ok(Control::Done(RunNo(1))));
@@ -170,18 +149,11 @@ async fn approval_does_not_lift_a_deny() {
         args.map_or_else(|| vec![access("make.thing")], |_| vec![access("make.thing"), access("break")])
     });
     let answering = model(|request| async move {
-        Ok(if answers(&request) == 0 { calls([("smash", serde_json::json!({}))]) } else { text("done") })
+        Ok(if answers(&request) == 0 { calls([("smash", json!({}))]) } else { text("done") })
     });
-    let runtime = builder(&journal)
-        .policy(policy())
-        .tools(tools([breaks]))
-        .model(answering)
-        .start()
-        .await
-        .expect("the runtime starts");
+    let runtime = started(builder(&journal).policy(policy()).tools(tools([breaks])).model(answering)).await;
     let approver = runtime.approver();
-    let session = open(&runtime);
-    session.send("go").await.expect("accepted");
+    let (session, _) = sent(&runtime, "go").await;
     assert_eq!(ended(&session).await, Outcome::Completed);
     assert_eq!((asks(&journal, &session).await, ends(&journal, &session).await), (vec![], vec![CallEnd::Denied]));
     assert_eq!(ran.load(Ordering::Relaxed), 0);
@@ -237,8 +209,7 @@ async fn question_answered_elsewhere_is_skipped() {
     let (journal, ran) = (journal(), Arc::default());
     let runtime = maker(&journal, &ran, &["a", "b"]).await;
     let (mut first, mut second) = (runtime.approver(), runtime.approver());
-    let session = open(&runtime);
-    session.send("go").await.expect("accepted");
+    let (session, _) = sent(&runtime, "go").await;
     let approval = first.next().await;
     first.answer(&approval, AskVerdict::Allow).await.expect("answered");
     let next = second.next().await;
@@ -262,16 +233,9 @@ async fn child_asks_at_the_root_and_releases_its_slot_meanwhile() {
             _ => text("done"),
         })
     });
-    let runtime = builder(&journal)
-        .policy(policy())
-        .tools(tools([make(&ran)]))
-        .model(answering)
-        .start()
-        .await
-        .expect("the runtime starts");
+    let runtime = started(builder(&journal).policy(policy()).tools(tools([make(&ran)])).model(answering)).await;
     let mut approver = runtime.approver();
-    let session = open(&runtime);
-    session.send("go").await.expect("accepted");
+    let (session, _) = sent(&runtime, "go").await;
     let approval = approver.next().await;
     let child = journal.children(session.id()).expect("children")[0];
     assert_eq!((approval.root, approval.session), (session.id(), child));
@@ -299,8 +263,7 @@ async fn starting_an_agent_may_need_approval() {
     let policy = RuleSet { default: Verdict::Allow, rules: vec![rule] };
     let runtime = builder(&journal).policy(policy).model(answering).start().await.expect("the runtime starts");
     let mut approver = runtime.approver();
-    let session = open(&runtime);
-    session.send("go").await.expect("accepted");
+    let (session, _) = sent(&runtime, "go").await;
     let approval = approver.next().await;
     assert_eq!((&*approval.tool, &*approval.action, &*approval.resource), ("task", "task:worker", "."));
     assert_eq!(journal.children(session.id()).expect("children"), []);
@@ -316,28 +279,20 @@ async fn continuing_a_task_needs_approval_as_starting_does() {
     let journal = journal();
     let rule = Rule { action: "task:*".into(), resource: "*".into(), verdict: Verdict::Ask };
     let answering = model(|request| async move {
-        let received = request.messages.iter().find_map(|message| match message {
-            Message::Result { content, .. } => serde_json::from_str::<serde_json::Value>(content).ok(),
-            _ => None,
-        });
-        let result = |of: &Message| matches!(of, Message::Result { .. });
         let on =
             request.messages.iter().any(|message| matches!(message, Message::User { text, .. } if &**text == "on"));
-        let results = request.messages.iter().filter(|message| result(message)).count();
-        Ok(match (&*prompt(&request), results, received) {
-            ("child" | "more", ..) => text("done"),
-            (_, 0, _) => calls([task("child", true)]),
-            (_, 1, Some(received)) if on => {
-                calls([("task", serde_json::json!({"session_id": received["session_id"], "prompt": "more"}))])
-            }
+
+        Ok(match (&*prompt(&request), results(&request).len()) {
+            ("child" | "more", _) => text("done"),
+            (_, 0) => calls([task("child", true)]),
+            (_, 1) if on => calls([("task", json!({"session_id": short(&request), "prompt": "more"}))]),
             _ => text("done"),
         })
     });
     let policy = RuleSet { default: Verdict::Allow, rules: vec![rule] };
     let runtime = builder(&journal).policy(policy).model(answering).start().await.expect("the runtime starts");
     let mut approver = runtime.approver();
-    let session = open(&runtime);
-    session.send("go").await.expect("accepted");
+    let (session, _) = sent(&runtime, "go").await;
     let approval = approver.next().await;
     approver.answer(&approval, AskVerdict::Allow).await.expect("answered");
     session.run_ended(RunNo(1)).await.expect("the run ends");
@@ -356,16 +311,13 @@ async fn continuing_a_task_needs_approval_as_starting_does() {
 #[tokio::test(start_paused = true)]
 async fn open_question_is_closed_at_the_next_start() {
     let (memory, ran) = (Memory::new(), Arc::default());
-    let store =
-        || Journal::open(Box::new(memory.clone()), subtend_journal::Options::default()).expect("the store opens");
-    let runtime = maker(&store(), &ran, &["a"]).await;
+    let runtime = maker(&reopen(&memory), &ran, &["a"]).await;
     let mut approver = runtime.approver();
-    let session = open(&runtime);
-    session.send("go").await.expect("accepted");
+    let (session, _) = sent(&runtime, "go").await;
     let approval = approver.next().await;
     drop(approver);
     runtime.shutdown(Duration::from_secs(1)).await;
-    let journal = store();
+    let journal = reopen(&memory);
     // The journal alone would allow an answer, but the next start closes the question.
     assert_eq!(journal.outbox().expect("rows").len(), 1);
     let runtime = maker(&journal, &ran, &["a"]).await;
@@ -382,9 +334,7 @@ async fn open_question_is_closed_at_the_next_start() {
 async fn resumed_run_asks_the_approver_that_is_attached_before_start() {
     for attended in [true, false] {
         let (memory, ran) = (Memory::new(), Arc::default());
-        let store =
-            || Journal::open(Box::new(memory.clone()), subtend_journal::Options::default()).expect("the store opens");
-        let runtime = maker(&store(), &ran, &["a"]).await;
+        let runtime = maker(&reopen(&memory), &ran, &["a"]).await;
         let mut approver = runtime.approver();
         let on_restart = Some(OnRestart::Resume);
         let options = OpenOptions { agent: "general".into(), on_restart, ..OpenOptions::default() };
@@ -393,7 +343,7 @@ async fn resumed_run_asks_the_approver_that_is_attached_before_start() {
         let approval = approver.next().await;
         drop(approver);
         runtime.shutdown(Duration::from_secs(1)).await;
-        let journal = store();
+        let journal = reopen(&memory);
         let builder = making_in_turn(&journal, &ran, &["a"]);
         let (runtime, mut approver) = if attended {
             builder.start_attended().await.expect("the runtime starts")
@@ -444,17 +394,10 @@ async fn allowed_call_starts_after_its_actor_was_killed() {
     let answering = model(|request| async move {
         Ok(if answers(&request) == 0 { calls([making("a"), making("b")]) } else { text("done") })
     });
-    let runtime = builder(&journal)
-        .policy(policy())
-        .tools(tools([make(&ran)]))
-        .model(answering)
-        .faults(faults)
-        .start()
-        .await
-        .expect("the runtime starts");
+    let runtime =
+        started(builder(&journal).policy(policy()).tools(tools([make(&ran)])).model(answering).faults(faults)).await;
     let mut approver = runtime.approver();
-    let session = open(&runtime);
-    session.send("go").await.expect("accepted");
+    let (session, _) = sent(&runtime, "go").await;
     let first = approver.next().await;
     approver.answer(&first, AskVerdict::Allow).await.expect("answered");
     let second = approver.next().await;

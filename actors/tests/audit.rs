@@ -1,13 +1,7 @@
 //! The audit: one entry for each decision, in order, with the deciding party.
 
-use crate::support::{answers, builder, calls, journal, model, open, shut, text, tool, tools};
-use subtend_actors::{BeforeTool, Decided, DecidedBy, Decision, Hooks, ToolAsked};
-use subtend_session::authority::{Access, Rule, RuleSet, Verdict};
-use subtend_session::call::ToolEffect;
-use subtend_session::ids::{CallId, RunNo, TurnNo};
-use subtend_session::record::{AnsweredBy, AskVerdict};
-use subtend_tools::closure::FnTool;
-use subtend_tools::tool::{ToolError, ToolOutput};
+use crate::support::*;
+use subtend_actors::{Decided, DecidedBy, Decision};
 
 fn access(resource: &str) -> Access {
     Access { action: "use".into(), resource: resource.into() }
@@ -35,23 +29,13 @@ fn seen(decisions: &[Decision]) -> Vec<AuditRow> {
 
 #[tokio::test(start_paused = true)]
 async fn every_decision_is_listed_once_with_its_author() {
-    let journal = journal();
     let uses = ["open", "never", "ask a", "ask a", "ask b", "inner", "ask c"];
     let answering = model(move |request| async move {
-        Ok(uses
-            .get(answers(&request))
-            .map_or_else(|| text("done"), |on| calls([("use", serde_json::json!({"on": on}))])))
+        Ok(uses.get(answers(&request)).map_or_else(|| text("done"), |on| calls([("use", json!({"on": on}))])))
     });
-    let runtime = builder(&journal)
-        .policy(policy())
-        .tools(tools([using()]))
-        .model(answering)
-        .start()
-        .await
-        .expect("the runtime starts");
+    let runtime = started(builder(&journal()).policy(policy()).tools(tools([using()])).model(answering)).await;
     let mut approver = runtime.approver();
-    let session = open(&runtime);
-    session.send("go").await.expect("accepted");
+    let (session, _) = sent(&runtime, "go").await;
     for verdict in [AskVerdict::Always, AskVerdict::Deny] {
         let approval = approver.next().await;
         approver.answer(&approval, verdict).await.expect("answered");
@@ -84,17 +68,13 @@ async fn audit_lists_denials_by_hooks_and_missing_approvers() {
             Box::pin(async move { BeforeTool::Deny(call.tool.to_string()) })
         }
     }
-    let journal = journal();
     let uses = ["ask a", "open"];
     let answering = model(move |request| async move {
-        Ok(uses
-            .get(answers(&request))
-            .map_or_else(|| text("done"), |on| calls([("use", serde_json::json!({"on": on}))])))
+        Ok(uses.get(answers(&request)).map_or_else(|| text("done"), |on| calls([("use", json!({"on": on}))])))
     });
-    let builder = builder(&journal).policy(policy()).tools(tools([using()])).hooks(std::sync::Arc::new(No));
+    let builder = builder(&journal()).policy(policy()).tools(tools([using()])).hooks(std::sync::Arc::new(No));
     let runtime = builder.model(answering).start().await.expect("the runtime starts");
-    let session = open(&runtime);
-    session.send("go").await.expect("accepted");
+    let (session, _) = sent(&runtime, "go").await;
     session.run_ended(RunNo(1)).await.expect("the run ends");
     let expected: [AuditRow; 3] = [
         (1, Some(access("ask a")), Decided::Denied, DecidedBy::Asked(AnsweredBy::NoApprover), false),

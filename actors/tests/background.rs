@@ -1,26 +1,7 @@
 //! A blocking call moves to the background: the task continues, and its end arrives as a message.
 
-use std::time::Duration;
-
-use crate::support::{answers, builder, calls, journal, model, open, prompt, records, shut, task, text, tool, tools};
-use subtend_actors::{Control, ControlError, Ended, SessionHandle};
-use subtend_journal::Journal;
-use subtend_models::model::{Answer, ModelError, Request};
-use subtend_session::call::{CallEnd, CallKind, ToolEffect};
-use subtend_session::ids::{CallId, RunNo, TurnNo};
-use subtend_session::message::Message;
-use subtend_session::outcome::Outcome;
-use subtend_session::record::{Carrier, Record};
-use subtend_tools::tool::ToolOutput;
-
-async fn seconds(n: u64) {
-    tokio::time::sleep(Duration::from_secs(n)).await;
-}
-
-async fn end_of(session: &SessionHandle, run: u32) -> Ended {
-    let ended = tokio::time::timeout(Duration::from_secs(7200), session.run_ended(RunNo(run))).await;
-    ended.expect("the run ends").expect("the runtime is running")
-}
+use crate::support::*;
+use subtend_session::record::Carrier;
 
 async fn call_of(journal: &Journal, session: &SessionHandle) -> CallId {
     let started = |record| match record {
@@ -30,21 +11,10 @@ async fn call_of(journal: &Journal, session: &SessionHandle) -> CallId {
     records(journal, session.id()).await.into_iter().find_map(started).expect("a child's call")
 }
 
-fn texts(request: &Request) -> Vec<&'static str> {
-    let word = |message: &Message| match message {
-        Message::User { .. } => "user",
-        Message::Assistant { .. } => "assistant",
-        Message::Result { .. } => "result",
-        Message::Notice { .. } => "notice",
-        Message::Prompt { .. } => "prompt",
-    };
-    request.messages.iter().map(word).collect()
-}
-
 async fn family(request: Request) -> Result<Answer, ModelError> {
     match (prompt(&request).as_str(), answers(&request)) {
         ("parent", 0) => Ok(calls([task("child", false)])),
-        ("parent", _) => Ok(text(&texts(&request).join(" "))),
+        ("parent", _) => Ok(text(&kinds_of(&request).join(" "))),
         _ => {
             seconds(60).await;
             Ok(text("found"))
@@ -56,8 +26,7 @@ async fn family(request: Request) -> Result<Answer, ModelError> {
 async fn backgrounded_call_returns_and_its_end_is_a_message() {
     let journal = journal();
     let runtime = builder(&journal).model(model(family)).start().await.expect("a runtime");
-    let session = open(&runtime);
-    session.send("parent").await.expect("accepted");
+    let (session, _) = sent(&runtime, "parent").await;
     seconds(5).await;
     let call = call_of(&journal, &session).await;
     assert_eq!(session.background(call).await, Ok(Control::Done(RunNo(1))));
@@ -93,7 +62,7 @@ async fn call_without_a_task_is_not_moved_to_the_background() {
         Ok(ToolOutput::text("worked"))
     });
     let answer = |request: Request| async move {
-        if answers(&request) == 0 { Ok(calls([("work", serde_json::json!({}))])) } else { Ok(text("done")) }
+        if answers(&request) == 0 { Ok(calls([("work", json!({}))])) } else { Ok(text("done")) }
     };
     let runtime = builder(&journal).tools(tools([work])).model(model(answer)).start().await.expect("a runtime");
     let session = open(&runtime);
@@ -112,15 +81,11 @@ async fn call_without_a_task_is_not_moved_to_the_background() {
 async fn check_waits_for_its_timeout_and_does_not_end_the_task() {
     let journal = journal();
     let answer = |request: Request| async move {
-        let result = request.messages.iter().rev().find_map(|message| match message {
-            Message::Result { content, .. } => Some(content.to_string()),
-            _ => None,
-        });
-        let result = result.unwrap_or_default();
-        let child = || serde_json::from_str::<serde_json::Value>(&result).expect("JSON")["session_id"].clone();
+        let result = results(&request).pop().unwrap_or_default();
+        let child = || serde_json::from_str::<Value>(&result).expect("JSON")["session_id"].clone();
         match (prompt(&request).as_str(), answers(&request)) {
             ("parent", 0) => Ok(calls([task("child", true)])),
-            ("parent", 1) => Ok(calls([("check_task", serde_json::json!({"taskId": child(), "timeoutMs": 2_000}))])),
+            ("parent", 1) => Ok(calls([("check_task", json!({"taskId": child(), "timeoutMs": 2_000}))])),
             ("parent", 2) => Ok(text(&result)),
             ("parent", _) => Ok(text("heard")),
             _ => {
@@ -130,8 +95,7 @@ async fn check_waits_for_its_timeout_and_does_not_end_the_task() {
         }
     };
     let runtime = builder(&journal).model(model(answer)).start().await.expect("a runtime");
-    let session = open(&runtime);
-    session.send("parent").await.expect("accepted");
+    let (session, _) = sent(&runtime, "parent").await;
     seconds(3).await;
     let output = records(&journal, session.id()).await.into_iter().rev().find_map(|record| match record {
         Record::TurnAnswered(answered) => answered.text,
@@ -146,8 +110,7 @@ async fn check_waits_for_its_timeout_and_does_not_end_the_task() {
 async fn cancel_ends_a_task_moved_to_the_background() {
     let journal = journal();
     let runtime = builder(&journal).model(model(family)).start().await.expect("a runtime");
-    let session = open(&runtime);
-    session.send("parent").await.expect("accepted");
+    let (session, _) = sent(&runtime, "parent").await;
     seconds(5).await;
     session.background(call_of(&journal, &session).await).await.expect("moved");
     session.cancel().await.expect("cancelled");

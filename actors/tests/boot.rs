@@ -1,30 +1,14 @@
 //! The boot sweep: each run that was in flight when the host died ends as lost, and its owner is notified once.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
-
-use crate::support::{answers, ask, builder, calls, model, open, prompt, records, shut, task, text};
-use subtend_actors::Options;
-use subtend_journal::Journal;
-use subtend_journal::memory::Memory;
-use subtend_models::model::{Answer, ModelError, Request};
-use subtend_session::ids::RunNo;
-use subtend_session::message::Message;
-use subtend_session::outcome::Outcome;
-use subtend_session::record::Record;
+use crate::support::*;
 
 async fn tree(request: Request) -> Result<Answer, ModelError> {
     let depth: u32 = prompt(&request).parse().unwrap_or(0);
     if depth > 0 && answers(&request) == 0 {
         return Ok(calls([task(&(depth - 1).to_string(), false), task(&(depth - 1).to_string(), true)]));
     }
-    tokio::time::sleep(Duration::from_secs(3600)).await;
+    seconds(3600).await;
     Ok(text("late"))
-}
-
-fn reopen(memory: &Memory) -> Journal {
-    Journal::open(Box::new(memory.clone()), subtend_journal::Options::default()).expect("the journal opens")
 }
 
 #[tokio::test(start_paused = true)]
@@ -32,9 +16,8 @@ async fn run_in_flight_ends_lost_and_notifies_its_owner_once() {
     let memory = Memory::new();
     let journal = reopen(&memory);
     let runtime = builder(&journal).model(model(tree)).start().await.expect("a runtime");
-    let session = open(&runtime);
-    session.send("3").await.expect("accepted");
-    tokio::time::sleep(Duration::from_secs(30)).await;
+    let _sent = sent(&runtime, "3").await;
+    seconds(30).await;
     let in_flight = journal.inflight().expect("inflight").len();
     assert!(in_flight > 3, "{in_flight}");
     drop((runtime, journal));
@@ -66,9 +49,8 @@ async fn owner_continues_with_the_failure_of_its_child_in_context() {
     let memory = Memory::new();
     let journal = reopen(&memory);
     let runtime = builder(&journal).model(model(tree)).start().await.expect("a runtime");
-    let session = open(&runtime);
-    session.send("1").await.expect("accepted");
-    tokio::time::sleep(Duration::from_secs(30)).await;
+    let (session, _) = sent(&runtime, "1").await;
+    seconds(30).await;
     drop((runtime, journal));
 
     let journal = reopen(&memory);
@@ -137,10 +119,9 @@ async fn start_without_recovery_takes_no_input() {
     let memory = Memory::new();
     let journal = reopen(&memory);
     let runtime = builder(&journal).model(model(tree)).start().await.expect("a runtime");
-    let session = open(&runtime);
-    session.send("1").await.expect("accepted");
+    let (session, _) = sent(&runtime, "1").await;
     session.send("and then").await.expect("accepted");
-    tokio::time::sleep(Duration::from_secs(30)).await;
+    seconds(30).await;
     assert_eq!(session.queue().await.expect("a queue").len(), 1);
     drop((runtime, journal));
 
@@ -149,7 +130,7 @@ async fn start_without_recovery_takes_no_input() {
     let runtime = builder(&journal).options(looks).model(model(tree)).start().await.expect("a runtime");
     let session = runtime.session(session.id()).expect("readable").expect("the session exists");
     assert_eq!(session.run_ended(RunNo(1)).await.expect("the run ends").outcome, Outcome::Lost);
-    tokio::time::sleep(Duration::from_secs(60)).await;
+    seconds(60).await;
     let waits = session.queue().await.expect("a queue");
     assert_eq!(waits.iter().map(|entry| &*entry.text).collect::<Vec<_>>(), ["and then"]);
     shut(runtime).await;
@@ -158,7 +139,7 @@ async fn start_without_recovery_takes_no_input() {
     let runtime = builder(&journal).model(model(tree)).start().await.expect("a runtime");
     let session = runtime.session(session.id()).expect("readable").expect("the session exists");
     session.send("2").await.expect("accepted");
-    tokio::time::sleep(Duration::from_secs(3_600)).await;
+    seconds(3_600).await;
     assert_eq!(session.queue().await.expect("a queue"), [], "the next input did not resume the queue");
     shut(runtime).await;
 }

@@ -1,32 +1,10 @@
 //! Branches that people create, and regenerated answers: the tests compare the next model request.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
-use std::time::Duration;
-
-use crate::support::{
-    answers, ask, builder, calls, journal, kinds, model, open, prompt, records, shut, task, text, tool, tools,
-};
-use serde_json::json;
-use subtend_actors::{Alternative, BranchInfo, BranchOptions, Builder, ControlError, Options, SessionHandle, Switched};
-use subtend_agents::catalog::Catalog;
-use subtend_agents::dialect::Dialects;
-use subtend_agents::manifest::{AgentMode, Manifest};
-use subtend_journal::Journal;
-use subtend_journal::memory::Memory;
-use subtend_models::model::{Model, ModelError, Request};
-use subtend_session::authority::Access;
-use subtend_session::call::ToolEffect;
+use crate::support::*;
+use subtend_actors::{Alternative, BranchInfo, Switched};
 use subtend_session::command::SwitchTo;
-use subtend_session::dialect::Dialect;
-use subtend_session::ids::{CallId, Interned, MsgRef, RunNo, Seq, SessionId, Text, TurnNo};
-use subtend_session::limits::Limits;
-use subtend_session::message::Message;
-use subtend_session::outcome::{ModelFail, Outcome, OutcomeKind};
-use subtend_session::place::BranchKind;
-use subtend_session::record::{Record, SessionCreated};
-use subtend_session::state::Phase;
-use subtend_tools::tool::ToolOutput;
+use subtend_session::ids::{Interned, MsgRef};
+use subtend_session::record::SessionCreated;
 
 mod strangers;
 
@@ -52,13 +30,10 @@ fn texts(request: &Request) -> Vec<String> {
 fn echo(seen: &RequestTexts) -> Arc<dyn Model> {
     let seen = Arc::clone(seen);
     model(move |request| {
-        let last = request.messages.iter().rev().find_map(|message| match message {
-            Message::User { text, .. } => Some(text.to_string()),
-            _ => None,
-        });
+        let last = last_user(&request);
         let mut seen = seen.lock().unwrap();
         seen.push((request.session, texts(&request)));
-        let answer = text(&format!("{}: {}", seen.len(), last.unwrap_or_default()));
+        let answer = text(&format!("{}: {}", seen.len(), last));
         async move { Ok(answer) }
     })
 }
@@ -93,10 +68,6 @@ async fn points(journal: &Journal, session: &SessionHandle) -> Vec<Seq> {
     taken.map(|stored| stored.seq).collect()
 }
 
-async fn settle() {
-    tokio::time::sleep(Duration::from_secs(1)).await;
-}
-
 #[tokio::test(start_paused = true)]
 async fn human_branch_has_earlier_messages_and_wakes_no_parent() {
     let (journal, seen) = (journal(), RequestTexts::default());
@@ -110,7 +81,7 @@ async fn human_branch_has_earlier_messages_and_wakes_no_parent() {
     assert_eq!(kinds(&journal, branch.id()).await, ["session_created"]);
     assert_eq!(say(&branch, "three").await, "3: three");
     assert_eq!(last(&seen), (branch.id(), vec!["user: one".into(), "answer: 1: one".into(), "user: three".into()]));
-    settle().await;
+    seconds(1).await;
     assert_eq!(seen.lock().unwrap().len(), 3, "the end of the branch started a model call of its owner");
     let taken = records(&journal, session.id()).await.into_iter().find_map(|record| match record {
         Record::NoticeTaken(taken) => Some((taken.items[0].child, taken.items[0].run, taken.items[0].waking)),
@@ -138,21 +109,19 @@ async fn branch_made_during_open_calls_sees_them_as_pending() {
     let answering = model(move |request| {
         received.lock().unwrap().push((request.session, texts(&request)));
         let answer = match (&*prompt(&request), answers(&request)) {
-            ("go", 0) => calls([("slow", serde_json::json!({})), ("quick", serde_json::json!({}))]),
+            ("go", 0) => calls([("slow", json!({})), ("quick", json!({}))]),
             _ => text("done"),
         };
         async move { Ok(answer) }
     });
     let slow = tool("slow", ToolEffect::ReadOnly, |_| async {
-        tokio::time::sleep(Duration::from_secs(60)).await;
+        seconds(60).await;
         Ok(ToolOutput::text("slow: done"))
     });
     let quick = tool("quick", ToolEffect::ReadOnly, |_| async { Ok(ToolOutput::text("quick: done")) });
-    let runtime =
-        builder(&journal).tools(tools([slow, quick])).model(answering).start().await.expect("the runtime starts");
-    let session = open(&runtime);
-    session.send("go").await.expect("accepted");
-    tokio::time::sleep(Duration::from_secs(1)).await;
+    let runtime = started(builder(&journal).tools(tools([slow, quick])).model(answering)).await;
+    let (session, _) = sent(&runtime, "go").await;
+    seconds(1).await;
     let branch = session.branch(BranchOptions::default()).await.expect("a branch of a running session");
     say(&branch, "and now?").await;
     let context = ["user: go", "calls: 2", "result: Pending elsewhere", "result: quick", "user: and now?"];
@@ -238,7 +207,7 @@ async fn late_alternative_is_inactive_until_it_is_switched_to() {
     let of = answered(&journal, &session).await[0];
     let (branch, run) = session.regenerate(Some(of)).await.expect("an alternative");
     branch.run_ended(run).await.expect("the run ends");
-    settle().await;
+    seconds(1).await;
     assert_eq!(session.alternatives().await.expect("a list")[0].active, 0);
     assert_eq!(session.switch(Some(of), SwitchTo::Next).await, Ok(Switched { of, to: 1 }));
     say(&session, "three").await;
@@ -270,12 +239,12 @@ async fn failed_or_aborted_alternative_leaves_the_original() {
         let of = answered(&journal, &session).await[0];
         let (branch, run) = session.regenerate(None).await.expect("an alternative");
         if aborted {
-            settle().await;
+            seconds(1).await;
             branch.cancel().await.expect("cancelled");
         }
         let ended = branch.run_ended(run).await.expect("the run ends");
         assert_ne!(ended.outcome, Outcome::Completed);
-        settle().await;
+        seconds(1).await;
         let listed = session.alternatives().await.expect("a list");
         assert_eq!(listed[0].active, 0);
         assert_eq!(listed[0].choices[0].text.as_deref(), Some("the original"));
@@ -289,14 +258,13 @@ async fn failed_or_aborted_alternative_leaves_the_original() {
 
 #[tokio::test(start_paused = true)]
 async fn running_session_refuses_to_regenerate_and_switch() {
-    let journal = journal();
     let answering = model(|request| async move {
         if prompt(&request) == "one" && answers(&request) > 0 {
-            tokio::time::sleep(Duration::from_secs(60)).await;
+            seconds(60).await;
         }
         Ok(text("fine"))
     });
-    let runtime = builder(&journal).model(answering).start().await.expect("the runtime starts");
+    let runtime = builder(&journal()).model(answering).start().await.expect("the runtime starts");
     let session = open(&runtime);
     say(&session, "one").await;
     session.send("two").await.expect("accepted");
@@ -311,22 +279,20 @@ async fn running_session_refuses_to_regenerate_and_switch() {
 
 #[tokio::test(start_paused = true)]
 async fn persons_runs_in_branches_do_not_queue_behind_owned_ones() {
-    let journal = journal();
     let answering = model(|request| async move {
         match (&*prompt(&request), answers(&request)) {
             ("go", 0) => Ok(calls([task("slow", true)])),
             ("slow", 0) => {
-                tokio::time::sleep(Duration::from_secs(60)).await;
+                seconds(60).await;
                 Ok(text("late"))
             }
             _ => Ok(text("fine")),
         }
     });
     let limits = Limits { live_runs: 1, ..Limits::default() };
-    let runtime = builder(&journal).limits(limits).model(answering).start().await.expect("the runtime starts");
-    let session = open(&runtime);
-    session.send("go").await.expect("accepted");
-    settle().await;
+    let runtime = builder(&journal()).limits(limits).model(answering).start().await.expect("the runtime starts");
+    let (session, _) = sent(&runtime, "go").await;
+    seconds(1).await;
     let begun = tokio::time::Instant::now();
     let fresh = BranchOptions { kind: BranchKind::Subagent, ..BranchOptions::default() };
     let branch = session.branch(fresh).await.expect("a branch");
@@ -359,15 +325,14 @@ async fn allowances(journal: &Journal, session: SessionId) -> Vec<u32> {
 async fn manifest_allowance_binds_branches_and_detached_runs() {
     let journal = journal();
     let catalog = workers_and(Manifest { turns: Some(3), ..Manifest::new("brief", AgentMode::All, "You are brief.") });
-    let start = serde_json::json!({"subagent_type": "brief", "prompt": "lookup"});
+    let start = json!({"subagent_type": "brief", "prompt": "lookup"});
     let answering = model(move |request| {
         let spawns = prompt(&request) == "one" && answers(&request) == 0;
         let answer = if spawns { calls([("task", start.clone())]) } else { text("fine") };
         async move { Ok(answer) }
     });
     let limits = Limits { turns: 9, ..Limits::default() };
-    let runtime =
-        builder(&journal).catalog(catalog).limits(limits).model(answering).start().await.expect("the runtime starts");
+    let runtime = started(builder(&journal).catalog(catalog).limits(limits).model(answering)).await;
     let session = open(&runtime);
     say(&session, "one").await;
     let brief = |kind| BranchOptions { kind, agent: Some("brief".into()), ..BranchOptions::default() };
@@ -438,8 +403,4 @@ async fn branch_list_has_creation_times_and_metadata() {
     let worked = info(&first, Some(OutcomeKind::Completed), Some("two"), Some(r#"{"view":"left"}"#));
     assert_eq!(listed, [worked, info(&second, None, None, None)]);
     shut(runtime).await;
-}
-
-fn stored(memory: &Memory) -> Journal {
-    Journal::open(Box::new(memory.clone()), subtend_journal::Options::default()).expect("the store opens")
 }

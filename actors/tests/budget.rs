@@ -1,21 +1,7 @@
 //! Token budgets: reserved before a call, settled after it, never exceeded in between (E-3).
 
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
-use std::time::Duration;
-
-use crate::support::{answers, ask, builder, calls, journal, open, prompt, records, shut, task, text};
-use subtend_actors::{Control, OpenOptions, Runtime};
-use subtend_journal::Journal;
-use subtend_models::closure::fn_model;
-use subtend_models::model::{Answer, Model, ModelError, Request};
-use subtend_models::throttle::Rates;
-use subtend_session::ids::SessionId;
-use subtend_session::limits::Limits;
-use subtend_session::outcome::{Budget, Initiator, ModelFail, Outcome};
-use subtend_session::record::Record;
-use subtend_session::usage::Usage;
-use tokio::time::Instant;
+use crate::support::*;
+use subtend_session::outcome::Budget;
 
 const SPENT: Outcome = Outcome::OutOfBudget { which: Budget::Tokens };
 
@@ -83,7 +69,7 @@ async fn call_beyond_the_budget_ends_the_run_with_partial_text() {
         let n = count.fetch_add(1, Ordering::Relaxed);
         async move {
             // The tool is unknown, so the model is called again as long as tokens remain.
-            let answer = calls([("nothing", serde_json::json!({}))]);
+            let answer = calls([("nothing", json!({}))]);
             let received = format!("part {n}, after {} answers", answers(&request));
             Ok(costing(Answer { text: Some(received.into()), ..answer }, 1_000))
         }
@@ -126,7 +112,6 @@ async fn child_spends_from_its_owners_budget() {
 #[tokio::test(start_paused = true)]
 async fn calls_of_one_tree_wait_when_the_budget_is_reserved() {
     let one = one_call("child").await;
-    let journal = journal();
     let at_once = Arc::new((AtomicUsize::new(0), AtomicUsize::new(0)));
     let seen = Arc::clone(&at_once);
     let answer = move |request: Request| {
@@ -140,7 +125,7 @@ async fn calls_of_one_tree_wait_when_the_budget_is_reserved() {
                 (_, _) => {
                     let now = seen.0.fetch_add(1, Ordering::SeqCst) + 1;
                     seen.1.fetch_max(now, Ordering::SeqCst);
-                    tokio::time::sleep(Duration::from_secs(5)).await;
+                    seconds(5).await;
                     seen.0.fetch_sub(1, Ordering::SeqCst);
                     Ok(costing(text("done"), 10))
                 }
@@ -149,7 +134,7 @@ async fn calls_of_one_tree_wait_when_the_budget_is_reserved() {
     };
     // The budget covers two calls at a time, and the parent's last call.
     let limits = tokens(2 * one + 60);
-    let runtime = builder(&journal).model(provider(answer)).limits(limits).start().await.expect("a runtime");
+    let runtime = builder(&journal()).model(provider(answer)).limits(limits).start().await.expect("a runtime");
     let begun = Instant::now();
     let (_, ended) = ask(&runtime, "parent").await;
     assert_eq!((ended.outcome, ended.text.as_deref()), (Outcome::Completed, Some("all done")));
@@ -164,7 +149,7 @@ async fn crowded(journal: &Journal) -> Runtime {
         match (prompt(&request).as_str(), answers(&request)) {
             ("parent", 0) => Ok(costing(calls([task("first", true), task("second", true)]), 1)),
             ("first", _) => {
-                tokio::time::sleep(Duration::from_secs(120)).await;
+                seconds(120).await;
                 Ok(costing(text("first done"), 1))
             }
             (_, _) => Ok(costing(text("done"), 1)),
@@ -210,9 +195,8 @@ async fn wait_for_the_budget_ends_after_a_minute() {
 async fn cancel_ends_the_wait_for_the_budget() {
     let journal = journal();
     let runtime = crowded(&journal).await;
-    let session = open(&runtime);
-    let receipt = session.send("parent").await.expect("accepted");
-    tokio::time::sleep(Duration::from_secs(10)).await;
+    let (session, receipt) = sent(&runtime, "parent").await;
+    seconds(10).await;
     assert_eq!(runtime.stats().accounts, 2, "expected one account of spawns and one of tokens");
     let begun = Instant::now();
     assert_eq!(session.cancel().await, Ok(Control::Done(receipt.run)));
@@ -236,7 +220,7 @@ async fn wait_for_the_budget_holds_no_permit() {
         match (prompt(&request).as_str(), answers(&request)) {
             ("parent", 0) => Ok(costing(calls([task("first", true), task("second", true)]), 1)),
             ("first", _) => {
-                tokio::time::sleep(Duration::from_secs(30)).await;
+                seconds(30).await;
                 Ok(costing(text("done"), 1))
             }
             (_, _) => Ok(costing(text("done"), 1)),
@@ -249,7 +233,7 @@ async fn wait_for_the_budget_holds_no_permit() {
     let options = OpenOptions { limits: Some(tokens(one + 60)), ..OpenOptions::agent("worker") };
     let crowded = runtime.open(options).expect("a session");
     let receipt = crowded.send("parent").await.expect("accepted");
-    tokio::time::sleep(Duration::from_secs(1)).await;
+    seconds(1).await;
     let begun = Instant::now();
     let (_, ended) = ask(&runtime, "another").await;
     assert_eq!((ended.outcome, begun.elapsed()), (Outcome::Completed, Duration::ZERO));
@@ -260,7 +244,6 @@ async fn wait_for_the_budget_holds_no_permit() {
 /// Returns the number of calls that a run makes before its budget of `n` and a half calls is used up.
 async fn calls_within(n: u64, cost: impl Fn(u64) -> Result<Answer, ModelError> + Send + Sync + 'static) -> usize {
     let one = one_call("go").await;
-    let journal = journal();
     let made = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&made);
     let answer = move |_| {
@@ -270,7 +253,7 @@ async fn calls_within(n: u64, cost: impl Fn(u64) -> Result<Answer, ModelError> +
     };
     // Results enlarge each request by less than a quarter of a call.
     let limits = Limits { attempts: 50, ..tokens(n * one + one / 2) };
-    let runtime = builder(&journal).model(provider(answer)).limits(limits).start().await.expect("a runtime");
+    let runtime = builder(&journal()).model(provider(answer)).limits(limits).start().await.expect("a runtime");
     let (_, ended) = ask(&runtime, "go").await;
     assert_eq!(ended.outcome, SPENT);
     assert_eq!(runtime.stats().accounts, 0);
@@ -293,7 +276,6 @@ async fn failed_attempt_without_usage_counts_in_full() {
 
 #[tokio::test(start_paused = true)]
 async fn rejected_attempt_does_not_count() {
-    let journal = journal();
     let made = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&made);
     let answer = move |_| {
@@ -302,7 +284,7 @@ async fn rejected_attempt_does_not_count() {
     };
     let one = one_call("go").await;
     let limits = Limits { attempts: 50, ..tokens(one) };
-    let runtime = builder(&journal).model(provider(answer)).limits(limits).start().await.expect("a runtime");
+    let runtime = builder(&journal()).model(provider(answer)).limits(limits).start().await.expect("a runtime");
     let (_, ended) = ask(&runtime, "go").await;
     assert_eq!((ended.outcome, made.load(Ordering::Relaxed)), (Outcome::Completed, 21));
     shut(runtime).await;
@@ -312,14 +294,13 @@ async fn rejected_attempt_does_not_count() {
 async fn answer_without_usage_counts_in_full_and_is_marked() {
     for usage in [Usage::UNKNOWN, Usage::default()] {
         let one = one_call("go").await;
-        let journal = journal();
-        let no_such_call = calls([("nothing", serde_json::json!({}))]);
+        let no_such_call = calls([("nothing", json!({}))]);
         let answer = move |_| {
             let answer = Answer { usage, ..no_such_call.clone() };
             async move { Ok(answer) }
         };
         let limits = tokens(2 * one + one / 2);
-        let runtime = builder(&journal).model(provider(answer)).limits(limits).start().await.expect("a runtime");
+        let runtime = builder(&journal()).model(provider(answer)).limits(limits).start().await.expect("a runtime");
         let (_, ended) = ask(&runtime, "go").await;
         assert_eq!((ended.outcome, ended.turns, ended.usage.unreliable), (SPENT, 2, true));
         shut(runtime).await;
@@ -328,14 +309,13 @@ async fn answer_without_usage_counts_in_full_and_is_marked() {
 
 #[tokio::test(start_paused = true)]
 async fn budget_smaller_than_one_call_allows_none() {
-    let journal = journal();
     let called = Arc::new(Mutex::new(false));
     let seen = Arc::clone(&called);
     let answer = move |_| {
         *seen.lock().unwrap() = true;
         async { Ok(text("never")) }
     };
-    let runtime = builder(&journal).model(provider(answer)).limits(tokens(1)).start().await.expect("a runtime");
+    let runtime = builder(&journal()).model(provider(answer)).limits(tokens(1)).start().await.expect("a runtime");
     let (_, ended) = ask(&runtime, "go").await;
     assert_eq!((ended.outcome, ended.usage), (SPENT, Usage::default()));
     assert!(!*called.lock().unwrap());

@@ -1,15 +1,6 @@
 //! Cancels stop all runs below them, and nothing starts below a cancelled run.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
-
-use crate::support::{answers, builder, calls, journal, model, open, prompt, records, shut, task, text, tool, tools};
-use subtend_models::model::Request;
-use subtend_session::call::ToolEffect;
-use subtend_session::outcome::Outcome;
-use subtend_session::record::Record;
-use subtend_tools::tool::ToolOutput;
+use crate::support::*;
 
 #[tokio::test(start_paused = true)]
 async fn no_model_is_called_below_a_cancelled_run() {
@@ -24,7 +15,7 @@ async fn no_model_is_called_below_a_cancelled_run() {
         async move {
             let depth: u32 = prompt(&request).parse().unwrap_or(0);
             match (depth, answers(&request)) {
-                (0, 0) => Ok(calls([("hang", serde_json::json!({}))])),
+                (0, 0) => Ok(calls([("hang", json!({}))])),
                 (_, 0) => Ok(calls([task(&(depth - 1).to_string(), false)])),
                 (_, _) => Ok(text("done")),
             }
@@ -35,9 +26,8 @@ async fn no_model_is_called_below_a_cancelled_run() {
         Ok(ToolOutput::text("never"))
     });
     let runtime = builder(&journal).tools(tools([hang])).model(model(answer)).start().await.expect("a runtime");
-    let session = open(&runtime);
-    let receipt = session.send("5").await.expect("accepted");
-    tokio::time::sleep(Duration::from_secs(1)).await;
+    let (session, receipt) = sent(&runtime, "5").await;
+    seconds(1).await;
     cancelled.store(1, Ordering::Relaxed);
     drop(session.cancel().await.expect("cancelled"));
     tokio::time::timeout(Duration::from_secs(30), session.run_ended(receipt.run))

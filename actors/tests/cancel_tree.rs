@@ -1,35 +1,8 @@
 //! Cancel and deletion of a whole tree: affected runs, and what remains.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
-
-use crate::support::{answers, builder, calls, journal, model, open, prompt, records, shut, task, text};
-use subtend_actors::{
-    ControlError, Ended, EventKind, Next, Options, Runtime, RuntimeStats, SendError, SessionHandle, Subscription,
-};
-use subtend_journal::faulty::Faulty;
-use subtend_journal::memory::Memory;
-use subtend_journal::{Engine, Journal};
-use subtend_models::model::{Answer, ModelError, Request};
-use subtend_session::ids::{RunNo, SessionId};
-use subtend_session::limits::Limits;
-use subtend_session::message::Message;
-use subtend_session::outcome::{Initiator, Outcome, OutcomeKind};
-use subtend_session::record::{Hold, Record};
-
-async fn seconds(n: u64) {
-    tokio::time::sleep(Duration::from_secs(n)).await;
-}
-
-async fn end_of(session: &SessionHandle, run: u32) -> Ended {
-    let ended = tokio::time::timeout(Duration::from_secs(7200), session.run_ended(RunNo(run))).await;
-    ended.expect("the run ends").expect("the runtime is running")
-}
-
-fn answer_count(request: &Request) -> usize {
-    request.messages.iter().filter(|message| matches!(message, Message::User { .. })).count()
-}
+use crate::support::*;
+use subtend_actors::Subscription;
+use subtend_session::record::Hold;
 
 /// The parent starts a quick task and a long one. Later messages of a person take long too.
 async fn family(request: Request) -> Result<Answer, ModelError> {
@@ -75,8 +48,7 @@ async fn deletions(mut events: Subscription, n: usize) -> Vec<SessionId> {
 async fn tree_cancel_ends_persons_runs_and_keeps_queued_inputs() {
     let journal = journal();
     let runtime = builder(&journal).model(model(family)).start().await.expect("a runtime");
-    let session = open(&runtime);
-    session.send("parent").await.expect("accepted");
+    let (session, _) = sent(&runtime, "parent").await;
     seconds(5).await;
     let [quick, long] = children(&runtime, &session).await.try_into().expect("two");
     quick.send("for a person").await.expect("accepted");
@@ -112,10 +84,6 @@ async fn tree_cancel_ends_persons_runs_and_keeps_queued_inputs() {
     shut(runtime).await;
 }
 
-fn on(engine: Box<dyn Engine>) -> Journal {
-    Journal::open(engine, subtend_journal::Options::default()).expect("the journal opens")
-}
-
 /// Runs a host with a running child and grandchild, each with a queued input. It cancels the tree and dies at the `n`-th write after that. Returns
 /// the three sessions, and whether that write happened.
 async fn dies_while_it_cancels(memory: &Memory, n: u64) -> ([SessionId; 3], bool) {
@@ -132,8 +100,7 @@ async fn dies_while_it_cancels(memory: &Memory, n: u64) -> ([SessionId; 3], bool
     let (faulty, faults) = Faulty::new(Box::new(memory.clone()));
     let journal = on(Box::new(faulty));
     let runtime = builder(&journal).model(model(line)).start().await.expect("a runtime");
-    let session = open(&runtime);
-    session.send("parent").await.expect("accepted");
+    let (session, _) = sent(&runtime, "parent").await;
     seconds(5).await;
     let [child] = children(&runtime, &session).await.try_into().expect("a runtime");
     let [grandchild] = children(&runtime, &child).await.try_into().expect("a runtime");
@@ -194,8 +161,7 @@ async fn cancelling_a_branch_ends_only_its_descendants() {
         }
     };
     let runtime = builder(&journal).model(model(answer)).start().await.expect("a runtime");
-    let session = open(&runtime);
-    session.send("parent").await.expect("accepted");
+    let (session, _) = sent(&runtime, "parent").await;
     seconds(5).await;
     let [quick, long] = children(&runtime, &session).await.try_into().expect("two");
     quick.send("more").await.expect("accepted");
@@ -215,8 +181,7 @@ async fn cancelling_a_branch_ends_only_its_descendants() {
 async fn running_tree_is_deleted_only_by_force() {
     let journal = journal();
     let runtime = builder(&journal).model(model(family)).start().await.expect("a runtime");
-    let session = open(&runtime);
-    session.send("parent").await.expect("accepted");
+    let (session, _) = sent(&runtime, "parent").await;
     seconds(5).await;
     session.steer("wait").await.expect("accepted");
     let refused = session.delete(false).await;
@@ -241,8 +206,7 @@ async fn running_tree_is_deleted_only_by_force() {
 async fn idle_child_is_deleted_alone() {
     let journal = journal();
     let runtime = builder(&journal).model(model(family)).start().await.expect("a runtime");
-    let session = open(&runtime);
-    session.send("parent").await.expect("accepted");
+    let (session, _) = sent(&runtime, "parent").await;
     seconds(5).await;
     let quick = children(&runtime, &session).await[0].clone();
     let short = journal.head(quick.id()).expect("readable").expect("the session exists").short;
@@ -260,7 +224,7 @@ async fn cancel_of_a_thousand_sessions_leaves_nothing_behind() {
     let count = Arc::clone(&created);
     let answer = move |request: Request| {
         let depth: u32 = prompt(&request).parse().unwrap_or(0);
-        let first = answers(&request) == 0 && answer_count(&request) == 1;
+        let first = answers(&request) == 0 && user_messages(&request) == 1;
         if first {
             count.fetch_add(1, Ordering::Relaxed);
         }
@@ -281,11 +245,9 @@ async fn cancel_of_a_thousand_sessions_leaves_nothing_behind() {
     let limits =
         Limits { live_runs: 2_000, spawns: 2_000, calls_per_answer: 200, first_byte_ms: u64::MAX, ..Limits::default() };
     let options = Options { slots: 2_000, idle: Duration::from_secs(10), seed: Some(7), ..Options::default() };
-    let runtime =
-        builder(&journal).limits(limits).options(options).model(model(answer)).start().await.expect("a runtime");
+    let runtime = started(builder(&journal).limits(limits).options(options).model(model(answer))).await;
     assert_eq!(runtime.stats(), RuntimeStats::default());
-    let session = open(&runtime);
-    let receipt = session.send("2").await.expect("accepted");
+    let (session, receipt) = sent(&runtime, "2").await;
     seconds(5).await;
     assert_eq!(created.load(Ordering::Relaxed), 1_001);
     let at_work = runtime.stats();

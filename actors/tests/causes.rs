@@ -1,28 +1,8 @@
 //! Causes and notices when several things happen to one tree or one run.
 
-use std::sync::Arc;
-use std::time::Duration;
-
-use crate::support::{answers, builder, calls, journal, model, open, prompt, records, shut, task, text};
+use crate::support::*;
 use serde::Deserialize;
-use subtend_journal::Journal;
-use subtend_models::model::Request;
-use subtend_session::ids::SessionId;
-use subtend_session::message::Message;
-use subtend_session::outcome::{Initiator, Outcome, OutcomeKind};
-use subtend_session::record::Record;
 use tokio::sync::Notify;
-
-async fn outcome_of(journal: &Journal, session: SessionId) -> Option<Outcome> {
-    records(journal, session).await.into_iter().find_map(|record| match record {
-        Record::RunEnded(ended) => Some(ended.outcome),
-        _ => None,
-    })
-}
-
-async fn settle() {
-    tokio::time::sleep(Duration::from_secs(1)).await;
-}
 
 async fn named(journal: &Journal, text: &str) -> SessionId {
     journal.settled().await.expect("the journal is open");
@@ -49,10 +29,10 @@ async fn child_of_an_interrupted_run_records_the_ancestors_cancel() {
     let runtime = builder(&journal).model(model).start().await.expect("a runtime");
     let root = open(&runtime);
     let run = root.send("root").await.expect("accepted").run;
-    settle().await;
+    seconds(1).await;
     let lower = runtime.session(named(&journal, "lower").await).expect("read").expect("the session exists");
     lower.interrupt().await.expect("interrupted");
-    settle().await;
+    seconds(1).await;
     let by_owner = |outcome| Some(Outcome::Cancelled { by: Initiator::Owner { outcome } });
     let (waited_for, spared) = (named(&journal, "waited for").await, named(&journal, "spared").await);
     assert_eq!(outcome_of(&journal, waited_for).await, by_owner(OutcomeKind::Interrupted));
@@ -70,17 +50,12 @@ struct City {
 
 #[tokio::test(start_paused = true)]
 async fn typed_question_gets_its_own_answer() {
-    let journal = journal();
     let go = Arc::new(Notify::new());
     let gate = Arc::clone(&go);
     let model = model(move |request: Request| {
         let gate = Arc::clone(&gate);
         async move {
-            let last = request.messages.iter().rev().find_map(|message| match message {
-                Message::User { text, .. } => Some(text.to_string()),
-                _ => None,
-            });
-            let last = last.unwrap_or_default();
+            let last = last_user(&request);
             let first = answers(&request) == 0;
             if first {
                 gate.notified().await;
@@ -92,13 +67,13 @@ async fn typed_question_gets_its_own_answer() {
             }))
         }
     });
-    let runtime = builder(&journal).model(model).start().await.expect("a runtime");
+    let runtime = builder(&journal()).model(model).start().await.expect("a runtime");
     let session = open(&runtime);
     let (france, italy) = (session.clone(), session.clone());
     let france = tokio::spawn(async move { france.ask::<City>("France").await });
-    settle().await;
+    seconds(1).await;
     let italy = tokio::spawn(async move { italy.ask::<City>("Italy").await });
-    settle().await;
+    seconds(1).await;
     go.notify_one();
     assert_eq!(italy.await.unwrap().unwrap().city, "Rome");
     assert_eq!(france.await.unwrap().unwrap().city, "Paris");
@@ -107,14 +82,13 @@ async fn typed_question_gets_its_own_answer() {
 
 #[tokio::test(start_paused = true)]
 async fn text_of_a_run_is_whole_after_a_later_run() {
-    let journal = journal();
     let long = "x".repeat(100_000);
     let answer = long.clone();
     let model = model(move |_| {
         let answer = answer.clone();
         async move { Ok(text(&answer)) }
     });
-    let runtime = builder(&journal).model(model).start().await.expect("a runtime");
+    let runtime = builder(&journal()).model(model).start().await.expect("a runtime");
     let session = open(&runtime);
     let first = session.send("one").await.expect("accepted").run;
     session.run_ended(first).await.expect("ended");

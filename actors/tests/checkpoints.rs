@@ -1,25 +1,8 @@
 //! Files that are restored with a rollback: together with its record, even if the process dies at any moment.
 
-use std::path::Path;
-use std::sync::Arc;
-
-use serde_json::json;
-use subtend_actors::{BranchOptions, Builder, ControlError, RestorePoint, Runtime, SessionHandle};
-use subtend_journal::Journal;
-use subtend_journal::memory::Memory;
-use subtend_models::model::ModelError;
-use subtend_session::ids::{Hash, RunNo, SessionId};
-use subtend_session::message::Message;
-use subtend_session::outcome::{ModelFail, Outcome};
+use crate::support::*;
+use subtend_actors::RestorePoint;
 use subtend_tools::checkpoint::{AwaitedRecord, Checkpoints};
-use subtend_tools::registry::Registry;
-use subtend_tools::workspace::Workspace;
-
-use crate::support::{builder, calls, model, open, shut, text};
-
-fn stored(memory: &Memory) -> Journal {
-    Journal::open(Box::new(memory.clone()), subtend_journal::Options::default()).expect("the store opens")
-}
 
 /// Returns a host whose model writes `a` when asked to and then fails, and answers everything else.
 fn host(journal: &Journal, dir: &Path) -> Builder {
@@ -57,7 +40,7 @@ async fn digest(session: &SessionHandle, point: RestorePoint) -> Hash {
 #[tokio::test]
 async fn x15_rollback_restores_the_files_that_were_shown() {
     let dir = tempfile::tempdir().expect("a directory");
-    let runtime = host(&stored(&Memory::new()), dir.path()).start().await.expect("a runtime");
+    let runtime = host(&journal(), dir.path()).start().await.expect("a runtime");
     let session = wrote(&runtime).await;
     assert_eq!(content(dir.path()).as_deref(), Some("written"));
     let other = session.roll_back_files(None, Hash::of(b"another")).await;
@@ -87,7 +70,7 @@ async fn x15_rollback_restores_the_files_that_were_shown() {
 async fn x15_start_finishes_a_restore_if_its_record_exists() {
     for rolls_back in [true, false] {
         let (dir, memory) = (tempfile::tempdir().expect("a directory"), Memory::new());
-        let journal = stored(&memory);
+        let journal = reopen(&memory);
         let runtime = host(&journal, dir.path()).start().await.expect("a runtime");
         let session = wrote(&runtime).await;
         let id: SessionId = session.id();
@@ -105,7 +88,7 @@ async fn x15_start_finishes_a_restore_if_its_record_exists() {
         shut(runtime).await;
         drop((pending, journal));
         assert_eq!(content(dir.path()).as_deref(), Some("written"));
-        let runtime = host(&stored(&memory), dir.path()).start().await.expect("a runtime");
+        let runtime = host(&reopen(&memory), dir.path()).start().await.expect("a runtime");
         assert_eq!(runtime.boot().restored, usize::from(rolls_back));
         assert_eq!(content(dir.path()).is_none(), rolls_back);
         shut(runtime).await;
@@ -114,8 +97,7 @@ async fn x15_start_finishes_a_restore_if_its_record_exists() {
 
 #[tokio::test]
 async fn x15_host_without_checkpoints_refuses_to_restore() {
-    let runtime =
-        builder(&stored(&Memory::new())).model(model(|_| async { Ok(text("a")) })).start().await.expect("a runtime");
+    let runtime = builder(&journal()).model(model(|_| async { Ok(text("a")) })).start().await.expect("a runtime");
     let session = open(&runtime);
     let refused = session.restore_plan(RestorePoint::Run(None)).await.expect_err("no checkpoints");
     assert_eq!(refused.to_string(), "this host keeps no checkpoints, so no file can be restored");

@@ -1,26 +1,8 @@
 //! Compactions: long conversations within a context window, overflows, requests, failures and restarts, with a model that counts tokens.
 
-use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex};
-use std::time::Duration;
-
-use crate::support::{builder, calls, journal, kinds, open, records, shut, task, text, tool, tools};
-use serde_json::json;
-use subtend_actors::{ControlError, Ended, OpenOptions, OpenSessionError, Options, Runtime, SessionHandle, StartError};
-use subtend_agents::manifest::{AgentMode, Manifest};
-use subtend_journal::Journal;
-use subtend_journal::memory::Memory;
-use subtend_models::model::{Answer, Deltas, Model, ModelError, Request};
-use subtend_session::call::ToolEffect;
-use subtend_session::ids::RunNo;
-use subtend_session::ids::{SessionId, TurnNo};
-use subtend_session::limits::Limits;
-use subtend_session::message::Message;
-use subtend_session::outcome::{FailKind, ModelFail, Outcome};
-use subtend_session::place::OnRestart;
-use subtend_session::record::{CompactionCause, CompactionFailure, Record};
-use subtend_session::usage::Usage;
-use subtend_tools::tool::ToolOutput;
+use crate::support::*;
+use subtend_models::model::Deltas;
+use subtend_session::record::{CompactionCause, CompactionFailure};
 
 const WINDOW: u64 = 32_768;
 
@@ -120,14 +102,6 @@ async fn say(session: &SessionHandle, text: &str) -> Ended {
     let receipt = session.send(text).await.expect("accepted");
     let ended = tokio::time::timeout(Duration::from_secs(7200), session.run_ended(receipt.run)).await;
     ended.expect("the run ends").expect("the runtime is running")
-}
-
-fn last_user(request: &Request) -> String {
-    let user = |message: &Message| match message {
-        Message::User { text, .. } => Some(text.to_string()),
-        _ => None,
-    };
-    request.messages.iter().rev().find_map(user).unwrap_or_default()
 }
 
 /// Plays a long conversation: each run reads once and answers; some start a background child, whose end opens another turn.
@@ -270,12 +244,11 @@ async fn g14_share_of_an_unknown_window_is_refused() {
     shut(runtime).await;
     // A child's model may differ from the root's.
     let (known, unknown) = (counting(true, spawns).0, counting(false, spawns).0);
-    let journal = journal();
     let mut catalog = subtend_agents::catalog::Catalog::builtin();
     let other = Manifest { model: Some("other".into()), ..Manifest::new("other", AgentMode::Subagent, "You help.") };
     catalog.insert(Manifest::new("worker", AgentMode::All, "You are a worker."));
     catalog.insert(other);
-    let named = builder(&journal).catalog(catalog).model(known).named_model("other", unknown).limits(limits);
+    let named = builder(&journal()).catalog(catalog).model(known).named_model("other", unknown).limits(limits);
     let runtime = named.start().await.expect("a runtime");
     let ended = say(&open(&runtime), "start").await;
     let message =
@@ -326,7 +299,7 @@ async fn g14_cancel_and_interrupt_end_the_compaction_agent() {
         let session = open(&runtime);
         large(&runtime, &session, 5).await;
         let receipt = session.send(long("message5", 20_000)).await.expect("accepted");
-        tokio::time::sleep(Duration::from_secs(1)).await;
+        seconds(1).await;
         if cancels {
             session.cancel().await.expect("cancelled");
         } else {
@@ -342,10 +315,6 @@ async fn g14_cancel_and_interrupt_end_the_compaction_agent() {
     }
 }
 
-fn reopen(memory: &Memory) -> Journal {
-    Journal::open(Box::new(memory.clone()), subtend_journal::Options::default()).expect("a journal in memory")
-}
-
 #[tokio::test(start_paused = true)]
 async fn g14_shutdown_within_a_compaction_leaves_nothing_half_done() {
     let memory = Memory::new();
@@ -359,7 +328,7 @@ async fn g14_shutdown_within_a_compaction_leaves_nothing_half_done() {
     let session = runtime.open(options).expect("a session");
     large(&runtime, &session, 5).await;
     session.send(long("message5", 20_000)).await.expect("accepted");
-    tokio::time::sleep(Duration::from_secs(1)).await;
+    seconds(1).await;
     runtime.shutdown(Duration::from_millis(1)).await;
     let journal = reopen(&memory);
     let before = records(&journal, session.id()).await;

@@ -1,24 +1,6 @@
 //! The content of model requests: one message a turn, completions after it, no person's runs in a child, and each end once.
 
-use std::sync::{Arc, Mutex};
-use std::time::Duration;
-
-use crate::support::{
-    answers, builder, calls, journal, model, open, prompt, records, results, shut, task, text, tool, tools,
-};
-use serde_json::json;
-use subtend_actors::{BranchOptions, Builder, Ended, Runtime, SessionHandle, WaitError};
-use subtend_agents::dialect::Dialects;
-use subtend_journal::Journal;
-use subtend_models::model::{Answer, Request};
-use subtend_session::call::ToolEffect;
-use subtend_session::dialect::Dialect;
-use subtend_session::ids::{RunNo, SessionId};
-use subtend_session::message::Message;
-use subtend_session::outcome::Outcome;
-use subtend_session::place::Owner;
-use subtend_session::record::Record;
-use subtend_tools::tool::ToolOutput;
+use crate::support::*;
 
 type SessionRequests = Arc<Mutex<Vec<(SessionId, Vec<String>)>>>;
 
@@ -31,10 +13,6 @@ fn texts(request: &Request) -> Vec<String> {
         Message::Prompt { .. } => "prompt".to_owned(),
     };
     request.messages.iter().map(short).collect()
-}
-
-async fn seconds(n: u64) {
-    tokio::time::sleep(Duration::from_secs(n)).await;
 }
 
 /// Returns a runtime whose model answers after the seconds that `answer` returns, and the requests that the model gets.
@@ -64,22 +42,9 @@ fn last(recorded: &SessionRequests, session: &SessionHandle) -> Vec<String> {
     requests(recorded, session).pop().expect("a request")
 }
 
-async fn end_of(session: &SessionHandle, run: u32) -> Ended {
-    let ended = tokio::time::timeout(Duration::from_secs(7200), session.run_ended(RunNo(run))).await;
-    ended.expect("the run ends").expect("the runtime is running")
-}
-
 async fn say(session: &SessionHandle, text: &str) -> Ended {
     let receipt = session.send(text).await.expect("accepted");
     end_of(session, receipt.run.0).await
-}
-
-fn latest(request: &Request) -> String {
-    let user = |message: &Message| match message {
-        Message::User { text, .. } => Some(text.to_string()),
-        _ => None,
-    };
-    request.messages.iter().rev().find_map(user).unwrap_or_default()
 }
 
 async fn child_of(runtime: &Runtime, session: &SessionHandle) -> SessionHandle {
@@ -99,7 +64,7 @@ async fn stored(journal: &Journal, session: &SessionHandle) -> usize {
 async fn k26_answer_of_a_branch_stays_out_of_the_main_context() {
     let journal = journal();
     let (runtime, requests) =
-        recorded_requests(builder(&journal), |request| (1, text(&format!("to {}", latest(request))))).await;
+        recorded_requests(builder(&journal), |request| (1, text(&format!("to {}", last_user(request))))).await;
     let main = open(&runtime);
     say(&main, "one").await;
     let branch = main.branch(BranchOptions::default()).await.expect("a branch");
@@ -119,11 +84,10 @@ async fn k26_message_to_an_owned_child_leaves_its_result_alone() {
         recorded_requests(builder(&journal), |request| match (&*prompt(request), answers(request)) {
             ("parent", 0) => (1, calls([task("lookup", false)])),
             ("lookup", 0) => (20, text("the result")),
-            _ => (5, text(&format!("to {}", latest(request)))),
+            _ => (5, text(&format!("to {}", last_user(request)))),
         })
         .await;
-    let parent = open(&runtime);
-    parent.send("parent").await.expect("accepted");
+    let (parent, _) = sent(&runtime, "parent").await;
     seconds(5).await;
     let child = child_of(&runtime, &parent).await;
     let receipt = child.send("and this?").await.expect("accepted");
@@ -155,15 +119,13 @@ async fn k26_message_to_an_owned_child_leaves_its_result_alone() {
 /// A message to a child that works for its parent: its receipt, and the answers by its run.
 #[tokio::test(start_paused = true)]
 async fn k26_receipt_names_the_run_that_takes_the_message() {
-    let journal = journal();
-    let (runtime, _) = recorded_requests(builder(&journal), |request| match (&*prompt(request), answers(request)) {
+    let (runtime, _) = recorded_requests(builder(&journal()), |request| match (&*prompt(request), answers(request)) {
         ("parent", 0) => (1, calls([task("lookup", false)])),
         ("lookup", 0) => (20, text("the result")),
-        _ => (5, text(&format!("to {}", latest(request)))),
+        _ => (5, text(&format!("to {}", last_user(request)))),
     })
     .await;
-    let parent = open(&runtime);
-    parent.send("parent").await.expect("accepted");
+    let (parent, _) = sent(&runtime, "parent").await;
     seconds(5).await;
     let child = child_of(&runtime, &parent).await;
     let receipt = child.input("and this?").key("one").send().await.expect("accepted");
@@ -176,8 +138,7 @@ async fn k26_receipt_names_the_run_that_takes_the_message() {
     assert_eq!(ended.text.as_deref(), Some("to and this?"));
     assert_eq!(child.receipt(receipt.input).await.expect("a receipt").run, RunNo(2));
     // A withdrawn message does not open a run.
-    let parent = open(&runtime);
-    parent.send("parent").await.expect("accepted");
+    let (parent, _) = sent(&runtime, "parent").await;
     seconds(5).await;
     let child = child_of(&runtime, &parent).await;
     let receipt = child.send("never").await.expect("accepted");
@@ -190,20 +151,18 @@ async fn k26_receipt_names_the_run_that_takes_the_message() {
 
 #[tokio::test(start_paused = true)]
 async fn k26_steer_enters_an_owned_child_at_the_boundary() {
-    let journal = journal();
     let lookup = tool("lookup", ToolEffect::ReadOnly, |_| async {
         seconds(10).await;
         Ok(ToolOutput::text("seen"))
     });
     let (runtime, requests) =
-        recorded_requests(builder(&journal).tools(tools([lookup])), |request| match &*prompt(request) {
+        recorded_requests(builder(&journal()).tools(tools([lookup])), |request| match &*prompt(request) {
             "parent" if answers(request) == 0 => (1, calls([task("lookup", false)])),
             "lookup" if answers(request) == 0 => (1, calls([("lookup", json!({}))])),
-            _ => (1, text(&format!("to {}", latest(request)))),
+            _ => (1, text(&format!("to {}", last_user(request)))),
         })
         .await;
-    let parent = open(&runtime);
-    parent.send("parent").await.expect("accepted");
+    let (parent, _) = sent(&runtime, "parent").await;
     seconds(5).await;
     let child = child_of(&runtime, &parent).await;
     child.steer("left").await.expect("accepted");
@@ -217,9 +176,8 @@ async fn k26_steer_enters_an_owned_child_at_the_boundary() {
 async fn k26_restart_stores_a_persons_end_without_showing_it() {
     use subtend_journal::memory::Memory;
     let memory = Memory::new();
-    let reopen = || Journal::open(Box::new(memory.clone()), subtend_journal::Options::default()).expect("a journal");
-    let journal = reopen();
-    let answer = |request: &Request| (10, text(&format!("to {}", latest(request))));
+    let journal = reopen(&memory);
+    let answer = |request: &Request| (10, text(&format!("to {}", last_user(request))));
     let (runtime, _) = recorded_requests(builder(&journal), answer).await;
     let main = open(&runtime);
     say(&main, "one").await;
@@ -227,7 +185,7 @@ async fn k26_restart_stores_a_persons_end_without_showing_it() {
     branch.send("aside").await.expect("accepted");
     seconds(1).await;
     drop((runtime, journal));
-    let journal = reopen();
+    let journal = reopen(&memory);
     let (runtime, requests) = recorded_requests(builder(&journal), answer).await;
     let main = runtime.session(main.id()).expect("readable").expect("the session exists");
     let branch = runtime.session(branch.id()).expect("readable").expect("the session exists");
@@ -240,16 +198,14 @@ async fn k26_restart_stores_a_persons_end_without_showing_it() {
 
 #[tokio::test(start_paused = true)]
 async fn b11_requests_put_messages_first_and_completions_last() {
-    let journal = journal();
     let (runtime, received_requests) =
-        recorded_requests(builder(&journal), |request| match (&*prompt(request), answers(request)) {
+        recorded_requests(builder(&journal()), |request| match (&*prompt(request), answers(request)) {
             ("parent", 0) => (1, calls([task("child", true)])),
             ("child", _) => (1, text("found")),
-            _ => (10, text(&format!("to {}", latest(request)))),
+            _ => (10, text(&format!("to {}", last_user(request)))),
         })
         .await;
-    let parent = open(&runtime);
-    parent.send("parent").await.expect("accepted");
+    let (parent, _) = sent(&runtime, "parent").await;
     seconds(5).await;
     parent.send("A").await.expect("accepted");
     parent.send("B").await.expect("accepted");
@@ -266,13 +222,12 @@ async fn b11_requests_put_messages_first_and_completions_last() {
 
 /// Returns the kinds of the messages with the child's answer in the last request of the root.
 async fn given(dialect: Dialect, fetches: bool) -> Vec<String> {
-    let journal = journal();
     let dialects = Dialects { offered: vec![dialect], ..Dialects::default() };
     let lookup = tool("lookup", ToolEffect::ReadOnly, |_| async {
         seconds(10).await;
         Ok(ToolOutput::text("seen"))
     });
-    let building = builder(&journal).dialects(dialects).tools(tools([lookup]));
+    let building = builder(&journal()).dialects(dialects).tools(tools([lookup]));
     let (runtime, requests) =
         recorded_requests(building, move |request| match (&*prompt(request), answers(request), dialect) {
             ("parent", 0, Dialect::Spawn) => (1, calls([("spawn", json!({"task": "child"}))])),
@@ -285,7 +240,7 @@ async fn given(dialect: Dialect, fetches: bool) -> Vec<String> {
                 (1, calls([("spawn_await", json!({"job_ids": results(request)[0]}))]))
             }
             ("parent", 2, _) if fetches => {
-                let received: serde_json::Value = serde_json::from_str(&results(request)[0]).expect("an object");
+                let received: Value = serde_json::from_str(&results(request)[0]).expect("an object");
                 (1, calls([("check_task", json!({"taskId": received["taskId"]}))]))
             }
             ("parent", ..) => (1, text("done")),
@@ -315,12 +270,9 @@ async fn k2_end_of_a_job_reaches_the_model_once() {
 /// Starts a child, lets a person talk to it, and lets the parent await, check or continue it. Returns the messages that the parent's model reads
 /// after that, and those that the child's model reads last.
 async fn seen_again(dialect: Dialect, busy: bool) -> (Vec<String>, Vec<String>) {
-    let journal = journal();
     let dialects = Dialects { offered: vec![dialect], ..Dialects::default() };
-    let (runtime, received_requests) = recorded_requests(builder(&journal).dialects(dialects), move |request| {
-        let id = |name: &str| {
-            serde_json::from_str::<serde_json::Value>(&results(request)[0]).expect("an object")[name].clone()
-        };
+    let (runtime, received_requests) = recorded_requests(builder(&journal()).dialects(dialects), move |request| {
+        let id = |name: &str| serde_json::from_str::<Value>(&results(request)[0]).expect("an object")[name].clone();
         let starts = || match dialect {
             Dialect::Spawn => ("spawn", json!({"task": "child"})),
             Dialect::SpawnTask => {
@@ -341,11 +293,11 @@ async fn seen_again(dialect: Dialect, busy: bool) -> (Vec<String>, Vec<String>) 
             Dialect::Task => ("check_task", json!({"task_id": id("session_id")})),
         };
         let is_root = &*prompt(request) == "parent";
-        let after = if latest(request).ends_with("aside") { 60 } else { 1 };
+        let after = if last_user(request).ends_with("aside") { 60 } else { 1 };
         match request.messages.last() {
             Some(Message::User { text, .. }) if is_root && &**text == "parent" => (1, calls([starts()])),
             Some(Message::User { text, .. }) if is_root && &**text == "again" => (1, calls([again()])),
-            Some(Message::User { .. }) => (after, text(&format!("to {}", latest(request)))),
+            Some(Message::User { .. }) => (after, text(&format!("to {}", last_user(request)))),
             _ => (1, text("done")),
         }
     })
@@ -399,10 +351,9 @@ async fn k26_continue_shows_the_child_again_after_a_persons_run() {
 /// An unchecked end of a task that arrived when its owner had no turn left enters the next turn once (R9).
 #[tokio::test(start_paused = true)]
 async fn r9_unchecked_result_enters_the_next_turn_once() {
-    let journal = journal();
     let dialects = Dialects { offered: vec![Dialect::SpawnTask], ..Dialects::default() };
     let (runtime, received_requests) =
-        recorded_requests(builder(&journal).dialects(dialects), |request| match &*latest(request) {
+        recorded_requests(builder(&journal()).dialects(dialects), |request| match &*last_user(request) {
             "go" if answers(request) == 0 => {
                 let args = json!({"type": "worker", "prompt": "child", "description": "count"});
                 (1, calls([("spawn_task", args)]))
@@ -412,8 +363,7 @@ async fn r9_unchecked_result_enters_the_next_turn_once() {
             _ => (1, text("noted")),
         })
         .await;
-    let session = open(&runtime);
-    session.send("go").await.expect("accepted");
+    let (session, _) = sent(&runtime, "go").await;
     seconds(5).await;
     session.interrupt().await.expect("interrupted");
     seconds(60).await;

@@ -1,44 +1,9 @@
 //! Ended sessions continue: as another owned run of their owner's model, or for a person.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use crate::support::*;
+use subtend_session::call::ToolErrorKind;
 
-use crate::support::{
-    answers, ask, builder, calls, journal, model, open, prompt, records, shut, task, text, tool, tools,
-};
-use serde_json::json;
-use subtend_actors::handle::BranchOptions;
-use subtend_actors::{Ended, Runtime, SessionHandle};
-use subtend_models::model::{Answer, ModelError, Request};
-use subtend_session::call::{CallEnd, ToolEffect, ToolErrorKind};
-use subtend_session::ids::{RunNo, SessionId};
-use subtend_session::limits::Limits;
-use subtend_session::message::Message;
-use subtend_session::outcome::{FailKind, Initiator, ModelFail, Outcome};
-use subtend_session::place::Owner;
-use subtend_session::record::Record;
-use subtend_tools::tool::ToolOutput;
-
-async fn seconds(n: u64) {
-    tokio::time::sleep(Duration::from_secs(n)).await;
-}
-
-async fn end_of(session: &SessionHandle, run: u32) -> Ended {
-    let ended = tokio::time::timeout(Duration::from_secs(7200), session.run_ended(RunNo(run))).await;
-    ended.expect("the run ends").expect("the runtime is running")
-}
-
-/// Returns the short name of the first task, from the result of its call.
-fn short(request: &Request) -> String {
-    let received = request.messages.iter().find_map(|message| match message {
-        Message::Result { content, .. } => serde_json::from_str::<serde_json::Value>(content).ok(),
-        _ => None,
-    });
-    received.and_then(|received| received["session_id"].as_str().map(str::to_owned)).unwrap_or_default()
-}
-
-fn more(short: &str, prompt: &str, background: bool) -> (&'static str, serde_json::Value) {
+fn more(short: &str, prompt: &str, background: bool) -> (&'static str, Value) {
     ("task", json!({"session_id": short, "prompt": prompt, "background": background}))
 }
 
@@ -48,14 +13,6 @@ fn texts(request: &Request) -> Vec<String> {
         _ => None,
     };
     request.messages.iter().filter_map(user).collect()
-}
-
-fn results(request: &Request) -> Vec<String> {
-    let result = |message: &Message| match message {
-        Message::Result { content, .. } => Some(content.to_string()),
-        _ => None,
-    };
-    request.messages.iter().filter_map(result).collect()
 }
 
 /// The owner starts a task in the background, continues it after its end, and then answers with the last result.
@@ -132,7 +89,6 @@ async fn ended_task_continues_as_another_owned_run() {
 async fn task_continues_after_any_outcome() {
     let failed = ModelError::new(ModelFail::InvalidRequest, "no");
     for how in ["cancelled", "failed", "out of turns"] {
-        let journal = journal();
         let failed = failed.clone();
         let answer = move |request: Request| {
             let failed = failed.clone();
@@ -151,15 +107,8 @@ async fn task_continues_after_any_outcome() {
         };
         let lookup = tool("lookup", ToolEffect::ReadOnly, |_| async { Ok(ToolOutput::text("seen")) });
         let limits = Limits { turns: 6, ..Limits::default() };
-        let runtime = builder(&journal)
-            .limits(limits)
-            .tools(tools([lookup]))
-            .model(model(answer))
-            .start()
-            .await
-            .expect("a runtime");
-        let session = open(&runtime);
-        session.send("parent").await.expect("accepted");
+        let runtime = started(builder(&journal()).limits(limits).tools(tools([lookup])).model(model(answer))).await;
+        let (session, _) = sent(&runtime, "parent").await;
         if how == "cancelled" {
             seconds(5).await;
             the_child(&runtime, &session).cancel().await.expect("cancelled");
@@ -199,8 +148,7 @@ async fn person_continues_a_cancelled_session_with_turns() {
         Ok(text(&texts(&request).join(" | ")))
     };
     let runtime = builder(&journal).model(model(answer)).start().await.expect("a runtime");
-    let session = open(&runtime);
-    session.send("lookup").await.expect("accepted");
+    let (session, _) = sent(&runtime, "lookup").await;
     seconds(5).await;
     session.cancel().await.expect("cancelled");
     end_of(&session, 1).await;
@@ -234,8 +182,7 @@ async fn refused_continue_is_a_tool_error_and_the_run_continues() {
     for deleted in [false, true] {
         let journal = journal();
         let runtime = builder(&journal).model(model(answer)).start().await.expect("a runtime");
-        let session = open(&runtime);
-        session.send("parent").await.expect("accepted");
+        let (session, _) = sent(&runtime, "parent").await;
         seconds(5).await;
         let child = the_child(&runtime, &session);
         let children = journal.head(child.id()).expect("readable").expect("the session exists").short;
@@ -315,8 +262,7 @@ async fn persons_branch_is_not_a_task_of_the_model() {
         }
     };
     let runtime = builder(&journal).model(model(answer)).start().await.expect("a runtime");
-    let session = open(&runtime);
-    session.send("parent").await.expect("accepted");
+    let (session, _) = sent(&runtime, "parent").await;
     let branch = session.branch(BranchOptions::default()).await.expect("branched");
     let short = journal.head(branch.id()).expect("readable").expect("the session exists").short.to_string();
     *named.lock().unwrap() = short.clone();
@@ -353,10 +299,8 @@ async fn late_results_of_a_run_do_not_affect_the_next() {
         }
     };
     let limits = Limits { tool_ms: 1_000, ..Limits::default() };
-    let runtime =
-        builder(&journal).limits(limits).tools(tools([slow])).model(model(answer)).start().await.expect("a runtime");
-    let session = open(&runtime);
-    session.send("one").await.expect("accepted");
+    let runtime = started(builder(&journal).limits(limits).tools(tools([slow])).model(model(answer))).await;
+    let (session, _) = sent(&runtime, "one").await;
     assert_eq!(end_of(&session, 1).await.text.as_deref(), Some("first"));
     session.send("two").await.expect("accepted");
     let ended = end_of(&session, 2).await;
@@ -387,8 +331,7 @@ async fn continue_is_refused_while_a_person_runs_the_task() {
         }
     };
     let runtime = builder(&journal).model(model(answer)).start().await.expect("a runtime");
-    let session = open(&runtime);
-    session.send("parent").await.expect("accepted");
+    let (session, _) = sent(&runtime, "parent").await;
     seconds(5).await;
     let child = the_child(&runtime, &session);
     child.send("for me").await.expect("accepted");
@@ -414,8 +357,7 @@ async fn owner_cancel_ends_a_continued_run_and_its_subtree() {
         }
     };
     let runtime = builder(&journal).model(model(answer)).start().await.expect("a runtime");
-    let session = open(&runtime);
-    session.send("parent").await.expect("accepted");
+    let (session, _) = sent(&runtime, "parent").await;
     seconds(5).await;
     session.cancel().await.expect("cancelled");
     assert_eq!(end_of(&session, 1).await.outcome, Outcome::Cancelled { by: Initiator::Person });

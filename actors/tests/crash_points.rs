@@ -3,31 +3,13 @@
 //! At a write, the host dies either before any of it is on the disk, or after all of it is and before any waiter is notified.
 //! Torn batches are tested with the engines: `journal/tests`.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
-use std::time::Duration;
-
-use crate::support::{answers, builder, calls, model, prompt, records, results, shut, task, text, tool};
-use serde_json::json;
-use subtend_actors::builder::Builder;
-use subtend_actors::{OpenOptions, Options, Runtime, SessionHandle};
-use subtend_agents::catalog::Catalog;
-use subtend_agents::manifest::{AgentMode, Manifest};
+use crate::support::*;
 use subtend_invariants::observed::Recovery;
 use subtend_invariants::{self as invariant, InvariantId, Observed};
-use subtend_journal::faulty::{Faults, Faulty};
-use subtend_journal::memory::Memory;
-use subtend_journal::{Engine, Journal};
-use subtend_models::model::{Answer, ModelError, Request};
-use subtend_session::call::{CallEnd, ToolEffect};
-use subtend_session::ids::{InputId, RunKey, RunNo, SessionId};
-use subtend_session::outcome::{ModelFail, Outcome};
-use subtend_session::place::OnRestart;
-use subtend_session::record::{CompactionCause, From, QueueChange, Record};
-use subtend_session::state::Phase;
+use subtend_journal::faulty::Faults;
+use subtend_session::ids::RunKey;
+use subtend_session::record::{CompactionCause, From, QueueChange};
 use subtend_tools::message;
-use subtend_tools::registry::Registry;
-use subtend_tools::tool::ToolOutput;
 
 /// The first prompt of a conversation that is compacted.
 const HISTORY: &str = "a conversation with a long history";
@@ -70,15 +52,6 @@ impl Story {
     const COMMON: [Self; 4] = [Self::Tree, Self::Cancelled, Self::Managed, Self::Limited];
 }
 
-fn short(request: &Request) -> String {
-    use subtend_session::message::Message;
-    let received = request.messages.iter().find_map(|message| match message {
-        Message::Result { content, .. } => serde_json::from_str::<serde_json::Value>(content).ok(),
-        _ => None,
-    });
-    received.and_then(|received| received["session_id"].as_str().map(str::to_owned)).unwrap_or_default()
-}
-
 /// Returns the sibling that the error of a message to a stranger names.
 fn sibling(request: &Request) -> String {
     let error = results(request).into_iter().next().unwrap_or_default();
@@ -87,7 +60,7 @@ fn sibling(request: &Request) -> String {
     sibling.unwrap_or_default()
 }
 
-fn message_to(to: &str, text: &str) -> (&'static str, serde_json::Value) {
+fn message_to(to: &str, text: &str) -> (&'static str, Value) {
     ("message", json!({"to": to, "text": text}))
 }
 
@@ -106,7 +79,7 @@ async fn voice(request: Request) -> Result<Answer, ModelError> {
         }
         ("family", 0) => Ok(calls([task("waits", true), task("writes", true)])),
         ("waits", 0) => {
-            tokio::time::sleep(Duration::from_secs(30)).await;
+            seconds(30).await;
             Ok(text("waited"))
         }
         ("writes", 0) => Ok(calls([message_to("stranger", "hello")])),
@@ -127,15 +100,11 @@ async fn voice(request: Request) -> Result<Answer, ModelError> {
             Err(ModelError { retry_after_ms: Some(700_000), ..refused })
         }
         ("slow", 0) => {
-            tokio::time::sleep(Duration::from_secs(30)).await;
+            seconds(30).await;
             Ok(text("slept"))
         }
         _ => Ok(text("done")),
     }
-}
-
-fn on(engine: Box<dyn Engine>) -> Journal {
-    Journal::open(engine, subtend_journal::Options::default()).expect("the journal opens")
 }
 
 #[derive(Clone, Default)]
@@ -178,7 +147,7 @@ async fn tell(story: Story, runtime: &Runtime) -> Replies {
     match story {
         Story::Tree | Story::Limited | Story::Messages => {}
         Story::Cancelled => {
-            tokio::time::sleep(Duration::from_secs(5)).await;
+            seconds(5).await;
             if session.cancel().await.is_err() {
                 return received;
             }
@@ -293,7 +262,7 @@ async fn dies_in_recovery(memory: &Memory, world: &CrashWorld, at: CrashSide, n:
     at.order(&faults, n);
     let journal = on(Box::new(faulty));
     if let Ok(runtime) = host(&journal, 8, world).start().await {
-        tokio::time::sleep(Duration::from_secs(600)).await;
+        seconds(600).await;
         runtime.shutdown(Duration::from_secs(1)).await;
     }
     faults.writes()
@@ -316,7 +285,7 @@ async fn recovered(
 ) -> Vec<Outcome> {
     let journal = on(Box::new(memory.clone()));
     let runtime = host(&journal, 9, world).start().await.expect("the runtime starts again");
-    tokio::time::sleep(Duration::from_secs(7_200)).await;
+    seconds(7_200).await;
     let at_rest = (journal.outbox().expect("outbox"), journal.inflight().expect("inflight"));
     assert_eq!(at_rest, (Vec::new(), Vec::new()), "{what}");
     let report = journal.verify(&mut |_| ()).expect("readable");

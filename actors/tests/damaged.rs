@@ -1,20 +1,11 @@
 //! A runtime boots with a damaged session: the others start, and calls to the damaged one return a typed error (J-8).
 
-use std::collections::BTreeSet;
-use std::path::Path;
-use std::sync::Arc;
-use std::time::Duration;
-
-use crate::support::{answers as answers_of, builder, model, open, prompt, task, text};
-use subtend_actors::{ControlError, OpenOptions, Options, Runtime, SendError, SessionHandle, Stopped, WaitError};
+use crate::support::answers as answers_of;
+use crate::support::*;
+use subtend_actors::Stopped;
 use subtend_invariants::observed::DamageReplies;
 use subtend_invariants::{self as invariant, InvariantId, Observed};
-use subtend_journal::{Journal, ReadError, StoreSpec, open_store};
-use subtend_models::model::{Answer, ModelError, Request};
-use subtend_session::ids::{RunNo, SessionId};
-use subtend_session::message::Message;
-use subtend_session::outcome::Outcome;
-use subtend_session::place::OnRestart;
+use subtend_journal::{StoreSpec, open_store};
 use tokio::sync::Semaphore;
 
 fn store(dir: &Path) -> Journal {
@@ -34,8 +25,7 @@ async fn killed(dir: &Path, sessions: usize) -> Vec<SessionId> {
     let runtime = builder(&journal).options(options).model(model(hangs)).start().await.expect("a runtime");
     let mut ids = Vec::new();
     for _ in 0..sessions {
-        let session = open(&runtime);
-        session.send("work").await.expect("accepted");
+        let (session, _) = sent(&runtime, "work").await;
         ids.push(session.id());
     }
     drop(model_calls.acquire_many(u32::try_from(sessions).expect("few")).await.expect("every model is asked"));
@@ -155,8 +145,7 @@ async fn boot_counts_ended_runs_as_swept_and_lists_the_rest() {
     };
     let options = Options { seed: Some(7), durable_before_call: true, ..Options::default() };
     let runtime = builder(&journal).options(options).model(model(works)).start().await.expect("a runtime");
-    let session = open(&runtime);
-    session.send("work").await.expect("accepted");
+    let (session, _) = sent(&runtime, "work").await;
     drop(model_calls.acquire_many(2).await.expect("both models are asked"));
     journal.settled().await.expect("settled");
     copied(dir.path());

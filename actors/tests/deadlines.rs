@@ -11,38 +11,14 @@
 //! | grace | the time after a stop | the work, not the cause |
 //! | wall cap | wall clock | the run, and all runs it owns (E-4) |
 
-use std::sync::Arc;
-use std::time::Duration;
-
-use crate::support::{
-    answers, ask, builder, calls, journal, kinds, model, open, prompt, records, shut, task, text, tool, tools,
-};
-use serde_json::json;
-use subtend_actors::{Control, Options, Runtime, SessionHandle};
-use subtend_journal::Journal;
-use subtend_models::closure::fn_model;
-use subtend_models::model::{Delta, ModelError, Request};
-use subtend_session::authority::{Access, Rule, RuleSet, Verdict};
-use subtend_session::call::{CallEnd, ToolEffect};
-use subtend_session::ids::{RunNo, SessionId};
-use subtend_session::limits::Limits;
-use subtend_session::message::Message;
-use subtend_session::outcome::{Initiator, Outcome, OutcomeKind, TimeLimit};
-use subtend_session::record::{AnsweredBy, AskVerdict, Record};
-use subtend_tools::registry::Registry;
-use subtend_tools::tool::{ToolError, ToolOutput};
-use tokio::time::Instant;
-
-async fn seconds(n: u64) {
-    tokio::time::sleep(Duration::from_secs(n)).await;
-}
+use crate::support::*;
 
 fn timed_out(what: TimeLimit) -> Outcome {
     Outcome::TimedOut { what }
 }
 
 /// Returns an answer that leads to another turn: its call is refused at once.
-fn again() -> subtend_models::model::Answer {
+fn again() -> Answer {
     calls([("nothing", json!({}))])
 }
 
@@ -167,7 +143,6 @@ async fn queue_counts_from_the_last_slot_that_its_root_was_granted() {
 
 #[tokio::test(start_paused = true)]
 async fn turn_deadline_ends_an_endless_stream() {
-    let journal = journal();
     let talks = fn_model("talks", |_, deltas| async move {
         loop {
             seconds(30).await;
@@ -176,7 +151,7 @@ async fn turn_deadline_ends_an_endless_stream() {
         #[expect(unreachable_code, reason = "the type of a model")]
         Ok::<_, ModelError>(text("never"))
     });
-    let runtime = builder(&journal).model(Arc::new(talks)).start().await.expect("a runtime");
+    let runtime = builder(&journal()).model(Arc::new(talks)).start().await.expect("a runtime");
     let begun = Instant::now();
     let (_, ended) = ask(&runtime, "go").await;
     assert_eq!((ended.outcome, begun.elapsed().as_secs()), (timed_out(TimeLimit::Turn), 600));
@@ -222,13 +197,9 @@ async fn call_deadline_ends_the_tool_and_the_run_continues() {
 async fn check_deadline_ends_the_wait_and_not_the_task() {
     let journal = journal();
     let answer = |request: Request| async move {
-        let received = request.messages.iter().find_map(|message| match message {
-            Message::Result { content, .. } => serde_json::from_str::<serde_json::Value>(content).ok(),
-            _ => None,
-        });
         match (prompt(&request).as_str(), answers(&request)) {
             ("root", 0) => Ok(calls([task("child", true)])),
-            ("root", 1) => Ok(calls([("check_task", json!({"taskId": received.unwrap()["session_id"]}))])),
+            ("root", 1) => Ok(calls([("check_task", json!({"taskId": short(&request)}))])),
             ("root", _) => Ok(text("rest")),
             (_, n) if n < 3 => {
                 seconds(100).await;
@@ -242,8 +213,7 @@ async fn check_deadline_ends_the_wait_and_not_the_task() {
     };
     let runtime = builder(&journal).model(model(answer)).start().await.expect("a runtime");
     let begun = Instant::now();
-    let session = open(&runtime);
-    let receipt = session.send("root").await.expect("accepted");
+    let (session, receipt) = sent(&runtime, "root").await;
     seconds(301).await;
     assert_eq!(ends(&runtime, session.id()).await.last(), Some(&CallEnd::TimedOut));
     let ended = session.run_ended(receipt.run).await.expect("ended");
@@ -265,8 +235,7 @@ async fn ask_is_denied_without_an_answer_in_time() {
     let answer = |request: Request| async move {
         Ok(if answers(&request) == 0 { calls([("make", json!({}))]) } else { text("done") })
     };
-    let runtime =
-        builder(&journal).policy(asks).tools(tools([make])).model(model(answer)).start().await.expect("a runtime");
+    let runtime = started(builder(&journal).policy(asks).tools(tools([make])).model(model(answer))).await;
     let approver = runtime.approver();
     let begun = Instant::now();
     let (session, ended) = ask(&runtime, "go").await;
@@ -317,11 +286,9 @@ async fn worked_behind_asks(names: &'static [&'static str], by_child: bool) -> V
             _ => text("done"),
         })
     };
-    let runtime =
-        builder(&journal).policy(asking).tools(registry).model(model(answer)).start().await.expect("a runtime");
+    let runtime = started(builder(&journal).policy(asking).tools(registry).model(model(answer))).await;
     let mut approver = runtime.approver();
-    let session = open(&runtime);
-    let receipt = session.send("go").await.expect("accepted");
+    let (session, receipt) = sent(&runtime, "go").await;
     for _ in names.iter().filter(|name| ["make", "look"].contains(*name)) {
         let approval = approver.next().await;
         seconds(100).await;
@@ -365,17 +332,16 @@ async fn session_with_calls_behind_an_approval_is_unloaded() {
     let answer = |request: Request| async move {
         Ok(if answers(&request) == 0 { calls([("make", json!({})), ("write", json!({}))]) } else { text("done") })
     };
-    let runtime = builder(&journal)
-        .policy(asking)
-        .tools(registry)
-        .model(model(answer))
-        .options(Options { idle: Duration::from_secs(10), ..Options::default() })
-        .start()
-        .await
-        .expect("a runtime");
+    let runtime = started(
+        builder(&journal)
+            .policy(asking)
+            .tools(registry)
+            .model(model(answer))
+            .options(Options { idle: Duration::from_secs(10), ..Options::default() }),
+    )
+    .await;
     let mut approver = runtime.approver();
-    let session = open(&runtime);
-    let receipt = session.send("go").await.expect("accepted");
+    let (session, receipt) = sent(&runtime, "go").await;
     let approval = approver.next().await;
     seconds(100).await;
     assert_eq!(runtime.loaded_sessions(), 0, "the waiting session kept its actor");
@@ -395,8 +361,7 @@ async fn grace_ends_the_work_and_keeps_the_cause() {
         Ok(if answers(&request) == 0 { calls([("writes", json!({}))]) } else { text("never") })
     };
     let runtime = builder(&journal).tools(tools([hangs])).model(model(answer)).start().await.expect("a runtime");
-    let session = open(&runtime);
-    let receipt = session.send("go").await.expect("accepted");
+    let (session, receipt) = sent(&runtime, "go").await;
     seconds(10).await;
     let begun = Instant::now();
     assert_eq!(session.cancel().await, Ok(Control::Done(receipt.run)));
@@ -418,20 +383,12 @@ async fn caps(runtime: &Runtime, session: SessionId) -> Vec<Option<i64>> {
 async fn wall_cap_binds_owned_queued_and_continued_runs() {
     let journal = journal();
     let answer = |request: Request| async move {
-        let received = request.messages.iter().find_map(|message| match message {
-            Message::Result { content, .. } => serde_json::from_str::<serde_json::Value>(content).ok(),
-            _ => None,
-        });
-        let requested = request.messages.iter().rev().find_map(|message| match message {
-            Message::User { text, .. } => Some(text.to_string()),
-            _ => None,
-        });
-        let requested = requested.unwrap_or_default();
+        let requested = last_user(&request);
         match (prompt(&request).as_str(), answers(&request)) {
             ("root", 0) => Ok(calls([task("first", true)])),
             ("root", 1) => Ok(text("waiting")),
             ("root", 2) => {
-                let more = json!({"session_id": received.unwrap()["session_id"], "prompt": "more", "background": true});
+                let more = json!({"session_id": short(&request), "prompt": "more", "background": true});
                 Ok(calls([("task", more), task("second", true)]))
             }
             ("root", _) => Ok(text("waiting")),
@@ -486,8 +443,7 @@ async fn d6_tool_reports_that_its_effects_are_unknown() {
         Ok(if answers(&request) == 0 { calls([("writes", json!({}))]) } else { text("noted") })
     };
     let runtime = builder(&journal).tools(tools([lost])).model(model(answer)).start().await.expect("a runtime");
-    let session = open(&runtime);
-    let receipt = session.send("go").await.expect("accepted");
+    let (session, receipt) = sent(&runtime, "go").await;
     assert_eq!(session.run_ended(receipt.run).await.expect("ended").outcome, Outcome::Completed);
     assert_eq!(ends(&runtime, session.id()).await, [CallEnd::UnknownEffects]);
     shut(runtime).await;

@@ -1,27 +1,11 @@
 //! Deletion and erasure (J-10): atomic across a crash at any write, and erased data never reappears.
 
-use std::time::Duration;
-
-use crate::support::{answers, builder, calls, model, prompt, results, shut, task, text};
-use subtend_actors::{BranchOptions, Runtime, SessionHandle};
+use crate::support::*;
+use subtend_journal::Scope;
 use subtend_journal::compact::{self, Compacted};
-use subtend_journal::faulty::Faulty;
-use subtend_journal::memory::Memory;
-use subtend_journal::{Engine, Journal, Options, ReadError, Scope};
-use subtend_models::model::{Answer, ModelError, Request};
-use subtend_session::ids::SessionId;
-use subtend_session::message::Message;
 
 /// The answer of the child and of the branch, which the parent never gets.
 const SECRET: &str = "the-launch-code-is-0451";
-
-async fn seconds(n: u64) {
-    tokio::time::sleep(Duration::from_secs(n)).await;
-}
-
-fn on(engine: Box<dyn Engine>) -> Journal {
-    Journal::open(engine, Options::default()).expect("the journal opens")
-}
 
 /// The parent starts a task and then continues it; the child does not reveal its secret.
 async fn secretive(request: Request) -> Result<Answer, ModelError> {
@@ -31,12 +15,11 @@ async fn secretive(request: Request) -> Result<Answer, ModelError> {
     Ok(match (prompt(&request).as_str(), answers(&request)) {
         ("parent", 0) => calls([task("child", true)]),
         ("parent", 3) if is_resumed => {
-            let received: serde_json::Value = serde_json::from_str(&results(&request)[0]).expect("a result");
-            let resume =
-                serde_json::json!({"subagent_type": "worker", "prompt": "more", "session_id": received["session_id"]});
+            let received: Value = serde_json::from_str(&results(&request)[0]).expect("a result");
+            let resume = json!({"subagent_type": "worker", "prompt": "more", "session_id": received["session_id"]});
             calls([("task", resume)])
         }
-        ("child", 0) => calls([("read", serde_json::json!({"path": SECRET}))]),
+        ("child", 0) => calls([("read", json!({"path": SECRET}))]),
         _ => text("done"),
     })
 }

@@ -2,18 +2,10 @@
 //! end of the previous attempt.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::Arc;
 
-use crate::support::{builder, open, shut, text};
-use subtend_actors::{Event, EventKind, Events, Options};
-use subtend_journal::Journal;
-use subtend_journal::redb::Redb;
-use subtend_models::closure::fn_model;
-use subtend_models::model::{Delta, ModelError};
-use subtend_session::ids::{AttemptNo, Seq, TurnNo};
-use subtend_session::limits::Limits;
-use subtend_session::outcome::ModelFail;
-use subtend_session::record::Record;
+use crate::support::*;
+use subtend_actors::Events;
+use subtend_session::ids::AttemptNo;
 
 const RUNS: usize = 6;
 const SESSIONS: usize = 6;
@@ -85,7 +77,7 @@ async fn read(mut events: Events) -> usize {
 async fn late_subscribers_receive_deltas_in_order() {
     let dir = tempfile::tempdir().expect("a directory");
     let redb = Redb::open(&dir.path().join("store"), 1 << 20).expect("a store");
-    let journal = Journal::open(Box::new(redb), subtend_journal::Options::default()).expect("a journal");
+    let journal = on(Box::new(redb));
     let model = fn_model("flaky", |request, deltas| async move {
         let mut message = String::new();
         for word in 0..WORDS {

@@ -1,25 +1,8 @@
 //! Detached runs have no owner: the tree lists them, and its cancel or their own cap ends them.
 
-use std::time::Duration;
-
-use crate::support::{answers, builder, calls, journal, model, open, prompt, records, shut, task, text};
-use subtend_actors::{Builder, Control, ControlError, Ended, Runtime, RuntimeStats, SessionHandle};
-use subtend_agents::catalog::Catalog;
-use subtend_agents::manifest::{AgentMode, Manifest};
-use subtend_journal::memory::Memory;
-use subtend_journal::{Journal, Options};
-use subtend_models::model::{Answer, ModelError, Request};
-use subtend_session::ids::RunNo;
-use subtend_session::limits::Limits;
-use subtend_session::outcome::{Initiator, Outcome, TimeLimit};
-use subtend_session::place::Owner;
-use subtend_session::record::Record;
+use crate::support::*;
 
 const HOUR: u64 = 3_600;
-
-async fn seconds(n: u64) {
-    tokio::time::sleep(Duration::from_secs(n)).await;
-}
 
 async fn end_of(session: &SessionHandle, run: u32) -> Ended {
     let ended = tokio::time::timeout(Duration::from_secs(72_000), session.run_ended(RunNo(run))).await;
@@ -34,8 +17,8 @@ fn watched(journal: &Journal) -> Builder {
     builder(journal).catalog(catalog)
 }
 
-fn watch(prompt: &str) -> (&'static str, serde_json::Value) {
-    ("task", serde_json::json!({"subagent_type": "watcher", "prompt": prompt}))
+fn watch(prompt: &str) -> (&'static str, Value) {
+    ("task", json!({"subagent_type": "watcher", "prompt": prompt}))
 }
 
 /// The parent starts a watcher, which runs for half an hour of model time.
@@ -49,7 +32,7 @@ async fn family(request: Request) -> Result<Answer, ModelError> {
         }
         (_, done) if done < 18 => {
             seconds(100).await;
-            Ok(calls([("none", serde_json::json!({}))]))
+            Ok(calls([("none", json!({}))]))
         }
         _ => Ok(text("seen")),
     }
@@ -76,8 +59,7 @@ fn limits() -> Limits {
 async fn detached_call_returns_at_once_and_its_end_wakes_no_owner() {
     let journal = journal();
     let runtime = watched(&journal).limits(limits()).model(model(family)).start().await.expect("a runtime");
-    let session = open(&runtime);
-    session.send("parent").await.expect("accepted");
+    let (session, _) = sent(&runtime, "parent").await;
     assert_eq!(end_of(&session, 1).await.text.as_deref(), Some("started"), "the call waited for the detached run");
     let child = child_of(&runtime, &session);
     assert_eq!(owner(&journal, &child).await, Some(Owner::Detached { by_host: false }));
@@ -108,8 +90,7 @@ async fn detached_run_ends_by_the_trees_cancel_only() {
     };
     let limits = Limits { first_byte_ms: u64::MAX, turn_ms: u64::MAX, ..limits() };
     let runtime = watched(&journal).limits(limits).model(model(answer)).start().await.expect("a runtime");
-    let session = open(&runtime);
-    session.send("parent").await.expect("accepted");
+    let (session, _) = sent(&runtime, "parent").await;
     seconds(5).await;
     let child = child_of(&runtime, &session);
     session.interrupt().await.expect("interrupted");
@@ -138,8 +119,7 @@ async fn detached_run_ends_by_its_cap_while_working_or_queued() {
         };
         let limits = Limits { detached_ms: 50_000, live_runs: 1, ..limits() };
         let runtime = watched(&journal).limits(limits).model(model(answer)).start().await.expect("a runtime");
-        let session = open(&runtime);
-        session.send("parent").await.expect("accepted");
+        let (session, _) = sent(&runtime, "parent").await;
         seconds(5).await;
         let kids = journal.children(session.id()).expect("children");
         let mut capped = 0;
@@ -165,8 +145,7 @@ async fn detached_run_ends_by_its_cap_while_working_or_queued() {
 async fn host_detaches_a_session_below_another() {
     let journal = journal();
     let runtime = watched(&journal).limits(limits()).model(model(family)).start().await.expect("a runtime");
-    let session = open(&runtime);
-    session.send("worker").await.expect("accepted");
+    let (session, _) = sent(&runtime, "worker").await;
     let child = session.detach("worker", "watch").await.expect("detached");
     assert_eq!(owner(&journal, &child).await, Some(Owner::Detached { by_host: true }));
     end_of(&session, 1).await;
@@ -187,10 +166,6 @@ async fn host_detaches_a_session_below_another() {
     shut(runtime).await;
 }
 
-fn reopen(memory: &Memory) -> Journal {
-    Journal::open(Box::new(memory.clone()), Options::default()).expect("the journal opens")
-}
-
 #[tokio::test(start_paused = true)]
 async fn queued_runs_without_an_owner_survive_a_restart() {
     let memory = Memory::new();
@@ -209,8 +184,7 @@ async fn queued_runs_without_an_owner_survive_a_restart() {
     };
     let limits = Limits { live_runs: 1, live_person_runs: 1, ..limits() };
     let runtime = watched(&journal).limits(limits.clone()).model(model(answer)).start().await.expect("a runtime");
-    let session = open(&runtime);
-    session.send("parent").await.expect("accepted");
+    let (session, _) = sent(&runtime, "parent").await;
     seconds(5).await;
     let tree = session.tree().await.expect("a tree");
     for quick in tree.children.iter().take(2) {

@@ -1,17 +1,7 @@
 //! The complete results of each dialect for each way in which a run can end, as the owner's model reads them (K6, K12).
 
-use std::sync::{Arc, Mutex};
-use std::time::Duration;
-
-use crate::support::talk::{SLOW, converse, notices, offering, parsed, received};
-use crate::support::{answers, calls, journal, model, open, prompt, shut, task, text};
-use serde_json::{Value, json};
-use subtend_agents::catalog::Catalog;
-use subtend_agents::manifest::{AgentMode, Manifest};
-use subtend_models::model::{Answer, ModelError, Request};
-use subtend_session::dialect::Dialect;
-use subtend_session::limits::Limits;
-use subtend_session::outcome::ModelFail;
+use crate::support::talk::{SLOW, converse, notices, offering, parsed};
+use crate::support::*;
 
 fn start(dialect: Dialect, prompt: &str) -> (&'static str, Value) {
     match dialect {
@@ -28,7 +18,7 @@ fn owner(dialect: Dialect, prompt: &str, request: &Request, at: usize) -> Answer
     match (dialect, at) {
         (_, 0) => calls([start(dialect, prompt)]),
         (Dialect::Spawn, 1) => calls([("spawn_await", json!({"job_ids": "*"}))]),
-        (Dialect::SpawnTask, 1) => calls([("check_task", json!({"taskId": parsed(&received(request)[0])["taskId"]}))]),
+        (Dialect::SpawnTask, 1) => calls([("check_task", json!({"taskId": parsed(&results(request)[0])["taskId"]}))]),
         _ => text("done"),
     }
 }
@@ -66,10 +56,9 @@ async fn end(dialect: Dialect, how: &'static str) -> String {
     let limits = Limits { run_ms: Some(30_000), ..Limits::default() };
     let builder = offering(&journal, &[dialect]).catalog(catalog).limits(limits).model(answering);
     let runtime = builder.start().await.expect("the runtime starts");
-    let session = open(&runtime);
-    let receipt = session.send("go").await.expect("accepted");
+    let (session, receipt) = sent(&runtime, "go").await;
     if how == "cancel" {
-        tokio::time::sleep(Duration::from_secs(5)).await;
+        seconds(5).await;
         let child = session.tree().await.expect("a tree").children[0].id;
         let child = runtime.session(child).expect("readable").expect("a child");
         drop(child.cancel().await.expect("cancelled"));
@@ -83,7 +72,7 @@ async fn end(dialect: Dialect, how: &'static str) -> String {
     let last = last.lock().unwrap().take().expect("a model call");
     let end = match dialect {
         Dialect::Subagent => notices(&last).pop().expect("a notice"),
-        _ => received(&last).pop().expect("a result"),
+        _ => results(&last).pop().expect("a result"),
     };
     let child = &session.tree().await.expect("a tree").children[0];
     let task = format!("task_{}", child.id.0.simple());
@@ -183,7 +172,7 @@ async fn k12_m4_return_wins_and_its_siblings_are_answered() {
         Ok(Answer { text: Some("said with it".into()), ..answer })
     };
     let (journal, runtime, session, last) = converse(&[Dialect::Minion], root, child).await;
-    let mut received = parsed(&received(&last)[0]);
+    let mut received = parsed(&results(&last)[0]);
     assert!(received["minionChatId"].take().is_string());
     let expected = json!({
         "minionChatId": null, "minionResponse": "explicit", "minionUsedReturnTool": true, "activity": {"turns": 1},

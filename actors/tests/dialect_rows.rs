@@ -1,14 +1,7 @@
 //! Feature rows of the dialects that `dialects.rs` does not cover.
 
-use std::sync::{Arc, Mutex};
-use std::time::Duration;
-
-use crate::support::talk::{SLOW, converse, converse_in, found, notices, offering, parsed, received};
-use crate::support::{calls, journal, shut, task, text};
-use serde_json::{Value, json};
-use subtend_models::model::Request;
-use subtend_session::dialect::Dialect;
-use subtend_session::limits::Limits;
+use crate::support::talk::{SLOW, converse, converse_in, found, notices, offering, parsed};
+use crate::support::*;
 
 type RequestTimes = Arc<Mutex<Vec<Duration>>>;
 
@@ -31,7 +24,7 @@ async fn s2_star_awaits_only_own_jobs_including_ended_ones() {
         }
     };
     let (_, runtime, _, last) = converse(&[Dialect::Spawn, Dialect::Task], root, found).await;
-    let results = received(&last);
+    let results = results(&last);
     let block = |at: usize, name: &str| format!("[{}: OK]\n{name} found", results[at]);
     assert_eq!(results[3], format!("{}\n\n{}", block(0, "a"), block(1, "b")));
     assert_eq!(results[5], format!("{}\n\n{}\n\n{}", block(0, "a"), block(1, "b"), block(4, "c")));
@@ -46,7 +39,7 @@ async fn s2_star_awaits_only_own_jobs_including_ended_ones() {
 async fn r3_queued_task_is_pending_and_a_started_one_running() {
     let root = |request: &Request, at: usize| {
         let start = |prompt: &str| ("spawn_task", json!({"type": "worker", "prompt": prompt, "description": prompt}));
-        let id = |at: usize| parsed(&received(request)[at])["taskId"].clone();
+        let id = |at: usize| parsed(&results(request)[at])["taskId"].clone();
         let check = |at: usize, args: Value| {
             let mut arguments = json!({"taskId": id(at)});
             arguments.as_object_mut().expect("an object").extend(args.as_object().expect("an object").clone());
@@ -61,10 +54,9 @@ async fn r3_queued_task_is_pending_and_a_started_one_running() {
             _ => text("done"),
         }
     };
-    let journal = journal();
-    let one = offering(&journal, &[Dialect::SpawnTask]).limits(Limits { live_runs: 1, ..Limits::default() });
+    let one = offering(&journal(), &[Dialect::SpawnTask]).limits(Limits { live_runs: 1, ..Limits::default() });
     let (runtime, _, last) = converse_in(one, root, found).await;
-    let results = received(&last);
+    let results = results(&last);
     let id = |at: usize| parsed(&results[at])["taskId"].as_str().expect("an id").to_owned();
     assert_eq!(results[2], format!("Task {} is still running (0 s elapsed).", id(0)));
     let pending = |elapsed: u32| {
@@ -83,7 +75,7 @@ async fn b6_iterations_continue_from_earlier_runs() {
     let root = |request: &Request, at: usize| match at {
         0 => calls([("subagent", json!({"task": "a", "maxIterations": 2}))]),
         2 | 4 => {
-            let branch = parsed(&received(request)[0])["branchId"].clone();
+            let branch = parsed(&results(request)[0])["branchId"].clone();
             calls([("subagent", json!({"continueBranchId": branch, "maxIterations": 1}))])
         }
         1 | 3 | 5 => text("waiting"),

@@ -1,26 +1,9 @@
 //! Rules that the dialects share, by id, for which their specifications disagree or leave a choice.
 
-use std::sync::{Arc, Mutex};
-
-use crate::support::talk::{converse, converse_in, found, notices, offering, parsed, received};
-use crate::support::{calls, journal, model, offered, prompt, records, shut, text};
-use serde_json::{Value, json};
-use subtend_actors::{BranchOptions, Builder, Runtime, SessionHandle, TaskFilter};
-use subtend_agents::catalog::Catalog;
-use subtend_agents::dialect::{Dialects, hint, instructions};
-use subtend_agents::manifest::{AgentMode, Manifest};
-use subtend_agents::profile::{Inherit, Profile, Profiles};
-use subtend_journal::memory::Memory;
-use subtend_journal::{Journal, Options};
-use subtend_models::model::{Answer, Request};
-use subtend_session::authority::{Rule, RuleSet, Verdict};
-use subtend_session::dialect::Dialect;
-use subtend_session::ids::{RunNo, Text};
-use subtend_session::limits::Limits;
-use subtend_session::record::Record;
-use subtend_session::usage::Usage;
-use subtend_tools::registry::Registry;
-use subtend_tools::workspace::Workspace;
+use crate::support::talk::{converse, converse_in, found, notices, offering, parsed};
+use crate::support::*;
+use subtend_agents::dialect::{hint, instructions};
+use subtend_agents::profile::Inherit;
 
 fn start(dialect: Dialect, prompt: &str) -> (&'static str, Value) {
     match dialect {
@@ -74,8 +57,7 @@ async fn g2_k16_s1_unknown_agent_or_profile_is_an_error() {
         ("subagent", json!({"task": "p", "agent": "unknown"})),
         ("spawn", json!({"task": "p", "profile": "unknown"})),
     ];
-    let journal = journal();
-    let (runtime, session, last, _) = below(offering(&journal, &Dialect::ALL), calls).await;
+    let (runtime, session, last, _) = below(offering(&journal(), &Dialect::ALL), calls).await;
     let no = |agent: &str, tool: &str, suggestion: &str| {
         format!(
             "no agent `{agent}` can be started by {tool}.{suggestion} Valid: explore, general, plan, research, worker."
@@ -92,7 +74,7 @@ async fn g2_k16_s1_unknown_agent_or_profile_is_an_error() {
         refused.to_string(),
         "no profile `unknown`: no profiles exist here, so leave profile out".to_owned(),
     ];
-    assert_eq!(received(&last), expected);
+    assert_eq!(results(&last), expected);
     assert_eq!(session.tree().await.expect("a tree").children.len(), 0);
     shut(runtime).await;
 }
@@ -107,8 +89,7 @@ async fn k18_only_children_of_task_and_spawn_task_may_spawn() {
         (Dialect::Subagent, "lookup write"),
         (Dialect::Minion, "lookup return"),
     ] {
-        let journal = journal();
-        let (runtime, _, last, seen) = below(offering(&journal, &Dialect::ALL), vec![start(dialect, "p")]).await;
+        let (runtime, _, last, seen) = below(offering(&journal(), &Dialect::ALL), vec![start(dialect, "p")]).await;
         assert_eq!((offered(&last).join(" "), offered(&seen[0]).join(" ")), (all.to_owned(), expected.to_owned()));
         shut(runtime).await;
     }
@@ -129,8 +110,7 @@ async fn k20_each_dialect_interprets_tool_lists_its_own_way() {
     let profiles = [("looks".into(), looks), ("any".into(), Profile::default())].into();
     let profiles = Profiles::load(profiles, &|_| Err("no".into())).expect("profiles");
     let dialects = Dialects { offered: Dialect::ALL.to_vec(), profiles, ..Dialects::default() };
-    let journal = journal();
-    let (runtime, _, _, seen) = below(offering(&journal, &[]).dialects(dialects), calls).await;
+    let (runtime, _, _, seen) = below(offering(&journal(), &[]).dialects(dialects), calls).await;
     let mut shown: Vec<_> = seen.iter().map(|one| (prompt(one).pop(), offered(one).join(" "))).collect();
     shown.sort();
     let expected = [
@@ -160,7 +140,7 @@ async fn k21_b6_turns_come_from_call_then_manifest_then_dialect() {
         ]),
         1 => text("waiting"),
         2 => {
-            let received = received(request);
+            let received = results(request);
             let branch = |at: usize| parsed(&received[at])["branchId"].clone();
             calls([
                 ("subagent", json!({"continueBranchId": branch(0)})),
@@ -188,15 +168,14 @@ async fn k21_b6_turns_come_from_call_then_manifest_then_dialect() {
 #[tokio::test(start_paused = true)]
 async fn k25_s8_task_alone_is_offered_and_callable_by_default() {
     let others = Dialect::ALL.into_iter().filter(|dialect| *dialect != Dialect::Task);
-    let journal = journal();
     let calls = others.clone().map(|dialect| start(dialect, "p")).collect();
-    let (runtime, session, last, _) = below(crate::support::builder(&journal), calls).await;
+    let (runtime, session, last, _) = below(crate::support::builder(&journal()), calls).await;
     assert_eq!(offered(&last), ["task", "check_task", "cancel_task"]);
     let no = |dialect: Dialect| {
         let suggestion = if dialect == Dialect::SpawnTask { " Did you mean `task`?" } else { "" };
         format!("no tool is named `{}`.{suggestion} Available: task, check_task, cancel_task.", dialect.name())
     };
-    assert_eq!(received(&last), others.map(no).collect::<Vec<_>>());
+    assert_eq!(results(&last), others.map(no).collect::<Vec<_>>());
     assert_eq!(session.tree().await.expect("a tree").children.len(), 0);
     shut(runtime).await;
 }
@@ -204,21 +183,20 @@ async fn k25_s8_task_alone_is_offered_and_callable_by_default() {
 #[tokio::test(start_paused = true)]
 async fn r8_switched_off_spawns_are_refused_and_tasks_readable() {
     let memory = Memory::new();
-    let journal = || Journal::open(Box::new(memory.clone()), Options::default()).expect("the journal opens");
     let tool_calls = vec![start(Dialect::SpawnTask, "p")];
-    let (runtime, session, last, _) = below(offering(&journal(), &[Dialect::SpawnTask]), tool_calls).await;
-    let (task, id) = (parsed(&received(&last)[0])["taskId"].clone(), session.id());
+    let (runtime, session, last, _) = below(offering(&reopen(&memory), &[Dialect::SpawnTask]), tool_calls).await;
+    let (task, id) = (parsed(&results(&last)[0])["taskId"].clone(), session.id());
     shut(runtime).await;
     let seen = DescendantRequests::default();
     let shown = Arc::clone(&seen);
     let answering = model(move |request| {
         let again = [start(Dialect::SpawnTask, "q"), ("check_task", json!({"taskId": task}))];
-        let answer = if received(&request).len() == 1 { calls(again) } else { text("done") };
+        let answer = if results(&request).len() == 1 { calls(again) } else { text("done") };
         shown.lock().unwrap().push(request);
         async move { Ok(answer) }
     });
     let off = Dialects { enabled: false, offered: Dialect::ALL.to_vec(), ..Dialects::default() };
-    let builder = offering(&journal(), &[]).dialects(off).model(answering);
+    let builder = offering(&reopen(&memory), &[]).dialects(off).model(answering);
     let runtime = builder.start().await.expect("the runtime starts");
     let session = runtime.session(id).expect("readable").expect("a session");
     let receipt = session.send("more").await.expect("accepted");
@@ -226,7 +204,7 @@ async fn r8_switched_off_spawns_are_refused_and_tasks_readable() {
     let last = seen.lock().unwrap().pop().expect("a model call");
     assert_eq!(offered(&last), ["lookup", "write"]);
     let no = |tool: &str| format!("no tool is named `{tool}`. Available: lookup, write.");
-    assert_eq!(received(&last)[1..], [no("spawn_task"), no("check_task")]);
+    assert_eq!(results(&last)[1..], [no("spawn_task"), no("check_task")]);
     let tasks = runtime.tasks(TaskFilter::default()).await.expect("the journal is read");
     let read: Vec<_> = tasks.iter().map(|task| (task.prompt.as_deref(), task.result.as_deref())).collect();
     assert_eq!(read, [(Some("p"), Some("found"))]);
@@ -242,8 +220,7 @@ async fn k15_r10_r11_prompt_has_the_instructions_of_each_dialect() {
     for dialect in Dialect::ALL {
         let nested = if dialect.allows_nesting() { vec![dialect] } else { Vec::new() };
         let tells = matches!(dialect, Dialect::Subagent | Dialect::SpawnTask);
-        let journal = journal();
-        let (runtime, _, last, seen) = below(offering(&journal, &[dialect]), vec![start(dialect, "p")]).await;
+        let (runtime, _, last, seen) = below(offering(&journal(), &[dialect]), vec![start(dialect, "p")]).await;
         assert_eq!(*last.system, prompted(None, &[dialect]));
         assert_eq!(*seen[0].system, prompted(tells.then_some(dialect), &nested));
         shut(runtime).await;
@@ -272,7 +249,7 @@ async fn k9_task_result_names_inspectable_children_by_id() {
         json!({"session_id": c_short, "status": "started"}).to_string(),
         json!({"session_id": d, "short": d_short, "status": "started"}).to_string(),
     ];
-    assert_eq!(received(&last), expected);
+    assert_eq!(results(&last), expected);
     let received = notices(&last).concat();
     for (short, agent, task) in [(c_short, "worker", "c"), (d_short, "seen", "d")] {
         let block = format!("\n[{short} ({agent})] completed:\nIts task: {task}\n```\nfound\n```\n");
@@ -296,8 +273,7 @@ async fn k9_task_id_works_only_for_the_session_that_got_it() {
         Ok(match (&*prompt(request), at) {
             ("first", 0) => calls([start]),
             ("first", _) => {
-                *given.lock().unwrap() =
-                    parsed(&received(request)[0])["session_id"].as_str().expect("an id").to_owned();
+                *given.lock().unwrap() = parsed(&results(request)[0])["session_id"].as_str().expect("an id").to_owned();
                 text("first done")
             }
             ("second", 0) => {
@@ -308,13 +284,13 @@ async fn k9_task_id_works_only_for_the_session_that_got_it() {
                     ("cancel_task", json!({"task_id": id})),
                 ])
             }
-            ("second", _) => text(&received(request).join("\n")),
+            ("second", _) => text(&results(request).join("\n")),
             _ => text("below done"),
         })
     };
     let (_, runtime, _, last) = converse(&[Dialect::Task], root, child).await;
     let no = format!("Unknown task `{}`: no earlier answer of yours started one.", ids.lock().unwrap());
-    assert_eq!(received(&last), ["first done".to_owned(), [no.as_str(); 3].join("\n")]);
+    assert_eq!(results(&last), ["first done".to_owned(), [no.as_str(); 3].join("\n")]);
     shut(runtime).await;
 }
 
@@ -335,13 +311,12 @@ async fn k13_r7_reading_agents_write_only_by_a_manifest() {
         ("explore", Some(&shelled), &allowed, "list read search shell"),
         ("explore", Some(&shelled), &denied, "list read search"),
     ] {
-        let journal = journal();
         let mut catalog = Catalog::builtin();
         catalog.insert(Manifest::new("worker", AgentMode::All, "You are a worker."));
         if let Some(manifest) = replaced {
             catalog.insert(manifest.clone());
         }
-        let builder = offering(&journal, &[Dialect::SpawnTask])
+        let builder = offering(&journal(), &[Dialect::SpawnTask])
             .catalog(catalog)
             .policy(policy.clone())
             .workspace(Arc::new(Workspace::open(dir.path()).expect("a workspace")))
@@ -381,8 +356,7 @@ async fn s3_k11_job_prompt_has_files_profile_and_parameter() {
         ("spawn", json!({"task": "b", "profile": "heir"})),
         ("spawn", json!({"task": "c", "system_prompt": "By the call.", "context": "Known already."})),
     ];
-    let journal = journal();
-    let builder = offering(&journal, &[]).dialects(dialects);
+    let builder = offering(&journal(), &[]).dialects(dialects);
     let builder = builder.workspace(Arc::new(Workspace::open(dir.path()).expect("a workspace")));
     let (runtime, _, _, seen) = below(builder, calls).await;
     let mut received: Vec<_> = seen.iter().map(|one| (prompt(one), one.system.to_string())).collect();
@@ -421,15 +395,14 @@ async fn m8_minion_errors_have_one_format() {
     let minion = |message: &str| ("minion", json!({"message": message, "enableWeb": false, "enabledTools": []}));
     let chat = json!({"message": "m", "minion_chat_id": "x", "enable_web": false, "enabled_tools": []});
     let calls = vec![minion(" "), ("minion", chat), ("minion", json!({"message": "m"}))];
-    let journal = journal();
-    let (runtime, _, last, _) = below(offering(&journal, &[Dialect::Minion]), calls).await;
+    let (runtime, _, last, _) = below(offering(&journal(), &[Dialect::Minion]), calls).await;
     let expected = [
         "Minion error: the message is empty: the minion sees nothing else, so include everything that it needs",
         "Minion error: Unknown minion chat `x`: no earlier answer of yours started one.",
         "Minion error: the arguments of minion do not fit: missing field `enableWeb`; it takes message, \
          minionChatId, enableWeb and enabledTools",
     ];
-    assert_eq!(received(&last), expected);
+    assert_eq!(results(&last), expected);
     shut(runtime).await;
 }
 
@@ -437,7 +410,7 @@ async fn m8_minion_errors_have_one_format() {
 #[tokio::test(start_paused = true)]
 async fn r3_cancel_task_returns_the_outcome_of_the_task() {
     let root = |request: &Request, at: usize| {
-        let id = |at: usize| parsed(&received(request)[at])["taskId"].clone();
+        let id = |at: usize| parsed(&results(request)[at])["taskId"].clone();
         let cancel = |at: usize| ("cancel_task", json!({"taskId": id(at)}));
         let check = |at: usize| ("check_task", json!({"taskId": id(at)}));
         match at {
@@ -448,11 +421,10 @@ async fn r3_cancel_task_returns_the_outcome_of_the_task() {
             _ => text("done"),
         }
     };
-    let journal = journal();
     let limits = Limits { live_runs: 1, ..Limits::default() };
-    let builder = offering(&journal, &[Dialect::SpawnTask]).limits(limits);
+    let builder = offering(&journal(), &[Dialect::SpawnTask]).limits(limits);
     let (runtime, _, last) = converse_in(builder, root, found).await;
-    let received = received(&last);
+    let received = results(&last);
     let ids: Vec<_> = (0..3).map(|at| parsed(&received[at])["taskId"].as_str().expect("an id").to_owned()).collect();
     let cancelled = |at: usize| json!({"taskId": ids[at], "status": "cancelled"}).to_string();
     let end =

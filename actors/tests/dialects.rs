@@ -1,76 +1,11 @@
 //! The five dialects, each with a scripted model: schemas, results and notices (features 000 to 004).
 
-use std::sync::{Arc, Mutex};
-use std::time::Duration;
-
-use crate::support::{
-    answers, ask, builder, calls, journal, model, offered, open, prompt, records, results, shut, text, tool, tools,
-};
-use serde_json::{Value, json};
-use subtend_actors::{Builder, Runtime, SessionHandle};
-use subtend_agents::catalog::Catalog;
-use subtend_agents::dialect::Dialects;
-use subtend_agents::manifest::{AgentMode, Manifest};
-use subtend_agents::profile::{Profile, Profiles};
-use subtend_journal::Journal;
-use subtend_models::model::{Answer, ModelError, Request};
-use subtend_session::authority::{Rule, RuleSet, Verdict};
-use subtend_session::call::ToolEffect;
-use subtend_session::dialect::Dialect;
-use subtend_session::ids::{Hash, SessionId};
-use subtend_session::message::Message;
-use subtend_session::outcome::{ModelFail, Outcome};
-use subtend_session::record::Record;
-use subtend_tools::tool::ToolOutput;
-use subtend_tools::workspace::Workspace;
+use crate::support::talk::{converse, found, notices, offering, parsed};
+use crate::support::*;
 
 mod edges;
 
-/// Returns a builder that offers the dialects `offered`, with the tools `lookup` and `write`.
-fn offering(journal: &Journal, offered: &[Dialect]) -> Builder {
-    let dialects = Dialects { offered: offered.to_vec(), ..Dialects::default() };
-    let noop = |name: &str| tool(name, ToolEffect::ReadOnly, |_| async { Ok(ToolOutput::text("looked")) });
-    builder(journal).dialects(dialects).tools(tools([noop("lookup"), noop("write")]))
-}
-
-fn notices(request: &Request) -> Vec<String> {
-    let notice = |message: &Message| match message {
-        Message::Notice { text, .. } => Some(text.to_string()),
-        _ => None,
-    };
-    request.messages.iter().filter_map(notice).collect()
-}
-
-fn parsed(text: &str) -> Value {
-    serde_json::from_str(text).expect("an object")
-}
-
 type Last = Arc<Mutex<Option<Request>>>;
-
-/// Runs one conversation: `root` answers the person's session, `child` all others.
-async fn converse<R, C>(offers: &[Dialect], root: R, child: C) -> (Journal, Runtime, SessionHandle, Request)
-where
-    R: Fn(&Request, usize) -> Answer + Send + Sync + 'static,
-    C: Fn(&Request, usize) -> Result<Answer, ModelError> + Send + Sync + 'static,
-{
-    let (journal, last) = (journal(), Last::default());
-    let seen = Arc::clone(&last);
-    let answering = model(move |request| {
-        let at = answers(&request);
-        let answer = if prompt(&request) == "go" {
-            *seen.lock().unwrap() = Some(request.clone());
-            Ok(root(&request, at))
-        } else {
-            child(&request, at)
-        };
-        async move { answer }
-    });
-    let runtime = offering(&journal, offers).model(answering).start().await.expect("the runtime starts");
-    let (session, ended) = ask(&runtime, "go").await;
-    assert_eq!(ended.outcome, Outcome::Completed);
-    let last = last.lock().unwrap().take().expect("a model call of the root");
-    (journal, runtime, session, last)
-}
 
 /// An id guessed in the same answer as its spawn does not name an earlier task; the error does not claim that there are no tasks.
 #[tokio::test(start_paused = true)]
@@ -87,13 +22,6 @@ async fn k9_id_guessed_in_the_same_answer_is_explained() {
     let why = "Unknown task `abc`: no earlier answer of yours started one.";
     assert_eq!(results(&last)[1..3], [why, why]);
     shut(runtime).await;
-}
-
-fn found(request: &Request, _: usize) -> Result<Answer, ModelError> {
-    match &*prompt(request) {
-        "bad" => Err(ModelError::new(ModelFail::InvalidRequest, "no")),
-        other => Ok(text(&format!("{other} found"))),
-    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -234,8 +162,7 @@ async fn s5_profile_is_in_schema_prompt_and_childs_prompt() {
     let coder = Profile { system_prompt: Some("You code.".into()), tools: vec!["lookup".into()], ..Profile::default() };
     let profiles = Profiles::load([("coder".into(), coder)].into(), &|_| Err("no".into())).expect("a profile");
     let dialects = Dialects { offered: vec![Dialect::Spawn], profiles, ..Dialects::default() };
-    let runtime =
-        offering(&journal, &[]).dialects(dialects).model(answering).start().await.expect("the runtime starts");
+    let runtime = started(offering(&journal, &[]).dialects(dialects).model(answering)).await;
     ask(&runtime, "go").await;
     let seen = std::mem::take(&mut *seen.lock().unwrap());
     let (root, child) = (&seen[0], seen.iter().find(|request| prompt(request) != "go").expect("a child"));
@@ -274,7 +201,7 @@ async fn r3_task_is_checked_with_and_without_waiting() {
         }
         async move {
             if !is_root {
-                tokio::time::sleep(Duration::from_secs(45)).await;
+                seconds(45).await;
             }
             Ok(answer)
         }

@@ -1,30 +1,9 @@
 //! Tools that a subagent discovers, and calls from an MCP client (features B7, B8, B10).
 
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
-use std::time::Duration;
-
-use crate::support::{
-    answers, ask, builder, calls, journal, model, offered, open, prompt, records, results, shut, text, tool, tools,
-};
-use futures_util::future::BoxFuture;
-use serde_json::{Value, json};
+use crate::support::*;
 use subtend_actors::audit::{Decided, DecidedBy};
-use subtend_actors::event::{EventKind, Next};
-use subtend_actors::{BeforeTool, Builder, Hooks, OpenOptions, Options, Runtime, SessionHandle, ToolAsked};
-use subtend_agents::catalog::Catalog;
-use subtend_agents::dialect::{Dialects, SubagentOptions};
-use subtend_agents::manifest::{AgentMode, Manifest};
-use subtend_journal::Journal;
-use subtend_journal::memory::Memory;
-use subtend_models::model::Request;
-use subtend_session::authority::{Access, Rule, RuleSet, Verdict};
-use subtend_session::call::{CallKind, ToolEffect};
-use subtend_session::dialect::Dialect;
-use subtend_session::place::{OnRestart, Source};
-use subtend_session::record::{AskVerdict, Record};
-use subtend_tools::closure::FnTool;
-use subtend_tools::tool::ToolOutput;
+use subtend_agents::dialect::SubagentOptions;
+use subtend_session::place::Source;
 
 type ChildRequests = Arc<Mutex<Vec<Request>>>;
 
@@ -53,11 +32,7 @@ fn host(journal: &Journal, in_full: u32, ran: &Arc<AtomicUsize>) -> Builder {
 }
 
 /// Returns a model whose root starts a subagent with `arguments`; the subagent makes the calls `steps` in turn, then ends.
-fn subagent(
-    arguments: Value,
-    steps: Vec<(&'static str, Value)>,
-    seen: &ChildRequests,
-) -> Arc<dyn subtend_models::model::Model> {
+fn subagent(arguments: Value, steps: Vec<(&'static str, Value)>, seen: &ChildRequests) -> Arc<dyn Model> {
     let seen = Arc::clone(seen);
     model(move |request| {
         let answer = match (&*prompt(&request), answers(&request)) {
@@ -197,8 +172,7 @@ async fn b8_use_tool_obeys_rules_approvals_and_hooks() {
         let builder = host(&journal, 0, &ran).policy(policy()).hooks(Arc::clone(&hook) as Arc<dyn Hooks>);
         let runtime = builder.model(answering).start().await.expect("the runtime starts");
         let mut approver = runtime.approver();
-        let session = open(&runtime);
-        let receipt = session.send("go").await.expect("accepted");
+        let (session, receipt) = sent(&runtime, "go").await;
         let approval = approver.next().await;
         assert_eq!((&*approval.tool, &*approval.action, &*approval.resource), ("make", "make.thing", "fuss"));
         assert_eq!(runtime.approvals().await.expect("approvals"), std::slice::from_ref(&approval));
@@ -276,12 +250,12 @@ async fn b8_removed_tool_cannot_be_found_or_used() {
 async fn restarted(effect: ToolEffect) -> (usize, Vec<String>) {
     let (memory, seen, ran) = (Memory::new(), ChildRequests::default(), Arc::new(AtomicUsize::new(0)));
     let host = |seed: u64| {
-        let journal = Journal::open(Box::new(memory.clone()), subtend_journal::Options::default()).expect("a journal");
+        let journal = reopen(&memory);
         let count = Arc::clone(&ran);
         let slow = tool("slow", effect, move |_| {
             count.fetch_add(1, Ordering::Relaxed);
             async {
-                tokio::time::sleep(Duration::from_secs(60)).await;
+                seconds(60).await;
                 Ok(ToolOutput::text("slowly done"))
             }
         });
@@ -299,9 +273,8 @@ async fn restarted(effect: ToolEffect) -> (usize, Vec<String>) {
         builder.model(subagent(json!({"task": "a"}), steps, &seen)).start()
     };
     let runtime = host(7).await.expect("the runtime starts");
-    let session = open(&runtime);
-    let receipt = session.send("go").await.expect("accepted");
-    tokio::time::sleep(Duration::from_secs(5)).await;
+    let (session, receipt) = sent(&runtime, "go").await;
+    seconds(5).await;
     let root = session.id();
     drop((session, runtime));
 

@@ -1,25 +1,12 @@
 //! The API for embedders: models by value, prompts, event streams, default tools.
 
-use std::sync::Arc;
-
-use crate::support::{builder, journal, model, shut, text};
+use crate::support::*;
 use futures_util::{FutureExt as _, Stream, StreamExt};
-use subtend_actors::{
-    AboveSlots, Environment, EventKind, Next, OpenOptions, OpenSessionError, Options, PromptError, Runtime, StartError,
-};
-use subtend_models::closure::fn_model;
-use subtend_models::model::{Answer, Model, ModelError};
+use subtend_actors::{AboveSlots, Environment, PromptError};
 use subtend_models::scripted::{Scripted, Step};
-use subtend_session::authority::{Rule, Verdict};
-use subtend_session::call::ToolEffect;
-use subtend_session::ids::Seq;
-use subtend_session::limits::Limits;
 use subtend_session::message::ToolSpec;
-use subtend_session::outcome::{FailKind, ModelFail, Outcome};
 use subtend_tools::closure::fn_tool;
 use subtend_tools::policy::HostPolicy;
-use subtend_tools::registry::Registry;
-use subtend_tools::tool::ToolOutput;
 
 fn hello() -> Scripted {
     Scripted::builder("hello").rule("*", [Step::text("Hello, {prompt}")]).build().expect("a script")
@@ -80,7 +67,7 @@ async fn a11_limits_above_the_slots_are_typed_errors() {
 #[tokio::test(start_paused = true)]
 async fn prompt_returns_the_answer_or_its_error() {
     let journal = journal();
-    let answer = |request: subtend_models::model::Request| async move {
+    let answer = |request: Request| async move {
         match &*request.agent {
             "worker" => Err(ModelError::new(ModelFail::Auth, "no key")),
             _ => Ok(text("An answer.")),
@@ -179,7 +166,7 @@ async fn tool_of_the_host_is_offered_unless_denied() {
         let names = fn_model("names", |request, _| async move {
             Ok(Answer::of_text(request.tools.iter().any(|tool| &*tool.name == "lookup").to_string()))
         });
-        let schema = Arc::new(serde_json::json!({"type": "object"}));
+        let schema = Arc::new(json!({"type": "object"}));
         let spec = ToolSpec { name: "lookup".into(), description: "Looks.".into(), schema };
         let lookup = fn_tool(spec, ToolEffect::ReadOnly, |_| async { Ok(ToolOutput::text("seen")) });
         let tools = Registry::builder().tool(lookup).expect("a tool").build();

@@ -1,28 +1,8 @@
 //! Environments: each session works in the workspace in which its tree was opened (H5).
 
-use std::collections::BTreeMap;
-use std::path::Path;
-use std::sync::{Arc, Mutex};
-use std::time::Duration;
-
-use crate::support::{answers, builder, calls, journal, model, open, prompt, results, shut, task, text, tool, tools};
-use subtend_actors::builder::Builder;
-use subtend_actors::{
-    AgentChanges, ControlError, Environment, EnvironmentKey, OpenOptions, OpenSessionError, Options, Runtime,
-    SendError, SessionHandle,
-};
-use subtend_agents::catalog::Catalog;
-use subtend_agents::manifest::{AgentMode, Manifest};
-use subtend_journal::Journal;
-use subtend_journal::memory::Memory;
-use subtend_models::model::{Answer, ModelError, Request};
-use subtend_session::authority::{Authority, Rule, RuleSet, Verdict};
-use subtend_session::call::ToolEffect;
-use subtend_session::outcome::{FailKind, Outcome};
-use subtend_session::place::OnRestart;
-use subtend_tools::registry::Registry;
-use subtend_tools::tool::ToolOutput;
-use subtend_tools::workspace::Workspace;
+use crate::support::*;
+use subtend_actors::{AgentChanges, Environment, EnvironmentKey};
+use subtend_session::authority::Authority;
 
 type Loads = Arc<Mutex<Vec<EnvironmentKey>>>;
 
@@ -39,10 +19,10 @@ async fn asks_where(request: Request) -> Result<Answer, ModelError> {
     match (&*prompt(&request), answers(&request)) {
         ("by a child", 0) => Ok(calls([task("directly", false)])),
         ("slowly", 0) => {
-            tokio::time::sleep(Duration::from_secs(60)).await;
+            seconds(60).await;
             Ok(text("too late"))
         }
-        (_, 0) => Ok(calls([("where", serde_json::json!({}))])),
+        (_, 0) => Ok(calls([("where", json!({}))])),
         (_, _) => Ok(text(&results(&request).join(" "))),
     }
 }
@@ -106,14 +86,13 @@ async fn h5_sessions_and_children_work_in_their_own_workspace() {
 #[tokio::test(start_paused = true)]
 async fn h5_restart_finds_each_environment_again() {
     let (memory, loads, dir) = (Memory::new(), Loads::default(), directory());
-    let reopen = || Journal::open(Box::new(memory.clone()), subtend_journal::Options::default()).expect("a journal");
-    let runtime = hosting(&reopen(), &loads).start().await.expect("a runtime");
+    let runtime = hosting(&reopen(&memory), &loads).start().await.expect("a runtime");
     let session = opened(&runtime, dir.path());
     let before = answer(&session, "directly").await;
     let id = session.id();
     drop(session);
     runtime.shutdown(Duration::from_secs(1)).await;
-    let runtime = hosting(&reopen(), &loads).start().await.expect("another runtime");
+    let runtime = hosting(&reopen(&memory), &loads).start().await.expect("another runtime");
     let session = runtime.session(id).expect("readable").expect("a session");
     assert_eq!(answer(&session, "by a child").await, before);
     let keys: Vec<_> = loads.lock().unwrap().iter().map(|key| (key.workspace.clone(), key.model.clone())).collect();
@@ -126,8 +105,7 @@ async fn h5_restart_finds_each_environment_again() {
 #[tokio::test(start_paused = true)]
 async fn restart_serves_all_sessions_of_a_workspace() {
     let (memory, loads, dir) = (Memory::new(), Loads::default(), directory());
-    let reopen = || Journal::open(Box::new(memory.clone()), subtend_journal::Options::default()).expect("a journal");
-    let runtime = hosting(&reopen(), &loads).start().await.expect("a runtime");
+    let runtime = hosting(&reopen(&memory), &loads).start().await.expect("a runtime");
     let mut before = Vec::new();
     for _ in 0..3 {
         let session = opened(&runtime, dir.path());
@@ -135,7 +113,7 @@ async fn restart_serves_all_sessions_of_a_workspace() {
     }
     runtime.shutdown(Duration::from_secs(1)).await;
     loads.lock().unwrap().clear();
-    let runtime = hosting(&reopen(), &loads).start().await.expect("another runtime");
+    let runtime = hosting(&reopen(&memory), &loads).start().await.expect("another runtime");
     let mut after = Vec::new();
     for (id, _) in &before {
         let session = runtime.session(*id).expect("readable").expect("a session");
@@ -149,18 +127,17 @@ async fn restart_serves_all_sessions_of_a_workspace() {
 #[tokio::test(start_paused = true)]
 async fn h5_missing_workspace_refuses_inputs_and_ends_runs() {
     let (memory, loads, dir) = (Memory::new(), Loads::default(), directory());
-    let reopen = || Journal::open(Box::new(memory.clone()), subtend_journal::Options::default()).expect("a journal");
-    let runtime = hosting(&reopen(), &loads).start().await.expect("a runtime");
+    let runtime = hosting(&reopen(&memory), &loads).start().await.expect("a runtime");
     let workspace = Some(dir.path().to_string_lossy().into());
     let options = OpenOptions { workspace, on_restart: Some(OnRestart::Resume), ..OpenOptions::agent("worker") };
     let session = runtime.open(options).expect("a session");
     let receipt = session.send("slowly").await.expect("accepted");
-    tokio::time::sleep(Duration::from_secs(5)).await;
+    seconds(5).await;
     let (id, run) = (session.id(), receipt.run);
     drop((session, receipt));
     runtime.shutdown(Duration::ZERO).await;
     drop(dir);
-    let runtime = hosting(&reopen(), &loads).start().await.expect("another runtime");
+    let runtime = hosting(&reopen(&memory), &loads).start().await.expect("another runtime");
     let session = runtime.session(id).expect("readable").expect("a session");
     let ended = session.run_ended(run).await.expect("the run ends");
     let refused = session.send("directly").await.map(drop);
@@ -178,12 +155,9 @@ async fn policy_of_a_session_stays_within_the_bounds() {
     let journal = journal();
     let rule = |verdict| Rule { action: "fs.write".into(), resource: "*".into(), verdict };
     let rules = |default, rules: Vec<Rule>| RuleSet { default, rules };
-    let runtime = builder(&journal)
-        .model(model(asks_where))
-        .bounds(rules(Verdict::Allow, vec![rule(Verdict::Deny)]))
-        .start()
-        .await
-        .expect("a runtime");
+    let runtime =
+        started(builder(&journal).model(model(asks_where)).bounds(rules(Verdict::Allow, vec![rule(Verdict::Deny)])))
+            .await;
     let ceilings: BTreeMap<&str, Verdict> = ["fs.write", "fs.read"]
         .into_iter()
         .map(|action| {
@@ -202,13 +176,9 @@ async fn policy_of_a_session_stays_within_the_bounds() {
 
 #[tokio::test(start_paused = true)]
 async fn another_workspace_is_refused_without_a_loader() {
-    let journal = journal();
-    let runtime = builder(&journal)
-        .options(Options { seed: Some(3), ..Options::default() })
-        .model(model(asks_where))
-        .start()
-        .await
-        .expect("a runtime");
+    let runtime =
+        started(builder(&journal()).options(Options { seed: Some(3), ..Options::default() }).model(model(asks_where)))
+            .await;
     let options = OpenOptions { workspace: Some("/elsewhere".into()), ..OpenOptions::agent("worker") };
     let refused = runtime.open(options).map(drop);
     let Err(OpenSessionError::Workspace(why)) = refused else { panic!("{refused:?}") };

@@ -1,15 +1,11 @@
-use std::time::Duration;
-
-use crate::support::{ask, builder, journal, model, shut, text};
-use subtend_actors::{EventKind, Next, Options};
+use crate::support::*;
 
 #[tokio::test(start_paused = true)]
 async fn subscriber_of_all_trees_sees_new_roots() {
-    let journal = journal();
-    let runtime = builder(&journal).model(model(|_| async { Ok(text("hello")) })).start().await.expect("a runtime");
+    let runtime = builder(&journal()).model(model(|_| async { Ok(text("hello")) })).start().await.expect("a runtime");
     let mut events = runtime.subscribe(None);
     ask(&runtime, "one").await;
-    tokio::time::sleep(Duration::from_secs(1)).await;
+    seconds(1).await;
     let mut seqs = Vec::new();
     while let Some(Next::Event(event)) = events.try_next() {
         if let EventKind::Record { seq, .. } = event.what {
@@ -22,15 +18,14 @@ async fn subscriber_of_all_trees_sees_new_roots() {
 
 #[tokio::test(start_paused = true)]
 async fn slow_subscriber_learns_how_many_events_it_missed() {
-    let journal = journal();
     let options = Options { events: 4, seed: Some(7), ..Options::default() };
-    let builder = builder(&journal).options(options).model(model(|_| async { Ok(text("hello")) }));
+    let builder = builder(&journal()).options(options).model(model(|_| async { Ok(text("hello")) }));
     let runtime = builder.start().await.expect("a runtime");
     let mut slow = runtime.subscribe(None);
     for _ in 0..5 {
         ask(&runtime, "one").await;
     }
-    tokio::time::sleep(Duration::from_secs(1)).await;
+    seconds(1).await;
     let Some(Next::Missed(missed)) = slow.try_next() else { panic!("a full buffer did not report missed events") };
     let mut seen = 0;
     while let Some(Next::Event(_)) = slow.try_next() {

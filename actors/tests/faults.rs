@@ -1,17 +1,7 @@
 //! A panic in a tool, a model, the turn task or the session's own handler is survived.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-
-use crate::support::{answers, ask, builder, calls, journal, model, prompt, records, shut, task, text, tool, tools};
-use subtend_actors::Options;
-use subtend_actors::faults::{Faults, Point};
-use subtend_models::model::Request;
-use subtend_session::call::ToolEffect;
-use subtend_session::message::Message;
-use subtend_session::outcome::{FailKind, Outcome, Part};
-use subtend_session::record::Record;
-use subtend_tools::tool::ToolOutput;
+use crate::support::*;
+use subtend_session::outcome::Part;
 
 /// Panics `times` times at `point` with `detail`, then never again.
 fn inject(point: Point, detail: &'static str, times: usize) -> (Faults, Arc<AtomicUsize>) {
@@ -25,23 +15,17 @@ fn inject(point: Point, detail: &'static str, times: usize) -> (Faults, Arc<Atom
     (faults, struck)
 }
 
-async fn with_one_call(request: Request) -> Result<subtend_models::model::Answer, subtend_models::model::ModelError> {
+async fn with_one_call(request: Request) -> Result<Answer, ModelError> {
     if answers(&request) == 0 {
-        return Ok(calls([("work", serde_json::json!({}))]));
+        return Ok(calls([("work", json!({}))]));
     }
-    let result = request.messages.iter().find_map(|message| match message {
-        Message::Result { content, .. } => Some(content.to_string()),
-        _ => None,
-    });
-    Ok(text(&result.unwrap_or_default()))
+    Ok(text(results(&request).first().expect("a result")))
 }
 
 #[tokio::test(start_paused = true)]
 async fn panic_in_a_tool_is_a_tool_error() {
-    let journal = journal();
     let broken = tool("work", ToolEffect::ReadOnly, |_| async { panic!("the tool broke") });
-    let runtime =
-        builder(&journal).tools(tools([broken])).model(model(with_one_call)).start().await.expect("a runtime");
+    let runtime = started(builder(&journal()).tools(tools([broken])).model(model(with_one_call))).await;
     let (_, ended) = ask(&runtime, "go").await;
     assert_eq!(ended.outcome, Outcome::Completed);
     assert!(ended.text.as_deref().is_some_and(|text| text.contains("the tool broke")), "{ended:?}");
@@ -50,10 +34,9 @@ async fn panic_in_a_tool_is_a_tool_error() {
 
 #[tokio::test(start_paused = true)]
 async fn panic_in_the_model_is_retried_and_then_fails_the_run() {
-    let journal = journal();
     let made = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&made);
-    let runtime = builder(&journal)
+    let runtime = builder(&journal())
         .model(model(move |_| {
             count.fetch_add(1, Ordering::Relaxed);
             async { panic!("the model broke") }
@@ -92,19 +75,13 @@ async fn panic_in_the_handler_restarts_the_session() {
         let answer = |request: Request| async move {
             tokio::time::sleep(std::time::Duration::from_millis(1)).await;
             match (prompt(&request).as_str(), answers(&request)) {
-                ("parent", 0) => Ok(calls([("work", serde_json::json!({})), task("child", false)])),
+                ("parent", 0) => Ok(calls([("work", json!({})), task("child", false)])),
                 ("parent", _) => Ok(text("whole")),
                 (_, _) => Ok(text("child")),
             }
         };
         let work = tool("work", ToolEffect::ReadOnly, |_| async { Ok(ToolOutput::text("worked")) });
-        let runtime = builder(&journal)
-            .tools(tools([work]))
-            .model(model(answer))
-            .faults(faults)
-            .start()
-            .await
-            .expect("a runtime");
+        let runtime = started(builder(&journal).tools(tools([work])).model(model(answer)).faults(faults)).await;
         let (session, ended) = ask(&runtime, "parent").await;
         assert_eq!((ended.outcome, ended.text.as_deref()), (Outcome::Completed, Some("whole")), "{command}");
         assert!(struck.load(Ordering::Relaxed) > 1, "{command} was never decided");
@@ -145,8 +122,7 @@ async fn panic_between_append_and_effects_loses_no_effect() {
             }
         };
         let options = Options { slots: 1, seed: Some(7), ..Options::default() };
-        let runtime =
-            builder(&journal).options(options).model(model(answer)).faults(faults).start().await.expect("a runtime");
+        let runtime = started(builder(&journal).options(options).model(model(answer)).faults(faults)).await;
         let (_, ended) = ask(&runtime, "parent").await;
         assert_eq!((ended.outcome, ended.text.as_deref()), (Outcome::Completed, Some("whole")), "{last}");
         assert!(struck.load(Ordering::Relaxed) > 0, "{last} was never the last record");
@@ -159,7 +135,6 @@ async fn panic_between_append_and_effects_loses_no_effect() {
 
 #[tokio::test(start_paused = true)]
 async fn run_that_survives_a_panic_keeps_its_slot() {
-    let journal = journal();
     let (faults, _) = inject(Point::Handler, "model_answered", 1);
     let live = Arc::new(AtomicUsize::new(0));
     let most = Arc::new(AtomicUsize::new(0));
@@ -180,8 +155,7 @@ async fn run_that_survives_a_panic_keeps_its_slot() {
         }
     };
     let options = Options { slots: 1, seed: Some(7), ..Options::default() };
-    let runtime =
-        builder(&journal).options(options).model(model(answer)).faults(faults).start().await.expect("a runtime");
+    let runtime = started(builder(&journal()).options(options).model(model(answer)).faults(faults)).await;
     let (_, ended) = ask(&runtime, "parent").await;
     assert_eq!(ended.outcome, Outcome::Completed);
     assert_eq!((most.load(Ordering::Relaxed), runtime.slots_in_use()), (1, 0));

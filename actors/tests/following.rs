@@ -1,17 +1,7 @@
 //! Events of one session: every record once and in order, from any position, even for slow readers; deltas in between.
 
-use std::sync::Arc;
-use std::time::Duration;
-
-use crate::support::{ask, builder, journal, model, open, records, shut, text};
-use subtend_actors::{AnswerError, Event, EventKind, Events, Options, Runtime, SessionHandle, Stopped};
-use subtend_journal::Journal;
-use subtend_journal::faulty::Faulty;
-use subtend_journal::redb::Redb;
-use subtend_models::closure::fn_model;
-use subtend_models::model::{Delta, Model, ModelError};
-use subtend_session::ids::Seq;
-use subtend_session::outcome::{ModelFail, Outcome};
+use crate::support::*;
+use subtend_actors::{Events, Stopped};
 
 const TEST_TIMEOUT: Duration = Duration::from_secs(30);
 
@@ -56,7 +46,7 @@ fn streaming() -> Arc<dyn Model> {
                 return Err(ModelError::new(ModelFail::Unavailable, "gone"));
             }
             deltas.send(Delta::Text(word.into()));
-            tokio::time::sleep(Duration::from_secs(1)).await;
+            seconds(1).await;
         }
         Ok(text(&wording.replace(' ', "")))
     }))
@@ -177,10 +167,8 @@ async fn received(events: &mut Events) -> Vec<String> {
 
 #[tokio::test(start_paused = true)]
 async fn late_reader_gets_the_text_so_far_and_then_the_rest() {
-    let journal = journal();
-    let runtime = streaming_runtime(&journal).await;
-    let session = open(&runtime);
-    session.send("one two three four").await.expect("accepted");
+    let runtime = streaming_runtime(&journal()).await;
+    let (session, _) = sent(&runtime, "one two three four").await;
     tokio::time::sleep(Duration::from_millis(1_500)).await;
     let mut late = session.events(Seq(6));
     let mut watching = session.watch();
@@ -201,11 +189,9 @@ async fn late_reader_gets_the_text_so_far_and_then_the_rest() {
 
 #[tokio::test(start_paused = true)]
 async fn reader_that_missed_pieces_gets_the_text_so_far() {
-    let journal = journal();
     let options = Options { events: 2, seed: Some(7), ..Options::default() };
-    let runtime = builder(&journal).options(options).model(streaming()).start().await.expect("a runtime");
-    let session = open(&runtime);
-    session.send("a b c d e f g h").await.expect("accepted");
+    let runtime = builder(&journal()).options(options).model(streaming()).start().await.expect("a runtime");
+    let (session, _) = sent(&runtime, "a b c d e f g h").await;
     tokio::time::sleep(Duration::from_millis(100)).await;
     let mut slow = session.events(Seq(6));
     assert!(matches!(next(&mut slow).await.what, EventKind::Record { seq: Seq(6), .. }));
@@ -218,8 +204,7 @@ async fn reader_that_missed_pieces_gets_the_text_so_far() {
 
 #[tokio::test(start_paused = true)]
 async fn failed_attempt_is_discarded_before_the_next_one_streams() {
-    let journal = journal();
-    let runtime = streaming_runtime(&journal).await;
+    let runtime = streaming_runtime(&journal()).await;
     let session = open(&runtime);
     let mut events = session.events(Seq(6));
     let receipt = session.send("all is fail").await.expect("accepted");
@@ -246,18 +231,17 @@ async fn failed_attempt_is_discarded_before_the_next_one_streams() {
 
 #[tokio::test(start_paused = true)]
 async fn deltas_after_an_answer_are_ignored() {
-    let journal = journal();
     let chatty = fn_model("chatty", |_, deltas| async move {
         tokio::spawn(async move {
-            tokio::time::sleep(Duration::from_secs(5)).await;
+            seconds(5).await;
             deltas.send(Delta::Text("by the way".into()));
         });
         Ok(text("hello"))
     });
-    let runtime = builder(&journal).model(Arc::new(chatty)).start().await.expect("a runtime");
+    let runtime = builder(&journal()).model(Arc::new(chatty)).start().await.expect("a runtime");
     let mut events = runtime.subscribe(None);
     let (session, _) = ask(&runtime, "one").await;
-    tokio::time::sleep(Duration::from_secs(10)).await;
+    seconds(10).await;
     while let Some(next) = events.try_next() {
         assert!(
             matches!(&next, subtend_actors::Next::Event(event) if matches!(event.what, EventKind::Record { .. })),
@@ -270,15 +254,14 @@ async fn deltas_after_an_answer_are_ignored() {
 
 #[tokio::test(start_paused = true)]
 async fn unknown_session_is_reported() {
-    let journal = journal();
-    let runtime = streaming_runtime(&journal).await;
+    let runtime = streaming_runtime(&journal()).await;
     let session = open(&runtime);
     // The reader waits for a position beyond the end.
     let mut ahead = session.events(Seq(3));
     assert!(tokio::time::timeout(TEST_TIMEOUT, ahead.next()).await.is_err());
     session.send("x").await.expect("accepted");
     assert_eq!(next_seq(&mut ahead).await, Seq(3));
-    tokio::time::sleep(Duration::from_secs(2)).await;
+    seconds(2).await;
     shut(runtime).await;
 }
 
@@ -287,11 +270,10 @@ async fn journal_failure_ends_every_wait_with_its_reason() {
     let dir = tempfile::tempdir().expect("a directory");
     let redb = Redb::open(&dir.path().join("store"), 1 << 20).expect("a store");
     let (engine, faults) = Faulty::new(Box::new(redb));
-    let journal = Journal::open(Box::new(engine), subtend_journal::Options::default()).expect("a journal");
+    let journal = on(Box::new(engine));
     let never = model(|_| std::future::pending());
     let runtime = builder(&journal).model(never).start().await.expect("a runtime");
-    let session = open(&runtime);
-    let receipt = session.send("one").await.expect("accepted");
+    let (session, receipt) = sent(&runtime, "one").await;
     let mut events = session.events(Seq(1));
     assert_eq!(next_seq(&mut events).await, Seq(1));
     let follows = tokio::spawn(async move {

@@ -1,26 +1,9 @@
 //! B-2: a cancel is handled within one handler's time, even if the data lane is full.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex};
-use std::time::Duration;
+use std::sync::Condvar;
 
-use crate::support::{answers, builder, calls, journal, model, open, prompt, records, shut, task, text};
+use crate::support::*;
 use futures_util::future::join_all;
-use subtend_actors::faults::{Faults, Point};
-use subtend_actors::{Control, Options, SendError};
-use subtend_models::model::Request;
-use subtend_session::ids::{CallId, RunNo, TurnNo};
-use subtend_session::limits::Limits;
-use subtend_session::message::Message;
-use subtend_session::record::Record;
-
-fn last(request: &Request) -> String {
-    let user = |message: &Message| match message {
-        Message::User { text, .. } => Some(text.to_string()),
-        _ => None,
-    };
-    request.messages.iter().rev().find_map(user).unwrap_or_default()
-}
 
 #[derive(Clone, Default)]
 struct ThreadGate(Arc<(Mutex<bool>, Condvar)>);
@@ -59,7 +42,7 @@ async fn cancel_is_decided_before_a_full_inbox() {
         async move {
             match (prompt(&request).as_str(), answers(&request)) {
                 ("parent", 0) => Ok(calls((0..CHILDREN).map(|_| task("child", true)))),
-                ("parent", _) if last(&request) == "parent" => {
+                ("parent", _) if last_user(&request) == "parent" => {
                     std::future::pending::<()>().await;
                     Ok(text("never"))
                 }
@@ -74,16 +57,8 @@ async fn cancel_is_decided_before_a_full_inbox() {
     let many = u32::try_from(CHILDREN).unwrap();
     let limits = Limits { live_runs: 100, spawns: many, calls_per_answer: many, ..Limits::default() };
     let options = Options { slots: 100, inbox: 64, seed: Some(7), ..Options::default() };
-    let runtime = builder(&journal)
-        .limits(limits)
-        .options(options)
-        .model(model(answer))
-        .faults(faults)
-        .start()
-        .await
-        .expect("a runtime");
-    let session = open(&runtime);
-    session.send("parent").await.expect("accepted");
+    let runtime = started(builder(&journal).limits(limits).options(options).model(model(answer)).faults(faults)).await;
+    let (session, _) = sent(&runtime, "parent").await;
     let all_born = || journal.children(session.id()).expect("children").len() == CHILDREN;
     until(all_born).await;
     let nothing = CallId { turn: TurnNo(99), ix: 0 };

@@ -1,14 +1,6 @@
 //! Sessions whose actors crash repeatedly: the right run ends, with its true cause, and restarts are limited.
 
-use std::sync::{Arc, Mutex};
-use std::time::Duration;
-
-use crate::support::{ask, builder, calls, journal, model, open, shut, task, text};
-use subtend_actors::faults::{Faults, Point};
-use subtend_models::model::Request;
-use subtend_session::limits::Limits;
-use subtend_session::message::Message;
-use subtend_session::outcome::Outcome;
+use crate::support::*;
 
 const TEST_TIMEOUT: Duration = Duration::from_secs(30);
 
@@ -64,7 +56,7 @@ async fn crash_while_ending_a_run_is_retried_with_a_delay() {
     let runtime = builder(&journal).model(model(answer)).faults(faults).start().await.expect("a runtime");
     let session = open(&runtime);
     drop(session.send("one").await);
-    tokio::time::sleep(Duration::from_secs(3)).await;
+    seconds(3).await;
     let struck = struck.lock().unwrap()[0];
     runtime.shutdown(Duration::from_secs(1)).await;
     assert!((1..20).contains(&struck), "{struck} restarts in three seconds");
@@ -76,18 +68,14 @@ async fn panic_after_the_end_leaves_no_open_account() {
     let (faults, struck) = strikes(&[(Point::AfterAppend, "run_ended", 2)]);
     let answer = |request: Request| async move {
         tokio::time::sleep(Duration::from_millis(1)).await;
-        let last = request.messages.iter().rev().find_map(|message| match message {
-            Message::User { text, .. } => Some(text.to_string()),
-            _ => None,
-        });
-        match (last.as_deref(), request.messages.last()) {
-            (Some("parent"), Some(Message::User { .. })) => Ok(calls([task("child", false)])),
+        let last = last_user(&request);
+        match (last.as_str(), request.messages.last()) {
+            ("parent", Some(Message::User { .. })) => Ok(calls([task("child", false)])),
             (_, _) => Ok(text("done")),
         }
     };
     let limits = Limits { spawns: 1, ..Limits::default() };
-    let runtime =
-        builder(&journal).model(model(answer)).limits(limits).faults(faults).start().await.expect("a runtime");
+    let runtime = started(builder(&journal).model(model(answer)).limits(limits).faults(faults)).await;
     let (session, _) = ask(&runtime, "parent").await;
     let again = session.send("parent").await.expect("accepted");
     session.run_ended(again.run).await.expect("ended");

@@ -1,27 +1,10 @@
 //! Hooks: what a host can and cannot change, and what happens when a hook fails.
 
 use std::num::NonZeroU64;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
-use crate::support::{answers, builder, calls, journal, model, open, prompt, records, shut, task, text, tool, tools};
-use futures_util::future::BoxFuture;
-use serde_json::{Value, json};
-use subtend_actors::{
-    BeforeTool, Hooks, ModelChoice, Refused, Runtime, SendError, SessionHandle, SubagentStart, SubagentStop, ToolAsked,
-    ToolDone, UserMessage,
-};
-use subtend_journal::Journal;
-use subtend_models::model::Request;
+use crate::support::*;
+use subtend_actors::{ModelChoice, Refused, SubagentStart, SubagentStop, ToolDone, UserMessage};
 use subtend_models::windows::ByModel;
-use subtend_session::authority::{Access, Rule, RuleSet, Verdict};
-use subtend_session::call::{CallEnd, ToolEffect};
-use subtend_session::ids::{RunNo, Text};
-use subtend_session::outcome::Outcome;
-use subtend_session::record::{AskVerdict, Record};
-use subtend_tools::closure::FnTool;
-use subtend_tools::tool::ToolOutput;
 
 type BeforeToolHook = dyn Fn(ToolAsked) -> BoxFuture<'static, BeforeTool> + Send + Sync;
 type AfterToolHook = dyn Fn(ToolDone) -> BoxFuture<'static, Option<Text>> + Send + Sync;
@@ -217,14 +200,14 @@ async fn b18_hooked_model_has_its_own_cap() {
     let hook = |_: ModelChoice| -> BoxFuture<'static, _> { Box::pin(async { Some("big".into()) }) };
     let caps = [("test", 10), ("big", 70)].map(|(name, tokens)| (name.into(), NonZeroU64::new(tokens).unwrap()));
     let capped = |request: Request| async move { Ok(text(&format!("{:?}", request.settings.output_tokens))) };
-    let runtime = builder(&journal)
-        .model(model(capped))
-        .named_model("big", model(capped))
-        .output_tokens(ByModel::new(caps.into()))
-        .hooks(Arc::new(ClosureHooks { model: Some(Box::new(hook)), ..ClosureHooks::default() }))
-        .start()
-        .await
-        .expect("the runtime starts");
+    let runtime = started(
+        builder(&journal)
+            .model(model(capped))
+            .named_model("big", model(capped))
+            .output_tokens(ByModel::new(caps.into()))
+            .hooks(Arc::new(ClosureHooks { model: Some(Box::new(hook)), ..ClosureHooks::default() })),
+    )
+    .await;
     let (session, _) = go(&runtime).await;
     let message = records(&journal, session.id()).await.into_iter().find_map(|record| match record {
         Record::TurnAnswered(answered) => answered.text,
@@ -237,14 +220,12 @@ async fn b18_hooked_model_has_its_own_cap() {
 #[tokio::test(start_paused = true)]
 async fn failed_or_slow_model_hook_keeps_the_sessions_model() {
     for (panics, expected) in [(true, "completed"), (false, "timed out")] {
-        let journal = journal();
         let hook = move |_| -> BoxFuture<'static, Option<Text>> {
             if panics { panic!("a fault") } else { Box::pin(std::future::pending()) }
         };
         let hooks = ClosureHooks { model: Some(Box::new(hook)), ..ClosureHooks::default() };
         let answering = model(|_| async move { Ok(text("fine")) });
-        let runtime =
-            builder(&journal).hooks(Arc::new(hooks)).model(answering).start().await.expect("the runtime starts");
+        let runtime = started(builder(&journal()).hooks(Arc::new(hooks)).model(answering)).await;
         let (_, outcome) = go(&runtime).await;
         assert_eq!(outcome.kind().as_str(), expected);
         shut(runtime).await;
@@ -302,17 +283,16 @@ async fn approval_does_not_cover_arguments_changed_by_a_hook() {
         let answering = model(|request| async move {
             Ok(if answers(&request) == 0 { calls([("put", json!({"path": "asked"}))]) } else { text("done") })
         });
-        let runtime = builder(&journal)
-            .policy(RuleSet { default: Verdict::Allow, rules: vec![rule("asked"), rule("asked too")] })
-            .tools(tools([put(&ran)]))
-            .hooks(Arc::new(hooks))
-            .model(answering)
-            .start()
-            .await
-            .expect("the runtime starts");
+        let runtime = started(
+            builder(&journal)
+                .policy(RuleSet { default: Verdict::Allow, rules: vec![rule("asked"), rule("asked too")] })
+                .tools(tools([put(&ran)]))
+                .hooks(Arc::new(hooks))
+                .model(answering),
+        )
+        .await;
         let mut approver = runtime.approver();
-        let session = open(&runtime);
-        session.send("go").await.expect("accepted");
+        let (session, _) = sent(&runtime, "go").await;
         let approval = approver.next().await;
         approver.answer(&approval, AskVerdict::Allow).await.expect("answered");
         session.run_ended(RunNo(1)).await.expect("the run ends");
@@ -368,9 +348,8 @@ async fn slow_hook_ends_by_the_calls_deadline_or_a_cancel() {
     assert_eq!(outcome, Outcome::Completed);
     assert_eq!(results(&journal, &session).await[0].0, CallEnd::TimedOut);
     // Cancelled while the hook runs: the call ends at once, since nothing has started.
-    let session = open(&runtime);
-    session.send("go").await.expect("accepted");
-    tokio::time::sleep(Duration::from_secs(1)).await;
+    let (session, _) = sent(&runtime, "go").await;
+    seconds(1).await;
     let begun = tokio::time::Instant::now();
     session.cancel().await.expect("cancelled");
     session.run_ended(RunNo(1)).await.expect("the run ends");
@@ -378,7 +357,7 @@ async fn slow_hook_ends_by_the_calls_deadline_or_a_cancel() {
     shut(runtime).await;
 }
 
-fn delegating() -> Arc<dyn subtend_models::model::Model> {
+fn delegating() -> Arc<dyn Model> {
     model(|request| async move {
         Ok(match (&*prompt(&request), answers(&request)) {
             ("go", 0) => calls([task("child", false)]),
@@ -396,8 +375,7 @@ async fn refused_subagent_is_a_tool_error_and_is_not_created() {
             Err(Refused::because(format!("no more {}s", start.agent)))
         };
         let hooks = ClosureHooks { start: Some(Box::new(hook)), ..ClosureHooks::default() };
-        let runtime =
-            builder(&journal).hooks(Arc::new(hooks)).model(delegating()).start().await.expect("the runtime starts");
+        let runtime = started(builder(&journal).hooks(Arc::new(hooks)).model(delegating())).await;
         let (session, outcome) = go(&runtime).await;
         assert_eq!(outcome, Outcome::Completed);
         assert_eq!(journal.children(session.id()).expect("children"), []);
@@ -421,12 +399,11 @@ async fn end_of_a_subagent_is_reported_once_when_durable() {
         panic!("a panic of a stop hook must not change anything");
     };
     let hooks = ClosureHooks { stop: Some(Box::new(stop)), ..ClosureHooks::default() };
-    let runtime =
-        builder(&journal).hooks(Arc::new(hooks)).model(delegating()).start().await.expect("the runtime starts");
+    let runtime = started(builder(&journal).hooks(Arc::new(hooks)).model(delegating())).await;
     let (session, outcome) = go(&runtime).await;
     assert_eq!(outcome, Outcome::Completed);
     let child = journal.children(session.id()).expect("children")[0];
-    tokio::time::sleep(Duration::from_secs(1)).await;
+    seconds(1).await;
     let received = std::mem::take(&mut *received.lock().unwrap());
     let seen: Vec<_> = received
         .iter()

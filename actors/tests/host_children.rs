@@ -1,23 +1,8 @@
 //! Services of the host write titles and summaries alongside a session's runs. Their cost counts only for the tree.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
-use std::time::Duration;
-
-use crate::support::{builder, journal, model, offered, open, prompt, records, shut, text};
-use subtend_actors::faults::{Faults, Point};
-use subtend_actors::{Builder, ControlError, OpenOptions, Options, Runtime, SessionHandle};
-use subtend_agents::catalog::Catalog;
-use subtend_agents::manifest::{AgentMode, Manifest};
-use subtend_journal::Journal;
-use subtend_journal::memory::Memory;
-use subtend_models::model::{Answer, ModelError, Request};
-use subtend_session::ids::{RunNo, Seq, SessionId};
-use subtend_session::outcome::{Initiator, ModelFail, Outcome, OutcomeKind, TimeLimit};
-use subtend_session::place::{BranchKind, Owner, Place, Service};
-use subtend_session::record::{Record, SummarySet, TitleSet};
-use subtend_session::usage::Usage;
-use tokio::time::Instant;
+use crate::support::*;
+use subtend_session::place::{Place, Service};
+use subtend_session::record::{SummarySet, TitleSet};
 
 mod summaries;
 
@@ -54,10 +39,6 @@ async fn hangs(_: Request) -> Result<Answer, ModelError> {
     std::future::pending().await
 }
 
-async fn seconds(n: u64) {
-    tokio::time::sleep(Duration::from_secs(n)).await;
-}
-
 async fn say(session: &SessionHandle, text: &str) {
     let run = session.send(text).await.expect("accepted").run;
     let ended = session.run_ended(run).await.expect("the runtime is running");
@@ -80,13 +61,6 @@ fn session_of(runtime: &Runtime, session: SessionId) -> SessionHandle {
 /// Returns the services of a session, except those in `known`.
 fn others(runtime: &Runtime, session: &SessionHandle, known: &[SessionId]) -> Vec<SessionId> {
     children(runtime, session).iter().map(SessionHandle::id).filter(|child| !known.contains(child)).collect()
-}
-
-async fn outcome(journal: &Journal, session: SessionId) -> Option<Outcome> {
-    records(journal, session).await.into_iter().find_map(|record| match record {
-        Record::RunEnded(ended) => Some(ended.outcome),
-        _ => None,
-    })
 }
 
 /// Returns the titles and summaries of a session, and the number of other records about its services.
@@ -177,7 +151,7 @@ async fn hanging_title_does_not_delay_runs_and_is_not_retried() {
     session.services_done().await;
     assert_eq!(before.elapsed().as_secs(), 15, "expected the service to end by its own limit");
     let [service] = &children(&runtime, &session)[..] else { panic!("one service") };
-    let ended = outcome(&journal, service.id()).await;
+    let ended = outcome_of(&journal, service.id()).await;
     assert_eq!(ended, Some(Outcome::TimedOut { what: TimeLimit::WallCap }));
     say(&session, "once more").await;
     seconds(100).await;
@@ -273,8 +247,7 @@ async fn title_of_a_person_or_the_opening_is_kept() {
 async fn end_of_a_session_ends_its_services() {
     let (journal, requests) = (journal(), ServicePrompts::default());
     let runtime = serving(&journal, &requests, hangs).start().await.expect("a runtime");
-    let cancelled = open(&runtime);
-    cancelled.send("forever").await.expect("accepted");
+    let (cancelled, _) = sent(&runtime, "forever").await;
     seconds(1).await;
     cancelled.cancel().await.expect("cancelled");
     let (closed, deleted) = (open(&runtime), open(&runtime));
@@ -288,12 +261,12 @@ async fn end_of_a_session_ends_its_services() {
     for session in [&cancelled, &deleted] {
         session.services_done().await;
         for service in children(&runtime, session) {
-            let ended = outcome(&journal, service.id()).await;
+            let ended = outcome_of(&journal, service.id()).await;
             assert!(matches!(ended, None | Some(Outcome::Cancelled { .. })), "{ended:?}");
         }
     }
     let [service, _] = &children(&runtime, &closed)[..] else { panic!("a title and a summary") };
-    assert_eq!(outcome(&journal, service.id()).await, Some(Outcome::Cancelled { by: Initiator::Host }));
+    assert_eq!(outcome_of(&journal, service.id()).await, Some(Outcome::Cancelled { by: Initiator::Host }));
     assert!(before.elapsed() < Duration::from_secs(10), "{:?}", before.elapsed());
     assert_eq!(closed.delete(true).await, Ok(3));
     closed.services_done().await;
@@ -406,8 +379,7 @@ async fn cost_of_services_counts_only_for_the_tree() {
 #[tokio::test(start_paused = true)]
 async fn restart_ends_a_service_as_lost_without_a_notice() {
     let (memory, requests) = (Memory::new(), ServicePrompts::default());
-    let reopen = || Journal::open(Box::new(memory.clone()), subtend_journal::Options::default()).expect("a journal");
-    let journal = reopen();
+    let journal = reopen(&memory);
     let runtime = serving(&journal, &requests, hangs).start().await.expect("a runtime");
     let session = open(&runtime);
     say(&session, "hello").await;
@@ -415,13 +387,13 @@ async fn restart_ends_a_service_as_lost_without_a_notice() {
     let id = session.id();
     drop((session, runtime, journal));
 
-    let journal = reopen();
+    let journal = reopen(&memory);
     let runtime = serving(&journal, &requests, good).start().await.expect("a runtime");
     let boot = runtime.boot();
     assert_eq!((boot.swept, boot.notices, &*boot.failures), (1, 0, &[][..]));
     let session = runtime.session(id).expect("readable").expect("the session exists");
     let [service] = &children(&runtime, &session)[..] else { panic!("one service") };
-    assert_eq!(outcome(&journal, service.id()).await, Some(Outcome::Lost));
+    assert_eq!(outcome_of(&journal, service.id()).await, Some(Outcome::Lost));
     say(&session, "again").await;
     seconds(10).await;
     assert_eq!((asked_of(&requests, "title").len(), title(&runtime, &session)), (1, "hello".to_owned()));

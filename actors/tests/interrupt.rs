@@ -1,23 +1,6 @@
 //! Interrupts: the stopped work, the unaffected work, and the inputs that resume the run.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
-
-use crate::support::{
-    answers, builder, calls, journal, kinds, model, open, prompt, records, shut, task, text, tool, tools,
-};
-use subtend_actors::{Control, Ended, Runtime, SessionHandle};
-use subtend_journal::memory::Memory;
-use subtend_journal::{Journal, Options};
-use subtend_models::model::{Answer, ModelError, Request};
-use subtend_session::call::{CallEnd, ToolEffect};
-use subtend_session::ids::{RunNo, SessionId};
-use subtend_session::message::Message;
-use subtend_session::outcome::{Initiator, Outcome, OutcomeKind};
-use subtend_session::record::Record;
-use subtend_tools::closure::FnTool;
-use subtend_tools::tool::ToolOutput;
+use crate::support::*;
 
 const INTERRUPTED: Outcome = Outcome::Interrupted { by: Initiator::Person };
 
@@ -36,29 +19,9 @@ impl Drop for Alive {
     }
 }
 
-async fn seconds(n: u64) {
-    tokio::time::sleep(Duration::from_secs(n)).await;
-}
-
-async fn end_of(session: &SessionHandle, run: u32) -> Ended {
-    let ended = tokio::time::timeout(Duration::from_secs(7200), session.run_ended(RunNo(run))).await;
-    ended.expect("the run ends").expect("the runtime is running")
-}
-
-fn reopen(memory: &Memory) -> Journal {
-    Journal::open(Box::new(memory.clone()), Options::default()).expect("the journal opens")
-}
-
 fn child_of(journal: &Journal, session: &SessionHandle) -> SessionId {
     let heads = journal.heads().expect("heads");
     heads.into_iter().find(|(_, head)| head.parent == Some(session.id())).expect("a child").0
-}
-
-async fn outcome_of(journal: &Journal, session: SessionId) -> Option<Outcome> {
-    records(journal, session).await.into_iter().find_map(|record| match record {
-        Record::RunEnded(ended) => Some(ended.outcome),
-        _ => None,
-    })
 }
 
 async fn results(journal: &Journal, session: SessionId) -> Vec<(CallEnd, String)> {
@@ -69,40 +32,27 @@ async fn results(journal: &Journal, session: SessionId) -> Vec<(CallEnd, String)
     records(journal, session).await.into_iter().filter_map(finished).collect()
 }
 
-fn context(request: &Request) -> Vec<&'static str> {
-    let word = |message: &Message| match message {
-        Message::User { .. } => "user",
-        Message::Assistant { .. } => "assistant",
-        Message::Result { .. } => "result",
-        Message::Notice { .. } => "notice",
-        Message::Prompt { .. } => "prompt",
-    };
-    request.messages.iter().map(word).collect()
-}
-
 /// The first turn makes the calls of `first`; each later one answers with its context.
 async fn telling(request: Request, first: Answer) -> Result<Answer, ModelError> {
-    if answers(&request) == 0 { Ok(first) } else { Ok(text(&context(&request).join(" "))) }
+    if answers(&request) == 0 { Ok(first) } else { Ok(text(&kinds_of(&request).join(" "))) }
 }
 
 #[tokio::test(start_paused = true)]
 async fn interrupt_drops_a_stream_at_once_and_ends_the_run() {
-    let journal = journal();
     let alive = Arc::new(AtomicUsize::new(0));
     let streams = Arc::clone(&alive);
     let answer = move |request: Request| {
         let stream = Alive::one(&streams);
         async move {
-            if answers(&request) == 0 && context(&request).len() == 1 {
+            if answers(&request) == 0 && kinds_of(&request).len() == 1 {
                 seconds(60).await;
             }
             drop(stream);
-            Ok(text(&context(&request).join(" ")))
+            Ok(text(&kinds_of(&request).join(" ")))
         }
     };
-    let runtime = builder(&journal).model(model(answer)).start().await.expect("a runtime");
-    let session = open(&runtime);
-    session.send("one").await.expect("accepted");
+    let runtime = builder(&journal()).model(model(answer)).start().await.expect("a runtime");
+    let (session, _) = sent(&runtime, "one").await;
     seconds(5).await;
     assert_eq!(alive.load(Ordering::Relaxed), 1);
     let before = tokio::time::Instant::now();
@@ -125,8 +75,7 @@ async fn interrupt_drops_a_stream_at_once_and_ends_the_run() {
 
 #[tokio::test(start_paused = true)]
 async fn session_without_a_run_has_nothing_to_interrupt() {
-    let journal = journal();
-    let runtime = builder(&journal).model(model(|_| async { Ok(text("done")) })).start().await.expect("a runtime");
+    let runtime = builder(&journal()).model(model(|_| async { Ok(text("done")) })).start().await.expect("a runtime");
     let session = open(&runtime);
     assert_eq!(session.interrupt().await, Ok(Control::NotFound));
     session.send("go").await.expect("accepted");
@@ -137,10 +86,9 @@ async fn session_without_a_run_has_nothing_to_interrupt() {
 
 /// Starts a runtime whose first answer calls `work`, and a session in which that call has run for two seconds.
 async fn at_work(journal: &Journal, work: FnTool) -> (Runtime, SessionHandle) {
-    let answer = |request| telling(request, calls([("work", serde_json::json!({}))]));
+    let answer = |request| telling(request, calls([("work", json!({}))]));
     let runtime = builder(journal).tools(tools([work])).model(model(answer)).start().await.expect("a runtime");
-    let session = open(&runtime);
-    session.send("go").await.expect("accepted");
+    let (session, _) = sent(&runtime, "go").await;
     seconds(2).await;
     (runtime, session)
 }
@@ -205,11 +153,10 @@ async fn interrupt_grace_does_not_affect_later_calls() {
     let work = works(ToolEffect::SideEffect, 4, &alive);
     let answer = |request: Request| async move {
         let turn = answers(&request);
-        Ok(if turn < 2 { calls([("work", serde_json::json!({}))]) } else { text(&context(&request).join(" ")) })
+        Ok(if turn < 2 { calls([("work", json!({}))]) } else { text(&kinds_of(&request).join(" ")) })
     };
     let runtime = builder(&journal).tools(tools([work])).model(model(answer)).start().await.expect("a runtime");
-    let session = open(&runtime);
-    session.send("go").await.expect("accepted");
+    let (session, _) = sent(&runtime, "go").await;
     seconds(2).await;
     assert_eq!(session.interrupt().await, Ok(Control::Done(RunNo(1))));
     session.send("on").await.expect("accepted");
@@ -241,8 +188,7 @@ async fn interrupt_cancels_a_blocking_child_with_its_subtree() {
         }
     };
     let runtime = builder(&journal).model(model(answer)).start().await.expect("a runtime");
-    let session = open(&runtime);
-    session.send("go").await.expect("accepted");
+    let (session, _) = sent(&runtime, "go").await;
     seconds(5).await;
     assert_eq!(session.interrupt().await, Ok(Control::Done(RunNo(1))));
     assert_eq!(end_of(&session, 1).await.outcome, INTERRUPTED);
@@ -265,7 +211,6 @@ async fn interrupt_cancels_a_blocking_child_with_its_subtree() {
 
 #[tokio::test(start_paused = true)]
 async fn interrupted_child_waiting_for_a_slot_never_starts() {
-    let journal = journal();
     let called = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&called);
     let answer = move |request: Request| {
@@ -275,9 +220,8 @@ async fn interrupted_child_waiting_for_a_slot_never_starts() {
         family(request, calls([task("a", true), task("b", false)]))
     };
     let limits = subtend_session::limits::Limits { live_runs: 1, ..Default::default() };
-    let runtime = builder(&journal).limits(limits).model(model(answer)).start().await.expect("a runtime");
-    let session = open(&runtime);
-    session.send("go").await.expect("accepted");
+    let runtime = builder(&journal()).limits(limits).model(model(answer)).start().await.expect("a runtime");
+    let (session, _) = sent(&runtime, "go").await;
     seconds(5).await;
     assert_eq!(session.interrupt().await, Ok(Control::Done(RunNo(1))));
     assert_eq!(end_of(&session, 1).await.outcome, INTERRUPTED);
@@ -297,8 +241,7 @@ async fn background_child_continues_and_its_notice_stays_unread() {
         family(request, calls([task("dig", true)]))
     };
     let runtime = builder(&journal).model(model(answer)).start().await.expect("a runtime");
-    let session = open(&runtime);
-    session.send("go").await.expect("accepted");
+    let (session, _) = sent(&runtime, "go").await;
     seconds(5).await;
     let turns = called.load(Ordering::Relaxed);
     assert_eq!(session.interrupt().await, Ok(Control::Done(RunNo(1))));
@@ -318,8 +261,7 @@ async fn input_resumes_a_held_run_with_its_whole_context() {
     let journal = journal();
     let answer = |request| family(request, calls([task("dig", true), task("lookup", false)]));
     let runtime = builder(&journal).model(model(answer)).start().await.expect("a runtime");
-    let session = open(&runtime);
-    session.send("go").await.expect("accepted");
+    let (session, _) = sent(&runtime, "go").await;
     seconds(5).await;
     assert_eq!(session.interrupt().await, Ok(Control::Done(RunNo(1))));
     seconds(10).await;
@@ -336,8 +278,7 @@ async fn child_is_interrupted_alone_and_its_owner_is_notified() {
     let journal = journal();
     let answer = |request| family(request, calls([task("dig", false)]));
     let runtime = builder(&journal).model(model(answer)).start().await.expect("a runtime");
-    let session = open(&runtime);
-    session.send("go").await.expect("accepted");
+    let (session, _) = sent(&runtime, "go").await;
     seconds(5).await;
     let child = runtime.session(child_of(&journal, &session)).expect("readable").expect("the session exists");
     assert_eq!(child.interrupt().await, Ok(Control::Done(RunNo(1))));
@@ -352,8 +293,7 @@ async fn cancel_ends_runs_that_an_interrupt_spared() {
     let journal = journal();
     let answer = |request| family(request, calls([task("dig", true)]));
     let runtime = builder(&journal).model(model(answer)).start().await.expect("a runtime");
-    let session = open(&runtime);
-    session.send("go").await.expect("accepted");
+    let (session, _) = sent(&runtime, "go").await;
     seconds(5).await;
     assert_eq!(session.interrupt().await, Ok(Control::Done(RunNo(1))));
     assert_eq!(session.cancel().await, Ok(Control::Done(RunNo(1))));
@@ -372,8 +312,7 @@ async fn interrupt_racing_the_end_reports_that_end() {
             Ok(text("done"))
         };
         let runtime = builder(&journal).model(model(answer)).start().await.expect("a runtime");
-        let session = open(&runtime);
-        session.send("go").await.expect("accepted");
+        let (session, _) = sent(&runtime, "go").await;
         tokio::time::sleep(Duration::from_millis(pause_ms)).await;
         let (interrupted, again) = tokio::join!(session.interrupt(), session.interrupt());
         let ended = end_of(&session, 1).await.outcome;
@@ -405,12 +344,11 @@ async fn panic_keeps_the_interrupt_and_its_cause() {
         });
         let alive = Arc::new(AtomicUsize::new(0));
         let work = works(ToolEffect::ReadOnly, 60, &alive);
-        let first = || calls([task("dig", false), task("lookup", true), ("work", serde_json::json!({}))]);
+        let first = || calls([task("dig", false), task("lookup", true), ("work", json!({}))]);
         let answer = move |request| family(request, first());
         let builder = builder(&journal).faults(faults).tools(tools([work])).model(model(answer));
         let runtime = builder.start().await.expect("a runtime");
-        let session = open(&runtime);
-        session.send("go").await.expect("accepted");
+        let (session, _) = sent(&runtime, "go").await;
         seconds(5).await;
         // The reply may be lost with the actor.
         drop(session.interrupt().await);
@@ -441,8 +379,7 @@ async fn host_restart_ends_a_held_run_as_interrupted() {
     let journal = reopen(&memory);
     let answer = |request| family(request, calls([task("dig", true)]));
     let runtime = builder(&journal).model(model(answer)).start().await.expect("a runtime");
-    let session = open(&runtime);
-    session.send("go").await.expect("accepted");
+    let (session, _) = sent(&runtime, "go").await;
     seconds(5).await;
     assert_eq!(session.interrupt().await, Ok(Control::Done(RunNo(1))));
     journal.settled().await.expect("the journal is open");

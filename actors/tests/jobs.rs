@@ -1,22 +1,7 @@
 //! Jobs that are read again, and lists without any name (features S2, S4, S7, R3).
 
-use std::sync::{Arc, Mutex};
-
-use crate::support::{
-    answers, ask, builder, calls, journal, model, offered, prompt, records, results, shut, text, tool, tools,
-};
-use serde_json::{Value, json};
-use subtend_actors::{Runtime, SessionHandle};
-use subtend_agents::dialect::Dialects;
-use subtend_journal::Journal;
-use subtend_models::model::{Answer, Request};
-use subtend_session::call::{CallEnd, ToolEffect, ToolErrorKind};
-use subtend_session::dialect::Dialect;
-use subtend_session::limits::Limits;
-use subtend_session::outcome::Outcome;
-use subtend_session::record::{Record, Stop};
-use subtend_session::state::State;
-use subtend_tools::tool::ToolOutput;
+use crate::support::*;
+use subtend_session::call::ToolErrorKind;
 
 /// Runs one conversation: `root` answers the person's session, `child` all others.
 async fn converse<R, C>(limits: Limits, root: R, child: C) -> (Journal, Runtime, SessionHandle, Vec<String>)

@@ -1,20 +1,6 @@
 //! After a run's token has fired, no run below it starts an effect (T-4).
 
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
-use std::time::Duration;
-
-use crate::support::{answers, builder, calls, journal, model, open, prompt, records, task, text, tool, tools};
-use subtend_actors::{Runtime, SessionHandle};
-use subtend_journal::Journal;
-use subtend_journal::faulty::Faulty;
-use subtend_journal::redb::Redb;
-use subtend_models::model::{Answer, ModelError, Request};
-use subtend_session::call::{CallEnd, ToolEffect};
-use subtend_session::ids::{RunNo, SessionId};
-use subtend_session::outcome::Outcome;
-use subtend_session::record::Record;
-use subtend_tools::tool::ToolOutput;
+use crate::support::*;
 use tokio::sync::{Notify, mpsc, oneshot};
 
 async fn ends(journal: &Journal, session: SessionId) -> Vec<CallEnd> {
@@ -51,7 +37,7 @@ fn one_child(
                 ("parent", 0) => calls([task("child", false)]),
                 ("child", 0) => {
                     go.notified().await;
-                    calls(asks.iter().map(|name| (*name, serde_json::json!({}))))
+                    calls(asks.iter().map(|name| (*name, json!({}))))
                 }
                 (_, _) => text("done"),
             })
@@ -64,7 +50,7 @@ fn one_child(
 async fn call_whose_intent_syncs_after_the_cancel_never_starts() {
     let dir = tempfile::tempdir().expect("a directory");
     let (engine, faults) = Faulty::new(Box::new(Redb::open(&dir.path().join("store"), 1 << 20).expect("a store")));
-    let journal = Journal::open(Box::new(engine), subtend_journal::Options::default()).expect("a journal");
+    let journal = on(Box::new(engine));
     let (begun, go) = (Arc::new(AtomicUsize::new(0)), Arc::new(Notify::new()));
     let count = Arc::clone(&begun);
     let write = tool("write", ToolEffect::SideEffect, move |_| {
@@ -73,8 +59,7 @@ async fn call_whose_intent_syncs_after_the_cancel_never_starts() {
     });
     let answering = model(one_child(Arc::clone(&go), &["write"]));
     let runtime = builder(&journal).model(answering).tools(tools([write])).start().await.expect("a runtime");
-    let parent = open(&runtime);
-    parent.send("parent").await.expect("accepted");
+    let (parent, _) = sent(&runtime, "parent").await;
     let child = child_of(&journal, &parent).await;
     journal.settled().await.expect("the journal is open");
 
@@ -142,7 +127,7 @@ async fn second_due_call_does_not_start_after_the_owners_cancel() {
         async move {
             Ok(match (prompt(&request).as_str(), answers(&request)) {
                 ("parent", 0) => calls([task("witness", true), task("child", false), task("witness", true)]),
-                ("child", 0) => calls([("first", serde_json::json!({})), ("second", serde_json::json!({}))]),
+                ("child", 0) => calls([("first", json!({})), ("second", json!({}))]),
                 ("witness", _) => {
                     let _witness = Witness(stopped);
                     begins.send(()).expect("a receiver waits");
@@ -152,14 +137,9 @@ async fn second_due_call_does_not_start_after_the_owners_cancel() {
             })
         }
     });
-    let runtime = builder(&journal)
-        .model(answering)
-        .tools(tools([first.in_process(), second.in_process()]))
-        .start()
-        .await
-        .expect("a runtime");
-    let parent = open(&runtime);
-    parent.send("parent").await.expect("accepted");
+    let runtime =
+        started(builder(&journal).model(answering).tools(tools([first.in_process(), second.in_process()]))).await;
+    let (parent, _) = sent(&runtime, "parent").await;
     let child = is_at_work.await.expect("it is called");
     for _ in 0..2 {
         have_begun.recv().await.expect("both begin");

@@ -1,17 +1,10 @@
 //! Model and tool calls start only while the process holds its lease, and the end of the lease stops the runtime.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::time::Duration;
+use std::sync::atomic::AtomicU64;
 
-use crate::support::{answers, builder, calls, open, text, tool, tools};
-use subtend_actors::{Runtime, SessionHandle};
-use subtend_journal::Journal;
-use subtend_journal::faulty::{Faults, Faulty, HeldWrites};
-use subtend_journal::redb::Redb;
-use subtend_session::call::ToolEffect;
+use crate::support::*;
+use subtend_journal::faulty::{Faults, HeldWrites};
 use subtend_supervision::Lease;
-use subtend_tools::tool::ToolOutput;
 
 const WORK: Duration = Duration::from_secs(10);
 
@@ -34,16 +27,12 @@ impl Leased {
         let dir = tempfile::tempdir().expect("a directory");
         // The journal is written by a thread of its own, which can be held.
         let (engine, faults) = Faulty::new(Box::new(Redb::open(&dir.path().join("store"), 1 << 20).expect("a store")));
-        let journal = Journal::open(Box::new(engine), subtend_journal::Options::default()).expect("a journal");
+        let journal = on(Box::new(engine));
         let begun = [Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0))];
         let [requests, ran] = begun.clone();
         let answering = subtend_models::closure::fn_model("test", move |request, _| {
             requests.fetch_add(1, Ordering::SeqCst);
-            let answer = if answers(&request).is_multiple_of(2) {
-                calls([("write", serde_json::json!({}))])
-            } else {
-                text("done")
-            };
+            let answer = if answers(&request).is_multiple_of(2) { calls([("write", json!({}))]) } else { text("done") };
             async { Ok(answer) }
         });
         let write = tool("write", ToolEffect::SideEffect, move |_| {

@@ -1,19 +1,6 @@
 //! The normal course of a session: inputs, calls, children, notices, ends.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, Weak};
-use std::time::Duration;
-
-use crate::support::{
-    answers, ask, builder, calls, journal, kinds, model, open, prompt, records, shut, task, text, tool, tools,
-};
-use subtend_actors::{BranchOptions, Control, ControlError, OpenOptions, Options, Runtime};
-use subtend_session::call::ToolEffect;
-use subtend_session::limits::Limits;
-use subtend_session::message::Message;
-use subtend_session::outcome::{FailKind, Initiator, ModelFail, Outcome};
-use subtend_session::record::Record;
-use subtend_tools::tool::ToolOutput;
+use crate::support::*;
 
 #[tokio::test(start_paused = true)]
 async fn answer_completes_the_run() {
@@ -73,23 +60,15 @@ async fn invalid_title_is_refused_for_branches_and_sessions() {
 async fn tool_results_reach_the_model_in_call_order() {
     let journal = journal();
     let slow = tool("slow", ToolEffect::ReadOnly, |_| async {
-        tokio::time::sleep(Duration::from_secs(5)).await;
+        seconds(5).await;
         Ok(ToolOutput::text("slow result"))
     });
     let fast = tool("fast", ToolEffect::ReadOnly, |_| async { Ok(ToolOutput::text("fast result")) });
-    let answer = |request: subtend_models::model::Request| async move {
+    let answer = |request: Request| async move {
         if answers(&request) == 0 {
-            return Ok(calls([("slow", serde_json::json!({})), ("fast", serde_json::json!({}))]));
+            return Ok(calls([("slow", json!({})), ("fast", json!({}))]));
         }
-        let results: Vec<String> = request
-            .messages
-            .iter()
-            .filter_map(|message| match message {
-                Message::Result { content, .. } => Some(content.to_string()),
-                _ => None,
-            })
-            .collect();
-        Ok(text(&results.join(", ")))
+        Ok(text(&results(&request).join(", ")))
     };
     let runtime = builder(&journal).tools(tools([slow, fast])).model(model(answer)).start().await.expect("a runtime");
     let (_, ended) = ask(&runtime, "go").await;
@@ -100,7 +79,7 @@ async fn tool_results_reach_the_model_in_call_order() {
 #[tokio::test(start_paused = true)]
 async fn blocking_child_answers_its_call() {
     let journal = journal();
-    let answer = |request: subtend_models::model::Request| async move {
+    let answer = |request: Request| async move {
         match (prompt(&request).as_str(), answers(&request)) {
             ("parent", 0) => Ok(calls([task("child", false)])),
             ("parent", _) => Ok(text("got it")),
@@ -121,18 +100,18 @@ async fn blocking_child_answers_its_call() {
 #[tokio::test(start_paused = true)]
 async fn background_children_wake_the_owner_at_rest() {
     let journal = journal();
-    let answer = |request: subtend_models::model::Request| async move {
+    let answer = |request: Request| async move {
         let notices = request.messages.iter().filter(|message| matches!(message, Message::Notice { .. })).count();
         match (prompt(&request).as_str(), answers(&request)) {
             ("parent", 0) => Ok(calls([task("quick", true), task("slow", true)])),
             ("parent", _) if notices == 0 => Ok(text("waiting")),
             ("parent", _) => Ok(text(&format!("{notices} messages"))),
             ("slow", _) => {
-                tokio::time::sleep(Duration::from_secs(30)).await;
+                seconds(30).await;
                 Ok(text("slow"))
             }
             (_, _) => {
-                tokio::time::sleep(Duration::from_secs(1)).await;
+                seconds(1).await;
                 Ok(text("quick"))
             }
         }
@@ -155,7 +134,7 @@ async fn background_children_wake_the_owner_at_rest() {
 #[tokio::test(start_paused = true)]
 async fn waiting_tree_of_depth_five_needs_only_one_live_run() {
     let journal = journal();
-    let answer = |request: subtend_models::model::Request| async move {
+    let answer = |request: Request| async move {
         let depth: u32 = prompt(&request).parse().unwrap_or(0);
         if depth > 0 && answers(&request) == 0 {
             tokio::time::sleep(Duration::from_millis(10)).await;
@@ -165,8 +144,7 @@ async fn waiting_tree_of_depth_five_needs_only_one_live_run() {
     };
     let limits = Limits { live_runs: 1, ..Limits::default() };
     let options = Options { slots: 1, seed: Some(7), ..Options::default() };
-    let runtime =
-        builder(&journal).model(model(answer)).limits(limits).options(options).start().await.expect("a runtime");
+    let runtime = started(builder(&journal).model(model(answer)).limits(limits).options(options)).await;
     let (_, ended) = ask(&runtime, "5").await;
     assert_eq!((ended.outcome, ended.text.as_deref()), (Outcome::Completed, Some("level 5")));
     assert_eq!(journal.heads().expect("heads").len(), 6);
@@ -177,7 +155,7 @@ async fn waiting_tree_of_depth_five_needs_only_one_live_run() {
 #[tokio::test(start_paused = true)]
 async fn depth_limit_is_a_tool_error_and_the_run_continues() {
     let journal = journal();
-    let answer = |request: subtend_models::model::Request| async move {
+    let answer = |request: Request| async move {
         if answers(&request) == 0 {
             return Ok(calls([task("deeper", false)]));
         }
@@ -204,7 +182,7 @@ async fn depth_limit_is_a_tool_error_and_the_run_continues() {
 #[tokio::test(start_paused = true)]
 async fn cancel_ends_the_whole_owned_subtree_once() {
     let journal = journal();
-    let answer = |request: subtend_models::model::Request| async move {
+    let answer = |request: Request| async move {
         let depth: u32 = prompt(&request).parse().unwrap_or(0);
         if depth > 0 && answers(&request) == 0 {
             return Ok(calls([task(&(depth - 1).to_string(), true), task(&(depth - 1).to_string(), false)]));
@@ -214,9 +192,8 @@ async fn cancel_ends_the_whole_owned_subtree_once() {
     };
     let limits = Limits { live_runs: 64, ..Limits::default() };
     let runtime = builder(&journal).model(model(answer)).limits(limits).start().await.expect("a runtime");
-    let session = open(&runtime);
-    let receipt = session.send("3").await.expect("accepted");
-    tokio::time::sleep(Duration::from_secs(1)).await;
+    let (session, receipt) = sent(&runtime, "3").await;
+    seconds(1).await;
     assert_eq!(session.cancel().await, Ok(Control::Done(receipt.run)));
     let ended = tokio::time::timeout(Duration::from_secs(5), session.run_ended(receipt.run)).await;
     assert_eq!(
@@ -242,8 +219,7 @@ async fn cancel_ends_the_whole_owned_subtree_once() {
 
 #[tokio::test(start_paused = true)]
 async fn hanging_model_fails_with_its_true_cause() {
-    let journal = journal();
-    let runtime = builder(&journal)
+    let runtime = builder(&journal())
         .model(model(|_| async {
             std::future::pending::<()>().await;
             Ok(text("never"))
@@ -262,14 +238,14 @@ async fn idle_and_waiting_sessions_are_passivated_and_return() {
     let journal = journal();
     let calls_made = Arc::new(AtomicUsize::new(0));
     let made = Arc::clone(&calls_made);
-    let answer = move |request: subtend_models::model::Request| {
+    let answer = move |request: Request| {
         made.fetch_add(1, Ordering::Relaxed);
         async move {
             match (prompt(&request).as_str(), answers(&request)) {
                 ("parent", 0) => Ok(calls([task("child", false)])),
                 ("parent", _) => Ok(text("back")),
                 (_, _) => {
-                    tokio::time::sleep(Duration::from_secs(50)).await;
+                    seconds(50).await;
                     Ok(text("late"))
                 }
             }
@@ -277,13 +253,12 @@ async fn idle_and_waiting_sessions_are_passivated_and_return() {
     };
     let options = Options { idle: Duration::from_secs(2), seed: Some(7), ..Options::default() };
     let runtime = builder(&journal).model(model(answer)).options(options).start().await.expect("a runtime");
-    let session = open(&runtime);
-    let receipt = session.send("parent").await.expect("accepted");
-    tokio::time::sleep(Duration::from_secs(10)).await;
+    let (session, receipt) = sent(&runtime, "parent").await;
+    seconds(10).await;
     assert_eq!(runtime.loaded_sessions(), 1, "expected only the working child in memory");
     let ended = session.run_ended(receipt.run).await.expect("ended");
     assert_eq!((ended.outcome, ended.text.as_deref()), (Outcome::Completed, Some("back")));
-    tokio::time::sleep(Duration::from_secs(10)).await;
+    seconds(10).await;
     assert_eq!(runtime.loaded_sessions(), 0);
     let again = session.send("parent").await.expect("accepted");
     let ended = session.run_ended(again.run).await.expect("ended");

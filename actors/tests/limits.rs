@@ -1,21 +1,8 @@
 //! Runs that are parked at limits of providers until the reset (X13).
 
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
-use std::time::Duration;
-
-use crate::support::{answers, ask, builder, calls, journal, model, open, prompt, records, shut, task, text};
-use subtend_actors::{OpenOptions, Options, Runtime, SessionHandle};
-use subtend_journal::Journal;
-use subtend_journal::memory::Memory;
-use subtend_models::closure::fn_model;
-use subtend_models::model::{Answer, Model, ModelError, Request};
-use subtend_session::ids::RunNo;
-use subtend_session::limits::{Limits, Parking};
-use subtend_session::outcome::{FailKind, ModelFail, Outcome, TimeLimit};
-use subtend_session::record::{Park, Record};
-use subtend_session::state::Phase;
-use tokio::time::Instant;
+use crate::support::*;
+use subtend_session::limits::Parking;
+use subtend_session::record::Park;
 
 const HOUR: Duration = Duration::from_secs(3_600);
 
@@ -31,7 +18,7 @@ fn provider(hours: u64) -> (Arc<dyn Model>, Arc<Mutex<Vec<u64>>>) {
         let hour = begun.elapsed().as_secs() / HOUR.as_secs();
         count.lock().unwrap().push(hour);
         async move {
-            tokio::time::sleep(Duration::from_secs(1)).await;
+            seconds(1).await;
             if hour < hours { Err(limited()) } else { Ok(text("done")) }
         }
     };
@@ -41,7 +28,7 @@ fn provider(hours: u64) -> (Arc<dyn Model>, Arc<Mutex<Vec<u64>>>) {
 async fn started(runtime: &Runtime, text: &str) -> SessionHandle {
     let session = open(runtime);
     session.send(text).await.expect("accepted");
-    tokio::time::sleep(Duration::from_secs(5)).await;
+    seconds(5).await;
     session
 }
 
@@ -73,11 +60,10 @@ async fn parked_run_resumes_by_itself_at_the_reset() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn run_with_parking_off_fails_at_once() {
-    let journal = journal();
+async fn park_off_fails_at_once() {
     let (model, made) = provider(1);
     let limits = Limits { park: Parking::Off, ..Limits::default() };
-    let runtime = builder(&journal).model(model).limits(limits).start().await.expect("a runtime");
+    let runtime = builder(&journal()).model(model).limits(limits).start().await.expect("a runtime");
     for _ in 0..2 {
         let (_, ended) = ask(&runtime, "go").await;
         let Outcome::Failed { kind: FailKind::Model { error: ModelFail::Rate, .. } } = ended.outcome else {
@@ -100,9 +86,8 @@ async fn children(request: Request) -> Result<Answer, ModelError> {
 
 #[tokio::test(start_paused = true)]
 async fn parked_children_release_their_slots() {
-    let journal = journal();
     let limits = Limits { live_runs: 1, ..Limits::default() };
-    let runtime = builder(&journal).model(model(children)).limits(limits).start().await.expect("a runtime");
+    let runtime = builder(&journal()).model(model(children)).limits(limits).start().await.expect("a runtime");
     let begun = Instant::now();
     let parent = started(&runtime, "parent").await;
     let parked = parent.tree().await.expect("a tree").children;
@@ -115,9 +100,8 @@ async fn parked_children_release_their_slots() {
 
 #[tokio::test(start_paused = true)]
 async fn one_parked_run_probes_and_the_others_follow() {
-    let journal = journal();
     let (model, made) = provider(2);
-    let runtime = builder(&journal).model(model).start().await.expect("a runtime");
+    let runtime = builder(&journal()).model(model).start().await.expect("a runtime");
     let mut sessions = Vec::new();
     for _ in 0..5 {
         sessions.push(started(&runtime, "go").await);
@@ -133,7 +117,6 @@ async fn one_parked_run_probes_and_the_others_follow() {
 /// All resets are at one instant, and the sessions have left memory.
 #[tokio::test(start_paused = true)]
 async fn x13_one_run_probes_for_sessions_out_of_memory() {
-    let journal = journal();
     let (begun, calls) = (Instant::now(), Arc::new(Mutex::new(Vec::new())));
     let noted = Arc::clone(&calls);
     let answer = move |_, _| {
@@ -142,13 +125,13 @@ async fn x13_one_run_probes_for_sessions_out_of_memory() {
             noted.lock().unwrap().push(begun.elapsed().as_millis());
         }
         async move {
-            tokio::time::sleep(Duration::from_secs(1)).await;
+            seconds(1).await;
             if is_limited { Err(limited()) } else { Ok(text("done")) }
         }
     };
     let options = Options { seed: Some(7), idle: Duration::from_millis(10), ..Options::default() };
     let model = Arc::new(fn_model("a", answer).with_quotas(["a"]));
-    let runtime = builder(&journal).options(options).model(model).start().await.expect("a runtime");
+    let runtime = builder(&journal()).options(options).model(model).start().await.expect("a runtime");
     let sessions = [(); 5].map(|()| open(&runtime));
     for session in &sessions {
         session.send("go").await.expect("accepted");
@@ -193,10 +176,9 @@ async fn probe_that_is_cancelled_hands_over_to_the_next() {
 
 #[tokio::test(start_paused = true)]
 async fn controls_end_a_parked_run_at_once() {
-    let journal = journal();
     let (model, made) = provider(1);
     let limits = Limits { wall_ms: Some(1_800_000), ..Limits::default() };
-    let runtime = builder(&journal).model(model).limits(limits).start().await.expect("a runtime");
+    let runtime = builder(&journal()).model(model).limits(limits).start().await.expect("a runtime");
     let (cancelled, interrupted) = (started(&runtime, "go").await, started(&runtime, "go").await);
     let capped = started(&runtime, "go").await;
     let begun = Instant::now();
@@ -209,10 +191,6 @@ async fn controls_end_a_parked_run_at_once() {
     tokio::time::sleep(2 * HOUR).await;
     assert_eq!(*made.lock().unwrap(), [0], "a timer remained");
     shut(runtime).await;
-}
-
-fn reopen(memory: &Memory) -> Journal {
-    Journal::open(Box::new(memory.clone()), subtend_journal::Options::default()).expect("the journal opens")
 }
 
 /// A parked run resumes although no agent here has `on_restart: resume`, since no call of it was in flight.
@@ -266,9 +244,8 @@ async fn parked_child_of_a_working_owner_is_lost_with_it() {
 /// A steering input does not wake a parked run: it is taken at the boundary after the repeated call.
 #[tokio::test(start_paused = true)]
 async fn steer_waits_for_the_boundary_after_the_call() {
-    let journal = journal();
     let (model, made) = provider(1);
-    let runtime = builder(&journal).model(model).start().await.expect("a runtime");
+    let runtime = builder(&journal()).model(model).start().await.expect("a runtime");
     let session = started(&runtime, "go").await;
     session.steer("left").await.expect("accepted");
     assert_eq!(outcome(&session).await, Outcome::Completed);
@@ -279,9 +256,8 @@ async fn steer_waits_for_the_boundary_after_the_call() {
 /// Parking can be turned off for one session, as other limits can.
 #[tokio::test(start_paused = true)]
 async fn limit_of_one_session_turns_parking_off() {
-    let journal = journal();
     let (model, _) = provider(1);
-    let runtime = builder(&journal).model(model).start().await.expect("a runtime");
+    let runtime = builder(&journal()).model(model).start().await.expect("a runtime");
     let limits = Limits { park: Parking::Off, ..Limits::default() };
     let options = OpenOptions { agent: "worker".into(), limits: Some(limits), ..OpenOptions::default() };
     let session = runtime.open(options).expect("a session");
@@ -362,7 +338,7 @@ async fn x13_parked_pool_pauses_only_the_member_it_waits_for() {
     let begun = Instant::now();
     // The second one calls the refused member first, because it recovers first.
     let (first, second) = (started(&runtime, "go").await, started(&runtime, "go").await);
-    tokio::time::sleep(Duration::from_secs(60)).await;
+    seconds(60).await;
     let options = OpenOptions { agent: "worker".into(), model: Some("a".into()), ..OpenOptions::default() };
     let named = runtime.open(options).expect("a session");
     named.send("go").await.expect("accepted");
@@ -387,7 +363,7 @@ async fn x13_restart_pauses_the_member_of_the_record() {
     let runtime = pool(&journal, [Arc::clone(&a), Arc::clone(&b)]).await;
     let parked = started(&runtime, "go").await.id();
     drop((runtime, journal));
-    tokio::time::sleep(Duration::from_secs(60)).await;
+    seconds(60).await;
 
     let journal = reopen(&memory);
     let runtime = pool(&journal, [a, b]).await;
@@ -395,7 +371,7 @@ async fn x13_restart_pauses_the_member_of_the_record() {
     let begun = Instant::now();
     let named =
         |model: &str| OpenOptions { agent: "worker".into(), model: Some(model.into()), ..OpenOptions::default() };
-    tokio::time::sleep(Duration::from_secs(1)).await;
+    seconds(1).await;
     let [paused, free] = ["a", "b"].map(|model| runtime.open(named(model)).expect("a session"));
     paused.send("go").await.expect("accepted");
     free.send("go").await.expect("accepted");

@@ -1,21 +1,11 @@
 //! Tools that are added and removed: a model call waits for the first list, and the next call has the changed list.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::sync::atomic::AtomicU64;
 
+use crate::support::*;
 use futures_util::FutureExt as _;
-use futures_util::future::BoxFuture;
-use serde_json::json;
-use subtend_actors::{Control, Runtime};
-use subtend_models::model::{Answer, ModelError, Request};
-use subtend_session::call::ToolEffect;
-use subtend_session::outcome::{Initiator, Outcome, TimeLimit};
-use subtend_tools::registry::{LiveTools, Registry};
-use subtend_tools::tool::{Tool, ToolOutput};
-use tokio::time::Instant;
-
-use crate::support::{answers, ask, builder, calls, journal, model, offered, open, results, shut, text, tool, tools};
+use subtend_tools::registry::LiveTools;
+use subtend_tools::tool::Tool;
 
 /// A source whose list is known after `late`; [`LateTools::next`] changes it to a later list.
 struct LateTools {
@@ -117,9 +107,8 @@ async fn model_call_waits_for_tools_and_the_next_has_the_changed_list() {
 async fn cancel_ends_the_wait_for_tools_at_once() {
     let (journal, source) = (journal(), LateTools::after(None));
     let (runtime, offers) = runtime(&source, &journal).await;
-    let session = open(&runtime);
-    let receipt = session.send("go").await.expect("accepted");
-    tokio::time::sleep(Duration::from_secs(2)).await;
+    let (session, receipt) = sent(&runtime, "go").await;
+    seconds(2).await;
     let begun = Instant::now();
     assert_eq!(session.cancel().await, Ok(Control::Done(receipt.run)));
     let ended = session.run_ended(receipt.run).await.expect("the runtime is running");
@@ -142,9 +131,8 @@ async fn wait_for_tools_ends_with_the_limit_of_the_turn() {
 async fn shutdown_ends_the_wait_for_tools() {
     let (journal, source) = (journal(), LateTools::after(None));
     let (runtime, _) = runtime(&source, &journal).await;
-    let session = open(&runtime);
-    session.send("go").await.expect("accepted");
-    tokio::time::sleep(Duration::from_secs(2)).await;
+    let _sent = sent(&runtime, "go").await;
+    seconds(2).await;
     let report = runtime.shutdown(Duration::from_secs(1)).await;
     assert_eq!((report.actors, report.tasks), (0, 0), "{report:?}");
 }

@@ -40,12 +40,9 @@ mod discovery;
 mod embedding;
 mod environments;
 mod events;
-#[cfg(feature = "fault-points")]
 mod faults;
 mod following;
-#[cfg(feature = "fault-points")]
 mod full_lanes;
-#[cfg(feature = "fault-points")]
 mod giving_up;
 mod hooks;
 mod host_children;
@@ -63,28 +60,21 @@ mod money;
 mod offered;
 mod output_commit;
 mod overrides;
-#[cfg(feature = "fault-points")]
 mod parsed_once;
-#[cfg(feature = "fault-points")]
 mod person_slots;
 mod plan_exit;
 mod pools;
-#[cfg(feature = "fault-points")]
 mod presence;
 mod processes;
 mod queue;
 mod queued_states;
-#[cfg(feature = "fault-points")]
 mod reading;
 mod resume;
-#[cfg(feature = "fault-points")]
 mod review_late;
 mod review_tree;
 mod rollbacks;
-#[cfg(feature = "fault-points")]
 mod rows;
 mod shutdown;
-#[cfg(feature = "fault-points")]
 mod subagents;
 mod support;
 mod survivors;
@@ -93,5 +83,4 @@ mod tool_options;
 mod tree;
 mod typed;
 mod usage;
-#[cfg(feature = "fault-points")]
 mod waiting;

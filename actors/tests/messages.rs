@@ -1,23 +1,9 @@
 //! Messages between running relatives (X16).
 
-use std::sync::Arc;
-use std::time::Duration;
-
-use crate::support::{
-    answers, ask, builder, calls, journal, model, offered, prompt, records, results, shut, task, text,
-};
-use serde_json::{Value, json};
-use subtend_actors::Runtime;
+use crate::support::*;
 use subtend_actors::transcript::{Entry, TranscriptReading};
-use subtend_agents::catalog::Catalog;
-use subtend_agents::manifest::{AgentMode, Manifest};
-use subtend_journal::Journal;
-use subtend_models::model::{Answer, ModelError, Request};
-use subtend_session::authority::{Rule, RuleSet, Verdict};
-use subtend_session::message::Message;
-use subtend_session::record::{AskVerdict, From, Record};
+use subtend_session::record::From;
 use subtend_tools::message;
-use subtend_tools::registry::Registry;
 
 /// A runtime whose agents may write to each other.
 async fn writing<F, Fut>(journal: &Journal, rules: Vec<Rule>, answer: F) -> Runtime
@@ -66,7 +52,7 @@ async fn family(request: Request) -> Result<Answer, ModelError> {
             Ok(text(&format!("parent: {:?}", texts.iter().filter_map(|text| framed(text)).collect::<Vec<_>>())))
         }
         ("waits", 0) => {
-            tokio::time::sleep(Duration::from_secs(60)).await;
+            seconds(60).await;
             Ok(text("nothing came"))
         }
         ("waits", _) => Ok(text(&format!("waits: {:?}", framed(&texts[1])))),
@@ -130,7 +116,6 @@ async fn x16_transcripts_name_both_sides_of_a_message() {
 
 /// Returns the results of a child's calls, and whether the child was offered the tool.
 async fn child(rules: Vec<Rule>, sent: [(&'static str, Value); 2]) -> (Vec<String>, bool) {
-    let journal = journal();
     let answer = move |request: Request| {
         let sent = sent.clone();
         async move {
@@ -144,7 +129,7 @@ async fn child(rules: Vec<Rule>, sent: [(&'static str, Value); 2]) -> (Vec<Strin
             })
         }
     };
-    let runtime = writing(&journal, rules, answer).await;
+    let runtime = writing(&journal(), rules, answer).await;
     let (_, ended) = ask(&runtime, "parent").await;
     shut(runtime).await;
     let message = ended.text.expect("an answer");
@@ -237,7 +222,7 @@ async fn x16_ended_relatives_get_no_message() {
             ("parent", 3) => calls([to(&listed(&results(&request)[1]), "late")]),
             ("parent", _) => text(&results(&request)[1..].join("\n")),
             _ => {
-                tokio::time::sleep(Duration::from_secs(60)).await;
+                seconds(60).await;
                 text("done")
             }
         })

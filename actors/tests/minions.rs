@@ -1,24 +1,9 @@
 //! Minions that continue, and detached minions (features M4, M5).
 
-use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex};
-
-use crate::support::{
-    answers, ask, builder, calls, journal, model, offered, prompt, records, results, shut, text, tool, tools,
-};
-use serde_json::{Value, json};
-use subtend_agents::catalog::Catalog;
-use subtend_agents::dialect::{Dialects, MinionOptions};
-use subtend_agents::manifest::{AgentMode, Manifest};
+use crate::support::talk::parsed;
+use crate::support::*;
+use subtend_agents::dialect::MinionOptions;
 use subtend_agents::template::MinionTemplate;
-use subtend_models::model::{ModelError, Request};
-use subtend_session::call::ToolEffect;
-use subtend_session::dialect::Dialect;
-use subtend_session::ids::RunNo;
-use subtend_session::outcome::{Initiator, ModelFail};
-use subtend_session::record::Record;
-use subtend_session::state::State;
-use subtend_tools::tool::ToolOutput;
 
 fn minion(chat: Option<&Value>, names: &[&str]) -> (&'static str, Value) {
     let mut arguments = json!({"message": "m", "enableWeb": false, "enabledTools": names});
@@ -26,10 +11,6 @@ fn minion(chat: Option<&Value>, names: &[&str]) -> (&'static str, Value) {
         fields.insert("minionChatId".into(), chat.clone());
     }
     ("minion", arguments)
-}
-
-fn parsed(text: &str) -> Value {
-    serde_json::from_str(text).expect("an object")
 }
 
 #[tokio::test(start_paused = true)]

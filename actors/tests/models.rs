@@ -1,28 +1,10 @@
 //! The choice of the model, its time limits, and provider errors that affect all sessions.
 
 use std::num::NonZeroU64;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
-use crate::support::{answers, ask, builder, calls, journal, open, prompt, records, shut, text};
-use serde_json::json;
-use subtend_actors::builder::Builder;
-use subtend_actors::{OpenOptions, Runtime, StartError};
-use subtend_agents::catalog::Catalog;
-use subtend_agents::dialect::Dialects;
-use subtend_agents::manifest::{AgentMode, Manifest};
-use subtend_models::closure::fn_model;
-use subtend_models::model::{Answer, Delta, Model, ModelError};
-use subtend_models::throttle::Rates;
+use crate::support::*;
 use subtend_models::windows::ByModel;
-use subtend_session::dialect::Dialect;
-use subtend_session::limits::Limits;
-use subtend_session::outcome::{FailKind, ModelFail, Outcome};
-use subtend_session::record::Record;
 use subtend_session::settings::Settings;
-use subtend_session::state::State;
-use tokio::time::Instant;
 
 fn failing(name: &str, error: ModelError) -> (Arc<dyn Model>, Arc<AtomicUsize>) {
     let count = Arc::new(AtomicUsize::new(0));
@@ -77,7 +59,6 @@ async fn pool_falls_back_at_once_and_skips_failed_models() {
 
 #[tokio::test(start_paused = true)]
 async fn agent_may_set_its_own_pool_and_settings() {
-    let journal = journal();
     let seen = Arc::new(Mutex::new(Vec::new()));
     let sink = Arc::clone(&seen);
     let b = fn_model("b", move |request, _| {
@@ -89,7 +70,7 @@ async fn agent_may_set_its_own_pool_and_settings() {
     let manifest = Manifest::new("worker", AgentMode::All, "You are a worker.");
     catalog.insert(Manifest { pool: Some("smart".into()), settings, ..manifest });
     let limits = Limits { output_tokens: Some(100), ..Limits::default() };
-    let builder = builder(&journal).catalog(catalog).limits(limits);
+    let builder = builder(&journal()).catalog(catalog).limits(limits);
     let builder = builder.model(answering("all")).named_model("b", Arc::new(b)).pool("smart", ["b"]);
     let runtime = builder.start().await.expect("a runtime");
     ask(&runtime, "go").await;
@@ -188,9 +169,8 @@ fn stalling(first: Duration) -> Arc<dyn Model> {
 }
 
 async fn silence(model: Arc<dyn Model>) -> (Duration, String) {
-    let journal = journal();
     let limits = Limits { attempts: 1, first_byte_ms: 120_000, stall_ms: 60_000, ..Limits::default() };
-    let runtime = builder(&journal).model(model).limits(limits).start().await.expect("a runtime");
+    let runtime = builder(&journal()).model(model).limits(limits).start().await.expect("a runtime");
     let begun = Instant::now();
     let (_, ended) = ask(&runtime, "go").await;
     let Outcome::Failed { kind: FailKind::Model { error: ModelFail::Unavailable, message } } = ended.outcome else {
@@ -274,13 +254,12 @@ async fn wait_for_a_permit_is_not_silence_and_frees_the_permit() {
 
 #[tokio::test(start_paused = true)]
 async fn retry_after_of_one_session_binds_all() {
-    let journal = journal();
     let limited = ModelError { retry_after_ms: Some(30_000), ..ModelError::new(ModelFail::Rate, "slow down") };
     let (model, begun) = provider(0, move |nth| if nth == 1 { Err(limited.clone()) } else { Ok(text("done")) });
-    let runtime = builder(&journal).model(model).start().await.expect("a runtime");
+    let runtime = builder(&journal()).model(model).start().await.expect("a runtime");
     let first = open(&runtime);
     let run = first.send("go").await.expect("accepted").run;
-    tokio::time::sleep(Duration::from_secs(5)).await;
+    seconds(5).await;
     let (_, ended) = ask(&runtime, "go").await;
     assert_eq!(ended.outcome, Outcome::Completed);
     assert_eq!(first.run_ended(run).await.expect("ended").outcome, Outcome::Completed);

@@ -1,18 +1,8 @@
 //! Prices: recorded costs, and budgets in money.
 
-use std::sync::Arc;
-
-use crate::support::{answers, ask, builder, calls, journal, open, prompt, shut, task, text};
-use subtend_actors::builder::Builder;
-use subtend_actors::{OpenOptions, OpenSessionError, Price, Prices, StartError};
-use subtend_agents::catalog::Catalog;
-use subtend_agents::manifest::{AgentMode, Manifest};
-use subtend_models::closure::fn_model;
-use subtend_models::model::{Answer, Model, ModelError, Request};
-use subtend_session::ids::RunNo;
-use subtend_session::limits::Limits;
-use subtend_session::outcome::{Budget, Outcome};
-use subtend_session::usage::Usage;
+use crate::support::*;
+use subtend_actors::{Price, Prices};
+use subtend_session::outcome::Budget;
 
 const SPENT: Outcome = Outcome::OutOfBudget { which: Budget::Money };
 
@@ -30,8 +20,7 @@ fn money(cost_micro: u64) -> Limits {
 }
 
 async fn recorded(prices: Prices, model: Arc<dyn Model>) -> Usage {
-    let journal = journal();
-    let runtime = builder(&journal).model(model).prices(prices).start().await.expect("a runtime");
+    let runtime = builder(&journal()).model(model).prices(prices).start().await.expect("a runtime");
     let (_, ended) = ask(&runtime, "go").await;
     shut(runtime).await;
     ended.usage
@@ -78,7 +67,7 @@ async fn remote_model_without_a_price_has_an_unknown_cost() {
 async fn run_ends_when_its_money_cannot_cover_the_next_call() {
     let journal = journal();
     let answer = |_: Request, _| async {
-        Ok::<_, ModelError>(Answer { usage: used(1_000, 100), ..calls([("nothing", serde_json::json!({}))]) })
+        Ok::<_, ModelError>(Answer { usage: used(1_000, 100), ..calls([("nothing", json!({}))]) })
     };
     let model = Arc::new(fn_model("lab/small", answer).with_leaves_process(true));
     // A call costs 2,000 for its input and 1,000 for its output.

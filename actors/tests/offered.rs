@@ -1,25 +1,8 @@
 //! Offered tools and their texts: hints, profiles, labels and errors name only what a session has (features G2, K16, R3, R10, R11, S3, S5, M8).
 
-use std::sync::{Arc, Mutex};
-
-use crate::support::talk::{converse, converse_in, found, offering, parsed, received};
-use crate::support::{answers, builder, calls, journal, model, offered, open, records, shut, text, tool, tools};
-use serde_json::{Value, json};
-use subtend_actors::{Builder, SessionHandle};
-use subtend_agents::catalog::Catalog;
-use subtend_agents::dialect::{Dialects, hint};
-use subtend_agents::manifest::{AgentMode, Manifest};
-use subtend_agents::profile::{Profile, Profiles};
-use subtend_journal::Journal;
-use subtend_journal::memory::Memory;
-use subtend_models::model::Request;
-use subtend_session::authority::{Rule, RuleSet, Verdict};
-use subtend_session::call::ToolEffect;
-use subtend_session::dialect::Dialect;
-use subtend_session::ids::SessionId;
-use subtend_session::record::Record;
-use subtend_tools::tool::ToolOutput;
-use subtend_tools::workspace::Workspace;
+use crate::support::talk::{converse, converse_in, found, offering, parsed};
+use crate::support::*;
+use subtend_agents::dialect::hint;
 
 /// Returns a policy that allows everything except `rules`.
 fn allowing(rules: &[(&str, Verdict)]) -> RuleSet {
@@ -51,7 +34,7 @@ async fn g2_task_uses_its_description_as_label_and_title() {
         }
     };
     let (journal, runtime, session, last) = converse(&[Dialect::Task], root, found).await;
-    assert_eq!(received(&last), ["Count them. found", "Look around.\nThen rest. found"]);
+    assert_eq!(results(&last), ["Count them. found", "Look around.\nThen rest. found"]);
     let labels: Vec<_> = spawned(&journal, &session).await.iter().map(|born| born["label"].clone()).collect();
     assert_eq!(labels, ["Count files", "Look around."]);
     let tree = session.tree().await.expect("a tree");
@@ -65,7 +48,7 @@ async fn g2_task_uses_its_description_as_label_and_title() {
 #[tokio::test(start_paused = true)]
 async fn r3_check_and_cancel_take_a_session_id() {
     let root = |request: &Request, at: usize| {
-        let id = |at: usize| parsed(&received(request)[at])["session_id"].clone();
+        let id = |at: usize| parsed(&results(request)[at])["session_id"].clone();
         match at {
             0 => calls([crate::support::task("quick", true), crate::support::task("slow", true)]),
             1 => calls([
@@ -77,7 +60,7 @@ async fn r3_check_and_cancel_take_a_session_id() {
         }
     };
     let (_, runtime, _, last) = converse(&[Dialect::Task], root, found).await;
-    let received = received(&last);
+    let received = results(&last);
     let (quick, slow) = (parsed(&received[0])["session_id"].clone(), parsed(&received[1])["session_id"].clone());
     assert!(received[2].contains(quick.as_str().unwrap()) && received[2].contains("quick found"), "{}", received[2]);
     assert_eq!(parsed(&received[3]), json!({"session_id": slow, "status": "cancelling"}));
@@ -118,7 +101,7 @@ async fn k16_errors_list_only_tools_and_agents_that_are_offered() {
         "Minion error: enabledTools names tools that are not available: lokup. Did you mean `lookup`? Valid: lookup."
             .to_owned(),
     ];
-    assert_eq!(received(&last), expected);
+    assert_eq!(results(&last), expected);
     shut(runtime).await;
 }
 
@@ -130,8 +113,7 @@ async fn r11_hints_name_only_offered_tools() {
         (&[("task:*", Verdict::Deny)][..], vec![]),
         (&[][..], vec![Dialect::Task, Dialect::SpawnTask]),
     ] {
-        let journal = journal();
-        let builder = offering(&journal, &[Dialect::Task, Dialect::SpawnTask]).policy(allowing(rules));
+        let builder = offering(&journal(), &[Dialect::Task, Dialect::SpawnTask]).policy(allowing(rules));
         let (runtime, _, last) = converse_in(builder, |_: &Request, _| text("done"), found).await;
         let hints: Vec<Dialect> = Dialect::ALL.into_iter().filter(|it| last.system.contains(hint(*it))).collect();
         assert_eq!(hints.len(), expected.len(), "{}", last.system);
@@ -144,7 +126,7 @@ async fn r11_hints_name_only_offered_tools() {
 
 /// Sends one message to a session in a host that offers `dialects`; returns the model's request.
 async fn asked_in(memory: &Memory, dialects: Dialects, session: Option<SessionId>, seed: u64) -> (SessionId, Request) {
-    let journal = Journal::open(Box::new(memory.clone()), subtend_journal::Options::default()).expect("a journal");
+    let journal = reopen(memory);
     let last = Arc::new(Mutex::new(None));
     let seen = Arc::clone(&last);
     let answering = model(move |request| {
@@ -216,8 +198,7 @@ async fn s5_profile_block_lists_the_tools_of_its_jobs() {
             vec![subtend_session::authority::Access { action: access.as_str().into(), resource: ".".into() }]
         })
     };
-    let journal = journal();
-    let builder = builder(&journal)
+    let builder = builder(&journal())
         .catalog(catalog)
         .dialects(dialects)
         .policy(allowing(&[("tool:secret", Verdict::Deny)]))
@@ -248,13 +229,12 @@ async fn s5_profile_block_lists_the_tools_of_its_jobs() {
 
 #[tokio::test(start_paused = true)]
 async fn r10_spawn_task_tells_only_read_only_types_not_to_write() {
-    let journal = journal();
     let mut catalog = Catalog::builtin();
     catalog.insert(Manifest::new("worker", AgentMode::All, "You are a worker."));
     let writes = tool("write", ToolEffect::SideEffect, |_| async { Ok(ToolOutput::text("written")) });
     let writes =
         writes.access(|_| vec![subtend_session::authority::Access { action: "fs.write".into(), resource: "a".into() }]);
-    let builder: Builder = offering(&journal, &[Dialect::SpawnTask]).catalog(catalog).tools(tools([writes]));
+    let builder: Builder = offering(&journal(), &[Dialect::SpawnTask]).catalog(catalog).tools(tools([writes]));
     let received = Arc::new(Mutex::new(Vec::new()));
     let kept = Arc::clone(&received);
     let root = |_: &Request, at: usize| match at {
@@ -284,7 +264,7 @@ async fn m8_minion_errors_use_the_term_minion() {
     let root = move |_: &Request, at: usize| if at == 0 { calls([minion(" "), minion("m")]) } else { text("done") };
     let builder = offering(&journal, &[Dialect::Minion]).policy(policy);
     let (runtime, _, last) = converse_in(builder, root, found).await;
-    let received = received(&last);
+    let received = results(&last);
     assert_eq!(
         received[0],
         "Minion error: the message is empty: the minion sees nothing else, so include everything that it needs"
@@ -298,7 +278,7 @@ async fn m8_minion_errors_use_the_term_minion() {
     let (runtime, _, last) = converse_in(offering(&journal, &[Dialect::Minion]).limits(limits), root, found).await;
     let deep = "Minion error: Not started: the limit of 0 levels of child sessions is reached (this session is at level 0, 0 \
                 levels remain). Do the work yourself.";
-    assert_eq!(crate::support::talk::received(&last), [deep]);
+    assert_eq!(results(&last), [deep]);
     shut(runtime).await;
 }
 

@@ -1,22 +1,13 @@
 //! Output commit: effects wait for the record of their intent (J-5), and a failed write stops everything (J-9).
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
-
-use crate::support::{builder, open, text};
-use subtend_actors::{Runtime, SendError, SessionHandle};
-use subtend_journal::Journal;
-use subtend_journal::faulty::{Faults, Faulty};
-use subtend_journal::redb::Redb;
-use subtend_models::closure::fn_model;
-use subtend_session::outcome::Outcome;
+use crate::support::*;
+use subtend_journal::faulty::Faults;
 
 /// Returns an idle session whose store can hold writes back, and a counter of its model calls.
 async fn quiet(dir: &std::path::Path) -> (Runtime, Journal, Faults, SessionHandle, Arc<AtomicUsize>) {
     let redb = Redb::open(&dir.join("store"), 1 << 20).expect("a store");
     let (engine, faults) = Faulty::new(Box::new(redb));
-    let journal = Journal::open(Box::new(engine), subtend_journal::Options::default()).expect("a journal");
+    let journal = on(Box::new(engine));
     let made = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&made);
     let model = fn_model("leaves", move |_, _| {
@@ -24,8 +15,7 @@ async fn quiet(dir: &std::path::Path) -> (Runtime, Journal, Faults, SessionHandl
         async { Ok(text("hello")) }
     });
     let runtime = builder(&journal).model(Arc::new(model.with_leaves_process(true))).start().await.expect("a runtime");
-    let session = open(&runtime);
-    let receipt = session.send("one").await.expect("accepted");
+    let (session, receipt) = sent(&runtime, "one").await;
     session.run_ended(receipt.run).await.expect("ended");
     (runtime, journal, faults, session, made)
 }

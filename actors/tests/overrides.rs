@@ -1,23 +1,8 @@
 //! Agent overrides: another agent answers from one message on (G12).
 
-use std::sync::{Arc, Mutex};
-use std::time::Duration;
-
-use crate::support::{answers, builder, calls, model, open, records, shut, task, text, tool, tools};
-use serde_json::json;
-use subtend_actors::{Input, Options, SendError, SessionHandle};
-use subtend_agents::catalog::Catalog;
-use subtend_agents::manifest::{AgentMode, Manifest};
-use subtend_journal::memory::Memory;
-use subtend_journal::{Journal, Options as JournalOptions};
-use subtend_models::model::Model;
-use subtend_session::authority::{Access, Rule, RuleSet, Verdict};
-use subtend_session::call::{CallEnd, ToolEffect};
-use subtend_session::limits::Limits;
-use subtend_session::record::Record;
+use crate::support::*;
+use subtend_actors::Input;
 use subtend_session::settings::Settings;
-use subtend_tools::closure::FnTool;
-use subtend_tools::tool::ToolOutput;
 
 /// Fields of model requests: agent, model, system prompt, tools, temperature.
 type OverrideRequests = Arc<Mutex<Vec<(String, String, String, Vec<String>, Option<f64>)>>>;
@@ -83,9 +68,8 @@ fn planner() -> (String, String, String, Vec<String>, Option<f64>) {
 #[tokio::test(start_paused = true)]
 async fn override_applies_from_its_message_under_the_ceiling() {
     let memory = Memory::new();
-    let store = || Journal::open(Box::new(memory.clone()), JournalOptions::default()).expect("the store opens");
     let seen: OverrideRequests = Arc::default();
-    let journal = store();
+    let journal = reopen(&memory);
     let runtime = start(&journal, watching(&seen), 7).start().await.expect("the runtime starts");
     let session = open(&runtime);
     say(&session, "one", None).await;
@@ -101,7 +85,7 @@ async fn override_applies_from_its_message_under_the_ceiling() {
     drop(session);
     runtime.shutdown(Duration::from_secs(1)).await;
 
-    let journal = store();
+    let journal = reopen(&memory);
     let runtime = start(&journal, watching(&seen), 8).start().await.expect("the runtime starts");
     let session = runtime.session(id).expect("a store").expect("a session");
     say(&session, "four", None).await;
@@ -142,12 +126,11 @@ async fn override_during_a_run_binds_its_next_calls() {
     let journal = crate::support::journal();
     // The first turn steers the planner in. The worker's write comes before that, the planner's after it.
     let answering = model(|request| async move {
-        tokio::time::sleep(Duration::from_secs(1)).await;
-        Ok(if answers(&request) < 2 { calls([("write", serde_json::json!({}))]) } else { text("done") })
+        seconds(1).await;
+        Ok(if answers(&request) < 2 { calls([("write", json!({}))]) } else { text("done") })
     });
     let runtime = start(&journal, answering, 7).start().await.expect("the runtime starts");
-    let session = open(&runtime);
-    session.send("go").await.expect("accepted");
+    let (session, _) = sent(&runtime, "go").await;
     session.input("think first").agent("planner").steer().await.expect("accepted");
     session.run_ended(subtend_session::ids::RunNo(1)).await.expect("the run ends");
     let ends: Vec<_> = records(&journal, session.id())
@@ -169,7 +152,7 @@ async fn children_of_an_override_have_at_most_its_permissions() {
     let answering = model(|request| async move {
         Ok(match (&*request.agent, answers(&request)) {
             ("planner", 0) => calls([task("child", false)]),
-            ("worker", 0) => calls([("write", serde_json::json!({})), ("read", serde_json::json!({}))]),
+            ("worker", 0) => calls([("write", json!({})), ("read", json!({}))]),
             _ => text("done"),
         })
     });
@@ -205,14 +188,13 @@ async fn spent(journal: &Journal, session: &SessionHandle) -> Vec<(u32, usize)> 
 #[tokio::test(start_paused = true)]
 async fn turns_of_an_agent_file_bind_runs_that_persons_open() {
     let store = Memory::new();
-    let journal = || Journal::open(Box::new(store.clone()), JournalOptions::default()).expect("a journal");
     let endless = || model(|_| async { Ok(calls([("read", json!({}))])) });
     let begin = |journal: &Journal, limits: Limits| {
         let mut catalog = catalog();
         catalog.insert(Manifest { turns: Some(2), ..Manifest::new("short", AgentMode::All, "You are brief.") });
         start(journal, endless(), 1).catalog(catalog).limits(limits)
     };
-    let first = journal();
+    let first = reopen(&store);
     let runtime = begin(&first, Limits { turns: 4, ..Limits::default() }).start().await.expect("a runtime");
     let short = runtime.open("short").expect("a session");
     let worker = runtime.open("worker").expect("a session");
@@ -233,7 +215,7 @@ async fn turns_of_an_agent_file_bind_runs_that_persons_open() {
     let (short, worker) = (short.id(), worker.id());
     shut(runtime).await;
     // They are recorded: another host with other limits changes nothing.
-    let second = journal();
+    let second = reopen(&store);
     let runtime = begin(&second, Limits::default()).start().await.expect("a runtime");
     for (session, turns) in [(short, 4), (worker, 2)] {
         let session = runtime.session(session).expect("a journal").expect("a session");

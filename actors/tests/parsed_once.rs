@@ -1,21 +1,9 @@
 //! The arguments of a call are parsed once per activation, and the parsed call is passed to every later step.
 
-use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use crate::support::*;
+use subtend_actors::faults::InternalEvent;
 
-use serde_json::{Value, json};
-use subtend_actors::SessionHandle;
-use subtend_actors::faults::{Faults, InternalEvent, Point};
-use subtend_session::authority::{Access, Rule, RuleSet, Verdict};
-use subtend_session::call::ToolEffect;
-use subtend_session::dialect::Dialect;
-use subtend_session::record::AskVerdict;
-use subtend_tools::closure::FnTool;
-use subtend_tools::tool::ToolOutput;
-
-use crate::support::talk::{offering, parsed, received};
-use crate::support::{answers, builder, calls, journal, model, open, prompt, shut, text, tool, tools};
+use crate::support::talk::{offering, parsed};
 
 type Counts = Arc<Mutex<BTreeMap<String, usize>>>;
 
@@ -41,10 +29,6 @@ fn policy() -> RuleSet {
     RuleSet { default: Verdict::Allow, rules: vec![rule] }
 }
 
-async fn seconds(n: u64) {
-    tokio::time::sleep(Duration::from_secs(n)).await;
-}
-
 async fn ended(session: &SessionHandle) {
     let ended =
         tokio::time::timeout(Duration::from_secs(7200), session.run_ended(subtend_session::ids::RunNo(1))).await;
@@ -61,7 +45,7 @@ async fn arguments_are_parsed_once_for_every_kind_of_call() {
     let (faults, counts) = counted(|_, _| ());
     let asking = Arc::clone(&requests);
     let root = move |request: &_, at| {
-        let task = |n: usize| parsed(&received(request)[n])["session_id"].clone();
+        let task = |n: usize| parsed(&results(request)[n])["session_id"].clone();
         let of_turn: Vec<(&'static str, Value)> = match at {
             0 => vec![
                 ("task", json!({"subagent_type": "worker", "prompt": "slow a", "background": true})),
@@ -95,8 +79,7 @@ async fn arguments_are_parsed_once_for_every_kind_of_call() {
     let builder = offering(&journal, &[Dialect::Task, Dialect::Spawn]).tools(tools([make()])).policy(policy());
     let runtime = builder.faults(faults).model(answering).start().await.expect("the runtime starts");
     let mut approver = runtime.approver();
-    let session = open(&runtime);
-    session.send("go").await.expect("accepted");
+    let (session, _) = sent(&runtime, "go").await;
     let question = approver.next().await;
     approver.answer(&question, AskVerdict::Always).await.expect("approved");
     ended(&session).await;
@@ -128,8 +111,7 @@ async fn arguments_are_parsed_once_more_after_a_crash() {
     });
     let builder = builder(&journal).tools(tools([make()])).policy(policy()).faults(faults).model(answering);
     let (runtime, mut approver) = builder.start_attended().await.expect("the runtime starts");
-    let session = open(&runtime);
-    session.send("go").await.expect("accepted");
+    let (session, _) = sent(&runtime, "go").await;
     let question = approver.next().await;
     approver.answer(&question, AskVerdict::Allow).await.expect("approved");
     ended(&session).await;

@@ -1,39 +1,19 @@
 //! Slots of runs that people open: never queued behind owned runs, and released at every end (T-3).
 
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
 use std::task::{Context, Waker};
-use std::time::Duration;
 
-use crate::support::{answers, builder, calls, journal, model, open, prompt, shut, task, text};
-use subtend_actors::faults::{Faults, Point};
-use subtend_actors::{Control, Options, Runtime, SessionHandle};
-use subtend_models::model::{Answer, ModelError, Request};
-use subtend_session::ids::SessionId;
-use subtend_session::limits::Limits;
-use subtend_session::message::Message;
-use subtend_session::outcome::{Initiator, Outcome};
-use subtend_session::state::Phase;
-use tokio::time::Instant;
-
-fn prompt_of(request: &Request) -> String {
-    let last = request.messages.iter().rev().find_map(|message| match message {
-        Message::User { text, .. } => Some(text.to_string()),
-        _ => None,
-    });
-    last.unwrap_or_default()
-}
+use crate::support::*;
 
 /// Plays a parent with one quick child and many that hang; people are answered after a second.
 async fn answer(request: Request) -> Result<Answer, ModelError> {
-    match (prompt(&request).as_str(), prompt_of(&request).as_str(), answers(&request)) {
+    match (prompt(&request).as_str(), last_user(&request).as_str(), answers(&request)) {
         ("parent", _, 0) => {
             let parked = (0..3).map(|_| task("parked", true));
             Ok(calls(std::iter::once(task("quick", true)).chain(parked)))
         }
         ("parked", "parked", _) | (_, "forever", _) => std::future::pending().await,
         (_, "a moment", _) => {
-            tokio::time::sleep(Duration::from_secs(1)).await;
+            seconds(1).await;
             Ok(text("here"))
         }
         ("parent", _, _) => Ok(text("waiting")),
@@ -45,7 +25,7 @@ async fn answer(request: Request) -> Result<Answer, ModelError> {
 async fn full(runtime: &Runtime) -> (SessionHandle, Vec<SessionHandle>) {
     let session = open(runtime);
     session.send("parent").await.expect("accepted");
-    tokio::time::sleep(Duration::from_secs(5)).await;
+    seconds(5).await;
     let tree = session.tree().await.expect("a tree");
     let (quiet, working): (Vec<_>, Vec<_>) = tree.children.iter().partition(|child| child.phase == Phase::Quiet);
     assert_eq!((quiet.len(), working.len(), runtime.slots_in_use()), (1, 3, 3));
@@ -56,9 +36,8 @@ async fn full(runtime: &Runtime) -> (SessionHandle, Vec<SessionHandle>) {
 
 #[tokio::test(start_paused = true)]
 async fn persons_message_to_an_idle_child_skips_owned_runs() {
-    let journal = journal();
     let options = Options { slots: 3, seed: Some(7), ..Options::default() };
-    let runtime = builder(&journal).model(model(answer)).options(options).start().await.expect("a runtime");
+    let runtime = builder(&journal()).model(model(answer)).options(options).start().await.expect("a runtime");
     let (session, children) = full(&runtime).await;
     let begun = Instant::now();
     let receipt = children[0].send("a moment").await.expect("accepted");
@@ -68,23 +47,21 @@ async fn persons_message_to_an_idle_child_skips_owned_runs() {
     assert_eq!((ended.outcome, begun.elapsed()), (Outcome::Completed, Duration::from_secs(1)));
     assert_eq!(runtime.slots_in_use(), 3);
     session.cancel().await.expect("cancelled");
-    tokio::time::sleep(Duration::from_secs(10)).await;
+    seconds(10).await;
     assert_eq!((runtime.slots_in_use(), runtime.stats().queued), (0, 0));
     shut(runtime).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn owned_run_still_queues_behind_owned_runs() {
-    let journal = journal();
     let limits = Limits { live_runs: 2, ..Limits::default() };
-    let runtime = builder(&journal).model(model(answer)).limits(limits).start().await.expect("a runtime");
-    let session = open(&runtime);
-    session.send("parent").await.expect("accepted");
-    tokio::time::sleep(Duration::from_secs(5)).await;
+    let runtime = builder(&journal()).model(model(answer)).limits(limits).start().await.expect("a runtime");
+    let (session, _) = sent(&runtime, "parent").await;
+    seconds(5).await;
     let stats = runtime.stats();
     assert_eq!((stats.slots, stats.queued), (2, 1), "expected one queued run");
     session.cancel().await.expect("cancelled");
-    tokio::time::sleep(Duration::from_secs(10)).await;
+    seconds(10).await;
     assert_eq!((runtime.slots_in_use(), runtime.stats().queued), (0, 0));
     shut(runtime).await;
 }
@@ -120,14 +97,13 @@ async fn persons_runs_have_their_own_slot_limit() {
 
 #[tokio::test(start_paused = true)]
 async fn persons_slot_is_released_on_cancel_interrupt_or_withdrawal() {
-    let journal = journal();
     let limits = Limits { live_person_runs: 1, ..Limits::default() };
-    let runtime = builder(&journal).model(model(answer)).limits(limits).start().await.expect("a runtime");
+    let runtime = builder(&journal()).model(model(answer)).limits(limits).start().await.expect("a runtime");
     let (_, children) = full(&runtime).await;
     let quiet = &children[0];
     for end in ["cancel", "interrupt"] {
         let receipt = quiet.send("forever").await.expect("accepted");
-        tokio::time::sleep(Duration::from_secs(1)).await;
+        seconds(1).await;
         assert_eq!(runtime.slots_in_use(), 4);
         let done = if end == "cancel" { quiet.cancel().await } else { quiet.interrupt().await };
         assert_eq!(done, Ok(Control::Done(receipt.run)));
@@ -137,9 +113,9 @@ async fn persons_slot_is_released_on_cancel_interrupt_or_withdrawal() {
     // A queued run is withdrawn, and does not get a slot later.
     let held = quiet.send("forever").await.expect("accepted");
     children[1].cancel().await.expect("cancelled");
-    tokio::time::sleep(Duration::from_secs(1)).await;
+    seconds(1).await;
     let waits = children[1].send("forever").await.expect("accepted");
-    tokio::time::sleep(Duration::from_secs(1)).await;
+    seconds(1).await;
     assert_eq!(runtime.stats().queued, 1);
     assert_eq!(children[1].cancel().await, Ok(Control::Done(waits.run)));
     let ended = children[1].run_ended(waits.run).await.expect("ended");
@@ -154,7 +130,6 @@ async fn persons_slot_is_released_on_cancel_interrupt_or_withdrawal() {
 
 #[tokio::test(start_paused = true)]
 async fn persons_slot_survives_a_panic_and_is_released_once() {
-    let journal = journal();
     let (armed, struck) = (Arc::new(AtomicBool::new(false)), Arc::new(Mutex::new(0)));
     let (arm, count) = (Arc::clone(&armed), Arc::clone(&struck));
     let faults = Faults::new(move |point, detail| {
@@ -163,7 +138,7 @@ async fn persons_slot_survives_a_panic_and_is_released_once() {
             panic!("injected fault");
         }
     });
-    let runtime = builder(&journal).model(model(answer)).faults(faults).start().await.expect("a runtime");
+    let runtime = builder(&journal()).model(model(answer)).faults(faults).start().await.expect("a runtime");
     let (session, children) = full(&runtime).await;
     arm.store(true, Ordering::SeqCst);
     let receipt = children[0].send("a moment").await.expect("accepted");
@@ -172,7 +147,7 @@ async fn persons_slot_survives_a_panic_and_is_released_once() {
     let ended = children[0].run_ended(receipt.run).await.expect("ended");
     assert_eq!((ended.outcome, runtime.slots_in_use()), (Outcome::Completed, 3));
     session.cancel().await.expect("cancelled");
-    tokio::time::sleep(Duration::from_secs(10)).await;
+    seconds(10).await;
     assert_eq!(runtime.slots_in_use(), 0);
     shut(runtime).await;
 }
@@ -203,20 +178,19 @@ async fn slot_granted_with_an_interrupt_is_kept() {
     });
     let limits = Limits { live_person_runs: 1, ..Limits::default() };
     let answer = |request: Request| async move {
-        match (prompt(&request).as_str(), prompt_of(&request).as_str(), answers(&request)) {
+        match (prompt(&request).as_str(), last_user(&request).as_str(), answers(&request)) {
             ("parent", _, 0) => Ok(calls(["one", "two", "three"].map(|part| task(part, false)))),
             (_, "start", 1) => Ok(calls([task("parked", true)])),
             _ => answer(request).await,
         }
     };
-    let runtime =
-        builder(&journal).model(model(answer)).limits(limits).faults(faults).start().await.expect("a runtime");
+    let runtime = started(builder(&journal).model(model(answer)).limits(limits).faults(faults)).await;
     let (session, _) = crate::support::ask(&runtime, "parent").await;
     let kids = journal.children(session.id()).expect("children").into_iter();
     let kids: Vec<_> = kids.map(|kid| runtime.session(kid).expect("readable").expect("the session exists")).collect();
     let [waits, first, next] = &kids[..] else { panic!("three") };
     let run = waits.send("start").await.expect("accepted").run;
-    tokio::time::sleep(Duration::from_secs(1)).await;
+    seconds(1).await;
     assert_eq!(waits.interrupt().await, Ok(Control::Done(run)));
     first.send("a moment").await.expect("accepted");
     tokio::time::sleep(Duration::from_millis(500)).await;
@@ -225,7 +199,7 @@ async fn slot_granted_with_an_interrupt_is_kept() {
     tokio::time::sleep(Duration::from_millis(100)).await;
     assert_eq!(runtime.stats().queued, 2, "expected two runs waiting for the slot");
     *held.lock().unwrap() = Some(waits.clone());
-    tokio::time::sleep(Duration::from_secs(5)).await;
+    seconds(5).await;
     let phase = async |session: &SessionHandle| session.tree().await.expect("a tree").phase;
     let (there, stats) = (held.lock().unwrap().is_none(), runtime.stats());
     let seen = (there, phase(waits).await, phase(next).await, stats.slots, stats.queued);
@@ -235,7 +209,7 @@ async fn slot_granted_with_an_interrupt_is_kept() {
         "expected the slots of one person's run and of the parked one"
     );
     session.cancel_tree().await.expect("cancelled");
-    tokio::time::sleep(Duration::from_secs(10)).await;
+    seconds(10).await;
     assert_eq!((runtime.slots_in_use(), runtime.stats().queued), (0, 0));
     shut(runtime).await;
 }

@@ -1,23 +1,6 @@
 //! `plan_exit`: a planner proposes, a person decides, and the executing agent continues the session (G12, K14).
 
-use std::sync::{Arc, Mutex};
-use std::time::Duration;
-
-use crate::support::{answers, builder, calls, journal, model, prompt, records, shut, text, tool, tools};
-use serde_json::json;
-use subtend_actors::{Builder, OpenOptions, Runtime, SessionHandle};
-use subtend_journal::memory::Memory;
-use subtend_journal::{Journal, Options as JournalOptions};
-use subtend_models::model::{Answer, Request};
-use subtend_session::authority::{Access, Rule, RuleSet, Verdict};
-use subtend_session::call::ToolEffect;
-use subtend_session::ids::{RunNo, SessionId};
-use subtend_session::message::Message;
-use subtend_session::outcome::Outcome;
-use subtend_session::place::BranchKind;
-use subtend_session::record::{AnsweredBy, AskVerdict, Record};
-use subtend_tools::closure::FnTool;
-use subtend_tools::tool::ToolOutput;
+use crate::support::*;
 
 type PlannerRequests = Arc<Mutex<Vec<(String, Vec<String>)>>>;
 
@@ -26,16 +9,8 @@ fn writing() -> FnTool {
         .access(|_| vec![Access { action: "fs.write".into(), resource: "a".into() }])
 }
 
-fn exit(plan: &str) -> (&'static str, serde_json::Value) {
+fn exit(plan: &str) -> (&'static str, Value) {
     ("plan_exit", json!({"plan": plan}))
-}
-
-fn results(request: &Request) -> Vec<String> {
-    let result = |message: &Message| match message {
-        Message::Result { content, .. } => Some(content.to_string()),
-        _ => None,
-    };
-    request.messages.iter().filter_map(result).collect()
 }
 
 /// Returns a builder with the tool `write`, whose models answer by `say`.
@@ -84,8 +59,7 @@ fn was_shown(seen: &PlannerRequests, at: usize, tool: &str) -> bool {
 #[tokio::test(start_paused = true)]
 async fn approved_plan_runs_as_build_in_the_same_session() {
     let memory = Memory::new();
-    let store = || Journal::open(Box::new(memory.clone()), JournalOptions::default()).expect("the store opens");
-    let (journal, seen) = (store(), PlannerRequests::default());
+    let (journal, seen) = (reopen(&memory), PlannerRequests::default());
     let runtime = start(&journal, &seen, plans_and_builds).start().await.expect("the runtime starts");
     let mut approver = runtime.approver();
     let session = open(&runtime, "plan");
@@ -110,7 +84,7 @@ async fn approved_plan_runs_as_build_in_the_same_session() {
     drop((session, approver));
     runtime.shutdown(Duration::from_secs(1)).await;
 
-    let (journal, seen) = (store(), PlannerRequests::default());
+    let (journal, seen) = (reopen(&memory), PlannerRequests::default());
     let runtime = start(&journal, &seen, |_, _| text("more")).start().await.expect("the runtime starts");
     let session = runtime.session(id).expect("a store").expect("a session");
     session.send("and now").await.expect("accepted");

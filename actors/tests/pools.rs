@@ -1,16 +1,6 @@
 //! Model pools and rate limits under concurrent failures.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
-use std::time::Duration;
-
-use crate::support::{ask, builder, journal, open, shut, text};
-use subtend_actors::builder::Builder;
-use subtend_models::closure::fn_model;
-use subtend_models::model::{Answer, Model, ModelError};
-use subtend_models::throttle::Rates;
-use subtend_session::outcome::{ModelFail, Outcome};
-use tokio::time::Instant;
+use crate::support::*;
 
 type Nth = Arc<dyn Fn(usize) -> Result<Answer, ModelError> + Send + Sync>;
 
@@ -35,10 +25,9 @@ fn pooled(builder: Builder, a: Arc<dyn Model>, b: Arc<dyn Model>) -> Builder {
 
 #[tokio::test(start_paused = true)]
 async fn transient_error_does_not_return_to_the_model_without_key() {
-    let journal = journal();
     let (a, a_calls) = nth("a", |_| Err(ModelError::new(ModelFail::Auth, "no key")));
     let (b, _) = nth("b", |n| if n == 2 { Err(ModelError::new(ModelFail::Unavailable, "503")) } else { Ok(text("b")) });
-    let runtime = pooled(builder(&journal), a, b).start().await.expect("a runtime");
+    let runtime = pooled(builder(&journal()), a, b).start().await.expect("a runtime");
     let (_, first) = ask(&runtime, "go").await;
     assert_eq!(first.outcome, Outcome::Completed);
     let (_, second) = ask(&runtime, "go").await;
@@ -49,20 +38,19 @@ async fn transient_error_does_not_return_to_the_model_without_key() {
 
 #[tokio::test(start_paused = true)]
 async fn pool_skips_a_member_for_its_retry_after() {
-    let journal = journal();
     let limited = ModelError { retry_after_ms: Some(3_600_000), ..ModelError::new(ModelFail::Rate, "slow down") };
     let (a, a_calls) = nth("a", move |n| if n == 1 { Err(limited.clone()) } else { Ok(text("a")) });
     let (b, _) = nth("b", |_| Ok(text("b")));
-    let runtime = pooled(builder(&journal), a, b).start().await.expect("a runtime");
+    let runtime = pooled(builder(&journal()), a, b).start().await.expect("a runtime");
     for _ in 0..11 {
         let begun = Instant::now();
         let (_, ended) = ask(&runtime, "go").await;
         assert_eq!((ended.outcome, ended.text.as_deref()), (Outcome::Completed, Some("b")));
         assert_eq!(begun.elapsed(), Duration::ZERO);
-        tokio::time::sleep(Duration::from_secs(320)).await;
+        seconds(320).await;
     }
     assert_eq!(a_calls.load(Ordering::Relaxed), 1);
-    tokio::time::sleep(Duration::from_secs(320)).await;
+    seconds(320).await;
     let (_, ended) = ask(&runtime, "go").await;
     assert_eq!(ended.text.as_deref(), Some("a"));
     shut(runtime).await;
@@ -70,7 +58,6 @@ async fn pool_skips_a_member_for_its_retry_after() {
 
 #[tokio::test(start_paused = true)]
 async fn queued_turn_fails_at_once_when_retry_after_is_too_long() {
-    let journal = journal();
     let limited = ModelError { retry_after_ms: Some(3_600_000), ..ModelError::new(ModelFail::Rate, "slow down") };
     let count = Arc::new(AtomicUsize::new(0));
     let calls = Arc::clone(&count);
@@ -78,13 +65,13 @@ async fn queued_turn_fails_at_once_when_retry_after_is_too_long() {
         calls.fetch_add(1, Ordering::Relaxed);
         let limited = limited.clone();
         async move {
-            tokio::time::sleep(Duration::from_secs(5)).await;
+            seconds(5).await;
             Err::<Answer, _>(limited)
         }
     });
     let (b, _) = nth("b", |_| Ok(text("b")));
     let rates = Rates { concurrent: Some(1), ..Rates::default() };
-    let builder = pooled(builder(&journal), Arc::new(a.with_quotas(["a"])), b).rates(rates);
+    let builder = pooled(builder(&journal()), Arc::new(a.with_quotas(["a"])), b).rates(rates);
     let runtime = builder.start().await.expect("a runtime");
     let begun = Instant::now();
     let mut runs = Vec::new();
@@ -103,10 +90,9 @@ async fn queued_turn_fails_at_once_when_retry_after_is_too_long() {
 
 #[tokio::test(start_paused = true)]
 async fn pool_skips_a_member_that_panics() {
-    let journal = journal();
     let (a, a_calls) = nth("a", |_| panic!("a bug"));
     let (b, _) = nth("b", |_| Ok(text("b")));
-    let runtime = pooled(builder(&journal), a, b).start().await.expect("a runtime");
+    let runtime = pooled(builder(&journal()), a, b).start().await.expect("a runtime");
     for _ in 0..2 {
         let (_, ended) = ask(&runtime, "go").await;
         assert_eq!((ended.outcome, ended.text.as_deref()), (Outcome::Completed, Some("b")));
@@ -118,7 +104,6 @@ async fn pool_skips_a_member_that_panics() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn calls_waiting_for_a_permit_are_dropped_at_shutdown() {
     for drop_it in [false, true] {
-        let journal = journal();
         let begun = Arc::new(Mutex::new(0));
         let count = Arc::clone(&begun);
         let model = fn_model("p/m", move |_, _| {
@@ -128,7 +113,7 @@ async fn calls_waiting_for_a_permit_are_dropped_at_shutdown() {
         let rates = Rates { concurrent: Some(1), ..Rates::default() };
         let model = Arc::new(model.with_quotas(["p/m", "p"]));
         let held = Arc::clone(&model);
-        let runtime = builder(&journal).model(model).rates(rates).start().await.expect("a runtime");
+        let runtime = builder(&journal()).model(model).rates(rates).start().await.expect("a runtime");
         for _ in 0..20 {
             open(&runtime).send("go").await.expect("accepted");
         }
@@ -151,10 +136,9 @@ async fn calls_waiting_for_a_permit_are_dropped_at_shutdown() {
 
 #[tokio::test(start_paused = true)]
 async fn call_with_an_unknown_cost_counts_as_estimated() {
-    let journal = journal();
     let (a, _) = nth("a", |_| Ok(text("a")));
     let rates = Rates { tokens_per_minute: Some(1_100), ..Rates::default() };
-    let runtime = builder(&journal).model(a).rates(rates).start().await.expect("a runtime");
+    let runtime = builder(&journal()).model(a).rates(rates).start().await.expect("a runtime");
     let begun = Instant::now();
     ask(&runtime, "go").await;
     ask(&runtime, "go").await;

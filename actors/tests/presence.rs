@@ -1,18 +1,6 @@
 //! The start and end of activations: no stream is dropped, and no inbox is left without an actor.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
-
-use crate::support::{answers, ask, builder, calls, journal, kinds, model, open, prompt, shut, task, text};
-use subtend_actors::Options;
-use subtend_actors::faults::{Faults, Point};
-use subtend_models::model::{ModelError, Request};
-use subtend_session::ids::RunNo;
-use subtend_session::outcome::{ModelFail, Outcome};
-
-fn refused() -> ModelError {
-    ModelError { kind: ModelFail::Auth, message: "no".into(), retry_after_ms: None, usage: None }
-}
+use crate::support::*;
 
 const TEST_TIMEOUT: Duration = Duration::from_secs(30);
 
@@ -22,7 +10,7 @@ async fn input_arriving_with_the_idle_timer_is_answered() {
         let journal = journal();
         let options = Options { idle: Duration::from_secs(2), seed: Some(7), ..Options::default() };
         let answer = |_| async {
-            tokio::time::sleep(Duration::from_secs(1)).await;
+            seconds(1).await;
             Ok(text("hello"))
         };
         let runtime = builder(&journal).model(model(answer)).options(options).start().await.expect("a runtime");
@@ -50,15 +38,14 @@ async fn input_arriving_with_the_idle_timer_is_answered() {
 async fn end_of_a_run_does_not_drop_the_next_stream() {
     let journal = journal();
     let answer = |request: Request| async move {
-        tokio::time::sleep(Duration::from_secs(1)).await;
+        seconds(1).await;
         if answers(&request) == 0 && prompt(&request) == "one" && request.messages.len() == 1 {
             return Err(refused());
         }
         Ok(text("two"))
     };
     let runtime = builder(&journal).model(model(answer)).start().await.expect("a runtime");
-    let session = open(&runtime);
-    session.send("one").await.expect("accepted");
+    let (session, _) = sent(&runtime, "one").await;
     session.send("two").await.expect("accepted");
     tokio::time::sleep(Duration::from_millis(1_500)).await;
     let ended = tokio::time::timeout(TEST_TIMEOUT, session.run_ended(RunNo(2))).await;
@@ -90,7 +77,7 @@ async fn child_addressed_during_its_creation_still_runs() {
         match (prompt(&request).as_str(), answers(&request)) {
             ("parent", 0) => Ok(calls([task("child", false)])),
             ("child", _) => {
-                tokio::time::sleep(Duration::from_secs(1)).await;
+                seconds(1).await;
                 Ok(text("done"))
             }
             (_, _) => Ok(text("done")),

@@ -1,20 +1,7 @@
 //! Background processes: children that run one command each. These tests use real time, since the commands are real (R9).
 
-use std::time::Duration;
-
-use crate::support::{answers, builder, calls, journal, model, open, prompt, records, results, shut, task, text};
-use serde_json::{Value, json};
-use subtend_actors::builder::Builder;
-use subtend_actors::{Ended, Runtime, SessionHandle, TaskFilter, TaskStatus};
-use subtend_journal::Journal;
-use subtend_models::model::{Answer, Request};
-use subtend_session::authority::{Rule, RuleSet, Verdict};
-use subtend_session::ids::RunNo;
-use subtend_session::limits::Limits;
-use subtend_session::message::Message;
-use subtend_session::outcome::{Initiator, Outcome, TimeLimit};
-use subtend_session::record::{AskVerdict, Record};
-use subtend_tools::registry::Registry;
+use crate::support::*;
+use subtend_actors::TaskStatus;
 
 fn shell(command: &str) -> (&'static str, Value) {
     ("shell", json!({"command": command, "background": true}))
@@ -95,8 +82,7 @@ async fn r9_background_shell_returns_at_once_and_ends_once() {
         _ => text(&notices(&request).join("\n")),
     });
     let runtime = runtime.await;
-    let session = open(&runtime);
-    session.send("go").await.expect("accepted");
+    let (session, _) = sent(&runtime, "go").await;
     let ended = ended(&session).await;
     let answer = ended.text.expect("an answer");
     assert_eq!(ended.outcome, Outcome::Completed);
@@ -134,8 +120,7 @@ async fn r9_process_is_read_typed_into_and_stopped_by_its_handle() {
         }
     })
     .await;
-    let session = open(&runtime);
-    session.send("go").await.expect("accepted");
+    let (session, _) = sent(&runtime, "go").await;
     assert_eq!(ended(&session).await.outcome, Outcome::Completed);
     let child = created(&records(&journal, session.id()).await)[0];
     let end = records(&journal, child).await.into_iter().find_map(|record| match record {
@@ -171,8 +156,7 @@ async fn r9_starting_and_typing_need_the_approval_of_shell() {
     });
     let runtime = runtime.start().await.expect("a runtime");
     let mut approver = runtime.approver();
-    let session = open(&runtime);
-    session.send("go").await.expect("accepted");
+    let (session, _) = sent(&runtime, "go").await;
     let mut accesses = Vec::new();
     for _ in 0..20 {
         let next = tokio::time::timeout(Duration::from_secs(3), approver.next()).await;
@@ -208,8 +192,7 @@ async fn r9_processes_of_relatives_are_out_of_reach() {
         _ => text(&results(&request).join("\n")),
     });
     let runtime = runtime.await;
-    let session = open(&runtime);
-    session.send("root").await.expect("accepted");
+    let (session, _) = sent(&runtime, "root").await;
     let answer = ended(&session).await.text.expect("an answer");
     assert_eq!(answer.matches("Unknown task").count(), 4, "{answer}");
     let child = created(&records(&journal, session.id()).await)[0];
@@ -222,15 +205,13 @@ async fn r9_processes_of_relatives_are_out_of_reach() {
 #[tokio::test]
 async fn r9_cancel_and_shutdown_leave_no_process_behind() {
     for (mark, cancels) in [("3011.5", true), ("3012.5", false)] {
-        let journal = journal();
         let command = format!("sleep {mark} & sleep {mark}");
-        let runtime = with(builder(&journal), move |request| match answers(&request) {
+        let runtime = with(builder(&journal()), move |request| match answers(&request) {
             0 => calls([shell(&command)]),
             _ => text("I wait."),
         });
         let runtime = runtime.start().await.expect("a runtime");
-        let session = open(&runtime);
-        session.send("go").await.expect("accepted");
+        let (session, _) = sent(&runtime, "go").await;
         until_alive(mark, true).await;
         if cancels {
             session.cancel().await.expect("cancelled");
@@ -256,8 +237,7 @@ async fn r9_lost_process_is_reported_with_output_after_restart() {
         _ => text("I wait."),
     };
     let runtime = host(&journal, answer).await;
-    let session = open(&runtime);
-    session.send("go").await.expect("accepted");
+    let (session, _) = sent(&runtime, "go").await;
     let child = loop {
         tokio::time::sleep(Duration::from_millis(20)).await;
         let Some(child) = created(&records(&journal, session.id()).await).first().copied() else { continue };
@@ -290,8 +270,7 @@ async fn r9_processes_are_bounded_in_number_and_time() {
         _ => text(&[results(&request), notices(&request)].concat().join("|")),
     });
     let runtime = runtime.start().await.expect("a runtime");
-    let session = open(&runtime);
-    session.send("go").await.expect("accepted");
+    let (session, _) = sent(&runtime, "go").await;
     let answer = ended(&session).await.text.expect("an answer");
     assert!(answer.contains("not started: 2 background processes of this tree run already"), "{answer}");
     let children = created(&records(&journal, session.id()).await);
@@ -313,8 +292,7 @@ async fn r9_message_to_a_process_does_not_run() {
         _ => text("done"),
     });
     let runtime = runtime.await;
-    let session = open(&runtime);
-    session.send("go").await.expect("accepted");
+    let (session, _) = sent(&runtime, "go").await;
     ended(&session).await;
     let child = created(&records(&journal, session.id()).await)[0];
     let child = runtime.session(child).expect("a journal").expect("a session");
@@ -342,8 +320,7 @@ async fn r9_process_does_not_start_without_its_tool() {
         _ => text(&results(&request).join("|")),
     });
     let runtime = runtime.start().await.expect("a runtime");
-    let session = open(&runtime);
-    session.send("go").await.expect("accepted");
+    let (session, _) = sent(&runtime, "go").await;
     let answer = ended(&session).await.text.expect("an answer");
     assert!(
         answer.contains("`background` needs the tool `process`")

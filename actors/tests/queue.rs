@@ -1,39 +1,17 @@
 //! The queue of a session: its order, its limits, and its events.
 
-use std::time::Duration;
-
-use crate::support::{answers, builder, calls, journal, model, open, prompt, shut, task, text};
-use subtend_actors::event::{EventKind, QueueEvent, QueueEvents};
-use subtend_actors::{ControlError, Ended, QueueEntry, QueueKind, SendError, SessionHandle};
-use subtend_journal::memory::Memory;
-use subtend_journal::{Journal, Options};
-use subtend_models::model::{Answer, ModelError, Request};
-use subtend_session::ids::{InputId, RunNo, Seq};
-use subtend_session::limits::Limits;
-use subtend_session::message::Message;
-use subtend_session::outcome::{Initiator, Outcome};
+use crate::support::*;
+use subtend_actors::event::{QueueEvent, QueueEvents};
+use subtend_actors::{QueueEntry, QueueKind};
 use subtend_session::record::Lane;
 use subtend_session::state::Boundary;
-
-async fn seconds(n: u64) {
-    tokio::time::sleep(Duration::from_secs(n)).await;
-}
-
-async fn end_of(session: &SessionHandle, run: u32) -> Ended {
-    let ended = tokio::time::timeout(Duration::from_secs(7200), session.run_ended(RunNo(run))).await;
-    ended.expect("the run ends").expect("the runtime is running")
-}
 
 /// Takes ten seconds, and repeats the last input. Fails for "fail".
 async fn slow(request: Request) -> Result<Answer, ModelError> {
     seconds(10).await;
-    let last = request.messages.iter().rev().find_map(|message| match message {
-        Message::User { text, .. } => Some(text.to_string()),
-        _ => None,
-    });
-    match last.as_deref() {
-        Some("fail") => Err(ModelError::new(subtend_session::outcome::ModelFail::InvalidRequest, "as asked")),
-        last => Ok(text(last.unwrap_or_default())),
+    match last_user(&request).as_str() {
+        "fail" => Err(ModelError::new(ModelFail::InvalidRequest, "as asked")),
+        last => Ok(text(last)),
     }
 }
 
@@ -41,18 +19,13 @@ fn texts(entries: &[QueueEntry]) -> Vec<&str> {
     entries.iter().map(|entry| &*entry.text).collect()
 }
 
-fn reopen(memory: &Memory) -> Journal {
-    Journal::open(Box::new(memory.clone()), Options::default()).expect("the journal opens")
-}
-
 #[tokio::test(start_paused = true)]
 async fn queue_is_listed_in_processing_order() {
     let journal = journal();
     let runtime = builder(&journal).model(model(slow)).start().await.expect("a runtime");
-    let session = open(&runtime);
-    session.send("one").await.expect("accepted");
+    let (session, _) = sent(&runtime, "one").await;
     assert_eq!(session.queue().await, Ok(Vec::new()), "the first input was queued");
-    let metadata = serde_json::json!({"from": "mail"});
+    let metadata = json!({"from": "mail"});
     let two = session.input("two").metadata(&metadata).send().await.expect("accepted");
     session.send("three").await.expect("accepted");
     session.steer("first").await.expect("accepted");
@@ -84,10 +57,8 @@ async fn queue_is_listed_in_processing_order() {
 
 #[tokio::test(start_paused = true)]
 async fn removed_or_cleared_input_is_never_taken() {
-    let journal = journal();
-    let runtime = builder(&journal).model(model(slow)).start().await.expect("a runtime");
-    let session = open(&runtime);
-    session.send("one").await.expect("accepted");
+    let runtime = builder(&journal()).model(model(slow)).start().await.expect("a runtime");
+    let (session, _) = sent(&runtime, "one").await;
     let two = session.send("two").await.expect("accepted");
     session.send("three").await.expect("accepted");
     assert_eq!(session.queue_remove(two.input).await, Ok(true));
@@ -110,11 +81,9 @@ async fn removed_or_cleared_input_is_never_taken() {
 
 #[tokio::test(start_paused = true)]
 async fn queue_is_bounded_and_drained_after_every_kind_of_end() {
-    let journal = journal();
     let limits = Limits { queue: 2, ..Limits::default() };
-    let runtime = builder(&journal).limits(limits).model(model(slow)).start().await.expect("a runtime");
-    let session = open(&runtime);
-    session.send("fail").await.expect("accepted");
+    let runtime = builder(&journal()).limits(limits).model(model(slow)).start().await.expect("a runtime");
+    let (session, _) = sent(&runtime, "fail").await;
     session.send("two").await.expect("accepted");
     session.send("three").await.expect("accepted");
     let full = session.send("four").await.err();
@@ -133,8 +102,7 @@ async fn queued_input_survives_the_host_and_opens_the_next_run() {
     let memory = Memory::new();
     let journal = reopen(&memory);
     let runtime = builder(&journal).model(model(slow)).start().await.expect("a runtime");
-    let session = open(&runtime);
-    session.send("one").await.expect("accepted");
+    let (session, _) = sent(&runtime, "one").await;
     session.send("two").await.expect("accepted");
     drop((runtime, journal));
     let journal = reopen(&memory);
@@ -149,8 +117,7 @@ async fn queued_input_survives_the_host_and_opens_the_next_run() {
 async fn busy_session_is_not_closed_and_an_input_reopens_one() {
     let journal = journal();
     let runtime = builder(&journal).model(model(slow)).start().await.expect("a runtime");
-    let session = open(&runtime);
-    session.send("one").await.expect("accepted");
+    let (session, _) = sent(&runtime, "one").await;
     assert!(matches!(session.close().await, Err(ControlError::Working(_))));
     session.send("two").await.expect("accepted");
     session.cancel_tree().await.expect("cancelled");
@@ -169,8 +136,7 @@ async fn busy_session_is_not_closed_and_an_input_reopens_one() {
 async fn events_of_the_queue_follow_from_its_records() {
     let journal = journal();
     let runtime = builder(&journal).model(model(slow)).start().await.expect("a runtime");
-    let session = open(&runtime);
-    session.send("one").await.expect("accepted");
+    let (session, _) = sent(&runtime, "one").await;
     session.send("two").await.expect("accepted");
     let three = session.send("three").await.expect("accepted");
     session.steer("now").await.expect("accepted");
@@ -218,8 +184,7 @@ async fn b11_queue_lists_held_completions_with_type_and_time() {
         }
     });
     let runtime = builder(&journal).model(answering).start().await.expect("a runtime");
-    let session = open(&runtime);
-    session.send("parent").await.expect("accepted");
+    let (session, _) = sent(&runtime, "parent").await;
     seconds(1).await;
     let two = session.send("two").await.expect("accepted");
     let queue = session.queue().await.expect("listed");
@@ -227,9 +192,8 @@ async fn b11_queue_lists_held_completions_with_type_and_time() {
     let kinds: Vec<_> = queue.iter().map(|entry| (entry.kind, &*entry.text)).collect();
     assert_eq!(kinds, [(QueueKind::User, "two"), (QueueKind::Completion, "found")]);
     assert_eq!((queue[0].id, queue[1].id), (two.input, InputId(child.0)));
-    let metadata: serde_json::Value =
-        serde_json::from_str(queue[1].metadata.as_deref().expect("metadata")).expect("json");
-    assert_eq!(metadata, serde_json::json!({"outcome": "completed", "run": 1}));
+    let metadata: Value = serde_json::from_str(queue[1].metadata.as_deref().expect("metadata")).expect("json");
+    assert_eq!(metadata, json!({"outcome": "completed", "run": 1}));
     let ended = journal.records(child).expect("records").last().map(|stored| stored.at_ms);
     assert_eq!(queue[1].time_ms, ended);
     journal.settled().await.expect("the journal is open");
@@ -262,10 +226,8 @@ async fn queue_events(session: &SessionHandle, from: Seq) -> Vec<(u64, String)> 
 
 #[tokio::test(start_paused = true)]
 async fn b11_queue_events_are_part_of_the_durable_stream() {
-    let journal = journal();
-    let runtime = builder(&journal).model(model(slow)).start().await.expect("a runtime");
-    let session = open(&runtime);
-    session.send("one").await.expect("accepted");
+    let runtime = builder(&journal()).model(model(slow)).start().await.expect("a runtime");
+    let (session, _) = sent(&runtime, "one").await;
     session.send("two").await.expect("accepted");
     session.send("three").await.expect("accepted");
     end_of(&session, 1).await;

@@ -1,15 +1,7 @@
 //! Queued children whose state is dropped from memory start from the journal.
 
-use std::time::Duration;
-
-use serde_json::json;
-use subtend_actors::Options;
-use subtend_session::ids::{Epoch, SessionId};
-use subtend_session::limits::Limits;
-use subtend_session::outcome::Outcome;
-use subtend_session::record::Record;
-
-use crate::support::{answers, ask, builder, calls, journal, model, prompt, records, shut, task, text};
+use crate::support::*;
+use subtend_session::ids::Epoch;
 
 /// Runs eight children one after another; returns all sessions with their records and the epoch of their rows.
 async fn family(queued_states: usize) -> Vec<(SessionId, Vec<Record>, Epoch)> {
@@ -17,7 +9,7 @@ async fn family(queued_states: usize) -> Vec<(SessionId, Vec<Record>, Epoch)> {
     let answer = |request| async move {
         // Some answers take time, so that calls are made both in a task and in the handler.
         if prompt(&request).ends_with(['2', '5']) {
-            tokio::time::sleep(Duration::from_secs(1)).await;
+            seconds(1).await;
         }
         Ok(match (&*prompt(&request), answers(&request)) {
             ("root", 0) => calls((0..8).map(|n| task(&format!("child {n}"), false))),

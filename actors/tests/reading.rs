@@ -1,24 +1,8 @@
 //! A session reads the files of a task outside its actor, so that a slow disk does not block it (feature B7).
 
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::Condvar;
 
-use crate::support::{answers, builder, calls, model, open, prompt, records, results, shut, text};
-use serde_json::{Value, json};
-use subtend_actors::faults::{Faults, Point};
-use subtend_actors::{Options, Runtime, SessionHandle};
-use subtend_agents::catalog::Catalog;
-use subtend_agents::dialect::Dialects;
-use subtend_agents::manifest::{AgentMode, Manifest};
-use subtend_journal::Journal;
-use subtend_journal::memory::Memory;
-use subtend_models::model::Model;
-use subtend_session::call::CallEnd;
-use subtend_session::dialect::Dialect;
-use subtend_session::outcome::Outcome;
-use subtend_session::place::OnRestart;
-use subtend_session::record::Record;
-use subtend_tools::workspace::Workspace;
+use crate::support::*;
 
 #[derive(Clone, Default)]
 struct Disk {
@@ -64,10 +48,6 @@ fn folder() -> tempfile::TempDir {
     dir
 }
 
-fn memory(memory: &Memory) -> Journal {
-    Journal::open(Box::new(memory.clone()), subtend_journal::Options::default()).expect("a journal")
-}
-
 async fn host(
     journal: &Journal,
     dir: &tempfile::TempDir,
@@ -110,10 +90,6 @@ fn files() -> Vec<(&'static str, Value)> {
     vec![("subagent", json!({"task": "read", "contextFiles": ["a", "gone"]}))]
 }
 
-async fn kinds(journal: &Journal, session: &SessionHandle) -> Vec<&'static str> {
-    records(journal, session.id()).await.iter().map(Record::kind).collect()
-}
-
 async fn ends(journal: &Journal, session: &SessionHandle) -> Vec<CallEnd> {
     let end = |record| match record {
         Record::CallFinished(finished) => Some(finished.end),
@@ -126,15 +102,14 @@ async fn ends(journal: &Journal, session: &SessionHandle) -> Vec<CallEnd> {
 async fn b7_session_takes_input_and_cancel_while_files_are_read() {
     for cancelled in [true, false] {
         let (disk, dir, received) = (Disk::default(), folder(), Arc::default());
-        let journal = memory(&Memory::new());
+        let journal = journal();
         let runtime = host(&journal, &dir, disk.faults(), asking(files(), &received), (OnRestart::Fail, 7)).await;
-        let session = open(&runtime);
-        let receipt = session.send("go").await.expect("accepted");
+        let (session, receipt) = sent(&runtime, "go").await;
         disk.has_begun(1).await;
         // The answer is recorded before its child exists, and the session still accepts inputs.
         session.steer("behind").await.expect("accepted while it reads");
         assert_eq!(session.queue().await.expect("listed").len(), 1);
-        let before = kinds(&journal, &session).await;
+        let before = kinds(&journal, session.id()).await;
         assert!(before.contains(&"turn_answered") && !before.contains(&"child_spawned"), "{before:?}");
         if cancelled {
             session.cancel_tree().await.expect("cancelled");
@@ -165,11 +140,10 @@ async fn b7_children_are_created_in_call_order_with_or_without_files() {
         1 => ("subagent", json!({"task": format!("{at}"), "contextFiles": ["a"]})),
         _ => ("spawn", json!({"task": format!("{at}")})),
     });
-    let journal = memory(&Memory::new());
+    let journal = journal();
     let answering = asking(calls.collect(), &received);
     let runtime = host(&journal, &dir, disk.faults(), answering, (OnRestart::Fail, 7)).await;
-    let session = open(&runtime);
-    let receipt = session.send("go").await.expect("accepted");
+    let (session, receipt) = sent(&runtime, "go").await;
     session.run_ended(receipt.run).await.expect("the run ends");
     let created = |record| match record {
         Record::ChildSpawned(spawned) => Some(spawned.call.ix),
@@ -185,10 +159,9 @@ async fn b7_children_are_created_in_call_order_with_or_without_files() {
 #[tokio::test]
 async fn b7_actor_crash_while_files_are_read_creates_one_child() {
     let (disk, dir, received) = (Disk::default(), folder(), Arc::default());
-    let journal = memory(&Memory::new());
+    let journal = journal();
     let runtime = host(&journal, &dir, disk.faults(), asking(files(), &received), (OnRestart::Fail, 7)).await;
-    let session = open(&runtime);
-    let receipt = session.send("go").await.expect("accepted");
+    let (session, receipt) = sent(&runtime, "go").await;
     disk.has_begun(1).await;
     disk.breaks.store(true, Ordering::Relaxed);
     let other = session.clone();
@@ -208,17 +181,16 @@ async fn b7_actor_crash_while_files_are_read_creates_one_child() {
 async fn b7_host_crash_while_files_are_read_leaves_an_open_call() {
     for on_restart in [OnRestart::Fail, OnRestart::Resume] {
         let (disk, dir, received, store) = (Disk::default(), folder(), Arc::default(), Memory::new());
-        let journal = memory(&store);
+        let journal = reopen(&store);
         let runtime = host(&journal, &dir, disk.faults(), asking(files(), &received), (on_restart, 7)).await;
-        let session = open(&runtime);
-        let receipt = session.send("go").await.expect("accepted");
+        let (session, receipt) = sent(&runtime, "go").await;
         disk.has_begun(1).await;
         journal.settled().await.expect("durable");
         let root = session.id();
         drop((session, runtime, journal));
         disk.answers();
 
-        let journal = memory(&store);
+        let journal = reopen(&store);
         let runtime = host(&journal, &dir, disk.faults(), asking(files(), &received), (on_restart, 8)).await;
         let session = runtime.session(root).expect("readable").expect("the session exists");
         let ended = session.run_ended(receipt.run).await.expect("the run ends");
@@ -235,11 +207,10 @@ async fn b7_host_crash_while_files_are_read_leaves_an_open_call() {
 #[tokio::test(start_paused = true)]
 async fn b7_failed_read_marks_its_files_and_creates_the_child() {
     let (dir, received) = (folder(), Arc::default());
-    let journal = memory(&Memory::new());
+    let journal = journal();
     let faults = Faults::new(|point, _| assert!(point != Point::Reading, "injected fault of the disk"));
     let runtime = host(&journal, &dir, faults, asking(files(), &received), (OnRestart::Fail, 7)).await;
-    let session = open(&runtime);
-    let receipt = session.send("go").await.expect("accepted");
+    let (session, receipt) = sent(&runtime, "go").await;
     session.run_ended(receipt.run).await.expect("the run ends");
     let first = received.lock().unwrap()[0].clone();
     assert_eq!(first.matches("(This file could not be read: it was not read.)").count(), 2, "{first}");

@@ -1,32 +1,8 @@
 //! Runs that resume after a restart of the host: `on_restart: resume` (X2).
 
-use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
-use std::time::Duration;
-
-use crate::support::{answers, builder, calls, model, prompt, records, shut, task, text, tool, tools};
-use subtend_actors::builder::Builder;
-use subtend_actors::{OpenOptions, Options, Runtime};
-use subtend_agents::catalog::Catalog;
-use subtend_agents::manifest::{AgentMode, Manifest};
-use subtend_journal::Journal;
-use subtend_journal::memory::Memory;
-use subtend_models::model::{Answer, ModelError, Request};
-use subtend_session::call::{CallEnd, ToolEffect};
-use subtend_session::ids::{RunNo, SessionId};
-use subtend_session::limits::Limits;
-use subtend_session::message::Message;
-use subtend_session::outcome::{Initiator, Outcome, OutcomeKind};
-use subtend_session::place::OnRestart;
-use subtend_session::record::Record;
-use subtend_tools::tool::ToolOutput;
+use crate::support::*;
 
 mod dormant;
-
-fn reopen(memory: &Memory) -> Journal {
-    Journal::open(Box::new(memory.clone()), subtend_journal::Options::default()).expect("the journal opens")
-}
 
 fn workers(journal: &Journal, on_restart: impl Into<Option<OnRestart>>, seed: u64) -> Builder {
     let mut catalog = Catalog::builtin();
@@ -39,7 +15,7 @@ async fn opened(runtime: &Runtime, on_restart: OnRestart, text: &str) -> Session
     let options = OpenOptions { agent: "worker".into(), on_restart: Some(on_restart), ..OpenOptions::default() };
     let session = runtime.open(options).expect("a session");
     session.send(text).await.expect("accepted");
-    tokio::time::sleep(Duration::from_secs(5)).await;
+    seconds(5).await;
     session.id()
 }
 
@@ -221,7 +197,7 @@ async fn only_harmless_calls_are_repeated_after_a_restart() {
             })
         }))
     };
-    let none = || serde_json::json!({});
+    let none = || json!({});
     for acting in ["keyed", "acting"] {
         keys.lock().unwrap().clear();
         hangs.store(true, Ordering::Relaxed);
@@ -341,7 +317,7 @@ async fn queued_inputs_remain_if_nothing_resumes() {
     other_handle.send("later").await.expect("accepted");
     let branch = other_handle.branch(subtend_actors::BranchOptions::default()).await.expect("a branch");
     branch.send("alone").await.expect("accepted");
-    tokio::time::sleep(Duration::from_secs(5)).await;
+    seconds(5).await;
     branch.send("later").await.expect("accepted");
     let branch = branch.id();
     drop((other_handle, runtime, journal));
@@ -374,7 +350,7 @@ async fn running_run_fails_after_three_crashes_but_queued_not() {
     let answer = |request: Request| async move {
         match (prompt(&request).as_str(), answers(&request)) {
             ("parent", 0) => Ok(calls([task("child", false)])),
-            ("child", 0) => Ok(calls([("reading", serde_json::json!({}))])),
+            ("child", 0) => Ok(calls([("reading", json!({}))])),
             (_, _) => Ok(text("done")),
         }
     };
@@ -393,7 +369,7 @@ async fn running_run_fails_after_three_crashes_but_queued_not() {
         let journal = reopen(&memory);
         let runtime = start(&journal, host).start().await.expect("a runtime");
         assert_eq!((runtime.boot().swept, runtime.boot().resumed), (0, 2), "host {host}");
-        tokio::time::sleep(Duration::from_secs(5)).await;
+        seconds(5).await;
         drop((runtime, journal));
     }
     let journal = reopen(&memory);
@@ -419,7 +395,7 @@ async fn running_run_survives_any_number_of_orderly_shutdowns() {
     let memory = Memory::new();
     let answering = || {
         model(|request| async move {
-            Ok(if answers(&request) == 0 { calls([("reading", serde_json::json!({}))]) } else { text("done") })
+            Ok(if answers(&request) == 0 { calls([("reading", json!({}))]) } else { text("done") })
         })
     };
     // Each host repeats the call, which leaves no record.
@@ -442,7 +418,7 @@ async fn running_run_survives_any_number_of_orderly_shutdowns() {
         let journal = reopen(&memory);
         let runtime = start(&journal, host).await.expect("a runtime");
         assert_eq!((runtime.boot().swept, runtime.boot().resumed), (0, 1), "host {host}");
-        tokio::time::sleep(Duration::from_secs(5)).await;
+        seconds(5).await;
         leave(runtime).await;
     }
     let journal = reopen(&memory);
@@ -457,7 +433,7 @@ async fn dropped_host_counts_against_the_run() {
     let memory = Memory::new();
     let answering = || {
         model(|request| async move {
-            Ok(if answers(&request) == 0 { calls([("reading", serde_json::json!({}))]) } else { text("done") })
+            Ok(if answers(&request) == 0 { calls([("reading", json!({}))]) } else { text("done") })
         })
     };
     let (begin, mut begun) = tokio::sync::mpsc::unbounded_channel();

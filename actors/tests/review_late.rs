@@ -1,43 +1,11 @@
 //! Messages that arrive late, twice or at a bad moment apply to the run that they were sent for. Reading does not prolong a wait.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
-
-use crate::support::{answers, builder, calls, journal, model, open, prompt, records, shut, task, text, tool, tools};
-use serde_json::json;
-use subtend_actors::builder::Builder;
-use subtend_actors::faults::{Faults, Point};
-use subtend_actors::{BranchOptions, Control, Ended, Options, Runtime, RuntimeStats, SessionHandle};
-use subtend_journal::Journal;
-use subtend_journal::memory::Memory;
-use subtend_models::model::{Answer, ModelError, Request};
-use subtend_session::authority::{Access, Rule, RuleSet, Verdict};
-use subtend_session::call::{CallEnd, ToolEffect};
+use crate::support::*;
 use subtend_session::command::SwitchTo;
-use subtend_session::ids::RunNo;
-use subtend_session::limits::Limits;
-use subtend_session::message::Message;
-use subtend_session::outcome::{Initiator, Outcome, TimeLimit};
-use subtend_session::place::BranchKind;
-use subtend_session::record::{AnsweredBy, AskVerdict, Record};
-use subtend_tools::tool::ToolOutput;
-
-async fn seconds(n: u64) {
-    tokio::time::sleep(Duration::from_secs(n)).await;
-}
 
 async fn end_of(session: &SessionHandle, run: u32) -> Ended {
     let ended = tokio::time::timeout(Duration::from_secs(20_000), session.run_ended(RunNo(run))).await;
     ended.expect("the run ends").expect("the runtime is running")
-}
-
-fn last(request: &Request) -> String {
-    let user = |message: &Message| match message {
-        Message::User { text, .. } => Some(text.to_string()),
-        _ => None,
-    };
-    request.messages.iter().rev().find_map(user).unwrap_or_default()
 }
 
 fn child(runtime: &Runtime, session: &SessionHandle, n: usize) -> SessionHandle {
@@ -65,7 +33,7 @@ async fn two(request: Request) -> Result<Answer, ModelError> {
     match (prompt(&request).as_str(), answers(&request)) {
         ("parent", 0) => Ok(calls([task("long", true), task("second", true)])),
         ("parent", 1) => Ok(text("waiting")),
-        ("parent", 2) => Ok(calls([("cancel_task", json!({"taskId": last(&request)}))])),
+        ("parent", 2) => Ok(calls([("cancel_task", json!({"taskId": last_user(&request)}))])),
         ("long", _) => {
             seconds(1_000).await;
             Ok(text("long"))
@@ -134,8 +102,7 @@ async fn cancel_that_crashes_each_activation_is_named() {
 #[tokio::test(start_paused = true)]
 async fn cancel_repeated_at_boot_spares_the_next_run() {
     let memory = Memory::new();
-    let on = || Journal::open(Box::new(memory.clone()), subtend_journal::Options::default()).expect("the store opens");
-    let first = on();
+    let first = reopen(&memory);
     // The first process crashes even while it ends the run.
     let faults = Faults::new(|at, what| {
         let here = at == Point::Handler && matches!(what, "owner_cancels" | "restarts_exhausted");
@@ -146,7 +113,7 @@ async fn cancel_repeated_at_boot_spares_the_next_run() {
     let (root, second) = (session.id(), second.id());
     drop((session, runtime, first));
 
-    let journal = on();
+    let journal = reopen(&memory);
     let runtime = one_slot(&journal).model(model(two)).start().await.expect("a runtime");
     let second = runtime.session(second).expect("readable").expect("the session exists");
     end_of(&second, 2).await;
@@ -167,8 +134,7 @@ async fn repeated_cancel_reports_the_run_it_ended() {
     let journal = journal();
     let faults = inject(Point::AfterAppend, "run_held", 1);
     let runtime = builder(&journal).faults(faults).model(model(slow)).start().await.expect("a runtime");
-    let session = open(&runtime);
-    session.send("go").await.expect("accepted");
+    let (session, _) = sent(&runtime, "go").await;
     session.send("next").await.expect("accepted");
     seconds(5).await;
     assert_eq!(session.cancel().await, Ok(Control::Done(RunNo(1))));
@@ -179,11 +145,9 @@ async fn repeated_cancel_reports_the_run_it_ended() {
 
 #[tokio::test(start_paused = true)]
 async fn repeated_interrupt_spares_resumed_runs() {
-    let journal = journal();
     let faults = inject(Point::AfterAppend, "run_held", 1);
-    let runtime = builder(&journal).faults(faults).model(model(slow)).start().await.expect("a runtime");
-    let session = open(&runtime);
-    session.send("go").await.expect("accepted");
+    let runtime = builder(&journal()).faults(faults).model(model(slow)).start().await.expect("a runtime");
+    let (session, _) = sent(&runtime, "go").await;
     session.send("next").await.expect("accepted");
     seconds(5).await;
     assert_eq!(session.interrupt().await, Ok(Control::Done(RunNo(1))));
@@ -193,7 +157,6 @@ async fn repeated_interrupt_spares_resumed_runs() {
 
 #[tokio::test(start_paused = true)]
 async fn repeated_switch_moves_one_step() {
-    let journal = journal();
     let faults = Faults::new({
         let struck = AtomicUsize::new(0);
         // The first two are the ends of the alternatives, which are noticed at once.
@@ -202,9 +165,8 @@ async fn repeated_switch_moves_one_step() {
             assert!(!(here && struck.fetch_add(1, Ordering::Relaxed) == 2), "injected fault");
         }
     });
-    let runtime = builder(&journal).faults(faults).model(model(slow)).start().await.expect("a runtime");
-    let session = open(&runtime);
-    session.send("go").await.expect("accepted");
+    let runtime = builder(&journal()).faults(faults).model(model(slow)).start().await.expect("a runtime");
+    let (session, _) = sent(&runtime, "go").await;
     end_of(&session, 1).await;
     for _ in 0..2 {
         let (other, run) = session.regenerate(None).await.expect("a branch");
@@ -293,8 +255,7 @@ async fn inspection_does_not_prolong_a_queued_wait() {
         }
     };
     let runtime = one_slot(&journal).model(model(answer)).start().await.expect("a runtime");
-    let session = open(&runtime);
-    session.send("parent").await.expect("accepted");
+    let (session, _) = sent(&runtime, "parent").await;
     for _ in 0..8 {
         seconds(100).await;
         for n in 0..2 {
@@ -322,8 +283,7 @@ async fn run_that_waited_for_a_slot_leaves_no_timer() {
         }
     };
     let runtime = one_slot(&journal).model(model(answer)).start().await.expect("a runtime");
-    let session = open(&runtime);
-    session.send("parent").await.expect("accepted");
+    let (session, _) = sent(&runtime, "parent").await;
     end_of(&session, 1).await;
     seconds(20).await;
     assert_eq!(runtime.stats(), RuntimeStats::default());

@@ -1,31 +1,10 @@
 //! Cancels of a whole tree whose owned sessions have queued inputs of a person.
 
-use std::time::Duration;
-
-use crate::support::{answers, builder, calls, journal, model, open, prompt, shut, task, text};
-use subtend_actors::{Ended, Options, Runtime, SessionHandle};
-use subtend_models::model::{Answer, ModelError, Request};
-use subtend_session::ids::RunNo;
-use subtend_session::limits::Limits;
-use subtend_session::message::Message;
-use subtend_session::outcome::{Initiator, Outcome, OutcomeKind};
-
-async fn seconds(n: u64) {
-    tokio::time::sleep(Duration::from_secs(n)).await;
-}
-
-async fn end_of(session: &SessionHandle, run: u32) -> Ended {
-    let ended = tokio::time::timeout(Duration::from_secs(7200), session.run_ended(RunNo(run))).await;
-    ended.expect("the run ends").expect("the runtime is running")
-}
-
-fn answer_count(request: &Request) -> usize {
-    request.messages.iter().filter(|message| matches!(message, Message::User { .. })).count()
-}
+use crate::support::*;
 
 /// Plays three levels: each waits for the next one below, and the last one takes long.
 async fn chain(request: Request) -> Result<Answer, ModelError> {
-    match (prompt(&request).as_str(), answers(&request), answer_count(&request)) {
+    match (prompt(&request).as_str(), answers(&request), user_messages(&request)) {
         ("2", 0, 1) => Ok(calls([task("1", false), task("1", true)])),
         ("1", 0, 1) => Ok(calls([task("0", false)])),
         _ => {
@@ -44,10 +23,8 @@ async fn tree_is_cancelled(slots: usize, live: u32) {
     let journal = journal();
     let options = Options { slots, seed: Some(7), ..Options::default() };
     let limits = Limits { live_runs: live, ..Limits::default() };
-    let runtime =
-        builder(&journal).limits(limits).options(options).model(model(chain)).start().await.expect("a runtime");
-    let session = open(&runtime);
-    session.send("2").await.expect("accepted");
+    let runtime = started(builder(&journal).limits(limits).options(options).model(model(chain))).await;
+    let (session, _) = sent(&runtime, "2").await;
     seconds(5).await;
     let mut all = below(&runtime, &session);
     let deeper: Vec<SessionHandle> = all.iter().flat_map(|child| below(&runtime, child)).collect();
@@ -83,10 +60,8 @@ async fn tree_cancel_keeps_queued_inputs_of_queued_sessions() {
 
 #[tokio::test(start_paused = true)]
 async fn plain_cancel_ends_owned_runs_but_not_persons_runs() {
-    let journal = journal();
-    let runtime = builder(&journal).model(model(chain)).start().await.expect("a runtime");
-    let session = open(&runtime);
-    session.send("2").await.expect("accepted");
+    let runtime = builder(&journal()).model(model(chain)).start().await.expect("a runtime");
+    let (session, _) = sent(&runtime, "2").await;
     seconds(5).await;
     let child = below(&runtime, &session)[0].clone();
     child.send("for a person").await.expect("accepted");

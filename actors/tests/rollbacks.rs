@@ -1,22 +1,8 @@
 //! Rolled-back runs: the tests compare the next model request.
 
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::sync::atomic::AtomicU32;
 
-use crate::support::{answers, builder, calls, model, open, records, shut, text, tool, tools};
-use serde_json::json;
-use subtend_actors::{BranchOptions, Builder, ControlError, Options, SessionHandle};
-use subtend_journal::Journal;
-use subtend_journal::memory::Memory;
-use subtend_models::model::{Model, ModelError, Request};
-use subtend_session::call::ToolEffect;
-use subtend_session::ids::RunNo;
-use subtend_session::message::Message;
-use subtend_session::outcome::{Initiator, ModelFail, OutcomeKind};
-use subtend_session::record::Record;
-use subtend_tools::registry::Registry;
-use subtend_tools::tool::ToolOutput;
+use crate::support::*;
 
 type LastRequest = Arc<Mutex<Vec<String>>>;
 
@@ -43,7 +29,7 @@ fn answering(seen: &LastRequest) -> Arc<dyn Model> {
                 Some("fail") => Ok(calls([("write", json!({}))])),
                 Some("written") => Err(ModelError::new(ModelFail::Auth, "no key")),
                 Some("wait") => {
-                    tokio::time::sleep(Duration::from_secs(3600)).await;
+                    seconds(3600).await;
                     Ok(text("late"))
                 }
                 _ => Ok(text(&format!("fine {}", answers(&request)))),
@@ -59,10 +45,6 @@ fn writing(done: &Arc<AtomicU32>) -> Registry {
         done.fetch_add(1, Ordering::SeqCst);
         async { Ok(ToolOutput::text("written")) }
     })])
-}
-
-fn stored(memory: &Memory) -> Journal {
-    Journal::open(Box::new(memory.clone()), subtend_journal::Options::default()).expect("the store opens")
 }
 
 fn host(journal: &Journal, seed: u64, seen: &LastRequest, done: &Arc<AtomicU32>) -> Builder {
@@ -83,7 +65,7 @@ async fn rolled_back(journal: &Journal, session: &SessionHandle) -> Vec<Record> 
 #[tokio::test(start_paused = true)]
 async fn m10_failed_run_is_rolled_back_without_undoing_effects() {
     let (memory, seen, done) = (Memory::new(), LastRequest::default(), Arc::new(AtomicU32::new(0)));
-    let journal = stored(&memory);
+    let journal = reopen(&memory);
     let runtime = host(&journal, 7, &seen, &done).start().await.expect("the runtime starts");
     let session = open(&runtime);
     assert_eq!(say(&session, "one").await, OutcomeKind::Completed);
@@ -92,7 +74,7 @@ async fn m10_failed_run_is_rolled_back_without_undoing_effects() {
     assert_eq!(session.roll_back(None).await, Ok(RunNo(2)));
     assert_eq!(runtime.shutdown(Duration::from_secs(1)).await.actors, 0);
 
-    let journal = stored(&memory);
+    let journal = reopen(&memory);
     let runtime = host(&journal, 8, &seen, &done).start().await.expect("the runtime starts");
     let session = runtime.session(session.id()).expect("readable").expect("the session exists");
     assert_eq!(session.roll_back(Some(RunNo(2))).await, Ok(RunNo(2)), "a repetition changed something");
@@ -112,7 +94,7 @@ async fn m10_failed_run_is_rolled_back_without_undoing_effects() {
 #[tokio::test(start_paused = true)]
 async fn m10_rollback_of_a_completed_run_is_refused() {
     let (memory, seen, done) = (Memory::new(), LastRequest::default(), Arc::new(AtomicU32::new(0)));
-    let journal = stored(&memory);
+    let journal = reopen(&memory);
     let runtime = host(&journal, 7, &seen, &done).start().await.expect("the runtime starts");
     let session = open(&runtime);
     let refused = |why: &str| Err(ControlError::Refused(why.to_owned()));
@@ -139,7 +121,7 @@ async fn m10_rollback_of_a_completed_run_is_refused() {
 #[tokio::test(start_paused = true)]
 async fn m10_child_continues_without_its_rolled_back_run() {
     let (memory, seen, done) = (Memory::new(), LastRequest::default(), Arc::new(AtomicU32::new(0)));
-    let journal = stored(&memory);
+    let journal = reopen(&memory);
     let runtime = host(&journal, 7, &seen, &done).start().await.expect("the runtime starts");
     let parent = open(&runtime);
     say(&parent, "one").await;

@@ -1,53 +1,11 @@
 //! Continues, cancels and people's controls under faults: a panic at every point and a crash at every write do not change outcomes.
 
-use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
-use std::time::Duration;
-
-use crate::support::{answers, builder, calls, journal, model, open, prompt, records, shut, task, text};
-use serde_json::json;
-use subtend_actors::faults::{Faults, Point};
-use subtend_actors::{Control, Ended, Runtime, SessionHandle};
-use subtend_journal::faulty::Faulty;
-use subtend_journal::memory::Memory;
-use subtend_journal::{Engine, Journal};
-use subtend_models::model::{Answer, ModelError, Request};
-use subtend_session::call::CallKind;
-use subtend_session::ids::{CallId, RunNo, SessionId, TurnNo};
+use crate::support::*;
 use subtend_session::index::RowKind;
-use subtend_session::limits::Limits;
-use subtend_session::message::Message;
-use subtend_session::outcome::{Initiator, Outcome, OutcomeKind};
-use subtend_session::record::Record;
-
-async fn seconds(n: u64) {
-    tokio::time::sleep(Duration::from_secs(n)).await;
-}
 
 async fn end_of(session: &SessionHandle, run: u32) -> Option<Ended> {
     let ended = tokio::time::timeout(Duration::from_secs(7200), session.run_ended(RunNo(run))).await;
     ended.expect("the run ends").ok()
-}
-
-fn on(engine: Box<dyn Engine>) -> Journal {
-    Journal::open(engine, subtend_journal::Options::default()).expect("the journal opens")
-}
-
-fn last(request: &Request) -> String {
-    let user = |message: &Message| match message {
-        Message::User { text, .. } => Some(text.to_string()),
-        _ => None,
-    };
-    request.messages.iter().rev().find_map(user).unwrap_or_default()
-}
-
-fn short(request: &Request) -> String {
-    let received = request.messages.iter().find_map(|message| match message {
-        Message::Result { content, .. } => serde_json::from_str::<serde_json::Value>(content).ok(),
-        _ => None,
-    });
-    received.and_then(|received| received["session_id"].as_str().map(str::to_owned)).unwrap_or_default()
 }
 
 /// The owner continues an ended task, cancels it, and checks the result. The answers take a moment, so that no input is lost with the handler that
@@ -55,7 +13,7 @@ fn short(request: &Request) -> String {
 async fn managing(request: Request) -> Result<Answer, ModelError> {
     tokio::time::sleep(Duration::from_millis(1)).await;
     let child = || short(&request);
-    match (prompt(&request).as_str(), answers(&request), last(&request).as_str()) {
+    match (prompt(&request).as_str(), answers(&request), last_user(&request).as_str()) {
         ("parent", 0, _) => Ok(calls([task("child", true)])),
         ("parent", 1, _) => Ok(text("waiting")),
         ("parent", 2, _) => Ok(calls([("task", json!({"session_id": child(), "prompt": "on", "background": true}))])),
@@ -110,10 +68,8 @@ async fn panics_change_no_effect_of_a_models_call() {
     for n in 0.. {
         let journal = journal();
         let (faults, seen) = at(n);
-        let runtime =
-            builder(&journal).limits(limits()).model(model(managing)).faults(faults).start().await.expect("a runtime");
-        let session = open(&runtime);
-        let receipt = session.send("parent").await.expect("accepted");
+        let runtime = started(builder(&journal).limits(limits()).model(model(managing)).faults(faults)).await;
+        let (session, receipt) = sent(&runtime, "parent").await;
         let ended = end_of(&session, receipt.run.0).await.expect("the runtime is running");
         let struck = seen.lock().unwrap().get(n.wrapping_sub(1)).cloned();
         let at = struck.clone().unwrap_or_default();
@@ -295,10 +251,8 @@ async fn unhandled_row_is_answered_at_boot_before_its_owner_ends() {
     let journal = on(Box::new(memory.clone()));
     let faults =
         Faults::new(|point, detail| assert!(!(point == Point::Handler && detail == "continue"), "injected fault"));
-    let runtime =
-        builder(&journal).limits(limits()).model(model(managing)).faults(faults).start().await.expect("a runtime");
-    let session = open(&runtime);
-    session.send("parent").await.expect("accepted");
+    let runtime = started(builder(&journal).limits(limits()).model(model(managing)).faults(faults)).await;
+    let (session, _) = sent(&runtime, "parent").await;
     seconds(2).await;
     let rows: Vec<_> = journal.outbox().expect("outbox").into_iter().map(|(row, _)| row.kind).collect();
     assert_eq!(rows, [RowKind::Continue, RowKind::Cancel]);
@@ -330,7 +284,7 @@ async fn cancel_racing_a_continue_ends_only_that_run() {
         let answer = |request: Request| async move {
             tokio::time::sleep(Duration::from_millis(1)).await;
             let child = short(&request);
-            match (prompt(&request).as_str(), answers(&request), last(&request).as_str()) {
+            match (prompt(&request).as_str(), answers(&request), last_user(&request).as_str()) {
                 ("parent", 0, _) => Ok(calls([task("child", true)])),
                 ("parent", 1, _) => Ok(text("waiting")),
                 ("parent", 2, _) => Ok(calls([
@@ -346,10 +300,8 @@ async fn cancel_racing_a_continue_ends_only_that_run() {
                 _ => Ok(text("found")),
             }
         };
-        let runtime =
-            builder(&journal).limits(limits()).model(model(answer)).faults(faults).start().await.expect("a runtime");
-        let session = open(&runtime);
-        session.send("parent").await.expect("accepted");
+        let runtime = started(builder(&journal).limits(limits()).model(model(answer)).faults(faults)).await;
+        let (session, _) = sent(&runtime, "parent").await;
         let before = tokio::time::Instant::now();
         let ended = end_of(&session, 1).await.expect("the runtime is running");
         assert_eq!(ended.outcome, Outcome::Completed, "{panics}");
@@ -374,7 +326,7 @@ async fn cancel_by_a_model_stops_the_subtree_at_once() {
             let seen = Arc::clone(&seen);
             async move {
                 let child = short(&request);
-                match (prompt(&request).as_str(), answers(&request), last(&request).as_str()) {
+                match (prompt(&request).as_str(), answers(&request), last_user(&request).as_str()) {
                     ("parent", 0, _) => Ok(calls([task(if again { "quick" } else { "on" }, true)])),
                     ("parent", 1, _) if again => Ok(text("waiting")),
                     ("parent", 2, _) if again => {
@@ -397,10 +349,8 @@ async fn cancel_by_a_model_stops_the_subtree_at_once() {
                 }
             }
         };
-        let runtime =
-            builder(&journal).limits(limits()).model(model(answer)).faults(faults).start().await.expect("a runtime");
-        let session = open(&runtime);
-        session.send("parent").await.expect("accepted");
+        let runtime = started(builder(&journal).limits(limits()).model(model(answer)).faults(faults)).await;
+        let (session, _) = sent(&runtime, "parent").await;
         assert_eq!(end_of(&session, 1).await.expect("the runtime is running").outcome, Outcome::Completed, "{again}");
         let times = times.lock().unwrap().clone();
         let [asked_at, stopped] = times[..] else { panic!("{again}: {times:?}") };

@@ -1,18 +1,6 @@
 //! Shutdown, drops and failed starts: no task remains alive, and no caller waits forever.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
-
-use crate::support::{answers, ask, builder, calls, journal, model, open, prompt, task, text, tool, tools};
-use subtend_actors::StartError;
-use subtend_journal::Journal;
-use subtend_journal::faulty::Faulty;
-use subtend_journal::memory::Memory;
-use subtend_models::model::Request;
-use subtend_session::call::ToolEffect;
-use subtend_session::limits::Limits;
-use subtend_tools::tool::ToolOutput;
+use crate::support::*;
 
 const TEST_TIMEOUT: Duration = Duration::from_secs(30);
 
@@ -23,7 +11,7 @@ impl Drop for Alive {
     }
 }
 
-fn hanging(alive: &Arc<AtomicUsize>) -> Arc<dyn subtend_models::model::Model> {
+fn hanging(alive: &Arc<AtomicUsize>) -> Arc<dyn Model> {
     let alive = Arc::clone(alive);
     model(move |_| {
         alive.fetch_add(1, Ordering::Relaxed);
@@ -55,12 +43,11 @@ fn runtime_dropped_outside_of_tokio_stops() {
 async fn abandoned_shutdown_still_stops_all_actors() {
     let alive = Arc::new(AtomicUsize::new(0));
     let runtime = builder(&journal()).model(hanging(&alive)).start().await.expect("a runtime");
-    let session = open(&runtime);
-    let receipt = session.send("one").await.expect("accepted");
+    let (session, receipt) = sent(&runtime, "one").await;
     let waits = tokio::spawn(async move { session.run_ended(receipt.run).await });
     let shutdown = tokio::time::timeout(Duration::from_secs(1), runtime.shutdown(Duration::from_secs(60))).await;
     assert!(shutdown.is_err());
-    tokio::time::sleep(Duration::from_secs(1)).await;
+    seconds(1).await;
     assert_eq!(alive.load(Ordering::Relaxed), 0, "the stream continued");
     assert!(tokio::time::timeout(TEST_TIMEOUT, waits).await.expect("received").unwrap().is_err());
 }
@@ -92,11 +79,10 @@ async fn tool_in_its_grace_does_not_delay_shutdown() {
         Ok(ToolOutput::text("never"))
     });
     let answer = |request: Request| async move {
-        if answers(&request) == 0 { Ok(calls([("hang", serde_json::json!({}))])) } else { Ok(text("done")) }
+        if answers(&request) == 0 { Ok(calls([("hang", json!({}))])) } else { Ok(text("done")) }
     };
     let limits = Limits { tool_ms: 1_000, ..Limits::default() };
-    let runtime =
-        builder(&journal).tools(tools([hang])).limits(limits).model(model(answer)).start().await.expect("a runtime");
+    let runtime = started(builder(&journal).tools(tools([hang])).limits(limits).model(model(answer))).await;
     ask(&runtime, "one").await;
     let began = tokio::time::Instant::now();
     let report = runtime.shutdown(Duration::from_millis(100)).await;
@@ -108,13 +94,13 @@ async fn tool_in_its_grace_does_not_delay_shutdown() {
 async fn failed_start_leaves_nothing_behind() {
     let memory = Memory::new();
     let alive = Arc::new(AtomicUsize::new(0));
-    let journal = Journal::open(Box::new(memory.clone()), subtend_journal::Options::default()).expect("a journal");
+    let journal = reopen(&memory);
     let runtime = builder(&journal).model(hanging(&alive)).start().await.expect("a runtime");
     open(&runtime).send("one").await.expect("accepted");
     drop((runtime, journal));
     let (faulty, faults) = Faulty::new(Box::new(memory));
     faults.fail_write(1);
-    let journal = Journal::open(Box::new(faulty), subtend_journal::Options::default()).expect("a journal");
+    let journal = on(Box::new(faulty));
     let hangs = hanging(&alive);
     let started = builder(&journal).model(Arc::clone(&hangs)).start().await;
     assert!(matches!(started, Err(StartError::Boot(_))), "{started:?}");
@@ -158,13 +144,12 @@ async fn owned_runs_end_before_their_owners() {
             Ok(text("never"))
         }
     };
-    let journal = journal();
     let limits = Limits { live_runs: 64, ..Limits::default() };
-    let runtime = builder(&journal).limits(limits).model(model(answer)).start().await.expect("a runtime");
+    let runtime = builder(&journal()).limits(limits).model(model(answer)).start().await.expect("a runtime");
     for _ in 0..3 {
         open(&runtime).send("at 4").await.expect("accepted");
     }
-    tokio::time::sleep(Duration::from_secs(1)).await;
+    seconds(1).await;
     assert_eq!(runtime.stats().actors, 3 * 31);
     let report = runtime.shutdown(Duration::from_secs(1)).await;
     assert_eq!((report.drained, report.actors, report.tasks), (false, 0, 0));
@@ -182,14 +167,13 @@ async fn run_that_ends_within_the_grace_notifies_its_owner() {
             ("parent", 0) => Ok(calls([task("child", false)])),
             ("parent", _) => Ok(text("heard")),
             _ => {
-                tokio::time::sleep(Duration::from_secs(5)).await;
+                seconds(5).await;
                 Ok(text("done"))
             }
         }
     };
     let runtime = builder(&journal).model(model(answer)).start().await.expect("a runtime");
-    let session = open(&runtime);
-    session.send("parent").await.expect("accepted");
+    let (session, _) = sent(&runtime, "parent").await;
     let refused = session.clone();
     let report = runtime.shutdown(Duration::from_secs(10)).await;
     assert_eq!((report.drained, report.actors, report.tasks), (true, 0, 0));

@@ -1,22 +1,8 @@
 //! Views of subagents at every depth, and the texts that their parents' models receive (B15, G18).
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex};
-use std::time::Duration;
-
 use crate::support::talk::offering;
-use crate::support::{answers, ask, builder, calls, journal, model, open, prompt, shut, task, text, tool, tools};
-use serde_json::{Value, json};
-use subtend_actors::event::{EventKind, Next};
-use subtend_actors::{TaskFilter, Tree};
-use subtend_models::model::{Answer, ModelError, Request};
-use subtend_session::call::ToolEffect;
-use subtend_session::dialect::Dialect;
-use subtend_session::ids::{Hash, RunNo};
-use subtend_session::limits::Limits;
-use subtend_session::outcome::{FailKind, ModelFail, Outcome, TimeLimit};
-use subtend_session::usage::Usage;
-use subtend_tools::tool::ToolOutput;
+use crate::support::*;
+use subtend_actors::Tree;
 
 fn turns(tree: &Tree) -> u32 {
     tree.turns + tree.children.iter().map(turns).sum::<u32>()
@@ -37,8 +23,7 @@ async fn b15_progress_cost_errors_and_limits_are_known_at_depth() {
     };
     let lookup = tool("lookup", ToolEffect::ReadOnly, |_| async { Ok(ToolOutput::text("found")) });
     let limits = Limits { run_ms: Some(60_000), ..Limits::default() };
-    let journal = journal();
-    let builder = builder(&journal).tools(tools([lookup])).limits(limits);
+    let builder = builder(&journal()).tools(tools([lookup])).limits(limits);
     let runtime = builder.model(model(answer)).start().await.expect("the runtime starts");
     let session = open(&runtime);
     let mut events = session.watch();
@@ -133,10 +118,8 @@ async fn random_tree(seed: u64) -> (Names, Vec<(String, Request)>) {
     let lookup = tool("lookup", ToolEffect::ReadOnly, |call| async move {
         Ok(ToolOutput::text(format!("inspected {}", call.args["of"].as_str().unwrap_or_default())))
     });
-    let journal = journal();
     let all = [Dialect::Task, Dialect::SpawnTask, Dialect::Spawn, Dialect::Subagent, Dialect::Minion];
-    let runtime =
-        offering(&journal, &all).tools(tools([lookup])).model(answering).start().await.expect("the runtime starts");
+    let runtime = started(offering(&journal(), &all).tools(tools([lookup])).model(answering)).await;
     let (_, ended) = ask(&runtime, "n").await;
     assert_eq!((ended.run, ended.outcome), (RunNo(1), Outcome::Completed), "seed {seed}");
     shut(runtime).await;

@@ -1,17 +1,6 @@
 //! Runs of an earlier host: how a new host handles them, even if the sweep itself fails.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::time::Duration;
-
-use crate::support::{answers, builder, calls, journal, kinds, model, open, prompt, records, shut, task, text};
-use subtend_actors::Options;
-use subtend_actors::faults::{Faults, Point};
-use subtend_models::model::Request;
-use subtend_session::ids::RunNo;
-use subtend_session::limits::Limits;
-use subtend_session::outcome::Outcome;
-use subtend_session::record::Record;
+use crate::support::*;
 
 const TEST_TIMEOUT: Duration = Duration::from_secs(30);
 
@@ -19,14 +8,14 @@ const TEST_TIMEOUT: Duration = Duration::from_secs(30);
 async fn panic_in_the_sweep_does_not_resume_the_run() {
     let journal = journal();
     let answer = |_| async {
-        tokio::time::sleep(Duration::from_secs(100)).await;
+        seconds(100).await;
         Ok(text("hello"))
     };
     let runtime = builder(&journal).model(model(answer)).start().await.expect("a runtime");
     let session = open(&runtime).id();
     runtime.session(session).unwrap().unwrap().send("one").await.expect("accepted");
     drop(runtime);
-    tokio::time::sleep(Duration::from_secs(1)).await;
+    seconds(1).await;
     let struck = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&struck);
     let faults = Faults::new(move |at, what| {
@@ -49,14 +38,14 @@ async fn panic_in_the_sweep_does_not_resume_the_run() {
 async fn run_without_a_live_actor_is_reported_and_not_counted() {
     let journal = journal();
     let answer = |_| async {
-        tokio::time::sleep(Duration::from_secs(100)).await;
+        seconds(100).await;
         Ok(text("hello"))
     };
     let runtime = builder(&journal).model(model(answer)).start().await.expect("a runtime");
     let session = open(&runtime).id();
     runtime.session(session).unwrap().unwrap().send("one").await.expect("accepted");
     drop(runtime);
-    tokio::time::sleep(Duration::from_secs(1)).await;
+    seconds(1).await;
     let dies = Arc::new(AtomicBool::new(true));
     let still = Arc::clone(&dies);
     let faults =
@@ -91,9 +80,8 @@ async fn queued_run_that_survives_the_host_is_started() {
     };
     let limits = Limits { live_runs: 1, live_person_runs: 1, ..Limits::default() };
     let runtime = builder(&journal).model(model(answer)).limits(limits.clone()).start().await.expect("a runtime");
-    let parent = open(&runtime);
-    parent.send("parent").await.expect("accepted");
-    tokio::time::sleep(Duration::from_secs(1)).await;
+    let (parent, _) = sent(&runtime, "parent").await;
+    seconds(1).await;
     let heads = journal.heads().expect("heads");
     let named = |name: &str| heads.iter().find(|(_, head)| &*head.title == name).expect("a child").0;
     let (quick, other) = (named("quick"), named("other"));
@@ -103,11 +91,10 @@ async fn queued_run_that_survives_the_host_is_started() {
     assert_eq!(again.run, RunNo(2), "{:?}", kinds(&journal, quick).await);
     drop(parent);
     drop(runtime);
-    tokio::time::sleep(Duration::from_secs(1)).await;
+    seconds(1).await;
     // Another seed, since the first host has used these ids.
     let options = Options { seed: Some(8), ..Options::default() };
-    let runtime =
-        builder(&journal).model(model(answer)).limits(limits).options(options).start().await.expect("a runtime");
+    let runtime = started(builder(&journal).model(model(answer)).limits(limits).options(options)).await;
     let ended = tokio::time::timeout(TEST_TIMEOUT, runtime.session(quick).unwrap().unwrap().run_ended(RunNo(2))).await;
     let all = kinds(&journal, quick).await;
     assert_eq!(
@@ -137,9 +124,9 @@ async fn owner_waits_in_the_sweep_for_a_restarted_child() {
         let runtime = builder(&journal).model(model(answer)).start().await.expect("a runtime");
         let parent = open(&runtime).id();
         runtime.session(parent).unwrap().unwrap().send("parent").await.expect("accepted");
-        tokio::time::sleep(Duration::from_secs(1)).await;
+        seconds(1).await;
         drop(runtime);
-        tokio::time::sleep(Duration::from_secs(1)).await;
+        seconds(1).await;
         let (lost, ended) = (AtomicUsize::new(0), AtomicUsize::new(0));
         let faults = Faults::new(move |at, what| {
             let nth = |count: &AtomicUsize| count.fetch_add(1, Ordering::Relaxed) + 1;

@@ -1,25 +1,15 @@
 //! The task list, and the names of sessions (R1, R2).
 
-use std::time::Duration;
-
-use crate::support::{answers, builder, calls, journal, model, open, prompt, shut, task, text};
-use subtend_actors::{
-    BranchOptions, FindError, OpenOptions, OpenSessionError, PromptError, Runtime, SessionHandle, Task, TaskFilter,
-    TaskStatus,
-};
-use subtend_models::model::ModelError;
-use subtend_session::authority::{Authority, Rule, RuleSet, Verdict};
-use subtend_session::ids::{RunNo, SessionId};
-use subtend_session::limits::Limits;
-use subtend_session::outcome::{FailKind, ModelFail, Outcome, OutcomeKind};
-use subtend_session::record::Record;
+use crate::support::*;
+use subtend_actors::{FindError, PromptError, Task, TaskStatus};
+use subtend_session::authority::Authority;
 
 /// Starts a runtime whose session starts `completes`, `fails`, `hangs` and `waits` in turn, in the background, with three slots.
 async fn busy() -> (Runtime, SessionHandle) {
     let answering = model(|request| async move {
         match (&*prompt(&request), answers(&request)) {
             ("go", at @ 0..4) => {
-                tokio::time::sleep(Duration::from_secs(1)).await;
+                seconds(1).await;
                 Ok(calls([task(["hangs", "completes", "fails", "waits"][at], true)]))
             }
             // `completes` completes once; when continued, it hangs.
@@ -30,9 +20,8 @@ async fn busy() -> (Runtime, SessionHandle) {
     });
     let limits = Limits { live_runs: 3, run_ms: Some(100_000), ..Limits::default() };
     let runtime = builder(&journal()).limits(limits).model(answering).start().await.expect("the runtime starts");
-    let session = open(&runtime);
-    session.send("go").await.expect("accepted");
-    tokio::time::sleep(Duration::from_secs(20)).await;
+    let (session, _) = sent(&runtime, "go").await;
+    seconds(20).await;
     (runtime, session)
 }
 
@@ -68,7 +57,7 @@ async fn tasks_are_listed_newest_first_with_their_status_and_outcome() {
 
     // A continued task has no outcome until its new run ends.
     branch.send("continue").await.expect("accepted");
-    tokio::time::sleep(Duration::from_secs(1)).await;
+    seconds(1).await;
     assert_eq!(listed(&runtime, of_other).await, [row("completes", TaskStatus::Running, None)]);
     let again = runtime.tasks(of_other).await.expect("a list").remove(0);
     assert_eq!((again.cause, again.result, again.ended_ms), (None, None, None));
@@ -97,8 +86,7 @@ async fn task_has_its_prompt_result_cause_and_times() {
     });
     let journal = journal();
     let runtime = builder(&journal).model(answering).start().await.expect("the runtime starts");
-    let session = open(&runtime);
-    session.send("go").await.expect("accepted");
+    let (session, _) = sent(&runtime, "go").await;
     session.run_ended(RunNo(1)).await.expect("the run ends");
     let all = runtime.tasks(TaskFilter::default()).await.expect("a list");
     assert_eq!(Task::list(&journal, TaskFilter::default()).expect("a list"), all, "the list without a runtime differs");
@@ -131,16 +119,15 @@ async fn task_waiting_for_its_slot_is_pending() {
             ("go", 0) => Ok(calls([task("first", true), task("second", true)])),
             ("go", _) => Ok(text("done")),
             _ => {
-                tokio::time::sleep(Duration::from_secs(10)).await;
+                seconds(10).await;
                 Ok(text("done"))
             }
         }
     });
     let limits = Limits { live_runs: 1, ..Limits::default() };
     let runtime = builder(&journal()).limits(limits).model(answering).start().await.expect("the runtime starts");
-    let session = open(&runtime);
-    session.send("go").await.expect("accepted");
-    tokio::time::sleep(Duration::from_secs(1)).await;
+    let (session, _) = sent(&runtime, "go").await;
+    seconds(1).await;
     let row = |title: &str, status| (title.to_owned(), status, None);
     let mut both = listed(&runtime, TaskFilter::default()).await;
     // Both were created at the same time, so neither is newer.
@@ -197,8 +184,7 @@ async fn r1_persons_run_does_not_change_the_task() {
         }
     });
     let runtime = builder(&journal()).model(answering).start().await.expect("the runtime starts");
-    let session = open(&runtime);
-    session.send("go").await.expect("accepted");
+    let (session, _) = sent(&runtime, "go").await;
     session.run_ended(RunNo(1)).await.expect("the run ends");
     let facts = |task: Task| (task.status, task.outcome, task.cause, task.result, task.ended_ms);
     let the_task = async || facts(runtime.tasks(TaskFilter::default()).await.expect("a list").remove(0));
@@ -208,7 +194,7 @@ async fn r1_persons_run_does_not_change_the_task() {
     let id = runtime.tasks(TaskFilter::default()).await.expect("a list").remove(0).session;
     let child = runtime.session(id).expect("a store").expect("a session");
     child.send("and what else?").await.expect("accepted");
-    tokio::time::sleep(Duration::from_secs(1)).await;
+    seconds(1).await;
     assert_eq!(the_task().await, before, "the task changed while a person's run was in flight");
     child.cancel().await.expect("cancelled");
     child.run_ended(RunNo(2)).await.expect("the run ends");
@@ -228,13 +214,12 @@ async fn r1_host_starts_a_task_without_a_parent() {
         if &*prompt(&request) == "hang" {
             std::future::pending::<()>().await;
         }
-        tokio::time::sleep(Duration::from_secs(10)).await;
+        seconds(10).await;
         Ok(text("found"))
     });
     let limits = Limits { live_runs: 1, run_ms: Some(60_000), ..Limits::default() };
     let options = subtend_actors::Options { slots: 1, ..subtend_actors::Options::default() };
-    let runtime =
-        builder(&journal()).options(options).limits(limits).model(answering).start().await.expect("the runtime starts");
+    let runtime = started(builder(&journal()).options(options).limits(limits).model(answering)).await;
     let options = || OpenOptions {
         title: Some("licences".into()),
         metadata: Some(r#"{"ticket":7}"#.into()),
@@ -242,14 +227,14 @@ async fn r1_host_starts_a_task_without_a_parent() {
     };
     let first = runtime.spawn_task(options(), "lookup").await.expect("started");
     let second = runtime.spawn_task("worker", "hang").await.expect("started");
-    tokio::time::sleep(Duration::from_secs(1)).await;
+    seconds(1).await;
     let row = |title: &str, status, outcome| (title.to_owned(), status, outcome);
     let mut both = listed(&runtime, TaskFilter::default()).await;
     both.sort();
     assert_eq!(both, [row("hang", TaskStatus::Pending, None), row("licences", TaskStatus::Running, None)]);
     assert_eq!(&*first.answer().await.expect("an answer").text, "found");
 
-    tokio::time::sleep(Duration::from_secs(100)).await;
+    seconds(100).await;
     let mut tasks = runtime.tasks(TaskFilter::default()).await.expect("a list");
     tasks.sort_by(|a, b| b.title.cmp(&a.title));
     let facts =

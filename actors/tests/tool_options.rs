@@ -1,21 +1,9 @@
 //! Tool options: declared, set, completed once, and passed to every call (features M3, M7).
 
-use std::sync::{Arc, Mutex};
-
-use crate::support::{answers, builder, calls, journal, model, prompt, results, shut, text, tool, tools};
-use serde_json::{Map, Value, json};
-use subtend_actors::{Builder, OpenOptions, Options, StartError};
-use subtend_agents::catalog::Catalog;
-use subtend_agents::dialect::{Dialects, MinionOptions};
-use subtend_agents::manifest::{AgentMode, Manifest};
-use subtend_journal::Journal;
-use subtend_journal::memory::Memory;
-use subtend_models::model::{Model, Request};
-use subtend_session::call::ToolEffect;
-use subtend_session::dialect::Dialect;
-use subtend_tools::closure::FnTool;
+use crate::support::*;
+use serde_json::Map;
+use subtend_agents::dialect::MinionOptions;
 use subtend_tools::option::{ToolOption, ToolOptions};
-use subtend_tools::tool::ToolOutput;
 
 fn digest() -> FnTool {
     tool("digest", ToolEffect::ReadOnly, |call| async move {
@@ -70,8 +58,7 @@ async fn m3_call_has_set_options_and_defaults() {
         (json!({"notes": "Look."}), json!({"images": true, "notes": "Look.", "model": "big"})),
     ] {
         let (journal, seen) = (journal(), OptionRequests::default());
-        let runtime =
-            host(&journal, &digesting(&seen), 7).tool_options(given(set)).start().await.expect("the runtime starts");
+        let runtime = started(host(&journal, &digesting(&seen), 7).tool_options(given(set))).await;
         let options = OpenOptions { model: Some("big".into()), ..OpenOptions::agent("worker") };
         let session = runtime.open(options).expect("a session");
         let receipt = session.send("go").await.expect("accepted");
@@ -84,8 +71,7 @@ async fn m3_call_has_set_options_and_defaults() {
 #[tokio::test(start_paused = true)]
 async fn m3_model_option_is_completed_once_and_then_kept() {
     let (memory, seen) = (Memory::new(), OptionRequests::default());
-    let journal = || Journal::open(Box::new(memory.clone()), subtend_journal::Options::default()).expect("a journal");
-    let store = journal();
+    let store = reopen(&memory);
     let runtime = host(&store, &digesting(&seen), 7).start().await.expect("the runtime starts");
     let options = OpenOptions { model: Some("first".into()), ..OpenOptions::agent("worker") };
     let session = runtime.open(options).expect("a session");
@@ -101,7 +87,7 @@ async fn m3_model_option_is_completed_once_and_then_kept() {
     let id = session.id();
     shut(runtime).await;
 
-    let store = journal();
+    let store = reopen(&memory);
     let builder = host(&store, &digesting(&seen), 8).default_model("third");
     let builder = builder.named_model("third", digesting(&seen));
     let runtime = builder.start().await.expect("the runtime starts");

@@ -1,14 +1,7 @@
 //! Trees as people see them, read from the journal.
 
-use std::time::Duration;
-
-use crate::support::{answers, builder, calls, journal, model, open, shut, task, text};
-use subtend_actors::{Options, Tree};
-use subtend_models::model::Request;
-use subtend_session::ids::{RunNo, SessionId};
-use subtend_session::outcome::Outcome;
-use subtend_session::state::Phase;
-use subtend_session::usage::Usage;
+use crate::support::*;
+use subtend_actors::Tree;
 
 type TreeRow = (u32, String, String, Phase, RunNo, Option<Outcome>, u64);
 
@@ -36,12 +29,12 @@ async fn tree_lists_sessions_by_creation_without_activating() {
         let reply = match (&*crate::support::prompt(&request), answers(&request)) {
             ("go", 0) => calls([task("slow", true), task("fast", true)]),
             ("slow", _) => {
-                tokio::time::sleep(Duration::from_secs(3_600)).await;
+                seconds(3_600).await;
                 text("at last")
             }
             _ => text("done"),
         };
-        Ok(subtend_models::model::Answer { usage, ..reply })
+        Ok(Answer { usage, ..reply })
     };
     let options = Options { idle: Duration::from_secs(1), seed: Some(7), ..Options::default() };
     let limits = subtend_session::limits::Limits {
@@ -51,12 +44,11 @@ async fn tree_lists_sessions_by_creation_without_activating() {
         run_ms: None,
         ..Default::default()
     };
-    let runtime =
-        builder(&journal).options(options).limits(limits).model(model(answer)).start().await.expect("a runtime");
+    let runtime = started(builder(&journal).options(options).limits(limits).model(model(answer))).await;
     let session = open(&runtime);
     assert_eq!(rows(&session.tree().await.expect("a tree"))[0].3, Phase::Quiet);
     let receipt = session.send("go").await.expect("accepted");
-    tokio::time::sleep(Duration::from_secs(60)).await;
+    seconds(60).await;
     let present = runtime.loaded_sessions();
     let tree = session.tree().await.expect("a tree");
     let row = |depth, title: &str, phase, outcome, tokens| {

@@ -1,17 +1,9 @@
 //! Typed answers: the request carries the schema, a valid answer becomes a value, an invalid one is returned to the model.
 
-use std::sync::Arc;
-use std::sync::Mutex;
-
-use crate::support::{answers, builder, calls, journal, model, open, prompt, records, shut, task, text};
+use crate::support::*;
 use schemars::JsonSchema;
 use serde::Deserialize;
-use subtend_actors::{AnswerError, AskError, AskOptions, SessionHandle};
-use subtend_journal::Journal;
-use subtend_models::model::{Answer, ModelError, Request};
-use subtend_session::ids::Text;
-use subtend_session::outcome::{ModelFail, Outcome};
-use subtend_session::record::Record;
+use subtend_actors::{AskError, AskOptions};
 
 #[derive(Debug, PartialEq, Deserialize, JsonSchema)]
 struct Capital {
@@ -61,8 +53,8 @@ async fn typed_answer_sends_the_schema_as_text_and_as_a_format() {
     let capital: Capital = scene.session.ask("The capital of France?").await.expect("a valid answer");
     assert_eq!(capital, Capital { city: "Paris".to_owned(), inhabitants: 2_100_000 });
     let formats = scene.formats.lock().unwrap().clone();
-    let schema: serde_json::Value = serde_json::from_str(formats[0].as_deref().expect("a format")).expect("JSON");
-    assert_eq!((&schema["type"], &schema["required"]), (&"object".into(), &serde_json::json!(["city", "inhabitants"])));
+    let schema: Value = serde_json::from_str(formats[0].as_deref().expect("a format")).expect("JSON");
+    assert_eq!((&schema["type"], &schema["required"]), (&"object".into(), &json!(["city", "inhabitants"])));
     let sent = inputs(&scene.journal, &scene.session).await;
     assert_eq!(sent.len(), 1);
     assert!(sent[0].starts_with("The capital of France?\n\n") && sent[0].ends_with(&schema.to_string()), "{sent:?}");

@@ -1,16 +1,8 @@
 //! The usage of sessions: each attempt counts once in each sum that it belongs to (M1).
 
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
-use std::time::Duration;
-
-use crate::support::{answers, builder, calls, journal, model, open, prompt, shut, task, text};
-use subtend_actors::{BranchOptions, ContextShare, UsageView};
-use subtend_models::model::{Answer, Deltas, Model, ModelError, Request};
-use subtend_session::ids::RunNo;
-use subtend_session::limits::Limits;
-use subtend_session::outcome::ModelFail;
-use subtend_session::usage::Usage;
+use crate::support::*;
+use subtend_actors::{ContextShare, UsageView};
+use subtend_models::model::Deltas;
 
 fn cost(tokens: u64) -> Usage {
     Usage {
@@ -74,7 +66,6 @@ async fn usage_has_the_window_share_of_the_last_answer_and_times() {
 
 #[tokio::test(start_paused = true)]
 async fn owned_runs_branches_and_failed_attempts_count_once() {
-    let journal = journal();
     let answering = model(|request| async move {
         match (&*prompt(&request), answers(&request), request.attempt.0) {
             ("go", 0, 1) => {
@@ -88,9 +79,8 @@ async fn owned_runs_branches_and_failed_attempts_count_once() {
             _ => Ok(costing(text("done"), cost(1))),
         }
     });
-    let runtime = builder(&journal).model(answering).start().await.expect("the runtime starts");
-    let session = open(&runtime);
-    session.send("go").await.expect("accepted");
+    let runtime = builder(&journal()).model(answering).start().await.expect("the runtime starts");
+    let (session, _) = sent(&runtime, "go").await;
     let ended = session.run_ended(RunNo(1)).await.expect("the run ends");
     let child = session.branches().await.expect("a list")[0].id;
     let child = runtime.session(child).expect("a store").expect("a session");
@@ -175,8 +165,7 @@ async fn random_tree(seed: u64) {
     });
     let limits = Limits { live_runs: 2, ..Limits::default() };
     let runtime = builder(&journal).limits(limits).model(answering).start().await.expect("the runtime starts");
-    let session = open(&runtime);
-    session.send("work").await.expect("accepted");
+    let (session, _) = sent(&runtime, "work").await;
     session.run_ended(RunNo(1)).await.expect("the run ends");
     // Persons continue some sessions, as runs without an owner.
     for (id, _) in journal.heads().expect("heads") {
@@ -212,12 +201,11 @@ async fn random_trees_count_every_attempt_once() {
 
 /// Prices were set after a session was used: its earlier cost is unknown, and the sum must be marked as incomplete.
 #[tokio::test(start_paused = true)]
-async fn sum_with_calls_before_their_price_was_set_is_marked() {
-    let journal = journal();
+async fn sum_with_calls_before_a_price_is_marked() {
     let free = Usage { cost_micro: None, ..cost(10) };
     let prices = Arc::new(AtomicBool::new(false));
     let priced = Arc::clone(&prices);
-    let runtime = builder(&journal)
+    let runtime = builder(&journal())
         .model(model(move |_| {
             let usage = if priced.load(Ordering::Relaxed) { cost(1_000) } else { free };
             async move { Ok(costing(text("done"), usage)) }

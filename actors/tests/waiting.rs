@@ -1,43 +1,28 @@
 //! Receipts and waits: the right run, and always an answer, even after panics.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
-
-use crate::support::{builder, journal, kinds, model, open, shut, text};
-use subtend_actors::WaitError;
-use subtend_actors::faults::{Faults, Point};
-use subtend_models::model::ModelError;
-use subtend_session::ids::RunNo;
-use subtend_session::outcome::{ModelFail, Outcome};
-
-fn refused() -> ModelError {
-    ModelError { kind: ModelFail::Auth, message: "no".into(), retry_after_ms: None, usage: None }
-}
+use crate::support::*;
 
 const TEST_TIMEOUT: Duration = Duration::from_secs(30);
 
 #[tokio::test(start_paused = true)]
 async fn two_ends_in_one_batch_are_both_reported() {
-    let journal = journal();
     let made = Arc::new(AtomicUsize::new(0));
     let answer = move |_| {
         let first = made.fetch_add(1, Ordering::Relaxed) == 0;
         async move {
             if first {
-                tokio::time::sleep(Duration::from_secs(1)).await;
+                seconds(1).await;
             }
             Err(refused())
         }
     };
-    let runtime = builder(&journal).model(model(answer)).start().await.expect("a runtime");
-    let session = open(&runtime);
-    session.send("one").await.expect("accepted");
+    let runtime = builder(&journal()).model(model(answer)).start().await.expect("a runtime");
+    let (session, _) = sent(&runtime, "one").await;
     session.send("two").await.expect("accepted");
     let (one, two) = (session.clone(), session.clone());
     let one = tokio::spawn(async move { one.run_ended(RunNo(1)).await });
     let two = tokio::spawn(async move {
-        tokio::time::sleep(Duration::from_secs(2)).await;
+        seconds(2).await;
         two.run_ended(RunNo(2)).await
     });
     let two = tokio::time::timeout(TEST_TIMEOUT, two).await.expect("two").expect("joined").expect("ended");
@@ -77,12 +62,11 @@ async fn input_is_accepted_once_when_a_panic_loses_the_reply() {
             );
         });
         let answer = |_| async {
-            tokio::time::sleep(Duration::from_secs(1)).await;
+            seconds(1).await;
             Ok(text("hello"))
         };
         let runtime = builder(&journal).model(model(answer)).faults(faults).start().await.expect("a runtime");
-        let session = open(&runtime);
-        let receipt = session.send("one").await.expect("accepted");
+        let (session, receipt) = sent(&runtime, "one").await;
         assert_eq!((receipt.run, receipt.duplicate), (RunNo(1), false));
         assert_eq!(session.run_ended(receipt.run).await.expect("the runtime is running").outcome, Outcome::Completed);
         let all = kinds(&journal, session.id()).await;
@@ -100,12 +84,11 @@ async fn wait_survives_a_panic() {
         assert!(!strikes || struck.fetch_add(1, Ordering::Relaxed) > 0, "injected fault");
     });
     let answer = |_| async {
-        tokio::time::sleep(Duration::from_secs(1)).await;
+        seconds(1).await;
         Ok(text("hello"))
     };
     let runtime = builder(&journal).model(model(answer)).faults(faults).start().await.expect("a runtime");
-    let session = open(&runtime);
-    let receipt = session.send("one").await.expect("accepted");
+    let (session, receipt) = sent(&runtime, "one").await;
     let mut waits = Vec::new();
     // Some of the probes are drained together with the answer that panics.
     for offset in 995..1_005_u64 {
@@ -125,12 +108,11 @@ async fn wait_survives_a_panic() {
 async fn wait_for_a_withdrawn_run_ends_with_the_previous_run() {
     let journal = journal();
     let answer = |_| async {
-        tokio::time::sleep(Duration::from_secs(1)).await;
+        seconds(1).await;
         Ok(text("done"))
     };
     let runtime = builder(&journal).model(model(answer)).start().await.expect("a runtime");
-    let session = open(&runtime);
-    session.send("one").await.expect("accepted");
+    let (session, _) = sent(&runtime, "one").await;
     let never = tokio::time::timeout(TEST_TIMEOUT, session.run_ended(RunNo(2))).await.expect("an answer");
     assert_eq!(never, Err(WaitError::NoSuchRun { session: session.id(), run: RunNo(2) }));
     shut(runtime).await;

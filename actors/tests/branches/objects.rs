@@ -10,16 +10,15 @@ async fn b1_branch_objects_carry_task_state_and_iterations() {
         match (&*prompt(&request), answers(&request)) {
             ("go", 0) => Ok(calls([task("survey", true)])),
             ("survey", 0) => {
-                tokio::time::sleep(Duration::from_secs(60)).await;
+                seconds(60).await;
                 Ok(text("seen"))
             }
             _ => Ok(text("done")),
         }
     });
     let runtime = builder(&journal).model(answering).start().await.expect("the runtime starts");
-    let session = open(&runtime);
-    let receipt = session.send("go").await.expect("accepted");
-    settle().await;
+    let (session, receipt) = sent(&runtime, "go").await;
+    seconds(1).await;
     let fresh = BranchOptions { kind: BranchKind::Subagent, ..BranchOptions::default() };
     let fresh = session.branch(fresh).await.expect("a branch");
     let human = session.branch(BranchOptions::default()).await.expect("a branch");
@@ -55,7 +54,7 @@ async fn b1_branch_objects_carry_task_state_and_iterations() {
 async fn b3_metadata_is_merged_key_by_key_and_durable() {
     use serde_json::json;
     let memory = Memory::new();
-    let journal = stored(&memory);
+    let journal = reopen(&memory);
     let runtime = builder(&journal).model(echo(&RequestTexts::default())).start().await.expect("the runtime starts");
     let session = open(&runtime);
     let attached = BranchOptions { metadata: Some(r#"{"view":"left"}"#.into()), ..BranchOptions::default() };
@@ -65,7 +64,7 @@ async fn b3_metadata_is_merged_key_by_key_and_durable() {
     assert_eq!(session.metadata().await, Ok(serde_json::Map::new()));
     let merged = session.merge_metadata(json!({"ticket": 7, "owner": {"name": "kim"}})).await.expect("merged");
     assert_eq!(json!(merged), json!({"ticket": 7, "owner": {"name": "kim"}}));
-    settle().await;
+    seconds(1).await;
     let merged = branch.merge_metadata(json!({"view": null, "pane": [1]})).await.expect("merged");
     assert_eq!(json!(merged), json!({"pane": [1]}));
     let count = kinds(&journal, branch.id()).await.len();
@@ -82,8 +81,7 @@ async fn b3_metadata_is_merged_key_by_key_and_durable() {
     let id = session.id();
     shut(runtime).await;
 
-    let runtime =
-        builder(&stored(&memory)).model(echo(&RequestTexts::default())).start().await.expect("the runtime starts");
+    let runtime = started(builder(&reopen(&memory)).model(echo(&RequestTexts::default()))).await;
     let session = runtime.session(id).expect("readable").expect("it exists");
     assert_eq!(json!(session.metadata().await.expect("read")), json!({"ticket": 7, "owner": {"name": "kim"}}));
     session.delete(false).await.expect("deleted");
@@ -93,8 +91,7 @@ async fn b3_metadata_is_merged_key_by_key_and_durable() {
 
 #[tokio::test(start_paused = true)]
 async fn b3_unknown_message_is_not_found() {
-    let journal = journal();
-    let runtime = builder(&journal).model(echo(&RequestTexts::default())).start().await.expect("the runtime starts");
+    let runtime = builder(&journal()).model(echo(&RequestTexts::default())).start().await.expect("the runtime starts");
     let session = open(&runtime);
     say(&session, "one").await;
     let unknown = [
@@ -111,7 +108,6 @@ async fn b3_unknown_message_is_not_found() {
 
 #[tokio::test(start_paused = true)]
 async fn b1_task_of_a_branch_is_whole() {
-    let journal = journal();
     let long = format!("count the files\nin {}", "every folder, ".repeat(40));
     let long_prompt = long.clone();
     let answering = model(move |request| {
@@ -129,7 +125,7 @@ async fn b1_task_of_a_branch_is_whole() {
         async move { Ok(answer) }
     });
     let dialects = Dialects { offered: Dialect::ALL.to_vec(), ..Dialects::default() };
-    let runtime = builder(&journal).dialects(dialects).model(answering).start().await.expect("the runtime starts");
+    let runtime = builder(&journal()).dialects(dialects).model(answering).start().await.expect("the runtime starts");
     let (session, _) = ask(&runtime, "go").await;
     let tasks: Vec<_> = session.branches().await.expect("a list").into_iter().map(|branch| branch.task).collect();
     assert_eq!(tasks, vec![Some(long.into()); 5]);

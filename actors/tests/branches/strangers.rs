@@ -29,17 +29,12 @@ async fn session_of_an_unknown_agent_is_branched_without_permissions() {
         async { Ok(text("fine")) }
     });
     let made = |name| tool(name, ToolEffect::ReadOnly, |_| async { Ok(ToolOutput::text("seen")) });
-    let needs = |_: Option<&serde_json::Value>| vec![Access { action: "lookup".into(), resource: ".".into() }];
+    let needs = |_: Option<&Value>| vec![Access { action: "lookup".into(), resource: ".".into() }];
     let lookup = || tools([made("lookup").access(needs), made("free")]);
-    let known = builder(&stored(&memory))
-        .tools(lookup())
-        .model(Arc::clone(&answering))
-        .start()
-        .await
-        .expect("the runtime starts");
+    let known = started(builder(&reopen(&memory)).tools(lookup()).model(Arc::clone(&answering))).await;
     let (session, _) = ask(&known, "one").await;
     assert_eq!(known.shutdown(Duration::from_secs(1)).await.actors, 0);
-    let journal = stored(&memory);
+    let journal = reopen(&memory);
     let next = next_host(&journal).catalog(Catalog::builtin()).tools(lookup()).model(answering);
     let runtime = next.start().await.expect("the runtime starts");
     let session = runtime.session(session.id()).expect("readable").expect("the session exists");
@@ -62,13 +57,13 @@ async fn session_of_an_unknown_agent_is_branched_without_permissions() {
 async fn override_by_a_removed_agent_continues_in_a_branch() {
     let (memory, seen) = (Memory::new(), RequestTexts::default());
     let guest = Manifest { model: Some("other".into()), ..Manifest::new("guest", AgentMode::All, "You visit.") };
-    let known = builder(&stored(&memory)).catalog(workers_and(guest.clone())).model(echo(&seen));
+    let known = builder(&reopen(&memory)).catalog(workers_and(guest.clone())).model(echo(&seen));
     let known = known.start().await.expect("the runtime starts");
     let session = open(&known);
     let receipt = session.input("one").agent("guest").send().await.expect("accepted");
     session.run_ended(receipt.run).await.expect("the run ends");
     assert_eq!(known.shutdown(Duration::from_secs(1)).await.actors, 0);
-    let journal = stored(&memory);
+    let journal = reopen(&memory);
     let runtime = next_host(&journal).model(echo(&seen)).start().await.expect("the runtime starts");
     let session = runtime.session(session.id()).expect("readable").expect("the session exists");
     let branch = session.branch(BranchOptions::default()).await.expect("a branch");

@@ -26,13 +26,13 @@ async fn b7_link_does_not_evade_a_rule_for_context_files() {
         async move { Ok(answer) }
     });
     let deny = Rule { action: "fs.read".into(), resource: "secret/**".into(), verdict: Verdict::Deny };
-    let runtime = offering(&journal, &[Dialect::Subagent])
-        .workspace(Arc::new(Workspace::open(dir.path()).expect("a workspace")))
-        .policy(RuleSet { default: Verdict::Allow, rules: vec![deny] })
-        .model(answering)
-        .start()
-        .await
-        .expect("the runtime starts");
+    let runtime = started(
+        offering(&journal, &[Dialect::Subagent])
+            .workspace(Arc::new(Workspace::open(dir.path()).expect("a workspace")))
+            .policy(RuleSet { default: Verdict::Allow, rules: vec![deny] })
+            .model(answering),
+    )
+    .await;
     ask(&runtime, "go").await;
     let first = seen.lock().unwrap().clone();
     assert!(!first.contains("the key itself") && first.contains("the open text"), "{first}");
@@ -136,7 +136,6 @@ async fn b9_running_branch_is_refused_in_the_shape_of_a_result() {
 
 #[tokio::test(start_paused = true)]
 async fn s4_tool_list_of_a_session_binds_its_tasks() {
-    let journal = journal();
     let (grandchild, shown) = (Arc::new(Mutex::new(Vec::new())), Arc::new(Mutex::new(Vec::new())));
     let (below, child) = (Arc::clone(&grandchild), Arc::clone(&shown));
     let answering = model(move |request| {
@@ -158,12 +157,8 @@ async fn s4_tool_list_of_a_session_binds_its_tasks() {
     let listed = Some(["lookup", "task", "spawn_task"].map(Into::into).to_vec());
     catalog.insert(Manifest { tools: listed, ..Manifest::new("worker", AgentMode::All, "You are a worker.") });
     catalog.insert(Manifest::new("other", AgentMode::All, "You are another."));
-    let runtime = offering(&journal, &[Dialect::Task, Dialect::SpawnTask])
-        .catalog(catalog)
-        .model(answering)
-        .start()
-        .await
-        .expect("the runtime starts");
+    let runtime =
+        started(offering(&journal(), &[Dialect::Task, Dialect::SpawnTask]).catalog(catalog).model(answering)).await;
     ask(&runtime, "go").await;
     assert!(!shown.lock().unwrap().iter().any(|tool| tool == "write"));
     let below = grandchild.lock().unwrap().clone();

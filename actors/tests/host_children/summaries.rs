@@ -116,9 +116,7 @@ async fn manifest_of_the_same_name_replaces_the_built_in_one() {
 #[tokio::test(start_paused = true)]
 async fn untitled_session_is_named_by_its_first_message() {
     let (memory, requests) = (Memory::new(), ServicePrompts::default());
-    let on =
-        || Journal::open(Box::new(memory.clone()), subtend_journal::Options::default()).expect("the journal opens");
-    let first = on();
+    let first = reopen(&memory);
     let quiet = Options { seed: Some(3), ..Options::default() };
     let runtime = serving(&first, &requests, good).options(quiet).start().await.expect("a runtime");
     let session = open(&runtime);
@@ -127,7 +125,7 @@ async fn untitled_session_is_named_by_its_first_message() {
     shut(runtime).await;
     drop((session, first));
 
-    let journal = on();
+    let journal = reopen(&memory);
     let runtime = serving(&journal, &requests, good).start().await.expect("a runtime");
     let session = runtime.session(id).expect("readable").expect("the session exists");
     say(&session, "yes, continue").await;

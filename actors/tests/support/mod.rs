@@ -1,30 +1,67 @@
-//! A runtime for tests, with the journal in memory, virtual time, and models by closure.
+//! A runtime for tests, with the journal in memory, virtual time, and models by closure; and what most modules import.
 
 pub mod talk;
 
-use std::sync::Arc;
-use std::time::Duration;
+pub use std::collections::{BTreeMap, BTreeSet};
+pub use std::path::Path;
+pub use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+pub use std::sync::{Arc, Mutex};
+pub use std::time::Duration;
 
-use subtend_actors::builder::Builder;
-use subtend_actors::{Ended, OpenOptions, Options, Runtime, SessionHandle};
-use subtend_agents::catalog::Catalog;
-use subtend_agents::manifest::{AgentMode, Manifest};
-use subtend_journal::Journal;
-use subtend_journal::memory::Memory;
-use subtend_models::closure::fn_model;
-use subtend_models::model::{Answer, ModelError, Request};
-use subtend_session::authority::{RuleSet, Verdict};
-use subtend_session::call::ToolEffect;
-use subtend_session::ids::SessionId;
-use subtend_session::message::{Message, ToolSpec};
-use subtend_session::record::{Record, Stop, ToolCall};
-use subtend_session::usage::Usage;
-use subtend_tools::closure::FnTool;
-use subtend_tools::registry::Registry;
-use subtend_tools::tool::{ToolError, ToolInvocation, ToolOutput};
+pub use futures_util::future::BoxFuture;
+pub use serde_json::{Value, json};
+pub use subtend_actors::faults::{Faults, Point};
+pub use subtend_actors::{
+    AnswerError, BeforeTool, BranchOptions, Builder, Control, ControlError, Ended, Event, EventKind, Hooks, Next,
+    OpenOptions, OpenSessionError, Options, Receipt, Runtime, RuntimeStats, SendError, SessionHandle, StartError,
+    TaskFilter, ToolAsked, WaitError,
+};
+pub use subtend_agents::catalog::Catalog;
+pub use subtend_agents::dialect::Dialects;
+pub use subtend_agents::manifest::{AgentMode, Manifest};
+pub use subtend_agents::profile::{Profile, Profiles};
+pub use subtend_journal::faulty::Faulty;
+pub use subtend_journal::memory::Memory;
+pub use subtend_journal::redb::Redb;
+pub use subtend_journal::{Engine, Journal, ReadError};
+pub use subtend_models::closure::fn_model;
+pub use subtend_models::model::{Answer, Delta, Model, ModelError, Request};
+pub use subtend_models::throttle::Rates;
+pub use subtend_session::authority::{Access, Rule, RuleSet, Verdict};
+pub use subtend_session::call::{CallEnd, CallKind, ToolEffect};
+pub use subtend_session::dialect::Dialect;
+pub use subtend_session::ids::{CallId, Hash, InputId, RunNo, Seq, SessionId, Text, TurnNo};
+pub use subtend_session::limits::Limits;
+pub use subtend_session::message::Message;
+pub use subtend_session::outcome::{FailKind, Initiator, ModelFail, Outcome, OutcomeKind, TimeLimit};
+pub use subtend_session::place::{BranchKind, OnRestart, Owner};
+pub use subtend_session::record::{AnsweredBy, AskVerdict, Record, Stop};
+pub use subtend_session::state::{Phase, State};
+pub use subtend_session::usage::Usage;
+pub use subtend_tools::closure::FnTool;
+pub use subtend_tools::registry::Registry;
+pub use subtend_tools::tool::{ToolError, ToolOutput};
+pub use subtend_tools::workspace::Workspace;
+pub use tokio::time::Instant;
+
+use subtend_session::message::ToolSpec;
+use subtend_session::record::ToolCall;
+use subtend_tools::tool::ToolInvocation;
 
 pub fn journal() -> Journal {
-    Journal::open(Box::new(Memory::new()), subtend_journal::Options::default()).expect("a journal in memory")
+    reopen(&Memory::new())
+}
+
+pub fn reopen(memory: &Memory) -> Journal {
+    on(Box::new(memory.clone()))
+}
+
+pub fn on(engine: Box<dyn Engine>) -> Journal {
+    Journal::open(engine, subtend_journal::Options::default()).expect("the journal opens")
+}
+
+pub async fn seconds(n: u64) {
+    tokio::time::sleep(Duration::from_secs(n)).await;
 }
 
 /// Returns a builder with the agent `worker` (all), everything allowed, and a fixed seed.
@@ -38,7 +75,7 @@ pub fn builder(journal: &Journal) -> Builder {
         .options(Options { seed: Some(7), ..Options::default() })
 }
 
-pub fn model<F, Fut>(answer: F) -> Arc<dyn subtend_models::model::Model>
+pub fn model<F, Fut>(answer: F) -> Arc<dyn Model>
 where
     F: Fn(Request) -> Fut + Send + Sync + 'static,
     Fut: Future<Output = Result<Answer, ModelError>> + Send + 'static,
@@ -61,7 +98,7 @@ where
     let spec = ToolSpec {
         name: name.into(),
         description: "a tool of a test".into(),
-        schema: Arc::new(serde_json::json!({"type": "object"})),
+        schema: Arc::new(json!({"type": "object"})),
     };
     FnTool::new(spec, effect, run).access(|_| Vec::new())
 }
@@ -78,7 +115,7 @@ pub fn text(text: &str) -> Answer {
 }
 
 /// Returns an answer with tool calls.
-pub fn calls(calls: impl IntoIterator<Item = (&'static str, serde_json::Value)>) -> Answer {
+pub fn calls(calls: impl IntoIterator<Item = (&'static str, Value)>) -> Answer {
     let calls = calls
         .into_iter()
         .map(|(tool, args)| ToolCall { provider_id: "c".into(), tool: tool.into(), args: args.to_string().into() })
@@ -86,8 +123,8 @@ pub fn calls(calls: impl IntoIterator<Item = (&'static str, serde_json::Value)>)
     Answer { text: None, reasoning: None, calls, stop: Stop::Calls, model: None, usage: Usage::default() }
 }
 
-pub fn task(prompt: &str, background: bool) -> (&'static str, serde_json::Value) {
-    ("task", serde_json::json!({"subagent_type": "worker", "prompt": prompt, "background": background}))
+pub fn task(prompt: &str, background: bool) -> (&'static str, Value) {
+    ("task", json!({"subagent_type": "worker", "prompt": prompt, "background": background}))
 }
 
 /// Returns the number of answers in the request's transcript.
@@ -104,12 +141,73 @@ pub fn prompt(request: &Request) -> String {
     first.unwrap_or_default()
 }
 
+/// Returns the last user message.
+pub fn last_user(request: &Request) -> String {
+    let user = |message: &Message| match message {
+        Message::User { text, .. } => Some(text.to_string()),
+        _ => None,
+    };
+    request.messages.iter().rev().find_map(user).unwrap_or_default()
+}
+
+pub fn user_messages(request: &Request) -> usize {
+    request.messages.iter().filter(|message| matches!(message, Message::User { .. })).count()
+}
+
+/// Returns the kind of each message.
+pub fn kinds_of(request: &Request) -> Vec<&'static str> {
+    let word = |message: &Message| match message {
+        Message::User { .. } => "user",
+        Message::Assistant { .. } => "assistant",
+        Message::Result { .. } => "result",
+        Message::Notice { .. } => "notice",
+        Message::Prompt { .. } => "prompt",
+    };
+    request.messages.iter().map(word).collect()
+}
+
+/// Returns the short name of the first task, from the result of its call.
+pub fn short(request: &Request) -> String {
+    let received = request.messages.iter().find_map(|message| match message {
+        Message::Result { content, .. } => serde_json::from_str::<Value>(content).ok(),
+        _ => None,
+    });
+    received.and_then(|received| received["session_id"].as_str().map(str::to_owned)).unwrap_or_default()
+}
+
+pub async fn started(builder: Builder) -> Runtime {
+    builder.start().await.expect("a runtime")
+}
+
 /// Opens a session of `worker` and sends it `text`.
-pub async fn ask(runtime: &Runtime, text: &str) -> (SessionHandle, Ended) {
+pub async fn sent(runtime: &Runtime, text: &str) -> (SessionHandle, Receipt) {
     let session = open(runtime);
     let receipt = session.send(text).await.expect("accepted");
-    let ended = tokio::time::timeout(Duration::from_secs(7200), session.run_ended(receipt.run)).await;
-    (session, ended.expect("the run ends").expect("the runtime is running"))
+    (session, receipt)
+}
+
+/// As `sent`, and waits for the end of the run.
+pub async fn ask(runtime: &Runtime, text: &str) -> (SessionHandle, Ended) {
+    let (session, receipt) = sent(runtime, text).await;
+    let ended = end_of(&session, receipt.run.0).await;
+    (session, ended)
+}
+
+pub async fn end_of(session: &SessionHandle, run: u32) -> Ended {
+    let ended = tokio::time::timeout(Duration::from_secs(7200), session.run_ended(RunNo(run))).await;
+    ended.expect("the run ends").expect("the runtime is running")
+}
+
+/// Returns the outcome of the session's first run that has ended.
+pub async fn outcome_of(journal: &Journal, session: SessionId) -> Option<Outcome> {
+    records(journal, session).await.into_iter().find_map(|record| match record {
+        Record::RunEnded(ended) => Some(ended.outcome),
+        _ => None,
+    })
+}
+
+pub fn refused() -> ModelError {
+    ModelError::new(ModelFail::Auth, "no")
 }
 
 pub fn open(runtime: &Runtime) -> SessionHandle {

@@ -1,35 +1,13 @@
 //! Conversations in a dialect, with the requests of the root's model.
 
-use std::sync::{Arc, Mutex};
-use std::time::Duration;
-
-use serde_json::Value;
-use subtend_actors::{Builder, Runtime, SessionHandle};
-use subtend_agents::dialect::Dialects;
-use subtend_journal::Journal;
-use subtend_models::model::{Answer, ModelError, Request};
-use subtend_session::call::ToolEffect;
-use subtend_session::dialect::Dialect;
-use subtend_session::message::Message;
-use subtend_session::outcome::{ModelFail, Outcome};
-use subtend_tools::tool::ToolOutput;
-
 use super::{answers, ask, builder, journal, model, prompt, text, tool, tools};
+use crate::support::*;
 
 /// Returns a builder whose sessions are offered `offered`, with the tools `lookup` and `write`.
 pub fn offering(journal: &Journal, offered: &[Dialect]) -> Builder {
     let dialects = Dialects { offered: offered.to_vec(), ..Dialects::default() };
     let noop = |name: &str| tool(name, ToolEffect::ReadOnly, |_| async { Ok(ToolOutput::text("looked")) });
     builder(journal).dialects(dialects).tools(tools([noop("lookup"), noop("write")]))
-}
-
-/// Returns the results of all calls in the request, in order.
-pub fn received(request: &Request) -> Vec<String> {
-    let result = |message: &Message| match message {
-        Message::Result { content, .. } => Some(content.to_string()),
-        _ => None,
-    };
-    request.messages.iter().filter_map(result).collect()
 }
 
 /// Returns the synthetic completions in the request.
