@@ -1,24 +1,13 @@
 //! Tokens and logins that end, tokens of small scopes, and clients that share a host.
 
-use std::net::SocketAddr;
-use std::time::Duration;
-
-use axum::Router;
-use axum::body::Body;
-use axum::http::{Method, Request, Response};
+use crate::support::*;
+use axum::http::Response;
 use futures_util::stream;
 use http_body_util::BodyExt as _;
-use serde_json::{Value, json};
-use subtend_actors::OpenOptions;
-use subtend_host::auth::{Guard, TokenFile, TokenScope};
-use subtend_host::{Host, HostOptions};
-use subtend_journal::memory::Memory;
-use subtend_session::authority::{Authority, Rule, Verdict};
+use subtend_session::authority::Authority;
 use subtend_tools::policy::HostPolicy;
 use tempfile::TempDir;
 use tower::ServiceExt as _;
-
-use crate::support::{HttpResponse, end, get, host, open_and_finish, post, request, runtime};
 
 const JSON: (&str, &str) = ("content-type", "application/json");
 const OWN: (&str, &str) = ("host", "127.0.0.1:7475");

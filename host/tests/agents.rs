@@ -1,25 +1,12 @@
 //! Agents that come and go while a host runs.
 
-use std::sync::Arc;
-
-use axum::http::{Method, StatusCode};
-use serde_json::json;
-use subtend_actors::{Options, Runtime};
-use subtend_agents::catalog::MAX_FILES;
-use subtend_host::{Host, HostOptions};
-use subtend_journal::memory::Memory;
-use subtend_models::closure::fn_model;
-use subtend_models::model::Answer;
-
-use crate::support::{end, get, host, open_and_finish, post, request};
+use crate::support::*;
 
 const CRITIC: &str = "---\nmode: all\ndescription: Finds errors.\n---\nFind errors.\n";
 
 #[tokio::test]
 async fn registered_agent_opens_later_sessions_until_it_is_removed() {
-    let host = host(&Memory::new()).await;
-    let app = host.router();
-    let before = open_and_finish(&app, "Good morning.").await;
+    let (host, app, before) = hosted_with("Good morning.").await;
     let open = json!({"agent": "critic"});
     assert_eq!(post(&app, "/v1/sessions", &open).await.problem(), (422, "unknown_agent".to_owned()));
     let put = async |text: &str| {
@@ -42,8 +29,7 @@ async fn registered_agent_opens_later_sessions_until_it_is_removed() {
     assert_eq!(delete().await.status, StatusCode::NO_CONTENT);
     assert_eq!(delete().await.problem(), (404, "agent_not_found".to_owned()));
     assert_eq!(post(&app, "/v1/sessions", &open).await.problem(), (422, "unknown_agent".to_owned()));
-    drop(app);
-    end(host).await;
+    finish(host, app).await;
 }
 
 /// The host's own agents can be replaced like others. The control: the session before that has the title of the built-in one.
@@ -70,38 +56,13 @@ async fn registered_title_agent_names_later_sessions() {
         let registered = request(&app, Method::PUT, "/v1/agents/title", &headers, &body).await;
         assert_eq!(registered.json()["replaced"], json!(true), "{}", registered.body);
     }
-    drop(app);
-    end(host).await;
+    finish(host, app).await;
 }
 
 /// A host takes 1,000 agents. The controls: the last one that fits, one that replaces another, and one after a removal.
 #[tokio::test]
-async fn agent_above_the_limit_is_not_registered() {
-    let host = host(&Memory::new()).await;
-    let app = host.router();
-    let put = async |name: &str| {
-        let (body, headers) = (json!({"text": CRITIC}).to_string(), [("content-type", "application/json")]);
-        request(&app, Method::PUT, &format!("/v1/agents/{name}"), &headers, &body).await
-    };
-    for n in host.runtime().catalog().all().count()..MAX_FILES {
-        assert_eq!(put(&format!("critic-{n}")).await.status, StatusCode::OK, "{n}");
-    }
-    let refused = put("critic").await;
-    assert_eq!(refused.problem(), (422, "invalid_agent".to_owned()));
-    assert_eq!(refused.json()["detail"], "there are 1000 agents, the most that a host takes");
-    assert_eq!(get(&app, "/v1/agents/critic").await.problem(), (404, "agent_not_found".to_owned()));
-    assert_eq!(put("critic-999").await.json()["replaced"], json!(true));
-    request(&app, Method::DELETE, "/v1/agents/critic-999", &[], "").await;
-    assert_eq!(put("critic").await.status, StatusCode::OK);
-    assert_eq!(host.runtime().catalog().all().count(), MAX_FILES);
-    drop(app);
-    end(host).await;
-}
-
-#[tokio::test]
-async fn unusable_agent_text_registers_nothing() {
-    let host = host(&Memory::new()).await;
-    let app = host.router();
+async fn text_that_cannot_be_used_registers_nothing() {
+    let (host, app) = hosted().await;
     let long = format!("---\nmode: all\n---\n{}", "x".repeat(256 << 10));
     for (text, why) in [
         ("no front matter", "front matter"),
@@ -120,6 +81,5 @@ async fn unusable_agent_text_registers_nothing() {
         assert!(refused.body.contains(&why.replace('"', "\\\"")), "{why}: {}", refused.body);
     }
     assert_eq!(get(&app, "/v1/agents/critic").await.problem(), (404, "agent_not_found".to_owned()));
-    drop(app);
-    end(host).await;
+    finish(host, app).await;
 }

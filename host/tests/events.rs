@@ -2,15 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use axum::Router;
-use axum::body::Body;
-use axum::http::{Method, Request};
+use crate::support::*;
 use http_body_util::BodyExt as _;
-use serde_json::{Value, json};
-use subtend_journal::memory::Memory;
 use tower::ServiceExt as _;
-
-use crate::support::{end, host, open_and_finish, post, request};
 
 #[derive(Clone, Debug, PartialEq)]
 struct Sent {
@@ -72,9 +66,7 @@ fn by_session(sent: &[Sent]) -> BTreeMap<String, Vec<u64>> {
 
 #[tokio::test]
 async fn session_stream_continues_after_the_last_id() {
-    let host = host(&Memory::new()).await;
-    let app = host.router();
-    let id = open_and_finish(&app, "one").await;
+    let (host, app, id) = hosted_with("one").await;
     let path = format!("/v1/sessions/{id}/events");
     let all = read(&app, &path, None, |sent| ends(sent, &id) == 1).await;
     let seqs = &by_session(&all)[&id];
@@ -89,15 +81,13 @@ async fn session_stream_continues_after_the_last_id() {
     assert_eq!(by_session(&first)[&id], *seqs);
     let query = read(&app, &format!("{path}?after={third}"), Some(""), |sent| ends(sent, &id) == 1).await;
     assert_eq!(by_session(&query)[&id], seqs[3..]);
-    drop(app);
-    end(host).await;
+    finish(host, app).await;
 }
 
 /// Of a session that was deleted before a stream began, the stream has only the deletion. The control: before that, a stream has all.
 #[tokio::test]
 async fn stream_of_a_deleted_session_has_only_its_deletion() {
-    let host = host(&Memory::new()).await;
-    let app = host.router();
+    let (host, app) = hosted().await;
     let (id, other) = (open_and_finish(&app, "secret").await, open_and_finish(&app, "other").await);
     let all = |sent: &[Sent]| ends(sent, &other) == 1;
     let before = read(&app, "/v1/events?after=0", None, all).await;
@@ -108,8 +98,7 @@ async fn stream_of_a_deleted_session_has_only_its_deletion() {
     let after = read(&app, "/v1/events?after=0", None, last).await;
     assert_eq!(by_session(&after)[&id].len(), 1);
     assert_eq!(by_session(&after)[&other], by_session(&before)[&other]);
-    drop(app);
-    end(host).await;
+    finish(host, app).await;
 }
 
 /// A slow client has taken one event when the session is deleted. Records that the stream has read before then are not sent. The
@@ -117,8 +106,7 @@ async fn stream_of_a_deleted_session_has_only_its_deletion() {
 #[tokio::test(start_paused = true)]
 async fn slow_stream_has_nothing_of_a_session_deleted_since() {
     for (deletes, waits) in [(true, true), (true, false), (false, true)] {
-        let host = host(&Memory::new()).await;
-        let app = host.router();
+        let (host, app) = hosted().await;
         let (id, other) = (open_and_finish(&app, "secret").await, open_and_finish(&app, "other").await);
         let request_of = Request::builder().uri("/v1/events?after=0").body(Body::empty()).expect("a request");
         let mut body = app.clone().oneshot(request_of).await.expect("infallible").into_body();
@@ -166,8 +154,7 @@ async fn tree_stream_gives_each_record_once_at_every_cut() {
         let rest: Vec<_> = records(&rest).into_iter().cloned().collect();
         assert_eq!(rest, all[cut..], "after {:?}", all[cut - 1].id);
     }
-    drop(app);
-    end(host).await;
+    finish(host, app).await;
 }
 
 #[tokio::test]
@@ -178,8 +165,7 @@ async fn cursor_of_a_former_host_continues_in_the_next() {
         let app = host.router();
         let id = open_and_finish(&app, "one").await;
         let all = read(&app, &format!("/v1/trees/{id}/events"), None, |sent| ends(sent, &id) == 1).await;
-        drop(app);
-        end(host).await;
+        finish(host, app).await;
         let last = records(&all).last().copied().expect("a record").clone();
         (id, last)
     };
@@ -189,14 +175,12 @@ async fn cursor_of_a_former_host_continues_in_the_next() {
     let rest = read(&app, &format!("/v1/trees/{id}/events"), last.id.as_deref(), |sent| ends(sent, &id) == 1).await;
     let first = by_session(&rest)[&id][0];
     assert_eq!(Some(first), last.data["seq"].as_u64().map(|seq| seq + 1));
-    drop(app);
-    end(host).await;
+    finish(host, app).await;
 }
 
 #[tokio::test]
 async fn pieces_of_an_answer_come_before_its_record() {
-    let host = host(&Memory::new()).await;
-    let app = host.router();
+    let (host, app) = hosted().await;
     let opened = post(&app, "/v1/sessions", &json!({})).await.json();
     let id = opened["session"]["id"].as_str().expect("an id").to_owned();
     let follow = tokio::spawn({
@@ -209,31 +193,25 @@ async fn pieces_of_an_answer_come_before_its_record() {
     let answered = sent.iter().position(|sent| sent.data["record"]["turn_answered"].is_object()).expect("an answer");
     let pieces: Vec<_> = sent.iter().enumerate().filter(|(_, sent)| sent.name == "delta").collect();
     assert!(pieces.iter().all(|(at, sent)| *at < answered && sent.id.is_none()), "{sent:?}");
-    drop(app);
-    end(host).await;
+    finish(host, app).await;
 }
 
 /// A host that ends when it is idle stays for a client that follows.
 #[tokio::test]
 async fn host_is_followed_while_a_stream_is_open() {
-    let host = host(&Memory::new()).await;
-    let app = host.router();
-    let id = open_and_finish(&app, "one").await;
+    let (host, app, id) = hosted_with("one").await;
     assert!(!host.is_followed());
     let request = Request::builder().uri(format!("/v1/sessions/{id}/events")).body(Body::empty()).expect("a request");
     let response = app.clone().oneshot(request).await.expect("infallible");
     assert!(host.is_followed());
     drop(response);
     assert!(!host.is_followed());
-    drop(app);
-    end(host).await;
+    finish(host, app).await;
 }
 
 #[tokio::test]
 async fn stream_ends_when_the_host_does() {
-    let host = host(&Memory::new()).await;
-    let app = host.router();
-    let id = open_and_finish(&app, "one").await;
+    let (host, app, id) = hosted_with("one").await;
     let request = Request::builder().uri(format!("/v1/sessions/{id}/events")).body(Body::empty()).expect("a request");
     let response = app.clone().oneshot(request).await.expect("infallible");
     drop(app);

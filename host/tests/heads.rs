@@ -1,21 +1,15 @@
 //! Heads of requests on a real socket: their bounds, and the problems of refused ones.
 
-use std::net::SocketAddr;
-use std::time::Duration;
-
-use axum::Router;
-use axum::http::{StatusCode, header};
+use crate::support::*;
+use axum::http::header;
 use axum::routing::get;
-use serde_json::Value;
-use subtend_host::listen::{self, Bounds};
-use subtend_journal::memory::Memory;
+use subtend_host::listen;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use crate::sockets::{ALIVE, raw};
-use crate::support::{end, host};
 
 const LIMIT: usize = 64 << 10;
 

@@ -1,17 +1,9 @@
 //! Clients and models that attack a host: each attack with its control.
 
-use std::net::SocketAddr;
-use std::time::Duration;
-
-use axum::body::{Body, Bytes};
-use axum::http::{Method, Request};
+use crate::support::*;
+use axum::body::Bytes;
 use futures_util::stream;
-use serde_json::{Value, json};
-use subtend_host::auth::{Guard, TokenFile, TokenScope};
-use subtend_journal::memory::Memory;
 use tower::ServiceExt as _;
-
-use crate::support::{HttpResponse, end, get, host, open_and_finish, post, request};
 
 const JSON: (&str, &str) = ("content-type", "application/json");
 
@@ -22,8 +14,7 @@ async fn send_keyed(app: &axum::Router, path: &str, key: &str, body: &Value) -> 
 /// A key returns its session for the same request only: another request could otherwise get rights that it did not ask for.
 #[tokio::test]
 async fn key_of_an_opening_with_other_rights_is_refused() {
-    let host = host(&Memory::new()).await;
-    let app = host.router();
+    let (host, app) = hosted().await;
     let open = json!({"allow": ["fs.write=docs/**"], "metadata": {"n": 1}});
     let first = send_keyed(&app, "/v1/sessions", "k", &open).await;
     assert_eq!(first.status, 201, "{}", first.body);
@@ -47,16 +38,13 @@ async fn key_of_an_opening_with_other_rights_is_refused() {
     assert_eq!((again.status.as_u16(), &again.json()["session"]["id"]), (200, &first.json()["session"]["id"]));
     assert_eq!(send_keyed(&app, "/v1/sessions", "f", &json!({"agent": "unknown"})).await.status, 422);
     assert_eq!(send_keyed(&app, "/v1/sessions", "f", &json!({})).await.status, 201);
-    drop(app);
-    end(host).await;
+    finish(host, app).await;
 }
 
 /// Keys of sessions, tasks and branches are separate: a command of another kind takes no key, and nothing of it reaches the key's session.
 #[tokio::test]
-async fn key_does_not_reach_commands_of_another_kind() {
-    let host = host(&Memory::new()).await;
-    let app = host.router();
-    let id = open_and_finish(&app, "one").await;
+async fn key_names_nothing_of_another_kind_of_command() {
+    let (host, app, id) = hosted_with("one").await;
     let squatted = send_keyed(&app, "/v1/sessions", &format!("branch of {id}: b"), &json!({})).await;
     assert_eq!(squatted.status, 201);
     let branch = send_keyed(&app, &format!("/v1/sessions/{id}/branches"), "b", &json!({})).await;
@@ -72,16 +60,13 @@ async fn key_does_not_reach_commands_of_another_kind() {
     // The control: among tasks the key is taken.
     let other = send_keyed(&app, "/v1/tasks/spawn", "k", &json!({"type": "explore", "prompt": "another"})).await;
     assert_eq!(other.problem(), (422, "idempotency_key_reused".to_owned()));
-    drop(app);
-    end(host).await;
+    finish(host, app).await;
 }
 
 /// A key returns its input for the same input only. The control: the same input, also with every option.
 #[tokio::test]
 async fn key_of_an_input_with_other_options_is_refused() {
-    let host = host(&Memory::new()).await;
-    let app = host.router();
-    let id = open_and_finish(&app, "one").await;
+    let (host, app, id) = hosted_with("one").await;
     let inputs = format!("/v1/sessions/{id}/inputs");
     let full = json!({"text": "T", "agent": "plan", "lane": "steer", "turns": 2, "metadata": {"a": {"b": 1}, "c": 2},
         "format": {"type": "object"}});
@@ -106,15 +91,13 @@ async fn key_of_an_input_with_other_options_is_refused() {
         assert_eq!((again.status.as_u16(), &again.json()["again"]), (202, &json!(true)), "{}", again.body);
         assert_eq!(again.json()["input"], sent.json()["input"]);
     }
-    drop(app);
-    end(host).await;
+    finish(host, app).await;
 }
 
 /// Metadata nested so deep that clients could not parse the lists that contain it. The control: the deepest permitted body.
 #[tokio::test]
 async fn bodies_that_nest_too_deep_are_refused() {
-    let host = host(&Memory::new()).await;
-    let app = host.router();
+    let (host, app) = hosted().await;
     let nested = |levels: usize| format!("{}1{}", "{\"a\":".repeat(levels), "}".repeat(levels));
     let task = |levels| format!(r#"{{"type":"explore","prompt":"}}]]","metadata":{}}}"#, nested(levels));
     let open = |levels| format!(r#"{{"metadata":{}}}"#, nested(levels));
@@ -132,16 +115,13 @@ async fn bodies_that_nest_too_deep_are_refused() {
     assert_eq!(spawned.status, 201, "{}", spawned.body);
     let listed = post(&app, "/v1/tasks/list", &json!({})).await;
     assert_eq!(listed.json()[0]["id"], spawned.json()["id"]);
-    drop(app);
-    end(host).await;
+    finish(host, app).await;
 }
 
 /// A body of tiny values becomes a tree of seventy times its bytes, on each route that takes one.
 #[tokio::test]
 async fn bodies_of_too_many_values_are_refused_unread() {
-    let host = host(&Memory::new()).await;
-    let app = host.router();
-    let id = open_and_finish(&app, "one").await;
+    let (host, app, id) = hosted_with("one").await;
     let session = format!("/v1/sessions/{id}");
     let (inputs, branches) = (format!("{session}/inputs"), format!("{session}/branches"));
     let values = vec![json!({}); 30_000];
@@ -167,8 +147,7 @@ async fn bodies_of_too_many_values_are_refused_unread() {
     assert_eq!(request(&app, Method::PATCH, &session, &[JSON], &most.to_string()).await.status, 200);
     let long = json!({"text": "{},".repeat(30_000)});
     assert_eq!(request(&app, Method::POST, &inputs, &[JSON], &long.to_string()).await.status, 202);
-    drop(app);
-    end(host).await;
+    finish(host, app).await;
 }
 
 /// Over TCP no list of models brings a script, which would be a file of the client's choice.
@@ -196,8 +175,7 @@ async fn script_among_several_models_is_refused_over_tcp() {
     // The control: a list without a script.
     let body = json!({"model": "offline,ollama/m"}).to_string();
     assert_eq!(request(&app, Method::POST, "/v1/sessions", &headers, &body).await.status, 201);
-    drop(app);
-    end(host).await;
+    finish(host, app).await;
 }
 
 /// A byte every ten seconds of the virtual clock, for as long as it is read.
@@ -217,8 +195,7 @@ fn trickle(pieces: usize) -> Body {
 
 #[tokio::test(start_paused = true)]
 async fn body_that_trickles_ends_at_its_time() {
-    let host = host(&Memory::new()).await;
-    let app = host.router();
+    let (host, app) = hosted().await;
     let sent = async |pieces| {
         let request = Request::post("/v1/sessions").header("content-type", "application/json").body(trickle(pieces));
         let started = tokio::time::Instant::now();
@@ -229,8 +206,7 @@ async fn body_that_trickles_ends_at_its_time() {
     assert_eq!((status, took.as_secs()), (400, 30));
     // The control: a body that is slow and whole in time.
     assert_eq!(sent(1).await.0, 201);
-    drop(app);
-    end(host).await;
+    finish(host, app).await;
 }
 
 /// Invisible and direction-changing characters are named; in questions, every such character.
@@ -238,8 +214,7 @@ async fn body_that_trickles_ends_at_its_time() {
 async fn page_shows_characters_that_are_not_seen() {
     const HOSTILE: &str = "boat\u{202e}\u{200b}\u{2066}\u{ad}\u{1b}[31m\u{2800}<script>alert(1)</script>";
     let unseen = |text: &str| text.contains(['\u{202e}', '\u{200b}', '\u{2066}', '\u{ad}', '\u{1b}']);
-    let host = host(&Memory::new()).await;
-    let app = host.router();
+    let (host, app) = hosted().await;
     let opened = post(&app, "/v1/sessions", &json!({"input": {"text": format!("make {HOSTILE}")}})).await.json();
     let id = opened["session"]["id"].as_str().expect("an id").to_owned();
     let approvals = loop {
@@ -264,6 +239,5 @@ async fn page_shows_characters_that_are_not_seen() {
         assert!(path != "/approvals" || !page.body.contains('\u{2800}'), "{}", page.body);
     }
     post(&app, &format!("/v1/sessions/{id}/cancel"), &json!({})).await;
-    drop(app);
-    end(host).await;
+    finish(host, app).await;
 }

@@ -1,17 +1,8 @@
 //! Imports over the API: what a client sees of one that is in progress.
 
-use std::sync::Arc;
-
-use serde_json::json;
-use subtend_actors::{Options, Runtime};
-use subtend_host::{Host, HostOptions};
-use subtend_journal::memory::Memory;
+use crate::support::*;
+use subtend_journal::ImportBounds;
 use subtend_journal::stepper::Stepped;
-use subtend_journal::{ImportBounds, Journal};
-use subtend_models::closure::fn_model;
-use subtend_models::model::Answer;
-
-use crate::support::{end, get, open_and_finish, post};
 
 #[tokio::test]
 async fn import_in_progress_is_listed_with_its_frames() {
@@ -62,7 +53,6 @@ async fn import_in_progress_is_listed_with_its_frames() {
     assert_eq!(done.status, 200, "{}", done.body);
     assert!(listed["frames"].as_u64() <= done.json()["frames"].as_u64(), "{listed} {}", done.body);
     assert_eq!(get(&app, path).await.json(), json!([]));
-    drop(app);
-    end(host).await;
+    finish(host, app).await;
     drop(writer.await);
 }

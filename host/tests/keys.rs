@@ -1,16 +1,9 @@
 //! Idempotency keys: a command that is sent again takes effect once, also after a restart (H-2).
 
-use std::sync::Arc;
-
-use axum::http::{Method, StatusCode};
-use serde_json::{Value, json};
+use crate::support::*;
 use subtend_actors::CONTINUE_TEXT;
 use subtend_agents::slash::SlashCommands;
 use subtend_host::slash::CommandFiles;
-use subtend_host::{Host, HostOptions};
-use subtend_journal::memory::Memory;
-
-use crate::support::{HttpResponse, end, get, host, open_and_finish, post, request, runtime};
 
 async fn send_keyed(app: &axum::Router, path: &str, key: &str, body: &Value) -> HttpResponse {
     let headers = [("content-type", "application/json"), ("idempotency-key", key)];
@@ -30,8 +23,7 @@ async fn prompt_that_is_resent_runs_once_over_a_restart() {
         get(&app, &format!("/v1/sessions/{id}/runs/1?wait=true&timeout=20000")).await;
         let again = send_keyed(&app, "/v1/sessions", "invoice-17", &open).await;
         assert_eq!((again.status, &again.json()["session"]["id"]), (StatusCode::OK, &json!(id)));
-        drop(app);
-        end(host).await;
+        finish(host, app).await;
         reply.json()
     };
     let host = host(&memory).await;
@@ -45,8 +37,7 @@ async fn prompt_that_is_resent_runs_once_over_a_restart() {
     let records = get(&app, &format!("/v1/sessions/{id}/records")).await.json();
     let runs = records.as_array().expect("records").iter().filter(|stored| stored["record"]["run_opened"].is_object());
     assert_eq!(runs.count(), 1);
-    drop(app);
-    end(host).await;
+    finish(host, app).await;
 }
 
 /// Branches, alternatives and continuations: each command twice at once and once after a restart is one effect.
@@ -82,17 +73,14 @@ async fn resent_branches_and_continuations_act_once() {
         let other = send_keyed(&app, &format!("/v1/sessions/{id}/continue"), "c", &json!({"text": "another"})).await;
         assert_eq!(other.problem(), (422, "idempotency_key_reused".to_owned()));
         get(&app, &format!("/v1/sessions/{id}/runs/2?wait=true&timeout=20000")).await;
-        drop(app);
-        end(host).await;
+        finish(host, app).await;
     }
 }
 
 /// Without a run number, a repeated cancel would stop the next run.
 #[tokio::test]
 async fn cancel_of_a_run_spares_the_next_one() {
-    let host = host(&Memory::new()).await;
-    let app = host.router();
-    let id = open_and_finish(&app, "one").await;
+    let (host, app, id) = hosted_with("one").await;
     let path = format!("/v1/sessions/{id}");
     assert!(post(&app, &format!("{path}/inputs"), &json!({"text": "hang"})).await.status.is_success());
     let old = post(&app, &format!("{path}/cancel?run=1"), &json!({})).await;
@@ -100,16 +88,13 @@ async fn cancel_of_a_run_spares_the_next_one() {
     assert_eq!(get(&app, &format!("{path}/runs/2")).await.json()["in_flight"], true);
     let now = post(&app, &format!("{path}/cancel?run=2"), &json!({})).await;
     assert_eq!((&now.json()["result"], &now.json()["run"]), (&json!("done"), &json!(2)), "{}", now.body);
-    drop(app);
-    end(host).await;
+    finish(host, app).await;
 }
 
 /// A client that lost the reply, and repeats its cancel without a run, learns which run had ended, and how.
 #[tokio::test]
 async fn repeated_cancel_names_the_run_that_had_ended() {
-    let host = host(&Memory::new()).await;
-    let app = host.router();
-    let id = open_and_finish(&app, "one").await;
+    let (host, app, id) = hosted_with("one").await;
     let path = format!("/v1/sessions/{id}");
     assert!(post(&app, &format!("{path}/inputs"), &json!({"text": "hang"})).await.status.is_success());
     let first = post(&app, &format!("{path}/cancel"), &json!({})).await.json();
@@ -121,14 +106,12 @@ async fn repeated_cancel_names_the_run_that_had_ended() {
     }
     let none = post(&app, &format!("{path}/cancel?run=3"), &json!({})).await;
     assert_eq!(none.problem(), (404, "run_not_found".to_owned()));
-    drop(app);
-    end(host).await;
+    finish(host, app).await;
 }
 
 #[tokio::test]
 async fn key_of_another_command_is_refused() {
-    let host = host(&Memory::new()).await;
-    let app = host.router();
+    let (host, app) = hosted().await;
     let opened = send_keyed(&app, "/v1/sessions", "k", &json!({"title": "one"})).await;
     let id = opened.json()["session"]["id"].as_str().expect("an id").to_owned();
     let other = send_keyed(&app, "/v1/sessions", "k", &json!({"title": "two"})).await;
@@ -139,14 +122,12 @@ async fn key_of_another_command_is_refused() {
     assert_eq!((same.status, &same.json()["again"]), (StatusCode::ACCEPTED, &json!(true)));
     let other = send_keyed(&app, &path, "i", &json!({"text": "two"})).await;
     assert_eq!(other.problem(), (422, "idempotency_key_reused".to_owned()));
-    drop(app);
-    end(host).await;
+    finish(host, app).await;
 }
 
 #[tokio::test]
 async fn repeated_task_starts_once() {
-    let host = host(&Memory::new()).await;
-    let app = host.router();
+    let (host, app) = hosted().await;
     let task = json!({"type": "explore", "prompt": "read everything"});
     let (first, second) =
         tokio::join!(send_keyed(&app, "/v1/tasks/spawn", "t", &task), send_keyed(&app, "/v1/tasks/spawn", "t", &task));
@@ -157,20 +138,17 @@ async fn repeated_task_starts_once() {
     let records = get(&app, &format!("/v1/sessions/{id}/records")).await.json();
     let runs = records.as_array().expect("records").iter().filter(|stored| stored["record"]["run_opened"].is_object());
     assert_eq!((third["childSessionId"].as_str(), runs.count()), (Some(&*id), 1));
-    drop(app);
-    end(host).await;
+    finish(host, app).await;
 }
 
 #[tokio::test]
 async fn key_of_a_deleted_session_opens_no_other() {
-    let host = host(&Memory::new()).await;
-    let app = host.router();
+    let (host, app) = hosted().await;
     let opened = send_keyed(&app, "/v1/sessions", "k", &json!({})).await.json();
     let id = opened["session"]["id"].as_str().expect("an id");
     request(&app, Method::DELETE, &format!("/v1/sessions/{id}"), &[], "").await;
     assert_eq!(send_keyed(&app, "/v1/sessions", "k", &json!({})).await.problem(), (410, "session_deleted".to_owned()));
-    drop(app);
-    end(host).await;
+    finish(host, app).await;
 }
 
 /// The number of the last record of a session.
@@ -239,31 +217,26 @@ async fn controls_with_the_last_record_act_once() {
             "{}",
             rolled.body
         );
-        drop(app);
-        end(host).await;
+        finish(host, app).await;
     }
 }
 
 /// A resource that does not store keys refuses them.
 #[tokio::test]
 async fn key_is_refused_where_it_has_no_effect() {
-    let host = host(&Memory::new()).await;
-    let app = host.router();
-    let id = open_and_finish(&app, "one").await;
+    let (host, app, id) = hosted_with("one").await;
     for command in ["cancel", "interrupt", "close", "rollback", "switch", "worktree/merge"] {
         let reply = send_keyed(&app, &format!("/v1/sessions/{id}/{command}"), "k", &json!({"to": "next"})).await;
         assert_eq!(reply.problem(), (400, "malformed".to_owned()), "{command}");
         assert!(reply.body.contains("?after="), "{command}: {}", reply.body);
     }
-    drop(app);
-    end(host).await;
+    finish(host, app).await;
 }
 
 /// Requests carry the trace of their sender on; one without a trace gets a new one.
 #[tokio::test]
 async fn response_names_the_trace_of_its_request() {
-    let host = host(&Memory::new()).await;
-    let app = host.router();
+    let (host, app) = hosted().await;
     let parent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
     let traced = request(&app, Method::GET, "/healthz", &[("traceparent", parent)], "").await;
     let response = traced.headers["traceresponse"].to_str().expect("text").to_owned();
@@ -273,17 +246,14 @@ async fn response_names_the_trace_of_its_request() {
     let one = request(&app, Method::GET, "/healthz", &one, "").await.headers["traceresponse"].clone();
     let two = request(&app, Method::GET, "/healthz", &two, "").await.headers["traceresponse"].clone();
     assert_ne!(one.to_str().expect("text")[..35], two.to_str().expect("text")[..35]);
-    drop(app);
-    end(host).await;
+    finish(host, app).await;
 }
 
 /// The same key of two commands, in both orders, also where both send the same text. The control: each command that is sent again
 /// gets its first receipt.
 #[tokio::test]
 async fn key_of_an_input_continues_no_session() {
-    let host = host(&Memory::new()).await;
-    let app = host.router();
-    let id = open_and_finish(&app, "one").await;
+    let (host, app, id) = hosted_with("one").await;
     let input = (format!("/v1/sessions/{id}/inputs"), json!({"text": CONTINUE_TEXT}));
     let continued = (format!("/v1/sessions/{id}/continue"), json!({}));
     for (key, (path, body), (other_path, other_body)) in [
@@ -299,8 +269,7 @@ async fn key_of_an_input_continues_no_session() {
         let receipt = json!({"session": id, "input": first.json()["input"], "run": first.json()["run"], "again": true});
         assert_eq!(again.json(), receipt, "{key}");
     }
-    drop(app);
-    end(host).await;
+    finish(host, app).await;
 }
 
 #[derive(Debug)]
@@ -359,6 +328,5 @@ async fn resent_slash_command_has_its_first_receipt() {
     }
     let unknown = send_keyed(&app, &path, "new", &command).await;
     assert_eq!(unknown.problem(), (422, "unknown_command".to_owned()));
-    drop(app);
-    end(host).await;
+    finish(host, app).await;
 }

@@ -1,15 +1,8 @@
 //! The page, through the router and without a browser: whole fragments, escaping, and what streams send.
 
-use axum::Router;
-use axum::body::Body;
-use axum::http::{Method, Request, StatusCode};
+use crate::support::*;
 use futures_util::StreamExt as _;
-use serde_json::json;
-use subtend_host::auth::{Guard, TokenFile};
-use subtend_journal::memory::Memory;
 use tower::ServiceExt as _;
-
-use crate::support::{end, get, host, open_and_finish, post, request};
 
 mod compaction;
 #[cfg(unix)]
@@ -82,8 +75,7 @@ impl Stream {
 
 #[tokio::test]
 async fn sessions_are_listed_and_filtered() {
-    let host = host(&Memory::new()).await;
-    let app = host.router();
+    let (host, app) = hosted().await;
     let one = open_and_finish(&app, "one <b>bold</b> & \"more\"").await;
     let short = get(&app, &format!("/v1/sessions/{one}")).await.json()["short"].as_str().expect("a name").to_owned();
     let page = get(&app, "/").await;
@@ -103,15 +95,13 @@ async fn sessions_are_listed_and_filtered() {
     }
     let elsewhere = get(&app, "/?workspace=%2Felsewhere").await.body;
     assert!(elsewhere.contains("No session matches."), "{elsewhere}");
-    drop(app);
-    end(host).await;
+    finish(host, app).await;
 }
 
 /// A link without a text cannot be clicked.
 #[tokio::test]
 async fn untitled_session_is_named_by_its_agent() {
-    let host = host(&Memory::new()).await;
-    let app = host.router();
+    let (host, app) = hosted().await;
     let opened = post(&app, "/v1/sessions", &json!({})).await.json()["session"].clone();
     let text = |field: &str| opened[field].as_str().expect("a text").to_owned();
     let (id, name) = (text("id"), format!("general {}", text("short")));
@@ -121,14 +111,12 @@ async fn untitled_session_is_named_by_its_agent() {
     assert_eq!(link, format!("<a href=\"/s/{id}\"><strong>{name}</strong></a>"));
     let conversation = get(&app, &format!("/s/{id}")).await.body;
     assert_eq!(part(&conversation, "<h1>", "</h1>"), format!("<h1>{name}</h1>"));
-    drop(app);
-    end(host).await;
+    finish(host, app).await;
 }
 
 #[tokio::test]
 async fn list_follows_sessions_that_open() {
-    let host = host(&Memory::new()).await;
-    let app = host.router();
+    let (host, app) = hosted().await;
     let mut stream = Stream::open(&app, "/live/sessions?q=&state=&workspace=&page=0").await;
     let first = stream.next().await;
     assert!(first.starts_with("<hx-partial hx-target=\"#list\" hx-swap=\"innerMorph\">"), "{first}");
@@ -141,9 +129,7 @@ async fn list_follows_sessions_that_open() {
 
 #[tokio::test]
 async fn page_loads_nothing_from_elsewhere_and_runs_no_inline_script() {
-    let host = host(&Memory::new()).await;
-    let app = host.router();
-    let id = open_and_finish(&app, "one").await;
+    let (host, app, id) = hosted_with("one").await;
     let of_session = ["", "/tree", "/timeline", "/replay", "/branches", "/usage"].map(|view| format!("/s/{id}{view}"));
     let paths = of_session.iter().map(String::as_str).chain(["/", "/approvals", "/agents", "/usage", "/s/none/tree"]);
     for path in paths {
@@ -154,14 +140,12 @@ async fn page_loads_nothing_from_elsewhere_and_runs_no_inline_script() {
         let scripts = page.matches("<script").count();
         assert_eq!(page.matches("<script src=\"/assets/").count(), scripts, "{path}");
     }
-    drop(app);
-    end(host).await;
+    finish(host, app).await;
 }
 
 #[tokio::test]
 async fn assets_are_served_from_the_binary() {
-    let host = host(&Memory::new()).await;
-    let app = host.router();
+    let (host, app) = hosted().await;
     for (name, media) in [
         ("page.css", "text/css; charset=utf-8"),
         ("page.js", "text/javascript; charset=utf-8"),
@@ -175,16 +159,13 @@ async fn assets_are_served_from_the_binary() {
     let none = get(&app, "/assets/none.js").await;
     assert_eq!(none.status, StatusCode::NOT_FOUND);
     assert!(none.body.contains("no file &#34;none.js&#34;"), "{}", none.body);
-    drop(app);
-    end(host).await;
+    finish(host, app).await;
 }
 
 /// A browser shows the reason within the page.
 #[tokio::test]
 async fn unreadable_request_of_a_view_is_refused_with_a_page() {
-    let host = host(&Memory::new()).await;
-    let app = host.router();
-    let id = open_and_finish(&app, "one").await;
+    let (host, app, id) = hosted_with("one").await;
     let form = [("content-type", "application/x-www-form-urlencoded")];
     let cases = [
         (Method::GET, format!("/s/{id}/live?seen=no"), &[][..], 400, "malformed"),
@@ -198,15 +179,13 @@ async fn unreadable_request_of_a_view_is_refused_with_a_page() {
         assert_eq!(reply.status, status, "{path}: {}", reply.body);
         assert!(reply.body.starts_with("<!doctype html>") && reply.body.contains(code), "{path}: {}", reply.body);
     }
-    drop(app);
-    end(host).await;
+    finish(host, app).await;
 }
 
 /// A mistyped address must lead back; programs keep their problems.
 #[tokio::test]
 async fn unknown_address_shows_a_browser_the_way_back() {
-    let host = host(&Memory::new()).await;
-    let app = host.router();
+    let (host, app) = hosted().await;
     let browser = [("accept", "text/html,application/xhtml+xml,*/*;q=0.8")];
     for (path, status) in [("/sesions", StatusCode::NOT_FOUND), ("/open", StatusCode::METHOD_NOT_ALLOWED)] {
         let page = request(&app, Method::GET, path, &browser, "").await;
@@ -217,8 +196,7 @@ async fn unknown_address_shows_a_browser_the_way_back() {
     }
     let of_api = request(&app, Method::GET, "/v1/sesions", &browser, "").await;
     assert_eq!(of_api.problem(), (404, "no_such_resource".to_owned()));
-    drop(app);
-    end(host).await;
+    finish(host, app).await;
 }
 
 const HTML: &str = "text/html; charset=utf-8";
@@ -273,6 +251,5 @@ async fn form_of_another_origin_is_refused() {
         let headers: Vec<_> = [own, cookie, form].into_iter().chain(origin.map(|origin| ("origin", origin))).collect();
         assert_eq!(request(&app, Method::POST, &send, &headers, "text=two").await.status, status, "{origin:?}");
     }
-    drop(app);
-    end(host).await;
+    finish(host, app).await;
 }

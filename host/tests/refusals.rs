@@ -1,14 +1,7 @@
 //! Requests that are malformed, oversized, unauthenticated, cross-origin or replayed: each is refused with its problem, and nothing
 //! is changed.
 
-use std::net::SocketAddr;
-
-use axum::http::{Method, StatusCode};
-use serde_json::json;
-use subtend_host::auth::{Guard, TokenFile, TokenScope};
-use subtend_journal::memory::Memory;
-
-use crate::support::{end, get, host, open_and_finish, post, request};
+use crate::support::*;
 
 /// Method, path, headers and body of a request; status and code of its refusal.
 type RefusalCase<'a> = (Method, String, Vec<(&'a str, &'a str)>, String, u16, &'a str);
@@ -23,9 +16,7 @@ const JSON: (&str, &str) = ("content-type", "application/json");
 
 #[tokio::test]
 async fn malformed_requests_are_refused_and_change_nothing() {
-    let host = host(&Memory::new()).await;
-    let app = host.router();
-    let id = open_and_finish(&app, "one").await;
+    let (host, app, id) = hosted_with("one").await;
     let before = host.runtime().journal().last_appended();
     let none = "00000000-0000-7000-8000-000000000000";
     let s = format!("/v1/sessions/{id}");
@@ -135,16 +126,13 @@ async fn malformed_requests_are_refused_and_change_nothing() {
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
     assert_eq!(host.runtime().journal().last_appended(), before, "a refused request was recorded");
-    drop(app);
-    end(host).await;
+    finish(host, app).await;
 }
 
 /// The control: without the key no command is malformed.
 #[tokio::test]
 async fn command_that_keeps_no_key_refuses_one() {
-    let host = host(&Memory::new()).await;
-    let app = host.router();
-    let id = open_and_finish(&app, "one").await;
+    let (host, app, id) = hosted_with("one").await;
     let s = format!("/v1/sessions/{id}");
     for (method, path, body) in [
         (Method::PATCH, s.clone(), r#"{"title":"a talk"}"#),
@@ -162,20 +150,17 @@ async fn command_that_keeps_no_key_refuses_one() {
         let plain = request(&app, method.clone(), &path, &[JSON], body).await;
         assert!(plain.status.is_success() || plain.problem().1 != "malformed", "{method} {path}: {}", plain.body);
     }
-    drop(app);
-    end(host).await;
+    finish(host, app).await;
 }
 
 #[tokio::test]
 async fn oversized_body_is_refused() {
-    let host = host(&Memory::new()).await;
-    let app = host.router();
+    let (host, app) = hosted().await;
     let text = "x".repeat(5 << 20);
     let reply = post(&app, "/v1/sessions", &json!({"input": {"text": text}})).await;
     assert_eq!(reply.problem(), (413, "too_large".to_owned()));
     assert_eq!(get(&app, "/v1/sessions").await.json()["items"], json!([]));
-    drop(app);
-    end(host).await;
+    finish(host, app).await;
 }
 
 #[tokio::test]
@@ -249,8 +234,7 @@ async fn requests_without_right_are_refused_over_tcp() {
     tokens.revoke("act").expect("revoked");
     assert_eq!(request(&app, Method::POST, "/v1/sessions", &[own, bearer(act), JSON], "{}").await.status, 401);
     assert_eq!(request(&app, Method::GET, "/healthz", &[own], "").await.status, 204);
-    drop(app);
-    end(host).await;
+    finish(host, app).await;
 }
 
 #[tokio::test]
@@ -275,8 +259,7 @@ async fn login_link_opens_one_browser_and_guards_its_commands() {
     assert_eq!(bare.problem(), (403, "cross_origin".to_owned()));
     let origin = ("origin", "http://127.0.0.1:7475");
     assert_eq!(request(&app, Method::POST, "/v1/sessions", &[own, cookie, origin, JSON], "{}").await.status, 201);
-    drop(app);
-    end(host).await;
+    finish(host, app).await;
 }
 
 /// A body of `POST /v1/sessions`; the status and code for a token that acts, for one that administrates, and on the socket.
@@ -324,8 +307,7 @@ async fn openings_that_reach_further_need_their_right() {
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
-    drop(app);
-    end(host).await;
+    finish(host, app).await;
 }
 
 /// A page of no rows, or of more than a host gives, is refused with the sizes that it gives. The controls: the smallest and the

@@ -2,10 +2,8 @@
 
 #![cfg(unix)]
 
-use serde_json::json;
-
 use crate::support::files::{FilesHost, write};
-use crate::support::{get, post};
+use crate::support::*;
 
 /// A client that lost the reply repeats the rollback as it was shown: nothing changes again, and the reply says so.
 #[tokio::test]

@@ -1,15 +1,9 @@
 //! Connections: TCP and Unix sockets, and clients that are slow, stuck or too many.
 
-use std::net::SocketAddr;
-use std::time::Duration;
-
-use serde_json::json;
-use subtend_host::listen::{self, Bounds};
-use subtend_journal::memory::Memory;
+use crate::support::*;
+use subtend_host::listen;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
-
-use crate::support::{end, host, post};
 
 /// Sends `request` and reads until the server closes the connection.
 pub(crate) async fn raw(stream: &mut (impl AsyncRead + AsyncWrite + Unpin), request: &str) -> String {

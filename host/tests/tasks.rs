@@ -1,10 +1,6 @@
 //! Tasks below a session, as HTTP clients start and follow them.
 
-use axum::http::{Method, StatusCode};
-use serde_json::{Value, json};
-use subtend_journal::memory::Memory;
-
-use crate::support::{end, get, host, open_and_finish, post, request};
+use crate::support::*;
 
 fn word<'a>(row: &'a Value, key: &str) -> &'a str {
     row[key].as_str().unwrap_or_else(|| panic!("{key} in {row}"))
@@ -20,9 +16,7 @@ async fn spawn(app: &axum::Router, kind: &str, prompt: &str, parent: &str) -> Va
 /// A task has the fields of a task record, and is a child of the session that the request names. The control: a task without a parent.
 #[tokio::test]
 async fn r6_task_of_a_session_is_its_child() {
-    let host = host(&Memory::new()).await;
-    let app = host.router();
-    let parent = open_and_finish(&app, "one").await;
+    let (host, app, parent) = hosted_with("one").await;
     let short = get(&app, &format!("/v1/sessions/{parent}")).await.json();
     let task = spawn(&app, "explore", "survey", word(&short, "short")).await;
     let (id, child) = (word(&task, "id").to_owned(), word(&task, "childSessionId").to_owned());
@@ -59,16 +53,13 @@ async fn r6_task_of_a_session_is_its_child() {
     assert_eq!(listed(json!({})).await, ["alone", "survey"]);
     let shown = get(&app, &format!("/v1/trees/{parent}")).await;
     assert!(shown.body.contains(&child), "{}", shown.body);
-    drop(app);
-    end(host).await;
+    finish(host, app).await;
 }
 
 /// Polling answers at once; a wait ends with its time, and the task continues until it is cancelled.
 #[tokio::test]
 async fn r6_task_of_a_session_is_polled_and_cancelled() {
-    let host = host(&Memory::new()).await;
-    let app = host.router();
-    let parent = open_and_finish(&app, "one").await;
+    let (host, app, parent) = hosted_with("one").await;
     let id = word(&spawn(&app, "explore", "hang", &parent).await, "id").to_owned();
     for query in ["", "?wait=false&timeout=20000", "?wait=true&timeout=1"] {
         let now = get(&app, &format!("/v1/tasks/get/{id}{query}")).await.json();
@@ -81,16 +72,13 @@ async fn r6_task_of_a_session_is_polled_and_cancelled() {
     assert_eq!(facts, [json!("cancelled"), json!("cancelled by a person")]);
     let again = post(&app, &format!("/v1/tasks/cancel/{id}"), &json!({})).await.json();
     assert_eq!(again, cancelled);
-    drop(app);
-    end(host).await;
+    finish(host, app).await;
 }
 
 /// A session that may start no agent is refused as a parent, and a deleted one is gone. The control: its own parent may start the agent.
 #[tokio::test]
 async fn r6_task_needs_a_parent_that_may_start_its_agent() {
-    let host = host(&Memory::new()).await;
-    let app = host.router();
-    let parent = open_and_finish(&app, "one").await;
+    let (host, app, parent) = hosted_with("one").await;
     let explorer = spawn(&app, "explore", "survey", &parent).await;
     get(&app, &format!("/v1/tasks/get/{}?wait=true&timeout=20000", word(&explorer, "id"))).await;
     let before = host.runtime().journal().last_appended();
@@ -113,15 +101,13 @@ async fn r6_task_needs_a_parent_that_may_start_its_agent() {
         let is_gone = gone == (410, "session_deleted".to_owned()) || gone == (404, "session_not_found".to_owned());
         assert!(is_gone, "{path}: {gone:?}");
     }
-    drop(app);
-    end(host).await;
+    finish(host, app).await;
 }
 
 /// The same key starts one task of each parent. The control: with another prompt it is refused.
 #[tokio::test]
 async fn r6_repeated_task_of_a_session_starts_once() {
-    let host = host(&Memory::new()).await;
-    let app = host.router();
+    let (host, app) = hosted().await;
     let parents = [open_and_finish(&app, "one").await, open_and_finish(&app, "two").await];
     let keyed = |parent: &str, prompt: &str| {
         let (app, body) = (app.clone(), json!({"type": "explore", "prompt": prompt, "parentSessionId": parent}));
@@ -141,6 +127,5 @@ async fn r6_repeated_task_of_a_session_starts_once() {
     let other = keyed(&parents[0], "another").await;
     assert_eq!(other.problem(), (422, "idempotency_key_reused".to_owned()));
     assert_ne!(word(&keyed(&parents[1], "survey").await.json(), "childSessionId"), child);
-    drop(app);
-    end(host).await;
+    finish(host, app).await;
 }

@@ -1,9 +1,6 @@
 //! Transcripts: whole, in pages, and as they were at an earlier record.
 
-use serde_json::{Value, json};
-use subtend_journal::memory::Memory;
-
-use crate::support::{end, get, host, open_and_finish, post};
+use crate::support::*;
 
 fn entries(page: &Value) -> Vec<Value> {
     page["entries"].as_array().expect("entries").clone()
@@ -11,9 +8,7 @@ fn entries(page: &Value) -> Vec<Value> {
 
 #[tokio::test]
 async fn transcript_has_inputs_and_answers_with_their_records() {
-    let host = host(&Memory::new()).await;
-    let app = host.router();
-    let id = open_and_finish(&app, "one").await;
+    let (host, app, id) = hosted_with("one").await;
     let page = get(&app, &format!("/v1/sessions/{id}/transcript")).await.json();
     let texts: Vec<_> = entries(&page).iter().map(|entry| (entry["type"].clone(), entry["text"].clone())).collect();
     let expected = [("input", json!("one")), ("answer", json!("Hello. You said: one")), ("ended", Value::Null)];
@@ -23,15 +18,12 @@ async fn transcript_has_inputs_and_answers_with_their_records() {
         (&page["id"], &page["last_seq"], &page["next"], &page["state"], &page["outcome"]),
         (&json!(id), &session["last_seq"], &Value::Null, &json!("quiet"), &json!("completed"))
     );
-    drop(app);
-    end(host).await;
+    finish(host, app).await;
 }
 
 #[tokio::test]
 async fn pages_of_a_transcript_add_up_to_the_whole() {
-    let host = host(&Memory::new()).await;
-    let app = host.router();
-    let id = open_and_finish(&app, "children").await;
+    let (host, app, id) = hosted_with("children").await;
     let path = format!("/v1/sessions/{id}/transcript");
     let whole = entries(&get(&app, &path).await.json());
     assert!(whole.len() >= 3, "{whole:?}");
@@ -47,31 +39,25 @@ async fn pages_of_a_transcript_add_up_to_the_whole() {
         }
         assert_eq!(all, whole, "limit {limit}");
     }
-    drop(app);
-    end(host).await;
+    finish(host, app).await;
 }
 
 #[tokio::test]
 async fn records_are_read_up_to_the_limit() {
-    let host = host(&Memory::new()).await;
-    let app = host.router();
-    let id = open_and_finish(&app, "one").await;
+    let (host, app, id) = hosted_with("one").await;
     let read = async |query: &str| {
         let records = get(&app, &format!("/v1/sessions/{id}/records?{query}")).await.json();
         let records = records.as_array().expect("records").clone();
         records.iter().map(|record| record["seq"].as_u64().expect("a number")).collect::<Vec<_>>()
     };
     assert_eq!((read("from=2&limit=1").await, read("from=2&limit=3").await), (vec![2], vec![2, 3, 4]));
-    drop(app);
-    end(host).await;
+    finish(host, app).await;
 }
 
 /// A transcript as of a record equals the one that was read when that record was the last.
 #[tokio::test]
 async fn transcript_at_a_record_equals_the_earlier_one() {
-    let host = host(&Memory::new()).await;
-    let app = host.router();
-    let id = open_and_finish(&app, "one").await;
+    let (host, app, id) = hosted_with("one").await;
     let path = format!("/v1/sessions/{id}/transcript");
     let then = get(&app, &path).await.json();
     let sent = post(&app, &format!("/v1/sessions/{id}/inputs"), &json!({"text": "make it"})).await.json();
@@ -83,15 +69,12 @@ async fn transcript_at_a_record_equals_the_earlier_one() {
     let early = get(&app, &format!("{path}?at={}", entries(&then)[0]["record"])).await.json();
     assert_eq!((&early["state"], &early["outcome"], entries(&early).len()), (&json!("working"), &Value::Null, 1));
     get(&app, &format!("/v1/sessions/{id}/cancel")).await;
-    drop(app);
-    end(host).await;
+    finish(host, app).await;
 }
 
 #[tokio::test]
 async fn children_without_a_row_are_in_their_calls_on_request() {
-    let host = host(&Memory::new()).await;
-    let app = host.router();
-    let id = open_and_finish(&app, "children").await;
+    let (host, app, id) = hosted_with("children").await;
     let path = format!("/v1/sessions/{id}/transcript");
     let is_read = |page: &Value| -> Vec<bool> {
         let calls = entries(page)
@@ -102,6 +85,5 @@ async fn children_without_a_row_are_in_their_calls_on_request() {
     };
     assert_eq!(is_read(&get(&app, &path).await.json()), [false, false]);
     assert_eq!(is_read(&get(&app, &format!("{path}?children=true")).await.json()), [true, true]);
-    drop(app);
-    end(host).await;
+    finish(host, app).await;
 }

@@ -1,26 +1,9 @@
 //! Remote tools: calls that workers take, renew and complete under a lease.
 
-use std::sync::Arc;
-use std::time::Duration;
-
-use axum::Router;
-use axum::http::{Method, StatusCode};
-use serde_json::{Value, json};
-use subtend_actors::{Options, Runtime};
-use subtend_host::auth::{Guard, TokenFile, TokenScope};
+use crate::support::*;
 use subtend_host::host_bug::{HostBug, InjectedBug};
 use subtend_host::workers::{RemoteTool, Workers};
-use subtend_host::{Host, HostOptions};
-use subtend_journal::Journal;
-use subtend_journal::memory::Memory;
-use subtend_models::closure::fn_model;
-use subtend_models::model::Answer;
-use subtend_session::authority::{Rule, RuleSet, Verdict};
-use subtend_session::message::{Message, ToolSpec};
-use subtend_session::record::ToolCall;
-use subtend_tools::registry::Registry;
-
-use crate::support::{HttpResponse, end, get, post, request};
+use subtend_session::message::ToolSpec;
 
 /// Milliseconds of each lease.
 const LEASE: u64 = 30_000;
@@ -160,8 +143,7 @@ async fn d6_result_of_a_worker_reaches_the_model() {
     let other = complete(&app, &call, &complete_body("not paid")).await;
     assert_eq!(code(&other), (409, "completed_otherwise".to_owned()));
     assert_eq!(get(&app, "/v1/workers").await.json()["calls"], json!([]));
-    drop(app);
-    end(host).await;
+    finish(host, app).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -186,8 +168,7 @@ async fn d6_lost_worker_leaves_a_call_with_unknown_effects() {
     assert_eq!(code(&renew(&app, &call).await), lost_problem());
     assert_eq!(code(&complete(&app, &call, &complete_body("paid")).await), lost_problem());
     assert_eq!(wait_for_end(&app, &id).await, ended);
-    drop(app);
-    end(host).await;
+    finish(host, app).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -209,8 +190,7 @@ async fn d6_call_that_no_worker_began_goes_to_another_one() {
     let fourth = take_and_begin(&app, "one").await;
     complete(&app, &fourth, &complete_body("paid")).await;
     assert_eq!(wait_for_end(&app, &id).await, [(json!("ok"), "paid".to_owned())]);
-    drop(app);
-    end(host).await;
+    finish(host, app).await;
 }
 
 /// Returns the answer to a late completion of a lost worker, and how the call ends.
@@ -225,8 +205,7 @@ async fn late_completion(injected_bug: InjectedBug) -> ((u16, String), Vec<(Valu
     let late = if late.status.is_success() { (late.status.as_u16(), String::new()) } else { code(&late) };
     complete(&app, &second, &complete_body("new")).await;
     let ended = wait_for_end(&app, &id).await;
-    drop(app);
-    end(host).await;
+    finish(host, app).await;
     (late, ended)
 }
 
@@ -253,8 +232,7 @@ async fn d6_idempotent_call_is_repeated_at_most_twice() {
     let failed = json!({"tool_error": {"kind": "failed", "retryable": true}});
     assert_eq!(wait_for_end(&app, &id).await, [(failed, text.to_owned())]);
     assert_eq!(try_take(&app, "one", &["seek"]).await.status, StatusCode::NO_CONTENT);
-    drop(app);
-    end(host).await;
+    finish(host, app).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -290,8 +268,7 @@ async fn d6_cancel_reaches_the_worker_and_removes_queued_calls() {
     post(&app, &format!("/v1/sessions/{id}/cancel"), &json!({})).await;
     assert_eq!(wait_for_end(&app, &id).await[0].0, "unknown_effects");
     assert_eq!(code(&complete(&app, &stuck, &complete_body("paid")).await), lost_problem());
-    drop(app);
-    end(host).await;
+    finish(host, app).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -313,8 +290,7 @@ async fn d6_deadline_without_a_worker_has_no_effects() {
     let text = "this call of `pay` was not done within 100 s: it may have had all, some or none of its effects. Check before you call it \
                 again.";
     assert_eq!(wait_for_end(&app, &id).await, [(json!("unknown_effects"), text.to_owned())]);
-    drop(app);
-    end(host).await;
+    finish(host, app).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -333,8 +309,7 @@ async fn d6_results_are_bounded_and_models_read_errors() {
     complete(&app, &call, &json!({"error": {"message": "no money"}})).await;
     let failed = json!({"tool_error": {"kind": "failed", "retryable": false}});
     assert_eq!(wait_for_end(&app, &id).await, [(failed, "no money".to_owned())]);
-    drop(app);
-    end(host).await;
+    finish(host, app).await;
 }
 
 /// A request that waits holds its body, so only a completion may be large. The control: below the bound the lease is renewed.
@@ -349,8 +324,7 @@ async fn body_of_a_renewal_is_small() {
         let reply = post(&app, "/v1/workers/renew", &body).await;
         assert_eq!(reply.status.as_u16(), status, "{progress}: {}", reply.body);
     }
-    drop(app);
-    end(host).await;
+    finish(host, app).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -373,8 +347,7 @@ async fn d6_denied_remote_tool_reaches_no_worker() {
     assert!(near.body.contains("did you mean `seek`?"), "{}", near.body);
     assert_eq!(code(&try_take(&app, "", &["pay"]).await), (422, "invalid_worker".to_owned()));
     assert_eq!(code(&try_take(&app, "one", &[]).await), (422, "invalid_worker".to_owned()));
-    drop(app);
-    end(host).await;
+    finish(host, app).await;
 }
 
 /// The host is dropped in the middle of a call, as by a kill. The next host knows the call from the journal, but not its lease.
@@ -391,8 +364,7 @@ async fn d6_completion_for_a_former_host_is_refused() {
     assert_eq!(code(&renew(&app, &call).await), lost_problem());
     assert_eq!(code(&complete(&app, &call, &complete_body("paid")).await), lost_problem());
     assert_eq!(wait_for_end(&app, &id).await[0].0, "unknown_effects");
-    drop(app);
-    end(host).await;
+    finish(host, app).await;
 }
 
 #[test]

@@ -2,10 +2,8 @@
 
 #![cfg(unix)]
 
-use serde_json::{Value, json};
-
 use crate::support::files::{FilesHost, write};
-use crate::support::{HttpResponse, get, post};
+use crate::support::*;
 
 async fn diff(scene: &FilesHost, id: &str) -> Value {
     let shown = get(&scene.app, &format!("/v1/sessions/{id}/worktree")).await;

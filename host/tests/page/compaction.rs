@@ -18,8 +18,7 @@ fn hidden(page: &str) -> usize {
 
 #[tokio::test]
 async fn g14_page_compacts_a_session_and_undoes_it() {
-    let host = host(&Memory::new()).await;
-    let app = host.router();
+    let (host, app) = hosted().await;
     let id = conversation(&app).await;
     let path = format!("/s/{id}");
     let page = get(&app, &path).await.body;
@@ -43,16 +42,13 @@ async fn g14_page_compacts_a_session_and_undoes_it() {
     let page = get(&app, &path).await.body;
     assert!(hidden(&page) == 0 && !page.contains("Undo compaction…"), "{page}");
     assert_eq!(form(&app, &format!("{path}/compact/undo"), &body).await.status, StatusCode::CONFLICT);
-    drop(app);
-    end(host).await;
+    finish(host, app).await;
 }
 
 /// Without scripts the browser comes back to the session; a refusal names its cause.
 #[tokio::test]
 async fn g14_page_names_why_nothing_is_compacted() {
-    let host = host(&Memory::new()).await;
-    let app = host.router();
-    let id = open_and_finish(&app, "hello").await;
+    let (host, app, id) = hosted_with("hello").await;
     let path = format!("/s/{id}/compact");
     let refused = form(&app, &path, "").await;
     let why = "cannot compact the session: not compacted: the history would still have about ";
@@ -63,6 +59,5 @@ async fn g14_page_names_why_nothing_is_compacted() {
         (plain.status, plain.headers["location"].as_bytes()),
         (StatusCode::SEE_OTHER, format!("/s/{id}").as_bytes())
     );
-    drop(app);
-    end(host).await;
+    finish(host, app).await;
 }

@@ -1,13 +1,9 @@
 //! Worktrees, restored files, and messages between parents, children and siblings.
 
-use serde_json::json;
-
 use super::part;
 use super::transcript::{FORM, field, form};
 use crate::support::files::{FilesHost, write};
-use crate::support::{HttpResponse, get, request};
-use axum::http::Method;
-use subtend_host::auth::{Guard, TokenFile, TokenScope};
+use crate::support::*;
 
 /// Sends a form as a browser without scripts does.
 async fn sent(scene: &FilesHost, path: &str, body: &str) -> HttpResponse {

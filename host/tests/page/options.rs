@@ -1,10 +1,8 @@
 //! Options of tools.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Mutex;
 
-use axum::http::Method;
 use subtend_host::settings::{SettingKind, Settings, ToolSetting};
-use subtend_host::{Host, HostOptions};
 
 use super::*;
 

@@ -27,9 +27,7 @@ pub(super) fn field<'a>(html: &'a str, name: &str) -> &'a str {
 
 #[tokio::test]
 async fn conversation_shows_inputs_answers_and_ends() {
-    let host = host(&Memory::new()).await;
-    let app = host.router();
-    let id = open_and_finish(&app, "say <script>alert(1)</script> **now**").await;
+    let (host, app, id) = hosted_with("say <script>alert(1)</script> **now**").await;
     let short = get(&app, &format!("/v1/sessions/{id}")).await.json()["short"].as_str().expect("a name").to_owned();
     let page = get(&app, &format!("/s/{id}")).await.body;
     let ids = [(&*id, "ID"), (&*short, "a")];
@@ -46,14 +44,12 @@ async fn conversation_shows_inputs_answers_and_ends() {
     }
     assert!(entries[2].contains("<strong>run 1 completed</strong>"), "{}", entries[2]);
     assert!(page.contains("<span class=\"state good\">completed</span>"), "{page}");
-    drop(app);
-    end(host).await;
+    finish(host, app).await;
 }
 
 #[tokio::test]
 async fn approval_shows_the_whole_call_and_counts_once() {
-    let host = host(&Memory::new()).await;
-    let app = host.router();
+    let (host, app) = hosted().await;
     let opened = post(&app, "/v1/sessions", &json!({"input": {"text": "make it"}})).await.json();
     let id = opened["session"]["id"].as_str().expect("an id");
     let card = card(&app).await;
@@ -85,14 +81,12 @@ async fn approval_shows_the_whole_call_and_counts_once() {
         <p class=\"small dim\">make, input</p>\n<pre tabindex=\"0\">{\n&#34;what&#34;: &#34;a boat&#34;\n}</pre>\n\
         <p class=\"small dim\">output</p>\n<pre tabindex=\"0\">made</pre>\n</details>";
     assert_eq!(plain(call, &[]), expected);
-    drop(app);
-    end(host).await;
+    finish(host, app).await;
 }
 
 #[tokio::test]
 async fn queued_message_is_shown_and_removed() {
-    let host = host(&Memory::new()).await;
-    let app = host.router();
+    let (host, app) = hosted().await;
     let opened = post(&app, "/v1/sessions", &json!({"input": {"text": "hang"}})).await.json();
     let id = opened["session"]["id"].as_str().expect("an id");
     let sent = form(&app, &format!("/s/{id}/send"), "text=later&lane=send").await;
@@ -109,16 +103,13 @@ async fn queued_message_is_shown_and_removed() {
         (StatusCode::SEE_OTHER, &format!("/s/{id}").parse().expect("a value"))
     );
     assert!(form(&app, &format!("/s/{id}/cancel"), "run=1").await.body.starts_with("Run 1 had ended: cancelled"));
-    drop(app);
-    end(host).await;
+    finish(host, app).await;
 }
 
 /// A form that is sent late does not stop the run that took the next input.
 #[tokio::test]
 async fn form_of_an_ended_run_spares_the_next_one() {
-    let host = host(&Memory::new()).await;
-    let app = host.router();
-    let id = open_and_finish(&app, "one").await;
+    let (host, app, id) = hosted_with("one").await;
     form(&app, &format!("/s/{id}/send"), "text=hang&lane=send").await;
     let page = get(&app, &format!("/s/{id}")).await.body;
     assert_eq!(page.matches("<input type=\"hidden\" name=\"run\" value=\"2\">").count(), 2, "{page}");
@@ -128,15 +119,12 @@ async fn form_of_an_ended_run_spares_the_next_one() {
     assert!(interrupted.contains("run 1 is not in flight"), "{interrupted}");
     assert_eq!(get(&app, &format!("/v1/sessions/{id}/runs/2")).await.json()["in_flight"], true);
     assert_eq!(form(&app, &format!("/s/{id}/cancel"), "run=2").await.body, "Cancelled run 2.");
-    drop(app);
-    end(host).await;
+    finish(host, app).await;
 }
 
 #[tokio::test]
 async fn stream_continues_where_the_page_was_read() {
-    let host = host(&Memory::new()).await;
-    let app = host.router();
-    let id = open_and_finish(&app, "one").await;
+    let (host, app, id) = hosted_with("one").await;
     let page = get(&app, &format!("/s/{id}")).await.body;
     let path = part(&page, &format!("/s/{id}/live?seen="), "\"").trim_end_matches('"').to_owned();
     let mut stream = Stream::open(&app, &path).await;
@@ -161,8 +149,7 @@ async fn stream_continues_where_the_page_was_read() {
 /// A session of many large messages. Without the bounds, its page would have 100 MB. The control: notices say what is left out.
 #[tokio::test]
 async fn page_of_large_messages_is_bounded() {
-    let host = host(&Memory::new()).await;
-    let app = host.router();
+    let (host, app) = hosted().await;
     let id = open_and_finish(&app, &"< ".repeat(500_000)).await;
     for run in 2..=20 {
         let sent = post(&app, &format!("/v1/sessions/{id}/inputs"), &json!({"text": "large ".repeat(170_000)})).await;
@@ -191,8 +178,7 @@ async fn page_of_large_messages_is_bounded() {
 /// One entry of too much HTML. The control: a short one is shown.
 #[tokio::test]
 async fn entry_of_too_much_html_is_a_notice() {
-    let host = host(&Memory::new()).await;
-    let app = host.router();
+    let (host, app) = hosted().await;
     let id = open_and_finish(&app, &"<".repeat(1_000_000)).await;
     let page = get(&app, &format!("/s/{id}")).await.body;
     assert!(page.len() < 100_000, "{}", page.len());
@@ -200,15 +186,12 @@ async fn entry_of_too_much_html_is_a_notice() {
     assert_eq!(notices, 2, "{page}");
     let short = open_and_finish(&app, "<").await;
     assert!(!get(&app, &format!("/s/{short}")).await.body.contains("bytes of HTML"));
-    drop(app);
-    end(host).await;
+    finish(host, app).await;
 }
 
 #[tokio::test]
 async fn branch_says_what_it_came_from() {
-    let host = host(&Memory::new()).await;
-    let app = host.router();
-    let id = open_and_finish(&app, "one").await;
+    let (host, app, id) = hosted_with("one").await;
     let page = get(&app, &format!("/s/{id}")).await.body;
     let at = field(&page, "at").to_owned();
     let made = request(&app, Method::POST, &format!("/s/{id}/branch"), &[FORM], &format!("at={at}")).await;
@@ -220,6 +203,5 @@ async fn branch_says_what_it_came_from() {
     assert_eq!(made.status, StatusCode::SEE_OTHER, "{}", made.body);
     let page = get(&app, &format!("/s/{id}")).await.body;
     assert!(page.contains(" of 2</span>"), "{page}");
-    drop(app);
-    end(host).await;
+    finish(host, app).await;
 }

@@ -4,9 +4,7 @@ use super::*;
 
 #[tokio::test]
 async fn tree_shows_children_and_what_each_did() {
-    let host = host(&Memory::new()).await;
-    let app = host.router();
-    let id = open_and_finish(&app, "children").await;
+    let (host, app, id) = hosted_with("children").await;
     let tree = get(&app, &format!("/v1/trees/{id}")).await.json();
     let name = |of: &serde_json::Value, field: &str| of[field].as_str().expect("text").to_owned();
     let children: Vec<_> = tree["tree"]["children"].as_array().expect("children").iter().collect();
@@ -36,14 +34,12 @@ async fn tree_shows_children_and_what_each_did() {
     let deeper = get(&app, &format!("/s/{id}/kids?level=4")).await.body;
     let levels = [&children, &deeper].map(|html| part(html, "aria-level=\"", "\" ").to_owned());
     assert_eq!(levels, ["aria-level=\"2\" ", "aria-level=\"5\" "]);
-    drop(app);
-    end(host).await;
+    finish(host, app).await;
 }
 
 #[tokio::test]
 async fn tree_follows_a_run_to_its_end() {
-    let host = host(&Memory::new()).await;
-    let app = host.router();
+    let (host, app) = hosted().await;
     let opened = post(&app, "/v1/sessions", &json!({"input": {"text": "hang"}})).await.json();
     let id = opened["session"]["id"].as_str().expect("an id");
     let mut stream = Stream::open(&app, &format!("/s/{id}/live/tree")).await;
@@ -59,23 +55,20 @@ async fn tree_follows_a_run_to_its_end() {
 
 #[tokio::test]
 async fn session_that_does_not_exist_is_refused_as_a_page() {
-    let host = host(&Memory::new()).await;
-    let app = host.router();
+    let (host, app) = hosted().await;
     let refused = get(&app, "/s/none/tree").await;
     assert_eq!(
         (refused.status, &refused.headers["content-type"]),
         (StatusCode::NOT_FOUND, &"text/html; charset=utf-8".parse().expect("a value"))
     );
     assert!(refused.body.contains("<h1>Not Found</h1>"), "{}", refused.body);
-    drop(app);
-    end(host).await;
+    finish(host, app).await;
 }
 
 /// A page within the page would repeat its ids.
 #[tokio::test]
 async fn refusal_within_a_page_is_its_text() {
-    let host = host(&Memory::new()).await;
-    let app = host.router();
+    let (host, app) = hosted().await;
     let within = [("hx-request", "true")];
     let text = "no session &#34;none&#34;: GET /v1/sessions lists those that exist";
     let requests = [(Method::POST, "/s/none/continue"), (Method::GET, "/s/none/kids")];
@@ -90,6 +83,5 @@ async fn refusal_within_a_page_is_its_text() {
     let unknown = request(&app, Method::GET, "/sesions", &browser, "").await;
     let text = "no page has this address: the list of sessions leads to the others";
     assert_eq!((unknown.status, &*unknown.body), (StatusCode::NOT_FOUND, text));
-    drop(app);
-    end(host).await;
+    finish(host, app).await;
 }

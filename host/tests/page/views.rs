@@ -1,21 +1,12 @@
 //! Timeline, replay, usage, agents and branches.
 
-use std::sync::Arc;
-
-use subtend_actors::{Options, Runtime};
-use subtend_host::{Host, HostOptions};
-use subtend_models::closure::fn_model;
-use subtend_models::model::Answer;
 use subtend_models::throttle::Rates;
-use subtend_session::message::Message;
 
 use super::*;
 
 #[tokio::test]
 async fn timeline_draws_a_line_for_each_session() {
-    let host = host(&Memory::new()).await;
-    let app = host.router();
-    let id = open_and_finish(&app, "children").await;
+    let (host, app, id) = hosted_with("children").await;
     let page = get(&app, &format!("/s/{id}/timeline")).await.body;
     let chart = part(&page, "<svg class=\"chart wide\"", "</svg>");
     // Three sessions: the top calls its model twice, each child once.
@@ -24,8 +15,7 @@ async fn timeline_draws_a_line_for_each_session() {
     assert!(chart.contains("<title>script, turn 1: "), "{chart}");
     assert!(!page.contains("hx-trigger=\"every"), "an ended tree is not read again: {page}");
     assert_eq!(page.matches("<tr><td><a href=\"/s/").count(), 3, "{page}");
-    drop(app);
-    end(host).await;
+    finish(host, app).await;
 }
 
 /// The wait for a permit does not count as time of the model.
@@ -83,15 +73,13 @@ async fn timeline_draws_the_wait_for_a_free_call() {
     let entries = get(&app, &format!("/v1/sessions/{}/transcript", ids[1])).await.json();
     let answer = entries["entries"].as_array().expect("entries").iter().find(|entry| entry["type"] == "answer");
     assert!(answer.expect("an answer")["queued_ms"].as_u64() >= Some(5), "{entries}");
-    drop(app);
-    end(host).await;
+    finish(host, app).await;
 }
 
 /// The bar of a call that runs grows to now, and the chart is read again until the run ends.
 #[tokio::test]
 async fn timeline_of_a_running_tree_is_current() {
-    let host = host(&Memory::new()).await;
-    let app = host.router();
+    let (host, app) = hosted().await;
     let opened = post(&app, "/v1/sessions", &json!({"input": {"text": "hang"}})).await.json();
     let id = opened["session"]["id"].as_str().expect("an id");
     let chart = || async { get(&app, &format!("/s/{id}/timeline/chart")).await.body };
@@ -110,15 +98,12 @@ async fn timeline_of_a_running_tree_is_current() {
     post(&app, &format!("/v1/sessions/{id}/cancel"), &json!({})).await;
     let last = chart().await;
     assert!(!last.contains("hx-trigger") && !last.contains("not ended"), "{last}");
-    drop(app);
-    end(host).await;
+    finish(host, app).await;
 }
 
 #[tokio::test]
 async fn replay_shows_what_the_model_saw_at_a_record() {
-    let host = host(&Memory::new()).await;
-    let app = host.router();
-    let id = open_and_finish(&app, "one").await;
+    let (host, app, id) = hosted_with("one").await;
     let last = get(&app, &format!("/s/{id}/replay/at")).await.body;
     assert!(
         last.contains("<strong>assistant</strong></header><pre tabindex=\"0\">Hello. You said: one</pre>"),
@@ -141,16 +126,13 @@ async fn replay_shows_what_the_model_saw_at_a_record() {
     let page = get(&app, &format!("/s/{tree}/replay")).await.body;
     let sessions = part(&page, "<h2>Sessions</h2>", "</ul>");
     assert_eq!(sessions.matches("<li").count(), 3, "{sessions}");
-    drop(app);
-    end(host).await;
+    finish(host, app).await;
 }
 
 /// The last record of a tree may be of a session below, such as one that writes a title.
 #[tokio::test]
 async fn replay_opens_with_the_messages_of_its_own_session() {
-    let host = host(&Memory::new()).await;
-    let app = host.router();
-    let id = open_and_finish(&app, "one").await;
+    let (host, app, id) = hosted_with("one").await;
     let fresh = post(&app, &format!("/v1/sessions/{id}/branches"), &json!({"fresh": true})).await.json();
     let child = fresh["session"].as_str().expect("a child").to_owned();
     post(&app, &format!("/v1/sessions/{child}/inputs"), &json!({"text": "two"})).await;
@@ -182,16 +164,13 @@ async fn replay_opens_with_the_messages_of_its_own_session() {
         assert!(of_top.contains(&shown), "{shown} in {of_top}");
     }
     assert!(!opened.contains("name=\"of\""), "{opened}");
-    drop(app);
-    end(host).await;
+    finish(host, app).await;
 }
 
 /// A deleted child is left out of the replay of its tree. The control: before the deletion it is shown.
 #[tokio::test]
 async fn replay_leaves_out_a_deleted_child() {
-    let host = host(&Memory::new()).await;
-    let app = host.router();
-    let id = open_and_finish(&app, "one").await;
+    let (host, app, id) = hosted_with("one").await;
     let fresh = post(&app, &format!("/v1/sessions/{id}/branches"), &json!({"fresh": true})).await.json();
     let child = fresh["session"].as_str().expect("a child").to_owned();
     let sent = post(&app, &format!("/v1/sessions/{child}/inputs"), &json!({"text": "secret"})).await;
@@ -208,15 +187,12 @@ async fn replay_leaves_out_a_deleted_child() {
         assert_eq!(shown.status, StatusCode::OK, "{}", shown.body);
         assert!(!shown.body.contains(&row) && !shown.body.contains("secret"), "{}", shown.body);
     }
-    drop(app);
-    end(host).await;
+    finish(host, app).await;
 }
 
 #[tokio::test]
 async fn usage_sums_up_by_agent_model_and_session() {
-    let host = host(&Memory::new()).await;
-    let app = host.router();
-    let id = open_and_finish(&app, "children").await;
+    let (host, app, id) = hosted_with("children").await;
     for path in ["/usage", &format!("/s/{id}/usage")] {
         let page = get(&app, path).await.body;
         let agents = part(&page, "<h2>By agent</h2>", "</table>");
@@ -226,30 +202,25 @@ async fn usage_sums_up_by_agent_model_and_session() {
         let sessions = part(&page, "<h2>By session</h2>", "</table>");
         assert_eq!(sessions.matches("<tr><td>").count(), 3, "{sessions}");
     }
-    drop(app);
-    end(host).await;
+    finish(host, app).await;
 }
 
 #[tokio::test]
 async fn agents_and_branches_are_listed() {
-    let host = host(&Memory::new()).await;
-    let app = host.router();
+    let (host, app) = hosted().await;
     let agents = get(&app, "/agents").await.body;
     assert!(agents.contains("<strong>general</strong>") && agents.contains("<strong>explore</strong>"), "{agents}");
     let id = open_and_finish(&app, "children").await;
     let branches = get(&app, &format!("/s/{id}/branches")).await.body;
     assert_eq!(branches.matches("<strong>read everything</strong>").count(), 2, "{branches}");
     assert!(branches.contains("<span class=\"facts\">subagent · explore "), "{branches}");
-    drop(app);
-    end(host).await;
+    finish(host, app).await;
 }
 
 /// Tabs of a browser and its history show titles only.
 #[tokio::test]
 async fn views_of_a_session_have_its_title() {
-    let host = host(&Memory::new()).await;
-    let app = host.router();
-    let id = open_and_finish(&app, "mend the <boat>").await;
+    let (host, app, id) = hosted_with("mend the <boat>").await;
     let short = get(&app, &format!("/v1/sessions/{id}")).await.json()["short"].as_str().expect("a name").to_owned();
     let mut titles = Vec::new();
     for view in ["", "/tree", "/timeline", "/replay", "/branches", "/usage", "/worktree"] {
@@ -261,6 +232,5 @@ async fn views_of_a_session_have_its_title() {
     let views = ["Tree", "Timeline", "Replay", "Branches", "Usage", "Worktree"].map(about);
     assert_eq!(titles[0], "<title>mend the &#60;boat&#62; (general SHORT)");
     assert_eq!(titles[1..], views);
-    drop(app);
-    end(host).await;
+    finish(host, app).await;
 }

@@ -2,26 +2,15 @@
 
 use std::path::Path;
 use std::process::Command;
-use std::sync::Arc;
 
-use axum::Router;
-use serde_json::{Value, json};
-use subtend_actors::{Options, Runtime};
+use crate::support::*;
 use subtend_agents::catalog::Catalog;
 use subtend_agents::manifest::{AgentMode, Manifest};
-use subtend_host::{Host, HostOptions};
-use subtend_journal::Journal;
-use subtend_journal::memory::Memory;
-use subtend_models::closure::fn_model;
-use subtend_models::model::{Answer, ModelError};
-use subtend_session::authority::{RuleSet, Verdict};
-use subtend_session::message::Message;
+use subtend_models::model::ModelError;
 use subtend_session::outcome::ModelFail;
 use subtend_session::place::Isolation;
-use subtend_session::record::ToolCall;
 use subtend_tools::checkpoint::Checkpoints;
 use subtend_tools::message;
-use subtend_tools::registry::Registry;
 use subtend_tools::workspace::Workspace;
 use subtend_tools::worktree::Worktrees;
 use tempfile::TempDir;

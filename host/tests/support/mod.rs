@@ -2,32 +2,52 @@
 
 pub(crate) mod files;
 
-use std::sync::Arc;
-use std::time::Duration;
+pub(crate) use std::net::SocketAddr;
+pub(crate) use std::sync::Arc;
+pub(crate) use std::time::Duration;
 
-use axum::Router;
-use axum::body::Body;
-use axum::http::{HeaderMap, Method, Request, StatusCode};
+pub(crate) use axum::Router;
+pub(crate) use axum::body::Body;
+pub(crate) use axum::http::{Method, Request, StatusCode};
+pub(crate) use serde_json::{Value, json};
+pub(crate) use subtend_actors::{OpenOptions, Options, Runtime};
+pub(crate) use subtend_host::auth::{Guard, TokenFile, TokenScope};
+pub(crate) use subtend_host::listen::Bounds;
+pub(crate) use subtend_host::{Host, HostOptions};
+pub(crate) use subtend_journal::Journal;
+pub(crate) use subtend_journal::memory::Memory;
+pub(crate) use subtend_models::closure::fn_model;
+pub(crate) use subtend_models::model::Answer;
+pub(crate) use subtend_session::authority::{Rule, RuleSet, Verdict};
+pub(crate) use subtend_session::message::Message;
+pub(crate) use subtend_session::record::ToolCall;
+pub(crate) use subtend_tools::registry::Registry;
+
+use axum::http::HeaderMap;
 use http_body_util::BodyExt as _;
-use serde_json::Value;
-use subtend_actors::{Options, Runtime};
-use subtend_host::{Host, HostOptions};
-use subtend_journal::Journal;
-use subtend_journal::memory::Memory;
-use subtend_models::closure::fn_model;
-use subtend_models::model::Answer;
-use subtend_session::authority::{Rule, RuleSet, Verdict};
 use subtend_session::call::ToolEffect;
-use subtend_session::message::{Message, ToolSpec};
-use subtend_session::record::ToolCall;
+use subtend_session::message::ToolSpec;
 use subtend_tools::closure::FnTool;
-use subtend_tools::registry::Registry;
 use subtend_tools::tool::ToolOutput;
 use tower::ServiceExt as _;
 
 /// A host whose agent greets, makes a thing (which needs an approval), starts children or hangs, depending on its input.
 pub(crate) async fn host(memory: &Memory) -> Host {
     Host::new(runtime(memory).await, HostOptions::default())
+}
+
+/// A host with an empty journal, and its router.
+pub(crate) async fn hosted() -> (Host, Router) {
+    let host = host(&Memory::new()).await;
+    let app = host.router();
+    (host, app)
+}
+
+/// As `hosted`, with a session whose first run is over.
+pub(crate) async fn hosted_with(text: &str) -> (Host, Router, String) {
+    let (host, app) = hosted().await;
+    let id = open_and_finish(&app, text).await;
+    (host, app, id)
 }
 
 pub(crate) async fn runtime(memory: &Memory) -> Runtime {
@@ -84,6 +104,11 @@ pub(crate) async fn runtime(memory: &Memory) -> Runtime {
         .start()
         .await
         .expect("a runtime")
+}
+
+pub(crate) async fn finish(host: Host, app: Router) {
+    drop(app);
+    end(host).await;
 }
 
 pub(crate) async fn end(host: Host) {
