@@ -1,23 +1,11 @@
 //! Alternatives: regenerated answers, and the selection among them.
 
-use std::sync::Arc;
-
+use crate::given::*;
 use proptest::prelude::*;
-use subtend_invariants::bugs::Rules;
-use subtend_session::call::CallKind;
-use subtend_session::command::{Command, RegeneratePlan, SwitchTo};
-use subtend_session::context::{context, visible};
-use subtend_session::effect::{Effect, Rejection, Reply};
-use subtend_session::ids::{InputId, Interned, MsgRef, RunNo, Seq, SessionId};
-use subtend_session::limits::Limits;
-use subtend_session::message::Message;
-use subtend_session::outcome::{FailKind, Initiator, Outcome};
-use subtend_session::place::{BranchKind, Mode, OnRestart, Owner, Place};
-use subtend_session::record::{InputAccepted, Lane, Notice, Record, RunOpened, Stop};
+use subtend_session::command::RegeneratePlan;
 
 use crate::branches::{CHILD, human, inherits, new_branch, points, reader, refusal, shown_messages, talked};
 use crate::folding::small;
-use crate::given::*;
 
 pub(crate) fn regenerate(child: u128, of: Option<u64>) -> Command {
     Command::Regenerate(Box::new(RegeneratePlan {

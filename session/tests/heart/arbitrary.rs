@@ -1,14 +1,13 @@
 //! Records and calls from random bytes.
 
-use subtend_session::call::{CallEnd, CallKind, Invalid, ToolEffect, ToolErrorKind};
-use subtend_session::ids::{AttemptNo, CallId, Hash, RunKey, RunNo, Seq, SessionId, Text, TurnNo};
-use subtend_session::outcome::{Budget, FailKind, Initiator, ModelFail, Outcome, OutcomeKind, Part, TimeLimit};
-use subtend_session::place::{Mode, OnRestart, Owner, Place, Service};
+use crate::given::*;
+use subtend_session::call::ToolEffect;
+use subtend_session::ids::Text;
+use subtend_session::outcome::TimeLimit;
+use subtend_session::place::Service;
 use subtend_session::record::*;
-use subtend_session::usage::Usage;
 
 use crate::folding::small;
-use crate::given::*;
 
 pub(crate) fn kind_of(n: u8) -> CallKind {
     let run = RunKey { session: session(0xB0 + u128::from(n % 4)), run: RunNo(1) };

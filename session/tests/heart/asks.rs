@@ -2,21 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use crate::given::*;
 use proptest::prelude::*;
-use subtend_invariants::bugs::Rules;
-use subtend_session::authority::Access;
-use subtend_session::call::{CallEnd, CallKind, Invalid};
-use subtend_session::command::{Answered, Clock, Command, Deadline, FoundCall};
-use subtend_session::effect::{Effect, Rejection, Reply};
-use subtend_session::ids::{AttemptNo, CallId, RunNo, TurnNo};
-use subtend_session::limits::Limits;
-use subtend_session::message::Message;
-use subtend_session::place::Mode;
-use subtend_session::record::{AnsweredBy, AskVerdict, CallFinished, Park, Record, Stop};
-use subtend_session::state::{CallPhase, OpenAsk, Phase};
+use subtend_session::state::OpenAsk;
 
 use crate::folding::small;
-use crate::given::*;
 
 /// Returns an answer with these calls. A call with a resource needs an approval.
 pub(crate) fn asking(turn: u32, calls: Vec<(CallKind, Option<&str>)>) -> Command {

@@ -1,25 +1,13 @@
 //! Branches that a person or the host creates.
 
-use std::sync::Arc;
-
+use crate::given::*;
 use proptest::prelude::*;
-use subtend_invariants::bugs::Rules;
-use subtend_session::authority::{Access, Authority, Rule, RuleSet, Verdict};
-use subtend_session::call::CallEnd;
-use subtend_session::command::{BranchPlan, Command, SwitchTo};
-use subtend_session::context::context;
-use subtend_session::effect::{Decision, Effect, NewSession, Rejection, Reply};
-use subtend_session::ids::{CallId, Interned, MsgRef, Seq};
-use subtend_session::limits::Limits;
-use subtend_session::message::Message;
-use subtend_session::outcome::Initiator;
-use subtend_session::place::{BranchKind, Mode, Place, Worktree};
-use subtend_session::record::{BranchCreated, Record, SessionCreated};
-use subtend_session::state::State;
+use subtend_session::authority::Rule;
+use subtend_session::effect::NewSession;
+use subtend_session::record::BranchCreated;
 
 use crate::alternatives::{regenerate, step, switch};
 use crate::folding::small;
-use crate::given::*;
 
 pub(crate) const CHILD: u128 = 0xC1;
 

@@ -1,20 +1,11 @@
 //! Budgets: the reservation before a model call, and a call that the ledger refuses permanently.
 
+use crate::given::*;
 use proptest::prelude::*;
-use subtend_session::call::CallKind;
-use subtend_session::command::{CallObstacle, Command, Deadline, ResolvedCall};
-use subtend_session::effect::{Effect, Rejection};
-use subtend_session::ids::{AttemptNo, CallId, RunNo, TurnNo};
-use subtend_session::limits::Limits;
-use subtend_session::message::Message;
-use subtend_session::outcome::{Budget, ModelFail, Outcome};
-use subtend_session::place::Mode;
-use subtend_session::record::{AttemptDiscarded, Record, Reserved, Stop, ToolCall};
-use subtend_session::state::State;
-use subtend_session::usage::Usage;
+use subtend_session::command::CallObstacle;
+use subtend_session::record::{AttemptDiscarded, Reserved};
 
 use crate::folding::small;
-use crate::given::*;
 
 fn bounded() -> Limits {
     Limits { tokens: Some(10_000), ..Limits::default() }

@@ -1,19 +1,10 @@
 //! Compactions: their triggers, the messages that they hide, and those that must stay.
 
-use subtend_session::command::{BranchPlan, Clock, Command, Deadline, SummarisedHistory, Summary, Unsummarised};
-use subtend_session::compaction::{self, HistoryCut};
-use subtend_session::context::visible;
-use subtend_session::effect::{Decision, Effect, Rejection, Reply};
-use subtend_session::ids::{AttemptNo, RunNo, Seq, TurnNo};
-use subtend_session::limits::{Limits, Parking};
-use subtend_session::message::Message;
-use subtend_session::outcome::{FailKind, Initiator, ModelFail, Outcome};
-use subtend_session::place::{BranchKind, Mode, Place};
-use subtend_session::record::{CompactionCause, CompactionFailure, Record, Stop};
-use subtend_session::state::{Phase, State};
-use subtend_session::usage::Usage;
-
 use crate::given::*;
+use subtend_session::command::{SummarisedHistory, Summary, Unsummarised};
+use subtend_session::compaction::{self, HistoryCut};
+use subtend_session::limits::Parking;
+use subtend_session::record::{CompactionCause, CompactionFailure};
 
 /// The context window in tokens. A compaction is due at 800.
 const WINDOW: u64 = 1_000;

@@ -1,16 +1,10 @@
 //! Titles and summaries: a service's answer is applied once, and a person's title takes precedence.
 
-use subtend_session::command::{BranchPlan, Command, Description};
-use subtend_session::effect::{Rejection, Reply};
-use subtend_session::ids::{Epoch, Seq, SessionId, Text};
-use subtend_session::index;
-use subtend_session::limits::Limits;
-use subtend_session::outcome::Initiator;
-use subtend_session::place::{BranchKind, Place};
-use subtend_session::record::{MetadataSet, Record, SummarySet, TitleSet};
-use subtend_session::state::State;
-
 use crate::given::*;
+use subtend_session::command::Description;
+use subtend_session::ids::{Epoch, Text};
+use subtend_session::index;
+use subtend_session::record::{MetadataSet, SummarySet, TitleSet};
 
 fn title(title: &str, by: Initiator, of: Option<SessionId>) -> Command {
     Command::Describe(Box::new(Description::Title(TitleSet { title: title.into(), by, of })))

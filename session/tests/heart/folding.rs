@@ -2,25 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::given::*;
 use proptest::prelude::*;
-use serde_json::Value;
-use subtend_session::call::ToolErrorKind;
-use subtend_session::command::{
-    ChildPlan, Clock, Command, ContinuePlan, Deadline, FoundCall, Plan, Refusal, SpawnVerdict,
-};
-use subtend_session::effect::Decision;
-use subtend_session::ids::{AttemptNo, CallId, MsgRef, RunNo, Seq, SessionId, TurnNo};
-use subtend_session::index::refusal_from;
-use subtend_session::limits::Limits;
-use subtend_session::message::Message;
-use subtend_session::outcome::{Initiator, ModelFail, Outcome, OutcomeKind, Part};
-use subtend_session::place::{BranchKind, Mode, Owner, Place, Worktree};
+use subtend_session::command::ContinuePlan;
 use subtend_session::record::*;
-use subtend_session::state::{CallPhase, FoldError, State};
-use uuid::Uuid;
+use subtend_session::state::FoldError;
 
 use crate::arbitrary::{kind_of, record_of};
-use crate::given::*;
 use crate::limits::{limited, member_limited};
 
 /// One random step: an action, and two numbers that select its arguments.

@@ -1,28 +1,38 @@
 //! Fixtures: sessions, commands, and short names for them.
 
-use std::sync::Arc;
+pub(crate) use std::sync::Arc;
 
-use subtend_invariants::bugs::Rules;
-use subtend_session::authority::{Authority, RuleSet, Verdict};
-use subtend_session::call::{CallEnd, CallKind, CallResult, ToolEffect};
-use subtend_session::command::{
-    Answered, AttemptFailed, ChildPlan, Clock, Command, Continue, ContinuePlan, Plan, ResolvedCall, SpawnVerdict,
+pub(crate) use subtend_invariants::bugs::Rules;
+pub(crate) use subtend_session::authority::{Access, Authority, RuleSet, Verdict};
+pub(crate) use subtend_session::call::{CallEnd, CallKind, Invalid, ToolErrorKind};
+pub(crate) use subtend_session::command::{
+    Answered, AttemptFailed, BranchPlan, ChildPlan, Clock, Command, Deadline, FoundCall, Plan, Refusal, ResolvedCall,
+    SpawnVerdict, SwitchTo,
 };
+pub(crate) use subtend_session::context::{context, visible};
+pub(crate) use subtend_session::dialect::Dialect;
+pub(crate) use subtend_session::effect::{Decision, Effect, Rejection, Reply};
+pub(crate) use subtend_session::ids::{
+    AttemptNo, CallId, Hash, InputId, Interned, MsgRef, RunKey, RunNo, Seq, SessionId, TurnNo,
+};
+pub(crate) use subtend_session::index::{Before, Row, RowKey, RowKind, Stamp, changes, refusal_from};
+pub(crate) use subtend_session::limits::Limits;
+pub(crate) use subtend_session::message::Message;
+pub(crate) use subtend_session::outcome::{Budget, FailKind, Initiator, ModelFail, Outcome, OutcomeKind, Part};
+pub(crate) use subtend_session::place::{BranchKind, Mode, OnRestart, Owner, Place, Worktree};
+pub(crate) use subtend_session::record::{
+    AgentOverride, AnsweredBy, AskVerdict, CallFinished, ContinueRefusal, InputAccepted, Lane, Notice, Park,
+    QueueChange, Record, RunOpened, SessionCreated, Stop, ToolCall,
+};
+pub(crate) use subtend_session::state::{CallPhase, Phase, State};
+pub(crate) use subtend_session::usage::Usage;
+
+use subtend_session::call::{CallResult, ToolEffect};
+use subtend_session::command::{Continue, ContinuePlan};
 use subtend_session::creation;
-use subtend_session::effect::{Decision, Effect, Rejection, Reply};
-use subtend_session::ids::{
-    AttemptNo, CallId, Hash, InputId, Interned, MsgRef, RunKey, RunNo, Seq, SessionId, Short, TurnNo,
-};
+use subtend_session::ids::Short;
 use subtend_session::index::continue_input;
-use subtend_session::limits::Limits;
-use subtend_session::outcome::{Initiator, ModelFail, Outcome, OutcomeKind};
-use subtend_session::place::{BranchKind, Mode, OnRestart, Owner, Place, Worktree};
-use subtend_session::record::{
-    AgentOverride, Carrier, From, Hold, InputAccepted, Lane, Notice, Park, Record, RunOpened, SessionCreated,
-    SpawnGranted, Stop, ToolCall,
-};
-use subtend_session::state::{Phase, State};
-use subtend_session::usage::Usage;
+use subtend_session::record::{Carrier, From, Hold, SpawnGranted};
 use uuid::Uuid;
 
 mod shown;

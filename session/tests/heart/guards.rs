@@ -1,17 +1,8 @@
 //! Single conditions of decisions and of the fold that no other test covers.
 
-use subtend_session::call::CallKind;
-use subtend_session::command::{Command, Deadline};
-use subtend_session::decide::arrive;
-use subtend_session::effect::{Decision, Effect, Rejection};
-use subtend_session::ids::{AttemptNo, RunNo};
-use subtend_session::limits::Limits;
-use subtend_session::outcome::{Initiator, Outcome};
-use subtend_session::record::{Carrier, From, NoticeTaken, Park, Record};
-use subtend_session::state::State;
-use subtend_session::usage::Usage;
-
 use crate::given::*;
+use subtend_session::decide::arrive;
+use subtend_session::record::{Carrier, From, NoticeTaken};
 
 /// Returns why `record` may not follow in the journal of `heart`.
 pub(crate) fn unfit(heart: &Heart, record: &Record) -> Option<&'static str> {

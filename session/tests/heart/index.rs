@@ -1,20 +1,14 @@
 //! Index rows are a pure function of the records.
 
-use subtend_session::command::Command;
-use subtend_session::creation;
-use subtend_session::effect::Effect;
-use subtend_session::ids::{Epoch, Lsn, RunNo, Seq};
-use subtend_session::index::{
-    Before, Changes, Head, Inflight, InflightChange, Row, RowKey, RowKind, Stamp, cancel_by, changes, continue_input,
-    creation as creation_rows, defs, head, inflight, notice_from, refusal_from, rows,
-};
-use subtend_session::limits::Limits;
-use subtend_session::outcome::{FailKind, Initiator, Outcome, OutcomeKind};
-use subtend_session::place::{BranchKind, Mode, OnRestart, Owner, Place, Service};
-use subtend_session::record::{ContinueAsked, ContinueRefusal, Record, RunOpened, SessionCreated};
-use subtend_session::state::Phase;
-
 use crate::given::*;
+use subtend_session::creation;
+use subtend_session::ids::{Epoch, Lsn};
+use subtend_session::index::{
+    Changes, Head, Inflight, InflightChange, cancel_by, continue_input, creation as creation_rows, defs, head,
+    inflight, notice_from, rows,
+};
+use subtend_session::place::Service;
+use subtend_session::record::ContinueAsked;
 
 fn stamp() -> Stamp {
     Stamp { epoch: Epoch(3), starts: 0, opened_lsn: Lsn(70), created_ms: 5, updated_ms: 9 }

@@ -1,17 +1,7 @@
 //! Interrupts: the work that stops, the runs that continue, and resumption by an input.
 
-use subtend_session::call::{CallEnd, CallKind};
-use subtend_session::command::{Command, Deadline};
-use subtend_session::effect::{Decision, Effect, Reply};
-use subtend_session::ids::{CallId, RunKey, RunNo};
-use subtend_session::index::{Before, Changes, Row, RowKey, RowKind, Stamp, changes};
-use subtend_session::limits::Limits;
-use subtend_session::message::Message;
-use subtend_session::outcome::{Initiator, ModelFail, Outcome, OutcomeKind};
-use subtend_session::place::Mode;
-use subtend_session::record::Record;
-
 use crate::given::*;
+use subtend_session::index::Changes;
 
 fn started() -> Heart {
     Heart::root().then(send(1, "go"))

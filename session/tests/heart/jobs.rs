@@ -1,14 +1,7 @@
 //! Waits for jobs, and the runs that they cover.
 
-use subtend_session::call::CallKind;
-use subtend_session::command::{Answered, Command, Plan, ResolvedCall, SpawnVerdict};
-use subtend_session::dialect::{Dialect, jobs};
-use subtend_session::ids::{AttemptNo, RunKey, RunNo, TurnNo};
-use subtend_session::place::Mode;
-use subtend_session::record::{Record, Stop, ToolCall};
-use subtend_session::state::State;
-
 use crate::given::*;
+use subtend_session::dialect::jobs;
 
 /// Returns a call of `spawn_await` for the named jobs, or for all if none is named.
 fn awaits(turn: u32, named: &[u128]) -> Command {

@@ -1,15 +1,9 @@
 //! Checks of the record order: an invalid journal is refused with the reason.
 
-use subtend_session::call::{CallEnd, CallKind};
-use subtend_session::command::Command;
-use subtend_session::ids::{AttemptNo, InputId, RunNo, TurnNo};
-use subtend_session::outcome::Initiator;
-use subtend_session::place::Mode;
-use subtend_session::record::{CallFinished, ContinueAsked, Lane, Prompt, QueueChange, Record, RunOpened};
-use subtend_session::state::{Phase, State};
+use crate::given::*;
+use subtend_session::record::{ContinueAsked, Prompt};
 
 use crate::asks::{allow, child};
-use crate::given::*;
 use crate::guards::unfit;
 
 const CLOSED_OR_DELETED: Option<&str> = Some("the session is closed or deleted");

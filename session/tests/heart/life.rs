@@ -1,18 +1,9 @@
 //! Continuation, cancel, background, close and delete of a session, with queued inputs.
 
-use subtend_session::call::CallKind;
-use subtend_session::command::{ChildPlan, Command, Continue, Deadline, Plan, SpawnVerdict};
-use subtend_session::effect::{Decision, Effect, Rejection, Reply};
-use subtend_session::ids::{CallId, RunKey, RunNo, TurnNo};
-use subtend_session::index::{Before, Row, RowKey, RowKind, Stamp, changes, continue_from, refusal_from};
-use subtend_session::limits::Limits;
-use subtend_session::message::Message;
-use subtend_session::outcome::{Initiator, ModelFail, Outcome, OutcomeKind};
-use subtend_session::place::{Mode, Owner};
-use subtend_session::record::{ContinueRefusal, From, Hold, InputAccepted, Lane, Notice, QueueChange, Record};
-use subtend_session::state::Phase;
-
 use crate::given::*;
+use subtend_session::command::Continue;
+use subtend_session::index::continue_from;
+use subtend_session::record::{From, Hold};
 
 fn record_names(decision: &Decision) -> Vec<String> {
     decision.records.iter().map(word).collect()

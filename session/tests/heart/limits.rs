@@ -1,16 +1,10 @@
 //! Runs that are parked at limits of providers: the effect of each command, and their resumption.
 
-use proptest::prelude::*;
-use subtend_session::command::{AttemptFailed, Clock, Command, Deadline};
-use subtend_session::decide::wake;
-use subtend_session::effect::{Effect, Rejection};
-use subtend_session::ids::{AttemptNo, RunNo, TurnNo};
-use subtend_session::limits::{Limits, Parking};
-use subtend_session::outcome::{Initiator, ModelFail, Outcome, OutcomeKind};
-use subtend_session::place::Mode;
-use subtend_session::record::{Park, Record};
-
 use crate::given::*;
+use proptest::prelude::*;
+use subtend_session::decide::wake;
+use subtend_session::limits::Parking;
+
 use crate::guards::unfit;
 
 const RUN: RunNo = RunNo(1);

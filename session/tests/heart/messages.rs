@@ -1,17 +1,9 @@
 //! Messages between running relatives (X16).
 
-use subtend_invariants::bugs::{Bug, Rules};
-use subtend_session::command::Command;
-use subtend_session::effect::Rejection;
-use subtend_session::ids::{RunKey, RunNo};
-use subtend_session::index::message_input;
-use subtend_session::limits::Limits;
-use subtend_session::message::Message;
-use subtend_session::outcome::Outcome;
-use subtend_session::place::{Mode, Owner};
-use subtend_session::record::{From, InputAccepted, Lane};
-
 use crate::given::*;
+use subtend_invariants::bugs::Bug;
+use subtend_session::index::message_input;
+use subtend_session::record::From;
 
 const SIBLING: u128 = 0xC1;
 

@@ -1,13 +1,5 @@
 //! Attempts and their models; the requested format of an answer.
 
-use subtend_session::command::{AttemptFailed, Command};
-use subtend_session::context::context;
-use subtend_session::effect::{Effect, Rejection};
-use subtend_session::ids::{AttemptNo, TurnNo};
-use subtend_session::limits::Limits;
-use subtend_session::outcome::ModelFail;
-use subtend_session::record::{InputAccepted, Lane, Record, Stop};
-
 use crate::given::*;
 
 /// Returns a failed attempt of turn 1 with the pool's model `from`; the next model is `next`.

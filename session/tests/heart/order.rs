@@ -1,15 +1,8 @@
 //! The order of a model's context: messages, completions, and ends that only views show.
 
-use subtend_session::call::CallKind;
-use subtend_session::command::{ChildPlan, Command, Plan, SpawnVerdict};
-use subtend_session::dialect::{Dialect, jobs};
-use subtend_session::ids::{RunKey, RunNo, SessionId, TurnNo};
-use subtend_session::message::Message;
-use subtend_session::outcome::{FailKind, ModelFail, Outcome};
-use subtend_session::place::{Mode, Owner};
-use subtend_session::record::{From, InputAccepted, Lane, Notice, Record, Stop, ToolCall};
-
 use crate::given::*;
+use subtend_session::dialect::jobs;
+use subtend_session::record::From;
 
 /// Returns the transcript in short: messages as text, answers in brackets, completions as `!` and the number of ends.
 fn transcript_short(heart: &Heart) -> Vec<String> {

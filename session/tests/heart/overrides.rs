@@ -1,13 +1,5 @@
 //! Agent overrides: another agent answers from the input on that selects it.
 
-use std::sync::Arc;
-
-use subtend_session::command::Command;
-use subtend_session::context::context;
-use subtend_session::ids::Hash;
-use subtend_session::outcome::ModelFail;
-use subtend_session::record::{AgentOverride, InputAccepted, Lane};
-
 use crate::given::*;
 
 #[test]

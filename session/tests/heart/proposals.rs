@@ -1,15 +1,7 @@
 //! Proposals: a planner proposes that another agent continues, and an approver decides.
 
-use subtend_session::authority::Access;
-use subtend_session::call::CallEnd;
-use subtend_session::command::{Command, Deadline};
-use subtend_session::context::context;
-use subtend_session::ids::SessionId;
-use subtend_session::outcome::{Initiator, Outcome};
-use subtend_session::record::{AnsweredBy, AskVerdict, Record};
-use subtend_session::state::{CallPhase, OpenAsk, Phase};
-
 use crate::given::*;
+use subtend_session::state::OpenAsk;
 
 fn answer_ask(ix: u32, verdict: AskVerdict, by: AnsweredBy) -> Command {
     Command::AskAnswered { call: call(1, ix), verdict, by }

@@ -1,13 +1,5 @@
 //! The answer that becomes the result of a run.
 
-use subtend_session::call::CallKind;
-use subtend_session::command::Command;
-use subtend_session::effect::Effect;
-use subtend_session::limits::Limits;
-use subtend_session::outcome::{ModelFail, Outcome};
-use subtend_session::place::{Mode, Worktree};
-use subtend_session::record::{Record, Stop};
-
 use crate::given::*;
 
 /// Returns a root that has answered, and whose turn 3 was started by the end of 0xB1. 0xB2 is in flight.

@@ -1,20 +1,11 @@
 //! Rollbacks hide only the messages of a failed run from models and branches.
 
+use crate::given::*;
 use proptest::prelude::*;
-use subtend_invariants::bugs::Rules;
-use subtend_session::command::{Command, SwitchTo};
-use subtend_session::context::{context, visible};
-use subtend_session::effect::{Rejection, Reply};
-use subtend_session::ids::{RunNo, Seq};
-use subtend_session::message::Message;
-use subtend_session::outcome::{Initiator, ModelFail};
-use subtend_session::place::Mode;
-use subtend_session::record::{Record, Stop};
-use subtend_session::state::{MessageRange, State};
+use subtend_session::state::MessageRange;
 
 use crate::alternatives::{completed, regenerate, step, switch};
 use crate::branches::{CHILD, human, inherits, points, refusal, shown_messages, talked};
-use crate::given::*;
 
 fn roll_back(run: Option<u32>) -> Command {
     Command::RollBack { run: run.map(RunNo), by: Initiator::Person }

@@ -1,16 +1,5 @@
 //! The rules that apply to every cell. Each scenario runs once with all rules and once with a seeded bug, which must show.
 
-use subtend_invariants::bugs::Rules;
-use subtend_session::call::CallKind;
-use subtend_session::command::{Command, FoundCall};
-use subtend_session::effect::Effect;
-use subtend_session::ids::RunNo;
-use subtend_session::index::{Before, Stamp};
-use subtend_session::limits::Limits;
-use subtend_session::outcome::{Initiator, ModelFail, OutcomeKind};
-use subtend_session::place::Mode;
-use subtend_session::record::Stop;
-
 use crate::given::*;
 
 /// Returns a root whose turn 2 streams, with the background child 0xB1 in flight by call 1.0.

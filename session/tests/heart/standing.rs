@@ -1,14 +1,7 @@
 //! Queued inputs stay queued after a cancel of the whole tree, also in owned sessions.
 
-use std::sync::Arc;
-use subtend_session::command::{Command, Deadline};
-use subtend_session::effect::{Decision, Effect, Rejection};
-use subtend_session::ids::{RunKey, RunNo};
-use subtend_session::outcome::OutcomeKind;
-use subtend_session::place::Mode;
-use subtend_session::record::{AgentOverride, From};
-
 use crate::given::*;
+use subtend_session::record::From;
 
 /// Returns the end of the owner by a cancel of the whole tree.
 fn owner_over_with_its_tree() -> Command {

@@ -1,15 +1,6 @@
 //! Every cell of the table state × command, with hand-written expectations. A cell is `RECORDS REPLY > PHASE`; the names are in
 //! `given/shown.rs`.
 
-use subtend_session::call::CallKind;
-use subtend_session::command::Command;
-use subtend_session::ids::{RunKey, RunNo};
-use subtend_session::limits::Limits;
-use subtend_session::outcome::{Initiator, ModelFail, OutcomeKind};
-use subtend_session::place::Mode;
-use subtend_session::record::Stop;
-use subtend_session::state::Phase;
-
 use crate::given::*;
 
 mod branches;

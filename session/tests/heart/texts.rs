@@ -1,17 +1,9 @@
 //! Texts that the model reads.
 
-use subtend_session::call::{CallEnd, CallKind, CallResult};
-use subtend_session::command::{ChildPlan, Command, Plan, SpawnVerdict};
-use subtend_session::dialect::{Dialect, branch_state};
-use subtend_session::ids::{RunKey, RunNo, TurnNo};
-use subtend_session::limits::Limits;
-use subtend_session::message::Message;
-use subtend_session::outcome::{Budget, FailKind, Initiator, ModelFail, Outcome, OutcomeKind, TimeLimit};
-use subtend_session::place::Mode;
-use subtend_session::record::{CallFinished, Notice, Record};
-use subtend_session::state::{CallPhase, Phase};
-
 use crate::given::*;
+use subtend_session::call::CallResult;
+use subtend_session::dialect::branch_state;
+use subtend_session::outcome::TimeLimit;
 
 /// Returns whether the result of a blocking child is an error, and its text.
 fn result(limits: Limits, notice: Notice) -> (bool, String) {

@@ -1,15 +1,7 @@
 //! Deadlines: arming, disarming, and arming again by a new activation.
 
-use subtend_session::call::CallKind;
-use subtend_session::command::{Command, Deadline};
-use subtend_session::decide::wake;
-use subtend_session::effect::Effect;
-use subtend_session::ids::{RunKey, RunNo, TurnNo};
-use subtend_session::limits::Limits;
-use subtend_session::outcome::{Initiator, Outcome, OutcomeKind};
-use subtend_session::place::Mode;
-
 use crate::given::*;
+use subtend_session::decide::wake;
 
 const RUN: RunNo = RunNo(1);
 

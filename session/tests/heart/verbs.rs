@@ -1,20 +1,8 @@
 //! Details of commands that the table does not cover.
 
-use std::sync::Arc;
-
-use subtend_session::authority::{Authority, RuleSet, Verdict};
-use subtend_session::call::{CallKind, Invalid};
-use subtend_session::command::{ChildPlan, Command, Deadline, Plan, SpawnVerdict};
-use subtend_session::context::context;
-use subtend_session::effect::{Decision, Effect, Rejection, Reply};
-use subtend_session::ids::{AttemptNo, InputId, RunKey, RunNo, Seq, Short, TurnNo};
-use subtend_session::limits::Limits;
-use subtend_session::message::Message;
-use subtend_session::outcome::{FailKind, ModelFail, Outcome};
-use subtend_session::place::{Mode, Owner, Worktree};
-use subtend_session::record::{Lane, Prompt, Record, Stop};
-
 use crate::given::*;
+use subtend_session::ids::Short;
+use subtend_session::record::Prompt;
 
 fn started() -> Heart {
     Heart::root().then(send(1, "go"))

@@ -1,12 +1,8 @@
 //! The listed order of a queue is the order in which it is taken.
 
-use subtend_session::command::Command;
-use subtend_session::message::Message;
-use subtend_session::place::Mode;
-use subtend_session::record::{From, InputAccepted, Lane};
-use subtend_session::state::{Boundary, Phase, Waiting};
-
 use crate::given::*;
+use subtend_session::record::From;
+use subtend_session::state::{Boundary, Waiting};
 
 const KINDS: [(From, Lane); 4] =
     [(From::Person, Lane::Send), (From::Person, Lane::Steer), (From::Host, Lane::Send), (From::Host, Lane::Steer)];

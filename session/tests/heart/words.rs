@@ -1,12 +1,7 @@
 //! The written forms of ids, hashes, commands and usage.
 
-use std::sync::Arc;
-
-use serde_json::json;
-use subtend_session::ids::{CallId, Hash, Interned, TurnNo};
-use subtend_session::usage::Usage;
-
 use crate::given::*;
+use serde_json::json;
 
 #[test]
 fn commands_have_stable_names() {

@@ -1,17 +1,11 @@
 //! Branches are created in every column. Regenerate and switch need a quiet session.
 
-use subtend_session::command::{
-    BranchPlan, Command, Description, RegeneratePlan, SummarisedHistory, SwitchTo, Unsummarised,
-};
+use crate::given::*;
+use subtend_session::command::{Description, RegeneratePlan, SummarisedHistory, Unsummarised};
 use subtend_session::compaction::HistoryCut;
-use subtend_session::ids::{AttemptNo, Seq, TurnNo};
-use subtend_session::limits::Limits;
-use subtend_session::outcome::Initiator;
-use subtend_session::place::{BranchKind, Place};
 use subtend_session::record::{CompactionFailure, SummarySet, TitleSet};
 
 use super::{COLUMNS, Doing, Row, STALE, check_rows};
-use crate::given::*;
 
 fn branch(kind: BranchKind) -> Command {
     Command::Branch(Box::new(BranchPlan {

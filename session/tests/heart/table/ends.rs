@@ -1,9 +1,5 @@
 //! Ends of owned runs, cancels, deadlines, and activations. A cell is `RECORDS REPLY > PHASE`; the names are in `given/shown.rs`.
 
-use subtend_session::command::{Command, Deadline, FoundCall};
-use subtend_session::ids::{RunKey, RunNo, TurnNo};
-use subtend_session::outcome::{Initiator, Outcome, OutcomeKind};
-
 use super::{Doing, Row, STALE, check_rows};
 use crate::given::*;
 

@@ -1,15 +1,9 @@
 //! Continues, cancels of owned runs and of trees, the background, the queue, closing and deleting.
 
-use subtend_session::call::ToolErrorKind;
-use subtend_session::command::{ChildPlan, Command, Plan, Refusal, SpawnVerdict};
-use subtend_session::ids::{CallId, TurnNo};
-use subtend_session::index::refusal_from;
-use subtend_session::outcome::{Initiator, OutcomeKind};
-use subtend_session::place::Mode;
-use subtend_session::record::{ContinueRefusal, From, InputAccepted, Lane, QueueChange};
+use crate::given::*;
+use subtend_session::record::From;
 
 use super::{Doing, Row, STALE, check_rows};
-use crate::given::*;
 
 const REFUSED: [&str; 7] = [
     "continue_refused > Q",

@@ -1,13 +1,10 @@
 //! Approvals of calls, and obstacles to model calls.
 
-use subtend_session::command::{CallObstacle, Command, Deadline};
-use subtend_session::ids::{AttemptNo, TurnNo};
-use subtend_session::outcome::Budget;
-use subtend_session::record::{AnsweredBy, AskVerdict};
+use crate::given::*;
+use subtend_session::command::CallObstacle;
 
 use super::{Doing, Row, STALE, check_rows};
 use crate::asks::asking;
-use crate::given::*;
 
 /// Returns the session after turn 2 called a writing tool, which awaits approval, and a reading tool.
 pub(super) fn asks(streams: Heart) -> Heart {

@@ -1,12 +1,5 @@
 //! Answers, attempts, tools and admissions.
 
-use subtend_session::call::{CallKind, ToolErrorKind};
-use subtend_session::command::{Command, Refusal, SpawnVerdict};
-use subtend_session::ids::{AttemptNo, RunKey, RunNo, TurnNo};
-use subtend_session::outcome::{ModelFail, Part};
-use subtend_session::place::Mode;
-use subtend_session::record::Stop;
-
 use super::{Doing, Row, STALE, check_rows};
 use crate::given::*;
 
