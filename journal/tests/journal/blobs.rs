@@ -1,18 +1,11 @@
 //! Bodies too large for an engine.
 
-use std::path::{Path, PathBuf};
-
-use serde_json::json;
-use subtend_journal::blobs::Blobs;
-use subtend_journal::faulty::Faulty;
-use subtend_journal::{AppendError, Frame, Journal, Options, ReadError, Scope};
-use subtend_session::ids::{Hash, Interned, Lsn, SessionId};
+use crate::scene::*;
+use subtend_session::ids::Interned;
 use subtend_session::index;
-use subtend_session::record::Record;
 
 use crate::engines::{Kind, for_each_engine};
 use crate::files;
-use crate::scene::{SessionWriter, created_session, creation, id, one, record};
 
 fn input_record(writer: &SessionWriter, bytes: usize) -> Record {
     let n = writer.records.len() as u128;
@@ -61,10 +54,6 @@ fn stored(kind: Kind, store: &Path) -> [SessionWriter; 2] {
 fn records(journal: &Journal, session: SessionId) -> Result<Vec<Record>, String> {
     let records = journal.records(session).map_err(|error| error.to_string())?;
     Ok(records.into_iter().map(|stored| stored.record).collect())
-}
-
-fn problems(journal: &Journal) -> Vec<String> {
-    journal.verify(&mut |_| {}).unwrap().problems.iter().map(ToString::to_string).collect()
 }
 
 async fn body_above_the_limit_is_read_back_like_any_other(kind: Kind) {

@@ -1,14 +1,8 @@
 //! Story of a session whose old messages are compacted. Its fixture never changes; see [`crate::kinds`].
 
-use std::path::PathBuf;
-
-use serde_json::{Value, json};
-use subtend_journal::memory::Memory;
-use subtend_journal::{Journal, Options, Scope};
-
 use crate::described::append_service_session;
-use crate::kinds::{answer, append_records, frames, input, run_ended};
-use crate::scene::{SessionWriter, created_session, id, one, start};
+use crate::kinds::{answer, append_records, input, run_ended, write_fixture};
+use crate::scene::*;
 
 /// Writes a turn whose model call waits for a compaction.
 fn compacts(run: u32, no: u32) -> Value {
@@ -56,10 +50,5 @@ async fn records_of_a_compaction_are_unchanged() {
     let journal = build_journal().await;
     assert_eq!(journal.verify(&mut |_| {}).unwrap().problems, Vec::new());
     subtend_journal::audit(&journal, true).unwrap();
-    if let Some(dir) = std::env::var_os("SUBTEND_WRITE_FIXTURES").map(PathBuf::from) {
-        let mut export = Vec::new();
-        journal.export(Scope::Store, &mut export, &mut |_| {}).unwrap();
-        std::fs::write(dir.join("compacted.jsonl"), export).unwrap();
-        std::fs::write(dir.join("compacted.hex"), frames(&journal)).unwrap();
-    }
+    write_fixture("compacted", &journal);
 }

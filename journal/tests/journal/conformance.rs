@@ -1,17 +1,13 @@
 //! Behaviour that every engine shares.
 
-use subtend_journal::engine::Engine;
-use subtend_journal::faulty::Faulty;
-use subtend_journal::memory::Memory;
-use subtend_journal::{AppendError, Appended, Batch, Journal, Options, Stored};
-use subtend_session::ids::{CallId, Epoch, Hash, Lsn, Seq, SessionId, TurnNo};
-use subtend_session::index::{Changes, Row, RowKey, RowKind};
-use subtend_session::record::Record;
+use crate::scene::*;
+use subtend_journal::Appended;
+use subtend_session::ids::Epoch;
+use subtend_session::index::{Changes, RowKey, RowKind};
 use subtend_session::state::Phase;
 use tempfile::TempDir;
 
 use crate::engines::Kind;
-use crate::scene::{AT_MS, Family, SessionWriter, created_session, family, id, one, start};
 
 /// Store that can be reopened.
 pub(crate) enum Store {
@@ -37,10 +33,6 @@ impl Store {
 fn stored(session_writer: &SessionWriter) -> Vec<Stored> {
     let numbered = (1..).map(Seq).zip(session_writer.records.iter().cloned());
     numbered.map(|(seq, record)| Stored { seq, at_ms: AT_MS, epoch: session_writer.epoch, record }).collect()
-}
-
-fn problems(journal: &Journal) -> Vec<String> {
-    journal.verify(&mut |_| {}).unwrap().problems.iter().map(ToString::to_string).collect()
 }
 
 fn notice(family: &Family) -> Row {

@@ -1,14 +1,10 @@
 //! Killed writers: acknowledged frames survive.
 
-use std::io::{BufRead as _, BufReader, Write as _};
-use std::path::Path;
-use std::process::{Command, Stdio};
+use std::io::{BufRead as _, Write as _};
 
-use subtend_journal::Batch;
-use subtend_session::ids::Seq;
+use crate::scene::*;
 
 use crate::engines::{Kind, for_each_engine};
-use crate::scene::{SessionWriter, created_session, family, id, one, start};
 
 const STORE: &str = "SUBTEND_TEST_CRASH_STORE";
 const ENGINE: &str = "SUBTEND_TEST_CRASH_ENGINE";

@@ -1,17 +1,11 @@
 //! Damaged files cause a typed error or a report, but never a panic or wrong data.
 
-use std::io::Cursor;
-use std::path::{Path, PathBuf};
-
+use crate::scene::*;
 use ::redb::ReadableTable as _;
-use subtend_journal::memory::Memory;
-use subtend_journal::{ImportBounds, Journal, OpenError, Options, Scope, Stored};
-use subtend_session::ids::{Lsn, SessionId};
-use subtend_session::index::{Head, Inflight, Row};
+use subtend_session::index::{Head, Inflight};
 
 use crate::engines::{Kind, for_each_engine};
 use crate::files::{self, FileImage};
-use crate::scene::{family, id};
 
 const FAMILIES: u128 = 20;
 /// Number of flipped bits in all files, and the minimum in each.

@@ -1,15 +1,7 @@
 //! A session with a title and summary by services of the host. Its fixture never changes; see [`crate::kinds`].
 
-use std::path::PathBuf;
-
-use serde_json::{Value, json};
-use subtend_journal::memory::Memory;
-use subtend_journal::{Batch, Journal, Options, Scope};
-use subtend_session::ids::SessionId;
-use subtend_session::record::Record;
-
-use crate::kinds::{answer, append_records, frames, run_ended};
-use crate::scene::{SessionWriter, created_session, creation, id, one, record, start};
+use crate::kinds::{answer, append_records, run_ended, write_fixture};
+use crate::scene::*;
 
 pub(crate) fn append_service_session(journal: &Journal, root: &mut SessionWriter, n: u128, agent: &str) -> SessionId {
     let mut service = SessionWriter::new(id(n));
@@ -69,10 +61,5 @@ async fn records_of_titles_and_summaries_are_unchanged() {
     assert_eq!(journal.verify(&mut |_| {}).unwrap().problems, Vec::new());
     subtend_journal::audit(&journal, true).unwrap();
     assert_eq!(&*journal.head(id(40)).unwrap().unwrap().title, "A walk");
-    if let Some(dir) = std::env::var_os("SUBTEND_WRITE_FIXTURES").map(PathBuf::from) {
-        let mut export = Vec::new();
-        journal.export(Scope::Store, &mut export, &mut |_| {}).unwrap();
-        std::fs::write(dir.join("described.jsonl"), export).unwrap();
-        std::fs::write(dir.join("described.hex"), frames(&journal)).unwrap();
-    }
+    write_fixture("described", &journal);
 }

@@ -1,13 +1,10 @@
 //! Engines with a directory, for tests that run on each.
 
 use std::future::Future;
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
-use subtend_journal::blobs::Blobs;
-use subtend_journal::engine::Engine;
+use crate::scene::*;
 use subtend_journal::redb::Redb;
-use subtend_journal::{Journal, OpenError, Options, StoreSpec, open_store, open_store_with, sled};
+use subtend_journal::{open_store_with, sled};
 
 pub(crate) const CACHE: usize = 4 << 20;
 

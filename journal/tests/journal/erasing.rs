@@ -1,18 +1,11 @@
 //! Deletion and erasure: no export contains the text of a deleted session, and a compaction removes it from the store.
 
-use std::path::Path;
-
-use serde_json::json;
-use subtend_journal::{
-    Compacted, CompactionStep, DeferredErasure, Journal, Options, ReadError, Scope, Stored, audit, compact_store,
-    open_store_to_read,
-};
-use subtend_session::ids::{Hash, Lsn, SessionId};
+use crate::scene::*;
+use subtend_journal::{Compacted, CompactionStep, DeferredErasure, audit, compact_store};
 
 use crate::engines::{Kind, for_each_engine};
-use crate::exporting::{memory, problems, read, write};
+use crate::exporting::{memory, read, write};
 use crate::files;
-use crate::scene::{Family, SessionWriter, created_session, family, id, one, record};
 
 pub(crate) const SECRET: &str = "the-launch-code-is-0451";
 

@@ -1,16 +1,7 @@
 //! Exports and imports: identical bytes for every engine; an incomplete export is refused and leaves nothing.
 
-use std::io::{BufReader, Cursor};
-use std::path::Path;
-
-use subtend_journal::faulty::Faulty;
-use subtend_journal::memory::Memory;
-use subtend_journal::{ImportBounds, ImportError, Journal, Options, Scope, StoreSpec, Tally, open_store};
-use subtend_session::ids::{Lsn, SessionId};
-use subtend_session::place::{BranchKind, Place};
-use subtend_session::record::Record;
-
-use crate::scene::{SessionWriter, created_session, creation, family, id, one};
+use crate::scene::*;
+use subtend_journal::{ImportError, Tally};
 
 pub(crate) fn memory() -> Journal {
     Journal::open(Box::new(Memory::new()), Options::default()).unwrap()
@@ -56,10 +47,6 @@ pub(crate) async fn export_of(count: u128) -> Vec<u8> {
     let journal = memory();
     write_trees(&journal, count).await;
     write(&journal, Scope::Store)
-}
-
-pub(crate) fn problems(journal: &Journal) -> Vec<String> {
-    journal.verify(&mut |_| {}).unwrap().problems.iter().map(ToString::to_string).collect()
 }
 
 pub(crate) fn is_empty(journal: &Journal) -> bool {

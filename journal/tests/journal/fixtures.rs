@@ -1,13 +1,8 @@
 //! Compatibility: every later release reads the fixtures in `fixtures/N`. Fixtures of a released format never change.
 
-use std::io::{BufReader, Cursor};
-
-use serde_json::Value;
-use subtend_journal::memory::Memory;
-use subtend_journal::{ImportBounds, Journal, Options, Scope, Tally, codec};
-use subtend_session::record::{AskVerdict, Record};
-
-use crate::scene::id;
+use crate::scene::*;
+use subtend_journal::{Tally, codec};
+use subtend_session::record::AskVerdict;
 
 /// An export; its frames as stored, in hexadecimal, one per session; the numbers of sessions and records.
 type Fixture = (&'static str, &'static str, u64, u64);

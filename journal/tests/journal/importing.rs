@@ -1,16 +1,13 @@
 //! A killed import: nothing is visible, the error names a remedy, and only the same file completes it.
 
-use std::io::{BufRead as _, BufReader, Cursor};
-use std::path::Path;
-use std::process::{Command, Stdio};
+use std::io::BufRead as _;
 
-use subtend_journal::{ImportBounds, ImportError, Scope};
-use subtend_session::ids::SessionId;
+use crate::scene::*;
+use subtend_journal::ImportError;
 use subtend_session::index::Inflight;
 
 use crate::engines::{Kind, for_each_engine, run};
-use crate::exporting::{export_of, forge_export, is_empty, problems, read, values, write};
-use crate::scene::{family, one};
+use crate::exporting::{export_of, forge_export, is_empty, read, values, write};
 
 const STORE: &str = "SUBTEND_TEST_IMPORT_STORE";
 const ENGINE: &str = "SUBTEND_TEST_IMPORT_ENGINE";

@@ -2,16 +2,10 @@
 //! `described`: `SUBTEND_WRITE_FIXTURES=DIR cargo test -p subtend-journal --test journal kinds::`. Existing fixtures never change.
 
 use std::collections::BTreeSet;
-use std::path::PathBuf;
 
-use serde_json::{Value, json};
-use subtend_journal::memory::Memory;
-use subtend_journal::{Batch, Frame, Journal, Options, Scope, codec};
-use subtend_session::ids::{CallId, Hash, SessionId, TurnNo};
+use crate::scene::*;
+use subtend_journal::codec;
 use subtend_session::index::continue_input;
-use subtend_session::record::Record;
-
-use crate::scene::{SessionWriter, created_session, creation, id, one, record, start};
 
 /// Writes records as the session's next frame.
 pub(crate) fn append_records(journal: &Journal, writer: &mut SessionWriter, records: &[Value]) {
@@ -191,7 +185,7 @@ async fn build_journal() -> Journal {
 }
 
 /// Encodes the records of each session as one frame, in hexadecimal.
-pub(crate) fn frames(journal: &Journal) -> String {
+fn frames(journal: &Journal) -> String {
     let hex = |bytes: Vec<u8>| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
     let frame = |session: SessionId| {
         let stored = journal.records(session).unwrap();
@@ -213,12 +207,16 @@ async fn records_of_the_other_kinds_are_unchanged() {
     let journal = build_journal().await;
     assert_eq!(journal.verify(&mut |_| {}).unwrap().problems, Vec::new());
     subtend_journal::audit(&journal, false).unwrap();
-    if let Some(dir) = std::env::var_os("SUBTEND_WRITE_FIXTURES").map(PathBuf::from) {
-        let mut export = Vec::new();
-        journal.export(Scope::Store, &mut export, &mut |_| {}).unwrap();
-        std::fs::write(dir.join("kinds.jsonl"), export).unwrap();
-        std::fs::write(dir.join("kinds.hex"), frames(&journal)).unwrap();
-    }
+    write_fixture("kinds", &journal);
+}
+
+/// Writes the fixtures of a journal to the directory that is asked for.
+pub(crate) fn write_fixture(name: &str, journal: &Journal) {
+    let Some(dir) = std::env::var_os("SUBTEND_WRITE_FIXTURES").map(PathBuf::from) else { return };
+    let mut export = Vec::new();
+    journal.export(Scope::Store, &mut export, &mut |_| {}).unwrap();
+    std::fs::write(dir.join(name).with_extension("jsonl"), export).unwrap();
+    std::fs::write(dir.join(name).with_extension("hex"), frames(journal)).unwrap();
 }
 
 /// Returns the record kinds in an export or in hexadecimal frames.

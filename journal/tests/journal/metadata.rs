@@ -1,15 +1,9 @@
 //! Story of a host task without a parent, with merged metadata. Its fixture never changes; see [`crate::kinds`].
 
-use std::path::PathBuf;
-
-use serde_json::json;
-use subtend_journal::memory::Memory;
-use subtend_journal::{Journal, Options, Scope};
+use crate::scene::*;
 use subtend_session::place::BranchKind;
-use subtend_session::record::Record;
 
-use crate::kinds::{answer, append_records, frames, run_ended};
-use crate::scene::{SessionWriter, creation, id, one, start};
+use crate::kinds::{answer, append_records, run_ended, write_fixture};
 
 async fn build_journal() -> Journal {
     let journal = Journal::open(Box::new(Memory::new()), Options::default()).unwrap();
@@ -36,10 +30,5 @@ async fn host_task_with_merged_metadata_is_unchanged() {
     subtend_journal::audit(&journal, true).unwrap();
     let head = journal.head(id(60)).unwrap().unwrap();
     assert_eq!((head.parent, head.kind), (None, Some(BranchKind::Subagent)));
-    if let Some(dir) = std::env::var_os("SUBTEND_WRITE_FIXTURES").map(PathBuf::from) {
-        let mut export = Vec::new();
-        journal.export(Scope::Store, &mut export, &mut |_| {}).unwrap();
-        std::fs::write(dir.join("metadata.jsonl"), export).unwrap();
-        std::fs::write(dir.join("metadata.hex"), frames(&journal)).unwrap();
-    }
+    write_fixture("metadata", &journal);
 }

@@ -1,13 +1,10 @@
 //! Checks before a store opens.
 
-use std::path::Path;
-
-use subtend_journal::{Journal, OpenError, StoreSpec, discard_store, open_store};
-use subtend_session::ids::Lsn;
+use crate::scene::*;
+use subtend_journal::discard_store;
 
 use crate::engines::{Kind, for_each_engine};
 use crate::files;
-use crate::scene::{SessionWriter, created_session, family, id, one};
 
 async fn store_in_use_names_its_process(kind: Kind) {
     let dir = tempfile::tempdir().unwrap();

@@ -1,13 +1,9 @@
 //! Failing stores acknowledge nothing. Also tests the number of commits per group.
 
-use subtend_journal::engine::Engine;
-use subtend_journal::faulty::{Faults, Faulty};
-use subtend_journal::memory::Memory;
-use subtend_journal::{AppendError, Batch, Journal, Options};
-use subtend_session::ids::Lsn;
+use crate::scene::*;
+use subtend_journal::faulty::Faults;
 
 use crate::engines::{Kind, for_each_engine};
-use crate::scene::{SessionWriter, created_session, id, one, start};
 
 fn open(inner: Box<dyn Engine>, options: Options) -> (Journal, Faults) {
     let (engine, faults) = Faulty::new(inner);

@@ -13,13 +13,11 @@ mod standby;
 mod sweeping;
 mod weak;
 
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::AtomicU32;
 
+use crate::scene::*;
+use subtend_journal::Poisoned;
 use subtend_journal::postgres::{Postgres, ShardAddress};
-use subtend_journal::{Journal, Options, Poisoned};
-use subtend_session::ids::Lsn;
-
-use crate::scene::{SessionWriter, created_session, id, one};
 
 /// Returns parameters for a shard that no other test uses.
 fn unused_shard() -> String {
@@ -39,8 +37,4 @@ async fn create_session(journal: &Journal, n: u128) -> Result<Lsn, Poisoned> {
         Err(error) => panic!("{error}"),
     };
     journal.wait(last).await.map(|()| last)
-}
-
-fn problems(journal: &Journal) -> Vec<String> {
-    journal.verify(&mut |_| {}).unwrap().problems.iter().map(ToString::to_string).collect()
 }

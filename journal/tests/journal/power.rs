@@ -2,16 +2,13 @@
 
 use std::collections::BTreeMap;
 
+use crate::scene::*;
 use fastrand::Rng;
 use subtend_journal::redb::Redb;
 use subtend_journal::stepper::{Stepped, Stepper};
-use subtend_journal::{Batch, Frame, Journal, Options};
-use subtend_session::ids::{Lsn, SessionId};
-use subtend_session::record::Record;
 
 use crate::engines::CACHE;
 use crate::medium::{Medium, Survivors};
-use crate::scene::{SessionWriter, created_session, id, record, start};
 
 fn seed() -> u64 {
     std::env::var("SUBTEND_POWER_SEED").map_or(20_261_122, |seed| seed.parse().unwrap())

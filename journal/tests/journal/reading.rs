@@ -1,13 +1,8 @@
 //! Opening read-only changes nothing, in any state that the last process left.
 
-use std::path::{Path, PathBuf};
-
-use subtend_journal::{Journal, OpenError, Options, open_store_to_read};
-use subtend_session::ids::Lsn;
-
 use crate::engines::{Kind, for_each_engine};
 use crate::files::{self, FileImage};
-use crate::scene::{SessionWriter, created_session, family, id, one};
+use crate::scene::*;
 
 fn read(kind: Kind, dir: &Path) -> Result<Journal, OpenError> {
     open_store_to_read(&kind.spec(dir), Options::default(), &mut |_| {})

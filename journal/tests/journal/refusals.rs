@@ -4,20 +4,14 @@
 use std::collections::BTreeMap;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::os::unix::process::CommandExt as _;
-use std::path::Path;
-use std::process::{Command, Stdio};
-use std::sync::Arc;
 
+use crate::scene::*;
 use seccompiler::{
     BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule,
     apply_filter_all_threads,
 };
-use subtend_journal::blobs::Blobs;
-use subtend_journal::{Journal, Options, open_store_to_read};
-use subtend_session::ids::Hash;
 
 use crate::engines::{Kind, for_each_engine};
-use crate::scene::{SessionWriter, created_session, id, one};
 
 const STORE: &str = "SUBTEND_TEST_REFUSED_STORE";
 const ENGINE: &str = "SUBTEND_TEST_REFUSED_ENGINE";

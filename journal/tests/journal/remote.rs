@@ -1,15 +1,12 @@
 //! Reads of a store through the journal of another process.
 
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use std::sync::{Arc, OnceLock};
 
-use serde_json::Value;
+use crate::scene::*;
 use subtend_journal::remote::{Read, Remote};
-use subtend_journal::{Journal, OpenError, Options, Scope, open_store};
-use subtend_session::ids::Seq;
 
 use crate::exporting::{stores, write, write_trees};
-use crate::scene::{SessionWriter, created_session, family, id, one};
 
 /// Returns a journal that reads through `host`.
 fn remote(host: &Journal) -> Result<Journal, OpenError> {

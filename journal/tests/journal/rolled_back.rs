@@ -1,13 +1,7 @@
 //! Story of a run that failed and was rolled back. Its fixture never changes; see [`crate::kinds`].
 
-use std::path::PathBuf;
-
-use serde_json::json;
-use subtend_journal::memory::Memory;
-use subtend_journal::{Journal, Options, Scope};
-
-use crate::kinds::{answer, append_records, frames, run_ended};
-use crate::scene::{SessionWriter, created_session, id, one, start};
+use crate::kinds::{answer, append_records, run_ended, write_fixture};
+use crate::scene::*;
 
 async fn build_journal() -> Journal {
     let journal = Journal::open(Box::new(Memory::new()), Options::default()).unwrap();
@@ -29,10 +23,5 @@ async fn records_of_a_rollback_are_unchanged() {
     let journal = build_journal().await;
     assert_eq!(journal.verify(&mut |_| {}).unwrap().problems, Vec::new());
     subtend_journal::audit(&journal, true).unwrap();
-    if let Some(dir) = std::env::var_os("SUBTEND_WRITE_FIXTURES").map(PathBuf::from) {
-        let mut export = Vec::new();
-        journal.export(Scope::Store, &mut export, &mut |_| {}).unwrap();
-        std::fs::write(dir.join("rolled_back.jsonl"), export).unwrap();
-        std::fs::write(dir.join("rolled_back.hex"), frames(&journal)).unwrap();
-    }
+    write_fixture("rolled_back", &journal);
 }

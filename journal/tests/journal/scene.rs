@@ -1,15 +1,29 @@
 //! Small legal tree: a root starts a child, the child answers, the root receives its notice.
 
-use std::sync::Arc;
+pub(crate) use std::io::{BufReader, Cursor};
+pub(crate) use std::path::{Path, PathBuf};
+pub(crate) use std::process::{Command, Stdio};
+pub(crate) use std::sync::atomic::Ordering;
+pub(crate) use std::sync::{Arc, Mutex};
 
-use serde_json::{Value, json};
-use subtend_journal::{Batch, Frame, Journal};
+pub(crate) use serde_json::{Value, json};
+pub(crate) use subtend_journal::blobs::Blobs;
+pub(crate) use subtend_journal::engine::Engine;
+pub(crate) use subtend_journal::faulty::Faulty;
+pub(crate) use subtend_journal::memory::Memory;
+pub(crate) use subtend_journal::{
+    AppendError, Batch, Frame, ImportBounds, Journal, OpenError, Options, ReadError, Scope, StoreSpec, Stored,
+    open_store, open_store_to_read,
+};
+pub(crate) use subtend_session::ids::{CallId, Hash, Lsn, Seq, SessionId, TurnNo};
+pub(crate) use subtend_session::index::Row;
+pub(crate) use subtend_session::record::Record;
+
 use subtend_session::authority::Authority;
 use subtend_session::effect::NewSession;
-use subtend_session::ids::{Epoch, Hash, Interned, Lsn, Seq, SessionId};
+use subtend_session::ids::{Epoch, Interned};
 use subtend_session::index::{self, Changes, InflightChange, Stamp};
 use subtend_session::limits::Limits;
-use subtend_session::record::Record;
 use subtend_session::state::State;
 use uuid::Uuid;
 
@@ -17,6 +31,10 @@ pub(crate) const AT_MS: i64 = 1_700_000_000_000;
 
 pub(crate) fn id(n: u128) -> SessionId {
     SessionId(Uuid::from_u128(n))
+}
+
+pub(crate) fn problems(journal: &Journal) -> Vec<String> {
+    journal.verify(&mut |_| {}).unwrap().problems.iter().map(ToString::to_string).collect()
 }
 
 /// Built from JSON, so that tests need no change for a new field with a default.

@@ -1,18 +1,10 @@
 //! Verification reports each possible error in the index rows.
 
-use subtend_journal::memory::Memory;
-use subtend_journal::{Frame, Journal, Options};
-use subtend_session::ids::{CallId, Hash, TurnNo};
-use subtend_session::index::{InflightChange, Row, RowKey, RowKind};
-
-use crate::scene::{Family, SessionWriter, created_session, family, id, one, record};
+use crate::scene::*;
+use subtend_session::index::{InflightChange, RowKey, RowKind};
 
 fn journal() -> Journal {
     Journal::open(Box::new(Memory::new()), Options::default()).unwrap()
-}
-
-fn problems(journal: &Journal) -> Vec<String> {
-    journal.verify(&mut |_| {}).unwrap().problems.iter().map(ToString::to_string).collect()
 }
 
 /// Returns the problem of a store whose last frame was altered. There must be exactly one.

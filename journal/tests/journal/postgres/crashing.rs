@@ -1,12 +1,11 @@
 //! A server that is killed during commits of many writers, and restarts.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64};
 
-use subtend_session::ids::Seq;
+use crate::scene::*;
 
+use super::journal;
 use super::server::Server;
-use super::{journal, problems};
-use crate::scene::{SessionWriter, created_session, id, one, start};
 
 /// Set `SUBTEND_POSTGRES_CRASHES=N` for more.
 fn crash_count() -> u64 {

@@ -1,10 +1,8 @@
 //! Damaged rows, and a server that cannot write.
 
-use subtend_session::ids::{Lsn, SessionId};
-
 use super::server::{Server, shared};
-use super::{create_session, journal, problems, unused_shard};
-use crate::scene::id;
+use super::{create_session, journal, unused_shard};
+use crate::scene::*;
 
 /// Flips one bit after `eighths` eighths of the value of a row in `log`.
 fn flip(shard: &str, lsn: u64, eighths: u64) {

@@ -4,10 +4,10 @@ use subtend_journal::postgres::Postgres;
 use subtend_journal::{Compacted, OpenError, Options, ReadError, Scope, StoreSpec, audit, compact_store};
 
 use super::server::shared;
-use super::{journal, problems, unused_shard};
+use super::{journal, unused_shard};
 use crate::erasing::{SECRET, with_deleted_child};
 use crate::exporting::write;
-use crate::scene::id;
+use crate::scene::{id, problems};
 
 /// Returns the number of rows of a shard that contain a text, in all tables.
 fn count_rows_with(shard: &str, text: &str) -> String {

@@ -5,7 +5,8 @@ use subtend_journal::{Journal, OpenError, Options, StoreSpec, open_store_to_read
 use subtend_session::ids::Lsn;
 
 use super::server::shared;
-use super::{create_session, journal, problems, unused_shard};
+use super::{create_session, journal, unused_shard};
+use crate::scene::problems;
 
 /// Claims the shard like a process on another machine that found its lock free.
 fn claim_elsewhere(shard: &str) {

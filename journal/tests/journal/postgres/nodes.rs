@@ -2,13 +2,12 @@
 
 use std::time::Duration;
 
-use subtend_journal::OpenError;
+use crate::scene::*;
 use subtend_journal::postgres::Postgres;
 use subtend_journal::postgres::nodes::{NodeError, NodeLease, Placement, Registry};
 
 use super::server::{Server, target};
-use super::{create_session, journal, problems};
-use crate::scene::id;
+use super::{create_session, journal};
 
 const LEASE: Duration = Duration::from_secs(15);
 

@@ -2,14 +2,12 @@
 
 use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, TcpListener, TcpStream};
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32};
 
-use subtend_session::ids::Lsn;
+use crate::scene::*;
 
 use super::server::{self, Server, shared};
-use super::{create_session, journal, problems, unused_shard};
-use crate::scene::id;
+use super::{create_session, journal, unused_shard};
 
 /// The fault of the next commit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

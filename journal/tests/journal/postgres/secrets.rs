@@ -1,10 +1,8 @@
 //! The password of a database, and encrypted connections.
 
-use std::process::Command;
-
+use crate::scene::*;
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 use subtend_journal::postgres::Postgres;
-use subtend_journal::{Journal, Options, StoreSpec};
 
 use super::server::{PASSWORD, Server, shared, target};
 use super::{create_session, unused_shard};

@@ -1,22 +1,18 @@
 //! Interrupts a commit at each point: within its request, before its end, and within its reply. There its owner is killed, the server
 //! crashes, or the connection is cut.
 
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::io::{BufRead as _, Read as _, Write as _};
 use std::net::{Shutdown, TcpListener, TcpStream};
-use std::path::Path;
 use std::process::Child;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use subtend_journal::{Journal, OpenError, open_store};
-use subtend_session::ids::Lsn;
+use crate::scene::*;
 
 use super::server::{ADDRESS, Server, address, shard_at, shared, target};
-use super::{create_session, journal, problems};
+use super::{create_session, journal};
 use crate::crash;
 use crate::engines::Kind;
-use crate::scene::id;
 
 /// The point up to which a commit arrives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
