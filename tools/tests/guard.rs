@@ -4,19 +4,14 @@
 //! are this test program, started again in a role.
 
 use std::io::{BufRead as _, BufReader, Read as _};
-use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::sync::mpsc;
-use std::time::Duration;
 
-use serde_json::json;
-use subtend_session::authority::Authority;
-use subtend_tools::guard::{self, Guard};
-use subtend_tools::registry::Registry;
-use subtend_tools::tool::{ToolError, ToolInvocation, ToolOutput};
-use tokio_util::sync::CancellationToken;
+use super::scene::*;
+use subtend_tools::guard;
+use subtend_tools::tool::ToolOutput;
 
-use super::scene::{self, ROLE, guard};
+use super::scene;
 
 /// Leaves one process in its group, one in its own session, and one orphan; reports when all exist.
 const TREE: &str = "exec 3>pipe; sleep 300 & setsid sleep 300 & (setsid sh -c 'sleep 300 & echo daemon >&3' &) ; \

@@ -2,15 +2,11 @@
 //!
 //! Each case runs in this test program, started again with a memory limit; the controls run the libraries without bounds.
 
-use std::path::Path;
-use std::process::{Command, Output};
+use std::process::Output;
 
-use serde_json::{Value, json};
-use subtend_session::authority::Authority;
-use subtend_tools::registry::Registry;
-use subtend_tools::tool::ToolError;
+use super::scene::*;
 
-use super::scene::{self, ROLE};
+use super::scene;
 
 const DIR: &str = "SUBTEND_TEST_DIR";
 /// Address space above that of an idle test program, in KiB: 512 MiB, which no input may use, and thread stacks.

@@ -2,13 +2,11 @@
 //!
 //! The runtime and the guard are this test program, started again in a role.
 
-use std::process::Command;
-
-use subtend_tools::commands::{CommandLimits, Commands};
+use super::scene::*;
+use subtend_tools::commands::CommandLimits;
 use subtend_tools::sandbox::{self, SandboxStrength};
-use subtend_tools::secrets::Secrets;
 
-use super::scene::{self, is_root};
+use super::scene;
 
 const MIB: u64 = 1 << 20;
 

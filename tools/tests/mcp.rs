@@ -4,24 +4,19 @@
 
 use std::collections::BTreeMap;
 use std::io::{BufRead as _, Write as _};
-use std::path::Path;
-use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::sync::Mutex;
 
-use serde_json::{Value, json};
-use subtend_session::authority::{Authority, Rule, RuleSet, Verdict};
+use super::scene::*;
 use subtend_session::call::ToolErrorKind;
 use subtend_session::ids::Text;
-use subtend_tools::commands::Commands;
 use subtend_tools::mcp::{ConnectionSettings, KnownTools, Origin, ServerConfig, ServerList, ServerTransport, Servers};
-use subtend_tools::registry::{Classified, LiveTools as _, Registry};
-use subtend_tools::secrets::Secrets;
-use subtend_tools::tool::{Progress, ToolError, ToolInvocation, ToolOutput};
+use subtend_tools::registry::{Classified, LiveTools as _};
+use subtend_tools::tool::{Progress, ToolOutput};
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::time::Instant;
 
-use super::scene::{self, ROLE, guard};
+use super::scene;
 
 /// Environment variable that selects the server's behaviour.
 const MODE: &str = "SUBTEND_TEST_MCP";

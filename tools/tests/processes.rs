@@ -1,20 +1,13 @@
 //! Background processes as the tools `shell` and `process` keep them: real commands in a guard.
 
-use std::path::Path;
-use std::sync::Arc;
-use std::time::Duration;
-
+use super::scene::*;
 use futures_util::future::join_all;
-use serde_json::{Value, json};
-use subtend_session::authority::Authority;
 use subtend_session::ids::SessionId;
 use subtend_tools::processes::Processes;
-use subtend_tools::registry::{Registry, RegistryBuilder};
-use subtend_tools::secrets::Secrets;
-use subtend_tools::tool::{ToolError, ToolInvocation, ToolKey};
-use tokio_util::sync::CancellationToken;
+use subtend_tools::registry::RegistryBuilder;
+use subtend_tools::tool::ToolKey;
 
-use super::scene::{self, guard};
+use super::scene;
 
 /// A runtime as its tools see it, with one process: the session that [`child`] returns.
 struct Desk {

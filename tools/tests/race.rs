@@ -8,14 +8,10 @@
 
 use std::collections::BTreeSet;
 use std::os::unix::fs::PermissionsExt as _;
-use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use super::scene::*;
 use rustix::fs::{CWD, RenameFlags, renameat_with};
-use serde_json::{Value, json};
-use subtend_session::authority::{Authority, Rule, RuleSet, Verdict};
-use subtend_tools::registry::Registry;
-use subtend_tools::tool::ToolError;
 
 use super::scene;
 

@@ -3,17 +3,11 @@
 //! Each test prints `held` if this system has the sandbox, otherwise `refused`. The guard is this test program, started
 //! again in that role.
 
-use std::path::Path;
-
-use serde_json::json;
-use subtend_session::authority::{Authority, Rule, RuleSet, Verdict};
+use super::scene::*;
 use subtend_session::call::ToolErrorKind;
-use subtend_tools::guard::Guard;
-use subtend_tools::registry::Registry;
 use subtend_tools::sandbox::{self, SandboxStrength};
-use subtend_tools::tool::ToolError;
 
-use super::scene::{self, guard, guard_with};
+use super::scene;
 
 /// A workspace with secrets, and a session that may do everything except access them.
 struct Bench {

@@ -1,23 +1,28 @@
 //! Helpers for one tool call, and for this test program in a role: a guard, or a runtime with a guarded shell command.
 
+pub(crate) use std::path::Path;
+pub(crate) use std::process::Command;
+pub(crate) use std::sync::Arc;
+pub(crate) use std::time::Duration;
+
+pub(crate) use serde_json::{Value, json};
+pub(crate) use subtend_session::authority::{Authority, Rule, RuleSet, Verdict};
+pub(crate) use subtend_tools::commands::Commands;
+pub(crate) use subtend_tools::guard::Guard;
+pub(crate) use subtend_tools::registry::Registry;
+pub(crate) use subtend_tools::secrets::Secrets;
+pub(crate) use subtend_tools::tool::{ToolError, ToolInvocation};
+pub(crate) use tokio_util::sync::CancellationToken;
+
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt as _;
-use std::path::Path;
-use std::process::Command;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use serde_json::{Value, json};
-use subtend_session::authority::{Authority, Rule, RuleSet, Verdict};
 use subtend_session::ids::{CallId, RunNo, TurnNo};
-use subtend_tools::commands::Commands;
-use subtend_tools::guard::{self, Guard};
+use subtend_tools::guard;
 use subtend_tools::processes::Processes;
-use subtend_tools::registry::Registry;
-use subtend_tools::secrets::Secrets;
-use subtend_tools::tool::{Progress, ToolInvocation, ToolKey};
+use subtend_tools::tool::{Progress, ToolKey};
 use subtend_tools::workspace::Workspace;
-use tokio_util::sync::CancellationToken;
 
 /// The role of this program when it is started again.
 pub(crate) const ROLE: &str = "SUBTEND_TEST_ROLE";

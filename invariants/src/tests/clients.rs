@@ -1,10 +1,8 @@
 //! Violations by clients of a host: a good world with one change.
 
-use super::scene::{CHILD, ROOT, Scene, id};
+use super::scene::*;
 use crate::observed::{ClientLog, KeyedCommand, Observed};
 use crate::{InvariantId, always};
-use subtend_session::ids::{Seq, SessionId};
-use subtend_session::record::{InputAccepted, Record};
 
 /// Returns the scene with a client that received everything, the root's records first.
 fn with_reader(scene: &Scene) -> Scene {

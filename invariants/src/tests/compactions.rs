@@ -1,15 +1,10 @@
 //! Tests of the predicates about compactions.
 
-use std::sync::Arc;
-
 use super::Case;
 use super::messages::message_of;
-use super::scene::{CHILD, Scene, answered, inputs, notice, taken};
+use super::scene::*;
 use crate::InvariantId;
-use subtend_session::ids::{AttemptNo, Seq, TurnNo};
-use subtend_session::message::Message;
-use subtend_session::outcome::{Initiator, Outcome};
-use subtend_session::record::{Carrier, Compacted, CompactionCause, Record};
+use subtend_session::record::{Carrier, Compacted, CompactionCause};
 
 /// The good scene with a run in flight, and a compaction that hides the first `upto` messages except `verbatim`.
 fn compacts(upto: u64, verbatim: &[u64], text: &str) -> Scene {

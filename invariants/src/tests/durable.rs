@@ -1,20 +1,12 @@
 //! Violations in journals: a good world with one change, without observations.
 
-use std::sync::Arc;
-
 use super::Case;
-use super::scene::{
-    CALL, CHILD, END, LATER_CALL, ROOT, SPAWNED, Scene, TAKEN, accepted, answered, asked_by, ended, ended_after,
-    finished, input, inputs, notice, owned_by_root, started, taken, turn,
-};
+use super::scene::*;
 use crate::InvariantId;
-use subtend_session::authority::Access;
-use subtend_session::call::CallKind;
-use subtend_session::ids::{RunNo, Seq, Short};
-use subtend_session::index::{Row, RowKind};
+use subtend_session::ids::Short;
 use subtend_session::limits::Limits;
-use subtend_session::outcome::{Budget, FailKind, Initiator, ModelFail, Outcome, TimeLimit};
-use subtend_session::place::{BranchKind, Owner, Worktree};
+use subtend_session::outcome::{Budget, ModelFail, TimeLimit};
+use subtend_session::place::Worktree;
 use subtend_session::record::*;
 use subtend_session::usage::Usage;
 

@@ -1,14 +1,8 @@
 //! Legal worlds that seem illegal.
 
-use super::scene::{
-    CALL, END, LATER_CALL, ROOT, Scene, TAKEN, accepted, answered, ended_after, id, notice, opened_with, taken, turn,
-};
-use subtend_session::authority::Access;
-use subtend_session::call::{CallEnd, CallKind, ToolEffect};
-use subtend_session::ids::{AttemptNo, TurnNo};
-use subtend_session::index::{Row, RowKey, RowKind};
-use subtend_session::outcome::{FailKind, Initiator, Outcome};
-use subtend_session::place::Owner;
+use super::scene::*;
+use subtend_session::call::{CallEnd, ToolEffect};
+use subtend_session::index::RowKey;
 use subtend_session::record::*;
 
 fn access() -> Box<Access> {

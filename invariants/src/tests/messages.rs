@@ -1,13 +1,11 @@
 //! Violations by messages between relatives.
 
+use super::scene::*;
 use uuid::Uuid;
 
 use super::Case;
-use super::scene::{CHILD, END, LATER_CALL, ROOT, Scene, answered, id, input, inputs, opened_with, turn};
 use crate::InvariantId;
-use subtend_session::ids::{RunNo, SessionId};
-use subtend_session::place::Owner;
-use subtend_session::record::{From, InputAccepted, Lane, Record};
+use subtend_session::record::{From, Lane};
 
 const STRANGER: SessionId = SessionId(Uuid::from_u128(77));
 

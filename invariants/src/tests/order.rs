@@ -1,18 +1,9 @@
 //! Violations of the order and contents of a model's context.
 
-use std::sync::Arc;
-
 use super::Case;
-use super::scene::{
-    CALL, END, Scene, TAKEN, accepted, answered, answered_in, ended_after, id, input, inputs, notice, opened_with,
-    taken, turn, turn_in,
-};
+use super::scene::*;
 use crate::InvariantId;
-use subtend_session::ids::{RunNo, Seq, TurnNo};
-use subtend_session::message::Message;
-use subtend_session::outcome::Outcome;
-use subtend_session::place::Owner;
-use subtend_session::record::{Carrier, From, InputAccepted, Notice, Record};
+use subtend_session::record::{Carrier, From, Notice};
 
 pub(super) const CASES: &[Case] = &[
     (

@@ -1,20 +1,27 @@
 //! A good world, and two earlier instants of it.
 
+pub(crate) use std::sync::Arc;
+
+pub(crate) use subtend_session::authority::Access;
+pub(crate) use subtend_session::call::CallKind;
+pub(crate) use subtend_session::ids::{AttemptNo, RunNo, Seq, SessionId, TurnNo};
+pub(crate) use subtend_session::index::{Row, RowKind};
+pub(crate) use subtend_session::message::Message;
+pub(crate) use subtend_session::outcome::{FailKind, Initiator, Outcome};
+pub(crate) use subtend_session::place::{BranchKind, Owner};
+pub(crate) use subtend_session::record::{InputAccepted, Record};
+
 use std::collections::BTreeSet;
-use std::sync::Arc;
 
 use uuid::Uuid;
 
 use crate::{Activation, Frame, Ledger, Observed, Pool, View, World};
 use subtend_session::authority::{Authority, Rule, RuleSet, Verdict};
-use subtend_session::call::{CallEnd, CallKind, ToolEffect};
-use subtend_session::ids::{
-    AttemptNo, CallId, Epoch, Hash, InputId, Interned, MsgRef, RunNo, Seq, SessionId, Short, TurnNo,
-};
-use subtend_session::index::{Row, RowKey, RowKind};
+use subtend_session::call::{CallEnd, ToolEffect};
+use subtend_session::ids::{CallId, Epoch, Hash, InputId, Interned, MsgRef, Short};
+use subtend_session::index::RowKey;
 use subtend_session::limits::Limits;
-use subtend_session::outcome::Outcome;
-use subtend_session::place::{BranchKind, Mode, OnRestart, Owner, Place};
+use subtend_session::place::{Mode, OnRestart, Place};
 use subtend_session::record::*;
 use subtend_session::state::{Call, Run, State, Turn};
 use subtend_session::usage::Usage;

@@ -1,10 +1,9 @@
 //! Violations in observed worlds: a good world with one change.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
 
 use super::Case;
-use super::scene::{CALL, CHILD, LATER_CALL, ROOT, Scene, ended, id, opened, turn_in};
+use super::scene::*;
 use crate::observed::{
     Acknowledgement, Activated, ActivationCause, Approver, Boot, Causes, ClientLog, ControlAnswer, DamageReplies,
     Death, Delivered, Effect, Failure, GivenContext, KeyedCommand, Listing, Observed, ObservedAnswer, ObservedAsk,
@@ -13,12 +12,9 @@ use crate::observed::{
 };
 use crate::world::Frame;
 use crate::{InvariantId, tree};
-use subtend_session::authority::{Access, Rule, Verdict as Answered};
-use subtend_session::ids::{AttemptNo, Epoch, RunKey, RunNo, Seq, SessionId, TurnNo};
-use subtend_session::message::Message;
-use subtend_session::outcome::{FailKind, Initiator, Outcome};
-use subtend_session::place::{BranchKind, Owner};
-use subtend_session::record::{AnsweredBy, AskVerdict, BranchCreated, Hold, Record};
+use subtend_session::authority::{Rule, Verdict as Answered};
+use subtend_session::ids::{Epoch, RunKey};
+use subtend_session::record::{AnsweredBy, AskVerdict, BranchCreated, Hold};
 
 mod good;
 

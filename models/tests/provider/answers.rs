@@ -1,12 +1,10 @@
 //! Correct answers of each protocol.
 
-use serde_json::json;
-use subtend_models::model::{Answer, Delta};
-use subtend_session::ids::{CallId, TurnNo};
+use super::server::*;
+use subtend_models::model::Answer;
+use subtend_session::ids::CallId;
 use subtend_session::record::{Stop, ToolCall};
 use subtend_session::usage::Usage;
-
-use super::server::{Reply, Server, request};
 
 pub(crate) fn events(events: &[serde_json::Value]) -> String {
     events.iter().map(|data| format!("event: {}\r\ndata: {data}\r\n\r\n", data["type"].as_str().unwrap())).collect()

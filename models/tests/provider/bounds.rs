@@ -2,17 +2,14 @@
 
 use std::io::{Read as _, Write as _};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, mpsc};
+use std::sync::mpsc;
 use std::time::Duration;
 
-use subtend_models::model::{Deltas, Model as _, ModelError};
-use subtend_models::provider::{Provider, Target};
-use subtend_session::outcome::ModelFail;
+use super::server::*;
+use subtend_models::model::Model as _;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
-
-use super::server::{Reply, answer, request};
 
 const MAX_SENT: usize = 128 * 1024 * 1024;
 /// Maximum bytes that a client takes and that the buffers of both sides hold when it closes: a system lets a socket have 32 MiB and more.

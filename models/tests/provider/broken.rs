@@ -1,17 +1,13 @@
 //! Streams with a wrong end.
 
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use serde_json::json;
-use subtend_models::model::{Delta, Deltas, Model as _, Request};
-use subtend_session::outcome::ModelFail;
+use super::server::*;
+use subtend_models::model::Model as _;
 use subtend_session::record::Stop;
-use subtend_session::settings::Settings;
 use tokio::sync::Notify;
 
 use super::answers::{anthropic, data, events};
-use super::server::{Reply, Server, answer, request};
 
 fn first_frames() -> [(&'static str, String); 5] {
     [

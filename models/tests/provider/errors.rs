@@ -1,13 +1,8 @@
 //! HTTP errors.
 
-use serde_json::json;
-use subtend_models::model::{Deltas, Model as _, ModelError};
-use subtend_models::provider::{Provider, Target};
-use subtend_session::outcome::ModelFail;
+use super::server::*;
+use subtend_models::model::Model as _;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::TcpListener;
-
-use super::server::{Reply, Server, answer, request};
 
 async fn error(spec: &str, head: &str, body: &str) -> ModelError {
     answer(spec, Reply::with_head(head, body)).await.unwrap_err()

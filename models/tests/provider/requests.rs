@@ -1,14 +1,9 @@
 //! Bodies of requests.
 
-use std::sync::Arc;
-
-use serde_json::json;
-use subtend_models::model::{Deltas, Model as _, Request};
-use subtend_models::provider::{Provider, Target};
+use super::server::*;
+use subtend_models::model::Model as _;
 use subtend_session::message::ToolSpec;
-use subtend_session::settings::{Effort, Settings};
-
-use super::server::{ReceivedRequest, Reply, Server, request};
+use subtend_session::settings::Effort;
 
 /// Returns the request that a model sends. `model` has the form `PROVIDER/MODEL`.
 async fn received_request(model: &str, request: Request) -> ReceivedRequest {

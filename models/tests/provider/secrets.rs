@@ -1,13 +1,8 @@
 //! Servers that echo secrets.
 
-use std::sync::{Arc, Mutex};
-
-use serde_json::json;
-use subtend_models::model::{Delta, Deltas, Model as _};
-use subtend_models::provider::{Key, Provider, Target};
-use subtend_session::outcome::ModelFail;
-
-use super::server::{KEY, Reply, Server, answer, request};
+use super::server::*;
+use subtend_models::model::Model as _;
+use subtend_models::provider::Key;
 
 const WORDS: [&str; 5] = ["anthropic/m", "openai/m", "openai-responses/m", "gemini/m", "ollama/m"];
 

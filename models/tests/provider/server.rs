@@ -1,16 +1,23 @@
 //! A server with scripted replies, which records requests.
 
-use std::sync::{Arc, Mutex};
+pub(crate) use std::sync::{Arc, Mutex};
+
+pub(crate) use serde_json::json;
+pub(crate) use subtend_models::model::{Delta, Deltas, ModelError, Request};
+pub(crate) use subtend_models::provider::{Provider, Target};
+pub(crate) use subtend_session::ids::TurnNo;
+pub(crate) use subtend_session::outcome::ModelFail;
+pub(crate) use subtend_session::settings::Settings;
+pub(crate) use tokio::net::TcpListener;
 
 use serde_json::Value;
-use subtend_models::model::{Answer, Delta, Deltas, Model as _, ModelError, Request, StreamProgress};
-use subtend_models::provider::{Key, Provider, Target};
-use subtend_session::ids::{AttemptNo, Seq, SessionId, TurnNo};
+use subtend_models::model::{Answer, Model as _, StreamProgress};
+use subtend_models::provider::Key;
+use subtend_session::ids::{AttemptNo, Seq, SessionId};
 use subtend_session::message::Message;
 use subtend_session::record::Prompt;
-use subtend_session::settings::Settings;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpStream;
 
 pub(crate) const KEY: &str = "topsecret-4711";
 

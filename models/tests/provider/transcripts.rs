@@ -1,15 +1,11 @@
 //! One conversation in each protocol: two calls, one of which fails, a notice, and a prompt.
 
-use std::sync::Arc;
-
-use serde_json::{Value, json};
-use subtend_models::model::Request;
-use subtend_session::ids::{CallId, Seq, TurnNo};
+use super::server::*;
+use serde_json::Value;
+use subtend_session::ids::{CallId, Seq};
 use subtend_session::message::{Message, ToolSpec};
 use subtend_session::record::ToolCall;
-use subtend_session::settings::{Effort, Settings};
-
-use super::server::{Reply, Server, request};
+use subtend_session::settings::Effort;
 
 fn conversation() -> Vec<Message> {
     let tool_call = |args: &str| ToolCall { provider_id: "".into(), tool: "read".into(), args: args.into() };
