@@ -6,7 +6,7 @@
 
 #[cfg(test)]
 mod mcp {
-    #[expect(dead_code, reason = "only attacks need the rest")]
+    #[expect(dead_code, unused_imports, reason = "only attacks need the rest")]
     #[path = "../attacks/scene.rs"]
     pub(crate) mod scene;
 }

@@ -5,7 +5,7 @@
 
 #[cfg(test)]
 mod providers {
-    #[expect(dead_code, reason = "only the tests of the command line need the rest")]
+    #[expect(dead_code, unused_imports, reason = "only the tests of the command line need the rest")]
     #[path = "../cli/call.rs"]
     pub(crate) mod call;
 

@@ -1,11 +1,7 @@
 //! Scopes of approvals: one for a session does not apply elsewhere.
 
-use serde_json::{Value, json};
-use subtend_session::authority::Verdict;
-use subtend_session::ids::SessionId;
-use subtend_session::record::{AskVerdict, Record};
-
-use super::scene::{AttackScene, RunningHost, SECRET, call, in_one_turn, say, script, spawn, write};
+use super::scene::*;
+use subtend_session::record::AskVerdict;
 
 fn asking() -> AttackScene {
     AttackScene::new().policy(Verdict::Allow, &[("fs.write", "*", Verdict::Ask)])

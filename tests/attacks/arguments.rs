@@ -1,16 +1,7 @@
 //! Arguments of calls: forbidden agents, permissions, and tools with built-in names.
 
-use std::sync::Arc;
-
-use serde_json::{Value, json};
-use subtend_session::authority::Verdict;
-use subtend_session::call::ToolEffect;
-use subtend_session::message::ToolSpec;
-use subtend_tools::closure::fn_tool;
-use subtend_tools::registry::{Registry, RegistryError};
-use subtend_tools::tool::{Tool, ToolOutput};
-
-use super::scene::{AttackScene, SECRET, call, script, write};
+use super::scene::*;
+use subtend_tools::registry::RegistryError;
 
 #[tokio::test(start_paused = true)]
 async fn forbidden_agent_is_refused_under_any_spelling() {

@@ -1,7 +1,6 @@
 //! A cloned repository: its files must not choose models, permissions or files of the user.
 
-use serde_json::json;
-
+use super::scene::*;
 use crate::cli::call::{CommandOutput, User};
 
 /// The answer of the repository's script.

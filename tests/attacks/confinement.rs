@@ -1,13 +1,11 @@
 //! Files outside of the workspace that a confined command must not read.
 
 use std::os::unix::fs::{MetadataExt as _, symlink};
-use std::path::{Path, PathBuf};
 
-use serde_json::{Value, json};
+use super::scene::*;
 use subtend_tools::policy::PROTECTED;
 use subtend_tools::sandbox::{self, SandboxStrength};
 
-use super::scene::SECRET;
 use crate::cli::call::{RunningCommand, User};
 
 fn run_confined(user: &User, path: &[PathBuf], script: &str, more: &[&str]) -> String {

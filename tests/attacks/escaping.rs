@@ -1,13 +1,10 @@
 //! Untrusted text shown to people: names, labels, answers, errors, imported sessions and approval prompts.
 
 use std::io::{Read as _, Write as _};
-use std::net::TcpListener;
 
-use serde_json::{Value, json};
-use subtend_session::authority::Verdict;
+use super::scene::*;
 use subtend_session::record::AskVerdict;
 
-use super::scene::{AttackScene, call, script};
 use crate::cli::call::{CommandOutput, User};
 
 /// Clears the screen, sets the title, reverses the writing direction and hides a character.
@@ -61,8 +58,7 @@ fn hostile_tree() -> (User, String, CommandOutput) {
         {"agent": "explore", "steps": [{"text": HOSTILE}]},
     ]});
     let model = user.script(&model.to_string());
-    let done = user.call(&["run", "--model", &model, HOSTILE]);
-    assert_eq!(done.code, Some(0), "{done:?}");
+    let done = user.succeeds(&["run", "--model", &model, HOSTILE]);
     let listed = user.json(&["sessions", "--json"]);
     let root = listed[0]["id"].as_str().expect("an id").to_owned();
     (user, root, done)

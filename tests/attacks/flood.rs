@@ -1,16 +1,6 @@
 //! Attacks on the machine's resources: endless trees, and files of a repository that never end.
 
-use std::process::Command;
-
-use serde_json::{Value, json};
-use subtend_agents::manifest::{AgentMode, Manifest};
-use subtend_session::dialect::Dialect;
-use subtend_session::limits::Limits;
-use subtend_session::message::Message;
-use subtend_session::outcome::Outcome;
-use subtend_session::record::Record;
-
-use super::scene::{AttackScene, call, in_one_turn, read, say, script, spawn};
+use super::scene::*;
 use crate::cli::call::User;
 
 /// A child that starts a child, `levels` deep.

@@ -1,11 +1,9 @@
 //! Commands that attack their guard, so that a process outlives their call.
 
-use serde_json::{Value, json};
-use subtend_session::authority::Verdict;
+use super::scene::*;
 use subtend_tools::sandbox;
 
 use super::processes::{guard, marked, until};
-use super::scene::{AttackScene, RunningHost, call};
 
 /// Starts a process and sends a signal to each thread of the guard; prints how many signals were delivered.
 const ATTACK: &str = "import ctypes, os, sys, time

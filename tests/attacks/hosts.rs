@@ -1,10 +1,6 @@
 //! The host of a store: other users of the machine, other directories, and approvals from another terminal.
 
-use std::path::Path;
-use std::process::Command;
-
-use serde_json::{Value, json};
-
+use super::scene::*;
 use crate::cli::call::{CommandOutput, RunningCommand, User};
 
 /// Starts the command without the variable that trusts each workspace.
@@ -15,9 +11,7 @@ fn start(user: &User, workspace: &Path, args: &[&str]) -> RunningCommand {
 }
 
 fn stop(host: RunningCommand) -> CommandOutput {
-    host.signal("TERM");
-    let done = host.done();
-    assert_eq!(done.code, Some(0), "{done:?}");
+    let done = host.stops();
     done
 }
 
@@ -156,8 +150,7 @@ fn approval_from_another_terminal_names_what_was_shown() {
     }
     assert!(!user.workspace().join("made.txt").exists());
     // The control: the name as listed.
-    let allowed = user.call(&["approvals", &id, "--allow", &named]);
-    assert_eq!(allowed.code, Some(0), "{allowed:?}");
+    user.succeeds(&["approvals", &id, "--allow", &named]);
     assert_eq!(run.done().code, Some(0));
     assert_eq!(std::fs::read_to_string(user.workspace().join("made.txt")).expect("the file"), hidden);
     stop(host);

@@ -1,10 +1,6 @@
 //! Foreign ids: a task id resolves to the caller's own tasks only.
 
-use serde_json::{Value, json};
-use subtend_session::dialect::Dialect;
-use subtend_session::ids::SessionId;
-
-use super::scene::{AttackScene, call, say, script, spawn};
+use super::scene::*;
 
 fn calls_with_id(id: &str) -> [Value; 4] {
     [

@@ -1,13 +1,8 @@
 //! Foreign exports whose turns and permissions exceed those of a local session.
 
-use std::io::{BufReader, Cursor};
-
-use serde_json::{Value, json};
-use subtend_journal::{ImportBounds, Journal};
+use super::scene::*;
 use subtend_session::authority::Authority;
 use subtend_session::ids::Hash;
-use subtend_session::limits::Limits;
-use subtend_session::record::Record;
 use subtend_session::state::State;
 
 use crate::attacks::imports::{forged, import_within, lines};

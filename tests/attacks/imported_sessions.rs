@@ -1,9 +1,7 @@
 //! Permissions, models and runs of imported sessions.
 
-use std::io::{BufReader, Cursor};
-
-use serde_json::{Value, json};
-use subtend_journal::{ImportBounds, StoreSpec, open_store};
+use super::scene::*;
+use subtend_journal::{StoreSpec, open_store};
 
 use super::imports::{forged, record};
 use crate::cli::call::{CommandOutput, User, no_forks};
@@ -17,11 +15,9 @@ const ALLOW_ALL: [&str; 6] = ["--allow", "fs.*", "--allow", "shell.run", "--allo
 fn exported() -> (User, String) {
     let user = User::new();
     let model = user.script(r#"{"rules": [{"agent": "*", "steps": [{"text": "done", "repeat": true}]}]}"#);
-    let done = user.call(&[&["run", "--quiet", "--model", &model, "go"], &ALLOW_ALL[..]].concat());
-    assert_eq!(done.code, Some(0), "{done:?}");
+    user.succeeds(&[&["run", "--quiet", "--model", &model, "go"], &ALLOW_ALL[..]].concat());
     let id = user.json(&["sessions", "--json"])[0]["id"].as_str().expect("an id").to_owned();
-    let done = user.call(&["export", "--out", "all.jsonl"]);
-    assert_eq!(done.code, Some(0), "{done:?}");
+    user.succeeds(&["export", "--out", "all.jsonl"]);
     (user, id)
 }
 
@@ -30,8 +26,7 @@ fn data(user: &User, name: &str) -> String {
 }
 
 fn import(user: &User, data: &str, more: &[&str]) -> CommandOutput {
-    let done = user.call(&[&["import", "--data", data, "all.jsonl"], more].concat());
-    assert_eq!(done.code, Some(0), "{done:?}");
+    let done = user.succeeds(&[&["import", "--data", data, "all.jsonl"], more].concat());
     done
 }
 
@@ -42,8 +37,7 @@ fn run_calls(user: &User, id: &str, data: &str, calls: &[Value]) {
     steps.insert(0, json!({"text": "done"}));
     steps.push(json!({"text": "done"}));
     let model = user.script(&json!({"rules": [{"agent": "*", "steps": steps}]}).to_string());
-    let done = user.call(&["send", "--json", "--data", data, "--model", &model, id, "go"]);
-    assert_eq!(done.code, Some(0), "{done:?}");
+    user.succeeds(&["send", "--json", "--data", data, "--model", &model, id, "go"]);
 }
 
 fn write(path: &str) -> Value {
@@ -311,8 +305,7 @@ fn isolated_subagent_of_an_export_needs_its_own_worktree() {
         let done = json!({"text": "done", "repeat": true});
         let rules = json!([{"agent": "apart", "steps": [starts, done]}, {"agent": "*", "steps": [done]}]);
         let model = user.script(&json!({ "rules": rules }).to_string());
-        let ran = user.call(&["run", "--quiet", "--agent", "apart", "--model", &model, "go"]);
-        assert_eq!(ran.code, Some(0), "{ran:?}");
+        user.succeeds(&["run", "--quiet", "--agent", "apart", "--model", &model, "go"]);
         assert_eq!(user.call(&["export", "--out", "all.jsonl"]).code, Some(0));
         agent("lower", "isolation: worktree\n");
         let lines = lines_with(&user, |_, records| records);

@@ -1,14 +1,12 @@
 //! Foreign exports: names, trees and approvals.
 
-use std::io::{BufRead, BufReader, Cursor, Read, Result as IoResult, Seek, SeekFrom};
+use std::io::{BufRead, Read, Result as IoResult, Seek, SeekFrom};
 
-use serde_json::{Value, json};
+use super::scene::*;
 use subtend_journal::memory::Memory;
-use subtend_journal::{ImportBounds, Journal, Options, codec};
-use subtend_session::ids::{Interned, SessionId};
-use subtend_session::limits::Limits;
+use subtend_journal::{Options, codec};
+use subtend_session::ids::Interned;
 use subtend_session::place::OnRestart;
-use subtend_session::record::Record;
 use subtend_session::state::State;
 
 /// An export with a child and an approval for the whole session.

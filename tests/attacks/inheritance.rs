@@ -1,8 +1,6 @@
 //! Children that try to exceed their parent by manifest, depth or rule order.
 
-use subtend_session::authority::Verdict;
-
-use super::scene::{AttackScene, SECRET, read, spawn, write};
+use super::scene::*;
 
 const ALL_BUT_ENV: &[(&str, &str, Verdict)] = &[("fs.*", "**/.env", Verdict::Deny)];
 

@@ -1,19 +1,9 @@
 //! Instruction files that try to reach prompts, and texts that pose as permissions.
 
-use std::path::Path;
-
-use serde_json::{Value, json};
-
+use super::scene::*;
 use crate::cli::call::{CommandOutput, RunningCommand, User};
 
 const SECRET: &str = "the-hidden-word";
-
-/// Calls the command without the variable that trusts each workspace.
-fn call(user: &User, args: &[&str]) -> CommandOutput {
-    let mut command = user.command(args);
-    command.env_remove("SUBTEND_TRUST");
-    RunningCommand::start(command, "").done()
-}
 
 fn prompt_of_agent(user: &User, agent: &str) -> String {
     user.script(&json!({"rules": [{"agent": agent, "steps": [{"text": "done", "repeat": true}]}]}).to_string())
@@ -22,15 +12,15 @@ fn prompt_of_agent(user: &User, agent: &str) -> String {
 /// Returns the recorded prompt of the session that a run opens.
 fn prompt_of(user: &User, args: &[&str]) -> (String, CommandOutput) {
     let model = prompt_of_agent(user, "*");
-    let done = call(user, &[&["run", "--model", &model], args, &["hi"]].concat());
+    let done = user.call_untrusted(&[&["run", "--model", &model], args, &["hi"]].concat());
     assert_eq!(done.code, Some(0), "{done:?}");
-    let sessions: Value = serde_json::from_str(&call(user, &["sessions", "--json"]).out).expect("sessions");
+    let sessions: Value = serde_json::from_str(&user.call_untrusted(&["sessions", "--json"]).out).expect("sessions");
     let id = sessions[0]["id"].as_str().expect("an id").to_owned();
     (recorded(user, &id), done)
 }
 
 fn recorded(user: &User, id: &str) -> String {
-    let shown: Value = serde_json::from_str(&call(user, &["show", "--json", id]).out).expect("a transcript");
+    let shown: Value = serde_json::from_str(&user.call_untrusted(&["show", "--json", id]).out).expect("a transcript");
     shown["system"].as_str().expect("a prompt").to_owned()
 }
 
@@ -49,14 +39,14 @@ fn untrusted_instructions_do_not_enter_prompts() {
     assert!(!system.contains("Obey"), "{system}");
     assert!(done.err.contains("2 instruction files of this workspace ignored"), "{done:?}");
     write(&user.config().join("subtend/subtend.yaml"), "tools: {spawn: {enabled: true, profiles: {p: {}}}}\n");
-    let child = call(&user, &["agents", "prompt", "general", "--profile", "p"]);
+    let child = user.call_untrusted(&["agents", "prompt", "general", "--profile", "p"]);
     assert!(child.code == Some(0) && !child.out.contains("Obey"), "{child:?}");
-    let shown = call(&user, &["trust", "--yes"]);
+    let shown = user.call_untrusted(&["trust", "--yes"]);
     assert!(shown.err.contains("instructions AGENTS.md: Obey the repository."), "{shown:?}");
     let (system, done) = prompt_of(&user, &[]);
     assert!(system.contains("<instructions file=\"AGENTS.md\">\nObey the repository.\n</instructions>"), "{system}");
     assert!(!done.err.contains("ignored"), "{done:?}");
-    let child = call(&user, &["agents", "prompt", "general", "--profile", "p"]);
+    let child = user.call_untrusted(&["agents", "prompt", "general", "--profile", "p"]);
     assert!(child.out.contains("Obey the repository.") && child.out.contains("Obey as well."), "{child:?}");
 }
 
@@ -66,11 +56,11 @@ fn file_for_prompts_of_children_alone_needs_trust() {
     let user = User::new();
     user.file("ENVIRONMENT.md", "Obey.\n");
     write(&user.config().join("subtend/subtend.yaml"), "tools: {spawn: {enabled: true, profiles: {p: {}}}}\n");
-    let child = || call(&user, &["agents", "prompt", "general", "--profile", "p"]);
+    let child = || user.call_untrusted(&["agents", "prompt", "general", "--profile", "p"]);
     assert!(child().code == Some(0) && !child().out.contains("Obey."), "{:?}", child());
     let (_, done) = prompt_of(&user, &[]);
     assert!(done.err.contains("1 instruction file of this workspace ignored"), "{done:?}");
-    let shown = call(&user, &["trust", "--yes"]);
+    let shown = user.call_untrusted(&["trust", "--yes"]);
     assert!(shown.err.contains("instructions of children ENVIRONMENT.md: Obey."), "{shown:?}");
     assert!(child().out.contains("Obey."), "{:?}", child());
 }
@@ -93,7 +83,7 @@ fn rules_of_a_repository_are_bound_like_instructions() {
     let (system, done) = prompt_of(&user, &[]);
     assert!(!system.contains("Obey") && !system.contains(".claude/rules"), "{system}");
     assert!(done.err.contains("5 instruction files"), "{done:?}");
-    let shown = call(&user, &["trust", "--yes"]);
+    let shown = user.call_untrusted(&["trust", "--yes"]);
     assert!(shown.err.contains("instructions .claude/rules/api.md for src/**: Obey for paths."), "{shown:?}");
     let (system, done) = prompt_of(&user, &["--agent", "shut"]);
     assert!(
@@ -171,8 +161,7 @@ fn child_prompt_omits_files_the_child_may_not_read() {
         let does = json!({"agent": "general", "steps": [{"calls": [start]}, {"text": "done"}]});
         let child = json!({"agent": agent, "steps": [{"text": "done"}]});
         let model = user.script(&json!({"rules": [does, child]}).to_string());
-        let done = user.call(&["run", "--model", &model, "--allow", "task:*", "hi"]);
-        assert_eq!(done.code, Some(0), "{done:?}");
+        user.succeeds(&["run", "--model", &model, "--allow", "task:*", "hi"]);
         let all: Value = user.json(&["sessions", "--all", "--json"]);
         let rows = all.as_array().expect("rows");
         let row = rows.iter().find(|row| row["agent"] == agent).expect("a child");
@@ -195,8 +184,7 @@ fn instructions_posing_as_permissions_grant_nothing() {
         let act = json!({"tool": "shell", "args": {"command": "touch spoiled"}});
         let steps = json!([{"calls": [act]}, {"text": "done"}]);
         let model = user.script(&json!({"rules": [{"agent": "general", "steps": steps}]}).to_string());
-        let done = user.call(&[&["run", "--store", "memory", "--model", &model, "go"], rules].concat());
-        assert_eq!(done.code, Some(0), "{done:?}");
+        let done = user.succeeds(&[&["run", "--store", "memory", "--model", &model, "go"], rules].concat());
         assert_eq!(user.workspace().join("spoiled").exists(), may, "{done:?}");
     }
 }

@@ -1,12 +1,10 @@
 //! An MCP server that asks for a login, and its authorization server, for tests. Both listen on one port of this machine.
 
-use std::collections::BTreeMap;
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
-use std::net::{TcpListener, TcpStream};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::io::{BufRead as _, Read as _, Write as _};
+use std::sync::MutexGuard;
 
+use super::scene::*;
 use rustls::crypto::ring::cipher_suite::TLS13_AES_128_GCM_SHA256;
-use serde_json::{Value, json};
 
 /// A request as it arrived.
 #[derive(Clone, Debug)]

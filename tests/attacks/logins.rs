@@ -1,11 +1,8 @@
 //! Attacks on logins for MCP servers, by a server, its authorization server, or a page in the browser.
 
-use std::collections::BTreeMap;
 use std::io::Write as _;
-use std::net::TcpStream;
-use std::sync::{Arc, Mutex};
 
-use serde_json::{Value, json};
+use super::scene::*;
 use subtend_tools::commands::Commands;
 use subtend_tools::mcp::{
     ConnectionSettings, KnownTools, Login, LoginKey, LoginOptions, LoginStore, Origin, PendingLogin, RegisteredClient,

@@ -1,20 +1,8 @@
 //! Attacks by messages: a child that fills the queue of its parent, and one that evades rules for receivers.
 
-use std::sync::Arc;
-use std::time::Duration;
-
-use serde_json::{Value, json};
-use subtend_session::authority::Verdict;
-use subtend_session::call::ToolEffect;
-use subtend_session::ids::RunNo;
-use subtend_session::limits::Limits;
-use subtend_session::message::ToolSpec;
-use subtend_tools::closure::fn_tool;
+use super::scene::*;
 use subtend_tools::message;
-use subtend_tools::tool::{Tool, ToolOutput};
 use tokio::sync::Notify;
-
-use super::scene::{AttackScene, call, script, spawn};
 
 /// The number of inputs that fill the queue.
 const QUEUE: u32 = 40;

@@ -38,8 +38,7 @@ impl Planted {
         let user = User::new();
         let model = user.script_named("hello", "Hello.");
         let data = user.data().join("above/data");
-        let done = user.call(&["run", "--quiet", "--data", &data.to_string_lossy(), "--model", &model, "hi"]);
-        assert_eq!(done.code, Some(0), "{done:?}");
+        user.succeeds(&["run", "--quiet", "--data", &data.to_string_lossy(), "--model", &model, "hi"]);
         Self { user, data }
     }
 
@@ -159,8 +158,7 @@ fn store_in_a_sticky_directory_is_used() {
         ["--store".to_owned(), format!("redb:{}", shared.join("store").display())],
     ] {
         let [option, place] = &store;
-        let done = user.call(&["run", "--quiet", "--model", &model, option, place, "hi"]);
-        assert_eq!(done.code, Some(0), "{done:?}");
+        user.succeeds(&["run", "--quiet", "--model", &model, option, place, "hi"]);
         assert_eq!(user.call(&["sessions", option, place]).code, Some(0));
     }
 }
@@ -272,10 +270,8 @@ fn replaced_file_gives_away_no_rights() {
         let edit = serde_json::json!({"tool": "edit", "args": {"path": "notes.md", "old": "one", "new": "two"}});
         let steps = serde_json::json!([{"calls": [edit]}, {"text": "done"}]);
         let model = user.script(&serde_json::json!({"rules": [{"agent": "*", "steps": steps}]}).to_string());
-        let run = user.call(&["run", "--store", "memory", "--model", &model, "--allow", "fs.*", "go"]);
-        assert_eq!(run.code, Some(0), "{run:?}");
-        let set = user.call(&["config", "set", "limits.turns", "9"]);
-        assert_eq!(set.code, Some(0), "{set:?}");
+        user.succeeds(&["run", "--store", "memory", "--model", &model, "--allow", "fs.*", "go"]);
+        user.succeeds(&["config", "set", "limits.turns", "9"]);
         let [notes, settings] = &planted;
         let read = |path: &Path| std::fs::read_to_string(path).expect("a file");
         assert_eq!(read(notes), "two\n");

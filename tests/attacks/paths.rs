@@ -1,9 +1,6 @@
 //! Path tricks: rules apply to the resolved file in any spelling.
 
-use serde_json::{Value, json};
-use subtend_session::authority::Verdict;
-
-use super::scene::{AttackScene, SECRET, call, read, write};
+use super::scene::*;
 
 fn read_and_write(path: &str) -> Vec<Value> {
     vec![

@@ -1,17 +1,9 @@
 //! Background processes as a way around limits, rules and the end of their run.
 
-use std::path::PathBuf;
-use std::time::Duration;
-
-use serde_json::{Value, json};
+use super::scene::*;
 use subtend_actors::BranchOptions;
-use subtend_session::authority::Verdict;
-use subtend_session::ids::{RunNo, SessionId};
 use subtend_session::place::BranchKind;
-use subtend_session::record::Record;
 use subtend_tools::guard::Guard;
-
-use super::scene::{AttackScene, RunningHost, call, script, spawn};
 
 pub(super) fn guard() -> Guard {
     Guard { program: PathBuf::from(env!("CARGO_BIN_EXE_subtend")), args: vec!["guard".into(), "--".into()] }

@@ -1,7 +1,6 @@
 //! Agent files of other products: their denials apply, and untrusted or planted files have no effect.
 
-use serde_json::{Value, json};
-
+use super::scene::*;
 use crate::cli::call::{CommandOutput, RunningCommand, User};
 
 const RIGHTS: [&str; 6] = ["--allow", "fs.*", "--allow", "shell.run", "--allow", "task:*"];
@@ -66,8 +65,7 @@ fn try_denied_action(path: &str, text: &str, tool: &str) -> (bool, CommandOutput
     let start = json!({"tool": "task", "args": {"subagent_type": agent, "prompt": "go"}});
     let does = |agent: &str, call: Value| json!({"agent": agent, "steps": [{"calls": [call]}, {"text": "done"}]});
     let model = user.script(&json!({"rules": [does("general", start), does(agent, call)]}).to_string());
-    let done = user.call(&[&["run", "--store", "memory", "--model", &model, "go"], &RIGHTS[..]].concat());
-    assert_eq!(done.code, Some(0), "{done:?}");
+    let done = user.succeeds(&[&["run", "--store", "memory", "--model", &model, "go"], &RIGHTS[..]].concat());
     // A rule on files by pattern, as in agents of OpenCode, does not stop commands from writing existing files.
     let kept = std::fs::read_to_string(user.workspace().join("spoiled/kept")).expect("the file exists");
     (user.workspace().join("spoiled/new").exists() || !kept.is_empty(), done)
@@ -85,12 +83,6 @@ fn deny_in_a_file_of_another_product_applies() {
     }
 }
 
-fn call(user: &User, args: &[&str]) -> CommandOutput {
-    let mut command = user.command(args);
-    command.env_remove("SUBTEND_TRUST");
-    RunningCommand::start(command, "").done()
-}
-
 /// Before the user trusts the workspace, its files are shown but not used. The control: the trusted workspace.
 #[test]
 fn untrusted_workspace_adds_no_agents_of_other_products() {
@@ -101,12 +93,12 @@ fn untrusted_workspace_adds_no_agents_of_other_products() {
     );
     user.file(".opencode/agent/general.md", "Obey.\n");
     user.file(".codex/agents/c.toml", "name = \"c\"\ndescription = \"d\"\ndeveloper_instructions = \"Obey.\"\n");
-    let listed = call(&user, &["agents"]);
+    let listed = user.call_untrusted(&["agents"]);
     assert!(listed.err.contains("3 agents of this workspace ignored"), "{listed:?}");
     assert!(!listed.out.contains("planted") && !listed.out.contains(".opencode"), "{listed:?}");
-    let shown = call(&user, &["trust", "--yes"]);
+    let shown = user.call_untrusted(&["trust", "--yes"]);
     assert!(shown.err.contains("agent planted: Works for the repository."), "{shown:?}");
-    let listed = call(&user, &["agents"]);
+    let listed = user.call_untrusted(&["agents"]);
     let from = |product: &str| listed.out.matches(&format!(", {product}")).count();
     assert_eq!(["Claude Code", "OpenCode", "Codex"].map(from), [1, 1, 1], "{listed:?}");
 }

@@ -1,12 +1,9 @@
 //! Files that rules for all files do not cover: agent configuration and the host's own files.
 
-use std::path::Path;
-
-use serde_json::{Value, json};
+use super::scene::*;
 use subtend_tools::policy::PROTECTED;
 use subtend_tools::sandbox::{self, SandboxStrength};
 
-use super::scene::SECRET;
 use crate::cli::call::{CommandOutput, RunningCommand, User};
 use crate::cli::serve::serve_with;
 
@@ -18,8 +15,7 @@ fn run_calls(user: &User, calls: &[Value], more: &[&str]) -> CommandOutput {
     let mut steps: Vec<Value> = calls.iter().map(|call| json!({"calls": [call]})).collect();
     steps.push(json!({"text": "done"}));
     let model = user.script(&json!({"rules": [{"agent": "*", "steps": steps}]}).to_string());
-    let done = user.call(&[&["run", "--json", "--model", &model, "go"], &ALLOW_ALL[..], more].concat());
-    assert_eq!(done.code, Some(0), "{done:?}");
+    let done = user.succeeds(&[&["run", "--json", "--model", &model, "go"], &ALLOW_ALL[..], more].concat());
     done
 }
 
@@ -183,8 +179,7 @@ fn store_in_the_workspace_is_out_of_reach() {
 #[test]
 fn tokens_in_the_workspace_are_out_of_reach() {
     let user = User::new();
-    let made = user.call(&["token", "--tokens", "tokens.json", "create", "phone"]);
-    assert_eq!(made.code, Some(0), "{made:?}");
+    user.succeeds(&["token", "--tokens", "tokens.json", "create", "phone"]);
     let attacks: [Value; 5] = [
         write("tokens.json"),
         write("tokens.json.lock"),
@@ -199,8 +194,7 @@ fn tokens_in_the_workspace_are_out_of_reach() {
     let host = serve_with(&user, &[&["--model", &model, "--tokens", "tokens.json"], &ALLOW_ALL[..]].concat());
     let id = host.completed_session("go");
     let records = host.unix(&format!("GET /v1/sessions/{id}/records"), "").json().to_string();
-    host.host.signal("TERM");
-    assert_eq!(host.host.done().code, Some(0));
+    host.host.stops();
     assert!(!is_spoiled(&user, "tokens.json") && !is_spoiled(&user, "tokens.json.lock"), "{records}");
     assert!(!records.contains("phone"), "{records}");
     assert!(is_spoiled(&user, "other.json"), "{records}");

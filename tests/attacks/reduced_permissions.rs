@@ -1,20 +1,7 @@
 //! Old sessions that continue after their permissions were reduced.
 
-use std::sync::Arc;
-use std::time::Duration;
-
-use serde_json::{Value, json};
-use subtend_agents::manifest::{AgentMode, Manifest};
-use subtend_session::authority::Verdict;
-use subtend_session::call::ToolEffect;
-use subtend_session::dialect::Dialect;
-use subtend_session::ids::{RunNo, SessionId};
-use subtend_session::message::{Message, ToolSpec};
-use subtend_tools::closure::fn_tool;
+use super::scene::*;
 use subtend_tools::message;
-use subtend_tools::tool::{Tool, ToolOutput};
-
-use super::scene::{AttackScene, call, read, say, script, spawn, write};
 
 const NO_WRITES: &[(&str, &str, Verdict)] = &[("fs.write", "*", Verdict::Deny)];
 

@@ -1,29 +1,38 @@
 //! A host whose models execute a script: the prompt of the attack.
 
-use std::collections::BTreeMap;
-use std::path::PathBuf;
-use std::sync::{Arc, Mutex};
-use std::time::Duration;
+pub(crate) use std::collections::BTreeMap;
+pub(crate) use std::io::{BufReader, Cursor};
+pub(crate) use std::net::{TcpListener, TcpStream};
+pub(crate) use std::path::{Path, PathBuf};
+pub(crate) use std::process::Command;
+pub(crate) use std::sync::{Arc, Mutex};
+pub(crate) use std::time::Duration;
 
-use serde_json::{Value, json};
+pub(crate) use serde_json::{Value, json};
+pub(crate) use subtend_agents::manifest::{AgentMode, Manifest};
+pub(crate) use subtend_journal::{ImportBounds, Journal};
+pub(crate) use subtend_session::authority::Verdict;
+pub(crate) use subtend_session::call::ToolEffect;
+pub(crate) use subtend_session::dialect::Dialect;
+pub(crate) use subtend_session::ids::{RunNo, SessionId};
+pub(crate) use subtend_session::limits::Limits;
+pub(crate) use subtend_session::message::{Message, ToolSpec};
+pub(crate) use subtend_session::outcome::Outcome;
+pub(crate) use subtend_session::record::Record;
+pub(crate) use subtend_tools::closure::fn_tool;
+pub(crate) use subtend_tools::registry::Registry;
+pub(crate) use subtend_tools::tool::{Tool, ToolOutput};
+
 use subtend_actors::{Options, Runtime, SessionHandle};
 use subtend_agents::catalog::Catalog;
 use subtend_agents::dialect::Dialects;
-use subtend_agents::manifest::{AgentMode, Manifest};
-use subtend_journal::Journal;
 use subtend_journal::memory::Memory;
 use subtend_models::closure::fn_model;
 use subtend_models::model::{Answer, Request};
-use subtend_session::authority::{Rule, RuleSet, Verdict};
-use subtend_session::dialect::Dialect;
-use subtend_session::ids::SessionId;
-use subtend_session::limits::Limits;
-use subtend_session::message::Message;
-use subtend_session::outcome::Outcome;
-use subtend_session::record::{Record, ToolCall};
+use subtend_session::authority::{Rule, RuleSet};
+use subtend_session::record::ToolCall;
 use subtend_tools::guard::Guard;
-use subtend_tools::registry::{LiveTools, Registry};
-use subtend_tools::tool::Tool;
+use subtend_tools::registry::LiveTools;
 use subtend_tools::workspace::Workspace;
 use tempfile::TempDir;
 

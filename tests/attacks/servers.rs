@@ -1,16 +1,10 @@
 //! MCP servers of a workspace, and their descriptions of themselves.
 
-use std::sync::Arc;
-
+use super::scene::*;
 use futures_util::future::BoxFuture;
-use serde_json::{Value, json};
-use subtend_session::call::ToolEffect;
-use subtend_session::message::ToolSpec;
-use subtend_tools::closure::fn_tool;
-use subtend_tools::registry::{LiveTools, Registry};
-use subtend_tools::tool::{Tool, ToolOutput};
+use subtend_tools::registry::LiveTools;
 
-use super::scene::{self, AttackScene, in_one_turn, read};
+use super::scene;
 use crate::cli::call::{CommandOutput, RunningCommand, User};
 
 /// An MCP server in `sh`: it appends to a file when it starts, and has one tool with the description `about`.
@@ -50,13 +44,6 @@ fn cloned(servers: Value) -> User {
     user
 }
 
-/// Calls the command without the variable that trusts each workspace.
-fn call(user: &User, args: &[&str]) -> CommandOutput {
-    let mut command = user.command(args);
-    command.env_remove("SUBTEND_TRUST");
-    RunningCommand::start(command, "").done()
-}
-
 fn count_lines(user: &User, file: &str) -> usize {
     std::fs::read_to_string(user.workspace().join(file)).unwrap_or_default().lines().count()
 }
@@ -76,14 +63,14 @@ fn run(user: &User, more: &[&str]) -> CommandOutput {
 #[test]
 fn servers_of_an_untrusted_workspace_are_not_started() {
     let user = cloned(json!({"notes": server("Notes.")}));
-    let listed = call(&user, &["tools", "list"]);
+    let listed = user.call_untrusted(&["tools", "list"]);
     assert_eq!((listed.code, count_lines(&user, "started")), (Some(0), 0), "{listed:?}");
     assert!(listed.err.contains(".mcp.json of this workspace ignored") && !listed.out.contains("mcp__"), "{listed:?}");
-    let shown = call(&user, &["trust"]);
+    let shown = user.call_untrusted(&["trust"]);
     assert!(shown.err.contains("MCP server \"notes\":\n      command: \"sh\"\n      args: [\"-c\","), "{shown:?}");
     assert_eq!(count_lines(&user, "started"), 0);
-    assert_eq!(call(&user, &["trust", "--yes"]).code, Some(0));
-    let listed = call(&user, &["tools", "list"]);
+    assert_eq!(user.call_untrusted(&["trust", "--yes"]).code, Some(0));
+    let listed = user.call_untrusted(&["tools", "list"]);
     assert_eq!(count_lines(&user, "started"), 1);
     assert!(listed.out.contains("mcp__notes__note"), "{listed:?}");
 }
@@ -100,9 +87,9 @@ fn server_defined_in_an_agent_file_is_never_started() {
     );
     let lead = ["--agent", "lead", "--allow", "mcp:*"];
     let model = calling_model(&user);
-    let untrusted = call(&user, &["run", "--store", "memory", "--model", &model, "--allow", "mcp:*", "hi"]);
+    let untrusted = user.call_untrusted(&["run", "--store", "memory", "--model", &model, "--allow", "mcp:*", "hi"]);
     assert!(untrusted.code == Some(0) && untrusted.err.contains("1 agent of this workspace ignored"), "{untrusted:?}");
-    let shown = call(&user, &["trust", "--yes"]);
+    let shown = user.call_untrusted(&["trust", "--yes"]);
     assert!(shown.code == Some(0) && shown.err.contains("the server `notes` is not started"), "{shown:?}");
     let done = run(&user, &lead);
     assert_eq!((done.code, count_lines(&user, "started"), count_lines(&user, "called")), (Some(0), 0, 0), "{done:?}");
@@ -178,7 +165,7 @@ fn trust_question_shows_what_servers_run() {
         let user = User::new();
         user.file(".mcp.json", text);
         user.file("AGENTS.md", "Be kind.\n");
-        call(&user, &["trust"]).err
+        user.call_untrusted(&["trust"]).err
     };
     let control = shown(r#"{"mcpServers": {"notes": {"command": "sh", "args": ["-c", "x"]}}}"#);
     assert!(control.contains("      command: \"sh\"\n      args: [\"-c\",\"x\"]\n"), "{control}");
@@ -250,7 +237,7 @@ fn server_of_the_user_runs_nothing_of_the_workspace() {
         let server = json!({"command": "sh", "args": ["-c", script], "in_workspace": in_workspace});
         let own = json!({"mcp": {"servers": {"notes": server}}});
         std::fs::write(user.config().join("subtend/subtend.yaml"), own.to_string()).expect("a file");
-        let listed = call(&user, &["tools", "list"]);
+        let listed = user.call_untrusted(&["tools", "list"]);
         assert!(listed.out.contains("its process ended"), "{listed:?}");
         user.workspace().join("stolen").exists()
     };

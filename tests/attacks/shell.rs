@@ -1,13 +1,8 @@
 //! The shell as a way around file rules.
 
-use std::path::PathBuf;
-
-use serde_json::{Value, json};
-use subtend_session::authority::Verdict;
+use super::scene::*;
 use subtend_tools::guard::Guard;
 use subtend_tools::sandbox::{self, SandboxStrength};
-
-use super::scene::{AttackScene, SECRET, call, spawn};
 
 const NO_SECRETS: &[(&str, &str, Verdict)] = &[("fs.*", "secret/**", Verdict::Deny)];
 

@@ -1,9 +1,6 @@
 //! Skills whose files try to enter prompts, and reads of skills that must not permit anything.
 
-use std::path::Path;
-
-use serde_json::{Value, json};
-
+use super::scene::*;
 use crate::cli::call::{CommandOutput, RunningCommand, User};
 
 const SECRET: &str = "the-hidden-word";

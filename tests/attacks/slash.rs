@@ -1,7 +1,6 @@
 //! Slash commands of files: their text reaches the model, and is never run, read or permitted by itself.
 
-use serde_json::{Value, json};
-
+use super::scene::*;
 use crate::cli::call::{CommandOutput, RunningCommand, User};
 
 const SECRET: &str = "the-hidden-word";

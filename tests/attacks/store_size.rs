@@ -1,11 +1,7 @@
 //! Attacks on the store's size: models that write a lot in one call, in many calls, or in many turns.
 
-use serde_json::{Value, json};
-use subtend_session::limits::Limits;
-use subtend_session::outcome::{Budget, FailKind, ModelFail, Outcome};
-use subtend_session::record::Record;
-
-use super::scene::{AttackScene, call, fill, in_one_turn, read, reads};
+use super::scene::*;
+use subtend_session::outcome::{Budget, FailKind, ModelFail};
 
 fn limits(argument_bytes: u64) -> Limits {
     Limits { argument_bytes, ..Limits::default() }

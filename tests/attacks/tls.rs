@@ -1,10 +1,8 @@
 //! TLS servers that choose among offered protocols.
 
 use std::io::{Read, Write as _};
-use std::net::TcpListener;
-use std::path::PathBuf;
-use std::sync::Arc;
 
+use super::scene::*;
 use rustls::crypto::ring;
 use rustls::pki_types::PrivateKeyDer;
 use rustls::{ServerConfig, ServerConnection, StreamOwned};

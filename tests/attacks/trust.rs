@@ -1,8 +1,7 @@
 //! Attempts of an untrusted workspace to take effect.
 
-use serde_json::{Value, json};
-
-use crate::cli::call::{CommandOutput, RunningCommand, User};
+use super::scene::*;
+use crate::cli::call::{RunningCommand, User};
 
 /// A workspace whose configuration selects its own agent.
 fn cloned() -> (User, String) {
@@ -19,15 +18,8 @@ fn answering_model(user: &User) -> String {
     user.script(&json!({"rules": [rule("mine"), rule("general")]}).to_string())
 }
 
-/// Calls the command without the variable that trusts each workspace.
-fn call(user: &User, args: &[&str]) -> CommandOutput {
-    let mut command = user.command(args);
-    command.env_remove("SUBTEND_TRUST");
-    RunningCommand::start(command, "").done()
-}
-
 fn answer(user: &User, model: &str, more: &[&str]) -> String {
-    let done = call(user, &[&["run", "--store", "memory", "--model", model, "hi"], more].concat());
+    let done = user.call_untrusted(&[&["run", "--store", "memory", "--model", model, "hi"], more].concat());
     assert_eq!(done.code, Some(0), "{done:?}");
     // `--quiet` and a pipe do not hide the warning.
     assert_eq!(done.err.contains("ignored: you have"), done.out.starts_with("general"), "{done:?}");
@@ -36,7 +28,7 @@ fn answer(user: &User, model: &str, more: &[&str]) -> String {
 
 /// Returns the recorded answers, as `trust --list --json` prints them.
 fn answers(user: &User) -> Value {
-    let done = call(user, &["trust", "--list", "--json"]);
+    let done = user.call_untrusted(&["trust", "--list", "--json"]);
     assert_eq!((done.code, &*done.err), (Some(0), ""), "{done:?}");
     done.out.lines().map(|line| serde_json::from_str::<Value>(line).expect("JSON")).collect()
 }
@@ -51,7 +43,7 @@ fn untrusted_workspace_has_no_effect() {
     let (user, model) = cloned();
     assert_eq!(answer(&user, &model, &[]), BUILT_IN_ANSWER);
     assert_eq!(answer(&user, &model, &["--quiet"]), BUILT_IN_ANSWER);
-    let unknown = call(&user, &["run", "--store", "memory", "--model", &model, "--agent", "mine", "hi"]);
+    let unknown = user.call_untrusted(&["run", "--store", "memory", "--model", &model, "--agent", "mine", "hi"]);
     assert_eq!(
         (unknown.code, unknown.err.contains("1 agent of this workspace ignored")),
         (Some(2), true),
@@ -59,9 +51,9 @@ fn untrusted_workspace_has_no_effect() {
     );
     assert_eq!(answer(&user, &model, &["--trust"]), OWN_ANSWER);
     assert_eq!(answer(&user, &model, &[]), BUILT_IN_ANSWER, "`--trust` must apply once");
-    assert_eq!(call(&user, &["trust"]).code, Some(2), "without a terminal the question must fail");
+    assert_eq!(user.call_untrusted(&["trust"]).code, Some(2), "without a terminal the question must fail");
     assert_eq!(answer(&user, &model, &[]), BUILT_IN_ANSWER);
-    let trusted = call(&user, &["trust", "--yes"]);
+    let trusted = user.call_untrusted(&["trust", "--yes"]);
     assert_eq!(trusted.code, Some(0), "{trusted:?}");
     #[cfg(unix)]
     {
@@ -71,9 +63,9 @@ fn untrusted_workspace_has_no_effect() {
     }
     assert!(trusted.err.contains("agent mine: Works for the repository.") && trusted.err.contains("limits.turns = 7"));
     assert_eq!(answer(&user, &model, &[]), OWN_ANSWER);
-    assert!(call(&user, &["trust", "--list"]).out.starts_with("trusted  "));
+    assert!(user.call_untrusted(&["trust", "--list"]).out.starts_with("trusted  "));
     assert_eq!(answers(&user), json!([{"path": user.workspace(), "trusted": true, "replaced": false}]));
-    assert_eq!(call(&user, &["trust", "--revoke"]).code, Some(0));
+    assert_eq!(user.call_untrusted(&["trust", "--revoke"]).code, Some(0));
     assert_eq!(answer(&user, &model, &[]), BUILT_IN_ANSWER);
 }
 
@@ -81,14 +73,14 @@ fn untrusted_workspace_has_no_effect() {
 #[test]
 fn trust_does_not_cover_replaced_or_moved_workspaces() {
     let (user, model) = cloned();
-    assert_eq!(call(&user, &["trust", "--yes"]).code, Some(0));
+    assert_eq!(user.call_untrusted(&["trust", "--yes"]).code, Some(0));
     let aside = user.workspace().with_file_name("moved");
     std::fs::rename(user.workspace(), &aside).expect("moved");
     user.file("subtend.yaml", "agent: mine\n");
     user.file(".subtend/agents/mine.md", "---\nmode: all\ndescription: Another.\n---\nObey.\n");
     assert_eq!(answer(&user, &model, &[]), BUILT_IN_ANSWER, "another directory");
     assert_eq!(answer(&user, &model, &["--workspace", "../moved"]), BUILT_IN_ANSWER, "another path");
-    assert!(call(&user, &["trust", "--list"]).out.starts_with("removed or replaced  "));
+    assert!(user.call_untrusted(&["trust", "--list"]).out.starts_with("removed or replaced  "));
     assert_eq!(answers(&user), json!([{"path": user.workspace(), "trusted": false, "replaced": true}]));
     std::fs::remove_dir_all(user.workspace()).expect("removed");
     std::fs::rename(&aside, user.workspace()).expect("moved back");
@@ -101,7 +93,7 @@ fn trust_does_not_cover_replaced_or_moved_workspaces() {
 fn listings_ignore_an_untrusted_workspace() {
     let (user, _) = cloned();
     for verb in [&["agents"][..], &["config", "show", "agent"], &["prompt", "general"]] {
-        let done = call(&user, verb);
+        let done = user.call_untrusted(verb);
         assert_eq!((done.code, done.err.contains("ignored: you have")), (Some(0), true), "{done:?}");
         assert!(!done.out.contains("mine"), "{done:?}");
         let control = user.call(verb);
@@ -109,11 +101,11 @@ fn listings_ignore_an_untrusted_workspace() {
     }
     assert!(user.call(&["agents"]).out.contains("mine"));
     let empty = User::new();
-    let done = call(&empty, &["run", "--store", "memory", "hi"]);
+    let done = empty.call_untrusted(&["run", "--store", "memory", "hi"]);
     assert_eq!((done.code, done.err.contains("ignored: you have")), (Some(0), false), "{done:?}");
     // The first file of a workspace that the user writes with the command is trusted.
-    assert_eq!(call(&empty, &["config", "set", "agent", "plan"]).code, Some(0));
-    let shown = call(&empty, &["config", "show", "agent"]);
+    assert_eq!(empty.call_untrusted(&["config", "set", "agent", "plan"]).code, Some(0));
+    let shown = empty.call_untrusted(&["config", "show", "agent"]);
     assert!(shown.out.starts_with("agent  plan") && shown.err.is_empty(), "{shown:?}");
 }
 
@@ -126,14 +118,14 @@ fn trust_ends_when_the_trusted_files_are_removed() {
                   printf -- '---\\nmode: all\\ndescription: Spoiled.\\n---\\nObey.\\n' > .subtend/agents/mine.md";
     let steps = [json!({"calls": [{"tool": "shell", "args": {"command": script}}]}), json!({"text": "made"})];
     let making = user.script(&json!({"rules": [{"agent": "general", "steps": steps}]}).to_string());
-    assert_eq!(call(&user, &["trust", "--yes"]).code, Some(0));
+    assert_eq!(user.call_untrusted(&["trust", "--yes"]).code, Some(0));
     std::fs::rename(user.workspace().join("subtend.yaml"), user.workspace().join("aside")).expect("moved");
     std::fs::remove_dir_all(user.workspace().join(".subtend")).expect("removed");
     std::fs::rename(user.workspace().join("aside"), user.workspace().join("subtend.yaml")).expect("moved back");
-    assert!(call(&user, &["config", "show"]).out.contains("subtend.yaml"), "trusted as before");
+    assert!(user.call_untrusted(&["config", "show"]).out.contains("subtend.yaml"), "trusted as before");
     std::fs::remove_file(user.workspace().join("subtend.yaml")).expect("removed");
     let rights = ["--allow", "fs.*", "--allow", "shell.run", "--allow", "net.fetch"];
-    let made = call(&user, &[&["run", "--store", "memory", "--model", &making, "go"], &rights[..]].concat());
+    let made = user.call_untrusted(&[&["run", "--store", "memory", "--model", &making, "go"], &rights[..]].concat());
     assert_eq!(made.code, Some(0), "{made:?}");
     assert!(user.workspace().join(".subtend/agents/mine.md").exists());
     assert_eq!(answer(&user, &answering_model(&user), &[]), BUILT_IN_ANSWER);
@@ -165,17 +157,17 @@ fn command_model(user: &User, command: &str) -> String {
 fn trust_of_instructions_covers_no_other_files() {
     let user = User::new();
     user.file("AGENTS.md", "Be kind.\n");
-    assert_eq!(call(&user, &["trust", "--yes"]).code, Some(0));
-    assert!(call(&user, &["agents", "prompt", "general"]).out.contains("Be kind."));
+    assert_eq!(user.call_untrusted(&["trust", "--yes"]).code, Some(0));
+    assert!(user.call_untrusted(&["agents", "prompt", "general"]).out.contains("Be kind."));
     let model = command_model(&user, &spoiling_command());
-    let made = call(&user, &[&["run", "--store", "memory", "--model", &model, "go"], &RIGHTS[..]].concat());
+    let made = user.call_untrusted(&[&["run", "--store", "memory", "--model", &model, "go"], &RIGHTS[..]].concat());
     assert_eq!(made.code, Some(0), "{made:?}");
     let (servers, escaped) = (user.workspace().join(".mcp.json"), user.workspace().join("escaped"));
     assert!(servers.exists() && user.workspace().join(".subtend/agents/mine.md").exists());
     assert_eq!(answer(&user, &answering_model(&user), &[]), BUILT_IN_ANSWER);
-    call(&user, &["tools", "list"]);
+    user.call_untrusted(&["tools", "list"]);
     assert!(!escaped.exists());
-    assert_eq!(call(&user, &["trust", "--yes"]).code, Some(0));
+    assert_eq!(user.call_untrusted(&["trust", "--yes"]).code, Some(0));
     assert_eq!(answer(&user, &answering_model(&user), &[]), OWN_ANSWER);
     assert!(escaped.exists());
     // A removed file that a command creates again needs a new answer; the rest stays trusted.
@@ -206,16 +198,16 @@ fn file_of_servers_rewritten_by_a_command_needs_trust() {
         std::thread::sleep(std::time::Duration::from_millis(50));
     }
     user.file(".mcp.json", &server(&["-c", "exit 0"]));
-    let trusted = call(&user, &["trust", "--yes"]);
+    let trusted = user.call_untrusted(&["trust", "--yes"]);
     assert!(trusted.code == Some(0) && trusted.err.contains("exit 0"), "{trusted:?}");
     user.file("go", "");
     assert_eq!(writing.done().code, Some(0));
     let (servers, escaped) = (user.workspace().join(".mcp.json"), user.workspace().join("escaped"));
     assert_eq!(std::fs::read_to_string(servers).expect("a file").trim(), spoiled);
-    let listed = call(&user, &["tools", "list"]);
+    let listed = user.call_untrusted(&["tools", "list"]);
     assert!(!escaped.exists() && listed.err.contains(".mcp.json of this workspace ignored"), "{listed:?}");
-    assert_eq!(call(&user, &["trust", "--yes"]).code, Some(0));
-    call(&user, &["tools", "list"]);
+    assert_eq!(user.call_untrusted(&["trust", "--yes"]).code, Some(0));
+    user.call_untrusted(&["tools", "list"]);
     assert!(escaped.exists());
 }
 
@@ -230,7 +222,7 @@ fn running_host_ignores_files_created_by_commands() {
     let host = RunningCommand::start(command, "");
     assert!(host.line().is_some_and(|line| line.contains("serving")));
     let run = |expected: &str| {
-        let done = call(&user, &[&["run", "go"], &RIGHTS[..]].concat());
+        let done = user.call_untrusted(&[&["run", "go"], &RIGHTS[..]].concat());
         assert!(done.code == Some(0) && done.out.trim() == expected, "{done:?}");
     };
     run(BUILT_IN_ANSWER);
@@ -238,9 +230,8 @@ fn running_host_ignores_files_created_by_commands() {
     assert!(servers.exists());
     run(BUILT_IN_ANSWER);
     assert!(!escaped.exists());
-    assert_eq!(call(&user, &["trust", "--yes"]).code, Some(0));
+    assert_eq!(user.call_untrusted(&["trust", "--yes"]).code, Some(0));
     run(OWN_ANSWER);
     assert!(escaped.exists());
-    host.signal("TERM");
-    assert_eq!(host.done().code, Some(0));
+    host.stops();
 }

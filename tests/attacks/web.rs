@@ -3,19 +3,15 @@
 use std::io::{self, Write as _};
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, mpsc};
-use std::time::Duration;
+use std::sync::mpsc;
 
+use super::scene::*;
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
-use serde_json::{Value, json};
-use subtend_session::authority::Verdict;
-use subtend_session::outcome::Outcome;
 use subtend_tools::secrets::Secrets;
 use subtend_tools::web::{self, Engine, Resolver, SystemResolver, WebSettings};
 use tokio::time::Instant;
 
-use super::scene::{AttackScene, call, in_one_turn, script};
 use super::web_server::{WebServer, send};
 use crate::cli::call::User;
 

@@ -23,11 +23,6 @@ fn send_request(host: &ServedHost, secret: &str, request: &str, body: &Value) ->
     host.tcp(request, &headers, &body.to_string())
 }
 
-fn stop(host: ServedHost) {
-    host.host.signal("TERM");
-    assert_eq!(host.host.done().code, Some(0));
-}
-
 /// The token of a worker is kept on another machine. It can read, approve and change nothing. The control: the same
 /// requests with a token of the scope `admin` are not refused for their scope.
 #[test]
@@ -90,7 +85,7 @@ fn token_of_a_worker_is_refused_elsewhere() {
         let taken = send_request(&host, seek, "POST /v1/workers/take", &json!({"worker": "one", "tools": tools}));
         assert_eq!(taken.status, status, "{tools}: {taken:?}");
     }
-    stop(host);
+    host.host.stops();
 }
 
 /// A second worker, or a thief of its token, cannot complete a call of another worker. The control: the worker with the
@@ -129,7 +124,7 @@ fn worker_cannot_answer_a_call_it_has_not_leased() {
     assert_eq!(send_request(&host, &work, "POST /v1/workers/complete", &done(lease, "paid")).status, 204);
     let run = run.done();
     assert_eq!((run.code, &*run.out), (Some(0), "It said: paid\n"), "{run:?}");
-    stop(host);
+    host.host.stops();
 }
 
 /// A program of a worker does not inherit secrets of the worker's environment. The control: it gets the variable that
@@ -156,9 +151,8 @@ fn worker_program_inherits_no_secrets() {
     for given in ["DEPLOY_TARGET=staging", "PATH=", "SUBTEND_WORKER_TOOL=pay"] {
         assert!(run.out.contains(given), "{given}: {run:?}");
     }
-    worker.signal("TERM");
-    assert_eq!(worker.done().code, Some(0));
-    stop(host);
+    worker.stops();
+    host.host.stops();
 }
 
 /// A file of a clone cannot declare tools, even if trusted, and no declaration replaces a built-in tool. The control:
@@ -337,8 +331,7 @@ fn worker_limits_json_values_before_parsing() {
         let worker = start_worker(&User::new(), &address, "pay=env");
         if is_begun {
             begins.recv().expect("the call starts");
-            worker.signal("TERM");
-            assert_eq!(worker.done().code, Some(0));
+            worker.stops();
         } else {
             let refused = worker.done();
             assert!(refused.err.contains("has more than 100000 JSON values"), "{refused:?}");

@@ -1,10 +1,6 @@
 //! Asks and runs that remain after a kill, at a terminal.
 
-use std::process::Command;
-
-use serde_json::json;
-
-use super::call::User;
+use super::call::*;
 use super::terminal::{MODEL, TerminalSession, kill, screen_text};
 
 fn newest(user: &User) -> String {

@@ -1,8 +1,6 @@
 //! Agents: one shown in full, and agent files checked before use.
 
-use serde_json::{Value, json};
-
-use super::call::User;
+use super::call::*;
 
 #[test]
 fn r12_file_replacing_a_built_in_agent_is_marked() {
@@ -15,8 +13,7 @@ fn r12_file_replacing_a_built_in_agent_is_marked() {
     assert!(messages.contains(&&json!("replaces the built-in agent `explore`")), "{messages:?}");
     assert_eq!(messages.len(), 2, "the unknown key is not reported");
 
-    let done = user.call(&["agents", "explore"]);
-    assert_eq!(done.code, Some(0), "{done:?}");
+    let done = user.succeeds(&["agents", "explore"]);
     let path = user.workspace().join(".subtend/agents/explore.md");
     let head =
         format!("explore  subagent  ({}, instead of the built-in one)\nLook around.\nturns: 5\n", path.display());
@@ -109,8 +106,7 @@ fn agent_files_are_checked_in_any_directory() {
     let user = User::new();
     user.file("drafts/good.md", "---\nmode: all\n---\nGood.\n");
     user.file("drafts/odd.md", "---\nmode: all\ncolour: blue\n---\nOdd.\n");
-    let sound = user.call(&["agents", "check", "drafts"]);
-    assert_eq!(sound.code, Some(0), "{sound:?}");
+    let sound = user.succeeds(&["agents", "check", "drafts"]);
     assert_eq!(sound.out, "✓ good (drafts/good.md)\n✓ odd (drafts/odd.md)\n");
     assert!(
         sound.err.starts_with("warning: drafts/odd.md: unknown key `colour` is kept without effect"),
@@ -173,8 +169,7 @@ fn g9_only_inspectable_children_are_listed_and_trees_show_all() {
     let call = |agent: &str| json!({"tool": "task", "args": {"subagent_type": agent, "prompt": "scan"}});
     let steps = json!([{"calls": [call("hid"), call("open")]}, {"text": "done"}]);
     let rules = json!({"rules": [{"agent": "lead", "steps": steps}, {"agent": "*", "steps": [{"text": "found"}]}]});
-    let done = user.call(&["run", "--model", &user.script(&rules.to_string()), "--agent", "lead", "go"]);
-    assert_eq!(done.code, Some(0), "{done:?}");
+    user.succeeds(&["run", "--model", &user.script(&rules.to_string()), "--agent", "lead", "go"]);
     let listed = |args: &[&str]| {
         let listing = user.json(&[&["sessions", "--json"], args].concat());
         let rows = listing.as_array().expect("rows").iter();
@@ -320,8 +315,7 @@ fn x7_skills_of_an_agent_are_in_its_prompt() {
     // The body of a skill that its rules deny is not in the prompt.
     agent("Read(.claude/skills/pdf/**)");
     let model = user.script(r#"{ "rules": [ { "agent": "*", "steps": [ { "text": "done", "repeat": true } ] } ] }"#);
-    let done = user.call(&["run", "--model", &model, "--agent", "reviewer", "hi"]);
-    assert_eq!(done.code, Some(0), "{done:?}");
+    user.succeeds(&["run", "--model", &model, "--agent", "reviewer", "hi"]);
     let sessions = user.json(&["sessions", "--json"]);
     let shown = user.json(&["show", "--json", sessions[0]["id"].as_str().expect("an id")]);
     let system = shown["system"].as_str().expect("a prompt");

@@ -1,14 +1,25 @@
 //! Calls of the command, where each test user has its own data.
 
-use std::io::{BufRead as _, BufReader, Read, Write as _};
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::{Mutex, MutexGuard, PoisonError, mpsc};
-use std::thread;
-use std::time::Duration;
+pub(crate) use std::io::BufReader;
+pub(crate) use std::net::{TcpListener, TcpStream};
+pub(crate) use std::path::{Path, PathBuf};
+pub(crate) use std::process::{Command, Stdio};
+pub(crate) use std::sync::mpsc;
+pub(crate) use std::thread;
+pub(crate) use std::time::Duration;
 
-use serde_json::Value;
+pub(crate) use serde_json::{Value, json};
+
+use std::io::{BufRead as _, Read, Write as _};
+use std::process::{Child, ExitStatus};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
 use tempfile::TempDir;
+
+/// The last line of an output, as JSON.
+pub(crate) fn last_event(out: &str) -> Value {
+    serde_json::from_str(out.lines().last().expect("a line")).expect("json")
+}
 
 /// A call that takes longer has hung.
 const LONG: Duration = Duration::from_secs(240);
@@ -82,6 +93,13 @@ impl User {
         format!("scripted:{}", path.display())
     }
 
+    /// Calls the command without the variable that trusts each workspace.
+    pub(crate) fn call_untrusted(&self, args: &[&str]) -> CommandOutput {
+        let mut command = self.command(args);
+        command.env_remove("SUBTEND_TRUST");
+        RunningCommand::start(command, "").done()
+    }
+
     pub(crate) fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_subtend"));
         command
@@ -110,6 +128,13 @@ impl User {
 
     pub(crate) fn call(&self, args: &[&str]) -> CommandOutput {
         self.start(args).done()
+    }
+
+    #[track_caller]
+    pub(crate) fn succeeds(&self, args: &[&str]) -> CommandOutput {
+        let done = self.call(args);
+        assert_eq!(done.code, Some(0), "{done:?}");
+        done
     }
 
     pub(crate) fn call_with(&self, args: &[&str], stdin: &str) -> CommandOutput {
@@ -169,6 +194,15 @@ impl RunningCommand {
     pub(crate) fn signal(&self, name: &str) {
         let status = Command::new("kill").args([format!("-{name}"), self.pid().to_string()]).status();
         assert!(status.expect("kill runs").success());
+    }
+
+    /// Asks it to end, which it does in order.
+    #[track_caller]
+    pub(crate) fn stops(self) -> CommandOutput {
+        self.signal("TERM");
+        let done = self.done();
+        assert_eq!(done.code, Some(0), "{done:?}");
+        done
     }
 
     /// Stops reading stdout: the next line closes the reading end.

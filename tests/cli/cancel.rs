@@ -1,8 +1,4 @@
-use std::time::Duration;
-
-use serde_json::{Value, json};
-
-use super::call::User;
+use super::call::*;
 
 /// A root with two children in the background; all of them hang after some text.
 const FAMILY: &str = r#"{ "rules": [
@@ -10,10 +6,6 @@ const FAMILY: &str = r#"{ "rules": [
         { "fan_out": { "n": 2, "agent": "explore", "background": true, "prompt": "Look at part {n}." } },
         { "text": "waiting" } ] },
     { "agent": "*", "steps": [ { "text": "so far", "hang": true } ] } ] }"#;
-
-fn last_event(out: &str) -> Value {
-    serde_json::from_str(out.lines().last().expect("a line")).expect("json")
-}
 
 #[test]
 fn ctrl_c_cancels_the_whole_tree_and_shuts_down_in_order() {

@@ -1,12 +1,8 @@
 //! Limits on the output of a model, as sent to its server.
 
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
-use std::net::TcpListener;
-use std::sync::mpsc;
+use std::io::{BufRead as _, Read as _, Write as _};
 
-use serde_json::{Value, json};
-
-use super::call::{RunningCommand, User};
+use super::call::*;
 
 /// Serves one request of the chat protocol; returns its address and a receiver of the request.
 fn server() -> (String, mpsc::Receiver<Value>) {

@@ -1,15 +1,13 @@
 //! Servers whose certificates an authority of the system's store has signed.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 
+use super::call::*;
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 use rustls::ServerConfig;
 use rustls::crypto::ring;
 use rustls::pki_types::PrivateKeyDer;
-use serde_json::{Value, json};
 
-use super::call::{RunningCommand, User};
 use crate::attacks::tls::serve;
 
 /// Text that only the server knows.

@@ -1,8 +1,7 @@
 //! Files that a rollback or a branch restores, and writes that a kill left without a result.
 
-use serde_json::{Value, json};
+use super::call::*;
 
-use super::call::{CommandOutput, User};
 #[cfg(unix)]
 use super::worktree;
 
@@ -22,7 +21,7 @@ fn script(user: &User, steps: &[Value]) -> String {
 fn run(user: &User, model: &str, code: i32) -> String {
     let done = user.call(&["run", "--json", "--model", model, "go", "--allow", "fs.*", "--allow", "shell.run"]);
     assert_eq!(done.code, Some(code), "{done:?}");
-    let end: Value = serde_json::from_str(done.out.lines().last().expect("a line")).expect("json");
+    let end = last_event(&done.out);
     end["session"].as_str().expect("an id").to_owned()
 }
 
@@ -117,8 +116,7 @@ fn x15_branch_restores_files_to_its_message() {
     ];
     let model = script(&user, &steps);
     let id = run(&user, &model, 0);
-    let sent = user.call(&["send", "--model", &model, &id, "more"]);
-    assert_eq!(sent.code, Some(0), "{sent:?}");
+    user.succeeds(&["send", "--model", &model, &id, "more"]);
     let shown = user.json(&["show", "--json", &id]);
     let first = shown["entries"].as_array().expect("entries").iter().find(|entry| entry["text"] == "first");
     let at = format!("{id}:{}", first.expect("an answer")["seq"]);

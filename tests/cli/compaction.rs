@@ -1,8 +1,6 @@
 //! Compacted conversations: a summary replaces old messages, and an undo shows them again.
 
-use serde_json::{Value, json};
-
-use super::call::User;
+use super::call::*;
 
 /// A model that answers with the number of messages in its request.
 const SCRIPT: &str = r#"{ "rules": [
@@ -20,9 +18,8 @@ fn g14_condensed_conversation_is_shown_and_undone() {
     let user = User::new();
     let model = user.script(SCRIPT);
     let long = |what: &str| format!("{what} ").repeat(500);
-    let done = user.call(&["run", "--json", "--model", &model, &long("first")]);
-    assert_eq!(done.code, Some(0), "{done:?}");
-    let end: Value = serde_json::from_str(done.out.lines().last().expect("a line")).expect("json");
+    let done = user.succeeds(&["run", "--json", "--model", &model, &long("first")]);
+    let end = last_event(&done.out);
     let id = end["session"].as_str().expect("an id").to_owned();
     let early = user.call(&["condense", "--undo", &id]);
     assert_eq!(early.code, Some(1), "{early:?}");

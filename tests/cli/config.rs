@@ -1,8 +1,6 @@
 //! Configured values, their sources, and which ones apply.
 
-use serde_json::{Value, json};
-
-use super::call::User;
+use super::call::*;
 
 fn settings_of(user: &User) -> Vec<(String, Value, String)> {
     let shown = user.json(&["config", "show", "--json"]);

@@ -1,12 +1,10 @@
 //! `subtend delete` under kills: a tree is whole or deleted, and can be deleted and erased afterwards.
 #![expect(clippy::disallowed_methods, reason = "the command under test runs in real time, and so does the test")]
 
-use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use serde_json::{Value, json};
+use super::call::*;
 
-use super::call::User;
 use super::session_verbs::holding;
 
 const SECRET: &str = "the-launch-code-is-0451";

@@ -1,6 +1,4 @@
-use std::time::Duration;
-
-use super::call::User;
+use super::call::*;
 
 #[test]
 fn invalid_drill_options_are_usage_errors_with_a_remedy() {

@@ -1,8 +1,4 @@
-use std::path::{Path, PathBuf};
-
-use serde_json::{Value, json};
-
-use super::call::User;
+use super::call::*;
 use super::second_terminal::ALWAYS;
 
 const ECHO: &str = r#"{ "rules": [ { "agent": "*", "steps": [ { "text": "heard: {prompt}" } ] } ] }"#;
@@ -10,8 +6,7 @@ const HANG: &str = r#"{ "rules": [ { "agent": "*", "steps": [ { "text": "so far"
 
 fn run(user: &User, script: &str, prompt: &str) {
     let model = user.script(script);
-    let done = user.call(&["run", "--quiet", "--model", &model, prompt]);
-    assert_eq!(done.code, Some(0), "{done:?}");
+    user.succeeds(&["run", "--quiet", "--model", &model, prompt]);
 }
 
 fn killed(user: &User) -> String {
@@ -171,8 +166,7 @@ fn recover_ends_killed_runs_and_reports_them() {
         json!({"swept": 1, "waiting": 0, "goes_on": 0, "inputs": 0, "notices": 0, "undone": [], "took_ms": null});
     assert_eq!(report, expected);
     assert_eq!(user.json(&["tree", &id, "--json"])["outcome"], json!("lost"));
-    let done = user.call(&["recover"]);
-    assert_eq!(done.code, Some(0), "{done:?}");
+    let done = user.succeeds(&["recover"]);
     assert!(done.out.contains("0 runs ended as lost, 0 notices delivered"), "{done:?}");
     assert_eq!(finding(&user.json(&["doctor", "--json"]), "left to do")["grade"], "good");
 }
@@ -277,8 +271,7 @@ fn h1_import_goes_through_the_host() {
     let host = user.start(&["serve", "--json", "--listen", "none", "--model", &user.script(ALWAYS)]);
     host.line().expect("the first line of the host");
     assert_eq!(user.call(&["run", "hello"]).code, Some(0));
-    let done = user.call(&["import", &file]);
-    assert_eq!(done.code, Some(0), "{done:?}");
+    let done = user.succeeds(&["import", &file]);
     assert!(done.err.starts_with("imported 2 sessions with "), "{done:?}");
     // Both runs have ended, and no run was started.
     let sessions = user.json(&["sessions", "--json", "--all"]);
@@ -295,7 +288,6 @@ fn h1_import_goes_through_the_host() {
     std::fs::write(&none, "{}\n").expect("written");
     let refused = user.call(&["import", &path_text(&none)]);
     assert_eq!((refused.code, refused.err.contains("line 1 of the export")), (Some(1), true), "{refused:?}");
-    host.signal("TERM");
-    assert_eq!(host.done().code, Some(0));
+    host.stops();
     assert_eq!(user.call(&["verify"]).code, Some(0));
 }

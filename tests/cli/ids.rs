@@ -82,8 +82,7 @@ fn r1_session_verbs_accept_the_id_of_a_task() {
     let host = user.start(&["serve", "--json", "--listen", "none", "--model", &model]);
     host.line().expect("it listens");
     HOSTED.into_iter().for_each(takes);
-    host.signal("TERM");
-    assert_eq!(host.done().code, Some(0));
+    host.stops();
     VERBS.into_iter().for_each(takes);
     let tried =
         VERBS.into_iter().chain(HOSTED).map(|verb| verb.split(['-', 'I']).next().expect("a verb").trim().to_owned());

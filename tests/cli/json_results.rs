@@ -1,8 +1,6 @@
 //! Commands that change something print their result as one JSON object, for programs that call them.
 
-use serde_json::{Value, json};
-
-use super::call::User;
+use super::call::*;
 use super::serve::serve;
 
 const HANG: &str =
@@ -34,8 +32,7 @@ fn controls_of_a_detached_run_print_json() {
     assert_eq!(user.json(&["close", &id, "--json"]), json!({"session": id, "closed": true}));
     let stays = user.call(&["cancel", "nosuch", "--json"]);
     assert_eq!((stays.code, &*stays.out), (Some(1), ""), "an error goes to stderr: {stays:?}");
-    serving.host.signal("TERM");
-    assert_eq!(serving.host.done().code, Some(0));
+    serving.host.stops();
     assert_eq!(user.json(&["delete", &id, "--yes", "--json"]), json!({"session": id, "deleted": 1}));
     let compacted = user.json(&["compact", "--json"]);
     assert_eq!((&compacted["erased"], &compacted["held"]), (&json!(1), &json!([])), "{compacted}");
@@ -57,8 +54,7 @@ fn created_token_is_printed_once_in_json() {
 #[test]
 fn import_prints_json() {
     let (from, to) = (User::new(), User::new());
-    let run = from.call(&["run", "--model", &from.script_named("hello", "Hello."), "hi"]);
-    assert_eq!(run.code, Some(0), "{run:?}");
+    from.succeeds(&["run", "--model", &from.script_named("hello", "Hello."), "hi"]);
     let file = to.workspace().join("sessions.jsonl");
     let name = file.to_str().expect("a path");
     assert_eq!(from.call(&["export", "--out", name]).code, Some(0));

@@ -3,11 +3,8 @@
 use std::io::{Read as _, Write as _};
 use std::net::Shutdown;
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::Path;
-use std::sync::mpsc;
-use std::thread;
 
-use super::call::{CommandOutput, User};
+use super::call::*;
 use super::second_terminal::ALWAYS;
 use super::serve::{ServedHost, serve};
 
@@ -119,8 +116,7 @@ fn h1_rollback_acts_once_when_its_host_dies_before_it_answers() {
     let user = User::new();
     let model = user.script_named("hello", "Hello.");
     let serving = serve(&user, &model);
-    let opened = user.call(&["run", "--quiet", "--model", &model, "One."]);
-    assert_eq!(opened.code, Some(0), "{opened:?}");
+    user.succeeds(&["run", "--quiet", "--model", &model, "One."]);
     let id = user.json(&["sessions", "--json"])[0]["id"].as_str().expect("an id").to_owned();
     // The script has no second answer: the run fails and can be rolled back.
     assert_eq!(user.call(&["send", "--quiet", &id, "Two."]).code, Some(1));
@@ -138,8 +134,7 @@ fn h1_switch_acts_once_when_its_host_dies_before_it_answers() {
     let user = User::new();
     let model = user.script(ALWAYS);
     let serving = serve(&user, &model);
-    let opened = user.call(&["run", "--quiet", "--model", &model, "One."]);
-    assert_eq!(opened.code, Some(0), "{opened:?}");
+    user.succeeds(&["run", "--quiet", "--model", &model, "One."]);
     let id = user.json(&["sessions", "--json"])[0]["id"].as_str().expect("an id").to_owned();
     for _ in 0..3 {
         assert_eq!(user.call(&["regenerate", &id]).code, Some(0));

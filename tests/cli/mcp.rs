@@ -1,10 +1,6 @@
 //! MCP servers and logins for them, by the command.
 
-use std::path::Path;
-
-use serde_json::{Value, json};
-
-use super::call::{CommandOutput, RunningCommand, User};
+use super::call::*;
 use super::terminal::{MODEL, TerminalSession};
 use crate::attacks::login_server::{LoginServer, browse, found, metadata};
 
@@ -131,8 +127,7 @@ fn x17_login_gives_tools_and_its_token_stays_private() {
     let steps = json!([{"calls": [{"tool": "mcp__notes__echo", "args": {}}]}, {"text": "over"}]);
     let model = user.script(&json!({"rules": [{"agent": "*", "steps": steps}]}).to_string());
     let store = format!("redb:{}", user.data().display());
-    let run = user.call(&["run", "--store", &store, "--model", &model, "--allow", "mcp:notes:*", "--json", "go"]);
-    assert_eq!(run.code, Some(0), "{run:?}");
+    let run = user.succeeds(&["run", "--store", &store, "--model", &model, "--allow", "mcp:notes:*", "--json", "go"]);
     let id = user.json(&["sessions", "--json", "--store", &store])[0]["id"].as_str().expect("an id").to_owned();
     let shown = user.call(&["show", &id, "--full", "--store", &store]);
     assert!(shown.out.contains("called with Bearer [login of notes redacted]"), "{shown:?}");
@@ -225,8 +220,7 @@ fn x17_run_without_a_login_names_the_command() {
     let server = LoginServer::start();
     let user = user_of(&server);
     let model = user.script(&json!({"rules": [{"agent": "*", "steps": [{"text": "over"}]}]}).to_string());
-    let done = user.call(&["run", "--store", "memory", "--model", &model, "--allow", "mcp:notes:*", "go"]);
-    assert_eq!(done.code, Some(0), "{done:?}");
+    let done = user.succeeds(&["run", "--store", "memory", "--model", &model, "--allow", "mcp:notes:*", "go"]);
     assert!(done.err.contains("the MCP server `notes` cannot be used: it requires a login (OAuth)"), "{done:?}");
     assert!(done.err.contains("`subtend mcp login notes`"), "{done:?}");
 }
@@ -493,6 +487,5 @@ fn attached_chat_reports_a_failed_mcp_server_once() {
     let elsewhere = tempfile::tempdir().expect("a directory");
     let other = user.call(&["run", "--workspace", &elsewhere.path().to_string_lossy(), "fifth"]);
     assert!(other.code == Some(0) && !other.err.contains("cannot be used"), "{other:?}");
-    host.signal("TERM");
-    assert_eq!(host.done().code, Some(0));
+    host.stops();
 }

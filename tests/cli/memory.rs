@@ -1,20 +1,16 @@
 //! Hostile inputs under `ulimit -v`: no process may need more than 512 MiB above its idle size.
 
 use std::fs::File;
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
-use std::net::{Shutdown, TcpListener, TcpStream};
-use std::process::Command;
-use std::sync::{OnceLock, mpsc};
-use std::thread;
-use std::time::Duration;
+use std::io::{BufRead as _, Read as _, Write as _};
+use std::net::Shutdown;
+use std::sync::OnceLock;
 
+use super::call::*;
 use hyper::Request;
 use hyper::client::conn::http1::handshake;
 use hyper_util::rt::TokioIo;
-use serde_json::json;
 use tokio::time::Instant;
 
-use super::call::{CommandOutput, RunningCommand, User, no_forks};
 use super::serve::serve;
 
 /// KiB above the idle size.
@@ -189,8 +185,7 @@ fn bodies_of_tiny_values_stay_within_bounds() {
     let taken = peak_memory(serving.host.pid()).saturating_sub(before);
     assert_eq!(refused, (413, "too_large".into()));
     assert!(taken < ALLOWED_ABOVE_IDLE / 8, "{taken} KiB");
-    serving.host.signal("TERM");
-    assert_eq!(serving.host.done().code, Some(0));
+    serving.host.stops();
 }
 
 /// A server that sends `pieces` of interim responses to each connection, and a message for each connection.

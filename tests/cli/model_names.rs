@@ -1,13 +1,9 @@
 //! A named model answers or the command fails, and records name the model that answered.
 
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
-use std::net::{TcpListener, TcpStream};
+use std::io::{BufRead as _, Read as _, Write as _};
 use std::sync::{Arc, Mutex};
-use std::thread;
 
-use serde_json::{Value, json};
-
-use super::call::{CommandOutput, User};
+use super::call::*;
 
 /// A server for OpenAI's chat protocol: each model answers `from MODEL`, and requests are recorded.
 struct EchoServer {
@@ -132,8 +128,7 @@ fn g11_summaries_use_the_sessions_own_model() {
     user.file("subtend.yaml", "sessions: {titles: false}\nllm: {pools: {cheap: [openai/tiny]}}\n");
     let by = |more: &[&str]| {
         let args = ["summary", &id, "--base-url", &server.url];
-        let done = user.call(&[&args[..], more].concat());
-        assert_eq!(done.code, Some(0), "{done:?}");
+        let done = user.succeeds(&[&args[..], more].concat());
         (done.out, server.requests())
     };
     assert_eq!(by(&[]), ("from alpha\n".to_owned(), vec!["alpha".to_owned()]));
@@ -204,7 +199,7 @@ fn a6_script_has_one_name_in_show_records_and_errors() {
     user.file("play.json", r#"{ "name": "other", "rules": [ { "agent": "*", "steps": [ { "text": "played" } ] } ] }"#);
     let done = user.call(&["run", "--model", "scripted:play.json", "--json", "go"]);
     assert!(done.err.contains("model: scripted:play.json (--model)\n"), "{done:?}");
-    let end: Value = serde_json::from_str(done.out.lines().last().expect("a line")).expect("json");
+    let end = last_event(&done.out);
     let id = end["session"].as_str().expect("an id");
     assert_eq!(user.json(&["show", "--json", id])["model"], json!("scripted:play.json"));
     assert_eq!(answers(&user, id), [("general".to_owned(), "scripted:play.json".to_owned())]);

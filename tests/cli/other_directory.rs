@@ -1,10 +1,6 @@
 //! Sessions that are continued outside of their workspace.
 
-use std::path::{Path, PathBuf};
-
-use serde_json::{Value, json};
-
-use super::call::{CommandOutput, RunningCommand, User};
+use super::call::*;
 
 /// A script that answers every input.
 const DONE: &str = r#"{ "rules": [ { "agent": "*", "steps": [ { "text": "done", "repeat": true } ] } ] }"#;
@@ -28,9 +24,8 @@ impl ElsewhereScene {
     fn new() -> Self {
         let user = User::new();
         let model = user.script(DONE);
-        let done = user.call(&["run", "--json", "--model", &model, "--allow", "fs.write", "first"]);
-        assert_eq!(done.code, Some(0), "{done:?}");
-        let end: Value = serde_json::from_str(done.out.lines().last().expect("a line")).expect("json");
+        let done = user.succeeds(&["run", "--json", "--model", &model, "--allow", "fs.write", "first"]);
+        let end = last_event(&done.out);
         let id = end["session"].as_str().expect("an id").to_owned();
         let short = user.json(&["show", "--json", &id])["short"].as_str().expect("a name").to_owned();
         let other = user.data().with_file_name("other");
@@ -261,13 +256,11 @@ fn script_of_a_session_answers_where_its_refusal_says() {
         );
         assert!(refused.code == Some(2) && refused.err.ends_with(&why), "{args:?}: {refused:?}");
     }
-    host.signal("TERM");
-    assert_eq!(host.done().code, Some(0));
+    host.stops();
     let sent = scene.call_in(&home, &["send", id, "hi", "--quiet", "--model", model], "");
     assert_eq!((sent.code, &*sent.out), (Some(0), "done\n"), "{sent:?}");
     let host = serve(&home, &["--model", model]);
     let sent = scene.call_in(&home, &["send", id, "hi", "--quiet"], "");
     assert_eq!((sent.code, &*sent.out), (Some(0), "done\n"), "{sent:?}");
-    host.signal("TERM");
-    assert_eq!(host.done().code, Some(0));
+    host.stops();
 }

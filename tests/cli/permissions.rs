@@ -1,8 +1,6 @@
 //! Permissions and limits that cannot take effect are refused, not ignored.
 
-use serde_json::{Value, json};
-
-use super::call::User;
+use super::call::*;
 
 const READS: &str = r#"{ "rules": [ { "agent": "*", "steps": [
     { "calls": [ { "tool": "read", "args": { "path": "secret/key.txt" } } ] },
@@ -79,11 +77,9 @@ fn a1_options_and_files_have_one_parser() {
     }
     // A rule of `message` is valid as in an agent file, whether or not agents may write to each other.
     let messages = ["--allow", "tool:message", "--ask", "tool:message=parent"];
-    let done = user.call(&[&["run", "--quiet", "--model", &model], &messages[..], &["hi"]].concat());
-    assert_eq!(done.code, Some(0), "{done:?}");
+    user.succeeds(&[&["run", "--quiet", "--model", &model], &messages[..], &["hi"]].concat());
     user.file("secret/key.txt", "the-secret-text");
-    let done = user.call(&["run", "--quiet", "--model", &model, "--ask", "read=secret/**", "hi"]);
-    assert_eq!(done.code, Some(0), "{done:?}");
+    user.succeeds(&["run", "--quiet", "--model", &model, "--ask", "read=secret/**", "hi"]);
     assert!(!result(&user).to_string().contains("the-secret-text"));
 }
 
@@ -198,8 +194,7 @@ fn unknown_tools_cause_warnings_in_every_list() {
         "`tools.spawn.profiles.writer.tools`: unknown tool `wirte`; did you mean `write`?; it is not offered";
     let of_template = "`tools.minion.templates.finder.enabledTools`: unknown tool `serch`; did you mean `search`?";
     for verb in [&["agents"][..], &["run", "--model", &model, "hi"]] {
-        let done = user.call(verb);
-        assert_eq!(done.code, Some(0), "{done:?}");
+        let done = user.succeeds(verb);
         assert!(done.err.contains(of_agent) && done.err.contains(of_profile), "{verb:?}: {done:?}");
         assert!(done.err.contains(of_template), "{verb:?}: {done:?}");
     }

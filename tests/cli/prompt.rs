@@ -11,8 +11,7 @@ fn file(user: &User) {
 }
 
 fn prompt(user: &User, args: &[&str]) -> (String, String) {
-    let done = user.call(&[&["agents", "prompt"], args].concat());
-    assert_eq!(done.code, Some(0), "{done:?}");
+    let done = user.succeeds(&[&["agents", "prompt"], args].concat());
     (done.out, done.err)
 }
 
@@ -162,8 +161,7 @@ fn s3_missing_bootstrap_file_is_a_warning_in_the_run() {
             {{"agent": "general", "steps": [{{"calls": [{start}, {start}]}}, {{"text": "done", "repeat": true}}]}},
             {{"agent": "*", "steps": [{{"text": "found", "repeat": true}}]}}]}}"#
     ));
-    let done = user.call(&["run", "--model", &model, "begin"]);
-    assert_eq!(done.code, Some(0), "{done:?}");
+    let done = user.succeeds(&["run", "--model", &model, "begin"]);
     let warning = "warning: the bootstrap file `ENVIRONMENT.md` is left out: no such file";
     assert_eq!(done.err.matches(warning).count(), 1, "{}", done.err);
     assert!(!done.err.contains("`AGENTS.md`"), "{}", done.err);

@@ -1,8 +1,6 @@
 //! Inputs that no run took remain queued, and every verb names a remedy.
 
-use serde_json::{Value, json};
-
-use super::call::{CommandOutput, User};
+use super::call::*;
 
 const HANG: &str = r#"{ "rules": [ { "agent": "*", "steps": [ { "hang": true, "repeat": true } ] } ] }"#;
 const ECHO: &str = r#"{ "rules": [ { "agent": "*", "steps": [ { "text": "heard: {last}", "repeat": true } ] } ] }"#;
@@ -150,8 +148,7 @@ fn b11_queue_prints_a_held_completion() {
     let child = ended["session"].as_str().expect("an id").to_owned();
     let root = user.json(&["sessions", "--json"])[0]["id"].as_str().expect("an id").to_owned();
     let listed = || {
-        let done = user.call(&["queue", &root]);
-        assert_eq!(done.code, Some(0), "{done:?}");
+        let done = user.succeeds(&["queue", &root]);
         done.out
     };
     let shown = listed();

@@ -1,6 +1,4 @@
-use serde_json::{Value, json};
-
-use super::call::User;
+use super::call::*;
 
 const GREETER: &str = r#"{ "rules": [
     { "agent": "general", "steps": [
@@ -14,9 +12,8 @@ const GREETER: &str = r#"{ "rules": [
 fn finished_run() -> (User, String) {
     let user = User::new();
     let model = user.script(GREETER);
-    let done = user.call(&["run", "--json", "--model", &model, "greet"]);
-    assert_eq!(done.code, Some(0), "{done:?}");
-    let end: Value = serde_json::from_str(done.out.lines().last().expect("a line")).expect("json");
+    let done = user.succeeds(&["run", "--json", "--model", &model, "greet"]);
+    let end = last_event(&done.out);
     (user, end["session"].as_str().expect("an id").to_owned())
 }
 
@@ -61,7 +58,7 @@ fn sessions_are_filtered_by_workspace_and_limit() {
     std::fs::create_dir(&other).expect("a folder");
     let run = ["run", "--json", "--model", &model, "--workspace", other.to_str().expect("a path"), "greet"];
     let done = user.call(&run);
-    let end: Value = serde_json::from_str(done.out.lines().last().expect("a line")).expect("json");
+    let end = last_event(&done.out);
     let second = end["session"].as_str().expect("an id");
     let ids = |args: &[&str]| -> Vec<String> {
         let rows = user.json(&[&["sessions", "--json"], args].concat());
@@ -129,8 +126,7 @@ fn g9_show_nests_opaque_children_in_their_calls() {
         "the nested child differs from the child shown alone"
     );
 
-    let full = user.call(&["show", &id, "--full"]);
-    assert_eq!(full.code, Some(0), "{full:?}");
+    let full = user.succeeds(&["show", &id, "--full"]);
     let lines: Vec<_> = full.out.lines().filter(|line| line.starts_with("    │ ")).collect();
     for part in ["session ", "system prompt", "Look at part 1.", "Look at part 2.", "none.txt", "run 1 completed"] {
         assert!(lines.iter().any(|line| line.contains(part)), "{part}: {}", full.out);
@@ -179,8 +175,7 @@ fn sessions_are_found_by_part_short_name_and_path() {
 #[test]
 fn tree_is_drawn() {
     let (user, id) = finished_run();
-    let done = user.call(&["tree", &id]);
-    assert_eq!(done.code, Some(0), "{done:?}");
+    let done = user.succeeds(&["tree", &id]);
     let lines: Vec<_> = done.out.lines().collect();
     assert_eq!(lines.len(), 4, "{}", done.out);
     for (line, start) in lines.iter().zip(["✓ general ", "├─ ✓ explore ", "└─ ✓ explore ", "3 sessions, "])
@@ -192,8 +187,7 @@ fn tree_is_drawn() {
 #[test]
 fn transcript_shows_messages_calls_and_ends() {
     let (user, id) = finished_run();
-    let root = user.call(&["show", &id]);
-    assert_eq!(root.code, Some(0), "{root:?}");
+    let root = user.succeeds(&["show", &id]);
     for part in [
         "system prompt",
         "lines more (--full)",

@@ -1,8 +1,6 @@
 //! Agent files that change while a host runs.
 
-use serde_json::json;
-
-use super::call::User;
+use super::call::*;
 use super::serve::serve;
 
 #[test]
@@ -33,8 +31,7 @@ fn agent_file_reaches_later_and_reloaded_sessions_of_a_host() {
     let why = refused.json()["detail"].as_str().unwrap_or_default().to_owned();
     assert_eq!(refused.status, 422, "{why}");
     assert!(why.contains("; the agent `critic` is refused: ") && why.contains("has no front matter"), "{why}");
-    serving.host.signal("TERM");
-    assert_eq!(serving.host.done().code, Some(0));
+    serving.host.stops();
     let alone = reload();
     assert_eq!((alone.code, alone.err.contains("no process hosts the store")), (Some(2), true), "{alone:?}");
 }

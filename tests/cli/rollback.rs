@@ -1,8 +1,6 @@
 //! Rollback of a failed run: its entries are marked for people and hidden from models.
 
-use serde_json::{Value, json};
-
-use super::call::User;
+use super::call::*;
 
 /// Refuses the input `break`; answers others with the number of messages in the request.
 const SCRIPT: &str = r#"{ "rules": [ { "agent": "*", "steps": [
@@ -14,9 +12,8 @@ const SCRIPT: &str = r#"{ "rules": [ { "agent": "*", "steps": [
 fn failed_session() -> (User, String, String) {
     let user = User::new();
     let model = user.script(SCRIPT);
-    let done = user.call(&["run", "--json", "--model", &model, "first"]);
-    assert_eq!(done.code, Some(0), "{done:?}");
-    let end: Value = serde_json::from_str(done.out.lines().last().expect("a line")).expect("json");
+    let done = user.succeeds(&["run", "--json", "--model", &model, "first"]);
+    let end = last_event(&done.out);
     let id = end["session"].as_str().expect("an id").to_owned();
     let broken = user.call(&["send", "--model", &model, &id, "break it"]);
     assert_eq!(broken.code, Some(1), "{broken:?}");

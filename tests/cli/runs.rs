@@ -1,24 +1,18 @@
-use serde_json::{Value, json};
+use super::call::*;
 use subtend::tools::PROTECTED;
 use subtend::tools::sandbox::{self, SandboxStrength};
 
-use super::call::{RunningCommand, User};
 use super::repository;
 
 fn every_agent(steps: &str) -> String {
     format!(r#"{{ "rules": [ {{ "agent": "*", "steps": [ {steps} ] }} ] }}"#)
 }
 
-fn last_event(out: &str) -> Value {
-    serde_json::from_str(out.lines().last().expect("a line")).expect("json")
-}
-
 #[test]
 fn offline_model_answers_from_the_workspace() {
     let user = User::new();
     repository::make(&user);
-    let done = user.call(&["run", "How is this project put together, and where does it handle errors?"]);
-    assert_eq!(done.code, Some(0), "{done:?}");
+    let done = user.succeeds(&["run", "How is this project put together, and where does it handle errors?"]);
     for area in repository::AREAS {
         assert!(done.out.contains(&format!("{area}/errors.rs:")), "{area}: {}", done.out);
     }
@@ -35,8 +29,7 @@ fn offline_model_answers_from_the_workspace() {
 fn tree_of_an_offline_run_has_working_children() {
     let user = User::new();
     repository::make(&user);
-    let done = user.call(&["run", "--json", "Where does it handle errors?"]);
-    assert_eq!(done.code, Some(0), "{done:?}");
+    let done = user.succeeds(&["run", "--json", "Where does it handle errors?"]);
     let end = last_event(&done.out);
     let tree = user.json(&["tree", "--json", end["session"].as_str().expect("an id")]);
     assert_eq!((&tree["outcome"], &tree["state"], &tree["depth"]), (&json!("completed"), &json!("quiet"), &json!(0)));
@@ -58,8 +51,7 @@ fn tree_of_an_offline_run_has_working_children() {
 fn events_are_printed_one_per_line_and_the_end_last() {
     let user = User::new();
     repository::make(&user);
-    let done = user.call(&["run", "--json", "Where does it handle errors?"]);
-    assert_eq!(done.code, Some(0), "{done:?}");
+    let done = user.succeeds(&["run", "--json", "Where does it handle errors?"]);
     let events: Vec<Value> = done.out.lines().map(|line| serde_json::from_str(line).expect("json")).collect();
     let end = events.last().expect("an event");
     let expected = json!({

@@ -1,8 +1,6 @@
 //! Shells of the command in sessions that allow only commands and files of the workspace.
 
-use serde_json::json;
-
-use super::call::{RunningCommand, User};
+use super::call::*;
 
 /// Variables that `cargo test` and rustup add to this process.
 const OWN: [&str; 5] = ["CARGO", "CARGO_HOME", "RUSTUP_HOME", "RUSTUP_TOOLCHAIN", "LD_LIBRARY_PATH"];

@@ -1,8 +1,6 @@
 //! A conversation at a terminal: streamed answers, calls, asks and earlier messages.
 
-use serde_json::json;
-
-use super::call::User;
+use super::call::*;
 use super::terminal::{MODEL, TerminalSession, screen_text};
 
 /// An answer of three lines that takes seconds to arrive.

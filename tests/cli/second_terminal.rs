@@ -1,8 +1,6 @@
 //! A second terminal: while one process has the store, every other command works through it.
 
-use serde_json::{Value, json};
-
-use super::call::{RunningCommand, User};
+use super::call::*;
 use super::terminal::{MODEL, TerminalSession};
 
 /// The agent hangs after some text, asks for approval of a command, or starts two children that hang.
@@ -22,10 +20,6 @@ fn hanging(user: &User, script: &str) -> (RunningCommand, String) {
     let event = run.until(|event| event["record"]["turn_started"].is_object());
     let id = event["session"].as_str().expect("an id").to_owned();
     (run, id)
-}
-
-pub(crate) fn last(out: &str) -> Value {
-    serde_json::from_str(out.lines().last().expect("a line")).expect("json")
 }
 
 #[test]
@@ -87,8 +81,7 @@ fn h1_reading_through_a_host_equals_reading_the_store() {
     let host = user.start(&["serve", "--json", "--listen", "none"]);
     host.line().expect("the first line of the host");
     assert_eq!(read(), alone);
-    host.signal("TERM");
-    assert_eq!(host.done().code, Some(0));
+    host.stops();
     assert_eq!(read(), alone, "reading changed the store");
 }
 
@@ -101,13 +94,11 @@ fn h9_another_terminal_cancels_one_child_and_then_the_tree() {
         run.until(|event| event["record"]["child_spawned"].is_object())["session"].as_str().expect("an id").to_owned();
     let child = run.until(|event| event["record"]["turn_started"].is_object() && event["session"] != json!(root));
     let child = child["session"].as_str().expect("an id").to_owned();
-    let cancelled = user.call(&["cancel", &child]);
-    assert_eq!(cancelled.code, Some(0), "{cancelled:?}");
+    let cancelled = user.succeeds(&["cancel", &child]);
     assert!(cancelled.out.contains("run 1 is cancelled"), "{cancelled:?}");
     let ended = run.until(|event| event["session"] == json!(child) && event["record"]["run_ended"].is_object());
     assert_eq!(ended["record"]["run_ended"]["outcome"], json!({"cancelled": {"by": "person"}}));
-    let all = user.call(&["cancel", &root, "--tree"]);
-    assert_eq!(all.code, Some(0), "{all:?}");
+    user.succeeds(&["cancel", &root, "--tree"]);
     assert_eq!(run.done().code, Some(130));
     assert_eq!(user.call(&["verify"]).code, Some(0));
 }
@@ -117,15 +108,13 @@ fn b16_another_terminal_sends_and_follows_a_run() {
     let user = User::new();
     let host = user.start(&["serve", "--json", "--listen", "none", "--model", &user.script(ALWAYS)]);
     host.line().expect("the first line of the host");
-    let first = user.call(&["run", "--json", "one"]);
-    assert_eq!(first.code, Some(0), "{first:?}");
-    let end = last(&first.out);
+    let first = user.succeeds(&["run", "--json", "one"]);
+    let end = last_event(&first.out);
     assert_eq!((&end["answer"], &end["outcome"]), (&json!("Hello."), &json!("completed")), "{first:?}");
     let id = end["session"].as_str().expect("an id").to_owned();
     let sent = user.call(&["send", &id, "two"]);
     assert_eq!((sent.code, sent.out.trim()), (Some(0), "Hello."), "{sent:?}");
-    let again = user.call(&["regenerate", &id]);
-    assert_eq!(again.code, Some(0), "{again:?}");
+    user.succeeds(&["regenerate", &id]);
     for args in [
         &["metadata", &id, "ticket=7"][..],
         &["summary", &id],
@@ -142,8 +131,7 @@ fn b16_another_terminal_sends_and_follows_a_run() {
     }
     let gone = user.call(&["send", &id, "three"]);
     assert_eq!(gone.code, Some(1), "{gone:?}");
-    host.signal("TERM");
-    assert_eq!(host.done().code, Some(0));
+    host.stops();
     assert_eq!(user.call(&["verify"]).code, Some(0));
 }
 
@@ -161,7 +149,7 @@ fn h9_follower_gets_the_end_of_a_run_of_a_killed_host() {
     follower.signal("CONT");
     let done = follower.done();
     assert_eq!(done.code, Some(130), "{done:?}");
-    assert_eq!(last(&done.out)["outcome"], json!({"cancelled": {"by": "person"}}), "{done:?}");
+    assert_eq!(last_event(&done.out)["outcome"], json!({"cancelled": {"by": "person"}}), "{done:?}");
 
     let (run, id) = hanging(&user, HANG);
     let follower = user.start(&["attach", "--json", &id]);
@@ -213,7 +201,7 @@ fn h1_ctrl_c_spares_runs_of_other_terminals() {
     assert_eq!(user.json(&["tree", &second, "--json"])["state"], json!("working"), "the other run continues");
     assert_eq!(user.call(&["cancel", &second]).code, Some(0));
     let ended = other.done();
-    assert_eq!(last(&ended.out)["outcome"], json!({"cancelled": {"by": "person"}}), "{ended:?}");
+    assert_eq!(last_event(&ended.out)["outcome"], json!({"cancelled": {"by": "person"}}), "{ended:?}");
     let done = run.done();
     assert_eq!(done.code, Some(130), "{done:?}");
     assert!(done.err.contains("waiting for 1 run hosted by this process"), "{done:?}");
@@ -245,8 +233,7 @@ fn h1_terminated_foreground_host_leaves_runs_that_resume() {
 fn h2_detached_run_continues_and_can_be_attached() {
     let user = User::new();
     let model = user.script(HANG);
-    let left = user.call(&["run", "--detach", "--model", &model, "hang"]);
-    assert_eq!(left.code, Some(0), "{left:?}");
+    let left = user.succeeds(&["run", "--detach", "--model", &model, "hang"]);
     let id = left.out.trim().to_owned();
     assert_eq!(user.json(&["tree", &id, "--json"])["state"], json!("working"));
     let attached = user.start(&["attach", &id, "--json"]);
@@ -260,12 +247,11 @@ fn h2_detached_run_continues_and_can_be_attached() {
     assert_eq!(user.call(&["cancel", &id]).code, Some(0));
     let done = again.done();
     assert_eq!(
-        (done.code, &last(&done.out)["outcome"]),
+        (done.code, &last_event(&done.out)["outcome"]),
         (Some(130), &json!({"cancelled": {"by": "person"}})),
         "{done:?}"
     );
-    let second = user.call(&["run", "--detach", "--model", &user.script_named("hello", "Hello."), "hi"]);
-    assert_eq!(second.code, Some(0), "{second:?}");
+    user.succeeds(&["run", "--detach", "--model", &user.script_named("hello", "Hello."), "hi"]);
 }
 
 #[test]
@@ -292,10 +278,9 @@ fn h1_call_is_approved_from_another_terminal() {
     let allowed = user.json(&["approvals", &id, "--json", "--allow", &named]);
     assert_eq!(allowed, json!({"session": id, "call": call, "verdict": "allow"}));
     let done = run.done();
-    assert_eq!((done.code, &last(&done.out)["answer"]), (Some(0), &json!("wrote")), "{done:?}");
+    assert_eq!((done.code, &last_event(&done.out)["answer"]), (Some(0), &json!("wrote")), "{done:?}");
     assert_eq!(std::fs::read_to_string(user.workspace().join("made.txt")).expect("the file"), "made");
-    host.signal("TERM");
-    assert_eq!(host.done().code, Some(0));
+    host.stops();
 }
 
 #[test]
@@ -327,8 +312,7 @@ fn h2_chat_through_a_host_sends_lines() {
     let id = sessions[0]["id"].as_str().expect("an id");
     let more = user.call_with(&["chat", id], "three\n");
     assert_eq!((more.code, more.out.as_str()), (Some(0), "Hello.\n"), "{more:?}");
-    host.signal("TERM");
-    assert_eq!(host.done().code, Some(0));
+    host.stops();
 }
 
 /// The rights of a host's own command do not apply to sessions that others open elsewhere.
@@ -345,21 +329,19 @@ fn permissions_of_a_host_apply_only_in_its_directory() {
         command.current_dir(directory);
         let done = RunningCommand::start(command, "").done();
         assert_eq!(done.code, Some(0), "{done:?}");
-        let id = last(&done.out)["session"].as_str().expect("an id").to_owned();
+        let id = last_event(&done.out)["session"].as_str().expect("an id").to_owned();
         user.json(&["show", "--json", &id])["rights"]["fs.write"].clone()
     };
     let rights = [opened(&other, &[]), opened(&other, &["--allow", "fs.write"]), opened(&user.workspace(), &[])];
     assert_eq!(rights, [json!("ask"), json!("allow"), json!("allow")]);
-    host.signal("TERM");
-    assert_eq!(host.done().code, Some(0));
+    host.stops();
 }
 
 /// The author of an export must not choose where its sessions work: in a host they refuse input.
 #[test]
 fn imported_session_refuses_input_in_a_host() {
     let (author, user) = (User::new(), User::new());
-    let done = author.call(&["run", "--model", &author.script(ALWAYS), "hello"]);
-    assert_eq!(done.code, Some(0), "{done:?}");
+    author.succeeds(&["run", "--model", &author.script(ALWAYS), "hello"]);
     let file = user.data().with_file_name("all.jsonl");
     let file = file.to_str().expect("a path");
     assert_eq!(author.call(&["export", "--out", file]).code, Some(0));
@@ -372,8 +354,7 @@ fn imported_session_refuses_input_in_a_host() {
     assert!(refused.err.contains("the session was imported"), "{refused:?}");
     // The control: a session that this user opened.
     assert_eq!(user.call(&["run", "hello"]).code, Some(0));
-    host.signal("TERM");
-    assert_eq!(host.done().code, Some(0));
+    host.stops();
 }
 
 #[test]
@@ -390,8 +371,7 @@ fn h1_run_in_another_terminal_asks_you_there() {
     let (code, shown) = run.wait_for_exit();
     assert_eq!(code, Some(0), "{shown}");
     assert_eq!(std::fs::read_to_string(user.workspace().join("a.txt")).expect("the file"), "hi");
-    host.signal("TERM");
-    assert_eq!(host.done().code, Some(0));
+    host.stops();
 }
 
 #[test]
@@ -422,8 +402,7 @@ fn h1_chat_in_another_terminal_has_asks_and_commands() {
     chat.types("/quit\r");
     let (code, shown) = chat.wait_for_exit();
     assert_eq!(code, Some(0), "{shown}");
-    host.signal("TERM");
-    assert_eq!(host.done().code, Some(0));
+    host.stops();
     assert_eq!(user.call(&["verify"]).code, Some(0));
 }
 
@@ -450,8 +429,7 @@ fn h2_leaving_a_chat_does_not_stop_the_host() {
     again.until("cancelled by a person");
     again.types("\u{4}");
     assert_eq!(again.wait_for_exit().0, Some(0));
-    host.signal("TERM");
-    assert_eq!(host.done().code, Some(0));
+    host.stops();
 }
 
 /// A command that starts at the same time as another waits until that one listens, and works through it.
@@ -464,7 +442,7 @@ fn h1_commands_that_start_at_the_same_time_share_one_host() {
     for run in runs {
         let done = run.done();
         assert_eq!(done.code, Some(0), "{done:?}");
-        assert_eq!(last(&done.out)["answer"], json!("Hello."), "{done:?}");
+        assert_eq!(last_event(&done.out)["answer"], json!("Hello."), "{done:?}");
     }
     assert_eq!(user.json(&["sessions", "--json"]).as_array().map(Vec::len), Some(8));
     assert_eq!(user.call(&["verify"]).code, Some(0));
@@ -481,17 +459,15 @@ fn h1_store_at_a_long_path_is_shared() {
     let run = user.start(&["run", "--json", "--data", data, "--model", &model, "hang"]);
     let event = run.until(|event| event["record"]["turn_started"].is_object());
     let id = event["session"].as_str().expect("an id").to_owned();
-    let cancelled = user.call(&["cancel", "--data", data, &id]);
-    assert_eq!(cancelled.code, Some(0), "{cancelled:?}");
+    user.succeeds(&["cancel", "--data", data, &id]);
     let done = run.done();
     assert_eq!((done.code, done.err.contains("no other terminal")), (Some(130), false), "{done:?}");
     let host = user.start(&["serve", "--json", "--listen", "none", "--data", data]);
     let ready: Value = serde_json::from_str(&host.line().expect("the first line of the host")).expect("json");
     assert_eq!(ready["socket"], json!(deep.join("host/host.sock")));
     let ran = user.call(&["run", "--json", "--data", data, "--model", &user.script(ALWAYS), "hello"]);
-    assert_eq!((ran.code, &last(&ran.out)["answer"]), (Some(0), &json!("Hello.")), "{ran:?}");
+    assert_eq!((ran.code, &last_event(&ran.out)["answer"]), (Some(0), &json!("Hello.")), "{ran:?}");
     assert_eq!(user.json(&["sessions", "--json", "--data", data]).as_array().map(Vec::len), Some(2));
-    host.signal("TERM");
-    assert_eq!(host.done().code, Some(0));
+    host.stops();
     assert!(!deep.join("host/host.sock").exists(), "the socket remains");
 }

@@ -1,16 +1,12 @@
 //! `subtend serve` as its clients meet it: the socket, tokens, a login, and the end of the host.
 
 use std::io::{Read, Write};
-use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::UnixStream;
-use std::path::Path;
-use std::process::{Command, Stdio};
 
-use serde_json::{Value, json};
+use super::call::*;
 
-use super::call::{RunningCommand, User};
-use super::second_terminal::{ALWAYS, HANG, last};
+use super::second_terminal::{ALWAYS, HANG};
 
 pub(crate) struct ServedHost {
     pub(crate) host: RunningCommand,
@@ -89,8 +85,7 @@ impl ServedHost {
     /// Sends `body` over TCP to `request`, which names a session as `{id}`, with a token of the scope `act`.
     pub(crate) fn request_to_act(&self, user: &User, request: &str, body: &str) -> (u16, Value) {
         let id = self.completed_session("Good morning.");
-        let made = user.call(&["token", "create", "client", "--scope", "act"]);
-        assert_eq!(made.code, Some(0), "{made:?}");
+        let made = user.succeeds(&["token", "create", "client", "--scope", "act"]);
         let headers = format!("authorization: Bearer {}\r\ncontent-type: application/json\r\n", made.out.trim());
         let reply = self.tcp(&request.replace("{id}", &id), &headers, body);
         (reply.status, reply.json()["code"].clone())
@@ -132,8 +127,7 @@ fn h7_requests_over_tcp_need_a_token_that_is_not_revoked() {
     let user = User::new();
     let serving = serve(&user, &user.script_named("hello", "Hello."));
     assert_eq!(serving.tcp("GET /v1/sessions", "", "").status, 401);
-    let made = user.call(&["token", "create", "phone", "--scope", "read"]);
-    assert_eq!(made.code, Some(0), "{made:?}");
+    let made = user.succeeds(&["token", "create", "phone", "--scope", "read"]);
     let bearer = format!("authorization: Bearer {}\r\n", made.out.trim());
     assert_eq!(serving.tcp("GET /v1/sessions", &bearer, "").json(), json!({"items": [], "next": null}));
     let json = format!("{bearer}content-type: application/json\r\n");
@@ -158,13 +152,11 @@ fn login_link_is_opened_once() {
     assert_eq!(serving.tcp("GET /v1/sessions", &cookie, "").status, 200);
     assert_eq!(serving.tcp(&format!("GET {path}"), "", "").status, 401);
     // Another browser, or this one when its login has ended.
-    let made = user.call(&["token", "login"]);
-    assert_eq!(made.code, Some(0), "{made:?}");
+    let made = user.succeeds(&["token", "login"]);
     let path = made.out.trim().split_once(&serving.address).expect("the address").1.to_owned();
     assert_eq!(serving.tcp(&format!("GET {path}"), "", "").status, 303);
     assert_eq!(serving.tcp("POST /login/links", "", "").status, 401, "over TCP it is not a resource");
-    serving.host.signal("TERM");
-    assert_eq!(serving.host.done().code, Some(0));
+    serving.host.stops();
     let none = user.call(&["token", "login"]);
     assert!(none.code == Some(2) && none.err.contains("no process hosts the store"), "{none:?}");
 }
@@ -191,8 +183,7 @@ fn h3_resent_prompt_runs_once_after_a_kill_of_the_host() {
     let opened =
         records.as_array().expect("records").iter().filter(|stored| stored["record"]["run_opened"].is_object());
     assert_eq!(opened.count(), 1, "{records}");
-    serving.host.signal("TERM");
-    assert_eq!(serving.host.done().code, Some(0));
+    serving.host.stops();
     assert_eq!(user.call(&["verify"]).code, Some(0));
 }
 
@@ -228,8 +219,7 @@ fn children_resume_with_a_session_opened_over_http() {
     assert_eq!(children(&resumed), working);
     assert_eq!(children(&lost), vec![(json!("quiet"), json!("lost")); 2]);
     assert_eq!(user.call(&["cancel", &resumed]).code, Some(0));
-    serving.host.signal("TERM");
-    assert_eq!(serving.host.done().code, Some(0));
+    serving.host.stops();
     assert_eq!(user.call(&["verify"]).code, Some(0));
 }
 
@@ -275,8 +265,7 @@ fn h5_one_host_serves_two_workspaces() {
     let made = |dir: &Path| dir.join("made.txt").exists();
     assert_eq!((made(&other), made(&user.workspace())), (true, false));
     let home_root = serving.completed_session("Good morning.");
-    serving.host.signal("TERM");
-    assert_eq!(serving.host.done().code, Some(0));
+    serving.host.stops();
     std::fs::remove_dir_all(&other).expect("removed");
     let serving = serve(&user, &user.script_named("hello", "Hello again."));
     let send = |id: &str| serving.unix(&format!("POST /v1/sessions/{id}/inputs"), r#"{"text": "and now?"}"#);
@@ -284,8 +273,7 @@ fn h5_one_host_serves_two_workspaces() {
     assert_eq!((refused.status, &refused.json()["code"]), (422, &json!("invalid_input")), "{refused:?}");
     assert!(refused.body.contains(&*other.to_string_lossy()), "{refused:?}");
     assert_eq!(send(&home_root).status, 202);
-    serving.host.signal("TERM");
-    assert_eq!(serving.host.done().code, Some(0));
+    serving.host.stops();
 }
 
 /// Opens a session, and returns the hashes of its limits and of its permissions.
@@ -369,8 +357,7 @@ fn a11_limit_above_the_slots_of_the_serving_host_is_refused() {
     let refused = open(5);
     assert_eq!(refused.status, 422, "{refused:?}");
     assert!(refused.body.contains("the limit `live_runs` of 5 is above `slots` of the host, 4"), "{refused:?}");
-    host.signal("TERM");
-    assert_eq!(host.done().code, Some(0));
+    host.stops();
     let host = user.start(&args);
     let line: Value = serde_json::from_str(&host.line().expect("a line")).expect("JSON");
     std::fs::write(other.join("subtend.yaml"), "limits: {live_runs: 3}\n").expect("written");
@@ -383,8 +370,7 @@ fn a11_limit_above_the_slots_of_the_serving_host_is_refused() {
         &json!({"workspace": other}).to_string(),
     );
     assert_eq!(opened.status, 201, "{opened:?}");
-    host.signal("TERM");
-    assert_eq!(host.done().code, Some(0));
+    host.stops();
 }
 
 #[test]
@@ -438,7 +424,7 @@ fn h1_exported_model_variables_do_not_stop_host_commands() {
         RunningCommand::start(command, stdin).done()
     };
     let first = user.call(&["run", "--json", "one"]);
-    let id = last(&first.out)["session"].as_str().expect("an id").to_owned();
+    let id = last_event(&first.out)["session"].as_str().expect("an id").to_owned();
     let sent = exported("openai/other", &["send", &id, "two"], "");
     assert_eq!((sent.code, &*sent.out), (Some(0), "Hello.\n"), "{sent:?}");
     let note =
@@ -466,7 +452,7 @@ fn h1_exported_model_variables_do_not_stop_host_commands() {
     // A new session is opened with the exported values, as if this process hosted the store.
     let new = exported("offline", &["run", "--json", "hi"], "");
     assert_eq!(new.code, Some(0), "{new:?}");
-    let id = last(&new.out)["session"].as_str().expect("an id").to_owned();
+    let id = last_event(&new.out)["session"].as_str().expect("an id").to_owned();
     let shown = user.json(&["show", &id, "--json"]);
     let answer = shown["entries"].as_array().expect("entries").iter().find(|entry| entry["type"] == "answer");
     assert_eq!(answer.expect("an answer")["model"], json!("offline"));
@@ -485,8 +471,7 @@ fn h1_exported_model_variables_do_not_stop_host_commands() {
             "{refused:?}"
         );
     }
-    host.signal("TERM");
-    assert_eq!(host.done().code, Some(0));
+    host.stops();
 }
 
 /// A host serves sessions of many directories: a slash command comes from the session's directory, wherever it is sent
@@ -506,7 +491,7 @@ fn x7_slash_commands_come_from_the_session_directory() {
     let opened = |folder: &Path| {
         let done =
             user.call(&["run", "--json", "--model", &model, "--workspace", &folder.to_string_lossy(), "/greet me"]);
-        let end = last(&done.out);
+        let end = last_event(&done.out);
         (end["session"].as_str().expect("an id").to_owned(), end["answer"].clone())
     };
     let (here, there) = (opened(&user.workspace()), opened(&other));
@@ -550,8 +535,7 @@ fn x7_slash_commands_come_from_the_session_directory() {
         sessions,
         "a session was opened for a refused command"
     );
-    serving.host.signal("TERM");
-    assert_eq!(serving.host.done().code, Some(0));
+    serving.host.stops();
 }
 
 /// Starts a command whose stderr is in its stdout.
@@ -600,6 +584,5 @@ fn h2_serve_waits_for_the_host_of_a_detached_run() {
     let second = user.call(&args);
     assert_eq!(second.code, Some(3), "{second:?}");
     assert!(second.err.contains(&format!("is served by process {} already", waiting.pid())), "{second:?}");
-    waiting.signal("TERM");
-    assert_eq!(waiting.done().code, Some(0));
+    waiting.stops();
 }

@@ -1,8 +1,6 @@
 //! Services of the host: titles and summaries.
 
-use serde_json::{Value, json};
-
-use super::call::{CommandOutput, User};
+use super::call::*;
 
 /// An agent and the two services.
 const SCRIPT: &str = r#"{ "rules": [
@@ -25,7 +23,7 @@ fn call(user: &User, on: bool, args: &[&str]) -> CommandOutput {
 fn run(user: &User, on: bool, model: &str) -> String {
     let done = call(user, on, &["run", "--json", "--model", model, "inspect it"]);
     assert_eq!(done.code, Some(0), "{done:?}");
-    let end: Value = serde_json::from_str(done.out.lines().last().expect("a line")).expect("json");
+    let end = last_event(&done.out);
     end["session"].as_str().expect("an id").to_owned()
 }
 

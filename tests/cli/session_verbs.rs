@@ -1,8 +1,4 @@
-use std::path::Path;
-
-use serde_json::{Value, json};
-
-use super::call::User;
+use super::call::*;
 
 /// A model that repeats its last input.
 const ECHO: &str = r#"{ "rules": [ { "agent": "*", "steps": [ { "text": "heard: {last}", "repeat": true } ] } ] }"#;
@@ -17,9 +13,8 @@ impl AnsweredSession {
     fn start() -> Self {
         let user = User::new();
         let model = user.script(ECHO);
-        let done = user.call(&["run", "--json", "--model", &model, "first"]);
-        assert_eq!(done.code, Some(0), "{done:?}");
-        let end: Value = serde_json::from_str(done.out.lines().last().expect("a line")).expect("json");
+        let done = user.succeeds(&["run", "--json", "--model", &model, "first"]);
+        let end = last_event(&done.out);
         let id = end["session"].as_str().expect("an id").to_owned();
         Self { user, model, id }
     }
@@ -184,7 +179,7 @@ fn tasks_and_usage_print_without_a_runtime() {
             { "agent": "*", "steps": [ { "text": "found", "usage": { "in": 3, "out": 1 } } ] } ] }"#,
     );
     let done = user.call(&["run", "--json", "--model", &model, "look"]);
-    let end: Value = serde_json::from_str(done.out.lines().last().expect("a line")).expect("json");
+    let end = last_event(&done.out);
     let root = end["session"].as_str().expect("an id");
     let tasks = user.json(&["tasks", "--json", "--status", "completed", "--parent", root]);
     assert_eq!(tasks.as_array().map(Vec::len), Some(2), "{tasks:#}");
@@ -361,7 +356,7 @@ fn m1_context_share_uses_the_configured_window() {
     let model = user
         .script(r#"{ "rules": [ { "agent": "*", "steps": [ { "text": "x", "usage": { "in": 40, "out": 10 } } ] } ] }"#);
     let done = user.call(&["run", "--json", "--model", &model, "go"]);
-    let end: Value = serde_json::from_str(done.out.lines().last().expect("a line")).expect("json");
+    let end = last_event(&done.out);
     let id = end["session"].as_str().expect("an id");
     let context = |percent: Value, window: Value| json!({ "used": 50, "window": window, "percent": percent });
     let unknown = context(json!("unknown"), json!("unknown"));
@@ -421,7 +416,7 @@ fn j10_compact_erases_what_delete_deleted() {
             args.extend(["--model".to_owned(), answered.model.clone()]);
             let done = call(&answered, args);
             assert_eq!(done.code, Some(0), "{done:?}");
-            let end: Value = serde_json::from_str(done.out.lines().last().expect("a line")).expect("json");
+            let end = last_event(&done.out);
             end["session"].as_str().expect("an id").to_owned()
         };
         let (secret, kept) = (run(SECRET), run("kept"));

@@ -1,9 +1,6 @@
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
 
-use serde_json::json;
-
-use super::call::User;
+use super::call::*;
 
 const HANG: &str = r#"{ "rules": [ { "agent": "*", "steps": [ { "text": "so far", "hang": true } ] } ] }"#;
 
@@ -34,14 +31,12 @@ fn two_stores_are_independent() {
     let model = user.script(r#"{ "rules": [ { "agent": "*", "steps": [ { "text": "there" } ] } ] }"#);
     let other = user.data().join("other");
     let other = other.to_str().expect("a path");
-    let done = user.call(&["run", "--model", &model, "--data", other, "elsewhere"]);
-    assert_eq!(done.code, Some(0), "{done:?}");
+    let done = user.succeeds(&["run", "--model", &model, "--data", other, "elsewhere"]);
     assert!(done.err.contains(&format!("--data {other}")), "{done:?}");
     assert_eq!(user.json(&["sessions", "--json"]), json!([]));
     assert_eq!(user.json(&["sessions", "--json", "--data", other]).as_array().map(Vec::len), Some(1));
 
-    let done = user.call(&["run", "--model", &model, "--store", "memory", "nowhere"]);
-    assert_eq!(done.code, Some(0), "{done:?}");
+    let done = user.succeeds(&["run", "--model", &model, "--store", "memory", "nowhere"]);
     assert!(done.err.contains("in memory only"), "{done:?}");
     assert!(!user.data().join("redb").exists());
 }
@@ -133,8 +128,7 @@ fn store_without_its_end_opens_only_if_accepted() {
     let refused = user.call(&["recover"]);
     assert_eq!(refused.code, Some(3), "{refused:?}");
     assert!(refused.err.contains("--accept-loss"), "{refused:?}");
-    let accepted = user.call(&["recover", "--accept-loss"]);
-    assert_eq!(accepted.code, Some(0), "{accepted:?}");
+    user.succeeds(&["recover", "--accept-loss"]);
     assert_eq!(user.json(&["sessions", "--json"]).as_array().map(Vec::len), Some(1), "the second session must be lost");
     assert_eq!(user.call(&["verify"]).code, Some(0));
 }

@@ -2,14 +2,10 @@
 #![expect(clippy::disallowed_methods, reason = "the command under test runs in real time, and so does the test")]
 
 use std::io::{Read as _, Write as _};
-use std::process::{Child, ChildStdin, Command, Stdio};
-use std::sync::mpsc;
-use std::thread;
-use std::time::{Duration, Instant};
+use std::process::{Child, ChildStdin};
+use std::time::Instant;
 
-use serde_json::{Value, json};
-
-use super::call::{User, no_forks};
+use super::call::*;
 
 /// A model that writes or hangs on request, and repeats everything else.
 pub(crate) const MODEL: &str = r#"{ "rules": [ { "agent": "*", "steps": [ [
@@ -308,8 +304,7 @@ fn leaving_a_chat_cancels_its_run_and_resets_the_terminal() {
 fn controls_and_lines_apply_to_the_regenerated_answer() {
     let user = User::new();
     let model = user.script(r#"{ "rules": [ { "agent": "*", "steps": [ { "text": "as it was" } ] } ] }"#);
-    let done = user.call(&["run", "--quiet", "--model", &model, "please hang"]);
-    assert_eq!(done.code, Some(0), "{done:?}");
+    user.succeeds(&["run", "--quiet", "--model", &model, "please hang"]);
     let id = user.json(&["sessions", "--json"])[0]["id"].as_str().expect("an id").to_owned();
     let model = user.script(MODEL);
     let mut chat = TerminalSession::at_terminal(&user, &["chat", &id, "--model", &model]);
@@ -393,8 +388,7 @@ fn chat_waiting_for_a_line_obeys_a_signal() {
 fn a8_delete_shows_what_it_deletes_and_asks() {
     let user = User::new();
     let model = user.script(MODEL);
-    let done = user.call(&["run", "--quiet", "--model", &model, "find the tests"]);
-    assert_eq!(done.code, Some(0), "{done:?}");
+    user.succeeds(&["run", "--quiet", "--model", &model, "find the tests"]);
     let id = user.json(&["sessions", "--json"])[0]["id"].as_str().expect("an id").to_owned();
     for (answer, text) in [("\n", "nothing is deleted"), ("n\n", "nothing is deleted"), ("y\n", "deleted 1 session;")] {
         assert_eq!(user.json(&["sessions", "--json"]).as_array().expect("rows").len(), 1, "before {answer:?}");
@@ -414,8 +408,7 @@ fn a8_delete_shows_what_it_deletes_and_asks() {
 fn a8_delete_of_an_unknown_id_names_it_first() {
     let user = User::new();
     let model = user.script(MODEL);
-    let done = user.call(&["run", "--quiet", "--model", &model, "find the tests"]);
-    assert_eq!(done.code, Some(0), "{done:?}");
+    user.succeeds(&["run", "--quiet", "--model", &model, "find the tests"]);
     for args in [&["delete", "zzz"][..], &["delete", "zzz", "--yes"], &["delete", "zzz", "--yes", "--force"]] {
         let done = user.call(args);
         let text = "error: no session matches `zzz`; `subtend sessions --all` lists all\n";
@@ -437,11 +430,9 @@ fn a8_delete_of_an_unknown_id_names_it_first() {
 fn a8_delete_names_what_the_parent_keeps() {
     let user = User::new();
     let model = user.script(MODEL);
-    let done = user.call(&["run", "--quiet", "--model", &model, "find the tests"]);
-    assert_eq!(done.code, Some(0), "{done:?}");
+    user.succeeds(&["run", "--quiet", "--model", &model, "find the tests"]);
     let id = user.json(&["sessions", "--json"])[0]["id"].as_str().expect("an id").to_owned();
-    let done = user.call(&["regenerate", &id, "--quiet", "--model", &model]);
-    assert_eq!(done.code, Some(0), "{done:?}");
+    user.succeeds(&["regenerate", &id, "--quiet", "--model", &model]);
     let made = user.json(&["tree", &id, "--json"])["children"][0]["id"].as_str().expect("an id").to_owned();
     for (session, keeps) in [(&made, true), (&id, false)] {
         let mut typing = TerminalSession::at_terminal(&user, &["delete", session]);

@@ -1,8 +1,6 @@
 //! The web tools of the command: offers, requests and reports.
 
-use serde_json::json;
-
-use super::call::User;
+use super::call::*;
 use crate::attacks::web_server::{WebServer, send};
 
 /// Writes the user's own configuration.
@@ -21,8 +19,7 @@ fn run_call(user: &User, call: serde_json::Value, more: &[&str]) -> String {
 fn run_rules(user: &User, rules: serde_json::Value, more: &[&str]) -> String {
     let model = user.script(&json!({ "rules": rules }).to_string());
     let store = format!("redb:{}", user.data().display());
-    let done = user.call(&[&["run", "--store", &store, "--model", &model, "--quiet", "go"], more].concat());
-    assert_eq!(done.code, Some(0), "{done:?}");
+    user.succeeds(&[&["run", "--store", &store, "--model", &model, "--quiet", "go"], more].concat());
     let sessions = user.json(&["sessions", "--json", "--store", &store]);
     let id = sessions[0]["id"].as_str().expect("an id").to_owned();
     user.call(&["show", &id, "--store", &store]).out

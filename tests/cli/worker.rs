@@ -1,11 +1,6 @@
 //! `subtend worker`: processes that answer calls of remote tools.
 
-use std::path::{Path, PathBuf};
-use std::time::Duration;
-
-use serde_json::{Value, json};
-
-use super::call::{RunningCommand, User};
+use super::call::*;
 use super::serve::{ServedHost, serve, serve_at};
 
 /// Number of checks for an event that must happen soon: a minute at least.
@@ -34,8 +29,7 @@ pub(crate) fn calling_model(user: &User, tool: &str) -> String {
 }
 
 pub(crate) fn token(user: &User, scope: &str) -> String {
-    let made = user.call(&["token", "create", scope, "--scope", scope]);
-    assert_eq!(made.code, Some(0), "{made:?}");
+    let made = user.succeeds(&["token", "create", scope, "--scope", scope]);
     made.out.trim().to_owned()
 }
 
@@ -85,11 +79,6 @@ fn text(path: &Path) -> String {
     until("a file", || std::fs::read_to_string(path).ok().filter(|text| text.ends_with('\n'))).trim().to_owned()
 }
 
-fn stop(host: ServedHost) {
-    host.host.signal("TERM");
-    assert_eq!(host.host.done().code, Some(0));
-}
-
 fn file(user: &User, name: &str) -> PathBuf {
     user.workspace().join(name)
 }
@@ -108,9 +97,7 @@ fn d6_worker_answers_calls_by_programs_and_shuts_down() {
     let paid = run(&user);
     let call = wait_for_begun_call(&host, "one");
     assert_eq!(call["tool"], "pay");
-    one.signal("TERM");
-    let ended = one.done();
-    assert_eq!(ended.code, Some(0), "{ended:?}");
+    let ended = one.stops();
     assert!(ended.err.contains("done after") && ended.err.contains("the worker has ended"), "{ended:?}");
     let paid = paid.done();
     assert_eq!((paid.code, &*paid.out), (Some(0), "It said: {\"of\":7}\npay 1 unset\n"), "{paid:?}");
@@ -120,7 +107,7 @@ fn d6_worker_answers_calls_by_programs_and_shuts_down() {
     assert_eq!((failed.code, &*failed.out), (Some(0), "It said: exit code 3: no money\n"), "{failed:?}");
     two.signal("INT");
     assert_eq!(two.done().code, Some(0));
-    stop(host);
+    host.host.stops();
 }
 
 #[test]
@@ -139,7 +126,7 @@ fn d6_program_of_a_killed_worker_is_killed() {
     let message = "It said: the worker `one` was lost during this call of `pay`: it may have had all, some or none of its effects.";
     assert!(lost.out.starts_with(message), "{lost:?}");
     drop(one.done());
-    stop(host);
+    host.host.stops();
     assert_eq!(user.call(&["verify"]).code, Some(0));
 }
 
@@ -163,15 +150,12 @@ fn d6_worker_resuming_after_its_lease_is_refused() {
     let session = call["session"].as_str().expect("an id");
     let records = || host.unix(&format!("GET /v1/sessions/{session}/records"), "").json();
     let before = records();
-    two.signal("TERM");
-    assert_eq!(two.done().code, Some(0));
+    two.stops();
     one.signal("CONT");
-    one.signal("TERM");
-    let ended = one.done();
-    assert_eq!(ended.code, Some(0), "{ended:?}");
+    let ended = one.stops();
     assert!(ended.err.contains("the result was refused: the lease is over"), "{ended:?}");
     assert_eq!(records(), before);
-    stop(host);
+    host.host.stops();
     assert_eq!(user.call(&["verify"]).code, Some(0));
 }
 
@@ -192,11 +176,10 @@ fn d6_call_of_a_worker_paused_before_it_is_reassigned() {
     assert_eq!((paid.code, &*paid.out), (Some(0), "It said: paid\n"), "{paid:?}");
     one.signal("CONT");
     for worker in [one, two] {
-        worker.signal("TERM");
-        assert_eq!(worker.done().code, Some(0));
+        worker.stops();
     }
     assert_eq!(text(&file(&user, "paid")), "2", "the call had its effect twice");
-    stop(host);
+    host.host.stops();
 }
 
 /// A worker without an address works for whichever process hosts the store on this machine, one after the other.
@@ -209,9 +192,7 @@ fn d6_local_worker_needs_no_address_or_token() {
         let paid = user.call(&["run", "--quiet", "--model", &model, "--allow", "tool:pay", "go"]);
         assert_eq!((paid.code, &*paid.out), (Some(0), "It said: paid\n"), "{paid:?}");
     }
-    one.signal("TERM");
-    let ended = one.done();
-    assert_eq!(ended.code, Some(0), "{ended:?}");
+    one.stops();
 }
 
 #[test]
@@ -229,7 +210,7 @@ fn d6_cancelled_call_kills_its_program_at_once() {
     one.signal("TERM");
     let ended = one.done();
     assert!(ended.err.contains("stopped after"), "{ended:?}");
-    stop(host);
+    host.host.stops();
 }
 
 /// A worker outlives its host: it kills the program whose lease the next host does not know, and takes calls again.
@@ -250,10 +231,8 @@ fn d6_worker_returns_to_a_killed_host() {
     user.file("quick", "");
     let paid = run(&user).done();
     assert_eq!((paid.code, &*paid.out), (Some(0), "It said: paid\n"), "{paid:?}");
-    one.signal("TERM");
-    let ended = one.done();
-    assert_eq!(ended.code, Some(0), "{ended:?}");
-    stop(host);
+    one.stops();
+    host.host.stops();
     assert_eq!(user.call(&["verify"]).code, Some(0));
 }
 
@@ -316,7 +295,7 @@ fn d6_effects_happen_once_under_killed_and_paused_workers() {
         *ends.entry(end).or_default() += 1;
     }
     assert!(ends.contains_key("ok") && ends.contains_key("unknown_effects"), "{ends:?}");
-    stop(host);
+    host.host.stops();
     assert_eq!(user.call(&["verify"]).code, Some(0));
 }
 
@@ -350,5 +329,5 @@ fn d6_worker_without_usable_tools_is_refused() {
     // A rule for an undeclared tool has no effect, and is refused.
     let unknown = user.call(&["run", "--allow", "tool:other", "go"]);
     assert_eq!(unknown.code, Some(2), "{unknown:?}");
-    stop(host);
+    host.host.stops();
 }

@@ -1,12 +1,6 @@
 //! Children in worktrees of their own, and how the user merges, keeps or discards these.
 
-use std::path::Path;
-use std::process::Command;
-use std::time::Duration;
-
-use serde_json::{Value, json};
-
-use super::call::User;
+use super::call::*;
 use super::terminal::TerminalSession;
 
 /// Makes the workspace a repository with its files committed.
@@ -46,8 +40,7 @@ pub(crate) fn writes(path: &str, content: &str) -> Value {
 }
 
 pub(crate) fn run(user: &User, model: &str) -> String {
-    let done = user.call(&["run", "--json", "--model", model, "go", "--allow", "fs.*", "--allow", "shell.run"]);
-    assert_eq!(done.code, Some(0), "{done:?}");
+    let done = user.succeeds(&["run", "--json", "--model", model, "go", "--allow", "fs.*", "--allow", "shell.run"]);
     done.out
 }
 
@@ -192,8 +185,7 @@ fn x14_worktrees_are_discarded_or_kept_as_a_branch() {
     let id = |ix: usize| listed[ix]["session"].as_str().expect("an id").to_owned();
     let kept = user.call(&["worktree", "keep", &id(0)]);
     assert!(kept.code == Some(0) && kept.out.starts_with("kept branch subtend/"), "{kept:?}");
-    let discarded = user.call(&["worktree", "discard", &id(1), "--yes"]);
-    assert_eq!(discarded.code, Some(0), "{discarded:?}");
+    user.succeeds(&["worktree", "discard", &id(1), "--yes"]);
     assert_eq!(worktrees(&user), Vec::<Value>::new());
     let branch = listed[0]["branch"].as_str().expect("a branch");
     let refs = git(&user.workspace(), &["for-each-ref", "--format=%(refname:short)"]);
@@ -368,8 +360,7 @@ fn x14_child_resumes_after_a_kill_in_its_worktree() {
     assert_eq!(killed.done().code, None);
     let child = at["session"].as_str().expect("an id").to_owned();
     let parent = user.json(&["sessions", "--json"])[0]["id"].as_str().expect("an id").to_owned();
-    let on = user.call(&["continue", &parent, "--model", &model]);
-    assert_eq!(on.code, Some(0), "{on:?}");
+    user.succeeds(&["continue", &parent, "--model", &model]);
     let listed = worktrees(&user);
     let files = listed[0]["changes"]["files"].as_array().map(Vec::len);
     assert_eq!((listed[0]["session"].as_str(), files), (Some(&*child), Some(2)), "{listed:?}");

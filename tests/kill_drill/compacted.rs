@@ -6,29 +6,13 @@
     reason = "a test that cannot continue fails, and most records are not of interest"
 )]
 
-use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::time::Duration;
+use std::path::PathBuf;
 
-use serde_json::json;
-use subtend_actors::builder::Builder;
-use subtend_actors::event::{EventKind, Next};
-use subtend_actors::faults::Faults;
-use subtend_actors::{OpenOptions, Runtime, SessionHandle};
-use subtend_agents::catalog::Catalog;
-use subtend_agents::manifest::{AgentMode, Manifest};
-use subtend_journal::{AuditError, Journal};
-use subtend_models::closure::fn_model;
-use subtend_models::model::{Answer, ModelError, Request};
-use subtend_session::authority::{RuleSet, Verdict};
-use subtend_session::ids::{InputId, RunNo, SessionId, TurnNo};
-use subtend_session::message::Message;
-use subtend_session::outcome::{ModelFail, Outcome};
-use subtend_session::place::OnRestart;
-use subtend_session::record::{CompactionCause, Record, ToolCall};
-
-use crate::killed::{die, is_killed, note, store, take_notes};
+use crate::killed::*;
+use subtend_actors::SessionHandle;
+use subtend_journal::AuditError;
+use subtend_session::ids::{InputId, TurnNo};
+use subtend_session::record::CompactionCause;
 
 /// Names the moment of death and the directory of [`killed_process`].
 const KILLED: &str = "SUBTEND_TEST_COMPACTED";

@@ -1,12 +1,33 @@
 //! Processes of a test that kill themselves at a moment.
 
-use std::fs;
+pub(crate) use std::collections::BTreeMap;
+pub(crate) use std::fs;
+pub(crate) use std::path::Path;
+pub(crate) use std::sync::Arc;
+pub(crate) use std::time::Duration;
+
+pub(crate) use serde_json::json;
+pub(crate) use subtend_actors::builder::Builder;
+pub(crate) use subtend_actors::event::{EventKind, Next};
+pub(crate) use subtend_actors::faults::Faults;
+pub(crate) use subtend_actors::{OpenOptions, Runtime};
+pub(crate) use subtend_agents::catalog::Catalog;
+pub(crate) use subtend_agents::manifest::{AgentMode, Manifest};
+pub(crate) use subtend_journal::Journal;
+pub(crate) use subtend_models::closure::fn_model;
+pub(crate) use subtend_models::model::{Answer, ModelError, Request};
+pub(crate) use subtend_session::authority::{RuleSet, Verdict};
+pub(crate) use subtend_session::ids::{RunNo, SessionId};
+pub(crate) use subtend_session::message::Message;
+pub(crate) use subtend_session::outcome::{ModelFail, Outcome};
+pub(crate) use subtend_session::place::OnRestart;
+pub(crate) use subtend_session::record::{Record, ToolCall};
+
 use std::io::Write as _;
 use std::os::unix::process::ExitStatusExt as _;
-use std::path::Path;
 use std::process::{Command, Stdio};
 
-use subtend_journal::{Journal, StoreSpec, open_store};
+use subtend_journal::{StoreSpec, open_store};
 
 pub(crate) fn die() -> ! {
     let _ = rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL);

@@ -6,30 +6,9 @@
     reason = "a test that cannot continue fails, and most records are not of interest"
 )]
 
-use std::fs;
-use std::path::Path;
-use std::sync::Arc;
-use std::time::Duration;
-
-use serde_json::json;
-use subtend_actors::builder::Builder;
-use subtend_actors::event::{EventKind, Next};
-use subtend_actors::faults::Faults;
-use subtend_actors::{OpenOptions, Runtime};
-use subtend_agents::catalog::Catalog;
-use subtend_agents::manifest::{AgentMode, Manifest};
-use subtend_journal::Journal;
-use subtend_models::closure::fn_model;
-use subtend_models::model::{Answer, ModelError, Request};
-use subtend_session::authority::{RuleSet, Verdict};
-use subtend_session::ids::{RunNo, SessionId};
+use crate::killed::*;
 use subtend_session::limits::Limits;
-use subtend_session::message::Message;
-use subtend_session::outcome::{ModelFail, Outcome};
-use subtend_session::place::OnRestart;
-use subtend_session::record::{Park, Record, ToolCall};
-
-use crate::killed::{die, is_killed, note, store, take_notes};
+use subtend_session::record::Park;
 
 /// Names the directory, the moment of death and the policy of [`killed_process`].
 const KILLED: &str = "SUBTEND_TEST_PARKED";

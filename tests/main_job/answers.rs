@@ -13,8 +13,7 @@ const QUESTION: &str = "How is this project put together, and where does it hand
 
 /// Asks in a workspace, and checks that stdout has only the answer.
 pub(crate) fn ask(user: &User, question: &str) -> String {
-    let done = user.call(&["run", question]);
-    assert_eq!(done.code, Some(0), "{done:?}");
+    let done = user.succeeds(&["run", question]);
     let CommandOutput { out, err, .. } = done;
     assert!(out.starts_with("Offline answer") && !err.contains("Offline answer"), "{err}");
     out

@@ -68,8 +68,7 @@ fn workspace_that_is_not_a_directory_is_refused() {
 #[test]
 fn empty_workspace_is_named_in_the_answer() {
     let user = User::new();
-    let done = user.call(&["run", QUESTION]);
-    assert_eq!(done.code, Some(0), "{done:?}");
+    let done = user.succeeds(&["run", QUESTION]);
     assert!(done.out.contains("shows no files"), "{}", done.out);
     assert_eq!(sound_outcomes(&user).len(), 1);
 }
@@ -80,8 +79,7 @@ fn binary_files_are_counted_and_not_quoted() {
     for area in ["a", "b", "c"] {
         user.file(&format!("{area}/data.bin"), "error\n\0error\n");
     }
-    let done = user.call(&["run", QUESTION]);
-    assert_eq!(done.code, Some(0), "{done:?}");
+    let done = user.succeeds(&["run", QUESTION]);
     let checked = checker::answer(&done.out, &Truth::of(&user.workspace(), &[]), &[ERROR]);
     assert_eq!(checked.wrong, [""; 0], "{}", done.out);
     sound_outcomes(&user);

@@ -9,7 +9,7 @@ use subtend::session::{CallEnd, Outcome};
 use super::answers::ask;
 use super::planted;
 use super::record::{journals, sound_outcomes};
-use crate::cli::call::User;
+use crate::cli::call::{User, last_event};
 
 const QUESTION: &str = "Where does it handle errors?";
 
@@ -17,15 +17,10 @@ fn fields(value: &Value) -> BTreeSet<&str> {
     value.as_object().expect("an object").keys().map(|key| &**key).collect()
 }
 
-fn last_event(out: &str) -> Value {
-    serde_json::from_str(out.lines().last().expect("a line")).expect("json")
-}
-
 fn start_tree(seed: u64) -> (User, Value) {
     let user = User::new();
     planted::plant(&user.workspace(), seed);
-    let done = user.call(&["run", "--json", QUESTION]);
-    assert_eq!(done.code, Some(0), "{done:?}");
+    let done = user.succeeds(&["run", "--json", QUESTION]);
     let end = last_event(&done.out);
     (user, end)
 }
@@ -113,8 +108,7 @@ fn different_questions_give_different_trees() {
     let mut prompts = BTreeSet::new();
     let mut answers = BTreeSet::new();
     for question in questions {
-        let done = user.call(&["run", "--json", question]);
-        assert_eq!(done.code, Some(0), "{done:?}");
+        let done = user.succeeds(&["run", "--json", question]);
         let end = last_event(&done.out);
         answers.insert(end["answer"].as_str().expect("an answer").to_owned());
         let tree = user.json(&["tree", "--json", end["session"].as_str().expect("an id")]);
@@ -141,8 +135,7 @@ fn reading_verbs_show_the_tree() {
     let (user, end) = start_tree(9);
     let id = end["session"].as_str().expect("an id");
     let answer = end["answer"].as_str().expect("an answer");
-    let shown = user.call(&["show", "--full", id]);
-    assert_eq!(shown.code, Some(0), "{shown:?}");
+    let shown = user.succeeds(&["show", "--full", id]);
     let first = answer.lines().nth(2).expect("a heading");
     assert!(shown.out.contains(QUESTION) && shown.out.contains(first), "{}", shown.out);
     let sessions = user.call(&["sessions"]);
@@ -171,8 +164,7 @@ fn areas_are_chosen_by_matches_of_the_question() {
     write("ractor-0.16.5/src/supervision.rs".into(), "//! A supervisor restarts an actor.\n");
     write("checker-0.3.1/src/model.rs".into(), "//! Explores an actor.\n");
     let question = "Which of these crates implement an actor supervisor?";
-    let done = user.call(&["run", "--json", question]);
-    assert_eq!(done.code, Some(0), "{done:?}");
+    let done = user.succeeds(&["run", "--json", question]);
     let end = last_event(&done.out);
     let answer = end["answer"].as_str().expect("an answer");
     let rows: Vec<&str> = answer.lines().filter(|line| line.starts_with("| `")).collect();

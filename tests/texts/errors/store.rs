@@ -67,8 +67,7 @@ fn errors_of_stores_match_their_snapshot() {
     for line in ["recover", "compact", "serve --listen none --json"] {
         page.call(line);
     }
-    host.signal("TERM");
-    assert_eq!(host.done().code, Some(0));
+    host.stops();
     page.check("errors_stores");
 }
 
