@@ -72,7 +72,7 @@ pub use subtend_actors::{
 
 /// Agents: manifests and the catalog that holds them.
 pub mod agents {
-    pub use subtend_agents::catalog::{AgentProblem, Catalog, NotSpawnable, ProblemKind};
+    pub use subtend_agents::catalog::{AgentProblem, Catalog, ProblemKind};
     pub use subtend_agents::dialect::{Dialects, MinionOptions, SubagentOptions};
     pub use subtend_agents::instructions::{self, Instructions};
     pub use subtend_agents::lint::{Checked, FileContent, lint};

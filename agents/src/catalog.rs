@@ -113,14 +113,6 @@ pub enum ProblemKind {
     Warning,
 }
 
-/// Error: no agent of that name may be started by another agent.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("unknown agent `{name}`; agents that can be started here: {valid}")]
-pub struct NotSpawnable {
-    pub name: String,
-    pub valid: String,
-}
-
 /// Error: the text of an agent cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the agent cannot be used: {0}")]
@@ -233,14 +225,6 @@ impl Catalog {
     /// Returns the agents that a user may select, ordered by name.
     pub fn pickable(&self) -> impl Iterator<Item = &Arc<Manifest>> {
         self.all().filter(|manifest| manifest.pickable())
-    }
-
-    /// Returns the agent that a `task` call of that type starts. An error lists the valid names.
-    pub fn spawn_target(&self, name: &str) -> Result<&Arc<Manifest>, NotSpawnable> {
-        self.get(name).filter(|manifest| manifest.spawnable()).ok_or_else(|| NotSpawnable {
-            name: name.chars().take(80).collect(),
-            valid: self.spawnable().map(|manifest| &*manifest.name).collect::<Vec<_>>().join(", "),
-        })
     }
 
     /// Returns the problems of all files, ordered by path.

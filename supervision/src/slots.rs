@@ -31,7 +31,7 @@ pub enum Class {
 ///
 /// Resumed runs come first. Within a class, roots take turns: the root that was served longest ago is next. Within a root,
 /// tickets keep the order of request. A root at its bound keeps its turn. The queue is unbounded: the caller bounds its
-/// work. Operations take logarithmic time; [`Slots::queue_position`] takes slightly more.
+/// work. Operations take logarithmic time.
 pub struct Slots<R: Root, T: Ticket> {
     inner: Arc<SlotsState<R, T>>,
 }
@@ -147,11 +147,6 @@ impl<R: Root, T: Ticket> Slots<R, T> {
 
     pub fn in_use_by(&self, root: R) -> usize {
         self.inner.pool.lock().queue.in_use_by(root)
-    }
-
-    /// Returns the number of tickets of its root that precede this one; `None` if it is not queued.
-    pub fn queue_position(&self, ticket: T) -> Option<usize> {
-        self.inner.pool.lock().queue.position(ticket)
     }
 
     /// Returns when the ticket was queued, or when its root last received a slot, whichever is later; `None` if it is

@@ -81,11 +81,6 @@ impl<K: Copy + Eq + Hash + Send, C: Default> TokenTree<K, C> {
         self.tokens.lock().get(key).and_then(|open| open.owner)
     }
 
-    /// Opens `key` without an owner. Only firing `key` itself cancels it.
-    pub fn open_detached(&self, key: K) -> CancellationToken {
-        self.open(key, None)
-    }
-
     pub fn token(&self, key: &K) -> Option<CancellationToken> {
         self.tokens.lock().get(key).map(|open| open.token.clone())
     }
@@ -153,7 +148,7 @@ mod tests {
         for (key, owner) in [(1, None), (2, Some(1)), (3, Some(1)), (4, Some(2)), (5, Some(4))] {
             tree.open(key, owner);
         }
-        tree.open_detached(6);
+        tree.open(6, None);
         tree
     }
 

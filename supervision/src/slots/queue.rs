@@ -131,15 +131,6 @@ impl<R: Root, T: Ticket> Queue<R, T> {
         Some(last_grant.map_or(position.since, |at| at.max(position.since)))
     }
 
-    pub(super) fn position(&self, ticket: T) -> Option<usize> {
-        let QueuePosition { root, class, number, .. } = self.positions.get(&ticket)?;
-        let account = self.accounts.get(root)?;
-        Some(match class {
-            Class::Resume => account.resumed.position(*number),
-            Class::Start => account.resumed.len() + account.start.position(*number),
-        })
-    }
-
     fn next_number(&mut self) -> u64 {
         self.last_number = self.last_number.wrapping_add(1);
         self.last_number
