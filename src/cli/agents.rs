@@ -141,7 +141,6 @@ pub(crate) fn run(args: &Args) -> Result<Code, Fail> {
     let mut out = anstream::stdout().lock();
     if args.json {
         json::write(&mut out, &listing)?;
-        writeln!(out)?;
         return Ok(Code::Done);
     }
     let agents = listing.agents.iter().map(|row| row.name.chars().count());

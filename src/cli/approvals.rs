@@ -158,7 +158,6 @@ pub(crate) fn run(args: &Args) -> Result<Code, Fail> {
     let mut out = anstream::stdout().lock();
     if args.json {
         json::write(&mut out, &rows)?;
-        writeln!(out)?;
         return Ok(Code::Done);
     }
     if rows.is_empty() {

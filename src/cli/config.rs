@@ -116,7 +116,6 @@ fn show(key: Option<&str>, folder: &Path, json: bool) -> Result<Code, Fail> {
     let mut out = anstream::stdout().lock();
     if json {
         json::write(&mut out, &ConfigOutput { values: &values, warnings: &loaded.warnings })?;
-        writeln!(out)?;
         return Ok(Code::Done);
     }
     let rows: Vec<_> = values.iter().map(|one| (one.key.to_string(), text(&one.value), &one.origin)).collect();

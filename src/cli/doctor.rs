@@ -102,7 +102,6 @@ pub(crate) fn run(args: &Args) -> Result<Code, Fail> {
     let mut out = anstream::stdout().lock();
     if args.json {
         json::write(&mut out, &Findings { sound, findings: &findings })?;
-        writeln!(out)?;
     } else {
         findings.iter().try_for_each(|finding| writeln!(out, "{}", text(finding)))?;
     }

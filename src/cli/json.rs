@@ -42,6 +42,11 @@ fn needs_escape(c: char) -> bool {
     !c.is_ascii() && is_unseen(c) || c == '\u{7f}'
 }
 
+/// Writes `value` as a line.
+pub(crate) fn write(out: &mut dyn Write, value: &impl Serialize) -> Result<(), Fail> {
+    Ok(writeln!(out, "{}", text(value)?)?)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

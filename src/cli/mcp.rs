@@ -325,7 +325,6 @@ fn status(args: &StatusArgs) -> Result<Code, Fail> {
     let mut out = anstream::stdout().lock();
     if args.json {
         json::write(&mut out, &rows)?;
-        writeln!(out)?;
         return Ok(Code::Done);
     }
     if rows.is_empty() {

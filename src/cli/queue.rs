@@ -141,7 +141,6 @@ fn list(args: &Args) -> Result<Code, Fail> {
     let mut out = anstream::stdout().lock();
     if args.json {
         json::write(&mut out, &entries.iter().map(row).collect::<Vec<_>>())?;
-        writeln!(out)?;
         return Ok(Code::Done);
     }
     if entries.is_empty() {

@@ -88,7 +88,6 @@ pub(crate) fn run(args: &Args) -> Result<Code, Fail> {
     let mut out = anstream::stdout().lock();
     if args.json {
         json::write(&mut out, &recovered)?;
-        writeln!(out)?;
     } else {
         writeln!(out, "{}", text(&recovered))?;
     }

@@ -316,7 +316,7 @@ fn announce(
         };
         let mut out = std::io::stdout().lock();
         json::write(&mut out, &serving)?;
-        return Ok(writeln!(out).and_then(|()| out.flush())?);
+        return Ok(out.flush()?);
     }
     let mut err = anstream::stderr();
     if let Some((address, login)) = tcp {

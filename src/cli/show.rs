@@ -63,7 +63,6 @@ pub(crate) fn run(args: &Args) -> Result<Code, Fail> {
     let mut out = anstream::stdout().lock();
     if args.json {
         json::write(&mut out, &ShownSession { transcript: &transcript, unrecorded_writes: &writes })?;
-        writeln!(out)?;
     } else {
         let options = draw::DrawOptions { full: args.full, hosted };
         draw::draw(&mut out, &transcript, options)?;

@@ -94,7 +94,6 @@ fn login(args: &Args, is_json: bool) -> Result<Code, Fail> {
     let mut out = std::io::stdout().lock();
     if is_json {
         json::write(&mut out, &made)?;
-        writeln!(out)?;
     } else {
         writeln!(out, "{}", harmless(&made.login))?;
     }
@@ -138,7 +137,6 @@ pub(crate) fn run(args: &Args) -> Result<Code, Fail> {
                 let limit = (!tool.is_empty()).then_some(tool);
                 let created = serde_json::json!({"name": name, "scope": scope, "tools": limit, "token": secret});
                 json::write(&mut out, &created)?;
-                writeln!(out)?;
                 return Ok(Code::Done);
             }
             writeln!(out, "{secret}")?;
@@ -154,7 +152,6 @@ pub(crate) fn run(args: &Args) -> Result<Code, Fail> {
                 };
                 let rows: Vec<_> = tokens.iter().map(row).collect();
                 json::write(&mut out, &rows)?;
-                writeln!(out)?;
             } else if tokens.is_empty() {
                 writeln!(anstream::stderr(), "no tokens in {}: `subtend token create NAME` creates one", place)?;
             }
@@ -167,7 +164,6 @@ pub(crate) fn run(args: &Args) -> Result<Code, Fail> {
             tokens.revoke(name)?;
             if *json {
                 json::write(&mut out, &serde_json::json!({"name": name, "revoked": true}))?;
-                writeln!(out)?;
                 return Ok(Code::Done);
             }
             writeln!(anstream::stderr(), "token {name:?} is revoked")?;

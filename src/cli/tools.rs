@@ -105,7 +105,6 @@ pub(crate) fn run(args: &Args) -> Result<Code, Fail> {
     if args.json {
         let mut out = anstream::stdout().lock();
         json::write(&mut out, &list)?;
-        writeln!(out)?;
     } else {
         servers::warn(&servers)?;
         show(&list)?;

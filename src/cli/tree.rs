@@ -99,7 +99,6 @@ pub(crate) fn run(args: &Args) -> Result<Code, Fail> {
     let mut out = anstream::stdout().lock();
     if args.json {
         json::write(&mut out, &tree)?;
-        writeln!(out)?;
     } else {
         let mut text = String::new();
         draw(&tree, &mut Vec::new(), &mut text);

@@ -371,7 +371,6 @@ fn list(as_json: bool) -> Result<Code, Fail> {
         let (trusted, replaced) = (entry.trusted, entry.trusted && !entry.is_same());
         if as_json {
             json::write(&mut out, &AnswerRow { path: &entry.path, trusted: trusted && !replaced, replaced })?;
-            writeln!(out)?;
             continue;
         }
         let word = match (trusted, replaced) {

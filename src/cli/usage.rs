@@ -95,7 +95,6 @@ pub(crate) fn run(args: &Args) -> Result<Code, Fail> {
     let mut out = anstream::stdout().lock();
     if args.json {
         json::write(&mut out, &usage_of(id, &view))?;
-        writeln!(out)?;
         return Ok(Code::Done);
     }
     lines(&view, super::clock::wall_ms()).iter().try_for_each(|line| writeln!(out, "{line}"))?;

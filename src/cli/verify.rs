@@ -65,7 +65,6 @@ pub(crate) fn run(args: &Args) -> Result<Code, Fail> {
     let mut out = anstream::stdout().lock();
     if args.json {
         json::write(&mut out, &findings(&report))?;
-        writeln!(out)?;
     } else {
         writeln!(out, "{}", text(&report))?;
     }

@@ -228,7 +228,6 @@ fn list(args: &Args, worktrees: &Worktrees, as_json: bool) -> Result<Code, Fail>
     }
     if as_json {
         json::write(&mut out, &rows)?;
-        writeln!(out)?;
     } else if entries.is_empty() {
         writeln!(anstream::stderr(), "no worktrees: sessions of agents with `isolation: worktree` have one")?;
     }
@@ -241,7 +240,6 @@ fn diff(worktrees: &Worktrees, session: SessionId, (as_json, is_raw): (bool, boo
     let mut out = std::io::stdout().lock();
     if as_json {
         json::write(&mut out, &changes)?;
-        writeln!(out)?;
     } else if is_raw {
         out.write_all(&patch)?;
     } else {
@@ -270,7 +268,6 @@ fn merge(worktrees: &Worktrees, session: SessionId, yes: bool, as_json: bool) ->
     if as_json {
         let mut out = anstream::stdout().lock();
         json::write(&mut out, &merged)?;
-        writeln!(out)?;
         return Ok(Code::Done);
     }
     // The worktree of a child starts from its parent's, and its changes go there. They are merged, also if the list cannot be read.

@@ -122,7 +122,6 @@ pub(super) fn run(args: &Args) -> Result<Code, Fail> {
     let mut out = anstream::stdout().lock();
     if args.json {
         json::write(&mut out, &CheckReport { sound, files: checked.iter().map(File::from_checked).collect() })?;
-        writeln!(out)?;
         return Ok(if sound { Code::Done } else { Code::Failed });
     }
     for file in &checked {

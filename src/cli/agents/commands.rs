@@ -102,7 +102,6 @@ fn list(what: &str, files: Vec<FileRow<'_>>, problems: &[AgentProblem], machine:
     let mut out = anstream::stdout().lock();
     if machine {
         json::write(&mut out, &FileList { files, warnings: problems.iter().map(warning).collect() })?;
-        writeln!(out)?;
         return Ok(Code::Done);
     }
     let shown = |row: &FileRow<'_>| match row.argument_hint {

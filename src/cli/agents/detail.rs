@@ -34,7 +34,6 @@ pub(super) fn show(manifest: &Manifest, problems: &[AgentProblem], json: bool) -
         let (source, warnings) = (source(&manifest.source), problems().map(warning).collect());
         let shown = AgentDetails { manifest, source, replaces_builtin, pickable, spawnable, warnings };
         json::write(&mut out, &shown)?;
-        writeln!(out)?;
         return Ok(Code::Done);
     }
     let instead = if replaces_builtin { ", instead of the built-in one" } else { "" };

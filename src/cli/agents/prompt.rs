@@ -79,7 +79,6 @@ pub(super) fn run(args: &Args) -> Result<Code, Fail> {
         let Assembled { system, warnings, .. } = &assembled;
         let shown = PromptOutput { agent: &manifest.name, profile: args.profile.as_deref(), system, warnings };
         json::write(&mut out, &shown)?;
-        writeln!(out)?;
         return Ok(Code::Done);
     }
     writeln!(out, "{}", harmless(&assembled.system))?;

@@ -73,7 +73,6 @@ pub(super) fn run(args: &Args) -> Result<Code, Fail> {
     let mut out = anstream::stdout().lock();
     if args.json {
         json::write(&mut out, &listing)?;
-        writeln!(out)?;
         return Ok(Code::Done);
     }
     for (at, tool) in listing.tools.iter().enumerate() {
