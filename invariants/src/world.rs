@@ -93,7 +93,7 @@ pub struct Pool {
 }
 
 /// A session's records, indexed.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct SessionFacts<'a> {
     pub(super) view: View<'a>,
     pub(super) created: Option<&'a SessionCreated>,
@@ -165,21 +165,7 @@ impl<'a> SessionFacts<'a> {
     }
 
     fn new(view: View<'a>) -> Self {
-        let mut seen = Self {
-            view,
-            created: None,
-            runs: BTreeMap::new(),
-            spawned: Vec::new(),
-            continued: Vec::new(),
-            branches: Vec::new(),
-            refused: Vec::new(),
-            taken: Vec::new(),
-            cancel_asked: Vec::new(),
-            model_cancels: Vec::new(),
-            asks: BTreeMap::new(),
-            backgrounded: BTreeSet::new(),
-            results: BTreeMap::new(),
-        };
+        let mut seen = Self { view, ..Self::default() };
         for (at, record) in seen.view.records.iter().enumerate() {
             seen.read(at, record);
         }
