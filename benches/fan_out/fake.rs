@@ -7,8 +7,7 @@ use serde_json::{Value, json};
 use subtend_models::model::{Answer, Deltas, Model, ModelError, Request};
 use subtend_session::call::ToolEffect;
 use subtend_session::message::{Message, ToolSpec};
-use subtend_session::record::{Stop, ToolCall};
-use subtend_session::usage::Usage;
+use subtend_session::record::ToolCall;
 use subtend_tools::closure::FnTool;
 use subtend_tools::tool::{Tool, ToolOutput};
 
@@ -42,22 +41,25 @@ fn parent(request: &Request, children: u32) -> Answer {
             tool: "task".into(),
             args: format!("{{\"subagent_type\":\"worker\",\"prompt\":\"item {ix}\"}}").into(),
         });
-        return calls(tool_calls.collect());
+        return Answer::of_calls(None, tool_calls.collect());
     }
     let results = request.messages.iter().filter(|message| match message {
         Message::Result { content, error, .. } => !error && content.contains("done"),
         Message::User { .. } | Message::Assistant { .. } | Message::Notice { .. } | Message::Prompt { .. } => false,
     });
-    text(format!("{} results", results.count()))
+    Answer::of_text(format!("{} results", results.count()))
 }
 
 fn worker(request: &Request) -> Answer {
     let mut messages = vec![json!({"role": "system", "content": &*request.system})];
     messages.extend(request.messages.iter().map(wire));
     if round_trip(&Value::Array(messages)) < 4 {
-        return calls(vec![ToolCall { provider_id: "c0".into(), tool: "echo".into(), args: "{\"n\":2}".into() }]);
+        return Answer::of_calls(
+            None,
+            vec![ToolCall { provider_id: "c0".into(), tool: "echo".into(), args: "{\"n\":2}".into() }],
+        );
     }
-    text("done".to_owned())
+    Answer::of_text("done")
 }
 
 fn wire(message: &Message) -> Value {
@@ -73,21 +75,6 @@ fn wire(message: &Message) -> Value {
             json!({"role": "assistant", "calls": calls})
         }
         Message::Result { content, .. } => json!({"role": "tool", "id": "c0", "content": &**content}),
-    }
-}
-
-fn calls(calls: Vec<ToolCall>) -> Answer {
-    Answer { text: None, reasoning: None, calls, stop: Stop::Calls, model: None, usage: Usage::default() }
-}
-
-fn text(text: String) -> Answer {
-    Answer {
-        text: Some(text.into()),
-        reasoning: None,
-        calls: Vec::new(),
-        stop: Stop::End,
-        model: None,
-        usage: Usage::default(),
     }
 }
 

@@ -104,14 +104,7 @@ where
 }
 
 pub fn text(text: &str) -> Answer {
-    Answer {
-        text: Some(text.into()),
-        reasoning: None,
-        calls: Vec::new(),
-        stop: Stop::End,
-        model: None,
-        usage: Usage::default(),
-    }
+    Answer::of_text(text)
 }
 
 /// Returns an answer with tool calls.
@@ -120,7 +113,7 @@ pub fn calls(calls: impl IntoIterator<Item = (&'static str, Value)>) -> Answer {
         .into_iter()
         .map(|(tool, args)| ToolCall { provider_id: "c".into(), tool: tool.into(), args: args.to_string().into() })
         .collect();
-    Answer { text: None, reasoning: None, calls, stop: Stop::Calls, model: None, usage: Usage::default() }
+    Answer::of_calls(None, calls)
 }
 
 pub fn task(prompt: &str, background: bool) -> (&'static str, Value) {
