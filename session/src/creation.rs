@@ -47,19 +47,13 @@ pub(crate) fn child(
     created.worktree = created.worktree.map(|_| Worktree::own(plan.child, parent_worktree)).or(parent_worktree);
     created.short = short;
     created.ceiling = ceiling;
-    let input = InputAccepted {
-        id: plan.input,
-        key: None,
-        from: From::Model { session: parent.id, run, call },
-        lane: Lane::Send,
-        text: plan.prompt,
-        agent_override: None,
-        turns: None,
-        metadata: None,
-        format: None,
-        tools: None,
-        as_owner: owner.clone(),
-    };
+    let input = InputAccepted::new(
+        plan.input,
+        From::Model { session: parent.id, run, call },
+        Lane::Send,
+        plan.prompt,
+        owner.clone(),
+    );
     let opened = RunOpened {
         run: RunNo(1),
         owner,

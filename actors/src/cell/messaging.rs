@@ -42,19 +42,13 @@ impl Messenger for Cells {
             self.directs((from.session, &sender), &receiver, (&authority, child_tools.as_ref()))?;
             let (session, run, call) = (from.session, from.run, from.call);
             let (short, agent) = (&sender.short.0, &sender.agent);
-            let input = InputAccepted {
-                id: message_input(RunKey { session, run }, call),
-                key: None,
-                from: From::Model { session, run, call },
-                lane: Lane::Steer,
-                text: frame_message(&from, receiver.sender, (short, agent), &text),
-                agent_override: None,
-                turns: None,
-                metadata: None,
-                format: None,
-                tools: None,
-                as_owner: Owner::Run { session, run, call },
-            };
+            let input = InputAccepted::new(
+                message_input(RunKey { session, run }, call),
+                From::Model { session, run, call },
+                Lane::Steer,
+                frame_message(&from, receiver.sender, (short, agent), &text),
+                Owner::Run { session, run, call },
+            );
             let name = display_name(&receiver.head);
             // A shutdown lets this call end, but no session accepts an input any more.
             if self.life.is_stopping() {

@@ -309,19 +309,8 @@ mod tests {
     use super::{Full, Inbox, InboxItem};
 
     fn input(n: u128) -> InboxItem {
-        let input = InputAccepted {
-            id: InputId(uuid::Uuid::from_u128(n)),
-            key: None,
-            from: From::Person,
-            lane: Lane::Send,
-            text: "hi".into(),
-            agent_override: None,
-            turns: None,
-            metadata: None,
-            format: None,
-            tools: None,
-            as_owner: Owner::Person,
-        };
+        let input =
+            InputAccepted::new(InputId(uuid::Uuid::from_u128(n)), From::Person, Lane::Send, "hi", Owner::Person);
         InboxItem::Command(Command::Submit(Box::new(input)), None)
     }
 

@@ -39,19 +39,7 @@ impl SessionHandle {
     /// # }
     /// ```
     pub fn input(&self, text: impl Into<Text>) -> Input {
-        let input = InputAccepted {
-            id: self.sessions.host.ids.input(),
-            key: None,
-            from: From::Person,
-            lane: Lane::Send,
-            text: text.into(),
-            agent_override: None,
-            turns: None,
-            metadata: None,
-            format: None,
-            tools: None,
-            as_owner: Owner::Person,
-        };
+        let input = InputAccepted::new(self.sessions.host.ids.input(), From::Person, Lane::Send, text, Owner::Person);
         Input { session: self.clone(), input, agent: None }
     }
 

@@ -163,19 +163,8 @@ fn missing_acknowledged_data_is_found() {
     ];
     lines.into_iter().for_each(|line| acknowledged.record(line));
     assert_eq!(acknowledged.count(), 8);
-    let accepted = Record::InputAccepted(Box::new(InputAccepted {
-        id: input,
-        key: None,
-        from: From::Person,
-        lane: Lane::Send,
-        text: "hello".into(),
-        agent_override: None,
-        turns: None,
-        metadata: None,
-        format: None,
-        tools: None,
-        as_owner: Owner::Person,
-    }));
+    let accepted =
+        Record::InputAccepted(Box::new(InputAccepted::new(input, From::Person, Lane::Send, "hello", Owner::Person)));
     let word = Record::AskAnswered { call: WORD, verdict: AskVerdict::Allow, by: AnsweredBy::Person };
     let (owner, child) = ([accepted, opened(Owner::Person), ended(), word], [opened(owned()), ended()]);
     assert_eq!(

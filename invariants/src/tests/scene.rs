@@ -94,19 +94,7 @@ pub(super) fn owned_by_root() -> Owner {
 }
 
 pub(super) fn input(n: u128) -> InputAccepted {
-    InputAccepted {
-        id: InputId(Uuid::from_u128(n)),
-        key: None,
-        from: From::Person,
-        lane: Lane::Send,
-        text: "go".into(),
-        agent_override: None,
-        turns: None,
-        metadata: None,
-        format: None,
-        tools: None,
-        as_owner: Owner::Person,
-    }
+    InputAccepted::new(InputId(Uuid::from_u128(n)), From::Person, Lane::Send, "go", Owner::Person)
 }
 
 pub(super) fn opened(run: u32, owner: Owner) -> Record {

@@ -29,19 +29,8 @@ fn created(system: &str) -> Record {
 }
 
 fn input(text: String, key: Option<String>, id: u128) -> Record {
-    Record::InputAccepted(Box::new(InputAccepted {
-        id: InputId(Uuid::from_u128(id)),
-        key: key.map(Text::from),
-        from: From::Person,
-        lane: Lane::Steer,
-        text: text.into(),
-        agent_override: None,
-        turns: None,
-        metadata: None,
-        format: None,
-        tools: None,
-        as_owner: Owner::Person,
-    }))
+    let input = InputAccepted::new(InputId(Uuid::from_u128(id)), From::Person, Lane::Steer, text, Owner::Person);
+    Record::InputAccepted(Box::new(InputAccepted { key: key.map(Text::from), ..input }))
 }
 
 fn frame(records: Vec<Record>, changes: Changes) -> Frame {

@@ -34,17 +34,10 @@ pub(super) fn regenerate(draft: &mut Draft<'_>, plan: RegeneratePlan) -> Result<
     let from = if by == Initiator::Person { From::Person } else { From::Host };
     let accepted_input = draft.state.asked.get(&exchange.user);
     let accepted = InputAccepted {
-        id: input,
-        key: None,
-        from,
-        lane: Lane::Send,
-        text,
-        agent_override: None,
         turns: accepted_input.and_then(|accepted_input| accepted_input.turns),
         metadata: accepted_input.and_then(|accepted_input| accepted_input.metadata.clone()),
         format: accepted_input.and_then(|accepted_input| accepted_input.format.clone()),
-        tools: None,
-        as_owner: Owner::Person,
+        ..InputAccepted::new(input, from, Lane::Send, text, Owner::Person)
     };
     let opened = draft.first_run(&created, &accepted);
     let created = draft.create_branch(child, BranchKind::Alternative, of, by, created, &manifest)?;

@@ -49,19 +49,8 @@ fn refuse(draft: &mut Draft<'_>, ask: &Continue, why: ContinueRefusal) {
 
 fn open_run(draft: &mut Draft<'_>, ask: Continue) {
     let Continue { owner: session, run, key, input, text, mode, turns, tools, wall_cap_at, owner_ended } = ask;
-    let input = InputAccepted {
-        id: input,
-        key: None,
-        from: From::Model { session, run, call: key },
-        lane: Lane::Send,
-        text,
-        agent_override: None,
-        turns,
-        metadata: None,
-        format: None,
-        tools,
-        as_owner: Owner::Run { session, run, call: key },
-    };
+    let (from, owner) = (From::Model { session, run, call: key }, Owner::Run { session, run, call: key });
+    let input = InputAccepted { turns, tools, ..InputAccepted::new(input, from, Lane::Send, text, owner) };
     // A cancel of the whole tree left these inputs queued. The end of a run that never started must not open runs for them.
     let keeps_queue = !draft.state.queue.is_empty();
     let opened = draft.run_opened_by(&input, mode, wall_cap_at);

@@ -38,6 +38,23 @@ pub struct InputAccepted {
 }
 
 impl InputAccepted {
+    /// Creates an input without options.
+    pub fn new(id: InputId, from: From, lane: Lane, text: impl Into<Text>, as_owner: Owner) -> Self {
+        Self {
+            id,
+            key: None,
+            from,
+            lane,
+            text: text.into(),
+            agent_override: None,
+            turns: None,
+            metadata: None,
+            format: None,
+            tools: None,
+            as_owner,
+        }
+    }
+
     /// Returns the turn allowance that it sets: its own, or that of the agent that it selects.
     pub fn allowance(&self) -> Option<u32> {
         self.turns.or_else(|| self.agent_override.as_ref().and_then(|agent| agent.turns))

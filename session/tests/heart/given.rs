@@ -226,19 +226,7 @@ impl Heart {
 }
 
 pub(crate) fn input(n: u128, text: &str, lane: Lane) -> InputAccepted {
-    InputAccepted {
-        id: input_id(n),
-        key: None,
-        from: From::Person,
-        lane,
-        text: text.into(),
-        agent_override: None,
-        turns: None,
-        metadata: None,
-        format: None,
-        tools: None,
-        as_owner: Owner::Person,
-    }
+    InputAccepted::new(input_id(n), From::Person, lane, text, Owner::Person)
 }
 
 pub(crate) fn send(n: u128, text: &str) -> Command {

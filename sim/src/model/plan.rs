@@ -116,19 +116,7 @@ pub(super) fn message(from: RunKey, n: u8) -> InputAccepted {
 }
 
 fn given(id: u128) -> InputAccepted {
-    InputAccepted {
-        id: InputId(Uuid::from_u128(id)),
-        key: None,
-        from: From::Person,
-        lane: Lane::Send,
-        text: "go".into(),
-        agent_override: None,
-        turns: None,
-        metadata: None,
-        format: None,
-        tools: None,
-        as_owner: Owner::Person,
-    }
+    InputAccepted::new(InputId(Uuid::from_u128(id)), From::Person, Lane::Send, "go", Owner::Person)
 }
 
 fn first_said(state: &State) -> Option<Seq> {

@@ -14,19 +14,7 @@ fn id(n: u32) -> InputId {
 }
 
 fn input(n: u32, from: From, lane: Lane) -> Record {
-    Record::InputAccepted(Box::new(InputAccepted {
-        id: id(n),
-        key: None,
-        from,
-        lane,
-        text: n.to_string().into(),
-        agent_override: None,
-        turns: None,
-        metadata: None,
-        format: None,
-        tools: None,
-        as_owner: Owner::Person,
-    }))
+    Record::InputAccepted(Box::new(InputAccepted::new(id(n), from, lane, n.to_string(), Owner::Person)))
 }
 
 fn send(n: u32) -> Record {

@@ -20,19 +20,7 @@ fn input(n: u8) -> InputId {
 }
 
 fn accepted(n: u8, text: &str) -> Record {
-    Record::InputAccepted(Box::new(InputAccepted {
-        id: input(n),
-        key: None,
-        from: From::Person,
-        lane: Lane::Send,
-        text: text.into(),
-        agent_override: None,
-        turns: None,
-        metadata: None,
-        format: None,
-        tools: None,
-        as_owner: Owner::Person,
-    }))
+    Record::InputAccepted(Box::new(InputAccepted::new(input(n), From::Person, Lane::Send, text, Owner::Person)))
 }
 
 fn taken(ids: &[u8]) -> Record {
