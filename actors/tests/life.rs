@@ -1,5 +1,7 @@
 //! The normal course of a session: inputs, calls, children, notices, ends.
 
+use std::sync::{OnceLock, Weak};
+
 use crate::support::*;
 
 #[tokio::test(start_paused = true)]

@@ -60,7 +60,7 @@ async fn parked_run_resumes_by_itself_at_the_reset() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn park_off_fails_at_once() {
+async fn run_with_parking_off_fails_at_once() {
     let (model, made) = provider(1);
     let limits = Limits { park: Parking::Off, ..Limits::default() };
     let runtime = builder(&journal()).model(model).limits(limits).start().await.expect("a runtime");

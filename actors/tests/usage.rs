@@ -201,7 +201,7 @@ async fn random_trees_count_every_attempt_once() {
 
 /// Prices were set after a session was used: its earlier cost is unknown, and the sum must be marked as incomplete.
 #[tokio::test(start_paused = true)]
-async fn sum_with_calls_before_a_price_is_marked() {
+async fn sum_with_calls_before_their_price_was_set_is_marked() {
     let free = Usage { cost_micro: None, ..cost(10) };
     let prices = Arc::new(AtomicBool::new(false));
     let priced = Arc::clone(&prices);

@@ -1,6 +1,7 @@
 //! Agents that come and go while a host runs.
 
 use crate::support::*;
+use subtend_agents::catalog::MAX_FILES;
 
 const CRITIC: &str = "---\nmode: all\ndescription: Finds errors.\n---\nFind errors.\n";
 
@@ -61,7 +62,28 @@ async fn registered_title_agent_names_later_sessions() {
 
 /// A host takes 1,000 agents. The controls: the last one that fits, one that replaces another, and one after a removal.
 #[tokio::test]
-async fn text_that_cannot_be_used_registers_nothing() {
+async fn agent_above_the_limit_is_not_registered() {
+    let (host, app) = hosted().await;
+    let put = async |name: &str| {
+        let (body, headers) = (json!({"text": CRITIC}).to_string(), [("content-type", "application/json")]);
+        request(&app, Method::PUT, &format!("/v1/agents/{name}"), &headers, &body).await
+    };
+    for n in host.runtime().catalog().all().count()..MAX_FILES {
+        assert_eq!(put(&format!("critic-{n}")).await.status, StatusCode::OK, "{n}");
+    }
+    let refused = put("critic").await;
+    assert_eq!(refused.problem(), (422, "invalid_agent".to_owned()));
+    assert_eq!(refused.json()["detail"], "there are 1000 agents, the most that a host takes");
+    assert_eq!(get(&app, "/v1/agents/critic").await.problem(), (404, "agent_not_found".to_owned()));
+    assert_eq!(put("critic-999").await.json()["replaced"], json!(true));
+    request(&app, Method::DELETE, "/v1/agents/critic-999", &[], "").await;
+    assert_eq!(put("critic").await.status, StatusCode::OK);
+    assert_eq!(host.runtime().catalog().all().count(), MAX_FILES);
+    finish(host, app).await;
+}
+
+#[tokio::test]
+async fn unusable_agent_text_registers_nothing() {
     let (host, app) = hosted().await;
     let long = format!("---\nmode: all\n---\n{}", "x".repeat(256 << 10));
     for (text, why) in [

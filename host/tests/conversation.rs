@@ -370,8 +370,13 @@ async fn r6_task_list_is_bounded_and_continues() {
         Some(vec![last["id"].clone()])
     );
     assert_eq!(post(&app, "/v1/tasks/list", &json!({"before": cursor(last)})).await.json(), json!([]));
-    let bad = post(&app, "/v1/tasks/list", &json!({"before": "yesterday"})).await;
-    assert_eq!(bad.problem(), (400, "malformed".to_owned()));
+    let session = last["childSessionId"].as_str().expect("a session");
+    for before in
+        ["yesterday".to_owned(), format!("1795510695042.{session}"), format!("2026-02-30T00:00:00.000Z.{session}")]
+    {
+        let bad = post(&app, "/v1/tasks/list", &json!({"before": before})).await;
+        assert_eq!(bad.problem(), (400, "malformed".to_owned()), "{before}");
+    }
     finish(host, app).await;
 }
 

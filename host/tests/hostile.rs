@@ -43,7 +43,7 @@ async fn key_of_an_opening_with_other_rights_is_refused() {
 
 /// Keys of sessions, tasks and branches are separate: a command of another kind takes no key, and nothing of it reaches the key's session.
 #[tokio::test]
-async fn key_names_nothing_of_another_kind_of_command() {
+async fn key_does_not_reach_commands_of_another_kind() {
     let (host, app, id) = hosted_with("one").await;
     let squatted = send_keyed(&app, "/v1/sessions", &format!("branch of {id}: b"), &json!({})).await;
     assert_eq!(squatted.status, 201);

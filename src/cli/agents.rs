@@ -140,7 +140,7 @@ pub(crate) fn run(args: &Args) -> Result<Code, Fail> {
     };
     let mut out = anstream::stdout().lock();
     if args.json {
-        json::write(&mut out, &listing)?;
+        json::write_line(&mut out, &listing)?;
         return Ok(Code::Done);
     }
     let agents = listing.agents.iter().map(|row| row.name.chars().count());

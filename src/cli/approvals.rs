@@ -157,7 +157,7 @@ pub(crate) fn run(args: &Args) -> Result<Code, Fail> {
     reader.release();
     let mut out = anstream::stdout().lock();
     if args.json {
-        json::write(&mut out, &rows)?;
+        json::write_line(&mut out, &rows)?;
         return Ok(Code::Done);
     }
     if rows.is_empty() {

@@ -115,7 +115,7 @@ fn show(key: Option<&str>, folder: &Path, json: bool) -> Result<Code, Fail> {
     let values = key.map_or_else(|| Ok(loaded.values.clone()), |key| loaded.at(&key)).map_err(refused)?;
     let mut out = anstream::stdout().lock();
     if json {
-        json::write(&mut out, &ConfigOutput { values: &values, warnings: &loaded.warnings })?;
+        json::write_line(&mut out, &ConfigOutput { values: &values, warnings: &loaded.warnings })?;
         return Ok(Code::Done);
     }
     let rows: Vec<_> = values.iter().map(|one| (one.key.to_string(), text(&one.value), &one.origin)).collect();

@@ -101,7 +101,7 @@ pub(crate) fn run(args: &Args) -> Result<Code, Fail> {
     let sound = findings.iter().all(|finding| finding.grade != Severity::Bad);
     let mut out = anstream::stdout().lock();
     if args.json {
-        json::write(&mut out, &Findings { sound, findings: &findings })?;
+        json::write_line(&mut out, &Findings { sound, findings: &findings })?;
     } else {
         findings.iter().try_for_each(|finding| writeln!(out, "{}", text(finding)))?;
     }

@@ -20,6 +20,12 @@ pub(crate) fn write(out: &mut dyn Write, value: &impl Serialize) -> Result<(), F
     Ok(value.serialize(&mut serde_json::Serializer::with_formatter(out, EscapeInvisible))?)
 }
 
+/// As [`write`], with a line end.
+pub(crate) fn write_line(out: &mut dyn Write, value: &impl Serialize) -> Result<(), Fail> {
+    write(out, value)?;
+    Ok(writeln!(out)?)
+}
+
 /// Compact JSON with escaped invisible characters.
 struct EscapeInvisible;
 
@@ -40,11 +46,6 @@ impl Formatter for EscapeInvisible {
 
 fn needs_escape(c: char) -> bool {
     !c.is_ascii() && is_unseen(c) || c == '\u{7f}'
-}
-
-/// Writes `value` as a line.
-pub(crate) fn write(out: &mut dyn Write, value: &impl Serialize) -> Result<(), Fail> {
-    Ok(writeln!(out, "{}", text(value)?)?)
 }
 
 #[cfg(test)]

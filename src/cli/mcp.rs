@@ -324,7 +324,7 @@ fn status(args: &StatusArgs) -> Result<Code, Fail> {
     }
     let mut out = anstream::stdout().lock();
     if args.json {
-        json::write(&mut out, &rows)?;
+        json::write_line(&mut out, &rows)?;
         return Ok(Code::Done);
     }
     if rows.is_empty() {

@@ -140,7 +140,7 @@ fn list(args: &Args) -> Result<Code, Fail> {
     reader.release();
     let mut out = anstream::stdout().lock();
     if args.json {
-        json::write(&mut out, &entries.iter().map(row).collect::<Vec<_>>())?;
+        json::write_line(&mut out, &entries.iter().map(row).collect::<Vec<_>>())?;
         return Ok(Code::Done);
     }
     if entries.is_empty() {

@@ -87,7 +87,7 @@ pub(crate) fn run(args: &Args) -> Result<Code, Fail> {
     runtime.shutdown_timeout(Duration::from_secs(1));
     let mut out = anstream::stdout().lock();
     if args.json {
-        json::write(&mut out, &recovered)?;
+        json::write_line(&mut out, &recovered)?;
     } else {
         writeln!(out, "{}", text(&recovered))?;
     }

@@ -315,7 +315,7 @@ fn announce(
             login,
         };
         let mut out = std::io::stdout().lock();
-        json::write(&mut out, &serving)?;
+        json::write_line(&mut out, &serving)?;
         return Ok(out.flush()?);
     }
     let mut err = anstream::stderr();

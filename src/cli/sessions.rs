@@ -100,12 +100,19 @@ pub(crate) fn run(args: &Args) -> Result<Code, Fail> {
     for (session, why) in damaged.all().filter(|(session, _)| !heads.contains_key(session)) {
         writeln!(anstream::stderr(), "session {session} cannot be read and is not listed: {why}")?;
     }
-    let mut out = anstream::stdout().lock();
-    if args.json {
-        json::write(&mut out, &rows)?;
-        return Ok(Code::Done);
-    }
-    if rows.is_empty() {
+    let is_hosted = reader.as_ref().is_none_or(StoreReader::is_hosted);
+    // The rows borrow from the reader, which is released before the output.
+    let mut text = Vec::new();
+    let left = match args.json {
+        true => {
+            json::write_line(&mut text, &rows)?;
+            None
+        }
+        false => write_lines(&mut text, &rows, is_hosted)?,
+    };
+    let is_empty = rows.is_empty() && !args.json;
+    reader.into_iter().for_each(StoreReader::release);
+    if is_empty {
         let place = args.store.place()?.name();
         match &args.workspace {
             Some(dir) => writeln!(anstream::stderr(), "no sessions of workspace {} in {place}", dir.display())?,

@@ -62,7 +62,7 @@ pub(crate) fn run(args: &Args) -> Result<Code, Fail> {
     reader.release();
     let mut out = anstream::stdout().lock();
     if args.json {
-        json::write(&mut out, &ShownSession { transcript: &transcript, unrecorded_writes: &writes })?;
+        json::write_line(&mut out, &ShownSession { transcript: &transcript, unrecorded_writes: &writes })?;
     } else {
         let options = draw::DrawOptions { full: args.full, hosted };
         draw::draw(&mut out, &transcript, options)?;

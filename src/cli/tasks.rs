@@ -71,7 +71,7 @@ pub(crate) fn run(args: &Args) -> Result<Code, Fail> {
     let rows = reader.map_or_else(|| Ok(Vec::new()), |reader| list_rows(&reader, args))?;
     let mut out = anstream::stdout().lock();
     if args.json {
-        json::write(&mut out, &rows)?;
+        json::write_line(&mut out, &rows)?;
         return Ok(Code::Done);
     }
     if rows.is_empty() {

@@ -93,7 +93,7 @@ fn login(args: &Args, is_json: bool) -> Result<Code, Fail> {
     let made = made.ok_or_else(no_page)?;
     let mut out = std::io::stdout().lock();
     if is_json {
-        json::write(&mut out, &made)?;
+        json::write_line(&mut out, &made)?;
     } else {
         writeln!(out, "{}", harmless(&made.login))?;
     }
@@ -136,7 +136,7 @@ pub(crate) fn run(args: &Args) -> Result<Code, Fail> {
             if *json {
                 let limit = (!tool.is_empty()).then_some(tool);
                 let created = serde_json::json!({"name": name, "scope": scope, "tools": limit, "token": secret});
-                json::write(&mut out, &created)?;
+                json::write_line(&mut out, &created)?;
                 return Ok(Code::Done);
             }
             writeln!(out, "{secret}")?;
@@ -151,7 +151,7 @@ pub(crate) fn run(args: &Args) -> Result<Code, Fail> {
                     Some(tools) => serde_json::json!({"name": name, "scope": scope, "tools": tools}),
                 };
                 let rows: Vec<_> = tokens.iter().map(row).collect();
-                json::write(&mut out, &rows)?;
+                json::write_line(&mut out, &rows)?;
             } else if tokens.is_empty() {
                 writeln!(anstream::stderr(), "no tokens in {}: `subtend token create NAME` creates one", place)?;
             }
@@ -163,7 +163,7 @@ pub(crate) fn run(args: &Args) -> Result<Code, Fail> {
         TokenCommand::Revoke { name, json } => {
             tokens.revoke(name)?;
             if *json {
-                json::write(&mut out, &serde_json::json!({"name": name, "revoked": true}))?;
+                json::write_line(&mut out, &serde_json::json!({"name": name, "revoked": true}))?;
                 return Ok(Code::Done);
             }
             writeln!(anstream::stderr(), "token {name:?} is revoked")?;

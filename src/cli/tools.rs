@@ -104,7 +104,7 @@ pub(crate) fn run(args: &Args) -> Result<Code, Fail> {
     let sound = list.servers.iter().all(|server| server.down.is_none());
     if args.json {
         let mut out = anstream::stdout().lock();
-        json::write(&mut out, &list)?;
+        json::write_line(&mut out, &list)?;
     } else {
         servers::warn(&servers)?;
         show(&list)?;

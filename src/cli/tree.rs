@@ -98,7 +98,7 @@ pub(crate) fn run(args: &Args) -> Result<Code, Fail> {
     reader.release();
     let mut out = anstream::stdout().lock();
     if args.json {
-        json::write(&mut out, &tree)?;
+        json::write_line(&mut out, &tree)?;
     } else {
         let mut text = String::new();
         draw(&tree, &mut Vec::new(), &mut text);

@@ -370,7 +370,7 @@ fn list(as_json: bool) -> Result<Code, Fail> {
     for entry in TrustAnswer::read_all()? {
         let (trusted, replaced) = (entry.trusted, entry.trusted && !entry.is_same());
         if as_json {
-            json::write(&mut out, &AnswerRow { path: &entry.path, trusted: trusted && !replaced, replaced })?;
+            json::write_line(&mut out, &AnswerRow { path: &entry.path, trusted: trusted && !replaced, replaced })?;
             continue;
         }
         let word = match (trusted, replaced) {

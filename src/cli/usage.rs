@@ -94,7 +94,7 @@ pub(crate) fn run(args: &Args) -> Result<Code, Fail> {
     reader.release();
     let mut out = anstream::stdout().lock();
     if args.json {
-        json::write(&mut out, &usage_of(id, &view))?;
+        json::write_line(&mut out, &usage_of(id, &view))?;
         return Ok(Code::Done);
     }
     lines(&view, super::clock::wall_ms()).iter().try_for_each(|line| writeln!(out, "{line}"))?;

@@ -64,7 +64,7 @@ pub(crate) fn run(args: &Args) -> Result<Code, Fail> {
     drop(journal);
     let mut out = anstream::stdout().lock();
     if args.json {
-        json::write(&mut out, &findings(&report))?;
+        json::write_line(&mut out, &findings(&report))?;
     } else {
         writeln!(out, "{}", text(&report))?;
     }

@@ -227,7 +227,7 @@ fn list(args: &Args, worktrees: &Worktrees, as_json: bool) -> Result<Code, Fail>
         writeln!(out, "{}  {}{deleted}  {}", entry.session.short().0, entry.branch, harmless(&text))?;
     }
     if as_json {
-        json::write(&mut out, &rows)?;
+        json::write_line(&mut out, &rows)?;
     } else if entries.is_empty() {
         writeln!(anstream::stderr(), "no worktrees: sessions of agents with `isolation: worktree` have one")?;
     }
@@ -239,7 +239,7 @@ fn diff(worktrees: &Worktrees, session: SessionId, (as_json, is_raw): (bool, boo
     // Not through `anstream`: it would drop lines that look like control sequences.
     let mut out = std::io::stdout().lock();
     if as_json {
-        json::write(&mut out, &changes)?;
+        json::write_line(&mut out, &changes)?;
     } else if is_raw {
         out.write_all(&patch)?;
     } else {
@@ -267,7 +267,7 @@ fn merge(worktrees: &Worktrees, session: SessionId, yes: bool, as_json: bool) ->
     let merged = worktrees.merge(session, &changes.tip)?;
     if as_json {
         let mut out = anstream::stdout().lock();
-        json::write(&mut out, &merged)?;
+        json::write_line(&mut out, &merged)?;
         return Ok(Code::Done);
     }
     // The worktree of a child starts from its parent's, and its changes go there. They are merged, also if the list cannot be read.

@@ -2,6 +2,7 @@
 
 use crate::scene::*;
 use subtend_journal::{ImportError, Tally};
+use subtend_session::place::{BranchKind, Place};
 
 pub(crate) fn memory() -> Journal {
     Journal::open(Box::new(Memory::new()), Options::default()).unwrap()

@@ -121,7 +121,7 @@ pub(super) fn run(args: &Args) -> Result<Code, Fail> {
     let sound = refused == 0;
     let mut out = anstream::stdout().lock();
     if args.json {
-        json::write(&mut out, &CheckReport { sound, files: checked.iter().map(File::from_checked).collect() })?;
+        json::write_line(&mut out, &CheckReport { sound, files: checked.iter().map(File::from_checked).collect() })?;
         return Ok(if sound { Code::Done } else { Code::Failed });
     }
     for file in &checked {

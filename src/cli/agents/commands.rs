@@ -101,7 +101,7 @@ pub(super) fn skills(args: &SkillsArgs) -> Result<Code, Fail> {
 fn list(what: &str, files: Vec<FileRow<'_>>, problems: &[AgentProblem], machine: bool) -> Result<Code, Fail> {
     let mut out = anstream::stdout().lock();
     if machine {
-        json::write(&mut out, &FileList { files, warnings: problems.iter().map(warning).collect() })?;
+        json::write_line(&mut out, &FileList { files, warnings: problems.iter().map(warning).collect() })?;
         return Ok(Code::Done);
     }
     let shown = |row: &FileRow<'_>| match row.argument_hint {

@@ -33,7 +33,7 @@ pub(super) fn show(manifest: &Manifest, problems: &[AgentProblem], json: bool) -
         let (pickable, spawnable) = (manifest.pickable(), manifest.spawnable());
         let (source, warnings) = (source(&manifest.source), problems().map(warning).collect());
         let shown = AgentDetails { manifest, source, replaces_builtin, pickable, spawnable, warnings };
-        json::write(&mut out, &shown)?;
+        json::write_line(&mut out, &shown)?;
         return Ok(Code::Done);
     }
     let instead = if replaces_builtin { ", instead of the built-in one" } else { "" };

@@ -78,7 +78,7 @@ pub(super) fn run(args: &Args) -> Result<Code, Fail> {
     if args.json {
         let Assembled { system, warnings, .. } = &assembled;
         let shown = PromptOutput { agent: &manifest.name, profile: args.profile.as_deref(), system, warnings };
-        json::write(&mut out, &shown)?;
+        json::write_line(&mut out, &shown)?;
         return Ok(Code::Done);
     }
     writeln!(out, "{}", harmless(&assembled.system))?;

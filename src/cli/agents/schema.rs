@@ -72,7 +72,7 @@ pub(super) fn run(args: &Args) -> Result<Code, Fail> {
     let listing = DialectSchema { dialect, enabled, tools: all.map(|(spec, of_child)| row(spec, of_child)).collect() };
     let mut out = anstream::stdout().lock();
     if args.json {
-        json::write(&mut out, &listing)?;
+        json::write_line(&mut out, &listing)?;
         return Ok(Code::Done);
     }
     for (at, tool) in listing.tools.iter().enumerate() {
