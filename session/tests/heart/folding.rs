@@ -4,9 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::given::*;
 use proptest::prelude::*;
+use serde_json::Value;
 use subtend_session::command::ContinuePlan;
 use subtend_session::record::*;
 use subtend_session::state::FoldError;
+use uuid::Uuid;
 
 use crate::arbitrary::{kind_of, record_of};
 use crate::limits::{limited, member_limited};
