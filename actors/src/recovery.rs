@@ -2,6 +2,7 @@
 
 pub mod boot;
 mod importing;
+pub(crate) mod merges;
 pub(crate) mod restores;
 pub(crate) mod rows;
 pub(crate) mod takeover;

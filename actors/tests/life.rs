@@ -302,6 +302,7 @@ async fn actors_in_a_chain(resident_text: u64) -> Vec<usize> {
     seen
 }
 
+/// The control: below the bound they stay.
 #[tokio::test(start_paused = true)]
 async fn waiting_sessions_leave_memory_at_once_above_the_bound() {
     assert_eq!(actors_in_a_chain(1 << 20).await, [1, 2, 3, 4]);

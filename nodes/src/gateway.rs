@@ -10,8 +10,7 @@ use std::time::Duration;
 use axum::Router;
 use axum::body::{self, Bytes};
 use axum::extract::{Request, State};
-use axum::http::header::SET_COOKIE;
-use axum::http::{HeaderValue, Method, StatusCode, Uri, request};
+use axum::http::{HeaderValue, Method, StatusCode, Uri, header, request};
 use axum::response::{IntoResponse, Response};
 use futures_util::future::join_all;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
@@ -137,7 +136,7 @@ impl Gateway {
                 {
                     let cookie = format!("{}={shard}; HttpOnly; SameSite=Strict; Path=/", target::COOKIE);
                     if let Ok(cookie) = HeaderValue::try_from(cookie) {
-                        answer.headers_mut().append(SET_COOKIE, cookie);
+                        answer.headers_mut().append(header::SET_COOKIE, cookie);
                     }
                 }
                 Ok(answer)
@@ -496,7 +495,6 @@ mod tests {
     #[test]
     fn d4_key_is_freed_only_if_its_command_was_invalid() {
         let is_kept = |code: &u16| !is_invalid(StatusCode::from_u16(*code).unwrap());
-        let kept = (100..400).chain([408, 409, 429]).chain(500..600);
-        assert!((100..600).filter(is_kept).eq(kept));
+        assert!((100..600).filter(is_kept).eq((100..400).chain([408, 409, 429]).chain(500..600)));
     }
 }

@@ -17,9 +17,8 @@ use subtend_tools::display::Display;
 use subtend_tools::option::ToolOption;
 use subtend_tools::tool::{Tool, ToolError, ToolInvocation, ToolOutput};
 use subtend_tools::workspace::Workspace;
-use subtend_tools::worktree::{Merged, WorktreeOrigin, Worktrees, note};
+use subtend_tools::worktree::{WorktreeOrigin, Worktrees, note};
 
-use crate::recovery::boot::BootFailure;
 use crate::values::panic::truncate_message;
 
 #[derive(Clone)]
@@ -88,41 +87,6 @@ pub(crate) async fn remove_worktrees(worktrees: Option<Arc<Worktrees>>, of: Vec<
     });
     // A panic there has the same effect as an error.
     drop(removed.await);
-}
-
-/// Finishes merges that an earlier process began: the files of a workspace must not stay partly merged. Returns them, and those that cannot
-/// be finished; the next command of such a worktree retries.
-pub(crate) async fn finish_merges(worktrees: Option<Arc<Worktrees>>) -> (Vec<(SessionId, Merged)>, Vec<BootFailure>) {
-    let Some(worktrees) = worktrees else { return (Vec::new(), Vec::new()) };
-    let failure = |session, error: &dyn std::fmt::Display| BootFailure {
-        session,
-        why: format!(
-            "an interrupted merge of a worktree cannot be completed: {error}. `subtend worktree merge ID` retries it, `subtend worktree \
-             discard ID` gives it up"
-        ),
-    };
-    let finished = tokio::task::spawn_blocking(move || {
-        let (mut done, mut failed) = (Vec::new(), Vec::new());
-        let listed = worktrees.list().unwrap_or_else(|error| {
-            failed.push(failure(None, &error));
-            Default::default()
-        });
-        for session in listed.entries.into_iter().map(|entry| entry.session) {
-            match worktrees.recover(session) {
-                Ok(None) => {}
-                Ok(Some(merged)) => {
-                    tracing::warn!(%session, files = merged.files.len(), left = ?merged.left, "an interrupted merge was completed");
-                    done.push((session, merged));
-                }
-                Err(error) => {
-                    tracing::warn!(%session, %error, "an interrupted merge cannot be completed");
-                    failed.push(failure(Some(session), &error));
-                }
-            }
-        }
-        (done, failed)
-    });
-    finished.await.unwrap_or_else(|error| (Vec::new(), vec![failure(None, &error)]))
 }
 
 /// Removes worktrees of deleted sessions that remained from an earlier process.
