@@ -11,8 +11,8 @@ use subtend_models::closure::fn_model;
 
 use crate::support::{end, get, post, request};
 
-/// One run has the only slot, another one waits for it, and an input waits for the first to end. The controls: the figures before, and
-/// after the second run and the input are gone.
+/// A task has the only slot, another one waits for it, and an input waits for the first to end. The controls: the figures before, and
+/// after the second task and the input are gone.
 #[tokio::test]
 async fn h8_metrics_have_the_lengths_of_queues() {
     let model = fn_model("own", |_, _| std::future::pending());
@@ -41,19 +41,19 @@ async fn h8_metrics_have_the_lengths_of_queues() {
             assert_eq!(figures().await, expected);
         }
     };
-    let open = async || {
-        let opened = post(&app, "/v1/sessions", &json!({"input": {"text": "hang"}})).await.json();
-        format!("/v1/sessions/{}", opened["session"]["id"].as_str().expect("an id"))
+    let spawn = async || {
+        let spawned = post(&app, "/v1/tasks/spawn", &json!({"type": "explore", "prompt": "hang"})).await.json();
+        spawned["childSessionId"].as_str().expect("an id").to_owned()
     };
-    let first = open().await;
+    let first = spawn().await;
     reach([1, 0, 0]).await;
-    let second = open().await;
+    let second = spawn().await;
     reach([1, 1, 0]).await;
-    let sent = post(&app, &format!("{first}/inputs"), &json!({"text": "and then?"})).await.json();
+    let sent = post(&app, &format!("/v1/sessions/{first}/inputs"), &json!({"text": "and then?"})).await.json();
     reach([1, 1, 1]).await;
-    post(&app, &format!("{second}/cancel"), &json!({})).await;
+    post(&app, &format!("/v1/tasks/cancel/{second}"), &json!({})).await;
     reach([1, 0, 1]).await;
-    let input = format!("{first}/queue/{}", sent["input"].as_str().expect("an id"));
+    let input = format!("/v1/sessions/{first}/queue/{}", sent["input"].as_str().expect("an id"));
     request(&app, Method::DELETE, &input, &[], "").await;
     reach([1, 0, 0]).await;
     drop(app);
