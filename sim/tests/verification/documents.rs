@@ -36,7 +36,7 @@ const MEMBERS: [&str; 17] = [
 const WORD_LIMITS: [(&str, usize); 2] = [("README.md", 1200), ("ARCHITECTURE.md", 2500)];
 
 /// The chapter of ARCHITECTURE.md that lists the files involved in one prompt, and their maximum number.
-const ONE_PROMPT: (&str, usize) = ("## One prompt, in the order of its files", 45);
+const ONE_PROMPT: (&str, usize) = ("## The path of one prompt, file by file", 45);
 
 /// Returns every document, from the root of the workspace.
 fn documents() -> Vec<String> {
