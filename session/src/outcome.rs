@@ -19,6 +19,7 @@ pub enum Initiator {
         /// The owner's outcome, without its nested cause.
         outcome: OutcomeKind,
     },
+    /// The part of a start of the host that ends runs left in flight.
     Sweep,
 }
 
@@ -43,7 +44,7 @@ pub enum Outcome {
     },
     /// The turn allowance was spent before a final answer.
     OutOfTurns,
-    /// A budget of the run's tree was spent.
+    /// A budget of the run or of its tree was spent.
     OutOfBudget {
         which: Budget,
     },
@@ -168,7 +169,7 @@ pub enum FailKind {
     },
     /// The session's agent is unknown to the host.
     AgentMissing,
-    /// An ended session refused to continue, so no run was opened. Only in notices.
+    /// The session refused to continue, so no run was opened. Only in notices.
     NotContinued {
         why: ContinueRefusal,
     },
@@ -251,12 +252,12 @@ pub enum Part {
     TurnTask,
 }
 
-/// The time limit that passed.
+/// The time limit that was exceeded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TimeLimit {
     Run,
-    /// Time in the queue since the request or, if later, since the last grant to its root.
+    /// Time in the queue for a slot. Each slot that a run of the same root gets restarts it.
     Queue,
     /// One turn with all its attempts.
     Turn,
@@ -264,13 +265,13 @@ pub enum TimeLimit {
     WallCap,
 }
 
-/// The spent budget of a tree.
+/// The spent budget of a run or of its tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Budget {
     Tokens,
     Money,
-    /// Bytes that one run records: its own limit, not the tree's.
+    /// Bytes that one run records. The other budgets are those of its tree.
     Recorded,
 }
 

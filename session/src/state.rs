@@ -71,8 +71,8 @@ pub struct State {
     /// Children whose texts are cached. Other texts are read from the children's journals on demand.
     pub kept: EndedTexts,
     pub shorts: BTreeSet<Short>,
-    /// Runs that ended runs of this session owned and whose notices have not arrived: their keys and children. Not
-    /// empty only after a boot.
+    /// The children of owned runs whose owner ended before their notices arrived, by the runs' keys. Empty except after
+    /// a start of the host.
     pub owed: BTreeMap<CallId, SessionId>,
     /// Children's runs, not owned by this session, whose notices were taken.
     pub noticed: BTreeSet<(SessionId, RunNo)>,
@@ -104,7 +104,7 @@ pub struct State {
     pub deleted: bool,
     pub closed: bool,
     pub usage: Usage,
-    /// Bytes of all texts that the fold has taken in, as the journal has them: an estimate of the memory of this state.
+    /// Bytes of all texts in the folded records, as stored: an estimate of the memory of this state.
     pub text_bytes: u64,
     /// Volatile: arrived outbox rows that are not taken, in LSN order.
     pub arrived: Arrived,
@@ -114,7 +114,8 @@ pub struct State {
     pub recalled: BTreeMap<SessionId, Text>,
     /// Volatile: the context window of the session's model in tokens, if known.
     pub window: Option<u64>,
-    /// Volatile: checked children whose runs wait for their first slot, as the runtime reported last.
+    /// Volatile: children named by [`CallKind::Check`] calls whose runs wait for their first slot, as the runtime last
+    /// reported.
     pub queued_children: BTreeSet<SessionId>,
 }
 
@@ -171,9 +172,9 @@ pub struct Child {
     /// The call that created it; absent for a branch that a person or the host created.
     pub call: Option<CallId>,
     pub detached: bool,
-    /// The key of its owned run in flight, until its notice is taken.
+    /// The key of its owned run in flight, until its notice is taken: the call that opened the run.
     pub key: Option<CallId>,
-    /// The key of its run that an ended run owned and whose notice has not arrived: see [`State::owed`].
+    /// The key of its run whose owner has ended and whose notice has not arrived: see [`State::owed`].
     pub owed: Option<CallId>,
     /// The last of its owned runs whose end was taken; 0 before that. A run in flight has a higher number.
     pub last_taken: RunNo,
@@ -204,7 +205,7 @@ pub struct Run {
     pub parked: Option<Park>,
     pub hold: Option<Hold>,
     pub turns: u32,
-    /// Turns answered since the allowance was last restarted.
+    /// Turns answered since an input or a change of the agent last reset this count.
     pub spent: u32,
     /// Turn allowance: the one at its opening, unless an input set another.
     pub allowance: u32,
@@ -220,7 +221,7 @@ pub struct Run {
     pub unanswered: Vec<InputId>,
     /// The length of the transcript before the first unanswered input was taken.
     pub asked_from: usize,
-    /// True if a compaction failed. Then the share of the window does not trigger another one.
+    /// True if a compaction failed. Then a filled context window (`compact_at`) does not trigger another one.
     pub compaction_failed: bool,
     /// JSON schema for the next final answer, from the last unanswered input that has one.
     pub format: Option<Text>,
@@ -293,7 +294,7 @@ pub struct Turn {
     pub asked: u32,
     /// Reset time of the provider's limit that the next attempt waits for. Kept while the run then waits for a slot.
     pub limited: Option<i64>,
-    /// The member of the pool whose reset that is.
+    /// The model of the pool whose limit is reset then.
     pub awaits: Option<Text>,
 }
 
