@@ -96,7 +96,7 @@ pub(super) fn queue_bounded(world: &World<'_>) -> Verdict {
     Ok(())
 }
 
-/// Rule 9: at the end of a run the queue opens the next run, unless it should stay queued.
+/// Rule 9: at the end of a run the queue opens the next run, unless its inputs are to stay queued.
 pub(super) fn queue_opens_next_run(world: &World<'_>) -> Verdict {
     for (session, seen) in &world.sessions {
         let mut inputs = Inputs::default();
@@ -107,7 +107,7 @@ pub(super) fn queue_opens_next_run(world: &World<'_>) -> Verdict {
                 break;
             }
             if matches!(record, Record::InputAccepted(_)) {
-                // An input after the cancel of the tree ends that state.
+                // An input that arrives after the cancel of the tree lifts the requirement.
                 must_stay = false;
             } else if let Record::RunHeld { why, .. } = record {
                 must_stay |= matches!(**why, Hold::Closing { keeps_queue: true, .. });
@@ -128,14 +128,14 @@ fn check_after_end(
     next: Option<&Record>,
 ) -> Verdict {
     ensure_if(must_stay, stays, InvariantId::S12, session, || {
-        "the queue should stay queued at the close of the run, but not at its end".to_owned()
+        "the inputs were to stay queued when the run began to close, but not when it ended".to_owned()
     })?;
     let opens = matches!(next, Some(Record::RunOpened(_)));
     let waits = !inputs.queue.is_empty();
     ensure(opens == (waits && !stays), InvariantId::S12, session, || {
         let len = seen.view.records.len();
         format!(
-            "{} inputs are queued at an end, to stay queued: {stays}, and of {len} records {next:?} follows",
+            "{} inputs are queued at the end of a run (to stay queued: {stays}), but the next of {len} records is {next:?}",
             inputs.queue.len()
         )
     })

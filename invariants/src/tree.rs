@@ -33,16 +33,16 @@ pub(super) fn parents_record_children(world: &World<'_>) -> Verdict {
 }
 
 pub(super) fn places_are_consistent(world: &World<'_>) -> Verdict {
-    let mut mothers: BTreeMap<SessionId, SessionId> = BTreeMap::new();
+    let mut parents: BTreeMap<SessionId, SessionId> = BTreeMap::new();
     for (session, seen) in &world.sessions {
         for (_, spawned) in &seen.spawned {
-            let other = mothers.insert(spawned.child, *session);
+            let other = parents.insert(spawned.child, *session);
             ensure(other.is_none(), InvariantId::T2, spawned.child, || {
                 format!("created by {session} and by {other:?}")
             })?;
         }
         for (at, branch) in &seen.branches {
-            let other = mothers.insert(branch.child, *session);
+            let other = parents.insert(branch.child, *session);
             ensure(other.is_none(), InvariantId::T2, branch.child, || {
                 format!("created by {session} and by {other:?}")
             })?;
@@ -79,7 +79,9 @@ fn place(world: &World<'_>, session: SessionId, seen: &SessionFacts<'_>) -> Verd
     let parents = world.sessions.get(parent).and_then(|parent| parent.created);
     if let (Some(created), Some(parents)) = (seen.created, parents) {
         let fits = Worktree::fits(created.worktree, session, parents.worktree);
-        ensure(fits, InvariantId::T2, session, || format!("it works in {:?}, not its own", created.worktree))?;
+        ensure(fits, InvariantId::T2, session, || {
+            format!("it works in {:?}, which is neither its own nor its parent's", created.worktree)
+        })?;
     }
     let Some(above) = world.sessions.get(parent).and_then(|parent| parent.place()) else { return Ok(()) };
     let step = match kind {
@@ -240,7 +242,7 @@ pub(super) fn detached_runs_outlive_owners(world: &World<'_>) -> Verdict {
         if let (Outcome::Cancelled { by }, Some(causes)) = (outcome, world.causes()) {
             let root =
                 world.sessions.get(&key.session).and_then(SessionFacts::place).map(|place| place.root(key.session));
-            let is_target = causes.cancels.iter().any(|(run, word)| *run == key && word == by)
+            let is_target = causes.cancels.iter().any(|(run, initiator)| *run == key && initiator == by)
                 || root.is_some_and(|root| causes.trees.contains(&root));
             ensure(is_target || *by == Initiator::Sweep, InvariantId::T6, key.session, || {
                 format!("run {} is detached and {outcome:?}, but no control named it or its tree", key.run)
@@ -252,7 +254,7 @@ pub(super) fn detached_runs_outlive_owners(world: &World<'_>) -> Verdict {
 
 /// Returns whether `owner` has an end of this `kind`, or is about to be cancelled through an ancestor.
 ///
-/// One token fires for all descendants at once, so descendants may end before a run between them and the owner is notified.
+/// One token fires for all descendants at once, so a run may end before the runs above it are notified.
 fn has_ended_as(world: &World<'_>, owner: RunKey, kind: OutcomeKind) -> bool {
     let Some(run) = world.run(owner) else { return world.may_lack(owner.session) };
     let itself = run.outcome().is_some_and(|fixed| fixed.kind() == kind)
@@ -272,9 +274,9 @@ fn has_ended_as(world: &World<'_>, owner: RunKey, kind: OutcomeKind) -> bool {
     itself
 }
 
-/// Returns whether the host died with `owner` in flight and the sweep has not reached it. The sweep answers its requests
-/// first. If the recovery crashed its actor repeatedly, the actor was given up after its owned runs were notified of
-/// the loss.
+/// Returns whether the host died with `owner` in flight, and the sweep of the next start has not ended it yet: the sweep
+/// first settles the runs that it requested. An owner also counts if its recovery crashed repeatedly, so that it ended as
+/// `RestartsExhausted` after its owned runs were notified of the loss.
 fn died_with_host(world: &World<'_>, owner: RunKey, kind: OutcomeKind) -> bool {
     let given_up = |outcome: &Outcome| matches!(outcome, Outcome::RestartsExhausted { command: Some(command) } if &**command == "lost");
     if kind == OutcomeKind::Lost && world.run(owner).is_some_and(|run| run.outcome().is_some_and(given_up)) {
@@ -285,7 +287,8 @@ fn died_with_host(world: &World<'_>, owner: RunKey, kind: OutcomeKind) -> bool {
     restarted && will_end && world.run(owner).is_some_and(|run| run.outcome().is_none())
 }
 
-/// A run that ended with its owner has an ended owner, and a run that its owner cancelled alone has ended.
+/// If a run ended because its owner ended, the owner has an outcome, unless it was only interrupted. A run that its owner
+/// cancelled has an outcome.
 pub(super) fn owners_and_owned_end_together(world: &World<'_>) -> Verdict {
     for (key, run) in world.runs() {
         let (Some((owner, call)), Some(fixed)) = (run.owner(), run.outcome()) else { continue };
@@ -361,7 +364,7 @@ pub(super) fn owners_end_after_owned_runs(world: &World<'_>) -> Verdict {
     })
 }
 
-/// The runs owned by a cancelled run end within one grace period of the cancel's reply.
+/// A cancelled run and the runs below it end within one grace period of the cancel's reply.
 pub(super) fn cancelled_in_time(world: &World<'_>) -> Verdict {
     let Some((observed, grace)) = world.observed.and_then(|observed| Some((observed, observed.grace_ms?))) else {
         return Ok(());
@@ -372,7 +375,7 @@ pub(super) fn cancelled_in_time(world: &World<'_>) -> Verdict {
             let at = observed.ended.get(&key).map_or(observed.now.ms, |ended| ended.ms);
             let known = run.ended.is_none() || observed.ended.contains_key(&key);
             ensure_if(known, at <= latest, InvariantId::T5, key.session, || {
-                format!("run {} must end by {latest} ms after the cancel of {cancelled:?}, but it is {at} ms", key.run)
+                format!("{cancelled:?} was cancelled: run {} had to end by {latest} ms, but ran until {at} ms", key.run)
             })?;
         }
     }
