@@ -1,7 +1,7 @@
 //! Assembly of prompts from their parts, in a fixed order.
 //!
 //! System prompt: the agent's prompt; its own skills; instruction files; bootstrap files; other skills; the profile's file and text; the text of the call; instructions of the dialect
-//! that started the session; hints for the dialects that it is offered; its profiles; the caller line. Empty parts are left out.
+//! that started the session; hints for the dialects that it is offered; its profiles; `CALLER_LINE`. Empty parts are left out.
 //!
 //! First user message: the task, after blocks for context, files and tools.
 

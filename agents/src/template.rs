@@ -1,4 +1,4 @@
-//! Templates: named parameters of minions, from a configuration.
+//! Templates: named parameters of minions (children of the tool `minion`), from a configuration.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

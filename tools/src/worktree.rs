@@ -147,11 +147,11 @@ pub enum WorktreeError {
     Unfinished(SessionId),
     #[error("git {verb} failed: {why}")]
     Git { verb: String, why: String },
-    #[error("git {verb} failed: its output is longer than {} MiB. Take the changes by git, after `subtend worktree keep`", MAX_OUTPUT >> 20)]
+    #[error("git {verb} failed: its output is longer than {} MiB. Run `subtend worktree keep`, then take the changes with git", MAX_OUTPUT >> 20)]
     TooLong { verb: String },
     #[error(
-        "`{}` has more than {} MiB, too large for diff and merge: remove it from the worktree, or take the changes by git, after `subtend \
-         worktree keep`",
+        "`{}` has more than {} MiB, too large for diff and merge: remove it from the worktree, or run `subtend worktree keep` and \
+         take the changes with git",
         on_one_line(&path.to_string_lossy()),
         MAX_OUTPUT >> 20
     )]

@@ -1,4 +1,4 @@
-//! The rights of one file, as rule sets that all apply.
+//! The rights that an agent file of another product gives, as rule sets that all apply.
 
 use std::path::Path;
 
@@ -17,7 +17,7 @@ const SEPARATORS: [&str; 9] = [";", "&", "|", "`", "(", "\n", "\r", "\t", "  "];
 
 pub(super) struct Rights {
     default: Verdict,
-    /// In the order in which the last match decides.
+    /// In the order of the file: the last match decides.
     rules: Vec<Rule>,
     bounds: Vec<RuleSet>,
     notes: Vec<String>,
@@ -69,7 +69,7 @@ impl Rights {
             Paths::Same(patterns) => self.rules.extend(patterns.iter().map(|one| rule(action, one, verdict))),
             Paths::More(patterns) => {
                 self.note(format!(
-                    "`{pattern}`: {} more than the pattern matches, which has no equivalent here",
+                    "`{pattern}` has no exact equivalent here: the rule {} more than it matches",
                     verb(verdict)
                 ));
                 let rules = patterns.iter().map(|one| rule(action, one, verdict)).collect();
@@ -84,7 +84,8 @@ impl Rights {
         }
     }
 
-    /// Adds rules about single commands, in their order; `rest` is the verdict of all others.
+    /// Adds rules about single commands, in their order; `rest` is the verdict of all others. With `bare`,
+    /// a pattern that ends with ` *` also allows the command without arguments.
     pub(super) fn commands(&mut self, rest: Verdict, rules: &[(String, Verdict)], bare: bool) {
         const RUN: &str = "shell.run";
         self.action(RUN, rest);
@@ -114,8 +115,8 @@ impl Rights {
         let verdict = rest.min(Verdict::Ask);
         let several = SEPARATORS.iter().map(|text| rule(RUN, &format!("*{text}*"), verdict)).collect();
         self.bounds.push(RuleSet { default: Verdict::Allow, rules: several });
-        let done = if verdict == Verdict::Deny { "denied" } else { "asked" };
-        self.note(format!("patterns match single commands: lines with several (`;`, `|`, `&`, `(`) are {done}"));
+        let done = if verdict == Verdict::Deny { "are denied" } else { "need an approval" };
+        self.note(format!("patterns match single commands: lines with several (`;`, `|`, `&`, `(`) {done}"));
     }
 
     /// Adds the rights to `manifest`.
@@ -128,7 +129,7 @@ impl Rights {
         notes.extend(lowered.iter().map(|rule| {
             let (action, resource) = (&rule.action, &rule.resource);
             format!(
-                "`{action}` `{resource}` gets less than `{}`: a later rule may match the same",
+                "`{action}` `{resource}` is restricted below `{}`: a later rule may match the same",
                 rule.verdict.as_str()
             )
         }));

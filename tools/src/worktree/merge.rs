@@ -180,7 +180,7 @@ impl Worktrees {
         // A command can create protected paths in the worktree if they do not exist in the workspace.
         if PROTECTED.iter().any(|protected| Path::new(path).starts_with(protected)) {
             return Ok(Err(
-                "configures agents: take it from the branch by git, after `subtend worktree keep`".to_owned()
+                "configures agents: run `subtend worktree keep`, then take it from the branch with git".to_owned()
             ));
         }
         let [base, theirs] = [0, 1].map(|ix| self.side(at, change, ix));
