@@ -19,7 +19,7 @@ pub struct Ledger<R> {
 struct LedgerState<R> {
     accounts: HashMap<R, SpawnAccount, FixedState>,
     /// Last assigned number of an account. It distinguishes a reopened account from its predecessor.
-    next: u64,
+    last_number: u64,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -48,7 +48,7 @@ impl<R> Clone for Ledger<R> {
 
 impl<R> Default for Ledger<R> {
     fn default() -> Self {
-        Self { state: Arc::new(Locked::new(LedgerState { accounts: HashMap::default(), next: 0 })) }
+        Self { state: Arc::new(Locked::new(LedgerState { accounts: HashMap::default(), last_number: 0 })) }
     }
 }
 
@@ -116,8 +116,8 @@ impl<R: Copy + Eq + Hash> Ledger<R> {
 
 impl<R: Copy + Eq + Hash> LedgerState<R> {
     fn next_number(&mut self) -> u64 {
-        self.next = self.next.wrapping_add(1);
-        self.next
+        self.last_number = self.last_number.wrapping_add(1);
+        self.last_number
     }
 
     fn account(&mut self, root: R) -> &mut SpawnAccount {

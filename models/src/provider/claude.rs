@@ -4,9 +4,10 @@
 pub(super) enum Thinking {
     Budget,
     Effort,
-    /// Thinking with a given effort; the model decides when to think. Some models think by default, so that thinking must be disabled.
+    /// Thinking with a given effort; the model decides when to think.
     Adaptive {
-        unasked: bool,
+        /// True if the model thinks unless thinking is disabled.
+        by_default: bool,
     },
 }
 
@@ -63,12 +64,12 @@ impl Claude {
 
     pub(super) fn thinking(self) -> Thinking {
         match self.0 {
-            Some((Family::Fable | Family::Mythos, _)) => Thinking::Adaptive { unasked: false },
+            Some((Family::Fable | Family::Mythos, _)) => Thinking::Adaptive { by_default: false },
             Some((Family::Opus | Family::Sonnet | Family::Haiku, Some(version))) if version >= (5, 0) => {
-                Thinking::Adaptive { unasked: true }
+                Thinking::Adaptive { by_default: true }
             }
             Some((Family::Opus | Family::Sonnet, Some(version))) if version >= (4, 6) => {
-                Thinking::Adaptive { unasked: false }
+                Thinking::Adaptive { by_default: false }
             }
             Some((Family::Opus, Some(version))) if version >= (4, 5) => Thinking::Effort,
             Some((Family::Opus | Family::Sonnet | Family::Haiku, _)) | None => Thinking::Budget,
@@ -82,7 +83,7 @@ mod tests {
 
     #[test]
     fn capabilities_follow_from_model_names() {
-        let adaptive = |unasked| Thinking::Adaptive { unasked };
+        let adaptive = |by_default| Thinking::Adaptive { by_default };
         for (name, tokens, thinking) in [
             ("claude-3-haiku-20240307", 4_096, Thinking::Budget),
             ("claude-3-opus-latest", 4_096, Thinking::Budget),

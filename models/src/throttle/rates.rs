@@ -35,7 +35,7 @@ impl Rates {
     }
 
     /// Checks that calls can start under these rates; the error names the first field that is 0.
-    /// [`Throttles::new`](super::Throttles::new) uses 1 instead of 0, since it would block forever.
+    /// [`Throttles::new`](super::Throttles::new) uses 1 instead of 0, because 0 would block forever.
     pub fn check(&self) -> Result<(), BadRates> {
         let bad = |field| Err(BadRates { field });
         match self {

@@ -1,4 +1,5 @@
-//! A thread for the checks that a server's schemas require: they may take longer than estimated, and cannot be stopped.
+//! A thread for the checks that a server's schemas require: they may take longer than estimated, and a running validation
+//! cannot be interrupted.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 /// Bytes of its stack: a schema has many levels.
 const STACK: usize = 8 << 20;
 
-/// One such thread at a time. While its work does not end, other work waits for it, up to its own limit.
+/// Runs one check at a time, each on a thread of its own. Others wait until it ends, each up to its own limit.
 pub(super) struct Checker(Arc<Semaphore>);
 
 impl Default for Checker {
@@ -68,7 +69,7 @@ mod tests {
             _ = checker.run(Duration::from_secs(600), until_left) => panic!("it does not end"),
             () = tokio::time::sleep(Duration::from_millis(10)) => {}
         }
-        // The control: work that ends in time is done, also afterwards.
+        // The control: a later check that ends in time returns its result.
         assert_eq!(checker.run(Duration::from_secs(600), |_| 7).await, Ok(7));
         let panics = checker.run(Duration::from_secs(600), |_| assert!(std::thread::panicking(), "a test")).await;
         assert_eq!(panics, Err("its thread ended".to_owned()));

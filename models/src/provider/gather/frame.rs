@@ -1,4 +1,4 @@
-//! Access to fields of frames.
+//! Access to fields of the frames of an answer's stream.
 
 use serde_json::Value;
 
@@ -11,7 +11,7 @@ pub(super) fn list<'a>(frame: &'a Value, pointer: &str) -> &'a [Value] {
     frame.pointer(pointer).and_then(Value::as_array).map_or(&[], Vec::as_slice)
 }
 
-/// Returns arguments that arrived as JSON instead of text, as some servers send them.
+/// Returns the arguments of a call as text. Some servers send a JSON value instead.
 pub(super) fn arguments(value: Option<&Value>) -> String {
     match value {
         None | Some(Value::Null) => String::new(),

@@ -57,7 +57,7 @@ fn add_thinking(
     let requested = if outgoing.is_unsigned { Effort::None } else { requested };
     let effort = effort_within(requested, outgoing.settings.output_tokens);
     let thinking = match (claude.thinking(), effort) {
-        (Thinking::Adaptive { unasked: true }, None) => json!({ "type": "disabled" }),
+        (Thinking::Adaptive { by_default: true }, None) => json!({ "type": "disabled" }),
         (_, None) => return,
         (Thinking::Budget, Some((_, budget))) => json!({ "type": "enabled", "budget_tokens": budget }),
         (Thinking::Effort, Some((effort, _))) => return insert_some(output, "effort", Some(<&str>::from(effort))),
