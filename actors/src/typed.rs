@@ -53,7 +53,7 @@ impl SessionHandle {
     ///
     /// An agent that starts children may answer before they end. The last answer before the run's next input counts.
     ///
-    /// The question and each correction are ordinary durable inputs. Models with structured output get the schema as a format, others as text.
+    /// The question and each correction are ordinary durable inputs. The question contains the schema; models with structured output also get it as a format.
     /// A type that is not a JSON object (a list, a text, an enum) is requested as `{"value": …}`, because providers require objects.
     ///
     /// ```

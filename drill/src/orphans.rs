@@ -12,7 +12,8 @@ use super::store_dir::StoreDir;
 /// Maximum time for which a process may outlive a kill.
 const MAX_LIFETIME: Duration = Duration::from_secs(1);
 
-/// The command of a tool: two processes that live for five minutes, one of them in a session of its own. Each writes its id and that of its guard.
+/// The command of a tool: two processes that live for five minutes, one of them in a session of its own. Each writes its id;
+/// the shell that starts them writes the id of its parent, the guard.
 pub(crate) const COMMAND: &str = "\
     (setsid sh -c 'echo $$ >> processes; exec sleep 300' &); \
     sh -c 'echo $$ >> processes; exec sleep 300' & \

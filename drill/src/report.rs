@@ -189,7 +189,7 @@ impl Report {
         Recovery { count: all.len() as u64, p50: at(50), p99: at(99), max: at(100) }
     }
 
-    /// Returns what is written as one JSON object.
+    /// Returns the report for one JSON object.
     pub fn json(&self) -> impl Serialize {
         Json {
             verdict: self.verdict(),

@@ -5,8 +5,8 @@ use subtend_journal::{Journal, Scope};
 
 use super::{InputResult, pool};
 
-/// Imports the bytes, unchanged and with corrected numbers and checksums, into an empty store and into one with
-/// sessions.
+/// Imports the bytes into an empty store, unchanged and with corrected numbers and checksums, and the corrected ones into a
+/// store with sessions.
 pub fn any_bytes(bytes: &[u8]) -> InputResult {
     let forged = with_valid_checksums(bytes);
     let result = import_into_empty(bytes).max(import_into_empty(&forged));
@@ -32,7 +32,7 @@ fn import_into_existing(bytes: &[u8]) {
     }
 }
 
-/// Checks that an accepted file is exported unchanged, and that a refused one leaves the store empty.
+/// Checks that the export of an accepted file survives an import unchanged, and that a refused file leaves the store empty.
 fn import_into_empty(bytes: &[u8]) -> InputResult {
     match pool::imported(bytes) {
         Ok((journal, sessions)) => {

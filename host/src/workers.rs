@@ -1,7 +1,7 @@
 //! Remote tools: tools whose calls other processes answer, under a lease with a fencing token.
 //!
-//! A host declares a [`RemoteTool`]. [`Workers`] makes a tool of each for the runtime, and keeps their running calls until workers
-//! take them over HTTP. To sessions they are tools like any other: offered by authority, cancelled, timed and recorded by the runtime.
+//! A host declares a [`RemoteTool`]. [`Workers`] makes a tool of each for the runtime, and holds their calls, which workers lease
+//! and answer by HTTP. To sessions they are tools like any other: offered by authority, cancelled, timed and recorded by the runtime.
 //! This state and its leases are lost with the host; the journal says which calls were in flight.
 //!
 //! | state of a call | ends by |

@@ -92,7 +92,8 @@ impl SessionHandle {
         self.branch_of(state, options, listed, false).await
     }
 
-    /// Creates a branch of this session, which has `state`, in the same way. A closed session refuses one that `is_task`.
+    /// Creates a branch as [`SessionHandle::branch_as`] does, from the known `state` of this session. If `is_task`, the branch
+    /// is a task, which a closed session refuses.
     pub(crate) async fn branch_of(
         &self,
         state: State,
@@ -105,7 +106,7 @@ impl SessionHandle {
         if kind == BranchKind::Alternative {
             return Err(ControlError::Refused("call `regenerate` to create an alternative".to_owned()));
         }
-        runs_once(&state.created.agent)?;
+        refuse_for_process(&state.created.agent)?;
         let (mut created, manifest) = sessions.usable(&state)?.branch_spec(&state, agent.as_ref(), kind)?;
         created.metadata = metadata;
         created.title = title;
@@ -113,7 +114,7 @@ impl SessionHandle {
         created.inspectable |= listed;
         let child = id.unwrap_or_else(|| sessions.host.ids.session());
         let plan = BranchPlan { child, kind, at, created, manifest, by: Initiator::Person, is_task };
-        // The session's actor folds the conversation too.
+        // Dropped first, because the session's actor has the same conversation in memory.
         drop(state);
         self.create_branch(Command::Branch(Box::new(plan))).await
     }
@@ -140,7 +141,7 @@ impl SessionHandle {
     ) -> Result<(SessionHandle, RunNo), ControlError> {
         let sessions = &self.sessions;
         let state = self.state().await?;
-        runs_once(&state.created.agent)?;
+        refuse_for_process(&state.created.agent)?;
         let (mut created, manifest) = sessions.usable(&state)?.branch_spec(&state, None, BranchKind::Alternative)?;
         created.inspectable = false;
         let child = id.unwrap_or_else(|| sessions.host.ids.session());
@@ -221,7 +222,7 @@ impl SessionHandle {
 }
 
 /// Refuses changes that would let the session of a background process mistake a message for its command.
-pub(super) fn runs_once(agent: &str) -> Result<(), ControlError> {
+pub(super) fn refuse_for_process(agent: &str) -> Result<(), ControlError> {
     if agent != AGENT {
         return Ok(());
     }

@@ -33,7 +33,7 @@ pub(super) struct ModelNode {
     pub(super) paused: bool,
     /// Ticks of its clock since it sent its last successful renewal.
     pub(super) age: u8,
-    /// Ticks since its clock last stayed behind: this happens in at most one of three ticks.
+    /// Ticks since its clock last skipped one, up to 2: a clock skips at most one of three ticks.
     pub(super) steady: u8,
     pub(super) owns: Vec<Ownership>,
 }
@@ -58,7 +58,7 @@ pub struct LeaseState {
     pub(super) issued: u8,
     /// Acknowledged groups: shard, LSN, group.
     pub(super) acked: Vec<(usize, u8, u8)>,
-    /// Ticks, since a process last stopped, in which each shard had no owner although a node could take it.
+    /// For each shard, the consecutive ticks without an owner while a node works. Restarts at 0 when a process stops.
     pub(super) unserved: Vec<u8>,
     pub(super) wrong: Option<&'static str>,
 }

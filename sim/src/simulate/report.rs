@@ -29,7 +29,7 @@ pub struct RunReport {
     /// Hash of all records in the order in which they became durable: equal in every run of the same plan.
     pub hash: String,
     pub records: u64,
-    /// The number of processes.
+    /// The number of simulated processes: one, and one more for each restart.
     pub lives: u32,
     /// Elapsed virtual time in milliseconds.
     pub took_ms: u64,

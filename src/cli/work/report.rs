@@ -78,7 +78,7 @@ fn json(session: SessionId, ended: &Ended) -> Result<String, Fail> {
 fn answer(ended: &Ended, raw: bool) -> Result<(), Fail> {
     let Some(text) = ended.text.as_deref().filter(|text| !text.trim().is_empty()) else { return Ok(()) };
     let mut out = std::io::stdout().lock();
-    // Output of a file or a pipe may reach a terminal later, so it is sanitized too.
+    // Output to a file or a pipe is sanitized too, because it may reach a terminal later.
     if raw {
         writeln!(out, "{}", text.trim_end())?;
     } else {

@@ -138,6 +138,7 @@ pub enum Entry {
         action: Text,
         resource: Text,
     },
+    /// The decision on a call that waited for an approval.
     Word {
         call: CallId,
         verdict: AskVerdict,

@@ -171,7 +171,6 @@ impl<'a> EntryBuilder<'a> {
             Record::SessionDeleted { by } => self.push(Entry::Deleted { by: by.clone() }),
             Record::SessionClosed { by } => self.push(Entry::Closed { closed: true, by: by.clone() }),
             Record::SessionReopened { by } => self.push(Entry::Closed { closed: false, by: by.clone() }),
-            // The header shows both.
             _ => {}
         }
     }
@@ -192,7 +191,7 @@ impl<'a> EntryBuilder<'a> {
         self.push(Entry::Input { id, seq, from, relative, run, text, at_ms });
     }
 
-    /// Adds the task of a model's call whose run ended before it started: later runs see it.
+    /// Adds the task of a child's run that ended before it started, since later runs see this task.
     fn keep_task(&mut self, seq: Seq) {
         if let Some(opened) = self.opened.take().filter(|opened| opened.owner.is_model_call()) {
             opened.inputs.iter().for_each(|id| self.take(*id, opened.run, seq));
