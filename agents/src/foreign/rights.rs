@@ -143,7 +143,7 @@ impl Rights {
 fn verb(verdict: Verdict) -> &'static str {
     match verdict {
         Verdict::Deny => "denies",
-        Verdict::Ask => "asks for",
+        Verdict::Ask => "asks for approval of",
         Verdict::Allow => "allows",
     }
 }
