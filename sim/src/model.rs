@@ -134,7 +134,7 @@ impl Model for SystemModel {
     }
 }
 
-/// Events that must occur in models that have the verbs which cause them.
+/// Events that must occur, each in the models whose users have the verb that causes it.
 fn events_of_verbs(size: Size) -> Vec<Property<SystemModel>> {
     let mut properties = Vec::new();
     let mut sometimes = |wanted: bool, name, condition: fn(&SystemModel, &System) -> bool| {

@@ -51,7 +51,7 @@ pub enum ControlAnswer {
     /// The run has ended or will end with this outcome.
     Ended(Outcome),
     NotFound,
-    /// The completion is no longer awaited. Has the number of records that were written nevertheless.
+    /// The completion is no longer awaited. Holds the number of records that were written despite that.
     Stale(u32),
 }
 

@@ -90,7 +90,7 @@ impl Client {
             Some(call) => call.keep_question(question),
             None => self.0.open.keep_question(question),
         }
-        // The user has not decided about a page yet.
+        // A page is not declined, because the user may still open it.
         let is_page = matches!(params, ElicitRequestParams::UrlElicitationParams { .. });
         ElicitResult::new(if is_page { ElicitationAction::Cancel } else { ElicitationAction::Decline })
     }
