@@ -42,7 +42,8 @@ pub(crate) mod tool;
 pub trait Hooks: Send + Sync + 'static {
     /// Changes or refuses a message of a person or the host before it is accepted.
     ///
-    /// Runs in the sender's task, for at most the time limit of one tool call. A message that is resent under its key is passed again.
+    /// Runs in the sender's task, for at most the time limit of one tool call. A message that is resent under its key goes through
+    /// the hook again.
     fn user_message(&self, message: UserMessage) -> BoxFuture<'_, Result<UserMessage, Refused>> {
         Box::pin(std::future::ready(Ok(message)))
     }

@@ -46,7 +46,7 @@ pub fn schema_mismatches(schema: &Value, value: &Value) -> Result<Vec<SchemaMism
         let found = at.iter().try_fold(value, |value, name| value.get(name)).unwrap_or(value);
         let node = at.iter().try_fold(schema, |node, name| below(node, name)).unwrap_or(schema);
         let allowed = if let ValidationErrorKind::Required { property } = error.kind() {
-            format!("a map that says `{}` too", property.as_str().unwrap_or_default())
+            format!("a map that also has the key `{}`", property.as_str().unwrap_or_default())
         } else {
             allowed(node)
         };

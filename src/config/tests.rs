@@ -307,7 +307,7 @@ fn bad_value_error_names_file_key_value_and_range() {
         ),
         (
             "prices: {\"gpt-4.1\": {input: 1}}",
-            "`prices.\"gpt-4.1\"` is {\"input\":1}, and must be a map that says `output` too",
+            "`prices.\"gpt-4.1\"` is {\"input\":1}, and must be a map that also has the key `output`",
         ),
         ("prices: {m: {input: -1, output: 1}}", "`prices.m.input` is -1, and must be a number from 0 to 1000000"),
         (

@@ -92,7 +92,7 @@ fn check_record(record: &Record, session: SessionId) -> Result<(), InvalidField>
     Ok(())
 }
 
-/// Each call of a session is checked by all its rules.
+/// Checks the size of permissions, because each call of a session is checked against all their rules.
 pub(super) fn check_rules(permissions: &Authority) -> Result<(), InvalidField> {
     permissions.check_size().map_err(|error| error.to_string())
 }
