@@ -17,7 +17,7 @@ const SEPARATORS: [&str; 9] = [";", "&", "|", "`", "(", "\n", "\r", "\t", "  "];
 
 pub(super) struct Rights {
     default: Verdict,
-    /// In the order of the file: the last match decides.
+    /// In order: the last rule that matches decides.
     rules: Vec<Rule>,
     bounds: Vec<RuleSet>,
     notes: Vec<String>,
