@@ -73,7 +73,7 @@ async fn agent_above_the_limit_is_not_registered() {
     }
     let refused = put("critic").await;
     assert_eq!(refused.problem(), (422, "invalid_agent".to_owned()));
-    assert_eq!(refused.json()["detail"], "there are 1000 agents, the most that a host takes");
+    assert_eq!(refused.json()["detail"], "there are 1000 agents already, the limit of a host");
     assert_eq!(get(&app, "/v1/agents/critic").await.problem(), (404, "agent_not_found".to_owned()));
     assert_eq!(put("critic-999").await.json()["replaced"], json!(true));
     request(&app, Method::DELETE, "/v1/agents/critic-999", &[], "").await;

@@ -255,7 +255,8 @@ async fn import_refuses_endless_chains_of_branches() {
         journal.settled().await.unwrap();
         read(&memory(), &write(&journal, Scope::Store)).await.map(|tally| tally.sessions)
     };
-    let attacks: [(u128, fn(u128) -> u128); 3] = [(1_001, |n| n - 1), (2, |n| 2_003 - n), (1, |n| n)];
+    type ParentOf = fn(u128) -> u128;
+    let attacks: [(u128, ParentOf); 3] = [(1_001, |n| n - 1), (2, |n| 2_003 - n), (1, |n| n)];
     for (branches, parent) in attacks {
         let refused = of(branches, parent).await.expect_err("a chain").to_string();
         assert!(refused.contains("is below itself, or more than 1000 sessions are above it"), "{refused}");
