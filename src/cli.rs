@@ -81,6 +81,7 @@ mod work;
 mod worker;
 mod workspace;
 mod worktree;
+mod worktrees;
 mod written_file;
 
 const AFTER_HELP: &str = "\

@@ -298,8 +298,7 @@ async fn actors_in_a_chain(resident_text: u64) -> Vec<usize> {
     let (_, ended) = ask(&runtime, ".").await;
     assert_eq!((ended.outcome, ended.text.as_deref()), (Outcome::Completed, Some("from below")));
     shut(Arc::into_inner(runtime).expect("no call holds it")).await;
-    let seen = seen.lock().expect("not poisoned").clone();
-    seen
+    seen.lock().expect("not poisoned").clone()
 }
 
 /// The control: below the bound they stay.

@@ -18,7 +18,7 @@ use super::fail::{Code, Fail};
 use super::json;
 use super::progress::ProgressLine;
 use super::trust::Trust;
-use super::{work, workspace, worktree};
+use super::{work, workspace, worktrees};
 
 /// Time limit of a shutdown.
 const GRACE: Duration = Duration::from_secs(1);
@@ -36,7 +36,7 @@ pub(crate) async fn begin(journal: Journal, place: &StoreLocation) -> Result<Hos
         .options(Options { resumes: false, ..Options::default() })
         .tools(Registry::builder().build())
         .model(Arc::new(none));
-    let builder = match worktree::for_store(place)? {
+    let builder = match worktrees::for_store(place)? {
         Some(worktrees) => builder.worktrees(worktrees),
         None => builder,
     };

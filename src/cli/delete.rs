@@ -15,7 +15,7 @@ use super::fail::{Code, Fail};
 use super::hosted;
 use super::paint::{clip, count, harmless, size};
 use super::store_reader::StoreReader;
-use super::worktree;
+use super::worktrees;
 
 /// Maximum number of sessions that the question lists.
 const MAX_LISTED: usize = 20;
@@ -67,7 +67,7 @@ pub(crate) fn run(args: &Args) -> Result<Code, Fail> {
     hosted::with(&args.store, &args.session, |hosted| {
         let preview = preview(&hosted.journal, hosted.id);
         let lost = match &preview {
-            Ok((_, sessions)) => match worktree::describe_unmerged(&args.store, sessions) {
+            Ok((_, sessions)) => match worktrees::describe_unmerged(&args.store, sessions) {
                 // The deletion does not need the list, and reports below which worktrees remain.
                 Err(_) if args.yes => Vec::new(),
                 lost => lost?,
@@ -78,7 +78,7 @@ pub(crate) fn run(args: &Args) -> Result<Code, Fail> {
             return Err(Fail::Other("nothing is deleted".into()));
         }
         let done: DeleteReply = hosted.call(Method::DELETE, &format!("?force={}", args.force), None)?;
-        let discarded = worktree::discard_deleted(&args.store, &hosted.journal);
+        let discarded = worktrees::discard_deleted(&args.store, &hosted.journal);
         let reported = report(args, hosted.id, done.sessions, lost.len())?;
         discarded.map(|()| reported)
     })

@@ -24,7 +24,7 @@ use super::control;
 use super::data::{StoreArgs, StoreLocation};
 use super::fail::{Code, Fail};
 use super::names;
-use super::{cause, paint, work, worktree};
+use super::{cause, paint, work, worktrees};
 
 /// Time in ms that a cancel waits for the end of the run.
 const CANCEL_TIMEOUT_MS: u32 = 10_000;
@@ -78,7 +78,7 @@ pub(crate) fn with(store: &StoreArgs, name: &str, job: impl Fn(&Hosted) -> Resul
         let host = control::begin(journal, &place).await?;
         let boot = host.runtime().boot();
         for (session, merged) in &boot.merged {
-            writeln!(anstream::stderr(), "{}", worktree::describe_finished(*session, merged))?;
+            writeln!(anstream::stderr(), "{}", worktrees::describe_finished(*session, merged))?;
         }
         if let Some(text) = checkpoints::describe_unrecorded(&boot.unrecorded) {
             writeln!(anstream::stderr(), "{text}")?;

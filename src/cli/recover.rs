@@ -14,7 +14,7 @@ use super::control;
 use super::data::StoreArgs;
 use super::fail::{Code, Fail};
 use super::paint::{BAD, GOOD, Styled, clip, count, format_duration};
-use super::{work, worktree};
+use super::{work, worktrees};
 use crate::cli::json;
 
 /// Recovers the store: ends or keeps the runs that an earlier process left in flight, and delivers pending notices. The
@@ -164,7 +164,7 @@ fn text(recovered: &Recovered) -> String {
     if *inputs > 0 {
         lines.push("  queued inputs: `subtend queue ID` lists and removes those of a session".into());
     }
-    lines.extend(merged.iter().map(|one| format!("  {}", worktree::describe_finished(one.session, &one.merged))));
+    lines.extend(merged.iter().map(|one| format!("  {}", worktrees::describe_finished(one.session, &one.merged))));
     lines.extend(checkpoints::describe_unrecorded(unrecorded));
     lines.extend(failures.iter().map(|one| {
         let subject = one.session.map_or_else(|| "store".to_owned(), |session| format!("session {session}"));

@@ -16,7 +16,7 @@ use super::data::{StoreArgs, StoreLocation};
 use super::fail::{Code, Fail};
 use super::paint::{count, harmless};
 use super::servers::ServerWarnings;
-use super::{checkpoints, client, names, worktree};
+use super::{checkpoints, client, names, worktrees};
 use attempts::Attempts;
 use choice::ModelArgs;
 use client_work::HostLocation;
@@ -443,7 +443,7 @@ fn report_recovery(boot: &BootReport, screen: &mut Screen) {
         screen.note(&format!("an interrupted restore of {} was completed", count(boot.restored as u64, "file")));
     }
     for (session, merged) in &boot.merged {
-        screen.alert(&worktree::describe_finished(*session, merged));
+        screen.alert(&worktrees::describe_finished(*session, merged));
     }
     if let Some(text) = checkpoints::describe_unrecorded(&boot.unrecorded) {
         text.lines().for_each(|line| screen.alert(line));

@@ -1,20 +1,20 @@
 //! `subtend worktree`: shows, merges and removes the git worktrees of sessions.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::BTreeSet;
 use std::io::{BufRead as _, IsTerminal as _, Write as _};
 
 use clap::Subcommand;
 use serde::Serialize;
-use subtend_journal::Journal;
 use subtend_session::ids::SessionId;
-use subtend_tools::worktree::{Merged, WorktreeChanges, WorktreeEntry, WorktreeError, WorktreeList, Worktrees};
+use subtend_tools::worktree::{WorktreeChanges, WorktreeEntry, WorktreeError, WorktreeList, Worktrees};
 
 use super::control;
-use super::data::{StoreArgs, StoreLocation};
+use super::data::StoreArgs;
 use super::fail::{Code, Fail};
-use super::paint::{count, harmless, on_one_line};
+use super::json;
+use super::paint::harmless;
 use super::store_reader::StoreReader;
-use super::{guard, json};
+use super::worktrees::{describe_changes, describe_merged, for_store};
 
 /// Shows, merges and removes the worktrees of sessions (`isolation: worktree`).
 ///
@@ -106,15 +106,6 @@ struct ListedWorktree<'a> {
     error: Option<String>,
 }
 
-/// Returns the worktrees of a store; `None` for a store in memory.
-pub(crate) fn for_store(place: &StoreLocation) -> Result<Option<Worktrees>, Fail> {
-    let Some(dir) = place.worktrees() else { return Ok(None) };
-    let guard = guard::guard().map_err(|error| {
-        Fail::Other(format!("cannot start guards of tool processes: the running program cannot be found: {error}"))
-    })?;
-    Ok(Some(Worktrees::new(dir, Some(guard))))
-}
-
 pub(crate) fn run(args: &Args) -> Result<Code, Fail> {
     let place = args.store.place()?;
     let worktrees = for_store(&place)?.ok_or_else(|| place.missing_store())?;
@@ -151,38 +142,6 @@ pub(crate) fn run(args: &Args) -> Result<Code, Fail> {
             control::report(*json, &value, &text)
         }
     }
-}
-
-/// Returns a line for each worktree of `sessions` with changes that were not merged.
-pub(crate) fn describe_unmerged(store: &StoreArgs, sessions: &HashSet<SessionId>) -> Result<Vec<String>, Fail> {
-    let Some(worktrees) = for_store(&store.place()?)? else { return Ok(Vec::new()) };
-    let entries = worktrees.list()?.entries.into_iter().filter(|entry| sessions.contains(&entry.session));
-    let lines = entries.filter_map(|entry| {
-        let changes = describe_changes(&worktrees.changes(entry.session))?;
-        Some(format!("{}  {}", entry.session.short().0, harmless(&changes)))
-    });
-    Ok(lines.collect())
-}
-
-/// Describes the changes that are lost with a worktree. `None` if nothing is lost, as with an incomplete worktree.
-fn describe_changes(changes: &Result<WorktreeChanges, WorktreeError>) -> Option<String> {
-    match changes {
-        Ok(changes) if changes.files.is_empty() && changes.left.is_empty() => None,
-        Ok(changes) => Some(changes.summary()),
-        Err(WorktreeError::Missing(_) | WorktreeError::Unfinished(_)) => None,
-        Err(error) => Some(format!("its changes cannot be listed: {error}")),
-    }
-}
-
-/// Removes the worktrees of deleted sessions.
-pub(crate) fn discard_deleted(store: &StoreArgs, journal: &Journal) -> Result<(), Fail> {
-    let Some(worktrees) = for_store(&store.place()?)? else { return Ok(()) };
-    for entry in worktrees.list()?.entries {
-        if journal.head(entry.session)?.is_some_and(|head| head.deleted) {
-            worktrees.discard(entry.session, None)?;
-        }
-    }
-    Ok(())
 }
 
 fn print(text: &str) -> Result<Code, Fail> {
@@ -255,7 +214,11 @@ fn escape_patch(patch: &[u8]) -> String {
 
 fn merge(worktrees: &Worktrees, session: SessionId, yes: bool, as_json: bool) -> Result<Code, Fail> {
     if let Some(merged) = worktrees.recover(session)? {
-        drop(writeln!(anstream::stderr(), "an interrupted merge was completed: {}", harmless(&describe(&merged))));
+        drop(writeln!(
+            anstream::stderr(),
+            "an interrupted merge was completed: {}",
+            harmless(&describe_merged(&merged))
+        ));
     }
     let (changes, patch) = worktrees.diff(session)?;
     if !changes.files.is_empty() {
@@ -275,24 +238,7 @@ fn merge(worktrees: &Worktrees, session: SessionId, yes: bool, as_json: bool) ->
     let target = entries.iter().find(|entry| entry.session == session).map(|entry| &entry.target);
     let parent = entries.iter().find(|entry| target.is_some_and(|at| at.starts_with(worktrees.path(entry.session))));
     let parent = parent.map(|entry| format!(" into the worktree of session {}", entry.session.short().0));
-    print(&format!("{}{}", describe(&merged), parent.unwrap_or_default()))
-}
-
-/// Describes a merge that the start of a host completed.
-pub(crate) fn describe_finished(session: SessionId, merged: &Merged) -> String {
-    let what = harmless(&describe(merged));
-    format!("an interrupted merge of the worktree of session {} was completed: {what}", session.short().0)
-}
-
-fn describe(merged: &Merged) -> String {
-    let left = match merged.left.as_slice() {
-        [] => String::new(),
-        left => format!(
-            "; not merged, since they were changed meanwhile: {}",
-            left.iter().map(|path| on_one_line(path)).collect::<Vec<_>>().join(", ")
-        ),
-    };
-    format!("merged {}{left}", count(u64::try_from(merged.files.len()).unwrap_or(u64::MAX), "file"))
+    print(&format!("{}{}", describe_merged(&merged), parent.unwrap_or_default()))
 }
 
 /// Asks the user for confirmation.

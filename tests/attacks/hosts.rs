@@ -11,8 +11,7 @@ fn start(user: &User, workspace: &Path, args: &[&str]) -> RunningCommand {
 }
 
 fn stop(host: RunningCommand) -> CommandOutput {
-    let done = host.stops();
-    done
+    host.stops()
 }
 
 /// The owner of the directory of socket and tokens, or of a link to it, could choose the tokens of the host. A

@@ -78,7 +78,8 @@ fn import_refuses_records_that_name_sessions_of_the_store() {
     let check = |id: &str| json!({"check": {"run": {"session": id, "run": 1}, "wait": true}});
     let waits = |id: &str| json!({"await": {"all": false, "runs": [{"session": id, "run": 1}]}});
     let cancel = |id: &str| json!({"cancel": {"child": id}});
-    let attacks: [(&str, &str, &str, &dyn Fn(&str) -> Value); 17] = [
+    type Named<'a> = &'a dyn Fn(&str) -> Value;
+    let attacks: [(&str, &str, &str, Named<'_>); 17] = [
         (EXAMPLE, "session_created", "/place/child/user_msg/session", &id),
         (EXAMPLE, "session_created", "/place/child/assistant_msg/session", &id),
         (EXAMPLE, "input_accepted", "/from/model/session", &id),

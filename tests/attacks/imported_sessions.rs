@@ -26,8 +26,7 @@ fn data(user: &User, name: &str) -> String {
 }
 
 fn import(user: &User, data: &str, more: &[&str]) -> CommandOutput {
-    let done = user.succeeds(&[&["import", "--data", data, "all.jsonl"], more].concat());
-    done
+    user.succeeds(&[&["import", "--data", data, "all.jsonl"], more].concat())
 }
 
 /// Sends an input to the session, whose model then makes these calls.

@@ -89,7 +89,7 @@ async fn handle_of_a_process_works_in_no_other_session() {
     let attacks: [Vec<Value>; 3] = ids.each_ref().map(|id| uses(id));
     let tries = attacks.concat();
     let all = in_one_turn(&tries);
-    owner.send(script(&[spawn("worker", &[all.clone()]), say("done")])).await.expect("accepted");
+    owner.send(script(&[spawn("worker", std::slice::from_ref(&all)), say("done")])).await.expect("accepted");
     assert!(until(|| host.children(owner.id()).len() == 2).await, "no child");
     assert_refused(&host, "child", host.children(owner.id())[1], tries.len()).await;
     let stranger = host.run_steps("worker", &[all]).await;

@@ -15,8 +15,7 @@ fn run_calls(user: &User, calls: &[Value], more: &[&str]) -> CommandOutput {
     let mut steps: Vec<Value> = calls.iter().map(|call| json!({"calls": [call]})).collect();
     steps.push(json!({"text": "done"}));
     let model = user.script(&json!({"rules": [{"agent": "*", "steps": steps}]}).to_string());
-    let done = user.succeeds(&[&["run", "--json", "--model", &model, "go"], &ALLOW_ALL[..], more].concat());
-    done
+    user.succeeds(&[&["run", "--json", "--model", &model, "go"], &ALLOW_ALL[..], more].concat())
 }
 
 fn write(path: &str) -> Value {

@@ -95,7 +95,7 @@ fn d2_lost_lease_is_replaced_when_its_work_has_stopped() {
     cluster.nodes[owner].proxy.set(Network::Healthy);
     let is_earlier =
         format!("SELECT joined < timestamptz '{last}' FROM subtend.node WHERE name = '{name}' AND lease <> '{lease}'");
-    cluster.wait_for(|_| sql(&is_earlier) != "");
+    cluster.wait_for(|_| !sql(&is_earlier).is_empty());
     assert_eq!(sql(&is_earlier), "t", "{}", cluster.log(owner));
     cluster.wait_for(|members| shares(members).len() == 2 && owned(members) == 2);
     assert_eq!(cluster.outcome(owner, &session), "completed");

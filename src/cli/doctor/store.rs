@@ -9,7 +9,7 @@ use super::super::client::Attached;
 use super::super::data::{StoreLocation, no_space_error};
 use super::super::paint::{clip, count, size};
 use super::super::progress::ProgressLine;
-use super::super::{checkpoints, verify, worktree};
+use super::super::{checkpoints, verify, worktrees};
 use super::{DoctorArea, Finding, Severity};
 
 /// Number of hosts tried, one after the other, before this process opens the store itself.
@@ -129,7 +129,7 @@ fn opened_findings(journal: &Journal, place: &StoreLocation) -> Vec<Finding> {
 
 /// Reports worktrees, and those whose session is missing: they are not removed automatically.
 fn worktrees(journal: &Journal, place: &StoreLocation) -> Option<Finding> {
-    let worktrees = worktree::for_store(place).ok()??;
+    let worktrees = worktrees::for_store(place).ok()??;
     let entries = match worktrees.list() {
         Ok(list) => match list.damaged.first() {
             Some((session, error)) => {

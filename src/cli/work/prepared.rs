@@ -20,7 +20,7 @@ use super::super::fail::Fail;
 use super::super::paint::harmless;
 use super::super::servers::ServerPool;
 use super::super::trust::Trust;
-use super::super::{agents, checkpoints, client, guidance, remote, servers, settings, workspace, worktree};
+use super::super::{agents, checkpoints, client, guidance, remote, servers, settings, workspace, worktrees};
 use super::found_session::{CommandSubject, FoundSession, HereArgs};
 use super::{Screen, WorkArgs, choice, environments, limit, policy, price, replaced_model, setup};
 
@@ -126,7 +126,7 @@ impl PreparedWork {
         let titles = options.titles && !models.is_offline();
         let slots = u32::try_from(options.slots).unwrap_or(u32::MAX);
         let (quiet, options) = (args.quiet, Options { titles, ..options });
-        let worktrees = worktree::for_store(&place)?;
+        let worktrees = worktrees::for_store(&place)?;
         let checkpoints = checkpoints::for_store(&place);
         let parts = setup::Parts {
             place,

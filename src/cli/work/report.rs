@@ -71,7 +71,7 @@ fn json(session: SessionId, ended: &Ended) -> Result<String, Fail> {
         turns: ended.turns,
         usage: &ended.usage,
     };
-    Ok(json::text(&line)?)
+    json::text(&line)
 }
 
 /// Writes the answer, or its partial text, to stdout; with `raw`, unchanged.

@@ -26,7 +26,7 @@ use super::super::fail::{Code, Fail};
 use super::super::hosted::{self, Hosted};
 use super::super::progress::ProgressLine;
 use super::super::trust::Trust;
-use super::super::{checkpoints, settings, workspace, worktree};
+use super::super::{checkpoints, settings, workspace, worktrees};
 use super::choice::ModelArgs;
 use super::found_session::{CommandSubject, FoundSession, HereArgs};
 use super::setup::{self, Parts};
@@ -91,7 +91,7 @@ impl ServeArgs {
             false => None,
         };
         let options = config.options(models.calls_servers());
-        let (checkpoints, worktrees) = (checkpoints::for_store(&place), worktree::for_store(&place)?);
+        let (checkpoints, worktrees) = (checkpoints::for_store(&place), worktrees::for_store(&place)?);
         let parts = Parts {
             place,
             catalog: trust.catalog(&workspace),
