@@ -188,7 +188,7 @@ pub struct Child {
     /// The answer whose call created it, or the branch point.
     pub at: Option<Seq>,
     /// The position of an alternative among the branches of its answer.
-    pub alternative: Option<usize>,
+    pub alternative: Option<u32>,
     /// The last end, if the child's dialect may read it again. Without its text if that was dropped (see [`State::kept`]).
     pub given: Option<Arc<Notice>>,
 }

@@ -9,16 +9,19 @@ use crate::ids::Text;
 pub struct JoinedText {
     /// Apart from the others: most runs have one answer, which takes no allocation here.
     first: Option<Text>,
-    /// Each further piece with its separator from the one before it.
-    more: Vec<(&'static str, Text)>,
+    more: Option<Box<More>>,
 }
+
+/// Each further piece with its separator from the one before it. Boxed, since each run in memory has a place for it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct More(Vec<(&'static str, Text)>);
 
 impl JoinedText {
     /// Adds a piece. The first one needs no separator.
     pub fn push(&mut self, between: &'static str, text: &Text) {
         match self.first {
             None => self.first = Some(Text::clone(text)),
-            Some(_) => self.more.push((between, Text::clone(text))),
+            Some(_) => self.more.get_or_insert_default().0.push((between, Text::clone(text))),
         }
     }
 
@@ -30,7 +33,7 @@ impl JoinedText {
     pub fn text(&self) -> Text {
         match &self.first {
             None => Text::default(),
-            Some(first) if self.more.is_empty() => Text::clone(first),
+            Some(first) if self.more.is_none() => Text::clone(first),
             Some(_) => self.to_string().into(),
         }
     }
@@ -39,6 +42,7 @@ impl JoinedText {
 impl fmt::Display for JoinedText {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.first.as_deref().unwrap_or_default())?;
-        self.more.iter().try_for_each(|(between, text)| write!(f, "{between}{text}"))
+        let mut more = self.more.iter().flat_map(|more| &more.0);
+        more.try_for_each(|(between, text)| write!(f, "{between}{text}"))
     }
 }

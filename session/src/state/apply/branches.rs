@@ -15,7 +15,7 @@ impl State {
         let mut alternative = None;
         if kind == BranchKind::Alternative {
             let branches = &mut self.alternatives.entry(created.at).or_default().branches;
-            alternative = Some(branches.len());
+            alternative = u32::try_from(branches.len()).ok();
             branches.push(Alternative { child: created.child, text: None, by: created.by.clone() });
         }
         let child = Child {
@@ -52,7 +52,7 @@ impl State {
         let Some(child) = self.children.get(&notice.child) else { return };
         let Some((at, position)) = child.at.zip(child.alternative) else { return };
         let alternatives = self.alternatives.get_mut(&at);
-        if let Some(branch) = alternatives.and_then(|alternatives| alternatives.branches.get_mut(position)) {
+        if let Some(branch) = alternatives.and_then(|alternatives| alternatives.branches.get_mut(position as usize)) {
             branch.text = Some(render::full_text(notice));
         }
     }
