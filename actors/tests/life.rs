@@ -307,3 +307,35 @@ async fn waiting_sessions_leave_memory_at_once_above_the_bound() {
     assert_eq!(actors_in_a_chain(1 << 20).await, [1, 2, 3, 4]);
     assert_eq!(actors_in_a_chain(0).await, [1, 1, 1, 1]);
 }
+
+/// Returns the number of the last activation of a session whose children end a millisecond apart, the last one after a second.
+async fn activations_of_an_owner(prompt_bytes: usize) -> u32 {
+    let journal = journal();
+    let answer = |request: Request| async move {
+        match prompt(&request).parse() {
+            Ok(ms) => {
+                tokio::time::sleep(Duration::from_millis(ms)).await;
+                Ok(text("done"))
+            }
+            Err(_) if answers(&request) > 0 => Ok(text("back")),
+            Err(_) => {
+                // The caller waits for the end before the first call of a task.
+                seconds(1).await;
+                Ok(calls((1..9).chain([1_000]).map(|ms| task(&ms.to_string(), false))))
+            }
+        }
+    };
+    let options = Options { resident_text: 0, ..Options::default() };
+    let runtime = builder(&journal).options(options).model(model(answer)).start().await.expect("a runtime");
+    let (session, ended) = ask(&runtime, &"x".repeat(prompt_bytes)).await;
+    assert_eq!((ended.outcome, ended.text.as_deref()), (Outcome::Completed, Some("back")));
+    let head = journal.head(session.id()).expect("readable").expect("a session");
+    shut(runtime).await;
+    head.epoch.0
+}
+
+/// The creation is the first activation, and the input causes the second. The control: a session with little text leaves each time.
+#[tokio::test(start_paused = true)]
+async fn owner_with_much_text_is_not_folded_for_each_end() {
+    assert_eq!([activations_of_an_owner(1 << 20).await, activations_of_an_owner(1).await], [3, 11]);
+}

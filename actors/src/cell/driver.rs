@@ -4,6 +4,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::Duration;
 
 use subtend_session::command::{Command, Deadline};
 use subtend_session::decide::wake;
@@ -216,13 +217,15 @@ impl Driver {
         let quiet_child = self.state.run.is_none() && self.state.created.place.parent().is_some();
         // Checked again: an item drained with the timer may have started a stream, which must not be dropped.
         let at_rest = self.state.can_unload() && self.work.tools.is_empty();
-        let crowded = self.resident.exceeds(self.state.text_bytes, self.cells.host.options.resident_text);
-        let leave = (std::mem::take(&mut self.leave) || crowded) && at_rest && !self.inbox.holds_slot();
+        let short_stay = self.resident.short_stay(self.state.text_bytes, self.cells.host.options.resident_text);
+        let leaves = std::mem::take(&mut self.leave) || short_stay == Some(Duration::ZERO);
+        let leave = leaves && at_rest && !self.inbox.holds_slot();
         if (quiet_child || leave) && self.unload() {
             return DriverStep::Stop;
         }
         if at_rest {
-            self.arm_idle();
+            let idle = self.cells.host.options.idle;
+            self.arm_idle(short_stay.map_or(idle, |stay| stay.min(idle)));
         }
         DriverStep::Sleep
     }

@@ -331,8 +331,8 @@ impl Driver {
         processes.commit(|process| self.state.children.contains_key(&process));
     }
 
-    pub(crate) fn arm_idle(&self) {
-        self.cells.runs.timers.arm(Timer::Idle(self.session()), self.cells.host.options.idle);
+    pub(crate) fn arm_idle(&self, after: Duration) {
+        self.cells.runs.timers.arm(Timer::Idle(self.session()), after);
     }
 
     pub(crate) fn disarm_idle(&self) {

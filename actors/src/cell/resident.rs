@@ -2,6 +2,10 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+/// Bytes of text per millisecond of a short stay. A fold reads more.
+const BYTES_PER_MS: u64 = 64 << 10;
 
 /// The sum over the activations of a runtime.
 #[derive(Default)]
@@ -18,8 +22,14 @@ impl ResidentShare {
         Self { sum, bytes: 0 }
     }
 
+    /// Changes the share to `bytes`. If the sum exceeds `limit`, returns how long the session stays while it waits: at least the time of
+    /// another fold. A session with much text and many children would otherwise be folded again for each of their ends.
+    pub(crate) fn short_stay(&mut self, bytes: u64, limit: u64) -> Option<Duration> {
+        self.exceeds(bytes, limit).then(|| Duration::from_millis(bytes / BYTES_PER_MS))
+    }
+
     /// Changes the share to `bytes`, and returns whether the sum exceeds `limit`.
-    pub(crate) fn exceeds(&mut self, bytes: u64, limit: u64) -> bool {
+    fn exceeds(&mut self, bytes: u64, limit: u64) -> bool {
         let sum = &self.sum.0;
         // The order of two activations does not matter, and no other memory is read by the result.
         sum.fetch_add(bytes, Ordering::Relaxed);

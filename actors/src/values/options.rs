@@ -17,7 +17,8 @@ pub struct Options {
     /// Time that a waiting or idle session stays in memory.
     pub idle: Duration,
     /// Maximum number of bytes of text in all sessions that are in memory. Above it, sessions that only wait leave memory at once rather than after
-    /// [`Options::idle`]. Sessions that work stay, so the sum can exceed the limit by their texts.
+    /// [`Options::idle`]; each 64 KiB of text keeps one a millisecond longer, since it is read again when it returns. Sessions that work stay, so the
+    /// sum can exceed the limit by their texts.
     pub resident_text: u64,
     /// Maximum number of events that a slow subscriber may lag behind.
     pub events: usize,
