@@ -22,17 +22,13 @@ use tokio::sync::oneshot;
 use crate::handle::SessionHandle;
 use crate::handle::sessions::SessionServices;
 use crate::services::creation::NewService;
-use crate::services::running::{DueCompaction, ServiceGuard, ServiceKind, Starter, SummaryResult, title_services};
-use crate::spawn::agents::Agents;
+use crate::services::running::{DueCompaction, DueTitle, ServiceGuard, ServiceKind, Starter, SummaryResult};
 use crate::values::error::{ControlError, SendError, WaitError};
 use crate::values::panic::truncate_message;
 
 pub(crate) mod creation;
 pub(crate) mod running;
 pub(crate) mod service_prompts;
-
-/// Maximum number of attempts at the title of a session, each after the reset of the limit at which the one before it failed.
-const MAX_TITLES: usize = 5;
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ServiceError {
@@ -55,11 +51,11 @@ pub(crate) enum ServiceError {
 }
 
 impl Starter for SessionServices {
-    fn start_title(self: Arc<Self>, first: Text, guard: ServiceGuard) {
+    fn start_title(self: Arc<Self>, due: DueTitle, guard: ServiceGuard) {
         let session = guard.session;
         let handle = SessionHandle { sessions: Arc::clone(&self), id: session, root: session };
         self.life.tasks.spawn(async move {
-            if let Err(error) = handle.write_title(&first, &guard).await {
+            if let Err(error) = handle.write_title(&due, &guard).await {
                 // A session without a title is listed by its first message.
                 tracing::info!(%session, %error, "cannot name the session");
             }
@@ -109,7 +105,13 @@ impl SessionHandle {
         self.state().await?.compactions.pop().ok_or(ServiceError::Nothing)
     }
 
-    async fn write_title(&self, first: &Text, guard: &ServiceGuard) -> Result<(), ServiceError> {
+    async fn write_title(&self, due: &DueTitle, guard: &ServiceGuard) -> Result<(), ServiceError> {
+        // Checked before the session is folded, since its journal may be long and its title may have failed for good.
+        for of in &due.earlier {
+            if !failed_at_limit(&self.of_tree(*of).stored().await?) {
+                return Ok(());
+            }
+        }
         let state = self.state().await?;
         // An older session without a title is named by its first message, not by its last.
         let first_message = context::visible_own(&state).iter().find_map(|message| match message {
@@ -118,28 +120,17 @@ impl SessionHandle {
                 None
             }
         });
-        let first = first_message.unwrap_or_else(|| Arc::clone(first));
+        let first = first_message.unwrap_or_else(|| Arc::clone(&due.first));
         let agents = self.sessions.environments.of(&state);
         let service = NewService::of(&agents, &state, ServiceKind::Title)?;
-        if first.trim().is_empty() || !self.is_title_due(&state, &agents, &service).await? {
+        let is_limited = || self.sessions.cells.calls.reset_of(&agents.models.models, &service.created.model).is_some();
+        if first.trim().is_empty() || (!due.earlier.is_empty() && is_limited()) {
             return Ok(());
         }
         let (of, answer) = self.serve(service, service_prompts::of_title(&first), guard).await?;
         let title = service_prompts::title(&answer).ok_or(ServiceError::Unusable(answer))?;
         let set = TitleSet { title, by: Initiator::Host, of: Some(of) };
         Ok(self.order(Command::Describe(Box::new(Description::Title(set)))).await.map(drop)?)
-    }
-
-    /// Returns whether a title may be requested: the first one, or another one after the reset of the limits at which all before it failed.
-    async fn is_title_due(&self, state: &State, agents: &Agents, service: &NewService) -> Result<bool, ControlError> {
-        let earlier: Vec<SessionId> = title_services(state).collect();
-        for of in &earlier {
-            if !failed_at_limit(&self.of_tree(*of).stored().await?) {
-                return Ok(false);
-            }
-        }
-        let is_limited = || self.sessions.cells.calls.reset_of(&agents.models.models, &service.created.model).is_some();
-        Ok(earlier.is_empty() || (earlier.len() < MAX_TITLES && !is_limited()))
     }
 
     /// Summarises the session. Returns `None` if there are no messages or, with `only_new`, no new ones.

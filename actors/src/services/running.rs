@@ -51,7 +51,7 @@ impl ServiceKind {
 /// Starts services for cells. A higher layer implements this trait, because a service needs session handles.
 pub(crate) trait Starter: Send + Sync {
     /// Starts writing a title, without waiting for it.
-    fn start_title(self: Arc<Self>, first: Text, guard: ServiceGuard);
+    fn start_title(self: Arc<Self>, due: DueTitle, guard: ServiceGuard);
 
     /// Starts a compaction without waiting for it, and sends its summary. Dropping the receiver ends the service.
     fn compact_by_service(
@@ -111,11 +111,22 @@ impl Drop for ServiceGuard {
     }
 }
 
+/// Maximum number of attempts at the title of a session, each after the reset of the limit at which the one before it failed.
+const MAX_TITLES: usize = 5;
+
+/// A title that may be due.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct DueTitle {
+    /// The message of a person, or an empty text: then the message is found in the journal.
+    pub(super) first: Text,
+    /// The services that were started to write one.
+    pub(super) earlier: Vec<SessionId>,
+}
+
 /// The effect of a batch on the services of its session.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct ServiceSignal {
-    /// The first message of a person, from which a title is written, or an empty text; `None` if no title is due.
-    title_source: Option<Text>,
+    title: Option<DueTitle>,
     stops: bool,
 }
 
@@ -125,9 +136,9 @@ impl ServiceSignal {
         let mut signal = Self::default();
         for record in records {
             if ends_services(record) {
-                signal = Self { title_source: None, stops: true };
-            } else if signal.title_source.is_none() && needs_title(state) {
-                signal.title_source = title_source(state, record);
+                signal = Self { title: None, stops: true };
+            } else if signal.title.is_none() && needs_title(state) {
+                signal.title = due_title(state, record);
             }
         }
         signal
@@ -138,20 +149,22 @@ fn needs_title(state: &State) -> bool {
     state.created.place == Place::Root && !state.is_titled()
 }
 
-/// Returns the message of `record`, from which a title is written. The end of a run may retry a title that was requested before: then the
-/// message is found in the journal.
-fn title_source(state: &State, record: &Record) -> Option<Text> {
-    if let Record::InputAccepted(input) = record {
-        return (input.from == From::Person).then(|| Arc::clone(&input.text));
+/// Returns the title that may be due after `record`. The end of a run may retry one that was requested before.
+fn due_title(state: &State, record: &Record) -> Option<DueTitle> {
+    let is_end = matches!(record, Record::RunEnded(_));
+    let first = if let Record::InputAccepted(input) = record
+        && input.from == From::Person
+    {
+        Arc::clone(&input.text)
+    } else {
+        Text::default()
+    };
+    if first.is_empty() && !is_end {
+        return None;
     }
-    let is_retry = matches!(record, Record::RunEnded(_)) && title_services(state).next().is_some();
-    is_retry.then(Text::default)
-}
-
-/// Returns the services that were started to write a title for the session of `state`.
-pub(super) fn title_services(state: &State) -> impl Iterator<Item = SessionId> {
     let is_title = |child: &Child| child.kind == BranchKind::Service && *child.agent == *ServiceKind::Title.agent();
-    state.children.iter().filter(move |(_, child)| is_title(child)).map(|(id, _)| *id)
+    let earlier: Vec<_> = state.children.iter().filter(|(_, child)| is_title(child)).map(|(id, _)| *id).collect();
+    (earlier.len() < MAX_TITLES && !(is_end && earlier.is_empty())).then_some(DueTitle { first, earlier })
 }
 
 /// Returns whether `record` ends services: a cancelled run, a close or a deletion.
@@ -186,12 +199,12 @@ impl Services {
         if signal.stops {
             self.stop(Some(session));
         }
-        if let Some(first) = signal.title_source
+        if let Some(due) = signal.title
             && self.titles
             && let Some(starter) = self.starter.upgrade()
             && let Some(guard) = self.begin(session, ServiceKind::Title)
         {
-            starter.start_title(first, guard);
+            starter.start_title(due, guard);
         }
     }
 
