@@ -3,6 +3,7 @@
 //!
 //! A merge changes only files of the workspace, not its index or commits.
 
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::fs;
 use std::io::{self, Write as _};
@@ -150,7 +151,8 @@ impl Worktrees {
         let at = self.refs_place(&entry.repository, &entry.repository)?;
         self.git.run(&at, &["update-ref", &base_reference(entry), &plan.tip])?;
         entry.base = plan.tip;
-        entry.left.retain(|path| !merged.left.contains(path));
+        let named: BTreeSet<&String> = merged.left.iter().chain(&merged.files).collect();
+        entry.left.retain(|path| !named.contains(path));
         entry.left.extend_from_slice(&merged.left);
         self.write(entry)?;
         self.step("unplan")?;

@@ -254,6 +254,11 @@ fn x14_recovered_merge_keeps_files_changed_after_the_kill() {
     let changes = scene.worktrees.changes(id(SESSION)).unwrap();
     assert_eq!((changes.files, changes.left), (Vec::new(), vec!["a.txt".to_owned()]));
     assert_eq!((scene.read("a.txt"), scene.read("new/dir/c.txt")), ("mine\n".into(), "c\n".into()));
+    // Once the workspace has the change, a later one can be merged, and no change is on the branch only.
+    scene.file("a.txt", "ONE\ntwo\nthree\nfour\nfive\n");
+    put(&scene.open().join("a.txt"), "ONE\ntwo\nthree\nfour\nFIVE\n");
+    assert_eq!(scene.merge().unwrap().files, ["a.txt"]);
+    assert_eq!(scene.worktrees.changes(id(SESSION)).unwrap().left, [""; 0]);
 }
 
 #[test]
