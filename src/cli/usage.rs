@@ -125,9 +125,11 @@ fn child(usage: &ChildUsage) -> ChildRow<'_> {
 
 fn lines(view: &UsageView, now: i64) -> Vec<String> {
     let line = |name: &str, text: String| format!("{}  {}", Styled(BOLD, format!("{name:17}")), Styled(DIM, text));
+    let mut with_owned = view.own;
+    with_owned.add(&view.owned);
     let mut lines = vec![
         line("session", amounts_text(&view.own)),
-        line("with owned runs", amounts_text(&view.owned)),
+        line("with owned runs", amounts_text(&with_owned)),
         line("with descendants", amounts_text(&view.tree)),
     ];
     lines.extend(view.context.as_ref().map(|of| line("context", context(of))));
@@ -218,8 +220,9 @@ mod tests {
         };
         let plain = |view: &UsageView| -> Vec<String> {
             let lines = lines(view, 60_001);
-            lines.iter().skip(3).map(|line| anstream::adapter::strip_str(line).to_string()).collect()
+            lines.iter().skip(1).map(|line| anstream::adapter::strip_str(line).to_string()).collect()
         };
+        let sums = ["with owned runs    20 in · 4 out", "with descendants   10 in · 2 out"];
         let all = [
             "context            1.5k tokens of 10000 (15%)",
             "recorded           2.0 kB · 3.1 MB with descendants",
@@ -227,9 +230,9 @@ mod tests {
             "created            1 minute ago",
             "child a3f9c1 explore  10 in · 2 out",
         ];
-        assert_eq!(plain(&view), all);
+        assert_eq!(plain(&view), [&sums[..], &all].concat());
         let context = Some(ContextShare { used: 1_500, window: None });
         let view = UsageView { parent: None, children: Vec::new(), context, recorded: 0, created_ms: 0, ..view };
-        assert_eq!(plain(&view), ["context            1.5k tokens of unknown"]);
+        assert_eq!(plain(&view), [&sums[..], &["context            1.5k tokens of unknown"]].concat());
     }
 }

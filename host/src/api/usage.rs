@@ -25,7 +25,7 @@ pub(super) struct SessionUsage {
     /// Usage of the runs that it owns.
     #[schema(value_type = Object)]
     owned: Usage,
-    /// Usage of its descendants.
+    /// Usage of this session and all its descendants.
     #[schema(value_type = Object)]
     tree: Usage,
     context: Option<ContextUse>,
