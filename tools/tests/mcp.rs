@@ -642,6 +642,7 @@ async fn question_is_answered_by_an_approved_call() {
     assert_eq!(output, "answered: {\"action\":\"accept\",\"content\":{\"city\":\"Lisbon\"}}");
     let unfit = text(scene.call("ask", answers(json!({"town": 1}))).await);
     assert!(unfit.starts_with("answered: {\"action\":\"decline\"}"), "{unfit}");
+    assert!(unfit.contains("} (the approved answer does not fit, and was not passed on). To answer, call"), "{unfit}");
     let unknown = scene.call("ask", json!({"mcp_answers": [{"question": "0", "answer": {}}]})).await;
     assert_eq!(unknown.unwrap_err().kind, ToolErrorKind::BadArgs);
 }

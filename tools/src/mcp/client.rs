@@ -74,8 +74,8 @@ impl Client {
     /// Answers a question if the user approved an answer for exactly this message and form. Otherwise declines it, and keeps it for the
     /// result of the call, which is `call` if the server named it.
     pub(super) fn answer(&self, params: &ElicitRequestParams, call: Option<&ServerCall>) -> ElicitResult {
-        let (question, form) = Question::of(params);
-        if let ServerQuestion::Answerable(question) = &question
+        let (mut question, form) = Question::of(params);
+        if let ServerQuestion::Answerable(question) = &mut question
             && let Some(answer) = self.0.open.take_answer(question.id(), call)
         {
             match question.action(&answer) {
@@ -83,7 +83,7 @@ impl Client {
                 None if arguments::compile_foreign(&form).is_ok_and(|form| form.is_valid(&answer)) => {
                     return ElicitResult::new(ElicitationAction::Accept).with_content(answer);
                 }
-                Some(Err(_)) | None => {}
+                Some(Err(_)) | None => question.note_misanswered(),
             }
         }
         match call {

@@ -32,6 +32,8 @@ pub(super) struct Question {
     /// The message in quotes, on one line.
     message: String,
     asked: RequestedInput,
+    /// True if the user approved an answer that does not fit, which the server did not get.
+    is_misanswered: bool,
 }
 
 /// What a question asks for.
@@ -71,6 +73,7 @@ impl Question {
                 id: digest.to_string(),
                 message: text,
                 asked: RequestedInput::Form(form),
+                is_misanswered: false,
             }),
             schema,
         )
@@ -96,7 +99,8 @@ impl Question {
             return Err("it is too long to be answered");
         }
         let digest = Hash::of(format!("page {} {message}{raw}", message.len()).as_bytes());
-        Ok(Self { id: digest.to_string(), message: text, asked: RequestedInput::Page { url, host } })
+        let asked = RequestedInput::Page { url, host };
+        Ok(Self { id: digest.to_string(), message: text, asked, is_misanswered: false })
     }
 
     /// Returns the action of an answer to a question that wants a page opened; `None` for a form.
@@ -119,16 +123,23 @@ impl Question {
     pub(super) fn id(&self) -> &str {
         &self.id
     }
+
+    /// Notes for the result of the call that the approved answer does not fit.
+    pub(super) fn note_misanswered(&mut self) {
+        self.is_misanswered = true;
+    }
 }
 
 impl ServerQuestion {
     /// Returns a line for the result of the call.
     pub(super) fn line(&self) -> String {
         match self {
-            Self::Answerable(Question { id, message, asked: RequestedInput::Form(form) }) => {
-                format!("question {id}: {message}, answered by an object that fits {form}")
+            Self::Answerable(Question { id, message, asked: RequestedInput::Form(form), is_misanswered }) => {
+                let note =
+                    if *is_misanswered { " (the approved answer does not fit, and was not passed on)" } else { "" };
+                format!("question {id}: {message}, answered by an object that fits {form}{note}")
             }
-            Self::Answerable(Question { id, message, asked: RequestedInput::Page { url, .. } }) => {
+            Self::Answerable(Question { id, message, asked: RequestedInput::Page { url, .. }, .. }) => {
                 format!(
                     "question {id}: {message}, for which a person opens {url}; answered by {{\"action\": \"accept\"}}, `decline` or \
                      `cancel`"
