@@ -235,6 +235,34 @@ async fn hanging_model_fails_with_its_true_cause() {
     shut(runtime).await;
 }
 
+/// A queue is counted while its session waits out of memory, and after it returned, once. The controls: before, and after the end.
+#[tokio::test(start_paused = true)]
+async fn h8_queues_of_unloaded_sessions_are_counted() {
+    let answer = |request: Request| async move {
+        match (prompt(&request).as_str(), answers(&request)) {
+            ("parent", 0) => Ok(calls([task("child", false)])),
+            ("child", _) => {
+                seconds(50).await;
+                Ok(text("late"))
+            }
+            (_, _) => Ok(text("back")),
+        }
+    };
+    let options = Options { idle: Duration::from_secs(2), ..Options::default() };
+    let runtime = builder(&journal()).model(model(answer)).options(options).start().await.expect("a runtime");
+    let (session, _) = sent(&runtime, "parent").await;
+    seconds(5).await;
+    assert_eq!((runtime.loaded_sessions(), runtime.queued_inputs()), (1, 0));
+    let next = session.send("next").await.expect("accepted");
+    assert_eq!((runtime.loaded_sessions(), runtime.queued_inputs()), (2, 1));
+    seconds(10).await;
+    assert_eq!((runtime.loaded_sessions(), runtime.queued_inputs()), (1, 1));
+    assert_eq!(session.run_ended(next.run).await.expect("ended").outcome, Outcome::Completed);
+    seconds(10).await;
+    assert_eq!((runtime.loaded_sessions(), runtime.queued_inputs()), (0, 0));
+    shut(runtime).await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn idle_and_waiting_sessions_are_passivated_and_return() {
     let journal = journal();

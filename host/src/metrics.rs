@@ -126,7 +126,7 @@ impl Metrics {
         registry.register("sessions_in_memory", "Sessions with state in memory", new.sessions.clone());
         registry.register("slots_in_use", "Runs that hold a slot", new.slots.clone());
         registry.register("slots_awaited", "Requests that wait for a slot", new.slots_awaited.clone());
-        let queued = "Inputs that no run has taken, in the queues of sessions in memory";
+        let queued = "Inputs that no run has taken, of sessions that were in memory since the start";
         registry.register("queued_inputs", queued, new.queued_inputs.clone());
         registry.register("runs", "Runs in flight, by state", new.runs.clone());
         registry.register("runs_ended", "Runs that ended since the start, by outcome", new.ended.clone());

@@ -36,7 +36,7 @@ impl Driver {
             self.cells.host.faults.inject(Point::AfterAppend, last);
         }
         self.before = None;
-        self.inbox.report_queued(self.state.queue.len());
+        self.inbox.report_queued(if self.state.deleted { 0 } else { self.state.queue.len() });
         self.release(&mut pending);
         self.perform(pending).await;
         if self.left { Err(Halted::Over) } else { Ok(()) }

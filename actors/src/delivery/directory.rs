@@ -56,8 +56,26 @@ pub(crate) enum NextAction {
 /// Hashed without a secret: ids are created here, and the order of drops must be the same in every run.
 type Entries = HashMap<SessionId, SessionEntry, FixedState>;
 
+#[derive(Default)]
+struct SessionShard {
+    entries: Entries,
+    /// Number of accepted inputs that no run has taken, of sessions that left memory with some.
+    unloaded: HashMap<SessionId, usize, FixedState>,
+}
+
+impl SessionShard {
+    fn entry(&mut self, session: SessionId) -> &mut SessionEntry {
+        let unloaded = &mut self.unloaded;
+        self.entries.entry(session).or_insert_with(|| {
+            let entry = absent();
+            entry.inbox.report_queued(unloaded.remove(&session).unwrap_or_default());
+            entry
+        })
+    }
+}
+
 pub(crate) struct Directory {
-    shards: Vec<Mutex<Entries>>,
+    shards: Vec<Mutex<SessionShard>>,
     keep: Arc<Semaphore>,
 }
 
@@ -69,7 +87,7 @@ impl Directory {
     }
 
     #[expect(clippy::indexing_slicing, reason = "the index is taken modulo the number of shards")]
-    fn shard(&self, session: SessionId) -> MutexGuard<'_, Entries> {
+    fn shard(&self, session: SessionId) -> MutexGuard<'_, SessionShard> {
         let ix = usize::try_from(FixedState::default().hash_one(session) % SHARDS as u64).unwrap_or_default();
         self.shards[ix].lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -79,7 +97,7 @@ impl Directory {
     /// Holds the shard's lock, as unloading does: the unloading actor sees the item, or the item starts the next activation.
     pub(crate) fn push(&self, session: SessionId, item: InboxItem) -> NextAction {
         let mut shard = self.shard(session);
-        let entry = shard.entry(session).or_insert_with(absent);
+        let entry = shard.entry(session);
         entry.inbox.push(item);
         start_if_absent(entry)
     }
@@ -92,7 +110,7 @@ impl Directory {
         bound: usize,
     ) -> Result<(NextAction, usize), Full> {
         let mut shard = self.shard(session);
-        let entry = shard.entry(session).or_insert_with(absent);
+        let entry = shard.entry(session);
         let pushed = entry.inbox.push_input(item, bound);
         let next = start_if_absent(entry);
         pushed.map(|len| (next, len))
@@ -101,7 +119,7 @@ impl Directory {
     /// Queues `item` for `session` if its actor is running.
     pub(crate) fn push_if_active(&self, session: SessionId, item: InboxItem) {
         let shard = self.shard(session);
-        if let Some(entry) = shard.get(&session).filter(|entry| matches!(entry.presence, Presence::Active)) {
+        if let Some(entry) = shard.entries.get(&session).filter(|entry| matches!(entry.presence, Presence::Active)) {
             entry.inbox.push(item);
         }
     }
@@ -112,7 +130,7 @@ impl Directory {
     /// would never be handled.
     pub(crate) fn register_new(&self, session: SessionId, new_child: NewChild) {
         let entry = SessionEntry { inbox: Arc::default(), presence: Presence::NotStarted(new_child), budget: None };
-        self.shard(session).entry(session).or_insert(entry);
+        self.shard(session).entries.entry(session).or_insert(entry);
     }
 
     /// Drops the state of a queued child, unless it gets a permit to keep it.
@@ -130,11 +148,11 @@ impl Directory {
 
     /// Returns the inbox of `session`, which outlives its activations.
     pub(crate) fn inbox(&self, session: SessionId) -> Arc<Inbox> {
-        Arc::clone(&self.shard(session).entry(session).or_insert_with(absent).inbox)
+        Arc::clone(&self.shard(session).entry(session).inbox)
     }
 
     pub(crate) fn active(&self, session: SessionId) {
-        if let Some(entry) = self.shard(session).get_mut(&session) {
+        if let Some(entry) = self.shard(session).entries.get_mut(&session) {
             entry.presence = Presence::Active;
         }
     }
@@ -145,7 +163,11 @@ impl Directory {
         if !inbox.is_empty() {
             return false;
         }
-        let gone = shard.remove(&session);
+        let gone = shard.entries.remove(&session);
+        let queued = inbox.reported_queued();
+        if queued > 0 {
+            shard.unloaded.insert(session, queued);
+        }
         drop(shard);
         drop(gone);
         true
@@ -153,15 +175,15 @@ impl Directory {
 
     /// Removes `session` with its inbox; waiting callers get an error.
     pub(crate) fn remove(&self, session: SessionId) {
-        let gone = self.shard(session).remove(&session);
+        let gone = self.shard(session).entries.remove(&session);
         // Dropped outside of the lock: the slot may be granted to a session of the same shard.
         drop(gone);
     }
 
     pub(crate) fn remove_if(&self, session: SessionId, inbox: &Arc<Inbox>) {
         let mut shard = self.shard(session);
-        if shard.get(&session).is_some_and(|entry| Arc::ptr_eq(&entry.inbox, inbox)) {
-            let gone = shard.remove(&session);
+        if shard.entries.get(&session).is_some_and(|entry| Arc::ptr_eq(&entry.inbox, inbox)) {
+            let gone = shard.entries.remove(&session);
             drop(shard);
             drop(gone);
         }
@@ -171,7 +193,7 @@ impl Directory {
     pub(crate) fn find(&self, actor: ActorId) -> Option<SessionId> {
         self.shards.iter().find_map(|shard| {
             let shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
-            shard.iter().find_map(|(session, entry)| {
+            shard.entries.iter().find_map(|(session, entry)| {
                 entry.inbox.actor().is_some_and(|at| at.get_id() == actor).then_some(*session)
             })
         })
@@ -181,7 +203,7 @@ impl Directory {
         let mut found: BTreeMap<u32, Vec<ActorRef<Wake>>> = BTreeMap::new();
         for shard in &self.shards {
             let shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
-            for (depth, actor) in shard.values().filter_map(|entry| entry.inbox.at_depth()) {
+            for (depth, actor) in shard.entries.values().filter_map(|entry| entry.inbox.at_depth()) {
                 found.entry(depth).or_default().push(actor);
             }
         }
@@ -189,19 +211,22 @@ impl Directory {
     }
 
     pub(crate) fn with<T>(&self, session: SessionId, work: impl FnOnce(&mut SessionEntry) -> T) -> Option<T> {
-        self.shard(session).get_mut(&session).map(work)
+        self.shard(session).entries.get_mut(&session).map(work)
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.sum(|entries| entries.len())
+        self.sum(|shard| shard.entries.len())
     }
 
-    /// Returns the number of accepted inputs that no run has taken.
+    /// Returns the number of accepted inputs that no run has taken, of sessions that were in memory since the start.
     pub(crate) fn queued_inputs(&self) -> usize {
-        self.sum(|entries| entries.values().map(|entry| entry.inbox.reported_queued()).sum())
+        self.sum(|shard| {
+            let loaded: usize = shard.entries.values().map(|entry| entry.inbox.reported_queued()).sum();
+            loaded.saturating_add(shard.unloaded.values().sum())
+        })
     }
 
-    fn sum(&self, of: impl Fn(&Entries) -> usize) -> usize {
+    fn sum(&self, of: impl Fn(&SessionShard) -> usize) -> usize {
         self.shards.iter().map(|shard| of(&shard.lock().unwrap_or_else(PoisonError::into_inner))).sum()
     }
 

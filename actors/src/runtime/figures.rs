@@ -19,7 +19,7 @@ impl Runtime {
         self.components.directory.len()
     }
 
-    /// Returns the number of inputs that no run has taken, in the queues of sessions in memory.
+    /// Returns the number of inputs that no run has taken, in the queues of sessions that were in memory since the start.
     pub fn queued_inputs(&self) -> usize {
         self.components.directory.queued_inputs()
     }
