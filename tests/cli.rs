@@ -48,7 +48,7 @@ mod services;
 mod session_verbs;
 mod store;
 #[cfg(target_os = "linux")]
-mod terminal;
+pub(crate) mod terminal;
 #[cfg(target_os = "linux")]
 mod unread_output;
 mod usage;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fs::File;
-use std::io::{BufWriter, Write};
+use std::io::{BufWriter, IsTerminal as _, Write};
 use std::path::{Path, PathBuf};
 
 use subtend_journal::owner_only::file_options;
@@ -26,7 +26,7 @@ pub(crate) struct Args {
     /// everything]
     session: Option<String>,
 
-    /// File to write, which must not exist [default: stdout]
+    /// File to write, which must not exist [default: stdout, unless it is a terminal]
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
 
@@ -39,6 +39,9 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> Result<Code, Fail> {
+    if args.out.is_none() && std::io::stdout().is_terminal() {
+        return Err(Fail::Usage("an export cannot be shown at a terminal, which would obey control characters of the model: redirect the output, or use --out FILE".to_owned()));
+    }
     let reader = StoreReader::open_existing(&args.store)?;
     let sessions = args.session.as_deref().map_or(Ok(Scope::Store), |name| reader.find(name).map(Scope::Tree))?;
     let scope = if args.skip_damaged { ExportScope::Sound } else { ExportScope::All(sessions) };

@@ -279,6 +279,15 @@ impl UntrustedFiles {
     }
 }
 
+/// Returns the trusted files of directories below `workspace`, which its sessions can reach.
+pub(crate) fn files_below(workspace: &Path) -> Result<Vec<PathBuf>, Fail> {
+    let is_below = |answer: &&TrustAnswer| {
+        let path = Path::new(&answer.path);
+        answer.trusted && path != workspace && path.starts_with(workspace) && answer.is_same()
+    };
+    Ok(TrustAnswer::read_all()?.iter().filter(is_below).flat_map(TrustAnswer::files).collect())
+}
+
 /// Returns the protected path of `workspace` that holds `file`.
 fn protected_kind(workspace: &Path, file: &Path) -> Option<&'static str> {
     let top = file.strip_prefix(workspace).ok()?.components().next()?;

@@ -37,3 +37,19 @@ fn json_output_escapes_unseen_characters() {
     let last: serde_json::Value = serde_json::from_str(out.lines().last().expect("an end")).expect("JSON");
     assert_eq!(last["answer"], HOSTILE);
 }
+
+/// An export has the recorded bytes, so it is not written to a terminal. The control: a pipe receives them.
+#[cfg(target_os = "linux")]
+#[test]
+fn export_is_not_shown_at_a_terminal() {
+    use crate::cli::terminal::TerminalSession;
+
+    let user = crate::cli::call::User::new();
+    let model = user.script(&serde_json::json!({"rules": [{"agent": "*", "steps": [{"text": HOSTILE}]}]}).to_string());
+    user.succeeds(&["run", "--model", &model, "go"]);
+    let mut export = TerminalSession::at_terminal(&user, &["export"]);
+    let shown = export.until("use --out FILE");
+    let (code, rest) = export.wait_for_exit();
+    assert_eq!((code, (shown + &rest).contains("\u{9b}31m")), (Some(2), false));
+    assert!(user.succeeds(&["export"]).out.contains("\u{9b}31m"));
+}

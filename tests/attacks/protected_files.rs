@@ -245,6 +245,24 @@ fn target_of_a_protected_link_is_protected() {
     assert!(is_spoiled(&user, "other/settings.json"));
 }
 
+/// No session configures a directory below its workspace that the user trusts. The control: one that is not trusted.
+#[test]
+fn trusted_directory_below_is_not_reconfigured() {
+    const ATTACKS: [&str; 3] = ["subtend.yaml", ".subtend/agents/mine.md", ".subtend/agents/general.md"];
+    let user = User::new();
+    for dir in ["trusted", "other"] {
+        user.file(&format!("{dir}/subtend.yaml"), "limits: {turns: 7}\n");
+        user.file(&format!("{dir}/.subtend/agents/mine.md"), "---\nmode: all\ndescription: Works.\n---\nWork.\n");
+    }
+    user.succeeds(&["trust", "--yes", "trusted"]);
+    let paths = |dir: &str| ATTACKS.map(|path| format!("{dir}/{path}"));
+    let command = |path: &String| sh(&format!("echo spoiled > {path}"));
+    let all = [paths("trusted"), paths("other")].concat();
+    run_calls(&user, &all.iter().flat_map(|path| [write(path), command(path)]).collect::<Vec<_>>(), &[]);
+    let spoiled = |dir: &str| paths(dir).map(|path| is_spoiled(&user, &path));
+    assert_eq!((spoiled("trusted"), spoiled("other")), ([false; 3], [true; 3]));
+}
+
 /// A command cannot list a directory that contains something denied; the error names the tool that can.
 #[test]
 fn failed_listing_of_a_command_names_the_tool() {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
@@ -55,6 +55,11 @@ impl TrustAnswer {
     /// Returns whether the answer covers a `.mcp.json` with this hash.
     pub(super) fn covers_servers(&self, servers: Option<Hash>) -> bool {
         servers.is_none() || self.servers == servers
+    }
+
+    /// Returns the files that the answer covers.
+    pub(super) fn files(&self) -> impl Iterator<Item = PathBuf> {
+        self.covers.iter().map(|name| Path::new(&self.path).join(name))
     }
 
     /// Returns whether the answer covers a protected path other than `names`.

@@ -50,8 +50,9 @@ fn rules(allow: &[String], ask: &[String], rule_error: impl Fn(&Rule) -> Option<
     Ok(policy)
 }
 
-/// Returns the rules of every session: writes to targets of protected links and to the user's own prompts ask, the user's
-/// configuration is denied. Such links may lead into a workspace, for example one of dotfiles.
+/// Returns the rules of every session: writes to targets of protected links, to the user's own prompts and to trusted
+/// files of directories below ask, the user's configuration is denied. Such links may lead into a workspace, for example
+/// one of dotfiles.
 pub(super) fn session_rules(store: &StoreArgs, workspace: &Workspace) -> Result<[RuleSet; 2], Fail> {
     let mut paths = store.protected_paths()?;
     paths.extend(settings::unchecked_user_path(FILE).and_then(|file| file.parent().map(Path::to_owned)));
@@ -65,7 +66,8 @@ pub(super) fn session_rules(store: &StoreArgs, workspace: &Workspace) -> Result<
         return Err(Fail::Usage(why));
     }
     let mut asked = HostPolicy::protected_links(workspace.path());
-    asked.rules.extend(HostPolicy::protected_user_paths(workspace.path(), &guidance::user_paths()).rules);
+    let used_later = [guidance::user_paths(), trust::files_below(workspace.path())?].concat();
+    asked.rules.extend(HostPolicy::protected_user_paths(workspace.path(), &used_later).rules);
     Ok([asked, kept])
 }
 
