@@ -26,7 +26,7 @@ pub(crate) struct Args {
     /// everything]
     session: Option<String>,
 
-    /// File to write, which must not exist [default: stdout, unless it is a terminal]
+    /// File to write, which must not exist [default: stdout]
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
 
