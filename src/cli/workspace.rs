@@ -3,14 +3,21 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use subtend_tools::workspace::Workspace;
+use subtend_tools::workspace::{Workspace, WorkspaceError};
 
 use super::fail::Fail;
 
 /// Opens the folder by its canonical path, under which sessions record it.
 pub(crate) fn open(path: &Path) -> Result<Arc<Workspace>, Fail> {
     // If the path cannot be resolved, opening it reports the better error.
-    Workspace::open(path.canonicalize().as_deref().unwrap_or(path))
-        .map(Arc::new)
-        .map_err(|error| Fail::Usage(format!("{error} (--workspace DIR)")))
+    path.canonicalize().map_or_else(|_| opened(Workspace::open(path)), |path| open_recorded(&path))
+}
+
+/// Opens the folder that a session recorded. A link in its place is an error: a session of a folder above may have made it.
+pub(crate) fn open_recorded(path: &Path) -> Result<Arc<Workspace>, Fail> {
+    opened(Workspace::open_canonical(path))
+}
+
+fn opened(workspace: Result<Workspace, WorkspaceError>) -> Result<Arc<Workspace>, Fail> {
+    workspace.map(Arc::new).map_err(|error| Fail::Usage(format!("{error} (--workspace DIR)")))
 }

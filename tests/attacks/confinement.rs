@@ -6,7 +6,7 @@ use super::scene::*;
 use subtend_tools::policy::PROTECTED;
 use subtend_tools::sandbox::{self, SandboxStrength};
 
-use crate::cli::call::{RunningCommand, User};
+use crate::cli::call::{RunningCommand, User, last_event};
 
 fn run_confined(user: &User, path: &[PathBuf], script: &str, more: &[&str]) -> String {
     let call = json!({"tool": "shell", "args": {"command": script}});
@@ -108,4 +108,40 @@ fn command_inherits_no_open_descriptors() {
         assert_eq!(left_open(command.get_program(), &mut command.get_args()), (false, false));
     }
     assert_eq!(left_open("sh".as_ref(), &mut ["-c", script].map(std::ffi::OsStr::new).into_iter()), (true, true));
+}
+
+/// A session of the directory above replaces a workspace by a link: no session of it continues behind the link, and no
+/// merge writes there. The control: the directory itself.
+#[test]
+fn link_in_place_of_a_workspace_is_not_followed() {
+    let user = User::new();
+    let outside = user.data().with_file_name("outside");
+    let (below, moved) = (user.workspace().join("below"), user.workspace().join("moved"));
+    [&outside, &below].iter().for_each(|dir| std::fs::create_dir(dir).expect("a directory"));
+    let calls = |tool: &str, args: Value| json!([{"tool": tool, "args": args}]);
+    let write = |path: &str| calls("write", json!({"path": path, "content": "made"}));
+    let task = json!({"subagent_type": "general", "prompt": "child", "isolation": "worktree"});
+    let first = json!([{"when": {"prompt_contains": "child"}, "calls": write("merged.txt")}, {"calls": calls("task", task)}]);
+    let steps = [first, json!({"text": "done"}), json!({"calls": write("made.txt")}), json!({"text": "made"})];
+    let model = user.script(&json!({"rules": [{"agent": "*", "steps": steps}]}).to_string());
+    let call = |folder: &Path, args: &[&str]| {
+        let mut command = user.command(args);
+        command.current_dir(folder);
+        RunningCommand::start(command, "").done()
+    };
+    let ran = call(&below, &["run", "--json", "--model", &model, "--allow", "fs.write", "go"]);
+    let id = last_event(&ran.out)["session"].as_str().expect("an id").to_owned();
+    let worktree = user.json(&["worktree", "list", "--json"])[0]["session"].as_str().expect("an id").to_owned();
+    let (send, merge) = (["send", &*id, "again", "--model", &*model], ["worktree", "merge", &*worktree, "--yes"]);
+    std::fs::rename(&below, &moved).expect("moved");
+    symlink(&outside, &below).expect("a link");
+    for (folder, args) in [(user.workspace(), &send[..]), (below.clone(), &send), (user.workspace(), &merge)] {
+        let refused = call(&folder, args);
+        assert!(refused.code != Some(0) && refused.err.contains("was replaced by a link"), "{refused:?}");
+    }
+    assert_eq!(std::fs::read_dir(&outside).expect("a directory").count(), 0);
+    std::fs::remove_file(&below).expect("removed");
+    std::fs::rename(&moved, &below).expect("moved back");
+    assert_eq!([&send[..], &merge].map(|args| call(&user.workspace(), args).code), [Some(0); 2]);
+    assert!(["made.txt", "merged.txt"].iter().all(|name| below.join(name).exists()));
 }

@@ -40,6 +40,9 @@ pub enum WorkspaceError {
     NotADirectory { path: PathBuf },
     #[error("the workspace `{}` cannot be read: {source}", path.display())]
     Unreadable { path: PathBuf, source: io::Error },
+    /// A session may have put the link there.
+    #[error("the workspace `{}` was replaced by a link, or is behind one: restore the directory", path.display())]
+    Link { path: PathBuf },
 }
 
 impl Workspace {
@@ -49,6 +52,24 @@ impl Workspace {
     /// If it is missing, not a directory, or unreadable.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, WorkspaceError> {
         let path = path.as_ref();
+        Self::of(Dir::open_ambient_dir(path, ambient_authority()), path)
+    }
+
+    /// Opens the directory at the canonical `path`, under which it was recorded. A session of a directory above may have replaced it by a
+    /// link since. Blocks for a few system calls.
+    ///
+    /// # Errors
+    /// As [`Workspace::open`], and [`WorkspaceError::Link`] if a part of the path is a link.
+    pub fn open_canonical(path: impl AsRef<Path>) -> Result<Self, WorkspaceError> {
+        let path = path.as_ref();
+        if path.ancestors().any(Path::is_symlink) {
+            return Err(WorkspaceError::Link { path: path.into() });
+        }
+        // A link that is swapped in after the check is not followed either.
+        Self::of(beneath::absolute_dir(path), path)
+    }
+
+    fn of(dir: io::Result<Dir>, path: &Path) -> Result<Self, WorkspaceError> {
         let failed = |source: io::Error| {
             let (path, kind) = (path.into(), source.kind());
             if kind == io::ErrorKind::NotFound {
@@ -59,7 +80,7 @@ impl Workspace {
                 WorkspaceError::Unreadable { path, source }
             }
         };
-        let dir = Dir::open_ambient_dir(path, ambient_authority()).map_err(failed)?;
+        let dir = dir.map_err(failed)?;
         // A directory without list permission opens fine and then fails in every tool.
         dir.entries().map_err(failed)?;
         Ok(Self { dir, path: std::path::absolute(path).unwrap_or_else(|_| path.into()), alone: false })

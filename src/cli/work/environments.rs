@@ -38,7 +38,8 @@ fn load(
             key.workspace
         )));
     }
-    let workspace = workspace::open(Path::new(&*key.workspace))?;
+    let path = Path::new(&*key.workspace);
+    let workspace = if key.opening { workspace::open(path)? } else { workspace::open_recorded(path)? };
     let trust = Trust::by_record(&workspace)?;
     let loaded = settings::load(&workspace, trust)?;
     let dialects = settings::dialects(&loaded, &workspace)?;

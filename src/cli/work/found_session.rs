@@ -11,7 +11,7 @@ use subtend_session::state::Phase;
 
 use super::super::data::{StoreLocation, quote_path};
 use super::super::fail::Fail;
-use super::super::{client, names};
+use super::super::{client, names, workspace};
 use super::choice::RecordedModel;
 
 #[derive(clap::Args, Clone, Copy, Debug)]
@@ -63,6 +63,9 @@ impl FoundSession {
     /// [`Fail::Usage`] where no host could serve the session, or where the user chose another directory.
     pub(super) fn own_directory(&self, here: &Path, is_named: bool) -> Result<Option<PathBuf>, Fail> {
         let home = Path::new(&*self.creation.workspace);
+        if home.is_absolute() && home.is_dir() {
+            workspace::open_recorded(home)?;
+        }
         if is_same(home, here) {
             return Ok(None);
         }

@@ -181,7 +181,7 @@ impl WorkArgs {
             )));
         }
         screen.note(&format!("the session works in its own directory, {shown}"));
-        let workspace = workspace::open(&own)?;
+        let workspace = workspace::open_recorded(&own)?;
         let trust = Trust::decide_by_record_or_ask(&workspace, self.json)?;
         Ok((workspace, trust))
     }

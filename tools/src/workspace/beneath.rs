@@ -6,6 +6,7 @@
 use std::io;
 use std::path::Path;
 
+use cap_std::ambient_authority;
 use cap_std::fs::{Dir, File, OpenOptions};
 
 /// Opens the directory at `path`, which is `.` or a normalized path.
@@ -14,6 +15,21 @@ use cap_std::fs::{Dir, File, OpenOptions};
 /// If a part is a link or not a directory.
 pub(crate) fn dir(root: &Dir, path: &Path) -> io::Result<Dir> {
     system::dir(root, path)
+}
+
+/// Opens the directory at the absolute `path`.
+///
+/// # Errors
+/// As [`dir`].
+pub(crate) fn absolute_dir(path: &Path) -> io::Result<Dir> {
+    if !cfg!(unix) {
+        return Dir::open_ambient_dir(path, ambient_authority());
+    }
+    let root = Dir::open_ambient_dir("/", ambient_authority())?;
+    let below = path.strip_prefix("/").map_err(|_| io::ErrorKind::InvalidInput)?;
+    let below = if below.as_os_str().is_empty() { Path::new(".") } else { below };
+    // The handle of `dir` can only be entered.
+    dir(&root, below)?.open_dir(".")
 }
 
 /// Opens the parent directory of `path` and returns it with the last part.

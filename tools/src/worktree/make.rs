@@ -27,9 +27,10 @@ impl Worktrees {
             }
             WorktreeOrigin::Workspace(_) | WorktreeOrigin::Worktree(_) => None,
         };
+        let canonical = |path: &Path| path.canonicalize().map_err(cannot("created"));
         let (repository, prefix, target, head) = match (origin, &snapshot) {
             (WorktreeOrigin::Workspace(workspace), Some(snapshot)) => {
-                (snapshot.repository.clone(), String::new(), workspace.to_owned(), snapshot.commit.clone())
+                (snapshot.repository.clone(), String::new(), canonical(workspace)?, snapshot.commit.clone())
             }
             (WorktreeOrigin::Workspace(workspace), None) => {
                 let FoundRepository { git_dir, repository, prefix } = repository::find(workspace)?;
@@ -41,12 +42,12 @@ impl Worktrees {
                     false if head.is_silent() => return Err(WorktreeError::NoCommit { path: workspace.into() }),
                     false => return Err(WorktreeError::Git { verb: "rev-parse".to_owned(), why: head.why() }),
                 };
-                (repository, prefix, workspace.to_owned(), head)
+                (repository, prefix, canonical(workspace)?, head)
             }
             (WorktreeOrigin::Worktree(parent), _) => {
                 let tip = self.changes(parent)?.tip;
                 let parent = self.find(parent)?;
-                let target = self.root(&parent);
+                let target = canonical(&self.root(&parent))?;
                 (parent.repository, parent.prefix, target, tip)
             }
         };

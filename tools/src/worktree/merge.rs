@@ -75,7 +75,7 @@ impl Worktrees {
         let dir = self.file(session, "merge");
         remove_if_exists(&dir)?;
         fs::create_dir(&dir).map_err(cannot("merged"))?;
-        let target = Workspace::open(&entry.target)?;
+        let target = Workspace::open_canonical(&entry.target)?;
         let (mut items, mut conflicts) = (Vec::new(), Vec::new());
         self.run_checked(&entry, tip, |at| {
             for change in self.raw(at, &entry, tip, &[])? {
@@ -128,7 +128,7 @@ impl Worktrees {
             plan => plan.map_err(cannot("merged"))?,
         };
         let plan: MergePlan = serde_json::from_slice(&plan).map_err(|error| cannot("merged")(error.into()))?;
-        let target = Workspace::open(&entry.target)?;
+        let target = Workspace::open_canonical(&entry.target)?;
         let mut merged = Merged::default();
         for item in &plan.items {
             self.step("file")?;
