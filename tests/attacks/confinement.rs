@@ -121,7 +121,8 @@ fn link_in_place_of_a_workspace_is_not_followed() {
     let calls = |tool: &str, args: Value| json!([{"tool": tool, "args": args}]);
     let write = |path: &str| calls("write", json!({"path": path, "content": "made"}));
     let task = json!({"subagent_type": "general", "prompt": "child", "isolation": "worktree"});
-    let first = json!([{"when": {"prompt_contains": "child"}, "calls": write("merged.txt")}, {"calls": calls("task", task)}]);
+    let first =
+        json!([{"when": {"prompt_contains": "child"}, "calls": write("merged.txt")}, {"calls": calls("task", task)}]);
     let steps = [first, json!({"text": "done"}), json!({"calls": write("made.txt")}), json!({"text": "made"})];
     let model = user.script(&json!({"rules": [{"agent": "*", "steps": steps}]}).to_string());
     let call = |folder: &Path, args: &[&str]| {
