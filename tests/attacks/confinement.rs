@@ -146,3 +146,48 @@ fn link_in_place_of_a_workspace_is_not_followed() {
     assert_eq!([&send[..], &merge].map(|args| call(&user.workspace(), args).code), [Some(0); 2]);
     assert!(["made.txt", "merged.txt"].iter().all(|name| below.join(name).exists()));
 }
+
+/// A workspace that was replaced by a link while its session runs: a child's worktree has no file that the link leads to.
+/// The control: a link that leads back to the workspace.
+#[test]
+fn worktree_does_not_copy_what_replaced_the_workspace() {
+    for (link, is_read) in [("../../outside", false), ("moved", true)] {
+        let user = User::new();
+        let outside = user.data().with_file_name("outside");
+        let below = user.workspace().join("below");
+        for dir in [&outside, &below] {
+            std::fs::create_dir(dir).expect("a directory");
+            std::fs::write(dir.join("word"), SECRET).expect("a file");
+        }
+        let swap = format!("mv ../below ../moved && ln -s {link} ../below");
+        let steps = [
+            json!([{"when": {"prompt_contains": "child"}, "calls": [{"tool": "read", "args": {"path": "word"}}]},
+                   {"calls": [{"tool": "shell", "args": {"command": swap}}]}]),
+            json!([{"when": {"prompt_contains": "child"}, "text": "child done"},
+                   {"calls": [{"tool": "task", "args": {"subagent_type": "general", "prompt": "child", "isolation": "worktree"}}]}]),
+            json!({"text": "done"}),
+        ];
+        let model = user.script(&json!({"rules": [{"agent": "*", "steps": steps}]}).to_string());
+        // A session without any limits can replace its own directory, in place of one above.
+        let spelled: Vec<String> = PROTECTED.iter().map(|path| format!("fs.write={path}/**")).collect();
+        let lifted = spelled.iter().flat_map(|rule| ["--allow", rule]);
+        let all = [
+            "run",
+            "--json",
+            "--model",
+            &model,
+            "go",
+            "--allow",
+            "fs.*",
+            "--allow",
+            "shell.run",
+            "--allow",
+            "net.fetch",
+        ];
+        let mut command = user.command(&all.into_iter().chain(lifted).collect::<Vec<_>>());
+        command.current_dir(&below);
+        let done = RunningCommand::start(command, "").done();
+        assert!(std::fs::symlink_metadata(&below).expect("an entry").is_symlink(), "{done:?}");
+        assert_eq!(done.out.contains(SECRET), is_read, "{done:?}");
+    }
+}

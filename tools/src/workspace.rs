@@ -14,7 +14,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use cap_std::ambient_authority;
-use cap_std::fs::{Dir, File, OpenOptions};
+use cap_std::fs::{Dir, File, Metadata, OpenOptions};
 use subtend_session::authority::Authority;
 use subtend_session::ids::Text;
 
@@ -67,6 +67,20 @@ impl Workspace {
         }
         // A link that is swapped in after the check is not followed either.
         Self::of(beneath::absolute_dir(path), path)
+    }
+
+    /// Returns the canonical path of the opened directory. Blocks for a few system calls.
+    ///
+    /// # Errors
+    /// [`WorkspaceError::Link`] if its path leads to another directory now, and errors of [`Workspace::open`].
+    pub fn canonical_path(&self) -> Result<PathBuf, WorkspaceError> {
+        let failed = |source| WorkspaceError::Unreadable { path: self.path.clone(), source };
+        let found = Self::open_canonical(self.path.canonicalize().map_err(failed)?)?;
+        let [ours, theirs] = [self, &found].map(|workspace| workspace.dir.dir_metadata());
+        match is_same_entry(&ours.map_err(failed)?, &theirs.map_err(failed)?) {
+            true => Ok(found.path),
+            false => Err(WorkspaceError::Link { path: self.path.clone() }),
+        }
     }
 
     fn of(dir: io::Result<Dir>, path: &Path) -> Result<Self, WorkspaceError> {
@@ -234,4 +248,16 @@ pub(crate) fn failure(verb: &str, resource: &str, error: &io::Error) -> ToolErro
     } else {
         ToolError::failed(format!("{cannot}: {error}"))
     }
+}
+
+#[cfg(unix)]
+fn is_same_entry(ours: &Metadata, theirs: &Metadata) -> bool {
+    use cap_std::fs::MetadataExt as _;
+    (ours.dev(), ours.ino()) == (theirs.dev(), theirs.ino())
+}
+
+/// Other systems do not rename a directory that is open.
+#[cfg(not(unix))]
+fn is_same_entry(_: &Metadata, _: &Metadata) -> bool {
+    true
 }

@@ -34,9 +34,13 @@ impl ToolDirectory {
     pub(crate) fn open(&self) -> Result<Arc<Workspace>, String> {
         let Some(worktree) = self.worktree else { return Ok(Arc::clone(&self.workspace)) };
         let worktrees = self.worktrees.as_ref().ok_or("this host has no directory for worktrees")?;
-        let origin = match worktree.from {
-            Some(parent) => WorktreeOrigin::Worktree(parent),
-            None => WorktreeOrigin::Workspace(self.workspace.path()),
+        // A new worktree has the files of the opened workspace, not of what a session of a directory above put in its place.
+        let workspace = self.workspace.canonical_path();
+        let origin = match (worktree.from, &workspace) {
+            (Some(parent), _) => WorktreeOrigin::Worktree(parent),
+            (None, Ok(path)) => WorktreeOrigin::Workspace(path),
+            (None, Err(_)) if worktrees.path(worktree.of).exists() => WorktreeOrigin::Workspace(self.workspace.path()),
+            (None, Err(error)) => return Err(error.to_string()),
         };
         worktrees.open(worktree.of, origin).map_err(|error| error.to_string())
     }
