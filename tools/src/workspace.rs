@@ -76,8 +76,8 @@ impl Workspace {
     pub fn canonical_path(&self) -> Result<PathBuf, WorkspaceError> {
         let failed = |source| WorkspaceError::Unreadable { path: self.path.clone(), source };
         let found = Self::open_canonical(self.path.canonicalize().map_err(failed)?)?;
-        let [ours, theirs] = [self, &found].map(|workspace| workspace.dir.dir_metadata());
-        match is_same_entry(&ours.map_err(failed)?, &theirs.map_err(failed)?) {
+        let [opened, present] = [self, &found].map(|workspace| workspace.dir.dir_metadata());
+        match is_same_entry(&opened.map_err(failed)?, &present.map_err(failed)?) {
             true => Ok(found.path),
             false => Err(WorkspaceError::Link { path: self.path.clone() }),
         }
@@ -251,9 +251,9 @@ pub(crate) fn failure(verb: &str, resource: &str, error: &io::Error) -> ToolErro
 }
 
 #[cfg(unix)]
-fn is_same_entry(ours: &Metadata, theirs: &Metadata) -> bool {
+fn is_same_entry(a: &Metadata, b: &Metadata) -> bool {
     use cap_std::fs::MetadataExt as _;
-    (ours.dev(), ours.ino()) == (theirs.dev(), theirs.ino())
+    (a.dev(), a.ino()) == (b.dev(), b.ino())
 }
 
 /// Other systems do not rename a directory that is open.
