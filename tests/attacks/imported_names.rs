@@ -1,10 +1,11 @@
-//! Foreign exports whose records name sessions of the person.
+//! Foreign exports whose records name sessions of the person, or whose bodies are large or many.
 
 use std::io::{BufReader, Cursor};
 
 use serde_json::{Value, json};
 use subtend_journal::memory::Memory;
 use subtend_journal::{ImportBounds, Journal, Options};
+use subtend_session::ids::Hash;
 
 use crate::attacks::imports::{forged, lines_of};
 
@@ -133,7 +134,7 @@ fn import_refuses_sessions_with_large_bodies_in_turns() {
         let mut hashes = Vec::new();
         for text in ["a", "b"] {
             let body = json!(text.repeat(9 << 20)).to_string();
-            let hash = subtend_session::ids::Hash::of(body.as_bytes()).to_string();
+            let hash = Hash::of(body.as_bytes()).to_string();
             lines.push(json!({"def": {"hash": hash, "body": body}}));
             hashes.push(hash);
         }
@@ -152,4 +153,31 @@ fn import_refuses_sessions_with_large_bodies_in_turns() {
     let refused = of(true).expect_err("large bodies in turns");
     assert!(refused.contains("its sessions use large bodies in turns, such as "), "{refused}");
     assert_eq!(of(false), Ok(()));
+}
+
+/// Bodies that stand before one frame are written with it, so an export of nothing else would be kept whole. The control: a frame between two halves.
+#[test]
+fn import_refuses_bodies_without_end_before_a_frame() {
+    let of = |bodies: usize, bytes: usize, is_split: bool| {
+        let mut lines = lines_of(KINDS);
+        lines.truncate(lines.iter().position(|line| line.get("frame").is_some()).expect("a frame"));
+        let (mut defs, mut sessions) = (lines.len() - 1, 0_u64);
+        for n in 0..bodies {
+            let body = json!(format!("{n}{}", "x".repeat(bytes))).to_string();
+            lines.push(json!({"def": {"hash": Hash::of(body.as_bytes()).to_string(), "body": body}}));
+            defs += 1;
+            if n + 1 == bodies || is_split && n == bodies / 2 {
+                lines.push(creation(&lines_of(KINDS), &format!("01920000-0000-7000-8000-{sessions:012x}")));
+                sessions += 1;
+            }
+        }
+        let tally = json!({"sessions": sessions, "frames": sessions, "records": sessions, "defs": defs});
+        lines.push(json!({"end": {"tally": tally, "sum": ""}}));
+        import(&store(), lines)
+    };
+    for (bodies, bytes) in [(4_097, 8), (33, 1 << 20)] {
+        let refused = of(bodies, bytes, false).expect_err("bodies without end");
+        assert!(refused.contains("more than 4096 bodies, or 32 MiB of them, are before one frame"), "{refused}");
+        assert_eq!(of(bodies, bytes, true), Ok(()), "the control: {bodies}");
+    }
 }

@@ -120,6 +120,22 @@ fn a8_import_after_a_delete_names_the_remedy() {
 }
 
 /// One session is damaged: an export of all sessions is refused and names it; `--skip-damaged` omits its tree.
+/// An import of deleted sessions reported an error after it had imported all, and no lost permissions.
+#[test]
+fn import_of_a_deleted_session_is_reported() {
+    let user = User::new();
+    run(&user, ECHO, "first");
+    let sessions = user.json(&["sessions", "--json"]);
+    user.succeeds(&["delete", "--yes", sessions[0]["id"].as_str().expect("an id")]);
+    run(&user, ECHO, "second");
+    let (file, other) = (output_path(&user, "all.jsonl"), path_text(&user.data().join("other")));
+    user.succeeds(&["export", "--out", &path_text(&file)]);
+    assert!(std::fs::read_to_string(&file).expect("an export").contains("\"deleted\":{"));
+    let done = user.call(&["import", "--data", &other, &path_text(&file)]);
+    assert_eq!((done.code, done.out.as_str()), (Some(0), ""), "{done:?}");
+    assert!(done.err.starts_with("imported 1 session with "), "{done:?}");
+}
+
 #[test]
 fn export_skips_damaged_sessions_when_requested() {
     let user = User::new();

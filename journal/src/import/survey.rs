@@ -15,6 +15,10 @@ use crate::export::{FORMAT, Scope, Tally};
 
 /// Maximum number of JSON values in the records of a frame. A value of three bytes can need fifty bytes of memory.
 const MAX_VALUES: u64 = 2 << 20;
+/// Maximum number of bodies before the frame that needs them, of which an export writes three. They are written with it.
+const MAX_BODIES_AHEAD: usize = 4_096;
+/// Maximum bytes of these bodies.
+const MAX_BYTES_AHEAD: usize = 32 << 20;
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct LinePosition {
@@ -36,6 +40,8 @@ pub(super) struct Survey {
     pub(super) deleted: BTreeMap<SessionId, (u64, Head)>,
     /// Bodies and their sizes.
     pub(super) defs: BTreeMap<Hash, (LinePosition, usize)>,
+    /// Number and bytes of the bodies since the last frame.
+    ahead: (usize, usize),
     pub(super) frames: Vec<LinePosition>,
     pub(super) sessions: BTreeMap<SessionId, Session>,
     pub(super) tally: Tally,
@@ -55,6 +61,7 @@ pub(super) fn survey<R: BufRead + Seek>(file: &mut R, max_body: u64) -> Result<S
         what: header(&lines)?,
         deleted: BTreeMap::new(),
         defs: BTreeMap::new(),
+        ahead: (0, 0),
         frames: Vec::new(),
         sessions: BTreeMap::new(),
         tally: Tally::default(),
@@ -150,6 +157,13 @@ impl Survey {
         {
             return Err(lines.damage_error(format!("the body {} was defined before", def.hash)));
         }
+        let (bodies, bytes) = self.ahead;
+        self.ahead = (bodies.saturating_add(1), bytes.saturating_add(def.body.len()));
+        if self.ahead.0 > MAX_BODIES_AHEAD || self.ahead.1 > MAX_BYTES_AHEAD {
+            let most = MAX_BYTES_AHEAD >> 20;
+            let why = format!("more than {MAX_BODIES_AHEAD} bodies, or {most} MiB of them, are before one frame");
+            return Err(lines.damage_error(why));
+        }
         self.tally.defs = self.tally.defs.saturating_add(1);
         Ok(())
     }
@@ -185,6 +199,7 @@ impl Survey {
                 lines.damage_error(format!("session {id}: activation {epoch} wrote it after activation {earlier}"))
             );
         }
+        self.ahead = (0, 0);
         session.next = Seq(first_seq.0.saturating_add(count));
         session.epoch = epoch;
         session.frames.push(self.frames.len());

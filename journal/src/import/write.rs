@@ -89,7 +89,9 @@ pub(super) async fn write<R: BufRead + Seek>(
 impl PendingFrames {
     fn define(&mut self, hash: Hash, body: impl FnOnce() -> Result<Text, ImportError>) -> Result<(), ImportError> {
         if self.defined.insert(hash) {
-            self.defs.push((hash, body()?));
+            let body = body()?;
+            self.bytes = self.bytes.saturating_add(body.len() as u64);
+            self.defs.push((hash, body));
         }
         Ok(())
     }

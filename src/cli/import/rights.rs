@@ -18,8 +18,9 @@ pub(super) struct LostRights {
     actions: BTreeSet<String>,
 }
 
+/// Returns the sessions that are not deleted: the others have no records.
 pub(super) fn sessions(journal: &Journal) -> Result<BTreeSet<SessionId>, Fail> {
-    Ok(journal.heads()?.into_iter().map(|(session, _)| session).collect())
+    Ok(journal.heads()?.into_iter().filter(|(_, head)| !head.deleted).map(|(session, _)| session).collect())
 }
 
 /// Compares the recorded permissions of the sessions imported since `before` with their permissions here.
