@@ -104,7 +104,8 @@ pub struct State {
     pub deleted: bool,
     pub closed: bool,
     pub usage: Usage,
-    /// Bytes of all texts in the folded records, as stored: an estimate of the memory of this state.
+    /// Bytes of all texts in the folded records, as stored: an estimate of the memory of this state. A fold after texts
+    /// were erased has fewer.
     pub text_bytes: u64,
     /// Volatile: arrived outbox rows that are not taken, in LSN order.
     pub arrived: Arrived,
