@@ -76,7 +76,7 @@ pub struct Checkpoint {
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FileChange {
-    /// The session's working directory.
+    /// The session's working directory, by its canonical path: a link in its place is not followed.
     pub root: PathBuf,
     /// The file, relative to `root`.
     pub path: String,
@@ -172,8 +172,9 @@ impl Checkpoints {
         workspace: &Workspace,
         write: &PlannedWrite<'_>,
     ) -> Result<SavedCheckpoint, CheckpointError> {
-        let file = workspace.path().join(write.path);
-        let locked = self.locks.lock(vec![file], self.max_wait);
+        // The open handle still writes to a directory that was moved. Its files are restored once it is back at this path.
+        let root = workspace.canonical_path().unwrap_or_else(|_| workspace.path().to_owned());
+        let locked = self.locks.lock(vec![root.join(write.path)], self.max_wait);
         let locked = locked.map_err(|_| CheckpointError::Busy(write.path.to_owned()))?;
         // The file is read without the ledger: a file system that hangs must not delay writes of other sessions.
         let before = match read_entry(workspace, write.path, MAX_FILE) {
@@ -198,7 +199,7 @@ impl Checkpoints {
             self.step("content")?;
             ledger.bytes = ledger.bytes.saturating_add(self.save_content(&dir, *hash, &before.bytes)?);
         }
-        let (root, path, created_dir) = (workspace.path().to_owned(), write.path.to_owned(), write.missing_dir.clone());
+        let (path, created_dir) = (write.path.to_owned(), write.missing_dir.clone());
         let checkpoint = Checkpoint {
             number: ledger.next,
             session: key.session,
@@ -293,7 +294,7 @@ impl Checkpoints {
         let name = ToolKey { session: checkpoint.session, run: checkpoint.run, call }.temporary_name();
         let mut failed = None;
         for change in &checkpoint.changes {
-            let removed = Workspace::open(&change.root)
+            let removed = Workspace::open_canonical(&change.root)
                 .map_err(CheckpointError::from)
                 .and_then(|root| remove_temporary(&root, &change.path, &name).map_err(io_error("cleaned up")));
             failed = failed.or(removed.err());

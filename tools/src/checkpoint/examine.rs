@@ -37,8 +37,9 @@ impl Checkpoints {
 
     fn examine_file(&self, checkpoint: &Checkpoint, change: &FileChange, patches: &mut Patches) -> ExaminedFile {
         let result = |fate, patch| ExaminedFile { path: change.path.clone(), fate, patch };
-        let present =
-            Workspace::open(&change.root).ok().and_then(|root| read_entry(&root, &change.path, MAX_FILE).ok());
+        let present = Workspace::open_canonical(&change.root)
+            .ok()
+            .and_then(|root| read_entry(&root, &change.path, MAX_FILE).ok());
         let Some(present) = present else { return result(FileFate::ChangedSince, String::new()) };
         if present.state == change.before {
             return result(FileFate::Unwritten, String::new());

@@ -10,8 +10,8 @@ use super::patch::Patches;
 use super::{Checkpoint, Checkpoints, FileChange, MAX_FILE};
 use crate::escape::harmless;
 use crate::policy::PROTECTED;
-use crate::workspace::Workspace;
 use crate::workspace::state::{FileState, PathState, read_entry};
+use crate::workspace::{Workspace, WorkspaceError};
 
 /// The file changes of a restore.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -85,9 +85,9 @@ impl Checkpoints {
         }
         let mut plan = RestorePlan::default();
         let mut patches = Patches::new();
-        let mut opened: BTreeMap<&Path, Option<Workspace>> = BTreeMap::new();
+        let mut opened: BTreeMap<&Path, Result<Workspace, WorkspaceError>> = BTreeMap::new();
         for ((root, path), history) in histories {
-            let workspace = opened.entry(root).or_insert_with(|| Workspace::open(root).ok());
+            let workspace = opened.entry(root).or_insert_with(|| Workspace::open_canonical(root));
             let dirs =
                 created_dirs.iter().filter(|(dir_root, dir)| *dir_root == root && Path::new(path).starts_with(dir));
             let created_dir = dirs.map(|(_, dir)| *dir).min_by_key(|dir| dir.len());
@@ -113,13 +113,19 @@ impl Checkpoints {
     /// Returns the current state of a file and the content to restore, or `None` if the file needs no change.
     fn plan_file(
         &self,
-        workspace: Option<&Workspace>,
+        workspace: Result<&Workspace, &WorkspaceError>,
         (root, path): (&Path, &str),
         history: &FileHistory<'_>,
     ) -> Result<Option<(PathState, Vec<u8>)>, String> {
         let (before, session) = history.before;
-        let workspace =
-            workspace.ok_or_else(|| format!("is unreachable: cannot open its directory {}", root.display()))?;
+        let workspace = workspace.map_err(|error| match error {
+            WorkspaceError::Link { .. } => format!("is unreachable: {error}"),
+            WorkspaceError::Missing { .. }
+            | WorkspaceError::NotADirectory { .. }
+            | WorkspaceError::Unreadable { .. } => {
+                format!("is unreachable: cannot open its directory {}", root.display())
+            }
+        })?;
         self.step("planned").map_err(|error| error.to_string())?;
         let present = read_entry(workspace, path, MAX_FILE).map_err(|error| format!("cannot be read: {error}"))?;
         if present.state == *before && present.state != FileState::Other {

@@ -98,8 +98,8 @@ impl Checkpoints {
         create_private_dir(&self.session_dir(session)).map_err(io_error("saved"))?;
         for change in &plan.changes {
             self.step("present")?;
-            let present =
-                read_entry(&Workspace::open(&change.root)?, &change.path, MAX_FILE).map_err(io_error("saved"))?;
+            let present = read_entry(&Workspace::open_canonical(&change.root)?, &change.path, MAX_FILE)
+                .map_err(io_error("saved"))?;
             if present.state != change.before {
                 return Err(CheckpointError::Stale);
             }
@@ -212,7 +212,7 @@ impl Checkpoints {
         let mut why = None;
         // If a directory is unreachable, for example because its disk is not mounted, the restore waits for the next start.
         for change in &intent.checkpoint.changes {
-            Workspace::open(&change.root)?;
+            Workspace::open_canonical(&change.root)?;
         }
         if !intent.undoing {
             match self.exchange(&intent, false) {
@@ -245,7 +245,7 @@ impl Checkpoints {
     fn exchange(&self, restore: &RestoreIntent, back: bool) -> Result<Option<String>, CheckpointError> {
         for change in &restore.checkpoint.changes {
             self.step("file")?;
-            let workspace = Workspace::open(&change.root)?;
+            let workspace = Workspace::open_canonical(&change.root)?;
             let present = read_entry(&workspace, &change.path, MAX_FILE).map_err(io_error("restored"))?.state;
             let (from, to) = if back { (&change.after, &change.before) } else { (&change.before, &change.after) };
             if present == *from {
@@ -285,7 +285,7 @@ impl Checkpoints {
     /// Returns a file whose content differs from that before the restore. The restore was undone, so another program changed the file.
     fn find_foreign_change(&self, restore: &Checkpoint) -> Result<String, CheckpointError> {
         for change in &restore.changes {
-            let present = read_entry(&Workspace::open(&change.root)?, &change.path, MAX_FILE)
+            let present = read_entry(&Workspace::open_canonical(&change.root)?, &change.path, MAX_FILE)
                 .map_err(io_error("restored"))?
                 .state;
             if present != change.before {

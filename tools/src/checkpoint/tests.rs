@@ -18,6 +18,8 @@ use crate::tool::{Progress, ToolError, ToolInvocation, ToolOutput};
 
 pub(super) mod hanging;
 #[cfg(unix)]
+mod links;
+#[cfg(unix)]
 mod patches;
 #[cfg(unix)]
 mod races;
