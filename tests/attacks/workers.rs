@@ -240,6 +240,28 @@ fn impostor(answer: impl Fn(&str) -> Option<String> + Clone + Send + 'static) ->
     address
 }
 
+/// What answers in place of a host refuses with a text that would pass for another line of the worker. The control: the
+/// text is shown, escaped.
+#[test]
+fn refusal_of_a_host_stays_on_one_line_of_a_worker() {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = format!("http://{}", listener.local_addr().expect("an address"));
+    let impostor = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().expect("a connection");
+        let _ = stream.read(&mut [0; 4096]);
+        let body = json!({"code": "forbidden", "detail": "no\nthe worker has ended\u{1b}[2K"}).to_string();
+        let head = "HTTP/1.1 403 Forbidden\r\ncontent-type: application/problem+json\r\nconnection: close";
+        let answer = format!("{head}\r\ncontent-length: {}\r\n\r\n{body}", body.len());
+        stream.write_all(answer.as_bytes()).expect("sent");
+    });
+    let refused = start_worker(&User::new(), &address, "pay=env").done();
+    impostor.join().expect("its end");
+    let shown = format!("the host {address} refuses this worker: no<U+000A>the worker has ended<U+001B>[2K");
+    let line = refused.err.lines().find(|line| line.contains("refuses this worker"));
+    assert_eq!((refused.code, line.is_some_and(|line| line.ends_with(&shown))), (Some(1), true), "{refused:?}");
+    assert!(!refused.err.lines().any(|line| line.starts_with("the worker has ended")), "{refused:?}");
+}
+
 fn start_worker(user: &User, address: &str, command: &str) -> RunningCommand {
     let mut worker = user.command(&["worker", "--host", address, "--tool", command]);
     worker.env("SUBTEND_WORKER_TOKEN", "0");

@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 #[cfg(unix)]
 use subtend_host::socket_path::SocketPath;
 use subtend_session::values::{MAX_VALUES, ValueCount};
+use subtend_tools::escape::on_one_line;
 use subtend_tools::http::tls;
 use subtend_tools::threads;
 use tokio::time::timeout;
@@ -283,7 +284,8 @@ impl RemoteHost {
 
     fn refusal_error(&self, status: StatusCode, text: &str) -> HostError {
         let (detail, code) = match serde_json::from_str::<RefusedRequest>(text) {
-            Ok(problem) => (problem.detail, problem.code),
+            // It is shown in a line of this worker.
+            Ok(problem) => (on_one_line(&problem.detail), problem.code),
             Err(_) => (format!("it answered {status}"), String::new()),
         };
         let why = format!("{} refuses this worker: {detail}", self.label);
