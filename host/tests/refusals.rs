@@ -337,6 +337,29 @@ async fn page_size_that_cannot_take_effect_is_refused() {
     end(host).await;
 }
 
+/// A longer wait than a host holds, and a record before the first one, are refused with what may be asked. The controls: the longest
+/// wait, and the first record.
+#[tokio::test]
+async fn bounds_that_cannot_take_effect_are_refused() {
+    let host = host(&Memory::new()).await;
+    let app = host.router();
+    let id = open_and_finish(&app, "one").await;
+    let s = format!("/v1/sessions/{id}");
+    let long = "Failed to deserialize query string: timeout: give 600000 ms at most, or leave it out";
+    for (path, valid, refused, detail) in [
+        (format!("{s}/runs/1?wait=true&timeout="), "600000", "600001", long),
+        (format!("{s}/runs/1?timeout="), "600000", "18446744073709551615", long),
+        (format!("{s}/records?from="), "1", "0", "from 0: give 1 or more, or leave it out"),
+    ] {
+        let malformed = get(&app, &format!("{path}{refused}")).await;
+        let found = (malformed.problem(), malformed.json()["detail"].clone());
+        assert_eq!(found, ((400, "malformed".to_owned()), detail.into()), "{path}{refused}");
+        assert_eq!(get(&app, &format!("{path}{valid}")).await.status, StatusCode::OK, "{path}{valid}");
+    }
+    drop(app);
+    end(host).await;
+}
+
 /// Rows of the store are for the user who owns it, on the socket: a token reads sessions by their resources.
 #[tokio::test]
 async fn rows_of_the_store_are_read_on_the_socket_only() {

@@ -343,6 +343,7 @@ pub(super) async fn delete(
 #[serde(deny_unknown_fields)]
 pub(super) struct RecordRange {
     /// The number of the first record, from 1.
+    #[param(minimum = 1)]
     from: Option<u64>,
     /// Maximum number of records. Default: 200; maximum: 1,000.
     #[param(minimum = 1, maximum = 1000)]
@@ -367,9 +368,12 @@ pub(super) async fn records(
     Path(id): Path<String>,
     Query(range): Query<RecordRange>,
 ) -> Result<Json<Vec<Stored>>, Problem> {
-    let (from, most) = (Seq(range.from.unwrap_or(1).max(1)), page_size(range.limit, 200, 1_000)?);
+    let (from, most) = (range.from.unwrap_or(1), page_size(range.limit, 200, 1_000)?);
+    if from == 0 {
+        return Err(Problem::malformed("from 0: give 1 or more, or leave it out"));
+    }
     let handle = host.session(&id).await?;
-    let mut records = host.runtime().journal().records_from(handle.id(), from, most)?;
+    let mut records = host.runtime().journal().records_from(handle.id(), Seq(from), most)?;
     // The journal reads whole frames.
     records.truncate(most);
     let stored = |of: subtend_journal::Stored| Stored { seq: of.seq.0, at_ms: of.at_ms, record: of.record };

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use serde::Deserialize;
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer};
 use utoipa::IntoParams;
 
 use crate::host::Host;
@@ -23,7 +24,18 @@ pub(super) struct WaitQuery {
     #[serde(default)]
     wait: bool,
     /// Maximum time to wait, in ms. Default: 300,000; maximum: 600,000.
+    #[serde(default, deserialize_with = "timeout")]
+    #[param(minimum = 0, maximum = 600000)]
     timeout: Option<u64>,
+}
+
+/// Reads a time limit; a longer one than [`MAX_WAIT`] could not take effect.
+fn timeout<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u64>, D::Error> {
+    let timeout = Option::<u64>::deserialize(from)?;
+    match timeout.is_some_and(|ms| Duration::from_millis(ms) > MAX_WAIT) {
+        true => Err(D::Error::custom(format!("give {} ms at most, or leave it out", MAX_WAIT.as_millis()))),
+        false => Ok(timeout),
+    }
 }
 
 impl WaitQuery {
@@ -56,7 +68,7 @@ impl WaitQuery {
         let most = match (self.wait, self.timeout) {
             (false, _) => Duration::ZERO,
             (true, None) => DEFAULT_WAIT,
-            (true, Some(ms)) => Duration::from_millis(ms).min(MAX_WAIT),
+            (true, Some(ms)) => Duration::from_millis(ms),
         };
         tokio::select! {
             biased;
