@@ -105,10 +105,7 @@ pub(super) fn of(runtime: &Runtime, records: &[Stored], phase: Phase) -> String 
     let children = open.calls.values().filter(|call| call.child).count();
     match phase {
         Phase::Working => words::line(&open.line(runtime)),
-        Phase::WaitingMidTurn if open.limited.is_some() => {
-            let until = words::utc_text(open.limited.unwrap_or_default());
-            format!("waiting for the provider's limit until {until} UTC")
-        }
+        Phase::WaitingMidTurn if open.limited.is_some() => words::limited(open.limited.unwrap_or_default()),
         Phase::WaitingMidTurn if children > 0 => format!("waiting for {children} of its children"),
         Phase::WaitingMidTurn => "waiting".to_owned(),
         Phase::WaitingAtRest => "waiting for background children".to_owned(),

@@ -8,6 +8,7 @@ use axum::extract::State;
 use axum::response::{Html, Response};
 use serde::Deserialize;
 use subtend_actors::Runtime;
+use subtend_actors::history::History;
 use subtend_journal::ReadError;
 use subtend_session::ids::{Seq, SessionId};
 use subtend_session::index::Head;
@@ -26,6 +27,8 @@ use crate::problem::Problem;
 const PAGE_SIZE: usize = 50;
 /// Newest root sessions whose workspaces and models are suggested for a new one.
 const MAX_SUGGESTED: usize = 500;
+/// Last records of a waiting run that are read. A run parks with its last record, except for inputs that arrive later.
+const LAST_RECORDS: u16 = 64;
 
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
@@ -69,6 +72,8 @@ struct SessionRow {
     agent: String,
     title: String,
     state: StateLabel,
+    /// Until when its run is parked at a provider's limit.
+    limited: Option<String>,
     workspace: String,
     updated: String,
 }
@@ -109,6 +114,16 @@ fn workspace(runtime: &Runtime, id: SessionId) -> Option<String> {
     created(runtime, id).map(|record| record.workspace.to_string())
 }
 
+/// Describes a run that is parked at a provider's limit.
+fn limited(runtime: &Runtime, id: SessionId, head: &Head) -> Option<String> {
+    if head.state != Phase::WaitingMidTurn {
+        return None;
+    }
+    let from = Seq(head.last_seq.0.saturating_sub(LAST_RECORDS.into()).saturating_add(1));
+    let records = runtime.journal().records_from(id, from, LAST_RECORDS.into()).ok()?;
+    History::of(&records).limited_until.map(words::limited)
+}
+
 /// Returns workspaces and models of the newest root sessions, as suggestions for a new session.
 fn suggestions(host: &Host) -> Result<[BTreeSet<String>; 2], ReadError> {
     let runtime = host.runtime();
@@ -145,6 +160,7 @@ impl SessionList {
             agent: head.agent.to_string(),
             title: title_or_name(100, &head.title, &head.agent, &head.short),
             state: StateLabel::of(head.state, head.last_outcome),
+            limited: limited(runtime, id, &head),
             workspace: workspace(runtime, id).unwrap_or_default(),
             updated: words::utc_text(head.updated_ms),
         };

@@ -87,6 +87,11 @@ pub(super) fn utc_text(ms: i64) -> String {
     httpdate::fmt_http_date(at).get(5..25).unwrap_or_default().to_owned()
 }
 
+/// Describes a run that is parked at a provider's limit.
+pub(super) fn limited(until_ms: i64) -> String {
+    format!("waiting for the provider's limit until {} UTC", utc_text(until_ms))
+}
+
 pub(super) fn line(text: &str) -> String {
     clip(text, LINE)
 }

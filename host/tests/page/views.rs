@@ -1,6 +1,8 @@
 //! Timeline, replay, usage, agents and branches.
 
+use subtend_models::model::ModelError;
 use subtend_models::throttle::Rates;
+use subtend_session::outcome::ModelFail;
 
 use super::*;
 
@@ -232,5 +234,36 @@ async fn views_of_a_session_have_its_title() {
     let views = ["Tree", "Timeline", "Replay", "Branches", "Usage", "Worktree"].map(about);
     assert_eq!(titles[0], "<title>mend the &#60;boat&#62; (general SHORT)");
     assert_eq!(titles[1..], views);
+    finish(host, app).await;
+}
+
+/// The list of sessions tells until when a run waits for its provider, as the tree does. The control: its end removes that.
+#[tokio::test]
+async fn list_tells_until_when_a_run_is_parked() {
+    let model = fn_model("limited", |_, _| async {
+        let error = ModelError::new(ModelFail::Rate, "the weekly limit is reached");
+        Err(ModelError { retry_after_ms: Some(3_600_000), ..error })
+    });
+    let options = Options { titles: false, summaries: false, ..Options::default() };
+    let runtime = Runtime::builder().model(Arc::new(model.with_quotas(["limited"]))).options(options);
+    let host = Host::new(runtime.start().await.expect("a runtime"), HostOptions::default());
+    let app = host.router();
+    let opened = post(&app, "/v1/sessions", &json!({"input": {"text": "go"}})).await.json()["session"].clone();
+    let [id, short] = ["id", "short"].map(|field| opened[field].as_str().expect("a text").to_owned());
+    while !get(&app, &format!("/v1/trees/{id}")).await.json()["tree"]["limited_until"].is_i64() {
+        tokio::task::yield_now().await;
+    }
+    let facts = async || {
+        let list = get(&app, "/").await.body;
+        let here = std::env::current_dir().expect("a directory").display().to_string();
+        plain(part(&list, "<span class=\"facts\">", "</span>"), &[(&short, "SHORT"), (&here, ".")])
+    };
+    let tree = get(&app, &format!("/s/{id}/tree")).await.body;
+    let until = part(&tree, "waiting for the provider", " UTC");
+    assert!(until.contains(" limit until "), "{until}");
+    assert_eq!(facts().await, format!("<span class=\"facts\">general SHORT · {until} · . · TIME</span>"));
+    post(&app, &format!("/v1/sessions/{id}/cancel"), &json!({})).await;
+    get(&app, &format!("/v1/sessions/{id}/runs/1?wait=true&timeout=20000")).await;
+    assert_eq!(facts().await, "<span class=\"facts\">general SHORT · . · TIME</span>");
     finish(host, app).await;
 }
