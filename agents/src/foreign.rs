@@ -34,8 +34,8 @@ pub(crate) fn parse(file: ForeignFile<'_>) -> Result<Parsed, BadManifest> {
     }
 }
 
-/// Finishes a translation: puts the rights, and the fields that have no meaning here, into the manifest. An unknown key
-/// may restrict the agent, so it asks for everything.
+/// Finishes a translation: puts the rights, and the fields that have no meaning here, into the manifest. If an unknown key
+/// seems to restrict the agent, every action requires approval.
 fn finished(
     file: ForeignFile<'_>,
     mut fields: Fields,
@@ -51,7 +51,7 @@ fn finished(
     Ok(Parsed { manifest, warnings: fields.notes })
 }
 
-/// Returns the name of the agent of a file that may be refused.
+/// Returns the name of a file's agent, even if the file cannot be translated.
 pub(crate) fn name(file: ForeignFile<'_>) -> String {
     let named = match file.product {
         Product::Codex => toml::from_str(file.text).unwrap_or_default(),

@@ -110,7 +110,7 @@ impl DrillServer {
     /// Stops the server; its files remain.
     pub(crate) fn stop(&mut self) {
         drop(self.watcher.stdin.take());
-        // Without the watcher the server is not running either.
+        // The error is ignored: the wait fails only if the watcher has already ended.
         drop(self.watcher.wait());
     }
 }

@@ -16,7 +16,7 @@ use super::trigger::Trigger;
 
 /// The tool that must never be repeated.
 pub(crate) const MARK: &str = "mark";
-/// The tool that may be repeated under its key.
+/// The tool that may be repeated with the same key (idempotent).
 pub(crate) const NOTE: &str = "note";
 
 /// The duration of a call.

@@ -39,9 +39,9 @@ fn failure(kind: &FailKind) -> String {
         FailKind::Model { error, message } if message.is_empty() => model(*error).to_owned(),
         FailKind::Model { error, message } => format!("{}: {message}", model(*error)),
         FailKind::Panic { part, message } => format!("{} panicked: {message}", part_name(*part)),
-        FailKind::NotContinued { why: ContinueRefusal::InFlight } => "it is already running".to_owned(),
-        FailKind::NotContinued { why: ContinueRefusal::Closed } => "it is closed".to_owned(),
-        FailKind::NotContinued { why: ContinueRefusal::Deleted } => "it is deleted".to_owned(),
+        FailKind::NotContinued { why: ContinueRefusal::InFlight } => "the session is already running".to_owned(),
+        FailKind::NotContinued { why: ContinueRefusal::Closed } => "the session is closed".to_owned(),
+        FailKind::NotContinued { why: ContinueRefusal::Deleted } => "the session is deleted".to_owned(),
         FailKind::Unreadable { message } => {
             format!("its session cannot be read ({}): `subtend verify` reports what is wrong", message)
         }
@@ -70,7 +70,7 @@ pub fn model(error: ModelFail) -> &'static str {
 fn part_name(part: Part) -> &'static str {
     match part {
         Part::Model => "the model's code",
-        Part::TurnTask => "the code around the model",
+        Part::TurnTask => "the turn's task",
     }
 }
 

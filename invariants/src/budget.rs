@@ -8,7 +8,7 @@ use subtend_session::ids::{AttemptNo, RunKey, TurnNo};
 use subtend_session::record::{Record, Reserved};
 use subtend_session::usage::Usage;
 
-/// The end of a run reports the cost of its attempts and of owned runs whose notice it took, each once.
+/// The end of a run reports the cost of its attempts and of owned runs whose notice it received, each once.
 pub(super) fn counted_once(world: &World<'_>) -> Verdict {
     for (key, run) in world.runs() {
         let (Some((opened, _)), Some((at, ended))) = (run.opened, run.ended) else { continue };
@@ -31,7 +31,7 @@ pub(super) fn counted_once(world: &World<'_>) -> Verdict {
         }
         let recorded = (ended.usage_self, ended.usage_owned, ended.turns);
         ensure(recorded == (own, owned, turns), InvariantId::E3, key.session, || {
-            format!("run {} reports the cost {recorded:?}, and its cost is {:?}", key.run, (own, owned, turns))
+            format!("run {} reports the cost {recorded:?}, but its cost is {:?}", key.run, (own, owned, turns))
         })?;
     }
     Ok(())
@@ -59,7 +59,7 @@ pub(super) fn within_limits(world: &World<'_>) -> Verdict {
     Ok(())
 }
 
-/// Returns the run without an owner above `key`, or `key` itself.
+/// Returns the topmost owner of `key`, or `key` itself if no run owns it.
 fn root_run(world: &World<'_>, key: RunKey) -> RunKey {
     let mut root = key;
     let mut steps = world.sessions.len();

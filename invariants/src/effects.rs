@@ -1,4 +1,4 @@
-//! Effects as observed: J-5, S-5, S-6, T-4, E-1, E-5, V-2, V-4.
+//! Effects as observed: J-5, S-5, S-6, T-4, E-1, E-2, E-5, V-2, V-4.
 
 use std::collections::BTreeSet;
 
@@ -17,7 +17,7 @@ fn judge_each(world: &World<'_>, judge: impl Fn(&Observed, &Effect) -> Verdict) 
     observed.effects.iter().try_for_each(|effect| judge(observed, effect))
 }
 
-/// The record of an external effect's intent is durable before the effect; what a reply relies on is durable before the reply.
+/// A record of the intent is durable before its external effect starts. The record that a reply relies on is durable before the reply.
 pub(super) fn intents_precede_effects(world: &World<'_>) -> Verdict {
     judge_each(world, |_, effect| {
         let (Some(durable), Some(seen)) = (effect.durable, world.sessions.get(&effect.run.session)) else {
@@ -31,14 +31,17 @@ pub(super) fn intents_precede_effects(world: &World<'_>) -> Verdict {
         let at = (1_u64..).map(Seq).zip(seen.view.records).find(|(_, record)| intends(record)).map(|(seq, _)| seq);
         let held = matches!(effect.work, Work::Held(_)) || at.is_some_and(|at| at <= durable);
         ensure(held, InvariantId::J5, effect.run.session, || {
-            format!("{:?} left with {durable} as the last durable record, and its intent is record {at:?}", effect.work)
+            format!(
+                "{:?} started when {durable} was the last durable record, but its intent is record {at:?}",
+                effect.work
+            )
         })
     })?;
     let Some(observed) = world.observed else { return Ok(()) };
     observed.acked.iter().try_for_each(|acked| {
         let durable = acked.durable.is_none_or(|durable| acked.seq <= durable);
         ensure(durable, InvariantId::J5, acked.session, || {
-            format!("a reply relied on record {}, and {:?} was the last durable one", acked.seq, acked.durable)
+            format!("a reply relied on record {}, but {:?} was the last durable one", acked.seq, acked.durable)
         })
     })
 }
@@ -57,7 +60,10 @@ pub(super) fn effects_stop_at_ends(world: &World<'_>) -> Verdict {
         let Some(grace) = observed.grace_ms else { return Ok(()) };
         let until = effect.gone.unwrap_or(observed.now).ms;
         ensure(until <= ended.ms.saturating_add(grace), InvariantId::S5, effect.run.session, || {
-            format!("{:?} of run {} is active at {until} ms, ended at {}", effect.work, effect.run.run, ended.ms)
+            format!(
+                "{:?} of run {} is active at {until} ms, but the run ended at {} ms",
+                effect.work, effect.run.run, ended.ms
+            )
         })
     })
 }
@@ -146,7 +152,7 @@ pub(super) fn waits_are_bounded(world: &World<'_>) -> Verdict {
             let parked = parked.map(|turn| Deadline::Limit(turn.no));
             let missing = active.into_iter().chain(parked).find(|deadline| !has(*deadline));
             ensure(missing.is_none(), InvariantId::S6, *session, || {
-                format!("run {} waits without {missing:?}", run.no)
+                format!("run {} waits, but has not armed the deadline {missing:?}", run.no)
             })?;
         }
     }

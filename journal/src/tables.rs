@@ -23,7 +23,7 @@ pub(crate) enum Table {
     Ev = b'e',
     /// Session to head.
     Head = b'h',
-    /// Session to its row of the boot scan.
+    /// Session to its run in flight, which a start reads.
     Inflight = b'i',
     /// Parent and child.
     Child = b'k',
@@ -54,7 +54,7 @@ impl Table {
         matches!(self, Self::Log | Self::Ev)
     }
 
-    /// Returns the error of a group that would replace the row at `key`.
+    /// Returns the error for a group that would replace the row at `key`.
     pub(crate) fn overwrite(self, key: &[u8]) -> EngineError {
         match key.try_into().map(rows::ev_of) {
             Ok((session, seq)) => EngineError::Overwrite { session, seq },
@@ -118,7 +118,7 @@ pub(crate) trait Tables: Sized + Send + Sync + 'static {
     }
 }
 
-/// [`Range`] with sealed rows.
+/// [`Range`] whose rows are still encoded, with their checksums.
 pub(crate) struct RangeRows {
     pub(crate) head: Option<Vec<u8>>,
     pub(crate) inflight: Option<Vec<u8>>,
@@ -131,7 +131,7 @@ pub(crate) const META_FORMAT: &str = "format";
 pub(crate) const META_LSN: &str = "lsn";
 
 fn exact_size<const N: usize>(table: Table, key: &[u8]) -> Result<&[u8; N]> {
-    key.try_into().map_err(|_| rows::corrupt(table.name(), key, "the key has another length"))
+    key.try_into().map_err(|_| rows::corrupt(table.name(), key, "the key has the wrong length"))
 }
 
 pub(crate) fn number(table: &'static str, key: &[u8], value: &[u8]) -> Result<u64> {

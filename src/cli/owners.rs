@@ -44,7 +44,9 @@ pub(crate) fn check_settings(path: &Path, deep: bool) -> Result<(), String> {
         Err(unsafe_path) => Err(unsafe_path),
     };
     checked.map_err(|unsafe_path| match unsafe_path {
-        UnsafePath::Owned(what) => format!("{what}. Change its owner to the latter (chown) if you trust its content"),
+        UnsafePath::Owned(what) => {
+            format!("{what}. Change its owner to the user of this process (chown) if you trust its content")
+        }
         UnsafePath::Writable(what) => format!("{what}. Remove their access (chmod go-w)"),
         UnsafePath::TooManyFiles(what) => {
             format!("{what}. Move files that are not part of the configuration elsewhere")
@@ -217,7 +219,7 @@ impl Owners {
         for entry in entries.flatten() {
             *left = left.saturating_sub(1);
             if *left == 0 {
-                let what = format!("more than {MAX_SETTINGS} files to check, up to those in {}", path.display());
+                let what = format!("more than {MAX_SETTINGS} files to check; stopped in {}", path.display());
                 return Err(UnsafePath::TooManyFiles(what));
             }
             if let Some((at, found)) = self.resolve(&entry.path(), Some(path))? {
@@ -241,6 +243,6 @@ impl Owners {
 }
 
 #[cfg(unix)]
-const ADVICE: &str = "change its owner to the latter (chown) if you trust its content, or name another store with --data DIR or --store ENGINE:PATH";
+const ADVICE: &str = "change its owner to the user of this process (chown) if you trust its content, or name another store with --data DIR or --store ENGINE:PATH";
 #[cfg(unix)]
 const OTHER_DIR_ADVICE: &str = "name another directory with --data DIR or --store ENGINE:PATH";

@@ -113,7 +113,7 @@ impl<K: Copy + Eq + Hash + Send, C: Default> TokenTree<K, C> {
     /// Removes a key that ended. Returns whether it was open. It does not cancel: firing an ancestor still reaches the keys
     /// below.
     pub fn close(&self, key: &K) -> bool {
-        // Drops the token outside the lock: its last handle moves its children up one by one.
+        // Drops the token outside the lock: the drop of its last handle moves its children to its parent, one by one.
         let token = self.tokens.lock().remove(key);
         token.is_some()
     }

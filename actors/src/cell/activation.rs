@@ -110,7 +110,7 @@ impl Cells {
 
     /// Folds the journal, and collects the commands that a new activation handles first.
     async fn load(self: &Arc<Self>, session: SessionId, inbox: Arc<Inbox>) -> Result<Box<Driver>, ActivationError> {
-        // This is read first: an end that is appended later arrives live, and an earlier one is in the outbox.
+        // Read before the outbox: an end that is appended later arrives in the inbox, and an earlier one is in the outbox.
         let mut dormant = self.takeover.is_dormant(session);
         if !dormant && let Some(lost) = self.takeover.take_mark(session) {
             inbox.mark_lost(lost);
@@ -121,8 +121,8 @@ impl Cells {
         let mut rows = rows_to(&self.log.journal, session)?;
         rows.owed.extend(self.takeover.unreadable.owed_notices(&state));
         if state.run.is_none() && rows.requests.is_empty() {
-            // If the handling of an input panicked in an idle session, no run ends, and the mark must not apply to a
-            // later run. A session that crashes on an outbox row keeps the mark, which delays its restarts.
+            // If the handling of an input panicked in an idle session, no run ends: the marks `lost` and `exhausted` must not
+            // apply to a later run. A session that crashes on an outbox row keeps them, which delays its restarts.
             inbox.settle();
         }
         let lost = inbox.lost();
@@ -301,7 +301,8 @@ impl Cells {
         }
     }
 
-    /// Returns the calls that wait for an end of a run of the session: the run in flight, and ended runs with undelivered ends.
+    /// Releases what the run in flight holds. Returns the calls that wait for the session: the one that owns this run, and those
+    /// whose request to continue the session is undelivered.
     fn waiting_for(&self, session: SessionId) -> Vec<(SessionId, CallId)> {
         let mut waiting = Vec::new();
         // A damaged row names no owner. The owner learns of it when it is activated itself.

@@ -8,8 +8,8 @@ use super::{BranchOptions, ControlError, SessionHandle};
 use crate::views::checkpoints::{RestorePoint, restore_plan, rolled_back, unread, unrestored};
 
 impl SessionHandle {
-    /// Returns the file changes of a rollback or a branch with files, from the checkpoints of the session and of the runs that it owned. Files that
-    /// shell commands changed have no checkpoints.
+    /// Returns the file changes that a rollback or a branch would make. They come from the checkpoints of the session and of the runs that it owned;
+    /// files that shell commands changed have no checkpoints.
     /// # Errors
     /// [`ControlError::Refused`] if the host keeps no checkpoints or they cannot be read; [`ControlError::Working`] while a session whose
     /// files would be restored has a run in flight.

@@ -2,7 +2,7 @@
 
 /// Returns whether `text` fits a pattern in which `*` is any run of characters and `?` is one.
 ///
-/// Takes time in proportion to the product of both lengths at most: a file may have thousands of patterns.
+/// The time is at most proportional to the product of both lengths, because a file may have thousands of patterns.
 pub(super) fn matches(pattern: &str, text: &str) -> bool {
     let (pattern, text): (Vec<char>, Vec<char>) = (pattern.chars().collect(), text.chars().collect());
     let (mut at, mut wanted) = (0_usize, 0_usize);

@@ -166,7 +166,7 @@ impl NewSession {
             let why = "`servers` and scripted models are for the Unix socket only: leave them out";
             return Err(Problem::forbidden(why));
         }
-        // The environment that is loaded for a list has the configuration of the directory, not the options of the host.
+        // A list of models loads an environment with the configuration of the directory, not with the options of the host.
         let reaches = self.workspace.is_some() || !self.allow.is_empty() || is_loaded(&self.model);
         match sender {
             Sender::Token(grant) if reaches && grant.scope() < TokenScope::Admin => {
@@ -204,7 +204,7 @@ impl NewSession {
     }
 }
 
-/// Maximum bytes of a model's name, or of a list of names. Each list of sessions has the names.
+/// Maximum bytes of a model's name, or of a list of names. Lists of sessions repeat it for each session.
 const MAX_MODEL_BYTES: usize = 512;
 
 /// Refuses a model that the host cannot call: otherwise the fallback would answer, or the first run fail.
@@ -217,7 +217,7 @@ async fn check_model(host: &Host, model: &str, is_home: bool) -> Result<(), Prob
     if !is_home || model.starts_with("pool:") {
         return Ok(());
     }
-    // The runtime creates the model to answer, which takes time.
+    // Takes time: the runtime creates the model to find out.
     let unusable = host.reads().read_session(async { host.runtime().unusable_model(&model.into()) }).await?;
     unusable.map_or(Ok(()), |why| Err(Problem::invalid("unknown_model", why)))
 }

@@ -22,7 +22,7 @@ pub enum TokenScope {
     Read,
     /// Sending inputs, approving, cancelling.
     Act,
-    /// Deleting, exporting, options of tools.
+    /// Deleting, exporting, changing agents and tool options.
     Admin,
 }
 
@@ -58,7 +58,7 @@ impl TokenScope {
             // Contains file contents that are not in transcripts.
             ["", "v1", "sessions", _, "restore" | "worktree"] => Self::Act,
             ["", "s", _, "restore" | "worktree"] => Self::Act,
-            // An option may name a model.
+            // Changes tool options, one of which may name a model.
             ["", "options"] if !reads => Self::Admin,
             // Removes queued inputs only.
             ["", "v1", "sessions", _, "queue"] | ["", "v1", "sessions", _, "queue", _] if !reads => Self::Act,

@@ -3,25 +3,25 @@
 use super::When;
 use subtend_session::ids::{Seq, SessionId, Text};
 
-/// A record that a caller relies on, by a receipt, a reply or a shown event.
+/// A record that a caller relies on, because it got a receipt, a reply or an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Acknowledgement {
     pub session: SessionId,
     pub seq: Seq,
     pub at: When,
-    /// The last durable record of the session then, if known.
+    /// The last durable record of the session at that time, if known.
     pub durable: Option<Seq>,
 }
 
 /// The durable events that one subscriber received, in order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SubscriberLog {
-    /// Its name, for the verdict.
+    /// Its name, for the message of a violation.
     pub name: Text,
     /// The session that it follows and the first requested record; absent for a subscriber of all sessions.
     pub follows: Option<(SessionId, Seq)>,
     pub received: Vec<Delivered>,
-    /// True if it has received everything up to the instant of the world.
+    /// True if it has received everything up to the time of the observation.
     pub caught_up: bool,
 }
 

@@ -31,7 +31,7 @@ impl<T: ?Sized> Default for KeptBodies<T> {
 }
 
 impl Bodies {
-    /// Fills cached bodies into a new session. `bytes` returns a size for bodies that the export defines before it.
+    /// Fills cached bodies into a new session. `bytes` returns the size of a body that the export defines before the session.
     pub(super) fn give(&self, created: &mut SessionCreated, bytes: &dyn Fn(Hash) -> Option<usize>) {
         self.systems.give(&mut created.system, bytes);
         self.ceilings.give(&mut created.ceiling, bytes);

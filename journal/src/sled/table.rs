@@ -36,7 +36,7 @@ pub(super) struct Rows {
     /// sled's file of rows, for the sync.
     file: File,
     syncs: AtomicU64,
-    /// False in the negative control.
+    /// False for a temporary copy, and for a store that a test opens without syncs.
     synced: bool,
     /// Held by the writer from the first edit until all edits are durable.
     gate: RwLock<()>,

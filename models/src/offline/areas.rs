@@ -1,4 +1,5 @@
-//! The choice of areas: by names in the question, matches of one search, and size.
+//! The choice of areas, the parts of a workspace that one subagent each explores: by names in the question, matches of one
+//! search, and size.
 
 use std::cmp::Reverse;
 
@@ -18,7 +19,7 @@ const DEFAULT_AREAS: usize = 5;
 
 const MAX_FILES: u32 = 2_000;
 
-/// Returns the arguments of the search for all words of a question: as starts of `whole` words, or anywhere.
+/// Returns the arguments of the search for all words of a question: at starts of words if `whole`, anywhere otherwise.
 pub(super) fn search(words: &[QuestionWord], whole: bool) -> Value {
     json!({ "pattern": pattern(words, whole), "path": ".", "regex": true, "files": true, "max_matches": MAX_FILES })
 }
@@ -38,7 +39,7 @@ pub(super) struct AreaHits {
 }
 
 impl AreaHits {
-    /// Returns the words in names of the area's paths, and its matching lines.
+    /// Returns the words that occur in the area's paths, and the number of its matching lines.
     fn of(&self, area: &Area) -> (Vec<String>, u64) {
         let files = || self.matched.files.iter().filter(|(path, _)| area.holds(path));
         let own = (!area.shallow).then_some(&area.path);
@@ -81,7 +82,7 @@ pub(super) struct AreaPlan {
     pub(super) cut: bool,
 }
 
-/// Divides `question` over the areas of a workspace with the listing `listing`, two levels deep.
+/// Chooses the areas for `question`. `listing` shows two levels of the workspace.
 pub(super) fn plan(listing: &ToolListing, question: &str, hits: Option<Result<AreaHits, String>>) -> AreaPlan {
     let how = match &hits {
         None => String::new(),
@@ -146,7 +147,7 @@ fn add(areas: &mut Vec<Area>, more: Vec<Area>, most: usize) {
     }
 }
 
-/// Replaces the first area that can be divided by its wanted parts, and adds other parts if the wanted ones are few.
+/// Replaces the first divisible area with its parts: the wanted ones, and others if these are few.
 fn split(areas: &mut Vec<Area>, parts: &impl Fn(&str) -> Vec<Area>, wants: &impl Fn(&Area) -> bool) -> bool {
     let divisible = areas.iter().enumerate().filter(|(_, area)| !area.shallow);
     let divided =

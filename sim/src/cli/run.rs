@@ -37,7 +37,7 @@ pub(crate) struct RunArgs {
     /// Print how often each event occurred.
     #[arg(long)]
     tally: bool,
-    /// Print how often each fault occurred during each verb, and fail if one never did.
+    /// Print how often each fault occurred during each kind of request, and fail if a combination never occurred.
     #[arg(long, conflicts_with = "json")]
     matrix: bool,
     /// Write JSON.
@@ -67,7 +67,7 @@ pub(crate) fn run(args: &RunArgs) -> ExitCode {
         }
         if args.seeds == 1 {
             let (hash, lives) = (&report.hash, report.lives);
-            eprintln!("seed {}: {} records, {lives} lives, hash {hash}", report.plan.seed, report.records);
+            eprintln!("seed {}: {} records, {lives} processes, hash {hash}", report.plan.seed, report.records);
         } else if done.is_multiple_of(100) {
             eprintln!("{done} of {} seeds", args.seeds);
         }

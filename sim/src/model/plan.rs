@@ -1,4 +1,4 @@
-//! The smallest possible specs, prompts and calls of the model.
+//! The smallest possible sessions, inputs and calls for the model checker.
 
 use std::sync::Arc;
 

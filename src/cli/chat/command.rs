@@ -31,7 +31,7 @@ pub(super) enum ChatCommand {
 
 pub(super) const HELP: &str = "\
 a message     Enter sends it, Alt-Enter starts a new line; while the agent works, it steers at the next turn
-/queue TEXT   is sent at the next rest point
+/queue TEXT   sends TEXT when the agent has finished its answer
 /agent NAME   another agent answers from the next line on
 /interrupt    (Esc) stop the run and wait for the next line
 /cancel       (Ctrl-C) end the run and its children

@@ -35,7 +35,7 @@ impl<K: Copy + Eq + Hash> Reservation<K> {
         self.close(self.want);
     }
 
-    /// Returns the reservation, because no call was made.
+    /// Releases the reservation without a charge, because no call was made.
     pub fn give_back(mut self) {
         self.close(Spend::NOTHING);
     }

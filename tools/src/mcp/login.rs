@@ -61,7 +61,7 @@ pub struct LoginReport {
     pub issuer: String,
     pub scopes: Vec<String>,
     pub since: u64,
-    /// The end of its token, in seconds since 1970.
+    /// When its token expires, in seconds since 1970.
     pub expires: Option<u64>,
     /// True if its token is renewed without the user.
     pub is_renewed: bool,
@@ -91,7 +91,7 @@ impl fmt::Debug for Login {
     }
 }
 
-/// Keeps logins. Its functions may block for the time of a write.
+/// Keeps logins. Its functions may block.
 pub trait LoginStore: fmt::Debug + Send + Sync {
     /// # Errors
     /// If the logins cannot be read.
@@ -104,11 +104,11 @@ pub trait LoginStore: fmt::Debug + Send + Sync {
     fn save(&self, key: &LoginKey, login: Option<&Login>) -> Result<(), String>;
 
     /// Waits until no other process changes this login, and keeps others from it until the lock is dropped. The lock prevents two
-    /// processes from using a token that can be used once. It is held while an authorization server answers, so other logins have
+    /// processes from using a token that is valid for one use. It is held while an authorization server answers, so other logins have
     /// locks of their own.
     ///
     /// # Errors
-    /// If there is no lock.
+    /// If the login cannot be locked.
     fn lock(&self, key: &LoginKey) -> Result<Box<dyn Send>, String>;
 }
 

@@ -1,4 +1,4 @@
-//! Frames of OpenAI responses: items by id or index, which may be open at the same time.
+//! Stream of OpenAI's Responses API: frames name items by id or index, and several items may be open at once.
 
 use serde_json::Value;
 use subtend_session::ids::Hash;
@@ -37,7 +37,7 @@ pub(super) fn frame(draft: &mut Draft, frame: &Value) {
     }
 }
 
-/// Returns the id or the index of an item, since servers omit one of them.
+/// Returns the id or the index of an item, since some servers omit one of them.
 fn call_key(frame: &Value) -> String {
     let id = text(frame, "/item_id").or_else(|| text(frame, "/item/id")).filter(|id| !id.is_empty());
     match (id, frame.get("output_index")) {
@@ -98,7 +98,7 @@ fn keep_reasoning(draft: &mut Draft, item: &Value) {
 fn end(draft: &mut Draft, frame: &Value) {
     draft.tally.responses(frame.pointer("/response/usage"));
     let output = list(frame, "/response/output");
-    // The end lists the whole answer, which completes the stream.
+    // The last frame lists the whole answer, so it supplies what the stream omitted.
     let (no_calls, no_text) = (draft.calls.is_empty(), draft.text.is_empty());
     for item in output {
         match text(item, "/type").unwrap_or_default() {

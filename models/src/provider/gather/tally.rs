@@ -3,7 +3,7 @@
 use serde_json::Value;
 use subtend_session::usage::Usage;
 
-/// Counts from here on are errors of the server.
+/// Larger counts are errors of the server.
 const MAX_COUNT: u64 = 1_000_000_000;
 
 /// Reported counts. A later report replaces an earlier one, number by number.
@@ -14,7 +14,7 @@ pub(super) struct TokenTally {
     reasoning: Option<u64>,
     cache_new: Option<u64>,
     cache_read: Option<u64>,
-    /// Input that is counted separately.
+    /// Input that the provider does not include in `input`.
     separate_input: Option<u64>,
     /// True if the input excludes cached tokens.
     cache_apart: bool,
@@ -101,7 +101,7 @@ impl TokenTally {
         self.output.map(|output| output.saturating_add(apart).max(self.reasoning.unwrap_or(0)))
     }
 
-    /// Returns the sum: input with cached tokens, output with reasoning.
+    /// Returns the usage: the input includes cached tokens, the output includes reasoning.
     pub(super) fn usage(&self) -> Usage {
         let (cache_new, cache_read) = (self.cache_new.unwrap_or(0), self.cache_read.unwrap_or(0));
         let beside = self.separate_input.unwrap_or(0);

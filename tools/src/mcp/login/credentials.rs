@@ -17,7 +17,7 @@ use crate::http::InternalHost;
 use crate::mcp::config::ServerConfig;
 use crate::secrets::Secrets;
 
-/// Number of tokens that are redacted: the current ones, and those before.
+/// Maximum number of secrets that are redacted: the current and earlier ones.
 const MAX_SEEN: usize = 8;
 /// An address that the library needs, and that no renewal uses.
 const UNUSED: &str = "http://127.0.0.1/callback";
@@ -32,7 +32,7 @@ struct LoginParts {
     url: Result<String, &'static str>,
     store: Option<Arc<dyn LoginStore>>,
     hosts: Vec<InternalHost>,
-    /// Tokens that the server knows.
+    /// Tokens and client secrets to redact, oldest first.
     seen: Mutex<VecDeque<String>>,
     /// What the user can do about scopes that the last refused request lacked.
     lacking: Mutex<Option<String>>,
@@ -54,7 +54,7 @@ impl ServerLogin {
         }))
     }
 
-    /// Returns what a connection to `url` authorizes itself with. Without a login it sends no token.
+    /// Returns the authorization of a connection to `url`. Without a login, the connection sends no token.
     ///
     /// # Errors
     /// If the login cannot be read, or was made for another address.
@@ -114,7 +114,7 @@ impl ServerLogin {
 
     fn advice_about(&self, scopes: &[String]) -> String {
         let (Ok(_), Some(_)) = (&self.0.url, &self.0.store) else {
-            return "it refused the request: the token of its configuration lacks a scope. Configure another one"
+            return "it refused the request: the token of its configuration lacks a scope. Configure another token"
                 .to_owned();
         };
         let granted = self.load().ok().flatten().map(|login| login.credentials.granted_scopes).unwrap_or_default();
@@ -203,7 +203,7 @@ impl CredentialStore for ServerLogin {
     }
 
     async fn save(&self, credentials: StoredCredentials) -> Result<(), AuthError> {
-        // A login that the user removed or replaced meanwhile stays so.
+        // Does not overwrite a login that the user removed or replaced meanwhile.
         let Some(login) = self.load_own_login()?.filter(|login| login.credentials.client_id == credentials.client_id)
         else {
             return Ok(());
