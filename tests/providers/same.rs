@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::stored_session::StoredSession;
 
-/// Returns the records of each session, the parent first: ids are replaced by their order; times, usage, reasoning,
+/// Returns the records of each session, the parent first: ids are replaced by their order; times, waits, usage, reasoning,
 /// server addresses, and the provider's names for calls and its model are removed.
 pub(crate) fn normalize(stored: &[StoredSession], workspace: &str) -> Vec<Vec<Value>> {
     let text = serde_json::to_string(&stored.iter().map(|stored| &stored.records).collect::<Vec<_>>()).expect("json");
@@ -51,7 +51,16 @@ fn strip(record: &mut Value) {
     match record {
         Value::Object(fields) => {
             fields.retain(|name, _| {
-                let differs = ["usage", "usage_self", "usage_owned", "reasoning", "provider_id", "model", "worked_ms"];
+                let differs = [
+                    "usage",
+                    "usage_self",
+                    "usage_owned",
+                    "reasoning",
+                    "provider_id",
+                    "model",
+                    "worked_ms",
+                    "queued_ms",
+                ];
                 !differs.contains(&&**name)
             });
             // Each server listens on its own port.
