@@ -1,4 +1,4 @@
-//! Clocks of a node: one for its lease, and that of the database.
+//! Two clocks: one measures a node's lease, the other follows the database's clock.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -27,7 +27,8 @@ fn boot_ms() -> u64 {
     u64::try_from(since_boot().as_millis()).unwrap_or(u64::MAX)
 }
 
-/// Returns the time since the machine started. It continues while the process is stopped or the machine sleeps, and cannot be set.
+/// Returns the time since the machine started. This clock also advances while the process is stopped or the machine
+/// sleeps.
 #[cfg(target_os = "linux")]
 pub(crate) fn since_boot() -> Duration {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
@@ -46,7 +47,7 @@ pub(crate) fn since_boot() -> Duration {
 mod tests {
     use super::*;
 
-    /// Far from the time of this machine, which has no influence.
+    /// A time far from this machine's clock, which must have no influence.
     const TIME_MS: u64 = 9_000_000_000_000;
 
     #[test]

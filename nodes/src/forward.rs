@@ -38,19 +38,19 @@ const DROPPED: [header::HeaderName; 8] = [
     header::EXPECT,
 ];
 
-/// Limits the open requests to other nodes. Each has its own connection. A merged stream of events has a request for each
-/// shard.
+/// Permits for open requests to other nodes. Each request has its own connection, and a merged stream of events has one
+/// request for each shard.
 #[derive(Debug)]
 pub(crate) struct ForwardPermits {
     /// Three quarters of the permits.
     shared: Arc<Semaphore>,
-    /// The others, reserved for short requests: streams and waits do not take them.
+    /// The remaining permits, reserved for short requests: streams and waits cannot take them.
     short: Arc<Semaphore>,
 }
 
 impl Default for ForwardPermits {
-    /// Permits two requests for each client connection. Connections of both kinds then use at most three quarters of the
-    /// files that the process may open.
+    /// Creates two permits for each client connection. Client connections and requests to other nodes then use at most
+    /// three quarters of the files that the process may open.
     fn default() -> Self {
         Self::new(Bounds::default().connections.saturating_mul(2))
     }
@@ -79,8 +79,9 @@ pub(crate) enum NoAnswer {
     Unknown(String),
 }
 
-/// Sends a request to `node`, signed with the permissions of `grant`. The body of the answer is streamed. `lost` resolves when the
-/// node has lost the shard; the wait then ends, since the node may be paused or unreachable. `permit` is held until the answer ends.
+/// Sends a request to `node`, signed with the permissions of `grant`, and streams the answer.
+/// When `lost` resolves, the node has lost the shard. The wait then ends, because the node may be paused or
+/// unreachable. `permit` is held until the answer ends.
 pub(crate) async fn forward(
     node: &NodeRow,
     key: &NodeKey,
@@ -92,7 +93,7 @@ pub(crate) async fn forward(
     let connecting = async {
         let stream = TcpStream::connect(&node.address).await.map_err(|error| error.to_string())?;
         stream.set_nodelay(true).map_err(|error| error.to_string())?;
-        // Keep-alive probes detect a vanished node, also while waiting for an answer.
+        // Keep-alive probes detect an unreachable node, also while this node waits for an answer.
         #[cfg(target_os = "linux")]
         {
             use rustix::net::sockopt;
@@ -135,9 +136,9 @@ pub(crate) async fn forward(
         true => NoAnswer::NotAccepted(error.to_string()),
         false => NoAnswer::Unknown(error.to_string()),
     })?;
-    // The node was paused for longer than a signature is valid, or has just started.
+    // The other node was paused for longer than a signature is valid, or has just started.
     if answer.headers().contains_key(SIGNATURE_REFUSED) {
-        return Err(NoAnswer::NotAccepted(format!("it refuses the signature of {}", parts.uri)));
+        return Err(NoAnswer::NotAccepted(format!("the node refuses the signature of {}", parts.uri)));
     }
     Ok(answer.map(|body| end_when_lost(body, lost, permit)))
 }
@@ -198,15 +199,15 @@ mod tests {
         };
         // Signed 31 s ago by the receiver's clock.
         let late = send(&NodeKey::new(b"secret", "owner", Arc::new(|| 69_000))).await;
-        assert!(matches!(late, Err(NoAnswer::NotAccepted(why)) if why == "it refuses the signature of /v1/sessions"));
+        assert!(matches!(late, Err(NoAnswer::NotAccepted(why)) if why == "the node refuses the signature of /v1/sessions"));
         assert_eq!(free(), 1, "a request that was not accepted has ended");
         let answer = send(&key).await.unwrap();
-        assert_eq!((answer.status().as_u16(), free()), (200, 0), "the control: signed again");
+        assert_eq!((answer.status().as_u16(), free()), (200, 0), "control: the request was signed again");
         drop(answer);
         assert_eq!(free(), 1, "the answer has ended");
     }
 
-    /// The control: short requests take what streams leave.
+    /// Control: short requests also use the permits that streams do not hold.
     #[test]
     fn d4_streams_leave_permits_to_short_requests() {
         let permits = ForwardPermits::new(8);

@@ -128,7 +128,7 @@ impl Gateway {
             )),
             Some(shard) if self.shards().contains(&shard) => {
                 let choice = self.check_key(&shard, &buffered).await?;
-                let mut answer = self.ask_once(&shard, &buffered, choice).await?;
+                let mut answer = self.create_in_shard(&shard, &buffered, choice).await?;
                 // The cookie makes a browser stay with the shard that it chose last.
                 if buffered.parts.method == Method::GET
                     && target::is_page(buffered.parts.uri.path())
@@ -162,7 +162,7 @@ impl Gateway {
             }
             RequestTarget::New(kind) => {
                 let (shard, choice) = self.place(kind, label.as_deref(), &request).await?;
-                self.ask_once(&shard, &request, choice).await
+                self.create_in_shard(&shard, &request, choice).await
             }
             RequestTarget::ThisNode => {
                 let node = self.node();
@@ -175,7 +175,7 @@ impl Gateway {
                 self.ask(&shard, &request).await
             }
             RequestTarget::AllShards => {
-                // Answers of all shards, or the first refusal.
+                // Returns the last shard's answer, or the first refusal.
                 let mut answer = Err(no_shard_open());
                 for shard in self.shards() {
                     let one = self.ask(&shard, &request).await?;
@@ -234,7 +234,7 @@ impl Gateway {
         let times = node.times();
         let give_up = Instant::now() + times.lease + times.heartbeat * 2;
         let mut changes = node.changes();
-        // The other node answers for this shard only.
+        // The request names the shard, so that the other node answers for this shard only.
         let mut parts = buffered.parts.clone();
         parts.uri = target::with_shard(&parts.uri, shard);
         loop {
@@ -248,7 +248,7 @@ impl Gateway {
             let members = node.members();
             let owner = members.owner(shard).filter(|owner| owner.name != node.name());
             if let Some(owner) = owner {
-                // A request over a node's Unix socket gets all permissions that a token can have at another node.
+                // At another node, a request from this node's Unix socket gets all permissions that a token can have.
                 let open = buffered.parts.uri.path().starts_with("/assets/");
                 let widest = if open { TokenScope::Read } else { TokenScope::Admin };
                 let grant = buffered.grant.clone().unwrap_or(widest.into());
@@ -266,7 +266,7 @@ impl Gateway {
                     Err(NoAnswer::Unknown(why)) => return Err(unknown_owner_error(&owner.name, &why)),
                 }
             }
-            // The rows may be outdated. Each wait for newer ones and the total time are bounded.
+            // The member rows may be outdated. Each wait for newer rows is bounded, and so is the total time.
             let pause = (Instant::now() + times.heartbeat / 10).min(give_up);
             drop(timeout_at(pause, changes.changed()).await);
             if Instant::now() >= give_up {
@@ -276,7 +276,7 @@ impl Gateway {
     }
 
     /// Returns the shards with a label for a new session, in rotating order, starting with those that are open here.
-    fn candidates(&self, label: Option<&str>) -> Vec<String> {
+    Returns the shards with this label for a new session, in rotating order: those open at this node or, if none is, all others.
         let members = self.node().members();
         let fit = members
             .shards
@@ -291,7 +291,8 @@ impl Gateway {
         fit
     }
 
-    /// Returns the shard for requests that concern no particular one: the browser's choice, or else the first that is open here.
+    /// Returns the shard for requests that concern no particular one: the browser's choice, a shard open at this node,
+    /// or the first shard.
     fn default_shard(&self, request: &BufferedRequest) -> Option<String> {
         let shards = self.shards();
         let chosen = target::chosen_shard(&request.parts.headers).filter(|shard| shards.contains(shard));
@@ -350,8 +351,9 @@ impl Gateway {
         Ok((placement.shard.clone(), placement.is_new.then_some(NewChoice { key, placement })))
     }
 
-    /// Asks a shard. If it refuses the command as invalid, removes the key's placement, which would otherwise be kept forever.
-    async fn ask_once(
+    /// Creates a session in a shard. If the shard refuses the command as invalid, removes the placement of its key,
+    /// which would otherwise be kept forever.
+    async fn create_in_shard(
         &self,
         shard: &str,
         request: &BufferedRequest,
@@ -361,7 +363,7 @@ impl Gateway {
         if let Some(NewChoice { key, placement }) = choice.filter(|_| is_invalid(answer.status()))
             && let Err(error) = self.node().registry().remove_placement(key.as_bytes(), &placement).await
         {
-            tracing::warn!(%error, "the key of a refused command is kept");
+            tracing::warn!(%error, "the placement of a refused command's key was not removed");
         }
         Ok(answer)
     }
@@ -384,7 +386,7 @@ impl Gateway {
                 self.inner.session_shards.keep(id, shard.clone());
                 Ok(shard)
             }
-            // The session was imported into another shard. The shard in which it is not deleted counts.
+            // The session was also imported into another shard. `find` prefers the shard in which it is not deleted.
             _ => self.find(name, found, request).await,
         }
     }
@@ -393,7 +395,7 @@ impl Gateway {
     async fn find(&self, name: &str, shards: Vec<String>, request: &BufferedRequest) -> Result<String, Problem> {
         let path = request.parts.uri.path();
         let segment = path.split('/').find(|segment| target::decode(segment) == name).map(str::to_owned);
-        // A name in a body is not encoded.
+        // A name from a body is not in the path and must be encoded.
         let segment = segment.unwrap_or_else(|| utf8_percent_encode(name, NON_ALPHANUMERIC).to_string());
         let mut query = request.clone();
         query.body = Bytes::new();
@@ -409,7 +411,7 @@ impl Gateway {
                 StatusCode::GONE => deleted.push(shard),
                 // A shard that cannot answer might have the session.
                 status if status.is_server_error() => return Err(no_owner(&shard)),
-                // The name is ambiguous in that shard, which will report it again.
+                // The shard has the session, or the name is ambiguous there, which that shard reports itself.
                 _ => found.push(shard),
             }
         }
@@ -427,7 +429,7 @@ impl Gateway {
     }
 }
 
-/// A choice of a shard that this request made, by the hash of its key.
+/// The shard that this request chose for a new session, with the hash of the request's key.
 struct NewChoice {
     key: blake3::Hash,
     placement: Placement,

@@ -1,7 +1,7 @@
 //! Nodes of subtend: hosts that share the shards of one database.
 //!
-//! A [`Node`] has a lease in the database. While it runs, the node claims shards, opens a [`Host`](subtend_host::Host) on each, and answers
-//! requests for every session of the database, itself or by forwarding them to the node that owns the shard.
+//! A [`Node`] has a lease in the database. It claims shards and opens a [`Host`](subtend_host::Host) on each. It
+//! answers requests for every session of the database, or forwards them to the node that owns the shard.
 //!
 //! | module | content |
 //! |---|---|

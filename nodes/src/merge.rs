@@ -63,7 +63,7 @@ pub(crate) async fn answer(gateway: &Gateway, of: Merge, request: BufferedReques
     }
 }
 
-/// Adds a hint how to list the other shards.
+/// Adds a hint on how to list the other shards.
 fn add_partial_hint(problem: Problem) -> Problem {
     if problem.code != "no_owner" {
         return problem;
@@ -84,8 +84,8 @@ async fn page(gateway: &Gateway, shard: &str, request: &BufferedRequest) -> Resu
     whole_page(gateway, shard, request).await
 }
 
-/// Requests a page of a shard, and returns the page or the refusal. If the owner is lost in mid-answer, asks the next
-/// owner, because a list changes nothing.
+/// Requests a page of a shard, and returns the page or the refusal. If the answer breaks off, retries with the next
+/// owner, which is safe because a list changes nothing.
 async fn whole_page(
     gateway: &Gateway,
     shard: &str,
@@ -107,7 +107,7 @@ async fn whole_page(
 
 async fn json_of(answer: Response) -> Result<Value, Problem> {
     let failed =
-        |why: String| Problem::new(StatusCode::BAD_GATEWAY, "outcome_unknown", format!("the answer of a node: {why}"));
+        |why: String| Problem::new(StatusCode::BAD_GATEWAY, "outcome_unknown", format!("invalid answer from another node: {why}"));
     let bytes = body::to_bytes(answer.into_body(), MAX_ANSWER).await.map_err(|error| failed(error.to_string()))?;
     serde_json::from_slice(&bytes).map_err(|error| failed(error.to_string()))
 }
@@ -126,7 +126,8 @@ fn task_limit(request: &BufferedRequest) -> Option<usize> {
     usize::try_from(body.get("limit")?.as_u64()?).ok()
 }
 
-/// Merges pages of sessions, newest first. The cursor of a page names its last row, which every shard understands.
+/// Merges pages of sessions, newest first. Every shard accepts the merged cursor, because it names the last row of the
+/// page.
 fn sessions(pages: Vec<Value>, limit: usize) -> Value {
     let more = pages.iter().any(|page| page.get("next").is_some_and(|next| !next.is_null()));
     let items =
@@ -141,10 +142,10 @@ fn sessions(pages: Vec<Value>, limit: usize) -> Value {
     json!({"items": items, "next": next})
 }
 
-/// Newest first.
+/// Merges lists of tasks, newest first.
 fn tasks(pages: Vec<Value>, limit: Option<usize>) -> Value {
     let mut tasks: Vec<Value> = pages.into_iter().flat_map(rows).collect();
-    // Times are texts of equal length.
+    // All times have the same length, so their text order is their time order.
     tasks.sort_by_cached_key(|task| std::cmp::Reverse(["createdAt", "id"].map(|key| task[key].to_string())));
     tasks.truncate(limit.unwrap_or(MAX_TASKS).min(MAX_TASKS));
     Value::Array(tasks)

@@ -156,13 +156,13 @@ impl Node {
         self.inner.members.subscribe()
     }
 
-    /// Resolves when the node with `lease` no longer owns `shard`, as far as this node knows.
+    /// Resolves when the node with `lease` no longer owns `shard`, according to the last rows that this node read.
     pub(crate) fn wait_until_lost(&self, shard: &str, lease: &NodeLease) -> impl Future<Output = ()> + Send + use<> {
         let (mut changes, shard, lease) = (self.changes(), shard.to_owned(), lease.clone());
         async move {
             let lost = |members: &Arc<Members>| members.owner(&shard).is_none_or(|owner| owner.lease != lease);
             if changes.wait_for(lost).await.is_err() {
-                // The node has ended, and its clients with it.
+                // This node has ended, so its clients are gone.
                 std::future::pending::<()>().await;
             }
         }
@@ -183,7 +183,8 @@ impl Node {
         &self.inner.left
     }
 
-    /// Returns the host of a shard that is open here; `None` after the lease, since another node may have newer records.
+    /// Returns the host of a shard that is open here. Returns `None` after the lease ended, because another node may
+    /// have newer records.
     pub(crate) fn host(&self, shard: &str) -> Option<ShardHost> {
         self.is_live().then(|| self.state().shards.get(shard).and_then(HeldShard::open).cloned()).flatten()
     }
@@ -202,8 +203,8 @@ impl Node {
         self.inner.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Runs until `stop` resolves: renews the lease, claims shards, hands them over, and joins again if the lease was lost. Then drains,
-    /// closes its shards, and ends its lease.
+    /// Runs until `stop` resolves: renews the lease, claims shards and hands them over. Joins again if the lease was
+    /// lost. At the end, drains and closes the shards and ends the lease.
     ///
     /// # Errors
     /// If the schema is newer, or a shard without another owner cannot be opened. Other nodes then take over.
@@ -220,7 +221,7 @@ impl Node {
                     };
                     self.fence();
                     if followed.is_err() {
-                        // Ends the lease, so that others can take the shards at once.
+                        // Ends the lease, so that other nodes can take the shards at once.
                         drop(self.inner.leases.leave(&term.lease).await);
                         self.inner.left.cancel();
                         return followed;
@@ -280,7 +281,7 @@ impl Node {
         let members = match self.inner.registry.members().await {
             Ok(members) => members,
             Err(error) => {
-                // Otherwise this node would wait until its own lease expires.
+                // Ends the lease: otherwise the next attempt would wait until it expires.
                 drop(self.inner.leases.leave(&lease).await);
                 return Err(error);
             }
@@ -319,8 +320,8 @@ impl Node {
             if let Some(why) = self.state().failed_claim_error() {
                 return Err(why);
             }
-            // Done before the rows are read, too: a shard that is closed meanwhile may have a newer mark than its row, which may still name
-            // this node as its owner.
+            // Busy shards are collected before the rows are read. A shard that closes in between may have a newer LSN
+            // than its row, which may still name this node as its owner.
             let mut taken = self.busy_shards();
             match self.inner.registry.members().await {
                 Ok(members) => {
@@ -331,7 +332,8 @@ impl Node {
                     self.inner.clock.set(members.time_ms);
                     let members = Arc::new(members);
                     self.inner.members.send_replace(Arc::clone(&members));
-                    // Done before any claim, because the owner of a claim writes the same marks.
+                    // Busy shards are collected again before any claim, because the owner of a claimed shard stores its
+                    // own LSN.
                     taken.append(&mut self.busy_shards());
                     let changed = seen.changed(&members, &taken, self.times().heartbeat);
                     seen.record(self.inner.opener.remember(changed).await);
@@ -388,7 +390,8 @@ impl Node {
         });
     }
 
-    /// Serves an opened shard. Returns its host if it must be closed, because the lease ended in the meantime or the node is shutting down.
+    /// Serves an opened shard. Returns its host if it must be closed, because the lease has ended or the node is
+    /// shutting down.
     fn serve_opened(&self, shard: &str, term: &LeaseTerm, opened: Result<Host, NotOpened>) -> Option<Host> {
         let mut state = self.state();
         match opened {
@@ -400,7 +403,7 @@ impl Node {
                 drop(state);
                 self.divide_slots();
                 tracing::info!(shard, "the shard is open");
-                // Wakes requests that wait for the shard, without a delay until the next read of the members.
+                // Wakes requests that wait for the shard before the members are read again.
                 self.inner.members.send_modify(|_| ());
                 None
             }
@@ -437,7 +440,7 @@ impl Node {
     /// Shuts a host down, which frees its shard.
     async fn close(&self, shard: &str, lease: &NodeLease, host: Host) {
         if host.shutdown(self.inner.options.grace).await.is_none() {
-            tracing::warn!(shard, "a request still uses the shard after its close; the node gives up its claim");
+            tracing::warn!(shard, "a request still uses the shard after its close; the node releases its claim");
             if let Err(error) = self.inner.registry.give_up(shard, lease).await {
                 tracing::warn!(shard, %error, "the shard becomes free when the lease of this node ends");
             }

@@ -16,7 +16,8 @@ pub struct ShardPlan {
     pub hand_over: Vec<String>,
 }
 
-/// Plans for the node with `lease`, which has opened the shards `open` or had them when the rows were read.
+/// Plans for the node with `lease`. `open` names the shards that the node has open now, or had open when the rows were
+/// read.
 ///
 /// Nodes that may claim the same shards get shares that differ by at most one shard. Shards without a live owner are claimed first; a shard
 /// is handed over only if none is free.
@@ -162,7 +163,8 @@ mod tests {
         assert_eq!(plan(&all, &NodeLease::with_id("a"), &open).claim, names(&["s1"]));
     }
 
-    /// The other node has fewer shards, but cannot claim this one while the lease lasts. It gets a shard once that is open.
+    /// Node b has fewer shards, but cannot claim shard s2 while the lease of node a lasts. Node a hands a shard over
+    /// once all are open.
     #[test]
     fn d2_unopened_shard_is_reclaimed_by_the_node_with_more() {
         let all = members(&[node("a", &[]), node("b", &[])], &["a", "a", "a"]);

@@ -3,11 +3,11 @@
 /// Runs of a shard that hold a slot, and runs that wait for one.
 pub(crate) type Demand = (usize, usize);
 
-/// Returns the maximum number of slots of each shard. The slots that shards hold and may still take do not exceed `share`, except that
-/// each shard may take one slot.
+/// Returns the maximum number of slots of each shard. The slots that shards hold or may take do not exceed `share`,
+/// except that each shard may take one slot.
 ///
-/// Shards get equal parts, but none more than it needs while others need more. Slots that no shard needs are divided evenly, so that a run can
-/// start before the next division. No slot is revoked: a shard above its part gets no more, and others wait for the slots that it returns.
+/// Shards get equal parts, but none more than it needs while others need more. Slots that no shard needs are divided
+/// evenly, so that a run can start before the next division.
 pub(crate) fn divide(share: usize, demands: &[Demand]) -> Vec<usize> {
     let needed: Vec<usize> = demands.iter().map(|(held, waiting)| held.saturating_add(*waiting)).collect();
     let mut parts = divide_evenly(share, &needed);
@@ -45,7 +45,7 @@ mod tests {
             (8, &[(0, 0), (0, 0)], &[4, 4]),
             // One wide tree, and shards without runs.
             (8, &[(4, 90), (0, 0), (0, 0)], &[8, 1, 1]),
-            // A shard that has all of them returns them to one that waits.
+            // The first shard holds all slots, and the second one has waiting runs.
             (8, &[(8, 90), (0, 5)], &[4, 1]),
             (8, &[(5, 90), (1, 4)], &[4, 3]),
             (8, &[(4, 90), (4, 1)], &[4, 4]),
@@ -59,7 +59,7 @@ mod tests {
         }
     }
 
-    /// Slots are exact: what shards hold and may take never exceeds the share, apart from the one slot of each shard.
+    /// Slots that shards hold or may take never exceed the share, apart from one slot for each shard.
     #[test]
     fn d2_divided_slots_do_not_exceed_the_share() {
         let (values, share) = ([0, 1, 2, 3, 5, 9], 9);

@@ -69,7 +69,8 @@ pub enum BudgetAnswer<K: Copy + Eq + Hash> {
 /// request that does not fit waits for other reservations, in FIFO order. It is refused when the settled spending is too
 /// high for it, or at its timeout.
 ///
-/// Operations take logarithmic time in the waiting requests, [`Budgets::forget`] and [`Budgets::restore`] linear.
+/// `forget` and `restore` take linear time in the number of waiting requests. All other operations take logarithmic
+/// time.
 pub struct Budgets<K> {
     shared: Arc<BudgetShared<K>>,
 }
@@ -137,7 +138,7 @@ impl<K: Copy + Eq + Hash> Budgets<K> {
         let closed = limit.limited_currency();
         let mut state = self.shared.state.lock();
         let ticket = state.next_number();
-        // Read under the lock, so that timeouts follow the order of requests.
+        // Reads the clock under the lock, so that timeouts follow the order of requests.
         let until = Instant::now().checked_add(self.shared.max_wait);
         let Some(account) = state.accounts.get_mut(&root) else { return BudgetAnswer::Refused(closed) };
         let verdict = account.ask(ticket, want, limit, until);

@@ -87,7 +87,7 @@ struct SupervisorState {
     limit: StormLimit,
     /// Held while a shard is added, so that a burst of spawns does not open a shard for each.
     adding: tokio::sync::Mutex<()>,
-    /// Cancelled after the grace period, so that starting actors are not awaited.
+    /// Cancelled after the grace period, so that a shutdown does not wait for starting actors.
     killing: CancellationToken,
 }
 
@@ -194,7 +194,7 @@ impl Supervisors {
             children.iter().for_each(ActorCell::kill);
             capacities.wait_empty().await;
         }
-        // An actor still runs a few instructions after its report.
+        // An actor still runs a few instructions after its end is reported.
         for actor in children {
             wait_stopped(&actor).await;
         }

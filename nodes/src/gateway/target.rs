@@ -38,7 +38,7 @@ impl RequestTarget {
         let segments: Vec<&str> = parts.uri.path().split('/').skip(1).collect();
         let get = parts.method == Method::GET || parts.method == Method::HEAD;
         match *segments {
-            // An answer without a body cannot be merged.
+            // The answer to a HEAD request has no body to merge.
             _ if parts.method == Method::HEAD && segments.len() <= 2 => Self::AnyShard,
             ["v1", "sessions"] if get => Self::Merged(Merge::Sessions),
             ["v1", "sessions"] => Self::New("session"),
@@ -47,9 +47,9 @@ impl RequestTarget {
             ["v1", "approvals"] => Self::Merged(Merge::Approvals),
             ["v1", "events"] => Self::Merged(Merge::Events),
             ["metrics"] => Self::Merged(Merge::Metrics),
-            // The node that a worker connects to has the leases of its calls.
+            // Calls of a worker are leased by the node that the worker connects to.
             ["v1", "workers", ..] => Self::ThisNode,
-            // An agent is registered with each host.
+            // Every host has its own registry of agents.
             ["v1", "agents", ..] if !get => Self::AllShards,
             ["v1", "tasks", _, id] | ["v1", "sessions" | "trees" | "approvals", id, ..] | ["s", id, ..] => {
                 Self::Session(decode(id))
@@ -68,7 +68,7 @@ impl RequestTarget {
         if self != Self::New("task") && self != Self::Merged(Merge::Tasks) {
             return self;
         }
-        // The host refuses other bodies.
+        // The host rejects malformed bodies.
         let parent = serde_json::from_slice::<TaskBody>(body).ok().and_then(|task| task.parent_session_id);
         parent.map_or(self, Self::Session)
     }
@@ -186,7 +186,7 @@ mod tests {
         }
     }
 
-    /// The control: other requests, and bodies that hosts refuse, have the target of their address.
+    /// Controls: other requests, and bodies that hosts reject, are routed by their address alone.
     #[test]
     fn d4_task_goes_to_the_shard_of_its_parent() {
         let session = RequestTarget::Session("root/abc".to_owned());

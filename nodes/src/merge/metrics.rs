@@ -22,7 +22,7 @@ struct MetricFamily {
 pub(super) async fn answer(gateway: &Gateway, request: &BufferedRequest) -> Response {
     let (node, mut families) = (gateway.node(), Vec::new());
     for shard in node.open() {
-        // A shard that is closed meanwhile must not delay the metrics of the node.
+        // A shard that closes in the meantime must not delay the metrics of the node.
         let Some(open) = node.host(&shard) else { continue };
         let Ok(answer) = open.router.oneshot(request.to_request()).await;
         let text = body::to_bytes(answer.into_body(), MAX_TEXT).await.unwrap_or_default();

@@ -28,7 +28,7 @@ impl Node {
         tokio::select! {
             () = leaving => {}
             () = self.watch() => {}
-            // The runtimes stop by themselves once the lease has ended.
+            // The runtimes stop by themselves when the lease ends.
             () = term.work.ended() => return self.fence(),
         }
         // Requests that are still open must not start further work.
@@ -38,12 +38,12 @@ impl Node {
         }
     }
 
-    /// Ends a lost lease in the database when its work has stopped. If the reply to its last renewal was lost, the lease would last longer
-    /// there, and neither this node nor others could take its shards.
+    /// Ends a lost lease in the database after its work has stopped. Otherwise the lease may last longer there, if the
+    /// reply to its last renewal was lost. No node, including this one, could then take its shards.
     pub(super) async fn leave_lost(self, lease: NodeLease, work: Lease) {
         let times = self.times();
         let ends = Instant::now() + times.lease;
-        // As long as between the last start of a call and the end of a lease.
+        // A heartbeat is the time between the last start of a call and the end of the lease.
         sleep(times.heartbeat).await;
         work.released().await;
         while let Err(error) = self.inner.registry.leave(&lease).await {
@@ -69,7 +69,7 @@ impl Node {
     pub(super) async fn least_busy(&self, shards: Vec<String>) -> Option<String> {
         let open: Vec<_> = shards.into_iter().filter_map(|shard| Some((self.host(&shard)?, shard))).collect();
         let quiet = tokio::task::spawn_blocking(move || {
-            // `None` if a close would end a run.
+            // Returns `None` if closing the shard would end a run.
             let busy_runs = |open: &ShardHost| {
                 let rows = open.host.runtime().journal().inflight().ok()?;
                 let busy: Vec<&Inflight> = rows.iter().map(|(_, row)| row).filter(|row| is_busy(row.state)).collect();

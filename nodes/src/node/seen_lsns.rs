@@ -1,4 +1,4 @@
-//! The last LSNs that a node saw of shards that it does not have.
+//! The last LSNs that a node has seen of shards that it does not own.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -63,7 +63,7 @@ mod tests {
         let both = [("s1".to_owned(), 9), ("s2".to_owned(), 7)];
         assert_eq!(seen.changed(&members([9, 7, 0]), &BTreeSet::new(), EVERY), both);
         tokio::time::advance(EVERY).await;
-        assert_eq!(seen.changed(&members([9, 7, 0]), &BTreeSet::new(), EVERY), both, "none was remembered");
+        assert_eq!(seen.changed(&members([9, 7, 0]), &BTreeSet::new(), EVERY), both, "no LSN was recorded");
         seen.record(both.to_vec());
         tokio::time::advance(EVERY).await;
         assert_eq!(seen.changed(&members([9, 7, 0]), &BTreeSet::new(), EVERY), Vec::new());
@@ -71,7 +71,7 @@ mod tests {
         assert_eq!(
             seen.changed(&members([9, 6, 0]), &own, EVERY),
             [("s2".to_owned(), 6)],
-            "an earlier state is passed on too"
+            "a lower LSN is returned too"
         );
     }
 }

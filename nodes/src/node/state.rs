@@ -81,7 +81,7 @@ impl NodeState {
         self.failures.clear();
     }
 
-    /// Returns an error for a shard whose attempts all failed. Another node should try then.
+    /// Returns an error if all attempts to open a shard failed. Another node should then try.
     pub(super) fn failed_claim_error(&self) -> Option<String> {
         let refused = self.failures.iter().find(|(_, failure)| failure.count >= MAX_ATTEMPTS);
         refused.map(|(shard, failure)| format!("{shard} was not opened after {MAX_ATTEMPTS} attempts: {}", failure.why))
@@ -184,12 +184,12 @@ mod tests {
         assert_eq!(state.open(), BTreeSet::new());
     }
 
-    /// A shard that was opened under another lease, or too late, is closed at once.
+    /// Only a shard opened under the current lease is served.
     #[tokio::test(start_paused = true)]
     async fn d2_lease_is_current_until_its_work_ends() {
         let (mut state, work) = (NodeState::default(), Lease::default());
         let first = term("a", work.clone());
-        assert!(!state.is_current(&first), "it has not begun");
+        assert!(!state.is_current(&first), "the lease has not begun");
         state.begin(first.clone());
         assert!(state.is_current(&first) && !state.is_current(&term("b", work)));
         let start = Instant::now();

@@ -99,7 +99,7 @@ impl Account {
         (None, if is_same { None } else { claim.waker.replace(waker.clone()) })
     }
 
-    /// Refuses all requests past their timeout, in the order of request. Each refusal may let later requests fit.
+    /// Refuses all requests past their timeout, oldest first. Each refusal may let later requests fit.
     pub(super) fn expire(&mut self, now: Instant) {
         while let Some((ticket, claim)) = self.queue.first_key_value() {
             if claim.until.is_none_or(|until| until > now) {
@@ -154,7 +154,7 @@ impl Account {
         self.wakers
     }
 
-    /// Refuses requests that can no longer fit, then grants in the order of request.
+    /// Refuses requests that can no longer fit, then grants the others in the order of request.
     fn advance(&mut self) {
         self.refuse_hopeless();
         while let Some((ticket, claim)) = self.queue.first_key_value() {

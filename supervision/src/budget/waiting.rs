@@ -31,7 +31,7 @@ pub struct WaitingClaim<K: Copy + Eq + Hash> {
     account: u64,
     ticket: u64,
     want: Spend,
-    /// The limit to name if the account closes.
+    /// The currency that a refusal names if the account is closed.
     closed: Currency,
     /// Created by the first poll, inside the runtime.
     timeout: Option<Pin<Box<Sleep>>>,
@@ -66,7 +66,7 @@ impl<K: Copy + Eq + Hash> WaitingClaim<K> {
     }
 }
 
-/// The timeout has a pinned box of its own.
+/// The only field that needs pinning, the timeout, is pinned in its own box.
 impl<K: Copy + Eq + Hash> Unpin for WaitingClaim<K> {}
 
 impl<K: Copy + Eq + Hash> Future for WaitingClaim<K> {
@@ -77,7 +77,7 @@ impl<K: Copy + Eq + Hash> Future for WaitingClaim<K> {
         if let Some(verdict) = this.advance(cx, None) {
             return Poll::Ready(this.resolve(verdict));
         }
-        // A timeout beyond the clock never fires.
+        // A timeout beyond the range of the clock never fires.
         let Some(until) = this.until else { return Poll::Pending };
         let timeout = this.timeout.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(until)));
         if timeout.as_mut().poll(cx).is_pending() {

@@ -128,7 +128,7 @@ fn raised_bound_admits_older_tickets_first() {
     let (slots, grants) = pool(5);
     let _held = slots.request(1, 10, Class::Start, 1).unwrap();
     assert!(slots.request(1, 11, Class::Start, 1).is_none());
-    assert!(slots.request(1, 12, Class::Start, 2).is_none(), "11 was queued before");
+    assert!(slots.request(1, 12, Class::Start, 2).is_none(), "ticket 11 was queued first");
     let slot = slots.request(1, 13, Class::Start, 4);
     assert!(slot.is_some());
     let granted: Vec<u32> = grants.lock().unwrap().iter().map(|(ticket, _)| *ticket).collect();

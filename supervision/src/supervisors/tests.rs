@@ -153,7 +153,7 @@ async fn panic_after_the_start_is_reported() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn abandoned_start_frees_its_seat() {
+async fn abandoned_start_frees_its_capacity() {
     let (supervisors, mut exits) = supervisors(1);
     let given_up = tokio::time::timeout(GRACE, supervisors.spawn(Toy, script(Start::Hang))).await;
     assert!(given_up.is_err());

@@ -118,12 +118,12 @@ impl Callers {
     }
 
     pub(super) fn take(&mut self, call: usize) -> Reservation<u8> {
-        self.running.remove(&call).unwrap_or_else(|| panic!("{call} does not run"))
+        self.running.remove(&call).unwrap_or_else(|| panic!("call {call} is not running"))
     }
 
     /// Drops the future of a waiting call.
     pub(super) fn give_up(&mut self, call: usize) {
-        drop(self.waiting.remove(&call).unwrap_or_else(|| panic!("{call} does not wait")));
+        drop(self.waiting.remove(&call).unwrap_or_else(|| panic!("call {call} is not waiting")));
     }
 
     pub(super) fn waiting_calls(&self) -> Vec<usize> {

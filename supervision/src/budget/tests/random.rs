@@ -186,7 +186,7 @@ impl Pair {
         }
     }
 
-    /// Drops a waiting call. If it was resolved but not polled, a grant returns and a refusal is lost.
+    /// Drops a waiting call. If it was granted but not polled, its grant returns to the account.
     fn give_up(&mut self, call: usize) {
         self.callers.give_up(call);
         let model = self.model_of(call);
