@@ -20,10 +20,10 @@ const PAGE_SIZE: usize = 128;
 #[derive(Clone, Debug)]
 pub struct Receipt {
     pub input: InputId,
-    /// The run that the input opened, or the run in flight. If the run in flight answers a model, it takes no message
-    /// ([`SessionHandle::steer`] reaches it), and this is the next run. For an input that was accepted earlier, this is
-    /// the session's last run. [`SessionHandle::run_ended`] returns `NoSuchRun` if the input is removed before its run
-    /// is opened.
+    /// The run that the input opened, or the run in flight at its acceptance. If that run answers a model, it takes no
+    /// message except by [`SessionHandle::steer`], and this is the next run.
+    /// If the input was accepted earlier, this is the session's last run. [`SessionHandle::run_ended`] returns
+    /// `NoSuchRun` if the input is removed before its run is opened.
     pub run: RunNo,
     /// True if an input with the same key had been accepted before.
     pub duplicate: bool,
@@ -124,7 +124,7 @@ impl SessionHandle {
         Ok(Receipt { input, run: scan.run(), duplicate: true, session: self.clone() })
     }
 
-    /// Returns the last answer of `answer`'s run before that run took another input; `None` if it took no other.
+    /// Returns the last answer that the run of `answer` gave before it took another input; `None` if it took no other.
     pub(crate) async fn answer_before_next_input(&self, answer: &Answered) -> Result<Option<Text>, AnswerError> {
         let (mut next, mut scan) = self.find(answer.input).await?;
         let found = self.walk_records(&mut next, |stored| {
@@ -149,7 +149,8 @@ impl SessionHandle {
         history::walk(&self.sessions.log.journal, self.id, next, take).map_err(|error| self.unread(error))
     }
 
-    /// Returns the position to read from: the opening of the run in flight at the acceptance, since the answer may continue an earlier part.
+    /// Returns the position to read from: the opening of the run that was in flight at the acceptance. The answer may
+    /// continue a truncated part that is older than the input.
     async fn find(&self, input: InputId) -> Result<(Seq, Scan), AnswerError> {
         self.sessions.log.journal.settled().await.map_err(|poison| poisoned(&poison))?;
         let from = find_start(&self.sessions.log.journal, self.id, input).map_err(|error| self.unread(error))?;
@@ -172,7 +173,7 @@ fn poisoned(poison: &subtend_journal::Poisoned) -> AnswerError {
     AnswerError::Stopped(Stopped::Poisoned(poison.to_string()))
 }
 
-/// Reads backwards, since most receipts are awaited soon after the acceptance.
+/// Finds the position by reading backwards, since most receipts are awaited soon after the acceptance.
 fn find_start(journal: &Journal, session: SessionId, input: InputId) -> Result<Option<Seq>, ReadError> {
     let head = journal.head(session)?.ok_or(ReadError::NoSuchSession(session))?;
     let mut end = head.last_seq.next();

@@ -28,7 +28,7 @@ pub(crate) mod open_asks;
 /// An attached approver. While at least one is attached, calls that need an approval wait for it; otherwise they are denied at once.
 ///
 /// Dropping the last one does not deny open asks: they wait for another approver or their deadline.
-#[must_use = "calls are denied when the last approver is dropped"]
+#[must_use = "calls that need an approval are denied while no approver is attached"]
 pub struct Approver {
     approvals: Arc<Approvals>,
     sessions: Arc<SessionServices>,
@@ -36,7 +36,8 @@ pub struct Approver {
 }
 
 impl Approver {
-    /// Returns the next open ask: first those already open, then each new one. An ask answered meanwhile is skipped.
+    /// Returns the next open ask: first those that are open already, then each new one. An ask that was answered in the
+    /// meantime is skipped.
     ///
     /// Never returns after the runtime has stopped: select it together with another event.
     /// # Cancel safety
@@ -110,7 +111,8 @@ impl Runtime {
 
     /// Answers a call that waits for an approval: allow it once, allow the same access in that session from now on, or deny it.
     ///
-    /// [`Control::NotFound`] if the call no longer waits: it was answered, its deadline passed, or its run ended.
+    /// Returns [`Control::NotFound`] if the call no longer waits: it was answered, its deadline passed, or its run
+    /// ended.
     /// # Errors
     /// [`ControlError`]; [`ControlError::NotFound`] for an unknown session.
     /// # Cancel safety

@@ -64,7 +64,7 @@ fn system_ms() -> i64 {
     i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
 }
 
-/// Monotonic time; virtual under a paused clock.
+/// Returns the monotonic time, which is virtual under a paused clock.
 pub(crate) fn now() -> Instant {
     Instant::now()
 }

@@ -116,9 +116,13 @@ impl Faults {
     /// True if this build has the seeded bugs for drills.
     pub const COMPILED: bool = cfg!(feature = "sabotage");
 
-    /// Returns the seeded bugs named in the comma-separated `text`: `no-dedup` (a handled row is handled again), `no-intent` (tools do not wait for
-    /// their intent records), `no-order` (a deletion starts at the deepest sessions), `no-reset` (a run that is parked at a limit is forgotten after a
-    /// restart), `no-debt` (a compaction hides what is owed to the model). Other names are ignored.
+    /// Returns the seeded bugs named in the comma-separated `text`. Other names are ignored.
+    ///
+    /// - `no-dedup`: a handled row is handled again.
+    /// - `no-intent`: tools do not wait for their intent records.
+    /// - `no-order`: a deletion starts at the deepest sessions.
+    /// - `no-reset`: a run that is parked at a limit is forgotten after a restart.
+    /// - `no-debt`: a compaction hides what is owed to the model.
     #[cfg(feature = "sabotage")]
     pub fn named(text: &str) -> Self {
         let has = |name: &str| text.split(',').any(|word| word.trim() == name);

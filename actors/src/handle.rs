@@ -109,7 +109,7 @@ impl SessionHandle {
         Ok(self.reply_or_resend(command).await?.0)
     }
 
-    /// Returns the reply to `command`, and whether it was resent: then the first one may have been applied.
+    /// Returns the reply to `command`, and whether the command was resent. The first one may then have been applied.
     pub(crate) async fn reply_or_resend(&self, command: Command) -> Result<(CommandReply, bool), Stopped> {
         let mut lost = 0;
         let seen = self.sessions.log.journal.head(self.id).ok().flatten().map_or(Seq(0), |head| head.last_seq);
@@ -118,7 +118,8 @@ impl SessionHandle {
             self.sessions.cells.deliver(self.id, InboxItem::Command(command.clone(), Some(reply)));
             match answer.await {
                 Ok(answer) => return Ok((answer, lost > 0)),
-                // A panic of the actor lost the command or its reply; a session that cannot be activated loses every one.
+                // A panic of the actor lost the command or its reply. A session that cannot be activated loses every
+                // command.
                 Err(_) if lost < MAX_RETRIES && !self.sessions.life.is_stopping() => lost += 1,
                 Err(_) => return Err(self.sessions.life.stopped_at(self.id)),
             }
@@ -169,7 +170,7 @@ impl SessionHandle {
             self.sessions.cells.deliver(self.id, InboxItem::Probe(sender));
             match receiver.await {
                 Ok(probed) => break probed,
-                // A panic of the actor lost the probe; a session that cannot be activated loses every one.
+                // A panic of the actor lost the probe. A session that cannot be activated loses every probe.
                 Err(_) if lost < MAX_RETRIES && !self.sessions.life.is_stopping() => lost += 1,
                 Err(_) => return Err(self.sessions.life.stopped_at(self.id)),
             }

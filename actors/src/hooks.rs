@@ -83,8 +83,8 @@ pub trait Hooks: Send + Sync + 'static {
         Ok(())
     }
 
-    /// Notifies the host of the durable end of a subagent's run. Ends that an earlier process recorded are not reported, nor are ends after which
-    /// the host is killed before this call; the journal has all of them.
+    /// Notifies the host of the durable end of a subagent's run. Ends recorded by an earlier process are not reported.
+    /// An end is also lost if the host is killed before this call. The journal has all of them.
     ///
     /// It must not block.
     fn subagent_stop(&self, stop: &SubagentStop) {

@@ -67,7 +67,8 @@ pub struct OpenOptions {
     pub limits: Option<Limits>,
     /// The model, by name; the default is the manifest's, then the runtime's.
     pub model: Option<Text>,
-    /// Whether runs fail or resume after a restart of the host, with those of children whose agents do not choose; the default is the manifest's.
+    /// Whether runs fail or resume after a restart of the host. This also applies to children whose agents do not
+    /// choose. The default is the manifest's.
     pub on_restart: Option<OnRestart>,
     /// The source of the session's calls: sessions of an MCP client and their children are not offered internal tools.
     pub source: Source,
@@ -81,7 +82,7 @@ pub struct OpenOptions {
     pub workspace: Option<Text>,
     /// The policy that replaces the environment's; the environment's bounds still apply.
     pub policy: Option<Authority>,
-    /// Rules that it keeps besides its policy: they only lower what it may do.
+    /// Rules of the session in addition to its policy. They only lower what the session may do.
     pub restriction: Option<Authority>,
     /// Changes to the limits of the environment, by name; null removes a limit.
     pub limit_changes: Map<String, Value>,
@@ -176,7 +177,7 @@ pub struct ShutdownReport {
     /// True if all work ended within the grace.
     pub drained: bool,
     pub actors: usize,
-    /// Number of live tasks of turns, tools and services: zero.
+    /// Number of live tasks of turns, tools and services. It should be zero.
     pub tasks: usize,
     /// Total number of completions that arrived too late.
     pub stale: u64,
@@ -270,7 +271,7 @@ impl Runtime {
         let inherited: Text = options.model.clone().unwrap_or_else(|| agents.default_model.clone());
         let template = agents.template(&name, &inherited, options.source);
         let template = template.map_err(|_| unknown_agent(&agents, &name, task))?;
-        // The loader of an environment resolves the name: several models form a pool.
+        // The loader of an environment resolves the name, because several models form a pool.
         let named = options.model.map(|model| match &options.workspace {
             Some(_) => agents.default_model.clone(),
             None => model,
@@ -290,7 +291,7 @@ impl Runtime {
         let session = given.unwrap_or_else(|| self.components.host.ids.session());
         let mut created = template.created.clone();
         created.place = Place::Root;
-        created.worktree = agents.own(session, template.isolation, None).map_err(OpenSessionError::Workspace)?;
+        created.worktree = agents.own_worktree(session, template.isolation, None).map_err(OpenSessionError::Workspace)?;
         created.task = task;
         created.short = session.short();
         created.title = options.title;

@@ -1,4 +1,4 @@
-//! The way from a tool call to a child: tool offers to sessions, and specs of their children.
+//! Everything between a tool call and a child: tool offers to sessions, and specs of their children.
 
 pub(crate) mod agents;
 pub(crate) mod ancestors;

@@ -127,7 +127,7 @@ impl From<ImportError> for Problem {
             }
             ImportError::Io(_)
             | ImportError::Damaged { .. }
-            | ImportError::Cut { .. }
+            | ImportError::Truncated { .. }
             | ImportError::Newer { .. }
             | ImportError::TooLarge { .. }
             | ImportError::Changed { .. } => Self::invalid("invalid_export", detail),

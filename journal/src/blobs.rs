@@ -1,4 +1,4 @@
-//! Files for bodies that are too large for an engine. They lie next to the store and are named by their hash.
+//! Files for bodies that are too large for an engine. They are stored next to the store and named by their hash.
 //!
 //! A blob is durable before the row that names it. A row without its blob is damage. A blob without a row is a harmless leftover of a
 //! crash: it is reused for the same body, and removed by a compaction.

@@ -42,7 +42,7 @@ pub struct DeferredErasure {
 pub enum CompactionStep {
     /// Number of copied frames.
     Copied(u64),
-    /// The new store is complete and durable. From here on it is the one that is opened.
+    /// The new store is complete and durable. From here on, opening the store opens the new one.
     Whole,
     /// An unreferenced blob was removed.
     Swept,

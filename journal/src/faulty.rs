@@ -55,7 +55,7 @@ impl Faults {
         self.plan().fail_sync = Some(n);
     }
 
-    /// Drops writes from the `n`-th on and reports success, like a lying disk.
+    /// Drops writes from the `n`-th on and reports success, like a disk that ignores syncs.
     pub fn drop_writes(&self, n: u64) {
         self.plan().tear = Some(n);
     }

@@ -1,8 +1,9 @@
 //! Imports an export, completely or not at all.
 //!
-//! The file is read three times: first every line is checked (`survey`), then each session is folded and its index rows are derived
-//! (`plan`), then the frames are written without rows, invisible to listings, boot and delivery. One last batch writes all rows. After a
-//! crash before that batch, a repeated import continues after the frames that are already written.
+//! The file is read three times. The first reading checks every line (`survey`). The second folds each session and
+//! derives its index rows (`plan`). The third writes the frames without rows, invisible to listings, boot and delivery.
+//! One last batch writes all rows. After a crash before that batch, a repeated import continues after the frames that
+//! are already written.
 
 use std::collections::BTreeSet;
 use std::io::{BufRead, Seek};
@@ -59,7 +60,7 @@ pub enum ImportError {
     #[error(
         "the export is truncated in or after line {line}: its last line is missing; nothing was imported. Copy it again"
     )]
-    Cut {
+    Truncated {
         /// The last complete line.
         line: u64,
     },
@@ -103,7 +104,8 @@ fn row_frame(session: SessionId, first_seq: Seq) -> Frame {
     Frame { session, first_seq, epoch: Epoch(0), at_ms: 0, records: Vec::new(), changes: Changes::default() }
 }
 
-/// An import whose frames are written, but not visible yet ([`Journal::write_import`]). If it is dropped, it stays invisible.
+/// An import whose frames are written, but not visible yet ([`Journal::write_import`]). A dropped import stays
+/// invisible.
 #[derive(Debug)]
 pub struct WrittenImport {
     tally: Tally,
@@ -135,7 +137,7 @@ impl Journal {
     /// # Errors
     /// [`ImportError`]. An invalid file is refused before anything is written. After a failure of the store, nothing is visible.
     /// # Cancel safety
-    /// If it is dropped or killed, nothing is visible. Repeating it with the same file continues.
+    /// If the future is dropped or the process killed, nothing is visible. Another import of the same file continues.
     /// # Durability
     /// Everything is durable when this returns without an error.
     pub async fn import<R: BufRead + Seek>(

@@ -216,9 +216,9 @@ impl Journal {
         Ok(self.activate_from(session, read::END)?.0)
     }
 
-    /// Does the same as [`Journal::activate`] followed by [`Journal::records`], in one round trip to the engine.
+    /// Activates a session and reads its records, in one round trip to the engine.
     /// # Errors
-    /// Those of both.
+    /// As [`Journal::activate`] and [`Journal::records`].
     pub fn activate_with_records(&self, session: SessionId) -> Result<(Activation, Vec<Stored>), ReadError> {
         let (activation, frames) = self.activate_from(session, Seq(1))?;
         let records = read::read_all(&*self.shared().engine()?, session, activation.head.as_ref(), frames)?;

@@ -127,7 +127,7 @@ fn is_reported_by_opening(kind: io::ErrorKind) -> bool {
     matches!(kind, io::ErrorKind::NotFound | io::ErrorKind::NotADirectory | io::ErrorKind::PermissionDenied)
 }
 
-/// Returns whether the command uses this name for a store in a data directory.
+/// Returns whether the command line uses this name for a store in a data directory.
 fn is_engine(name: &str) -> bool {
     ENGINES.iter().any(|(engine, ..)| *engine == name)
 }

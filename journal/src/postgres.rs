@@ -274,8 +274,8 @@ impl Postgres {
     }
 }
 
-/// Remembers in `dir`, the directory of this machine for a shard, that the shard ends at `last` ([`Options::node_dir`](crate::Options)). No
-/// journal may have the shard open here.
+/// Records in `dir`, this machine's directory for a shard, that the shard ends at `last`
+/// ([`Options::node_dir`](crate::Options)). No journal may have the shard open here.
 /// # Errors
 /// [`OpenError::Behind`] for a shard that ended later before, unless `accept_loss` is true.
 pub fn store_watermark(dir: &std::path::Path, last: Lsn, accept_loss: bool) -> std::result::Result<(), OpenError> {
@@ -332,7 +332,7 @@ macro_rules! sql {
             Table::Child => concat!($before, "subtend.kid", $after),
             Table::Outbox => concat!($before, "subtend.outbox", $after),
             Table::Def => concat!($before, "subtend.def", $after),
-            // Columns of `shard` instead.
+            // `meta` is stored in columns of `shard`.
             Table::Meta => "SELECT NULL::bytea, NULL::bytea WHERE false AND $1 = 0",
         }
     };

@@ -159,8 +159,8 @@ impl Watermark {
         }
     }
 
-    /// Writes `lsn` now. If that fails, the old mark remains and detects less. The first of several failures is logged, and the write
-    /// that succeeds after them.
+    /// Writes `lsn` now. If that fails, the old mark remains and detects less. Only the first of several failures is
+    /// logged, and the next success.
     pub(crate) fn write(&mut self, lsn: Lsn) {
         // Set also on failure, to delay the next attempt.
         self.since = None;
@@ -305,8 +305,8 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join(NAME);
         assert_eq!(open(dir.path(), 0, false), Ok(Lsn(0)), "a new store has no mark");
-        assert_ne!(std::fs::read(&path).unwrap(), b"", "and has one from then on");
-        assert_eq!(open(dir.path(), 7, false), Ok(Lsn(7)), "frames that a killed process had not marked yet");
+        assert_ne!(std::fs::read(&path).unwrap(), b"", "a new store got no mark");
+        assert_eq!(open(dir.path(), 7, false), Ok(Lsn(7)), "a killed process had not written the mark for these frames");
         std::fs::write(&path, b"").unwrap();
         for (state, again) in [("is empty", true), ("is missing", false)] {
             let refused = open(dir.path(), 7, false).unwrap_err();

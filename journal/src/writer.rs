@@ -114,7 +114,7 @@ fn write_all(
         if *shared.pressure.borrow() {
             shared.update_pressure();
         }
-        // Written after the waiters are released, because they do not need it.
+        // The mark is written after the waiters are released, because they do not need it.
         if let Some(watermark) = watermark.as_deref_mut() {
             watermark.record_acknowledged(last, at_ms, now());
         }

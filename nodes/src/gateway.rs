@@ -275,8 +275,9 @@ impl Gateway {
         }
     }
 
-    /// Returns the shards with a label for a new session, in rotating order, starting with those that are open here.
-    Returns the shards with this label for a new session, in rotating order: those open at this node or, if none is, all others.
+    /// Returns the shards with this label for a new session, in rotating order: those open at this node or, if none is,
+    /// all others.
+    fn candidates(&self, label: Option<&str>) -> Vec<String> {
         let members = self.node().members();
         let fit = members
             .shards

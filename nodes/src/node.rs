@@ -352,12 +352,12 @@ impl Node {
         let open: Vec<Host> =
             self.state().shards.values().filter_map(HeldShard::open).map(|open| open.host.clone()).collect();
         let demands: Vec<_> = open.iter().map(|host| host.runtime().slot_demand()).collect();
-        let [owned, persons] = [0, 1].map(|pool| {
+        let [owned, interactive] = [0, 1].map(|pool| {
             let of_pool: Vec<_> = demands.iter().filter_map(|demand| demand.get(pool).copied()).collect();
             slots::divide(share, &of_pool)
         });
-        for ((host, owned), persons) in open.iter().zip(owned).zip(persons) {
-            host.runtime().bound_slots([owned, persons]);
+        for ((host, owned), interactive) in open.iter().zip(owned).zip(interactive) {
+            host.runtime().bound_slots([owned, interactive]);
         }
     }
 

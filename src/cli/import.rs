@@ -178,7 +178,7 @@ impl From<ImportError> for Fail {
             ImportError::Append(_) | ImportError::Poisoned(_) => Self::Store(error.to_string()),
             ImportError::Io(_)
             | ImportError::Damaged { .. }
-            | ImportError::Cut { .. }
+            | ImportError::Truncated { .. }
             | ImportError::Newer { .. }
             | ImportError::Exists(_)
             | ImportError::Deleted(_)

@@ -9,7 +9,8 @@ use subtend_session::state::JoinedText;
 use super::{AnswerError, Answered};
 use crate::values::ended::Ended;
 
-/// Reads records in order, from the opening of the run in flight at the acceptance or earlier.
+/// A search through the records, in order, from the opening of the run that was in flight at the acceptance, or
+/// earlier.
 pub(super) struct Scan {
     input: InputId,
     accepted: bool,
@@ -17,7 +18,7 @@ pub(super) struct Scan {
     /// True if the input waits for a rest point instead of steering.
     waits: bool,
     run: RunNo,
-    /// True if that run is in flight and answers a model: then it takes no queued input.
+    /// True if `run` is in flight and answers a model, so that it takes no queued input.
     of_a_model: bool,
     /// True if the current turn continues a truncated answer.
     continues: bool,

@@ -39,9 +39,9 @@ pub(crate) struct Approvals {
 
 #[derive(Default)]
 struct OpenAsks {
-    /// The number of the last shown ask, in order of durability.
+    /// Number of the ask that was shown last. Asks are numbered in the order in which they become durable.
     last: u64,
-    /// Open asks, each with its number once it is shown.
+    /// Open asks. An ask has a number once it is shown.
     by_call: BTreeMap<(SessionId, CallId), Option<u64>>,
     shown: BTreeMap<u64, Approval>,
 }
@@ -64,7 +64,7 @@ impl Approvals {
         self.approvers.load(Ordering::Acquire) > 0
     }
 
-    /// Opens an ask, or returns false without an approver. An open ask remains open.
+    /// Opens an ask if an approver is attached. Returns whether the ask is open, now or from before.
     pub(crate) fn open(&self, session: SessionId, call: CallId) -> bool {
         let attended = self.is_attended();
         let mut open = self.lock();
@@ -107,7 +107,7 @@ impl Approvals {
     }
 }
 
-/// Returns the arguments of the called tool, also within `use_tool`.
+/// Returns the arguments of the called tool, also of a tool called through `use_tool`.
 pub(crate) fn args_of(tool: &str, args: &Text) -> Text {
     discovery::resolve(tool, args).map_or_else(|| Arc::clone(args), |(_, args)| args.into())
 }

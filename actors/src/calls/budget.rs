@@ -1,8 +1,9 @@
 //! Budgets of root runs: the reservation of a model call, and its settlement.
 //!
-//! The session decides how many tokens to reserve (`TurnStarted.reserved`); the model's price converts them to money. The reservation is made after
-//! the backoff and the intent record, and before the wait for a provider's permit, so that a call that waits for its budget does not block other
-//! trees. The reported cost settles it. A dropped call counts in full, unless it never started.
+//! The session decides how many tokens to reserve (`TurnStarted.reserved`), and the model's price converts them to
+//! money. The reservation is made after the backoff and the intent record, and before the wait for a provider's permit.
+//! So a call that waits for its budget does not block other trees. The reported cost settles the reservation. A dropped
+//! call counts in full, unless it never started.
 
 use std::sync::Arc;
 
@@ -21,8 +22,8 @@ use crate::calls::reservation::{Claim, ReservationGuard};
 mod recount;
 
 impl ModelCalls {
-    /// Returns the maximum cost of `reserved` with the called model: by its price, or by the highest of all prices. An in-process model without a
-    /// price costs nothing.
+    /// Returns the maximum cost of `reserved` with the called model, at its own price or else at the highest of all
+    /// prices. An in-process model without a price costs nothing.
     pub(crate) fn cost_at_most(&self, called: &Called, reserved: &Reserved) -> Option<u64> {
         let member = called.member();
         if let Some(price) = self.prices.of_model(&member.name, &*member.model) {
@@ -31,7 +32,7 @@ impl ModelCalls {
         if member.model.leaves_process() { self.prices.highest_cost(reserved) } else { Some(0) }
     }
 
-    /// Returns the claim for the same call of another model; `None` if money is counted and that model has no price.
+    /// Returns the same claim with the amount for another model; `None` if money is limited and no price is known.
     pub(crate) fn claim_for_model(&self, claim: Claim, called: &Called) -> Option<Claim> {
         let cost_micro = match claim.limit.cost_micro {
             Some(_) => self.cost_at_most(called, &claim.reserved)?,
@@ -40,14 +41,15 @@ impl ModelCalls {
         Some(Claim { want: Spend { cost_micro, ..claim.want }, ..claim })
     }
 
-    /// Returns the first model of `name` (a model or a pool) whose calls have no price, although they may cost something.
+    /// Returns the first model behind `name`, a model or a pool, whose calls may cost something but have no price.
     pub(crate) fn unpriced_model_of(&self, models: &Models, name: &Text) -> Option<Text> {
         self.prices.unpriced_model(models, name)
     }
 
-    /// Opens the accounts of a resumed root run, with what it used in the previous process.
+    /// Opens the accounts of a resumed root run, with its usage in the previous process.
     ///
-    /// A crash of an activation needs no restore: the accounts stay open, and each reservation that it dropped was settled by the drop.
+    /// Not needed after the crash of an activation: the accounts remain open, and the reservations that it dropped were
+    /// charged.
     pub(crate) fn restore_accounts(&self, models: &Models, run: RunKey) -> Result<(), ReadError> {
         let used = self.recount(models, run)?;
         self.ledger.restore(run, used.spawns);
@@ -92,7 +94,7 @@ impl ModelCalls {
                 usage.unreliable |= !known;
             }
             None if member.model.leaves_process() => usage.unreliable = true,
-            // An in-process model costs nothing, and that is certain.
+            // An in-process model costs nothing.
             None => usage.cost_micro = Some(0),
         }
     }

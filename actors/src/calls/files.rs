@@ -31,7 +31,7 @@ pub(crate) struct FilesRead {
     pub(crate) read: FileTexts,
 }
 
-/// The files of one call, under its child's authority.
+/// The files of one call, read with its child's authority.
 pub(crate) struct FileRequest {
     pub(crate) ix: u32,
     pub(crate) authority: Arc<Authority>,
@@ -76,7 +76,7 @@ impl FileRequest {
         }
         // The path behind a link is checked too.
         let real = workspace.real(&resource).map_err(|error| {
-            // The tool's own message suggests a next call, which a warning must not.
+            // The tool's message suggests a next call, which does not belong in this warning.
             let missing = error.kind == ToolErrorKind::NotFound;
             if missing { Text::from("no such file") } else { error.message.into() }
         })?;

@@ -67,10 +67,11 @@ impl RunningTool {
     }
 }
 
-/// A parsed call, which is not parsed again.
+/// The result of parsing a call, kept so that it is parsed once.
 pub(crate) enum Parsed {
     Tool(Arc<dyn Tool>, serde_json::Value),
-    Opens(Request),
+    /// A call that starts or continues a child.
+    Spawn(Request),
     Refused(ToolError),
     Check(CheckRequest),
     /// The task to cancel, as the model named it.

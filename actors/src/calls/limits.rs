@@ -11,7 +11,7 @@ use tokio::time::Instant;
 
 use crate::clock::now;
 
-/// A remaining pause above this is a new limit: the probe was refused.
+/// A pause longer than this means that the provider refused the probe and set a new limit.
 const NEW_LIMIT_PAUSE: Duration = Duration::from_secs(60);
 /// Interval at which a run checks whether the probe was answered.
 const PROBE_CHECK_INTERVAL: Duration = Duration::from_secs(1);
@@ -50,7 +50,7 @@ impl ParkedRuns {
 
     /// Parks the run of `session` at `limit` until the Unix time `until`, in ms. `is_due` says whether that time has passed.
     ///
-    /// A due run that is the probe stays the probe: the activation of its session calls this once more.
+    /// A due run that is the probe remains the probe, because the activation of its session parks the run again.
     pub(crate) fn park(&self, session: SessionId, limit: Text, until: i64, is_due: bool) {
         let mut parked = self.lock();
         if is_due && parked.probes.values().any(|probe| probe.by == session) {
@@ -71,7 +71,8 @@ impl ParkedRuns {
         let limit = Text::clone(&waiting.limit);
         let cooling = Duration::from_millis(throttles.paused_ms(&limit).unwrap_or(0));
         if cooling > NEW_LIMIT_PAUSE {
-            // The probe was refused: the wait for a permit parks this run until the new reset, without a call.
+            // The probe was refused. This run resumes, and its wait for a permit parks it until the new reset without a
+            // call.
             parked.waiting.remove(&session);
             return None;
         }
@@ -114,7 +115,7 @@ mod tests {
 
     use super::*;
 
-    /// A session that had left memory is activated for its probe, and its activation parks the run once more.
+    /// A session that left memory is activated for its probe, and the activation parks the run again.
     #[tokio::test(start_paused = true)]
     async fn x13_activation_of_the_probe_keeps_the_probe() {
         let [probe, other] = ["01890a5d-ac96-774b-bcce-b302099a8057", "01890a5d-ac96-774b-bcce-b302099a8058"]

@@ -46,14 +46,14 @@ pub(crate) fn call(model: &Arc<dyn Model>, request: Request, deltas: Deltas, cal
     }
 }
 
-/// Number of values, as [`ValueCount`] counts, that the arguments of each call may have regardless of the others.
+/// Number of JSON values, as counted by [`ValueCount`], that the arguments of each call may have in any case.
 const VALUES_PER_CALL: usize = 16;
 
 fn bound_calls(answer: Answer, max_calls: u32) -> ModelOutcome {
     let calls = answer.calls.len();
-    // Parsing allocates a tree for the arguments before their size is limited.
+    // Counted before the arguments are parsed, because parsing allocates a tree for them.
     let values: usize = answer.calls.iter().map(|call| ValueCount::default().add(call.args.as_bytes())).sum();
-    // A runtime whose `calls_per_answer` is far above the default starts that many children at once.
+    // The limit grows with the calls, for a runtime whose `calls_per_answer` is far above the default.
     let max_values = MAX_VALUES.max(calls.saturating_mul(VALUES_PER_CALL));
     let text = if calls > max_calls as usize {
         format!("the answer has {calls} calls; the limit is {max_calls}")
@@ -65,7 +65,7 @@ fn bound_calls(answer: Answer, max_calls: u32) -> ModelOutcome {
     ModelOutcome::Error(ModelError { usage: Some(answer.usage), ..ModelError::new(ModelFail::BadAnswer, text) })
 }
 
-/// How far a spawned call has come: its task reads this after the call has ended or was dropped.
+/// The progress of a spawned call, which its task reads after the call has ended or was dropped.
 #[derive(Debug, Default)]
 pub(crate) struct CallProgress {
     begun: AtomicBool,
@@ -82,7 +82,7 @@ impl CallProgress {
         self.begun.load(Ordering::Relaxed)
     }
 
-    /// Measures the wait for a permit until the returned timer is dropped, with the call or after its wait.
+    /// Measures the wait for a permit until the returned timer is dropped.
     pub(crate) fn queued(&self) -> QueueTimer<'_> {
         QueueTimer { since: now(), progress: self }
     }
@@ -167,9 +167,9 @@ pub(crate) async fn watch_stall(mut calling: Calling, last_delta: LastDelta, lim
             let error = ModelError::new(ModelFail::Unavailable, message);
             return ModelOutcome::Error(ModelError { usage: Some(Usage::UNKNOWN), ..error });
         }
-        // The first delta may arrive during the longer wait. Waking early applies the shorter limit from then on.
-        let look = until.min(add_saturating(now(), stall.max(Duration::from_millis(1))));
-        if let Ok(outcome) = tokio::time::timeout_at(look, &mut calling).await {
+        // The first delta may arrive during this wait. Checking after `stall` applies the shorter limit from then on.
+        let check_at = until.min(add_saturating(now(), stall.max(Duration::from_millis(1))));
+        if let Ok(outcome) = tokio::time::timeout_at(check_at, &mut calling).await {
             return outcome;
         }
     }

@@ -26,7 +26,7 @@ use crate::values::address::Address;
 pub(crate) struct ModelCalls {
     /// The rate limits of providers, over all sessions.
     pub(crate) throttles: Throttles,
-    /// Notifies calls that wait for a permit that a provider sent a retry-after.
+    /// Wakes calls that wait for a permit, after a provider has sent a retry-after.
     pub(crate) cooled: tokio::sync::Notify,
     pub(crate) parked: ParkedRuns,
     pub(crate) prices: Prices,
@@ -58,9 +58,9 @@ pub(crate) enum ModelCallStart {
 /// The other models of a pool, after one of them failed.
 #[derive(Default)]
 pub(crate) struct OtherModels {
-    /// The next healthy one.
+    /// The next healthy model.
     pub(crate) next: Option<Text>,
-    /// Those that wait for a reset, with the milliseconds until it.
+    /// Models that wait for a reset, with the milliseconds until it.
     pub(crate) resets: Vec<(Text, u64)>,
 }
 
@@ -73,9 +73,9 @@ impl ModelCalls {
             self.throttles.pause(quota, ms);
             self.cooled.notify_waiters();
         }
-        // After the cooling, so that no other run probes in between.
+        // The probe ends after the pause is set, so that no other run probes in between.
         self.parked.answered(of);
-        // This applies even if the call named the member itself: its pools must skip it too.
+        // Pools skip the failed model even if the call named it directly.
         called.set.models.failed(&called.member.name, error.kind, error.retry_after_ms);
         if !called.pool {
             return OtherModels::default();
@@ -86,7 +86,8 @@ impl ModelCalls {
         OtherModels { next: models.after(name, failed), resets }
     }
 
-    /// Returns the model that a call of `name` would use, with the milliseconds until its limit resets, if it accepts no call now.
+    /// Returns the model that a call of `name` would use, and the milliseconds until its limit resets. Returns `None`
+    /// if it accepts calls now.
     pub(crate) fn reset_of(&self, models: &Models, name: &Text) -> Option<(Text, u64)> {
         let member = models.pick(name).member;
         let after_ms = self.throttles.paused_ms(&ParkedRuns::limit_of(&*member.model))?;
@@ -159,7 +160,8 @@ impl ModelCalls {
 
     /// Makes the call once it may start, and returns its outcome.
     ///
-    /// The future is dropped when the run is stopped: its permit or queue position is released, and the reservation if the call never started.
+    /// Dropping the future, when the run is stopped, releases its permit or queue position, and the reservation of a
+    /// call that never started.
     pub(crate) async fn call(
         &self,
         call: ModelCallStart,
@@ -175,7 +177,7 @@ impl ModelCalls {
                 self.price(called, &mut outcome);
                 Ok(outcome)
             }
-            // Boxed, so that an immediate call does not carry the waits.
+            // Boxed, so that an immediate call does not carry the state of the waits.
             ModelCallStart::Later(later) => {
                 Box::pin(self.call_after_waits(*later, called, last_delta, limits, progress)).await
             }
@@ -202,11 +204,12 @@ impl ModelCalls {
             // The journal is poisoned: nothing leaves the process any more.
             std::future::pending::<()>().await;
         }
-        // This precedes the wait for a permit: a call that waits for its tree's budget must not hold a permit that others could use.
+        // The budget is reserved before the permit: a call that waits for its tree's budget must not hold a permit that
+        // others could use.
         let guard = self.reserve(claim, progress, model.leaves_process()).await?;
         // The permit is awaited before the call, so that the wait does not count as the model's silence.
         let queued = progress.queued();
-        let permit = match self.place(&*model, &request, limits).await {
+        let permit = match self.acquire_permit(&*model, &request, limits).await {
             Ok(permit) => permit,
             Err(error) => return Ok(ModelOutcome::Error(error)),
         };
@@ -238,9 +241,9 @@ impl ModelCalls {
         Ok(outcome)
     }
 
-    /// Waits for a permit of `model`. Fails if a retry-after is longer than the turn, even one that another session receives meanwhile: then a pool
-    /// uses its next model, and without a pool the run ends with that cause.
-    async fn place(&self, model: &dyn Model, request: &Request, limits: CallLimits) -> Result<Permit, ModelError> {
+    /// Waits for a permit of `model`. Fails if the provider pauses for longer than the turn, even if the retry-after
+    /// arrives during the wait. A pool then uses its next model; without a pool the run ends with that cause.
+    async fn acquire_permit(&self, model: &dyn Model, request: &Request, limits: CallLimits) -> Result<Permit, ModelError> {
         let quotas = model.quotas();
         let entering = self.throttles.enter(quotas, estimate::tokens(request));
         tokio::pin!(entering);

@@ -35,7 +35,8 @@ pub(crate) struct ReservationGuard {
 }
 
 impl ReservationGuard {
-    /// Settles the call with its reported cost, as far as it is known. `is_reported` says that its tokens are known; their price may be missing.
+    /// Settles the call with its reported cost, as far as it is known. `is_reported` means that its tokens are known,
+    /// even if they have no price.
     ///
     /// The unknown part is written into the usage, so that a recount also counts it in full.
     pub(crate) fn settle(mut self, outcome: &mut ModelOutcome, is_reported: bool) {
@@ -93,7 +94,7 @@ pub(crate) fn failure(kind: ModelFail, usage: Option<Usage>) -> Option<Usage> {
         | ModelFail::Rate
         | ModelFail::ContextOverflow
         | ModelFail::InvalidRequest
-        // Our own error: the call never started, or its usage is marked as unknown.
+        // A local error: the call never started, or its usage is marked as unknown.
         | ModelFail::Dropped => Some(Usage::default()),
         ModelFail::Unavailable | ModelFail::BadAnswer => None,
     }

@@ -25,7 +25,7 @@ use crate::values::panic::truncate_message;
 pub(crate) struct ToolDirectory {
     pub(crate) workspace: Arc<Workspace>,
     pub(crate) worktree: Option<Worktree>,
-    /// The worktrees of the host. They may be missing: the session may come from a host that had some.
+    /// `None` if this host has no worktrees, although the session may come from a host that had some.
     pub(crate) worktrees: Option<Arc<Worktrees>>,
 }
 
@@ -34,7 +34,7 @@ impl ToolDirectory {
     pub(crate) fn open(&self) -> Result<Arc<Workspace>, String> {
         let Some(worktree) = self.worktree else { return Ok(Arc::clone(&self.workspace)) };
         let worktrees = self.worktrees.as_ref().ok_or("this host has no directory for worktrees")?;
-        // A new worktree has the files of the opened workspace, not of what a session of a directory above put in its place.
+        // Resolves the path that was opened: a session in a parent directory may have replaced what is there now.
         let workspace = self.workspace.canonical_path();
         let origin = match (worktree.from, &workspace) {
             (Some(parent), _) => WorktreeOrigin::Worktree(parent),

@@ -110,7 +110,8 @@ impl Cells {
 
     /// Folds the journal, and collects the commands that a new activation handles first.
     async fn load(self: &Arc<Self>, session: SessionId, inbox: Arc<Inbox>) -> Result<Box<Driver>, ActivationError> {
-        // Read before the outbox: an end that is appended later arrives in the inbox, and an earlier one is in the outbox.
+        // Read before the outbox, so that no end is missed: a later end arrives in the inbox, and an earlier one is in
+        // the outbox.
         let mut dormant = self.takeover.is_dormant(session);
         if !dormant && let Some(lost) = self.takeover.take_mark(session) {
             inbox.mark_lost(lost);
@@ -121,8 +122,8 @@ impl Cells {
         let mut rows = rows_to(&self.log.journal, session)?;
         rows.owed.extend(self.takeover.unreadable.owed_notices(&state));
         if state.run.is_none() && rows.requests.is_empty() {
-            // If the handling of an input panicked in an idle session, no run ends: the marks `lost` and `exhausted` must not
-            // apply to a later run. A session that crashes on an outbox row keeps them, which delays its restarts.
+            // An idle session may have crashed on an input. The marks `lost` and `exhausted` then end no run, and must
+            // not apply to a later run. A session that crashes on an outbox row keeps them, which delays its restarts.
             inbox.settle();
         }
         let lost = inbox.lost();
@@ -184,7 +185,8 @@ impl Cells {
                 self.send_after_sweep(row.to, command);
             }
         }
-        // A child that never started requests its slot at its activation, even one without an owner, such as an alternative of an idle session.
+        // The probe activates a child that never started, which then requests its slot. Such a child may have no owner,
+        // for example an alternative of an idle session.
         for child in driver.state.children.keys().copied() {
             let absent = self.directory.with(child, |_| ()).is_none();
             if absent && self.log.journal.head(child)?.is_some_and(|head| head.state == Phase::Queued) {
@@ -215,7 +217,7 @@ impl Cells {
             return Command::RestartsExhausted { command: command.map(Into::into) };
         }
         if let Some(Lost { keeps_queue }) = lost {
-            // A queued run of an export must not start: it ends, and inputs behind it wait for a person.
+            // A queued run of an imported session must not start: it ends, and the inputs behind it wait for a person.
             let imported = driver.state.created.imported.is_some();
             let survives = driver.state.run.as_ref().is_some_and(|run| match run.opened.owner {
                 Owner::Run { .. } => false,
@@ -305,7 +307,7 @@ impl Cells {
     /// whose request to continue the session is undelivered.
     fn waiting_for(&self, session: SessionId) -> Vec<(SessionId, CallId)> {
         let mut waiting = Vec::new();
-        // A damaged row names no owner. The owner learns of it when it is activated itself.
+        // An unreadable row names no owner. The owner detects the damage at its own activation.
         if let Ok(Some(row)) = self.log.journal.inflight_of(session) {
             let run = row.run;
             self.runs.release_run(RunKey { session, run });

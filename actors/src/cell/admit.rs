@@ -32,8 +32,8 @@ use crate::values::answering::model_of;
 impl Cells {
     /// Returns the command with the verdicts for `calls` of one answer.
     ///
-    /// It comes with the grants of the ledger: a spawn that the decision refuses returns its grant. If the process crashes before the decision is
-    /// durable, the recount at boot corrects the ledger.
+    /// The grants of the ledger come with it: a spawn that the decision refuses returns its grant. If the process
+    /// crashes before the decision is durable, the recount at boot corrects the ledger.
     pub(crate) fn admit(
         &self,
         state: &State,
@@ -46,7 +46,7 @@ impl Cells {
         let grants = self.calls.ledger.reserve_spawns(root, wanted, state.limits.spawns);
         let (granted, remaining) = (grants.granted(), grants.remaining());
         let mut processes = self.runs.processes.grants(state.created.place.root(state.id));
-        let (mut used, most) = (0_u32, background::most(state));
+        let (mut used, most) = (0_u32, background::max_processes(state));
         let verdicts = calls
             .iter()
             .map(|ix| {
@@ -96,7 +96,7 @@ impl Cells {
         };
         let open_call = state.call(call).ok_or_else(missing)?;
         let request = match parsed {
-            Some(Parsed::Opens(request)) => request,
+            Some(Parsed::Spawn(request)) => request,
             Some(Parsed::Refused(error)) => {
                 return Err(Refusal { kind: error.kind, message: error.message.into() });
             }
@@ -176,7 +176,8 @@ impl Cells {
             .map_err(|error| Refusal { kind: ToolErrorKind::NotFound, message: error.to_string().into() })?;
         let ChildSpec { created, first: prompt, skipped, warnings } =
             agents.child_spec(state, offer, request, &template, read)?;
-        // In order: the call, the manifest, the dialect. The call and the manifest only lower the limit.
+        // The call precedes the manifest, and the manifest precedes the dialect. The call and the manifest can only
+        // lower the limit.
         let most = template.own_turns.map_or(state.limits.turns, |own| own.min(state.limits.turns));
         let turns = request.turns.or(template.own_turns).or(iterations_of(request.dialect)).unwrap_or(template.turns);
         let manifest = self.child_authority(state, offer, &template);
@@ -204,7 +205,7 @@ impl Cells {
         })
     }
 
-    /// Returns the plan to continue an ended task. The session itself decides whether it is still running.
+    /// Returns the plan to continue an ended task. The decision checks that the task has ended.
     fn continue_plan(
         &self,
         state: &State,
@@ -242,7 +243,7 @@ impl Cells {
             Some((false, false)) | None => {
                 self.check_within_caller(state, (agents, offer), (&request, task), short)?;
                 let (text, mode) = (request.prompt, request.mode);
-                // Another run of a branch starts from the default again if its call sets no number.
+                // If the call sets no number of turns, each run of a branch starts from the default.
                 let own = || iterations_of(request.dialect).map(|turns| manifest.turns.unwrap_or(turns));
                 let most = allowed_turns(manifest, &state.limits);
                 let turns = request.turns.or_else(own).map(|turns| turns.min(most));
@@ -254,8 +255,8 @@ impl Cells {
 }
 
 impl Cells {
-    /// Refuses to continue a task with more rights than its caller has now: an agent that answered earlier may have
-    /// started it.
+    /// Refuses to continue a task with more rights than its caller has now. Such a task may have been started while
+    /// another agent answered.
     fn check_within_caller(
         &self,
         state: &State,
@@ -263,7 +264,7 @@ impl Cells {
         (request, task): (&ContinueRequest, SessionId),
         short: &Short,
     ) -> Result<(), Refusal> {
-        // The lists that bound new children; a call that names tools bounds the run by itself.
+        // The tool lists that bound new children. A call that names tools bounds its run without them.
         let only = if request.dialect == Dialect::Task { state.tools.as_ref() } else { offer.only.as_ref() };
         let only = only.filter(|_| request.tools.is_none());
         if only.is_none() && state.ceiling.within(&offer.authority) {
@@ -278,7 +279,8 @@ impl Cells {
         Err(Refusal { kind: ToolErrorKind::Refused, message: message.into() })
     }
 
-    /// Returns the authority of a child in addition to its ceiling: its parent's, if another agent answers or permissions were lost.
+    /// Returns the authority of a child below its ceiling: that of its manifest. It is also limited by the parent's
+    /// authority, if another agent answers or permissions were lost.
     fn child_authority(&self, state: &State, offer: &ToolSet, template: &Template) -> Arc<Authority> {
         if state.ceiling.within(&offer.authority) {
             return Arc::clone(&template.manifest);

@@ -40,7 +40,7 @@ impl Driver {
     fn missing_worktree(&self) -> Option<Text> {
         let created = self.state.created.imported.as_ref().map(|_| &self.state.created)?;
         let manifest = self.agents.catalog.get(agent_of(&self.state))?;
-        // A branch works where its session does. A subagent's own agent decides where it works.
+        // A branch works in the directory of its session. For a subagent, its own agent decides.
         let is_subagent = matches!(created.place, Place::Child { kind: BranchKind::Subagent, .. });
         let inherited = created.worktree.filter(|_| !is_subagent);
         let worktree_of = inherited.map_or(self.state.id, |worktree| worktree.of);
@@ -236,7 +236,7 @@ impl Driver {
         };
         let want = Spend { tokens: tokens_of(&due.reserved), cost_micro };
         let root = self.cells.runs.tokens.root(&key).unwrap_or(key);
-        // Opened only while the run and its root run are in flight, so that each account is closed.
+        // Opened only while the run and its root run are in flight, so that the end of the root run closes the account.
         self.cells.calls.budgets.open(root);
         Ok(Some(Claim { root, reserved: due.reserved, want, limit }))
     }

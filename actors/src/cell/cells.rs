@@ -189,7 +189,7 @@ async fn await_stopped(actors: &[ActorRef<Wake>]) {
 
 fn supervisors(cells: &Weak<Cells>, life: &Arc<Lifecycle>) -> Supervisors {
     let (exits, life) = (Weak::clone(cells), Arc::clone(life));
-    // No number of failing sessions causes this many failures in one window.
+    // Single failing sessions do not cause a storm, because each has its own restart limit and backoff.
     let storm = move |seen: StormDetected| {
         tracing::error!(
             ?seen,

@@ -99,8 +99,8 @@ impl Driver {
         Ok(new_children)
     }
 
-    /// Takes back one start of a running run without durable records. Called at an orderly shutdown, so that three
-    /// shutdowns during a long call do not make the run fail.
+    /// Takes back one counted start of a running run. An orderly shutdown calls this, so that three shutdowns during a
+    /// long call do not fail the run.
     pub(crate) fn undo_start_count(&mut self) {
         let blamed = self.written.starts > 0 && !self.written.unmarked && !self.dormant && !self.left;
         // Dropping a runtime also stops its actors, but counts as a crash.
@@ -110,7 +110,7 @@ impl Driver {
         let starts = self.written.starts.saturating_sub(1);
         let mark = std::mem::replace(&mut self.written.starts, starts);
         self.before = Some(Before::of(&self.state));
-        // If the journal refuses, the run has one start too many.
+        // If the journal refuses, the count remains one too high.
         if let Err(halted) = self.commit(Vec::new(), Vec::new()) {
             tracing::warn!(session = %self.session(), mark, ?halted, "cannot take back the start count of a run");
         }

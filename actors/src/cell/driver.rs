@@ -78,12 +78,13 @@ pub(crate) struct Pending {
     pub(crate) new_children: VecDeque<NewChild>,
     pub(crate) effects: Vec<Effect>,
     pub(crate) replies: Vec<(ReplyTo, CommandReply)>,
-    /// Replies to probes for after the commit, with the LSN that they depend on.
+    /// Replies to probes, sent after the commit, with the LSN that they depend on.
     pub(crate) probes: Vec<(oneshot::Sender<Probed>, Probed)>,
     pub(crate) queues: Vec<(oneshot::Sender<Listed>, Vec<QueueEntry>)>,
-    /// Slots that arrived while one was to be released. They are handled after the release.
+    /// Slots that arrived while the release of an earlier slot was pending. They are handled after that release.
     pub(crate) granted: Vec<(RunKey, Slot)>,
-    /// True if an uncommitted effect stops local work or ends a run: work decided later starts after it.
+    /// True if an uncommitted effect stops local work or ends a run. Work that is decided later then starts after the
+    /// commit.
     pub(crate) stops: bool,
 }
 
@@ -91,8 +92,8 @@ pub(crate) struct Pending {
 pub(crate) struct First {
     /// True if the run was in flight when the host died.
     pub(crate) lost: bool,
-    /// Continues and cancels by other sessions, in the order of their rows. They come first, so that a cancel by the
-    /// owner is recorded as the cause of the end.
+    /// Requests by other sessions to continue or cancel this one, in the order of their rows. They come first, so that
+    /// a cancel by the owner is recorded as the cause of the end.
     pub(crate) requests: Vec<Command>,
     /// `Lost`, `Reactivated` or `RestartsExhausted`, if a run is in flight.
     pub(crate) command: Option<Command>,
@@ -263,7 +264,7 @@ impl Driver {
             requests.retain(|command| !self.cancels_run(command));
         }
         let (before, after) = if gives_up { (Vec::new(), requests) } else { (requests, Vec::new()) };
-        // The first command concerns the folded run. A run that a row opens meanwhile is a new one.
+        // `first.command` concerns the folded run. If a request has opened another run, the command no longer applies.
         let folded = self.run_key();
         for command in before {
             self.decide(command, None);
@@ -466,7 +467,7 @@ impl Driver {
                 let key = RunKey { session: self.session(), run: opened.run };
                 self.cells.runs.tokens.open(key, opened.owner.run());
                 if let Owner::Run { session, call, .. } = &opened.owner {
-                    // For a later run of a child, its owner identifies the run by the key.
+                    // The owner of a continued child knows the child's run only by the call.
                     self.cells.runs.continued.insert(*session, *call, key);
                 }
             }

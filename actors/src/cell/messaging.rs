@@ -21,7 +21,7 @@ use crate::values::error::SendError;
 const MAX_SEARCHED: usize = 1_000;
 const MAX_LISTED: usize = 20;
 
-/// A relative of a sender.
+/// An agent that the sender of a message may reach. `sender` is what the sender is to that agent.
 struct Relative {
     id: SessionId,
     head: Head,
@@ -39,7 +39,7 @@ impl Messenger for Cells {
         Box::pin(async move {
             let (receiver, sender) = self.receiver(&from, &to)?;
             check_names(&to, &receiver, &authority)?;
-            self.directs((from.session, &sender), &receiver, (&authority, child_tools.as_ref()))?;
+            self.check_rights((from.session, &sender), &receiver, (&authority, child_tools.as_ref()))?;
             let (session, run, call) = (from.session, from.run, from.call);
             let (short, agent) = (&sender.short.0, &sender.agent);
             let input = InputAccepted::new(
@@ -72,7 +72,7 @@ impl Messenger for Cells {
     }
 }
 
-/// Refuses a message that rules exclude by any name of its receiver. The call itself was checked for the name `to` alone.
+/// Refuses a message if a rule excludes any name of its receiver. The call itself was checked only for the name `to`.
 fn check_names(to: &str, receiver: &Relative, authority: &Authority) -> Result<(), ToolError> {
     let action = format!("tool:{}", message::NAME);
     let (id, short) = (receiver.id.to_string(), &*receiver.head.short.0);
@@ -94,9 +94,9 @@ fn check_names(to: &str, receiver: &Relative, authority: &Authority) -> Result<(
 }
 
 impl Cells {
-    /// Refuses a message to a child or sibling with more rights than the caller has now: an agent that answered earlier
-    /// may have started it.
-    fn directs(
+    /// Refuses a message to a child or sibling with more rights than the caller has now. Such an agent may have been
+    /// started while another agent answered.
+    fn check_rights(
         &self,
         (caller, sender): (SessionId, &Head),
         receiver: &Relative,

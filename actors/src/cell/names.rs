@@ -85,7 +85,7 @@ impl Driver {
     /// Returns the access that needs an approval before the named task continues: the same as for starting its agent. Returns `None` if no approval is
     /// needed, or if the task is unknown; admission then refuses the call.
     pub(crate) fn access_to_continue(&self, parsed: &Parsed) -> Option<Box<Access>> {
-        let Parsed::Opens(Request::Continue(again)) = parsed else { return None };
+        let Parsed::Spawn(Request::Continue(again)) = parsed else { return None };
         let child = self.state.children.get(&find_own_task(&self.state, &again.task, &[again.dialect]).ok()?)?;
         let access = spawn_access(&child.agent);
         let needs_approval =
@@ -101,7 +101,7 @@ impl Driver {
             }
             (CallKind::Cancel { child }, Parsed::Cancel(task)) => self.task_to_cancel(task).map(|task| *child = task),
             (CallKind::Cancel { child }, Parsed::Stop(named)) => {
-                background::own(&self.state, named, find_own_task(&self.state, named, &MANAGED)).map(|own| *child = own)
+                background::find_process(&self.state, named, find_own_task(&self.state, named, &MANAGED)).map(|own| *child = own)
             }
             (CallKind::Await { runs, .. }, Parsed::Await(jobs)) => {
                 *runs = self.awaited_runs(jobs);
@@ -136,7 +136,7 @@ impl Driver {
         })
     }
 
-    /// Records which checked tasks still wait for their first slot. The session cannot decide this itself: its state does not know it.
+    /// Records which checked tasks still wait for their first slot, because the session's state does not contain this.
     pub(crate) fn record_queued_checks(&mut self, command: &Command) {
         let mut checked: Vec<SessionId> = Vec::new();
         let mut add = |kind: &CallKind| {
@@ -169,7 +169,7 @@ impl Driver {
     /// Returns the process that a call of the tool `process` names; `None` for other calls.
     pub(crate) fn process_of(&self, tool: &str, args: &Value) -> Result<Option<SessionId>, Text> {
         let named = (tool == tools::PROCESS).then(|| tools::process_name(args)).flatten();
-        let own = |named| background::own(&self.state, named, find_own_task(&self.state, named, &MANAGED));
+        let own = |named| background::find_process(&self.state, named, find_own_task(&self.state, named, &MANAGED));
         named.map(own).transpose()
     }
 

@@ -100,7 +100,7 @@ impl Driver {
     /// Starts a child created in this batch: at once if a slot is free, otherwise when one is granted.
     async fn start_child(&mut self, child: SessionId, new_children: &mut VecDeque<NewChild>) {
         let key = RunKey { session: child, run: RunNo(1) };
-        // Branches created in the same batch start with their first inputs.
+        // The batch may also have created branches, which start with their first inputs.
         let new_child = new_children.iter().position(|new| new.session == child).and_then(|at| new_children.remove(at));
         let state = new_child.as_ref().and_then(|new_child| new_child.state.as_deref());
         let owner = state.and_then(owner_of);
@@ -154,9 +154,9 @@ impl Driver {
 
     /// Notifies one owned run, then fires its token, in this order.
     ///
-    /// A run that its session has not opened yet has no token: it is opened, and its cancel comes next.
+    /// A run that its session has not opened yet has no token. The session opens it, and then handles the cancel.
     fn cancel_child(&self, child: SessionId, key: CallId, by: Initiator) {
-        // A later command of the batch may have taken its notice.
+        // The batch may have taken the notice of the run's end already.
         if self.state.run.as_ref().is_none_or(|run| !run.owned.contains_key(&key)) {
             return;
         }
@@ -186,8 +186,9 @@ impl Driver {
 
     /// Parks the run until the reset of a provider's limit, and pauses the limit for all sessions, even after a restart of the host.
     ///
-    /// The limit is that of the member of the pool that the record names. A record of an earlier build names none: the limit is then that of the
-    /// model that failed last, and a turn that names only its pool pauses no member. Neither does a member that is no longer configured.
+    /// The record names the pool's member whose limit applies. A record of an earlier build names no member, and the
+    /// limit of the model that failed last applies. No member is paused if the turn names only its pool, or a member
+    /// that is no longer configured.
     fn wait_for_reset(&self, after_ms: u64) {
         let Some(until) = self.state.run.as_ref().and_then(|run| run.limit_reset_at()) else { return };
         let Some(turn) = self.state.turn() else { return };
@@ -208,7 +209,7 @@ impl Driver {
     fn is_already_armed(&self, deadline: Deadline) -> bool {
         let waits = match deadline {
             Deadline::Ask(_) | Deadline::Queue(_) => true,
-            // Redone work gets its full time again.
+            // Redone work gets its full time.
             Deadline::Call(call) => {
                 let kind = self.state.call(call).and_then(|call| call.kind.as_ref());
                 matches!(kind, Some(CallKind::Check { .. }))
@@ -290,8 +291,8 @@ impl Driver {
             | Effect::Arm { .. }
             | Effect::Disarm { .. }
             | Effect::Unload => return Some(effect),
-            // The end of a run may open the next one in the same decision. A stream started before the commit would be taken for that of the ended
-            // run.
+            // The end of a run may open the next one in the same decision. A stream that started before the commit
+            // would be mistaken for that of the ended run.
             Effect::CancelLocal | Effect::Ended { .. } => {
                 self.pending.stops = true;
                 return Some(effect);

@@ -18,9 +18,9 @@ impl Driver {
                 if self.rearm_queue_deadline(*deadline) {
                     return Prepared::Postponed;
                 }
-                self.due(*deadline);
+                self.stop_due_work(*deadline);
             }
-            // Computed now and not when the command was sent: the owner may have closed since.
+            // The outcome is determined now, because the owner may have closed since the command was sent.
             (Needs::Asker, Command::Continue(ask)) => {
                 ask.owner_ended = self.cells.runs.owner_outcome_of(RunKey { session: ask.owner, run: ask.run });
             }

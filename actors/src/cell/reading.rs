@@ -24,7 +24,7 @@ use crate::values::answering::model_of;
 const MAX_CONCURRENT: usize = 16;
 
 impl Driver {
-    /// Returns whether calls can be admitted: they do not wait for their files.
+    /// Returns whether calls wait for admission and no file read of their turn is running.
     pub(crate) fn may_admit(&self) -> bool {
         self.todo.admit.front().is_some_and(|(turn, _)| self.work.reading.is_none_or(|reading| reading.turn != *turn))
     }
@@ -89,7 +89,7 @@ impl Driver {
             let Entry::Vacant(place) = self.work.ready.entry(call) else { continue };
             let Some(at) = self.state.call(call) else { continue };
             match self.agents.read(&self.offer, &at.tool, &at.args) {
-                Some(Ok(request)) => _ = place.insert(Parsed::Opens(request)),
+                Some(Ok(request)) => _ = place.insert(Parsed::Spawn(request)),
                 Some(Err(error)) => _ = place.insert(Parsed::Refused(error)),
                 None => {}
             }
@@ -115,7 +115,7 @@ fn file_requests(
     ready: &ParsedCalls,
 ) -> Vec<FileRequest> {
     let request = |ix: &u32| {
-        let Some(Parsed::Opens(request)) = ready.get(&CallId { turn, ix: *ix }) else { return None };
+        let Some(Parsed::Spawn(request)) = ready.get(&CallId { turn, ix: *ix }) else { return None };
         let start = request.start()?;
         let bootstrap = bootstrap(agents, start);
         if bootstrap.is_empty() && start.files.is_empty() {

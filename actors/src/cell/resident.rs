@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Bytes of text per millisecond of a short stay. A fold reads more.
+/// A short stay lasts one millisecond for each of these bytes of text. A fold reads more in that time.
 const BYTES_PER_MS: u64 = 64 << 10;
 
 /// The sum over the activations of a runtime.
@@ -31,7 +31,7 @@ impl ResidentShare {
     /// Changes the share to `bytes`, and returns whether the sum exceeds `limit`.
     fn exceeds(&mut self, bytes: u64, limit: u64) -> bool {
         let sum = &self.sum.0;
-        // The order of two activations does not matter, and no other memory is read by the result.
+        // Relaxed: the order of two activations does not matter, and the sum guards no other memory.
         sum.fetch_add(bytes, Ordering::Relaxed);
         let before = sum.fetch_sub(self.bytes, Ordering::Relaxed);
         let now = before.saturating_sub(self.bytes);

@@ -19,7 +19,8 @@ impl SessionActor {
             DriverStep::Again => drop(me.cast(Wake::CheckInbox)),
             DriverStep::Stop => {
                 me.stop(None);
-                // Dropped here and not in its supervisor: usually this thread allocated the memory, so it is in its cache.
+                // Dropped here and not in its supervisor, because this thread usually allocated the memory and has it
+                // in its cache.
                 *activation = None;
             }
             DriverStep::Fail(why) => return Err(why.into()),

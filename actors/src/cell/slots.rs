@@ -13,7 +13,7 @@ use crate::cell::driver::Driver;
 use crate::delivery::directory::Presence;
 use crate::delivery::ticket::Timer;
 
-/// Returns the pool of the run in flight of `state`, and the number of its root's runs there.
+/// Returns the pool of the run in flight of `state`, and the maximum number of its root's runs in that pool.
 ///
 /// A person's run has its own pool: a person waits for it, so it does not queue behind owned runs.
 pub(crate) fn pool(state: &State) -> (PoolKind, u32) {

@@ -36,11 +36,11 @@ impl Driver {
             }
     }
 
-    /// Returns whether an owner has closed but its command has not arrived: then nothing may start, and the command is decided now, before the ends
-    /// of stopped work.
+    /// Queues the command of an owner that has closed, if the command has not arrived yet. Returns whether it did so:
+    /// then nothing may start.
     ///
-    /// The token fires for the whole subtree at once, but the command goes from level to level: the deepest session may see the end of a stopped tool
-    /// before its cause.
+    /// The token fires for the whole subtree at once, but the command goes from level to level. Without this, the
+    /// deepest session could see the end of a stopped tool before its cause.
     pub(crate) fn decide_owner_close(&mut self) -> bool {
         let Some(owner) = self.owner_run() else { return false };
         let Some(key) = self.run_key().filter(|key| self.cells.runs.tokens.fired(key)) else { return false };
@@ -238,7 +238,7 @@ impl Driver {
     }
 
     /// Stops local work at a deadline, before the session decides.
-    pub(crate) fn due(&mut self, deadline: Deadline) {
+    pub(crate) fn stop_due_work(&mut self, deadline: Deadline) {
         self.armed.retain(|armed| *armed != deadline);
         // A late deadline must not touch the work of a run that resumed meanwhile.
         let stops = matches!(self.state.phase(), Phase::HeldInterrupted | Phase::Closing);
@@ -247,7 +247,8 @@ impl Driver {
         }
     }
 
-    /// Returns the calls that have not started, including those that wait for an approval, after a fold. Parsed calls are kept.
+    /// Returns, after a fold, the calls that have not started, including those that wait for an approval. Keeps their
+    /// parsed form.
     pub(crate) fn unstarted_calls(&mut self) -> Vec<FoundCall> {
         let Some(turn) = self.state.turn() else { return Vec::new() };
         let (mut unstarted, no) = (Vec::new(), turn.no);

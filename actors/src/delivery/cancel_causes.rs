@@ -10,16 +10,16 @@ use subtend_session::outcome::{Initiator, OutcomeKind};
 /// The reason why the token of a run fired.
 #[derive(Debug, Default)]
 pub(crate) struct CancelCause {
-    /// The outcome of the closing run, which is the true cause for all runs it owns.
+    /// The outcome of the closing run. It is the cause for all runs that the closing run owns.
     pub(crate) closes: Option<OutcomeKind>,
     /// True if the whole tree is cancelled: queued inputs below the run remain queued.
     pub(crate) keeps_queues: bool,
-    /// The call by which the owner cancels this run alone, by an interrupt or a call of its model, and on whose behalf. It is kept per run: the
-    /// owner's other runs continue, and a cancel of an ancestor may still end them.
+    /// Set if the owner cancels this run alone: the call that owns the run, and the initiator. Other runs of the owner
+    /// continue, and a cancel of an ancestor may still end this one.
     pub(crate) alone: Option<(CallId, Initiator)>,
 }
 
-/// Runs that a continue opened, by owner and call: the owner does not know the run's number.
+/// Runs opened by calls that continue a task, by owner and call. The owner does not know the numbers of these runs.
 #[derive(Default)]
 pub(crate) struct Continued(Mutex<HashMap<(SessionId, CallId), RunKey, FixedState>>);
 

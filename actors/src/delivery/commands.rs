@@ -12,7 +12,8 @@ pub(crate) type Evidence = fn(&Record) -> Option<(Reply, RunNo)>;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Needs {
     Nothing,
-    /// Whether the root was granted slots meanwhile, which extends a queue deadline. At the end of a grace, running tools are killed.
+    /// Whether the root was granted slots in the meantime, which extends a queue deadline. The end of a grace also
+    /// kills running tools.
     Time,
     Asker,
     /// The tasks of the answer's calls, whether an approval covers them, and results to be read again.
@@ -56,7 +57,7 @@ pub(crate) fn handling(command: &Command) -> Handling {
         | Command::NotCalled { .. }
         | Command::RestartsExhausted { .. }
         | Command::Lost { .. } => CONTROL,
-        // A control, like its cancel, which must not overtake it.
+        // `Continue` is a control command, so that its cancel cannot overtake it.
         Command::Continue(_) => Handling { needs: Needs::Asker, ..CONTROL },
         Command::Deadline(_) => Handling { needs: Needs::Time, ..CONTROL },
         Command::Reactivated { .. } => Handling { needs: Needs::Recalled, ..CONTROL },

@@ -28,7 +28,7 @@ pub(crate) enum Presence {
 
 pub(crate) struct NewChild {
     pub(crate) session: SessionId,
-    /// The state after the creation. `None` if enough other queued children keep theirs; the journal has it.
+    /// `None` if too many other queued children keep theirs. The journal then has it.
     pub(crate) state: Option<Box<State>>,
     /// The permit to keep the state while the child is queued.
     pub(crate) kept: Option<OwnedSemaphorePermit>,
@@ -53,7 +53,7 @@ pub(crate) enum NextAction {
     Start(Arc<Inbox>, Option<NewChild>),
 }
 
-/// Hashed without a secret: ids are created here, and the order of drops must be the same in every run.
+/// Hashed without a secret: clients do not choose ids, and the order of drops must be the same in every run.
 type Entries = HashMap<SessionId, SessionEntry, FixedState>;
 
 #[derive(Default)]

@@ -1,7 +1,7 @@
 //! A session's inbox: queued items, control before data, with one coalesced wake.
 //!
-//! Items cannot overtake each other in ractor's mailbox, so they are queued here and the mailbox carries only wakes: a cancel waits for at most one
-//! handler, however much data is queued.
+//! Items cannot overtake each other in ractor's mailbox, so they are queued here, and the mailbox carries only wakes. A
+//! cancel then waits for at most one handler, however much data is queued.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -104,13 +104,13 @@ struct InboxState {
     /// True while a wake is on its way or the actor takes items.
     awake: bool,
     actor: Option<ActorRef<Wake>>,
-    /// The depth of the session, as reported by its last actor: a shutdown ends owned runs before their owners.
+    /// The depth of the session, as reported by its last actor. A shutdown ends owned runs before their owners.
     depth: u32,
     /// The command being decided. It is kept outside the actor, so that it is known after a panic.
     current: Option<&'static str>,
     killer: Option<&'static str>,
-    /// Set if the run was in flight when the host died. Like the next fields it is kept here: a panic before the run's end is logged must not turn a
-    /// lost run into a resumed one.
+    /// Set if the run was in flight when the host died. Kept here, like the next fields, because a panic before the
+    /// run's end is recorded must not turn a lost run into a resumed one.
     lost: Option<Lost>,
     /// Set if the next activation must end the run, with the name of the command that crashes it.
     exhausted: Option<Option<&'static str>>,
@@ -245,8 +245,8 @@ impl Inbox {
         (killer, again)
     }
 
-    /// Makes the next activation end the run. Returns whether that was already decided for the last activation; its
-    /// command then stays recorded.
+    /// Makes the next activation end the run. Returns whether the last activation was already to end it; the command
+    /// that was recorded then remains.
     pub(crate) fn exhaust(&self, command: Option<&'static str>) -> bool {
         let mut inner = self.lock();
         let again = inner.exhausted.is_some();

@@ -34,9 +34,11 @@ pub(crate) struct Runs {
 }
 
 impl Runs {
-    /// Returns the outcome of the owner of the run in flight, if the owner has ended or is closing. An opening checks it (rule 7).
+    /// Returns the outcome of the owner of the run in flight, if the owner has ended or is closing. Every opening of a
+    /// run checks this.
     ///
-    /// The token carries it across activations: it fires when the owner closes, and a run with an unknown owner starts with a cancelled token.
+    /// The token survives activations. It fires when the owner closes, and the token of a run with an unknown owner
+    /// starts cancelled.
     pub(crate) fn ended_owner_outcome(&self, state: &State) -> Option<OutcomeKind> {
         let run = state.run.as_ref()?;
         match &run.opened.owner {
@@ -50,16 +52,17 @@ impl Runs {
         }
     }
 
-    /// Returns the command that reports to the run in flight of `state` that its owner has ended but its queue remains. Any other end of an owner
-    /// arrives with the command itself.
+    /// Returns the command that the owner of the run in flight has ended, if queued inputs must remain. In all other
+    /// cases the owner's own command arrives.
     fn queue_kept_cancel(&self, state: &State) -> Option<Command> {
         let outcome = self.ended_owner_outcome(state)?;
         let owner = state.run.as_ref().and_then(|run| run.opened.owner.run())?;
         self.closes_whole_tree(owner).then_some(Command::OwnerEnded { owner, outcome, keeps_queue: true })
     }
 
-    /// Returns the owner's commands that precede the end of the owner: a cancel of this run alone, which is then the cause, and the decision to keep
-    /// its queue. The token may fire before the row is readable and before the command reaches the inbox.
+    /// Returns commands of the owner that must precede the report of its end: a cancel of this run alone, or an end
+    /// that keeps its queue. The token may fire before the outbox row is readable and before the command reaches the
+    /// inbox.
     pub(crate) fn pending_cancels(&self, state: &State) -> impl Iterator<Item = Command> {
         let owned = state.run.as_ref().and_then(|run| {
             let owner = run.opened.owner.run()?;
@@ -77,7 +80,7 @@ impl Runs {
         })
     }
 
-    /// Returns the outcome of `owner` if it has ended or is closing, for a session that it continues (rule 7).
+    /// Returns the outcome of `owner`, which asks to continue a session, if it has ended or is closing.
     ///
     /// An owner without a token has ended, or was in flight when the host died; the journal tells them apart.
     pub(crate) fn owner_outcome_of(&self, owner: RunKey) -> Option<OutcomeKind> {
@@ -119,7 +122,7 @@ impl Runs {
         ancestors.any(|run| self.tokens.cause(&run, |cause| cause.keeps_queues) == Some(true))
     }
 
-    /// Returns the outcome of the owner that ends the run `owned`. An owner that has not decided its own close closes because its owner does.
+    /// Returns the outcome of the owner that ends the run `owned`.
     fn owner_outcome(&self, owner: RunKey, owned: RunKey) -> OutcomeKind {
         match self.single_cancel_cause(owned) {
             Some((_, Initiator::Owner { outcome })) => outcome,
@@ -130,17 +133,18 @@ impl Runs {
         }
     }
 
-    /// Returns the outcome of `run`, whose token has fired. Without a decision of its own it closes because its owner does.
+    /// Returns the outcome of `run`, whose token has fired. A run that has no outcome of its own closes with its owner,
+    /// as cancelled.
     fn closing_outcome(&self, run: RunKey) -> OutcomeKind {
         self.tokens.cause(&run, |cause| cause.closes).flatten().unwrap_or(OutcomeKind::Cancelled)
     }
 
-    /// Returns the call by which the owner of `owned` cancels it alone, and on whose behalf.
+    /// Returns the call that owns the run `owned`, and the initiator, if the owner cancels this run alone.
     fn single_cancel_cause(&self, owned: RunKey) -> Option<(CallId, Initiator)> {
         self.tokens.cause(&owned, |cause| cause.alone.clone()).flatten()
     }
 
-    /// Returns the command that reports to the run `owned` that its owner cancels it alone.
+    /// Returns the command that reports to the run `owned` that its owner cancels this run alone.
     pub(crate) fn single_cancel(&self, owner: SessionId, owned: RunKey) -> Option<Command> {
         let (key, by) = self.single_cancel_cause(owned)?;
         Some(Command::OwnerCancels { owner, key, by })

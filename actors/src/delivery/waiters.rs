@@ -59,7 +59,7 @@ impl Waiters {
         receiver
     }
 
-    /// As [`Waiters::register`], for a wait that is often abandoned.
+    /// Registers as [`Waiters::register`] does, for a wait that is often abandoned.
     pub(crate) fn wait(&self, session: SessionId, run: RunNo) -> Wait<'_> {
         Wait { waiters: self, session, receiver: self.register(session, run) }
     }

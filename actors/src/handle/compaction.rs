@@ -44,7 +44,8 @@ impl SessionHandle {
         }
     }
 
-    /// Shows model calls the messages again that the last compaction hid. An earlier compaction applies again, if there is one.
+    /// Undoes the last compaction: model calls see the messages again that it hid. An earlier compaction applies again,
+    /// if there is one.
     /// # Errors
     /// [`ControlError::Working`] while a run is in flight; [`ControlError::Refused`] if nothing is compacted.
     /// # Cancel safety

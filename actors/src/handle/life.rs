@@ -80,15 +80,15 @@ impl SessionHandle {
         Ok(())
     }
 
-    /// Cancels every run of this session and of all sessions below it, including detached and people's runs. Returns the number of cancelled
-    /// runs without those that end with their owner. Queued inputs remain.
+    /// Cancels every run of this session and of all sessions below it, including detached runs and people's runs.
+    /// Returns the number of cancelled runs, not counting those that end with their owner. Queued inputs remain.
     /// # Errors
     /// [`WaitError`], after all reachable runs were notified.
     /// # Cancel safety
     /// If the future is dropped, some runs may not have been cancelled; a repetition notifies the rest.
     /// # Durability
-    /// Each cancel is durable when this returns; ends follow within one grace period. After an earlier crash, a run in the tree without an owner (such as a
-    /// person's run in a branch) ends as lost instead, and its queued inputs are processed.
+    /// Each cancel is durable when this returns; ends follow within one grace period. After an earlier crash, a run
+    /// without an owner, such as a person's run in a branch, ends as lost instead. Its queued inputs are processed.
     pub async fn cancel_tree(&self) -> Result<u32, WaitError> {
         let (mut notified, mut done, mut failed) = (HashSet::new(), 0, None);
         for _ in 0..MAX_ROUNDS {
@@ -203,7 +203,8 @@ impl SessionHandle {
                         deleted += 1;
                         deleted_ids.push(id);
                     }
-                    // Its run started meanwhile, below a deleted session, and ends with that session.
+                    // A run of this session started in the meantime, below a deleted session, and ends with that
+                    // session.
                     Err(ControlError::Working(_)) if id != self.id => has_started_run = true,
                     Err(error) => return Err(error),
                 }

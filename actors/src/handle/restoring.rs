@@ -84,7 +84,7 @@ impl SessionHandle {
         let checkpoints = self.checkpoints()?;
         drop(self.sessions.log.journal.settled().await);
         let (journal, id, of) = (self.sessions.log.journal.clone(), self.id, checkpoints.clone());
-        // In a task, so that a caller that disappears does not leave the restore half done.
+        // Runs in a task, so that a caller that disappears does not leave the restore half done.
         let task = self.sessions.life.tasks.spawn(async move {
             let recorded = tokio::task::spawn_blocking(move || record(&journal, &of, (id, point), shown, &awaits));
             let (run, awaits, pending) = recorded.await.map_err(|error| unread(&error))??;
@@ -93,7 +93,7 @@ impl SessionHandle {
             let Some(pending) = pending else { return Ok((done?, Restored::default())) };
             let done = match done {
                 Ok(done) => done,
-                // The next start finds out whether it is in the journal.
+                // The next start finds out whether the decision is in the journal.
                 Err(error @ ControlError::Stopped(_)) => return Err(error),
                 Err(error) => {
                     let withdrawn = tokio::task::spawn_blocking(move || checkpoints.withdraw(&pending));

@@ -4,9 +4,11 @@ use super::SessionHandle;
 use crate::views::usage::UsageView;
 
 impl SessionHandle {
-    /// Returns the usage of the session so far: its own, including the runs that it owns, and including all sessions below it.
+    /// Returns three sums of the session's usage so far: its own, with the runs that it owns, and with all sessions
+    /// below it.
     ///
-    /// For a run in flight, the ended attempts count. A missing report of a provider makes a sum unreliable: unknown is not zero.
+    /// For a run in flight, the ended attempts count. A sum is unreliable if a provider did not report usage, which
+    /// differs from zero usage.
     /// # Errors
     /// The error of reading the session.
     pub async fn usage(&self) -> Result<UsageView, ReadError> {

@@ -28,7 +28,7 @@ impl AppendNotices {
         let last = by_session.entry(session).or_insert_with(|| watch::Sender::new(Lsn(0))).subscribe();
         self.waiting.store(by_session.len(), Ordering::Relaxed);
         drop(by_session);
-        // Pairs with the fence of `Publisher::on_appended`: either that code sees the count, or the caller's reads see the batch.
+        // Pairs with the fence of `Publisher::appended`: either that code sees the count, or the caller's reads see the batch.
         std::sync::atomic::fence(Ordering::SeqCst);
         AppendNotice { notices: Arc::clone(self), session, last }
     }

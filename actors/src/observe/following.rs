@@ -163,7 +163,7 @@ impl FollowingReader {
                 return Ok(Some(EventsNext::Event(self.deliver(stored.seq, Arc::new(stored.record)))));
             }
             if self.behind {
-                // A record that was appended before this reader attached, but is not durable yet, arrives in no other way.
+                // A record that was appended before this reader attached, but is not durable yet, does not arrive live.
                 let settled = self.log.journal.settled().await;
                 settled.map_err(|poison| EventsError::Stopped(Stopped::Poisoned(poison.to_string())))?;
                 return Ok(Some(EventsNext::Behind));
@@ -175,7 +175,7 @@ impl FollowingReader {
                     }
                 }
                 Some(Next::Missed(_)) => {
-                    // Attached again, so that a text with missed pieces arrives complete.
+                    // Subscribes again, so that a text with missed pieces arrives complete.
                     self.live = self.log.events.subscribe(SubscriptionScope::Session(self.session));
                     self.behind = true;
                 }

@@ -108,7 +108,7 @@ impl Publisher {
         }
         let mut live = shared.lock();
         live.streams.add_appended(&batch.created);
-        // Queued behind waiting batches even without subscribers: a batch that ends a stream must not be overtaken.
+        // Queued behind waiting batches even without subscribers, because no batch may overtake one that ends a stream.
         if (listened || has_new || live.waiting > 0)
             && let Some(batches) = &live.batches
         {

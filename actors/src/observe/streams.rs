@@ -1,4 +1,4 @@
-//! Running streams: the text so far, and the rules when pieces may be published.
+//! Running streams: the text so far, and the rules for publishing pieces.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -10,11 +10,11 @@ use subtend_session::record::Record;
 use crate::observe::event::{Event, EventKind};
 use crate::values::address::Address;
 
-/// Maximum bytes per kind and stream that are kept for late readers. Of a longer text, only the offset is kept.
+/// Maximum bytes per kind and stream that are kept for late readers. Beyond them, only the offset advances.
 const MAX_KEPT: usize = 1 << 20;
 const MAX_KEPT_CALLS: usize = 256;
 
-/// Identifies an attempt. The order is that in which a session makes them.
+/// Identifies an attempt. Keys are ordered as the session makes the attempts.
 pub(crate) type AttemptKey = (TurnNo, AttemptNo);
 
 /// Ends of a session's streams, read from the records of one batch.
@@ -22,7 +22,7 @@ pub(crate) type AttemptKey = (TurnNo, AttemptNo);
 pub(crate) struct Ends {
     over: Option<AttemptKey>,
     retry: Option<AttemptKey>,
-    /// True if an attempt was discarded or retried: later pieces of it must be recognised.
+    /// True if an attempt was discarded or retried, so that its later pieces must be recognised.
     failed: bool,
     /// True if the batch ends without a pending retry.
     rest: bool,

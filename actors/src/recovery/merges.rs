@@ -7,8 +7,8 @@ use subtend_tools::worktree::{Merged, Worktrees};
 
 use crate::recovery::boot::BootFailure;
 
-/// Finishes merges that an earlier process began: the files of a workspace must not stay partly merged. Returns them, and those that cannot
-/// be finished; the next command of such a worktree retries.
+/// Finishes merges that an earlier process began, because a workspace must not stay partly merged. Returns the finished
+/// merges, and the failures, which the next command on such a worktree retries.
 pub(crate) async fn finish_merges(worktrees: Option<Arc<Worktrees>>) -> (Vec<(SessionId, Merged)>, Vec<BootFailure>) {
     let Some(worktrees) = worktrees else { return (Vec::new(), Vec::new()) };
     let failure = |session, error: &dyn std::fmt::Display| BootFailure {

@@ -8,9 +8,9 @@ use subtend_session::ids::SessionId;
 use crate::recovery::unreadable::Unreadable;
 use crate::values::at_boot::{AtBoot, Lost};
 
-/// Runs of an earlier process, by session. The first activation removes a mark.
+/// Runs of an earlier process, by session. The first activation of a session removes its mark.
 pub(crate) struct Takeover {
-    /// True if the start resumes them.
+    /// True if the start resumes such runs.
     pub(crate) resumes: bool,
     pub(crate) unreadable: Unreadable,
     marks: Mutex<Marks>,

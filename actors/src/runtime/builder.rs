@@ -42,10 +42,10 @@ use crate::spawn::environments::{Environments, Load, LoadHome};
 use crate::values::environment_key::EnvironmentKey;
 use crate::values::options::Options;
 
-/// Loads the environment of a workspace, or returns the reason why it cannot.
+/// A function that loads the environment of a workspace, or returns the reason why it cannot.
 type Loader = dyn Fn(&EnvironmentKey) -> Result<Environment, String> + Send + Sync;
 
-/// Reloads the runtime's own environment if it changed.
+/// A function that reloads the runtime's own environment if it changed.
 type HomeLoader = dyn Fn() -> Result<Option<Environment>, String> + Send + Sync;
 
 /// The parts of a runtime. All parts except the model have defaults.
@@ -206,8 +206,8 @@ impl Builder {
         self
     }
 
-    /// Sets the prices of models. They give a cost to answers that report none, and budgets of money ([`Limits::cost_micro`]) reserve by them. By
-    /// default no price is set.
+    /// Sets the prices of models. They determine the cost of answers that report none, and the reservations of money
+    /// budgets ([`Limits::cost_micro`]). By default no price is set.
     pub fn prices(mut self, prices: Prices) -> Self {
         self.prices = prices;
         self
@@ -284,8 +284,8 @@ impl Builder {
         self
     }
 
-    /// Saves the earlier contents of files that sessions replace there, so that a rollback or a branch can restore them. The directory belongs to the
-    /// store.
+    /// Sets the checkpoints, which keep the earlier contents of files that sessions replace, so that a rollback or a
+    /// branch can restore them. Their directory belongs to the store.
     pub fn checkpoints(mut self, checkpoints: Checkpoints) -> Self {
         self.checkpoints = Some(checkpoints);
         self

@@ -17,7 +17,7 @@ pub struct AboveSlots {
     pub slots: usize,
 }
 
-/// Returns an error for a limit above `slots`. A default value is accepted, since no one asked for it.
+/// Returns an error for a limit above `slots`. A default value is accepted, because the host did not choose it.
 pub(super) fn within(limits: &Limits, slots: usize) -> Result<(), AboveSlots> {
     let default = Limits::default();
     let bounded = [
@@ -53,7 +53,7 @@ pub(super) fn session_limits(
 /// Returns whether a change of the limit `name` lets a session do more; null stands for none.
 fn raises(name: &str, from: &Value, to: &Value) -> bool {
     match (from, to) {
-        // It bounds nothing.
+        // This limit does not restrict the session.
         _ if name == "compact_at" => false,
         (Value::Number(from), Value::Number(to)) => from.as_u64() < to.as_u64(),
         (Value::Null, _) => false,

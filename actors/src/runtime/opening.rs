@@ -18,7 +18,7 @@ impl Runtime {
         let (model, servers) = (options.model.clone(), options.servers.clone());
         let key = EnvironmentKey { workspace: workspace.clone(), model, opening: true, servers, imported: false };
         environments.open(&key).map_err(|why| {
-            // If the environment loads without the model, the model is the reason.
+            // If the environment loads without the model, the model caused the failure.
             let without = EnvironmentKey { model: None, ..key.clone() };
             let is_model = key.model.is_some() && environments.open(&without).is_ok();
             if is_model { OpenSessionError::Model(why) } else { OpenSessionError::Workspace(why) }

@@ -22,7 +22,7 @@ impl NewService {
     /// Returns the creation record of the service `what` for the session of `state`.
     pub(crate) fn of(agents: &Agents, state: &State, what: ServiceKind) -> Result<Self, ControlError> {
         let (mut created, _) = agents.branch_spec(state, Some(&what.agent().into()), BranchKind::Service)?;
-        // A custom agent gets no tools either.
+        // A custom agent for the service gets no tools.
         (created.tools, created.dialects) = (Some(Vec::new()), Vec::new());
         created.limits = cap_limits(state, &created.limits, what).map_err(not_serialized)?;
         created.inspectable = false;
@@ -32,8 +32,8 @@ impl NewService {
     }
 }
 
-/// Returns the limits of a service, with a wall-clock limit. It does not wait for the reset of a provider's limit: the run that waits for the
-/// compaction parks, by its own call or until that reset.
+/// Returns the limits of a service, with a wall-clock limit. A service does not park at a provider's limit. The run
+/// that waits for its compaction parks instead.
 fn cap_limits(
     state: &State,
     limits: &Interned<Limits>,

@@ -111,15 +111,16 @@ impl Drop for ServiceGuard {
     }
 }
 
-/// Maximum number of attempts at the title of a session, each after the reset of the limit at which the one before it failed.
+/// Maximum number of attempts at a session's title. Each one follows the reset of the limit at which the previous
+/// attempt failed.
 const MAX_TITLES: usize = 5;
 
 /// A title that may be due.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct DueTitle {
-    /// The message of a person, or an empty text: then the message is found in the journal.
+    /// The first message of a person; if empty, it is read from the journal.
     pub(super) first: Text,
-    /// The services that were started to write one.
+    /// Sessions of the services that were started earlier to write a title.
     pub(super) earlier: Vec<SessionId>,
 }
 

@@ -142,7 +142,7 @@ impl Agents {
     ///
     /// # Errors
     /// The reason why the session cannot be started like this.
-    pub(crate) fn own(
+    pub(crate) fn own_worktree(
         &self,
         session: SessionId,
         own: Isolation,

@@ -64,7 +64,7 @@ impl Agents {
     }
 
     /// Returns the authority of `agent` by its current manifest; an empty one for an unknown agent.
-    pub(crate) fn present(&self, agent: &Text) -> Authority {
+    pub(crate) fn current_authority(&self, agent: &Text) -> Authority {
         self.catalog.get(agent).map_or_else(Authority::deny_all, |manifest| manifest.authority())
     }
 
@@ -87,7 +87,7 @@ impl Agents {
     /// Returns what `other` has beyond `authority` and the tools of `own`; `None` if nothing. Both are children of `parent`, and `authority` is that
     /// of `own`.
     ///
-    /// A stricter agent that answers in the parent may have started `own`, and a wider one `other`.
+    /// The parent may have started `own` while a stricter agent answered, and `other` while a wider one did.
     pub(crate) fn sibling_excess(
         &self,
         parent: SessionId,
@@ -105,7 +105,7 @@ impl Agents {
             return Err(ReadError::NoSuchSession(child));
         };
         let ancestors = self.ancestor_agents_of(parent)?.unwrap_or_default();
-        let ancestors: Vec<Authority> = ancestors.iter().map(|agent| self.present(agent)).collect();
+        let ancestors: Vec<Authority> = ancestors.iter().map(|agent| self.current_authority(agent)).collect();
         let ceiling = created.ceiling.body.as_deref().cloned().unwrap_or_else(Authority::allow_all);
         let policy = self.policy.body.as_deref().cloned().unwrap_or_else(Authority::deny_all);
         // Another agent may answer in the child too, so its own manifest does not bound it here.
@@ -113,7 +113,7 @@ impl Agents {
     }
 }
 
-/// Says that `most` is more than `authority`, with the actions.
+/// Returns a text that `most` exceeds `authority`, with the actions.
 fn excess_message(most: &Authority, authority: &Authority) -> String {
     let is_wider = |action: &&str| !action.ends_with(':') && most.best(action) > authority.best(action);
     let wider: Vec<&str> = ACTIONS.into_iter().filter(is_wider).collect();

@@ -41,7 +41,7 @@ pub(crate) fn add(catalog: &mut Catalog, tools: &Registry) {
             tools: Some(vec![SHELL.into(), PROCESS.into()]),
             turns: Some(MAX_TURNS),
             hidden: true,
-            // A command ends with its host, also where the session that started it resumes.
+            // A command ends with its host, even if the session that started it resumes.
             on_restart: Some(OnRestart::Fail),
             instructions: false,
             source: Source::Builtin,
@@ -71,13 +71,13 @@ impl Agents {
             return Some(Classified::tree(Err(text.into())));
         }
         let start = Box::new(background::start(AGENT.into(), &command));
-        let ready = Some(Parsed::Opens(Opening::Start(start)));
+        let ready = Some(Parsed::Spawn(Opening::Start(start)));
         Some(Classified::tree(Ok((CallKind::Child(Mode::Background), ready))))
     }
 }
 
 /// Returns the process of `state`'s session with the name `named`.
-pub(crate) fn own(state: &State, named: &str, child: Result<SessionId, Text>) -> Result<SessionId, Text> {
+pub(crate) fn find_process(state: &State, named: &str, child: Result<SessionId, Text>) -> Result<SessionId, Text> {
     let child = child?;
     match state.children.get(&child) {
         Some(known) if *known.agent == *AGENT => Ok(child),
@@ -88,15 +88,15 @@ pub(crate) fn own(state: &State, named: &str, child: Result<SessionId, Text>) ->
 
 /// Returns whether a call starts a background process.
 pub(crate) fn is_process(parsed: &Parsed) -> bool {
-    matches!(parsed, Parsed::Opens(Opening::Start(start)) if *start.agent == *AGENT)
+    matches!(parsed, Parsed::Spawn(Opening::Start(start)) if *start.agent == *AGENT)
 }
 
 /// Returns how many processes may run in the tree of `state`'s session: one slot stays free for its agents.
-pub(crate) fn most(state: &State) -> u32 {
+pub(crate) fn max_processes(state: &State) -> u32 {
     state.limits.live_runs.saturating_sub(1).max(1)
 }
 
-/// Returns the refusal of a process where its tree has `most`.
+/// Returns the refusal of a process if its tree already has `most`.
 pub(crate) fn too_many(most: u32) -> Refusal {
     let message = format!(
         "not started: {most} background processes of this tree run already, and the limit is one less than `live_runs`: stop one of \
@@ -128,14 +128,15 @@ impl Model for ProcessModel {
             let why = "the model of background processes answers in no other session";
             return std::future::ready(Err(ModelError::new(ModelFail::InvalidRequest, why))).boxed();
         }
-        let attends = request.tools.iter().any(|tool| *tool.name == *PROCESS);
+        let can_poll = request.tools.iter().any(|tool| *tool.name == *PROCESS);
         let starts = request.turn == TurnNo(1);
-        std::future::ready(Ok(answer(&request.messages, starts, attends))).boxed()
+        std::future::ready(Ok(answer(&request.messages, starts, can_poll))).boxed()
     }
 }
 
-/// Only the first turn of the session `starts` the command: later ones see what is left of the transcript.
-fn answer(messages: &[Message], starts: bool, attends: bool) -> Answer {
+/// Returns the process model's answer. Only the first turn `starts` the command, because a rollback may leave a message
+/// of a person as the whole transcript.
+fn answer(messages: &[Message], starts: bool, can_poll: bool) -> Answer {
     let call = |tool: &str, args: serde_json::Value| ToolCall {
         provider_id: "process".into(),
         tool: tool.into(),
@@ -148,7 +149,7 @@ fn answer(messages: &[Message], starts: bool, attends: bool) -> Answer {
         |message: &Message| if let Message::Result { content, .. } = message { Some(content.clone()) } else { None };
     let mut results = messages.iter().rev().filter_map(result);
     // Messages of people have no effect while the command is running.
-    if let Some(written) = results.next().and_then(|last| new_output(&last)).filter(|_| attends) {
+    if let Some(written) = results.next().and_then(|last| new_output(&last)).filter(|_| can_poll) {
         let wait =
             u32::try_from(results.count()).ok().and_then(|before| 2_000_u64.checked_shl(before)).unwrap_or(MAX_WAIT_MS);
         let args = json!({"action": "output", "wait_ms": wait.clamp(2_000, MAX_WAIT_MS)});
@@ -182,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn r9_model_starts_the_command_attends_it_and_reports() {
+    fn r9_model_starts_polls_and_reports_the_command() {
         let answered = |messages: Vec<Message>| answer(&messages, true, true);
         let first = answered(vec![user("make")]);
         let args: serde_json::Value = serde_json::from_str(&first.calls[0].args).unwrap();
@@ -201,7 +202,7 @@ mod tests {
         assert!(answer(&messages, true, true).calls.is_empty());
         let messages = vec![user("make"), user("rm -rf .")];
         assert!(answer(&messages, true, true).calls.is_empty());
-        // What is left after a rollback.
+        // The transcript that a rollback leaves.
         assert!(answer(&[user("rm -rf .")], false, true).calls.is_empty());
         let messages = vec![user("make"), result("[running for 1 s]"), user("rm -rf .")];
         assert_eq!(&*answer(&messages, false, true).calls[0].tool, PROCESS);

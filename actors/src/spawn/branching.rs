@@ -52,7 +52,7 @@ impl Agents {
         created.workspace = Arc::clone(&state.created.workspace);
         if kind == BranchKind::Subagent {
             let isolation = self.catalog.get(name).map(|manifest| manifest.isolation).unwrap_or_default();
-            created.worktree = self.own(state.id, isolation, None).map_err(ControlError::Refused)?;
+            created.worktree = self.own_worktree(state.id, isolation, None).map_err(ControlError::Refused)?;
         }
         if kind == BranchKind::Human && !is_same_agent {
             // The branch works in the same directory as the session.
@@ -61,7 +61,7 @@ impl Agents {
             let why = self.catalog.get(name).and_then(|manifest| lacks_worktree(manifest, worktree, session));
             why.map_or(Ok(()), |why| Err(ControlError::Refused(why)))?;
         }
-        // A branch keeps both.
+        // A branch keeps the tools and the source of its session.
         created.tools = state.tools.clone();
         created.source = state.created.source;
         Ok((created, manifest))

@@ -37,12 +37,12 @@ pub(crate) struct ToolSetKey {
 pub(crate) struct ToolSets {
     pub(crate) made: Mutex<HashMap<ToolSetKey, Arc<ToolSet>>>,
     pub(crate) creations: Creations,
-    pub(crate) lines: SpawnableLines,
+    pub(crate) lines: AncestorAgents,
 }
 
-/// The agents of a parent and its ancestors, sorted. They are the same for all its children.
+/// A cache of the agents of a parent and its ancestors, sorted. They are the same for all its children.
 #[derive(Default)]
-pub(crate) struct SpawnableLines(pub(crate) Mutex<HashMap<SessionId, Arc<[Text]>, FixedState>>);
+pub(crate) struct AncestorAgents(pub(crate) Mutex<HashMap<SessionId, Arc<[Text]>, FixedState>>);
 
 /// Templates by agent, model and source of calls, with and without an approver.
 pub(crate) type Creations = Mutex<HashMap<(Text, Text, Source, bool), Arc<Template>>>;

@@ -20,10 +20,10 @@ const MAX_ROOTS: usize = 65_536;
 /// Maximum number of cached environments; others are reloaded.
 const MAX_ENVIRONMENTS: usize = 256;
 
-/// Loads the agents of an environment, or returns the reason why it cannot.
+/// A function that loads the agents of an environment, or returns the reason why it cannot.
 pub(crate) type Load = dyn Fn(&EnvironmentKey) -> Result<Agents, String> + Send + Sync;
 
-/// Reloads the runtime's own environment if it changed.
+/// A function that reloads the runtime's own environment if it changed.
 pub(crate) type LoadHome = dyn Fn() -> Result<Option<Agents>, String> + Send + Sync;
 
 /// The environments of a runtime, each loaded at its first use.
@@ -42,8 +42,8 @@ struct Loaded {
     home: Arc<Agents>,
     by_key: HashMap<EnvironmentKey, Arc<Agents>>,
     by_root: HashMap<SessionId, Arc<Agents>, FixedState>,
-    /// Roots that this process opened in its own environment, or keeps there by an option. Its options apply instead of those in their first records.
-    /// Each has the agents of its opening.
+    /// Roots that this process opened in its own environment, or keeps there by an option. The options of this process
+    /// apply instead of those in their first records. Each root has the agents of its opening.
     home_root: HashMap<SessionId, Arc<Agents>, FixedState>,
     /// Agents that the host registered, and names that it removed. They apply to every environment that is loaded later.
     registered: BTreeMap<Text, Option<Arc<Manifest>>>,
@@ -84,7 +84,7 @@ impl Environments {
         let before = loaded.home.catalog.get(&name).cloned();
         loaded.registered.insert(name, manifest.map(Arc::new));
         loaded.home = Arc::new(loaded.home.with_changes(&loaded.registered));
-        // Cleared, so that the next session reloads them with the registration.
+        // Cleared, so that the next session reloads its environment with the registration.
         loaded.by_key.clear();
         before
     }

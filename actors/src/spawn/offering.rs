@@ -82,9 +82,9 @@ impl Agents {
     fn make_offer(&self, state: &State, key: &ToolSetKey) -> ToolSet {
         let ToolSetKey { agent, only, attended, above, dialects, nested, returns, in_full, source, plans, .. } = key;
         let manifest = self.catalog.get(agent);
-        let above: Vec<Authority> = above.iter().map(|agent| self.present(agent)).collect();
+        let above: Vec<Authority> = above.iter().map(|agent| self.current_authority(agent)).collect();
         let policy = self.policy.body.as_deref().cloned().unwrap_or_else(Authority::deny_all);
-        let authority = Arc::new(state.ceiling.effective(&policy, &self.present(agent), &above));
+        let authority = Arc::new(state.ceiling.effective(&policy, &self.current_authority(agent), &above));
         let mut specs = self.tools.offered(&authority, only.as_deref(), *attended);
         let shown_tools = specs.iter().map(|tool| Arc::clone(&tool.name)).collect();
         let finds = in_full.as_ref().map(|shown| Finds { all: specs.as_slice().into(), shown: shown.clone() });
@@ -132,10 +132,10 @@ impl Agents {
         if *returns {
             specs.push(minion::return_spec());
         }
-        // A tool of the host with that name replaces it.
+        // A tool of the host named `plan_exit` replaces the built-in one.
         let own = specs.iter().any(|spec| *spec.name == *plan_exit::NAME);
         let proposes = plans.as_ref().filter(|_| !own).and_then(|model| self.next_agent((model, *source), state));
-        // Without an approver the plan is given as the answer.
+        // Without an approver the model gives its plan as the answer.
         specs.extend(proposes.as_ref().filter(|_| *attended).map(|_| plan_exit::spec()));
         let settings = manifest.map(|manifest| manifest.settings).unwrap_or_default();
         let (agent, only, attended, returns) = (Arc::clone(agent), only.clone(), *attended, *returns);
@@ -201,11 +201,11 @@ impl Agents {
                     let ask = verdict != Verdict::Allow && !always.contains(&access);
                     let access = ask.then(|| Box::new(access));
                     let kind = CallKind::Child(start.mode);
-                    let ready = Some(Parsed::Opens(Request::Start(start)));
+                    let ready = Some(Parsed::Spawn(Request::Start(start)));
                     Classified { access, ask, ..Classified::tree(Ok((kind, ready))) }
                 }
                 Ok(again @ Request::Continue(_)) => {
-                    Classified::tree(Ok((CallKind::Continue(again.mode()), Some(Parsed::Opens(again)))))
+                    Classified::tree(Ok((CallKind::Continue(again.mode()), Some(Parsed::Spawn(again)))))
                 }
                 Err(offers) => Classified::tree(Err(offers.message.into())),
             };
@@ -267,13 +267,13 @@ impl Agents {
                     Ruling::Denied(_) => (None, false),
                 }
             }
-            Parsed::Opens(Request::Start(start)) if *start.agent == *AGENT => (None, false),
-            Parsed::Opens(Request::Start(start)) => {
+            Parsed::Spawn(Request::Start(start)) if *start.agent == *AGENT => (None, false),
+            Parsed::Spawn(Request::Start(start)) => {
                 let (access, verdict) = offer.start_access(&start.agent);
                 let ask = verdict == Verdict::Ask && !always.contains(&access);
                 (ask.then_some(access), ask)
             }
-            Parsed::Opens(Request::Continue(_))
+            Parsed::Spawn(Request::Continue(_))
             | Parsed::Refused(_)
             | Parsed::Check(_)
             | Parsed::Cancel(_)

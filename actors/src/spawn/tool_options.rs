@@ -46,7 +46,7 @@ pub(crate) fn check(tools: &Registry, given: &ToolOptions, of_minion: &MinionOpt
     option::check_given(&minion::options(), &option_values(of_minion)).map_err(bad)
 }
 
-/// Returns the option values for minions; missing ones are completed like any others.
+/// Returns the option values for minions. Missing values get defaults, as for other tools.
 fn option_values(of_minion: &MinionOptions) -> Map<String, Value> {
     let values = serde_json::to_value(of_minion).ok();
     let Some(Value::Object(mut values)) = values else { return Map::new() };

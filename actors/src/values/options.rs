@@ -16,9 +16,9 @@ pub struct Options {
     pub queued_states: usize,
     /// Time that a waiting or idle session stays in memory.
     pub idle: Duration,
-    /// Maximum number of bytes of text in all sessions that are in memory. Above it, sessions that only wait leave memory at once rather than after
-    /// [`Options::idle`]; each 64 KiB of text keeps one a millisecond longer, since it is read again when it returns. Sessions that work stay, so the
-    /// sum can exceed the limit by their texts.
+    /// Maximum number of bytes of text in all sessions that are in memory. Above it, waiting sessions leave memory at
+    /// once rather than after [`Options::idle`]. A session stays one millisecond longer for each 64 KiB of its text,
+    /// which must be read again when it returns. Working sessions stay, so the sum can exceed the limit.
     pub resident_text: u64,
     /// Maximum number of events that a slow subscriber may lag behind.
     pub events: usize,
@@ -28,9 +28,10 @@ pub struct Options {
     pub manage_tasks: bool,
     /// Makes in-process models and read-only tools wait for their intent record too, as drills require.
     pub durable_before_call: bool,
-    /// Lets the start continue the work of an earlier process: runs that resume (`on_restart: resume`), queued runs, and the queues of lost runs. A
-    /// process without agents sets it to false: they stay dormant until another process starts, or until their run gets an input, a cancel or an
-    /// interrupt here. A run in flight that does not resume ends as lost in any case.
+    /// Lets the start continue the work of an earlier process: runs that resume (`on_restart: resume`), queued runs,
+    /// and the queues of lost runs. A process without agents sets it to false. Such runs then stay dormant until
+    /// another process starts, or until they get an input, a cancel or an interrupt here. A run in flight that does not
+    /// resume ends as lost in any case.
     pub resumes: bool,
     /// Offers internal tools to sessions of MCP clients.
     pub mcp_internal: bool,

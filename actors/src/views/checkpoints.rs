@@ -89,7 +89,7 @@ pub(crate) fn restore_plan(
         RestorePoint::Run(run) => run.unwrap_or(last),
         RestorePoint::Message(_) => last,
     };
-    let is_taken = taken(session, &known, point, run);
+    let is_taken = is_undone(session, &known, point, run);
     let of: BTreeMap<u64, SessionId> =
         all.iter().filter(|at| is_taken(at)).map(|checkpoint| (checkpoint.number, checkpoint.session)).collect();
     let sessions: BTreeSet<SessionId> = of.values().copied().collect();
@@ -106,7 +106,7 @@ pub(crate) fn restore_plan(
 }
 
 /// Returns whether a restore undoes the call of a checkpoint.
-fn taken(
+fn is_undone(
     session: SessionId,
     known: &BTreeMap<SessionId, KnownCalls>,
     point: RestorePoint,

@@ -49,8 +49,12 @@ impl Runtime {
     }
 }
 
-/// Returns the sessions of `heads` that match `name`: a full id, the `task_…` id of a task, a prefix of at least four digits, a short name, or a
-/// path of short names such as `root/a3f9c1`, in which `root` means any root. A path with an empty part names none.
+/// Returns the sessions of `heads` that match `name`. A name is one of:
+/// - a full id, or the `task_…` id of a task
+/// - a prefix of an id with at least four digits
+/// - a short name
+/// - a path of short names such as `root/a3f9c1`, in which `root` means any root; a path with an empty part matches
+/// none
 pub fn named(heads: &Heads, name: &str) -> BTreeSet<SessionId> {
     let name = name.trim();
     // A task's id is its session's id with a prefix.
@@ -77,7 +81,7 @@ fn by_path(heads: &Heads, first: &str, rest: &str) -> BTreeSet<SessionId> {
     })
 }
 
-/// Returns the sessions of `among` with that short name; otherwise those whose id starts with the word.
+/// Returns the sessions of `among` with the short name `word`, or else those whose id starts with it.
 fn by_name_or_prefix(heads: &Heads, word: &str, among: BTreeSet<SessionId>) -> BTreeSet<SessionId> {
     let word = word.to_ascii_lowercase();
     let short = |id: &SessionId| heads.get(id).is_some_and(|head| *head.short.0 == *word);

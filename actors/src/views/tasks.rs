@@ -240,7 +240,7 @@ impl Task {
 struct Assigned {
     history: History,
     is_owned: bool,
-    /// True if the last run is a person's, after the task.
+    /// True if a person's run followed the runs of the task.
     is_followed: bool,
     end: Seq,
 }
@@ -285,7 +285,7 @@ const PROMPT_KEY: &str = "prompt";
 
 /// Sends a task its prompt. The key makes the start repeatable, for a caller that missed the receipt. A new task is deleted if its
 /// prompt is refused, since it would stay pending.
-async fn started(
+async fn send_prompt(
     task: &SessionHandle,
     prompt: Text,
     is_repeatable: bool,
@@ -302,7 +302,7 @@ async fn started(
     Ok(sent?)
 }
 
-/// Refuses new tasks where subagents are switched off.
+/// Refuses new tasks if subagents are switched off.
 fn check_enabled(agents: &Agents) -> Result<(), ControlError> {
     match agents.dialects.enabled {
         true => Ok(()),
@@ -316,8 +316,9 @@ impl SessionHandle {
     /// Starts a task below this session, for a person or the host: a child without an owner, like that of [`SessionHandle::detach`]. `options` sets
     /// its agent (this session's by default), its description (`title`) and its metadata.
     ///
-    /// The task is admitted as one of this session's model: the session must be allowed to start its agent, its permissions are at most those of the
-    /// session, and the depth of the tree is limited. It waits for a slot. No run started it, so it counts towards no run's spawns.
+    /// The task is admitted like one of this session's model. The session must be allowed to start its agent, and its
+    /// permissions are at most those of the session. The depth of the tree is limited. The task waits for a slot. No
+    /// run started it, so it counts towards no run's spawns.
     ///
     /// With an [id](BranchOptions::id) chosen by the caller, a repetition starts nothing.
     /// # Errors
@@ -342,7 +343,7 @@ impl SessionHandle {
             Some((id, _)) => self.of_tree(*id),
             None => self.child_for(options, &prompt).await?,
         };
-        started(&task, prompt, is_repeatable, known.is_none()).await
+        send_prompt(&task, prompt, is_repeatable, known.is_none()).await
     }
 
     /// Creates the session of a task.
@@ -395,7 +396,8 @@ impl Runtime {
     /// # }
     /// ```
     /// # Errors
-    /// [`PromptError::Control`] where subagents are switched off, [`PromptError::Open`] and [`PromptError::Send`]; then no task is listed.
+    /// [`PromptError::Control`] if subagents are switched off, [`PromptError::Open`] and [`PromptError::Send`]; then no
+    /// task is listed.
     /// # Cancel safety
     /// If the future is dropped, the task may or may not have been started.
     pub async fn spawn_task(
@@ -413,7 +415,7 @@ impl Runtime {
             return Err(ControlError::Refused(why).into());
         }
         check_enabled(&self.components.environments.home())?;
-        started(&self.open_root(options, true)?, prompt.into(), is_repeatable, known.is_none()).await
+        send_prompt(&self.open_root(options, true)?, prompt.into(), is_repeatable, known.is_none()).await
     }
 
     /// Lists subagents as tasks, newest first.

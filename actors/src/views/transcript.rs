@@ -102,11 +102,11 @@ pub struct TranscriptReading {
     pub limit: Option<usize>,
 }
 
-const VERIFY: &str = "; `subtend verify` reports what else is wrong";
+const VERIFY_HINT: &str = "; `subtend verify` reports what else is wrong";
 
-fn verify(error: &ReadError) -> &'static str {
+fn verify_hint(error: &ReadError) -> &'static str {
     match error {
-        ReadError::Damaged { .. } | ReadError::Newer { .. } | ReadError::Engine(_) => VERIFY,
+        ReadError::Damaged { .. } | ReadError::Newer { .. } | ReadError::Engine(_) => VERIFY_HINT,
         ReadError::NoSuchSession(_) | ReadError::Closed => "",
     }
 }
@@ -114,9 +114,9 @@ fn verify(error: &ReadError) -> &'static str {
 /// The reason why a transcript cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum TranscriptError {
-    #[error("{0}{verify}", verify = verify(.0))]
+    #[error("{0}{verify}", verify = verify_hint(.0))]
     Read(#[from] ReadError),
-    #[error("the text {0} is missing in the store{VERIFY}")]
+    #[error("the text {0} is missing in the store{VERIFY_HINT}")]
     NoText(Hash),
     #[error("the text {hash} in the store is not a JSON text: {error}")]
     BadText { hash: Hash, error: serde_json::Error },
@@ -257,7 +257,7 @@ impl TranscriptReader<'_> {
         Ok(Transcript { header, entries, last_seq, next })
     }
 
-    /// Fills in the ends whose text is only in the child's journal.
+    /// Fills in the texts of ends that are only in the child's journal.
     fn complete(&self, entries: &mut [ShownEntry]) {
         let ends = entries.iter_mut().flat_map(|shown| shown.entry.ends_mut());
         for end in ends.filter(|end| end.text.is_empty() && end.len > 0) {

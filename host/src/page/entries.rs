@@ -198,7 +198,7 @@ fn view(runtime: &Runtime, of: &Transcript, shown: &ShownEntry) -> EntryView {
         | Entry::NotCompacted { .. }
         | Entry::CompactionUndone { .. }
         | Entry::Asked { .. }
-        | Entry::Word { .. }
+        | Entry::Decided { .. }
         | Entry::Deleted { .. }
         | Entry::Closed { .. }) => event_entry(event(other)),
     }
@@ -228,7 +228,7 @@ fn event(entry: &Entry) -> String {
         Entry::Asked { call, action, resource } => {
             format!("call {call} needs an approval: {action} {}", words::line(resource))
         }
-        Entry::Word { call, verdict, by } => {
+        Entry::Decided { call, verdict, by } => {
             let verdict = match verdict {
                 AskVerdict::Allow => "approved",
                 AskVerdict::Always => "approved for the session",

@@ -11,7 +11,7 @@ use subtend_session::record::{From, InputAccepted, Lane};
 
 use super::*;
 
-/// From JSON, so that a new field with a default changes no test.
+/// Built from JSON, so that a new field with a default changes no test.
 fn created(system: &str) -> Record {
     let ceiling: Authority = serde_json::from_str("[]").unwrap();
     let creation = serde_json::json!({
@@ -37,7 +37,7 @@ fn frame(records: Vec<Record>, changes: Changes) -> Frame {
     Frame { session: SessionId(Uuid::from_u128(42)), first_seq: Seq(3), epoch: Epoch(2), at_ms: -5, records, changes }
 }
 
-/// Whether the first record carries its bodies: system, ceiling, limits.
+/// Returns whether the first record carries its bodies: system, ceiling, limits.
 fn bodies(decoded: &Decoded) -> [bool; 3] {
     let Some(Record::SessionCreated(created)) = decoded.records.first() else { panic!("no creation") };
     [created.system.body.is_some(), created.ceiling.body.is_some(), created.limits.body.is_some()]
@@ -74,7 +74,7 @@ fn missing_body_error_names_its_hash() {
     assert_eq!(text, format!("the body {} is not in the store", Hash::of(b"\"be brief\"")));
 }
 
-/// Holds even if the changed text is valid JSON.
+/// The error is reported even if the changed text is valid JSON.
 #[test]
 fn body_that_does_not_match_its_hash_is_damage() {
     let mut decoded = decode(&encode(&frame(vec![created("be brief")], Changes::default())).unwrap()).unwrap();
@@ -89,7 +89,7 @@ fn equal_rule_sets_have_one_body() {
     assert_eq!(Interned::new(Arc::new(one.clone())).unwrap().hash, Interned::new(Arc::new(one)).unwrap().hash);
 }
 
-/// Frame around `body` with a correct checksum.
+/// Returns a frame around `body` with a correct checksum.
 fn seal_frame(version: u8, flags: u8, count: u32, body: &[u8]) -> Vec<u8> {
     let mut bytes = encode(&frame(vec![], Changes::default())).unwrap();
     bytes.truncate(HEADER);

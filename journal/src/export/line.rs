@@ -14,7 +14,7 @@ use super::{Scope, Tally};
 pub(crate) const LINE_MAX: u64 = 256 << 20;
 /// Maximum bytes of a line in addition to the body of its frame.
 pub(crate) const LINE_ROOM: u64 = 4 << 10;
-/// `,"crc":"01234567"}`.
+/// Length of `,"crc":"01234567"}`.
 const SEAL: usize = 18;
 const BEFORE: &[u8; 8] = b",\"crc\":\"";
 const AFTER: &[u8; 2] = b"\"}";
@@ -98,11 +98,11 @@ pub(crate) struct Line<R> {
     _crc: IgnoredAny,
 }
 
-/// The size of an array of records, without keeping one.
+/// The size of an array of records, counted without storing the records.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Count {
     pub(crate) records: u64,
-    /// Number of all JSON values in them, because even short values need memory.
+    /// Number of all JSON values in the records, because even short values need memory.
     pub(crate) values: u64,
 }
 

@@ -14,7 +14,8 @@ use crate::frame::Frame;
 const MAX_QUEUED: usize = 4_096;
 /// Maximum number of inputs of a session, for the same reason.
 const MAX_INPUTS: usize = 1 << 16;
-/// Maximum work of the records of a session that read its earlier content again, as [`State::reread_work`] counts it: some seconds.
+/// Maximum work of records that read the earlier content of their session again, in units of [`State::reread_work`]. It
+/// takes some seconds.
 const MAX_REREAD: u64 = 1 << 32;
 
 #[derive(Debug)]
@@ -132,9 +133,10 @@ mod tests {
         )
     }
 
-    /// The fold remembers all inputs. Instead of folding so many, the test sets them. The control: as many as the bound.
+    /// The fold remembers all inputs. The test sets their number, because folding so many takes long. Control: the
+    /// maximum is accepted.
     #[test]
-    fn import_refuses_sessions_of_endless_inputs() {
+    fn import_refuses_a_session_with_too_many_inputs() {
         let with = |inputs: usize| {
             let mut fold = new_fold();
             fold.state.as_mut().unwrap().accepted =
@@ -147,9 +149,10 @@ mod tests {
         assert!(matches!(&refused, ImportError::Damaged { line: 9, why: found } if *found == why), "{refused}");
     }
 
-    /// A compaction reads the transcript again, so the sum of such work is bounded. The control: one step less.
+    /// A compaction reads the transcript again, so the sum of such work is limited. Control: slightly less work is
+    /// accepted.
     #[test]
-    fn import_refuses_endless_work_on_earlier_messages() {
+    fn import_refuses_too_much_work_on_earlier_messages() {
         let with = |reread: u64| {
             let mut fold = new_fold();
             let service = record(json!({"branch_created": {

@@ -50,7 +50,7 @@ impl<'a, R: BufRead + Seek> Lines<'a, R> {
                 let bytes = (read as u64).saturating_add(rest as u64);
                 return Err(ImportError::TooLarge { line, bytes, limit: self.most });
             }
-            return Err(ImportError::Cut { line: if read == 0 { self.n } else { line } });
+            return Err(ImportError::Truncated { line: if read == 0 { self.n } else { line } });
         }
         self.offset = self.next;
         self.next = self.next.saturating_add(read as u64);

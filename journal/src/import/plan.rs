@@ -26,7 +26,7 @@ use crate::frame::Frame;
 use crate::read;
 use crate::verify::Progress;
 
-/// Bytes of bodies that a session may make the import read again, on average.
+/// Average number of bytes of bodies that the import may read again for each session.
 const REREAD_BODIES: u64 = 64 << 10;
 
 #[derive(Debug)]
@@ -54,7 +54,8 @@ struct ImportPlan<'a, R> {
     survey: &'a Survey,
     bounds: &'a ImportBounds,
     bodies: Bodies,
-    /// Bytes of bodies that may still be read: sessions that use large bodies in turns would read each of them for each session.
+    /// Bytes of bodies that may still be read. Without this limit, sessions that alternate between large bodies would
+    /// each read a body again.
     remaining_bodies: u64,
     planned: Planned,
     lifetimes: BTreeMap<Row, RowLifetime>,
@@ -248,8 +249,8 @@ impl<R: BufRead + Seek> ImportPlan<'_, R> {
         Ok(self.lines.parse::<Count>()?.def.map(|def| def.body))
     }
 
-    /// Finds names of sessions that the export does not bring. Such a record would act on a session of this store, now or once an import brings
-    /// it: its run would adopt, cancel or notify it.
+    /// Finds names of sessions that are not in the export. A record with such a name would act on a session of this
+    /// store, now or after a later import: its run would adopt, cancel or notify that session.
     fn note_names(&mut self, id: SessionId, at: LinePosition, records: &[Record]) {
         let Self { survey, outside, .. } = self;
         for record in records {
@@ -343,8 +344,8 @@ impl<R: BufRead + Seek> ImportPlan<'_, R> {
         Ok(())
     }
 
-    /// Checks that few sessions are above each one, and not the session itself: views visit trees level by level, and a branch is not deeper
-    /// than its parent.
+    /// Checks that no session is its own ancestor or has too many ancestors, because views visit trees level by level.
+    /// The depth does not show this, because a branch has the depth of its parent.
     fn check_ancestors(&self) -> Result<(), ImportError> {
         let parent_of = |session: SessionId| match self.positions.get(&session) {
             Some((_, place, _)) => place.parent(),

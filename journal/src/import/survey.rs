@@ -15,7 +15,8 @@ use crate::export::{FORMAT, Scope, Tally};
 
 /// Maximum number of JSON values in the records of a frame. A value of three bytes can need fifty bytes of memory.
 const MAX_VALUES: u64 = 2 << 20;
-/// Maximum number of bodies before the frame that needs them, of which an export writes three. They are written with it.
+/// Maximum number of bodies before the frame that needs them. An export writes at most three. The bodies are written
+/// together with the frame.
 const MAX_BODIES_AHEAD: usize = 4_096;
 /// Maximum bytes of these bodies.
 const MAX_BYTES_AHEAD: usize = 32 << 20;
@@ -90,7 +91,7 @@ pub(super) fn survey<R: BufRead + Seek>(file: &mut R, max_body: u64) -> Result<S
     }
 }
 
-/// Reports a first line without a checksum as another kind of file, which is more likely than damage.
+/// Returns the error for a first line without a checksum: the file is more likely of another kind than damaged.
 fn no_export(error: ImportError) -> ImportError {
     if let ImportError::Damaged { line, why } = error {
         return ImportError::Damaged { line, why: format!("{why}: this may not be an export of subtend") };
@@ -123,7 +124,7 @@ fn header<R: BufRead + Seek>(lines: &Lines<'_, R>) -> Result<Scope, ImportError>
 }
 
 impl Survey {
-    /// Returns whether the export brings the session, also as a deleted one.
+    /// Returns whether the export contains the session, also as a deleted one.
     pub(super) fn has(&self, session: SessionId) -> bool {
         self.sessions.contains_key(&session) || self.deleted.contains_key(&session)
     }

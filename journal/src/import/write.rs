@@ -52,7 +52,7 @@ pub(super) async fn write<R: BufRead + Seek>(
             break;
         }
         sum.update(lines.bytes());
-        // Lowered limits take the place of those of the export.
+        // Lowered limits replace those of the export.
         let is_used = |hash: &Hash| limits.get(hash).is_none_or(|here| here.hash == *hash);
         if let Some(def) = line.def.filter(|def| is_used(&def.hash)) {
             pending.define(def.hash, || Ok(def.body))?;
@@ -79,7 +79,7 @@ pub(super) async fn write<R: BufRead + Seek>(
             pending.write(journal, positions).await?;
         }
     }
-    // Nothing is visible yet, so a changed file leaves nothing.
+    // Nothing is visible yet, so a changed file has no effect.
     if *sum.finalize().to_hex().as_str() != *survey.sum {
         return Err(ImportError::Changed { line: lines.n });
     }
@@ -124,7 +124,7 @@ pub(super) async fn finish(journal: &Journal, planned: Planned) -> Result<(), Im
     let place = |ix: usize| positions.get(ix).copied().unwrap_or_default();
     let mut frames: Vec<(Option<Lsn>, Frame)> = Vec::with_capacity(sessions.len().saturating_add(owed.len()));
     for (ix, row) in owed {
-        // With the LSN of its record: delivery reads that frame.
+        // An obligation gets the LSN of the frame with its record, because delivery reads that frame.
         let mut frame = row_frame(row.from, Seq(0));
         frame.changes.put = vec![row];
         frames.push((Some(place(ix)), frame));

@@ -47,7 +47,7 @@ impl Journal {
         let frame = match open_frame(kept) {
             Ok(frame) => frame,
             Err(error) => {
-                // The frame itself would name its session.
+                // A damaged frame cannot name its session, so the index is used.
                 let (session, seq) = owner(&*engine, lsn)?.unwrap_or((SessionId(uuid::Uuid::nil()), Seq(0)));
                 return Err(damage_error(session, seq, lsn, error));
             }

@@ -124,7 +124,7 @@ impl Link {
         Ok(Self { target: target.clone(), tls, idle: Mutex::default(), permits: Semaphore::new(READERS) })
     }
 
-    /// Connects within the time for a reply, because `connect_timeout` does not cover the server's first answer.
+    /// Connects within the reply timeout, because `connect_timeout` does not cover the server's first answer.
     pub(super) async fn connect(&self) -> Result<ServerConnection, ServerFailure> {
         timeout(self.target.reply, self.connect_with_retry()).await.map_err(|_| self.timeout_failure())?
     }
@@ -239,7 +239,8 @@ impl Link {
         }
     }
 
-    /// Waits for a reply of the server, within the time for one: the reader of a scan blocks a thread meanwhile.
+    /// Waits for a reply of the server, at most for the reply timeout, because the reader of a scan blocks a thread
+    /// meanwhile.
     pub(super) async fn within_reply_time<T, E>(
         &self,
         reply: impl Future<Output = Result<T, E>>,

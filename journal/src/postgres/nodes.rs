@@ -52,7 +52,7 @@ const END_LOCK: &str = "\
     AND database = (SELECT oid FROM pg_database WHERE datname = current_database()) AND pid <> pg_backend_pid()";
 const SECRET: &str = "SELECT value FROM subtend.secret";
 const LOCATE: &str = "SELECT shard.name FROM subtend.head JOIN subtend.shard ON shard.id = head.shard WHERE head.key = $1 AND shard.shared ORDER BY shard.id";
-/// Each use changes `made`, so that a choice that others rely on meanwhile is not removed.
+/// Each use of a key changes `made`, so that a choice that another command relies on is not removed.
 const PLACE: &str = "\
     INSERT INTO subtend.placement AS held (key, shard, made) SELECT $1, id, clock_timestamp() FROM subtend.shard WHERE name = $2 \
     ON CONFLICT (key) DO UPDATE SET made = greatest(clock_timestamp(), held.made + interval '1 microsecond') \
@@ -66,7 +66,6 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(3);
 /// A node's row in the database.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeRow {
-    /// Its name.
     pub name: String,
     /// The lease of its last start.
     pub lease: NodeLease,
@@ -85,13 +84,10 @@ pub struct NodeRow {
 /// A shard that nodes share.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ShardRow {
-    /// Its number.
     pub id: i32,
-    /// Its name.
     pub name: String,
     /// The lease under which it is claimed; the lease may have ended.
     pub lease: Option<NodeLease>,
-    /// The last LSN.
     pub last_lsn: u64,
     /// The label that a node must have to claim it.
     pub label: Option<String>,
@@ -102,7 +98,6 @@ pub struct ShardRow {
 pub struct Members {
     /// All nodes by name, also those whose lease ended.
     pub nodes: Vec<NodeRow>,
-    /// All shared shards.
     pub shards: Vec<ShardRow>,
     /// Unix time in ms, by the server's clock.
     pub time_ms: u64,
@@ -115,7 +110,7 @@ impl Members {
         self.nodes.iter().find(|node| node.alive && node.lease == *lease)
     }
 
-    /// Returns what is known of them `ms` after they were read: leases whose renewal was not read have ended.
+    /// Returns the members as known `ms` after they were read. A lease has ended by then if its renewal was not read.
     #[must_use]
     pub fn after(&self, ms: u64) -> Self {
         let mut later = self.clone();
@@ -130,7 +125,6 @@ impl Members {
 /// The shard that was chosen for an idempotency key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Placement {
-    /// The name of the shard.
     pub shard: String,
     /// True if this use of the key made the choice.
     pub is_new: bool,
@@ -149,9 +143,7 @@ pub enum NodeError {
         "a node named `{name}` is alive at {address}, and its lease ends in {left_ms} ms unless it is renewed. Stop it, or choose another name"
     )]
     NameTaken {
-        /// The name.
         name: String,
-        /// Its address.
         address: String,
         /// Milliseconds until its lease ends.
         left_ms: i64,
@@ -300,7 +292,8 @@ impl Registry {
         found.iter().map(|row| read(row, 0)).collect()
     }
 
-    /// Chooses `shard` for the command whose hashed idempotency key is `key`, unless a node chose another one before, which is returned.
+    /// Chooses `shard` for the command with the hashed idempotency key `key`, unless a node has chosen another shard
+    /// before. Returns the choice.
     /// # Errors
     /// [`NodeError::Unreachable`].
     pub async fn place(&self, key: &[u8], shard: &str) -> Result<Placement, NodeError> {

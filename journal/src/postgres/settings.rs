@@ -66,7 +66,7 @@ impl ServerSettings {
         let pairs = ALL.into_iter().zip(self.values.iter().map(String::as_str));
         pairs.filter(|(setting, value)| match setting {
             Setting::Fsync | Setting::FullPageWrites => *value != "on",
-            // Otherwise a commit is on one machine only.
+            // With a standby, any other value acknowledges commits that may be on one machine only.
             Setting::SynchronousCommit if self.standby => !matches!(*value, "on" | "remote_apply"),
             Setting::SynchronousCommit => *value == "off",
         })
@@ -127,7 +127,7 @@ mod tests {
         }
         assert!(
             settings(["off", "off", "on"], false).check_accepted(&[Setting::Fsync]).is_err(),
-            "each is accepted on its own"
+            "each setting is accepted separately"
         );
     }
 

@@ -75,7 +75,7 @@ async fn missing_or_damaged_blob_is_damage_to_its_session_alone(kind: Kind) {
     for (harm, why) in [("remove", "is missing"), ("cut", "bytes instead of"), ("flip", "does not match its hash")] {
         let dir = tempfile::tempdir().unwrap();
         let tellers = stored(kind, dir.path());
-        // The second session's is longer.
+        // The blob of the second session is longer.
         let blob = blobs(dir.path()).into_iter().max_by_key(|blob| std::fs::metadata(blob).unwrap().len()).unwrap();
         let bytes = std::fs::read(&blob).unwrap();
         match harm {
@@ -128,7 +128,7 @@ async fn blob_exists_before_the_row_that_names_it(kind: Kind) {
     drop(journal);
     let left = blobs(dir.path());
     assert_eq!(left.len(), 1, "{left:?}");
-    // As a crash before the sync of the file may leave it.
+    // A crash before the sync of the file may leave it like this.
     std::fs::write(&left[0], b"half").unwrap();
 
     let (journal, _) = open();
@@ -163,7 +163,7 @@ async fn bodies_that_sessions_share_may_be_large_too(kind: Kind) {
 }
 
 /// The frame that defines a body also contains it. Later sessions read it from the blob.
-async fn missing_body_damages_the_sessions_born_with_it(kind: Kind) {
+async fn missing_body_damages_later_sessions_only(kind: Kind) {
     for harm in ["remove", "flip"] {
         let dir = tempfile::tempdir().unwrap();
         let journal = kind.open(dir.path());
@@ -209,7 +209,7 @@ async fn missing_body_damages_the_sessions_born_with_it(kind: Kind) {
     }
 }
 
-async fn without_a_directory_a_body_above_the_limit_is_refused(kind: Kind) {
+async fn body_above_the_limit_is_refused_without_a_directory(kind: Kind) {
     let dir = tempfile::tempdir().unwrap();
     let journal = Journal::open(kind.engine(dir.path()), Options::default()).unwrap();
     let mut writer = SessionWriter::new(id(1));
@@ -223,8 +223,8 @@ for_each_engine!(
     missing_or_damaged_blob_is_damage_to_its_session_alone,
     blob_exists_before_the_row_that_names_it,
     bodies_that_sessions_share_may_be_large_too,
-    missing_body_damages_the_sessions_born_with_it,
-    without_a_directory_a_body_above_the_limit_is_refused,
+    missing_body_damages_later_sessions_only,
+    body_above_the_limit_is_refused_without_a_directory,
 );
 
 /// sled never syncs its files for pages above a quarter of a segment, so no page may be that large.
@@ -244,7 +244,7 @@ fn no_page_of_sled_is_too_large_for_its_log() {
     let theirs = |entry: &Path| std::fs::read_dir(entry.join("blobs")).unwrap().count();
     assert_eq!(theirs(&dir.path().join("sled-0.34")), 0);
 
-    // Negative control: with sled's default segments such rows do get there.
+    // Negative control: with sled's default segments, such rows get into separate files.
     let entry = dir.path().join("plain");
     let db = ::sled::Config::new().path(&entry).flush_every_ms(None).open().unwrap();
     for n in 0..40_u64 {

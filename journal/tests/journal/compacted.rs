@@ -1,4 +1,4 @@
-//! Story of a session whose old messages are compacted. Its fixture never changes; see [`crate::kinds`].
+//! A session whose old messages are compacted. Its fixture never changes; see [`crate::kinds`].
 
 use crate::described::append_service_session;
 use crate::kinds::{answer, append_records, input, run_ended, write_fixture};

@@ -1,4 +1,4 @@
-//! Behaviour that every engine shares.
+//! Tests that every engine must pass.
 
 use crate::scene::*;
 use subtend_journal::Appended;
@@ -56,7 +56,7 @@ fn read_in_pages(journal: &Journal, session: SessionId, most: usize) -> Vec<Stor
     }
 }
 
-async fn what_is_appended_is_read_back_now_and_after_a_reopening(store: Store) {
+async fn appended_records_are_read_back_before_and_after_reopening(store: Store) {
     let journal = store.open();
     let mut family = family(&journal, 10, true);
     journal.settled().await.unwrap();
@@ -202,7 +202,7 @@ async fn obligations_are_made_and_taken(store: Store) {
     };
     change(vec![row(3), row(2)], vec![]);
     journal.settled().await.unwrap();
-    // Without waiting: the writer may group any of these.
+    // Appended without waiting, so that the writer may group these frames in any way.
     change(vec![row(4)], vec![row(3)]);
     change(vec![row(5)], vec![row(4)]);
     change(vec![row(3)], vec![row(2), row(77)]);
@@ -221,7 +221,7 @@ async fn creation_of_an_existing_session_poisons_and_leaves_nothing(store: Store
     let mut other = SessionWriter::new(id(2));
     let mut again = SessionWriter::new(id(1));
     let frames = vec![created_session(&mut other, None, true), created_session(&mut again, None, true)];
-    // A store that writes at once fails at once.
+    // An engine without a writer thread already fails here.
     let _ = journal.append(Batch { frames });
     let poisoned = journal.on_poison().await.to_string();
     assert!(poisoned.contains(&format!("session {} already has a record 1", id(1))), "{poisoned}");
@@ -243,7 +243,7 @@ async fn closed_journal_refuses_appends_and_keeps_the_rest(store: Store) {
     assert_eq!(store.open().records(id(1)).unwrap(), stored(&session_writer));
 }
 
-async fn writers_at_the_same_time_do_not_meet(store: Store) {
+async fn concurrent_writers_do_not_interfere(store: Store) {
     let journal = store.open();
     let first = id(1);
     let mut session_writer = SessionWriter::new(first);
@@ -275,25 +275,25 @@ async fn writers_at_the_same_time_do_not_meet(store: Store) {
     assert_eq!(journal.outbox().unwrap(), vec![]);
 }
 
-async fn readers_meet_no_part_of_a_batch(store: Store) {
+async fn readers_see_no_part_of_a_batch(store: Store) {
     const BATCHES: u128 = 20;
-    const BIRTHS: u128 = 100;
+    const NEW_SESSIONS: u128 = 100;
     let journal = store.open();
     let writer = std::thread::spawn({
         let journal = journal.clone();
         move || {
             for batch in 0..BATCHES {
-                let creation = |n| created_session(&mut SessionWriter::new(id(batch * BIRTHS + n)), None, batch == 0);
-                journal.append(Batch { frames: (1..=BIRTHS).map(creation).collect() }).unwrap();
+                let creation = |n| created_session(&mut SessionWriter::new(id(batch * NEW_SESSIONS + n)), None, batch == 0);
+                journal.append(Batch { frames: (1..=NEW_SESSIONS).map(creation).collect() }).unwrap();
             }
         }
     });
     for batch in 0..BATCHES {
-        let (first, last) = (id(batch * BIRTHS + 1), id((batch + 1) * BIRTHS));
+        let (first, last) = (id(batch * NEW_SESSIONS + 1), id((batch + 1) * NEW_SESSIONS));
         while journal.head(first).unwrap().is_none() {
             std::hint::spin_loop();
         }
-        // Whatever the order of the engine's writes, all must be visible now.
+        // All sessions must be visible now, whatever the order of the engine's writes.
         for session in [last, first] {
             assert!(journal.head(session).unwrap().is_some(), "batch {batch}");
             assert!(journal.activate(session).unwrap().inflight.is_some(), "batch {batch}");
@@ -306,12 +306,12 @@ async fn readers_meet_no_part_of_a_batch(store: Store) {
 macro_rules! conformance {
     ($($(#[$only:meta])* $engine:ident => $store:expr;)*) => { $($(#[$only])* mod $engine {
         use super::*;
-        conformance!(@ $store; what_is_appended_is_read_back_now_and_after_a_reopening,
+        conformance!(@ $store; appended_records_are_read_back_before_and_after_reopening,
             creation_without_bodies_gets_them_from_an_earlier_one, batch_over_several_sessions_is_all_or_nothing,
             frame_must_follow_the_last_record, later_activation_fences_all_earlier_ones,
             deactivated_session_continues_after_its_last_record, obligations_are_made_and_taken,
             creation_of_an_existing_session_poisons_and_leaves_nothing, closed_journal_refuses_appends_and_keeps_the_rest,
-            writers_at_the_same_time_do_not_meet, readers_meet_no_part_of_a_batch);
+            concurrent_writers_do_not_interfere, readers_see_no_part_of_a_batch);
     })* };
     (@ $store:expr; $($test:ident),*) => { $(#[tokio::test]
         async fn $test() {

@@ -22,7 +22,7 @@ struct Contents {
 
 #[derive(PartialEq)]
 enum Inspection {
-    /// It does not open, cannot be read, or its verification reports damage.
+    /// The store does not open, cannot be read, or its verification reports damage.
     Noticed,
     Sound(Box<Contents>),
 }
@@ -155,7 +155,7 @@ async fn cut_file_is_noticed_or_harmless(kind: Kind) {
     }
 }
 
-async fn bytes_of_something_else_are_no_store(kind: Kind) {
+async fn foreign_bytes_are_not_a_store(kind: Kind) {
     let original = original(kind);
     let main = original.files.iter().max_by_key(|file| file.bytes.len()).unwrap();
     let foreign = b"SQLite format 3\0".repeat(4096);
@@ -215,7 +215,7 @@ fn replace_head(kind: Kind, entry: &Path, session: SessionId) {
 }
 
 /// The tree of a child with a damaged head is known from its first frame and its parent.
-async fn damaged_head_leaves_out_its_tree_and_no_other(kind: Kind) {
+async fn damaged_head_excludes_only_its_tree(kind: Kind) {
     let original = original(kind);
     replace_head(kind, &original.path.join(kind.entry()), id(32));
     let journal = kind.open(&original.path);
@@ -250,7 +250,7 @@ async fn damage_to_one_session_leaves_the_others(kind: Kind) {
     let report = journal.verify(&mut |_| {}).unwrap();
     let contents: Vec<_> = report.problems.iter().filter_map(|problem| problem.session).collect();
     assert_eq!(contents, vec![id(31), id(31)], "{:?}", report.problems);
-    // A whole export names it too, and an export around it has the other trees, complete.
+    // An export of the whole store names the damage, and `export_sound` writes all other trees completely.
     let refused = journal.export(Scope::Store, &mut Vec::new(), &mut |_| {}).unwrap_err().to_string();
     assert!(refused.starts_with(&format!("session {} is damaged at record 1 (lsn 22)", id(31))), "{refused}");
     let mut out = Vec::new();
@@ -267,7 +267,7 @@ for_each_engine!(
     flipped_bit_is_noticed_or_harmless,
     torn_tail_is_noticed_or_harmless,
     cut_file_is_noticed_or_harmless,
-    bytes_of_something_else_are_no_store,
-    damaged_head_leaves_out_its_tree_and_no_other,
+    foreign_bytes_are_not_a_store,
+    damaged_head_excludes_only_its_tree,
     damage_to_one_session_leaves_the_others,
 );

@@ -12,7 +12,7 @@ pub(crate) const CACHE: usize = 4 << 20;
 pub(crate) enum Kind {
     Redb,
     Sled,
-    /// A shard that stands for the directory.
+    /// A shard of a PostgreSQL server, one for each directory.
     #[cfg(feature = "postgres-tests")]
     Postgres,
 }
@@ -130,7 +130,7 @@ macro_rules! for_each_engine {
         mod redb { $crate::engines::for_each_engine!(@ Redb $($case)*); }
         mod sled { $crate::engines::for_each_engine!(@ Sled $($case)*); }
     };
-    // A shard of a server as well.
+    // The same case on a shard of a server.
     (and postgres: $($case:ident),* $(,)?) => {
         $crate::engines::for_each_engine!($($case),*);
         #[cfg(feature = "postgres-tests")]

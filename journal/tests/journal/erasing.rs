@@ -133,8 +133,8 @@ async fn j10_compaction_erases_every_byte(kind: Kind) {
     assert_eq!(again, Compacted::default(), "erased sessions are counted twice");
 }
 
-/// Kills at each step in turn. After it the session is still deleted, its text is erased or the old store is complete, and another
-/// compaction erases it.
+/// Kills a compaction at each step. Afterwards the session is still deleted, and either its text is erased or the old
+/// store is complete. Another compaction erases the text.
 async fn j10_kill_at_any_step_leaves_a_whole_store(kind: Kind) {
     for at in 0.. {
         let dir = tempfile::tempdir().unwrap();
@@ -173,7 +173,7 @@ async fn j10_kill_at_any_step_leaves_a_whole_store(kind: Kind) {
     }
 }
 
-async fn j10_session_that_owes_something_is_held(kind: Kind) {
+async fn j10_session_with_an_obligation_is_not_erased(kind: Kind) {
     let dir = tempfile::tempdir().unwrap();
     let journal = kind.open(dir.path());
     let mut family = family(&journal, 10, true);
@@ -196,13 +196,13 @@ async fn j10_session_that_owes_something_is_held(kind: Kind) {
 for_each_engine!(
     j10_compaction_erases_every_byte,
     j10_kill_at_any_step_leaves_a_whole_store,
-    j10_session_that_owes_something_is_held,
+    j10_session_with_an_obligation_is_not_erased,
 );
 
 #[cfg(feature = "postgres-tests")]
 #[test]
 fn d1_compaction_in_postgres_keeps_obligations() {
-    crate::engines::run(j10_session_that_owes_something_is_held(Kind::Postgres));
+    crate::engines::run(j10_session_with_an_obligation_is_not_erased(Kind::Postgres));
 }
 
 /// The deletion of a tree is durable once that of its root is.

@@ -72,7 +72,7 @@ async fn imported_export_is_exported_byte_for_byte_by_every_engine() {
             assert!(write(&other, Scope::Tree(id(20))) == files_of[1], "{engine} to {to}: a tree");
             assert_eq!(other.inflight().unwrap().len(), 3, "the roots are no longer in flight");
             for (row, lsn) in other.outbox().unwrap() {
-                let (session, frame) = other.frame_at(lsn).unwrap().expect("the frame that obliges");
+                let (session, frame) = other.frame_at(lsn).unwrap().expect("the frame of the obligation");
                 assert_eq!(session, row.from);
                 assert!(frame.iter().any(|stored| matches!(stored.record, Record::RunEnded(_))), "{frame:?}");
             }
@@ -115,7 +115,7 @@ async fn imported_session_can_continue() {
     read(&journal, &file).await.unwrap();
     let activation = journal.activate(id(20)).unwrap();
     assert_eq!((activation.epoch.0, activation.next_seq.0), (2, 10));
-    assert_eq!(activation.inflight.unwrap().opened_lsn, Lsn(9), "its place in the queue is not that of its frame");
+    assert_eq!(activation.inflight.unwrap().opened_lsn, Lsn(9), "the run's place in the queue is not that of its frame");
 }
 
 /// Negative control: one byte flipped, or one line dropped, repeated or moved, at every position.
@@ -133,7 +133,7 @@ async fn changed_export_is_refused_and_imports_nothing() {
     for n in 0..lines.len() {
         let without = [&lines[..n], &lines[n + 1..]].concat();
         let doubled = [&lines[..=n], &lines[n..]].concat();
-        // The last line that may be reported: the sum at the end is not enough.
+        // The expected line of the error. An error only at the last line, from the sum of the file, is not enough.
         let here = (n + 1 < lines.len()).then_some(n as u64 + 1);
         refused.push((format!("without line {}", n + 1), without.concat(), here));
         refused.push((format!("line {} twice", n + 1), doubled.concat(), here.map(|here| here + 1)));
@@ -147,7 +147,7 @@ async fn changed_export_is_refused_and_imports_nothing() {
     for (what, bytes, here) in refused {
         let error = read(&journal, &bytes).await.expect_err(&what);
         let (ImportError::Damaged { line: named, .. }
-        | ImportError::Cut { line: named }
+        | ImportError::Truncated { line: named }
         | ImportError::Newer { line: named, .. }) = error
         else {
             panic!("{what}: {error}")
@@ -236,10 +236,10 @@ async fn child_without_its_parent_is_refused() {
     assert!(error.contains(&format!("{} is a child of {}", id(11), id(10))), "{error}");
 }
 
-/// Views visit a tree level by level, so a long chain of branches would exhaust the stack: only subagents count for the depth of a session. The
-/// control: a chain as long as the bound, and siblings.
+/// Views visit a tree level by level, so a long chain of branches would exhaust the stack. The depth of a session
+/// counts only subagents. Controls: a chain of the maximum length, and siblings.
 #[tokio::test]
-async fn import_refuses_endless_chains_of_branches() {
+async fn import_refuses_too_long_chains_of_branches() {
     // Each session is a branch of the one that `parent` names; session 1000 is their root.
     let of = async |branches: u128, parent: fn(u128) -> u128| {
         let journal = memory();

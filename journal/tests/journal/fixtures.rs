@@ -7,7 +7,7 @@ use subtend_session::record::AskVerdict;
 /// An export; its frames as stored, in hexadecimal, one per session; the numbers of sessions and records.
 type Fixture = (&'static str, &'static str, u64, u64);
 
-/// Sessions of the command.
+/// Sessions written by the command line.
 const EXAMPLE: Fixture =
     (include_str!("../../fixtures/1/example.jsonl"), include_str!("../../fixtures/1/frames.hex"), 11, 271);
 /// The record kinds that the example lacks.
@@ -59,7 +59,7 @@ async fn export_of_format_1_is_imported_unchanged() {
     }
 }
 
-/// A permanent approval is imported as a single one.
+/// Replaces permanent approvals, which are imported as approvals of single calls.
 fn without_permanent_approvals(export: &str) -> String {
     export.replace(r#""verdict":"always""#, r#""verdict":"allow""#)
 }

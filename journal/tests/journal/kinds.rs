@@ -176,7 +176,7 @@ async fn build_journal() -> Journal {
     let by_person = json!({"cancelled": {"by": "person"}});
     let closing = json!({"closing": {"outcome": by_person}});
     append_records(&journal, &mut root, &[json!({"run_held": {"run": 1, "why": closing}}), run_ended(1, 4, by_person)]);
-    // Created without a run, and deleted.
+    // A session that is created without a run, and deleted.
     let empty = gone.frame_of(creation(gone.id, None).into_iter().take(1).collect());
     journal.append(one(empty)).unwrap();
     append_records(&journal, &mut gone, &[json!({"session_deleted": {"by": "host"}})]);
@@ -210,7 +210,7 @@ async fn records_of_the_other_kinds_are_unchanged() {
     write_fixture("kinds", &journal);
 }
 
-/// Writes the fixtures of a journal to the directory that is asked for.
+/// Writes the fixtures of a journal to the requested directory.
 pub(crate) fn write_fixture(name: &str, journal: &Journal) {
     let Some(dir) = std::env::var_os("SUBTEND_WRITE_FIXTURES").map(PathBuf::from) else { return };
     let mut export = Vec::new();

@@ -25,7 +25,7 @@ struct State {
     since: Vec<Change>,
     /// Writes, resizes and syncs so far.
     steps: u64,
-    /// Step of the power loss: it and all later ones fail.
+    /// Step of the power loss. This step and all later ones fail.
     dies_at: Option<u64>,
     /// Syncs report success and do nothing.
     lies: bool,
@@ -99,7 +99,7 @@ impl Medium {
         Self { state: Arc::new(Mutex::new(state)) }
     }
 
-    pub(crate) fn with_death_at(self, step: u64) -> Self {
+    pub(crate) fn with_power_loss_at(self, step: u64) -> Self {
         self.state().dies_at = Some(step);
         self
     }
@@ -134,7 +134,7 @@ impl State {
         if self.dies_at.is_some_and(|at| self.steps >= at) { Err(power_lost_error()) } else { Ok(()) }
     }
 
-    /// The change that loses power may be kept or not.
+    /// The change during which power is lost may be kept or not.
     fn change(&mut self, change: Change) -> io::Result<()> {
         let dead = self.dies_at.is_some_and(|at| self.steps >= at);
         let stepped = self.step();

@@ -1,4 +1,4 @@
-//! Story of a host task without a parent, with merged metadata. Its fixture never changes; see [`crate::kinds`].
+//! A host task without a parent, with merged metadata. Its fixture never changes; see [`crate::kinds`].
 
 use crate::scene::*;
 use subtend_session::place::BranchKind;

@@ -19,7 +19,7 @@ async fn store_in_use_names_its_process(kind: Kind) {
     assert_eq!(kind.open(&store).durable(), Lsn(0));
 }
 
-async fn dropping_the_last_handle_drains_and_lets_the_store_go(kind: Kind) {
+async fn dropping_the_last_handle_drains_and_unlocks_the_store(kind: Kind) {
     let dir = tempfile::tempdir().unwrap();
     let journal = kind.open(dir.path());
     let mut writer = SessionWriter::new(id(1));
@@ -77,7 +77,7 @@ async fn store_of_another_engine_is_refused(kind: Kind) {
     assert_eq!(kind.open(dir.path()).durable(), Lsn(0));
 }
 
-async fn store_behind_what_was_acknowledged_is_refused(kind: Kind) {
+async fn store_that_ends_before_its_mark_is_refused(kind: Kind) {
     let dir = tempfile::tempdir().unwrap();
     let entry = dir.path().join(kind.entry());
     let journal = kind.open(dir.path());
@@ -99,7 +99,7 @@ async fn store_behind_what_was_acknowledged_is_refused(kind: Kind) {
     assert_eq!(kind.open(dir.path()).durable(), Lsn(1));
 }
 
-async fn lost_store_is_a_lost_tail(kind: Kind) {
+async fn missing_store_counts_as_a_lost_tail(kind: Kind) {
     let dir = tempfile::tempdir().unwrap();
     let journal = kind.open(dir.path());
     journal.append(one(created_session(&mut SessionWriter::new(id(1)), None, true))).unwrap();
@@ -127,7 +127,7 @@ async fn store_that_was_never_written_to_can_be_discarded(kind: Kind) {
 }
 
 /// Without the watermark a lost tail would go unnoticed.
-async fn mark_that_is_gone_is_noticed(kind: Kind) {
+async fn missing_mark_is_reported(kind: Kind) {
     let dir = tempfile::tempdir().unwrap();
     let mark = dir.path().join("WATERMARK");
     drop(kind.open(dir.path()));
@@ -146,7 +146,7 @@ async fn mark_that_is_gone_is_noticed(kind: Kind) {
 }
 
 /// Nothing is appended or closed after the batch.
-async fn what_is_acknowledged_is_marked_though_nothing_follows(kind: Kind) {
+async fn mark_is_written_without_later_appends(kind: Kind) {
     let (dir, copy) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let journal = kind.open(dir.path());
     family(&journal, 10, true);
@@ -209,14 +209,14 @@ async fn store_killed_during_its_creation_is_created_again(kind: Kind) {
 
 for_each_engine!(
     store_in_use_names_its_process,
-    dropping_the_last_handle_drains_and_lets_the_store_go,
+    dropping_the_last_handle_drains_and_unlocks_the_store,
     newer_format_is_refused,
     store_of_another_engine_is_refused,
-    store_behind_what_was_acknowledged_is_refused,
-    lost_store_is_a_lost_tail,
+    store_that_ends_before_its_mark_is_refused,
+    missing_store_counts_as_a_lost_tail,
     store_that_was_never_written_to_can_be_discarded,
-    mark_that_is_gone_is_noticed,
-    what_is_acknowledged_is_marked_though_nothing_follows,
+    missing_mark_is_reported,
+    mark_is_written_without_later_appends,
     store_killed_during_its_creation_is_created_again,
 );
 

@@ -15,8 +15,8 @@ fn existing_sessions(journal: &Journal) -> Vec<bool> {
     (1..4).map(|n| journal.records(id(n)).is_ok()).collect()
 }
 
-/// Creates sessions 1, 2 and 3, each in its own write. The second write has the fault.
-async fn fails_at_the_second(journal: &Journal, faults: &Faults, text: &str) {
+/// Creates sessions 1 and 2, each in its own write, and tries to create session 3. The second write has the fault.
+async fn check_second_write_fails(journal: &Journal, faults: &Faults, text: &str) {
     for n in 1..3 {
         journal.append(one(created_session(&mut SessionWriter::new(id(n)), None, true))).unwrap();
         if n == 1 {
@@ -38,7 +38,7 @@ async fn failed_write_ends_all_acknowledgement(kind: Kind) {
     let dir = tempfile::tempdir().unwrap();
     let (journal, faults) = open(kind.engine(dir.path()), Options::default());
     faults.fail_write(2);
-    fails_at_the_second(&journal, &faults, "a write fails").await;
+    check_second_write_fails(&journal, &faults, "a write fails").await;
     assert!(journal.close().await.is_err());
     let (journal, _) = open(kind.engine(dir.path()), Options::default());
     assert_eq!(existing_sessions(&journal), [true, false, false]);
@@ -48,7 +48,7 @@ async fn failed_sync_acknowledges_nothing(kind: Kind) {
     let dir = tempfile::tempdir().unwrap();
     let (journal, faults) = open(kind.engine(dir.path()), Options::default());
     faults.fail_sync(2);
-    fails_at_the_second(&journal, &faults, "a sync fails").await;
+    check_second_write_fails(&journal, &faults, "a sync fails").await;
     drop(journal);
     // An unacknowledged tail may exist.
     let (journal, _) = open(kind.engine(dir.path()), Options::default());
@@ -57,7 +57,7 @@ async fn failed_sync_acknowledges_nothing(kind: Kind) {
 }
 
 #[test]
-fn engine_that_writes_at_once_fails_the_append() {
+fn engine_without_a_thread_fails_the_append() {
     let (journal, faults) = open(Box::new(Memory::new()), Options::default());
     faults.fail_write(2);
     journal.append(one(created_session(&mut SessionWriter::new(id(1)), None, true))).unwrap();
@@ -67,7 +67,7 @@ fn engine_that_writes_at_once_fails_the_append() {
     assert_eq!(existing_sessions(&journal), [true, false, false]);
 }
 
-async fn what_waits_while_one_group_syncs_is_one_commit(kind: Kind) {
+async fn batches_queued_during_a_sync_are_one_commit(kind: Kind) {
     let dir = tempfile::tempdir().unwrap();
     let (journal, faults) = open(kind.engine(dir.path()), Options::default());
     let held = faults.hold_writes();
@@ -92,7 +92,7 @@ async fn batch_is_never_split_over_commits(kind: Kind) {
     assert_eq!((faults.writes(), journal.durable()), (1, Lsn(5000)));
 }
 
-async fn slow_disk_makes_pressure_and_then_refusals(kind: Kind) {
+async fn slow_disk_causes_pressure_and_then_refusals(kind: Kind) {
     let dir = tempfile::tempdir().unwrap();
     let options = Options { queue_bytes: 20_000, ..Options::default() };
     let (journal, faults) = open(kind.engine(dir.path()), options);
@@ -106,7 +106,7 @@ async fn slow_disk_makes_pressure_and_then_refusals(kind: Kind) {
         }
         felt.push(journal.pressure());
     };
-    // A quarter of the bytes, and all of them, in batches of one size.
+    // Pressure begins at a quarter of the bytes, and refusals at all of them. All batches have the same size.
     let quiet = felt.iter().take_while(|felt| !**felt).count();
     assert!(felt[quiet..].iter().all(|felt| *felt), "{felt:?}");
     assert!(quiet > 1 && (3..=4).contains(&(felt.len() / (quiet + 1))), "{felt:?}");
@@ -120,7 +120,7 @@ async fn slow_disk_makes_pressure_and_then_refusals(kind: Kind) {
     assert_eq!(journal.heads().unwrap().len() as u128, appended + 1);
 }
 
-async fn rows_alone_cost_no_frame_but_hold_their_place(kind: Kind) {
+async fn row_changes_take_an_lsn_but_no_frame(kind: Kind) {
     let dir = tempfile::tempdir().unwrap();
     let (journal, _) = open(kind.engine(dir.path()), Options::default());
     let mut writer = SessionWriter::new(id(1));
@@ -137,8 +137,8 @@ async fn rows_alone_cost_no_frame_but_hold_their_place(kind: Kind) {
 for_each_engine!(and postgres:
     failed_write_ends_all_acknowledgement,
     failed_sync_acknowledges_nothing,
-    what_waits_while_one_group_syncs_is_one_commit,
+    batches_queued_during_a_sync_are_one_commit,
     batch_is_never_split_over_commits,
-    slow_disk_makes_pressure_and_then_refusals,
-    rows_alone_cost_no_frame_but_hold_their_place,
+    slow_disk_causes_pressure_and_then_refusals,
+    row_changes_take_an_lsn_but_no_frame,
 );

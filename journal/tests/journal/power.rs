@@ -17,8 +17,8 @@ fn seed() -> u64 {
 /// Last frame and records of an appended batch.
 type Acked = (Lsn, Vec<(SessionId, Vec<Record>)>);
 
-/// Journal on a medium, written step by step.
-struct Life {
+/// A process with a journal on a medium, which writes step by step.
+struct WritingProcess {
     journal: Journal,
     stepper: Stepper,
     batches: Vec<Acked>,
@@ -27,7 +27,7 @@ struct Life {
     acknowledged: Lsn,
 }
 
-impl Life {
+impl WritingProcess {
     fn on(medium: &Medium) -> Result<Self, String> {
         let engine = Redb::over(medium.clone(), CACHE).map_err(|error| error.to_string())?;
         let opened = Journal::open_stepped(Box::new(engine), Options::default());
@@ -79,7 +79,7 @@ impl Life {
 }
 
 fn next_frame(writer: &mut SessionWriter, rng: &mut Rng) -> Frame {
-    // From one page of redb to many: a growing medium is resized.
+    // Sizes range from one page of redb to many, so that the medium is resized.
     let text = "x".repeat(*rng.choice(&[10, 900, 5_000, 60_000]).unwrap());
     let n = uuid::Uuid::from_u128(1_000 + writer.records.len() as u128);
     writer.frame_of(vec![record(serde_json::json!({"input_accepted": {
@@ -95,15 +95,15 @@ fn new_medium() -> Medium {
     medium
 }
 
-/// Returns the violation in the store on `medium` after these lives, or whether it contains unacknowledged frames.
-fn judge(medium: &Medium, lives: &[Life]) -> Result<bool, String> {
+/// Returns the violation in the store on `medium` after these processes, or whether it contains unacknowledged frames.
+fn judge(medium: &Medium, processes: &[WritingProcess]) -> Result<bool, String> {
     let engine = Redb::over(medium.clone(), CACHE).map_err(|error| format!("it does not open: {error}"))?;
     let journal = Journal::open(Box::new(engine), Options::default()).map_err(|error| error.to_string())?;
-    let (end, acknowledged) = (journal.durable(), lives.iter().map(|life| life.acknowledged).max().unwrap_or_default());
+    let (end, acknowledged) = (journal.durable(), processes.iter().map(|process| process.acknowledged).max().unwrap_or_default());
     if end < acknowledged {
         return Err(format!("{acknowledged} was acknowledged, but the log ends at {end}"));
     }
-    let all = || lives.iter().flat_map(|life| &life.batches);
+    let all = || processes.iter().flat_map(|process| &process.batches);
     if end != Lsn(0) && !all().any(|(last, _)| *last == end) {
         return Err(format!("the log ends at {end}, within a batch"));
     }
@@ -117,7 +117,7 @@ fn judge(medium: &Medium, lives: &[Life]) -> Result<bool, String> {
             (Ok(found), true) => found,
             (Err(error), true) => return Err(error.to_string()),
             (found, false) => {
-                found.map_or(Ok(()), |_: Vec<_>| Err(format!("session {session} is there without its batch")))?;
+                found.map_or(Ok(()), |_: Vec<_>| Err(format!("session {session} exists without its batch")))?;
                 continue;
             }
         };
@@ -130,38 +130,38 @@ fn judge(medium: &Medium, lives: &[Life]) -> Result<bool, String> {
 }
 
 /// Loses power at `step` and checks the store.
-fn one_life(store: &Medium, step: u64, kept: Survivors) -> Result<(bool, Medium, Vec<Life>), String> {
+fn lose_power_once(store: &Medium, step: u64, kept: Survivors) -> Result<(bool, Medium, Vec<WritingProcess>), String> {
     let mut rng = Rng::with_seed(seed());
-    let medium = store.clone().with_death_at(step);
-    let lives: Vec<Life> = run_life(&medium, 1, &mut rng).into_iter().collect();
+    let medium = store.clone().with_power_loss_at(step);
+    let processes: Vec<WritingProcess> = run_process(&medium, 1, &mut rng).into_iter().collect();
     let left = medium.after_power_cut(kept, &mut rng);
     let describe = |why: String| format!("power lost at step {step}, {kept:?} kept: {why}");
-    Ok((judge(&left.copy(), &lives).map_err(describe)?, left, lives))
+    Ok((judge(&left.copy(), &processes).map_err(describe)?, left, processes))
 }
 
-/// Runs a second life on the store of the first, soon loses power again, and checks the store.
-fn another_life(left: &Medium, mut lives: Vec<Life>, kept: Survivors, rng: &mut Rng) -> Result<bool, String> {
+/// Runs a second process on the store of the first, soon loses power again, and checks the store.
+fn lose_power_again(left: &Medium, mut processes: Vec<WritingProcess>, kept: Survivors, rng: &mut Rng) -> Result<bool, String> {
     let step = rng.u64(1..40);
-    let medium = left.copy().with_death_at(step);
-    if let Some(second) = run_life(&medium, 100, rng) {
-        // The second life reuses the positions of lost frames.
-        lives.iter_mut().for_each(|first| first.batches.retain(|(last, _)| *last <= second.found));
-        lives.push(second);
+    let medium = left.copy().with_power_loss_at(step);
+    if let Some(second) = run_process(&medium, 100, rng) {
+        // The second process reuses the positions of lost frames.
+        processes.iter_mut().for_each(|first| first.batches.retain(|(last, _)| *last <= second.found));
+        processes.push(second);
     }
     let describe = |why: String| format!("and again at step {step}, {kept:?} kept: {why}");
-    judge(&medium.after_power_cut(kept, rng), &lives).map_err(describe)
+    judge(&medium.after_power_cut(kept, rng), &processes).map_err(describe)
 }
 
-fn run_life(medium: &Medium, from: u128, rng: &mut Rng) -> Option<Life> {
-    let mut life = Life::on(medium).ok()?;
-    life.work(from, rng);
-    Some(life)
+fn run_process(medium: &Medium, from: u128, rng: &mut Rng) -> Option<WritingProcess> {
+    let mut process = WritingProcess::on(medium).ok()?;
+    process.work(from, rng);
+    Some(process)
 }
 
 fn steps(store: &Medium) -> u64 {
     let medium = store.copy();
-    let life = run_life(&medium, 1, &mut Rng::with_seed(seed())).unwrap();
-    assert_eq!(life.acknowledged, life.journal.last_appended());
+    let process = run_process(&medium, 1, &mut Rng::with_seed(seed())).unwrap();
+    assert_eq!(process.acknowledged, process.journal.last_appended());
     medium.steps()
 }
 
@@ -169,7 +169,7 @@ fn power_may_be_lost_at_any_write(kept: Survivors) {
     let store = new_medium();
     let mut beyond = Vec::new();
     for step in 1..=steps(&store) {
-        let (more, left, lives) = one_life(&store.copy(), step, kept).unwrap();
+        let (more, left, processes) = lose_power_once(&store.copy(), step, kept).unwrap();
         beyond.push(more);
         // Every third step keeps the test short.
         if step % 3 != 0 {
@@ -178,9 +178,9 @@ fn power_may_be_lost_at_any_write(kept: Survivors) {
         let mut rng = Rng::with_seed(seed() ^ step);
         let again = *rng.choice(&Survivors::ALL).unwrap();
         let describe = |why: String| format!("power lost at step {step}, {kept:?} kept, {why}");
-        another_life(&left, lives, again, &mut rng).map_err(describe).unwrap();
+        lose_power_again(&left, processes, again, &mut rng).map_err(describe).unwrap();
     }
-    // Unsynced writes may be complete nevertheless, except where none are kept.
+    // Unsynced writes may be complete nevertheless, unless none are kept.
     match kept {
         Survivors::Nothing => assert!(!beyond.contains(&true)),
         Survivors::All => assert!(beyond.contains(&true)),
@@ -218,8 +218,8 @@ fn power_loss_at_any_write_may_tear_the_last_write() {
 fn medium_whose_syncs_do_nothing_is_noticed() {
     let store = new_medium();
     let noticed = |kept| {
-        let lives = (1..=steps(&store)).step_by(4).map(|step| one_life(&store.copy().with_ignored_syncs(), step, kept));
-        lives.filter_map(Result::err).collect::<Vec<_>>()
+        let processes = (1..=steps(&store)).step_by(4).map(|step| lose_power_once(&store.copy().with_ignored_syncs(), step, kept));
+        processes.filter_map(Result::err).collect::<Vec<_>>()
     };
     let gone = noticed(Survivors::Nothing);
     assert!(gone.len() > 25 && gone.iter().all(|text| text.contains("was acknowledged, but the log ends at 0")));

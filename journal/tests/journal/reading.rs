@@ -23,7 +23,7 @@ async fn copy_killed(kind: Kind, dir: &Path) -> PathBuf {
     left
 }
 
-async fn store_that_is_read_stays_as_it_is(kind: Kind) {
+async fn reading_does_not_change_the_store(kind: Kind) {
     let dir = tempfile::tempdir().unwrap();
     let left = copy_killed(kind, dir.path()).await;
     let before = list_files(&left);
@@ -38,7 +38,7 @@ async fn store_that_is_read_stays_as_it_is(kind: Kind) {
     assert!(changed.iter().any(|file| file.path.starts_with(kind.entry())), "{}", changed.len());
 }
 
-async fn store_that_is_read_refuses_writes(kind: Kind) {
+async fn store_opened_to_read_refuses_writes(kind: Kind) {
     let dir = tempfile::tempdir().unwrap();
     let left = copy_killed(kind, dir.path()).await;
     let before = list_files(&left);
@@ -50,7 +50,7 @@ async fn store_that_is_read_refuses_writes(kind: Kind) {
     assert!(list_files(&left) == before);
 }
 
-async fn store_that_is_read_is_locked_for_others(kind: Kind) {
+async fn store_opened_to_read_is_locked_for_others(kind: Kind) {
     let dir = tempfile::tempdir().unwrap();
     drop(kind.open(dir.path()));
     let journal = read(kind, dir.path()).unwrap();
@@ -61,7 +61,7 @@ async fn store_that_is_read_is_locked_for_others(kind: Kind) {
     drop(journal);
 }
 
-async fn what_is_not_there_is_not_made(kind: Kind) {
+async fn reading_does_not_create_a_missing_store(kind: Kind) {
     let dir = tempfile::tempdir().unwrap();
     let refused = read(kind, &dir.path().join("none")).unwrap_err().to_string();
     assert!(refused.contains("No such file or directory"), "{refused}");
@@ -93,9 +93,9 @@ async fn lost_tail_is_reported_at_every_opening(kind: Kind) {
 }
 
 for_each_engine!(
-    store_that_is_read_stays_as_it_is,
-    store_that_is_read_refuses_writes,
-    store_that_is_read_is_locked_for_others,
-    what_is_not_there_is_not_made,
+    reading_does_not_change_the_store,
+    store_opened_to_read_refuses_writes,
+    store_opened_to_read_is_locked_for_others,
+    reading_does_not_create_a_missing_store,
     lost_tail_is_reported_at_every_opening,
 );

@@ -89,12 +89,12 @@ fn writes_until_it_is_refused() {
         match appended.map(|appended| crate::engines::run(journal.wait(appended.last))) {
             Ok(Ok(())) => println!("\nacked {n}"),
             Ok(Err(error)) => {
-                println!("\npoisoned {n}{}: {error}", if error.0.is_full() { ", for want of room" } else { "" })
+                println!("\npoisoned {n}{}: {error}", if error.0.is_full() { ", disk full" } else { "" })
             }
             Err(error) => println!("\nnot taken {n}: {error}"),
         }
     }
-    // Without a close.
+    // Exits without closing the journal.
     std::process::exit(0);
 }
 
@@ -106,8 +106,8 @@ fn output_lines(command: &mut Command) -> Vec<String> {
         .output()
         .unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
-    let ours = ["acked ", "poisoned ", "not taken ", "no store: "];
-    text.lines().filter(|line| ours.iter().any(|word| line.starts_with(word))).map(str::to_owned).collect()
+    let prefixes = ["acked ", "poisoned ", "not taken ", "no store: "];
+    text.lines().filter(|line| prefixes.iter().any(|word| line.starts_with(word))).map(str::to_owned).collect()
 }
 
 fn run_child(kind: Kind, store: &Path, order: &str) -> Vec<String> {
@@ -116,7 +116,7 @@ fn run_child(kind: Kind, store: &Path, order: &str) -> Vec<String> {
 }
 
 /// The batch after the fifth is refused, and all acknowledged ones remain.
-fn refused_once_and_for_all(kind: Kind, order: &str, room: &str, why: &str) {
+fn check_refusals(kind: Kind, order: &str, room: &str, why: &str) {
     let dir = tempfile::tempdir().unwrap();
     let messages = run_child(kind, dir.path(), order);
     let acked: Vec<String> = (1..=BEFORE).map(|n| format!("acked {n}")).collect();
@@ -138,11 +138,11 @@ fn refused_once_and_for_all(kind: Kind, order: &str, room: &str, why: &str) {
 }
 
 async fn sync_that_fails_acknowledges_nothing(kind: Kind) {
-    refused_once_and_for_all(kind, "as it is, no sync", "", "Input/output error");
+    check_refusals(kind, "as it is, no sync", "", "Input/output error");
 }
 
 async fn full_disk_acknowledges_nothing(kind: Kind) {
-    refused_once_and_for_all(kind, "as it is, full disk", ", for want of room", "No space left on device");
+    check_refusals(kind, "as it is, full disk", ", disk full", "No space left on device");
 }
 
 /// Negative control: an engine without its sync continues.
@@ -158,7 +158,7 @@ async fn engine_without_its_sync_is_noticed(kind: Kind) {
 }
 
 /// A blob is synced before the row that refers to it. Nothing else is synced here.
-async fn blob_whose_sync_fails_is_not_named(kind: Kind) {
+async fn row_of_an_unsynced_blob_is_not_written(kind: Kind) {
     let dir = tempfile::tempdir().unwrap();
     let messages = run_child(kind, dir.path(), "blobs alone are synced, no sync");
     assert_eq!(messages[..BEFORE as usize], (1..=BEFORE).map(|n| format!("acked {n}")).collect::<Vec<_>>());
@@ -214,6 +214,6 @@ for_each_engine!(
     sync_that_fails_acknowledges_nothing,
     full_disk_acknowledges_nothing,
     engine_without_its_sync_is_noticed,
-    blob_whose_sync_fails_is_not_named,
+    row_of_an_unsynced_blob_is_not_written,
     unwritable_directory_is_refused_with_a_reason,
 );

@@ -10,13 +10,13 @@ use crate::exporting::{stores, write, write_trees};
 
 /// Returns a journal that reads through `host`.
 fn remote(host: &Journal) -> Result<Journal, OpenError> {
-    remote_with_lies(host, |_, answer| answer)
+    remote_with_changed_answers(host, |_, answer| answer)
 }
 
-/// Like [`remote`], but `lie` changes the answers of the host.
-fn remote_with_lies(
+/// Like [`remote`], but `change` alters the answers of the host.
+fn remote_with_changed_answers(
     host: &Journal,
-    lie: impl Fn(&Read, Value) -> Value + Send + Sync + 'static,
+    change: impl Fn(&Read, Value) -> Value + Send + Sync + 'static,
 ) -> Result<Journal, OpenError> {
     let host = host.clone();
     let ask = move |read: &Read| {
@@ -24,7 +24,7 @@ fn remote_with_lies(
         let text = serde_json::to_string(read).map_err(|error| error.to_string())?;
         let read: Read = serde_json::from_str(&text).map_err(|error| error.to_string())?;
         let answer = host.read(&read).map_err(|error| error.to_string())?;
-        serde_json::from_str::<Value>(&lie(&read, answer).to_string()).map_err(|error| error.to_string())
+        serde_json::from_str::<Value>(&change(&read, answer).to_string()).map_err(|error| error.to_string())
     };
     Journal::open(Box::new(Remote::new(ask)), Options::default())
 }
@@ -75,7 +75,7 @@ async fn activation_and_all_records_take_one_read() {
         host.settled().await.unwrap();
         let reads = Arc::new(std::sync::Mutex::new(Vec::new()));
         let count = Arc::clone(&reads);
-        let other = remote_with_lies(&host, move |read, answer| {
+        let other = remote_with_changed_answers(&host, move |read, answer| {
             count.lock().unwrap().push(*read);
             answer
         })
@@ -107,7 +107,7 @@ async fn remote_journal_writes_nothing() {
 /// Returns a journal whose host creates a session during each of the first `most` reads of the log, before the rows are read.
 fn with_busy_host(host: &Journal, most: usize) -> Journal {
     let (writer, reads) = (host.clone(), AtomicUsize::new(0));
-    let other = remote_with_lies(host, move |read, answer| {
+    let other = remote_with_changed_answers(host, move |read, answer| {
         let is_log = matches!(read, Read::Frames { .. });
         let nth = if is_log { reads.fetch_add(1, Relaxed) } else { most };
         if nth < most {
@@ -146,7 +146,7 @@ async fn h1_damage_is_found_while_the_host_writes() {
         let lost = host.heads().unwrap().first().unwrap().0;
         let busy = with_busy_host(&host, usize::MAX);
         // One session has no row.
-        let other = remote_with_lies(&busy, move |read, answer| {
+        let other = remote_with_changed_answers(&busy, move |read, answer| {
             let is_lost = matches!(read, Read::Head { session } if *session == lost);
             if is_lost { serde_json::json!({ "Ok": null }) } else { answer }
         });
@@ -180,13 +180,13 @@ async fn invalid_frames_of_a_host_are_refused() {
         if !matches!(read, Read::Frames { .. }) {
             return answer;
         }
-        // The control, a reader without the guard, ends here.
+        // Control: a reader without the check would end here.
         if count.fetch_add(1, Relaxed) > 1_000 {
             return Value::from(Vec::<Value>::new());
         }
         first.get_or_init(|| Value::from(vec![answer[0].clone(); 256])).clone()
     };
-    let other = remote_with_lies(&host, same_page).unwrap();
+    let other = remote_with_changed_answers(&host, same_page).unwrap();
     let error = other.verify(&mut |_| {}).map(|report| report.frames).expect_err("refused").to_string();
     assert!(error.contains("its rows are not in order"), "{error}");
     assert_eq!(reads.load(Relaxed), 1);
@@ -208,13 +208,13 @@ async fn invalid_answers_of_a_host_are_errors() {
         // Every text is replaced by the same one: ids, hashes, bytes.
         |answer| edit_values(answer, &|value| if value.is_string() { Value::from("00") } else { value }),
     ];
-    for lie in lies {
+    for change in lies {
         for place in 0..16 {
             let reads = AtomicUsize::new(0);
             let lying = move |_: &Read, answer: Value| {
-                if reads.fetch_add(1, Relaxed) % 16 >= place { lie(answer) } else { answer }
+                if reads.fetch_add(1, Relaxed) % 16 >= place { change(answer) } else { answer }
             };
-            if let Ok(other) = remote_with_lies(&host, lying) {
+            if let Ok(other) = remote_with_changed_answers(&host, lying) {
                 read_all(&other);
             }
         }

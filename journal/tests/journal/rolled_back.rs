@@ -1,4 +1,4 @@
-//! Story of a run that failed and was rolled back. Its fixture never changes; see [`crate::kinds`].
+//! A run that failed and was rolled back. Its fixture never changes; see [`crate::kinds`].
 
 use crate::kinds::{answer, append_records, run_ended, write_fixture};
 use crate::scene::*;

@@ -1,4 +1,4 @@
-//! Small legal tree: a root starts a child, the child answers, the root receives its notice.
+//! A small valid tree: a root starts a child, the child answers, the root receives its notice.
 
 pub(crate) use std::io::{BufReader, Cursor};
 pub(crate) use std::path::{Path, PathBuf};
@@ -37,7 +37,7 @@ pub(crate) fn problems(journal: &Journal) -> Vec<String> {
     journal.verify(&mut |_| {}).unwrap().problems.iter().map(ToString::to_string).collect()
 }
 
-/// Built from JSON, so that tests need no change for a new field with a default.
+/// Parses a record from JSON, so that tests need no change for a new field with a default.
 pub(crate) fn record(json: Value) -> Record {
     serde_json::from_value(json).unwrap()
 }
@@ -101,7 +101,8 @@ pub(crate) fn one(frame: Frame) -> Batch {
     Batch { frames: vec![frame] }
 }
 
-/// First records of a session with one open run: of a root, or of a child that call 1.0 of `parent` started.
+/// Returns the first records of a session with one open run: of a root, or of a child that call 1.0 of `parent`
+/// started.
 pub(crate) fn creation(id: SessionId, parent: Option<SessionId>) -> Vec<Record> {
     let authority: Authority = serde_json::from_str("[]").unwrap();
     let call = json!({"turn": 1, "ix": 0});
@@ -141,7 +142,7 @@ pub(crate) fn created_session(writer: &mut SessionWriter, parent: Option<Session
     frame
 }
 
-/// The run starts and calls its model.
+/// Returns the records of a run that starts and calls its model.
 pub(crate) fn start(id: SessionId) -> Vec<Record> {
     vec![
         record(json!({"run_started": {"run": 1, "slot": false}})),
@@ -162,7 +163,7 @@ pub(crate) struct Family {
     pub(crate) child: SessionWriter,
 }
 
-/// Appends the story of two sessions from `n` on, up to the child's end; the notice is in the outbox.
+/// Appends the records of two sessions from `n` on, up to the child's end; the notice is in the outbox.
 pub(crate) fn family(journal: &Journal, n: u128, defines: bool) -> Family {
     let (mut root, mut child) = (SessionWriter::new(id(n)), SessionWriter::new(id(n + 1)));
     let frame = created_session(&mut root, None, defines);

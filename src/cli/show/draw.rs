@@ -137,7 +137,7 @@ fn entry(out: &mut dyn Write, me: &Short, shown: &ShownEntry, options: DrawOptio
         | Entry::NotCompacted { .. }
         | Entry::CompactionUndone { .. }
         | Entry::Asked { .. }
-        | Entry::Word { .. } => {
+        | Entry::Decided { .. } => {
             writeln!(out, "\n{}", Styled(DIM, event_line(me, entry)))
         }
         Entry::Compacted { cause, messages, before, after, text, .. } => {
@@ -182,7 +182,7 @@ fn event_line(me: &Short, entry: &Entry) -> String {
         Entry::Asked { call, action, resource } => {
             format!("call {call} asks for approval of {} on {}", clip(action, 64), first_line(resource, LINE_WIDTH))
         }
-        Entry::Word { call, verdict, by } => {
+        Entry::Decided { call, verdict, by } => {
             let verdict = match verdict {
                 AskVerdict::Allow => "allowed",
                 AskVerdict::Always => "always allowed",

@@ -71,7 +71,7 @@ impl ModelCalls {
             }
             if let Record::TurnStarted { reserved, model, .. } = record {
                 let next = UnsettledAttempt { reserved: reserved.as_deref().copied(), model: model.clone() };
-                // An attempt that was replaced without a record: its activation crashed.
+                // The previous attempt has no result, because its activation crashed. It counts in full.
                 add(open.replace(next).map_or(Spend::NOTHING, |before| self.price_in_full(models, &before)));
             } else if let Record::TurnAnswered(answered) = record
                 && let Some(open) = open.take()
@@ -109,7 +109,7 @@ impl ModelCalls {
         };
         let cost_micro = match models.route(&open.model) {
             Route::One(member) => max_cost(&member.name, &*member.model),
-            // The pool's member is recorded only with the answer.
+            // Only the answer records which member was called, so the most expensive member counts.
             Route::Pool(members) => {
                 members.iter().map(|member| max_cost(&member.name, &*member.model)).max().unwrap_or_default()
             }

@@ -75,8 +75,8 @@ async fn sent(runtime: &Runtime, text: &str) -> (SessionHandle, RunKey) {
     (session, key)
 }
 
-/// Compares the records with the accounts: a pending call counts in full after a crash.
-async fn both(runtime: &Runtime, root: RunKey) -> (Spend, Spend) {
+/// Returns the spending by the records and by the accounts. A pending call counts in full after a crash.
+async fn recounted_and_accounted(runtime: &Runtime, root: RunKey) -> (Spend, Spend) {
     let components = &runtime.components;
     components.log.journal.settled().await.unwrap();
     let recount = components.calls.recount(&components.environments.home().models.models, root).unwrap();
@@ -110,7 +110,7 @@ async fn recount_matches_the_accounts_in_every_state() {
     let runtime = limits(builder(answer)).start().await.unwrap();
     let (session, root) = sent(&runtime, "root").await;
     tokio::time::sleep(Duration::from_secs(5)).await;
-    let (records, accounts) = both(&runtime, root).await;
+    let (records, accounts) = recounted_and_accounted(&runtime, root).await;
     assert_eq!(records, accounts);
     assert!(accounts.tokens > 6 * 4_096 && accounts.cost_micro > 0, "{accounts:?}");
     for child in runtime.journal().children(session.id()).unwrap() {
@@ -120,7 +120,7 @@ async fn recount_matches_the_accounts_in_every_state() {
         }
     }
     tokio::time::sleep(Duration::from_secs(1)).await;
-    let (records, now) = both(&runtime, root).await;
+    let (records, now) = recounted_and_accounted(&runtime, root).await;
     assert_eq!((records, now), (accounts, accounts), "a dropped call counts its reservation");
     // Simulates another process: pending calls belong to the previous account.
     runtime
@@ -174,7 +174,7 @@ async fn open_reservation_counts_in_full_once_after_a_crash() {
         (one, one),
         "the attempt was not retried"
     );
-    let (records, accounts) = both(&runtime, root).await;
+    let (records, accounts) = recounted_and_accounted(&runtime, root).await;
     assert_eq!(records, accounts);
     let ended = session.run_ended(root.run).await.unwrap();
     assert_eq!(ended.outcome, Outcome::Completed);

@@ -15,7 +15,7 @@ fn wide_answer_has_room_for_the_arguments_of_each_call() {
 }
 
 #[test]
-fn few_calls_have_no_more_values_than_any_text() {
+fn values_of_few_calls_are_limited() {
     let args = format!("[{}0]", "0,".repeat(20_000));
     let ModelOutcome::Error(error) = bound_calls(answer(5, &args), 1_024) else { panic!("it was accepted") };
     assert_eq!(error.message, "the arguments of the answer have 100010 JSON values; the limit is 100000");

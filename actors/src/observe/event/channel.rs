@@ -9,7 +9,7 @@ use tokio::sync::broadcast;
 
 use crate::observe::event::{Event, EventKind};
 
-/// Maximum bytes of large events that slow readers hold. A server chooses the size of the pieces of its answers.
+/// Maximum bytes of large events that slow readers hold. A model server chooses the size of the pieces of its answers.
 const MAX_BYTES: u64 = 32 << 20;
 /// Minimum bytes of a large event. The capacity of the channel bounds smaller ones.
 const LARGE: u64 = 4 << 10;
@@ -37,7 +37,7 @@ impl EventSlot {
 
 pub(crate) struct EventSender {
     events: broadcast::Sender<Arc<EventSlot>>,
-    /// The latest large events with their bytes, oldest first. Those that every reader has taken are dead.
+    /// The latest large events with their bytes, oldest first. An event is gone once every reader has taken it.
     large: VecDeque<(Weak<EventSlot>, u64)>,
     /// The sum of the bytes in `large`.
     bytes: u64,
@@ -61,7 +61,7 @@ impl EventSender {
             self.large.push_back((Arc::downgrade(&slot), bytes));
             self.bytes = self.bytes.saturating_add(bytes);
         }
-        // The newest is sent whatever its size: a reader that follows must not miss it.
+        // The newest event is sent whatever its size, because a reader that keeps up must not miss it.
         while self.bytes > MAX_BYTES
             && self.large.len() > 1
             && let Some((oldest, bytes)) = self.large.pop_front()
@@ -125,7 +125,7 @@ mod tests {
         Event { root: SESSION, session: SESSION, what: EventKind::Record { seq: Seq(1), record: Arc::new(record) } }
     }
 
-    /// Events of texts that `recorded_bytes` does not count. The control: as many small ones are all received.
+    /// Metadata is not counted by `recorded_bytes`. Control: 100 small events are all received.
     #[test]
     fn slow_reader_holds_bounded_bytes_of_metadata() {
         for (bytes, expected) in [(1 << 20, (MAX_BYTES, 68)), (100, (10_000, 0))] {
@@ -150,18 +150,19 @@ mod tests {
         assert_eq!((sender.bytes, sender.large.len()), (33 << 20, 1));
     }
 
-    /// A reader that stalled held 8,192 pieces of up to 8 MiB. The controls: a reader that follows receives all, and so does one of small pieces.
+    /// Regression test: a stalled reader held 8,192 pieces of up to 8 MiB. Controls: a reader that keeps up receives
+    /// all pieces, and so does a slow reader of small pieces.
     #[test]
     fn slow_reader_holds_a_bounded_number_of_bytes() {
         let mut sender = EventSender::new(8_192);
         let (mut slow, mut fast) = (sender.subscribe(), sender.subscribe());
-        let mut followed = (0, 0);
+        let mut kept_up = (0, 0);
         for offset in 0..100 {
             sender.send(piece(offset, 1 << 20));
             let (bytes, dropped) = received(&mut fast);
-            followed = (followed.0 + bytes, followed.1 + dropped);
+            kept_up = (kept_up.0 + bytes, kept_up.1 + dropped);
         }
-        assert_eq!(followed, (100 << 20, 0));
+        assert_eq!(kept_up, (100 << 20, 0));
         assert_eq!(received(&mut slow), (MAX_BYTES, 68));
         (0..8_192).for_each(|offset| sender.send(piece(offset, 100)));
         assert_eq!(received(&mut slow), (819_200, 0));

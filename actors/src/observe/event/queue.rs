@@ -43,12 +43,12 @@ pub struct QueueEvents {
     waiting: Vec<QueueEntry>,
     held: u32,
     passing: Option<InputId>,
-    at: QueueMoment,
+    at: InputPhase,
 }
 
 /// The phase of the run in flight, as far as inputs depend on it.
 #[derive(Clone, Debug, Default)]
-struct QueueMoment {
+struct InputPhase {
     run: bool,
     /// True if a model's call opened the run: only steering inputs enter it.
     of_a_model: bool,
@@ -61,7 +61,7 @@ struct QueueMoment {
     closing: bool,
 }
 
-impl QueueMoment {
+impl InputPhase {
     /// Returns whether an input is taken in the decision that accepts it.
     fn takes(&self, lane: Lane) -> bool {
         let idle = self.started && !self.closing && !self.streaming && self.open.is_empty();
@@ -81,7 +81,7 @@ impl QueueEvents {
             Record::InputAccepted(input) => return self.on_accepted(QueueEntry::of(input, seq)),
             Record::QueueChanged { change, .. } => return self.on_changed(change),
             Record::RunOpened(opened) => {
-                self.at = QueueMoment { run: true, of_a_model: opened.owner.is_model_call(), ..QueueMoment::default() };
+                self.at = InputPhase { run: true, of_a_model: opened.owner.is_model_call(), ..InputPhase::default() };
                 return self.on_taken(&opened.inputs);
             }
             Record::InputsTaken { ids, .. } => return self.on_taken(ids),
@@ -106,7 +106,7 @@ impl QueueEvents {
                 self.at.held = true;
                 self.at.closing = matches!(**why, Hold::Closing { .. });
             }
-            Record::RunEnded(_) => self.at = QueueMoment::default(),
+            Record::RunEnded(_) => self.at = InputPhase::default(),
             Record::SessionCreated(_)
             | Record::CallStarted { .. }
             | Record::ChildSpawned(_)

@@ -31,7 +31,7 @@ pub struct BootReport {
     pub restored: usize,
     /// Interrupted merges of worktrees that the start completed, by session.
     pub merged: Vec<(SessionId, Merged)>,
-    /// Writes of runs that were in flight whose results are missing in the journal.
+    /// File writes of runs that were in flight, if their results are missing in the journal.
     pub unrecorded: Vec<UnrecordedWrite>,
     /// Failures; their sessions remain as they are. `verify` explains damage.
     pub failures: Vec<BootFailure>,
@@ -52,7 +52,7 @@ pub(super) struct RecoveryTargets {
     pub(super) lost: BTreeMap<SessionId, RunNo>,
     pub(super) resuming_runs: Vec<SessionId>,
     pub(super) dormant: Vec<SessionId>,
-    /// All rows between sessions that existed at any time of the boot.
+    /// All rows between sessions that existed at any time during the boot.
     pub(super) owed: BTreeSet<Row>,
     /// Sessions that could not be activated.
     pub(super) failed: BTreeSet<SessionId>,

@@ -1,5 +1,8 @@
-//! Runs that resume after a restart of the host: each of them and all their owners have `on_restart: resume`, or are parked at a provider's limit and
-//! wait for nothing else. No run of an imported session resumes: its export may hold approvals that no approver of this store gave.
+//! Runs that resume after a restart of the host.
+//!
+//! A run resumes if it and all its owners have `on_restart: resume`, or are parked at a provider's limit and wait for
+//! nothing else. No run of an imported session resumes, because its export may hold approvals that no approver of this
+//! store gave.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -26,7 +29,7 @@ pub(in crate::recovery) fn levels(inflight: &[(SessionId, Inflight)]) -> HashMap
     let mut levels: HashMap<SessionId, u32> = HashMap::with_capacity(rows.len());
     for (session, _) in inflight {
         let (mut chain, mut next) = (Vec::new(), Some(*session));
-        // A damaged store may hold a cycle: level 0 marks the rows of the chain until their level is known.
+        // A damaged store may hold a cycle, so level 0 marks the rows of the current chain until their level is known.
         while let Some((session, row)) = next.and_then(|session| Some((session, rows.get(&session)?)))
             && !levels.contains_key(&session)
         {
@@ -44,8 +47,8 @@ pub(in crate::recovery) fn levels(inflight: &[(SessionId, Inflight)]) -> HashMap
     levels
 }
 
-/// Returns the runs in flight that the next process resumes, and those that remain queued; it ends the others as lost. A run without a slot, or an
-/// unreadable one, does not resume, which only the start can tell.
+/// Returns the runs in flight that the next start resumes, and those that remain queued. The start ends all others as
+/// lost. A run without a free slot, or an unreadable one, does not resume either, but only the start can tell.
 ///
 /// # Errors
 /// If the rows of the runs in flight cannot be read.
@@ -100,7 +103,8 @@ impl StartRecovery {
     ) -> Result<HashMap<SessionId, AtBoot>, ReadError> {
         let resuming_runs = resuming_runs(inflight, levels, |session, row| {
             let readmitted = self.readmit(session, row)?;
-            // Each session is folded, which takes long for many. A dormant run needs nothing else.
+            // A resumed run is counted when it is activated, and a dormant run now, because nothing else is done for
+            // it.
             if self.takeover.resumes {
                 at.report()
             } else {
@@ -134,7 +138,7 @@ impl StartRecovery {
             };
             self.directory.inbox(session).hold_slot(slot);
         }
-        // A waiting run cannot have caused the crash: it survives any number of hosts.
+        // A waiting run cannot have caused the crash, so it resumes after any number of crashes.
         if row.starts >= MAX_STARTS && row.state == Phase::Working {
             self.directory.inbox(session).exhaust(None);
         }
@@ -144,7 +148,7 @@ impl StartRecovery {
     }
 }
 
-/// Returns whether a run resumes, which requires that its owner does. A run that never started, or is parked at a limit, has no work to lose.
+/// Returns whether a run resumes. A run that never started, or is parked at a limit, has no work to lose.
 fn may_resume(row: &Inflight, resuming_runs: &HashMap<SessionId, RunNo>, surviving_runs: bool) -> bool {
     let owned = match &row.owner {
         Owner::Run { session, run, .. } => {

@@ -139,7 +139,8 @@ pub enum Entry {
         resource: Text,
     },
     /// The decision on a call that waited for an approval.
-    Word {
+    #[serde(rename = "word")]
+    Decided {
         call: CallId,
         verdict: AskVerdict,
         by: AnsweredBy,
@@ -180,7 +181,7 @@ impl Entry {
             | Self::NotCompacted { .. }
             | Self::CompactionUndone { .. }
             | Self::Asked { .. }
-            | Self::Word { .. }
+            | Self::Decided { .. }
             | Self::Deleted { .. }
             | Self::Closed { .. } => &mut [],
         }

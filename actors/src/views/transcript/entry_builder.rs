@@ -166,7 +166,7 @@ impl<'a> EntryBuilder<'a> {
                 if let Some(asking) = self.call(*call) {
                     asking.asks = false;
                 }
-                self.push(Entry::Word { call: *call, verdict: *verdict, by: *by });
+                self.push(Entry::Decided { call: *call, verdict: *verdict, by: *by });
             }
             Record::SessionDeleted { by } => self.push(Entry::Deleted { by: by.clone() }),
             Record::SessionClosed { by } => self.push(Entry::Closed { closed: true, by: by.clone() }),

@@ -7,7 +7,7 @@ use crate::scene::*;
 use super::journal;
 use super::server::Server;
 
-/// Set `SUBTEND_POSTGRES_CRASHES=N` for more.
+/// Returns the number of crashes; set `SUBTEND_POSTGRES_CRASHES=N` for more.
 fn crash_count() -> u64 {
     std::env::var("SUBTEND_POSTGRES_CRASHES").ok().and_then(|count| count.parse().ok()).unwrap_or(5)
 }
@@ -29,7 +29,7 @@ fn d1_server_crash_during_commits_loses_nothing() {
                     session_writer.opened_lsn =
                         journal.append(one(created_session(&mut session_writer, None, true))).unwrap().last;
                     let last = journal.append(one(session_writer.frame_of(start(session_writer.id)))).unwrap().last;
-                    runtime.block_on(journal.wait(last)).expect("a restart of the server is waited for");
+                    runtime.block_on(journal.wait(last)).expect("the journal waits for the restart of the server");
                     count += 1;
                     acked.fetch_add(1, Ordering::Relaxed);
                 }

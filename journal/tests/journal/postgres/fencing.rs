@@ -90,7 +90,7 @@ async fn d2_shards_of_one_database_are_independent() {
     let targets = [unused_shard(), unused_shard()].map(|shard| shared().target(&shard));
     let journals = targets.each_ref().map(journal);
     for (n, journal) in (1..).zip(&journals) {
-        // The same ids, in stores of their own.
+        // Both shards have sessions with the same ids.
         create_session(journal, 7).await.unwrap();
         create_session(journal, 10 * n).await.unwrap();
     }
@@ -110,7 +110,7 @@ async fn d8_database_restored_to_an_older_state_is_refused() {
         create_session(&journal, n).await.unwrap();
     }
     journal.close().await.unwrap();
-    // What a restore to an earlier moment leaves.
+    // The rows that a restore to an earlier moment leaves.
     let name = shard.trim_start_matches("shard=");
     let of = format!("shard = (SELECT id FROM subtend.shard WHERE name = '{name}')");
     shared().sql(&format!("DELETE FROM subtend.log WHERE {of} AND key > '\\x0000000000000001'"));

@@ -125,7 +125,8 @@ async fn place(registry: &Registry, shard: &str) -> Placement {
     registry.place(b"key", shard).await.unwrap()
 }
 
-/// Two commands have one key. The first is refused, and the other one has a session by then. The control: a choice that no other used.
+/// Two commands have the same key. The second one has created a session when the first is refused. Control: a choice
+/// that no other command used is removed.
 #[tokio::test(flavor = "multi_thread")]
 async fn d4_choice_used_by_another_command_is_not_removed() {
     let nodes = Nodes::start().await;
@@ -136,7 +137,7 @@ async fn d4_choice_used_by_another_command_is_not_removed() {
     assert_eq!((&*other.shard, &*again.shard, again.is_new), ("shard-1", "shard-1", false));
     registry.remove_placement(b"key", &again).await.unwrap();
     let new = place(registry, "shard-2").await;
-    assert_eq!((&*new.shard, new.is_new), ("shard-2", true), "the control");
+    assert_eq!((&*new.shard, new.is_new), ("shard-2", true), "control: an unused choice is removed");
 }
 
 /// A released claim writes nothing, and other nodes can claim the shard.

@@ -107,7 +107,7 @@ async fn d1_lost_reply_of_a_commit_is_resolved_by_the_next_epoch() {
     for loss in [Loss::Reply, Loss::Request, Loss::Silence, Loss::Reply, Loss::None] {
         n += 1;
         proxy.lose(loss);
-        // Neither lost nor written twice.
+        // No commit is lost or written twice.
         assert_eq!(create_session(&journal, n).await.unwrap(), Lsn(n as u64), "{loss:?}");
     }
     assert_eq!(proxy.lost.load(Ordering::SeqCst), 4, "a loss did not hit a commit");
@@ -120,7 +120,8 @@ async fn d1_lost_reply_of_a_commit_is_resolved_by_the_next_epoch() {
     (1..=n).for_each(|n| assert_eq!(journal.records(id(n)).unwrap().len(), 3, "{n}"));
 }
 
-/// A scan blocks a thread of the runtime, so that a server that never answers again would stop a node. The control: it answered before.
+/// A scan blocks a thread of the runtime, so a server that never answers again would stop a node. Control: the server
+/// answers before.
 #[tokio::test]
 async fn d1_scan_ends_when_the_server_falls_silent() {
     let (proxy, shard) = (Proxy::to(shared()), unused_shard());

@@ -34,7 +34,7 @@ async fn d7_newer_schema_is_refused_at_start_and_later() {
         let refused = refused.unwrap_err();
         assert!(matches!(refused, OpenError::Newer { found: 99, known: 2 }), "{refused}");
     }
-    // Until its next connection: what a migration must leave valid for binaries that run.
+    // A running process works until its next connection, because a migration must keep older binaries working.
     create_session(&open, 2).await.unwrap();
     server.cut();
     let poisoned = create_session(&open, 3).await.unwrap_err().to_string();

@@ -69,12 +69,12 @@ async fn d1_tls_checks_the_certificate_and_its_name() {
     assert!(encrypted.ends_with("|t") && !encrypted.starts_with('0'), "{encrypted}");
     drop(journal);
     let refused = |address: &str| Postgres::open(&target(address)).unwrap_err().to_string();
-    // Its authority is in no store of the system.
+    // The system does not trust the authority of the certificate.
     assert!(refused(&format!("{address}&sslmode=verify-full")).contains("error performing TLS handshake"));
-    // Its name is another one.
+    // The certificate is for another name.
     let elsewhere = server.address();
     assert!(refused(&format!("{elsewhere}&{trusted}")).contains("error performing TLS handshake"));
-    // The control: without TLS the same server answers.
+    // Control: without TLS the same server answers.
     drop(Postgres::open(&target(&format!("{elsewhere}&sslmode=disable"))).unwrap());
 }
 

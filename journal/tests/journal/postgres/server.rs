@@ -214,7 +214,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // The watcher reads the end of its input.
+        // Closes the watcher's input, at whose end the watcher stops the server.
         drop(self.watcher.stdin.take());
         self.watcher.wait().unwrap();
     }

@@ -1,5 +1,5 @@
-//! Interrupts a commit at each point: within its request, before its end, and within its reply. There its owner is killed, the server
-//! crashes, or the connection is cut.
+//! Interrupts a commit at each point: within its request, before its end, and within its reply. At that point, its
+//! owner is killed, the server crashes, or the connection is cut.
 
 use std::io::{BufRead as _, Read as _, Write as _};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -17,11 +17,11 @@ use crate::engines::Kind;
 /// The point up to which a commit arrives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Point {
-    /// Eighths of its request.
+    /// This many eighths of its request.
     Request(usize),
     /// All of it except its end, which commits: the statement was executed, and its transaction is open.
     Open,
-    /// The request and eighths of its reply.
+    /// The request, and this many eighths of its reply.
     Reply(usize),
     /// All of the reply except the message that ends it.
     Unended,
@@ -95,7 +95,7 @@ impl Interrupter {
         let orders = Arc::clone(&order);
         std::thread::spawn(move || {
             for client in listener.incoming().map_while(Result::ok) {
-                // A server that crashed refuses, and its client tries again.
+                // A crashed server refuses connections, and its client retries.
                 let Ok(server) = TcpStream::connect(("127.0.0.1", to)) else { continue };
                 let (order, hold) = (Arc::clone(&orders), Arc::clone(&hold));
                 std::thread::spawn(move || carry(client, server, &order, &hold));
@@ -223,7 +223,7 @@ fn kill_writer(point: Point, fault: &str, later: Duration) -> Vec<String> {
     proxy.interrupt(point, 3);
     let mut child = writer(&proxy, dir.path(), fault);
     proxy.wait(point);
-    // What is acknowledged before its commit is printed meanwhile.
+    // Earlier acknowledgements are printed in this time.
     std::thread::sleep(later);
     child.kill().unwrap();
     child.wait().unwrap();
@@ -255,7 +255,7 @@ fn d1_owner_killed_at_any_point_of_a_commit_loses_nothing() {
 /// Negative control: a frame that is acknowledged before its commit is lost.
 #[test]
 fn d1_acknowledgement_before_the_commit_is_noticed() {
-    // A busy machine may need longer until it has printed.
+    // On a busy machine, printing may take longer.
     let mut found =
         (1..=20).map(|n| kill_writer(Point::Request(4), "ack-before-commit", Duration::from_millis(200 * n)));
     let wrong = found.find(|wrong| !wrong.is_empty()).unwrap_or_default();

@@ -77,7 +77,7 @@ fn finished(turn: u32, ix: u32) -> Record {
     }))
 }
 
-fn ended(run: u32, stands: bool) -> Record {
+fn ended(run: u32, keeps_queue: bool) -> Record {
     Record::RunEnded(Box::new(RunEnded {
         run: RunNo(run),
         outcome: Outcome::Completed,
@@ -90,7 +90,7 @@ fn ended(run: u32, stands: bool) -> Record {
         usage_self: Usage::default(),
         usage_owned: Usage::default(),
         worked_ms: 0,
-        keeps_queue: stands,
+        keeps_queue,
         gave_up: None,
     }))
 }
