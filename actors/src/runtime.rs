@@ -291,7 +291,8 @@ impl Runtime {
         let session = given.unwrap_or_else(|| self.components.host.ids.session());
         let mut created = template.created.clone();
         created.place = Place::Root;
-        created.worktree = agents.own_worktree(session, template.isolation, None).map_err(OpenSessionError::Workspace)?;
+        created.worktree =
+            agents.own_worktree(session, template.isolation, None).map_err(OpenSessionError::Workspace)?;
         created.task = task;
         created.short = session.short();
         created.title = options.title;

@@ -55,7 +55,7 @@ async fn host(journal: &Journal) -> Runtime {
     builder.model(Arc::new(answering)).start().await.expect("the runtime starts")
 }
 
-async fn only(session: &SessionHandle, at: usize) -> SessionId {
+async fn nth_child(session: &SessionHandle, at: usize) -> SessionId {
     session.tree().await.expect("a tree").children[at].id
 }
 
@@ -67,7 +67,7 @@ async fn m6_watcher_of_a_parent_sees_children_under_their_calls() {
     let receipt = session.send("go").await.expect("accepted");
     // `mid` is running, and its own child does not exist yet.
     tokio::time::sleep(Duration::from_millis(1_500)).await;
-    let mid = runtime.session(only(&session, 0).await).expect("readable").expect("the session exists");
+    let mid = runtime.session(nth_child(&session, 0).await).expect("readable").expect("the session exists");
     let mut below = mid.activity();
     session.run_ended(receipt.run).await.expect("the run ends");
     let tree = session.tree().await.expect("a tree");
@@ -107,8 +107,8 @@ async fn m6_late_watcher_sees_only_the_rest_of_its_own_tree() {
     let receipt = session.send("go").await.expect("accepted");
     // `low` is running by now.
     tokio::time::sleep(Duration::from_millis(2_500)).await;
-    let mid = runtime.session(only(&session, 0).await).expect("readable").expect("the session exists");
-    let low = only(&mid, 0).await;
+    let mid = runtime.session(nth_child(&session, 0).await).expect("readable").expect("the session exists");
+    let low = nth_child(&mid, 0).await;
     let mut late = mid.activity();
     let other = stranger.send("other").await.expect("accepted");
     stranger.run_ended(other.run).await.expect("the run ends");

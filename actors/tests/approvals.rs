@@ -1,4 +1,4 @@
-//! Approvals: who is asked, how calls wait for the answer, and what happens to calls without one.
+//! Approvals: which approver is asked, how calls wait for the answer, and what happens to calls without one.
 
 use crate::support::*;
 use subtend_actors::Approval;
@@ -77,7 +77,7 @@ async fn call_that_needs_approval_is_denied_without_an_approver() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn approver_gets_the_question_and_its_answer_starts_the_call() {
+async fn approver_gets_the_ask_and_its_answer_starts_the_call() {
     let (journal, ran) = (journal(), Arc::default());
     let runtime = maker(&journal, &ran, &["a", "a"]).await;
     let mut approver = runtime.approver();
@@ -120,7 +120,7 @@ async fn always_covers_the_same_access_in_its_session_only() {
     let (first, _) = sent(&runtime, "go").await;
     let approval = approver.next().await;
     approver.answer(&approval, AskVerdict::Always).await.expect("answered");
-    // The second `a` runs without a question, but `b` is another resource.
+    // The second `a` runs without an ask, but `b` is another resource.
     let other = approver.next().await;
     assert_eq!((other.call, &*other.resource, ran.load(Ordering::Relaxed)), (call(3, 0), "b", 2));
     approver.answer(&other, AskVerdict::Deny).await.expect("answered");
@@ -162,7 +162,7 @@ async fn approval_does_not_lift_a_deny() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn unanswered_question_is_denied_at_its_deadline() {
+async fn unanswered_ask_is_denied_at_its_deadline() {
     let (journal, ran) = (journal(), Arc::default());
     let runtime = maker(&journal, &ran, &["a"]).await;
     let mut approver = runtime.approver();
@@ -170,7 +170,7 @@ async fn unanswered_question_is_denied_at_its_deadline() {
     let begun = tokio::time::Instant::now();
     session.send("go").await.expect("accepted");
     let approval = approver.next().await;
-    // Dropping the last approver does not deny open questions.
+    // Dropping the last approver does not deny open asks.
     drop(approver);
     assert_eq!(runtime.approvals().await.expect("a list").len(), 1);
     assert_eq!(ended(&session).await, Outcome::Completed);
@@ -205,7 +205,7 @@ async fn ask_keeps_its_deadline_when_its_session_panics() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn question_answered_elsewhere_is_skipped() {
+async fn ask_answered_elsewhere_is_skipped() {
     let (journal, ran) = (journal(), Arc::default());
     let runtime = maker(&journal, &ran, &["a", "b"]).await;
     let (mut first, mut second) = (runtime.approver(), runtime.approver());
@@ -214,7 +214,7 @@ async fn question_answered_elsewhere_is_skipped() {
     first.answer(&approval, AskVerdict::Allow).await.expect("answered");
     let next = second.next().await;
     assert_eq!(&*next.resource, "b", "`a` is already answered and must be skipped");
-    // A new approver receives the open questions.
+    // A new approver receives the open asks.
     assert_eq!(runtime.approver().next().await, next);
     assert_eq!(runtime.answer(session.id(), next.call, AskVerdict::Allow).await, Ok(Control::Done(RunNo(1))));
     assert_eq!(ended(&session).await, Outcome::Completed);
@@ -309,7 +309,7 @@ async fn continuing_a_task_needs_approval_as_starting_does() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn open_question_is_closed_at_the_next_start() {
+async fn open_ask_is_closed_at_the_next_start() {
     let (memory, ran) = (Memory::new(), Arc::default());
     let runtime = maker(&reopen(&memory), &ran, &["a"]).await;
     let mut approver = runtime.approver();
@@ -318,7 +318,7 @@ async fn open_question_is_closed_at_the_next_start() {
     drop(approver);
     runtime.shutdown(Duration::from_secs(1)).await;
     let journal = reopen(&memory);
-    // The journal alone would allow an answer, but the next start closes the question.
+    // The journal alone would allow an answer, but the next start closes the ask.
     assert_eq!(journal.outbox().expect("rows").len(), 1);
     let runtime = maker(&journal, &ran, &["a"]).await;
     assert_eq!(runtime.approvals().await.expect("a list"), []);
@@ -368,7 +368,7 @@ async fn resumed_run_asks_the_approver_that_is_attached_before_start() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn answer_without_a_question_is_not_found() {
+async fn answer_without_an_ask_is_not_found() {
     let (journal, ran) = (journal(), Arc::default());
     let runtime = maker(&journal, &ran, &[]).await;
     let session = open(&runtime);
@@ -401,7 +401,7 @@ async fn allowed_call_starts_after_its_actor_was_killed() {
     let first = approver.next().await;
     approver.answer(&first, AskVerdict::Allow).await.expect("answered");
     let second = approver.next().await;
-    assert_eq!(&*second.resource, "b", "the next activation did not ask the open question again");
+    assert_eq!(&*second.resource, "b", "the next activation did not ask the open ask again");
     approver.answer(&second, AskVerdict::Allow).await.expect("answered");
     assert_eq!(ended(&session).await, Outcome::Completed);
     assert_eq!(panics.load(Ordering::Relaxed), 2);

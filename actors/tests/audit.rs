@@ -28,7 +28,7 @@ fn seen(decisions: &[Decision]) -> Vec<AuditRow> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn every_decision_is_listed_once_with_its_author() {
+async fn every_decision_is_listed_once_with_its_source() {
     let uses = ["open", "never", "ask a", "ask a", "ask b", "inner", "ask c"];
     let answering = model(move |request| async move {
         Ok(uses.get(answers(&request)).map_or_else(|| text("done"), |on| calls([("use", json!({"on": on}))])))

@@ -168,7 +168,7 @@ async fn regenerated_answer_is_active_until_it_is_switched_back() {
     let of = answered(&journal, &session).await[1];
     let (branch, run) = session.regenerate(None).await.expect("an alternative");
     branch.run_ended(run).await.expect("the run ends");
-    // It is regenerated from the messages before the answer that it replaces.
+    // The answer is regenerated from the messages before it.
     assert_eq!(last(&seen), (branch.id(), vec!["user: one".into(), "answer: 1: one".into(), "user: two".into()]));
     let original = Alternative { session: None, text: Some("2: two".into()) };
     let second = Alternative { session: Some(branch.id()), text: Some("3: two".into()) };
@@ -353,11 +353,11 @@ async fn manifest_allowance_binds_branches_and_detached_runs() {
     for (session, allowed) in [(&session, 9), (&child, 3)] {
         let branch = session.branch(BranchOptions::default()).await.expect("a branch");
         say(&branch, "four").await;
-        let (anew, run) = session.regenerate(None).await.expect("an alternative");
-        anew.run_ended(run).await.expect("the run ends");
-        say(&anew, "five").await;
+        let (regenerated, run) = session.regenerate(None).await.expect("an alternative");
+        regenerated.run_ended(run).await.expect("the run ends");
+        say(&regenerated, "five").await;
         assert_eq!(allowances(&journal, branch.id()).await, [allowed]);
-        assert_eq!(allowances(&journal, anew.id()).await, [allowed, allowed]);
+        assert_eq!(allowances(&journal, regenerated.id()).await, [allowed, allowed]);
     }
     shut(runtime).await;
 }

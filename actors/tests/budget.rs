@@ -142,7 +142,8 @@ async fn calls_of_one_tree_wait_when_the_budget_is_reserved() {
     shut(runtime).await;
 }
 
-/// Returns a runtime whose parent's first child calls for two minutes, so that its second child does not fit the budget.
+/// Returns a runtime in which the parent's first child makes a call of two minutes, so that its second child does not
+/// fit the budget.
 async fn crowded(journal: &Journal) -> Runtime {
     let one = one_call("first").await;
     let answer = move |request: Request| async move {
@@ -155,7 +156,7 @@ async fn crowded(journal: &Journal) -> Runtime {
             (_, _) => Ok(costing(text("done"), 1)),
         }
     };
-    // The parent's own next call may be large: it ends before the first child calls.
+    // The parent's own next call may be large, because it ends before the first child's call begins.
     let limits = tokens(one + 60);
     builder(journal).model(provider(answer)).limits(limits).start().await.expect("a runtime")
 }

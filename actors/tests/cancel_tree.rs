@@ -120,19 +120,19 @@ async fn dies_while_it_cancels(memory: &Memory, n: u64) -> ([SessionId; 3], bool
 
 #[tokio::test(start_paused = true)]
 async fn queued_inputs_of_a_cancelled_tree_survive_any_crash() {
-    let mut unheard = 0;
+    let mut unnotified = 0;
     for n in 1.. {
         let memory = Memory::new();
         let (line, dead) = dies_while_it_cancels(&memory, n).await;
         let left = on(Box::new(memory.copy()));
         let [root, _, grandchild] = line;
-        let stands = |record: &Record| match record {
+        let keeps_queue = |record: &Record| match record {
             Record::RunHeld { why, .. } => matches!(**why, Hold::Closing { keeps_queue: true, .. }),
             Record::RunEnded(ended) => ended.keeps_queue,
             _ => false,
         };
-        assert!(records(&left, root).await.iter().any(stands), "the cancel was not the first write");
-        unheard += usize::from(!records(&left, grandchild).await.iter().any(stands));
+        assert!(records(&left, root).await.iter().any(keeps_queue), "the cancel was not the first write");
+        unnotified += usize::from(!records(&left, grandchild).await.iter().any(keeps_queue));
         let journal = on(Box::new(memory));
         let runtime = builder(&journal).model(model(family)).start().await.expect("the runtime starts again");
         seconds(1_000).await;
@@ -148,7 +148,7 @@ async fn queued_inputs_of_a_cancelled_tree_survive_any_crash() {
             break;
         }
     }
-    assert!(unheard > 0, "no host died between notifying the parent and the grandchild");
+    assert!(unnotified > 0, "no host died between notifying the parent and the grandchild");
 }
 
 #[tokio::test(start_paused = true)]

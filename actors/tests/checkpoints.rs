@@ -1,4 +1,4 @@
-//! Files that are restored with a rollback: together with its record, even if the process dies at any moment.
+//! Files are restored together with the record of a rollback, even if the process dies at any moment.
 
 use crate::support::*;
 use subtend_actors::RestorePoint;

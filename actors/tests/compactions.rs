@@ -203,7 +203,7 @@ async fn g14_overflow_of_an_unknown_window_is_compacted_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn g14_failed_compaction_shows_and_does_not_loop() {
+async fn g14_failed_compaction_is_shown_and_not_repeated() {
     let journal = journal();
     let (model, _) = counting(true, |request| match &*request.agent {
         "compaction" => (Duration::ZERO, Err(ModelError::new(ModelFail::Auth, "no key"))),
@@ -264,7 +264,7 @@ fn spawns(request: &Request) -> (Duration, Result<Answer, ModelError>) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn g14_request_compacts_and_can_be_undone() {
+async fn g14_requested_compaction_can_be_undone() {
     let journal = journal();
     let (model, seen) = counting(true, answers);
     let runtime = builder(&journal).model(model).start().await.expect("a runtime");

@@ -279,7 +279,7 @@ async fn late_results_of_a_run_do_not_affect_the_next() {
     let journal = journal();
     let finished = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&finished);
-    // The call runs on for a while after its cancel, so its result arrives while the next run is in flight.
+    // The call continues for a while after its cancel, so its result arrives while the next run is in flight.
     let slow = tool("slow", ToolEffect::SideEffect, move |_| {
         let count = Arc::clone(&count);
         async move {

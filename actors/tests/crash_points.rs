@@ -1,7 +1,7 @@
 //! Crash points: whole runs of example sessions, killed at each write and again at each write of the recovery.
 //!
-//! At a write, the host dies either before any of it is on the disk, or after all of it is and before any waiter is notified.
-//! Torn batches are tested with the engines: `journal/tests`.
+//! A kill is either before the write reaches the disk, or after it and before any waiter is notified. Torn batches are
+//! tested with the engines: `journal/tests`.
 
 use crate::support::*;
 use subtend_invariants::observed::Recovery;
@@ -32,14 +32,14 @@ impl CrashSide {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Story {
+enum Scenario {
     /// A task, a background task that ends while its owner rests, and a tool with side effects.
     Tree,
     /// A nested task that an ancestor's cancel ends.
     Cancelled,
     /// A queued input, an ended task that continues, and a task that its owner's model cancels.
     Managed,
-    /// Tasks and then their owner that are parked at a provider's limit.
+    /// Tasks, and then their owner, that are parked at a provider's limit.
     Limited,
     /// A compaction after an overflow with a live task, then one on request, which is undone.
     Compacted,
@@ -47,8 +47,8 @@ enum Story {
     Messages,
 }
 
-impl Story {
-    /// The stories that are killed together.
+impl Scenario {
+    /// The scenarios that are killed together.
     const COMMON: [Self; 4] = [Self::Tree, Self::Cancelled, Self::Managed, Self::Limited];
 }
 
@@ -64,7 +64,7 @@ fn message_to(to: &str, text: &str) -> (&'static str, Value) {
     ("message", json!({"to": to, "text": text}))
 }
 
-async fn voice(request: Request) -> Result<Answer, ModelError> {
+async fn fake_model(request: Request) -> Result<Answer, ModelError> {
     tokio::time::sleep(Duration::from_millis(1)).await;
     let child = || short(&request);
     if &*request.agent == "compaction" {
@@ -121,7 +121,7 @@ fn host(journal: &Journal, seed: u64, world: &CrashWorld) -> Builder {
     let options = Options { seed: Some(seed), ..Options::default() };
     let registry = Registry::builder().tool(Arc::new(mark)).and_then(|tools| tools.tool(message::tool()));
     let tools = registry.expect("names differ").build();
-    let builder = builder(journal).catalog(catalog).options(options).tools(tools).model(model(voice));
+    let builder = builder(journal).catalog(catalog).options(options).tools(tools).model(model(fake_model));
     builder.faults(world.faults.clone())
 }
 
@@ -131,32 +131,32 @@ struct Replies {
     ended: Vec<(SessionId, Outcome)>,
 }
 
-async fn tell(story: Story, runtime: &Runtime) -> Replies {
+async fn run_scenario(scenario: Scenario, runtime: &Runtime) -> Replies {
     let mut received = Replies::default();
     let Ok(session) = runtime.open(OpenOptions::agent("worker")) else { return received };
-    let text = match story {
-        Story::Tree => "tree",
-        Story::Cancelled => "cancelled",
-        Story::Managed => "managed",
-        Story::Limited => "limited",
-        Story::Compacted => HISTORY,
-        Story::Messages => "family",
+    let text = match scenario {
+        Scenario::Tree => "tree",
+        Scenario::Cancelled => "cancelled",
+        Scenario::Managed => "managed",
+        Scenario::Limited => "limited",
+        Scenario::Compacted => HISTORY,
+        Scenario::Messages => "family",
     };
     let Ok(receipt) = session.send(text).await else { return received };
     received.inputs.push((session.id(), receipt.input));
-    match story {
-        Story::Tree | Story::Limited | Story::Messages => {}
-        Story::Cancelled => {
+    match scenario {
+        Scenario::Tree | Scenario::Limited | Scenario::Messages => {}
+        Scenario::Cancelled => {
             seconds(5).await;
             if session.cancel().await.is_err() {
                 return received;
             }
         }
-        Story::Managed => {
+        Scenario::Managed => {
             let Ok(second) = session.send("and then").await else { return received };
             received.inputs.push((session.id(), second.input));
         }
-        Story::Compacted => return compacted(&session, receipt.run, received).await,
+        Scenario::Compacted => return compacted(&session, receipt.run, received).await,
     }
     let ended = tokio::time::timeout(Duration::from_secs(7_200), session.run_ended(receipt.run)).await;
     if let Ok(ended) = ended.expect("it ends, or its host does") {
@@ -244,13 +244,13 @@ async fn outcomes(journal: &Journal) -> Vec<(SessionId, Vec<Outcome>)> {
 }
 
 /// Starts a host that dies at the `n`-th write, if it reaches that; returns the number of writes.
-async fn dies(memory: &Memory, story: Story, world: &CrashWorld, at: CrashSide, n: u64) -> (Replies, u64) {
+async fn dies(memory: &Memory, scenario: Scenario, world: &CrashWorld, at: CrashSide, n: u64) -> (Replies, u64) {
     let (faulty, faults) = Faulty::new(Box::new(memory.clone()));
     at.order(&faults, n);
     let journal = on(Box::new(faulty));
     let mut received = Replies::default();
     if let Ok(runtime) = host(&journal, 7, world).start().await {
-        received = tell(story, &runtime).await;
+        received = run_scenario(scenario, &runtime).await;
         runtime.shutdown(Duration::from_secs(1)).await;
     }
     (received, faults.writes())
@@ -316,17 +316,17 @@ fn recovery(crash: &str, cut: u32, begun: &[(SessionId, usize)], ends: &[Outcome
     Recovery { crash: crash.into(), interrupted: cut, ends: begun.iter().map(run).zip(ends.iter().cloned()).collect() }
 }
 
-/// Tests every write of these stories and of their recovery, before and after it (J-1, J-7, N-1, S-1).
-async fn kill_at_each_write(world: CrashWorld, stories: &[Story]) {
+/// Tests every write of these scenarios and of their recovery, before and after it (J-1, J-7, N-1, S-1).
+async fn kill_at_each_write(world: CrashWorld, scenarios: &[Scenario]) {
     let world = &world;
     let mut points = 0_u32;
-    for story in stories.iter().copied() {
+    for scenario in scenarios.iter().copied() {
         for at in CrashSide::ALL {
             for n in 1.. {
                 let memory = Memory::new();
-                let (received, writes) = dies(&memory, story, world, at, n).await;
+                let (received, writes) = dies(&memory, scenario, world, at, n).await;
                 let (left, begun) = (memory.copy(), begun(&memory));
-                let crash = format!("{story:?}, {at:?} write {n}");
+                let crash = format!("{scenario:?}, {at:?} write {n}");
                 let once = recovered(&memory, world, &received, &begun, &crash).await;
                 let mut observed =
                     Observed { recoveries: vec![recovery(&crash, 0, &begun, &once)], ..Observed::default() };
@@ -337,7 +337,7 @@ async fn kill_at_each_write(world: CrashWorld, stories: &[Story]) {
                     points += 1;
                     let twice = recovered(&memory, world, &received, &begun, &what).await;
                     // A resumed run may end differently, because it ran longer. Parked runs always resume.
-                    if world.on_restart == OnRestart::Fail && story != Story::Limited {
+                    if world.on_restart == OnRestart::Fail && scenario != Scenario::Limited {
                         observed.recoveries.push(recovery(&crash, 1, &begun, &twice));
                     }
                     if writes < m {
@@ -358,40 +358,40 @@ async fn kill_at_each_write(world: CrashWorld, stories: &[Story]) {
 
 #[tokio::test(start_paused = true)]
 async fn crashes_at_writes_and_in_recovery_leave_the_same_result() {
-    kill_at_each_write(CrashWorld::default(), &Story::COMMON).await;
+    kill_at_each_write(CrashWorld::default(), &Scenario::COMMON).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn resumed_runs_end_after_a_crash_at_any_write() {
-    kill_at_each_write(CrashWorld { on_restart: OnRestart::Resume, ..CrashWorld::default() }, &Story::COMMON).await;
+    kill_at_each_write(CrashWorld { on_restart: OnRestart::Resume, ..CrashWorld::default() }, &Scenario::COMMON).await;
 }
 
 /// Each step of a compaction: the discarded attempt, the service and its run, the summary, and the undo.
 #[tokio::test(start_paused = true)]
 async fn g14_compaction_killed_at_any_write_keeps_what_is_owed() {
     for on_restart in [OnRestart::Fail, OnRestart::Resume] {
-        kill_at_each_write(CrashWorld { on_restart, ..CrashWorld::default() }, &[Story::Compacted]).await;
+        kill_at_each_write(CrashWorld { on_restart, ..CrashWorld::default() }, &[Scenario::Compacted]).await;
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn x16_messages_are_delivered_once_over_crashes() {
     for on_restart in [OnRestart::Fail, OnRestart::Resume] {
-        kill_at_each_write(CrashWorld { on_restart, ..CrashWorld::default() }, &[Story::Messages]).await;
+        kill_at_each_write(CrashWorld { on_restart, ..CrashWorld::default() }, &[Scenario::Messages]).await;
     }
 }
 
-/// Returns the records of `story` without a crash.
-async fn undisturbed(story: Story) -> Vec<(SessionId, Vec<Record>)> {
+/// Returns the records of `scenario` without a crash.
+async fn records_without_crash(scenario: Scenario) -> Vec<(SessionId, Vec<Record>)> {
     let memory = Memory::new();
-    dies(&memory, story, &CrashWorld::default(), CrashSide::Before, u64::MAX).await;
+    dies(&memory, scenario, &CrashWorld::default(), CrashSide::Before, u64::MAX).await;
     all_records(&on(Box::new(memory))).await
 }
 
 /// The control: each kind of a lost or repeated message is found.
 #[tokio::test(start_paused = true)]
 async fn x16_lost_or_repeated_message_is_noticed() {
-    let good = undisturbed(Story::Messages).await;
+    let good = records_without_crash(Scenario::Messages).await;
     assert_eq!(delivered(&good), Ok(2));
     let each = |edit: &dyn Fn(&mut Vec<Record>)| {
         let mut bad = good.clone();
@@ -413,10 +413,10 @@ async fn x16_lost_or_repeated_message_is_noticed() {
     assert!(lost(&is_taken), "never taken");
 }
 
-/// The story compacts after an overflow and on request, while a task is live.
+/// The scenario compacts after an overflow and on request, while a task is live.
 #[tokio::test(start_paused = true)]
-async fn g14_swept_story_compacts_and_undoes() {
-    let records = undisturbed(Story::Compacted).await;
+async fn g14_swept_scenario_compacts_and_undoes() {
+    let records = records_without_crash(Scenario::Compacted).await;
     let all = || records.iter().flat_map(|(_, records)| records);
     let causes = all().filter_map(|record| match record {
         Record::Compacted(compacted) => Some((compacted.cause, compacted.verbatim.is_empty())),
@@ -435,7 +435,7 @@ async fn g14_sweep_detects_a_hidden_input() {
 
     let faults = subtend_actors::faults::Faults::default().rules(Rules::without(Bug::OwedCompacted));
     let world = CrashWorld { faults, ..CrashWorld::default() };
-    let result = tokio::spawn(async move { kill_at_each_write(world, &[Story::Compacted]).await }).await;
+    let result = tokio::spawn(async move { kill_at_each_write(world, &[Scenario::Compacted]).await }).await;
     let panic = result.expect_err("the bug is not detected").into_panic();
     let message = panic.downcast_ref::<String>().cloned().unwrap_or_default();
     assert!(message.contains("which the model has not answered"), "{message}");
@@ -449,7 +449,7 @@ async fn sweep_detects_a_missing_outbox() {
 
     let faults = subtend_actors::faults::Faults::default().rules(Rules::without(Bug::NoOutbox));
     let result = tokio::spawn(async move {
-        kill_at_each_write(CrashWorld { faults, ..CrashWorld::default() }, &Story::COMMON).await;
+        kill_at_each_write(CrashWorld { faults, ..CrashWorld::default() }, &Scenario::COMMON).await;
     });
     let result = result.await;
     assert!(result.is_err_and(|error| error.is_panic()));

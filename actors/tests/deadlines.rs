@@ -92,7 +92,7 @@ async fn k4_each_run_counts_its_own_work() {
     };
     let limits = Limits { run_ms: Some(150_000), ..Limits::default() };
     let runtime = builder(&journal).model(model(answer)).limits(limits).start().await.expect("a runtime");
-    // Each run of a task has the limit, by any owner.
+    // The limit applies to each run of a task, with any owner.
     let first = runtime.spawn_task("worker", "first").await.expect("started");
     let session = first.session();
     let second = session.send("second").await.expect("accepted").run;
@@ -103,7 +103,7 @@ async fn k4_each_run_counts_its_own_work() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn queue_counts_from_the_last_slot_that_its_root_was_granted() {
+async fn queue_time_counts_from_the_last_slot_of_its_root() {
     let journal = journal();
     let answer = |request: Request| async move {
         match (prompt(&request).as_str(), answers(&request)) {
@@ -251,7 +251,7 @@ async fn ask_is_denied_without_an_answer_in_time() {
     shut(runtime).await;
 }
 
-/// Returns a policy and tools for an answer that needs approvals in part: `make` and `look` do, the others do not.
+/// Returns a policy and tools: `make` and `look` need an approval, the other tools do not.
 fn partly_asked() -> (RuleSet, Registry) {
     let rule = |action: &str| Rule { action: action.into(), resource: "*".into(), verdict: Verdict::Ask };
     let works = |name, effect| {

@@ -69,7 +69,7 @@ async fn g2_k16_s1_unknown_agent_or_profile_is_an_error() {
     });
     let expected = [
         no("wroker", "task", " Did you mean `worker`?"),
-        no("build", "task", ""), // it is a primary one
+        no("build", "task", ""), // a primary agent
         no("unknown", "spawn_task", ""),
         refused.to_string(),
         "no profile `unknown`: no profiles exist here, so leave profile out".to_owned(),
@@ -98,7 +98,7 @@ async fn k18_only_children_of_task_and_spawn_task_may_spawn() {
 #[tokio::test(start_paused = true)]
 async fn k20_each_dialect_interprets_tool_lists_its_own_way() {
     let calls = vec![
-        ("subagent", json!({"task": "a", "tools": {"workspace": ["lookup"]}})), // described, and narrows nothing
+        ("subagent", json!({"task": "a", "tools": {"workspace": ["lookup"]}})), // does not limit the tools
         ("spawn", json!({"task": "b", "tools": "lookup"})),
         ("spawn", json!({"task": "c", "profile": "any"})),
         ("spawn", json!({"task": "d", "tools": "write", "profile": "looks"})),

@@ -346,7 +346,7 @@ async fn b9_subagent_is_reported_and_continued_by_its_branch() {
         _ => text("done"),
     };
     let child = |_: &Request, at: usize| {
-        // Its only iteration is used up by a call: the calls are finished, and it pauses (B5).
+        // A call uses up the child's only iteration. The call finishes, and the child pauses (B5).
         Ok(if at == 0 { calls([("lookup", json!({}))]) } else { text("a found") })
     };
     let (_, runtime, session, last) = converse(&[Dialect::Subagent], root, child).await;

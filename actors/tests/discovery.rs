@@ -7,7 +7,8 @@ use subtend_session::place::Source;
 
 type ChildRequests = Arc<Mutex<Vec<Request>>>;
 
-/// Returns two tools: `lookup` reads; `make` returns its argument if `make.thing` of it is allowed, and counts its calls.
+/// Returns two tools: `lookup` reads. `make` returns its argument if the access `make.thing` to it is allowed, and
+/// counts its calls.
 fn toolbox(ran: &Arc<AtomicUsize>) -> [FnTool; 2] {
     let ran = Arc::clone(ran);
     let make = tool("make", ToolEffect::SideEffect, move |call| {
@@ -191,7 +192,7 @@ async fn b8_use_tool_obeys_rules_approvals_and_hooks() {
             .collect();
         told_by.push((received(&seen), brief));
     }
-    // A direct call gives the same result, since the tool and its arguments are judged.
+    // A direct call gives the same result, since the rules apply to the tool and its arguments.
     assert_eq!(told_by[0], told_by[1]);
     let decided: Vec<_> = told_by[0].1.iter().map(|(tool, _, verdict, by)| (&**tool, *verdict, *by)).collect();
     assert_eq!(decided.len(), 5, "{decided:?}");

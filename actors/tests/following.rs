@@ -196,7 +196,7 @@ async fn reader_that_missed_pieces_gets_the_text_so_far() {
     let mut slow = session.events(Seq(6));
     assert!(matches!(next(&mut slow).await.what, EventKind::Record { seq: Seq(6), .. }));
     tokio::time::sleep(Duration::from_millis(6_000)).await;
-    // Expected: the piece at which it attached, then the text that its buffer lost.
+    // Expected: the piece at which the reader attached, then the text that its buffer lost.
     let received = received(&mut slow).await;
     assert_eq!(received, ["1@0 a", "1@0 abcdefg", "1@7 h", "turn_answered", "run_ended"]);
     shut(runtime).await;

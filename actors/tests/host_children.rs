@@ -186,7 +186,7 @@ async fn failed_or_unusable_title_leaves_the_session_untitled() {
     shut(runtime).await;
 }
 
-/// The provider refuses titles until the reset of its limit. The next message after it retries the title.
+/// The provider refuses titles until the reset of its limit. The next message after the reset retries the title.
 #[tokio::test(start_paused = true)]
 async fn title_at_a_limit_is_retried_after_the_reset() {
     const LIMITED: Duration = Duration::from_secs(3_500);
@@ -343,7 +343,7 @@ async fn foreign_message_to_a_service_sets_no_title_or_summary() {
     session_of(&runtime, first).send("late").await.expect("accepted");
     assert_eq!(late.await.expect("no panic"), refused(first));
 
-    // The service session restarts before its own message is sent, so the message joins a run of the person's.
+    // The service session restarts before its own message is sent, so the message joins the person's run.
     armed.store(true, Ordering::Relaxed);
     let (summary, early) = tokio::join!(session.summarise(), async {
         for _ in 0..100 {

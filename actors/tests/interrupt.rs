@@ -32,7 +32,7 @@ async fn results(journal: &Journal, session: SessionId) -> Vec<(CallEnd, String)
     records(journal, session).await.into_iter().filter_map(finished).collect()
 }
 
-/// The first turn makes the calls of `first`; each later one answers with its context.
+/// Answers the first turn with `first`, and each later one with its context.
 async fn telling(request: Request, first: Answer) -> Result<Answer, ModelError> {
     if answers(&request) == 0 { Ok(first) } else { Ok(text(&kinds_of(&request).join(" "))) }
 }
@@ -168,7 +168,7 @@ async fn interrupt_grace_does_not_affect_later_calls() {
     shut(runtime).await;
 }
 
-/// Sessions below the root take a minute to answer; the root's first answer is `first`.
+/// Answers the root's first turn with `first`. Sessions below the root take a minute to answer.
 async fn family(request: Request, first: Answer) -> Result<Answer, ModelError> {
     if prompt(&request) == "go" {
         return telling(request, first).await;

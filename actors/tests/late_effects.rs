@@ -25,7 +25,7 @@ async fn shut(runtime: Runtime) {
     assert_eq!((report.actors, report.tasks), (0, 0), "{report:?}");
 }
 
-/// Returns the answers of a parent that waits for one child, and of that child: `asks`, once `go` is set.
+/// Answers for a parent that waits for one child, and for the child, which makes the calls `asks` once `go` fires.
 fn one_child(
     go: Arc<Notify>,
     asks: &'static [&'static str],
@@ -145,7 +145,7 @@ async fn second_due_call_does_not_start_after_the_owners_cancel() {
         have_begun.recv().await.expect("both begin");
     }
     parent.cancel().await.expect("answered");
-    // The owner's token has reached its children once the siblings of the running one have stopped.
+    // When the siblings of the running child have stopped, the owner's token has reached all children.
     for _ in 0..2 {
         are_stopped.recv().await.expect("both stop");
     }

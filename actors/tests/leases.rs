@@ -98,7 +98,7 @@ async fn d2_committed_call_does_not_start_after_the_lease() {
     assert!(leased.session.send("more").await.is_err(), "the stopped runtime accepted an input");
 }
 
-/// Its owner then knows that its work has stopped. The control: a runtime that was not dropped.
+/// The owner of the lease then knows that the runtime's work has stopped. Control: a runtime that was not dropped.
 #[tokio::test]
 async fn d2_lease_is_released_by_a_dropped_runtime() {
     let Leased { runtime, session, lease, journal, .. } = Leased::start(false).await;

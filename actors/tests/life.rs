@@ -235,7 +235,8 @@ async fn hanging_model_fails_with_its_true_cause() {
     shut(runtime).await;
 }
 
-/// A queue is counted while its session waits out of memory, and after it returned, once. The controls: before, and after the end.
+/// A queue is counted once, while its session is out of memory and after it returned. Controls: before the input, and
+/// after the end.
 #[tokio::test(start_paused = true)]
 async fn h8_queues_of_unloaded_sessions_are_counted() {
     let answer = |request: Request| async move {
@@ -329,7 +330,7 @@ async fn actors_in_a_chain(resident_text: u64) -> Vec<usize> {
     seen.lock().expect("not poisoned").clone()
 }
 
-/// The control: below the bound they stay.
+/// Control: below the limit, sessions stay in memory.
 #[tokio::test(start_paused = true)]
 async fn waiting_sessions_leave_memory_at_once_above_the_bound() {
     assert_eq!(actors_in_a_chain(1 << 20).await, [1, 2, 3, 4]);
@@ -362,7 +363,8 @@ async fn activations_of_an_owner(prompt_bytes: usize) -> u32 {
     head.epoch.0
 }
 
-/// The creation is the first activation, and the input causes the second. The control: a session with little text leaves each time.
+/// The creation is the first activation, and the input causes the second. Control: a session with little text leaves
+/// memory each time.
 #[tokio::test(start_paused = true)]
 async fn owner_with_much_text_is_not_folded_for_each_end() {
     assert_eq!([activations_of_an_owner(1 << 20).await, activations_of_an_owner(1).await], [3, 11]);

@@ -93,7 +93,7 @@ async fn parked_children_release_their_slots() {
     let parked = parent.tree().await.expect("a tree").children;
     assert_eq!(parked.iter().map(|child| child.phase).collect::<Vec<_>>(), [Phase::WaitingMidTurn; 3]);
     assert_eq!(outcome(&parent).await, Outcome::Completed);
-    // One or two seconds more for those that follow the probe.
+    // The runs that follow the probe take one or two seconds more.
     assert!((3_600..=3_605).contains(&begun.elapsed().as_secs()), "the three waits were not concurrent");
     shut(runtime).await;
 }
@@ -311,7 +311,8 @@ async fn x13_pool_parks_at_the_member_that_resets_first() {
     }
 }
 
-/// A member that resets within the turn is waited for there: the run does not park, although the last member would.
+/// The run waits within the turn for a member that resets in time, so it does not park. The last member alone would
+/// make it park.
 #[tokio::test(start_paused = true)]
 async fn x13_reset_within_the_turn_does_not_park_the_pool() {
     let journal = journal();
@@ -336,7 +337,7 @@ async fn x13_parked_pool_pauses_only_the_member_it_waits_for() {
     let (b, b_calls) = member("b", ModelFail::Rate, HOUR);
     let runtime = pool(&journal, [a, b]).await;
     let begun = Instant::now();
-    // The second one calls the refused member first, because it recovers first.
+    // The second run calls the refused member first, because that member recovers first.
     let (first, second) = (started(&runtime, "go").await, started(&runtime, "go").await);
     seconds(60).await;
     let options = OpenOptions { agent: "worker".into(), model: Some("a".into()), ..OpenOptions::default() };
@@ -353,7 +354,7 @@ async fn x13_parked_pool_pauses_only_the_member_it_waits_for() {
     shut(runtime).await;
 }
 
-/// The record names the member that a run waits for: a restart pauses that one, and not the one that failed last.
+/// The record names the member that a run waits for. A restart pauses that member, not the one that failed last.
 #[tokio::test(start_paused = true)]
 async fn x13_restart_pauses_the_member_of_the_record() {
     let memory = Memory::new();
@@ -367,7 +368,7 @@ async fn x13_restart_pauses_the_member_of_the_record() {
 
     let journal = reopen(&memory);
     let runtime = pool(&journal, [a, b]).await;
-    // The clock of the reset is that of the system, which did not pass.
+    // The reset is timed by the system clock, which did not advance.
     let begun = Instant::now();
     let named =
         |model: &str| OpenOptions { agent: "worker".into(), model: Some(model.into()), ..OpenOptions::default() };
@@ -419,7 +420,7 @@ async fn x13_compaction_at_a_limit_parks_its_run() {
         assert_eq!(ends, [(); 3].map(|()| Outcome::Completed));
         match park {
             Parking::On => assert_eq!(last, Outcome::Completed),
-            // The control.
+            // Control: with parking off, the run fails.
             Parking::Off => assert!(matches!(last, Outcome::Failed { .. }), "{last:?}"),
         }
         shut(runtime).await;

@@ -108,7 +108,7 @@ async fn x16_transcripts_name_both_sides_of_a_message() {
         }
     }
     let [waits, writes] = &*children else { panic!("{children:?}") };
-    // The first one went to a stranger: nothing was delivered.
+    // The first message went to an unknown agent, so it was not delivered.
     assert_eq!(receivers, [(*writes, None), (*writes, Some(*waits)), (*writes, Some(session.id()))]);
     assert_eq!(senders, [(*writes, *waits), (*writes, session.id())]);
     shut(runtime).await;
@@ -143,7 +143,7 @@ fn rule(resource: &str, verdict: Verdict) -> Rule {
 }
 
 #[tokio::test(start_paused = true)]
-async fn x16_receivers_are_under_authority() {
+async fn x16_rules_apply_to_receivers() {
     let rules = vec![rule("*", Verdict::Deny), rule("parent", Verdict::Allow)];
     let (got, offered) = child(rules, [to("parent", "found it"), to("a3f9c1", "read it there")]).await;
     assert!(got[0].starts_with("Delivered to "), "{got:?}");

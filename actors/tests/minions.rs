@@ -102,7 +102,7 @@ async fn m5_detached_minion_is_answered_in_its_dialect() {
 }
 
 /// Returns the requests to a minion that continues after a failed run, and its records.
-async fn goes_on_after_a_failure(rollback_on_error: bool) -> (Vec<String>, Vec<Record>) {
+async fn continue_after_a_failure(rollback_on_error: bool) -> (Vec<String>, Vec<Record>) {
     let (journal, received) = (journal(), Arc::new(Mutex::new(Vec::new())));
     let seen = Arc::clone(&received);
     let chat = |results: &[String]| {
@@ -140,9 +140,9 @@ async fn goes_on_after_a_failure(rollback_on_error: bool) -> (Vec<String>, Vec<R
 async fn m10_rollback_on_error_hides_a_minions_failed_run() {
     let hidden = Record::RolledBack { run: RunNo(1), by: Initiator::Host };
     let messages = |all: [&str; 2]| all.map(str::to_owned).to_vec();
-    assert_eq!(goes_on_after_a_failure(true).await, (messages(["1 messages", "1 messages"]), vec![hidden]));
+    assert_eq!(continue_after_a_failure(true).await, (messages(["1 messages", "1 messages"]), vec![hidden]));
     // The control: without the option the minion sees the failed run.
-    assert_eq!(goes_on_after_a_failure(false).await, (messages(["1 messages", "2 messages"]), Vec::new()));
+    assert_eq!(continue_after_a_failure(false).await, (messages(["1 messages", "2 messages"]), Vec::new()));
 }
 
 fn templates() -> BTreeMap<Arc<str>, MinionTemplate> {
@@ -291,7 +291,7 @@ async fn m8_failed_minions_name_their_chat_and_the_cause() {
 
 /// A call that asks for the web is refused if there is no tool for it; with a web tool the minion gets that one.
 #[tokio::test(start_paused = true)]
-async fn r13_minion_without_a_web_tool_says_so() {
+async fn r13_web_minion_without_a_web_tool_is_refused() {
     let arguments = json!({"message": "m", "enableWeb": true, "enabledTools": []});
     let says = |web: &'static [&'static str], arguments: Value| async move {
         let (journal, seen) = (journal(), Arc::new(Mutex::new((Vec::new(), Vec::new()))));

@@ -21,7 +21,7 @@ fn answering(name: &'static str) -> Arc<dyn Model> {
     Arc::new(fn_model(name, move |_, _| async move { Ok(text(name)) }))
 }
 
-fn story(records: &[Record]) -> Vec<String> {
+fn attempts_of(records: &[Record]) -> Vec<String> {
     let received = records.iter().filter_map(|record| match record {
         Record::TurnStarted { model, .. } => Some(format!("ask {model}")),
         Record::AttemptDiscarded(discarded) => {
@@ -48,11 +48,11 @@ async fn pool_falls_back_at_once_and_skips_failed_models() {
     assert_eq!((ended.outcome, ended.text.as_deref()), (Outcome::Completed, Some("b")));
     assert_eq!(begun.elapsed(), Duration::ZERO, "there was a backoff between models");
     assert_eq!(
-        story(&records(&journal, first.id()).await),
+        attempts_of(&records(&journal, first.id()).await),
         ["ask pool:smart", "a failed: Auth", "ask b", "b answered"]
     );
     let (second, _) = ask(&runtime, "go").await;
-    assert_eq!(story(&records(&journal, second.id()).await), ["ask pool:smart", "b answered"]);
+    assert_eq!(attempts_of(&records(&journal, second.id()).await), ["ask pool:smart", "b answered"]);
     assert_eq!(calls.load(Ordering::Relaxed), 1);
     shut(runtime).await;
 }

@@ -124,7 +124,8 @@ async fn override_by_an_unpickable_agent_is_refused_with_a_list() {
 #[tokio::test(start_paused = true)]
 async fn override_during_a_run_binds_its_next_calls() {
     let journal = crate::support::journal();
-    // The first turn steers the planner in. The worker's write comes before that, the planner's after it.
+    // In the first turn, a steering input names the planner. The worker's write precedes the input, and the planner's
+    // follows it.
     let answering = model(|request| async move {
         seconds(1).await;
         Ok(if answers(&request) < 2 { calls([("write", json!({}))]) } else { text("done") })
@@ -172,7 +173,7 @@ async fn children_of_an_override_have_at_most_its_permissions() {
     shut(runtime).await;
 }
 
-/// Turns of the runs of a session, and how many of them each one answered.
+/// Returns the turn limit of each run of a session, and the number of turns that it answered.
 async fn spent(journal: &Journal, session: &SessionHandle) -> Vec<(u32, usize)> {
     let mut runs = Vec::new();
     for record in records(journal, session.id()).await {
@@ -214,7 +215,7 @@ async fn turns_of_an_agent_file_bind_runs_that_persons_open() {
     assert_eq!(spent(&first, &short).await, [(2, 2), (4, 4)]);
     let (short, worker) = (short.id(), worker.id());
     shut(runtime).await;
-    // They are recorded: another host with other limits changes nothing.
+    // The limits are recorded, so another host with other limits changes nothing.
     let second = reopen(&store);
     let runtime = begin(&second, Limits::default()).start().await.expect("a runtime");
     for (session, turns) in [(short, 4), (worker, 2)] {

@@ -6,7 +6,7 @@ use subtend_actors::{QueueEntry, QueueKind};
 use subtend_session::record::Lane;
 use subtend_session::state::Boundary;
 
-/// Takes ten seconds, and repeats the last input. Fails for "fail".
+/// Answers with the last input after ten seconds. Fails for "fail".
 async fn slow(request: Request) -> Result<Answer, ModelError> {
     seconds(10).await;
     match last_user(&request).as_str() {

@@ -133,7 +133,8 @@ async fn child_that_does_not_resume_ends_lost_and_its_owner_resumes() {
     shut(runtime).await;
 }
 
-/// The opening of the root decides for its tree. Controls: a root that was not opened so, and a child whose agent refuses.
+/// The option at the opening of the root applies to its tree. Controls: a root opened with the other option, and a
+/// child whose agent chooses.
 #[tokio::test(start_paused = true)]
 async fn child_resumes_as_its_owner_unless_its_agent_chooses() {
     for (agent, opening, expected) in [

@@ -181,8 +181,13 @@ async fn panics_change_no_effect_of_a_persons_command() {
     }
 }
 
-/// Runs `life` until the `n`-th write fails, restarts on the remaining store, and returns whether that write was reached.
-async fn killed<F, Fut>(n: u64, answer: fn(Request) -> F, life: impl FnOnce(Arc<Runtime>, SessionHandle) -> Fut) -> bool
+/// Runs `scenario` until the `n`-th write fails, restarts on the remaining store, and returns whether that write was
+/// reached.
+async fn killed<F, Fut>(
+    n: u64,
+    answer: fn(Request) -> F,
+    scenario: impl FnOnce(Arc<Runtime>, SessionHandle) -> Fut,
+) -> bool
 where
     F: Future<Output = Result<Answer, ModelError>> + Send + 'static,
     Fut: Future<Output = ()>,
@@ -195,7 +200,7 @@ where
         let runtime = Arc::new(runtime);
         let session = runtime.open("worker").ok();
         if let Some(session) = session {
-            life(Arc::clone(&runtime), session).await;
+            scenario(Arc::clone(&runtime), session).await;
         }
         let runtime = Arc::into_inner(runtime).expect("no other owner of the runtime");
         runtime.shutdown(Duration::from_secs(1)).await;
@@ -225,20 +230,20 @@ where
 #[tokio::test(start_paused = true)]
 async fn host_crash_at_any_write_leaves_every_owner_an_answer() {
     let mut n = 1;
-    let life = |_: Arc<Runtime>, session: SessionHandle| async move {
+    let scenario = |_: Arc<Runtime>, session: SessionHandle| async move {
         if let Ok(receipt) = session.send("parent").await {
             end_of(&session, receipt.run.0).await;
         }
     };
-    while killed(n, managing, life).await {
+    while killed(n, managing, scenario).await {
         n += 1;
     }
     assert!(n > 12, "only {n} writes");
-    let life = |runtime: Arc<Runtime>, session: SessionHandle| async move {
+    let scenario = |runtime: Arc<Runtime>, session: SessionHandle| async move {
         controls(&runtime, &session).await;
     };
     n = 1;
-    while killed(n, quick, life).await {
+    while killed(n, quick, scenario).await {
         n += 1;
     }
     assert!(n > 12, "only {n} writes");

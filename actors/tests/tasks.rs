@@ -291,7 +291,8 @@ async fn r1_repeated_task_of_the_host_starts_once() {
     shut(runtime).await;
 }
 
-/// A task below a session has at most its permissions, and an agent that the session may start. The control: such an agent.
+/// A task below a session has at most its permissions, and an agent that the session may start. Control: a task that
+/// meets both.
 #[tokio::test(start_paused = true)]
 async fn r1_task_below_a_session_keeps_its_authority() {
     let answering = model(|_| async { Ok(text("found")) });

@@ -66,7 +66,7 @@ impl Kind {
 #[derive(Clone, Debug)]
 struct Pass {
     frames_per_s: f64,
-    /// Processor time a frame, the journal included.
+    /// Processor time per frame, including the journal's.
     cpu_us: f64,
     p50_ms: f64,
     p99_ms: f64,

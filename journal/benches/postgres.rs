@@ -1,8 +1,9 @@
-//! Frames of the journal in a shard of PostgreSQL, next to plain inserts of the same bytes into one table: a connection for each writer,
-//! a row and a commit for each frame.
+//! Compares frames of the journal in a shard of PostgreSQL with plain inserts of the same bytes into one table. The
+//! inserts use a connection for each writer, and a row and a commit for each frame.
 //!
-//! `cargo bench -p subtend-journal --features postgres --bench postgres -- ADDRESS` prints medians of three passes, in which both take
-//! turns. ADDRESS names a database of this machine, as `--store` does without a shard; it gets shards of the bench.
+//! `cargo bench -p subtend-journal --features postgres --bench postgres -- ADDRESS` prints medians of three passes, in
+//! which both take turns. ADDRESS names a database of this machine, as `--store` does without a shard. The bench
+//! creates its own shards there.
 
 #![allow(
     clippy::expect_used,
@@ -22,7 +23,7 @@ use tokio_postgres::{Client, NoTls};
 mod frames;
 
 const PASSES: usize = 3;
-/// Writers, and frames of each.
+/// Numbers of writers, and of frames for each writer.
 const LOADS: [(usize, usize); 3] = [(1, 2_000), (32, 200), (256, 40)];
 
 async fn connected(address: &str) -> Client {

@@ -306,7 +306,11 @@ mod tests {
         let path = dir.path().join(NAME);
         assert_eq!(open(dir.path(), 0, false), Ok(Lsn(0)), "a new store has no mark");
         assert_ne!(std::fs::read(&path).unwrap(), b"", "a new store got no mark");
-        assert_eq!(open(dir.path(), 7, false), Ok(Lsn(7)), "a killed process had not written the mark for these frames");
+        assert_eq!(
+            open(dir.path(), 7, false),
+            Ok(Lsn(7)),
+            "a killed process had not written the mark for these frames"
+        );
         std::fs::write(&path, b"").unwrap();
         for (state, again) in [("is empty", true), ("is missing", false)] {
             let refused = open(dir.path(), 7, false).unwrap_err();

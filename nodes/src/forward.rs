@@ -199,7 +199,9 @@ mod tests {
         };
         // Signed 31 s ago by the receiver's clock.
         let late = send(&NodeKey::new(b"secret", "owner", Arc::new(|| 69_000))).await;
-        assert!(matches!(late, Err(NoAnswer::NotAccepted(why)) if why == "the node refuses the signature of /v1/sessions"));
+        assert!(
+            matches!(late, Err(NoAnswer::NotAccepted(why)) if why == "the node refuses the signature of /v1/sessions")
+        );
         assert_eq!(free(), 1, "a request that was not accepted has ended");
         let answer = send(&key).await.unwrap();
         assert_eq!((answer.status().as_u16(), free()), (200, 0), "control: the request was signed again");

@@ -106,8 +106,9 @@ async fn whole_page(
 }
 
 async fn json_of(answer: Response) -> Result<Value, Problem> {
-    let failed =
-        |why: String| Problem::new(StatusCode::BAD_GATEWAY, "outcome_unknown", format!("invalid answer from another node: {why}"));
+    let failed = |why: String| {
+        Problem::new(StatusCode::BAD_GATEWAY, "outcome_unknown", format!("invalid answer from another node: {why}"))
+    };
     let bytes = body::to_bytes(answer.into_body(), MAX_ANSWER).await.map_err(|error| failed(error.to_string()))?;
     serde_json::from_slice(&bytes).map_err(|error| failed(error.to_string()))
 }

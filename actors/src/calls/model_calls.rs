@@ -243,7 +243,12 @@ impl ModelCalls {
 
     /// Waits for a permit of `model`. Fails if the provider pauses for longer than the turn, even if the retry-after
     /// arrives during the wait. A pool then uses its next model; without a pool the run ends with that cause.
-    async fn acquire_permit(&self, model: &dyn Model, request: &Request, limits: CallLimits) -> Result<Permit, ModelError> {
+    async fn acquire_permit(
+        &self,
+        model: &dyn Model,
+        request: &Request,
+        limits: CallLimits,
+    ) -> Result<Permit, ModelError> {
         let quotas = model.quotas();
         let entering = self.throttles.enter(quotas, estimate::tokens(request));
         tokio::pin!(entering);

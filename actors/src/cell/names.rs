@@ -101,7 +101,8 @@ impl Driver {
             }
             (CallKind::Cancel { child }, Parsed::Cancel(task)) => self.task_to_cancel(task).map(|task| *child = task),
             (CallKind::Cancel { child }, Parsed::Stop(named)) => {
-                background::find_process(&self.state, named, find_own_task(&self.state, named, &MANAGED)).map(|own| *child = own)
+                background::find_process(&self.state, named, find_own_task(&self.state, named, &MANAGED))
+                    .map(|own| *child = own)
             }
             (CallKind::Await { runs, .. }, Parsed::Await(jobs)) => {
                 *runs = self.awaited_runs(jobs);

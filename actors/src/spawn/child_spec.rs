@@ -224,7 +224,8 @@ impl Agents {
         created.workspace = Arc::clone(&state.created.workspace);
         created.metadata = request.metadata.clone();
         created.on_restart = template.on_restart.unwrap_or(state.created.on_restart);
-        created.worktree = self.own_worktree(state.id, template.isolation, request.isolation).map_err(isolation_refusal)?;
+        created.worktree =
+            self.own_worktree(state.id, template.isolation, request.isolation).map_err(isolation_refusal)?;
         let dialects: &[Dialect] = if request.dialect.allows_nesting() { &offer.opens.dialects } else { &[] };
         // The parent's dialects are among the host's, which the template lists.
         created.dialects.retain(|name| dialects.iter().any(|dialect| *dialect.name() == **name));

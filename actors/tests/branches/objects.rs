@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// B1, G4, K8: the object has the parent's messages and call, and the states of the `subagent` tool.
+/// B1, G4, K8: the branch object has the parent's messages and call, and the states of the `subagent` tool.
 #[tokio::test(start_paused = true)]
 async fn b1_branch_objects_carry_task_state_and_iterations() {
     let journal = journal();

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// The creation record of a branch that continues with the agent recorded in `of_session`.
+/// Returns the creation record of a branch that continues with the agent recorded in `of_session`.
 fn continues(of_session: SessionCreated, made: &SessionCreated, branch: &SessionHandle) -> SessionCreated {
     let (place, inherited, title) = (made.place.clone(), Arc::clone(&made.inherited), None);
     let short = branch.id().short();
@@ -46,8 +46,8 @@ async fn session_of_an_unknown_agent_is_branched_without_permissions() {
     assert_eq!((made.place.root(branch.id()), made.inherited.len()), (session.id(), 2));
     assert_eq!(made, continues(of_session, &made, &branch), "expected the session's prompt, model and ceiling");
     say(&branch, "two").await;
-    let (anew, run) = session.regenerate(None).await.expect("an alternative");
-    anew.run_ended(run).await.expect("the run ends");
+    let (regenerated, run) = session.regenerate(None).await.expect("an alternative");
+    regenerated.run_ended(run).await.expect("the run ends");
     let free: [Text; 1] = ["free".into()];
     assert_eq!(*offered.lock().unwrap(), [&free, &free], "an unknown agent was offered tools");
     shut(runtime).await;

@@ -179,7 +179,7 @@ pub async fn sent(runtime: &Runtime, text: &str) -> (SessionHandle, Receipt) {
     (session, receipt)
 }
 
-/// As `sent`, and waits for the end of the run.
+/// Sends as [`sent`] does, and waits for the end of the run.
 pub async fn ask(runtime: &Runtime, text: &str) -> (SessionHandle, Ended) {
     let (session, receipt) = sent(runtime, text).await;
     let ended = end_of(&session, receipt.run.0).await;

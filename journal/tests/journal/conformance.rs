@@ -283,7 +283,8 @@ async fn readers_see_no_part_of_a_batch(store: Store) {
         let journal = journal.clone();
         move || {
             for batch in 0..BATCHES {
-                let creation = |n| created_session(&mut SessionWriter::new(id(batch * NEW_SESSIONS + n)), None, batch == 0);
+                let creation =
+                    |n| created_session(&mut SessionWriter::new(id(batch * NEW_SESSIONS + n)), None, batch == 0);
                 journal.append(Batch { frames: (1..=NEW_SESSIONS).map(creation).collect() }).unwrap();
             }
         }

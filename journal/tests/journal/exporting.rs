@@ -115,7 +115,11 @@ async fn imported_session_can_continue() {
     read(&journal, &file).await.unwrap();
     let activation = journal.activate(id(20)).unwrap();
     assert_eq!((activation.epoch.0, activation.next_seq.0), (2, 10));
-    assert_eq!(activation.inflight.unwrap().opened_lsn, Lsn(9), "the run's place in the queue is not that of its frame");
+    assert_eq!(
+        activation.inflight.unwrap().opened_lsn,
+        Lsn(9),
+        "the run's place in the queue is not that of its frame"
+    );
 }
 
 /// Negative control: one byte flipped, or one line dropped, repeated or moved, at every position.

@@ -99,7 +99,8 @@ fn new_medium() -> Medium {
 fn judge(medium: &Medium, processes: &[WritingProcess]) -> Result<bool, String> {
     let engine = Redb::over(medium.clone(), CACHE).map_err(|error| format!("it does not open: {error}"))?;
     let journal = Journal::open(Box::new(engine), Options::default()).map_err(|error| error.to_string())?;
-    let (end, acknowledged) = (journal.durable(), processes.iter().map(|process| process.acknowledged).max().unwrap_or_default());
+    let (end, acknowledged) =
+        (journal.durable(), processes.iter().map(|process| process.acknowledged).max().unwrap_or_default());
     if end < acknowledged {
         return Err(format!("{acknowledged} was acknowledged, but the log ends at {end}"));
     }
@@ -140,7 +141,12 @@ fn lose_power_once(store: &Medium, step: u64, kept: Survivors) -> Result<(bool, 
 }
 
 /// Runs a second process on the store of the first, soon loses power again, and checks the store.
-fn lose_power_again(left: &Medium, mut processes: Vec<WritingProcess>, kept: Survivors, rng: &mut Rng) -> Result<bool, String> {
+fn lose_power_again(
+    left: &Medium,
+    mut processes: Vec<WritingProcess>,
+    kept: Survivors,
+    rng: &mut Rng,
+) -> Result<bool, String> {
     let step = rng.u64(1..40);
     let medium = left.copy().with_power_loss_at(step);
     if let Some(second) = run_process(&medium, 100, rng) {
@@ -218,7 +224,8 @@ fn power_loss_at_any_write_may_tear_the_last_write() {
 fn medium_whose_syncs_do_nothing_is_noticed() {
     let store = new_medium();
     let noticed = |kept| {
-        let processes = (1..=steps(&store)).step_by(4).map(|step| lose_power_once(&store.copy().with_ignored_syncs(), step, kept));
+        let processes =
+            (1..=steps(&store)).step_by(4).map(|step| lose_power_once(&store.copy().with_ignored_syncs(), step, kept));
         processes.filter_map(Result::err).collect::<Vec<_>>()
     };
     let gone = noticed(Survivors::Nothing);

@@ -27,7 +27,8 @@ fn one_slot(journal: &Journal) -> Builder {
     builder(journal).options(options).limits(limits)
 }
 
-/// A long task holds the slot and a second one is queued. A person's message makes the model cancel the second one by name.
+/// Answers for a parent whose long task holds the slot while a second task is queued. A person's message makes the
+/// model cancel the second task by name.
 async fn two(request: Request) -> Result<Answer, ModelError> {
     tokio::time::sleep(Duration::from_millis(1)).await;
     match (prompt(&request).as_str(), answers(&request)) {
@@ -203,7 +204,7 @@ async fn verdicts(journal: &Journal, session: &SessionHandle) -> Vec<(AskVerdict
 }
 
 #[tokio::test(start_paused = true)]
-async fn inspection_does_not_prolong_a_question() {
+async fn inspection_does_not_prolong_an_ask() {
     let journal = journal();
     let (runtime, session) = asking(&journal).await;
     let approver = runtime.approver();
@@ -220,7 +221,7 @@ async fn inspection_does_not_prolong_a_question() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn question_stays_open_after_its_approver_left() {
+async fn ask_stays_open_after_its_approver_left() {
     let journal = journal();
     let (runtime, session) = asking(&journal).await;
     let mut approver = runtime.approver();
