@@ -275,8 +275,7 @@ impl Gateway {
         }
     }
 
-    /// Returns the shards with this label for a new session, in rotating order: those open at this node or, if none is,
-    /// all others.
+    /// Returns the shards with this label for a new session, in rotating order: those open here, or else all others.
     fn candidates(&self, label: Option<&str>) -> Vec<String> {
         let members = self.node().members();
         let fit = members
@@ -292,8 +291,7 @@ impl Gateway {
         fit
     }
 
-    /// Returns the shard for requests that concern no particular one: the browser's choice, a shard open at this node,
-    /// or the first shard.
+    /// Returns the shard for requests that concern no particular one: the browser's choice, an open one, or the first.
     fn default_shard(&self, request: &BufferedRequest) -> Option<String> {
         let shards = self.shards();
         let chosen = target::chosen_shard(&request.parts.headers).filter(|shard| shards.contains(shard));
@@ -352,8 +350,7 @@ impl Gateway {
         Ok((placement.shard.clone(), placement.is_new.then_some(NewChoice { key, placement })))
     }
 
-    /// Creates a session in a shard. If the shard refuses the command as invalid, removes the placement of its key,
-    /// which would otherwise be kept forever.
+    /// Creates a session in a shard. If the shard refuses the command as invalid, removes the placement of its key.
     async fn create_in_shard(
         &self,
         shard: &str,
