@@ -84,7 +84,7 @@ pub trait Hooks: Send + Sync + 'static {
     }
 
     /// Notifies the host of the durable end of a subagent's run. Ends recorded by an earlier process are not reported.
-    /// An end is also lost if the host is killed before this call. The journal has all of them.
+    /// An end is also not reported if the host is killed before this call. The journal has all of them.
     ///
     /// It must not block.
     fn subagent_stop(&self, stop: &SubagentStop) {

@@ -320,8 +320,8 @@ impl Node {
             if let Some(why) = self.state().failed_claim_error() {
                 return Err(why);
             }
-            // Busy shards are collected before the rows are read. A shard that closes in between may have a newer LSN
-            // than its row, which may still name this node as its owner.
+            // Busy shards are collected before the rows are read. A shard that closes in between may have a newer
+            // watermark than its row, which may still name this node as its owner.
             let mut taken = self.busy_shards();
             match self.inner.registry.members().await {
                 Ok(members) => {
@@ -332,8 +332,7 @@ impl Node {
                     self.inner.clock.set(members.time_ms);
                     let members = Arc::new(members);
                     self.inner.members.send_replace(Arc::clone(&members));
-                    // Busy shards are collected again before any claim, because the owner of a claimed shard stores its
-                    // own LSN.
+                    // Busy shards are collected again before any claim, because an open shard writes its own watermark.
                     taken.append(&mut self.busy_shards());
                     let changed = seen.changed(&members, &taken, self.times().heartbeat);
                     seen.record(self.inner.opener.remember(changed).await);

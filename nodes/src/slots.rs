@@ -7,7 +7,8 @@ pub(crate) type Demand = (usize, usize);
 /// except that each shard may take one slot.
 ///
 /// Shards get equal parts, but none more than it needs while others need more. Slots that no shard needs are divided
-/// evenly, so that a run can start before the next division.
+/// evenly, so that a run can start before the next division. No slot is revoked: a shard above its part gets no more
+/// slots, and other shards wait for those that it returns.
 pub(crate) fn divide(share: usize, demands: &[Demand]) -> Vec<usize> {
     let needed: Vec<usize> = demands.iter().map(|(held, waiting)| held.saturating_add(*waiting)).collect();
     let mut parts = divide_evenly(share, &needed);

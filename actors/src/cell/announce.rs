@@ -48,7 +48,7 @@ impl Driver {
             if log.journal.wait(lsn).await.is_err() {
                 return;
             }
-            // The path is read now, because the rows of all ancestors are durable.
+            // The path is read only now, when the rows of all ancestors are durable.
             let path = log.path(session).unwrap_or_else(|_| session.short().0.to_string());
             approvals.show(Approval { path, ..approval });
         });

@@ -53,7 +53,7 @@ pub(crate) enum NextAction {
     Start(Arc<Inbox>, Option<NewChild>),
 }
 
-/// Hashed without a secret: clients do not choose ids, and the order of drops must be the same in every run.
+/// Hashed without a secret: this process creates the ids, and the order of drops must be the same in every run.
 type Entries = HashMap<SessionId, SessionEntry, FixedState>;
 
 #[derive(Default)]

@@ -113,7 +113,7 @@ impl Agents {
     }
 }
 
-/// Returns a text that `most` exceeds `authority`, with the actions.
+/// Returns the message that `most` exceeds `authority`, with the actions.
 fn excess_message(most: &Authority, authority: &Authority) -> String {
     let is_wider = |action: &&str| !action.ends_with(':') && most.best(action) > authority.best(action);
     let wider: Vec<&str> = ACTIONS.into_iter().filter(is_wider).collect();

@@ -53,8 +53,7 @@ impl Runtime {
 /// - a full id, or the `task_…` id of a task
 /// - a prefix of an id with at least four digits
 /// - a short name
-/// - a path of short names such as `root/a3f9c1`, in which `root` means any root; a path with an empty part matches
-/// none
+/// - a path of short names such as `root/a3f9c1`, in which `root` means any root
 pub fn named(heads: &Heads, name: &str) -> BTreeSet<SessionId> {
     let name = name.trim();
     // A task's id is its session's id with a prefix.

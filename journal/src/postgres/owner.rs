@@ -35,8 +35,8 @@ const CLAIM_FOR_NODE: &str = "\
     WHERE id = $1 AND EXISTS (SELECT FROM subtend.node WHERE lease = $3::text::uuid AND expires > clock_timestamp()) \
     AND NOT EXISTS (SELECT FROM subtend.node WHERE lease = own.lease AND lease <> $3::text::uuid AND expires > clock_timestamp()) \
     RETURNING epoch, last_lsn, owner::text";
-/// Ends the connection that holds the lock of a shard, in two cases. Either its node's lease has ended, because the
-/// node is paused or unreachable. Or it made an earlier claim under this lease, and the reply was lost.
+/// Ends the connection that holds the lock of a shard, in two cases. Either its node's lease has ended, for example
+/// because the node is paused. Or it made an earlier claim under this lease, and the reply was lost.
 const END_HOLDER: &str = "\
     SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory' AND objsubid = 2 AND classid::bigint = $2 AND objid::bigint = $1 \
     AND database = (SELECT oid FROM pg_database WHERE datname = current_database()) AND pid <> pg_backend_pid() AND EXISTS ( \

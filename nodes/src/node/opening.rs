@@ -20,7 +20,7 @@ pub trait OpenShard: Send + Sync + 'static {
     fn open(&self, shard: ShardAddress, lease: Lease) -> BoxFuture<'static, Result<Host, NotOpened>>;
 
     /// Stores the last LSNs of shards that other nodes own, and returns the stored ones. When this node opens such a
-    /// shard later, it detects a database that was restored to an earlier state.
+    /// shard later, it refuses a database that was restored to an earlier state.
     fn remember(&self, shards: Vec<(String, u64)>) -> BoxFuture<'static, Vec<(String, u64)>>;
 
     /// Sets the number of live nodes, which divide common limits such as the rates of a provider.

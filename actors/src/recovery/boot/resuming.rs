@@ -48,7 +48,7 @@ pub(in crate::recovery) fn levels(inflight: &[(SessionId, Inflight)]) -> HashMap
 }
 
 /// Returns the runs in flight that the next start resumes, and those that remain queued. The start ends all others as
-/// lost. A run without a free slot, or an unreadable one, does not resume either, but only the start can tell.
+/// lost. A run that gets no slot or cannot be read does not resume, which only the start can tell.
 ///
 /// # Errors
 /// If the rows of the runs in flight cannot be read.
