@@ -1,4 +1,5 @@
-//! Activity: a watcher of a session sees its whole subtree, each event under the call that started it (features M6, M13).
+//! Activity: a watcher of a session sees its whole subtree, each event under the call that started it (features M6,
+//! M13).
 
 use crate::support::*;
 use subtend_actors::activity::{Activity, ActivityItem, NestedEvent};
@@ -39,11 +40,11 @@ fn slow() -> FnTool {
 /// `go` starts `mid` and then `other`; `mid` starts the minion `low`, which uses a tool.
 async fn host(journal: &Journal) -> Runtime {
     let answering = fn_model("test", |request, deltas| async move {
-        let (whose, at) = (prompt(&request), answers(&request));
-        deltas.send(Delta::Text(format!("{whose} {at}").into()));
+        let (prompt_text, at) = (prompt(&request), answers(&request));
+        deltas.send(Delta::Text(format!("{prompt_text} {at}").into()));
         seconds(1).await;
         let task = |prompt: &str| ("task", json!({"subagent_type": "worker", "prompt": prompt}));
-        Ok(match (&*whose, at) {
+        Ok(match (&*prompt_text, at) {
             ("go", 0) => calls([task("mid"), task("other")]),
             ("mid", 0) => calls([("minion", json!({"message": "low", "enableWeb": false, "enabledTools": ["slow"]}))]),
             ("low", 0) => calls([("slow", json!({}))]),

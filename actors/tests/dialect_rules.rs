@@ -17,8 +17,8 @@ fn start(dialect: Dialect, prompt: &str) -> (&'static str, Value) {
 
 type DescendantRequests = Arc<Mutex<Vec<Request>>>;
 
-/// Runs one conversation whose root makes the calls `tool_calls` in its first turn; children answer `found`. Returns the last request of the root,
-/// and those of the children.
+/// Runs one conversation whose root makes the calls `tool_calls` in its first turn; children answer `found`. Returns
+/// the last request of the root, and those of the children.
 async fn below(
     builder: Builder,
     tool_calls: Vec<(&'static str, Value)>,
@@ -219,10 +219,10 @@ async fn r8_switched_off_spawns_are_refused_and_tasks_readable() {
 async fn k15_r10_r11_prompt_has_the_instructions_of_each_dialect() {
     for dialect in Dialect::ALL {
         let nested = if dialect.allows_nesting() { vec![dialect] } else { Vec::new() };
-        let tells = matches!(dialect, Dialect::Subagent | Dialect::SpawnTask);
+        let in_child_prompt = matches!(dialect, Dialect::Subagent | Dialect::SpawnTask);
         let (runtime, _, last, seen) = below(offering(&journal(), &[dialect]), vec![start(dialect, "p")]).await;
         assert_eq!(*last.system, prompted(None, &[dialect]));
-        assert_eq!(*seen[0].system, prompted(tells.then_some(dialect), &nested));
+        assert_eq!(*seen[0].system, prompted(in_child_prompt.then_some(dialect), &nested));
         shut(runtime).await;
     }
 }

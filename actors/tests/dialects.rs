@@ -7,7 +7,8 @@ mod edges;
 
 type Last = Arc<Mutex<Option<Request>>>;
 
-/// An id guessed in the same answer as its spawn does not name an earlier task; the error does not claim that there are no tasks.
+/// An id guessed in the same answer as its spawn does not name an earlier task; the error does not claim that there are
+/// no tasks.
 #[tokio::test(start_paused = true)]
 async fn k9_id_guessed_in_the_same_answer_is_explained() {
     let root = |_: &Request, at: usize| match at {
@@ -216,8 +217,8 @@ async fn r3_task_is_checked_with_and_without_waiting() {
     assert!(received[1].starts_with(&format!("Task {id} is still running")), "{}", received[1]);
     assert_eq!(received[2..], ["a found", "a found"], "an end could not be read again");
     let child = session.tree().await.expect("a tree").children[0].id;
-    let born = records(&journal, child).await;
-    let Record::SessionCreated(created) = &born[0] else { panic!("not a creation") };
+    let stored = records(&journal, child).await;
+    let Record::SessionCreated(created) = &stored[0] else { panic!("not a creation") };
     assert_eq!((created.title.as_deref(), created.metadata.as_deref()), (Some("A"), Some("{\"k\":1}")));
     shut(runtime).await;
 }

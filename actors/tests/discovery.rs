@@ -32,7 +32,8 @@ fn host(journal: &Journal, in_full: u32, ran: &Arc<AtomicUsize>) -> Builder {
     builder(journal).dialects(dialects).tools(tools(toolbox(ran)))
 }
 
-/// Returns a model whose root starts a subagent with `arguments`; the subagent makes the calls `steps` in turn, then ends.
+/// Returns a model whose root starts a subagent with `arguments`; the subagent makes the calls `steps` in turn, then
+/// ends.
 fn subagent(arguments: Value, steps: Vec<(&'static str, Value)>, seen: &ChildRequests) -> Arc<dyn Model> {
     let seen = Arc::clone(seen);
     model(move |request| {
@@ -163,7 +164,7 @@ fn policy() -> RuleSet {
 async fn b8_use_tool_obeys_rules_approvals_and_hooks() {
     let made = |what: &str| json!({"what": what});
     let named = |tool: &str, args: Value| ("use_tool", json!({"tool": tool, "args": args}));
-    let mut told_by = Vec::new();
+    let mut results = Vec::new();
     for through in [true, false] {
         let call = |what: &str| if through { named("make", made(what)) } else { ("make", made(what)) };
         let (journal, seen, ran) = (journal(), ChildRequests::default(), Arc::new(AtomicUsize::new(0)));
@@ -190,11 +191,11 @@ async fn b8_use_tool_obeys_rules_approvals_and_hooks() {
                 (it.tool.to_string(), it.access.as_ref().map(|access| access.resource.to_string()), it.verdict, it.by)
             })
             .collect();
-        told_by.push((received(&seen), brief));
+        results.push((received(&seen), brief));
     }
     // A direct call gives the same result, since the rules apply to the tool and its arguments.
-    assert_eq!(told_by[0], told_by[1]);
-    let decided: Vec<_> = told_by[0].1.iter().map(|(tool, _, verdict, by)| (&**tool, *verdict, *by)).collect();
+    assert_eq!(results[0], results[1]);
+    let decided: Vec<_> = results[0].1.iter().map(|(tool, _, verdict, by)| (&**tool, *verdict, *by)).collect();
     assert_eq!(decided.len(), 5, "{decided:?}");
     assert!(decided.iter().all(|(tool, ..)| *tool == "make"), "{decided:?}");
     assert_eq!(decided[0], ("make", Decided::Denied, DecidedBy::Rules));
@@ -247,7 +248,8 @@ async fn b8_removed_tool_cannot_be_found_or_used() {
     shut(runtime).await;
 }
 
-/// Kills the host while a tool of `effect` runs, and starts another. Returns the number of tool runs, and the subagent's results.
+/// Kills the host while a tool of `effect` runs, and starts another. Returns the number of tool runs, and the
+/// subagent's results.
 async fn restarted(effect: ToolEffect) -> (usize, Vec<String>) {
     let (memory, seen, ran) = (Memory::new(), ChildRequests::default(), Arc::new(AtomicUsize::new(0)));
     let host = |seed: u64| {
@@ -331,17 +333,17 @@ async fn b10_mcp_client_is_refused_subagent_before_other_errors() {
         "message": "Subagents can be started in an internal chat only, not by an MCP client.",
         "error": "MCP_NOT_SUPPORTED",
     });
-    for whose in ["go", "below"] {
-        let last = seen.iter().rfind(|request| prompt(request) == whose).expect("a model call");
-        assert_eq!(serde_json::from_str::<Value>(&results(last)[0]).expect("an object"), refused, "{whose}");
+    for prompt_text in ["go", "below"] {
+        let last = seen.iter().rfind(|request| prompt(request) == prompt_text).expect("a model call");
+        assert_eq!(serde_json::from_str::<Value>(&results(last)[0]).expect("an object"), refused, "{prompt_text}");
         assert!(!offered(last).iter().any(|tool| tool == "subagent"), "{:?}", offered(last));
         assert!(offered(last).iter().any(|tool| tool == "task"), "another tool is not offered");
         assert!(!last.system.contains("`subagent`") && last.system.contains("`task`"), "{}", last.system);
     }
     // The source is recorded, including for children, so that a restart knows it.
     for session in [session.id(), child(&session).await] {
-        let born = records(&journal, session).await;
-        let Record::SessionCreated(created) = &born[0] else { panic!("not a creation") };
+        let stored = records(&journal, session).await;
+        let Record::SessionCreated(created) = &stored[0] else { panic!("not a creation") };
         assert_eq!(created.source, Source::Mcp);
     }
     shut(runtime).await;

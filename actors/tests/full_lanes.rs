@@ -22,7 +22,8 @@ impl ThreadGate {
     }
 }
 
-/// The root's handler is blocked until 10,000 ends and a full inbox are queued. The cancel that was sent last is decided first.
+/// The root's handler is blocked until 10,000 ends and a full inbox are queued. The cancel that was sent last is
+/// decided first.
 #[tokio::test(flavor = "multi_thread", worker_threads = 3)]
 async fn cancel_is_decided_before_a_full_inbox() {
     const CHILDREN: usize = 10_000;
@@ -59,8 +60,8 @@ async fn cancel_is_decided_before_a_full_inbox() {
     let options = Options { slots: 100, inbox: 64, seed: Some(7), ..Options::default() };
     let runtime = started(builder(&journal).limits(limits).options(options).model(model(answer)).faults(faults)).await;
     let (session, _) = sent(&runtime, "parent").await;
-    let all_born = || journal.children(session.id()).expect("children").len() == CHILDREN;
-    until(all_born).await;
+    let all_created = || journal.children(session.id()).expect("children").len() == CHILDREN;
+    until(all_created).await;
     let nothing = CallId { turn: TurnNo(99), ix: 0 };
     let holds = tokio::spawn({
         let session = session.clone();

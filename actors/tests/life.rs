@@ -53,8 +53,8 @@ async fn invalid_title_is_refused_for_branches_and_sessions() {
     let title = |id| journal.head(id).expect("readable").expect("the session exists").title.to_string();
     assert_eq!(title(named.expect("a branch").id()), most);
     assert_eq!(title(plain.expect("a branch").id()), title(session.id()));
-    let beside = session.detach("worker", "read\nthis").await.expect("detached");
-    assert_eq!(title(beside.id()), "read this", "expected the start of its prompt");
+    let detached = session.detach("worker", "read\nthis").await.expect("detached");
+    assert_eq!(title(detached.id()), "read this", "expected the start of its prompt");
     shut(runtime).await;
 }
 
@@ -337,7 +337,8 @@ async fn waiting_sessions_leave_memory_at_once_above_the_bound() {
     assert_eq!(actors_in_a_chain(0).await, [1, 1, 1, 1]);
 }
 
-/// Returns the number of the last activation of a session whose children end a millisecond apart, the last one after a second.
+/// Returns the number of the last activation of a session whose children end a millisecond apart, the last one after a
+/// second.
 async fn activations_of_an_owner(prompt_bytes: usize) -> u32 {
     let journal = journal();
     let answer = |request: Request| async move {

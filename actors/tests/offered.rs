@@ -1,4 +1,5 @@
-//! Offered tools and their texts: hints, profiles, labels and errors name only what a session has (features G2, K16, R3, R10, R11, S3, S5, M8).
+//! Offered tools and their texts: hints, profiles, labels and errors name only what a session has (features G2, K16,
+//! R3, R10, R11, S3, S5, M8).
 
 use crate::support::talk::{converse, converse_in, found, offering, parsed};
 use crate::support::*;
@@ -16,11 +17,11 @@ fn allowing(rules: &[(&str, Verdict)]) -> RuleSet {
 
 async fn spawned(journal: &Journal, session: &SessionHandle) -> Vec<Value> {
     let all = records(journal, session.id()).await;
-    let born = |record: &Record| match record {
+    let spawned = |record: &Record| match record {
         Record::ChildSpawned(spawned) => serde_json::to_value(spawned).ok(),
         _ => None,
     };
-    all.iter().filter_map(born).collect()
+    all.iter().filter_map(spawned).collect()
 }
 
 #[tokio::test(start_paused = true)]
@@ -35,7 +36,7 @@ async fn g2_task_uses_its_description_as_label_and_title() {
     };
     let (journal, runtime, session, last) = converse(&[Dialect::Task], root, found).await;
     assert_eq!(results(&last), ["Count them. found", "Look around.\nThen rest. found"]);
-    let labels: Vec<_> = spawned(&journal, &session).await.iter().map(|born| born["label"].clone()).collect();
+    let labels: Vec<_> = spawned(&journal, &session).await.iter().map(|spawned| spawned["label"].clone()).collect();
     assert_eq!(labels, ["Count files", "Look around."]);
     let tree = session.tree().await.expect("a tree");
     let Record::SessionCreated(created) = &records(&journal, tree.children[0].id).await[0] else {
@@ -156,12 +157,12 @@ async fn r11_hints_follow_the_current_setting() {
         let profiles = Profiles::load([("coder".into(), profile)].into(), &|_| Err("no".into())).expect("profiles");
         Dialects { offered: offered.to_vec(), profiles, ..Dialects::default() }
     };
-    let (id, born) = asked_in(&memory, today(&[Dialect::Task]), None, 1).await;
+    let (id, request) = asked_in(&memory, today(&[Dialect::Task]), None, 1).await;
     let received = |dialects: &[Dialect]| {
         let hints: Vec<&str> = dialects.iter().map(|dialect| hint(*dialect)).collect();
         format!("You are a worker.\n\nWhen to hand work to other agents:\n\n{}", hints.join("\n"))
     };
-    assert_eq!(*born.system, received(&[Dialect::Task]));
+    assert_eq!(*request.system, received(&[Dialect::Task]));
     let (_, spawns) = asked_in(&memory, today(&[Dialect::Spawn, Dialect::Minion]), Some(id), 2).await;
     let block = "<available_spawn_profiles>\n  <profile name=\"coder\">You code. Tools: lookup, write.</profile>\n\
                  </available_spawn_profiles>";
@@ -295,10 +296,10 @@ async fn s3_missing_bootstrap_file_is_a_recorded_warning() {
     let builder = builder.workspace(Arc::new(Workspace::open(dir.path()).expect("a workspace")));
     let (runtime, session, last) = converse_in(builder, root, found).await;
     assert_eq!(answers(&last), 2);
-    let born = spawned(&journal, &session).await;
+    let children = spawned(&journal, &session).await;
     let warnings: Vec<&str> =
-        born[0]["warnings"].as_array().expect("warnings").iter().filter_map(Value::as_str).collect();
-    assert_eq!(warnings.len(), 1, "{born:?}");
+        children[0]["warnings"].as_array().expect("warnings").iter().filter_map(Value::as_str).collect();
+    assert_eq!(warnings.len(), 1, "{children:?}");
     assert!(warnings[0].starts_with("the bootstrap file `ENVIRONMENT.md` is left out: "), "{warnings:?}");
     shut(runtime).await;
 }

@@ -140,8 +140,8 @@ async fn plan_exit_is_hidden_and_denied_without_an_approver() {
     shut(runtime).await;
 }
 
-/// Opens a session of `agent` with an approver attached. Returns for each answering agent whether it was offered `plan_exit`, and the result of
-/// calling it.
+/// Opens a session of `agent` with an approver attached. Returns for each answering agent whether it was offered
+/// `plan_exit`, and the result of calling it.
 async fn offered_in(policy: RuleSet, agent: &str) -> (Vec<(String, bool)>, String) {
     let (journal, seen) = (journal(), PlannerRequests::default());
     let say = |request: &Request, at: usize| match (&*prompt(request), at) {
@@ -203,12 +203,12 @@ async fn children_of_plan_may_not_write_and_children_of_build_may() {
             (journal.head(id).expect("a store").expect("a head").agent.to_string(), started)
         }
     };
-    let mut wrotes = Vec::new();
+    let mut writes_by_agent = Vec::new();
     for child in journal.children(session.id()).expect("a store") {
-        wrotes.push(wrote(child).await);
+        writes_by_agent.push(wrote(child).await);
     }
-    wrotes.sort();
-    assert_eq!(wrotes, [("explore".to_owned(), false), ("worker".to_owned(), true)]);
+    writes_by_agent.sort();
+    assert_eq!(writes_by_agent, [("explore".to_owned(), false), ("worker".to_owned(), true)]);
     // A person's branch is not a root session, so a planner in it cannot hand over to the executing agent.
     let branch =
         session.branch(subtend_actors::BranchOptions { agent: Some("plan".into()), ..Default::default() }).await;

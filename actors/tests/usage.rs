@@ -109,13 +109,13 @@ async fn owned_runs_branches_and_failed_attempts_count_once() {
 }
 
 /// The usage that a random model has reported, and its random generator.
-struct Dice {
+struct RandomModel {
     rng: fastrand::Rng,
-    given: Usage,
-    left: u32,
+    reported: Usage,
+    tasks_left: u32,
 }
 
-impl Dice {
+impl RandomModel {
     fn usage(&mut self) -> Usage {
         Usage {
             input: self.rng.u64(..1_000),
@@ -134,11 +134,11 @@ impl Dice {
             let kind = if self.rng.bool() { ModelFail::Unavailable } else { ModelFail::InvalidRequest };
             return Err(ModelError { usage: Some(usage), ..ModelError::new(kind, "thrown") });
         }
-        let wanted = self.rng.u32(..4).min(self.left);
+        let wanted = self.rng.u32(..4).min(self.tasks_left);
         if answers(request) > 2 || wanted == 0 {
             return Ok(costing(text("done"), usage));
         }
-        self.left -= wanted;
+        self.tasks_left -= wanted;
         let tasks: Vec<_> = (0..wanted).map(|_| task("work", self.rng.bool())).collect();
         Ok(costing(calls(tasks), usage))
     }
@@ -146,20 +146,20 @@ impl Dice {
 
 async fn random_tree(seed: u64) {
     let journal = journal();
-    let dice = Dice { rng: fastrand::Rng::with_seed(seed), given: Usage::default(), left: 30 };
-    let dice = Arc::new(Mutex::new(dice));
-    let thrown = Arc::clone(&dice);
+    let random_model = RandomModel { rng: fastrand::Rng::with_seed(seed), reported: Usage::default(), tasks_left: 30 };
+    let random_model = Arc::new(Mutex::new(random_model));
+    let shared = Arc::clone(&random_model);
     let answering = model(move |request| {
         let (answer, ms) = {
-            let mut dice = thrown.lock().unwrap();
-            (dice.answer(&request), dice.rng.u64(..100))
+            let mut random_model = shared.lock().unwrap();
+            (random_model.answer(&request), random_model.rng.u64(..100))
         };
-        let thrown = Arc::clone(&thrown);
+        let shared = Arc::clone(&shared);
         async move {
             tokio::time::sleep(Duration::from_millis(ms)).await;
             // A call that was dropped because its run closed has an unknown cost.
             let received = answer.as_ref().map_or_else(|error| error.usage, |answer| Some(answer.usage));
-            thrown.lock().unwrap().given.add(&received.expect("each says what it cost"));
+            shared.lock().unwrap().reported.add(&received.expect("each says what it cost"));
             answer
         }
     });
@@ -169,22 +169,25 @@ async fn random_tree(seed: u64) {
     session.run_ended(RunNo(1)).await.expect("the run ends");
     // Persons continue some sessions, as runs without an owner.
     for (id, _) in journal.heads().expect("heads") {
-        if dice.lock().unwrap().rng.u32(..4) == 0 {
+        if random_model.lock().unwrap().rng.u32(..4) == 0 {
             let session = runtime.session(id).expect("a store").expect("a session");
             let receipt = session.send("continue").await.expect("accepted");
             session.run_ended(receipt.run).await.expect("the run ends");
         }
     }
-    let given = dice.lock().unwrap().given;
+    let reported = random_model.lock().unwrap().reported;
     let view = session.usage().await.expect("a view");
-    assert!(view.tree.unreliable || !given.unreliable, "seed {seed}: an unknown part did not make the sum unreliable");
-    let given = Usage { unreliable: view.tree.unreliable, ..given };
-    assert_eq!(view.tree, given, "seed {seed}: the tree is not the sum of all attempts");
+    assert!(
+        view.tree.unreliable || !reported.unreliable,
+        "seed {seed}: an unknown part did not make the sum unreliable"
+    );
+    let reported = Usage { unreliable: view.tree.unreliable, ..reported };
+    assert_eq!(view.tree, reported, "seed {seed}: the tree is not the sum of all attempts");
     let all = journal.heads().expect("heads").into_iter().map(|(id, _)| id);
     let views: Vec<UsageView> = all.map(|id| UsageView::read(&journal, id, |_| None).expect("a view")).collect();
     // A gap in another session does not make this session's own sum unreliable.
-    let owns = Usage { unreliable: given.unreliable, ..sum(views.iter().map(|view| view.own)) };
-    assert_eq!(owns, given, "seed {seed}: an attempt is in no session's own sum");
+    let owns = Usage { unreliable: reported.unreliable, ..sum(views.iter().map(|view| view.own)) };
+    assert_eq!(owns, reported, "seed {seed}: an attempt is in no session's own sum");
     for view in views {
         let both = sum([view.own, view.owned]);
         assert!(both.tokens() <= view.tree.tokens(), "seed {seed}: {view:?}");

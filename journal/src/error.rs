@@ -204,7 +204,7 @@ pub enum OpenError {
         "the store ends at lsn {found}, but {watermark} was acknowledged: an old copy or a lost tail; open it with --accept-loss to continue without the lost part"
     )]
     Behind {
-        /// Its last LSN.
+        /// The last LSN of the store.
         found: Lsn,
         /// The acknowledged LSN.
         watermark: Lsn,

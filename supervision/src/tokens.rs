@@ -13,8 +13,8 @@ use crate::locked::Locked;
 
 /// Tokens of all open keys (cheap clone, shared state).
 ///
-/// Every key has its own token, so that one subtree can be fired without siblings. The cause of a cancellation is stored
-/// before the token fires, and removed when the key closes.
+/// Every key has its own token, so that one subtree can be fired without siblings. The cause of a cancellation is
+/// stored before the token fires, and removed when the key closes.
 pub struct TokenTree<K, C> {
     tokens: Arc<Locked<OpenTokens<K, C>>>,
 }
@@ -54,14 +54,14 @@ impl<K: Copy + Eq + Hash + Send, C: Default> TokenTree<K, C> {
 
     /// Opens `key` below `owner` and returns its token. An open key keeps its token.
     ///
-    /// If the owner is unknown (closed in the meantime) or has fired, the token starts cancelled. So a run that is created while
-    /// its owner is cancelled ends without effects.
+    /// If the owner is unknown (closed in the meantime) or has fired, the token starts cancelled. So a run that is
+    /// created while its owner is cancelled ends without effects.
     pub fn open(&self, key: K, owner: Option<K>) -> CancellationToken {
         let mut tokens = self.tokens.lock();
         let (token, root) = match owner.map(|owner| (owner, tokens.get(&owner))) {
             None => (CancellationToken::new(), key),
-            // The child registers under the lock: a concurrent fire either includes the child, or has cancelled the owner and
-            // so the child.
+            // The child registers under the lock: a concurrent fire either includes the child, or has cancelled the
+            // owner and so the child.
             Some((_, Some(owner))) => (owner.token.child_token(), owner.root),
             Some((owner, None)) => (cancelled(), owner),
         };
@@ -87,8 +87,6 @@ impl<K: Copy + Eq + Hash + Send, C: Default> TokenTree<K, C> {
 
     /// Cancels `key` and everything that it owns, after `because` has set the cause. Returns false if it is not open.
     /// Idempotent.
-    ///
-    /// The cause is always set when the token is seen as cancelled.
     pub fn fire(&self, key: &K, because: impl FnOnce(&mut C)) -> bool {
         let mut tokens = self.tokens.lock();
         let Some(open) = tokens.get_mut(key) else { return false };
@@ -110,8 +108,8 @@ impl<K: Copy + Eq + Hash + Send, C: Default> TokenTree<K, C> {
         self.tokens.lock().get(key).is_none_or(|open| open.token.is_cancelled())
     }
 
-    /// Removes a key that ended. Returns whether it was open. It does not cancel: firing an ancestor still reaches the keys
-    /// below.
+    /// Removes a key that ended, without firing it, and returns whether it was open. Firing an ancestor still reaches
+    /// the keys below.
     pub fn close(&self, key: &K) -> bool {
         // Drops the token outside the lock: the drop of its last handle moves its children to its parent, one by one.
         let token = self.tokens.lock().remove(key);
@@ -206,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn owned_runs_of_a_closed_key_are_reached_by_ancestors() {
+    fn keys_below_a_closed_key_are_reached_by_ancestors() {
         let tree = family();
         tree.close(&2);
         assert_eq!((fired(&tree, [4, 5]), tree.len()), (vec![], 5));

@@ -48,7 +48,7 @@ impl ModelCalls {
 
     /// Opens the accounts of a resumed root run, with its usage in the previous process.
     ///
-    /// Not needed after the crash of an activation: the accounts remain open, and the reservations that it dropped were
+    /// Not needed after the crash of an activation: its accounts remain open, and its dropped reservations were
     /// charged.
     pub(crate) fn restore_accounts(&self, models: &Models, run: RunKey) -> Result<(), ReadError> {
         let used = self.recount(models, run)?;
@@ -57,8 +57,8 @@ impl ModelCalls {
         Ok(())
     }
 
-    /// Reserves the call's claim. Waits, for a bounded time, while other calls of its tree hold the amount it needs. `costs` is false
-    /// for an in-process model, whose calls cost nothing.
+    /// Reserves the call's claim. Waits, for a bounded time, while other calls of its tree hold the amount it needs.
+    /// `costs` is false for an in-process model, whose calls cost nothing.
     /// # Cancel safety
     /// Dropping the future reserves nothing.
     pub(crate) async fn reserve(
@@ -75,7 +75,8 @@ impl ModelCalls {
         Ok(Some(ReservationGuard { reservation: Some(reserved), progress: Arc::clone(progress), costs }))
     }
 
-    /// Adds the cost in money if the call does not report it and the model has a price. An unknown or partial cost makes the usage unreliable.
+    /// Adds the cost in money if the call does not report it and the model has a price. An unknown or partial cost
+    /// makes the usage unreliable.
     pub(crate) fn price(&self, called: &Called, outcome: &mut ModelOutcome) {
         let usage = match outcome {
             ModelOutcome::Answer(Answer { usage, .. }) | ModelOutcome::Error(ModelError { usage: Some(usage), .. }) => {

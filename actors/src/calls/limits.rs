@@ -43,14 +43,15 @@ impl ParkedRuns {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the name of the limit that binds calls of `model`: its first quota, of one provider and model.
+    /// Returns the name of the limit for calls of `model`: its first quota, or else its own name.
     pub(crate) fn limit_of(model: &dyn Model) -> Text {
         model.quotas().first().cloned().unwrap_or_else(|| model.name().into())
     }
 
-    /// Parks the run of `session` at `limit` until the Unix time `until`, in ms. `is_due` says whether that time has passed.
+    /// Parks the run of `session` at `limit` until the Unix time `until`, in ms. `is_due` says whether that time has
+    /// passed.
     ///
-    /// A due run that is the probe remains the probe, because the activation of its session parks the run again.
+    /// If a due run is already the probe, nothing changes: it is parked a second time when its session is activated.
     pub(crate) fn park(&self, session: SessionId, limit: Text, until: i64, is_due: bool) {
         let mut parked = self.lock();
         if is_due && parked.probes.values().any(|probe| probe.by == session) {
@@ -60,7 +61,8 @@ impl ParkedRuns {
         parked.waiting.insert(session, ParkedRun { limit, until });
     }
 
-    /// Returns how long the run of `session` still waits, or `None` if it resumes now. The first run to resume is the probe of its limit.
+    /// Returns how long the run of `session` still waits, or `None` if it resumes now. The first run to resume is the
+    /// probe of its limit.
     pub(crate) fn remaining(&self, session: SessionId, wall_ms: i64, throttles: &Throttles) -> Option<Duration> {
         let mut parked = self.lock();
         let waiting = parked.waiting.get(&session)?;

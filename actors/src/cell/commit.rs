@@ -102,9 +102,9 @@ impl Driver {
     /// Takes back one counted start of a running run. An orderly shutdown calls this, so that three shutdowns during a
     /// long call do not fail the run.
     pub(crate) fn undo_start_count(&mut self) {
-        let blamed = self.written.starts > 0 && !self.written.unmarked && !self.dormant && !self.left;
+        let counted = self.written.starts > 0 && !self.written.unmarked && !self.dormant && !self.left;
         // Dropping a runtime also stops its actors, but counts as a crash.
-        if !blamed || self.state.run.is_none() || !self.cells.life.stops_in_order() {
+        if !counted || self.state.run.is_none() || !self.cells.life.stops_in_order() {
             return;
         }
         let starts = self.written.starts.saturating_sub(1);

@@ -86,8 +86,8 @@ impl Driver {
             return;
         }
         let class = if resumed { Class::Resume } else { Class::Start };
-        let (whose, bound) = pool(&self.state);
-        if let Some(slot) = self.cells.runs.slots.of(whose).request(self.root(), ticket, class, bound) {
+        let (pool_kind, bound) = pool(&self.state);
+        if let Some(slot) = self.cells.runs.slots.of(pool_kind).request(self.root(), ticket, class, bound) {
             self.todo.items.push_back(InboxItem::Granted(ticket, slot));
         }
     }
@@ -111,12 +111,12 @@ impl Driver {
             let left = u64::try_from(at.saturating_sub(self.cells.host.clock.wall_ms())).unwrap_or(0);
             self.cells.runs.timers.arm(Timer::Deadline(child, Deadline::WallCap(key.run)), Duration::from_millis(left));
         }
-        let (whose, bound) = state.map_or((PoolKind::Background, self.state.limits.live_runs), pool);
+        let (pool_kind, bound) = state.map_or((PoolKind::Background, self.state.limits.live_runs), pool);
         let queue_ms = self.state.limits.queue_ms;
         if let Some(new_child) = new_child {
             self.cells.directory.register_new(child, new_child);
         }
-        match self.cells.runs.slots.of(whose).request(self.root(), key, Class::Start, bound) {
+        match self.cells.runs.slots.of(pool_kind).request(self.root(), key, Class::Start, bound) {
             Some(slot) => {
                 if let NextAction::Start(inbox, new_child) =
                     self.cells.directory.push(child, InboxItem::Granted(key, slot))
@@ -132,8 +132,8 @@ impl Driver {
         }
     }
 
-    /// Notifies every owned run, then fires the token of the whole subtree at once. The token carries the outcome as its cause, for streams that it
-    /// drops.
+    /// Notifies every owned run, then fires the token of the whole subtree at once. The token carries the outcome as
+    /// its cause, for streams that it drops.
     fn cancel_owned(&mut self, run: RunNo, outcome: OutcomeKind, keeps_queue: bool) {
         let key = RunKey { session: self.session(), run };
         let owned: Vec<SessionId> =
@@ -184,7 +184,8 @@ impl Driver {
         self.cells.runs.timers.arm(Timer::Deadline(self.session(), deadline), Duration::from_millis(after_ms));
     }
 
-    /// Parks the run until the reset of a provider's limit, and pauses the limit for all sessions, even after a restart of the host.
+    /// Parks the run until the reset of a provider's limit, and pauses the limit for all sessions, even after a restart
+    /// of the host.
     ///
     /// The record names the pool's member whose limit applies. A record of an earlier build names no member, and the
     /// limit of the model that failed last applies. No member is paused if the turn names only its pool, or a member
@@ -204,8 +205,8 @@ impl Driver {
         calls.parked.park(self.session(), limit, until, after_ms == 0);
     }
 
-    /// Returns whether an earlier activation armed `deadline` for a wait that continues: a session that is passivated and activated repeatedly must
-    /// not wait forever.
+    /// Returns whether an earlier activation armed `deadline` for a wait that continues: a session that is passivated
+    /// and activated repeatedly must not wait forever.
     fn is_already_armed(&self, deadline: Deadline) -> bool {
         let waits = match deadline {
             Deadline::Ask(_) | Deadline::Queue(_) => true,
@@ -345,10 +346,12 @@ impl Driver {
     }
 }
 
-/// Children per batch: enough to amortise the commit, few enough to check the inbox often and to keep few children in memory at a time.
+/// Children per batch: enough to amortise the commit, few enough to check the inbox often and to keep few children in
+/// memory at a time.
 const CHUNK: usize = 128;
 
-/// Replaces the last change of `deadline`. A batch changes few deadlines, except for a turn of many local calls, so the search starts at the end.
+/// Replaces the last change of `deadline`. A batch changes few deadlines, except for a turn of many local calls, so the
+/// search starts at the end.
 fn replace_last(timers: &mut Vec<(Deadline, Option<u64>)>, deadline: Deadline, change: Option<u64>) {
     match timers.iter_mut().rev().find(|(at, _)| *at == deadline) {
         Some((_, before)) => *before = change,

@@ -51,9 +51,8 @@ impl Drop for DeltaSink {
 }
 
 impl Cells {
-    /// Returns the receiver of a call's deltas, which updates the time of the last delta, the subscribers, and the text so far.
-    ///
-    /// A call that does not stream costs only the closure.
+    /// Returns the receiver of a call's deltas, which updates the time of the last delta, the subscribers, and the text
+    /// so far.
     pub(crate) fn deltas(self: &Arc<Self>, at: Address, last_delta: &LastDelta) -> Deltas {
         let tap =
             DeltaSink { cells: Arc::downgrade(self), at, last_delta: last_delta.clone(), used: AtomicBool::new(false) };

@@ -166,10 +166,14 @@ impl Runs {
         self.calls.parked.forget(key.session);
     }
 
-    /// Returns how long a queued run may still wait, counted from the last slot granted to its root: that grant shows that the queue moves. `None` if
-    /// the time is over, or if no run waits.
-    pub(crate) fn queue_time_left(&self, ticket: RunKey, (whose, patience): (PoolKind, Duration)) -> Option<Duration> {
-        let since = self.slots.of(whose).waiting_since(ticket)?;
+    /// Returns how long a queued run may still wait, counted from the last slot granted to its root: that grant shows
+    /// that the queue moves. `None` if the time is over, or if no run waits.
+    pub(crate) fn queue_time_left(
+        &self,
+        ticket: RunKey,
+        (pool_kind, patience): (PoolKind, Duration),
+    ) -> Option<Duration> {
+        let since = self.slots.of(pool_kind).waiting_since(ticket)?;
         let until = since.checked_add(patience)?;
         (until > now()).then(|| until.duration_since(now()))
     }

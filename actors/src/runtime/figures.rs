@@ -19,12 +19,14 @@ impl Runtime {
         self.components.directory.len()
     }
 
-    /// Returns the number of inputs that no run has taken, in the queues of sessions that were in memory since the start.
+    /// Returns the number of inputs that no run has taken, in the queues of sessions that were in memory since the
+    /// start.
     pub fn queued_inputs(&self) -> usize {
         self.components.directory.queued_inputs()
     }
 
-    /// Returns the counts of turns, tokens, failed attempts and ended runs since the start. They include batches that are not durable yet.
+    /// Returns the counts of turns, tokens, failed attempts and ended runs since the start. They include batches that
+    /// are not durable yet.
     pub fn counters(&self) -> Counters {
         self.components.log.counters()
     }
@@ -39,14 +41,16 @@ impl Runtime {
         self.components.cells.runs().slots.in_use()
     }
 
-    /// Returns the number of runs that hold a slot, and of those that wait for one: for owned runs, and for people's runs.
+    /// Returns the number of runs that hold a slot, and of those that wait for one: for owned runs, and for people's
+    /// runs.
     pub fn slot_demand(&self) -> [(usize, usize); 2] {
         let slots = &self.components.cells.runs().slots;
         [PoolKind::Background, PoolKind::Interactive].map(|kind| (slots.of(kind).in_use(), slots.of(kind).queued()))
     }
 
-    /// Changes the number of slots of owned runs, and of people's runs, for a process that divides them among several runtimes. Runs keep the
-    /// slots that they hold. Limits of sessions are still checked against [`Options::slots`](crate::Options::slots).
+    /// Changes the number of slots of owned runs, and of people's runs, for a process that divides them among several
+    /// runtimes. Runs keep the slots that they hold. Limits of sessions are still checked against
+    /// [`Options::slots`](crate::Options::slots).
     pub fn bound_slots(&self, bounds: [usize; 2]) {
         let [owned, people] = bounds;
         let slots = &self.components.cells.runs().slots;
@@ -59,8 +63,8 @@ impl Runtime {
     pub fn slots_of_root(&self) -> impl Fn(SessionId) -> [usize; 2] + Send + Sync + use<> {
         let components = std::sync::Arc::downgrade(&self.components);
         move |root| {
-            let used = |whose| {
-                components.upgrade().map_or(0, |components| components.cells.runs().slots.of(whose).in_use_by(root))
+            let used = |pool_kind| {
+                components.upgrade().map_or(0, |components| components.cells.runs().slots.of(pool_kind).in_use_by(root))
             };
             [used(PoolKind::Background), used(PoolKind::Interactive)]
         }

@@ -24,7 +24,8 @@ pub(crate) struct ToolSet {
     pub(crate) agent: Text,
     /// True if an approver was attached. Otherwise tools that need an approval are hidden from the model.
     pub(crate) attended: bool,
-    /// The authority at use: the intersection of the ceiling, the current policy, the manifest and the ancestors' permissions.
+    /// The authority at use: the intersection of the ceiling, the current policy, the manifest and the ancestors'
+    /// permissions.
     pub(crate) authority: Arc<Authority>,
     pub(crate) only: Option<Vec<Text>>,
     /// The runs that a session may open, including agents that need an approval.
@@ -149,14 +150,13 @@ pub(crate) fn intersect_lists(session: Option<&Vec<Text>>, manifest: Option<&Vec
     }
 }
 
-/// Returns the tools of a child: those that its call names, within those of its caller, without tools that end or start runs.
+/// Returns the tools of a child: those that its call names and its caller has, without tools that end or start runs.
 pub(crate) fn whitelist(requested_tools: Option<&Vec<Text>>, caller: Option<&Vec<Text>>) -> Option<Vec<Text>> {
     match (requested_tools, caller) {
         (Some(requested_tools), caller) => {
-            let mut theirs =
-                caller.map_or_else(|| requested_tools.clone(), |caller| intersect(requested_tools, caller));
-            theirs.retain(|name| !is_locked(name));
-            Some(theirs)
+            let mut names = caller.map_or_else(|| requested_tools.clone(), |caller| intersect(requested_tools, caller));
+            names.retain(|name| !is_locked(name));
+            Some(names)
         }
         (None, caller) => caller.cloned(),
     }

@@ -1,4 +1,5 @@
-//! Edge cases of the dialects: links, long lists, control characters, running branches, several dialects in one session.
+//! Edge cases of the dialects: links, long lists, control characters, running branches, several dialects in one
+//! session.
 
 use super::*;
 
@@ -173,8 +174,8 @@ async fn normalised(journal: &Journal, session: &SessionHandle) -> Vec<(String, 
     tree.each(&mut |node| nodes.push((node.id, node.agent.to_string(), node.depth, node.outcome.clone())));
     let mut received = Vec::new();
     for (id, agent, depth, outcome) in nodes {
-        let born = records(journal, id).await;
-        let Record::SessionCreated(created) = &born[0] else { panic!("not a creation") };
+        let stored = records(journal, id).await;
+        let Record::SessionCreated(created) = &stored[0] else { panic!("not a creation") };
         received.push((agent, depth, created.ceiling.hash, outcome));
     }
     received

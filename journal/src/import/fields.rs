@@ -23,8 +23,8 @@ pub(super) const LATEST: i64 = 253_402_300_799_999;
 
 type InvalidField = String;
 
-/// Checks records, and removes grants of the other host: permissions beyond `bounds`, permanent approvals, and the resumption of runs in
-/// flight with approved calls.
+/// Checks records, and removes grants of the other host: permissions beyond `bounds`, permanent approvals, and the
+/// resumption of runs in flight with approved calls.
 pub(super) fn admit(records: &mut [Record], session: SessionId, bounds: &ImportBounds) -> Result<(), InvalidField> {
     let within = &bounds.rights;
     for record in records {
@@ -111,7 +111,8 @@ fn check_creation(created: &SessionCreated, session: SessionId) -> Result<(), In
     tools.into_iter().flatten().flatten().try_for_each(|tool| check_name("tool", tool))
 }
 
-/// Checks that a short name is the end of the session's own id in hexadecimal. Another one could be mistaken for another session.
+/// Checks that a short name is the end of the session's own id in hexadecimal. Another one could be mistaken for
+/// another session.
 pub(super) fn check_short(short: &Short, session: SessionId) -> Result<(), InvalidField> {
     let own = short.0.len() >= 6 && session.0.simple().to_string().ends_with(&*short.0);
     if own { Ok(()) } else { Err(format!("the short name {:?} is not the end of the id {session}", start(&short.0))) }
@@ -127,9 +128,9 @@ fn check_agent(text: &Text) -> Result<(), InvalidField> {
 /// Checks that a workspace is an absolute directory path or the host's working directory.
 fn check_workspace(text: &Text) -> Result<(), InvalidField> {
     check_line("workspace", text)?;
-    let climbs = text.split(['/', '\\']).any(|part| part == "..");
+    let has_parent_parts = text.split(['/', '\\']).any(|part| part == "..");
     let drive = text.split_once(':').is_some_and(|(drive, _)| drive.len() == 1);
-    if !climbs && (matches!(&**text, "" | ".") || text.starts_with(['/', '\\']) || drive) {
+    if !has_parent_parts && (matches!(&**text, "" | ".") || text.starts_with(['/', '\\']) || drive) {
         return Ok(());
     }
     Err(format!("the workspace {:?} is not an absolute path of a directory", start(text)))

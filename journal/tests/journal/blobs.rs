@@ -58,23 +58,23 @@ fn records(journal: &Journal, session: SessionId) -> Result<Vec<Record>, String>
 
 async fn body_above_the_limit_is_read_back_like_any_other(kind: Kind) {
     let dir = tempfile::tempdir().unwrap();
-    let tellers = stored(kind, dir.path());
+    let writers = stored(kind, dir.path());
     assert_eq!(blobs(dir.path()).len(), 2);
     let journal = kind.open(dir.path());
-    for writer in &tellers {
+    for writer in &writers {
         assert_eq!(records(&journal, writer.id).as_ref(), Ok(&writer.records));
         let page = journal.records_from(writer.id, subtend_session::ids::Seq(5), 1).unwrap();
         assert_eq!(page.into_iter().map(|stored| stored.record).collect::<Vec<_>>(), writer.records[4..]);
     }
     let (session, frame) = journal.frame_at(Lsn(3)).unwrap().unwrap();
-    assert_eq!((session, &frame[0].record), (id(1), &tellers[0].records[4]));
+    assert_eq!((session, &frame[0].record), (id(1), &writers[0].records[4]));
     assert_eq!(problems(&journal), Vec::<String>::new());
 }
 
 async fn missing_or_damaged_blob_is_damage_to_its_session_alone(kind: Kind) {
     for (harm, why) in [("remove", "is missing"), ("cut", "bytes instead of"), ("flip", "does not match its hash")] {
         let dir = tempfile::tempdir().unwrap();
-        let tellers = stored(kind, dir.path());
+        let writers = stored(kind, dir.path());
         // The blob of the second session is longer.
         let blob = blobs(dir.path()).into_iter().max_by_key(|blob| std::fs::metadata(blob).unwrap().len()).unwrap();
         let bytes = std::fs::read(&blob).unwrap();
@@ -89,7 +89,7 @@ async fn missing_or_damaged_blob_is_damage_to_its_session_alone(kind: Kind) {
         }
         let name = blob.file_name().unwrap().to_string_lossy().into_owned();
         let journal = kind.open(dir.path());
-        assert_eq!(records(&journal, id(1)).as_ref(), Ok(&tellers[0].records));
+        assert_eq!(records(&journal, id(1)).as_ref(), Ok(&writers[0].records));
         let error = journal.records(id(2)).unwrap_err();
         assert!(matches!(error, ReadError::Damaged { .. }), "{error:?}");
         let text = format!("session {} is damaged at record 5 (lsn 6): the blob {name}", id(2));
@@ -202,7 +202,8 @@ async fn missing_body_damages_later_sessions_only(kind: Kind) {
                 .any(|message| message.starts_with("table `def`") && message.contains(&system.hash.to_string()))
         );
         assert!(messages.iter().any(|message| message.contains(&text)), "{messages:#?}");
-        // The first session's frame still carries the body, so the store can be exported, and the second session alone cannot.
+        // The first session's frame still carries the body, so the store can be exported, and the second session alone
+        // cannot.
         let export = |what| journal.export(what, &mut std::io::sink(), &mut |_| {}).map(|tally| tally.sessions);
         assert_eq!(export(Scope::Store).unwrap(), 3);
         assert!(export(Scope::Tree(id(2))).unwrap_err().to_string().contains("table `def` is corrupt"));
@@ -241,8 +242,8 @@ fn no_page_of_sled_is_too_large_for_its_log() {
     }
     drop(journal);
     assert_eq!(blobs(dir.path()), Vec::<PathBuf>::new());
-    let theirs = |entry: &Path| std::fs::read_dir(entry.join("blobs")).unwrap().count();
-    assert_eq!(theirs(&dir.path().join("sled-0.34")), 0);
+    let blob_count = |entry: &Path| std::fs::read_dir(entry.join("blobs")).unwrap().count();
+    assert_eq!(blob_count(&dir.path().join("sled-0.34")), 0);
 
     // Negative control: with sled's default segments, such rows get into separate files.
     let entry = dir.path().join("plain");
@@ -251,5 +252,5 @@ fn no_page_of_sled_is_too_large_for_its_log() {
         db.insert(n.to_be_bytes(), vec![b'x'; largest]).unwrap();
     }
     db.flush().unwrap();
-    assert!(theirs(&entry) > 0);
+    assert!(blob_count(&entry) > 0);
 }

@@ -248,7 +248,7 @@ async fn concurrent_writers_do_not_interfere(store: Store) {
     let first = id(1);
     let mut session_writer = SessionWriter::new(first);
     journal.append(one(created_session(&mut session_writer, None, true))).unwrap();
-    let tellers: Vec<Vec<Family>> = std::thread::scope(|scope| {
+    let families_by_writer: Vec<Vec<Family>> = std::thread::scope(|scope| {
         let writers: Vec<_> = (1..=4)
             .map(|writer| {
                 let journal = &journal;
@@ -267,7 +267,7 @@ async fn concurrent_writers_do_not_interfere(store: Store) {
     });
     journal.settled().await.unwrap();
     assert_eq!(journal.durable(), Lsn(1 + 4 * 15 * 8));
-    for family in tellers.iter().flatten() {
+    for family in families_by_writer.iter().flatten() {
         assert_eq!(journal.records(family.root.id).unwrap(), stored(&family.root));
         assert_eq!(journal.records(family.child.id).unwrap(), stored(&family.child));
     }

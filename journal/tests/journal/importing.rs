@@ -101,10 +101,10 @@ async fn h1_sessions_work_during_an_import(kind: Kind) {
     let (journal, file) = (kind.open(&dir.path().join("store")), export_of(3).await);
     let mut own = family(&journal, 9_000, true);
     let (mut reads, rights) = (Cursor::new(&file), ImportBounds::none());
-    let mut beside = |_| {
+    let mut append_meanwhile = |_| {
         journal.append(one(own.root.input_frame())).unwrap();
     };
-    let written = journal.write_import(&mut reads, &rights, &mut beside).await.unwrap();
+    let written = journal.write_import(&mut reads, &rights, &mut append_meanwhile).await.unwrap();
     assert_eq!(journal.heads().unwrap().len(), 2, "the import is already visible");
     journal.append(one(own.root.input_frame())).unwrap();
     let in_flight = written.in_flight();

@@ -1,5 +1,6 @@
-//! A journal with every record kind that `fixtures/1/example.jsonl` lacks. A new kind gets a journal and a fixture of its own, like
-//! `described`: `SUBTEND_WRITE_FIXTURES=DIR cargo test -p subtend-journal --test journal kinds::`. Existing fixtures never change.
+//! A journal with every record kind that `fixtures/1/example.jsonl` lacks. A new kind gets a journal and a fixture of
+//! its own, like `described`: `SUBTEND_WRITE_FIXTURES=DIR cargo test -p subtend-journal --test journal kinds::`.
+//! Existing fixtures never change.
 
 use std::collections::BTreeSet;
 
@@ -133,17 +134,17 @@ fn append_other_records(journal: &Journal, root: &mut SessionWriter, child: &mut
     append_records(journal, root, &[completion(child.id, None, call(2, 0), why, Some("closed"))]);
     append_records(journal, child, &[json!({"session_reopened": {"by": "person"}})]);
     ask(journal, root, 3);
-    let brings = continue_input(root.id, CallId { turn: TurnNo(3), ix: 0 });
+    let input_id = continue_input(root.id, CallId { turn: TurnNo(3), ix: 0 });
     let from = json!({"model": {"session": root.id, "run": 1, "call": call(3, 0)}});
     append_records(
         journal,
         child,
         &[
             json!({"input_accepted": {
-                "id": brings, "from": from, "lane": "send", "text": "go on", "as_owner": owner,
+                "id": input_id, "from": from, "lane": "send", "text": "go on", "as_owner": owner,
             }}),
             json!({"run_opened": {
-                "run": 2, "owner": owner, "inputs": [brings], "mode": "background", "max_turns": 9, "slot": true,
+                "run": 2, "owner": owner, "inputs": [input_id], "mode": "background", "max_turns": 9, "slot": true,
             }}),
         ],
     );

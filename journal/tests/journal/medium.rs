@@ -28,7 +28,7 @@ struct State {
     /// Step of the power loss. This step and all later ones fail.
     dies_at: Option<u64>,
     /// Syncs report success and do nothing.
-    lies: bool,
+    ignores_syncs: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -37,7 +37,8 @@ enum Change {
     Resize(usize),
 }
 
-/// Changes since the last sync that survive a power loss, in order. A lost change before a kept one models a disk that reorders.
+/// Changes since the last sync that survive a power loss, in order. A lost change before a kept one models a disk that
+/// reorders.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Survivors {
     Nothing,
@@ -105,7 +106,7 @@ impl Medium {
     }
 
     pub(crate) fn with_ignored_syncs(self) -> Self {
-        self.state().lies = true;
+        self.state().ignores_syncs = true;
         self
     }
 
@@ -170,7 +171,7 @@ impl StorageBackend for Medium {
     fn sync_data(&self) -> io::Result<()> {
         let mut state = self.state();
         state.step()?;
-        if !state.lies {
+        if !state.ignores_syncs {
             let since = std::mem::take(&mut state.since);
             for change in &since {
                 apply(&mut state.synced, change);

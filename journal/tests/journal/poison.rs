@@ -98,18 +98,18 @@ async fn slow_disk_causes_pressure_and_then_refusals(kind: Kind) {
     let (journal, faults) = open(kind.engine(dir.path()), options);
     journal.wait_for_room().await;
     let held = faults.hold_writes();
-    let (mut appended, mut felt) = (0, vec![]);
+    let (mut appended, mut pressures) = (0, vec![]);
     let full = loop {
         match journal.append(one(created_session(&mut SessionWriter::new(id(appended + 1)), None, false))) {
             Ok(_) => appended += 1,
             Err(error) => break error,
         }
-        felt.push(journal.pressure());
+        pressures.push(journal.pressure());
     };
     // Pressure begins at a quarter of the bytes, and refusals at all of them. All batches have the same size.
-    let quiet = felt.iter().take_while(|felt| !**felt).count();
-    assert!(felt[quiet..].iter().all(|felt| *felt), "{felt:?}");
-    assert!(quiet > 1 && (3..=4).contains(&(felt.len() / (quiet + 1))), "{felt:?}");
+    let quiet = pressures.iter().take_while(|pressures| !**pressures).count();
+    assert!(pressures[quiet..].iter().all(|pressures| *pressures), "{pressures:?}");
+    assert!(quiet > 1 && (3..=4).contains(&(pressures.len() / (quiet + 1))), "{pressures:?}");
     assert!(matches!(full, AppendError::Full { limit: 20_000, .. }), "{full:?}");
     drop(held);
     journal.wait_for_room().await;

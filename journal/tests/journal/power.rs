@@ -96,7 +96,7 @@ fn new_medium() -> Medium {
 }
 
 /// Returns the violation in the store on `medium` after these processes, or whether it contains unacknowledged frames.
-fn judge(medium: &Medium, processes: &[WritingProcess]) -> Result<bool, String> {
+fn check_store(medium: &Medium, processes: &[WritingProcess]) -> Result<bool, String> {
     let engine = Redb::over(medium.clone(), CACHE).map_err(|error| format!("it does not open: {error}"))?;
     let journal = Journal::open(Box::new(engine), Options::default()).map_err(|error| error.to_string())?;
     let (end, acknowledged) =
@@ -137,7 +137,7 @@ fn lose_power_once(store: &Medium, step: u64, kept: Survivors) -> Result<(bool, 
     let processes: Vec<WritingProcess> = run_process(&medium, 1, &mut rng).into_iter().collect();
     let left = medium.after_power_cut(kept, &mut rng);
     let describe = |why: String| format!("power lost at step {step}, {kept:?} kept: {why}");
-    Ok((judge(&left.copy(), &processes).map_err(describe)?, left, processes))
+    Ok((check_store(&left.copy(), &processes).map_err(describe)?, left, processes))
 }
 
 /// Runs a second process on the store of the first, soon loses power again, and checks the store.
@@ -155,7 +155,7 @@ fn lose_power_again(
         processes.push(second);
     }
     let describe = |why: String| format!("and again at step {step}, {kept:?} kept: {why}");
-    judge(&medium.after_power_cut(kept, rng), &processes).map_err(describe)
+    check_store(&medium.after_power_cut(kept, rng), &processes).map_err(describe)
 }
 
 fn run_process(medium: &Medium, from: u128, rng: &mut Rng) -> Option<WritingProcess> {

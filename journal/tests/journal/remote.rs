@@ -104,7 +104,8 @@ async fn remote_journal_writes_nothing() {
     }
 }
 
-/// Returns a journal whose host creates a session during each of the first `most` reads of the log, before the rows are read.
+/// Returns a journal whose host creates a session during each of the first `most` reads of the log, before the rows are
+/// read.
 fn with_busy_host(host: &Journal, most: usize) -> Journal {
     let (writer, reads) = (host.clone(), AtomicUsize::new(0));
     let other = remote_with_changed_answers(host, move |read, answer| {
@@ -198,7 +199,7 @@ async fn invalid_answers_of_a_host_are_errors() {
     let (_, spec) = stores(dir.path()).into_iter().next_back().unwrap();
     let host = open_store(&spec).unwrap();
     write_trees(&host, 3).await;
-    let lies: [fn(Value) -> Value; 7] = [
+    let changes: [fn(Value) -> Value; 7] = [
         |_| Value::Null,
         |_| Value::from(u64::MAX),
         |_| Value::from("\u{202e}"),
@@ -208,13 +209,13 @@ async fn invalid_answers_of_a_host_are_errors() {
         // Every text is replaced by the same one: ids, hashes, bytes.
         |answer| edit_values(answer, &|value| if value.is_string() { Value::from("00") } else { value }),
     ];
-    for change in lies {
+    for change in changes {
         for place in 0..16 {
             let reads = AtomicUsize::new(0);
-            let lying = move |_: &Read, answer: Value| {
+            let changed = move |_: &Read, answer: Value| {
                 if reads.fetch_add(1, Relaxed) % 16 >= place { change(answer) } else { answer }
             };
-            if let Ok(other) = remote_with_changed_answers(&host, lying) {
+            if let Ok(other) = remote_with_changed_answers(&host, changed) {
                 read_all(&other);
             }
         }

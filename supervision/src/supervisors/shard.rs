@@ -80,8 +80,8 @@ impl ShardState {
                 (actor, None, ExitReason::Failed(catch_panic(|| error.to_string()).unwrap_or_default()))
             }
         };
-        // Dropping the state aborts the actor's tasks before the report. The drop is guarded: a panic here would end the
-        // shard and all siblings.
+        // Dropping the state aborts the actor's tasks before the report. The drop is guarded: a panic here would end
+        // the shard and all siblings.
         catch_panic(|| drop(state));
         let exit = Exit { actor: actor.get_id(), how };
         self.note(&exit.how);
@@ -136,8 +136,8 @@ mod tests {
     #[test]
     fn stop_and_kill_reasons_of_ractor_are_distinguished() {
         let reasons = [None, Some("Drained"), Some("done"), Some(KILLED), Some(TASK_LOST)];
-        let hows = reasons.map(|reason| exit_reason(reason.map(str::to_owned)));
+        let exits = reasons.map(|reason| exit_reason(reason.map(str::to_owned)));
         let lost = ExitReason::Failed("its task was dropped before it ended".to_owned());
-        assert_eq!(hows, [ExitReason::Stopped, ExitReason::Stopped, ExitReason::Stopped, ExitReason::Killed, lost]);
+        assert_eq!(exits, [ExitReason::Stopped, ExitReason::Stopped, ExitReason::Stopped, ExitReason::Killed, lost]);
     }
 }

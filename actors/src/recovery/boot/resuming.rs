@@ -18,10 +18,12 @@ use super::{BootSteps, StartRecovery};
 use crate::cell::slots::pool;
 use crate::values::at_boot::{AtBoot, Lost};
 
-/// Maximum number of starts of a running run without a new record. After that the run fails, since its first step crashes its host.
+/// Maximum number of starts of a running run without a new record. After that the run fails, since its first step
+/// crashes its host.
 const MAX_STARTS: u32 = 2;
 
-/// Returns the owner depth of each run. An owned run is deeper than its owner, even if its session is a branch of the same depth.
+/// Returns the owner depth of each run. An owned run is deeper than its owner, even if its session is a branch of the
+/// same depth.
 ///
 /// Each row is visited once: an import may bring a long chain of owners.
 pub(in crate::recovery) fn levels(inflight: &[(SessionId, Inflight)]) -> HashMap<SessionId, u32> {
@@ -93,8 +95,8 @@ fn resuming_runs<E>(
 impl StartRecovery {
     /// Decides how each run in flight is handled.
     ///
-    /// A resumed run gets its token, account and slot before any work starts, owners first: a run with an unknown owner would start cancelled, and
-    /// new work must not take the slot of a resumed run.
+    /// A resumed run gets its token, account and slot before any work starts, owners first: a run with an unknown owner
+    /// would start cancelled, and new work must not take the slot of a resumed run.
     pub(super) fn plan_recovery(
         &self,
         inflight: &[(SessionId, Inflight)],
@@ -121,8 +123,8 @@ impl StartRecovery {
         Ok(inflight.iter().map(|(session, _)| (*session, decision(session))).collect())
     }
 
-    /// Restores the resources of a run; returns whether that succeeded. With lower limits there may be no slot, so the run cannot resume. The sweep
-    /// reports an unreadable one.
+    /// Restores the resources of a run; returns whether that succeeded. With lower limits there may be no slot, so the
+    /// run cannot resume. The sweep reports an unreadable one.
     fn readmit(&self, session: SessionId, row: &Inflight) -> Result<bool, ReadError> {
         let Ok(stored) = self.log.journal.records(session) else { return Ok(false) };
         let Ok(state) = State::fold(session, stored.iter().map(|stored| &stored.record)) else { return Ok(false) };
@@ -130,9 +132,9 @@ impl StartRecovery {
         let Some(run) = state.run.as_ref().filter(|run| resumes(run.no)) else { return Ok(false) };
         let key = RunKey { session, run: run.no };
         if run.slot {
-            let (whose, bound) = pool(&state);
+            let (pool_kind, bound) = pool(&state);
             let root = state.created.place.root(session);
-            let Some(slot) = self.cells.runs().slots.of(whose).request(root, key, Class::Resume, bound) else {
+            let Some(slot) = self.cells.runs().slots.of(pool_kind).request(root, key, Class::Resume, bound) else {
                 self.cells.runs().slots.withdraw(key);
                 return Ok(false);
             };

@@ -73,7 +73,7 @@ struct Hold {
 impl Hold {
     fn stop(&self) {
         self.reaches.send(()).unwrap();
-        // The end of the test loses it as well.
+        // The connection is also lost when the test ends.
         let _ = self.lost.lock().unwrap().recv();
     }
 }
@@ -255,14 +255,15 @@ fn d1_owner_killed_at_any_point_of_a_commit_loses_nothing() {
 /// Negative control: a frame that is acknowledged before its commit is lost.
 #[test]
 fn d1_acknowledgement_before_the_commit_is_noticed() {
-    // On a busy machine, printing may take longer.
+    // Each attempt waits longer, because printing takes longer on a busy machine.
     let mut found =
         (1..=20).map(|n| kill_writer(Point::Request(4), "ack-before-commit", Duration::from_millis(200 * n)));
     let wrong = found.find(|wrong| !wrong.is_empty()).unwrap_or_default();
     assert!(!wrong.is_empty() && wrong.iter().all(|what| what.ends_with("was acknowledged")), "{wrong:?}");
 }
 
-/// A statement that waits in the server outlives its owner: the shard stays in use until it ends, and its group is complete.
+/// A statement that waits in the server outlives its owner: the shard stays in use until it ends, and its group is
+/// complete.
 #[test]
 fn d2_commit_of_a_killed_owner_ends_before_the_next_claim() {
     let (server, dir) = (Server::start(&[]), tempfile::tempdir().unwrap());
