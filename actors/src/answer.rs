@@ -20,9 +20,9 @@ const PAGE_SIZE: usize = 128;
 #[derive(Clone, Debug)]
 pub struct Receipt {
     pub input: InputId,
-    /// The run that the input opened, or the run in flight at its acceptance. If that run answers a model, it takes no
-    /// message except by [`SessionHandle::steer`], and this is the next run.
-    /// If the input was accepted earlier, this is the session's last run. [`SessionHandle::run_ended`] returns
+    /// The run that the input opened, or the run in flight at its acceptance. If a model's call opened the run in
+    /// flight, only messages sent by [`SessionHandle::steer`] enter it. Others go to the next run, which is then given
+    /// here. If the input was accepted earlier, this is the session's last run. [`SessionHandle::run_ended`] returns
     /// `NoSuchRun` if the input is removed before its run is opened.
     pub run: RunNo,
     /// True if an input with the same key had been accepted before.
@@ -76,7 +76,7 @@ impl Receipt {
     /// Waits for the final answer that names the input. The answer is found in the journal, even if it is older than
     /// this call, or if it came from another run than [`Receipt::run`].
     /// # Errors
-    /// [`AnswerError`]. A run that ended without an answer is returned with its outcome and its partial text.
+    /// [`AnswerError`]. If the run ended without an answer, the error has its outcome and partial text.
     /// # Cancel safety
     /// Dropping the future cancels nothing; call the method again.
     /// # Durability
@@ -146,19 +146,19 @@ impl SessionHandle {
         next: &mut Seq,
         take: impl FnMut(&Stored) -> Option<T>,
     ) -> Result<Option<T>, AnswerError> {
-        history::walk(&self.sessions.log.journal, self.id, next, take).map_err(|error| self.unread(error))
+        history::walk(&self.sessions.log.journal, self.id, next, take).map_err(|error| self.read_error(error))
     }
 
     /// Returns the position to read from: the opening of the run that was in flight at the acceptance. The answer may
     /// continue a truncated part that is older than the input.
     async fn find(&self, input: InputId) -> Result<(Seq, Scan), AnswerError> {
         self.sessions.log.journal.settled().await.map_err(|poison| poisoned(&poison))?;
-        let from = find_start(&self.sessions.log.journal, self.id, input).map_err(|error| self.unread(error))?;
+        let from = find_start(&self.sessions.log.journal, self.id, input).map_err(|error| self.read_error(error))?;
         let from = from.ok_or(AnswerError::NoSuchInput { session: self.id, input })?;
         Ok((from, Scan::new(input)))
     }
 
-    fn unread(&self, error: ReadError) -> AnswerError {
+    fn read_error(&self, error: ReadError) -> AnswerError {
         match error {
             ReadError::Closed => AnswerError::Stopped(self.sessions.life.stopped()),
             error @ (ReadError::NoSuchSession(_)

@@ -77,17 +77,15 @@ impl Drop for Approver {
 }
 
 impl Runtime {
-    /// Attaches an approver for as long as the value lives. Resumed runs ask during the start, before this can be called:
-    /// [`Builder::start_attended`](crate::runtime::builder::Builder::start_attended) attaches one earlier.
+    /// Attaches an approver until the returned value is dropped. Resumed runs ask during the start, before this can be
+    /// called: [`Builder::start_attended`](crate::runtime::builder::Builder::start_attended) attaches one earlier.
     ///
     /// ```
     /// # async fn example(runtime: subtend_actors::Runtime) -> Result<(), subtend_actors::ControlError> {
     /// use subtend_session::record::AskVerdict;
     ///
-    /// let mut approver = runtime.approver();
-    /// let asked = approver.next().await;
-    /// let verdict = if &*asked.action == "fs.write" { AskVerdict::Allow } else { AskVerdict::Deny };
-    /// approver.answer(&asked, verdict).await?;
+    /// let mut approver = runtime.approver(); let asked = approver.next().await; let verdict = if &*asked.action ==
+    /// "fs.write" { AskVerdict::Allow } else { AskVerdict::Deny }; approver.answer(&asked, verdict).await?;
     /// # Ok(())
     /// # }
     /// ```

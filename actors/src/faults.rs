@@ -36,14 +36,14 @@ pub enum InternalEvent<'a> {
         bound: usize,
         taken: bool,
     },
-    /// A control was queued in a session's inbox.
+    /// A control command was queued in a session's inbox.
     Control {
         session: SessionId,
         command: &'static str,
     },
     /// An actor starts to handle its inbox.
     Round(SessionId),
-    /// An actor starts to decide a control.
+    /// An actor starts to decide a control command.
     Handles {
         session: SessionId,
         command: &'static str,

@@ -107,7 +107,7 @@ impl Log {
         while let Some(id) = at {
             let head = self.journal.head(id)?.ok_or(ReadError::NoSuchSession(id))?;
             names.push(head.short.0.to_string());
-            // Depth does not count every edge, and a damaged store may hold a cycle.
+            // The number of names is bounded, because a damaged store may hold a cycle.
             at = head.parent.filter(|_| names.len() < MAX_PATH);
         }
         names.reverse();

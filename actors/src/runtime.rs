@@ -241,7 +241,7 @@ impl Runtime {
         let id = *options.id.get_or_insert_with(|| self.components.host.ids.session());
         let events = self.subscribe(Some(id));
         let session = self.open_root(options, false)?;
-        // An existing session may not be a root.
+        // An existing session is not always a root.
         let events = if session.is_root() { events } else { session.watch() };
         Ok((session, events))
     }

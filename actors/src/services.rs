@@ -204,7 +204,8 @@ impl SessionHandle {
             return Err(ServiceError::Stopped);
         }
         match (ended.outcome, ended.text) {
-            // A service session accepts inputs like any other: a foreign one may arrive before or during its run.
+            // A service session accepts inputs like any other: one of another sender may arrive before or during its
+            // run.
             (Outcome::Completed, Some(_)) if !has_only_input(&service.stored().await?, run, input) => {
                 Err(ServiceError::Disturbed(child))
             }

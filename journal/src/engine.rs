@@ -42,7 +42,7 @@ pub struct GroupFrame {
     pub epoch: Epoch,
     pub at_ms: i64,
     pub payload: Payload,
-    /// Its index changes, with `Inflight::opened_lsn` filled in.
+    /// The frame's index changes, with `Inflight::opened_lsn` filled in.
     pub changes: Changes,
 }
 

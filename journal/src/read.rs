@@ -57,9 +57,9 @@ pub(crate) fn read_all(
     if out.is_empty() { Err(ReadError::NoSuchSession(session)) } else { Ok(out) }
 }
 
-/// Returns up to `most` records from `from` on, plus the rest of the last frame.
-pub(crate) fn page(engine: &dyn Engine, session: SessionId, from: Seq, most: usize) -> Result<Vec<Stored>, ReadError> {
-    let until = Seq(from.0.saturating_add(most as u64));
+/// Returns up to `count` records from `from` on, plus the rest of the last frame.
+pub(crate) fn page(engine: &dyn Engine, session: SessionId, from: Seq, count: usize) -> Result<Vec<Stored>, ReadError> {
+    let until = Seq(from.0.saturating_add(count as u64));
     let range = engine.range(session, from, until)?;
     let head = row(session, range.head)?;
     // The first frame may start before the wanted record.

@@ -1,4 +1,4 @@
-//! Journal in sled 0.34.
+//! Engine on sled 0.34.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,7 +16,7 @@ mod table;
 
 use self::table::Rows;
 
-/// A journal in a directory of sled.
+/// Store in a directory of sled.
 #[derive(Debug)]
 pub struct Sled {
     rows: Rows,

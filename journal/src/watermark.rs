@@ -105,7 +105,8 @@ impl Watermark {
             failed: false,
         };
         if best.is_none_or(|slot| slot.lsn != found) {
-            // After a creation, a crash before the mark was due, or an accepted loss, both slots are rewritten, because otherwise the old one would win.
+            // After a creation, a crash before the mark was due, or an accepted loss, both slots are rewritten, because
+            // otherwise the old mark would win.
             mark.put(found).map_err(io("write"))?;
             mark.put(found).map_err(io("write"))?;
         }
@@ -335,7 +336,7 @@ mod tests {
         // The frames' clock may stop or jump.
         mark.record_acknowledged(Lsn(1), 5_000, at(0));
         mark.record_acknowledged(Lsn(2), 5_000, at(499));
-        assert_eq!((mark.lsn(), mark.due_at()), (Lsn(0), Some(at(500))), "an idle writer writes it then");
+        assert_eq!((mark.lsn(), mark.due_at()), (Lsn(0), Some(at(500))), "an idle writer writes the mark then");
         mark.record_acknowledged(Lsn(3), -3_600_000, at(501));
         assert_eq!((mark.lsn(), mark.due_at()), (Lsn(3), None));
         mark.record_acknowledged(Lsn(4), 9_000, at(900));

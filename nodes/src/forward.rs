@@ -70,7 +70,7 @@ impl ForwardPermits {
     }
 }
 
-/// The reason that another node did not answer.
+/// The reason why another node did not answer.
 #[derive(Debug)]
 pub(crate) enum NoAnswer {
     /// The request had no effect, so it can be retried.

@@ -59,7 +59,7 @@ struct Pool<R: Root, T: Ticket> {
     delivering: bool,
 }
 
-/// The right to run. Dropping it returns it and grants it to the next ticket.
+/// The right to run. Dropping it grants the slot to the next ticket.
 ///
 /// Never drop a slot while holding a lock that `on_grant` takes, because the drop may call `on_grant`.
 #[must_use = "dropping the slot returns it at once"]

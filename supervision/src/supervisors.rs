@@ -22,7 +22,8 @@ pub const SHARD_MAX: usize = 2_000;
 /// The end of one actor, reported once.
 ///
 /// It may arrive before the last message that the actor cast, because ractor handles supervision before messages. So a
-/// result may still follow. The actor's state has been dropped; only after `Failed` the actor's task drops it concurrently.
+/// result may still follow. The actor's state has already been dropped, except after `Failed`: then the actor's task
+/// drops it concurrently.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Exit {
     pub actor: ActorId,

@@ -18,7 +18,7 @@ pub(super) struct Scan {
     /// True if the input waits for a rest point instead of steering.
     waits: bool,
     run: RunNo,
-    /// True if `run` is in flight and answers a model, so that it takes no queued input.
+    /// True if `run` is in flight and a model's call opened it: only steering inputs enter it.
     of_a_model: bool,
     /// True if the current turn continues a truncated answer.
     continues: bool,

@@ -26,7 +26,7 @@ pub struct Approval {
     pub resource: Text,
     /// The whole plan, for `plan_exit`.
     pub plan: Option<Text>,
-    /// Unix time in ms at which it is denied; absent for an ask of an earlier version.
+    /// Unix time in ms at which the call is denied; absent if an earlier version opened the ask.
     pub deadline_ms: Option<i64>,
 }
 

@@ -36,7 +36,7 @@ pub(crate) struct FileRequest {
     pub(crate) ix: u32,
     pub(crate) authority: Arc<Authority>,
     pub(crate) bootstrap: Vec<Text>,
-    /// Files of its task, limited in total, because one message holds them all.
+    /// The files of the call's task, limited in total because one message holds them all.
     pub(crate) files: Vec<Text>,
 }
 
@@ -55,17 +55,17 @@ impl FileRequest {
         };
         for path in &self.files {
             let key = (self.ix, Arc::clone(path));
-            let text = self.one(workspace, path).and_then(|text| within(text, &mut remaining));
+            let text = self.read_file(workspace, path).and_then(|text| within(text, &mut remaining));
             read.entry(key).or_insert(text);
         }
         for path in &self.bootstrap {
-            read.entry((self.ix, Arc::clone(path))).or_insert_with(|| self.one(workspace, path));
+            read.entry((self.ix, Arc::clone(path))).or_insert_with(|| self.read_file(workspace, path));
         }
         read
     }
 
     /// Reads a workspace file if the child's authority allows it.
-    fn one(&self, workspace: &Workspace, path: &str) -> Result<Text, Text> {
+    fn read_file(&self, workspace: &Workspace, path: &str) -> Result<Text, Text> {
         let resource = resource(path).map_err(|error| Text::from(error.message))?;
         let may = |resource: &Text| {
             let access = Access { action: "fs.read".into(), resource: Arc::clone(resource) };

@@ -35,7 +35,7 @@ impl RunningTurn {
     }
 }
 
-/// A model call whose tools are known now.
+/// A model call whose tools have been determined.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ModelDue {
     pub(crate) turn: TurnNo,

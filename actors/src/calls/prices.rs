@@ -46,8 +46,8 @@ const MAX_PRICE: f64 = 1e6;
 
 /// Prices by model.
 ///
-/// A key is a name that sessions use, or `PROVIDER/MODEL`; a trailing `*` matches any suffix. Exact keys precede prefixes, and longer prefixes
-/// precede shorter ones.
+/// A key is a name that sessions use, or `PROVIDER/MODEL`; a trailing `*` matches any suffix. Exact keys take
+/// precedence over prefixes, and longer prefixes over shorter ones.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Prices(BTreeMap<Text, Price>);

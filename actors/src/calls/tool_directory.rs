@@ -89,7 +89,7 @@ pub(crate) async fn remove_worktrees(worktrees: Option<Arc<Worktrees>>, of: Vec<
             }
         }
     });
-    // A panic there has the same effect as an error.
+    // A panic of the task is treated like an error.
     drop(removed.await);
 }
 

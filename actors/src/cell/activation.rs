@@ -96,7 +96,7 @@ impl Cells {
             return Ok(());
         }
         // This precedes the spawn: an exit of the new actor must find an active entry.
-        self.directory.active(session);
+        self.directory.set_active(session);
         let spawned = Box::pin(self.supervisors.spawn(SessionActor, driver)).await;
         spawned.map(drop).map_err(|error| ActivationError::Spawn(error.to_string()))
     }

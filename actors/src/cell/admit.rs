@@ -176,8 +176,8 @@ impl Cells {
             .map_err(|error| Refusal { kind: ToolErrorKind::NotFound, message: error.to_string().into() })?;
         let ChildSpec { created, first: prompt, skipped, warnings } =
             agents.child_spec(state, offer, request, &template, read)?;
-        // The call precedes the manifest, and the manifest precedes the dialect. The call and the manifest can only
-        // lower the limit.
+        // The call takes precedence over the manifest, and the manifest over the dialect. The call and the manifest can
+        // only lower the limit.
         let most = template.own_turns.map_or(state.limits.turns, |own| own.min(state.limits.turns));
         let turns = request.turns.or(template.own_turns).or(iterations_of(request.dialect)).unwrap_or(template.turns);
         let manifest = self.child_authority(state, offer, &template);
@@ -279,8 +279,8 @@ impl Cells {
         Err(Refusal { kind: ToolErrorKind::Refused, message: message.into() })
     }
 
-    /// Returns the authority of a child below its ceiling: that of its manifest. It is also limited by the parent's
-    /// authority, if another agent answers or permissions were lost.
+    /// Returns the authority of a child below its ceiling: that of its manifest. The parent's authority also limits it,
+    /// if another agent answers or the parent has lost permissions.
     fn child_authority(&self, state: &State, offer: &ToolSet, template: &Template) -> Arc<Authority> {
         if state.ceiling.within(&offer.authority) {
             return Arc::clone(&template.manifest);

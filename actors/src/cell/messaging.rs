@@ -21,7 +21,7 @@ use crate::values::error::SendError;
 const MAX_SEARCHED: usize = 1_000;
 const MAX_LISTED: usize = 20;
 
-/// An agent that the sender of a message may reach. `sender` is what the sender is to that agent.
+/// An agent that the sender of a message may reach. `sender` is the sender's relation to that agent, such as parent.
 struct Relative {
     id: SessionId,
     head: Head,
@@ -114,13 +114,13 @@ impl Cells {
             Ok(Some(more)) => Err(ToolError::refused(format!(
                 "{name} did not get the message: it {more}. Start a new agent, which may do what you may"
             ))),
-            Err(error) => Err(unread(&error)),
+            Err(error) => Err(unreadable(&error)),
         }
     }
 
     /// Returns the relative `to` of the caller, and the caller's head.
     fn receiver(&self, from: &ToolKey, to: &str) -> Result<(Relative, Head), ToolError> {
-        let failed = |error: ReadError| unread(&error);
+        let failed = |error: ReadError| unreadable(&error);
         let sender = self.log.journal.head(from.session).map_err(failed)?;
         let sender = sender.ok_or_else(|| ToolError::failed("the session of this call is not stored"))?;
         // A run that a person opened in a child exchanges no messages with its parent and siblings.
@@ -168,7 +168,7 @@ impl Cells {
     }
 }
 
-fn unread(error: &ReadError) -> ToolError {
+fn unreadable(error: &ReadError) -> ToolError {
     ToolError::failed(format!("the agents of this tree cannot be read: {error}"))
 }
 

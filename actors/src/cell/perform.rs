@@ -125,7 +125,7 @@ impl Driver {
                 }
             }
             None => {
-                self.cells.directory.queued(child);
+                self.cells.directory.limit_kept_state(child);
                 let timer = Timer::Deadline(child, Deadline::Queue(RunNo(1)));
                 self.cells.runs.timers.arm(timer, Duration::from_millis(queue_ms));
             }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// A short stay lasts one millisecond for each of these bytes of text. A fold reads more in that time.
+/// Number of bytes of text for which a short stay lasts one millisecond. A fold reads more bytes in that time.
 const BYTES_PER_MS: u64 = 64 << 10;
 
 /// The sum over the activations of a runtime.

@@ -28,9 +28,9 @@ struct DeltaSink {
 }
 
 impl DeltaSink {
-    fn take(&self, sign: &StreamProgress) {
+    fn take(&self, progress: &StreamProgress) {
         self.last_delta.beat();
-        let StreamProgress::Delta(delta) = sign else { return };
+        let StreamProgress::Delta(delta) = progress else { return };
         if let Some(cells) = self.cells.upgrade() {
             if !self.used.swap(true, Ordering::Relaxed) {
                 cells.calls.parked.answered(self.at.session);
@@ -56,7 +56,7 @@ impl Cells {
     pub(crate) fn deltas(self: &Arc<Self>, at: Address, last_delta: &LastDelta) -> Deltas {
         let tap =
             DeltaSink { cells: Arc::downgrade(self), at, last_delta: last_delta.clone(), used: AtomicBool::new(false) };
-        Deltas::with_progress(move |sign: StreamProgress| tap.take(&sign))
+        Deltas::with_progress(move |progress: StreamProgress| tap.take(&progress))
     }
 
     /// Returns the command for the outcome of the model call, and its parsed calls.

@@ -61,7 +61,7 @@ impl Driver {
         let Some(at) = self.state.call(call) else { return };
         let (note, parsed) = match self.work.ready.remove(&call) {
             Some(parsed) => (None, Some(parsed)),
-            // Another offer classified the call. The tool and arguments give the same kind again.
+            // The call was classified under another offer. The same tool and arguments give the same kind.
             None => {
                 let found = self.agents.classify(&self.offer, &self.state.always, &at.tool, &at.args);
                 (found.note, found.ready)

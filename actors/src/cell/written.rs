@@ -10,7 +10,7 @@ pub(crate) struct Written {
     pub(crate) opened_lsn: Lsn,
     /// Number of starts of the run in flight without a record in between.
     pub(crate) starts: u32,
-    /// True until the rows carry this activation's epoch, which precedes its first effect.
+    /// True until the first frame of this activation, which writes its epoch to the rows before any effect.
     pub(crate) unmarked: bool,
     pub(crate) last_lsn: Lsn,
 }
@@ -34,7 +34,7 @@ impl Written {
         }
     }
 
-    /// Records the frame; returns whether it is the first of the activation, which decides about the run.
+    /// Records the frame; returns whether it is the first frame of the activation.
     pub(crate) fn append(&mut self, at: &Appended, opens: bool) -> bool {
         if opens {
             self.opened_lsn = at.first;

@@ -12,8 +12,7 @@ pub(crate) type Evidence = fn(&Record) -> Option<(Reply, RunNo)>;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Needs {
     Nothing,
-    /// Whether the root was granted slots in the meantime, which extends a queue deadline. The end of a grace also
-    /// kills running tools.
+    /// Whether the root was granted slots in the meantime, which extends a queue deadline.
     Time,
     Asker,
     /// The tasks of the answer's calls, whether an approval covers them, and results to be read again.

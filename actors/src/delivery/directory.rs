@@ -134,7 +134,7 @@ impl Directory {
     }
 
     /// Drops the state of a queued child, unless it gets a permit to keep it.
-    pub(crate) fn queued(&self, session: SessionId) {
+    pub(crate) fn limit_kept_state(&self, session: SessionId) {
         let dropped = self.with(session, |entry| match &mut entry.presence {
             Presence::NotStarted(new_child) => {
                 new_child.kept = Arc::clone(&self.keep).try_acquire_owned().ok();
@@ -151,7 +151,7 @@ impl Directory {
         Arc::clone(&self.shard(session).entry(session).inbox)
     }
 
-    pub(crate) fn active(&self, session: SessionId) {
+    pub(crate) fn set_active(&self, session: SessionId) {
         if let Some(entry) = self.shard(session).entries.get_mut(&session) {
             entry.presence = Presence::Active;
         }

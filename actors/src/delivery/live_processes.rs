@@ -9,7 +9,7 @@ use subtend_session::ids::SessionId;
 #[derive(Clone, Default)]
 pub(crate) struct LiveProcesses(Arc<Mutex<HashMap<SessionId, SessionId>>>);
 
-/// Processes that one admission starts; a drop returns those that were not created.
+/// Processes that one admission starts. On drop, those that were not created no longer count.
 pub(crate) struct ProcessGrants {
     live: LiveProcesses,
     root: SessionId,

@@ -18,7 +18,7 @@ use super::{ControlError, SessionHandle};
 pub struct BranchOptions {
     /// The id of the branch; a new one by default. The caller makes sure that the id is unused.
     pub id: Option<SessionId>,
-    /// The message to branch from, as a record of the session. The default is the last message.
+    /// The record of the message to branch from; the default is the last message.
     pub at: Option<Seq>,
     /// The kind of branch. A human branch starts with the context up to that message, others with an empty one.
     pub kind: BranchKind,
@@ -46,7 +46,7 @@ impl BranchOptions {
 /// An answer with its alternatives.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Alternatives {
-    /// The answer, as a record of the session.
+    /// The record of the answer.
     pub of: Seq,
     /// The index of the active alternative.
     pub active: u32,
@@ -208,7 +208,7 @@ impl SessionHandle {
 
     pub(crate) async fn state(&self) -> Result<State, ControlError> {
         let stored = self.stored().await?;
-        State::fold(self.id, stored.iter().map(|stored| &stored.record)).map_err(|error| unread(&error))
+        State::fold(self.id, stored.iter().map(|stored| &stored.record)).map_err(|error| unreadable(&error))
     }
 
     pub(crate) async fn stored(&self) -> Result<Vec<Stored>, ControlError> {
@@ -216,7 +216,7 @@ impl SessionHandle {
         self.sessions.log.journal.records(self.id).map_err(|error| match error {
             ReadError::NoSuchSession(_) => ControlError::NotFound(error.to_string()),
             ReadError::Closed => ControlError::Stopped(self.sessions.life.stopped()),
-            other @ (ReadError::Damaged { .. } | ReadError::Newer { .. } | ReadError::Engine(_)) => unread(&other),
+            other @ (ReadError::Damaged { .. } | ReadError::Newer { .. } | ReadError::Engine(_)) => unreadable(&other),
         })
     }
 }
@@ -231,7 +231,7 @@ pub(super) fn refuse_for_process(agent: &str) -> Result<(), ControlError> {
     Err(ControlError::Refused(why.to_owned()))
 }
 
-pub(super) fn unread(error: &dyn std::fmt::Display) -> ControlError {
+pub(super) fn unreadable(error: &dyn std::fmt::Display) -> ControlError {
     ControlError::Refused(format!("the session cannot be read: {error}"))
 }
 

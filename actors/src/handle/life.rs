@@ -20,7 +20,7 @@ use crate::recovery::restores::erase;
 
 /// The default message that continues an ended session.
 pub const CONTINUE_TEXT: &str = "Continue your previous work.";
-/// Maximum length of a detached session's title, in bytes: the start of its prompt.
+/// Maximum length in bytes of a detached session's title, which is the start of its prompt.
 const MAX_TITLE_BYTES: usize = 80;
 /// Maximum number of searches of a tree for runs that were opened during its cancel.
 const MAX_ROUNDS: usize = 16;
@@ -227,7 +227,8 @@ impl SessionHandle {
         Ok(in_flight)
     }
 
-    /// Ends the services of the tree, also one that a close has just started: its run would open during the deletion.
+    /// Ends the services of the tree, including one that a close has just started: its run would otherwise open during
+    /// the deletion.
     async fn end_services(&self) -> Result<(), ControlError> {
         for (id, _) in self.sessions_parents_first().map_err(|error| self.sessions.life.read_failed(&error))? {
             self.sessions.services.stop(Some(id));

@@ -37,7 +37,8 @@ impl SessionHandle {
 
     /// Removes an input from the queue; returns false if it is not queued.
     /// # Cancel safety
-    /// If the future is dropped, the input may or may not have been removed; a repetition returns false if it was.
+    /// If the future is dropped, the input may or may not have been removed; a repetition returns false if it was
+    /// removed.
     pub async fn queue_remove(&self, input: InputId) -> Result<bool, ControlError> {
         let change = QueueChange::Removed(vec![input]);
         let command = Command::ChangeQueue { change, by: Initiator::Person };

@@ -5,7 +5,7 @@ use subtend_session::ids::{Hash, RunNo, SessionId};
 use subtend_tools::checkpoint::{AwaitedRecord, CheckpointError, Checkpoints, PendingRestore, RestorePlan, Restored};
 
 use super::{BranchOptions, ControlError, SessionHandle};
-use crate::views::checkpoints::{RestorePoint, restore_plan, rolled_back, unread, unrestored};
+use crate::views::checkpoints::{RestorePoint, restore_plan, rolled_back, unreadable, unrestored};
 
 impl SessionHandle {
     /// Returns the file changes that a rollback or a branch would make. They come from the checkpoints of the session and of the runs that it owned;
@@ -18,7 +18,7 @@ impl SessionHandle {
         drop(self.sessions.log.journal.settled().await);
         let (journal, id) = (self.sessions.log.journal.clone(), self.id);
         let plan = tokio::task::spawn_blocking(move || restore_plan(&journal, &checkpoints, (id, point)));
-        Ok(plan.await.map_err(|error| unread(&error))??.1)
+        Ok(plan.await.map_err(|error| unreadable(&error))??.1)
     }
 
     /// Rolls back as [`SessionHandle::roll_back`] does, and restores the files that the run changed. `shown` is the digest of the plan that a person
@@ -48,10 +48,10 @@ impl SessionHandle {
         let found = tokio::task::spawn_blocking(move || {
             let (run, plan) = restore_plan(&journal, &checkpoints, (id, RestorePoint::Run(run)))?;
             let is_done = plan.changes.is_empty() && plan.conflicts.is_empty();
-            let rolled_back = rolled_back(&journal, id).map_err(|error| unread(&error))?;
+            let rolled_back = rolled_back(&journal, id).map_err(|error| unreadable(&error))?;
             Ok(Some(run).filter(|run| is_done && rolled_back.contains(run)))
         });
-        found.await.map_err(|error| unread(&error))?
+        found.await.map_err(|error| unreadable(&error))?
     }
 
     /// Branches as [`SessionHandle::branch`] does, and restores the files to their state at the message. See [`SessionHandle::roll_back_files`].
@@ -87,7 +87,7 @@ impl SessionHandle {
         // Runs in a task, so that a caller that disappears does not leave the restore half done.
         let task = self.sessions.life.tasks.spawn(async move {
             let recorded = tokio::task::spawn_blocking(move || record(&journal, &of, (id, point), shown, &awaits));
-            let (run, awaits, pending) = recorded.await.map_err(|error| unread(&error))??;
+            let (run, awaits, pending) = recorded.await.map_err(|error| unreadable(&error))??;
             let order = order(run);
             let done = order.await;
             let Some(pending) = pending else { return Ok((done?, Restored::default())) };
@@ -105,10 +105,10 @@ impl SessionHandle {
                 }
             };
             let restored = tokio::task::spawn_blocking(move || checkpoints.perform(pending)).await;
-            let restored = restored.map_err(|error| unread(&error))?;
+            let restored = restored.map_err(|error| unreadable(&error))?;
             Ok((done, restored.map_err(|error| after_record(awaits, &error))?))
         });
-        task.await.map_err(|error| unread(&error))?
+        task.await.map_err(|error| unreadable(&error))?
     }
 
     fn checkpoints(&self) -> Result<Checkpoints, ControlError> {
@@ -127,7 +127,7 @@ fn record(
 ) -> Result<(RunNo, AwaitedRecord, Option<PendingRestore>), ControlError> {
     const MAX_PLANS: usize = 3;
     for _ in 0..MAX_PLANS {
-        let start = checkpoints.begin_plan().map_err(|error| unread(&error))?;
+        let start = checkpoints.begin_plan().map_err(|error| unreadable(&error))?;
         let (run, plan) = restore_plan(journal, checkpoints, of)?;
         let awaits = awaits(run);
         match checkpoints.intend((of.0, run), (plan, shown), awaits, start) {

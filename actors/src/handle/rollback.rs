@@ -5,7 +5,7 @@ use subtend_session::effect::Reply;
 use subtend_session::ids::RunNo;
 use subtend_session::outcome::Initiator;
 
-use super::branch::{refuse_for_process, unexpected, unread};
+use super::branch::{refuse_for_process, unexpected, unreadable};
 use super::{ControlError, SessionHandle};
 
 impl SessionHandle {
@@ -20,7 +20,7 @@ impl SessionHandle {
     /// # Cancel safety
     /// If the future is dropped, the run may or may not have been rolled back.
     pub async fn roll_back(&self, run: Option<RunNo>) -> Result<RunNo, ControlError> {
-        if let Some(head) = self.sessions.log.journal.head(self.id).map_err(|error| unread(&error))? {
+        if let Some(head) = self.sessions.log.journal.head(self.id).map_err(|error| unreadable(&error))? {
             refuse_for_process(&head.agent)?;
         }
         match self.order(Command::RollBack { run, by: Initiator::Person }).await?.0 {

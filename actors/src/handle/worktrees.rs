@@ -89,7 +89,7 @@ impl SessionHandle {
     /// [`ControlError::Working`] while a run works there; [`ControlError::NotFound`] if it has no worktree; [`ControlError::Refused`] if the
     /// worktree changed since, or a file cannot be merged.
     /// # Cancel safety
-    /// Dropping the future does not stop it.
+    /// Dropping the future does not stop the merge.
     pub async fn merge_worktree(&self, shown: String) -> Result<Merged, ControlError> {
         self.on_idle_worktree(move |worktrees, journal, id| match worktrees.merge(id, &shown) {
             Err(error @ WorktreeError::Missing(_)) => Err(match kept_branch(worktrees, journal, id) {

@@ -1,4 +1,4 @@
-//! Activity: the events of a session and of all sessions working below it, each with the call that started it.
+//! Activity: the events of a session and of all sessions working below it, each with the call that started the work.
 
 use std::collections::HashMap;
 use std::future::poll_fn;

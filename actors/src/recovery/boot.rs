@@ -208,8 +208,9 @@ impl StartRecovery {
 
     /// Waits until the first commands of `session` are decided and durable; returns whether they are.
     ///
-    /// A panic of the actor loses its probe, so the restarted actor is probed again: otherwise the owner would be swept first and end before its
-    /// owned runs. If the actor also crashes while it ends the run, its delayed restarts continue alone, so that the other sessions start.
+    /// A panic of the actor loses its probe, so the restarted actor is probed again: otherwise the owner would be swept
+    /// first and end before its owned runs. If the actor also crashes while it ends the run, its delayed restarts are
+    /// not awaited, so that the other sessions start.
     async fn wait_for_decision(self: Arc<Self>, session: SessionId, mut probe: oneshot::Receiver<Probed>) -> bool {
         for _ in 0..=MAX_RESTARTS {
             if let Ok(probed) = probe.await {

@@ -60,7 +60,7 @@ pub(crate) async fn remove_temporary_files(
             }
         }
     });
-    // A panic there has the same effect as an error.
+    // A panic of the task is treated like an error.
     drop(removed.await);
 }
 
@@ -89,7 +89,7 @@ pub(crate) async fn erase(checkpoints: Option<&Checkpoints>, of: Vec<SessionId>)
             }
         }
     });
-    // A panic there has the same effect as an error.
+    // A panic of the task is treated like an error.
     drop(erased.await);
 }
 

@@ -320,8 +320,11 @@ impl Builder {
         self.begin(Runtime::approver).await
     }
 
-    /// Starts the runtime; `meet` gets it before any run resumes.
-    async fn begin<A: Send>(self, meet: impl FnOnce(&Runtime) -> A + Send) -> Result<(Runtime, A), StartError> {
+    /// Starts the runtime, and calls `before_resume` with it before any run resumes.
+    async fn begin<A: Send>(
+        self,
+        before_resume: impl FnOnce(&Runtime) -> A + Send,
+    ) -> Result<(Runtime, A), StartError> {
         let on_boot = self.on_boot;
         let throttles = match self.throttles {
             Some(shared) => shared.for_runtime(),
@@ -365,9 +368,9 @@ impl Builder {
         let ids = IdGenerator::new(self.options.seed, clock);
         let host = HostParts { options: self.options, hooks: self.hooks, faults: self.faults, clock, ids };
         let components = Components::new(host, (life, log), (environments, calls));
-        // Created before the sweep: a start that fails or is dropped has actors and tasks to end.
+        // Created before the sweep, so that a start that fails or is dropped ends its actors and tasks.
         let mut runtime = Runtime::new(Arc::clone(&components));
-        let met = meet(&runtime);
+        let met = before_resume(&runtime);
         let booted = async {
             let (saved, journal) = (checkpoints.as_ref(), runtime.journal());
             let found = restores::settle(saved, journal).await;

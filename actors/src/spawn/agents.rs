@@ -59,7 +59,7 @@ pub(crate) struct Agents {
     /// The shared empty options of tools without any.
     pub(crate) no_options: Arc<Map<String, Value>>,
     pub(crate) options: Options,
-    /// The heads of ancestors, whose permissions bound their descendants.
+    /// Holds the heads of ancestors, whose permissions bound their descendants.
     pub(crate) journal: Journal,
     pub(crate) faults: Faults,
     pub(crate) approvals: Arc<Approvals>,

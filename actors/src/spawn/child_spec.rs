@@ -167,7 +167,7 @@ impl Agents {
         if self.options.mcp_internal { Source::Internal } else { source }
     }
 
-    /// Returns the hints about `dialects` in the prompt of the session `of` of `manifest`, as far as it may use them.
+    /// Assembles the prompt of a session of `manifest`, with hints about those `dialects` that the session may use.
     fn assemble_prompt(
         &self,
         mut parts: Parts,

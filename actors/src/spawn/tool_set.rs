@@ -61,7 +61,7 @@ pub(crate) struct Classified {
 }
 
 impl Classified {
-    /// Returns a call of the tree's own tools, or the error in its arguments.
+    /// Returns a classified call of a built-in tool that controls runs, or the error in its arguments.
     pub(crate) fn tree(read: Result<(CallKind, Option<Parsed>), Text>) -> Self {
         let (kind, ready, note) = match read {
             Ok((kind, ready)) => (kind, ready, None),

@@ -42,7 +42,7 @@ pub enum ControlError {
     /// Inputs are queued, and the control needs an empty queue.
     #[error("queued inputs: {0}. Continue the session so that it takes them, or clear its queue")]
     Waiting(usize),
-    /// The session, message, answer, run or call is unknown; the message names it, and the valid ones.
+    /// The session, message, answer, run or call is unknown; the error text names it, and the valid ones.
     #[error("{0}")]
     NotFound(String),
     #[error("the session is deleted")]

@@ -21,7 +21,7 @@ pub struct BranchInfo {
     pub kind: BranchKind,
     /// True if it has the parent's context up to its message.
     pub inherits_context: bool,
-    /// The message that it branches from, as a record of the parent.
+    /// The record of the parent's message from which it branches.
     pub at: Option<Seq>,
     /// The user message that the parent was processing.
     pub parent_message: MsgRef,

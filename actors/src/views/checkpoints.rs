@@ -50,7 +50,7 @@ impl KnownCalls {
         let mut calls = Self::default();
         let mut run = RunNo(0);
         for stored in journal.records(session)? {
-            #[expect(clippy::wildcard_enum_match_arm, reason = "other records say nothing of runs and calls")]
+            #[expect(clippy::wildcard_enum_match_arm, reason = "other records do not concern runs and calls")]
             match stored.record {
                 Record::SessionCreated(created) => calls.worktree = created.worktree.map(|worktree| worktree.of),
                 Record::RunOpened(opened) => _ = calls.runs.insert(opened.run, opened.owner),
@@ -77,11 +77,11 @@ pub(crate) fn restore_plan(
     checkpoints: &Checkpoints,
     (session, point): (SessionId, RestorePoint),
 ) -> Result<(RunNo, RestorePlan), ControlError> {
-    let tree = below(journal, session).map_err(|error| unread(&error))?;
+    let tree = below(journal, session).map_err(|error| unreadable(&error))?;
     let (mut all, mut known) = (Vec::new(), BTreeMap::new());
     for id in &tree {
-        all.extend(checkpoints.of_session(*id).map_err(|error| unread(&error))?);
-        known.insert(*id, KnownCalls::of(journal, *id).map_err(|error| unread(&error))?);
+        all.extend(checkpoints.of_session(*id).map_err(|error| unreadable(&error))?);
+        known.insert(*id, KnownCalls::of(journal, *id).map_err(|error| unreadable(&error))?);
     }
     all.sort_by_key(|checkpoint| checkpoint.number);
     let last = known.get(&session).and_then(|calls| calls.runs.keys().next_back().copied()).unwrap_or(RunNo(0));
@@ -94,7 +94,7 @@ pub(crate) fn restore_plan(
         all.iter().filter(|at| is_taken(at)).map(|checkpoint| (checkpoint.number, checkpoint.session)).collect();
     let sessions: BTreeSet<SessionId> = of.values().copied().collect();
     for id in sessions {
-        if let Some(at) = journal.inflight_of(id).map_err(|error| unread(&error))? {
+        if let Some(at) = journal.inflight_of(id).map_err(|error| unreadable(&error))? {
             return Err(ControlError::Working(format!(
                 "cannot restore files: run {} of session {} is in flight. Wait for its end, or cancel it",
                 at.run,
@@ -205,11 +205,11 @@ pub(crate) fn unrecorded_checkpoints(
     checkpoints: &Checkpoints,
     (session, open): (SessionId, bool),
 ) -> Result<Vec<(CallId, Checkpoint)>, ControlError> {
-    let saved = checkpoints.of_session(session).map_err(|error| unread(&error))?;
+    let saved = checkpoints.of_session(session).map_err(|error| unreadable(&error))?;
     if saved.is_empty() {
         return Ok(Vec::new());
     }
-    let calls = KnownCalls::of(journal, session).map_err(|error| unread(&error))?;
+    let calls = KnownCalls::of(journal, session).map_err(|error| unreadable(&error))?;
     let mut found = Vec::new();
     for checkpoint in saved {
         let Some(call) = checkpoint.call else { continue };
@@ -225,7 +225,7 @@ pub(crate) fn unrecorded_checkpoints(
     Ok(found)
 }
 
-pub(crate) fn unread(error: &dyn std::fmt::Display) -> ControlError {
+pub(crate) fn unreadable(error: &dyn std::fmt::Display) -> ControlError {
     ControlError::Refused(format!("the checkpoints cannot be used: {error}"))
 }
 

@@ -46,7 +46,7 @@ pub struct History {
     pub ended_ms: Option<i64>,
     /// The parent, and the message that it branches from.
     pub place: Option<Place>,
-    /// The session for which the worktree was created that this one works in.
+    /// The owner of the worktree in which this session works.
     pub worktree_of: Option<SessionId>,
     /// The metadata after the last merge, as JSON text.
     pub metadata: Option<Text>,

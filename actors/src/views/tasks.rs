@@ -165,7 +165,7 @@ impl Task {
         Ok(listed)
     }
 
-    /// Takes the size of the texts from `bytes_left`, or truncates the texts if they are larger.
+    /// Subtracts the size of the texts from `bytes_left`, or truncates the texts if they are larger.
     fn shorten_beyond(&mut self, bytes_left: &mut usize) {
         let texts = [&self.prompt, &self.result, &self.metadata];
         let bytes = texts.into_iter().flatten().fold(0_usize, |bytes, text| bytes.saturating_add(text.len()));

@@ -204,8 +204,8 @@ struct TranscriptReader<'a> {
 }
 
 impl TranscriptReader<'_> {
-    /// Reads a session. The transcripts of opaque children are included in the calls that started them, except those in `seen`: a damaged store
-    /// may hold a cycle.
+    /// Reads a session. Transcripts of children without a row of their own are included in the calls that started them,
+    /// except those in `seen`: a damaged store may hold a cycle.
     fn read(
         &self,
         id: SessionId,

@@ -94,7 +94,7 @@ impl Tree {
                         above.push(std::mem::replace(&mut current, entry));
                     }
                     Ok(Some(_) | None) => {}
-                    Err(error) => tree.children.push(Self::unread(child, tree.depth, error.to_string())),
+                    Err(error) => tree.children.push(Self::unreadable(child, tree.depth, error.to_string())),
                 },
                 None => match above.pop() {
                     None => return Ok(current.0),
@@ -141,7 +141,7 @@ impl Tree {
     }
 
     /// Returns the entry of a session without a readable index row, of which only the id is known.
-    fn unread(id: SessionId, above: u32, why: String) -> Self {
+    fn unreadable(id: SessionId, above: u32, why: String) -> Self {
         Self {
             id,
             short: id.short(),

@@ -23,7 +23,7 @@ pub(super) const LATEST: i64 = 253_402_300_799_999;
 
 type InvalidField = String;
 
-/// Checks records, and removes grants of the other host: permissions beyond `bounds`, permanent approvals, and the
+/// Checks records, and removes grants of the exporting host: permissions beyond `bounds`, permanent approvals, and the
 /// resumption of runs in flight with approved calls.
 pub(super) fn admit(records: &mut [Record], session: SessionId, bounds: &ImportBounds) -> Result<(), InvalidField> {
     let within = &bounds.rights;

@@ -10,7 +10,7 @@ use crate::export::line::{self, Line};
 
 pub(super) struct Lines<'a, R> {
     file: &'a mut R,
-    /// The last line, from 1.
+    /// The number of the line that was read last, from 1.
     pub(super) n: u64,
     pub(super) offset: u64,
     next: u64,

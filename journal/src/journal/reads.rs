@@ -24,20 +24,22 @@ impl Journal {
         records(&*engine, session)
     }
 
-    /// Returns the records of a session with a damaged head, checked like [`Journal::records`], except whether they are all. For display
-    /// only: never resume from it.
+    /// Returns the records of a session with a damaged head, checked like [`Journal::records`], except for
+    /// completeness. For display only: never resume from them.
     pub fn salvage(&self, session: SessionId) -> Result<Vec<Stored>, ReadError> {
         let engine = self.shared().engine()?;
         let (out, _) = walk(&*engine, session, Seq(1), engine.range(session, Seq(1), END)?.frames)?;
         if out.is_empty() { Err(ReadError::NoSuchSession(session)) } else { Ok(out) }
     }
 
-    /// Returns records of a session from `from` on, checked like [`Journal::records`]; empty if `from` is beyond the last one.
+    /// Returns records of a session from `from` on, checked like [`Journal::records`]; empty if `from` is beyond the
+    /// last one.
     ///
-    /// A page holds at least `most` records, if there are as many, and at most a frame more. The next page starts behind the last record.
-    pub fn records_from(&self, session: SessionId, from: Seq, most: usize) -> Result<Vec<Stored>, ReadError> {
+    /// A page holds at least `count` records, if there are as many, and at most one frame more. The next page starts
+    /// behind the last record.
+    pub fn records_from(&self, session: SessionId, from: Seq, count: usize) -> Result<Vec<Stored>, ReadError> {
         let engine = self.shared().engine()?;
-        page(&*engine, session, from.max(Seq(1)), most.max(1))
+        page(&*engine, session, from.max(Seq(1)), count.max(1))
     }
 
     /// Returns the frame at `lsn`; `None` where only rows changed or no frame exists.

@@ -42,7 +42,7 @@ impl Driver {
         let handle = runtime.handle().clone();
         let (stop, stopped) = oneshot::channel();
         let thread = std::thread::Builder::new().name("subtend-postgres".into()).spawn(move || {
-            // Dropping the sender stops it as well.
+            // Dropping the sender also stops the thread.
             drop(runtime.block_on(stopped));
             runtime.shutdown_timeout(CLOSING);
         })?;

@@ -110,7 +110,7 @@ impl Members {
         self.nodes.iter().find(|node| node.alive && node.lease == *lease)
     }
 
-    /// Returns the members as known `ms` after they were read. A lease has ended by then if its renewal was not read.
+    /// Returns the members `ms` milliseconds after they were read. A lease whose time is over by then counts as ended.
     #[must_use]
     pub fn after(&self, ms: u64) -> Self {
         let mut later = self.clone();
@@ -397,7 +397,7 @@ mod tests {
         };
         assert_eq!(owners(&members), [Some("a".to_owned()), None, None, None, None]);
         assert_eq!(owners(&members.after(1_999)), owners(&members));
-        assert_eq!(owners(&members.after(2_000)), [None, None, None, None, None], "a renewal was not read for a lease");
+        assert_eq!(owners(&members.after(2_000)), [None, None, None, None, None], "the time of every lease is over");
         let left = |ms| members.after(ms).nodes.iter().map(|node| (node.left_ms, node.alive)).collect::<Vec<_>>();
         assert_eq!(left(500), [(1_500, true), (-501, false)]);
         assert_eq!(left(u64::MAX), [(2_000 - i64::MAX, false), (i64::MIN, false)]);

@@ -14,7 +14,7 @@ use super::settings::{ServerSettings, settings};
 use crate::error::EngineError;
 use crate::tables::{FORMAT, Table, TableEdits};
 
-/// First number of the advisory lock of a shard; the second is the shard's.
+/// First number of the advisory lock of a shard; the second is the number of the shard.
 pub(super) const LOCK: i32 = 0x5375_6274;
 /// Number of attempts to lock a shard. A server needs a moment to notice that an owner was killed.
 const ATTEMPTS: u32 = 20;

@@ -129,7 +129,7 @@ impl Rows {
 fn drop_unfinished(dir: &Path) -> std::result::Result<(), OpenError> {
     let entries = match std::fs::read_dir(dir) {
         Ok(entries) => entries,
-        // sled creates it.
+        // sled creates the directory.
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
         Err(error) => return Err(io("read the directory", dir)(error)),
     };
@@ -147,8 +147,8 @@ fn drop_unfinished(dir: &Path) -> std::result::Result<(), OpenError> {
 const MAX_RETRIES: u32 = 50;
 const RETRY_DELAY: Duration = Duration::from_millis(5);
 
-/// Opens the database with retries: a thread of sled may still hold the file of a store that this process has just closed. Other processes
-/// cannot, because this one has the lock.
+/// Opens the database with retries: a thread of sled may still hold the file of a store that this process has just
+/// closed. Other processes cannot, because this process has the lock.
 fn open_with_retry(config: &Config) -> Result<Db> {
     let mut left = MAX_RETRIES;
     loop {

@@ -93,7 +93,7 @@ pub(super) fn discard(dir: &Path, name: &'static str) -> Result<bool, OpenError>
         std::fs::remove_file(&file).map_err(io("remove", &file))?;
     }
     drop(lock);
-    // Other content remains.
+    // A directory with other content remains.
     drop(std::fs::remove_dir(dir));
     Ok(true)
 }

@@ -16,7 +16,7 @@ use crate::calls::reservation::{failure, spend, tokens_of};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Recount {
     pub(crate) spawns: u32,
-    /// The cost of its model calls: the settled amount, or the whole reservation if unsettled.
+    /// The cost of the run's model calls: the settled amount, or the whole reservation if unsettled.
     pub(crate) spend: Spend,
 }
 

@@ -56,7 +56,7 @@ pub enum Entry {
     Discarded {
         turn: TurnNo,
         attempt: AttemptNo,
-        /// The called model, if the session's name for it means several.
+        /// The called model, if the session's model name stands for several.
         model: Option<Text>,
         error: ModelFail,
         /// The partial text of the model.
