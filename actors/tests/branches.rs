@@ -6,7 +6,7 @@ use subtend_session::command::SwitchTo;
 use subtend_session::ids::{Interned, MsgRef};
 use subtend_session::record::SessionCreated;
 
-mod strangers;
+mod unknown_agents;
 
 mod objects;
 

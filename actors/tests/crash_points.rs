@@ -173,7 +173,7 @@ async fn compacted(session: &SessionHandle, first: RunNo, mut received: Replies)
     let Ok(second) = session.send("set the marks").await else { return received };
     received.inputs.push((session.id(), second.input));
     if session.run_ended(second.run).await.is_ok() && session.compact().await.is_ok() {
-        // A host that dies meanwhile refuses it.
+        // A host that dies meanwhile refuses the undo.
         drop(session.undo_compaction().await);
     }
     received

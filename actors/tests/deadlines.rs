@@ -273,7 +273,7 @@ fn partly_asked() -> (RuleSet, Registry) {
     (asking, registry)
 }
 
-/// Runs one answer with the calls `names`, by the root or by a child. The approver answers each question after 100 s.
+/// Runs one answer with the calls `names`, by the root or by a child. The approver answers each ask after 100 s.
 async fn worked_behind_asks(names: &'static [&'static str], by_child: bool) -> Vec<Vec<u64>> {
     let journal = journal();
     let (asking, registry) = partly_asked();

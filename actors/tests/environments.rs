@@ -101,7 +101,8 @@ async fn h5_restart_finds_each_environment_again() {
     shut(runtime).await;
 }
 
-/// The first session loads the environment, and the others find it: the host stopped there while it held its own lock.
+/// Regression test: the first session loads the environment, and the others find it. The host deadlocked there on its
+/// own lock.
 #[tokio::test(start_paused = true)]
 async fn restart_serves_all_sessions_of_a_workspace() {
     let (memory, loads, dir) = (Memory::new(), Loads::default(), directory());
