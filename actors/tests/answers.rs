@@ -207,6 +207,6 @@ async fn key_and_metadata_of_an_input_are_bounded() {
         why(session.input("x").metadata(&long).send().await),
         "the metadata of the input has 65538 bytes, the limit is 65536"
     );
-    assert_eq!(records(&journal, session.id()).await.len(), 1, "nothing is kept");
+    assert_eq!(records(&journal, session.id()).await.len(), 1, "a refused input was kept");
     shut(runtime).await;
 }

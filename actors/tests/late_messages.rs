@@ -43,7 +43,7 @@ async fn two(request: Request) -> Result<Answer, ModelError> {
     }
 }
 
-/// Returns the second task: a person's input is queued behind it, and its owner's model cancels it.
+/// Returns the parent and its second task, which its model cancels while a person's input is queued behind it.
 async fn cancelled_in_the_queue(runtime: &Runtime) -> (SessionHandle, SessionHandle) {
     let session = open(runtime);
     session.send("parent").await.expect("accepted");
@@ -160,7 +160,7 @@ async fn repeated_interrupt_spares_resumed_runs() {
 async fn repeated_switch_moves_one_step() {
     let faults = Faults::new({
         let struck = AtomicUsize::new(0);
-        // The first two are the ends of the alternatives, which are noticed at once.
+        // The first two switches are those of the regenerated answers, which become active by themselves.
         move |at, what| {
             let here = at == Point::AfterAppend && what == "alternative_switched";
             assert!(!(here && struck.fetch_add(1, Ordering::Relaxed) == 2), "injected fault");

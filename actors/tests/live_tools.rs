@@ -113,7 +113,7 @@ async fn cancel_ends_the_wait_for_tools_at_once() {
     assert_eq!(session.cancel().await, Ok(Control::Done(receipt.run)));
     let ended = session.run_ended(receipt.run).await.expect("the runtime is running");
     assert_eq!((ended.outcome, begun.elapsed().as_secs()), (Outcome::Cancelled { by: Initiator::Person }, 0));
-    assert!(offers.lock().expect("no panic").is_empty(), "no model was called");
+    assert!(offers.lock().expect("no panic").is_empty(), "a model was called");
     shut(runtime).await;
 }
 
@@ -123,7 +123,7 @@ async fn wait_for_tools_ends_with_the_limit_of_the_turn() {
     let (runtime, offers) = runtime(&source, &journal).await;
     let (_, ended) = ask(&runtime, "go").await;
     assert_eq!(ended.outcome, Outcome::TimedOut { what: TimeLimit::Turn });
-    assert!(offers.lock().expect("no panic").is_empty(), "no model was called");
+    assert!(offers.lock().expect("no panic").is_empty(), "a model was called");
     shut(runtime).await;
 }
 

@@ -169,7 +169,7 @@ async fn children_of_an_override_have_at_most_its_permissions() {
             _ => None,
         })
         .collect();
-    assert_eq!(ends, [(0, false), (1, true)], "the planner wrote, or its child did");
+    assert_eq!(ends, [(0, false), (1, true)], "expected the write of the planner's child to be refused");
     shut(runtime).await;
 }
 

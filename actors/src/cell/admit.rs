@@ -264,7 +264,8 @@ impl Cells {
         (request, task): (&ContinueRequest, SessionId),
         short: &Short,
     ) -> Result<(), Refusal> {
-        // The tool lists that bound new children. A call that names tools bounds its run without them.
+        // The tool list that bounds new children. It does not apply to a call that names tools, since these bound its
+        // run.
         let only = if request.dialect == Dialect::Task { state.tools.as_ref() } else { offer.only.as_ref() };
         let only = only.filter(|_| request.tools.is_none());
         if only.is_none() && state.ceiling.within(&offer.authority) {

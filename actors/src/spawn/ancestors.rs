@@ -26,24 +26,24 @@ impl Agents {
     /// permissions of all ancestors.
     pub(crate) fn ancestor_agents(&self, state: &State) -> Arc<[Text]> {
         let Some(parent) = state.created.place.parent() else { return Arc::default() };
-        let lines = || self.offers.lines.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(ancestor_agents_of) = lines().get(&parent) {
-            return Arc::clone(ancestor_agents_of);
+        let cache = || self.offers.ancestors.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(agents) = cache().get(&parent) {
+            return Arc::clone(agents);
         }
-        let ancestor_agents_of = match self.ancestor_agents_of(parent) {
+        let agents = match self.ancestor_agents_of(parent) {
             Ok(None) => return Arc::default(),
-            Ok(Some(ancestor_agents_of)) => ancestor_agents_of,
+            Ok(Some(agents)) => agents,
             Err(error) => {
                 tracing::error!(session = %state.id, %error, "cannot read the permissions of the ancestors; the session gets no permissions");
                 return Arc::new([UNKNOWN_AGENT.into()]);
             }
         };
-        let mut lines = lines();
-        if lines.len() >= MAX_CACHED {
-            lines.clear();
+        let mut cache = cache();
+        if cache.len() >= MAX_CACHED {
+            cache.clear();
         }
-        lines.insert(parent, Arc::clone(&ancestor_agents_of));
-        ancestor_agents_of
+        cache.insert(parent, Arc::clone(&agents));
+        agents
     }
 
     fn ancestor_agents_of(&self, parent: SessionId) -> Result<Option<Arc<[Text]>>, ReadError> {

@@ -35,9 +35,9 @@ pub(crate) struct ToolSetKey {
 /// Tool sets and templates, one for each distinct kind of session.
 #[derive(Default)]
 pub(crate) struct ToolSets {
-    pub(crate) made: Mutex<HashMap<ToolSetKey, Arc<ToolSet>>>,
-    pub(crate) creations: Creations,
-    pub(crate) lines: AncestorAgents,
+    pub(crate) tool_sets: Mutex<HashMap<ToolSetKey, Arc<ToolSet>>>,
+    pub(crate) templates: Templates,
+    pub(crate) ancestors: AncestorAgents,
 }
 
 /// A cache of the agents of a parent and its ancestors, sorted. They are the same for all its children.
@@ -45,7 +45,7 @@ pub(crate) struct ToolSets {
 pub(crate) struct AncestorAgents(pub(crate) Mutex<HashMap<SessionId, Arc<[Text]>, FixedState>>);
 
 /// Templates by agent, model and source of calls, with and without an approver.
-pub(crate) type Creations = Mutex<HashMap<(Text, Text, Source, bool), Arc<Template>>>;
+pub(crate) type Templates = Mutex<HashMap<(Text, Text, Source, bool), Arc<Template>>>;
 
 /// The common parts of all children of one agent.
 pub(crate) struct Template {

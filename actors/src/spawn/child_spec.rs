@@ -63,8 +63,8 @@ impl Agents {
     ) -> Result<Arc<Template>, UnknownAgent> {
         let attended = self.approvals.is_attended();
         let key = (Arc::clone(agent), Arc::clone(inherited_model), source, attended);
-        let mut creations = self.offers.creations.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(template) = creations.get(&key) {
+        let mut templates = self.offers.templates.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(template) = templates.get(&key) {
             return Ok(Arc::clone(template));
         }
         let unknown = || UnknownAgent {
@@ -121,7 +121,7 @@ impl Agents {
             read,
             skills: self.readable_skills(caller, manifest),
         });
-        creations.insert(key, Arc::clone(&template));
+        templates.insert(key, Arc::clone(&template));
         Ok(template)
     }
 

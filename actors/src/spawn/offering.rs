@@ -47,13 +47,13 @@ impl Agents {
             plans: self.plans(state),
             above,
         };
-        let mut made = self.offers.made.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(offer) = made.get(&key) {
+        let mut tool_sets = self.offers.tool_sets.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(offer) = tool_sets.get(&key) {
             return Arc::clone(offer);
         }
         let offer = Arc::new(self.make_offer(state, &key));
-        made.retain(|other, _| other.generation == generation);
-        made.insert(key, Arc::clone(&offer));
+        tool_sets.retain(|other, _| other.generation == generation);
+        tool_sets.insert(key, Arc::clone(&offer));
         offer
     }
 

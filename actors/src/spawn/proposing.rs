@@ -81,7 +81,7 @@ impl Agents {
     }
 }
 
-/// Returns the turns of a run that `manifest` answers in a session with `limits` and no owner.
+/// Returns the turn limit of a run without an owner that `manifest` answers in a session with `limits`.
 pub(crate) fn allowed_turns(manifest: &Manifest, limits: &Limits) -> u32 {
     manifest.turns.map_or(limits.turns, |turns| turns.min(limits.turns))
 }

@@ -19,7 +19,7 @@ pub struct Skipped {
     pub session: SessionId,
     /// The root of its tree, if known.
     pub root: SessionId,
-    /// Number of omitted sessions in listings.
+    /// Number of sessions of this tree, which the export omits.
     pub sessions: u64,
     pub why: String,
 }

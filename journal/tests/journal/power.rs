@@ -177,7 +177,7 @@ fn power_may_be_lost_at_any_write(kept: Survivors) {
     for step in 1..=steps(&store) {
         let (more, left, processes) = lose_power_once(&store.copy(), step, kept).unwrap();
         beyond.push(more);
-        // Every third step keeps the test short.
+        // A second power loss is tested at every third step only, to keep the test short.
         if step % 3 != 0 {
             continue;
         }

@@ -160,7 +160,7 @@ fn hundred_thousand_dropped_grants_do_not_recurse() {
 }
 
 #[test]
-fn callback_may_request_again_and_panic_keeps_the_slot() {
+fn callback_may_request_again_and_its_panic_returns_the_slot() {
     let later = Arc::new(Mutex::new(None::<Slots<u8, u32>>));
     let (seen, kept) = (Arc::new(Mutex::new(Vec::new())), Arc::clone(&later));
     let seen_too = Arc::clone(&seen);
