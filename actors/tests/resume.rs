@@ -31,7 +31,7 @@ async fn tree(request: Request) -> Result<Answer, ModelError> {
     Ok(text(&format!("{} is done", prompt(&request))))
 }
 
-/// Returns the outcomes of each session's runs, parents first.
+/// Returns the title of each session and the outcomes of its runs, sorted by title.
 async fn outcomes(journal: &Journal) -> Vec<(String, Vec<Outcome>)> {
     let mut found = Vec::new();
     for (id, head) in journal.heads().expect("heads") {
@@ -174,7 +174,8 @@ async fn owned_run_does_not_resume_without_its_owner() {
     shut(runtime).await;
 }
 
-/// E-1: read-only and idempotent calls are repeated under their key. For the others the model learns that their effect is unknown.
+/// E-1: read-only and idempotent calls are repeated under their key. For other calls, the model is told that their
+/// effects are unknown.
 #[tokio::test(start_paused = true)]
 async fn only_harmless_calls_are_repeated_after_a_restart() {
     let memory = Memory::new();

@@ -155,8 +155,8 @@ async fn sessions_are_found_by_id_part_short_name_and_path() {
     }
     assert_eq!(runtime.find("root").await.expect("a store").expect("the only root").id(), session.id());
     let middle = &id.replace('-', "")[12..];
-    for nobody in ["", "root/nobody", "zzz", "01234567-89ab-7def-8123-456789abcdef", middle] {
-        assert!(runtime.find(nobody).await.expect("a store").is_none(), "{nobody}");
+    for unknown in ["", "root/nobody", "zzz", "01234567-89ab-7def-8123-456789abcdef", middle] {
+        assert!(runtime.find(unknown).await.expect("a store").is_none(), "{unknown}");
     }
     let other = open(&runtime);
     let Err(FindError::Ambiguous { among, .. }) = runtime.find("root").await else {
@@ -199,11 +199,11 @@ async fn r1_persons_run_does_not_change_the_task() {
     child.cancel().await.expect("cancelled");
     child.run_ended(RunNo(2)).await.expect("the run ends");
     assert_eq!(the_task().await, before);
-    let standing = async |status| {
+    let count_of = async |status| {
         let filter = TaskFilter { status: Some(status), limit: Some(1), ..TaskFilter::default() };
         runtime.tasks(filter).await.expect("a list").len()
     };
-    assert_eq!((standing(TaskStatus::Cancelled).await, standing(TaskStatus::Completed).await), (0, 1));
+    assert_eq!((count_of(TaskStatus::Cancelled).await, count_of(TaskStatus::Completed).await), (0, 1));
     shut(runtime).await;
 }
 
@@ -255,8 +255,8 @@ async fn r1_host_starts_a_task_without_a_parent() {
     shut(runtime).await;
 }
 
-/// With an id of the caller, a task of the host starts once, also after its end. The controls: a prompt that is refused, and ids that
-/// are taken.
+/// With an id that the caller chose, a repeated task of the host starts only once, even after its end. Controls: a
+/// refused prompt, and ids that are taken.
 #[tokio::test(start_paused = true)]
 async fn r1_repeated_task_of_the_host_starts_once() {
     let answering = model(|request| async move { Ok(text(&format!("found {}", prompt(&request)))) });

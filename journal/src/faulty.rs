@@ -27,7 +27,7 @@ struct FaultPlan {
     writes: u64,
     fail_write: Option<u64>,
     fail_sync: Option<u64>,
-    tear: Option<u64>,
+    drop_from: Option<u64>,
     fill: Option<u64>,
     delay: Duration,
     held: bool,
@@ -57,7 +57,7 @@ impl Faults {
 
     /// Drops writes from the `n`-th on and reports success, like a disk that ignores syncs.
     pub fn drop_writes(&self, n: u64) {
-        self.plan().tear = Some(n);
+        self.plan().drop_from = Some(n);
     }
 
     /// Fails writes from the `n`-th on because the disk is full.
@@ -119,10 +119,10 @@ impl Faults {
         if full {
             return Err(EngineError::Io { what: "write", source: std::io::ErrorKind::StorageFull.into() });
         }
-        let (fail_write, fail_sync, tear, before, hidden) = {
+        let (fail_write, fail_sync, drop_from, before, hidden) = {
             let plan = self.plan();
             let (fail_write, fail_sync) = (plan.fail_write == Some(n), plan.fail_sync == Some(n));
-            (fail_write, fail_sync, plan.tear.is_some_and(|from| n >= from), plan.before.clone(), plan.hidden)
+            (fail_write, fail_sync, plan.drop_from.is_some_and(|from| n >= from), plan.before.clone(), plan.hidden)
         };
         if let Some(notify) = before.0.filter(|_| fail_write || fail_sync) {
             notify();
@@ -130,7 +130,7 @@ impl Faults {
         if fail_write {
             return if hidden { Ok(()) } else { Err(EngineError::Injected("a write fails")) };
         }
-        if tear {
+        if drop_from {
             return Ok(());
         }
         inner.write(group)?;

@@ -82,7 +82,7 @@ impl Runs {
 
     /// Returns the outcome of `owner`, which asks to continue a session, if it has ended or is closing.
     ///
-    /// An owner without a token has ended, or was in flight when the host died; the journal tells them apart.
+    /// An owner without a token has ended, or was in flight when the host died; the journal shows which.
     pub(crate) fn owner_outcome_of(&self, owner: RunKey) -> Option<OutcomeKind> {
         match self.tokens.token(&owner) {
             Some(token) if !token.is_cancelled() => None,

@@ -46,7 +46,8 @@ fn of_job(profile: &Profile, catalog: &Catalog, tools: &Registry, caller: Caller
     offered.into_iter().map(|spec| spec.name).collect()
 }
 
-/// Returns the tools of a dialect for models, with all startable agents, profiles and templates, and the tools for its children.
+/// Returns the tools that a dialect offers to models, which list all startable agents, profiles and templates, and the
+/// tools that it adds for children.
 pub fn tools_of(dialect: Dialect, catalog: &Catalog, dialects: &Dialects) -> (Vec<ToolSpec>, Vec<ToolSpec>) {
     let shown: Vec<(Text, Text)> =
         catalog.spawnable().map(|agent| (Arc::clone(&agent.name), Arc::clone(&agent.description))).collect();

@@ -84,13 +84,13 @@ impl ShardState {
         // the shard and all siblings.
         catch_panic(|| drop(state));
         let exit = Exit { actor: actor.get_id(), how };
-        self.note(&exit.how);
+        self.record_failure(&exit.how);
         catch_panic(|| (self.sink)(exit));
         // This comes after the report: `emptied` must not resolve before the last exit is reported.
         self.capacities.vacate(self.number);
     }
 
-    fn note(&mut self, how: &ExitReason) {
+    fn record_failure(&mut self, how: &ExitReason) {
         match how {
             ExitReason::Stopped | ExitReason::Killed => return,
             ExitReason::Failed(_) => {}
