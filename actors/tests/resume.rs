@@ -174,8 +174,8 @@ async fn owned_run_does_not_resume_without_its_owner() {
     shut(runtime).await;
 }
 
-/// E-1: read-only and idempotent calls are repeated under their key. For other calls, the model is told that their
-/// effects are unknown.
+/// E-1: read-only and idempotent calls are repeated under their key. The effects of other calls are reported to the
+/// model as unknown.
 #[tokio::test(start_paused = true)]
 async fn only_harmless_calls_are_repeated_after_a_restart() {
     let memory = Memory::new();
