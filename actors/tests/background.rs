@@ -30,7 +30,11 @@ async fn backgrounded_call_returns_and_its_end_is_a_message() {
     seconds(5).await;
     let call = call_of(&journal, &session).await;
     assert_eq!(session.background(call).await, Ok(Control::Done(RunNo(1))));
-    assert_eq!(session.background(call).await, Ok(Control::Done(RunNo(1))), "it was not in the background");
+    assert_eq!(
+        session.background(call).await,
+        Ok(Control::Done(RunNo(1))),
+        "expected a repetition to return the same result"
+    );
     seconds(1).await;
     let all = records(&journal, session.id()).await;
     let moved = all.iter().find_map(|record| match record {

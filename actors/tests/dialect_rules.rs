@@ -1,4 +1,5 @@
-//! Rules that the dialects share, by id, for which their specifications disagree or leave a choice.
+//! Rules that the dialects share, where their specifications disagree or leave a choice. Tests have the ids of the
+//! rules.
 
 use crate::support::talk::{converse, converse_in, found, notices, offering, parsed};
 use crate::support::*;

@@ -19,7 +19,7 @@ fn below(runtime: &Runtime, session: &SessionHandle) -> Vec<SessionHandle> {
     children.into_iter().map(|id| runtime.session(id).expect("readable").expect("the session exists")).collect()
 }
 
-async fn tree_is_cancelled(slots: usize, live: u32) {
+async fn check_tree_cancel(slots: usize, live: u32) {
     let journal = journal();
     let options = Options { slots, seed: Some(7), ..Options::default() };
     let limits = Limits { live_runs: live, ..Limits::default() };
@@ -50,12 +50,12 @@ async fn tree_is_cancelled(slots: usize, live: u32) {
 
 #[tokio::test(start_paused = true)]
 async fn tree_cancel_keeps_queued_inputs_of_owned_sessions() {
-    tree_is_cancelled(10, 10).await;
+    check_tree_cancel(10, 10).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn tree_cancel_keeps_queued_inputs_of_queued_sessions() {
-    tree_is_cancelled(1, 1).await;
+    check_tree_cancel(1, 1).await;
 }
 
 #[tokio::test(start_paused = true)]

@@ -151,7 +151,7 @@ impl StartRecovery {
 }
 
 /// Returns whether a run resumes. A run that never started, or is parked at a limit, has no work to lose.
-fn may_resume(row: &Inflight, resuming_runs: &HashMap<SessionId, RunNo>, surviving_runs: bool) -> bool {
+fn may_resume(row: &Inflight, resuming_runs: &HashMap<SessionId, RunNo>, survives: bool) -> bool {
     let owned = match &row.owner {
         Owner::Run { session, run, .. } => {
             if resuming_runs.get(session) != Some(run) {
@@ -165,7 +165,7 @@ fn may_resume(row: &Inflight, resuming_runs: &HashMap<SessionId, RunNo>, survivi
         // A closing run ends with its decided outcome.
         Phase::Closing | Phase::Quiet => false,
         Phase::Queued => owned || row.on_restart == OnRestart::Resume,
-        Phase::WaitingMidTurn | Phase::WaitingAtRest if surviving_runs => true,
+        Phase::WaitingMidTurn | Phase::WaitingAtRest if survives => true,
         Phase::Working
         | Phase::WaitingMidTurn
         | Phase::WaitingAtRest

@@ -59,7 +59,7 @@ pub enum Entry {
         /// The called model, if the session's model name stands for several.
         model: Option<Text>,
         error: ModelFail,
-        /// The partial text of the model.
+        /// The provider's message.
         message: Text,
         usage: Option<Usage>,
         /// Milliseconds for which the call waited for a permit of its model.
