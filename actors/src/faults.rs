@@ -107,7 +107,7 @@ pub struct Faults {
     skips_intents: bool,
     /// True if a deletion starts at the deepest sessions.
     #[cfg(feature = "fault-points")]
-    lowest_first: bool,
+    deepest_first: bool,
     #[cfg(feature = "fault-points")]
     runtime_bug: Option<RuntimeBug>,
 }
@@ -129,12 +129,12 @@ impl Faults {
         let bugs =
             [("no-dedup", Bug::RowTakenTwice), ("no-reset", Bug::ResetForgotten), ("no-debt", Bug::OwedCompacted)];
         let rules = bugs.into_iter().find(|(name, _)| has(name)).map_or(Rules::ALL, |(_, bug)| Rules::without(bug));
-        Self { rules, skips_intents: has("no-intent"), lowest_first: has("no-order"), ..Self::default() }
+        Self { rules, skips_intents: has("no-intent"), deepest_first: has("no-order"), ..Self::default() }
     }
 
     /// Returns no bugs: this build lacks the feature.
     #[cfg(not(feature = "sabotage"))]
-    pub fn named(_words: &str) -> Self {
+    pub fn named(_text: &str) -> Self {
         Self::default()
     }
 
@@ -212,7 +212,7 @@ impl Faults {
     /// Returns whether a deletion starts at the deepest sessions.
     #[cfg(feature = "fault-points")]
     pub(crate) fn deletes_deepest_first(&self) -> bool {
-        self.lowest_first
+        self.deepest_first
     }
 
     #[cfg(not(feature = "fault-points"))]

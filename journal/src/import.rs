@@ -129,13 +129,15 @@ impl WrittenImport {
 }
 
 impl Journal {
-    /// Imports all sessions of an export or none, into a store without active sessions. Blocks its thread while it reads.
+    /// Imports all sessions of an export or none, into a store without active sessions. Blocks its thread while it
+    /// reads.
     ///
     /// The imported sessions are limited to `within`. Each of them records its bounds (`SessionCreated::imported` and
-    /// its limits). [`ImportBounds::none`] is for a file that this host wrote itself. Needs a few dozen bytes of memory
-    /// per frame, one or two rows per session, and one session at a time.
+    /// its limits). [`ImportBounds::none`] is for a file that this host wrote itself. Needs memory for a few dozen
+    /// bytes per frame, for one or two rows per session, and for one whole session at a time.
     /// # Errors
-    /// [`ImportError`]. An invalid file is refused before anything is written. After a failure of the store, nothing is visible.
+    /// [`ImportError`]. An invalid file is refused before anything is written. After a failure of the store, nothing is
+    /// visible.
     /// # Cancel safety
     /// If the future is dropped or the process killed, nothing is visible. Another import of the same file continues.
     /// # Durability

@@ -44,7 +44,8 @@ pub(crate) struct Hooked {
 }
 
 impl Hooked {
-    /// Runs the call. A cancel drops a running hook: before the call, the call does not start; after it, the result is withheld.
+    /// Runs the call. A cancel drops a running hook: before the call, so that the call does not start, or after the
+    /// call, so that its result is withheld.
     pub(crate) async fn run(mut self, mut call: ToolInvocation) -> ToolOutcome {
         let stop = call.cancel.clone();
         let before = tokio::select! {

@@ -13,13 +13,17 @@ fn input_price(names: &[&str]) -> Option<f64> {
 }
 
 #[test]
-fn exact_price_precedes_the_longest_prefix() {
+fn exact_price_takes_precedence_over_prefixes() {
     assert_eq!(input_price(&["fast", "lab/big-9"]), Some(1.0));
     assert_eq!(input_price(&["slow", "lab/big-9"]), Some(7.0));
     assert_eq!(input_price(&["lab/big-8"]), Some(5.0));
     assert_eq!(input_price(&["lab/small"]), Some(3.0));
     assert_eq!(input_price(&["other/small", "fa"]), None);
-    assert_eq!(input_price(&["lab/small", "fast"]), Some(1.0), "an exact match by a later name precedes a prefix");
+    assert_eq!(
+        input_price(&["lab/small", "fast"]),
+        Some(1.0),
+        "an exact match by a later name takes precedence over a prefix"
+    );
     assert_eq!(Prices::new().with("*", Price::new(9.0, 9.0)).of(["anything"]), Some(&Price::new(9.0, 9.0)));
 }
 
