@@ -1,8 +1,8 @@
-// Keys of the tree and of forms, copying, the state of the connection, and following an answer: all that HTML and htmx do not do by
-// themselves.
+// What HTML and htmx do not do by themselves: keyboard control of trees and forms, copying, the state of the
+// connection, and scrolling with an answer.
 "use strict";
 
-// The tree: one line is in the tab order, arrows move (the pattern of the ARIA practices guide).
+// The tree follows the pattern of the ARIA practices guide: one line is in the tab order, and arrow keys move.
 const items = (tree) => [...tree.querySelectorAll('[role="treeitem"]')].filter((item) => item.offsetParent !== null);
 
 function focusItem(item) {
@@ -17,7 +17,7 @@ function focusItem(item) {
 function setOpen(item, open) {
   if (!item.hasAttribute("aria-expanded")) return;
   item.setAttribute("aria-expanded", String(open));
-  // Not by attributes of the group: htmx would process each of thousands of lines.
+  // Not with attributes of the group: htmx would process each of thousands of lines.
   const group = item.querySelector(':scope > [role="group"]');
   if (!open || group.childElementCount > 0) return;
   const path = `/s/${item.id.slice(2)}/kids?level=${item.getAttribute("aria-level")}`;
@@ -63,7 +63,7 @@ document.addEventListener("click", (event) => {
   }
 });
 
-// A line that got its first child can be opened from then on; one line is always in the tab order.
+// A line can be opened once it has a child. One line is always in the tab order.
 function tidy() {
   for (const twist of document.querySelectorAll('[role="treeitem"] > .row > .twist')) {
     const item = twist.closest('[role="treeitem"]');
@@ -99,22 +99,22 @@ setInterval(countDown, 1000);
 function say(text) {
   document.getElementById("said").textContent = text;
 }
-// What an action said goes away with the next request, click or key.
+// Removes the result of an action at the next request, click or key.
 document.addEventListener("htmx:before:request", (event) => event.detail.ctx.request.method === "GET" || say(""));
 for (const event of ["pointerdown", "keydown"]) document.addEventListener(event, () => say(""));
 
-// A view that is not up to date says so, until that which keeps it up to date works again. Less than a second is not mentioned.
+// Shows when a part of the view has been out of date for more than a second.
 const failed = new Map();
 let lostAt = 0;
 function lostText() {
-  // A part that was replaced has nothing to say any more.
+  // Forgets a part that was replaced.
   for (const source of failed.keys()) if (!source.isConnected) failed.delete(source);
   return [...failed.values()].at(-1) ?? "";
 }
 function showLost() {
   const shown = document.getElementById("lost");
   const text = lostText();
-  // The first failure sets the time: later ones, also those of other parts, do not put it off.
+  // Only the first failure starts the timer; later ones must not extend it.
   if (text && !shown.textContent) {
     lostAt ||= setTimeout(() => {
       lostAt = 0;
@@ -130,7 +130,7 @@ function found(source) {
   failed.delete(source);
   showLost();
 }
-// Reports a part that cannot be loaded; `status` is missing if no answer came.
+// Reports a part that cannot be loaded; `status` is missing without a response.
 function lost(source, status) {
   const texts = {
     401: "The login has ended: open a new login link in this browser. `subtend token login` makes one, on the machine of the host.",
@@ -146,11 +146,12 @@ function lost(source, status) {
   failed.set(source, texts[status] ?? "The host does not answer: this view is not up to date. It connects again by itself.");
   showLost();
 }
-// A login or an address may become valid again; a deleted session does not.
+// Retries unless the session is gone: a login or an address may become valid again.
 const isGone = (status) => status === 404 || status === 410;
 document.addEventListener("htmx:sse:after:connection", (event) => {
   found(event.target);
-  // The extension closes the streams of tabs that become hidden: a browser has six connections to a host. A tab may be opened hidden.
+  // A browser has only six connections to a host, so the extension closes the streams of hidden tabs. A tab may also be
+  // hidden when it is opened.
   queueMicrotask(() => document.hidden && document.dispatchEvent(new Event("visibilitychange")));
 });
 document.addEventListener("htmx:sse:error", (event) => {
@@ -163,7 +164,7 @@ document.addEventListener("htmx:after:request", (event) => {
   const { status } = response;
   if (request.method !== "GET") return;
   if (status < 400) return found(sourceElement);
-  // A part that cannot be loaded is left as it is.
+  // Keeps a part unchanged if it cannot be loaded.
   if ([401, 403, 421, 429].includes(status) || status >= 500 || sourceElement.matches("[hx-sse\\:connect]")) {
     event.preventDefault();
     lost(sourceElement, status);
@@ -175,7 +176,7 @@ document.addEventListener("htmx:error", (event) => {
   if (ctx.request.method === "GET") return lost(ctx.sourceElement);
   say("The host does not answer: check whether this has taken effect before you try again.");
 });
-// The extension reconnects streams that were open once.
+// The extension reconnects only streams that were open before.
 document.addEventListener("htmx:finally:request", (event) => {
   const { sourceElement, response } = event.detail.ctx;
   const stream = sourceElement.getAttribute("hx-sse:connect");
@@ -183,7 +184,7 @@ document.addEventListener("htmx:finally:request", (event) => {
   setTimeout(() => htmx.ajax("GET", stream, { source: sourceElement }), 3000);
 });
 
-// Reading on: a person who has scrolled to the end stays there while an answer grows.
+// Keeps the end in view while an answer grows, if the user has scrolled to the end.
 let atEnd = false;
 const page = document.documentElement;
 document.addEventListener("htmx:sse:before:message", () => {
@@ -193,7 +194,7 @@ document.addEventListener("htmx:sse:after:message", () => {
   if (atEnd && document.getElementById("streaming")) window.scrollTo({ top: page.scrollHeight, behavior: "instant" });
 });
 
-// An approval that has just moved to the place of another one is not answered by a click that was meant for that one.
+// Ignores a click on an approval that has just moved: the click was meant for another one.
 const asked = new Map();
 document.addEventListener("htmx:sse:before:message", () => {
   for (const ask of document.querySelectorAll(".ask")) {
@@ -219,14 +220,14 @@ document.addEventListener(
   },
   true,
 );
-// An answer that counted is not sent again.
+// Prevents a second answer to an approval.
 document.addEventListener("htmx:after:request", (event) => {
   const { sourceElement, response } = event.detail.ctx;
   if (response.status >= 400) return;
   for (const button of sourceElement.closest(".ask")?.querySelectorAll("button") ?? []) button.disabled = true;
 });
 
-// An input that was accepted leaves its form empty, unless the person has typed on meanwhile.
+// Clears the form of an accepted input, unless the user has typed more meanwhile.
 const sent = new WeakMap();
 document.addEventListener("htmx:before:request", (event) => {
   const form = event.detail.ctx.sourceElement.closest("form[data-clear]");
@@ -238,7 +239,7 @@ document.addEventListener("htmx:after:request", (event) => {
   if (form && response.status < 400 && form.elements.text?.value === sent.get(form)) form.reset();
 });
 
-// A form is not sent again before its answer is there.
+// Prevents sending a form again before its response has arrived.
 document.addEventListener(
   "submit",
   (event) => {
@@ -250,7 +251,7 @@ document.addEventListener(
   true,
 );
 
-// Ctrl+Enter sends; Escape closes what asks for a confirmation.
+// Ctrl+Enter sends; Escape closes a confirmation.
 document.addEventListener("keydown", (event) => {
   if (event.key === "Enter" && event.target.matches('textarea[name="text"]') && (event.ctrlKey || event.metaKey)) {
     event.preventDefault();

@@ -1,8 +1,8 @@
-//! Latencies of a host's clients, in one run.
+//! Measures the latency of requests and the throughput of event streams of a host.
 //!
-//! `cargo bench -p subtend-host --bench clients` measures on one store the time until an input is durably accepted, over
-//! HTTP (a kept TCP connection with a token) and by the direct API. It also measures the events per second to 1, 100 and
-//! 1,000 subscribers, with and without a further subscriber that does not read. `-- --quick` does a tenth of the work.
+//! `cargo bench -p subtend-host --bench clients` measures the time until an input is durable: over HTTP, on an open
+//! connection with a token, and through the Rust API. It also measures the events per second to 1, 100 and 1,000
+//! subscribers, with and without a further subscriber that does not read. `-- --quick` does a tenth of the work.
 
 #![allow(
     clippy::expect_used,
@@ -46,7 +46,7 @@ async fn serve(host: &Host, dir: &std::path::Path) -> (SocketAddr, String) {
     (address, token)
 }
 
-/// Sends an input on a kept connection, and reads the receipt.
+/// Sends an input on an open connection, and reads the receipt.
 async fn post(stream: &mut BufReader<TcpStream>, at: SocketAddr, token: &str, session: &SessionHandle) {
     let body = r#"{"text":"Good morning."}"#;
     let head = format!(
@@ -97,7 +97,7 @@ async fn latency(inputs: usize) {
                 session.send("Good morning.").await.expect("accepted");
             }
             let took = from.elapsed();
-            // The first requests are for warm-up.
+            // The first requests are warm-up.
             if n >= 20 {
                 if http { over_http.push(took) } else { direct.push(took) }
             }

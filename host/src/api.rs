@@ -63,7 +63,7 @@ mod worktrees;
 /// Header by which a repeated command takes effect once.
 const IDEMPOTENCY_KEY: &str = "idempotency-key";
 
-/// Prefix of the hash of the OpenAPI document, by which builds of the same version with different APIs are distinguished.
+/// Hash of the OpenAPI document, shortened. It distinguishes builds of the same version that have different APIs.
 pub const FINGERPRINT: &str = include_str!("../assets/api.hash");
 
 /// The OpenAPI document; the routes add its paths.
@@ -161,7 +161,7 @@ fn router_with_limits() -> OpenApiRouter<Host> {
         .routes(routes!(health::metrics))
 }
 
-/// Returns the routes of workers whose requests wait and need no large bodies.
+/// Returns the routes of workers whose requests may wait and have small bodies.
 fn small_bodies() -> OpenApiRouter<Host> {
     OpenApiRouter::new()
         .routes(routes!(workers::list))
@@ -173,12 +173,12 @@ fn small_bodies() -> OpenApiRouter<Host> {
 /// Returns the OpenAPI 3.1 document.
 ///
 /// # Errors
-/// When it cannot be written as JSON.
+/// If it cannot be written as JSON.
 pub fn document() -> Result<String, serde_json::Error> {
     documented_routes().get_openapi().to_pretty_json()
 }
 
-/// The resources and their document, built once because they are large and equal for all hosts.
+/// The resources and their document. They are large and the same for all hosts, so they are built once.
 static RESOURCES: LazyLock<(Router<Host>, OpenApiDocument)> = LazyLock::new(|| documented_routes().split_for_parts());
 
 /// Builds the router of `host`.
@@ -192,7 +192,7 @@ pub(crate) fn router(host: &Host) -> Router {
         .merge(page::router())
         .fallback(no_such_resource)
         .method_not_allowed_fallback(no_such_method)
-        .layer(middleware::from_fn_with_state(host.clone(), reads::run_in_turn))
+        .layer(middleware::from_fn_with_state(host.clone(), reads::run_with_permit))
         .layer(middleware::from_fn_with_state(host.clone(), metrics::measure))
         .layer(DefaultBodyLimit::max(body_bytes))
         .layer(middleware::map_request(move |request: Request| {
@@ -206,7 +206,7 @@ pub(crate) fn router(host: &Host) -> Router {
         .with_state(host.clone())
 }
 
-/// Refuses a request whose body is too large by its own header, before any of it is read.
+/// Refuses a request whose `Content-Length` is too large, before reading the body.
 fn check_announced_size(request: Request, most: usize) -> Result<Request, Problem> {
     let length = request.headers().get(header::CONTENT_LENGTH).and_then(|length| length.to_str().ok());
     match length.map(str::parse::<usize>) {
@@ -252,7 +252,7 @@ pub(crate) async fn no_such_method(request: Request) -> Response {
         .unwrap_or_else(|| problem(NO_SUCH_METHOD).into_response())
 }
 
-/// Returns the problem for a handler that panicked. The connection stays open.
+/// Returns the response for a handler that panicked. The connection stays open.
 fn panic_response(_: Box<dyn std::any::Any + Send + 'static>) -> Response {
     let detail = "a fault in the host: its log has more";
     Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", detail).into_response()
@@ -272,7 +272,7 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for Body<T> {
             Err(error) if error.status() == StatusCode::PAYLOAD_TOO_LARGE => return Err(too_large(error.body_text())),
             Err(error) => return Err(Problem::malformed(error.body_text())),
         };
-        // Parsed JSON may take seventy times the size of its text, so the limits of a session would apply too late.
+        // Parsed JSON may take seventy times the memory of its text, so the limits of sessions would apply too late.
         if ValueCount::default().add(&bytes) > MAX_BODY_VALUES {
             return Err(too_large(format!(
                 "the body has more than {MAX_BODY_VALUES} JSON values: send less in one request"
@@ -296,11 +296,11 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for Body<T> {
     }
 }
 
-/// Maximum number of JSON values in a body. Metadata of a session, limited to 64 KiB, has fewer.
+/// Maximum number of JSON values in a body. The largest valid body, 64 KiB of session metadata, has fewer.
 const MAX_BODY_VALUES: usize = 50_000;
 
-/// Maximum nesting of arrays and objects in a body. JSON parsers accept 128, and responses wrap the sent values in
-/// further levels.
+/// Maximum nesting of arrays and objects in a body. JSON parsers accept 128 levels, and responses nest the sent values
+/// deeper.
 const MAX_BODY_NESTING: usize = 100;
 
 /// Returns the maximum nesting of arrays and objects in a JSON text.
@@ -347,7 +347,7 @@ impl<S: Send + Sync, T: DeserializeOwned + Send> FromRequestParts<S> for Path<T>
 }
 
 /// The last record that a client has. If the session has a later record of the same command, the command already took
-/// effect, and a repetition does not change anything.
+/// effect and is not repeated.
 #[derive(Clone, Copy, Debug, Default, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
@@ -356,12 +356,12 @@ struct Since {
     after: Option<u64>,
 }
 
-/// Number of records that are read at once.
+/// Number of records in one read.
 const SINCE_PAGE: usize = 1_000;
 
 impl Since {
-    /// Locks out other repeatable commands of a session, and returns the result of `did` for the first later record of this one. Most
-    /// records are read before the lock is held.
+    /// Locks the session against other repeatable commands. Returns the lock, and the result of `did` for the first
+    /// record after the client's that has one. Reads most records before taking the lock.
     async fn find_or_lock<T: Send>(
         mut self,
         host: &Host,
@@ -380,7 +380,7 @@ impl Since {
         Ok((alone, done))
     }
 
-    /// Reads the later records up to the first one of the command, and returns its result.
+    /// Reads the records after the client's, and returns the first result of `did`.
     async fn find_later<T: Send>(
         &mut self,
         host: &Host,
@@ -390,7 +390,7 @@ impl Since {
         while let Some(after) = self.after {
             host.settled().await?;
             let records = host.runtime().journal().records_from(session, Seq(after).next(), SINCE_PAGE);
-            // The same error as that of the command itself.
+            // The command itself would fail with the same error.
             let records = records.map_err(|error| match error {
                 ReadError::Damaged { .. } | ReadError::Newer { .. } => Stopped::Unreadable(error.to_string()).into(),
                 ReadError::NoSuchSession(_) | ReadError::Engine(_) | ReadError::Closed => Problem::from(error),
@@ -408,7 +408,7 @@ impl Since {
 /// Returns the number of rows of a page: `limit`, or the default.
 ///
 /// # Errors
-/// [`Problem`] for a limit that cannot take effect.
+/// [`Problem`] for a limit outside 1 to `most`.
 fn page_size(limit: Option<usize>, default: usize, most: usize) -> Result<usize, Problem> {
     match limit {
         None => Ok(default),

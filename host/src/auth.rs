@@ -1,9 +1,9 @@
 //! Authentication: tokens with scopes, login links for browsers, and checks of the Host and Origin headers.
 //!
-//! A request over the Unix socket comes from its owner, as the operating system reports, and has all rights. A request
-//! over TCP needs a token or the cookie of a login. Three checks refuse requests of other web pages: the Host header must
-//! name this host (DNS rebinding), an Origin header must be this host's own (cross-site requests), and the cookie is
-//! `SameSite=Strict`.
+//! A request over the Unix socket has all rights: the operating system confirms that its sender owns the socket. A
+//! request over TCP needs a token or the cookie of a login. Three checks refuse requests from other web pages. The Host
+//! header must name this host (against DNS rebinding). An Origin header must name this host (against cross-site
+//! requests). The cookie is `SameSite=Strict`.
 
 use std::collections::HashSet;
 use std::net::SocketAddr;
@@ -73,12 +73,12 @@ pub(crate) enum Sender {
     Login,
 }
 
-/// Identifies the sender of requests over TCP: a token or a login, which it does not reveal.
+/// Identifies the sender of requests over TCP, a token or a login, without revealing the secret.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct SenderId(u64);
 
 impl SenderId {
-    /// The sender of a request that another node forwarded without naming it.
+    /// The sender of a request that another node forwarded without naming its sender.
     const UNKNOWN: Self = Self(0);
 
     pub(crate) fn of(credential: blake3::Hash) -> Self {
@@ -87,8 +87,8 @@ impl SenderId {
     }
 }
 
-/// Returns the rights of a request that passed [`Guard`]; `None` for a request without these checks, such as one over the
-/// Unix socket.
+/// Returns the rights of a request that passed [`Guard`]; `None` if it did not pass through one, as over the Unix
+/// socket.
 pub fn grant_of(request: &Request) -> Option<TokenGrant> {
     request.extensions().get().map(|sender| match sender {
         Sender::Token(grant) => grant.clone(),
@@ -133,12 +133,13 @@ impl Guard {
         &self.inner.logins
     }
 
-    /// Makes a link that opens a login in one browser, once, within five minutes. Returns `None` if the system has no randomness.
+    /// Makes a link that logs in one browser, once, within five minutes. Returns `None` if the system cannot supply
+    /// random bytes.
     pub fn login_link(&self) -> Option<String> {
         self.inner.logins.link().map(|code| format!("http://{}/login?code={code}", self.inner.address))
     }
 
-    /// Adds the resource that makes login links. Only for the router of the Unix socket, which only its owner can reach.
+    /// Adds the resource that makes login links. Only for the router of the Unix socket, which no other user can reach.
     pub fn with_login_links(&self, router: Router) -> Router {
         router.merge(Router::new().route("/login/links", post(make_link)).with_state(self.clone()))
     }
@@ -159,7 +160,7 @@ impl Guard {
         self.inner.hosts.contains(&host.to_ascii_lowercase())
     }
 
-    /// Refuses requests for another host, and requests of other web pages.
+    /// Refuses requests for another host, and requests from other web pages.
     fn check_origin(&self, headers: &HeaderMap, uri: &Uri) -> Result<(), Problem> {
         // RFC 9112, 3.2.2: the authority of the target replaces the Host header, which must still be valid.
         let header = single(headers, &header::HOST)?;
@@ -183,7 +184,7 @@ impl Guard {
         host.is_some_and(|host| self.is_known_host(host))
     }
 
-    /// Returns whether a browser says that a page of this host opened the resource, or that its user did.
+    /// Returns whether, by the browser's headers, a page of this host or the user opened the resource.
     fn is_opened_here(&self, headers: &HeaderMap) -> bool {
         match headers.get("sec-fetch-site") {
             Some(site) => site == "same-origin" || site == "none",
@@ -198,7 +199,7 @@ impl Guard {
     fn sender(&self, headers: &HeaderMap) -> Result<(Sender, Credential), Problem> {
         if let Some(authorization) = single(headers, &header::AUTHORIZATION)? {
             let token = authorization.split_once(' ').filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"));
-            // Taken before the file is read, so that a concurrent change is noticed later.
+            // Read the version before the file, so that a concurrent change is noticed later.
             let version = self.inner.tokens.version();
             let found = token.and_then(|(_, token)| {
                 let hash = blake3::hash(token.trim().as_bytes());
@@ -209,7 +210,7 @@ impl Guard {
         }
         let cookies = headers.get_all(header::COOKIE).iter().filter_map(|cookies| cookies.to_str().ok());
         let pairs = cookies.flat_map(|cookies| cookies.split(';')).filter_map(|pair| pair.trim().split_once('='));
-        // Another server with the same host name may set a cookie of this name, so all values are tried.
+        // Another server on the same host name may set a cookie with this name, so all values are tried.
         let logins = pairs.filter(|(name, _)| *name == COOKIE).map(|(_, login)| blake3::hash(login.as_bytes()));
         let open = logins.into_iter().find(|login| self.inner.logins.is_open_hash(login));
         open.map(|login| (Sender::Login, Credential::Login(login))).ok_or_else(unauthorized)
@@ -289,11 +290,11 @@ async fn check(State(guard): State<Guard>, request: Request, next: Next) -> Resp
         Ok(Some((sender, by, permit)))
     });
     match checked {
-        // Requests without a token have no budget for bodies, and none of these needs a body.
+        // Requests without a token have no budget for bodies, and none of them needs one.
         Ok(None) => next.run(request.map(|_| Body::empty())).await,
         Ok(Some((sender, by, permit))) => {
             let full = CancellationToken::new();
-            // Requests that only read need no body, and a waiting one would keep it in memory.
+            // Requests that only read need no body, and a waiting request would keep it in memory.
             let request = if request.method().is_safe() { request.map(|_| Body::empty()) } else { request };
             let request = guard.inner.bodies.count(request, by.hash(), &full);
             let access = Arc::new(Access::new(guard, by, permit));
@@ -307,7 +308,7 @@ async fn check(State(guard): State<Guard>, request: Request, next: Next) -> Resp
     }
 }
 
-/// Answers a request while the access of its sender is valid.
+/// Answers a request, unless the sender's access ends first.
 async fn admit(access: Arc<Access>, sender: Sender, mut request: Request, next: Next) -> Response {
     let (reads, uri, headers) = (request.method().is_safe(), request.uri().clone(), request.headers().clone());
     request.extensions_mut().insert(sender);
@@ -318,7 +319,7 @@ async fn admit(access: Arc<Access>, sender: Sender, mut request: Request, next: 
         response = next.run(request) => response,
         () = access.wait_until_ended() => return refusal(&uri, &headers, unauthorized()),
     };
-    // A command that took effect is answered even if its token was revoked meanwhile.
+    // A command that took effect gets its response even if the token was revoked meanwhile.
     if reads && !access.is_valid() {
         return refusal(&uri, &headers, unauthorized());
     }
@@ -357,7 +358,7 @@ async fn add_security_headers(request: Request, next: Next) -> Response {
 /// A login link.
 #[derive(Debug, Deserialize, Serialize)]
 pub struct LoginLink {
-    /// Its address, with a code that opens one login.
+    /// The URL, with a code that opens one login.
     pub login: String,
 }
 
@@ -372,7 +373,7 @@ async fn make_link(State(guard): State<Guard>) -> Result<Json<LoginLink>, Proble
     Ok(Json(LoginLink { login: guard.login_link().ok_or_else(no_randomness)? }))
 }
 
-/// Opens a login by the code of a link, which is valid once and for some minutes.
+/// Opens a login with the code of a link. The code is valid once, for five minutes.
 async fn login(State(guard): State<Guard>, uri: Uri, headers: HeaderMap) -> Response {
     let code = uri.query().and_then(|query| query.split('&').find_map(|pair| pair.strip_prefix("code=")));
     let Some(login) = code.and_then(|code| guard.inner.logins.redeem(code)) else {

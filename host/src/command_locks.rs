@@ -1,4 +1,4 @@
-//! Locks of repeatable commands: a repetition sees the result of the first request, and a slow command delays no other.
+//! Locks for repeatable commands, one per target: a repeated request waits for the result of the first.
 
 use subtend_session::ids::SessionId;
 use tokio::sync::{Mutex, OwnedMutexGuard};
@@ -9,7 +9,7 @@ use crate::shared_by_key::SharedByKey;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum CommandTarget {
     Session(SessionId),
-    /// The session that a command with an idempotency key creates, by the part of its id that comes from the key.
+    /// The session that a command with an idempotency key creates, by the part of its id that is derived from the key.
     Key(u64),
 }
 
@@ -32,8 +32,7 @@ mod tests {
 
     use super::*;
 
-    /// Waiting commands of one session delay no other session. The control: commands of one session wait for each
-    /// other.
+    /// The control: commands for one session wait for each other.
     #[tokio::test(start_paused = true)]
     async fn command_for_one_session_delays_no_other() {
         let locks = CommandLocks::default();
@@ -44,6 +43,6 @@ mod tests {
         }
         timeout(Duration::from_secs(60), locks.lock(target(1))).await.expect_err("the same target");
         drop(slow);
-        timeout(Duration::from_secs(1), locks.lock(target(1))).await.expect("no other command");
+        timeout(Duration::from_secs(1), locks.lock(target(1))).await.expect("another target is free");
     }
 }

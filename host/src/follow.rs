@@ -1,5 +1,5 @@
-//! Events of a tree or of the whole store in the order of the journal: each durable event once, also across restarts of
-//! the host.
+//! Events of a tree or of the whole store, in the order of the journal. Each durable event is returned once, even
+//! across restarts of the host.
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
@@ -15,20 +15,20 @@ use tokio::time::Instant;
 
 use crate::host::Host;
 
-/// Number of frames read at a time, so that other tasks can run in between.
+/// Maximum number of frames in one read, so that other tasks can run in between.
 const FRAMES_PER_READ: u64 = 256;
 
-/// Bytes of texts after which a read ends: a slow client holds what was read.
+/// Bytes after which a read ends: its records stay in memory until the client has received them.
 const BYTES_PER_READ: u64 = 4 << 20;
 
-/// Time after which read records that a client has not taken are read again.
+/// Maximum age of records that were read and not sent. Older ones are read again.
 const MAX_HELD: Duration = Duration::from_secs(1);
 
 /// The position of a record in the log: its frame, and its number within the frame.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Cursor {
     frame: Lsn,
-    /// Number of records of the frame before this position; `u32::MAX` for all.
+    /// Number of the frame's records before this position; `u32::MAX` for all.
     records: u32,
 }
 
@@ -51,7 +51,7 @@ impl fmt::Display for Cursor {
 
 /// The error for an invalid cursor.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("cursor {0:?}: give the id of an event as it is, such as 1234 or 1234.2")]
+#[error("cursor {0:?}: give the id of an event unchanged, such as 1234 or 1234.2")]
 pub struct BadCursor(String);
 
 impl FromStr for Cursor {
@@ -87,10 +87,10 @@ pub enum FollowError {
     Poisoned(#[from] Poisoned),
 }
 
-/// The events of one tree, or of all.
+/// The events of one tree, or of all trees.
 ///
-/// Records are read from the journal by position, so that a slow or reconnected reader misses none. Parts of answers are
-/// live events; none is returned after the end of its attempt.
+/// Records are read from the journal by position, so that a slow or reconnected reader misses none. Parts of an answer
+/// are live events. None is returned after its attempt has ended.
 pub struct TreeEvents {
     root: Option<SessionId>,
     at: Cursor,
@@ -105,7 +105,7 @@ pub struct TreeEvents {
     read_at: Instant,
 }
 
-/// Cache of the sessions of one read; `None` for those of other trees.
+/// Sessions found during one read; `None` for those of other trees.
 type FollowedSessions = HashMap<SessionId, Option<FollowedSession>>;
 
 impl fmt::Debug for TreeEvents {
@@ -137,8 +137,8 @@ impl TreeEvents {
         }
     }
 
-    /// Returns the next event of the runtime of `host`, which must be that of [`TreeEvents::new`]; `None` after the last event
-    /// of a runtime that is shut down.
+    /// Returns the next event; `None` after the last event of a runtime that was shut down. `host` must have the
+    /// runtime that was passed to [`TreeEvents::new`].
     ///
     /// # Errors
     /// [`FollowError`].
@@ -158,7 +158,7 @@ impl TreeEvents {
                 }
                 return Ok(Some(ready));
             }
-            // Free the memory: there may be many idle clients.
+            // Frees memory, because many clients may be idle.
             self.ready = VecDeque::new();
             if self.behind {
                 let (journal, root, from) = (host.runtime().journal().clone(), self.root, self.at);
@@ -169,7 +169,7 @@ impl TreeEvents {
             match self.live.next().await {
                 Some(Next::Event(event)) => self.apply(event),
                 Some(Next::Missed(events)) => {
-                    // Subscribe again to receive the full text of the answer in progress.
+                    // Subscribe again to receive the text of the answer in progress from its start.
                     self.live = host.runtime().subscribe(self.root);
                     self.behind = true;
                     return Ok(Some(Followed::Missed(events)));
@@ -186,7 +186,7 @@ impl TreeEvents {
 
     fn apply(&mut self, event: Event) {
         match &event.what {
-            // The record is durable, and is read from the journal in order.
+            // Not returned here: records are read from the journal, in order.
             EventKind::Record { .. } => self.behind = true,
             EventKind::Delta { turn, attempt, .. } if Some(&(*turn, *attempt)) <= self.over.get(&event.session) => {}
             EventKind::Delta { .. } | EventKind::Progress { .. } => self.ready.push_back(Followed::Event(None, event)),
@@ -213,7 +213,7 @@ struct FollowedPage {
     ready: VecDeque<Followed>,
     /// Last ended attempt of each session.
     over: HashMap<SessionId, (TurnNo, AttemptNo)>,
-    /// Whether there are further durable frames.
+    /// True if the journal has further durable frames.
     behind: bool,
 }
 
@@ -224,7 +224,7 @@ impl FollowedPage {
         let mut frame = if from.records == u32::MAX { Lsn(from.frame.0.saturating_add(1)) } else { from.frame };
         let until = Lsn(frame.0.saturating_add(FRAMES_PER_READ)).min(last);
         let mut page = Self { root, at: from, ready: VecDeque::new(), over: HashMap::new(), behind: false };
-        // A session may be deleted between two reads.
+        // Fresh for each read, since a session may be deleted between two reads.
         let (mut followed, mut bytes) = (FollowedSessions::new(), 0_u64);
         while frame <= until && bytes < BYTES_PER_READ {
             if let Some((session, records)) = journal.frame_at(frame)? {
@@ -255,7 +255,7 @@ impl FollowedPage {
                 let last = self.over.entry(session).or_insert(over);
                 *last = (*last).max(over);
             }
-            // For a deleted session, only its deletion is sent: its records may be erased at any time.
+            // Of a deleted session, only the deletion is sent: its other records may be erased at any time.
             if ix <= given || (deleted && !matches!(stored.record, Record::SessionDeleted { .. })) {
                 continue;
             }
@@ -308,7 +308,8 @@ mod tests {
     use super::*;
     use crate::HostOptions;
 
-    /// Reads the records of eight answers of `bytes` bytes; returns their number, the number of reads, and the most bytes of a read.
+    /// Reads the records of eight answers of `bytes` bytes. Returns the number of records, the number of reads, and the
+    /// largest size of a read.
     async fn reads(bytes: usize) -> (usize, usize, u64) {
         let model = fn_model("script", move |_, _| async move { Ok(Answer::of_text("x".repeat(bytes))) });
         let options = Options { titles: false, summaries: false, ..Options::default() };
@@ -334,7 +335,8 @@ mod tests {
         (records, reads, most)
     }
 
-    /// A stalled client held 256 frames of any size. The control: the same records with small answers are read at once.
+    /// Otherwise a stalled client would hold 256 frames of any size in memory. The control: with small answers, one
+    /// read returns the same records.
     #[tokio::test]
     async fn records_are_read_up_to_a_number_of_bytes() {
         let (large, small) = (reads(1 << 20).await, reads(10).await);

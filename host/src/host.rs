@@ -18,7 +18,7 @@ use crate::host_bug::InjectedBug;
 use crate::imports::Imports;
 use crate::metrics::Metrics;
 use crate::problem::Problem;
-use crate::reads::{self, ReadSender, ReadTurns};
+use crate::reads::{self, ReadPermits, ReadSender};
 use crate::settings::Settings;
 use crate::slash::CommandFiles;
 use crate::warnings::ToolWarnings;
@@ -37,14 +37,14 @@ pub struct HostOptions {
     pub heartbeat: Duration,
     /// Defaults for opened sessions: agent, model, servers.
     pub open: OpenOptions,
-    /// Absolute path of the directory of the runtime's own environment. Sessions of other directories get their own
+    /// Absolute path of the runtime's own workspace. Sessions of other workspaces get an environment of their own
     /// ([`OpenOptions::workspace`]).
     pub home: Option<String>,
-    /// True for a host that serves until it is stopped; false for one that ends with its runs.
+    /// True if the host serves until it is stopped; false if it ends with its runs.
     pub stays: bool,
     /// Storage of tool options that the page edits.
     pub settings: Option<Arc<dyn Settings>>,
-    /// Source of slash commands for inputs with `expand`. Without it, they are sent as text.
+    /// Source of slash commands for inputs with `expand`. Without it, such inputs are sent unchanged.
     pub commands: Option<Arc<dyn CommandFiles>>,
     /// Source of warnings about the tools of sessions. Without it, every session has an empty list.
     pub warnings: Option<Arc<dyn ToolWarnings>>,
@@ -86,41 +86,42 @@ impl Default for HostOptions {
 #[derive(Clone)]
 pub struct Host {
     inner: Arc<Inner>,
-    /// The sender whose turns the reads of a stream take.
+    /// The sender whose permits the reads of a stream use.
     stream_sender: ReadSender,
 }
 
 struct Inner {
     runtime: Arc<Runtime>,
-    /// Attached while the host serves, because a client that can approve may connect at any time.
+    /// Kept attached while the host serves, because a client that can approve may connect at any time.
     _approver: Option<Approver>,
     options: HostOptions,
     metrics: Metrics,
     imports: Imports,
-    reads: ReadTurns,
+    reads: ReadPermits,
     locks: CommandLocks,
     sessions_by_key: Mutex<Option<SessionsByKey>>,
-    /// Fires when the host ends, and ends event streams.
+    /// Ends event streams. Fires when the host ends.
     ends: CancellationToken,
-    /// Dropped last. When it fires, no request holds the runtime.
+    /// Dropped last: when it fires, no request uses the runtime any more.
     released: ReleaseSignal,
 }
 
-/// Maximum number of keys in memory whose commands have created no session.
+/// Maximum number of keys that are kept in memory although their commands created no session.
 const MAX_UNUSED_KEYS: usize = 1_000;
 
-/// Sessions created by commands with a key, by the half of their id that comes from the key. Loaded from the store at the
-/// first use.
+/// Sessions created by commands with an idempotency key, by the half of their id that is derived from the key. Loaded
+/// from the store at the first use.
 #[derive(Default)]
 struct SessionsByKey {
     ids: HashMap<u64, SessionId>,
-    /// Halves of commands that may have been refused, oldest first.
+    /// Recently added halves, oldest first. Their commands may have been refused.
     recent: VecDeque<u64>,
 }
 
 impl SessionsByKey {
-    /// Adds the session that a command creates, unless another command created one with the key, which is returned. Forgets old
-    /// keys without a session, as a client may send any number of commands that are refused.
+    /// Adds the session that a command is about to create. If another command has created a session with the same key,
+    /// returns that session instead. Forgets old keys without a session, because a client may send any number of
+    /// refused commands.
     fn add<E>(
         &mut self,
         id: SessionId,
@@ -149,7 +150,7 @@ impl SessionsByKey {
     }
 }
 
-/// The session that a command with a key creates. Holds the lock against other commands with the key.
+/// The session that a command with a key creates. Locks out other commands with the same key.
 pub(crate) struct KeyedSession {
     pub(crate) id: SessionId,
     _lock: OwnedMutexGuard<()>,
@@ -171,7 +172,7 @@ impl std::fmt::Debug for Host {
 }
 
 impl Host {
-    /// Creates a host of a started runtime.
+    /// Creates a host for a started runtime.
     pub fn new(runtime: Runtime, options: HostOptions) -> Self {
         let approver = options.approvals.then(|| runtime.approver());
         let (metrics, ends) = (Metrics::new(), CancellationToken::new());
@@ -183,7 +184,7 @@ impl Host {
             options,
             metrics,
             imports: Imports::default(),
-            reads: ReadTurns::default(),
+            reads: ReadPermits::default(),
             locks: CommandLocks::default(),
             sessions_by_key: Mutex::default(),
             ends,
@@ -206,22 +207,23 @@ impl Host {
         &self.inner.options
     }
 
-    pub(crate) fn reads(&self) -> &ReadTurns {
+    pub(crate) fn reads(&self) -> &ReadPermits {
         &self.inner.reads
     }
 
-    /// Returns this host for a stream that the present request opens, and that outlives it.
+    /// Returns this host for a stream that outlives the current request. Its reads count as those of the request's
+    /// sender.
     pub(crate) fn for_stream(&self) -> Self {
         Self { stream_sender: reads::sender(), ..self.clone() }
     }
 
-    /// Runs a read of the records of one session for an event stream, in a turn of the sender that opened it.
+    /// Runs a read of one session's records for an event stream, with a permit of the sender that opened the stream.
     pub(crate) async fn read_stream<T: Send>(&self, read: impl Future<Output = T> + Send) -> T {
         // Boxed, so that idle streams use little memory.
         Box::pin(reads::run_as(self.stream_sender, self.inner.reads.read_for_stream(read))).await
     }
 
-    /// Runs a read of an event stream, in a turn of the sender that opened it.
+    /// Runs a read of an event stream, with a permit of the sender that opened the stream.
     pub(crate) fn read_events<T: Send + 'static>(
         &self,
         read: impl FnOnce() -> T + Send + 'static,
@@ -237,8 +239,8 @@ impl Host {
         &self.inner.options.workers
     }
 
-    /// Returns the session that `command` creates with an idempotency key: the same one for each repetition, also after a
-    /// restart. Keys are separate for each kind of command, `of`.
+    /// Returns the session that `command` creates with an idempotency key. A repetition gets the same session, even
+    /// after a restart. Each kind of command, `of`, has its own keys.
     ///
     /// # Errors
     /// [`Problem`] `idempotency_key_reused` if another command created a session with the key.
@@ -268,12 +270,12 @@ impl Host {
         Ok(KeyedSession { id, _lock: alone })
     }
 
-    /// Locks out other repeatable commands of a session, so that a repetition sees the result of the first request.
+    /// Locks a session against other repeatable commands, so that a repetition sees the result of the first request.
     pub(crate) async fn serialize_commands(&self, session: SessionId) -> OwnedMutexGuard<()> {
         self.inner.locks.lock(CommandTarget::Session(session)).await
     }
 
-    /// Returns whether a client follows events, such as a chat that waits for its next line.
+    /// Returns whether a client follows events. A chat does so even between its inputs.
     pub fn is_followed(&self) -> bool {
         self.inner.metrics.is_streaming()
     }
@@ -301,7 +303,7 @@ impl Host {
         }
     }
 
-    /// Opens a session, or finds the one with the same id, and returns whether it is new. It is durable on return.
+    /// Opens a session, or finds the one with the same id. Returns it, durable, and whether it is new.
     ///
     /// # Errors
     /// [`Problem`], for the errors of [`Runtime::open`].
@@ -310,7 +312,7 @@ impl Host {
             Some(id) => self.runtime().journal().head(id)?.is_some(),
             None => false,
         };
-        // It reads files, and creates the model to know its price and its window.
+        // Opening reads files, and creates the model to learn its prices and context window.
         let handle = self.reads().read_session(async { self.runtime().open(options) }).await??;
         self.settled().await?;
         Ok((handle, !known))
@@ -322,8 +324,8 @@ impl Host {
         self.runtime().journal().settled().await.map_err(failed)
     }
 
-    /// Ends event streams, then shuts the runtime down. Returns `None` if a request still holds the host after `grace`; then
-    /// the runtime is dropped with that request.
+    /// Ends event streams, then shuts the runtime down. Returns `None` if a request still uses the host after `grace`;
+    /// the runtime is then dropped when that request ends.
     pub async fn shutdown(self, grace: Duration) -> Option<ShutdownReport> {
         self.inner.ends.cancel();
         let (runtime, released) = (Arc::clone(&self.inner.runtime), self.inner.released.0.clone());
@@ -349,7 +351,7 @@ fn id_of(of: &str, key: &str, command: &[u8]) -> SessionId {
     SessionId(uuid::Builder::from_custom_bytes(bytes).into_uuid())
 }
 
-/// Returns the half of a session's id that comes from the key.
+/// Returns the half of a session's id that is derived from the key.
 fn key_half(id: SessionId) -> u64 {
     id.0.as_u64_pair().0
 }
@@ -365,7 +367,7 @@ mod tests {
         added.unwrap_or_else(|never| match never {})
     }
 
-    /// The control: keys of sessions are all kept, and each refuses another command.
+    /// The control: keys whose commands created a session are all kept, and each refuses another command.
     #[test]
     fn keys_of_refused_commands_are_forgotten() {
         let many = MAX_UNUSED_KEYS * 3;
@@ -380,7 +382,7 @@ mod tests {
         }
     }
 
-    /// One key that is sent again and again takes one place.
+    /// A key that is sent many times is stored once.
     #[test]
     fn repeated_key_is_counted_once() {
         let mut sessions = SessionsByKey::default();

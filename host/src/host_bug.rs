@@ -9,7 +9,7 @@ pub enum HostBug {
     NoKey,
     /// A stream of a session begins with the records after its opening, regardless of the client's position.
     LateJoin,
-    /// A completion with an expired lease is accepted.
+    /// Completions with an expired lease are accepted.
     OldLease,
 }
 
@@ -27,7 +27,8 @@ impl InjectedBug {
         Self { host_bug: Some(host_bug) }
     }
 
-    /// Injects the bug named in a comma-separated list: `no-resume`, `no-key`, `late-join` or `old-lease`. Other words are ignored.
+    /// Injects the first bug that a comma-separated list names: `no-resume`, `no-key`, `late-join` or `old-lease`.
+    /// Ignores other words.
     #[cfg(feature = "sabotage")]
     pub fn parse(text: &str) -> Self {
         let host_bug = text.split(',').find_map(|word| match word.trim() {

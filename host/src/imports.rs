@@ -1,4 +1,4 @@
-//! Imports in progress, for clients that wait for one.
+//! Imports in progress, so that clients can show their progress.
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -10,16 +10,16 @@ use utoipa::ToSchema;
 /// An import in progress.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub(crate) struct ImportInProgress {
-    /// The path of the file, as it was requested.
+    /// The path of the file, as requested.
     #[schema(value_type = String)]
     file: PathBuf,
-    /// Frames read so far: once while the file is checked, and once more while it is written.
+    /// Number of frames read so far. Each frame is read twice: for the check of the file, and for its import.
     frames: u64,
-    /// Sessions of these frames.
+    /// Number of sessions in these frames.
     sessions: u64,
 }
 
-/// The imports of a host that have not ended.
+/// The imports in progress of a host.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Imports(Arc<Mutex<Vec<(u64, ImportInProgress)>>>);
 

@@ -1,14 +1,16 @@
 //! Times of tasks as text (ISO 8601, UTC): `2026-11-24T08:58:15.000Z`. Texts of equal length sort as their times do.
 
-/// Days from 0000-03-01, with which a count of years that end in February begins, to 1970-01-01.
+/// Days from 0000-03-01 to 1970-01-01. The calculation uses years that begin in March, so that a leap day is the last
+/// day of its year.
 const DAYS_TO_1970: i64 = 719_468;
-/// Days of 400 years, after which the calendar repeats.
+/// Number of days in 400 years, after which the calendar repeats.
 const DAYS_OF_400_YEARS: i64 = 146_097;
 const MS_OF_DAY: i64 = 86_400_000;
-/// 9999-12-31T23:59:59.999Z. A damaged record may hold any number; the year has four digits.
+/// 9999-12-31T23:59:59.999Z. A damaged record may contain any number, and the text has room for four digits of the
+/// year.
 const MAX_MS: i64 = 253_402_300_799_999;
 
-/// Returns the text of a Unix time in ms. A time before 1970 or after 9999 becomes the nearest one within.
+/// Returns the text of a Unix time in ms. Times before 1970 and after 9999 are clamped.
 pub(crate) fn to_text(ms: i64) -> String {
     let ms = ms.clamp(0, MAX_MS);
     let (days, of_day) = (ms / MS_OF_DAY + DAYS_TO_1970, ms % MS_OF_DAY);
@@ -23,7 +25,7 @@ pub(crate) fn to_text(ms: i64) -> String {
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{:03}Z", of_day % 1_000)
 }
 
-/// Reads a text that [`to_text`] wrote; `None` for any other.
+/// Parses a text that [`to_text`] wrote; `None` for any other text.
 pub(crate) fn from_text(text: &str) -> Option<i64> {
     let number = |from: usize, to: usize| text.get(from..to)?.parse::<i64>().ok();
     let (year, month, day) = (number(0, 4)?, number(5, 7)?, number(8, 10)?);
@@ -31,16 +33,16 @@ pub(crate) fn from_text(text: &str) -> Option<i64> {
     let days = year / 400 * DAYS_OF_400_YEARS + days_before_year(year % 400) + days_before_month(month) + day - 1;
     let of_day = number(11, 13)? * 3_600_000 + number(14, 16)? * 60_000 + number(17, 19)? * 1_000 + number(20, 23)?;
     let ms = (days - DAYS_TO_1970) * MS_OF_DAY + of_day;
-    // Also refuses other separators, signs, and dates that do not exist.
+    // The comparison also refuses other separators, signs, and dates that do not exist.
     (to_text(ms) == text).then_some(ms)
 }
 
-/// Returns the days from the first day of March in the first year of 400 to that of another one.
+/// Returns the number of days from 1 March of the first of 400 years to 1 March of `year`, counted from 0.
 fn days_before_year(year: i64) -> i64 {
     365 * year + year / 4 - year / 100
 }
 
-/// Returns the days from the first day of March to that of a later month.
+/// Returns the number of days from 1 March to the first day of the month `from_march`, where March is 0.
 fn days_before_month(from_march: i64) -> i64 {
     (153 * from_march + 2) / 5
 }

@@ -1,21 +1,21 @@
 //! The host of subtend: the process that owns a store, and its HTTP API.
 //!
-//! A [`Host`] holds a runtime while it serves. Clients may attach and leave at any time; runs continue without them. The
-//! command uses the same API over a Unix socket as a browser over TCP.
+//! A [`Host`] holds a runtime while it serves. Clients may connect and disconnect at any time; runs continue without
+//! them. The command uses the API over a Unix socket, browsers use it over TCP.
 //!
 //! | part | content |
 //! |---|---|
-//! | [`api`] | the resources below `/v1`, and the OpenAPI document of them |
+//! | [`api`] | the resources below `/v1`, and their OpenAPI document |
 //! | [`auth`] | authentication: tokens with scopes, login links, the Host and Origin headers |
 //! | [`host_bug`] | injectable bugs that drills and the simulator must detect |
-//! | [`follow`] | the events of a tree, by LSN: each durable event once and in order |
-//! | [`Local`] | requests of the hosting process, without a socket |
+//! | [`follow`] | the events of a tree, by LSN: each durable event once, in order |
+//! | [`Local`] | requests of the hosting process itself, without a socket |
 //! | [`listen`] | accepting connections on TCP and on a Unix socket, within bounds |
 //! | `page` | the HTML page below `/`: views rendered from the runtime, followed over server-sent events |
 //! | [`problem`] | errors: RFC 9457 problems with a stable code |
 //! | [`slash`] | slash commands of sessions, supplied by the embedder |
 //! | [`socket_path`] | sockets whose path is longer than the address limit |
-//! | [`workers`] | remote tools, whose calls other processes answer under a lease |
+//! | [`workers`] | remote tools: other processes lease and answer their calls |
 //! | [`settings`] | tool options for the page, stored by the embedder |
 
 pub mod api;

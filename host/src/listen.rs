@@ -31,26 +31,26 @@ mod heads;
 /// Bounds of connections.
 #[derive(Clone, Copy, Debug)]
 pub struct Bounds {
-    /// Maximum number of concurrent connections; further ones wait for their turn. On the Unix socket the first of those get the
-    /// refusal `busy`.
+    /// Maximum number of concurrent connections; further ones wait. On the Unix socket, some of the further ones get
+    /// the refusal `busy` instead.
     pub connections: usize,
-    /// Time limit for the head of a request; then the connection is closed.
+    /// Time limit for receiving the head of a request. After it, the connection is closed.
     pub head_time: Duration,
     /// Maximum size of the head of a request in bytes.
     pub head_bytes: usize,
     /// Maximum number of header lines of a request.
     pub headers: usize,
-    /// Time after which a TCP connection whose client does not read is closed; on Linux only.
+    /// Time after which a TCP connection is closed if its client does not read. On Linux only.
     pub stall_time: Duration,
-    /// Time limit for the request in flight when the host ends.
+    /// Time limit for requests in flight when the host ends.
     pub end_time: Duration,
 }
 
-/// Maximum number of connections if the process may open enough files.
+/// Maximum number of connections, if the limit of open files permits.
 const MAX_CONNECTIONS: usize = 4_096;
 
-/// Returns the maximum number of connections for a limit of open files: a quarter, so that connections cannot use up the
-/// files of sessions, the store and the other socket.
+/// Returns the maximum number of connections for a limit of open files. It is a quarter of that limit, so that
+/// sessions, the store and the other socket can still open files.
 fn connections(files: Option<u64>) -> usize {
     let room = files.and_then(|files| usize::try_from(files / 4).ok()).unwrap_or(MAX_CONNECTIONS);
     room.clamp(1, MAX_CONNECTIONS)
@@ -81,7 +81,7 @@ impl Default for Bounds {
 
 /// A listening socket.
 trait Accept: Send {
-    /// Number of connections beyond the bound that get a refusal; further ones wait for their turn.
+    /// Number of connections beyond the bound that get a refusal; further ones wait.
     const REFUSED: usize;
     type Stream: AsyncRead + AsyncWrite + Unpin + Send + 'static;
 
@@ -89,7 +89,7 @@ trait Accept: Send {
     fn accept(&self) -> impl Future<Output = io::Result<Option<Self::Stream>>> + Send;
 }
 
-/// A TCP socket, and the time for which its clients may stop reading.
+/// A TCP socket, and the time after which a client that does not read is disconnected.
 struct Tcp(TcpListener, Duration);
 
 impl Accept for Tcp {
@@ -108,13 +108,13 @@ impl Accept for Tcp {
     }
 }
 
-/// A Unix socket, and the user id that may connect.
+/// A Unix socket, and the user id whose processes may connect.
 #[cfg(unix)]
 struct OwnerSocket(tokio::net::UnixListener, u32);
 
 #[cfg(unix)]
 impl Accept for OwnerSocket {
-    // Clients of this socket regard a host that answers nothing as stopped.
+    // Clients of this socket take a host that does not respond for a stopped one.
     const REFUSED: usize = 16;
     type Stream = tokio::net::UnixStream;
 
@@ -129,19 +129,19 @@ impl Accept for OwnerSocket {
     }
 }
 
-/// Serves `router` on a TCP socket until `ends` fires, and returns when all connections are closed.
+/// Serves `router` on a TCP socket until `ends` fires. Returns when all connections are closed.
 ///
 /// # Errors
-/// When the socket fails permanently.
+/// If the socket fails permanently.
 pub async fn tcp(listener: TcpListener, router: Router, bounds: Bounds, ends: CancellationToken) -> io::Result<()> {
     serve(Tcp(listener, bounds.stall_time), router, bounds, ends).await
 }
 
-/// Serves `router` on a Unix socket until `ends` fires, and returns when all connections are closed. Connections of users
-/// other than this process's user and root are closed.
+/// Serves `router` on a Unix socket until `ends` fires. Returns when all connections are closed. Only root and this
+/// process's user can connect.
 ///
 /// # Errors
-/// When the socket fails permanently.
+/// If the socket fails permanently.
 #[cfg(unix)]
 pub async fn unix(
     listener: tokio::net::UnixListener,
@@ -153,18 +153,18 @@ pub async fn unix(
     serve(OwnerSocket(listener, own), router, bounds, ends).await
 }
 
-/// Opens a Unix socket at `path`, which may exceed the limit of socket addresses. Only its owner can use it. A leftover
-/// socket of an earlier process is removed.
+/// Opens a Unix socket at `path`, which may be longer than the limit for socket addresses. Only its owner can use it.
+/// Replaces a leftover socket of an earlier process.
 ///
 /// # Errors
-/// When the socket cannot be opened.
+/// If the socket cannot be opened.
 #[cfg(unix)]
 pub fn bind_unix(path: &std::path::Path) -> io::Result<tokio::net::UnixListener> {
     use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
     match std::fs::symlink_metadata(path) {
-        // This process holds the lock of the store, so an existing socket is a leftover.
+        // This process holds the lock on the store, so an existing socket is a leftover.
         Ok(found) if found.file_type().is_socket() => std::fs::remove_file(path)?,
-        Ok(_) => return Err(io::Error::new(io::ErrorKind::AlreadyExists, "a file that is not a socket is in the way")),
+        Ok(_) => return Err(io::Error::new(io::ErrorKind::AlreadyExists, "the path exists and is not a socket")),
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
         Err(error) => return Err(error),
     }
@@ -201,7 +201,7 @@ async fn serve<L: Accept>(listener: L, router: Router, bounds: Bounds, ends: Can
             Ok((None, ..)) => {}
             Err(error) if is_temporary(&error) => {
                 tracing::warn!(%error, "a connection was not accepted");
-                // For example too many open files: retry when other files may be closed.
+                // The error may be "too many open files": retry later, when some may be closed.
                 tokio::time::sleep(Duration::from_millis(50)).await;
             }
             Err(error) => return Err(error),
@@ -212,14 +212,14 @@ async fn serve<L: Accept>(listener: L, router: Router, bounds: Bounds, ends: Can
     Ok(())
 }
 
-/// Answers a request on a connection beyond the bound, which is closed then.
+/// Returns the response on a connection beyond the bound, which is then closed.
 async fn refusal() -> impl IntoResponse {
     let detail = "all connections of the host are in use: close a client that follows a run, or send the request again";
     let busy = Problem::new(StatusCode::SERVICE_UNAVAILABLE, "busy", detail);
     ([(header::CONNECTION, "close")], Problem { retry_after: Some(1), ..busy })
 }
 
-/// Returns whether accepting may continue after this error.
+/// Returns whether accepting connections may continue after this error.
 fn is_temporary(error: &io::Error) -> bool {
     use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset, Interrupted, NotConnected};
     // EMFILE and ENFILE have no `ErrorKind`.
@@ -244,21 +244,22 @@ where
     let answer = move |request: hyper::Request<Incoming>| {
         let answering = state.answer();
         let response = router.clone().oneshot(request.map(|body| Body::new(RequestBody::new(body, state.clone()))));
-        // Boxed: hyper keeps room for the future itself as long as the connection, also while a stream is sent.
+        // Boxed, because hyper reserves memory for the future as long as the connection is open, even while a stream is
+        // sent.
         Box::pin(response.map_ok(|response| response.map(|body| RouterBody::new(body, answering))))
     };
     http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(bounds.head_time)
-        // The buffer alone would allow twice this size.
+        // Needed because the limit of the buffer would allow twice this size.
         .max_buf_size(bounds.head_bytes)
         .max_header_size(bounds.head_bytes)
         .max_headers(bounds.headers)
         .serve_connection(TokioIo::new(stream), service_fn(answer))
 }
 
-/// Serves a connection to its end. When `ends` fires, serves the request in flight within a time limit. [`tcp`] and
-/// [`unix`] call this for each connection.
+/// Serves a connection until it closes. After `ends` fires, only the request in flight is served, within a time limit.
+/// [`tcp`] and [`unix`] call this for each connection.
 pub fn connection<S>(
     stream: S,
     router: Router,
@@ -269,7 +270,7 @@ where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let end_time = bounds.end_time;
-    // Built before the task, because arguments of an async function occupy memory for the whole connection.
+    // Built outside the async block, whose captured arguments would occupy memory as long as the connection is open.
     let mut connection = Box::pin(http_connection(stream, router, bounds));
     async move {
         let served = tokio::select! {
@@ -285,7 +286,7 @@ where
             }
         };
         if let Err(error) = served {
-            // Clients may disconnect at any time, so this is not an error of the host.
+            // Logged at debug level, because clients may disconnect at any time.
             tracing::debug!(%error, "a connection ended early");
         }
     }

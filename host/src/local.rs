@@ -7,8 +7,8 @@ use tower::ServiceExt as _;
 
 use crate::host::Host;
 
-/// Client for requests within this process, with the rights of the Unix socket. Cheap to clone. It holds the host, so
-/// [`Host::shutdown`] waits until it is dropped.
+/// Client for requests within this process, with the rights of the Unix socket. Cheap to clone. [`Host::shutdown`]
+/// waits until all clones are dropped.
 ///
 /// ```
 /// # use subtend_host::{Body, Host, Request};

@@ -27,7 +27,7 @@ const TIME_BUCKETS: [f64; 10] = [0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct RequestLabels {
     method: String,
-    /// The route, not the path, because paths contain session ids.
+    /// The route and not the path, because paths contain session ids.
     resource: String,
     status: u16,
 }
@@ -126,17 +126,17 @@ impl Metrics {
         registry.register("sessions_in_memory", "Sessions with state in memory", new.sessions.clone());
         registry.register("slots_in_use", "Runs that hold a slot", new.slots.clone());
         registry.register("slots_awaited", "Requests that wait for a slot", new.slots_awaited.clone());
-        let queued = "Inputs that no run has taken, of sessions that were in memory since the start";
+        let queued = "Queued inputs of sessions that were in memory since the start";
         registry.register("queued_inputs", queued, new.queued_inputs.clone());
         registry.register("runs", "Runs in flight, by state", new.runs.clone());
         registry.register("runs_ended", "Runs that ended since the start, by outcome", new.ended.clone());
         registry.register("turns", "Model calls that were answered since the start", new.turns.clone());
         registry.register("tokens", "Tokens of answered model calls since the start, by kind", new.tokens.clone());
-        let calls = "Model calls that run, and that wait for a permit or for a rate limit, by quota";
+        let calls = "Model calls that run or wait for a permit or a rate limit, by quota";
         registry.register("model_calls", calls, new.model_calls.clone());
         let failed = "Attempts of model calls that failed since the start, by reason";
         registry.register("model_attempts_failed", failed, new.failed_attempts.clone());
-        let recovered = "Runs of an earlier process, as the start found them: lost or resumed";
+        let recovered = "Runs of an earlier process that this start ended as lost or resumed";
         registry.register("recovered_runs", recovered, new.recovered.clone());
         registry.register("recovery_seconds", "Time that the recovery at the start took", new.recovery_seconds.clone());
         registry.register("journal_appended_lsn", "The last frame that was appended", new.appended.clone());
@@ -145,7 +145,7 @@ impl Metrics {
         registry.register("remote_calls", "Calls of remote tools that wait or run, by state", new.remote_calls.clone());
         registry.register("leases_lost", "Leases of workers that ran out since the start", new.leases_lost.clone());
         let seconds =
-            "Seconds that syncs of the store took together: over journal_syncs, the time from append to durable";
+            "Total seconds of syncs of the store: divided by journal_syncs, the mean time from append to durable";
         registry.register("journal_sync_seconds", seconds, new.commit_seconds.clone());
         Self { registry: Mutex::new(registry), ..new }
     }
@@ -189,7 +189,7 @@ impl Metrics {
         self.leases_lost.set(i64::try_from(workers.lost).unwrap_or(i64::MAX));
         let inflight = runtime.journal().inflight()?;
         let mut text = String::new();
-        // Under the lock, so that concurrent requests do not count a run twice, nor set a counter back.
+        // Hold the lock, so that concurrent requests neither count a run twice nor set a counter back.
         let registry = self.registry.lock().unwrap_or_else(PoisonError::into_inner);
         self.set_counters(&runtime.counters());
         self.runs.clear();
@@ -216,7 +216,7 @@ impl Metrics {
 
     /// Sets the counters of turns and runs.
     fn set_counters(&self, counters: &Counters) {
-        // The library counts only upward; these are sums that the runtime keeps.
+        // The library's counters can only be incremented, but the runtime returns totals.
         let set = |counter: &Counter, count| counter.inner().store(count, Ordering::Relaxed);
         set(&self.turns, counters.turns());
         let of = counters.usage();
@@ -247,10 +247,10 @@ fn json_name(of: &impl serde::Serialize) -> String {
     }
 }
 
-/// Counts a request, and measures the time to the head of its response.
+/// Counts a request and measures the time until the head of its response.
 pub(crate) async fn measure(State(host): State<Host>, request: Request, next: Next) -> Response {
     let from = tokio::time::Instant::now();
-    // Unknown methods share one series, so that clients cannot create arbitrary ones.
+    // Unknown methods share one series, so that clients cannot create any number of series.
     let method = match request.method().as_str() {
         method @ ("GET" | "HEAD" | "POST" | "PATCH" | "DELETE") => method.to_owned(),
         _ => "other".to_owned(),

@@ -1,7 +1,7 @@
 //! The page: HTML views, rendered on the server and updated over server-sent events.
 //!
 //! Views are stateless: each request reads the runtime, and a stream sends changed fragments. Actions are POST forms;
-//! [`crate::auth`] refuses those of other origins.
+//! [`crate::auth`] refuses forms of other origins.
 
 use askama::Template;
 use axum::Router;
@@ -82,7 +82,7 @@ pub(crate) fn router() -> Router<Host> {
         .layer(middleware::from_fn(render_part_refusal))
 }
 
-/// The frame of every page around its view.
+/// The frame around the view of each page.
 #[derive(Debug)]
 struct PageFrame {
     title: String,
@@ -98,7 +98,7 @@ struct PageFrame {
 
 impl PageFrame {
     async fn new(host: &Host, title: impl Into<String>, nav: &'static str) -> Self {
-        // Errors of the store are reported by the view itself.
+        // The view itself reports errors of the store.
         let asks = host.runtime().approvals().await.map_or(0, |asks| asks.len());
         Self { title: title.into(), nav, tab: "", asks, now_ms: host.runtime().now_ms() }
     }
@@ -111,7 +111,7 @@ impl PageFrame {
     async fn of_view(host: &Host, id: SessionId, view: &str, tab: &'static str) -> Self {
         let title = match host.runtime().journal().head(id) {
             Ok(Some(head)) => format!("{view}: {}", session_title(&head.title, &head.agent, &head.short)),
-            // The view itself reports it.
+            // The view itself reports the error.
             Ok(None) | Err(_) => view.to_owned(),
         };
         Self::of_session(host, title, tab).await
@@ -163,12 +163,12 @@ impl IntoResponse for Refusal {
     }
 }
 
-/// Returns whether a part of a page sent the request. Its answer is shown within that page.
+/// Returns whether a part of a page sent the request. The response is shown within that page.
 fn is_part_request(headers: &HeaderMap) -> bool {
     headers.contains_key("hx-request")
 }
 
-/// The refusal of a request that a part of a page sent: its text, without a page around it.
+/// Returns the text of a refusal without a page around it, for a request that a part of a page sent.
 fn part_response(problem: &Problem) -> Response {
     problem.with_body(Html(escaped(&problem.detail)))
 }
@@ -216,19 +216,19 @@ fn render_unchanged(view: &impl Template) -> Result<Html<String>, Refusal> {
     Ok(Html(html))
 }
 
-/// Replaces invisible and direction-changing characters by their names, as in the terminal: `<U+202E>`.
+/// Replaces invisible and direction-changing characters with their names, as in the terminal: `<U+202E>`.
 fn show_invisible(html: String) -> String {
     let named = harmless(&html);
     if named == html {
         return html;
     }
-    // Texts are already escaped, so each `<U+` is one of the inserted names.
+    // Texts are already escaped, so only inserted names begin with `<U+`.
     let mut parts = named.split("<U+");
     let first = parts.next().unwrap_or_default().to_owned();
     parts.fold(first, |html, part| html + "&lt;U+" + &part.replacen('>', "&gt;", 1))
 }
 
-/// Renders a fragment; one of too much HTML is replaced by a notice. If its template fails, logs the error and returns an empty
+/// Renders a fragment, or a notice if it has too much HTML. If the template fails, logs the error and returns an empty
 /// text.
 fn render_fragment(view: &impl Template) -> String {
     let bounded = |html: String| match html.len() {
@@ -255,7 +255,7 @@ mod tests {
             let shown = response.headers().get(header::RETRY_AFTER).and_then(|after| after.to_str().ok());
             assert_eq!((response.status().as_u16(), shown), (503, Some("7")));
         }
-        // Control: a problem that no later request solves.
+        // Control: a problem that a retry does not solve.
         assert_eq!(part_response(&problem).headers().get(header::RETRY_AFTER), None);
     }
 }

@@ -16,17 +16,17 @@ use utoipa::ToSchema;
 /// Media type of a problem.
 const MEDIA: HeaderValue = HeaderValue::from_static("application/problem+json");
 
-/// Why a request was refused: problem details (RFC 9457).
+/// The reason why a request was refused, as problem details (RFC 9457).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct Problem {
     /// Always `about:blank`: `code` names the problem.
     pub r#type: &'static str,
-    /// The status in words.
+    /// The reason phrase of the status.
     #[schema(value_type = String)]
     pub title: &'static str,
     /// The status of the response.
     pub status: u16,
-    /// A sentence: what failed, with which value, and what to do.
+    /// A sentence that says what failed, for which value, and what to do.
     pub detail: String,
     /// The name of the problem. It does not change between versions.
     #[schema(value_type = String)]
@@ -37,7 +37,7 @@ pub struct Problem {
 }
 
 impl Problem {
-    /// Returns a problem with its `status`, its `code` and its `detail` for a person.
+    /// Creates a problem with `status` and `code`, and with `detail` for people.
     pub fn new(status: StatusCode, code: &'static str, detail: impl Into<Cow<'static, str>>) -> Self {
         Self {
             r#type: "about:blank",
@@ -49,45 +49,45 @@ impl Problem {
         }
     }
 
-    /// 400: the request is malformed.
+    /// Returns 400: the request is malformed.
     pub fn malformed(detail: impl Into<Cow<'static, str>>) -> Self {
         Self::new(StatusCode::BAD_REQUEST, "malformed", detail)
     }
 
-    /// 422: the request is well formed, but a value in it cannot take effect.
+    /// Returns 422: the request is well formed, but a value in it cannot take effect.
     pub fn invalid(code: &'static str, detail: impl Into<Cow<'static, str>>) -> Self {
         Self::new(StatusCode::UNPROCESSABLE_ENTITY, code, detail)
     }
 
-    /// 409: the state of the session does not allow it.
+    /// Returns 409: the state of the session does not allow the request.
     pub fn conflict(code: &'static str, detail: impl Into<Cow<'static, str>>) -> Self {
         Self::new(StatusCode::CONFLICT, code, detail)
     }
 
-    /// 403: the scope of the token does not allow the request.
+    /// Returns 403: the scope of the token does not allow the request.
     pub fn forbidden(detail: impl Into<Cow<'static, str>>) -> Self {
         Self::new(StatusCode::FORBIDDEN, "scope_too_small", detail)
     }
 
-    /// 404: no session has that id or short id.
+    /// Returns 404: no session has this id or short name.
     pub fn no_session(name: &str) -> Self {
         let detail = format!("no session {name:?}: GET /v1/sessions lists those that exist");
         Self::new(StatusCode::NOT_FOUND, "session_not_found", detail)
     }
 
-    /// 410: the session was deleted.
+    /// Returns 410: the session was deleted.
     pub fn deleted(session: SessionId) -> Self {
         Self::new(StatusCode::GONE, "session_deleted", format!("session {session} is deleted"))
     }
 
-    /// 422: the key was used with another command before.
+    /// Returns 422: the key was used with another command before.
     pub(crate) fn reused_key(key: &str) -> Self {
         let detail =
             format!("Idempotency-Key {key:?} was sent with another request before: use a new key for each command");
         Self::invalid("idempotency_key_reused", detail)
     }
 
-    /// 503: the host cannot perform the request now.
+    /// Returns 503: the host cannot perform the request now.
     fn unavailable(code: &'static str, detail: String) -> Self {
         Self { retry_after: Some(1), ..Self::new(StatusCode::SERVICE_UNAVAILABLE, code, detail) }
     }
@@ -96,7 +96,7 @@ impl Problem {
         Self::new(StatusCode::INTERNAL_SERVER_ERROR, code, detail)
     }
 
-    /// Returns the response with this problem's status and `Retry-After`, and with `body`.
+    /// Returns a response with `body`, and with the status and `Retry-After` of this problem.
     pub(crate) fn with_body(&self, body: impl IntoResponse) -> Response {
         let status = StatusCode::from_u16(self.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
         let mut response = (status, body).into_response();

@@ -1,7 +1,7 @@
 //! Limits concurrent reads, so that they do not occupy all threads of the runtime.
 //!
-//! A view or a list may fold thousands of records without a pause, which would delay runs, approvals and every other client. Few reads
-//! run at a time, so that they leave processors to the rest.
+//! A view or a list may fold thousands of records in one go, which would delay runs, approvals and other clients.
+//! Permits limit how many reads run at a time.
 
 use std::future::poll_fn;
 use std::pin::pin;
@@ -23,54 +23,54 @@ use crate::host::Host;
 use crate::problem::Problem;
 use crate::shared_by_key::SharedByKey;
 
-/// Number of reads of live views and event streams at a time.
+/// Maximum number of concurrent reads of live views and event streams.
 const LIVE_READS: usize = 2;
 const READ_THREAD: &str = "subtend-reads";
-/// Time that a read waits for its turn.
-const TURN_TIMEOUT: Duration = Duration::from_secs(10);
+/// Time limit for getting a permit.
+const PERMIT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The sender of a read. Senders with tokens share the turns of a host; none of them takes all.
+/// The sender of a read. Senders with tokens share the permits of a host; none of them can hold all.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) enum ReadSender {
     /// The host itself.
     #[default]
     Host,
-    /// The user of the host, by its Unix socket.
+    /// The user of the host, through the Unix socket.
     Socket,
     /// A token or a login.
     Named(SenderId),
 }
 
-/// The turns of each kind of reads.
+/// The permits for each kind of read.
 #[derive(Debug)]
-struct Turns {
-    /// Turns for reads of one session.
+struct Permits {
+    /// For reads of one session.
     session: Semaphore,
-    /// Turns for reads of many sessions.
+    /// For reads of many sessions.
     store: Semaphore,
-    /// Turns for live views and event streams.
+    /// For live views and event streams.
     live: Semaphore,
 }
 
 #[derive(Clone, Copy, Debug)]
-enum TurnKind {
+enum ReadKind {
     Session,
     Store,
     Live,
 }
 
-impl Turns {
+impl Permits {
     fn new([session, store, live]: [usize; 3]) -> Self {
         let (session, store, live) = (Semaphore::new(session), Semaphore::new(store), Semaphore::new(live));
         Self { session, store, live }
     }
 
-    /// Returns turns of all senders together.
+    /// Returns the permits that all senders share.
     fn of_all() -> Self {
         Self::new([4, 2, LIVE_READS])
     }
 
-    /// Returns turns of one sender.
+    /// Returns the permits of one sender.
     fn for_sender(sender: ReadSender) -> Self {
         match sender {
             ReadSender::Host | ReadSender::Socket => Self::of_all(),
@@ -78,39 +78,39 @@ impl Turns {
         }
     }
 
-    fn of(&self, kind: TurnKind) -> &Semaphore {
+    fn of(&self, kind: ReadKind) -> &Semaphore {
         match kind {
-            TurnKind::Session => &self.session,
-            TurnKind::Store => &self.store,
-            TurnKind::Live => &self.live,
+            ReadKind::Session => &self.session,
+            ReadKind::Store => &self.store,
+            ReadKind::Live => &self.live,
         }
     }
 }
 
-/// The turns for reads of a host. A read first waits for a turn of its sender, then for a common one. So only a few
-/// reads of each sender wait for common turns, and those of other senders are soon next.
+/// The permits for reads of a host. A read needs a permit of its sender, then a shared one. So only a few reads of each
+/// sender wait for shared permits, and no sender delays another for long.
 #[derive(Debug)]
-pub(crate) struct ReadTurns {
-    all: Turns,
-    by: SharedByKey<ReadSender, Turns>,
+pub(crate) struct ReadPermits {
+    all: Permits,
+    by: SharedByKey<ReadSender, Permits>,
     threads: StreamThreads,
 }
 
-impl Default for ReadTurns {
+impl Default for ReadPermits {
     fn default() -> Self {
-        Self { all: Turns::of_all(), by: SharedByKey::default(), threads: StreamThreads(OnceLock::new()) }
+        Self { all: Permits::of_all(), by: SharedByKey::default(), threads: StreamThreads(OnceLock::new()) }
     }
 }
 
-/// The threads of reads of event streams, which start with the first read and end when they have been idle.
+/// The threads that read for event streams. They start with the first read and end when idle.
 ///
-/// They are few and their own. The allocator keeps what a thread has allocated until that thread allocates again, and the pool of the runtime
-/// may have hundreds of threads, which take turns.
+/// The allocator caches memory for each thread. The runtime's pool may have hundreds of threads, so these reads use a
+/// small pool of their own.
 #[derive(Debug)]
 struct StreamThreads(OnceLock<Option<Runtime>>);
 
 impl StreamThreads {
-    /// Returns the pool; `None` if the system refuses it.
+    /// Returns the pool; `None` if it cannot be created.
     fn handle(&self) -> Option<&Handle> {
         let started = self.0.get_or_init(|| {
             let mut pool = Builder::new_current_thread();
@@ -133,12 +133,12 @@ tokio::task_local! {
     static SENDER: ReadSender;
 }
 
-/// Returns the sender of the present request.
+/// Returns the sender of the current request.
 pub(crate) fn sender() -> ReadSender {
     SENDER.try_with(|sender| *sender).unwrap_or_default()
 }
 
-/// Runs `act`, whose reads are those of `sender`.
+/// Runs `act`, and counts its reads as those of `sender`.
 pub(crate) fn run_as<T>(sender: ReadSender, act: impl Future<Output = T>) -> impl Future<Output = T> {
     SENDER.scope(sender, act)
 }
@@ -146,7 +146,7 @@ pub(crate) fn run_as<T>(sender: ReadSender, act: impl Future<Output = T>) -> imp
 /// The extent of a request's reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Reads {
-    /// The request reads nothing, or waits for something: a wait must not take a turn.
+    /// The request reads nothing, or waits: a waiting request must not hold a permit.
     Little,
     Session,
     /// A tree, or all sessions.
@@ -175,21 +175,21 @@ impl Reads {
     }
 }
 
-/// Returns whether a request may wait for something. On other paths the parameter has no effect, so a read takes its turn.
+/// Returns whether a request to this path may wait. On other paths the parameter `wait` has no effect.
 fn may_wait(path: &str) -> bool {
     match path.split('/').collect::<Vec<_>>().as_slice() {
-        // The handlers take turns for their reads.
+        // The handlers get a permit for each of their reads.
         ["", "v1", "tasks", "get", _] | ["", "v1", "sessions", _, "runs" | "inputs", _] => true,
         _ => false,
     }
 }
 
-/// Runs a request that reads when its turn comes. One that gets no turn is refused.
-pub(crate) async fn run_in_turn(State(host): State<Host>, request: Request, next: Next) -> Response {
+/// Runs a request, with a permit if it reads. Refuses the request if it gets no permit in time.
+pub(crate) async fn run_with_permit(State(host): State<Host>, request: Request, next: Next) -> Response {
     let kind = match Reads::of(&request) {
         Reads::Little => None,
-        Reads::Session => Some(TurnKind::Session),
-        Reads::Store => Some(TurnKind::Store),
+        Reads::Session => Some(ReadKind::Session),
+        Reads::Store => Some(ReadKind::Store),
     };
     let sender = request.extensions().get().map_or(ReadSender::Socket, |id| ReadSender::Named(*id));
     run_as(sender, async {
@@ -201,65 +201,66 @@ pub(crate) async fn run_in_turn(State(host): State<Host>, request: Request, next
     .await
 }
 
-impl ReadTurns {
-    /// Runs a read of many sessions as [`run_in_turn`] does, for a request whose body must arrive first: that wait must not
-    /// take a turn.
+impl ReadPermits {
+    /// Runs a read of many sessions with a permit. For requests whose body must arrive first: they must not hold a
+    /// permit meanwhile.
     pub(crate) async fn read_store<T: Send>(&self, read: impl Future<Output = T> + Send) -> Result<T, Problem> {
-        self.run(TurnKind::Store, read).await
+        self.run(ReadKind::Store, read).await
     }
 
-    /// Runs a read of one session in the same way.
+    /// Runs a read of one session with a permit.
     pub(crate) async fn read_session<T: Send>(&self, read: impl Future<Output = T> + Send) -> Result<T, Problem> {
-        self.run(TurnKind::Session, read).await
+        self.run(ReadKind::Session, read).await
     }
 
-    /// Runs a read of a live view or an event stream. It waits for its turn without a limit: a late stream misses nothing.
+    /// Runs a read of a live view or an event stream. Waits for a permit without a time limit: a late stream misses
+    /// nothing.
     pub(crate) async fn read_for_stream<T: Send>(&self, read: impl Future<Output = T> + Send) -> T {
         let own = self.for_sender(sender());
         // The semaphores are never closed.
-        let _turn = (own.of(TurnKind::Live).acquire().await, self.all.of(TurnKind::Live).acquire().await);
+        let _permit = (own.of(ReadKind::Live).acquire().await, self.all.of(ReadKind::Live).acquire().await);
         to_end(read).await
     }
 
-    /// Runs a read of an event stream of `sender` on a thread for such reads.
+    /// Runs a read of an event stream of `sender` on one of the [`StreamThreads`].
     pub(crate) async fn read_events<T: Send + 'static>(
         &self,
         sender: ReadSender,
         read: impl FnOnce() -> T + Send + 'static,
     ) -> T {
         let own = self.for_sender(sender);
-        let _turn = (own.of(TurnKind::Live).acquire().await, self.all.of(TurnKind::Live).acquire().await);
+        let _permit = (own.of(ReadKind::Live).acquire().await, self.all.of(ReadKind::Live).acquire().await);
         let Some(pool) = self.threads.handle().filter(|_| is_multi_threaded()) else { return run_blocking(read) };
-        // A read that has not started when its stream ends is not made: its turn goes to another.
+        // If the stream ends before the read starts, the read is dropped and its permit released.
         match AbortOnDropHandle::new(pool.spawn_blocking(read)).await {
             Ok(read) => read,
             Err(error) => match error.try_into_panic() {
                 Ok(panic) => std::panic::resume_unwind(panic),
-                // The runtime shuts down, and so does this future.
+                // The pool was shut down, so the caller is about to be dropped too.
                 Err(_) => std::future::pending().await,
             },
         }
     }
 
-    async fn run<T: Send>(&self, kind: TurnKind, read: impl Future<Output = T> + Send) -> Result<T, Problem> {
+    async fn run<T: Send>(&self, kind: ReadKind, read: impl Future<Output = T> + Send) -> Result<T, Problem> {
         let own = self.for_sender(sender());
-        let turn = async { (own.of(kind).acquire().await, self.all.of(kind).acquire().await) };
-        let Ok(_turn) = timeout(TURN_TIMEOUT, turn).await else { return Err(busy_problem()) };
+        let acquire = async { (own.of(kind).acquire().await, self.all.of(kind).acquire().await) };
+        let Ok(_permit) = timeout(PERMIT_TIMEOUT, acquire).await else { return Err(busy_problem()) };
         Ok(to_end(read).await)
     }
 
-    /// Returns the turns of `sender`, which last as long as one of its reads.
-    fn for_sender(&self, sender: ReadSender) -> Arc<Turns> {
-        self.by.get(sender, || Turns::for_sender(sender))
+    /// Returns the permits of `sender`. They are shared by its concurrent reads.
+    fn for_sender(&self, sender: ReadSender) -> Arc<Permits> {
+        self.by.get(sender, || Permits::for_sender(sender))
     }
 }
 
-/// Functions by which tests hold turns, so that reads must wait.
+/// Lets tests hold permits, so that reads must wait.
 #[cfg(test)]
-impl ReadTurns {
-    /// Takes all turns of reads of one session until the result is dropped.
-    pub(crate) async fn take_all_of_session(&self) -> tokio::sync::SemaphorePermit<'_> {
-        self.all.session.acquire_many(4).await.expect("all turns")
+impl ReadPermits {
+    /// Holds all permits for reads of one session until the result is dropped.
+    pub(crate) async fn hold_all_session_permits(&self) -> tokio::sync::SemaphorePermit<'_> {
+        self.all.session.acquire_many(4).await.expect("all permits")
     }
 }
 
@@ -268,8 +269,8 @@ pub(crate) async fn to_end<T: Send>(read: impl Future<Output = T> + Send) -> T {
     poll_fn(|context| run_blocking(|| read.as_mut().poll(context))).await
 }
 
-/// Runs a piece of a read, for which the runtime replaces the current thread. A runtime of one thread, such as that of a simulation in
-/// virtual time, has nothing to replace it with.
+/// Runs a part of a read as blocking work, so that the runtime moves its other tasks to another thread. A
+/// single-threaded runtime, as in simulations, cannot do that.
 fn run_blocking<T>(piece: impl FnOnce() -> T) -> T {
     if is_multi_threaded() { block_in_place(piece) } else { piece() }
 }
@@ -279,7 +280,7 @@ fn is_multi_threaded() -> bool {
 }
 
 fn busy_problem() -> Problem {
-    let detail = format!("other reads took longer than {} s: send this one again", TURN_TIMEOUT.as_secs());
+    let detail = format!("other reads took longer than {} s: send this one again", PERMIT_TIMEOUT.as_secs());
     Problem { retry_after: Some(1), ..Problem::new(StatusCode::SERVICE_UNAVAILABLE, "busy", detail) }
 }
 
@@ -307,7 +308,7 @@ mod tests {
             ("GET /v1/sessions/0192/runs/1?wait=true", Reads::Little),
             ("GET /v1/sessions/0192/runs/1", Reads::Little),
             ("GET /v1/tasks/get/task_0192", Reads::Little),
-            // Attacks: a parameter without effect.
+            // Attack: `wait` on paths where it has no effect.
             ("GET /?wait=true", Reads::Store),
             ("GET /v1/sessions?wait", Reads::Store),
             ("GET /s/0192/replay?at=1&wait=true", Reads::Store),
@@ -323,16 +324,16 @@ mod tests {
         }
     }
 
-    /// The only thread of the runtime is in a read, until another task of the runtime ends it.
+    /// The read occupies the only worker thread until another task of the same runtime ends it.
     #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-    async fn read_that_takes_long_delays_no_other_task() {
+    async fn long_read_delays_no_other_task() {
         let (end, ended) = std::sync::mpsc::channel::<()>();
         let (begin, begun) = tokio::sync::oneshot::channel::<()>();
         let long = async move {
             begin.send(()).expect("it waits");
             ended.recv_timeout(Duration::from_secs(60))
         };
-        let read = tokio::spawn(async move { ReadTurns::default().read_store(long).await.expect("a turn") });
+        let read = tokio::spawn(async move { ReadPermits::default().read_store(long).await.expect("a permit") });
         let other = tokio::spawn(async move {
             begun.await.expect("begun");
             end.send(()).expect("it reads");
@@ -341,67 +342,68 @@ mod tests {
         assert_eq!(read.await.expect("it ran"), Ok(()));
     }
 
-    /// A thousand reads of streams, all at once, use two threads of their own. The control: a view replaces a worker of the runtime.
+    /// A thousand concurrent reads of streams use only the stream threads. The control: a live view reads on a thread
+    /// of the runtime.
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn reads_of_streams_use_few_threads() {
         fn thread() -> (std::thread::ThreadId, Option<String>) {
             let thread = std::thread::current();
             (thread.id(), thread.name().map(str::to_owned))
         }
-        let read_turns = ReadTurns::default();
-        let reads = (0..1_000).map(|_| read_turns.read_events(ReadSender::Socket, thread));
+        let permits = ReadPermits::default();
+        let reads = (0..1_000).map(|_| permits.read_events(ReadSender::Socket, thread));
         let used: std::collections::HashSet<_> = futures_util::future::join_all(reads).await.into_iter().collect();
         let named = used.iter().filter(|(_, name)| name.as_deref() == Some(READ_THREAD)).count();
         assert!((1..=LIVE_READS).contains(&used.len()) && named == used.len(), "{used:?}");
-        assert_ne!(read_turns.read_for_stream(async { thread() }).await.1.as_deref(), Some(READ_THREAD));
+        assert_ne!(permits.read_for_stream(async { thread() }).await.1.as_deref(), Some(READ_THREAD));
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
     #[should_panic(expected = "a broken frame")]
     async fn panic_of_a_stream_read_reaches_its_stream() {
-        ReadTurns::default().read_events(ReadSender::Socket, || panic!("a broken frame")).await;
+        ReadPermits::default().read_events(ReadSender::Socket, || panic!("a broken frame")).await;
     }
 
-    /// A read that waits for a timer ends in virtual time, which passes only while no other thread works.
+    /// A read that waits for a timer ends in virtual time, which passes only while no other thread is busy.
     #[tokio::test(start_paused = true)]
     async fn read_ends_in_virtual_time() {
         let waiting = tokio::time::sleep(Duration::from_secs(3_600));
-        ReadTurns::default().read_store(waiting).await.expect("a turn");
+        ReadPermits::default().read_store(waiting).await.expect("a permit");
     }
 
-    /// Streams have turns of their own, and wait for them without a limit. The control: a request is refused.
+    /// Streams have their own permits, and wait for them without a time limit. The control: a request is refused.
     #[tokio::test(start_paused = true)]
-    async fn stream_waits_for_a_turn_of_its_own() {
-        let read_turns = ReadTurns::default();
-        let store = read_turns.all.store.acquire_many(2).await.expect("all turns");
-        read_turns.read_for_stream(async {}).await;
-        let live = read_turns.all.live.acquire_many(2).await.expect("all turns");
-        let waits = timeout(TURN_TIMEOUT * 10, read_turns.read_for_stream(async {})).await;
-        assert!(waits.is_err() && read_turns.read_store(async {}).await.is_err());
+    async fn stream_waits_for_a_permit_of_its_own() {
+        let permits = ReadPermits::default();
+        let store = permits.all.store.acquire_many(2).await.expect("all permits");
+        permits.read_for_stream(async {}).await;
+        let live = permits.all.live.acquire_many(2).await.expect("all permits");
+        let waits = timeout(PERMIT_TIMEOUT * 10, permits.read_for_stream(async {})).await;
+        assert!(waits.is_err() && permits.read_store(async {}).await.is_err());
         drop((store, live));
-        read_turns.read_for_stream(async {}).await;
+        permits.read_for_stream(async {}).await;
     }
 
     #[tokio::test(start_paused = true)]
-    async fn read_without_a_turn_is_refused_and_others_pass() {
-        let read_turns = ReadTurns::default();
-        let turns = read_turns.all.store.acquire_many(2).await.expect("all turns");
-        let refused = read_turns.read_store(async {}).await.expect_err("no turn");
+    async fn read_without_a_permit_is_refused_and_others_pass() {
+        let permits = ReadPermits::default();
+        let all = permits.all.store.acquire_many(2).await.expect("all permits");
+        let refused = permits.read_store(async {}).await.expect_err("no permit");
         assert_eq!((refused.status, refused.code, refused.retry_after), (503, "busy", Some(1)));
-        read_turns.read_session(async {}).await.expect("reads of one session have turns of their own");
-        drop(turns);
-        read_turns.read_store(async {}).await.expect("a turn");
+        permits.read_session(async {}).await.expect("reads of one session have their own permits");
+        drop(all);
+        permits.read_store(async {}).await.expect("a permit");
     }
 
-    /// A token sends reads without end. The control: a further read of the same token gets no turn.
+    /// One token sends endless reads. The control: a further read of the same token gets no permit.
     #[tokio::test(start_paused = true)]
-    async fn reads_of_one_token_leave_turns_to_others() {
-        let read_turns = Arc::new(ReadTurns::default());
+    async fn reads_of_one_token_leave_permits_to_others() {
+        let permits = Arc::new(ReadPermits::default());
         let [token, other] =
             ["token", "other"].map(|name| ReadSender::Named(SenderId::of(blake3::hash(name.as_bytes()))));
         let mut flood = tokio::task::JoinSet::new();
         for _ in 0..100 {
-            let endless = Arc::clone(&read_turns);
+            let endless = Arc::clone(&permits);
             flood.spawn(run_as(token, async move {
                 let endless = [
                     endless.read_store(std::future::pending::<()>()).boxed(),
@@ -411,20 +413,20 @@ mod tests {
                 drop(futures_util::future::join_all(endless).await);
             }));
         }
-        while read_turns.all.live.available_permits() > 1 {
+        while permits.all.live.available_permits() > 1 {
             tokio::task::yield_now().await;
         }
         for sender in [other, ReadSender::Socket, ReadSender::Host] {
             run_as(sender, async {
-                read_turns.read_store(async {}).await.expect("a turn");
-                read_turns.read_session(async {}).await.expect("a turn");
-                timeout(TURN_TIMEOUT, read_turns.read_for_stream(async {})).await.expect("a turn");
+                permits.read_store(async {}).await.expect("a permit");
+                permits.read_session(async {}).await.expect("a permit");
+                timeout(PERMIT_TIMEOUT, permits.read_for_stream(async {})).await.expect("a permit");
             })
             .await;
         }
         run_as(token, async {
-            assert!(read_turns.read_store(async {}).await.is_err() && read_turns.read_session(async {}).await.is_err());
-            assert!(timeout(TURN_TIMEOUT, read_turns.read_for_stream(async {})).await.is_err());
+            assert!(permits.read_store(async {}).await.is_err() && permits.read_session(async {}).await.is_err());
+            assert!(timeout(PERMIT_TIMEOUT, permits.read_for_stream(async {})).await.is_err());
         })
         .await;
     }

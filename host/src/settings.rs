@@ -28,7 +28,7 @@ pub struct ToolSetting {
     pub kind: SettingKind,
     /// The value as text; empty if none is set.
     pub value: String,
-    /// The place where the value was set, for people: a file or a command-line option.
+    /// The place where the value was set, as people name it: a file or a command-line option.
     pub origin: String,
 }
 
@@ -37,7 +37,7 @@ pub trait Settings: fmt::Debug + Send + Sync {
     /// Lists the options of all tools.
     ///
     /// # Errors
-    /// The reason why they cannot be read.
+    /// The reason why the options cannot be read.
     fn list(&self) -> Result<Vec<ToolSetting>, String>;
 
     /// Sets the option `key`.

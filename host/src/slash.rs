@@ -12,14 +12,16 @@ use crate::problem::Problem;
 
 /// Finds slash commands. The method may read files.
 pub trait CommandFiles: fmt::Debug + Send + Sync {
-    /// Returns the commands of the workspace at an absolute path. Those of a workspace that the user does not trust are left out.
+    /// Returns the commands of the workspace at an absolute path. Leaves out a workspace's own commands if the user
+    /// does not trust it.
     ///
     /// # Errors
     /// The reason why the workspace cannot be used.
     fn of(&self, workspace: &str) -> Result<SlashCommands, String>;
 }
 
-/// Returns the prompt of the slash command of `workspace` that `text` names. A text that does not begin with `/` is returned unchanged.
+/// Expands `text` to the prompt of the slash command that it names in `workspace`. Returns a text that does not begin
+/// with `/` unchanged.
 ///
 /// # Errors
 /// [`Problem`] `unknown_command` with similar names, `workspace_unusable`, or `invalid_input` if the prompt is longer than one input.
@@ -71,10 +73,10 @@ mod tests {
         }
     }
 
-    /// A client makes the host read command files endlessly. The controls: with a turn they are read, and other texts
+    /// A client makes the host read command files endlessly. The controls: with a permit they are read, and other texts
     /// cause no read.
     #[tokio::test]
-    async fn command_files_are_read_in_turn() {
+    async fn reading_command_files_needs_a_permit() {
         let model = subtend_models::closure::fn_model("x", |_, _| std::future::pending());
         let runtime = subtend_actors::Runtime::builder().model(Arc::new(model)).start().await.expect("a runtime");
         let options = HostOptions { commands: Some(Arc::new(NoFiles)), ..HostOptions::default() };
@@ -84,7 +86,7 @@ mod tests {
             let expanded = expand(&host, "/".to_owned(), text.to_owned()).await;
             expanded.map_err(|problem| problem.code)
         };
-        let all = host.reads().take_all_of_session().await;
+        let all = host.reads().hold_all_session_permits().await;
         assert_eq!(expand("/review").await, Err("busy"));
         assert_eq!(expand("review").await, Ok("review".to_owned()));
         drop(all);

@@ -11,10 +11,11 @@ use tokio::net::UnixStream;
 /// Maximum bytes of the path in the address of a socket.
 const MAX_BYTES: usize = if cfg!(target_os = "linux") { 107 } else { 103 };
 
-/// A path that leads to a socket and is short enough for its address. It is valid while this value lives.
+/// A path to a socket that is short enough for a socket address. The path is valid until this value is dropped.
 ///
-/// A longer path is replaced by one through an open handle of its directory, or through a link in a private directory of this process.
-/// The socket itself does not move. Host and client make their short paths independently, so another user cannot take the name.
+/// If the path of the socket is too long, the short one leads through an open handle of its directory, or through a
+/// link in a private directory. The socket itself does not move. Host and client each make their own short path, so
+/// another user cannot take its name.
 #[derive(Debug)]
 pub struct SocketPath {
     path: PathBuf,
@@ -50,7 +51,7 @@ impl SocketPath {
         Ok(Self { path: link.path().join(name), _alias: Some(DirAlias::Link { _link: link }) })
     }
 
-    /// Returns the path itself.
+    /// Returns the short path.
     pub fn as_path(&self) -> &Path {
         &self.path
     }
@@ -82,7 +83,7 @@ impl PrivateLink {
     fn to(target: &Path) -> io::Result<Self> {
         let target = std::path::absolute(target)?;
         let dir = std::env::temp_dir().join(format!("subtend-{:016x}", getrandom::u64().map_err(io::Error::other)?));
-        // This fails if the name exists, so another user cannot have made the directory.
+        // Fails if the name exists, so the directory cannot be one that another user made.
         DirBuilder::new().mode(0o700).create(&dir)?;
         let link = Self { dir };
         symlink(target, link.path())?;
@@ -145,7 +146,7 @@ mod tests {
         UnixStream::connect(again.as_path()).expect("connected");
     }
 
-    /// As on systems where a handle has no path.
+    /// The fallback for systems where a handle has no path.
     #[test]
     fn link_leads_to_the_socket_and_leaves_nothing() {
         let home = tempfile::tempdir().expect("a directory");

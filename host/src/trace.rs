@@ -1,4 +1,4 @@
-//! Trace ids of requests: taken from `traceparent` (W3C Trace Context), in each line of the log, and in the response.
+//! Trace ids of requests. They are read from `traceparent` (W3C Trace Context), and added to log lines and responses.
 
 use std::fmt;
 
@@ -33,7 +33,7 @@ impl fmt::Display for Hex<'_> {
 }
 
 impl Trace {
-    /// Reads `VERSION-TRACE-SPAN-FLAGS`. `None` for any other text; the standard then demands a new trace.
+    /// Parses `VERSION-TRACE-SPAN-FLAGS`. Returns `None` for any other text; the standard then requires a new trace.
     fn parse(text: &str) -> Option<Self> {
         let mut parts = text.split('-');
         let (version, id, span, flags) = (parts.next()?, parts.next()?, parts.next()?, parts.next()?);
@@ -79,7 +79,8 @@ fn bytes<const N: usize>(text: &str) -> Option<[u8; N]> {
     Some(bytes)
 }
 
-/// Returns random bytes that are not all zero. If the system cannot give any, returns a constant: ids in logs are then not unique.
+/// Returns random bytes that are not all zero. If the system cannot supply any, returns a constant, and ids in logs are
+/// not unique.
 fn random<const N: usize>() -> [u8; N] {
     let mut bytes = [0; N];
     match getrandom::fill(&mut bytes) {
@@ -94,7 +95,7 @@ struct Traced;
 
 /// Runs a request in a span with its trace id, writes one line when its response begins, and names the trace in the response.
 pub(crate) async fn trace(mut request: Request, next: Next) -> Response {
-    // The router of a guard contains the router of a host, and both call this.
+    // Run once: the router of a guard contains the router of a host, and both have this layer.
     if request.extensions().get::<Traced>().is_some() {
         return next.run(request).await;
     }

@@ -2,8 +2,9 @@
 
 use std::fmt;
 
-/// Knows the sources of tools that sessions use, such as MCP servers.
+/// Collects warnings about the sources of tools, such as MCP servers.
 pub trait ToolWarnings: fmt::Debug + Send + Sync {
-    /// Returns a sentence for each source of the workspace at an absolute path that was needed and cannot be used, or not fully.
+    /// Returns a sentence for each source that sessions of a workspace needed and that cannot be used fully.
+    /// `workspace` is an absolute path.
     fn of(&self, workspace: &str) -> Vec<String>;
 }

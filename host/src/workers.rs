@@ -1,16 +1,18 @@
-//! Remote tools: tools whose calls other processes answer, under a lease with a fencing token.
+//! Remote tools: tools whose calls are answered by other processes, each under a lease with a fencing token.
 //!
-//! A host declares a [`RemoteTool`]. [`Workers`] makes a tool of each for the runtime, and holds their calls, which workers lease
-//! and answer by HTTP. To sessions they are tools like any other: offered by authority, cancelled, timed and recorded by the runtime.
-//! This state and its leases are lost with the host; the journal says which calls were in flight.
+//! A host declares each [`RemoteTool`]. [`Workers`] makes a tool for the runtime from it, and holds the calls, which
+//! workers lease and answer over HTTP. To sessions, remote tools are like other tools: the runtime offers them by
+//! permission, and cancels, times and records their calls. The calls and leases held here are lost when the host ends;
+//! the journal records which calls were in flight.
 //!
-//! | state of a call | ends by |
+//! | state of a call | ends with |
 //! |---|---|
 //! | queued | the lease of a worker; the deadline or a cancel, without effects |
-//! | leased | the first renewal, which begins it; if the lease runs out before, it is queued again |
+//! | leased | the first renewal, which begins the call; if the lease runs out before, the call is queued again |
 //! | begun | its completion; if the lease runs out, the worker counts as lost |
 //!
-//! The call of a lost worker is repeated if the tool is idempotent, in at most [`ATTEMPTS`] attempts. Otherwise its effects are unknown.
+//! The call of a lost worker is repeated if the tool is idempotent, in at most [`ATTEMPTS`] attempts. Otherwise it ends
+//! with unknown effects.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -34,9 +36,9 @@ mod board;
 mod tool;
 mod view;
 
-/// The remote tools of a host, and the calls that workers answer. Cheap to clone; the default has no tools.
+/// The remote tools of a host and their calls. Cheap to clone; the default has no tools.
 ///
-/// Give the tools to the runtime and the value to the host, so that workers find the calls:
+/// Pass [`Workers::tools`] to the runtime and the value itself to the host, so that workers can take the calls:
 ///
 /// ```
 /// use subtend_host::workers::{RemoteTool, Workers};
@@ -72,7 +74,7 @@ pub struct Workers {
 struct SharedCalls {
     tools: Vec<Arc<RemoteTool>>,
     board: Mutex<CallBoard>,
-    /// Notified when a call can be taken.
+    /// Notified when a call can be leased.
     queued: Notify,
 }
 
@@ -80,7 +82,7 @@ struct SharedCalls {
 #[derive(Debug)]
 pub(crate) struct Renewed {
     pub(crate) lease: Duration,
-    /// Fires when the worker should stop: the call is cancelled, or over.
+    /// Fires when the worker should stop, because the call was cancelled or has ended.
     pub(crate) stop: CancellationToken,
 }
 
@@ -88,8 +90,8 @@ impl Workers {
     /// Declares the remote tools of a host.
     ///
     /// # Errors
-    /// [`BadRemoteTool`] for a declaration that cannot take effect. Names and schemas are checked by the registry that gets
-    /// [`Workers::tools`].
+    /// [`BadRemoteTool`] for an invalid declaration. Names and schemas are checked later, by the registry that
+    /// [`Workers::tools`] are added to.
     pub fn new(tools: impl IntoIterator<Item = RemoteTool>) -> Result<Self, BadRemoteTool> {
         let tools: Vec<_> = tools.into_iter().map(|tool| tool.check().map(Arc::new)).collect::<Result<_, _>>()?;
         Ok(Self { inner: Arc::new(SharedCalls { tools, ..SharedCalls::default() }) })
@@ -110,7 +112,8 @@ impl Workers {
         self.inner.board.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits for a call of one of `tools` and leases it to `worker`. Never ends if `may` returns false.
+    /// Waits for a call of one of `tools` and leases it to `worker`. Once `may` returns false, leases nothing and waits
+    /// forever.
     ///
     /// # Cancel safety
     /// If the future is dropped, no call is leased.
@@ -126,7 +129,7 @@ impl Workers {
         loop {
             let queued = self.inner.queued.notified();
             tokio::pin!(queued);
-            // Before the check, so that a call which is queued after it is noticed.
+            // Registered before the check, so that a call queued after it is noticed.
             queued.as_mut().enable();
             if !may() {
                 return std::future::pending().await;
@@ -151,7 +154,7 @@ impl Workers {
         let renewed = self.board().renew(token, Instant::now());
         self.wake();
         let renewed = renewed?;
-        // Outside the lock, because this calls an observer.
+        // Outside the lock, because it calls an observer.
         progress.into_iter().for_each(|line| renewed.progress.send(line));
         Ok(Renewed { lease: renewed.lease, stop: renewed.stop })
     }
@@ -166,7 +169,7 @@ impl Workers {
         stopped
     }
 
-    /// Ends the call of `token`. `any_lease`, a seeded bug, also accepts an earlier lease.
+    /// Ends the call leased with `token`. `any_lease`, an injected bug, also accepts an earlier lease.
     ///
     /// # Errors
     /// [`CompletionRefused`]; then nothing changes.
@@ -185,7 +188,7 @@ impl Workers {
         self.board().metrics()
     }
 
-    /// Wakes workers that wait, if a call was returned to the queue.
+    /// Wakes waiting workers if a call was returned to the queue.
     fn wake(&self) {
         if self.board().has_returned() {
             self.inner.queued.notify_waiters();
@@ -222,7 +225,8 @@ async fn sleep_until(until: Option<Instant>) {
     }
 }
 
-/// A call whose result is awaited. Dropping it, as the runtime does after the grace of a cancel, removes the call and its lease.
+/// A call whose result is awaited. Dropping it removes the call and its lease; the runtime does so after the grace
+/// period of a cancel.
 struct QueuedCall {
     workers: Workers,
     no: u64,

@@ -1,4 +1,4 @@
-//! Tokens and logins that end, tokens of small scopes, and clients that share a host.
+//! Attacks on access: revoked tokens, ended logins, too small scopes, and clients that use up shared limits.
 
 use crate::support::*;
 use axum::http::Response;
@@ -82,9 +82,9 @@ async fn read_to_end(stream: Response<Body>) -> (String, bool) {
     }
 }
 
-/// Paths that need no token, before an application that reads every body whole. The control: the body of a token is read.
+/// The application reads each body to its end. The control: a body with a token is read.
 #[tokio::test]
-async fn body_without_a_token_is_not_read() {
+async fn body_of_a_request_without_a_token_is_not_read() {
     let at = Guarded::new().await;
     let app = at.guard.protect(Router::new().fallback(async |body: String| body.len().to_string()));
     let act = at.token(TokenScope::Act);
@@ -137,7 +137,7 @@ async fn revocation_ends_streams_before_later_events() {
     at.end().await;
 }
 
-/// The control: before its end the login reads both.
+/// The control: before it ends, the login can read both.
 #[tokio::test(start_paused = true)]
 async fn end_of_a_login_ends_its_streams_and_waits() {
     let at = Guarded::new().await;
@@ -175,7 +175,7 @@ async fn revocation_ends_waits() {
         tokio::time::Instant::now()
     };
     let (waited, revoked) = tokio::join!(futures_util::future::join_all(waits), revoked);
-    // The control: they did not end before the revocation.
+    // The control: the waits did not end before the revocation.
     assert!(revoked.elapsed() < Duration::from_secs(2));
     for reply in waited {
         assert_eq!(reply.problem(), (401, "unauthorized".to_owned()));
@@ -183,10 +183,10 @@ async fn revocation_ends_waits() {
     at.end().await;
 }
 
-/// A change based on an older list would restore a token that was revoked since, or lose a new one. Threads stand for processes, because the
-/// lock belongs to an open file. The control: the tokens that were not revoked.
+/// A change based on an outdated list would restore a revoked token, or lose a new one. Threads can stand for
+/// processes, because each has its own handle of the lock file. The control: tokens that were not revoked stay valid.
 #[tokio::test]
-async fn concurrent_changes_bring_back_no_revoked_token() {
+async fn concurrent_changes_do_not_restore_revoked_tokens() {
     const WRITERS: usize = 8;
     const ROUNDS: usize = 12;
     let at = Guarded::new().await;
@@ -218,7 +218,8 @@ async fn concurrent_changes_bring_back_no_revoked_token() {
     at.end().await;
 }
 
-/// The host asks before a child is started. The control: a token with scope `admin` replaces the list of the host.
+/// The policy of the host requires an approval before a child is started. The control: a token with scope `admin` can
+/// replace that policy.
 #[tokio::test]
 async fn client_cannot_remove_asks_of_the_host() {
     let mut rules = HostPolicy::default_for_workspace();
@@ -244,7 +245,7 @@ async fn client_cannot_remove_asks_of_the_host() {
         };
         tokio::time::timeout(Duration::from_secs(60), asked)
             .await
-            .unwrap_or_else(|_| panic!("{attack}: no approval was asked for"));
+            .unwrap_or_else(|_| panic!("{attack}: the call did not wait for an approval"));
         let id = id.as_str().expect("an id");
         post(&at.host.router(), &format!("/v1/sessions/{id}/cancel"), &json!({})).await;
     }
@@ -258,9 +259,9 @@ async fn client_cannot_remove_asks_of_the_host() {
     at.end().await;
 }
 
-/// The controls: the same with more rights, and a lower limit.
+/// The controls: the same limits with the scope `admin`, and lower limits.
 #[tokio::test]
-async fn token_that_acts_raises_no_limit() {
+async fn act_token_cannot_raise_limits() {
     let at = Guarded::new().await;
     let (act, admin) = (at.token(TokenScope::Act), at.token(TokenScope::Admin));
     let attacks: [Value; 5] = [
@@ -284,7 +285,7 @@ async fn token_that_acts_raises_no_limit() {
     assert_eq!(lowered.status, 201, "{}", lowered.body);
     at.end().await;
 }
-/// A request of which only a part arrives.
+/// Returns a request of whose body only `arrived` bytes arrive.
 fn partial(read: &str, head: &str, announced: usize, arrived: usize) -> Request<Body> {
     let pieces = [Ok::<_, std::convert::Infallible>(vec![b' '; arrived])];
     let body = Body::from_stream(stream::StreamExt::chain(stream::iter(pieces), stream::pending()));
@@ -293,9 +294,10 @@ fn partial(read: &str, head: &str, announced: usize, arrived: usize) -> Request<
     request.header(JSON.0, JSON.1).header(head, length).body(body).expect("a request")
 }
 
-/// Large bodies of one token, and of two. The controls: a small one of the same token, a large one of another, and one after the others.
+/// Large bodies arrive from one token, and from two. The controls: a small body with the same token, a large one with
+/// another token, and one after the others have ended.
 #[tokio::test]
-async fn bodies_that_arrive_at_once_share_a_budget() {
+async fn concurrent_bodies_share_a_budget() {
     const MIB: usize = 1 << 20;
     let at = Guarded::new().await;
     let (read, other) = (at.token(TokenScope::Read), at.token(TokenScope::Act));
@@ -324,9 +326,9 @@ async fn bodies_that_arrive_at_once_share_a_budget() {
     at.end().await;
 }
 
-/// Headers that announce bodies that never arrive. The control: a large body of the same token.
+/// Requests announce large bodies that never arrive. The control: a large body with the same token is accepted.
 #[tokio::test]
-async fn announced_bodies_take_no_budget() {
+async fn announced_bytes_do_not_count_against_the_budget() {
     const MIB: usize = 1 << 20;
     let at = Guarded::new().await;
     let read = at.token(TokenScope::Read);
@@ -348,8 +350,8 @@ async fn announced_bodies_take_no_budget() {
     at.end().await;
 }
 
-/// A page of another origin under the same host name, whose requests carry the cookie, tries to have a worktree committed. The controls: the host's own
-/// pages, and an address that the person typed.
+/// A page of another origin on the same host name, whose requests carry the cookie, tries to open a view that commits a
+/// worktree. The controls: the host's own pages, and a typed address.
 #[tokio::test]
 async fn view_with_effects_is_refused_to_other_origins() {
     let at = Guarded::new().await;
@@ -378,9 +380,9 @@ async fn view_with_effects_is_refused_to_other_origins() {
     at.end().await;
 }
 
-/// A client with a token asks for more turns than a session of the host has. The control: as many.
+/// A client with a token requests more turns than the limit of the session. The control: exactly the limit.
 #[tokio::test]
-async fn turns_of_an_input_are_at_most_the_limit() {
+async fn turns_of_an_input_cannot_exceed_the_session_limit() {
     let at = Guarded::new().await;
     for scope in [TokenScope::Act, TokenScope::Admin] {
         let token = at.token(scope);
@@ -400,7 +402,8 @@ async fn turns_of_an_input_are_at_most_the_limit() {
     at.end().await;
 }
 
-/// A client with a token opens a session with rules without end. The control: many rules, each of which is checked at a call.
+/// A client with a token opens a session with too many rules, each of which every call would check. The control: 2,000
+/// rules.
 #[tokio::test]
 async fn rules_of_a_new_session_are_bounded() {
     let at = Guarded::new().await;
@@ -415,10 +418,10 @@ async fn rules_of_a_new_session_are_bounded() {
     at.end().await;
 }
 
-/// Another server under the same name plants a cookie, which a browser may send first. The controls: the planted cookie alone, and
-/// the login alone.
+/// Another server on the same host name sets a cookie, which a browser may send first. The controls: only that cookie,
+/// and only the login.
 #[tokio::test]
-async fn planted_cookie_hides_no_login() {
+async fn planted_cookie_does_not_hide_a_login() {
     let at = Guarded::new().await;
     let login = at.login().await;
     let attacks: [(String, u16); 5] = [
@@ -435,9 +438,9 @@ async fn planted_cookie_hides_no_login() {
     at.end().await;
 }
 
-/// A program that previews links sends HEAD requests. The control: the browser opens the link afterwards.
+/// Programs that preview links send HEAD requests. The control: the browser can open the link afterwards.
 #[tokio::test]
-async fn head_of_a_login_link_leaves_it_to_the_browser() {
+async fn head_request_does_not_use_up_a_login_link() {
     let at = Guarded::new().await;
     let link = format!("/login?code={}", at.guard.logins().link().expect("a code"));
     assert_eq!(request(&at.app, Method::HEAD, &link, &[OWN], "").await.status, 405);

@@ -1,4 +1,4 @@
-//! Agents that come and go while a host runs.
+//! Agents that are registered and removed while a host runs.
 
 use crate::support::*;
 use subtend_agents::catalog::MAX_FILES;
@@ -33,7 +33,7 @@ async fn registered_agent_opens_later_sessions_until_it_is_removed() {
     finish(host, app).await;
 }
 
-/// The host's own agents can be replaced like others. The control: the session before that has the title of the built-in one.
+/// Built-in agents can be replaced like others. The control: an earlier session has the title of the built-in agent.
 #[tokio::test]
 async fn registered_title_agent_names_later_sessions() {
     let model = fn_model("own", |request, _| async move {
@@ -60,7 +60,7 @@ async fn registered_title_agent_names_later_sessions() {
     finish(host, app).await;
 }
 
-/// A host takes 1,000 agents. The controls: the last one that fits, one that replaces another, and one after a removal.
+/// A host accepts 1,000 agents. The controls: the last one within the limit, a replacement, and one after a removal.
 #[tokio::test]
 async fn agent_above_the_limit_is_not_registered() {
     let (host, app) = hosted().await;

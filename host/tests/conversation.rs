@@ -1,4 +1,4 @@
-//! A whole conversation over the API: open, send, wait, approve, cancel, branch, delete.
+//! Conversations over the API: open, send, wait, approve, cancel, branch, delete.
 
 use std::sync::Mutex;
 
@@ -32,7 +32,7 @@ async fn session_answers_over_http() {
     finish(host, app).await;
 }
 
-/// The control: a host that creates no models by name has one that answers to every name.
+/// The control: a host that has no loader of models uses its model for any name.
 #[tokio::test]
 async fn unknown_model_is_refused() {
     for (has_source, status) in [(true, 422), (false, 201)] {
@@ -48,7 +48,7 @@ async fn unknown_model_is_refused() {
             assert_eq!(opened.status.as_u16(), status, "{name}: {}", opened.body);
             assert!(!has_source || opened.problem().1 == "unknown_model", "{}", opened.body);
         }
-        // Every list of sessions would contain these names.
+        // Such names would be in each list of sessions.
         for name in ["openai/x".repeat(100), "openai/x\r\nHost: evil".to_owned(), "openai/\u{202e}x".to_owned()] {
             let opened = post(&app, "/v1/sessions", &json!({"model": name})).await;
             assert_eq!(opened.problem(), (422, "unknown_model".to_owned()), "{name}");
@@ -58,7 +58,7 @@ async fn unknown_model_is_refused() {
     }
 }
 
-/// The control: a model of the same source that can be used.
+/// The control: a usable model of the same loader.
 #[tokio::test]
 async fn unusable_model_is_refused_with_its_reason() {
     let model = |name: &str| Arc::new(fn_model(name, |_, _| std::future::pending())) as Arc<dyn Model>;
@@ -85,10 +85,10 @@ async fn unusable_model_is_refused_with_its_reason() {
     finish(host, app).await;
 }
 
-/// The loader of a workspace resolves the model that a request names, also a list of models in the host's own workspace. The control: a
-/// workspace that cannot be used, whatever model is named.
+/// The loader of a workspace resolves the model of a request, and lists of models even in the host's own workspace. The
+/// control: a workspace that cannot be used with any model.
 #[tokio::test]
-async fn loader_of_an_environment_decides_about_its_model() {
+async fn model_is_checked_by_the_loader_of_its_environment() {
     let own = || fn_model("own", |_, _| std::future::pending());
     let load = move |key: &EnvironmentKey| match (&*key.workspace, key.model.as_deref()) {
         ("/gone", _) => Err("it is gone".to_owned()),
@@ -115,9 +115,9 @@ async fn loader_of_an_environment_decides_about_its_model() {
     finish(host, app).await;
 }
 
-/// The model of a new session takes time to be created. Meanwhile the only thread of the runtime runs other tasks, one of which ends the wait.
+/// The creation of a model blocks until another task on the only thread of the runtime ends it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn opening_with_a_slow_model_delays_no_other_task() {
+async fn opening_with_a_slow_model_does_not_block_other_tasks() {
     let (begin, begun) = tokio::sync::oneshot::channel();
     let (end_wait, ended) = std::sync::mpsc::channel::<()>();
     let waited = Arc::new(Mutex::new(Vec::new()));
@@ -173,7 +173,7 @@ async fn sessions_are_listed_in_pages_newest_first() {
 }
 
 #[tokio::test]
-async fn approval_counts_once_and_for_what_was_shown() {
+async fn approval_applies_once_and_only_to_the_shown_call() {
     let (host, app) = hosted().await;
     let opened = post(&app, "/v1/sessions", &json!({"input": {"text": "make it"}})).await.json();
     let id = opened["session"]["id"].as_str().expect("an id");
@@ -221,9 +221,9 @@ async fn run_in_flight_is_cancelled_by_two_clients_at_once() {
     finish(host, app).await;
 }
 
-/// A host in the foreground ends with its own run, for whose end another client waits.
+/// A foreground host ends with its run, while another client waits for the end of that run.
 #[tokio::test]
-async fn end_of_a_run_is_seen_although_the_host_ends_with_it() {
+async fn waiting_client_gets_the_outcome_when_the_host_ends_too() {
     let (host, app) = hosted().await;
     let opened = post(&app, "/v1/sessions", &json!({"input": {"text": "one"}})).await.json();
     let (id, input) =
@@ -340,7 +340,7 @@ async fn r6_tasks_are_spawned_listed_read_and_cancelled() {
     finish(host, app).await;
 }
 
-/// A list of tasks with long prompts and results has at most 8 MiB. The control: a task that is read alone is whole.
+/// A list of tasks with long prompts and results has at most 8 MiB. The control: a single task is returned in full.
 #[tokio::test]
 async fn r6_task_list_is_bounded_and_continues() {
     let (host, app) = hosted().await;

@@ -1,4 +1,4 @@
-//! Event streams: each durable event once and in order, over reconnections and restarts of the host (H-1).
+//! Event streams send each durable event once and in order, across reconnections and restarts of the host (H-1).
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ struct Sent {
 /// Reads events of `path` until `enough` is true for all of them, for at most 20 seconds.
 async fn read(app: &Router, path: &str, last: Option<&str>, enough: impl Fn(&[Sent]) -> bool) -> Vec<Sent> {
     let read = read_all(app, path, last, enough);
-    tokio::time::timeout(std::time::Duration::from_secs(20), read).await.expect("the events come")
+    tokio::time::timeout(std::time::Duration::from_secs(20), read).await.expect("the events arrive")
 }
 
 async fn read_all(app: &Router, path: &str, last: Option<&str>, enough: impl Fn(&[Sent]) -> bool) -> Vec<Sent> {
@@ -84,7 +84,7 @@ async fn session_stream_continues_after_the_last_id() {
     finish(host, app).await;
 }
 
-/// Of a session that was deleted before a stream began, the stream has only the deletion. The control: before that, a stream has all.
+/// The stream begins after the session was deleted. The control: a stream before the deletion has all events.
 #[tokio::test]
 async fn stream_of_a_deleted_session_has_only_its_deletion() {
     let (host, app) = hosted().await;
@@ -101,10 +101,10 @@ async fn stream_of_a_deleted_session_has_only_its_deletion() {
     finish(host, app).await;
 }
 
-/// A slow client has taken one event when the session is deleted. Records that the stream has read before then are not sent. The
-/// control: without the deletion, or at once, they are sent.
+/// A slow client has received one event when the session is deleted. Records that the stream has read by then must not
+/// be sent later. The controls: without the deletion, or without the delay, they are sent.
 #[tokio::test(start_paused = true)]
-async fn slow_stream_has_nothing_of_a_session_deleted_since() {
+async fn slow_stream_sends_no_record_of_a_session_deleted_since() {
     for (deletes, waits) in [(true, true), (true, false), (false, true)] {
         let (host, app) = hosted().await;
         let (id, other) = (open_and_finish(&app, "secret").await, open_and_finish(&app, "other").await);
@@ -134,7 +134,7 @@ async fn slow_stream_has_nothing_of_a_session_deleted_since() {
 }
 
 #[tokio::test]
-async fn tree_stream_gives_each_record_once_at_every_cut() {
+async fn tree_stream_resumes_without_loss_after_any_event() {
     let memory = Memory::new();
     let host = host(&memory).await;
     let app = host.router();
@@ -147,7 +147,7 @@ async fn tree_stream_gives_each_record_once_at_every_cut() {
     for (session, seqs) in &whole {
         assert_eq!(*seqs, (1..=seqs.len() as u64).collect::<Vec<_>>(), "{session}");
     }
-    // A client that disconnects after any event and connects again gets the rest once.
+    // A client that reconnects after any event gets the rest once.
     let all = records(&all).into_iter().cloned().collect::<Vec<_>>();
     for cut in 1..all.len() {
         let rest = read(&app, &path, all[cut - 1].id.as_deref(), |sent| ends(sent, &id) == 1).await;
@@ -158,7 +158,7 @@ async fn tree_stream_gives_each_record_once_at_every_cut() {
 }
 
 #[tokio::test]
-async fn cursor_of_a_former_host_continues_in_the_next() {
+async fn cursor_stays_valid_after_a_restart_of_the_host() {
     let memory = Memory::new();
     let (id, last) = {
         let host = host(&memory).await;
@@ -179,7 +179,7 @@ async fn cursor_of_a_former_host_continues_in_the_next() {
 }
 
 #[tokio::test]
-async fn pieces_of_an_answer_come_before_its_record() {
+async fn parts_of_an_answer_are_sent_before_its_record() {
     let (host, app) = hosted().await;
     let opened = post(&app, "/v1/sessions", &json!({})).await.json();
     let id = opened["session"]["id"].as_str().expect("an id").to_owned();
@@ -196,9 +196,9 @@ async fn pieces_of_an_answer_come_before_its_record() {
     finish(host, app).await;
 }
 
-/// A host that ends when it is idle stays for a client that follows.
+/// A host that ends when idle must not end while a client follows it.
 #[tokio::test]
-async fn host_is_followed_while_a_stream_is_open() {
+async fn host_counts_as_followed_while_a_stream_is_open() {
     let (host, app, id) = hosted_with("one").await;
     assert!(!host.is_followed());
     let request = Request::builder().uri(format!("/v1/sessions/{id}/events")).body(Body::empty()).expect("a request");

@@ -1,5 +1,5 @@
-//! Heap memory of the host for one idle client of an event stream, with its connection. The binary has one test, since it counts the
-//! allocations of the whole process.
+//! Measures the host's heap memory for one idle client of an event stream. This binary has only one test, because it
+//! counts the allocations of the whole process.
 
 #![allow(clippy::expect_used, reason = "a test fails by panicking")]
 
@@ -31,7 +31,7 @@ fn heap() -> usize {
 
 /// Opens an event stream, and reads to the end of the event with `word`.
 async fn attach(host: &Host, router: &axum::Router, word: &str) -> DuplexStream {
-    // Small: the client's buffers belong to the test, not to the host.
+    // Small, because the client's buffers count although they are not the host's.
     let (mut client, server) = tokio::io::duplex(64);
     tokio::spawn(connection(server, router.clone(), Bounds::default(), host.ends().clone()));
     client.write_all(b"GET /v1/events HTTP/1.1\r\nhost: x\r\n\r\n").await.expect("written");
@@ -45,7 +45,7 @@ async fn attach(host: &Host, router: &axum::Router, word: &str) -> DuplexStream 
 }
 
 #[tokio::test]
-async fn idle_client_costs_less_than_its_bound() {
+async fn idle_client_uses_less_memory_than_the_bound() {
     let model = fn_model("greets", |_, _| async { Ok(Answer::of_text("Hello.")) });
     let journal = Journal::open(Box::new(Memory::new()), subtend_journal::Options::default()).expect("a journal");
     let options = Options { titles: false, summaries: false, ..Options::default() };
@@ -55,7 +55,7 @@ async fn idle_client_costs_less_than_its_bound() {
     let receipt = session.send("Good morning.").await.expect("accepted");
     session.run(receipt.run).ended().await.expect("an end");
     let router = host.router();
-    // The first client initialises shared state, which does not count for the others.
+    // The first client initialises shared state, which must not be counted.
     let mut clients = vec![attach(&host, &router, "run_ended").await];
     let before = heap();
     clients.reserve_exact(CLIENTS);

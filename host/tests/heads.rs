@@ -1,4 +1,4 @@
-//! Heads of requests on a real socket: their bounds, and the problems of refused ones.
+//! Request heads on a real socket: their limits, and the problems for refused heads.
 
 use crate::support::*;
 use axum::http::header;
@@ -43,7 +43,7 @@ impl Served {
     }
 }
 
-/// Reads a whole response that is a problem: its length and type must fit.
+/// Parses a response with a problem, and checks its length and media type.
 fn problem(response: &str) -> (u16, String) {
     let (head, body) = response.split_once("\r\n\r\n").unwrap_or_else(|| panic!("a head in {response:?}"));
     let field = |name: &str| head.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": "));
@@ -56,7 +56,7 @@ fn problem(response: &str) -> (u16, String) {
     (status, json["code"].as_str().expect("a code").to_owned())
 }
 
-/// A head of `size` bytes whose target or whose header is long.
+/// Returns a head of `size` bytes with a long target or a long header.
 fn head_of(size: usize, long_target: bool) -> String {
     let head = |fill: usize| match long_target {
         true => format!("GET /healthz?{} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n", "y".repeat(fill)),
@@ -108,7 +108,7 @@ async fn malformed_head_is_refused_with_a_problem() {
     ] {
         assert_eq!(served.send_refused(head).await, malformed, "{head:?}");
     }
-    // The control: the same connection answers the request before the malformed one, and none after it.
+    // The control: the connection answers the request before the malformed one, and no request after it.
     let alive = "GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n";
     let mut stream = TcpStream::connect(served.address).await.expect("connected");
     stream.write_all(alive.as_bytes()).await.expect("written");
@@ -118,7 +118,7 @@ async fn malformed_head_is_refused_with_a_problem() {
     let rest = raw(&mut stream, &format!("G@T / HTTP/1.1\r\n\r\n{alive}")).await;
     let (_, second) = rest.split_once("\r\n\r\n").expect("the end of the first response");
     assert_eq!(problem(second), malformed);
-    // The host would wait for the rest of the request.
+    // Otherwise the host would wait for the rest of the request.
     drop(stream);
     served.end().await;
     end(host).await;
@@ -136,9 +136,9 @@ async fn slow_head_and_http2_are_closed_without_a_response() {
     end(host).await;
 }
 
-/// The attack: a body that ends like a refusal of the HTTP library, which the host replaces.
+/// The attack: the body of a response ends like an empty refusal of the HTTP library, which the host would replace.
 #[tokio::test]
-async fn body_that_looks_like_a_refusal_is_sent_unchanged() {
+async fn response_that_looks_like_a_refusal_is_sent_unchanged() {
     const FORGED: &str = "HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\n\r\n";
     let empty = || async { (StatusCode::BAD_REQUEST, [(header::CONTENT_LENGTH, "0")]) };
     let router = Router::new().route("/", get(|| async { FORGED })).route("/empty", get(empty));
@@ -147,7 +147,7 @@ async fn body_that_looks_like_a_refusal_is_sent_unchanged() {
     assert!(reply.ends_with(&format!("\r\n\r\n{FORGED}")), "{reply}");
     let reply = served.send("GET /empty HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").await;
     assert!(reply.starts_with("HTTP/1.1 400") && reply.ends_with("\r\n\r\n"), "{reply}");
-    // Many requests at once: the last response may be written with the refusal of the next head.
+    // Many pipelined requests: the last response may be written together with the refusal of the next head.
     let many = "GET / HTTP/1.1\r\nhost: x\r\n\r\n".repeat(50);
     let reply = served.send(&format!("{many}G@T / HTTP/1.1\r\n\r\n")).await;
     assert_eq!(reply.matches(FORGED).count(), 50, "{reply}");
@@ -155,7 +155,7 @@ async fn body_that_looks_like_a_refusal_is_sent_unchanged() {
     served.end().await;
 }
 
-/// A client that sends its whole body before it reads. The control: a client that has sent nothing of it.
+/// The client sends its whole body before it reads. The control: a client that has not sent any of its body.
 #[tokio::test]
 async fn too_large_body_is_refused_with_a_readable_problem() {
     let host = host(&Memory::new()).await;

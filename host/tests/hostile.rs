@@ -1,4 +1,4 @@
-//! Clients and models that attack a host: each attack with its control.
+//! Attacks of clients and models on a host, each with a control.
 
 use crate::support::*;
 use axum::body::Bytes;
@@ -11,7 +11,8 @@ async fn send_keyed(app: &axum::Router, path: &str, key: &str, body: &Value) -> 
     request(app, Method::POST, path, &[JSON, ("idempotency-key", key)], &body.to_string()).await
 }
 
-/// A key returns its session for the same request only: another request could otherwise get rights that it did not ask for.
+/// A repeated key returns its session only for the same request. Otherwise a request could get a session with rights
+/// that it did not name.
 #[tokio::test]
 async fn key_of_an_opening_with_other_rights_is_refused() {
     let (host, app) = hosted().await;
@@ -33,7 +34,8 @@ async fn key_of_an_opening_with_other_rights_is_refused() {
         let reply = send_keyed(&app, "/v1/sessions", "k", &attack).await;
         assert_eq!(reply.problem(), (422, "idempotency_key_reused".to_owned()), "{attack}: {}", reply.body);
     }
-    // The control: the same request, also with an input, is the same session; a command that failed takes no key.
+    // The controls: the same request, even with an input, gets the same session; a failed command does not use up its
+    // key.
     let again = send_keyed(&app, "/v1/sessions", "k", &open).await;
     assert_eq!((again.status.as_u16(), &again.json()["session"]["id"]), (200, &first.json()["session"]["id"]));
     assert_eq!(send_keyed(&app, "/v1/sessions", "f", &json!({"agent": "unknown"})).await.status, 422);
@@ -41,9 +43,10 @@ async fn key_of_an_opening_with_other_rights_is_refused() {
     finish(host, app).await;
 }
 
-/// Keys of sessions, tasks and branches are separate: a command of another kind takes no key, and nothing of it reaches the key's session.
+/// Keys of sessions, tasks and branches are separate: a command of another kind neither uses up a key nor reaches its
+/// session.
 #[tokio::test]
-async fn key_does_not_reach_commands_of_another_kind() {
+async fn each_kind_of_command_has_its_own_keys() {
     let (host, app, id) = hosted_with("one").await;
     let squatted = send_keyed(&app, "/v1/sessions", &format!("branch of {id}: b"), &json!({})).await;
     assert_eq!(squatted.status, 201);
@@ -57,13 +60,13 @@ async fn key_does_not_reach_commands_of_another_kind() {
     let id = opened["session"]["id"].as_str().expect("an id");
     let records = get(&app, &format!("/v1/sessions/{id}/records")).await;
     assert!(!records.body.contains("injected"), "{}", records.body);
-    // The control: among tasks the key is taken.
+    // The control: the key is used up for tasks.
     let other = send_keyed(&app, "/v1/tasks/spawn", "k", &json!({"type": "explore", "prompt": "another"})).await;
     assert_eq!(other.problem(), (422, "idempotency_key_reused".to_owned()));
     finish(host, app).await;
 }
 
-/// A key returns its input for the same input only. The control: the same input, also with every option.
+/// A repeated key returns its receipt only for the same input. The control: the same input, with each option.
 #[tokio::test]
 async fn key_of_an_input_with_other_options_is_refused() {
     let (host, app, id) = hosted_with("one").await;
@@ -94,7 +97,7 @@ async fn key_of_an_input_with_other_options_is_refused() {
     finish(host, app).await;
 }
 
-/// Metadata nested so deep that clients could not parse the lists that contain it. The control: the deepest permitted body.
+/// Clients could not parse lists that contain such metadata. The control: the deepest permitted body.
 #[tokio::test]
 async fn bodies_that_nest_too_deep_are_refused() {
     let (host, app) = hosted().await;
@@ -118,9 +121,9 @@ async fn bodies_that_nest_too_deep_are_refused() {
     finish(host, app).await;
 }
 
-/// A body of tiny values becomes a tree of seventy times its bytes, on each route that takes one.
+/// A body of tiny values takes seventy times its size in memory when parsed, on each route with a body.
 #[tokio::test]
-async fn bodies_of_too_many_values_are_refused_unread() {
+async fn body_with_too_many_json_values_is_refused() {
     let (host, app, id) = hosted_with("one").await;
     let session = format!("/v1/sessions/{id}");
     let (inputs, branches) = (format!("{session}/inputs"), format!("{session}/branches"));
@@ -142,7 +145,8 @@ async fn bodies_of_too_many_values_are_refused_unread() {
         assert_eq!(reply.problem(), (413, "too_large".to_owned()), "{method} {path}: {}", reply.body);
     }
     assert_eq!(get(&app, "/v1/sessions").await.json(), sessions);
-    // The control: the most values that metadata of 64 KiB has, and as many bytes in one text.
+    // The controls: the maximum number of values that metadata of 64 KiB can have, and a body of the same size with one
+    // text.
     let most = json!({"metadata": {"a": vec![json!({}); 21_000]}});
     assert_eq!(request(&app, Method::PATCH, &session, &[JSON], &most.to_string()).await.status, 200);
     let long = json!({"text": "{},".repeat(30_000)});
@@ -150,7 +154,7 @@ async fn bodies_of_too_many_values_are_refused_unread() {
     finish(host, app).await;
 }
 
-/// Over TCP no list of models brings a script, which would be a file of the client's choice.
+/// A script would be a file that the client chooses.
 #[tokio::test]
 async fn script_among_several_models_is_refused_over_tcp() {
     let dir = tempfile::tempdir().expect("a directory");
@@ -178,7 +182,7 @@ async fn script_among_several_models_is_refused_over_tcp() {
     finish(host, app).await;
 }
 
-/// A byte every ten seconds of the virtual clock, for as long as it is read.
+/// Returns a body that yields a byte every ten seconds of virtual time.
 fn trickle(pieces: usize) -> Body {
     Body::from_stream(stream::unfold(0, move |sent| async move {
         let rest = if sent == 0 {
@@ -194,7 +198,7 @@ fn trickle(pieces: usize) -> Body {
 }
 
 #[tokio::test(start_paused = true)]
-async fn body_that_trickles_ends_at_its_time() {
+async fn trickling_body_is_refused_after_the_time_limit() {
     let (host, app) = hosted().await;
     let sent = async |pieces| {
         let request = Request::post("/v1/sessions").header("content-type", "application/json").body(trickle(pieces));
@@ -204,14 +208,14 @@ async fn body_that_trickles_ends_at_its_time() {
     };
     let (status, took) = sent(10_000).await;
     assert_eq!((status, took.as_secs()), (400, 30));
-    // The control: a body that is slow and whole in time.
+    // The control: a slow body that is complete in time.
     assert_eq!(sent(1).await.0, 201);
     finish(host, app).await;
 }
 
-/// Invisible and direction-changing characters are named; in questions, every such character.
+/// Invisible and direction-changing characters are replaced with their names; approvals also name invisible blanks.
 #[tokio::test]
-async fn page_shows_characters_that_are_not_seen() {
+async fn page_names_invisible_characters() {
     const HOSTILE: &str = "boat\u{202e}\u{200b}\u{2066}\u{ad}\u{1b}[31m\u{2800}<script>alert(1)</script>";
     let unseen = |text: &str| text.contains(['\u{202e}', '\u{200b}', '\u{2066}', '\u{ad}', '\u{1b}']);
     let (host, app) = hosted().await;
@@ -224,7 +228,7 @@ async fn page_shows_characters_that_are_not_seen() {
         }
         tokio::task::yield_now().await;
     };
-    // The control: a program reads the arguments as they run.
+    // The control: the API returns the arguments unchanged.
     assert!(
         unseen(approvals[0]["resource"].as_str().expect("text"))
             || unseen(approvals[0]["args"].as_str().expect("text"))

@@ -1,4 +1,4 @@
-//! Imports over the API: what a client sees of one that is in progress.
+//! Imports over the API: their progress, as clients see it.
 
 use crate::support::*;
 use subtend_journal::ImportBounds;
@@ -14,7 +14,7 @@ async fn import_in_progress_is_listed_with_its_frames() {
     let file = dir.path().join("all.jsonl");
     std::fs::write(&file, exported).expect("written");
 
-    // A store that writes nothing while it is held.
+    // Writes of this store block while it is held.
     let opened = Journal::open_stepped(Box::new(Memory::new()), subtend_journal::Options::default());
     let (journal, mut stepper) = opened.expect("a journal");
     let (hold, mut held) = tokio::sync::watch::channel(false);

@@ -1,4 +1,4 @@
-//! Idempotency keys: a command that is sent again takes effect once, also after a restart (H-2).
+//! Idempotency keys: a repeated command takes effect once, even after a restart (H-2).
 
 use crate::support::*;
 use subtend_actors::CONTINUE_TEXT;
@@ -11,7 +11,7 @@ async fn send_keyed(app: &axum::Router, path: &str, key: &str, body: &Value) -> 
 }
 
 #[tokio::test]
-async fn prompt_that_is_resent_runs_once_over_a_restart() {
+async fn repeated_prompt_runs_once_across_a_restart() {
     let memory = Memory::new();
     let open = json!({"title": "an invoice", "input": {"text": "Pay the invoice."}});
     let first = {
@@ -40,9 +40,9 @@ async fn prompt_that_is_resent_runs_once_over_a_restart() {
     finish(host, app).await;
 }
 
-/// Branches, alternatives and continuations: each command twice at once and once after a restart is one effect.
+/// Each command is sent twice concurrently, and again after a restart.
 #[tokio::test]
-async fn resent_branches_and_continuations_act_once() {
+async fn repeated_branches_and_continuations_take_effect_once() {
     let memory = Memory::new();
     let (mut id, mut first) = (String::new(), Vec::new());
     for restart in [false, true] {
@@ -79,7 +79,7 @@ async fn resent_branches_and_continuations_act_once() {
 
 /// Without a run number, a repeated cancel would stop the next run.
 #[tokio::test]
-async fn cancel_of_a_run_spares_the_next_one() {
+async fn cancel_of_a_run_does_not_cancel_the_next() {
     let (host, app, id) = hosted_with("one").await;
     let path = format!("/v1/sessions/{id}");
     assert!(post(&app, &format!("{path}/inputs"), &json!({"text": "hang"})).await.status.is_success());
@@ -91,7 +91,7 @@ async fn cancel_of_a_run_spares_the_next_one() {
     finish(host, app).await;
 }
 
-/// A client that lost the reply, and repeats its cancel without a run, learns which run had ended, and how.
+/// The client lost the reply, and repeats its cancel without a run number.
 #[tokio::test]
 async fn repeated_cancel_names_the_run_that_had_ended() {
     let (host, app, id) = hosted_with("one").await;
@@ -151,7 +151,7 @@ async fn key_of_a_deleted_session_opens_no_other() {
     finish(host, app).await;
 }
 
-/// The number of the last record of a session.
+/// Returns the number of the last record of a session.
 async fn last_record(app: &axum::Router, path: &str) -> u64 {
     let records = get(app, &format!("{path}/records?limit=1000")).await.json();
     records.as_array().expect("records").len() as u64
@@ -168,7 +168,8 @@ async fn run_to_end(app: &axum::Router, path: &str, text: &str) -> u64 {
     run
 }
 
-/// Interrupts, closes, rolls back and switches, each followed by a command that a repetition would undo. Returns the requests.
+/// Interrupts, closes, rolls back and switches. After each, sends a command that a repetition would undo. Returns the
+/// requests.
 async fn send_controls(app: &axum::Router, path: &str) -> Vec<(String, Value)> {
     let none = json!({});
     assert!(post(app, &format!("{path}/inputs"), &json!({"text": "hang"})).await.status.is_success());
@@ -191,9 +192,9 @@ async fn send_controls(app: &axum::Router, path: &str) -> Vec<(String, Value)> {
     vec![(interrupt, none.clone()), (close, none.clone()), (roll_back, none), (switch, previous)]
 }
 
-/// A repeated control does not undo a later command, also after a restart.
+/// A repeated control must not undo a later command, even after a restart.
 #[tokio::test]
-async fn controls_with_the_last_record_act_once() {
+async fn repeated_control_with_the_last_record_acts_once() {
     let memory = Memory::new();
     let (mut path, mut sent) = (String::new(), Vec::new());
     for restart in [false, true] {
@@ -208,7 +209,7 @@ async fn controls_with_the_last_record_act_once() {
             let again = post(&app, request, body).await;
             assert!(again.status.is_success(), "{request}: {}", again.body);
         }
-        assert_eq!(last_record(&app, &path).await, before, "a command that was sent again was recorded again");
+        assert_eq!(last_record(&app, &path).await, before, "a repeated command was recorded twice");
         // The control: without the record, the same command acts on the current state.
         let rolled = post(&app, &format!("{path}/rollback"), &json!({})).await;
         assert_eq!(
@@ -221,7 +222,7 @@ async fn controls_with_the_last_record_act_once() {
     }
 }
 
-/// A resource that does not store keys refuses them.
+/// Resources that do not store keys refuse them.
 #[tokio::test]
 async fn key_is_refused_where_it_has_no_effect() {
     let (host, app, id) = hosted_with("one").await;
@@ -233,7 +234,7 @@ async fn key_is_refused_where_it_has_no_effect() {
     finish(host, app).await;
 }
 
-/// Requests carry the trace of their sender on; one without a trace gets a new one.
+/// A request continues the trace of its sender; a request without a trace gets a new one.
 #[tokio::test]
 async fn response_names_the_trace_of_its_request() {
     let (host, app) = hosted().await;
@@ -249,10 +250,10 @@ async fn response_names_the_trace_of_its_request() {
     finish(host, app).await;
 }
 
-/// The same key of two commands, in both orders, also where both send the same text. The control: each command that is sent again
-/// gets its first receipt.
+/// Two commands have the same key, in both orders, even with the same text. The control: each repeated command gets its
+/// first receipt.
 #[tokio::test]
-async fn key_of_an_input_continues_no_session() {
+async fn key_of_one_command_is_refused_for_another_with_equal_text() {
     let (host, app, id) = hosted_with("one").await;
     let input = (format!("/v1/sessions/{id}/inputs"), json!({"text": CONTINUE_TEXT}));
     let continued = (format!("/v1/sessions/{id}/continue"), json!({}));
@@ -287,10 +288,10 @@ impl CommandFiles for Greeting {
     }
 }
 
-/// The file of a slash command changes, and is removed, before its input is sent again. The control: another request with the key
-/// is refused.
+/// The file of a slash command changes, and is then removed, before its input is repeated. The control: another request
+/// with the same key is refused.
 #[tokio::test]
-async fn resent_slash_command_has_its_first_receipt() {
+async fn repeated_slash_command_gets_its_first_receipt() {
     let files = Greeting(tempfile::tempdir().expect("a directory"));
     std::fs::create_dir_all(files.0.path().join(".subtend/commands")).expect("a directory");
     let files = Arc::new(files);

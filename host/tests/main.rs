@@ -1,4 +1,4 @@
-//! The host as clients see it.
+//! Tests the host through its API and page.
 
 #![allow(
     clippy::expect_used,

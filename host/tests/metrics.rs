@@ -1,4 +1,4 @@
-//! Figures of the queues.
+//! Metrics of queues.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,8 +11,8 @@ use subtend_models::closure::fn_model;
 
 use crate::support::{end, get, post, request};
 
-/// A task has the only slot, another one waits for it, and an input waits for the first to end. The controls: the figures before, and
-/// after the second task and the input are gone.
+/// A task holds the only slot, a second task waits for the slot, and an input is queued. The controls: the metrics
+/// before, and after the second task and the input were removed.
 #[tokio::test]
 async fn h8_metrics_have_the_lengths_of_queues() {
     let model = fn_model("own", |_, _| std::future::pending());
@@ -30,7 +30,7 @@ async fn h8_metrics_have_the_lengths_of_queues() {
         })
     };
     assert_eq!(figures().await, [0, 0, 0]);
-    // Slots are requested once the record of the run is durable.
+    // A slot is requested only when the record of the run is durable.
     let reach = async |expected: [u32; 3]| {
         let reached = async {
             while figures().await != expected {

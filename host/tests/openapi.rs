@@ -1,8 +1,8 @@
-//! The OpenAPI document that is checked in is the one that is served.
+//! Checks the OpenAPI document in the repository.
 
 use std::collections::BTreeSet;
 
-/// After a change: `SUBTEND_WRITE=1 cargo test -p subtend-host openapi`.
+/// After a change, run `SUBTEND_WRITE=1 cargo test -p subtend-host openapi`.
 #[test]
 fn served_document_equals_the_checked_in_one() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/openapi.json");
@@ -57,7 +57,7 @@ fn every_response_has_a_description() {
     }
 }
 
-/// Of two schemas with one name the document keeps one, and clients get the wrong fields.
+/// Of two schemas with the same name, the document contains only one, so clients would get the wrong fields.
 #[test]
 fn names_of_schemas_are_unique() {
     let files = std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/src/api")).expect("a directory");
@@ -78,7 +78,7 @@ fn names_of_schemas_are_unique() {
     assert_eq!(names.len(), all, "{names:?}");
 }
 
-/// A generated client has no other way to send the first input with the opening.
+/// Otherwise a generated client could not send the first input when it opens a session.
 #[test]
 fn opening_has_the_first_input_in_its_schema() {
     let document = subtend_host::api::document().expect("JSON");
@@ -87,7 +87,7 @@ fn opening_has_the_first_input_in_its_schema() {
     assert!(input.to_string().contains("#/components/schemas/NewInput"), "{input}");
 }
 
-/// Returns the codes of the problems that the sources below `dir` make, with their tests left out.
+/// Collects the codes of the problems that the sources below `dir` create, without their tests.
 fn codes_made_in(dir: &std::path::Path, codes: &mut BTreeSet<String>) {
     for entry in std::fs::read_dir(dir).expect("a directory") {
         let path = entry.expect("an entry").path();
@@ -99,7 +99,7 @@ fn codes_made_in(dir: &std::path::Path, codes: &mut BTreeSet<String>) {
         let text = text.split("#[cfg(test)]").next().expect("text");
         for call in ["Problem::new(", "Self::new(", "::invalid(", "::conflict(", "::unavailable(", "::internal("] {
             for argument in text.split(call).skip(1) {
-                // The code is the first text; only the status may precede it.
+                // The code is the first string argument; only the status may precede it.
                 let Some((status, rest)) = argument.split_once('"') else { continue };
                 let is_status = ["", "status,"].contains(&status.trim()) || status.trim().starts_with("StatusCode::");
                 let code = rest.split('"').next().filter(|_| is_status).unwrap_or_default();
@@ -111,7 +111,7 @@ fn codes_made_in(dir: &std::path::Path, codes: &mut BTreeSet<String>) {
     }
 }
 
-/// Clients decide by these codes, so the document has to name each of them.
+/// Clients depend on these codes, so the document must list each of them.
 #[test]
 fn document_names_the_code_of_every_problem() {
     let document: serde_json::Value =
@@ -125,15 +125,15 @@ fn document_names_the_code_of_every_problem() {
         codes_made_in(&std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join(member), &mut made);
     }
     assert!(made.len() > 40, "{made:?}");
-    assert_eq!(named, made, "host/src/api/refusals.rs and the problems that the sources make differ");
+    assert_eq!(named, made, "host/src/api/refusals.rs must list the problems that the sources create");
     let guide = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/host.md");
     let guide = std::fs::read_to_string(guide).expect("docs/host.md");
     let missing: Vec<_> = made.iter().filter(|code| !guide.contains(&format!("`{code}`"))).collect();
-    assert_eq!(missing, [""; 0], "docs/host.md does not name them");
+    assert_eq!(missing, [""; 0], "docs/host.md must name these codes");
 }
 
 #[test]
-fn operations_list_what_their_checks_refuse() {
+fn each_operation_lists_its_refusals() {
     let document: serde_json::Value =
         serde_json::from_str(&subtend_host::api::document().expect("JSON")).expect("JSON");
     let statuses = |path: &str, method: &str| {

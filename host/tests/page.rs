@@ -1,4 +1,4 @@
-//! The page, through the router and without a browser: whole fragments, escaping, and what streams send.
+//! Tests the page through the router, without a browser: fragments, escaping and streams.
 
 use crate::support::*;
 use futures_util::StreamExt as _;
@@ -27,7 +27,7 @@ fn plain(html: &str, ids: &[(&str, &str)]) -> String {
     text
 }
 
-/// The part of a page from `from` to the first `to` after it, both included.
+/// Returns the part of a page from `from` to the first `to` after it, inclusive.
 fn part<'a>(html: &'a str, from: &str, to: &str) -> &'a str {
     let at = html.find(from).unwrap_or_else(|| panic!("no {from} in {html}"));
     let len = html[at..].find(to).unwrap_or_else(|| panic!("no {to} in {html}"));
@@ -80,7 +80,7 @@ async fn sessions_are_listed_and_filtered() {
     let short = get(&app, &format!("/v1/sessions/{one}")).await.json()["short"].as_str().expect("a name").to_owned();
     let page = get(&app, "/").await;
     assert_eq!(page.headers["content-type"], "text/html; charset=utf-8");
-    // A new session has the agent of the host, whatever comes first by name.
+    // A new session has the default agent of the host, not the first one by name.
     assert!(page.body.contains("<option selected>general</option>"), "{}", page.body);
     let list = part(&page.body, "<ul class=\"rows\">", "</ul>");
     let expected = "<ul class=\"rows\">\n<li id=\"s-ONE\">\n\
@@ -115,7 +115,7 @@ async fn untitled_session_is_named_by_its_agent() {
 }
 
 #[tokio::test]
-async fn list_follows_sessions_that_open() {
+async fn session_list_is_updated_when_a_session_opens() {
     let (host, app) = hosted().await;
     let mut stream = Stream::open(&app, "/live/sessions?q=&state=&workspace=&page=0").await;
     let first = stream.next().await;
@@ -182,9 +182,9 @@ async fn unreadable_request_of_a_view_is_refused_with_a_page() {
     finish(host, app).await;
 }
 
-/// A mistyped address must lead back; programs keep their problems.
+/// Browsers get a page with a link back; other clients still get a problem.
 #[tokio::test]
-async fn unknown_address_shows_a_browser_the_way_back() {
+async fn unknown_address_gets_a_page_with_a_link_back() {
     let (host, app) = hosted().await;
     let browser = [("accept", "text/html,application/xhtml+xml,*/*;q=0.8")];
     for (path, status) in [("/sesions", StatusCode::NOT_FOUND), ("/open", StatusCode::METHOD_NOT_ALLOWED)] {
@@ -237,10 +237,10 @@ async fn form_of_another_origin_is_refused() {
         policy.starts_with("default-src 'none'; script-src 'self'; style-src 'self'") && !policy.contains("unsafe"),
         "{policy}"
     );
-    // Else a browser sends the forms of the page with `Origin: null`.
+    // Otherwise browsers would send the forms of the page with `Origin: null`.
     assert_eq!(page.headers["referrer-policy"], "same-origin");
     let send = format!("/s/{id}/send");
-    // The control is the last case: with the host's own Origin the same form counts.
+    // The last case is the control: with the host's own origin, the same form is accepted.
     for (origin, status) in [
         (None, StatusCode::FORBIDDEN),
         (Some("null"), StatusCode::FORBIDDEN),

@@ -1,11 +1,11 @@
-//! Requests that are malformed, oversized, unauthenticated, cross-origin or replayed: each is refused with its problem, and nothing
-//! is changed.
+//! Requests that are malformed, oversized, unauthenticated, cross-origin or replayed are refused with a problem and
+//! change nothing.
 
 use crate::support::*;
 
-/// Method, path, headers and body of a request; status and code of its refusal.
+/// Method, path, headers and body of a request, and the status and code of its refusal.
 type RefusalCase<'a> = (Method, String, Vec<(&'a str, &'a str)>, String, u16, &'a str);
-/// A case of a missing right: the fault, method and path, headers; status and code of the refusal.
+/// A request without a needed right: a description, method and path, headers, and the status and code of the refusal.
 type ScopeCase<'a> = (&'a str, (Method, &'a str), Vec<(&'a str, &'a str)>, u16, &'a str);
 
 fn bearer(token: &str) -> (&str, &str) {
@@ -129,9 +129,9 @@ async fn malformed_requests_are_refused_and_change_nothing() {
     finish(host, app).await;
 }
 
-/// The control: without the key no command is malformed.
+/// The control: without the key, none of these commands is malformed.
 #[tokio::test]
-async fn command_that_keeps_no_key_refuses_one() {
+async fn key_is_refused_by_commands_that_do_not_store_it() {
     let (host, app, id) = hosted_with("one").await;
     let s = format!("/v1/sessions/{id}");
     for (method, path, body) in [
@@ -224,7 +224,7 @@ async fn requests_without_right_are_refused_over_tcp() {
         let reply = request(&app, Method::GET, "/v1/sessions", &[("host", name), bearer(read)], "").await;
         assert_eq!(reply.status, 200, "{name}: {}", reply.body);
     }
-    // RFC 9112, 3.2.2: the authority of the target counts, whatever the Host header says.
+    // RFC 9112, 3.2.2: the authority of the target takes precedence over the Host header.
     for header in ["127.0.0.1:7475", "other.example"] {
         let target = "http://127.0.0.1:7475/v1/sessions";
         let reply = request(&app, Method::GET, target, &[("host", header), bearer(read)], "").await;
@@ -262,11 +262,12 @@ async fn login_link_opens_one_browser_and_guards_its_commands() {
     finish(host, app).await;
 }
 
-/// A body of `POST /v1/sessions`; the status and code for a token that acts, for one that administrates, and on the socket.
+/// A body of `POST /v1/sessions`, and the status and code with the scope `act`, with the scope `admin`, and on the Unix
+/// socket.
 type Reach<'a> = (&'a str, [(u16, &'a str); 3]);
 
 #[tokio::test]
-async fn openings_that_reach_further_need_their_right() {
+async fn options_of_an_opening_need_their_scope() {
     let dir = tempfile::tempdir().expect("a directory");
     let tokens = TokenFile::at(dir.path().join("tokens.json"));
     let [act, admin] = [TokenScope::Act, TokenScope::Admin]
@@ -310,10 +311,9 @@ async fn openings_that_reach_further_need_their_right() {
     finish(host, app).await;
 }
 
-/// A page of no rows, or of more than a host gives, is refused with the sizes that it gives. The controls: the smallest and the
-/// largest one.
+/// A refusal names the permitted sizes. The controls: the smallest and the largest page.
 #[tokio::test]
-async fn page_size_that_cannot_take_effect_is_refused() {
+async fn page_size_out_of_range_is_refused() {
     let host = host(&Memory::new()).await;
     let app = host.router();
     let id = open_and_finish(&app, "one").await;
@@ -337,10 +337,10 @@ async fn page_size_that_cannot_take_effect_is_refused() {
     end(host).await;
 }
 
-/// A longer wait than a host holds, and a record before the first one, are refused with what may be asked. The controls: the longest
+/// A too long wait, and a record before the first, are refused with the permitted values. The controls: the longest
 /// wait, and the first record.
 #[tokio::test]
-async fn bounds_that_cannot_take_effect_are_refused() {
+async fn wait_and_record_out_of_range_are_refused() {
     let host = host(&Memory::new()).await;
     let app = host.router();
     let id = open_and_finish(&app, "one").await;
@@ -360,7 +360,8 @@ async fn bounds_that_cannot_take_effect_are_refused() {
     end(host).await;
 }
 
-/// Rows of the store are for the user who owns it, on the socket: a token reads sessions by their resources.
+/// Only the owner of the store may read its rows, over the Unix socket. Clients with tokens read sessions through other
+/// resources.
 #[tokio::test]
 async fn rows_of_the_store_are_read_on_the_socket_only() {
     let dir = tempfile::tempdir().expect("a directory");
@@ -383,7 +384,7 @@ async fn rows_of_the_store_are_read_on_the_socket_only() {
     assert_eq!((on_socket.status.as_u16(), on_socket.body.as_str()), (200, "[]"), "the control");
     let unknown = request(&host.router(), Method::POST, path, &[JSON], r#"{"read":"everything"}"#).await;
     assert_eq!(unknown.problem(), (422, "invalid_body".to_owned()));
-    // So are files of this machine that are imported.
+    // Files of the host's machine are imported only over the Unix socket, too.
     let (path, body) = ("/v1/store/imports", r#"{"file":"/no/such/file","within":[]}"#);
     let by_token = request(&app, Method::POST, path, &[own, bearer(&admin), JSON], body).await;
     assert_eq!(by_token.problem(), (403, "scope_too_small".to_owned()));

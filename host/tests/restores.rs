@@ -5,7 +5,7 @@
 use crate::support::files::{FilesHost, write};
 use crate::support::*;
 
-/// A client that lost the reply repeats the rollback as it was shown: nothing changes again, and the reply says so.
+/// A client that lost the reply repeats the rollback. Nothing changes again, and the reply says so.
 #[tokio::test]
 async fn x15_api_rolls_back_once_and_says_so() {
     let scene = FilesHost::new().await;
@@ -21,7 +21,7 @@ async fn x15_api_rolls_back_once_and_says_so() {
         assert_eq!(again.json(), json!({"run": 1, "files": [], "already_rolled_back": true}), "{body}");
     }
     assert_eq!(scene.read("a.txt").as_deref(), Some("one\ntwo\n"));
-    // Without a rollback before, a plan that is out of date is refused.
+    // The control: an outdated digest is refused if no rollback took place.
     let other = scene.run_to_end("general", &[write("a.txt", "one\nTHREE\n"), "fail".to_owned()]).await;
     let refused = post(&scene.app, &format!("/v1/sessions/{other}/rollback"), &body).await;
     assert_eq!(refused.problem(), (409, "refused".to_owned()));

@@ -1,4 +1,4 @@
-//! Tokens of each scope against every operation of the document and every view of the page.
+//! Tests tokens of each scope with each operation of the document and each view of the page.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -16,10 +16,10 @@ use crate::support::{end, host, open_and_finish};
 
 const NONE: &str = "00000000-0000-7000-8000-000000000000";
 
-/// A group of operations by their methods and paths, and the scopes that it needs one of.
+/// Operations, by method and path, and the scopes of which they need one.
 type ScopeGroup = (&'static str, &'static [TokenScope]);
 
-/// A new operation must be added to the group that it belongs to.
+/// All operations by group. A new operation must be added here.
 const GROUPS: [ScopeGroup; 6] = [
     // Needs no token.
     ("GET /healthz, GET /readyz, GET /assets/{name}", &[]),
@@ -72,7 +72,7 @@ fn groups() -> BTreeMap<String, usize> {
     GROUPS.iter().enumerate().flat_map(of).collect()
 }
 
-/// Returns the operations of the document, and those that the source of the page routes.
+/// Returns the operations of the document, and those of the page as found in its source.
 fn operations() -> Vec<String> {
     let document: Value = serde_json::from_str(&subtend_host::api::document().expect("JSON")).expect("JSON");
     let mut all = Vec::new();
@@ -94,7 +94,8 @@ fn operations() -> Vec<String> {
     all
 }
 
-/// Returns the status of a request and, of a refusal, its code. What it returns without an end is dropped.
+/// Sends a request. Returns the status and, for a refusal, the code. Drops other responses unread, because streams have
+/// no end.
 async fn send(app: &Router, operation: &str, token: Option<&str>) -> (u16, String) {
     let (method, path) = operation.split_once(' ').expect("a path");
     let body = match path {
@@ -116,9 +117,9 @@ async fn send(app: &Router, operation: &str, token: Option<&str>) -> (u16, Strin
     (status, problem["code"].as_str().expect("a code").to_owned())
 }
 
-/// Requests of each scope to each operation. The controls: those that the scope has pass the guard, and find no session.
+/// The controls: operations within the scope pass the guard and find no session.
 #[tokio::test]
-async fn token_is_refused_what_its_scope_does_not_have() {
+async fn token_is_refused_operations_outside_its_scope() {
     let groups = groups();
     assert_eq!(groups.keys().cloned().collect::<Vec<_>>(), operations(), "each operation needs one group");
     let dir = tempfile::tempdir().expect("a directory");
@@ -156,9 +157,10 @@ async fn token_is_refused_what_its_scope_does_not_have() {
     end(host).await;
 }
 
-/// A path that is written otherwise needs a smaller scope, and must not lead to the same resource. The control: the resource itself.
+/// A path in another spelling may need a smaller scope, so it must not lead to the same resource. The control: the
+/// normal spelling.
 #[tokio::test]
-async fn other_spellings_of_a_path_lead_to_no_resource() {
+async fn other_spellings_of_a_path_find_no_resource() {
     let dir = tempfile::tempdir().expect("a directory");
     let tokens = TokenFile::at(dir.path().join("tokens.json"));
     let host = host(&Memory::new()).await;

@@ -1,4 +1,4 @@
-//! Connections: TCP and Unix sockets, and clients that are slow, stuck or too many.
+//! Connections over TCP and Unix sockets, with clients that are slow, stalled or too many.
 
 use crate::support::*;
 use subtend_host::listen;
@@ -7,7 +7,7 @@ use tokio::net::{TcpListener, TcpStream};
 
 /// Sends `request` and reads until the server closes the connection.
 pub(crate) async fn raw(stream: &mut (impl AsyncRead + AsyncWrite + Unpin), request: &str) -> String {
-    // A server that refuses early may have closed its side before all is written.
+    // A server that refuses early may have closed the connection before the whole request is written.
     drop(stream.write_all(request.as_bytes()).await);
     let mut reply = Vec::new();
     drop(stream.read_to_end(&mut reply).await);
@@ -17,7 +17,7 @@ pub(crate) async fn raw(stream: &mut (impl AsyncRead + AsyncWrite + Unpin), requ
 pub(crate) const ALIVE: &str = "GET /healthz HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n";
 
 #[tokio::test]
-async fn connections_beyond_the_bound_wait_for_their_turn() {
+async fn connections_beyond_the_bound_wait() {
     let host = host(&Memory::new()).await;
     let bounds = Bounds { connections: 1, ..Bounds::default() };
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a socket");
@@ -44,7 +44,7 @@ async fn unix_socket_is_private_and_replaces_a_leftover() {
     use std::os::unix::fs::PermissionsExt as _;
     let dir = tempfile::tempdir().expect("a directory");
     let path = dir.path().join("host.sock");
-    drop(std::os::unix::net::UnixListener::bind(&path).expect("one that a former process left"));
+    drop(std::os::unix::net::UnixListener::bind(&path).expect("a leftover of an earlier process"));
     let host = host(&Memory::new()).await;
     let listener = listen::bind_unix(&path).expect("a socket");
     let mode = std::fs::metadata(&path).expect("a file").permissions().mode() & 0o777;
@@ -117,7 +117,7 @@ async fn follow(address: SocketAddr, runs: usize) -> String {
 
 #[cfg(target_os = "linux")]
 #[tokio::test]
-async fn stalled_client_gives_its_connection_to_another() {
+async fn connection_of_a_stalled_client_is_closed() {
     let host = host(&Memory::new()).await;
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a socket");
     let address = listener.local_addr().expect("an address");
@@ -144,7 +144,7 @@ async fn stalled_client_gives_its_connection_to_another() {
 }
 
 #[tokio::test]
-async fn stalled_reader_slows_no_session_and_no_reader() {
+async fn stalled_reader_does_not_slow_sessions_or_other_readers() {
     const RUNS: usize = 20;
     let host = host(&Memory::new()).await;
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a socket");
@@ -155,7 +155,7 @@ async fn stalled_reader_slows_no_session_and_no_reader() {
     stalled.write_all(b"GET /v1/events HTTP/1.1\r\nhost: x\r\n\r\n").await.expect("written");
     let reader = tokio::spawn(follow(address, RUNS));
     let app = host.router();
-    // More events than any buffer between holds; the first reader takes none of them.
+    // More events than all buffers in between can hold; the first reader reads none of them.
     for _ in 0..RUNS {
         let text = "x".repeat(256 << 10);
         let opened = post(&app, "/v1/sessions", &json!({"input": {"text": text}})).await.json();
@@ -167,7 +167,7 @@ async fn stalled_reader_slows_no_session_and_no_reader() {
     assert_eq!(read.matches("\"run_ended\"").count(), RUNS);
     drop(app);
     host.ends().cancel();
-    // The stalled connection is closed, and does not hold the host.
+    // The stalled connection is closed, and does not delay the shutdown.
     server.await.expect("served").expect("no error");
     end(host).await;
     let mut rest = Vec::new();

@@ -1,4 +1,4 @@
-//! Tasks below a session, as HTTP clients start and follow them.
+//! Tasks below a session, started and followed over HTTP.
 
 use crate::support::*;
 
@@ -13,7 +13,7 @@ async fn spawn(app: &axum::Router, kind: &str, prompt: &str, parent: &str) -> Va
     spawned.json()
 }
 
-/// A task has the fields of a task record, and is a child of the session that the request names. The control: a task without a parent.
+/// The task also has the fields of a task record. The control: a task without a parent.
 #[tokio::test]
 async fn r6_task_of_a_session_is_its_child() {
     let (host, app, parent) = hosted_with("one").await;
@@ -56,7 +56,7 @@ async fn r6_task_of_a_session_is_its_child() {
     finish(host, app).await;
 }
 
-/// Polling answers at once; a wait ends with its time, and the task continues until it is cancelled.
+/// Polling responds at once, a wait ends at its time limit, and the task continues until it is cancelled.
 #[tokio::test]
 async fn r6_task_of_a_session_is_polled_and_cancelled() {
     let (host, app, parent) = hosted_with("one").await;
@@ -75,7 +75,8 @@ async fn r6_task_of_a_session_is_polled_and_cancelled() {
     finish(host, app).await;
 }
 
-/// A session that may start no agent is refused as a parent, and a deleted one is gone. The control: its own parent may start the agent.
+/// A session that may not start agents is refused as a parent, as is a deleted one. The control: the parent of that
+/// session may start the agent.
 #[tokio::test]
 async fn r6_task_needs_a_parent_that_may_start_its_agent() {
     let (host, app, parent) = hosted_with("one").await;
@@ -104,7 +105,7 @@ async fn r6_task_needs_a_parent_that_may_start_its_agent() {
     finish(host, app).await;
 }
 
-/// The same key starts one task of each parent. The control: with another prompt it is refused.
+/// The same key starts one task per parent. The control: with another prompt, the key is refused.
 #[tokio::test]
 async fn r6_repeated_task_of_a_session_starts_once() {
     let (host, app) = hosted().await;

@@ -1,4 +1,4 @@
-//! Transcripts: whole, in pages, and as they were at an earlier record.
+//! Transcripts in full, in pages, and as of an earlier record.
 
 use crate::support::*;
 
@@ -54,7 +54,7 @@ async fn records_are_read_up_to_the_limit() {
     finish(host, app).await;
 }
 
-/// A transcript as of a record equals the one that was read when that record was the last.
+/// A transcript as of a record equals the one read when that record was the last.
 #[tokio::test]
 async fn transcript_at_a_record_equals_the_earlier_one() {
     let (host, app, id) = hosted_with("one").await;
@@ -65,7 +65,7 @@ async fn transcript_at_a_record_equals_the_earlier_one() {
     assert_eq!(status.status, 200, "{}", status.body);
     let at = then["last_seq"].as_u64().expect("a number");
     assert_eq!(get(&app, &format!("{path}?at={at}")).await.json(), then);
-    // Before the answer the run works, and the input is all that was said.
+    // Before the answer, the run is in flight, and the transcript contains only the input.
     let early = get(&app, &format!("{path}?at={}", entries(&then)[0]["record"])).await.json();
     assert_eq!((&early["state"], &early["outcome"], entries(&early).len()), (&json!("working"), &Value::Null, 1));
     get(&app, &format!("/v1/sessions/{id}/cancel")).await;
@@ -73,7 +73,7 @@ async fn transcript_at_a_record_equals_the_earlier_one() {
 }
 
 #[tokio::test]
-async fn children_without_a_row_are_in_their_calls_on_request() {
+async fn unlisted_children_are_in_their_calls_on_request() {
     let (host, app, id) = hosted_with("children").await;
     let path = format!("/v1/sessions/{id}/transcript");
     let is_read = |page: &Value| -> Vec<bool> {

@@ -1,4 +1,4 @@
-//! Remote tools: calls that workers take, renew and complete under a lease.
+//! Remote tools: workers take calls under a lease, renew it, and complete the calls.
 
 use crate::support::*;
 use subtend_host::host_bug::{HostBug, InjectedBug};
@@ -22,8 +22,8 @@ fn remote_tool(name: &str, idempotent: bool) -> RemoteTool {
     }
 }
 
-/// A host whose agent calls the tool that its input names, and answers with the result: `pay` has effects, `seek` is idempotent,
-/// `sealed` is denied.
+/// Returns a host whose agent calls the tool that its input names, and answers with the result. `pay` has effects,
+/// `seek` is idempotent, `sealed` is denied.
 async fn host(memory: &Memory, injected_bug: InjectedBug) -> Host {
     let model = fn_model("script", |request, _| async move {
         if let Some(Message::Result { content, .. }) = request.messages.iter().last() {
@@ -128,7 +128,7 @@ async fn d6_result_of_a_worker_reaches_the_model() {
     let identity = format!("{id}:1:1.0");
     assert_eq!((&call["call"], &call["tool"], &call["args"]), (&json!(identity), &json!("pay"), &json!({"of": 7})));
     assert_eq!((&call["attempt"], &call["lease_ms"]), (&json!(1), &json!(LEASE)));
-    // The call has not begun: only its first renewal says that it may have effects.
+    // The call has not begun yet: it begins with the first renewal.
     let early = complete(&app, &call, &complete_body("paid")).await;
     assert_eq!(code(&early), (409, "call_not_begun".to_owned()));
     renew(&app, &call).await;
@@ -164,7 +164,7 @@ async fn d6_lost_worker_leaves_a_call_with_unknown_effects() {
     let text = "the worker `one` was lost during this call of `pay`: it may have had all, some or none of its effects. Check before you \
                 call it again.";
     assert_eq!(ended, [(json!("unknown_effects"), text.to_owned())]);
-    // The worker wakes, and its result is not used.
+    // The lost worker returns, and its result is not used.
     assert_eq!(code(&renew(&app, &call).await), lost_problem());
     assert_eq!(code(&complete(&app, &call, &complete_body("paid")).await), lost_problem());
     assert_eq!(wait_for_end(&app, &id).await, ended);
@@ -180,10 +180,10 @@ async fn d6_call_that_no_worker_began_goes_to_another_one() {
     advance(LEASE).await;
     let second = take_and_begin(&app, "two").await;
     assert_eq!((&second["call"], &second["attempt"]), (&first["call"], &json!(2)));
-    assert_eq!(code(&renew(&app, &first).await), lost_problem(), "it learns so before it starts");
+    assert_eq!(code(&renew(&app, &first).await), lost_problem(), "the worker learns of the loss before it starts");
     complete(&app, &second, &complete_body("paid once")).await;
     assert_eq!(wait_for_end(&app, &id).await, [(json!("ok"), "paid once".to_owned())]);
-    // A worker that ends gives back what it has not started, also after it has begun.
+    // A worker that shuts down gives back a call that it has not started, even after the first renewal.
     let id = open_calling(&app, "pay").await;
     let third = take_and_begin(&app, "two").await;
     assert_eq!(complete(&app, &third, &json!("not_started")).await.status, StatusCode::NO_CONTENT);
@@ -193,7 +193,7 @@ async fn d6_call_that_no_worker_began_goes_to_another_one() {
     finish(host, app).await;
 }
 
-/// Returns the answer to a late completion of a lost worker, and how the call ends.
+/// Returns the response to a late completion of a lost worker, and how the call ends.
 async fn late_completion(injected_bug: InjectedBug) -> ((u16, String), Vec<(Value, String)>) {
     let host = host(&Memory::new(), injected_bug).await;
     let app = host.router();
@@ -209,7 +209,7 @@ async fn late_completion(injected_bug: InjectedBug) -> ((u16, String), Vec<(Valu
     (late, ended)
 }
 
-/// The control is a host without the fence: there the lost worker's result is used.
+/// The control is a host without fencing, where the lost worker's result is used.
 #[tokio::test(start_paused = true)]
 async fn d6_completion_of_an_old_lease_is_refused() {
     let fenced = late_completion(InjectedBug::default()).await;
@@ -255,14 +255,14 @@ async fn d6_cancel_reaches_the_worker_and_removes_queued_calls() {
     assert_eq!(answer, (json!(true), true), "at once, not with the next renewal");
     assert_eq!(complete(&app, &call, &json!("stopped")).await.status, StatusCode::NO_CONTENT);
     assert_eq!(wait_for_end(&app, &id).await[0].0, "unknown_effects");
-    // A call that waits has had no effects, and no worker gets it.
+    // A queued call that is cancelled has had no effects, and no worker gets it.
     let id = open_calling(&app, "pay").await;
     advance(1_000).await;
     assert_eq!(get(&app, "/v1/workers").await.json()["calls"][0]["state"], "queued");
     post(&app, &format!("/v1/sessions/{id}/cancel"), &json!({})).await;
     assert!(wait_for_end(&app, &id).await.iter().all(|(end, _)| *end != "unknown_effects"));
     assert_eq!(try_take(&app, "one", &["pay"]).await.status, StatusCode::NO_CONTENT);
-    // A worker that never stops loses its lease with the grace of the cancel.
+    // A worker that does not stop loses its lease after the grace period of the cancel.
     let id = open_calling(&app, "pay").await;
     let stuck = take_and_begin(&app, "one").await;
     post(&app, &format!("/v1/sessions/{id}/cancel"), &json!({})).await;
@@ -312,9 +312,10 @@ async fn d6_results_are_bounded_and_models_read_errors() {
     finish(host, app).await;
 }
 
-/// A request that waits holds its body, so only a completion may be large. The control: below the bound the lease is renewed.
+/// A waiting request keeps its body in memory, so only completions may be large. The control: with a small body, the
+/// lease is renewed.
 #[tokio::test(start_paused = true)]
-async fn body_of_a_renewal_is_small() {
+async fn large_body_of_a_renewal_is_refused() {
     let host = host(&Memory::new(), InjectedBug::default()).await;
     let app = host.router();
     open_calling(&app, "seek").await;
@@ -339,7 +340,7 @@ async fn d6_denied_remote_tool_reaches_no_worker() {
     let ended = wait_for_end(&app, &id).await;
     assert!(ended.iter().all(|(end, _)| *end != "ok"), "{ended:?}");
     assert_eq!(try_take(&app, "one", &["sealed"]).await.status, StatusCode::NO_CONTENT);
-    // A worker cannot declare a tool, nor name a built-in one.
+    // A worker can neither declare a tool nor take calls of a built-in one.
     for name in ["read", "shell", "task", "other"] {
         assert_eq!(code(&try_take(&app, "one", &[name]).await), (422, "unknown_remote_tool".to_owned()), "{name}");
     }
@@ -350,9 +351,9 @@ async fn d6_denied_remote_tool_reaches_no_worker() {
     finish(host, app).await;
 }
 
-/// The host is dropped in the middle of a call, as by a kill. The next host knows the call from the journal, but not its lease.
+/// The host is dropped during a call, as by a kill. The next host knows the call from the journal, but not its lease.
 #[tokio::test(start_paused = true)]
-async fn d6_completion_for_a_former_host_is_refused() {
+async fn d6_completion_of_a_call_of_an_earlier_host_is_refused() {
     let memory = Memory::new();
     let host = host(&memory, InjectedBug::default()).await;
     let app = host.router();
@@ -368,7 +369,7 @@ async fn d6_completion_for_a_former_host_is_refused() {
 }
 
 #[test]
-fn d6_declarations_that_cannot_take_effect_are_refused() {
+fn d6_invalid_declarations_are_refused() {
     let refused = |change: fn(&mut RemoteTool)| {
         let mut tool = remote_tool("build", true);
         change(&mut tool);
@@ -391,10 +392,10 @@ fn d6_declarations_that_cannot_take_effect_are_refused() {
     assert!(Workers::new([remote_tool("build", false)]).is_ok());
 }
 
-/// A call that comes after the revocation of a token goes to another worker at once, although the first one still waits. The control:
-/// before it, that worker takes a call.
+/// A call after the revocation of a token goes to another worker at once, although the first worker still waits. The
+/// control: before the revocation, that worker takes a call.
 #[tokio::test(start_paused = true)]
-async fn revoked_token_of_a_worker_takes_no_call() {
+async fn revoked_worker_token_cannot_take_calls() {
     let dir = tempfile::tempdir().expect("a directory");
     let tokens = TokenFile::at(dir.path().join("tokens.json"));
     let secret = format!("Bearer {}", tokens.create("w", TokenScope::Work).expect("a token"));
@@ -407,7 +408,7 @@ async fn revoked_token_of_a_worker_takes_no_call() {
     let first = open_calling(&app, "seek").await;
     let call = takes_one().await;
     assert_eq!(call.status, 200, "{}", call.body);
-    // A token for another tool does not complete the call, although it has the token of its lease.
+    // With a token for another tool, the fencing token of the lease is not enough.
     let other = tokens.create_for_tools("other", vec!["pay".to_owned()]).expect("a token");
     let other = format!("Bearer {other}");
     let of_other = [headers[0], ("authorization", &*other), headers[2]];

@@ -1,4 +1,4 @@
-//! Worktrees over the API: listed, shown, and merged, kept or discarded as they were shown.
+//! Worktrees over the API: they are listed and shown, then merged, kept or discarded as shown.
 
 #![cfg(unix)]
 
@@ -27,7 +27,7 @@ async fn x14_api_merges_the_changes_that_were_shown() {
     assert_eq!(shown["files"][0], json!({"path": "a.txt", "added": 1, "removed": 1}));
     let patch = shown["patch"].as_str().expect("a patch");
     assert!(patch.contains("-two\n+TWO\n") && patch.contains("+++ b/new.txt"), "{patch}");
-    // What is changed after it was shown is neither merged nor lost.
+    // Changes made after the view was shown are neither merged nor lost.
     scene.put_in(&id, "new.txt", "other\n");
     for what in ["merge", "keep", "discard"] {
         let late = settle(&scene, &id, what, &json!({"tip": shown["tip"]})).await;
@@ -39,7 +39,7 @@ async fn x14_api_merges_the_changes_that_were_shown() {
     let merged = settle(&scene, &id, "merge", &tip).await.json();
     assert_eq!(merged, json!({"files": ["a.txt", "new.txt"], "left": [], "already_merged": false}));
     assert_eq!(scene.read("new.txt").as_deref(), Some("other\n"));
-    // Sent again, it has no second effect.
+    // A repeated merge has no second effect.
     scene.put("new.txt", "mine\n");
     let again = json!({"files": [], "left": [], "already_merged": true});
     assert_eq!(settle(&scene, &id, "merge", &tip).await.json(), again);
@@ -72,9 +72,9 @@ async fn x14_api_keeps_or_discards_a_worktree() {
     scene.end().await;
 }
 
-/// A repeated command says what the first one did; one that comes too late says why it cannot take effect.
+/// A repeated command reports what the first one did; a command that comes too late reports why it has no effect.
 #[tokio::test]
-async fn x14_api_says_what_became_of_a_worktree() {
+async fn x14_api_reports_what_a_repeated_worktree_command_did() {
     let scene = FilesHost::new().await;
     let id = scene.run_to_end("worker", &[write("new.txt", "n\n")]).await;
     let tip = json!({"tip": diff(&scene, &id).await["tip"]});
@@ -109,7 +109,7 @@ async fn x14_api_refuses_worktree_commands_without_one() {
 }
 
 #[tokio::test]
-async fn x14_damaged_worktree_hides_no_other_one() {
+async fn x14_damaged_worktree_does_not_hide_others() {
     let scene = FilesHost::new().await;
     let task = |text: &str| json!({"task": {"subagent_type": "worker", "prompt": write("new.txt", text)}}).to_string();
     let id = scene.run_to_end("general", &[task("one\n"), task("two\n")]).await;
@@ -137,7 +137,7 @@ async fn x14_damaged_worktree_hides_no_other_one() {
 }
 
 #[tokio::test]
-async fn x14_api_touches_no_worktree_that_a_run_works_in() {
+async fn x14_api_refuses_changes_to_a_worktree_in_use() {
     let scene = FilesHost::new().await;
     let task = json!({"task": {"subagent_type": "worker", "prompt": format!("{}\nhang", write("new.txt", "n\n"))}});
     let id = scene.open("general", &[task.to_string()]).await;

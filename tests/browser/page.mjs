@@ -529,7 +529,7 @@ async function all() {
     const parts = async (at) => (await shown(at)).split("\n").filter((line) => line).slice(1);
     assert.deepEqual(await parts(0), ["Explicit result, by return", "The <b>result</b>", "Activity, 1 turn", "Copy as JSON"]);
     assert.deepEqual(await parts(1),
-      ["Fallback: the last thing that it said, since it did not use return", "Activity, 1 turn", "Copy as JSON"]);
+      ["Fallback: its last message, since it did not use return", "Activity, 1 turn", "Copy as JSON"]);
     await minions.nth(2).getByText("working").waitFor();
     assert.deepEqual(await minions.locator(".response").evaluateAll((all) => all.map((one) => one.open)), [true, false]);
     await minions.nth(0).locator("summary", { hasText: "Activity" }).click();
@@ -700,7 +700,7 @@ async function all() {
         "Unauthorized",
         "a token is needed: send Authorization: Bearer TOKEN (`subtend token create` makes one), or open a login link",
         "unauthorized",
-        "Open a login link in this browser: the host prints one when it starts, and subtend token login another one, on the machine " +
+        "Open a login link in this browser. The host prints one when it starts, and subtend token login prints another on the machine " +
           "of the host. A login ends with its host, at the latest after 12 hours.",
       ].join("\n\n"));
       await tab.goto(login);

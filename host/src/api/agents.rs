@@ -20,9 +20,9 @@ pub(super) struct Agent {
     /// `primary`, `subagent` or `all`.
     mode: String,
     description: String,
-    /// Model that its manifest names.
+    /// The model that its manifest names.
     model: Option<String>,
-    /// Tools that its manifest names; without it, all that its authority allows.
+    /// The tools that its manifest names; absent if it may use all that its permissions allow.
     tools: Option<Vec<String>>,
     /// True if users may open a session with it.
     pickable: bool,
@@ -80,14 +80,15 @@ pub(super) struct AgentText {
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct RegisteredAgent {
     agent: Agent,
-    /// True if it replaced an agent of the same name.
+    /// True if it replaced an agent with the same name.
     replaced: bool,
     /// Warnings about parts of the text without effect.
     warnings: Vec<String>,
 }
 
-/// Registers an agent, or replaces the one of the same name. It is available to sessions opened later, in every
-/// workspace; open trees keep their agents until they are reloaded. The registration ends with the host process.
+/// Registers an agent, or replaces the agent with the same name. It is available to sessions opened later, in every
+/// workspace. Open trees keep their agents until they are reloaded. The registration is lost when the host process
+/// ends.
 #[utoipa::path(put, path = "/v1/agents/{name}", tag = "agents", operation_id = "register_agent", request_body = AgentText,
     params(("name" = String, Path, description = "Its name")),
     responses((status = 200, body = RegisteredAgent), (status = 422, body = Problem)))]
@@ -105,7 +106,7 @@ pub(super) async fn register(
         warnings.extend(unusable.map(|why| format!("`model`: {why}")));
     }
     let agent = Agent::from(&manifest);
-    // Others may have registered agents while the model was checked.
+    // Other requests may have registered agents while the model was checked.
     let catalog = host.runtime().catalog();
     if catalog.get(&name).is_none() && catalog.all().count() >= MAX_FILES {
         return Err(refused(format!("there are {MAX_FILES} agents already, the limit of a host")));
@@ -138,12 +139,12 @@ pub(super) struct ReloadedAgents {
     added: Vec<String>,
     changed: Vec<String>,
     removed: Vec<String>,
-    /// Files that define no agent, with the reasons.
+    /// Agent files that could not be loaded, with the reasons.
     refused: Vec<String>,
 }
 
 /// Reloads the agents, instruction files, skills and tools of a session's tree. Its sessions use them from their next
-/// turn on; their own prompts and permissions stay as recorded.
+/// turn on; their prompts and permissions stay as recorded.
 #[utoipa::path(post, path = "/v1/sessions/{id}/reload", tag = "sessions", operation_id = "reload_agents",
     params(("id" = String, Path, description = "A session of the tree")),
     responses((status = 200, body = ReloadedAgents), (status = 404, body = Problem), (status = 409, body = Problem)))]

@@ -25,7 +25,7 @@ pub(super) struct OpenAsk {
     path: String,
     /// Run of the call.
     run: u32,
-    /// The call: turn and index, such as `3.0`.
+    /// The call, as turn and index, such as `3.0`.
     call: String,
     tool: String,
     /// The exact arguments with which the tool would run.
@@ -38,9 +38,9 @@ pub(super) struct OpenAsk {
     agent: String,
     /// The session's title.
     title: String,
-    /// Unix time in ms at which it is denied without an answer.
+    /// Unix time in ms at which it is denied if nobody answers.
     deadline_ms: Option<i64>,
-    /// Digest of this content. An answer must contain it, so that it applies to this content only.
+    /// Digest of this content. An answer must repeat it, so that the answer applies to this content only.
     digest: String,
 }
 
@@ -118,7 +118,7 @@ pub(super) struct ApprovalAnswer {
     request_body = ApprovalAnswer,
     params(("session" = String, Path, description = "The session"), ("call" = String, Path, description = "The call, as `3.0`")),
     responses((status = 204), (status = 404, body = Problem),
-        (status = 409, body = Problem, description = "It is answered or over, or it is not what was shown")))]
+        (status = 409, body = Problem, description = "The call is not waiting for an approval, or differs from what was shown")))]
 pub(super) async fn answer(
     State(host): State<Host>,
     Path((session, call)): Path<(String, String)>,
@@ -150,7 +150,7 @@ pub(crate) async fn decide(
     let open_ask = open.iter().find(|ask| ask.approval.session == session && ask.approval.call == call);
     let OpenApproval { approval, run, .. } = open_ask.ok_or_else(closed)?;
     if digest(approval, *run) != shown {
-        let detail = format!("call {call} is not what was shown: read it again and answer with its digest");
+        let detail = format!("call {call} differs from what was shown: read it again and answer with its digest");
         return Err(Problem::conflict("approval_changed", detail));
     }
     match host.runtime().answer(session, call, verdict).await? {
@@ -165,5 +165,5 @@ fn call_of(word: &str) -> Result<CallId, Problem> {
         let (turn, ix) = word.split_once('.')?;
         Some(CallId { turn: TurnNo(turn.parse().ok()?), ix: ix.parse().ok()? })
     };
-    read().ok_or_else(|| Problem::malformed(format!("call {word:?}: give turn and place, such as 3.0")))
+    read().ok_or_else(|| Problem::malformed(format!("call {word:?}: give turn and index, such as 3.0")))
 }

@@ -27,13 +27,13 @@ pub(super) struct Branch {
     #[schema(value_type = String)]
     kind: BranchKind,
     inherit_context: bool,
-    /// The message at which it starts: session and record.
+    /// The message at which it starts, as session and record.
     #[schema(value_type = Object)]
     parent_message: MsgRef,
-    /// The answer whose call created it.
+    /// The answer that contains the call that created it.
     #[schema(value_type = Option<Object>)]
     assistant_message: Option<MsgRef>,
-    /// The call that created it: turn and index.
+    /// The call that created it, as turn and index.
     call: Option<String>,
     agent: String,
     title: String,
@@ -94,12 +94,12 @@ pub(super) struct NewBranch {
     files: Option<String>,
 }
 
-/// The session of a new branch.
+/// A created branch.
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct CreatedBranch {
     #[schema(value_type = String, format = Uuid)]
     session: SessionId,
-    /// The run that was opened with it, if any.
+    /// The run that its first input opened, if any.
     run: Option<u32>,
     /// Restored files.
     files: Vec<String>,
@@ -108,7 +108,7 @@ pub(super) struct CreatedBranch {
 /// Creates a branch at a message.
 #[utoipa::path(post, path = "/v1/sessions/{id}/branches", tag = "branches", operation_id = "make_branch", request_body = NewBranch,
     params(("id" = String, Path, description = "The session"), ("Idempotency-Key" = Option<String>, Header, description = "A repeated request with the same key has no second effect")),
-    responses((status = 201, body = CreatedBranch), (status = 200, body = CreatedBranch, description = "It was made before, by the same key"), (status = 404, body = Problem), (status = 422, body = Problem)))]
+    responses((status = 201, body = CreatedBranch), (status = 200, body = CreatedBranch, description = "An earlier request with the same key created it"), (status = 404, body = Problem), (status = 422, body = Problem)))]
 pub(super) async fn make(
     State(host): State<Host>,
     Path(id): Path<String>,
@@ -140,7 +140,7 @@ pub(super) async fn make(
     Ok((StatusCode::CREATED, Json(CreatedBranch { session: branch.id(), run: None, files })))
 }
 
-/// Returns the branch of `parent` that `command` creates with `key`, and whether it already exists.
+/// Returns the id of the branch of `parent` that `command` creates with `key`, and whether it already exists.
 ///
 /// # Errors
 /// [`Problem`] `idempotency_key_reused` if the key was used for another command of that session, or `session_deleted`.
@@ -210,7 +210,7 @@ pub(super) struct Regenerate {
 /// Regenerates an answer as a new alternative.
 #[utoipa::path(post, path = "/v1/sessions/{id}/regenerate", tag = "branches", operation_id = "regenerate", request_body = Regenerate,
     params(("id" = String, Path, description = "The session"), ("Idempotency-Key" = Option<String>, Header, description = "A repeated request with the same key has no second effect")),
-    responses((status = 201, body = CreatedBranch), (status = 200, body = CreatedBranch, description = "It was made before, by the same key"), (status = 404, body = Problem), (status = 409, body = Problem)))]
+    responses((status = 201, body = CreatedBranch), (status = 200, body = CreatedBranch, description = "An earlier request with the same key created it"), (status = 404, body = Problem), (status = 409, body = Problem)))]
 pub(super) async fn regenerate(
     State(host): State<Host>,
     Path(id): Path<String>,

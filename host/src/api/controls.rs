@@ -22,7 +22,7 @@ pub(super) struct Controlled {
     /// `done`, or `already_ended` if no run was in flight.
     #[schema(value_type = String)]
     result: &'static str,
-    /// The run that was stopped, or that had ended.
+    /// The run that was stopped or had already ended.
     run: Option<u32>,
     /// Outcome of that run, if it had ended.
     #[schema(value_type = Option<String>)]
@@ -42,7 +42,7 @@ impl Controlled {
             Control::NotFound => Err(Problem::new(
                 StatusCode::NOT_FOUND,
                 "run_not_found",
-                "the session has no run with this number; list its runs",
+                "the session has no run with this number: read its transcript for the numbers",
             )),
         }
     }
@@ -86,7 +86,7 @@ pub(super) async fn cancel(
     Controlled::of(handle.cancel().await?)
 }
 
-/// Interrupts the run in flight. It is held until its next input.
+/// Interrupts the run in flight, which is then held until the next input.
 #[utoipa::path(post, path = "/v1/sessions/{id}/interrupt", tag = "runs", operation_id = "interrupt",
     params(("id" = String, Path, description = "The session"), Since),
     responses((status = 200, body = Controlled), (status = 404, body = Problem)))]
@@ -104,7 +104,7 @@ pub(super) async fn interrupt(
     })
 }
 
-/// Returns the run that a record interrupts. An interrupted run is held, or ends.
+/// Returns the run that a record interrupts: the record holds the run, or ends it as interrupted.
 fn run_interrupted_by(record: &Record) -> Option<RunNo> {
     if let Record::RunHeld { run, why } = record {
         matches!(**why, Hold::Interrupted { .. }).then_some(*run)
@@ -175,11 +175,11 @@ pub(super) struct RolledBack {
     run: u32,
     /// Restored files.
     files: Vec<String>,
-    /// Whether an earlier request rolled it back, and nothing was left to do.
+    /// True if an earlier request had rolled it back, so that nothing was left to do.
     already_rolled_back: bool,
 }
 
-/// Hides the messages of a run that did not complete from the model. A repeated request does not change anything.
+/// Hides the messages of a run that did not complete from models. A repeated request has no effect.
 #[utoipa::path(post, path = "/v1/sessions/{id}/rollback", tag = "branches", operation_id = "roll_back", request_body = RollBack,
     params(("id" = String, Path, description = "The session"), Since),
     responses((status = 200, body = RolledBack), (status = 404, body = Problem), (status = 409, body = Problem)))]
@@ -237,7 +237,7 @@ pub(super) async fn compact(
     Ok(Json(Compaction { messages, before, after }))
 }
 
-/// Undoes the last compaction: its hidden messages are visible to model calls again.
+/// Undoes the last compaction: models see its hidden messages again.
 #[utoipa::path(delete, path = "/v1/sessions/{id}/compaction", tag = "sessions", operation_id = "undo_compaction",
     params(("id" = String, Path, description = "The session"), Since),
     responses((status = 204), (status = 404, body = Problem), (status = 409, body = Problem)))]

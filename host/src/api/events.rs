@@ -20,7 +20,7 @@ use crate::host_bug::HostBug;
 use crate::metrics::Streaming;
 use crate::problem::Problem;
 
-/// Header of a browser that reconnects.
+/// Header that browsers send when they reconnect.
 const LAST_EVENT_ID: &str = "last-event-id";
 
 /// The start of a stream.
@@ -28,12 +28,13 @@ const LAST_EVENT_ID: &str = "last-event-id";
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
 pub(super) struct StreamStart {
-    /// Id of the last event that the client has. Default: start with the first event. `Last-Event-ID` takes precedence.
+    /// Id of the last event that the client has. By default, the stream starts with the first event. The header
+    /// `Last-Event-ID` takes precedence.
     after: Option<String>,
 }
 
 impl StreamStart {
-    /// Returns the position of the client: from its header, else from the query.
+    /// Returns the position of the client, from its header or else from the query.
     fn last_position(self, headers: &HeaderMap, host: &Host) -> Result<Option<String>, Problem> {
         if host.options().injected_bug.has(HostBug::NoResume) {
             return Ok(None);
@@ -43,7 +44,7 @@ impl StreamStart {
             None => Ok(self.after),
             Some(id) => match id.to_str() {
                 Ok(id) => Ok(Some(id.to_owned())),
-                Err(_) => Err(Problem::malformed("Last-Event-ID: give the id of an event as it is")),
+                Err(_) => Err(Problem::malformed("Last-Event-ID: give the id of an event unchanged")),
             },
         }
     }
@@ -118,13 +119,14 @@ fn follow_stream(host: &Host, root: Option<SessionId>, last: Option<String>) -> 
     Ok(stream_of(host, TreeEvents::new(host.runtime(), root, after)))
 }
 
-/// Returns the refusal of a position that the store does not have, as after the restore of an older copy. Events up to it would be missing.
+/// Returns the refusal of a position beyond the end of the log, which can happen after a restore from an older copy.
+/// The client would miss the events up to that position.
 fn unknown_position(id: &str, newest: &str) -> Problem {
     let detail = format!("event {id} does not exist, the newest one is {newest}: read from the start, without an id");
     Problem::new(StatusCode::NOT_FOUND, "record_not_found", detail)
 }
 
-/// Converts an event for sending; `None`, if it cannot be written, ends the stream.
+/// Converts an event for sending. Returns `None` if it cannot be written as JSON; the stream then ends.
 fn format_event(event: &Event, id: Option<String>) -> Option<Sent> {
     let line = event.line();
     let name = match &line {
@@ -149,7 +151,7 @@ fn data(name: &str, line: &EventLine<'_>) -> Option<Sent> {
     Some(Sent::default().event(name).data(json.ok()?))
 }
 
-/// Returns the error event of a stream that ends early. The client reconnects with its last id.
+/// Returns the error event of a stream that ends early. The client can reconnect with its last id.
 fn failure_event(error: &dyn std::error::Error) -> Sent {
     tracing::warn!(%error, "an event stream ends early");
     Sent::default().event("error").data(error.to_string().replace(['\n', '\r'], " "))
@@ -209,7 +211,7 @@ struct Open<E> {
     _counted: Streaming,
 }
 
-/// Streams `events` until the host ends. Events are taken when the connection can accept them, so a slow client delays
+/// Streams `events` until the host ends. Reads events only when the connection can accept them, so a slow client delays
 /// only itself.
 fn stream_of(host: &Host, events: impl EventSource) -> Response {
     // Boxed, so that idle streams use little memory.

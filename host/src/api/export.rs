@@ -1,4 +1,4 @@
-//! Export of a tree as lines of JSON.
+//! Export of a tree as JSON Lines.
 
 use std::io::{Error, ErrorKind, Write};
 
@@ -43,7 +43,7 @@ impl Write for Pieces {
     }
 }
 
-/// Exports a session with its descendants, as lines of JSON for `subtend import`. After an error, the connection ends
+/// Exports a session with its descendants, as JSON Lines for `subtend import`. After an error, the connection ends
 /// without the last line, so that an import detects the truncation.
 #[utoipa::path(get, path = "/v1/sessions/{id}/export", tag = "sessions", operation_id = "export_session",
     params(("id" = String, Path, description = "The session")),
@@ -56,7 +56,7 @@ pub(super) async fn get(State(host): State<Host>, Path(id): Path<String>) -> Res
         let mut out = Pieces { piece: Vec::with_capacity(PIECE_BYTES), to };
         let done = journal.export(Scope::Tree(handle.id()), &mut out, &mut |_| {});
         if let Err(error) = done.map_err(Error::other).and_then(|_| out.flush()) {
-            // The client sees that the connection ends early; a failed send means that it has left.
+            // The error ends the connection early. Sending it fails only if the client has disconnected.
             drop(out.to.blocking_send(Err(error)));
         }
     });

@@ -26,11 +26,11 @@ pub(super) struct NewInput {
     /// command is an error (`unknown_command`).
     #[serde(default)]
     expand: bool,
-    /// `send` waits for the next rest point, `steer` enters at the next turn boundary.
+    /// `send` waits until the run in flight is at rest; `steer` is read at the next turn boundary.
     #[serde(default = "send_lane")]
     #[schema(value_type = String, default = "send")]
     lane: Lane,
-    /// Agent that answers from this input on.
+    /// The agent that answers from this input on.
     agent: Option<String>,
     /// Maximum number of turns of the run that the input opens, up to the limit `turns` of its session.
     turns: Option<u32>,
@@ -52,9 +52,9 @@ pub(super) struct Accepted {
     session: SessionId,
     #[schema(value_type = String, format = Uuid)]
     input: InputId,
-    /// Run that takes the input.
+    /// The run that takes the input.
     run: u32,
-    /// True if the same key was already accepted.
+    /// True if an input with the same key was already accepted.
     #[serde(rename = "again")]
     duplicate: bool,
 }
@@ -69,7 +69,7 @@ impl From<&Receipt> for Accepted {
 #[derive(Clone, Debug)]
 pub(super) struct KeyedRequest {
     key: String,
-    /// Hash of the command and of the input before a slash command is expanded: its file may change.
+    /// Hash of the command and the input. A slash command is hashed unexpanded, because its file may change.
     hash: u64,
 }
 
@@ -90,7 +90,7 @@ impl KeyedRequest {
         match input.is_of_request(self.hash) {
             Some(true) => Ok(Some(Accepted::from(&handle.receipt(input).await?))),
             Some(false) => Err(Problem::reused_key(&self.key)),
-            // An input of an earlier version, which did not record the request.
+            // The input was accepted by an earlier version, which did not record the request.
             None => Ok(None),
         }
     }
@@ -129,7 +129,7 @@ impl NewInput {
     pub(super) fn check(&self) -> Result<(), Problem> {
         match self.turns {
             Some(0) => {
-                Err(Problem::invalid("invalid_input", "turns: 0 allows nothing; give 1 or more, or leave it out"))
+                Err(Problem::invalid("invalid_input", "turns: 0 is not allowed; give 1 or more, or leave it out"))
             }
             Some(_) | None => Ok(()),
         }
@@ -190,8 +190,8 @@ impl NewInput {
         Ok(Accepted::from(&receipt))
     }
 
-    /// Refuses a key that was used for another input of an earlier version, which recorded no hash of its request. Compares the
-    /// recorded input, which hooks of the host may have changed.
+    /// Refuses a key that an earlier version accepted for another input. That version recorded no hash of the request,
+    /// so this compares the recorded input, which hooks of the host may have changed.
     fn refuse_reused_key(&self, host: &Host, receipt: &Receipt, key: &str) -> Result<(), Problem> {
         let records = host.runtime().journal().records(receipt.session().id())?;
         let accepted = records.iter().find_map(|stored| {
@@ -216,8 +216,7 @@ impl NewInput {
     }
 }
 
-/// Sends an input. The response is sent when the input is durable. With an `Idempotency-Key`, a repeated input is
-/// accepted once.
+/// Sends an input. Responds when the input is durable. With an `Idempotency-Key`, a repeated input is accepted once.
 #[utoipa::path(post, path = "/v1/sessions/{id}/inputs", tag = "inputs", operation_id = "send_input", request_body = NewInput,
     params(("id" = String, Path, description = "The session"),
         ("Idempotency-Key" = Option<String>, Header, description = "A repeated request with the same key has no second effect")),
@@ -244,7 +243,7 @@ pub(super) async fn send(
     Ok(response)
 }
 
-/// Returns the first receipt of a request whose slash command cannot be expanded any more.
+/// Returns the first receipt of a repeated request whose slash command can no longer be expanded.
 ///
 /// # Errors
 /// As [`KeyedRequest::first_receipt`].
@@ -264,11 +263,11 @@ pub(super) async fn find_repeated(
 pub(super) struct InputAnswer {
     #[schema(value_type = String, format = Uuid)]
     input: InputId,
-    /// True if a turn has answered it.
+    /// True if a turn answered it.
     answered: bool,
     /// Text of the answer.
     text: Option<String>,
-    /// The run that took it, or will take it.
+    /// The run that took or will take it.
     run: u32,
     /// The turn that answered it.
     turn: Option<u32>,

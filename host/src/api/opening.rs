@@ -1,4 +1,4 @@
-//! Options with which a client opens a session.
+//! The options of a request that opens a session.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -26,35 +26,35 @@ pub(super) struct NewSession {
     metadata: Option<Map<String, Value>>,
     /// Name of the model. Default: that of the agent or of the host. A list, `A,B`, needs the scope `admin`, or the Unix socket.
     model: Option<String>,
-    /// Limits that differ from the workspace's, by name; null removes a limit. A token of the scope `act` can only lower them.
+    /// Limits that differ from those of the workspace, by name; null removes a limit. A token of the scope `act` can
+    /// only lower limits.
     #[serde(default)]
     #[schema(value_type = Object)]
     limits: Map<String, Value>,
     /// Absolute path of the workspace. Default: that of the host. Needs the scope `admin`, or the Unix socket.
     workspace: Option<String>,
-    /// Permissions in addition to reading the workspace, such as `fs.write=src/**`. Needs the scope `admin`, or the Unix
-    /// socket.
+    /// Permissions beyond the default ones, such as `fs.write=src/**`. Needs the scope `admin`, or the Unix socket.
     #[serde(default)]
     allow: Vec<String>,
-    /// Actions that need an approval, such as `shell.run`. With a token of the scope `act`, they can only restrict the host's
-    /// policy.
+    /// Actions that need an approval, such as `shell.run`. With a token of the scope `act`, they only add to the
+    /// restrictions of the host's policy.
     #[serde(default)]
     ask: Vec<String>,
     /// Servers at which models are called instead of the providers' own, as `URL` or `PROVIDER=URL`. Needs the Unix socket.
     #[serde(default)]
     servers: Vec<String>,
-    /// `fail` or `resume`: the fate of its runs after a restart of the host, and of the runs of its children whose agents do
-    /// not choose. Default: that of the agent.
+    /// `fail` or `resume`: whether its runs resume after a restart of the host. Also applies to children whose agents
+    /// do not choose. Default: the choice of the agent.
     #[schema(value_type = Option<String>)]
     on_restart: Option<OnRestart>,
     /// The first input.
-    // Not part of the hash of the idempotency key: the input has the same key and is compared separately. `skip_serializing`
-    // would remove it from the schema.
+    // Excluded from the hash for the idempotency key, because the input is compared separately. `skip_serializing`
+    // would also remove it from the schema.
     #[serde(skip_serializing_if = "always")]
     input: Option<NewInput>,
 }
 
-/// Returns the options of a session that the page opens, with the same checks as for a client of the API.
+/// Returns the options of a session that the page opens, with the same checks as for the API.
 ///
 /// # Errors
 /// As [`NewSession::options`].
@@ -93,7 +93,7 @@ impl NewSession {
     /// Returns the options for the runtime, and the first input.
     ///
     /// # Errors
-    /// When `sender` lacks a right, or an option has no effect.
+    /// If `sender` lacks a right, or an option is invalid.
     pub(super) async fn options(
         self,
         host: &Host,
@@ -125,7 +125,7 @@ impl NewSession {
         if let Some(model) = self.model.as_deref().filter(|_| !is_script(&self.model)) {
             check_model(host, model, workspace.is_none()).await?;
         }
-        // Defaults of the host's own sessions apply only in its own directory.
+        // The host's defaults apply only in its own directory.
         let is_own_list = workspace == host.options().home && is_loaded(&self.model) && !is_script(&self.model);
         let mut limit_changes = if is_own_list { default.limit_changes.clone() } else { Map::new() };
         limit_changes.extend(self.limits);
@@ -158,21 +158,22 @@ impl NewSession {
         Ok((options, self.input))
     }
 
-    /// Refuses options for which the sender lacks rights. Clients of the Unix socket have all rights: their user could open
-    /// the store directly.
+    /// Refuses options for which the sender lacks rights. Clients of the Unix socket have all rights, because their
+    /// user could open the store directly.
     fn check_rights(&self, sender: Option<Sender>) -> Result<(), Problem> {
         let Some(sender) = sender else { return Ok(()) };
         if !self.servers.is_empty() || is_script(&self.model) {
             let why = "`servers` and scripted models are for the Unix socket only: leave them out";
             return Err(Problem::forbidden(why));
         }
-        // A list of models loads an environment with the configuration of the directory, not with the options of the host.
+        // A list of models needs an environment of its own, which has the configuration of the directory and not the
+        // options of the host.
         let reaches = self.workspace.is_some() || !self.allow.is_empty() || is_loaded(&self.model);
         match sender {
             Sender::Token(grant) if reaches && grant.scope() < TokenScope::Admin => {
                 let scope = grant.scope();
                 let why = format!(
-                    "`workspace`, `allow` and a list of models need a token of the scope admin, and this one may {scope}"
+                    "`workspace`, `allow` and a list of models need a token of the scope admin, and the scope of this one is {scope}"
                 );
                 Err(Problem::forbidden(why))
             }
@@ -180,7 +181,7 @@ impl NewSession {
         }
     }
 
-    /// Returns only the rules that require approvals, which restrict a policy.
+    /// Returns the rules of `ask` as a restriction of the host's policy.
     fn restriction(&self) -> Result<Option<Authority>, Problem> {
         let mut rules = RuleSet::only(Verdict::Allow);
         for word in &self.ask {
@@ -189,7 +190,7 @@ impl NewSession {
         Ok((!rules.rules.is_empty()).then(|| Authority::of(rules)))
     }
 
-    /// Returns the maximum permissions of the session, if the client gives any.
+    /// Returns the maximum permissions of the session, if the request has any.
     fn policy(&self) -> Result<Option<Authority>, Problem> {
         if self.allow.is_empty() && self.ask.is_empty() {
             return Ok(None);
@@ -204,20 +205,20 @@ impl NewSession {
     }
 }
 
-/// Maximum bytes of a model's name, or of a list of names. Lists of sessions repeat it for each session.
+/// Maximum bytes of a model's name, or of a list of names. It is limited because each session in a listing repeats it.
 const MAX_MODEL_BYTES: usize = 512;
 
-/// Refuses a model that the host cannot call: otherwise the fallback would answer, or the first run fail.
+/// Refuses a model that the host cannot call. Otherwise the fallback would answer, or the first run would fail.
 async fn check_model(host: &Host, model: &str, is_home: bool) -> Result<(), Problem> {
     if model.len() > MAX_MODEL_BYTES || model.contains(char::is_control) || harmless(model) != *model {
         let why = format!("model: a name has at most {MAX_MODEL_BYTES} bytes, and no control or invisible characters");
         return Err(Problem::invalid("unknown_model", why));
     }
-    // The loader of another environment decides about its models.
+    // The loader of another environment checks its models.
     if !is_home || model.starts_with("pool:") {
         return Ok(());
     }
-    // Takes time: the runtime creates the model to find out.
+    // This needs a permit because the runtime creates the model to check it.
     let unusable = host.reads().read_session(async { host.runtime().unusable_model(&model.into()) }).await?;
     unusable.map_or(Ok(()), |why| Err(Problem::invalid("unknown_model", why)))
 }
@@ -226,18 +227,18 @@ fn rule_of(word: &str) -> Result<Rule, Problem> {
     HostPolicy::allow(word).map_err(|bad| Problem::invalid("invalid_rule", bad.to_string()))
 }
 
-/// Adds rules that require approvals for protected paths, unless the policy names them explicitly.
+/// Adds rules that require approvals for protected paths, unless the policy names those paths.
 fn with_protected_paths(policy: RuleSet) -> Authority {
     let protected = Authority::of(HostPolicy::protected_files(&policy));
     Authority::of(policy).meet(&protected)
 }
 
-/// Returns whether the loader of an environment resolves the model that a client names: a script, or a list.
+/// Returns whether the model is a script or a list, which only the loader of an environment resolves.
 fn is_loaded(model: &Option<String>) -> bool {
     is_script(model) || model.as_deref().is_some_and(|models| models.contains(',') && !models.starts_with("pool:"))
 }
 
-/// Returns whether a client names a script, alone or in a list. A script would be a file of the client's choice.
+/// Returns whether the model is a script, alone or in a list. A script would be a file that the client chooses.
 fn is_script(model: &Option<String>) -> bool {
     model.as_deref().is_some_and(|models| models.split(',').any(|model| model.trim_start().starts_with("scripted:")))
 }

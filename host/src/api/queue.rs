@@ -1,4 +1,4 @@
-//! The queue of a session: inputs that were not taken by a run.
+//! The queue of a session: inputs that no run has taken.
 
 use axum::Json;
 use axum::extract::State;
@@ -55,7 +55,7 @@ pub(super) struct Removed {
     removed: u32,
 }
 
-/// Removes all queued inputs of users.
+/// Removes all queued inputs that users sent.
 #[utoipa::path(delete, path = "/v1/sessions/{id}/queue", tag = "queue", operation_id = "clear_queue",
     params(("id" = String, Path, description = "The session")),
     responses((status = 200, body = Removed), (status = 404, body = Problem)))]

@@ -1,4 +1,4 @@
-//! The refusals in the OpenAPI document: a shared response for each status, with the codes of its problems.
+//! Describes refusals in the OpenAPI document: one shared response per status, with the codes of its problems.
 
 use axum::http::StatusCode;
 use utoipa::openapi::path::Operation;
@@ -6,7 +6,7 @@ use utoipa::openapi::{Components, ContentBuilder, OpenApi, Ref, RefOr, Response,
 
 /// Media type of a problem in the document.
 const MEDIA: &str = "application/problem+json";
-/// Name of the shared response for a status that an operation does not list.
+/// Name of the shared response for all statuses that an operation does not list.
 const OTHER: &str = "OtherProblem";
 
 /// The response of a status, which operations refer to by `name`.
@@ -80,9 +80,9 @@ pub(super) fn describe(document: &mut OpenApi) {
     components.responses.insert(OTHER.to_owned(), RefOr::T(other));
 }
 
-/// Returns the statuses that the checks before `operation` and its extractors can answer with.
+/// Returns the statuses of refusals by extractors and by checks before `operation`.
 fn common(path: &str, operation: &Operation) -> Vec<StatusCode> {
-    // Checks of requests over TCP return these before any resource is reached.
+    // The checks of requests over TCP return these before a resource is reached.
     let mut common = vec![
         StatusCode::BAD_REQUEST,
         StatusCode::FORBIDDEN,
@@ -109,7 +109,7 @@ fn common(path: &str, operation: &Operation) -> Vec<StatusCode> {
         .iter()
         .any(|start| path.starts_with(start));
     if is_of_session {
-        // A name may fit no session, a deleted one, or several.
+        // A name may match no session, a deleted one, or several.
         common.extend([StatusCode::NOT_FOUND, StatusCode::GONE, StatusCode::CONFLICT]);
     }
     common

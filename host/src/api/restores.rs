@@ -13,7 +13,7 @@ use super::{Path, Query};
 use crate::host::Host;
 use crate::problem::Problem;
 
-/// The writes to undo: those of a run, or those after a message. Default: the last run.
+/// Selects the writes to undo: those of a run, or those after a message. Default: those of the last run.
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
@@ -29,7 +29,7 @@ pub(super) struct RestoreQuery {
 pub(super) struct FilesRestore {
     digest: String,
     files: Vec<RestoredFile>,
-    /// Files that cannot be restored. If there is one, no file is restored.
+    /// Files that cannot be restored. If there are any, no file is restored.
     conflicts: Vec<FileConflict>,
     /// The changes as a patch.
     patch: String,
@@ -77,7 +77,7 @@ pub(super) async fn get(
 ) -> Result<Json<FilesRestore>, Problem> {
     let point = match (query.run, query.at) {
         (Some(_), Some(_)) => {
-            return Err(Problem::invalid("invalid_restore", "`run` and `at` exclude each other: name one"));
+            return Err(Problem::invalid("invalid_restore", "`run` and `at` were both given: leave one out"));
         }
         (run, None) => RestorePoint::Run(run.map(RunNo)),
         (None, at) => RestorePoint::Message(at.map(Seq)),

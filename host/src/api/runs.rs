@@ -19,7 +19,7 @@ pub(super) struct Run {
     #[schema(value_type = String, format = Uuid)]
     session: SessionId,
     run: u32,
-    /// True while it is in flight.
+    /// True while the run is in flight.
     in_flight: bool,
     /// Its outcome: `completed`, `failed`, `cancelled`, `interrupted`, `timed_out`, `out_of_turns`, `out_of_budget`, `lost`
     /// or `restarts_exhausted`.

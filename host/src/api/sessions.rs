@@ -37,8 +37,8 @@ pub(super) struct Session {
     short: String,
     agent: String,
     title: String,
-    /// The state of its run: `queued`, `working`, `waiting_mid_turn`, `waiting_at_rest`, `held_interrupted`,
-    /// `held_out_of_turns`, `closing`, or `quiet` without a run in flight.
+    /// The state of its run in flight: `queued`, `working`, `waiting_mid_turn`, `waiting_at_rest`, `held_interrupted`,
+    /// `held_out_of_turns` or `closing`; `quiet` if it has no run in flight.
     #[schema(value_type = String)]
     state: Phase,
     /// Outcome of its last run.
@@ -50,14 +50,14 @@ pub(super) struct Session {
     parent: Option<SessionId>,
     #[schema(value_type = String, format = Uuid)]
     root: SessionId,
-    /// Depth below the root, counted in subagents.
+    /// Depth below the root; only subagents count as levels.
     depth: u32,
     /// The kind of branch; absent for a session that is not a branch.
     #[schema(value_type = Option<String>)]
     kind: Option<BranchKind>,
     inspectable: bool,
     closed: bool,
-    /// Directory of the session.
+    /// Workspace of the session.
     workspace: Option<String>,
     /// Name of the model, as recorded in the session.
     model: Option<String>,
@@ -71,7 +71,7 @@ impl Session {
     /// Reads the session of an index row.
     pub(super) fn read(runtime: &Runtime, id: SessionId, head: &Head) -> Result<Self, ReadError> {
         let run = runtime.journal().inflight_of(id)?.map(|row| row.run.0);
-        // A session that cannot be read is still listed.
+        // Still list a session that cannot be read.
         let creation = creation(runtime, id).ok().flatten();
         Ok(Self {
             id,
@@ -110,14 +110,14 @@ fn creation(runtime: &Runtime, id: SessionId) -> Result<Option<Box<SessionCreate
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
 pub(super) struct SessionFilter {
-    /// True to include children that are otherwise shown only in trees.
+    /// True to include children that are normally shown only in trees.
     #[serde(default)]
     all: bool,
-    /// Only sessions with a run in flight (`true`), or without one (`false`).
+    /// True for only sessions with a run in flight, false for only sessions without one.
     in_flight: Option<bool>,
     /// Only sessions whose title or agent contains this text.
     q: Option<String>,
-    /// Only sessions of this directory.
+    /// Only sessions with this workspace.
     workspace: Option<String>,
     /// Only children of this session, by its id.
     #[param(value_type = Option<String>)]
@@ -133,7 +133,7 @@ pub(super) struct SessionFilter {
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct SessionPage {
     items: Vec<Session>,
-    /// The cursor of the next page; absent on the last page.
+    /// The cursor for the next page; absent on the last page.
     next: Option<String>,
 }
 
@@ -197,7 +197,7 @@ pub(super) async fn list(
     Ok(Json(SessionPage { items, next }))
 }
 
-/// An opened session, with the receipt of its first input.
+/// An opened session, with the receipt of its first input, if any.
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct Opened {
     session: Session,
@@ -207,7 +207,7 @@ pub(super) struct Opened {
 /// Opens a session. With an `Idempotency-Key`, a repeated request returns the same session.
 #[utoipa::path(post, path = "/v1/sessions", tag = "sessions", operation_id = "open_session", request_body = NewSession,
     params(("Idempotency-Key" = Option<String>, Header, description = "A repeated request with the same key has no second effect")),
-    responses((status = 201, body = Opened), (status = 200, body = Opened, description = "It was opened before, by the same key"),
+    responses((status = 201, body = Opened), (status = 200, body = Opened, description = "An earlier request with the same key opened it"),
         (status = 422, body = Problem), (status = 410, body = Problem)))]
 pub(super) async fn open(
     State(host): State<Host>,
@@ -224,7 +224,7 @@ pub(super) async fn open(
         Some(draft) => draft.with_key("session", key)?,
         None => None,
     };
-    // Expand the command before the session is opened, so that an error does not leave a session behind.
+    // Expand the slash command before the session is opened, so that an error does not leave a session behind.
     let directory = || Ok(options.workspace.as_deref().or(host.options().home.as_deref()).map(str::to_owned));
     let expanded = match input {
         Some(draft) => draft.expand(&host, directory).await.map(Some),
@@ -276,12 +276,12 @@ pub(super) async fn get(State(host): State<Host>, Path(id): Path<String>) -> Res
     Ok(Json(Session::read(host.runtime(), handle.id(), &head)?))
 }
 
-/// Changes of a session.
+/// The changes to a session.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct SessionChange {
     title: Option<String>,
-    /// Merged key by key; a key whose value is null is removed.
+    /// Metadata to merge into that of the session. A key whose value is null is removed.
     metadata: Option<Map<String, Value>>,
 }
 
@@ -311,7 +311,7 @@ pub(super) async fn change(
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
 pub(super) struct DeleteOptions {
-    /// True to cancel a run in flight first; otherwise a session with a run in flight is not deleted.
+    /// True to cancel a run in flight first; otherwise the deletion is refused while a run is in flight.
     #[serde(default)]
     force: bool,
 }

@@ -1,4 +1,4 @@
-//! Access to the store for commands of its owner.
+//! Access to the store for commands that its owner runs.
 
 use std::fs::File;
 use std::io::BufReader;
@@ -29,7 +29,7 @@ pub(super) struct ServingProcess {
     version: &'static str,
     /// Hash of the API. Commands with another API do not use this host.
     api: &'static str,
-    /// Directory whose sessions use the options of the host's command.
+    /// The workspace whose sessions use the command-line options of the host.
     home: Option<String>,
     /// True if it serves until it is stopped; false if it ends with its runs.
     stays: bool,
@@ -43,7 +43,7 @@ pub(super) async fn serving(State(host): State<Host>) -> Json<ServingProcess> {
     Json(ServingProcess { pid: std::process::id(), version, api: FINGERPRINT, home, stays })
 }
 
-/// Reads rows of the store, in the on-disk format of this version. For the Unix socket only.
+/// Reads rows of the store, in the on-disk format of this version. Only over the Unix socket.
 #[utoipa::path(post, path = "/v1/store/reads", tag = "host", operation_id = "read_store", request_body = Object,
     responses((status = 200, body = Object), (status = 403, body = Problem)))]
 pub(super) async fn read(
@@ -53,7 +53,7 @@ pub(super) async fn read(
 ) -> Result<Json<Value>, Problem> {
     through_the_socket(sender, "rows of the store are read")?;
     let journal = host.runtime().journal().clone();
-    // A scan of a large store takes long and blocks.
+    // On a blocking thread, because a scan of a large store takes long.
     let answer = tokio::task::spawn_blocking(move || journal.read(&read)).await;
     Ok(Json(answer.map_err(|error| Problem::internal("internal", error.to_string()))??))
 }
@@ -66,7 +66,7 @@ fn through_the_socket(sender: Option<Extension<Sender>>, what: &str) -> Result<(
     }
 }
 
-/// An import of a file from `subtend export`.
+/// A request to import a file of `subtend export`.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct ImportRequest {
@@ -82,7 +82,7 @@ pub(super) struct ImportRequest {
     limits: Option<Limits>,
 }
 
-/// Numbers of imported sessions and records.
+/// What was imported.
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct ImportReply {
     sessions: u64,
@@ -91,8 +91,8 @@ pub(super) struct ImportReply {
     defs: u64,
 }
 
-/// Imports all sessions of a file, or none, into the running store. Runs that were in flight in the export end as lost.
-/// For the Unix socket only.
+/// Imports all sessions of a file, or none, into the store of the running host. Runs that were in flight in the export
+/// end as lost. Only over the Unix socket.
 #[utoipa::path(post, path = "/v1/store/imports", tag = "host", operation_id = "import_sessions", request_body = ImportRequest,
     responses((status = 200, body = ImportReply), (status = 403, body = Problem), (status = 422, body = Problem)))]
 pub(super) async fn import(
@@ -103,7 +103,7 @@ pub(super) async fn import(
 ) -> Result<Json<ImportReply>, Problem> {
     through_the_socket(sender, "a file of this machine is imported")?;
     let here = tokio::runtime::Handle::current();
-    // In its own task, so that the import completes even if the client disconnects.
+    // Runs as a task of its own, so that the import completes even if the client disconnects.
     let done = tokio::task::spawn_blocking(move || {
         let ImportRequest { file, within: rights, limits } = request;
         let within = ImportBounds { rights, limits };
@@ -120,7 +120,7 @@ pub(super) async fn import(
     Ok(Json(ImportReply { sessions, frames, records, defs }))
 }
 
-/// Lists the imports in progress. For the Unix socket only.
+/// Lists the imports in progress. Only over the Unix socket.
 #[utoipa::path(get, path = "/v1/store/imports", tag = "host", operation_id = "list_imports",
     responses((status = 200, body = Vec<ImportInProgress>), (status = 403, body = Problem)))]
 pub(super) async fn imports(

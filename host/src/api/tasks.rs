@@ -1,4 +1,4 @@
-//! Tasks: sessions that a model or the host started, in the form of the `spawn_task` dialect.
+//! Tasks: sessions that a model or the host started, with the field names of the tool `spawn_task`.
 
 use axum::Json;
 use axum::extract::State;
@@ -43,11 +43,11 @@ pub(super) struct TaskRow {
     #[schema(value_type = Option<Value>, nullable = false)]
     cause: Option<Outcome>,
     description: String,
-    /// Absent if its records cannot be read.
+    /// Absent if the records of the task cannot be read.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     prompt: Option<String>,
-    /// Session below which it was started; absent for a task of the host.
+    /// The session below which it was started; absent for a task of the host.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, format = Uuid, nullable = false)]
     parent_session_id: Option<SessionId>,
@@ -118,15 +118,15 @@ pub(super) struct Spawn {
     prompt: String,
     /// Title for listings. Default: the start of the prompt.
     description: Option<String>,
-    /// Session below which the task is started, by any of its names. It must be allowed to start that agent, and the task may do
-    /// at most what the session may. Default: none, the task belongs to the host.
+    /// Any name of the session below which the task is started. The session must be allowed to start the agent, and the
+    /// task has at most its permissions. Default: none; the task belongs to the host.
     #[serde(skip_serializing_if = "Option::is_none")]
     parent_session_id: Option<String>,
     metadata: Option<Map<String, Value>>,
 }
 
-/// Starts a task in the background, below a session or of the host. With an `Idempotency-Key`, a repeated request starts it
-/// once.
+/// Starts a task in the background, below a session or as a task of the host. With an `Idempotency-Key`, a repeated
+/// request starts it once.
 #[utoipa::path(post, path = "/v1/tasks/spawn", tag = "tasks", operation_id = "spawn_task", request_body = Spawn,
     params(("Idempotency-Key" = Option<String>, Header, description = "A repeated request with the same key has no second effect")),
     responses((status = 201, body = TaskRow), (status = 404, body = Problem), (status = 409, body = Problem),
@@ -140,7 +140,7 @@ pub(super) async fn spawn(
         Some(name) => Some(host.reads().read_session(host.session(name)).await??),
         None => None,
     };
-    // As for branches, the keys of each parent are separate.
+    // As for branches, each parent has its own keys.
     let kind = parent.as_ref().map_or_else(|| "task".to_owned(), |parent| format!("task of {}", parent.id()));
     let named = match &key {
         Some(key) => Some(host.lock_named_session(&kind, key, &spawn).await?),
@@ -175,7 +175,7 @@ async fn row(host: &Host, session: SessionId) -> Result<TaskRow, Problem> {
     })
 }
 
-/// Finds the session of a task. A short name is searched in all sessions.
+/// Finds the session of a task. Searches all sessions for a short name.
 async fn session_of(host: &Host, id: &str) -> Result<SessionHandle, Problem> {
     let found = host.reads().read_session(host.session(id)).await?;
     found.map_err(|problem| if problem.code == "session_not_found" { no_task(id) } else { problem })
@@ -197,7 +197,7 @@ pub(super) async fn get(
 ) -> Result<Json<TaskRow>, Problem> {
     let handle = session_of(&host, &id).await?;
     if let Some(run) = handle.current_run().await? {
-        // The result is ignored: the row has the outcome.
+        // The result of the wait is ignored, because the row contains the outcome.
         drop(waiting.wait_for(&host, run.ended()).await);
     }
     Ok(Json(row(&host, handle.id()).await?))
@@ -205,7 +205,7 @@ pub(super) async fn get(
 
 /// Default and maximum number of listed tasks.
 const MAX_TASKS: usize = 500;
-/// Maximum bytes of the texts of listed tasks.
+/// Maximum bytes of prompts, results and metadata in a listing.
 const MAX_TEXT_BYTES: usize = 8 << 20;
 
 /// Filters of a task list.
@@ -219,8 +219,7 @@ pub(super) struct TaskQuery {
     /// Maximum number of tasks. Default and maximum: 500.
     #[schema(minimum = 1, maximum = 500)]
     limit: Option<usize>,
-    /// `createdAt` and `childSessionId` of the last task of the previous page, with a period between them: only older tasks are
-    /// listed.
+    /// `CREATEDAT.CHILDSESSIONID` of the last task of the previous page. Only older tasks are listed.
     before: Option<String>,
 }
 
@@ -242,8 +241,8 @@ impl TaskQuery {
     }
 }
 
-/// Lists tasks, newest first. After 8 MiB of prompts, results and metadata, longer texts are truncated, and the rows say so
-/// (`shortened`).
+/// Lists tasks, newest first. After 8 MiB of prompts, results and metadata, long texts are truncated, which `shortened`
+/// indicates.
 #[utoipa::path(post, path = "/v1/tasks/list", tag = "tasks", operation_id = "list_tasks", request_body = TaskQuery,
     responses((status = 200, body = Vec<TaskRow>), (status = 404, body = Problem), (status = 409, body = Problem),
         (status = 410, body = Problem), (status = 422, body = Problem)))]
@@ -280,7 +279,7 @@ pub(super) async fn cancel(
     _: NoKey,
 ) -> Result<Json<TaskRow>, Problem> {
     let handle = session_of(&host, &id).await?;
-    // Fails for a session that is not a task.
+    // Refuse a session that is not a task.
     row(&host, handle.id()).await?;
     match handle.cancel().await? {
         Control::Done(run) => drop(handle.run_ended(run).await?),

@@ -23,14 +23,15 @@ const MAX_PAGE_SIZE: usize = 1_000;
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
 pub(super) struct EntriesQuery {
-    /// Record as of which the transcript is read. Default: now.
+    /// The record as of which the transcript is read. Default: the last one.
     at: Option<u64>,
     /// Only entries that began after this record: `next` of the previous page.
     after: Option<u64>,
-    /// Maximum number of entries, plus those that began with the same record as the last one. Default: 200; maximum: 1,000.
+    /// Maximum number of entries. Entries that began with the same record as the last one are added. Default: 200;
+    /// maximum: 1,000.
     #[param(minimum = 1, maximum = 1000)]
     limit: Option<usize>,
-    /// True to include in calls the transcripts of children that listings do not show. Not with `at`.
+    /// True to include the transcripts of unlisted children in the calls that created them. Not with `at`.
     #[serde(default)]
     children: bool,
 }
@@ -47,13 +48,13 @@ pub(super) struct TranscriptPage {
     /// Inputs, answers with their calls and results, notices, ends of runs, and other events, by `type`.
     #[schema(value_type = Vec<Object>)]
     entries: Vec<Item>,
-    /// The last record that was read. Use it as `after` of the event stream.
+    /// The last record that was read, for `after` of the event stream.
     last_seq: u64,
-    /// Use it as `after` of the next page; absent on the last page.
+    /// The value of `after` for the next page; absent on the last page.
     next: Option<u64>,
 }
 
-/// An entry with the record with which it began.
+/// An entry, with the record at which it began.
 #[derive(Debug, Serialize)]
 struct Item {
     record: Seq,
@@ -72,7 +73,7 @@ pub(super) async fn get(
 ) -> Result<Json<TranscriptPage>, Problem> {
     if which.at.is_some() && which.children {
         return Err(Problem::malformed(
-            "children with at: the children at an earlier record are not known; leave one out",
+            "`children` and `at` were both given: the children at an earlier record are not known. Leave one out",
         ));
     }
     let limit = page_size(which.limit, DEFAULT_PAGE_SIZE, MAX_PAGE_SIZE)?;

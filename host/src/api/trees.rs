@@ -1,4 +1,4 @@
-//! A session with its descendants, and the cursor from which its events continue.
+//! A session with its descendants, and a cursor for following their events.
 
 use axum::Json;
 use axum::extract::State;
@@ -41,12 +41,12 @@ pub(super) struct TreeNode {
     usage: Usage,
     /// Working time in ms.
     worked_ms: u64,
-    /// Reason if its journal cannot be read.
+    /// The reason if its journal cannot be read.
     error: Option<String>,
     /// Children in the order of creation; empty beyond the requested depth.
     #[schema(no_recursion)]
     children: Vec<TreeNode>,
-    /// Number of children, including unlisted ones.
+    /// Number of children, including those not in `children`.
     child_count: usize,
 }
 
@@ -79,10 +79,10 @@ impl TreeNode {
     }
 }
 
-/// A tree, and the cursor from which its events continue.
+/// A tree, and a cursor for following its events.
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct Snapshot {
-    /// Use it as `after` of the event stream. Its first events may already be part of the tree.
+    /// The value of `after` for the event stream. The first events of the stream may already be part of the tree.
     cursor: String,
     tree: TreeNode,
 }
@@ -107,7 +107,7 @@ pub(super) async fn get(
 ) -> Result<Json<Snapshot>, Problem> {
     let handle = host.session(&id).await?;
     let journal = host.runtime().journal();
-    // Taken before the tree is read: a record appended meanwhile may be in both, but is never lost.
+    // Read the cursor before the tree. A record appended in between may then be in both, but is never missed.
     let cursor = Cursor::end_of(journal.durable()).to_string();
     let tree = Tree::read(journal, handle.id())?;
     Ok(Json(Snapshot { cursor, tree: TreeNode::of(tree, levels.depth.unwrap_or(u32::MAX)) }))

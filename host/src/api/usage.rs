@@ -19,7 +19,7 @@ pub(super) struct SessionUsage {
     id: SessionId,
     #[schema(value_type = Option<String>, format = Uuid)]
     parent: Option<SessionId>,
-    /// Usage of this session, without other sessions.
+    /// Usage of this session alone.
     #[schema(value_type = Object)]
     own: Usage,
     /// Usage of the runs that it owns.

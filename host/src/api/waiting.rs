@@ -1,4 +1,4 @@
-//! Waits for the end of runs and answers, with a time limit of the client.
+//! Waits for runs to end and for answers, with a time limit that the client gives.
 
 use std::time::Duration;
 
@@ -29,7 +29,7 @@ pub(super) struct WaitQuery {
     timeout: Option<u64>,
 }
 
-/// Reads a time limit; a longer one than [`MAX_WAIT`] could not take effect.
+/// Parses a time limit, and refuses one above [`MAX_WAIT`].
 fn timeout<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u64>, D::Error> {
     let timeout = Option::<u64>::deserialize(from)?;
     match timeout.is_some_and(|ms| Duration::from_millis(ms) > MAX_WAIT) {
@@ -40,7 +40,7 @@ fn timeout<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u64>, D::Error> 
 
 impl WaitQuery {
     /// Waits for `end` until the time limit or the end of the host. Checks `yet` before and after the wait: the last
-    /// check catches a run that ends together with its foreground host. Both checks take a turn for reads.
+    /// check catches a run that ends together with its foreground host. Each check needs a permit for reads.
     pub(super) async fn wait_until<T: Send, E: Send, F>(
         self,
         host: &Host,
@@ -101,15 +101,16 @@ mod tests {
         result.map_err(|problem| (problem.status, problem.code))
     }
 
-    /// Endless waits, each of which reads a view of its session. The controls: with a turn, both reads are made.
+    /// A request that waits reads its session before and after the wait. The controls: with a permit, both reads
+    /// succeed.
     #[tokio::test]
-    async fn waits_read_in_turn_before_and_after_they_wait() {
+    async fn wait_needs_a_permit_for_each_of_its_reads() {
         let host = host().await;
         tokio::time::pause();
         let waiting = WaitQuery { wait: true, timeout: Some(1_000) };
         let ended = || async { Ok::<_, Problem>(Some(1)) };
         let never = std::future::pending::<Result<u8, Problem>>;
-        let all = host.reads().take_all_of_session().await;
+        let all = host.reads().hold_all_session_permits().await;
         assert_eq!(outcome(waiting.wait_until(&host, never(), ended).await), Err((503, "busy")));
         drop(all);
         assert_eq!(outcome(waiting.wait_until(&host, never(), ended).await), Ok(Some(1)));
@@ -118,7 +119,7 @@ mod tests {
             let (taken, was_read) = (OnceLock::new(), AtomicBool::new(false));
             let end = async {
                 if is_taken {
-                    drop(taken.set(host.reads().take_all_of_session().await));
+                    drop(taken.set(host.reads().hold_all_session_permits().await));
                 }
                 std::future::pending().await
             };
@@ -130,10 +131,10 @@ mod tests {
         }
     }
 
-    /// The requests that may wait take no turn as a whole, so their handlers take one for each read. The control: with a turn, the
-    /// session is looked up.
+    /// A request that may wait does not hold a permit throughout; its handler gets one for each read. The control: with
+    /// a permit, the session is looked up.
     #[tokio::test]
-    async fn requests_that_may_wait_look_up_sessions_in_turn() {
+    async fn session_lookup_needs_a_permit_if_the_request_may_wait() {
         let host = host().await;
         tokio::time::pause();
         let id = SessionId(uuid::Uuid::from_u128(1));
@@ -146,7 +147,7 @@ mod tests {
             let request = Request::get(path).body(axum::body::Body::empty()).expect("a request");
             host.router().oneshot(request).await.expect("infallible").status().as_u16()
         };
-        let all = host.reads().take_all_of_session().await;
+        let all = host.reads().hold_all_session_permits().await;
         for path in &paths {
             assert_eq!(status(path).await, 503, "{path}");
         }

@@ -8,7 +8,8 @@ use crate::host::Host;
 use crate::problem::Problem;
 use crate::slash::workspace_of;
 
-/// Lists MCP servers of the session's workspace that were needed and cannot be used, or refused a call: a sentence for each.
+/// Lists a sentence for each MCP server of the session's workspace that was needed and cannot be used, or that refused
+/// a call.
 #[utoipa::path(get, path = "/v1/sessions/{id}/warnings", tag = "sessions", operation_id = "list_warnings",
     params(("id" = String, Path, description = "The session")),
     responses((status = 200, body = Vec<String>), (status = 404, body = Problem)))]

@@ -1,4 +1,5 @@
-//! Remote tools: workers take calls under a lease, renew the lease, and complete calls with its fencing token.
+//! Remote tools: workers take calls under leases, renew the leases, and complete calls with the fencing tokens of the
+//! leases.
 
 use std::sync::Arc;
 
@@ -51,10 +52,10 @@ pub(super) struct RenewLease {
 /// A renewed lease.
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct RenewedLease {
-    /// Time in ms until it expires, counted from the arrival of the request.
+    /// Time in ms until the lease expires, counted from the arrival of the request.
     lease_ms: u64,
-    /// True if the call is cancelled. The worker stops it and completes it with `stopped`, or with `not_started` if it had
-    /// not begun.
+    /// True if the call was cancelled. The worker must stop it and complete it with `stopped`, or with `not_started` if
+    /// it had not begun.
     stop: bool,
 }
 
@@ -75,8 +76,8 @@ pub(super) async fn list(State(host): State<Host>) -> Json<WorkersView> {
     Json(host.workers().view())
 }
 
-/// Takes a call of a remote tool under a lease. The worker must renew the lease before it starts the call, and until it
-/// completes it.
+/// Takes a call of a remote tool under a lease. The worker must renew the lease before it starts the call, and keep
+/// renewing it until it completes the call.
 ///
 /// If the lease expires before the first renewal, the call goes to another worker. If it expires later, the worker counts
 /// as lost: a call of an idempotent tool is repeated, other calls end with unknown effects.
@@ -140,8 +141,8 @@ fn check(host: &Host, request: &TakeCall) -> Result<(), Problem> {
     }
 }
 
-/// Renews a lease. The first renewal begins the call. With `wait`, the response is sent when the call is cancelled, or
-/// after the time limit.
+/// Renews a lease. The first renewal begins the call. With `wait`, responds when the call is cancelled or the time
+/// limit has passed.
 #[utoipa::path(post, path = "/v1/workers/renew", tag = "workers", operation_id = "renew_lease", params(WaitQuery),
     request_body = RenewLease,
     responses((status = 200, body = RenewedLease), (status = 409, body = Problem, description = "The lease is over")))]
@@ -155,10 +156,10 @@ pub(super) async fn renew(
     let shown = progress.as_deref();
     let shown = shown.map(|line| line.get(..line.floor_char_boundary(MAX_PROGRESS_BYTES)).unwrap_or(line));
     let renewed = host.workers().renew(&token, shown)?;
-    // A long line is not held while the request waits.
+    // Dropped before the wait, so that a long line does not stay in memory.
     drop(progress);
     wait.wait_for(&host, renewed.stop.cancelled()).await;
-    // The lease counts from the request, not from the end of this wait.
+    // Does not extend the lease, which counts from the arrival of the request.
     let stop = host.workers().is_stopped(&token)?;
     Ok(Json(RenewedLease { lease_ms: u64::try_from(renewed.lease.as_millis()).unwrap_or(u64::MAX), stop }))
 }
@@ -180,7 +181,8 @@ pub(super) async fn complete(
 
 impl From<LeaseLost> for Problem {
     fn from(_: LeaseLost) -> Self {
-        let detail = "the lease is over, or belongs to an earlier host: stop the call, its result is not used";
+        let detail =
+            "the lease has ended, or an earlier host process granted it: stop the call, its result is not used";
         Self::conflict("lease_lost", detail)
     }
 }
@@ -195,7 +197,7 @@ impl From<CompletionRefused> for Problem {
             ),
             CompletionRefused::Differs => Self::conflict(
                 "completed_otherwise",
-                "the lease was already completed with another result: that one is kept",
+                "the call was already completed with another result, which is kept",
             ),
         }
     }

@@ -18,7 +18,8 @@ use crate::problem::Problem;
 pub(super) struct WorktreeInfo {
     #[schema(value_type = String, format = Uuid)]
     session: SessionId,
-    /// `making`, `ready`, `discarding` or `keeping`; all but `ready` are in progress, or were interrupted.
+    /// `making`, `ready`, `discarding` or `keeping`. In all states but `ready`, an operation is in progress or was
+    /// interrupted.
     #[schema(value_type = String)]
     stage: Stage,
     branch: String,
@@ -28,7 +29,7 @@ pub(super) struct WorktreeInfo {
     path: String,
     /// Directory into which its changes are merged.
     target: String,
-    /// Session whose run in flight uses the worktree; it cannot be merged, kept or discarded meanwhile.
+    /// The session whose run in flight uses the worktree. Meanwhile the worktree cannot be merged, kept or discarded.
     #[schema(value_type = Option<String>, format = Uuid)]
     busy: Option<SessionId>,
 }
@@ -77,14 +78,14 @@ pub(super) async fn list(State(host): State<Host>, Path(id): Path<String>) -> Re
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct WorktreeDiff {
     branch: String,
-    /// Commit of the changes. A merge, keep or discard with this tip is refused if the changes differ by then.
+    /// Commit of the changes. A merge, keep or discard with this `tip` is refused if the changes are different by then.
     tip: String,
     files: Vec<WorktreeFile>,
-    /// The first files and directories that git ignores: they are not part of the changes.
+    /// The first of the files and directories that git ignores. They are not part of the changes.
     ignored: Vec<String>,
-    /// Number of ignored files and directories after these.
+    /// Number of further ignored files and directories.
     more_ignored: usize,
-    /// Files that merges left out, since other programs changed them meanwhile. Their changes are on the branch only.
+    /// Files that earlier merges left out because other programs had changed them. The branch has their changes.
     left: Vec<String>,
     /// The changes as a patch.
     patch: String,
@@ -131,14 +132,14 @@ pub(super) struct MergeRequest {
 pub(super) struct MergeResult {
     /// Changed files.
     files: Vec<String>,
-    /// Files that were not merged, since they were changed after an interrupted merge was planned.
+    /// Files that were not merged because they were changed after an interrupted merge had been planned.
     left: Vec<String>,
-    /// Whether nothing was left to merge: an earlier request merged the changes, or nothing was changed.
+    /// True if nothing was left to merge: an earlier request merged the changes, or there are none.
     already_merged: bool,
 }
 
-/// Merges the changes in the worktree of a session into the files of its workspace: all files or none. A repeated request
-/// does not change anything.
+/// Merges the changes in the worktree of a session into the files of its workspace, all files or none. A repeated
+/// request has no effect.
 #[utoipa::path(post, path = "/v1/sessions/{id}/worktree/merge", tag = "worktrees", operation_id = "merge_worktree", request_body = MergeRequest,
     params(("id" = String, Path, description = "The session")),
     responses((status = 200, body = MergeResult), (status = 404, body = Problem), (status = 409, body = Problem)))]
@@ -164,15 +165,15 @@ pub(super) struct RemovalRequest {
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct KeepResult {
     branch: String,
-    /// The repository of the host that has it, if the workspace is in none.
+    /// The repository that contains the branch, if the workspace is not in a repository.
     #[serde(skip_serializing_if = "Option::is_none")]
     repository: Option<String>,
-    /// Whether an earlier request kept it.
+    /// True if an earlier request had kept it.
     already_kept: bool,
 }
 
-/// Commits the changes in the worktree of a session on its branch, and removes the worktree but not the branch. A repeated request
-/// does not change anything.
+/// Commits the changes in the worktree of a session on its branch. Then removes the worktree and keeps the branch. A
+/// repeated request has no effect.
 #[utoipa::path(post, path = "/v1/sessions/{id}/worktree/keep", tag = "worktrees", operation_id = "keep_worktree", request_body = RemovalRequest,
     params(("id" = String, Path, description = "The session")),
     responses((status = 200, body = KeepResult), (status = 404, body = Problem), (status = 409, body = Problem)))]
@@ -187,7 +188,7 @@ pub(super) async fn keep(
     Ok(Json(KeepResult { branch, repository, already_kept }))
 }
 
-/// Removes the worktree of a session and its branch with all changes. A repeated request does not change anything.
+/// Removes the worktree of a session, its branch and all changes. A repeated request has no effect.
 #[utoipa::path(post, path = "/v1/sessions/{id}/worktree/discard", tag = "worktrees", operation_id = "discard_worktree", request_body = RemovalRequest,
     params(("id" = String, Path, description = "The session")),
     responses((status = 204), (status = 404, body = Problem), (status = 409, body = Problem)))]

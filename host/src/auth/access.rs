@@ -1,4 +1,4 @@
-//! Access that lasts as long as its token or login: waits and streams end with it.
+//! Ends waiting requests and streams when their token is revoked or their login ends.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -13,7 +13,7 @@ use super::open_requests::RequestPermit;
 use super::own_file::FileVersion;
 use super::{Guard, SenderId};
 
-/// Interval of checks during a waiting request or an idle stream.
+/// Interval of the checks while a request waits or a stream is idle.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The credential that admitted a request.
@@ -21,7 +21,7 @@ const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 pub(crate) struct Access {
     guard: Guard,
     by: Credential,
-    /// Kept until a streamed response has ended.
+    /// Held until a streamed response has ended.
     _permit: RequestPermit,
 }
 
@@ -82,7 +82,7 @@ impl Access {
         }
     }
 
-    /// Ends a stream with an error when the access ends, so that clients notice the truncation.
+    /// Ends a stream with an error when the access ends, so that clients notice that it is incomplete.
     pub(super) fn bound(self: Arc<Self>, response: Response) -> Response {
         if response.body().size_hint().exact().is_some() {
             return response;

@@ -13,16 +13,16 @@ use tokio_util::sync::CancellationToken;
 
 use crate::problem::Problem;
 
-/// Maximum bytes of all bodies that arrive at the same time. A sender may hold at most as much as it leaves for others.
+/// Maximum bytes of all bodies that arrive at the same time. No sender may use more than it leaves to others.
 const BUDGET: usize = 64 << 20;
-/// Bytes of each body that do not count, so that a decision or a cancellation is never refused.
+/// Bytes of each body that do not count, so that approvals and cancels, whose bodies are small, are never refused.
 const SMALL_BODY: usize = 16 << 10;
 
 /// The budget of a host.
 #[derive(Clone, Debug, Default)]
 pub(super) struct BodyBudget(Arc<Mutex<ArrivedBytes>>);
 
-/// Bytes that have arrived and are not used yet.
+/// Bytes that have arrived and have not been processed.
 #[derive(Debug, Default)]
 struct ArrivedBytes {
     all: usize,
@@ -37,9 +37,9 @@ struct BodyShare {
 }
 
 impl BodyBudget {
-    /// Counts the arrived bytes of the body of `request` until the body was read and the request is dropped: a gateway
-    /// keeps both to send them again. The announced length does not count. Cancels `full` if the sender, or all senders
-    /// together, have used up the budget: the rest of the body is then not read.
+    /// Counts the bytes of the body of `request` as they arrive, until body and request are dropped: a gateway keeps
+    /// both for a retry. Cancels `full` and stops reading when the sender, or all senders together, have used up the
+    /// budget.
     pub(super) fn count(&self, mut request: Request, sender: Hash, full: &CancellationToken) -> Request {
         let headers = request.headers();
         let length = headers.get(header::CONTENT_LENGTH);
@@ -69,7 +69,7 @@ impl BodyBudget {
 }
 
 impl BodyShare {
-    /// Returns whether the budget has room for `bytes` more.
+    /// Takes `bytes` from the budget. Returns false if it has no room for them.
     fn take(&self, bytes: usize) -> bool {
         let before = self.arrived.load(Ordering::Relaxed);
         let (arrived, before) = (before.saturating_add(bytes), before.saturating_sub(SMALL_BODY));
@@ -109,7 +109,7 @@ impl ArrivedBytes {
     }
 }
 
-/// Returns the answer to a request whose body has no room.
+/// Returns the problem for a body that exceeds the budget.
 pub(super) fn busy_problem() -> Problem {
     let detail = "other requests with large bodies are being received: send this one again";
     Problem { retry_after: Some(1), ..Problem::new(StatusCode::SERVICE_UNAVAILABLE, "busy", detail) }
@@ -119,8 +119,8 @@ pub(super) fn busy_problem() -> Problem {
 mod tests {
     use super::*;
 
-    /// A gateway holds a request that waits for the owner of a shard. The control: a body that was read and dropped
-    /// holds nothing.
+    /// A gateway keeps a request while it waits for the owner of a shard. The control: a dropped request frees its
+    /// budget.
     #[tokio::test]
     async fn body_counts_until_its_request_is_dropped() {
         const MIB: usize = 1 << 20;

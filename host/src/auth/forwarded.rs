@@ -1,8 +1,8 @@
 //! Requests that one node of a database forwards to another. The first node checks and signs them.
 //!
 //! The signature covers method, address, body, grant, receiver and relevant headers. It is valid for one request within
-//! [`MAX_AGE_MS`], by the clock of the database. Responses are not signed: nodes trust the network between them as a client
-//! trusts the network to its host.
+//! [`MAX_AGE_MS`], by the clock of the database. Responses are not signed: nodes trust the network between them, as
+//! clients trust the network to their host.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -17,11 +17,12 @@ use crate::problem::Problem;
 
 /// Header of a forwarded request: `GRANT TIME NONCE BODY SIGNATURE`.
 const HEADER: &str = "subtend-forwarded";
-/// Header of a response to a request whose signature was refused. The request had no effect, and its sender may sign it again.
+/// Header of a response to a request whose signature was refused. The request had no effect, so the sending node may
+/// sign and send it again.
 pub const REFUSED: &str = "subtend-signature-refused";
-/// Time in ms for which a signature is valid, and maximum difference between clocks of nodes.
+/// Time in ms for which a signature is valid, and maximum difference between the clocks of nodes.
 const MAX_AGE_MS: u64 = 30_000;
-/// Signed headers, which change the effect of a request.
+/// Headers that change the effect of a request, so they are signed.
 const SIGNED: [HeaderName; 4] = [
     HeaderName::from_static("idempotency-key"),
     HeaderName::from_static("last-event-id"),
@@ -47,10 +48,10 @@ impl Forwarded {
         self.sender
     }
 
-    /// Checks that `body` is the signed one.
+    /// Checks that `body` is the body that was signed.
     ///
     /// # Errors
-    /// The problem to answer with; the request must not take effect.
+    /// The problem to respond with; the request must not take effect.
     pub fn check(self, body: &[u8]) -> Result<(), Problem> {
         if blake3::hash(body) == self.body { Ok(()) } else { Err(refusal()) }
     }
@@ -62,7 +63,7 @@ pub struct NodeKey {
     key: [u8; 32],
     receiver: String,
     clock: NodeClock,
-    /// Creation time. Older signatures were for an earlier process of the same name.
+    /// Creation time. Older signatures were made for an earlier process with the same name.
     made: u64,
     /// Signatures that were used and have not expired.
     seen: Arc<Mutex<SeenSignatures>>,
@@ -74,7 +75,7 @@ impl std::fmt::Debug for NodeKey {
     }
 }
 
-/// The signed data in addition to the request.
+/// The signed fields that are not part of the request.
 struct SignedFields {
     grant: TokenGrant,
     time: u64,
@@ -101,7 +102,7 @@ impl NodeKey {
     /// [`TokenError::NoRandomness`].
     pub fn sign(&self, request: &mut Request, body: &[u8], grant: TokenGrant) -> Result<(), TokenError> {
         let random = secret().ok_or(TokenError::NoRandomness)?;
-        // The sender is named in the nonce, since nodes of earlier versions accept no additional part.
+        // The nonce contains the sender, since nodes of earlier versions do not accept a further field.
         let sender = request.extensions().get::<SenderId>();
         let nonce = sender.map_or(random.clone(), |SenderId(id)| format!("{id:x}.{random}"));
         let signed = SignedFields { grant, time: (self.clock)(), nonce, body: blake3::hash(body) };
@@ -136,7 +137,7 @@ impl NodeKey {
         (is_signed && fits && self.is_fresh(time, expected)).then_some((grant, Forwarded { body, sender }))
     }
 
-    /// Returns whether a signature of `time` has not expired and was not used before.
+    /// Returns whether a signature made at `time` has not expired and was not used before.
     fn is_fresh(&self, time: u64, signature: blake3::Hash) -> bool {
         let now = (self.clock)();
         let oldest = now.saturating_sub(MAX_AGE_MS).max(self.made);
@@ -208,7 +209,7 @@ mod tests {
         request
     }
 
-    /// The owner of a shard divides its capacity for reads among the senders, which the other node names. The control:
+    /// The owner of a shard divides its read permits among senders, so the forwarding node must name them. The control:
     /// a request of an earlier version.
     #[test]
     fn forwarded_request_names_its_sender() {
@@ -251,8 +252,8 @@ mod tests {
         let value = sent.headers()[HEADER].to_str().unwrap();
         assert_eq!(changed(HEADER, &value.replace("act", "admin")), REFUSED, "a larger scope");
         assert_eq!(changed(HEADER, &value.replace("100000", "100001")), REFUSED, "another time");
-        assert_eq!(changed("idempotency-key", "twice"), REFUSED, "a key that lets it run again");
-        assert_eq!(changed("last-event-id", "7"), REFUSED, "a header that it did not have");
+        assert_eq!(changed("idempotency-key", "twice"), REFUSED, "another idempotency key");
+        assert_eq!(changed("last-event-id", "7"), REFUSED, "an added header");
         // Positive control: the refused requests did not use up the signature.
         assert_eq!(changed("user-agent", "x"), Some(Ok(TokenScope::Act)));
     }

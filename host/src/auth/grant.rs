@@ -6,11 +6,11 @@ use std::sync::Arc;
 
 use super::tokens::TokenScope;
 
-/// The rights of a token: a scope, and for [`TokenScope::Work`] the remote tools whose calls it may answer.
+/// The rights of a token: a scope, and for [`TokenScope::Work`] the remote tools whose calls the token may answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TokenGrant {
     scope: TokenScope,
-    /// Remote tools whose calls it may answer; `None` for all.
+    /// Remote tools whose calls the token may answer; `None` for all.
     tools: Option<Arc<[String]>>,
 }
 
@@ -25,7 +25,7 @@ impl TokenGrant {
         self.scope
     }
 
-    /// Returns whether it may answer calls of the remote tool `name`.
+    /// Returns whether the token may answer calls of the remote tool `name`.
     pub(crate) fn answers(&self, name: &str) -> bool {
         self.tools.as_ref().is_none_or(|tools| tools.iter().any(|tool| tool == name))
     }

@@ -13,7 +13,7 @@ use super::tokens::secret;
 const LINK_LIFETIME: Duration = Duration::from_secs(300);
 /// Lifetime of a login.
 const LOGIN_LIFETIME: Duration = Duration::from_secs(12 * 3_600);
-/// Maximum number of links, and of logins; the oldest is removed.
+/// Maximum number of links, and of logins. Beyond it, the oldest is removed.
 const MAX_KEPT: usize = 256;
 
 /// Login links and logins of a host process. Only their hashes are stored.
@@ -24,7 +24,8 @@ pub struct Logins {
 }
 
 impl Logins {
-    /// Creates the code of a link that opens a login once, within five minutes. Returns `None` if the system has no randomness.
+    /// Creates a code that opens one login within five minutes. Returns `None` if the system cannot supply random
+    /// bytes.
     pub fn link(&self) -> Option<String> {
         let code = secret()?;
         keep(&self.links, &code);
@@ -48,7 +49,7 @@ impl Logins {
         self.is_open_hash(&blake3::hash(login.as_bytes()))
     }
 
-    /// As [`Logins::is_open`], by the hash of the login, so that the time of the lookup does not reveal its text.
+    /// As [`Logins::is_open`], by the hash of the login, so that the time of the lookup does not reveal the secret.
     pub(super) fn is_open_hash(&self, login: &Hash) -> bool {
         let logins = self.logins.lock().unwrap_or_else(PoisonError::into_inner);
         logins.get(login).is_some_and(|made| made.elapsed() <= LOGIN_LIFETIME)

@@ -1,4 +1,4 @@
-//! Bound of the requests that each sender has open at a time.
+//! Limits how many requests each sender has open at a time.
 
 use std::sync::Arc;
 
@@ -24,7 +24,7 @@ pub(super) struct OpenRequests {
 pub(super) struct RequestPermit(OwnedSemaphorePermit);
 
 impl OpenRequests {
-    /// Leaves an eighth of `connections` to other senders.
+    /// Creates the limit for a host with `connections`: each sender leaves an eighth of them to others.
     pub(super) fn new(connections: usize) -> Self {
         Self { per_sender: connections.saturating_sub(connections / 8).max(1), open: SharedByKey::default() }
     }
@@ -61,7 +61,7 @@ impl RequestPermit {
 mod tests {
     use super::*;
 
-    /// The control: another sender has permits of its own.
+    /// The control: another sender has its own permits.
     #[tokio::test]
     async fn sender_with_all_its_permits_is_refused_and_others_pass() {
         let requests = OpenRequests::new(16);
@@ -75,7 +75,7 @@ mod tests {
         assert!(requests.try_acquire(one).is_err(), "a stream keeps its permit");
         drop(streaming);
         let answered = requests.try_acquire(one).expect("a permit").hold_until_sent(Response::new(Body::from("done")));
-        drop(requests.try_acquire(one).expect("an answer gives its permit back"));
+        drop(requests.try_acquire(one).expect("a response releases its permit"));
         drop(answered);
     }
 }

@@ -8,8 +8,8 @@ use std::time::SystemTime;
 #[cfg(unix)]
 const MAX_BYTES: u64 = 1 << 20;
 
-/// Reads a file of this user or of root. Refuses links, pipes and files of other users, who could otherwise define the
-/// tokens of this host.
+/// Reads a file of this user or of root. Refuses links, pipes and files of other users: with them, another user could
+/// define the tokens of this host.
 #[cfg(unix)]
 pub(super) fn read_own(path: &Path) -> std::io::Result<String> {
     use std::io::{Error, Read as _};
@@ -71,8 +71,8 @@ pub(super) fn new_file(path: &Path) -> std::io::Result<File> {
     options.open(path)
 }
 
-/// Opens or creates a file for locking, without following links. Refuses a file that another user owns, or can open and
-/// therefore keep locked.
+/// Opens or creates a file for locking, without following links. Refuses a file that another user owns or can open,
+/// because that user could keep it locked.
 #[cfg(unix)]
 pub(super) fn open_lock(path: &Path) -> std::io::Result<File> {
     use std::os::unix::fs::MetadataExt as _;

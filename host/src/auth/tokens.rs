@@ -1,4 +1,4 @@
-//! Tokens, by which clients use the host within a scope.
+//! Tokens with which clients use the host, each within a scope.
 
 use std::fmt;
 use std::fs::File;
@@ -66,7 +66,7 @@ impl TokenScope {
             ["", "v1", "sessions", _, "compaction"] if !reads => Self::Act,
             // Requests of workers.
             ["", "v1", "workers", "take" | "renew" | "complete"] if *method == Method::POST => Self::Work,
-            // A read in spite of its method.
+            // Only reads, despite its method.
             ["", "v1", "tasks", "list"] if *method == Method::POST => Self::Read,
             _ if reads => Self::Read,
             _ if *method == Method::POST || *method == Method::PATCH => Self::Act,
@@ -82,10 +82,10 @@ pub struct TokenInfo {
     pub name: String,
     /// Scope of the token.
     pub scope: TokenScope,
-    /// Remote tools whose calls it may answer, if limited; only with the scope `work`.
+    /// Remote tools whose calls the token may answer, if limited; only with the scope `work`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tools: Option<Vec<String>>,
-    /// BLAKE3 of the secret, in hexadecimal.
+    /// BLAKE3 hash of the secret, in hexadecimal.
     hash: String,
 }
 
@@ -117,7 +117,7 @@ pub enum TokenError {
     /// The name is invalid for a remote tool.
     #[error("tool {0:?}: names of remote tools have letters a-z A-Z, digits, _ and -")]
     Tool(String),
-    /// The system has no randomness.
+    /// The system cannot supply random bytes.
     #[error("cannot get random bytes from the system: no token can be made")]
     NoRandomness,
 }
@@ -130,7 +130,7 @@ pub struct TokenFile {
 }
 
 impl TokenFile {
-    /// Creates a handle of the file `path`, which need not exist.
+    /// Creates a handle for the file at `path`, which need not exist.
     pub fn at(path: impl Into<PathBuf>) -> Self {
         Self { path: path.into() }
     }
@@ -181,7 +181,7 @@ impl TokenFile {
         Ok(secret)
     }
 
-    /// Revokes a token; it is refused from now on.
+    /// Revokes a token. Requests with it are refused from now on.
     ///
     /// # Errors
     /// [`TokenError`].
@@ -196,7 +196,7 @@ impl TokenFile {
         self.write(&tokens)
     }
 
-    /// Returns the grant of the token with this secret. Hashes are compared, in constant time.
+    /// Returns the grant of the token with this secret. Compares hashes in constant time.
     #[cfg(test)]
     fn grant_of(&self, secret: &str) -> Option<TokenGrant> {
         self.grant_of_hash(blake3::hash(secret.as_bytes()))
@@ -215,7 +215,7 @@ impl TokenFile {
         tokens.iter().find(is).map(|token| TokenGrant::new(token.scope, token.tools.as_deref()))
     }
 
-    /// Returns the version of the file, which differs after each change; `None` if the file cannot be read.
+    /// Returns the version of the file, which changes with each write; `None` if the file cannot be read.
     pub(super) fn version(&self) -> Option<FileVersion> {
         FileVersion::of(&std::fs::symlink_metadata(&self.path).ok()?)
     }
@@ -227,7 +227,7 @@ impl TokenFile {
         path.into()
     }
 
-    /// Locks the tokens against concurrent changes: a change to an outdated list would restore a revoked token.
+    /// Locks the tokens against concurrent changes: a write of an outdated list could restore a revoked token.
     fn lock(&self) -> Result<File, TokenError> {
         let path = self.lock_path();
         let locked = open_lock(&path).and_then(|file| file.lock().map(|()| file));
@@ -257,7 +257,7 @@ impl TokenFile {
     }
 }
 
-/// Returns 32 random bytes in hexadecimal; `None` if the system has no randomness.
+/// Returns 32 random bytes in hexadecimal; `None` if the system cannot supply them.
 pub(crate) fn secret() -> Option<String> {
     let mut bytes = [0; 32];
     getrandom::fill(&mut bytes).ok()?;
@@ -315,7 +315,7 @@ mod tests {
         assert_eq!((mode, text.contains(&secret)), (0o600, false));
     }
 
-    /// A user who can replace the token file could otherwise choose a token.
+    /// Attack: another user replaces the token file to choose a token.
     #[cfg(unix)]
     #[test]
     fn token_files_that_are_links_pipes_or_foreign_are_refused() {
@@ -340,7 +340,7 @@ mod tests {
         assert_eq!(TokenFile::at(at("planted.json")).grant_of(&secret), Some(TokenScope::Admin.into()));
     }
 
-    /// Another user who can open the lock could hold it, and no token could be revoked.
+    /// Attack: another user who can open the lock file keeps it locked, so that no token can be revoked.
     #[cfg(unix)]
     #[test]
     fn lock_that_others_can_hold_is_refused() {
@@ -355,7 +355,7 @@ mod tests {
         std::fs::remove_file(&lock).expect("removed");
         symlink(dir.path().join("elsewhere"), &lock).expect("a link");
         assert!(refused());
-        // Positive control: without it, the lock is created again.
+        // Positive control: after its removal, the lock file is created again.
         std::fs::remove_file(&lock).expect("removed");
         tokens.create("after", TokenScope::Read).expect("a token");
     }
@@ -370,7 +370,7 @@ mod tests {
         assert!(matches!(tokens.create("other", TokenScope::Read), Err(TokenError::Malformed { .. })));
     }
 
-    /// A new operation of the document must be added here with its scope.
+    /// Fails if the OpenAPI document has an operation that is not listed here with its scope.
     #[test]
     fn scope_is_decided_for_each_route() {
         let document: serde_json::Value =
@@ -423,7 +423,7 @@ mod tests {
         assert_eq!(found(TokenScope::Admin), sorted(admin));
     }
 
-    /// Names of resources cannot change the scope of a route, and unknown routes need the largest scope.
+    /// A name in a path cannot change the scope of the route, and unknown routes need the scope `admin`.
     #[test]
     fn names_in_a_path_do_not_change_its_scope() {
         let attacks: [(Method, &str, TokenScope); 12] = [
@@ -443,7 +443,7 @@ mod tests {
         for (method, path, scope) in attacks {
             assert_eq!(TokenScope::required_scope(&method, path), scope, "{method} {path}");
         }
-        // Positive control: a comparison by the end of the path would confuse these resources.
+        // Positive control: a check of only the end of the path would confuse these resources.
         assert!("/v1/agents/export".ends_with("/export") && "/queue/v1/sessions/a/queue".ends_with("/queue"));
     }
 }

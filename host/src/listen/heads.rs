@@ -1,7 +1,7 @@
-//! Problems for request heads that hyper refuses, and responses that clients can read although they still send.
+//! Gives a body to hyper's refusals of request heads, and lets clients that are still sending read their response.
 //!
-//! A refused head never reaches the router: hyper answers it with an empty response and closes the connection. The stream below
-//! hyper gives that response a body.
+//! A refused head never reaches the router: hyper sends an empty response and closes the connection. [`Heads`] is the
+//! stream that hyper writes to, and adds a problem to that response.
 
 use std::io;
 use std::pin::Pin;
@@ -18,32 +18,32 @@ use tokio::time::Sleep;
 
 use crate::problem::Problem;
 
-/// Maximum size and time of the rest of a refused request. A connection that is closed with unread bytes is reset, and its
-/// client may lose the response.
+/// Limits for reading the rest of a refused request. It is read because closing a connection with unread bytes resets
+/// it, and the client may then lose the response.
 const MAX_REST_BYTES: usize = 8 << 20;
 const MAX_REST_TIME: Duration = Duration::from_secs(5);
 
-/// The router has no response in flight, and all earlier ones are written.
+/// No response of the router is in flight, and all earlier ones have been written.
 const IDLE: u8 = 0;
-/// The router answers a request.
+/// The router is answering a request.
 const ANSWERING: u8 = 1;
-/// The router has ended a response, whose last bytes may not be written.
+/// The router has ended a response, but its last bytes may not have been written.
 const ENDED: u8 = 2;
 
-/// Tells whose response a connection writes. Shared by its service, the bodies of its requests and responses, and its
-/// stream.
+/// Whether a connection currently writes a response of the router or one of hyper. Shared by the service, the bodies
+/// and the stream of the connection.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ResponseState(Arc<ResponseProgress>);
 
 #[derive(Debug, Default)]
 struct ResponseProgress {
     response: AtomicU8,
-    /// True if the router left a part of the last request's body unread.
+    /// True if the router did not read the whole body of the last request.
     unread: AtomicBool,
 }
 
 impl ResponseState {
-    /// Marks the start of a response of the router. It ends when the guard is dropped.
+    /// Marks the start of a response of the router. The response ends when the guard is dropped.
     pub(super) fn answer(&self) -> ResponseGuard {
         self.0.response.store(ANSWERING, Ordering::Relaxed);
         self.0.unread.store(false, Ordering::Relaxed);
@@ -74,7 +74,7 @@ impl Drop for ResponseGuard {
     }
 }
 
-/// The body of a request, which the router may leave unread: for example one that is too large.
+/// The body of a request. Records whether the router read it to its end.
 #[derive(Debug)]
 pub(super) struct RequestBody {
     body: Incoming,
@@ -145,7 +145,7 @@ impl HttpBody for RouterBody {
     }
 }
 
-/// A stream whose refusals of heads are problems, and that reads the rest of refused requests.
+/// A stream that adds problems to hyper's refusals of heads, and reads the rest of refused requests.
 #[derive(Debug)]
 pub(super) struct Heads<S> {
     stream: S,
@@ -161,10 +161,10 @@ struct HeadRefusal {
     written: usize,
 }
 
-/// The rest of a refused request, which is read after its response.
+/// The rest of a refused request, which is read after the response is sent.
 #[derive(Debug)]
 struct UnreadRest {
-    /// Number of bytes that were read.
+    /// Number of bytes read so far.
     bytes: usize,
     /// Time limit.
     ends: Pin<Box<Sleep>>,
@@ -175,7 +175,7 @@ impl<S> Heads<S> {
         Self { stream, state, refusal: None, rest: None }
     }
 
-    /// Returns the response to write instead of `bytes`; `None` if they are written unchanged.
+    /// Returns the response to write instead of `bytes`; `None` to write them unchanged.
     fn refusal(&mut self, bytes: &[u8]) -> Option<&mut HeadRefusal> {
         if self.refusal.is_none() && self.state.is_idle() {
             let response = with_problem(bytes)?;
@@ -185,7 +185,7 @@ impl<S> Heads<S> {
     }
 }
 
-/// Returns an empty response of hyper to a refused head with the problem as its body.
+/// Returns hyper's empty response with a problem as its body; `None` for any other response.
 fn with_problem(response: &[u8]) -> Option<Vec<u8>> {
     const EMPTY: &str = "content-length: 0\r\n";
     let head = std::str::from_utf8(response).ok()?.strip_suffix("\r\n")?;
@@ -231,7 +231,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Heads<S> {
             }
             refusal.written = refusal.written.saturating_add(count);
         }
-        // For hyper its own response is written.
+        // Tell hyper that its own response was written.
         Poll::Ready(Ok(bytes.len()))
     }
 
@@ -248,13 +248,13 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Heads<S> {
         if this.refusal.is_none() && !this.state.is_idle() {
             return Pin::new(&mut this.stream).poll_write_vectored(cx, slices);
         }
-        // A response of hyper has no body, so it is the first slice.
+        // A response of hyper has no body, so the first slice contains all of it.
         let first = slices.iter().find(|slice| !slice.is_empty()).map_or(&[][..], |slice| slice);
         Pin::new(this).poll_write(cx, first)
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        // hyper flushes the stream when its own buffer is empty.
+        // hyper flushes the stream only after it has written its own buffer.
         self.state.mark_written();
         Pin::new(&mut self.stream).poll_flush(cx)
     }

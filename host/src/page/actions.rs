@@ -1,4 +1,5 @@
-//! Actions of users as POST forms. Browsers without scripts are redirected to the session; htmx shows the result.
+//! Actions of users as POST forms. Browsers without scripts are redirected to the session; with htmx, the page shows
+//! the result.
 
 use axum::Extension;
 use axum::extract::State;
@@ -20,7 +21,7 @@ use crate::problem::Problem;
 
 pub(super) struct ActionResult(pub(super) String);
 
-/// Answers a form: with the result for a part of a page, with a redirect to `back` for browsers without scripts.
+/// Responds to a form: with the result for htmx, or with a redirect to `back` for browsers without scripts.
 pub(super) fn answer(headers: &HeaderMap, back: &str, result: Result<ActionResult, Problem>) -> Response {
     match result {
         Ok(ActionResult(text)) if is_part_request(headers) => Html(escaped(&text)).into_response(),
@@ -37,10 +38,10 @@ fn session_of(id: SessionId) -> String {
 pub(super) struct SessionForm {
     agent: String,
     text: String,
-    /// Empty for that of the host.
+    /// Empty for the default of the host.
     #[serde(default)]
     workspace: String,
-    /// Empty for that of the agent or the host.
+    /// Empty for the default of the agent or the host.
     #[serde(default)]
     model: String,
 }
@@ -69,7 +70,7 @@ fn send_lane() -> Lane {
     Lane::Send
 }
 
-/// Sends or steers with a message.
+/// Sends a message, to the queue or as a steer.
 pub(super) async fn send(
     State(host): State<Host>,
     PathPart(id): PathPart<String>,
@@ -97,7 +98,7 @@ fn control_result(control: Control, done: &str) -> Result<ActionResult, Problem>
     }
 }
 
-/// The run that the page showed. A later run is not stopped in its place.
+/// The run that the page showed. A later run must not be stopped in its place.
 #[derive(Debug, Deserialize)]
 pub(super) struct ShownRun {
     run: RunNo,
@@ -238,7 +239,7 @@ pub(super) async fn roll_back(
     Ok(Redirect::to(&session_of(handle.id())).into_response())
 }
 
-/// Summarises old messages and hides them from models. The answer waits for the summary.
+/// Summarises old messages and hides them from models. Responds when the summary is done.
 pub(super) async fn compact(
     State(host): State<Host>,
     PathPart(id): PathPart<String>,
@@ -252,7 +253,8 @@ pub(super) async fn compact(
     Ok(answer(&headers, &session_of(handle.id()), result))
 }
 
-/// The record that last changed the visible messages when the page was shown. A later compaction is not undone in its place.
+/// The last record that changed the visible messages when the page was shown. A later compaction must not be undone in
+/// its place.
 #[derive(Debug, Deserialize)]
 pub(super) struct ShownHistory {
     revised: u64,
@@ -272,7 +274,7 @@ pub(super) async fn undo_compaction(
         let text = "The last compaction is undone.".to_owned();
         handle.undo_compaction().await.map(|()| ActionResult(text)).map_err(Problem::from)
     } else {
-        let changed = "the messages that models see changed after the page was shown: check them again";
+        let changed = "after the page was shown, other messages became visible to models: check them again";
         Err(Problem::conflict("refused", changed))
     };
     Ok(answer(&headers, &session_of(handle.id()), result))

@@ -75,7 +75,7 @@ impl OpenWork {
                 |quota: &str| model.strip_prefix(quota).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
             let waiting: usize =
                 runtime.quotas().iter().filter(|seen| is_of(&seen.name)).map(|seen| seen.waiting).sum();
-            // The quota counts its waiting calls, but does not name their sessions.
+            // The quota knows only how many calls wait, not their sessions.
             let wait = if waiting == 0 { String::new() } else { format!(" ({waiting} calls wait for a permit)") };
             return format!("asking {model}{wait}");
         }
@@ -87,7 +87,7 @@ impl OpenWork {
     }
 }
 
-/// Describes a call by the display of its tool.
+/// Describes a call as its tool displays it.
 pub(super) fn call_line(runtime: &Runtime, tool: &str, args: &str) -> String {
     let shown = runtime.render_call(tool, args, None);
     let name = if shown.display.name.is_empty() { &*shown.tool } else { &*shown.display.name };
@@ -95,7 +95,8 @@ pub(super) fn call_line(runtime: &Runtime, tool: &str, args: &str) -> String {
     words::line(&format!("{name} {input}"))
 }
 
-/// Describes the activity of a session from its records and phase; empty if the state is sufficient.
+/// Describes the activity of a session from its records and phase. Returns an empty text if the phase alone says
+/// enough.
 pub(super) fn of(runtime: &Runtime, records: &[Stored], phase: Phase) -> String {
     let mut open = OpenWork::default();
     records.iter().for_each(|stored| open.add(&stored.record));

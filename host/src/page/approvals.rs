@@ -56,7 +56,7 @@ pub(super) async fn asks(host: &Host) -> Result<Vec<Ask>, Problem> {
         run: run.0,
         call: of.call.to_string(),
         diff: diff::of_call(&of.tool, &of.args),
-        // Shown in full with every character visible, so that the user approves the exact content.
+        // Shown in full, with invisible characters made visible, so that the user approves the exact content.
         args: exact(&entries::pretty(&of.args)),
         path: exact(&of.path),
         tool: exact(&of.tool),

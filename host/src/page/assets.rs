@@ -21,6 +21,6 @@ pub(super) async fn get(PathPart(name): PathPart<String>) -> Result<Response, Re
     let Some((_, media, body)) = file else {
         return Err(Refusal(Problem::new(StatusCode::NOT_FOUND, "no_such_resource", format!("no file {name:?}"))));
     };
-    // Browsers must revalidate, since a new version of the host may have other files.
+    // Browsers must revalidate, because a new version of the host may have other files.
     Ok(([(header::CONTENT_TYPE, *media), (header::CACHE_CONTROL, "no-cache")], *body).into_response())
 }

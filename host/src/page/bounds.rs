@@ -1,4 +1,4 @@
-//! Bounds of the HTML of a view. What they leave out is counted, and a notice says where it can be read.
+//! Size limits for the HTML of a view. A notice says how much was left out and where to read it.
 
 use subtend_session::ids::{Seq, SessionId};
 
@@ -13,7 +13,7 @@ pub(super) const MAX_ENTRIES_BYTES: usize = 8 << 20;
 /// Maximum size in bytes of the HTML of a page or a fragment.
 pub(super) const MAX_HTML_BYTES: usize = 16 << 20;
 
-/// Returns the start of a text, with a notice about the rest.
+/// Returns a text, truncated to `most` bytes with a notice about the rest.
 pub(super) fn clip(text: &str, most: usize) -> String {
     if text.len() <= most {
         return text.to_owned();
@@ -26,7 +26,7 @@ pub(super) fn clip(text: &str, most: usize) -> String {
     )
 }
 
-/// Returns how many of the last parts, given by their sizes, are within both bounds.
+/// Returns how many of the last parts, whose sizes are given, fit within both bounds.
 pub(super) fn count_newest(sizes: impl DoubleEndedIterator<Item = usize>, most: usize, most_bytes: usize) -> usize {
     let mut bytes = 0_usize;
     let fits = |size: &usize| {
@@ -36,7 +36,7 @@ pub(super) fn count_newest(sizes: impl DoubleEndedIterator<Item = usize>, most: 
     sizes.rev().take(most).take_while(fits).count()
 }
 
-/// Returns the notice for an entry of too much HTML, with the address of the whole entry.
+/// Returns the notice for an entry with too much HTML, with the address of the whole entry.
 pub(super) fn entry_left_out(session: SessionId, record: Seq, bytes: usize) -> String {
     let after = record.0.saturating_sub(1);
     format!(

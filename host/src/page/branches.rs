@@ -46,7 +46,7 @@ struct BranchesPage {
 
 pub(super) async fn page(State(host): State<Host>, PathPart(id): PathPart<String>) -> Result<Html<String>, Refusal> {
     let handle = host.session(&id).await?;
-    // Errors are reported by the views of the worktrees.
+    // The view of each worktree reports its errors.
     let trees = handle.worktrees().await.unwrap_or_default();
     let damaged = |id| trees.damaged.iter().any(|(of, _)| *of == id).then(worktree::damaged);
     let branch = |of: subtend_actors::BranchInfo| BranchCard {

@@ -12,7 +12,7 @@ use super::render_fragment;
 /// Number of context lines around a change.
 const CONTEXT_LINES: usize = 3;
 
-/// Time limit of the search for a minimal diff. Parts not compared by then are shown as removed and added.
+/// Time limit of the search for a minimal diff. Parts that are not compared by then are shown as removed and added.
 const DIFF_TIMEOUT: Duration = Duration::from_millis(50);
 
 /// Arguments of the tools that change files.
@@ -66,7 +66,7 @@ pub(super) struct ShownPatch {
 pub(super) fn of_patch(patch: &str) -> ShownPatch {
     let end = patch.floor_char_boundary(MAX_PATCH_BYTES);
     let mut files: Vec<Diff> = Vec::new();
-    // Remaining lines of the hunk, of the old and the new file.
+    // Numbers of remaining lines in the hunk, of the old and of the new file.
     let (mut left, mut begun) = ([0_usize; 2], false);
     for line in patch.get(..end).unwrap_or_default().split_terminator('\n') {
         let class = match line.as_bytes().first() {
@@ -96,7 +96,7 @@ pub(super) fn of_patch(patch: &str) -> ShownPatch {
             files.push(Diff { path: String::new(), lines: Vec::new() });
         }
         let Some(file) = files.last_mut() else { continue };
-        // Use the new name of the file, or the old one if it is removed.
+        // Use the new name of the file, or the old one if the file is removed.
         if let Some(name) = line.strip_prefix("--- ").or_else(|| line.strip_prefix("+++ "))
             && class == "gap"
             && name != "/dev/null"
@@ -109,7 +109,7 @@ pub(super) fn of_patch(patch: &str) -> ShownPatch {
     ShownPatch { html: files.iter().map(render_fragment).collect::<Vec<_>>().join("\n"), whole: end == patch.len() }
 }
 
-/// Parses the numbers of old and new lines from the head of a hunk: `@@ -1,2 +3 @@`.
+/// Parses the numbers of old and new lines from the header of a hunk, such as `@@ -1,2 +3 @@`.
 fn hunk(head: &str) -> [usize; 2] {
     let mut sides = head.split(' ').skip(1).map(|side| match side.split_once(',') {
         Some((_, lines)) => lines.parse().unwrap_or(0),
@@ -178,9 +178,9 @@ mod tests {
         assert!(of_patch("").html.is_empty());
     }
 
-    /// The control, by hand: without the time limit, 60,000 lines took 7 s.
+    /// Measured without the time limit: 60,000 lines took 7 s.
     #[test]
-    fn hostile_edit_is_compared_within_its_time() {
+    fn hostile_edit_is_compared_within_the_time_limit() {
         let text = |step: usize| (0..200_000).map(|n| format!("{}\n", n * step % 200_000)).collect::<String>();
         let lines = lines(&text(1), &text(7_919));
         assert!(lines.iter().any(|line| line.class == "ins"));

@@ -1,4 +1,4 @@
-//! Renders entries of a transcript as HTML, one element each.
+//! Renders the entries of a transcript as HTML, one element per entry.
 
 use std::collections::BTreeMap;
 
@@ -36,14 +36,14 @@ struct EntryView {
     ends: Vec<EndView>,
     links: Vec<Link>,
     hidden: bool,
-    /// Reason for which the entry is hidden from the model.
+    /// The reason why the entry is hidden from models.
     hidden_why: &'static str,
-    /// Session, for actions.
+    /// The session that actions apply to.
     session: String,
     at: Option<Seq>,
     answer: bool,
     switch: Option<AlternativeCount>,
-    /// Run that can be rolled back here.
+    /// The run that the entry offers to roll back.
     failed: Option<RunNo>,
 }
 
@@ -73,7 +73,7 @@ struct CallView {
     diff: Option<String>,
     child: Option<SessionId>,
     child_short: String,
-    /// Session that received a message.
+    /// The session that received a message.
     receiver: Option<Link>,
     warnings: Vec<String>,
     state: StateLabel,
@@ -84,7 +84,7 @@ struct CallView {
     open: bool,
 }
 
-/// The work of a minion for a call.
+/// The work of the minion that a call started.
 struct MinionWork {
     id: String,
     chat: String,
@@ -101,7 +101,7 @@ struct ActivityStep {
     text: String,
 }
 
-/// Renders the entries of a transcript, without queued inputs, which are shown as the queue.
+/// Renders the entries of a transcript, except queued inputs: the page shows them as the queue.
 pub(super) fn items(runtime: &Runtime, of: &Transcript, alternatives: &[Alternatives]) -> Vec<Item> {
     let mut seen: BTreeMap<Seq, u32> = BTreeMap::new();
     let rolled_back = |run: &RunNo| {
@@ -214,8 +214,10 @@ fn event(entry: &Entry) -> String {
             };
             format!("run {run} is held: {why}")
         }
-        Entry::Switched { of, to } => format!("alternative {to} of message {of} is seen from here on"),
-        Entry::RolledBack { run, .. } => format!("run {run} is rolled back: no model sees its messages from here on"),
+        Entry::Switched { of, to } => format!("models see alternative {to} of message {of} from here on"),
+        Entry::RolledBack { run, .. } => {
+            format!("run {run} is rolled back: models do not see its messages from here on")
+        }
         Entry::Compacted { cause, messages, before, after, .. } => {
             let why = cause.phrase();
             format!("compacted, {why}: {messages} messages are summarised; about {before} tokens before, {after} after")
@@ -381,8 +383,8 @@ fn steps(group: &Group) -> Vec<ActivityStep> {
     group.blocks.iter().map(step).collect()
 }
 
-/// Pretty-prints arguments. Arguments that are not JSON or repeat a key are returned unchanged, because parsing would
-/// keep only the last value of a key.
+/// Pretty-prints arguments. Returns them unchanged if they are not JSON, or if they repeat a key: parsing would keep
+/// only its last value.
 pub(super) fn pretty(args: &str) -> String {
     let value: Result<serde_json::Value, _> = serde_json::from_str(args);
     let pretty = value.and_then(|value| serde_json::to_string_pretty(&value));
@@ -401,7 +403,7 @@ fn message(text: &str) -> String {
     bounds::clip(text, bounds::MAX_MESSAGE_BYTES)
 }
 
-/// Renders an entry. One of too much HTML is replaced by a notice.
+/// Renders an entry, or a notice if it has too much HTML.
 fn rendered(mut view: EntryView, session: SessionId, record: Seq) -> String {
     let html = render_fragment(&view);
     if html.len() <= bounds::MAX_ENTRY_BYTES {
@@ -460,10 +462,7 @@ mod tests {
     #[test]
     fn minion_shows_fallback_running_and_ended_work() {
         let fallback = viewer(Some("maybe"), false, true);
-        assert!(
-            fallback.contains("<details class=\"response\">\n<summary>Fallback: the last thing that it said"),
-            "{fallback}"
-        );
+        assert!(fallback.contains("<details class=\"response\">\n<summary>Fallback: its last message"), "{fallback}");
         for (ended, state) in
             [(false, "<p class=\"live\">working</p>"), (true, "<p class=\"dim\">ended without a result</p>")]
         {

@@ -1,4 +1,4 @@
-//! A session with its descendants, and the usage of each with and without its subtree.
+//! A session with its descendants, and the usage of each session and its subtree.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -54,7 +54,7 @@ pub(super) struct ForestRow {
 }
 
 impl Forest {
-    /// Reads the descendants of `top`, each record of the tree once.
+    /// Reads `top` and its descendants.
     pub(super) fn read(runtime: &Runtime, top: SessionId) -> Result<Self, ReadError> {
         let mut forest = Self { top, nodes: BTreeMap::new() };
         forest.grow(runtime, top)?;
@@ -76,7 +76,7 @@ impl Forest {
         Ok(())
     }
 
-    /// Re-reads a session, and returns the sessions whose children changed.
+    /// Re-reads a session. Returns the sessions whose children changed.
     pub(super) fn update(&mut self, runtime: &Runtime, id: SessionId) -> Result<Vec<SessionId>, ReadError> {
         let Some(head) = runtime.journal().head(id)?.filter(|head| !head.deleted) else {
             let gone = self.nodes.remove(&id).and_then(|node| node.parent);
@@ -100,7 +100,7 @@ impl Forest {
         Ok(grown)
     }
 
-    /// Returns `id` and its ancestors up to the top, whose subtree usage includes it.
+    /// Returns `id` and its ancestors up to the top.
     pub(super) fn path(&self, id: SessionId) -> Vec<SessionId> {
         let mut path = Vec::new();
         let mut at = Some(id);
@@ -166,11 +166,11 @@ impl ForestNode {
         let journal = runtime.journal();
         let (records, error) = match journal.records(id) {
             Ok(records) => (records, None),
-            // Show the session with the reason; other sessions of the tree may be readable.
+            // Show the session with the reason, because other sessions of the tree may be readable.
             Err(error) => (Vec::new(), Some(error.to_string())),
         };
         let history = History::of(&records);
-        // Records have children in the order of creation; the index also has those whose records are damaged.
+        // Records list children in the order of creation; the index also lists children whose records are damaged.
         let mut children = history.children.clone();
         let known: BTreeSet<_> = history.children.iter().collect();
         children.extend(journal.children(id)?.into_iter().filter(|child| !known.contains(child)));

@@ -25,7 +25,7 @@ use crate::reads;
 const COLLECT_TIME: Duration = Duration::from_millis(80);
 /// Number of messages buffered between a view and its connection. A slow browser delays only its own view.
 const BUFFERED_MESSAGES: usize = 4;
-/// Maximum size of an answer in progress that is shown, in bytes.
+/// Maximum size in bytes of the shown part of an answer in progress.
 const MAX_TEXT_BYTES: usize = 1 << 20;
 
 /// The text of an answer in progress.
@@ -40,12 +40,12 @@ pub(super) struct Partial {
 #[derive(Debug, Default)]
 pub(super) struct Changes {
     pub(super) sessions: BTreeSet<SessionId>,
-    /// True if anything may have changed: at the start, and after missed events.
+    /// True if anything may have changed, as at the start and after missed events.
     pub(super) all: bool,
     pub(super) partials: BTreeMap<SessionId, Partial>,
 }
 
-/// A part of a page, by the id of its element.
+/// A part of a page, with the id of its element.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Fragment {
     pub(super) id: String,
@@ -58,7 +58,7 @@ pub(super) struct Fragment {
 pub(super) enum Swap {
     Outer,
     Inner,
-    /// Appended as the last child of the element.
+    /// Appended to the children of the element.
     Append,
 }
 
@@ -67,7 +67,7 @@ impl Fragment {
         Self { id: id.into(), html, swap }
     }
 
-    /// Appends the fragment in the format of htmx: a target and its content.
+    /// Appends the fragment in the format of htmx.
     pub(super) fn write(&self, into: &mut String) {
         let swap = match self.swap {
             Swap::Outer => "outerMorph",
@@ -81,14 +81,14 @@ impl Fragment {
 }
 
 pub(super) trait LiveView: Send + 'static {
-    /// Returns the fragments that may have changed. Unchanged ones are not sent.
+    /// Returns the fragments that may have changed. The caller skips unchanged ones.
     fn changed(
         &mut self,
         host: &Host,
         changes: &Changes,
     ) -> impl Future<Output = Result<Vec<Fragment>, Problem>> + Send;
 
-    /// Returns the id of the sent state, which a reconnecting browser sends back.
+    /// Returns the id of the sent state. A browser repeats it when it reconnects.
     fn id(&self) -> Option<String> {
         None
     }
@@ -96,7 +96,7 @@ pub(super) trait LiveView: Send + 'static {
 
 pub(super) fn follow(host: &Host, root: Option<SessionId>, view: impl LiveView) -> Response {
     let (to, from) = mpsc::channel(BUFFERED_MESSAGES);
-    // Subscribe before reading the view, so that later events are sent.
+    // Subscribe before reading the view, so that no event is missed.
     let events = host.runtime().subscribe(root);
     tokio::spawn(reads::run_as(reads::sender(), pump(host.clone(), root, events, view, to)));
     let streaming = Arc::new(host.metrics().count_stream());
@@ -162,14 +162,14 @@ async fn pump(
             }
         }
         if missed {
-            // Subscribe again to receive the full text of the answer in progress.
+            // Subscribe again to receive the text of the answer in progress from its start.
             events = host.runtime().subscribe(root);
             changes = Changes { all: true, ..Changes::default() };
         }
     }
 }
 
-/// Returns the fragments that differ from the sent ones, as one message.
+/// Returns one message with the fragments that differ from those sent before.
 fn message(known: &mut BTreeMap<String, u64>, fragments: &[Fragment]) -> String {
     let mut message = String::new();
     for fragment in fragments {
@@ -194,7 +194,7 @@ impl Changes {
         match event.line() {
             EventLine::Record { session, record, .. } => {
                 self.sessions.insert(session);
-                // The record contains the answer or its failure.
+                // The record contains the answer or its failure, so the parts are obsolete.
                 if matches!(record.kind(), "turn_answered" | "attempt_discarded" | "run_ended" | "turn_started") {
                     self.partials.remove(&session);
                 }

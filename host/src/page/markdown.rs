@@ -1,4 +1,4 @@
-//! Renders Markdown of models as HTML. Raw HTML is shown as text, and images become links, so that no external content is
+//! Renders Markdown of models as HTML. Shows raw HTML as text and images as links, so that no external content is
 //! loaded.
 
 use pulldown_cmark::{CodeBlockKind, CowStr, Event, HeadingLevel, LinkType, Options, Parser, Tag, TagEnd, html};
@@ -7,11 +7,11 @@ use pulldown_cmark::{CodeBlockKind, CowStr, Event, HeadingLevel, LinkType, Optio
 const MAX_DEPTH: usize = 64;
 /// Minimum indentation of the text of a list item.
 const ITEM_COLUMNS: usize = 2;
-/// Maximum columns of a tab.
+/// Maximum width of a tab in columns.
 const TAB_COLUMNS: usize = 4;
 
-/// Renders Markdown, also an incomplete text of a stream. A text with excessive nesting, or whose tables have more cells than it has
-/// bytes, is shown as code.
+/// Renders Markdown, which may be an incomplete text of a stream. Shows a text as code if it nests too deeply, or if
+/// its tables have more cells than it has bytes.
 pub(super) fn render(text: &str) -> String {
     let parser = || Parser::new_ext(text, Options::ENABLE_TABLES | Options::ENABLE_STRIKETHROUGH);
     if lines(text).any(|line| depth(line) > MAX_DEPTH) || has_more_cells(parser(), text.len()) {
@@ -22,9 +22,9 @@ pub(super) fn render(text: &str) -> String {
     html
 }
 
-/// Replaces links that lead nowhere from the page by their text, and by their target as code if the text does not name it.
+/// Replaces links that lead nowhere with their text, and adds the target as code if the text does not contain it.
 fn without_dead_links<'a>(events: impl Iterator<Item = Event<'a>>) -> impl Iterator<Item = Event<'a>> {
-    // The targets of the open links, each with the text so far; `None` for links that are kept.
+    // The open links: target and text so far of each dead link; `None` for links that are kept.
     let mut open: Vec<Option<(CowStr<'a>, String)>> = Vec::new();
     events.flat_map(move |event| {
         let shown = if let Event::Start(Tag::Link { dest_url, .. } | Tag::Image { dest_url, .. }) = &event {
@@ -50,7 +50,8 @@ fn without_dead_links<'a>(events: impl Iterator<Item = Event<'a>>) -> impl Itera
     })
 }
 
-/// Returns whether the tables have more cells than `most`. The parser adds those that rows lack, so a short text may have 200,000.
+/// Returns whether the tables have more than `most` cells. The parser fills short rows with cells, so a small text may
+/// have 200,000.
 fn has_more_cells<'a>(mut events: impl Iterator<Item = Event<'a>>, most: usize) -> bool {
     let mut cells = 0_usize;
     events.any(|event| {
@@ -66,26 +67,26 @@ fn code(text: &str) -> String {
     html
 }
 
-/// Returns the lines of a text. In Markdown, a carriage return ends one too.
+/// Returns the lines of a text. In Markdown, a carriage return also ends a line.
 fn lines(text: &str) -> impl Iterator<Item = &str> {
     text.split(['\n', '\r'])
 }
 
-/// Returns the maximum number of levels in which a line that opens quotes or list items can be nested; 0 for other lines. Each
-/// level takes a marker on the line, or two columns of indentation below an item of an earlier line.
+/// Returns an upper bound of the nesting level of a line that opens quotes or list items; 0 for other lines. Each level
+/// needs a marker on the line, or two columns of indentation below an earlier item.
 fn depth(line: &str) -> usize {
     let (mut rest, mut depth, mut columns, mut in_item) = (line, 0_usize, 0_usize, false);
     loop {
         let text = rest.trim_start_matches([' ', '\t']);
         let indentation = rest.get(..rest.len().saturating_sub(text.len())).unwrap_or_default();
-        // Within an item of this line, indentation continues no earlier item.
+        // After a list marker on this line, indentation cannot continue an earlier item.
         if !in_item {
             columns = indentation
                 .bytes()
                 .fold(columns, |columns, byte| columns.saturating_add(if byte == b'\t' { TAB_COLUMNS } else { 1 }));
         }
         if let Some(next) = text.strip_prefix('>') {
-            // The space after a quote's marker is a part of it.
+            // The space after `>` is a part of the marker.
             rest = next.strip_prefix(' ').unwrap_or(next);
         } else if let Some(next) = item_text(text) {
             (rest, in_item) = (next, true);
@@ -110,7 +111,7 @@ fn harmless(event: Event<'_>) -> Event<'_> {
             Event::Start(Tag::Link { link_type: LinkType::Inline, dest_url, title, id: "".into() })
         }
         Event::End(TagEnd::Image) => Event::End(TagEnd::Link),
-        // The page itself uses the first two levels of headings.
+        // The page uses the first two levels of headings itself.
         Event::Start(Tag::Heading { level, .. }) => {
             Event::Start(Tag::Heading { level: lower(level), id: None, classes: Vec::new(), attrs: Vec::new() })
         }
@@ -129,7 +130,7 @@ fn harmless(event: Event<'_>) -> Event<'_> {
     }
 }
 
-/// Returns whether the page links to a target. A relative one names a file of a workspace, and no view shows it.
+/// Returns whether the page links to a target. A relative target names a file of a workspace, which no view shows.
 fn leads_somewhere(url: &str) -> bool {
     ["http://", "https://", "mailto:"]
         .iter()
@@ -195,13 +196,13 @@ mod tests {
             ("+ ", "<ul>"),
             ("> 2) ", "<ol start=\"2\">"),
         ] {
-            // Positive control: up to the limit, blocks are nested.
+            // Positive control: blocks up to the limit are nested.
             let most = MAX_DEPTH / marker.split_whitespace().count();
             assert_eq!(render(&nested(marker, most)).matches(tag).count(), most, "{marker:?}");
             let deep = nested(marker, 2_000);
             assert_eq!(render(&deep), format!("<pre><code>{}</code></pre>\n", deep.replace('>', "&gt;")), "{marker:?}");
         }
-        // Markers that do not nest.
+        // These markers do not nest.
         assert_eq!(render(&"-".repeat(200)), "<hr />\n");
         assert_eq!(
             render(&format!("a {}", "> ".repeat(200))),
@@ -209,7 +210,8 @@ mod tests {
         );
     }
 
-    /// Returns the levels of quotes and items that are open at the start of each block, summed up: the parser visits them all.
+    /// Returns the sum of the levels of quotes and items that are open at the start of each block. The parser visits
+    /// all of them.
     fn count_levels(text: &str) -> (usize, usize) {
         let (mut open, mut deepest, mut visits) = (0_usize, 0_usize, 0_usize);
         for event in Parser::new(text) {
@@ -223,14 +225,14 @@ mod tests {
         (deepest, visits)
     }
 
-    /// Each line continues the items of the lines before it, and opens some more.
+    /// Returns a list in which each line continues the items of earlier lines, and opens `per_line` more.
     fn nested_list(marker: &str, per_line: usize, lines: usize) -> String {
         let step = marker.chars().count() * per_line;
         let line = |at: usize| format!("{}{}a\n", " ".repeat(at * step), marker.repeat(per_line));
         (0..lines).map(line).collect()
     }
 
-    /// Counts, not times, show the cost: without the bound, the visits grow with the square of the levels.
+    /// Counts visits instead of measuring time. Without the bound, they grow with the square of the levels.
     #[test]
     fn lists_nested_over_lines_are_bounded() {
         for (marker, per_line) in [("- ", 1), ("- ", 60), ("1. ", 20), ("+ ", 32)] {
@@ -241,7 +243,7 @@ mod tests {
             let flat = nested_list(marker, 1, MAX_DEPTH / 2);
             assert_eq!(render(&flat).matches("<li>").count(), MAX_DEPTH / 2, "{marker:?}");
         }
-        // Tabs, and quotes with lists in them.
+        // Tabs, and lists within quotes.
         let tabs: String = (0..200).map(|at| format!("{}- a\n", "\t".repeat(at))).collect();
         let quoted: String = (0..200).map(|at| format!("> {}- a\n", "  ".repeat(at))).collect();
         let returns = nested_list("- ", 1, 200).replace('\n', "\r");
@@ -251,7 +253,7 @@ mod tests {
         }
     }
 
-    /// No text that is rendered nests deeper than the bound says.
+    /// Compares the bound with the nesting that the parser finds.
     #[test]
     fn depth_of_lines_is_an_upper_bound() {
         let mut random = 7_u64;

@@ -76,7 +76,7 @@ pub(super) async fn set(
     FormBody(change): FormBody<OptionForm>,
 ) -> Result<Response, Refusal> {
     let Some(settings) = host.options().settings.clone() else {
-        return Err(Refusal(Problem::conflict("refused", "this host keeps no options of tools")));
+        return Err(Refusal(Problem::conflict("refused", "this host does not store tool options")));
     };
     let OptionForm { key, value } = change;
     let done = run_file_operation(settings, move |settings| {

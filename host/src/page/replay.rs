@@ -19,9 +19,9 @@ use super::{PageFrame, Refusal, bounds, entries, html, render_fragment};
 use crate::host::Host;
 use crate::problem::Problem;
 
-/// Maximum number of frames searched for those of a tree.
+/// Maximum number of frames that are searched for records of a tree.
 const MAX_FRAMES: u64 = 200_000;
-/// Maximum size in bytes of the shown messages. Escaped, they may take six times as much.
+/// Maximum size in bytes of the shown messages. Escaping may enlarge them six times.
 const MAX_CONTEXT_BYTES: usize = 2 << 20;
 
 /// A record of the tree in the order of the store.
@@ -67,11 +67,11 @@ struct ReplayFrame {
     messages: Vec<ReplayMessage>,
     /// The session whose messages are shown.
     whose: SessionId,
-    /// Number of messages left out after the system prompt.
+    /// Number of messages that are left out after the system prompt.
     left_out: usize,
     before: Option<usize>,
     next: Option<usize>,
-    /// The session that was chosen, and is shown at other records too.
+    /// The session that the user chose. It stays chosen at other records.
     of: Option<SessionId>,
 }
 
@@ -118,7 +118,7 @@ fn steps(host: &Host, top: SessionId) -> Result<Vec<ReplayStep>, Problem> {
 }
 
 impl ReplayFrame {
-    /// Folds the records up to number `at`, counted from 1.
+    /// Builds the view of the tree at the wanted record, counted from 1.
     fn of(host: &Host, id: SessionId, steps: &[ReplayStep], wanted: &ReplayQuery) -> Result<Self, Problem> {
         let all = steps.len();
         let at = wanted.at.unwrap_or(all).clamp(1, all.max(1));
@@ -128,7 +128,8 @@ impl ReplayFrame {
         for step in steps.iter().take(at) {
             then.entry(step.session).or_default().push(&step.stored.record);
         }
-        // The last record may be of another session, such as one of a title. The view opens with its own session.
+        // By default, show the session at the top: the last record may belong to another one, such as the service that
+        // writes titles.
         let own = if wanted.at.is_some() { step.session } else { id };
         let whose = wanted.of.filter(|of| then.contains_key(of)).unwrap_or(own);
         let mut rows = Vec::with_capacity(then.len());
@@ -208,7 +209,7 @@ fn escape_text(text: &str) -> String {
     bounds::clip(text, bounds::MAX_MESSAGE_BYTES)
 }
 
-/// Shows a tree as of a record, by default the last one.
+/// Shows a tree as of a record. Default: the last record.
 pub(super) async fn page(
     State(host): State<Host>,
     PathPart(id): PathPart<String>,

@@ -1,4 +1,4 @@
-//! The view that restores a session and its files: to a message, or to the state before a run.
+//! The view that restores a session and its files to a message, or to the state before a run.
 
 use askama::Template;
 use axum::extract::State;
@@ -15,7 +15,7 @@ use super::{PageFrame, Refusal, html, words};
 use crate::host::Host;
 use crate::problem::Problem;
 
-/// The run whose writes are undone, or the message to which files are restored.
+/// The run whose writes are undone, or the message whose files are restored.
 #[derive(Debug, Deserialize)]
 pub(super) struct RestoreTarget {
     run: Option<u32>,
@@ -29,7 +29,7 @@ struct RestorePage {
     id: SessionId,
     at: Option<u64>,
     run: u32,
-    /// Reason if files cannot be restored.
+    /// The reason if files cannot be restored.
     why_unreadable: Option<String>,
     files: Option<ShownRestore>,
 }
@@ -68,7 +68,7 @@ pub(super) async fn page(
     };
     let (files, why_unreadable) = match handle.restore_plan(point).await {
         Ok(plan) => (Some(ShownRestore::of(plan)), None),
-        // The conversation can be rolled back without the files.
+        // Only shown: the conversation can be rolled back without the files.
         Err(ControlError::Refused(why)) => (None, Some(why)),
         Err(error) => return Err(error.into()),
     };

@@ -25,9 +25,10 @@ use crate::problem::Problem;
 
 /// Sessions on one page.
 const PAGE_SIZE: usize = 50;
-/// Newest root sessions whose workspaces and models are suggested for a new one.
+/// Number of newest root sessions whose workspaces and models are suggested for a new session.
 const MAX_SUGGESTED: usize = 500;
-/// Last records of a waiting run that are read. A run parks with its last record, except for inputs that arrive later.
+/// Number of last records that are read of a waiting run. The record that parks it is the last one, except for later
+/// inputs.
 const LAST_RECORDS: u16 = 64;
 
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -37,7 +38,7 @@ pub(super) struct SessionsQuery {
     /// `busy`, `quiet`, or nothing.
     state: String,
     workspace: String,
-    /// Set if children are listed too.
+    /// Present if children are listed too.
     all: Option<String>,
     page: usize,
 }
@@ -72,7 +73,7 @@ struct SessionRow {
     agent: String,
     title: String,
     state: StateLabel,
-    /// Until when its run is parked at a provider's limit.
+    /// The text for a run that is parked at a provider's limit.
     limited: Option<String>,
     workspace: String,
     updated: String,
@@ -196,7 +197,7 @@ pub(super) async fn page(
     })
 }
 
-/// Sends the list again when a session changes.
+/// Sends the list again whenever a session changes.
 struct LiveSessions(SessionsQuery);
 
 impl live::LiveView for LiveSessions {

@@ -16,9 +16,9 @@ use super::words;
 use super::{PageFrame, Refusal, html, render_fragment};
 use crate::host::Host;
 
-/// Width of the chart, in its own units.
+/// Width of the chart, in SVG units.
 const WIDTH: u64 = 1_000;
-/// Height of the row of a session.
+/// Height of the row of a session, in SVG units.
 const ROW_HEIGHT: u64 = 26;
 /// Maximum number of sessions in a chart.
 const MAX_SESSIONS: usize = 500;
@@ -65,7 +65,7 @@ struct Spans {
     calls: BTreeMap<CallId, Span>,
     asks: BTreeMap<CallId, Span>,
     tools: BTreeMap<CallId, String>,
-    /// When an attempt was discarded, and the delay of the one that follows.
+    /// Time at which an attempt was discarded, and the delay before the next attempt.
     retry: (i64, u64),
 }
 
@@ -75,7 +75,7 @@ impl Spans {
         records.iter().for_each(|stored| spans.add(stored));
         let Self { mut done, run, model, calls, asks, .. } = spans;
         done.extend(run.into_iter().chain(model).chain(calls.into_values()).chain(asks.into_values()));
-        // Work is drawn over waits.
+        // Sorted so that work is drawn over waits.
         done.sort_by_key(|span| span.kind);
         done
     }
@@ -84,7 +84,7 @@ impl Spans {
         self.done.extend(span.map(|span| Span { from: span.from.min(at), to: Some(at), ..span }));
     }
 
-    /// Ends the model call. Its first `queued_ms` become a span of their own: the wait for a permit.
+    /// Ends the model call. The first `queued_ms` become a separate span: the wait for a permit.
     fn end_model(&mut self, at: i64, queued_ms: u64) {
         let Some(call) = self.model.take() else { return };
         let called = call.from.saturating_add_unsigned(queued_ms).min(at);
@@ -107,7 +107,7 @@ impl Spans {
         match &stored.record {
             Record::RunOpened(opened) => self.run = Some(span(BarKind::Wait, format!("run {}", opened.run))),
             Record::TurnStarted { model, turn, .. } => {
-                // A retry starts in the batch that discards the attempt before it, so both records have the same time.
+                // The batch that discards an attempt also starts the next one, so both records have the same time.
                 let delay = if self.retry.0 == at { self.retry.1 } else { 0 };
                 let call = span(BarKind::Model, format!("{model}, turn {turn}"));
                 self.model = Some(Span { from: at.saturating_add_unsigned(delay), ..call });
@@ -208,7 +208,7 @@ struct TimelinePage {
     chart: String,
 }
 
-/// The bars and the table. While a run is in flight, the browser reads them again every two seconds.
+/// The bars and the table. The browser reloads them every two seconds while a run is in flight.
 #[derive(Template)]
 #[template(path = "timeline_chart.html")]
 struct TimelineChart {
@@ -242,21 +242,21 @@ struct SessionRecords {
     records: Vec<Stored>,
 }
 
-/// The records of the sessions that are drawn, and the counts of those that are not.
+/// The records of the drawn sessions, and how many sessions were left out.
 #[derive(Default)]
 struct SubtreeRecords {
     read: Vec<SessionRecords>,
-    /// Sessions that are not drawn.
+    /// Number of sessions that are not drawn.
     left_out: usize,
-    /// Sessions whose later records are not drawn.
+    /// Number of sessions whose later records are not drawn.
     truncated: usize,
-    /// Sessions that cannot be read.
+    /// Number of sessions that cannot be read.
     damaged: usize,
 }
 
-/// Reads a session and its descendants in the order in which they were spawned, parents first.
+/// Reads a session and its descendants in the order of creation, parents first.
 ///
-/// Sessions beyond [`MAX_SESSIONS`], and those after `budget` records, are only counted.
+/// Only counts sessions beyond [`MAX_SESSIONS`], and those after `budget` records.
 fn read_subtree(journal: &Journal, top: SessionId, mut budget: usize) -> Result<SubtreeRecords, ReadError> {
     let (mut subtree, mut known, mut next) = (SubtreeRecords::default(), HashSet::new(), vec![(top, 0)]);
     while let Some((id, level)) = next.pop() {
@@ -268,7 +268,7 @@ fn read_subtree(journal: &Journal, top: SessionId, mut budget: usize) -> Result<
         if subtree.read.len() == MAX_SESSIONS || budget == 0 {
             subtree.left_out += usize::from(!deleted);
         } else if !deleted {
-            // A session that cannot be read has a line without bars.
+            // A session that cannot be read gets a row without bars.
             let read = journal.records_from(id, Seq(1), budget.saturating_add(1));
             subtree.damaged += usize::from(read.is_err());
             let mut records = read.unwrap_or_default();
@@ -349,7 +349,7 @@ impl TimelineChart {
     }
 }
 
-/// Returns the bar of a span in the line at `y`. `x` gives the position of a time.
+/// Returns the bar of a span in the row at `y`. `x` maps a time to a position.
 fn bar(span: Span, y: u64, now: i64, x: impl Fn(i64) -> u64) -> Bar {
     let (start, end) = (x(span.from), x(span.to.unwrap_or(now)));
     let ms = span.to.unwrap_or(now).saturating_sub(span.from);

@@ -34,7 +34,7 @@ struct ConversationPage {
     frame: PageFrame,
     id: SessionId,
     head: String,
-    /// Number of entries left out at the start.
+    /// Number of oldest entries that are left out.
     earlier: usize,
     /// True if all entries were requested; the size limit of a page still applies.
     all: bool,
@@ -82,7 +82,7 @@ struct BranchParent {
     task: Option<String>,
 }
 
-/// Accepted inputs that no run has taken yet.
+/// Inputs that no run has taken yet.
 #[derive(Template)]
 #[template(path = "queue.html")]
 struct Queue {
@@ -249,7 +249,7 @@ impl RunningChildren {
     fn read(host: &Host, id: SessionId) -> Result<Self, Problem> {
         let journal = host.runtime().journal();
         let (mut children, mut queued, mut all) = (Vec::new(), 0, 0);
-        // In the order in which they were spawned. Without readable records the order is not known.
+        // Sorted in the order of creation, which is known only from readable records.
         let spawned = journal.records(id).map(|records| History::of(&records).children).unwrap_or_default();
         let known: BTreeSet<_> = spawned.iter().collect();
         let others = journal.children(id)?.into_iter().filter(|child| !known.contains(child)).collect::<Vec<_>>();
@@ -326,16 +326,17 @@ pub(super) async fn page(
     })
 }
 
-/// Sends the new and the changed parts of a session to the browser.
+/// Sends new and changed parts of a session to the browser.
 struct LiveTranscript {
     handle: SessionHandle,
-    /// The entries of the browser by their ids.
+    /// The entries that the browser has, by id.
     known: BTreeMap<String, String>,
     seen: Seq,
 }
 
 impl LiveTranscript {
-    /// Returns the entries that are new or changed for the browser. Large updates omit the oldest and link to the page.
+    /// Returns the entries that the browser does not have yet, or has in an older form. A large update leaves out the
+    /// oldest and links to the page.
     fn changed_items(&mut self, items: Vec<Item>) -> Vec<Fragment> {
         let changed: Vec<Item> =
             items.into_iter().filter(|item| self.known.get(&item.id) != Some(&item.html)).collect();
@@ -383,7 +384,7 @@ impl live::LiveView for LiveTranscript {
         Ok(fragments)
     }
 
-    /// Returns the last record that the browser has. The browser sends it when it reconnects.
+    /// Returns the last record that was sent.
     fn id(&self) -> Option<String> {
         Some(self.seen.to_string())
     }

@@ -21,14 +21,14 @@ struct TreePage {
     top: String,
 }
 
-/// The lines of the children of one session, each with an element for its own children.
+/// The lines of a session's children, each with an element for the children of that child.
 #[derive(Template)]
 #[template(path = "tree_items.html")]
 struct Items {
     rows: Vec<ForestRow>,
     /// True if the lines are expanded.
     open: bool,
-    /// The rendered lines below, for the root line.
+    /// The rendered lines below the root line; empty for other lines.
     below: String,
 }
 
@@ -49,11 +49,11 @@ impl Items {
     }
 }
 
-/// The line whose children a browser loads.
+/// The query of a browser that loads the children of a line.
 #[derive(Debug, Deserialize)]
 #[serde(default)]
 pub(super) struct OpenedLine {
-    /// Its level in the shown tree, whose root has level 1.
+    /// The level of the line in the shown tree, whose root has level 1.
     level: u32,
 }
 
@@ -74,7 +74,7 @@ pub(super) async fn page(State(host): State<Host>, PathPart(id): PathPart<String
     html(&TreePage { frame, id, top: render_fragment(&top) })
 }
 
-/// Returns the lines of the children of one session, which the browser puts below its line.
+/// Returns the lines of a session's children, which the browser inserts below the line of the session.
 pub(super) async fn children(
     State(host): State<Host>,
     PathPart(id): PathPart<String>,
@@ -87,7 +87,7 @@ pub(super) async fn children(
     Ok(Html(Items::html(rows)))
 }
 
-/// Sends the lines that change. A browser ignores those that it has not loaded.
+/// Sends the lines that change. Browsers ignore lines that they have not loaded.
 struct LiveTree {
     id: SessionId,
     forest: Option<Forest>,
@@ -108,7 +108,7 @@ impl live::LiveView for LiveTree {
             Some(forest) if !changes.all => forest,
             forest => {
                 let read = forest.insert(Forest::read(runtime, self.id)?);
-                // The group has the lines of the children.
+                // The lines of the top's children are left out here: the group below contains them.
                 for id in read.ids().into_iter().filter(|id| read.path(*id).len() != 2) {
                     fragments.extend(Self::line(read, id));
                 }

@@ -1,4 +1,4 @@
-//! Tokens and cost: over time, by agent, by model and by session.
+//! The view of tokens and cost over time, by agent, by model and by session.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashSet};
@@ -22,10 +22,10 @@ const BARS: usize = 48;
 const HEIGHT: u64 = 120;
 /// Maximum number of rows of a table.
 const MAX_ROWS: usize = 30;
-/// Maximum number of records that a view reads. Sessions that changed last come first.
+/// Maximum number of records that a view reads, beginning with the sessions that changed last.
 const MAX_RECORDS: usize = 200_000;
 
-/// The usage of model calls, with their times and summed up.
+/// The usage of model calls, with times and totals.
 #[derive(Debug, Default)]
 struct UsageTally {
     calls: Vec<(i64, Usage)>,
@@ -33,7 +33,7 @@ struct UsageTally {
     models: BTreeMap<String, Usage>,
     sessions: BTreeMap<SessionId, (String, Usage)>,
     whole: Usage,
-    /// Number of sessions that the bound left out, completely or partly.
+    /// Number of sessions that the bound left out, fully or partly.
     left_out: usize,
 }
 
@@ -87,7 +87,7 @@ impl UsageTally {
                 tally.left_out += 1;
                 continue;
             }
-            // Without a session that cannot be read, the sums are lower bounds.
+            // Unreadable sessions are not included, so the totals are lower bounds.
             match journal.records_from(id, Seq(1), budget.saturating_add(1)) {
                 Ok(mut records) => {
                     tally.left_out += usize::from(records.len() > budget);

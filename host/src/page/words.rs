@@ -1,4 +1,4 @@
-//! The texts of numbers, times and states.
+//! Formats numbers, times and states as text.
 
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -6,10 +6,10 @@ use subtend_session::outcome::{Outcome, OutcomeKind};
 use subtend_session::state::Phase;
 use subtend_session::usage::Usage;
 
-/// Maximum characters of a text that is shortened to a line.
+/// Maximum characters of a text that is shortened to one line.
 const LINE: usize = 140;
 
-/// The state of a session: its label, and its class in the style sheet.
+/// The label of a state, and its CSS class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct StateLabel {
     pub(super) word: &'static str,
@@ -59,7 +59,8 @@ pub(super) fn tokens(n: u64) -> String {
     }
 }
 
-/// Returns the tokens of a usage and its cost if known: `12.3k tokens · $0.0120`, with `at least` if a part is unknown.
+/// Returns the tokens of a usage, and its cost if known: `12.3k tokens · $0.0120`. Adds `at least` if a part is
+/// unknown.
 pub(super) fn usage(usage: &Usage) -> String {
     let least = if usage.unreliable { "at least " } else { "" };
     let cost = usage.cost_micro.map(|micro| format!(" · {}", money(micro))).unwrap_or_default();
@@ -82,7 +83,7 @@ pub(super) fn span(ms: u64) -> String {
 
 /// Returns a moment in UTC: `24 Nov 2026 08:58:15`.
 pub(super) fn utc_text(ms: i64) -> String {
-    // A damaged record may hold any number; the format has four digits for the year.
+    // A damaged record may contain any number, and the format has only four digits for the year.
     let at = UNIX_EPOCH + Duration::from_millis(u64::try_from(ms.min(253_402_300_799_999)).unwrap_or(0));
     httpdate::fmt_http_date(at).get(5..25).unwrap_or_default().to_owned()
 }

@@ -29,7 +29,7 @@ struct WorktreePanel {
     branch: String,
     path: String,
     target: String,
-    /// The session with a run in flight in the worktree.
+    /// The session whose run in flight uses the worktree.
     busy: Option<SessionId>,
     /// The reason why the changes cannot be shown.
     why_unreadable: Option<String>,
@@ -104,7 +104,7 @@ pub(super) async fn page(State(host): State<Host>, PathPart(id): PathPart<String
     show(&host, &handle, String::new()).await
 }
 
-/// The tip of the changes that the page showed; empty if it could not show them.
+/// The tip of the changes that the page showed; empty if it showed none.
 #[derive(Debug, Deserialize)]
 pub(super) struct TipForm {
     tip: String,

@@ -1,4 +1,4 @@
-//! The state of calls of remote tools: queued, leased to a worker, or ended. The caller passes the current time.
+//! The state of each call of a remote tool: queued, leased to a worker, or ended. The caller passes the current time.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -21,22 +21,22 @@ use crate::auth::secret;
 #[cfg(test)]
 mod tests;
 
-/// Maximum number of leases of a call.
+/// Maximum number of times that a call is leased.
 pub const ATTEMPTS: u32 = 3;
 
-/// Maximum number of calls that wait or run at the same time.
+/// Maximum number of calls that are queued or leased at the same time.
 pub const MAX_CALLS: usize = 1_000;
 
 /// Maximum number of workers in the list.
 pub const MAX_WORKERS: usize = 1_000;
 
-/// Time without a request after which a worker leaves a full list.
+/// Time without a request after which a worker may be removed from a full list.
 const WORKER_TTL: Duration = Duration::from_secs(900);
 
-/// Maximum number of completions that are remembered, to answer a repeated one.
+/// Maximum number of completions that are kept, so that a repeated one gets the same response.
 const MAX_COMPLETED: usize = 1_000;
 
-/// The end of the message to a model about an idempotent call that was begun.
+/// The end of the message to a model about an idempotent call that a worker had begun.
 const REPEATABLE: &str = "it may have had all, some or none of its effects, and may be called again";
 
 type RemoteEnd = Result<ToolOutput, ToolError>;
@@ -45,7 +45,7 @@ type RemoteEnd = Result<ToolOutput, ToolError>;
 pub(super) struct CallBoard {
     last: u64,
     pub(super) calls: BTreeMap<u64, RemoteCall>,
-    /// The calls by the tokens of their leases, earlier leases included.
+    /// The call of each lease token, including tokens of earlier leases.
     leases: HashMap<String, u64>,
     completed: VecDeque<(String, Hash)>,
     pub(super) workers: BTreeMap<String, SeenWorker>,
@@ -66,7 +66,8 @@ pub(super) struct RemoteCall {
     progress: Progress,
     pub(super) state: RemoteState,
     pub(super) attempt: u32,
-    /// True if a worker began it and did not finish: it may have had effects, although it is queued again.
+    /// True if an earlier worker began the call and did not finish it. It may have had effects, although it is queued
+    /// again.
     begun_before: bool,
     cancelled: bool,
     pub(super) since: Instant,
@@ -85,7 +86,7 @@ pub(super) struct Lease {
     token: String,
     pub(super) worker: String,
     until: Instant,
-    /// True if the worker has renewed the lease. Only then may it have started the call.
+    /// True if the worker has renewed the lease. Before that, it must not have started the call.
     pub(super) begun: bool,
     stop: CancellationToken,
     /// Fires `stop` when the lease is dropped.
@@ -123,7 +124,7 @@ pub(crate) struct LeasedCall {
     pub(crate) lease_ms: u64,
     /// Number of the attempt, from 1.
     pub(crate) attempt: u32,
-    /// Maximum bytes of a result; the rest is cut.
+    /// Maximum bytes of a result; longer ones are truncated.
     pub(crate) max_bytes: u64,
 }
 
@@ -135,7 +136,7 @@ pub(crate) enum WorkerResult {
     Ok {
         /// The text for the model.
         content: String,
-        /// Number of bytes before the worker truncated it.
+        /// Number of bytes before the worker truncated the text.
         truncated_from: Option<u64>,
     },
     /// The call failed.
@@ -152,11 +153,11 @@ pub(crate) enum WorkerResult {
     NotStarted,
 }
 
-/// The lease has ended, or is not one of this host.
+/// The lease has ended, or was not granted by this host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LeaseLost;
 
-/// The reason for refusing a completion.
+/// The reason why a completion is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CompletionRefused {
     Lost,
@@ -184,7 +185,7 @@ impl CallBoard {
     /// Queues a call.
     ///
     /// # Errors
-    /// If too many calls wait or run.
+    /// If too many calls are queued or leased.
     pub(super) fn add(&mut self, call: RemoteCall) -> Result<(u64, Arc<Notify>), ToolError> {
         if self.calls.len() >= MAX_CALLS {
             let message = format!("{MAX_CALLS} calls of remote tools wait or run already: try again later");
@@ -223,8 +224,9 @@ impl CallBoard {
         Ok(Some(call.lease_to(token, worker, now)))
     }
 
-    /// Adds a worker to the list. If the list is full, removes the least recently seen worker of the set of tools with the most workers, so that a
-    /// token that uses ever new names does not displace the workers of others.
+    /// Adds a worker to the list. If the list is full, removes workers without a request for [`WORKER_TTL`], and if
+    /// necessary the least recently seen worker of the most common set of tools. So a token that keeps inventing names
+    /// does not displace workers with other tools.
     fn record_worker(&mut self, worker: &str, tools: &[Text], now: Instant) {
         if !self.workers.contains_key(worker) && self.workers.len() >= MAX_WORKERS {
             self.workers.retain(|_, seen| now.duration_since(seen.at) < WORKER_TTL);
@@ -238,7 +240,7 @@ impl CallBoard {
         self.workers.insert(worker.to_owned(), SeenWorker { tools: tools.to_vec(), at: now });
     }
 
-    /// Returns the call whose current lease has `token`, after ending leases and calls whose time has passed.
+    /// Ends expired leases and calls, then returns the call whose current lease has `token`.
     fn current_call(&mut self, token: &str, now: Instant) -> Option<&mut RemoteCall> {
         let call = self.calls.get_mut(self.leases.get(token)?)?;
         let (expired, returned) = call.expire(now);
@@ -313,9 +315,9 @@ impl CallBoard {
         Ok(())
     }
 
-    /// Returns the next step of a call, after applying a cancel and ending leases and calls whose time has passed.
+    /// Applies a cancel, ends expired leases and calls, then returns the next step of a call.
     pub(super) fn step(&mut self, no: u64, cancelled: bool, now: Instant) -> RemoteStep {
-        // Only the waiter itself removes a call, so this does not happen.
+        // Does not happen: only the waiter itself removes a call.
         let Some(call) = self.calls.get_mut(&no) else {
             return RemoteStep::Ended(Box::new(Err(ToolError::cancelled())));
         };
@@ -335,7 +337,7 @@ impl CallBoard {
         }
     }
 
-    /// Returns whether a call was returned to the queue since the last call of this method.
+    /// Returns whether a call was returned to the queue since this was last asked.
     pub(super) fn has_returned(&mut self) -> bool {
         std::mem::take(&mut self.returned)
     }
@@ -391,7 +393,7 @@ impl RemoteCall {
         self.changed.notify_one();
     }
 
-    /// Ends a call that has not begun. A call that has begun continues until its worker stops.
+    /// Cancels a call. One that has not begun ends at once; one that has begun continues until its worker stops.
     fn cancel(&mut self) {
         self.cancelled = true;
         match &self.state {
@@ -402,7 +404,7 @@ impl RemoteCall {
         }
     }
 
-    /// Ends a lease that has run out. Returns whether it did, and whether the call is queued again.
+    /// Ends the lease if it has run out. Returns whether it has, and whether the call is queued again.
     fn expire(&mut self, now: Instant) -> (bool, bool) {
         let RemoteState::Leased(lease) = &self.state else { return (false, false) };
         if lease.until > now {
@@ -414,7 +416,8 @@ impl RemoteCall {
         (true, self.abandon(begun, &lost))
     }
 
-    /// Ends the lease of a worker that did not finish the call because of `why`. Returns whether the call is queued again.
+    /// Ends the lease of a worker that did not finish the call, for the reason `why`. Returns whether the call is
+    /// queued again.
     fn abandon(&mut self, begun: bool, why: &str) -> bool {
         let (name, before) = (Arc::clone(&self.tool.spec.name), self.begun_before);
         self.begun_before |= begun;

@@ -1,4 +1,4 @@
-//! The declaration of a remote tool, and the tool that the runtime calls.
+//! The declaration of a remote tool, and the tool made from it for the runtime.
 
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -18,14 +18,14 @@ use super::Workers;
 /// The allowed durations of leases.
 pub const LEASES: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(600);
 
-/// A tool whose calls workers answer. The host declares it; a worker only names it.
+/// A tool whose calls workers answer. The host declares it; workers refer to it by name.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RemoteTool {
     /// The name, description and schema for models.
     pub spec: ToolSpec,
-    /// The action that rules name: `tool:NAME`. Several tools may share one.
+    /// The action that permission rules name: `tool:NAME`. Several tools may share an action.
     pub action: Text,
-    /// True if another worker may repeat the call of a lost one.
+    /// True if another worker may repeat the call of a lost worker.
     pub idempotent: bool,
     /// Time without a renewal after which a worker counts as lost.
     pub lease: Duration,

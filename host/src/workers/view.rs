@@ -40,7 +40,7 @@ struct WorkerRow {
     tools: Vec<Text>,
     /// Milliseconds since its last request.
     seen_ms: u64,
-    /// Number of calls that it has leased.
+    /// Number of calls that it holds a lease for.
     calls: usize,
 }
 
@@ -51,7 +51,7 @@ struct RemoteCallRow {
     session: SessionId,
     #[schema(value_type = String)]
     tool: Text,
-    /// `queued`; `leased` until its worker has begun it; then `running`.
+    /// `queued`; `leased` until its worker begins it; then `running`.
     state: &'static str,
     worker: Option<String>,
     /// Number of times that it was leased.

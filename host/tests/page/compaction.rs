@@ -1,4 +1,4 @@
-//! Compactions on request, and their undo.
+//! Compactions on request and their undo, on the page.
 
 use super::transcript::{FORM, field, form};
 use super::*;
@@ -32,9 +32,9 @@ async fn g14_page_compacts_a_session_and_undoes_it() {
     assert!(page.contains(" · compacted</span>") && page.contains("a long message a long message"), "{page}");
     let undo = part(&page, "<summary>Undo compaction…</summary>", "</details>");
     let revised = field(undo, "revised").parse::<u64>().expect("a record");
-    // A page that was shown before another change undoes nothing.
+    // An outdated page does not undo anything.
     let late = form(&app, &format!("{path}/compact/undo"), &format!("revised={}", revised - 1)).await;
-    let why = "the messages that models see changed after the page was shown: check them again";
+    let why = "after the page was shown, other messages became visible to models: check them again";
     assert_eq!((late.status, &*late.body), (StatusCode::CONFLICT, why));
     let body = format!("revised={revised}");
     let done = form(&app, &format!("{path}/compact/undo"), &body).await;
@@ -45,7 +45,7 @@ async fn g14_page_compacts_a_session_and_undoes_it() {
     finish(host, app).await;
 }
 
-/// Without scripts the browser comes back to the session; a refusal names its cause.
+/// A browser without scripts is redirected to the session; a refusal contains its reason.
 #[tokio::test]
 async fn g14_page_names_why_nothing_is_compacted() {
     let (host, app, id) = hosted_with("hello").await;

@@ -1,4 +1,4 @@
-//! Worktrees, restored files, and messages between parents, children and siblings.
+//! Worktrees, restored files and messages between sessions, on the page.
 
 use super::part;
 use super::transcript::{FORM, field, form};
@@ -23,7 +23,7 @@ async fn x14_page_shows_and_merges_a_worktree() {
     assert!(page.contains("<span class=\"ins\">+&#60;b&#62;TWO</span>"), "{page}");
     assert!(page.contains("<p>2 files changed, +2 -1 lines: --- x +1 -0, a.txt +1 -1</p>"), "{page}");
     let tip = format!("tip={}", field(&page, "tip"));
-    // What a person did not see is neither merged nor lost.
+    // Changes that were not shown are neither merged nor lost.
     scene.put_in(&id, "a.txt", "one\n<b>THREE\n");
     for what in ["merge", "keep", "discard"] {
         let late = sent(&scene, &format!("{path}/{what}"), &tip).await;
@@ -42,7 +42,7 @@ async fn x14_page_shows_and_merges_a_worktree() {
     scene.end().await;
 }
 
-/// No transcript has what these views show, so a token that only reads gets none of them.
+/// These views show file contents that transcripts do not contain, so a token with scope `read` is refused.
 #[tokio::test]
 async fn contents_of_files_need_the_scope_to_act() {
     let scene = FilesHost::new().await;
@@ -76,7 +76,7 @@ async fn contents_of_files_need_the_scope_to_act() {
 }
 
 #[tokio::test]
-async fn x14_page_leaves_a_worktree_in_use_alone() {
+async fn x14_page_does_not_change_a_worktree_in_use() {
     let scene = FilesHost::new().await;
     let task = json!({"task": {"subagent_type": "worker", "prompt": format!("{}\nhang", write("new.txt", "n\n"))}});
     let id = scene.open("general", &[task.to_string()]).await;
@@ -113,7 +113,7 @@ async fn x15_page_restores_the_files_that_it_showed() {
     let button = part(&shown, "<button class=\"main\" name=\"files\"", "</button>");
     assert!(button.ends_with(">Roll back, and restore 2 files</button>"), "{button}");
     let files = format!("run=1&files={}", field(button, "files"));
-    // Another program changes a file meanwhile: neither the conversation nor the files are restored, and the page says why.
+    // Another program has changed a file: neither the conversation nor the files are restored, and the page says why.
     scene.put("new.txt", "mine\n");
     let late = sent(&scene, &format!("/s/{id}/rollback"), &files).await;
     assert_eq!(late.status, 409, "{}", late.body);
@@ -134,7 +134,7 @@ async fn x15_page_restores_the_files_that_it_showed() {
 }
 
 #[tokio::test]
-async fn x15_page_branches_off_with_the_files_of_a_message() {
+async fn x15_page_branches_with_the_files_of_a_message() {
     let scene = FilesHost::new().await;
     let id = scene.run_to_end("general", &[write("a.txt", "one\nTWO\n"), "done".to_owned()]).await;
     let page = get(&scene.app, &format!("/s/{id}")).await.body;
@@ -143,7 +143,7 @@ async fn x15_page_branches_off_with_the_files_of_a_message() {
     let button = part(&shown, "<button class=\"main\" name=\"files\"", "</button>");
     assert!(button.ends_with(">Branch, and restore 1 file</button>"), "{button}");
     let body = format!("at={}&files={}", field(&shown, "at"), field(button, "files"));
-    // The control: without files the branch still begins there.
+    // The control: without files, a branch at the same message is created.
     let words = sent(&scene, &format!("/s/{id}/branch"), &format!("at={}&files=", field(&shown, "at"))).await;
     assert_eq!((words.status.as_u16(), scene.read("a.txt").as_deref()), (303, Some("one\nTWO\n")));
     let done = sent(&scene, &format!("/s/{id}/branch"), &body).await;

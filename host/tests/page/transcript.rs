@@ -1,4 +1,4 @@
-//! One session: its conversation, and what a person does with it.
+//! The page of a session: its conversation and the actions of users.
 
 use super::*;
 
@@ -48,7 +48,7 @@ async fn conversation_shows_inputs_answers_and_ends() {
 }
 
 #[tokio::test]
-async fn approval_shows_the_whole_call_and_counts_once() {
+async fn approval_shows_the_whole_call_and_applies_once() {
     let (host, app) = hosted().await;
     let opened = post(&app, "/v1/sessions", &json!({"input": {"text": "make it"}})).await.json();
     let id = opened["session"]["id"].as_str().expect("an id");
@@ -96,7 +96,7 @@ async fn queued_message_is_shown_and_removed() {
     let removal = part(&page, &format!("/s/{id}/queue/"), "/remove").to_owned();
     assert_eq!(form(&app, &removal, "").await.body, "Removed.");
     assert!(!get(&app, &format!("/s/{id}")).await.body.contains("<span>later</span>"));
-    // Without scripts the browser comes back to the session.
+    // A browser without scripts is redirected to the session.
     let plain = request(&app, Method::POST, &format!("/s/{id}/cancel"), &[FORM], "run=1").await;
     assert_eq!(
         (plain.status, &plain.headers["location"]),
@@ -106,9 +106,9 @@ async fn queued_message_is_shown_and_removed() {
     finish(host, app).await;
 }
 
-/// A form that is sent late does not stop the run that took the next input.
+/// A form that is sent late must not stop the run that took the next input.
 #[tokio::test]
-async fn form_of_an_ended_run_spares_the_next_one() {
+async fn form_of_an_ended_run_does_not_stop_the_next() {
     let (host, app, id) = hosted_with("one").await;
     form(&app, &format!("/s/{id}/send"), "text=hang&lane=send").await;
     let page = get(&app, &format!("/s/{id}")).await.body;
@@ -129,7 +129,7 @@ async fn stream_continues_where_the_page_was_read() {
     let path = part(&page, &format!("/s/{id}/live?seen="), "\"").trim_end_matches('"').to_owned();
     let mut stream = Stream::open(&app, &path).await;
     let first = stream.next().await;
-    // The browser has all entries: none comes again.
+    // The browser has all entries, so none is sent again.
     assert!(!first.contains("<article"), "{first}");
     form(&app, &format!("/s/{id}/send"), "text=two").await;
     let mut entries = String::new();
@@ -137,7 +137,7 @@ async fn stream_continues_where_the_page_was_read() {
         entries.push_str(&stream.next().await);
     }
     assert_eq!(entries.matches("hx-target=\"#entries\" hx-swap=\"beforeend\"><article").count(), 3, "{entries}");
-    // A page that was read at the first end misses none of them either.
+    // A page that was read after the first run gets all later entries.
     drop(stream);
     let mut again = Stream::open(&app, &path).await;
     let all = again.next().await;
@@ -146,7 +146,7 @@ async fn stream_continues_where_the_page_was_read() {
     end(host).await;
 }
 
-/// A session of many large messages. Without the bounds, its page would have 100 MB. The control: notices say what is left out.
+/// Without the bounds, the page of this session would have 100 MB. The control: notices say what is left out.
 #[tokio::test]
 async fn page_of_large_messages_is_bounded() {
     let (host, app) = hosted().await;
@@ -175,7 +175,7 @@ async fn page_of_large_messages_is_bounded() {
     end(host).await;
 }
 
-/// One entry of too much HTML. The control: a short one is shown.
+/// The control: a short entry is shown in full.
 #[tokio::test]
 async fn entry_of_too_much_html_is_a_notice() {
     let (host, app) = hosted().await;
@@ -190,7 +190,7 @@ async fn entry_of_too_much_html_is_a_notice() {
 }
 
 #[tokio::test]
-async fn branch_says_what_it_came_from() {
+async fn branch_links_to_its_parent() {
     let (host, app, id) = hosted_with("one").await;
     let page = get(&app, &format!("/s/{id}")).await.body;
     let at = field(&page, "at").to_owned();

@@ -30,7 +30,7 @@ async fn tree_shows_children_and_what_each_did() {
     assert_eq!(plain(item, &ids), expected);
     let children = get(&app, &format!("/s/{id}/kids")).await.body;
     assert_eq!(children.matches("role=\"treeitem\"").count(), 2);
-    // The children of a deeper line have the level after that of the line.
+    // Children are one level below their line.
     let deeper = get(&app, &format!("/s/{id}/kids?level=4")).await.body;
     let levels = [&children, &deeper].map(|html| part(html, "aria-level=\"", "\" ").to_owned());
     assert_eq!(levels, ["aria-level=\"2\" ", "aria-level=\"5\" "]);
@@ -65,9 +65,9 @@ async fn session_that_does_not_exist_is_refused_as_a_page() {
     finish(host, app).await;
 }
 
-/// A page within the page would repeat its ids.
+/// A whole page within a page would repeat the ids of elements.
 #[tokio::test]
-async fn refusal_within_a_page_is_its_text() {
+async fn refusal_for_a_part_of_a_page_is_plain_text() {
     let (host, app) = hosted().await;
     let within = [("hx-request", "true")];
     let text = "no session &#34;none&#34;: GET /v1/sessions lists those that exist";
@@ -75,7 +75,7 @@ async fn refusal_within_a_page_is_its_text() {
     for (method, path) in requests {
         let refused = request(&app, method.clone(), path, &within, "").await;
         assert_eq!((refused.status, &*refused.body), (StatusCode::NOT_FOUND, text), "{path}");
-        // Positive control: a browser without scripts shows the answer as its page.
+        // Positive control: a browser without scripts gets the refusal as a page.
         let page = request(&app, method, path, &[], "").await;
         assert!(page.body.starts_with("<!doctype html>") && page.body.contains(text), "{path}: {}", page.body);
     }

@@ -1,4 +1,4 @@
-//! Timeline, replay, usage, agents and branches.
+//! The views of timeline, replay, usage, agents and branches.
 
 use subtend_models::model::ModelError;
 use subtend_models::throttle::Rates;
@@ -11,7 +11,7 @@ async fn timeline_draws_a_line_for_each_session() {
     let (host, app, id) = hosted_with("children").await;
     let page = get(&app, &format!("/s/{id}/timeline")).await.body;
     let chart = part(&page, "<svg class=\"chart wide\"", "</svg>");
-    // Three sessions: the top calls its model twice, each child once.
+    // Three sessions: the parent calls its model twice, each child once.
     assert_eq!(chart.matches("<rect class=\"waitbar\"").count(), 3, "{chart}");
     assert_eq!(chart.matches("<rect class=\"model\"").count(), 4, "{chart}");
     assert!(chart.contains("<title>script, turn 1: "), "{chart}");
@@ -20,9 +20,9 @@ async fn timeline_draws_a_line_for_each_session() {
     finish(host, app).await;
 }
 
-/// The wait for a permit does not count as time of the model.
+/// The wait for a permit does not count as time of the model call.
 #[tokio::test]
-async fn timeline_draws_the_wait_for_a_free_call() {
+async fn timeline_draws_the_wait_for_a_permit() {
     let release = Arc::new(tokio::sync::Notify::new());
     let model = Arc::clone(&release);
     let model = fn_model("narrow", move |request, _| {
@@ -54,7 +54,7 @@ async fn timeline_draws_the_wait_for_a_free_call() {
         tokio::task::yield_now().await;
     }
     let begun = host.runtime().now_ms();
-    // One more than the wait that is asserted: both clocks are rounded.
+    // One ms more than the asserted wait, because both clocks are rounded.
     while host.runtime().now_ms() < begun + 6 {
         tokio::task::yield_now().await;
     }
@@ -78,7 +78,7 @@ async fn timeline_draws_the_wait_for_a_free_call() {
     finish(host, app).await;
 }
 
-/// The bar of a call that runs grows to now, and the chart is read again until the run ends.
+/// The bar of a running call extends to the current time, and the browser reloads the chart until the run ends.
 #[tokio::test]
 async fn timeline_of_a_running_tree_is_current() {
     let (host, app) = hosted().await;
@@ -114,7 +114,7 @@ async fn replay_shows_what_the_model_saw_at_a_record() {
     assert!(last.contains("<span class=\"state good\">completed</span>"), "{last}");
     let first = get(&app, &format!("/s/{id}/replay/at?at=1")).await.body;
     assert!(first.contains("<code>session_created</code>") && !first.contains("<strong>user</strong>"), "{first}");
-    // Before the answer is recorded the model sees the input, and the run works.
+    // Before the answer is recorded, the model sees the input, and the run is in flight.
     let records = get(&app, &format!("/v1/sessions/{id}/records")).await.json();
     let answered =
         records.as_array().expect("records").iter().position(|stored| stored["record"]["turn_answered"].is_object());
@@ -131,7 +131,7 @@ async fn replay_shows_what_the_model_saw_at_a_record() {
     finish(host, app).await;
 }
 
-/// The last record of a tree may be of a session below, such as one that writes a title.
+/// The last record of a tree may belong to a descendant, such as the session that writes the title.
 #[tokio::test]
 async fn replay_opens_with_the_messages_of_its_own_session() {
     let (host, app, id) = hosted_with("one").await;
@@ -153,7 +153,7 @@ async fn replay_opens_with_the_messages_of_its_own_session() {
     assert_eq!(renamed.status, StatusCode::OK, "{}", renamed.body);
     let opened = get(&app, &format!("/s/{id}/replay")).await.body;
     assert!(opened.contains("Hello. You said: one") && !opened.contains("Hello. You said: two"), "{opened}");
-    // The control: at the same record, chosen by the slider, the messages are those of the session that wrote it.
+    // The control: if the slider selects the same record, the messages are those of the session that wrote it.
     let records = part(&opened, "<strong aria-live=\"polite\">", "</strong>");
     let last = records.trim_end_matches("</strong>").rsplit(' ').next().expect("a number");
     let chosen = get(&app, &format!("/s/{id}/replay/at?at={last}")).await.body;
@@ -169,7 +169,7 @@ async fn replay_opens_with_the_messages_of_its_own_session() {
     finish(host, app).await;
 }
 
-/// A deleted child is left out of the replay of its tree. The control: before the deletion it is shown.
+/// The control: before the deletion, the child is shown.
 #[tokio::test]
 async fn replay_leaves_out_a_deleted_child() {
     let (host, app, id) = hosted_with("one").await;
@@ -219,7 +219,7 @@ async fn agents_and_branches_are_listed() {
     finish(host, app).await;
 }
 
-/// Tabs of a browser and its history show titles only.
+/// Browser tabs and the history show only titles.
 #[tokio::test]
 async fn views_of_a_session_have_its_title() {
     let (host, app, id) = hosted_with("mend the <boat>").await;
@@ -237,9 +237,9 @@ async fn views_of_a_session_have_its_title() {
     finish(host, app).await;
 }
 
-/// The list of sessions tells until when a run waits for its provider, as the tree does. The control: its end removes that.
+/// The list shows until when a run waits for its provider, as the tree does. The control: after its end, it does not.
 #[tokio::test]
-async fn list_tells_until_when_a_run_is_parked() {
+async fn session_list_shows_until_when_a_run_is_parked() {
     let model = fn_model("limited", |_, _| async {
         let error = ModelError::new(ModelFail::Rate, "the weekly limit is reached");
         Err(ModelError { retry_after_ms: Some(3_600_000), ..error })

@@ -31,19 +31,20 @@ use subtend_tools::closure::FnTool;
 use subtend_tools::tool::ToolOutput;
 use tower::ServiceExt as _;
 
-/// A host whose agent greets, makes a thing (which needs an approval), starts children or hangs, depending on its input.
+/// Returns a host whose agent greets, calls a tool that needs an approval, starts children or hangs, depending on its
+/// input.
 pub(crate) async fn host(memory: &Memory) -> Host {
     Host::new(runtime(memory).await, HostOptions::default())
 }
 
-/// A host with an empty journal, and its router.
+/// Returns a host with an empty journal, and its router.
 pub(crate) async fn hosted() -> (Host, Router) {
     let host = host(&Memory::new()).await;
     let app = host.router();
     (host, app)
 }
 
-/// As `hosted`, with a session whose first run is over.
+/// As `hosted`, with a session whose first run has ended.
 pub(crate) async fn hosted_with(text: &str) -> (Host, Router, String) {
     let (host, app) = hosted().await;
     let id = open_and_finish(&app, text).await;
@@ -55,7 +56,7 @@ pub(crate) async fn runtime(memory: &Memory) -> Runtime {
         if &*request.agent == "compaction" {
             return Ok(Answer::of_text("A message was answered."));
         }
-        // The turn after calls, with their results.
+        // The turn after tool calls has their results.
         if let Some(Message::Result { .. } | Message::Notice { .. }) = request.messages.iter().last() {
             return Ok(Answer::of_text("done"));
         }

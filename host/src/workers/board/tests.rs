@@ -1,4 +1,4 @@
-//! The promises of leases hold for any order of requests, cancels and time.
+//! Checks the rules of leases under random orders of requests, cancels and time steps.
 
 use std::collections::BTreeMap;
 
@@ -22,12 +22,12 @@ impl LeaseDice {
     }
 }
 
-/// The state of a lease that its worker knows.
+/// What the worker of a lease knows about it.
 struct KnownLease {
     no: u64,
     until: Instant,
     begun: bool,
-    /// The result that was accepted.
+    /// The accepted result, if any.
     completed: Option<WorkerResult>,
 }
 
@@ -37,9 +37,9 @@ struct KnownCall {
     idempotent: bool,
     leases: u32,
     begun: u32,
-    /// Number of completions with "not started".
+    /// Number of leases completed with "not started".
     given_back: u32,
-    /// Number of these leases that had begun.
+    /// Number of leases in which a worker began the call.
     withdrawn: u32,
     newest: String,
     /// The text of the accepted completion.
@@ -69,7 +69,7 @@ fn call(idempotent: bool, now: Instant) -> RemoteCall {
     }
 }
 
-/// Runs the requests of a seed. Returns the first broken promise.
+/// Runs random steps from a seed. Returns the first violated rule as an error.
 fn run_seed(seed: u64, any_lease: bool) -> Result<(), String> {
     let (mut dice, mut board, mut now) = (LeaseDice(seed), CallBoard::default(), Instant::now());
     let mut calls: BTreeMap<u64, KnownCall> = BTreeMap::new();
@@ -151,7 +151,7 @@ fn complete(
         return if accepted.is_ok() == is_same {
             Ok(())
         } else {
-            Err("a completion sent again has another reply".to_owned())
+            Err("a repeated completion got another reply".to_owned())
         };
     }
     if accepted.is_err() {
@@ -196,8 +196,8 @@ fn has_no_effects(error: &ToolError) -> bool {
     error.message.contains("had no effects") || error.message.starts_with("no worker began")
 }
 
-/// A worker begins an idempotent call and is lost. The call waits for another one until its deadline, or until none of the others began
-/// it. The control is a call that no worker has begun.
+/// A worker begins an idempotent call and is lost. The call is queued again until its deadline, or until other workers
+/// have left it unstarted too often. The control is a call that no worker has begun.
 #[tokio::test(start_paused = true)]
 async fn d6_call_that_was_begun_before_may_have_had_effects() {
     let ended = |begins: bool, takes: u32| {
@@ -226,7 +226,7 @@ async fn d6_call_that_was_begun_before_may_have_had_effects() {
 
 /// The control is a board that accepts completions of any lease.
 #[tokio::test(start_paused = true)]
-async fn d6_leases_keep_their_promises_in_any_order() {
+async fn d6_lease_rules_hold_under_random_orders() {
     for seed in 0..4_000 {
         assert_eq!(run_seed(seed, false), Ok(()), "seed {seed}");
     }
@@ -234,8 +234,8 @@ async fn d6_leases_keep_their_promises_in_any_order() {
     assert_eq!(broken.as_deref(), Some("a completion of an old lease counts"));
 }
 
-/// A token for one tool takes calls under an endless number of worker names. A worker of another tool is neither
-/// refused nor forgotten.
+/// A token for one tool takes calls under ever new worker names. A worker of another tool is neither refused nor
+/// removed from the list.
 #[test]
 fn endless_names_displace_no_worker_of_others() {
     let (mut board, now) = (CallBoard::default(), Instant::now());
@@ -246,7 +246,7 @@ fn endless_names_displace_no_worker_of_others() {
     }
     board.take("after", &other, now + Duration::from_secs(3)).unwrap();
     let listed = ["before", "after", "worker-1999"].map(|name| board.workers.contains_key(name));
-    // The control: of those names the newest are known.
+    // The control: of the names for one tool, the newest are listed.
     assert_eq!((listed, board.workers.len()), ([true, true, true], MAX_WORKERS));
     assert!(!board.workers.contains_key("worker-0"));
 }
