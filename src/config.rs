@@ -157,7 +157,7 @@ impl Default for HostConfig {
 }
 
 impl HostConfig {
-    /// Returns the limits that exceed a bound of the host, with their values. They would have no effect.
+    /// Returns the limits that exceed a bound of the host, with their values. Such limits would have no effect.
     ///
     /// ```
     /// use subtend::config::HostConfig;

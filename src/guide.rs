@@ -1,25 +1,25 @@
-//! The guide: a page for each thing that you may want to do, to be read in any order after the first.
+//! The guide: a page for each task. After the first page, read them in any order.
 //!
-//! | page | what you can do after reading it |
+//! | page | what it explains |
 //! |---|---|
-//! | [`start`] | embed a runtime, send an input, take the answer |
-//! | [`agents`] | say what an agent is, in code or in files |
-//! | [`products`] | use agent files of Claude Code, OpenCode and Codex, and know what their keys become |
-//! | [`tools`] | give agents tools of your own, and say what they may do |
-//! | [`mcp`] | give agents the tools of MCP servers, and know what a server can and cannot do |
-//! | [`web`] | let agents read pages and search, and know what they reach |
+//! | [`start`] | embed a runtime, send an input, get the answer |
+//! | [`agents`] | define agents, in code or in files |
+//! | [`products`] | use agent files of Claude Code, OpenCode and Codex, and how their keys are translated |
+//! | [`tools`] | give agents your own tools, and decide what they may do |
+//! | [`mcp`] | give agents the tools of MCP servers, and what a server can and cannot do |
+//! | [`web`] | let agents read pages and search, and which hosts they can reach |
 //! | [`configuration`] | set limits, models and profiles for a workspace, and see where each value comes from |
-//! | [`models`] | choose models, write one, and know what happens when one fails |
-//! | [`approvals`] | say what agents may do, ask a person about the rest, and see what was decided |
-//! | [`subagents`] | let agents hand work to other agents, within limits |
-//! | [`dialects`] | know the tools by which models start agents: parameters, results, errors |
+//! | [`models`] | choose models, write your own, and what happens when a model fails |
+//! | [`approvals`] | decide what agents may do, require approvals for the rest, and read the decisions |
+//! | [`subagents`] | let agents delegate to other agents, within limits |
+//! | [`dialects`] | the tools by which models start agents: parameters, results, errors |
 //! | [`patterns`] | let agents vote, judge, review and plan |
 //! | [`branches`] | continue from an earlier message, and regenerate an answer |
-//! | [`hooks`] | run code of your own where it can change the course of a session, and let another agent answer |
-//! | [`events`] | show what happens while it happens, and read what happened |
+//! | [`hooks`] | run your own code at fixed points of a session, for example to let another agent answer |
+//! | [`events`] | follow sessions live, and read their records later |
 //! | [`typed_output`] | get answers as values of a type |
 //! | [`testing_agents`] | test agents without a network and without waiting |
-//! | [`durability`] | say what survives a kill, and build on it |
+//! | [`durability`] | what survives a kill, and how to build on it |
 //! | [`operations`] | start, watch, check and stop a runtime in production |
 
 #[doc = include_str!("guide/agents.md")]

@@ -12,16 +12,15 @@
 //! use subtend::session::Outcome;
 //!
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
-//! // A model that plays a script; yours implements `subtend::models::Model`.
-//! let model = Scripted::builder("greeter").rule("*", [Step::text("Hello. You said: {prompt}")]).build()?;
+//! // A model that plays a script; your own model implements `subtend::models::Model`. let model =
+//! Scripted::builder("greeter").rule("*", [Step::text("Hello. You said: {prompt}")]).build()?;
 //!
 //! // Without a journal everything is kept in memory; `subtend::journal::open_store` opens one on disk.
 //! let runtime = Runtime::builder().model(model).start().await?;
 //! let session = runtime.open("general")?;
 //!
-//! let receipt = session.send("Good morning.").await?; // durable from here on
-//! assert_eq!(&*receipt.answer().await?.text, "Hello. You said: Good morning.");
-//! assert_eq!(session.run_ended(receipt.run).await?.outcome, Outcome::Completed);
+//! let receipt = session.send("Good morning.").await?; // durable on return assert_eq!(&*receipt.answer().await?.text,
+//! "Hello. You said: Good morning."); assert_eq!(session.run_ended(receipt.run).await?.outcome, Outcome::Completed);
 //!
 //! runtime.shutdown(std::time::Duration::from_secs(5)).await;
 //! # Ok(())
@@ -29,8 +28,8 @@
 //! # tokio::runtime::Runtime::new().expect("a runtime").block_on(example()).expect("an answer");
 //! ```
 //!
-//! It runs in the caller's tokio runtime, of either flavour. Handles are cheap to clone. Dropping a handle, or a future
-//! that waits on one, does not cancel its run.
+//! subtend runs in the caller's tokio runtime, which may be single-threaded or multi-threaded. Handles are cheap to
+//! clone. Dropping a handle, or a future that waits on one, does not cancel a run.
 //!
 //! **[The guide](guide) continues from here**, with a page for each task; `examples/` has complete programs.
 //!
@@ -51,7 +50,7 @@
 //!
 //! | feature | content | default |
 //! |---|---|---|
-//! | `redb`, `sled` | stores on disk, an engine each; without them, the journal is kept in memory | yes |
+//! | `redb`, `sled` | stores on disk, one feature per engine; without them, the journal is kept in memory | yes |
 //! | `providers` | language models of providers, over HTTP | yes |
 //! | `cli` | the `subtend` command, which the library does not need | yes |
 //! | `testing` | [`testing`](guide::testing_agents) | no |
@@ -98,7 +97,7 @@ pub mod branches {
     pub use subtend_actors::{Alternative, Alternatives, BranchInfo, BranchOptions, CompactedHistory, Switched};
 }
 
-/// More events: activity below a session, lines of JSON, changes of a queue.
+/// Events: activity in a tree, lines of JSON, changes of a queue.
 pub mod events {
     pub use subtend_actors::activity::{Activity, ActivityItem, NestedEvent};
     pub use subtend_actors::event::{DeltaKind, EventLine, QueueEvent, QueueEvents};

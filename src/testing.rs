@@ -1,6 +1,6 @@
-//! Tests of agents: models that play a script, a journal in memory, and virtual time.
+//! Helpers for tests of agents: models that play a script, a journal in memory, and virtual time.
 //!
-//! Behind the feature `testing`, for dev-dependencies:
+//! The feature `testing` enables this module:
 //!
 //! ```toml
 //! [dev-dependencies]
@@ -96,8 +96,8 @@ pub fn reopen(store: &Memory) -> Journal {
     Journal::open(Box::new(store.clone()), subtend_journal::Options::default()).expect("a journal")
 }
 
-/// Returns a builder of deterministic runtimes: ids and clock from [`SEED`], a journal in memory, the built-in agents, no
-/// tools, and **everything allowed**. Set a model, and override the rest where needed.
+/// Returns a builder of deterministic runtimes: ids and clock from [`SEED`], a journal in memory, the built-in agents,
+/// no tools, and **everything allowed**. Set a model, and override other settings where needed.
 ///
 /// A second runtime on the same journal needs another seed, because the same seed generates the same ids:
 /// `.options(Options { seed: Some(8), ..Options::default() })`.
@@ -108,7 +108,7 @@ pub fn builder() -> Builder {
         .options(Options { seed: Some(SEED), ..Options::default() })
 }
 
-/// Returns an answer that asks for `calls`, each a tool's name and its arguments.
+/// Returns an answer with tool calls, given as names of tools and their arguments.
 ///
 /// ```
 /// let answer = subtend::testing::calls([("weather", serde_json::json!({"city": "Bern"}))]);
@@ -169,7 +169,7 @@ pub async fn audit(runtime: &Runtime) -> Result<(), AuditError> {
 #[expect(clippy::panic, reason = "this is an assertion")]
 pub async fn finish(runtime: Runtime) {
     if let Err(error) = audit(&runtime).await {
-        panic!("the journal does not keep its invariants: {error}");
+        panic!("the journal violates an invariant: {error}");
     }
     let report = runtime.shutdown(GRACE).await;
     assert_eq!((report.actors, report.tasks), (0, 0), "something outlived the shutdown: {report:?}");

@@ -10,7 +10,7 @@ use subtend_session::usage::Usage;
 #[derive(Deserialize)]
 pub(crate) struct Controlled {
     pub(crate) run: Option<u32>,
-    /// How that run had ended; absent if the control stopped it.
+    /// Outcome of the run if it had already ended; absent if the control stopped it.
     outcome: Option<IgnoredAny>,
     /// Number of cancelled runs; present if the whole tree was cancelled.
     pub(crate) cancelled: Option<u32>,

@@ -66,7 +66,7 @@ struct ApprovalRow {
     root: SessionId,
     agent: Text,
     title: Text,
-    /// Unix time in ms at which the call is denied without an answer.
+    /// Unix time in ms at which the call is denied if no answer has arrived.
     #[serde(skip_serializing_if = "Option::is_none")]
     deadline_ms: Option<i64>,
     call: CallId,
@@ -74,7 +74,7 @@ struct ApprovalRow {
     resource: Text,
     verdict: Option<AskVerdict>,
     by: Option<AnsweredBy>,
-    /// The full resource of the call; the record may shorten it.
+    /// The full resource of the call. The record may contain a shortened one.
     #[serde(skip)]
     full_resource: String,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -142,7 +142,7 @@ pub(crate) fn run(args: &Args) -> Result<Code, Fail> {
     }
     let Some(reader) = StoreReader::open(&args.store)? else { return print_no_approvals(args) };
     let ancestor = args.session.as_deref().map(|name| reader.find(name)).transpose()?;
-    // A session whose head is damaged is missing from listings.
+    // Report sessions with a damaged head, which are missing from the list below.
     for (session, error) in reader.journal().damaged_rows()? {
         if let Some(session) = session {
             warn_skipped(session, &error)?;
@@ -265,7 +265,7 @@ fn all_approvals(reader: &StoreReader, ancestor: Option<SessionId>) -> Result<Ve
     Ok(rows)
 }
 
-/// Returns open approvals, oldest first. Outbox rows name their sessions, so other sessions are not read.
+/// Returns open approvals, oldest first. Reads only sessions that outbox rows name.
 fn stored_approvals(reader: &StoreReader, ancestor: Option<SessionId>) -> Result<Vec<ApprovalRow>, Fail> {
     let mut rows = Vec::new();
     let mut read: BTreeMap<SessionId, Vec<ApprovalRow>> = BTreeMap::new();
@@ -393,7 +393,7 @@ fn line(row: &ApprovalRow, now_ms: i64) -> String {
         (Some(AskVerdict::Deny), Some(AnsweredBy::Person) | None) => ("denied", BAD),
     };
     let resource = first_line(&row.full_resource, 80);
-    // A truncated call is shown in full below the line, since its beginning alone could mislead.
+    // A shortened call is also shown in full below the line, because its beginning alone could mislead.
     let is_truncated = row.plan.is_none() && row.full_resource != resource;
     let args = row.args.as_deref().filter(|_| *row.action != *"shell.run");
     let asked = approve::answer_text(&row.action, &row.full_resource, args.unwrap_or_default());
@@ -460,7 +460,7 @@ mod tests {
         assert_eq!(time_left(&rows[1], 250_000), ", its deadline has passed");
     }
 
-    /// The arguments contain only the id of the question, so the question and its page must be shown too.
+    /// The arguments contain only the id of the question, so the question and the page that it names must be shown too.
     #[test]
     fn answer_to_a_server_is_shown_with_its_question() {
         let (id, head) = session();

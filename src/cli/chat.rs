@@ -54,7 +54,7 @@ pub(crate) fn run(args: &Args) -> Result<Code, Fail> {
         Some(name) => CommandSubject::Session(name, args.here),
         None => CommandSubject::New(args.agent.as_deref()),
     };
-    // Without a terminal, lines are messages, so no approver is attached.
+    // Without a terminal, each line is a message and cannot answer a question, so no approver is attached.
     let may_ask = |screen: &Screen| typed && screen.is_drawn();
     work::run_and_ask_if(&args.work, about, may_ask, async |mut work: Work<'_>| {
         if !(typed && work.screen.is_drawn()) {

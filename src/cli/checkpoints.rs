@@ -1,4 +1,4 @@
-//! The checkpoints of a store, and reports about writes whose results are not recorded.
+//! The checkpoints of a store, and reports on file writes whose results were not recorded.
 
 use std::fmt::Write as _;
 

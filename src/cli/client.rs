@@ -27,14 +27,14 @@ mod host_socket;
 #[cfg(unix)]
 mod tests;
 
-/// File of the socket, in the host's directory.
+/// Name of the socket file in the host's directory.
 pub(crate) const SOCKET: &str = "host.sock";
-/// Time between two checks whether the process that holds the store listens.
+/// Interval of checks whether the process that holds the store listens.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
-/// Number of checks, seven seconds in total: a host that ends gives running calls five.
+/// Maximum number of checks, seven seconds in total: a host that shuts down gives running calls five seconds.
 const MAX_POLLS: u32 = 140;
-/// Number of hosts that may end one after the other before a read fails. When many commands start at the same time, each
-/// may host the store for its own run; a read must survive the end of several such hosts.
+/// Number of hosts that may end in a row before a read fails. Commands that start at the same time may host the store
+/// one after the other, each for its own run.
 pub(crate) const HOSTS: u32 = 16;
 
 /// The process that serves a store.
@@ -42,10 +42,10 @@ pub(crate) const HOSTS: u32 = 16;
 pub(crate) struct ServingProcess {
     pub(crate) pid: u32,
     pub(crate) version: String,
-    /// Hash of the API that it serves; empty if it does not report one.
+    /// Hash of the API that the host serves; empty if it does not report one.
     #[serde(default)]
     api: String,
-    /// True if it serves until it is stopped; false if it ends with its runs.
+    /// True if the host serves until it is stopped; false if it ends with its runs.
     #[serde(default)]
     pub(crate) stays: bool,
 }
@@ -70,7 +70,7 @@ impl Connection {
     /// Connects to the host that listens at `path`; `None` if none does.
     ///
     /// # Errors
-    /// When another user listens there, or a host of another version.
+    /// If the listening process belongs to another user, or has another version.
     pub(crate) async fn open(path: &Path) -> Result<Option<(Self, ServingProcess)>, Fail> {
         match host_socket::connect(path).await? {
             Some(sender) => Self(Transport::Socket(sender)).check_version(path).await,
@@ -78,13 +78,13 @@ impl Connection {
         }
     }
 
-    /// Returns the connection if a host of this version answers on it; `None` if the host has ended.
+    /// Checks that a host of this version answers on the connection. Returns `None` if the host has ended.
     async fn check_version(mut self, path: &Path) -> Result<Option<(Self, ServingProcess)>, Fail> {
         let asked = tokio::time::timeout(ANSWER_TIMEOUT, self.get::<ServingProcess>("/v1/host")).await;
         let Ok(asked) = asked else {
             return Err(unreachable_at(path, "it did not answer within 30 s. Wait until it is less busy, or stop it"));
         };
-        // A connection to a process that just ended is never answered.
+        // The process may have ended after it accepted the connection.
         let serving = match asked {
             Err(Fail::Unavailable(_)) => return Ok(None),
             answered => answered?,
@@ -113,7 +113,7 @@ impl Connection {
     /// Sends a request and returns the response; its body is not read yet.
     ///
     /// # Errors
-    /// The problem that the host reports, as [`Fail`]; [`Fail::Unavailable`] when the host has ended.
+    /// The host's problem as a [`Fail`]; [`Fail::Unavailable`] if the host has ended.
     pub(crate) async fn send(
         &mut self,
         method: Method,
@@ -157,7 +157,7 @@ impl Connection {
         let request = request.body(Full::new(Bytes::from(bytes))).map_err(|error| unavailable(&error.to_string()))?;
         Ok(match &mut self.0 {
             Transport::Socket(sender) => {
-                // The connection accepts the next request after the previous response was read to its end.
+                // The connection accepts a request only when the previous response has been read to its end.
                 sender.ready().await.map_err(|error| unavailable(&error.to_string()))?;
                 sender.send_request(request).await.map_err(|error| unavailable(&error.to_string()))?.map(Body::new)
             }
@@ -199,7 +199,7 @@ impl Connection {
         read(&read_body(self.send(method, path, body).await?).await?)
     }
 
-    /// Sends a command that creates a resource, with its idempotency key if it has one. Other commands do not accept a key.
+    /// Sends a command that creates a resource, with an idempotency key if given. Other commands do not accept keys.
     ///
     /// # Errors
     /// As [`Connection::send`].
@@ -242,7 +242,7 @@ impl From<HostRefusal> for Fail {
     }
 }
 
-/// Parses the answer of the host.
+/// Parses the response body of the host.
 fn read<T: for<'a> Deserialize<'a>>(bytes: &[u8]) -> Result<T, Fail> {
     let text: &[u8] = if bytes.is_empty() { b"null" } else { bytes };
     serde_json::from_slice(text).map_err(|error| unavailable(&format!("its answer cannot be read: {error}")))
@@ -259,7 +259,7 @@ async fn read_body(response: Response<Body>) -> Result<Bytes, Fail> {
     let body = response.into_body();
     let length = body.size_hint().exact();
     let bytes = body.collect().await.map_err(|error| unavailable(&error.to_string()))?.to_bytes();
-    // The body of a connection that is closed meanwhile ends without an error.
+    // If the connection is closed meanwhile, the body ends early without an error.
     match length.is_some_and(|length| length != bytes.len() as u64) {
         true => Err(unavailable("its answer is incomplete")),
         false => Ok(bytes),
@@ -358,8 +358,8 @@ impl Attached {
         self.call(Method::POST, "/v1/store/reads", Some(&serde_json::to_value(read)?))
     }
 
-    /// Returns a journal that reads through the host. Reads fail once the host ends; the caller then restarts the whole
-    /// command.
+    /// Returns a journal that reads through the host. Reads fail when the host has ended, and the caller must restart
+    /// the command.
     ///
     /// # Errors
     /// When the host does not answer.
@@ -377,13 +377,13 @@ fn remote_journal(read: impl Fn(&Read) -> Result<Value, Fail> + Send + Sync + 's
 pub(crate) enum Store {
     /// Another process hosts it.
     Hosted(Attached),
-    /// This process has it.
+    /// This process has opened it.
     Own(Journal),
 }
 
 impl Store {
-    /// Returns a journal for reading, and whether another process hosts the store. If that process ends, for example after
-    /// its own run, reading continues through the next host or directly in the store.
+    /// Returns a journal for reading, and whether another process hosts the store. If that process ends, later reads go
+    /// through the next host, or directly to the store.
     ///
     /// # Errors
     /// When the host does not answer.
@@ -414,8 +414,8 @@ impl Store {
     }
 }
 
-/// Opens a store for this process alone. Waits for a process that holds the store and does not listen, since it is
-/// starting or ending. Does not start an async runtime, so it may be called within one.
+/// Opens a store for this process alone. Waits if another process holds the store without listening, because that
+/// process is starting or ending. May be called within an async runtime.
 ///
 /// # Errors
 /// As [`StoreLocation::open`]; "in use" if another process hosts the store.
@@ -432,10 +432,11 @@ pub(crate) fn open_exclusive(place: &StoreLocation) -> Result<Journal, Fail> {
     place.open()
 }
 
-/// Connects to the host of a store, or opens the store if no process hosts it.
+/// Connects to the host of a store, or opens the store if no process hosts it. Waits if another process holds the store
+/// without listening.
 ///
 /// # Errors
-/// As [`StoreLocation::open`] and [`Attached::to`]. Waits for a process that holds the store and does not listen yet.
+/// As [`StoreLocation::open`] and [`Attached::to`].
 pub(crate) fn connect_or_open(place: &StoreLocation) -> Result<Store, Fail> {
     let mut progress = ProgressLine::new();
     for _ in 0..MAX_POLLS {
@@ -457,11 +458,11 @@ pub(crate) fn has_ended(place: &StoreLocation, pid: u32) -> Result<bool, Fail> {
     Ok(Attached::to(place)?.is_none_or(|host| host.serving.pid != pid))
 }
 
-/// Opens a store. If a process that may listen soon holds it, waits [`POLL_INTERVAL`] and returns `None`.
+/// Opens a store. If another process holds it, waits [`POLL_INTERVAL`] and returns `None`.
 fn try_own(place: &StoreLocation, progress: &mut ProgressLine) -> Result<Option<Journal>, Fail> {
     match place.try_open() {
         Ok(journal) => Ok(Some(journal)),
-        // That process is starting, and will listen, or it is ending.
+        // The process that holds the store is starting and will listen soon, or it is ending.
         Err(OpenError::InUse { .. } | OpenError::ClaimedElsewhere { .. }) => {
             progress.report(|| "waiting for the process that holds the store to be ready".to_owned());
             std::thread::sleep(POLL_INTERVAL);

@@ -32,22 +32,22 @@ pub(crate) fn run(args: &Args) -> Result<Code, Fail> {
     let (store, session) = (&args.serve.store, &*args.session);
     if let Some(hosted) = Hosted::find(store, session)? {
         args.serve.refuse_for_other_host()?;
-        // The host summarises it if that is configured.
+        // If summaries are configured, the host summarises the session.
         return close(&hosted, args.json);
     }
     match args.serve.ready(session) {
         Ok(mut ready) if ready.parts.options.summaries && !ready.parts.models.is_offline() => {
-            // The summary is requested below instead, where its failure can be reported.
+            // The summary is requested explicitly below, so that a failure can be reported.
             ready.parts.options.summaries = false;
             let (threads, mut stop) = serve::listen()?;
             match serve::with(threads, ready, |hosted| close_with_summary(hosted, &mut stop, args.json)) {
-                // The host was not started.
+                // The host could not be started.
                 Err(Fail::Usage(why)) => close_without_summary(args, &why),
                 done => done,
             }
         }
         Ok(ready) => {
-            // Release the store first.
+            // Release the store before the session is closed without a summary.
             drop(ready);
             hosted::with(store, session, |hosted| close(hosted, args.json))
         }

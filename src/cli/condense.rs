@@ -16,14 +16,14 @@ use super::work::serve::{self, ServeArgs, ServiceError};
 
 /// Summarizes the old part of a conversation with the agent `compaction`; later model calls see the summary in its place.
 ///
-/// Nothing is deleted: `subtend show` marks the messages, and `--undo` shows them to the model again. It happens
-/// automatically when the context is nearly full (`limits.compact_at`).
+/// Nothing is deleted: `subtend show` marks the messages, and `--undo` shows them to the model again. Sessions do this
+/// automatically when their context is nearly full (`limits.compact_at`).
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
     /// Session: an id, the start of one, a short name, or a path such as `root/a3f9c1`
     session: String,
 
-    /// Show the messages again that the last compaction hid
+    /// Undo the last compaction: the model sees its hidden messages again
     #[arg(long)]
     undo: bool,
 
@@ -55,7 +55,7 @@ pub(crate) fn run(args: &Args) -> Result<Code, Fail> {
     if args.undo {
         return hosted::with(&args.serve.store, &args.session, |hosted| undo(args, hosted));
     }
-    // Until the host has answered, nothing is begun: a signal ends this process.
+    // Nothing has begun until the host is found, so a signal may simply end this process.
     if let Some(hosted) = Hosted::find(&args.serve.store, &args.session)? {
         args.serve.refuse_for_other_host()?;
         let (_threads, mut stop) = serve::listen()?;

@@ -178,7 +178,7 @@ pub(crate) fn set(key: &str, value: &str, folder: &Path, user: bool) -> Result<C
     let mut after = configuration::set(&before, &key, &value).map_err(describe)?;
     let origin = if user { Origin::User(path.clone()) } else { Origin::Project(path.clone()) };
     let mut loaded = read(origin.clone(), &after)?;
-    // If the old file is invalid, this change may be its correction.
+    // The old file may be invalid, because this change may be its correction.
     if let Ok(before) = read(origin.clone(), &before) {
         options::check_required(&key, &before, &loaded)?;
     }
@@ -194,7 +194,7 @@ pub(crate) fn set(key: &str, value: &str, folder: &Path, user: bool) -> Result<C
     let mut err = anstream::stderr().lock();
     writeln!(err, "{key} is set in {}", clip(&path.display().to_string(), 400))?;
     drop(err);
-    // A stronger origin may override the new value.
+    // An origin with higher precedence may override the new value.
     let now = settings::load(&workspace, Trust::decide_and_warn(&workspace)?)?;
     let counts = now.origin(&key);
     if counts.rank() > origin.rank() {
@@ -203,7 +203,7 @@ pub(crate) fn set(key: &str, value: &str, folder: &Path, user: bool) -> Result<C
     settings::warn(&loaded)
 }
 
-/// Loads the file's text alone, so that an invalid file is never written.
+/// Loads the text of one file, so that an invalid file is never written.
 fn read(origin: Origin, text: &str) -> Result<Loaded, Fail> {
     Ok(Loaded::of([configuration::Layer::file(origin, text)?])?)
 }

@@ -23,8 +23,8 @@ use super::{work, workspace, worktrees};
 /// Time limit of a shutdown.
 const GRACE: Duration = Duration::from_secs(1);
 
-/// Hosts a store for controls. As at every start, runs of an earlier process end as lost. No agent runs, and queued
-/// inputs remain.
+/// Hosts a store for controls. As at every start, runs of an earlier process end as lost. Runs no agent, so queued
+/// inputs remain queued.
 pub(crate) async fn begin(journal: Journal, place: &StoreLocation) -> Result<Host, Fail> {
     let none = fn_model("none", |_, _| async {
         Err(ModelError::new(ModelFail::Unavailable, "this process only controls sessions: it does not run agents"))
@@ -54,7 +54,7 @@ pub(crate) async fn end(host: Host) {
     host.shutdown(GRACE).await;
 }
 
-/// Prints the result of a command: one JSON object with `--json`, else a sentence.
+/// Prints the result of a command: as one JSON object with `--json`, otherwise as a sentence.
 pub(crate) fn report(is_json: bool, result: &Value, sentence: &str) -> Result<Code, Fail> {
     if is_json { say(&json::text(result)?) } else { say(sentence) }?;
     Ok(Code::Done)

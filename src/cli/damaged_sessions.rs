@@ -1,4 +1,4 @@
-//! Sessions with a damaged row in the index. They are left alone, but must not seem to be missing.
+//! Sessions with a damaged row in the index. Commands do not change them, but must not report them as missing.
 
 use std::collections::BTreeMap;
 
@@ -40,7 +40,7 @@ impl DamagedSessions {
         self.0.iter().map(|(session, why)| (*session, why.as_str()))
     }
 
-    /// Returns the error for an unknown name: if it may name a damaged session, that session's damage.
+    /// Returns the error for an unknown name. If the name may match a damaged session, the error describes the damage.
     pub(crate) fn with_skipped(&self, name: &str, none: Fail) -> Fail {
         let word = name.trim().trim_start_matches("root/").to_ascii_lowercase();
         let part: String = word.chars().filter(|c| *c != '-').collect();

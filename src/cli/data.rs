@@ -17,14 +17,14 @@ use super::owners;
 use super::paint::{CAUTION, Styled, harmless};
 use super::progress::ProgressLine;
 
-/// The variable that names the data directory if no option does.
+/// The environment variable for the data directory. Options take precedence.
 const DATA_VARIABLE: &str = "SUBTEND_DATA";
 
-/// The variable that names the store if no option does. An address may contain a password, and other users can see the
-/// arguments of a process.
+/// The environment variable for the store. Options take precedence. An address may contain a password, which other
+/// users could read in the arguments of a process.
 const STORE_VARIABLE: &str = "SUBTEND_STORE";
 
-/// Engines of a data directory, the default first; the store is in a directory with the engine's name.
+/// Engines, the default first. In a data directory, the store is in a subdirectory with the name of its engine.
 const ENGINES: [&str; 2] = ["redb", "sled"];
 
 /// Options that name the store of a command.
@@ -43,11 +43,11 @@ pub(crate) struct StoreArgs {
     #[arg(long, global = true)]
     pub(crate) accept_loss: bool,
 
-    /// The shard that this process hosts as a node; it replaces the store that the options name.
+    /// The shard that this process hosts as a node. It takes precedence over the options.
     #[arg(skip)]
     pub(crate) shard: Option<NodeShard>,
 
-    /// File of the host's tokens, if it is not in the host's directory.
+    /// File of the host's tokens, if outside the host's directory.
     #[arg(skip)]
     pub(crate) tokens: Option<PathBuf>,
 }
@@ -71,7 +71,7 @@ impl StoreArgs {
     /// Returns the store that the options name.
     ///
     /// # Errors
-    /// When the options are invalid, or when another user owns a part of the store or could replace it.
+    /// If the options are invalid, or if another user owns a part of the store or could replace it.
     pub(crate) fn place(&self) -> Result<StoreLocation, Fail> {
         let place = self.location()?;
         place.check_owners().map_err(|why| Fail::Store(format!("the store cannot be used: {why}")))?;
@@ -86,7 +86,7 @@ impl StoreArgs {
         if let Some(NodeShard { dir, name, spec }) = &self.shard {
             return Ok(StoreLocation { spec: spec.clone(), data: Some(dir.join(name)), accept_loss });
         }
-        // The parser compares only options on the same side of a subcommand.
+        // The parser does not detect this conflict if the options are on different sides of a subcommand.
         if let (Some(data), Some(_)) = (&self.data, &self.store) {
             return Err(Fail::Usage(format!("`--data {}` and `--store` name two stores: omit one", data.display())));
         }
@@ -128,7 +128,7 @@ impl StoreArgs {
         Ok(data.map(Path::to_owned).into_iter().chain([store.clone()]).chain(siblings).collect())
     }
 
-    /// Returns the files of the host's tokens that are outside of the host's directory. Tools must not reach them either.
+    /// Returns token files outside the host's directory. Tools must not reach them either.
     pub(crate) fn token_files(&self) -> Vec<PathBuf> {
         self.tokens.iter().flat_map(|file| [file.clone(), TokenFile::at(file).lock_path()]).collect()
     }
@@ -168,8 +168,8 @@ fn platform_dir() -> Result<PathBuf, Fail> {
     Ok(base.data_dir().join("subtend"))
 }
 
-/// Returns the existing store of a data directory, or a new one of the first engine. A build that lacks the engine of an
-/// existing store must not create a second one.
+/// Returns the existing store of a data directory, or a new one with the first engine. If this build lacks the engine
+/// of an existing store, a second store must not be created.
 fn store_in(data: &Path) -> Result<StoreSpec, Fail> {
     let mut existing = None;
     for name in ENGINES {
@@ -278,7 +278,7 @@ impl StoreLocation {
         owners::check(self.data.as_deref(), self.path(), &siblings)
     }
 
-    /// Repeats the check of [`StoreArgs::place`], because another user may have created a directory since.
+    /// Repeats the check of [`StoreArgs::place`], because another user may have created a directory meanwhile.
     fn check_owners_again(&self) -> Result<(), OpenError> {
         self.check_owners().map_err(|why| self.unsafe_to_use(why))
     }
@@ -291,7 +291,7 @@ impl StoreLocation {
     /// Removes other users' access to the store's directories, and reports each change on stderr.
     ///
     /// # Errors
-    /// When other users can still write a directory, and so replace the store in it.
+    /// If other users can still write a directory, because they could replace the store in it.
     fn restrict_access(&self) -> Result<(), OpenError> {
         let Some(dir) = self.data.as_deref().or(self.path()).filter(|dir| dir.exists()) else { return Ok(()) };
         let mut err = notices();
@@ -336,7 +336,7 @@ impl StoreLocation {
 
     /// Removes the store if it is unused, with the directories that were created for it.
     pub(crate) fn discard(&self, made: &[PathBuf]) {
-        // Files remain if the directory is not empty; the failure of the open is already reported.
+        // A directory that is not empty remains. Errors are ignored, because the failed open is already reported.
         if discard_store(&self.spec).unwrap_or(false) {
             made.iter().for_each(|dir| drop(std::fs::remove_dir(dir)));
         }

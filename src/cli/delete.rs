@@ -57,7 +57,7 @@ struct DeleteReply {
 pub(crate) fn run(args: &Args) -> Result<Code, Fail> {
     let attended = std::io::stdin().is_terminal() && std::io::stderr().is_terminal();
     if !args.yes && !attended {
-        // An unknown name is reported first.
+        // Look up the session first, so that an unknown name is reported.
         StoreReader::open_existing(&args.store)?.find(&args.session)?;
         return Err(Fail::Usage(
             "nothing is deleted: there is no terminal to confirm the deletion. Use --yes to delete without asking"
@@ -68,7 +68,8 @@ pub(crate) fn run(args: &Args) -> Result<Code, Fail> {
         let preview = preview(&hosted.journal, hosted.id);
         let lost = match &preview {
             Ok((_, sessions)) => match worktrees::describe_unmerged(&args.store, sessions) {
-                // The deletion does not need the list, and reports below which worktrees remain.
+                // Errors are ignored: the list is only shown, and worktrees that remain are reported after the
+                // deletion.
                 Err(_) if args.yes => Vec::new(),
                 lost => lost?,
             },
@@ -182,7 +183,7 @@ mod tests {
         runtime.shutdown(std::time::Duration::from_secs(1)).await;
         let (top, count, journal) = (session.id(), AtomicUsize::new(0), journal());
         let ask = move |read: &Read| {
-            // The session is its own child. Without the guard, the listing would end only after 1,000 reads.
+            // The session is its own child. Without the check for cycles, the listing would not end before 1,000 reads.
             if matches!(read, Read::Children { .. }) && count.fetch_add(1, Ordering::Relaxed) < 1_000 {
                 return Ok(Value::from(vec![top.to_string()]));
             }

@@ -120,7 +120,7 @@ fn agents(folder: &Path) -> Result<Finding, Fail> {
         }
     };
     let problems = model::problems(&catalog, &loaded, choice::variable().as_deref(), &setup::tools(&loaded.config)?);
-    // A refused file of another product may not be an agent at all, such as a readme.
+    // A refused file of another product may be something other than an agent, such as a readme.
     let is_bad = |problem: &&AgentProblem| problem.kind == ProblemKind::Refused && problem.product.is_none();
     let bad = problems.iter().find(is_bad);
     let Some(first) = bad.or_else(|| problems.first()) else {

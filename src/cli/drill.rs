@@ -47,8 +47,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "BUG", value_enum)]
     sabotage: Option<Sabotage>,
 
-    /// Kill a host that serves N clients instead. They follow all events and send commands with keys; each event must arrive
-    /// once, and each command must take effect once
+    /// Kill a host that serves N clients instead. The clients follow all events and send commands with idempotency
+    /// keys. Each event must arrive once, and each command must take effect once
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=10_000))]
     clients: Option<u64>,
 
@@ -148,7 +148,7 @@ mod tests {
 
     use super::*;
 
-    /// The control: a parent of this user alone.
+    /// The control: a parent directory that only this user can write.
     #[test]
     fn directory_below_one_of_others_is_refused() {
         let dir = tempfile::tempdir().expect("a directory");

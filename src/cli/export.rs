@@ -50,7 +50,7 @@ pub(crate) fn run(args: &Args) -> Result<Code, Fail> {
         Some(path) => to_file(&reader, scope, path)?,
     };
     let place = args.out.as_ref().map_or_else(String::new, |path| format!(" to {}", path.display()));
-    // Reports go to stderr, because stdout may be the export.
+    // Report on stderr, because stdout may be the export.
     let mut err = anstream::stderr();
     skipped.iter().try_for_each(|skipped| writeln!(err, "{}", describe_skipped(skipped)))?;
     writeln!(err, "exported {}{place}", describe(tally))?;
@@ -111,7 +111,7 @@ fn to_file(reader: &StoreReader, scope: ExportScope, path: &Path) -> Result<(Tal
     Ok(exported)
 }
 
-/// Makes the file's name durable.
+/// Syncs the directory, so that the file's name is durable.
 fn sync_entry(path: &Path) -> std::io::Result<()> {
     let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
     File::open(dir)?.sync_all()

@@ -25,7 +25,7 @@ impl From<Code> for ExitCode {
     }
 }
 
-/// An error of a command; each variant names the caller's remedy.
+/// An error of a command. Each variant stands for what the caller can do.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Fail {
     /// Correct the command line or the configuration.
@@ -34,13 +34,13 @@ pub(crate) enum Fail {
     /// Inspect the store.
     #[error("{0}")]
     Store(String),
-    /// Retry: another process holds the store without serving it, or ended while it did.
+    /// Retry: another process held the store without serving it, or ended while it served this command.
     #[error("{0}")]
     Unavailable(String),
     /// Anything else; the message names the remedy.
     #[error("{0}")]
     Other(String),
-    /// The reader of stdout has closed it; nothing is reported.
+    /// The reader of stdout has closed it. Nothing is reported.
     #[error("the output is closed")]
     Closed,
 }

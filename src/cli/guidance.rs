@@ -161,7 +161,7 @@ pub(crate) fn skill_tool(skills: &Skills) -> Arc<dyn Tool> {
     let folder = |skill: &Arc<Skill>| {
         let place = match skill.in_workspace {
             true => SkillPlace::Workspace,
-            // A folder that was removed meanwhile is not offered.
+            // Does not offer a skill whose folder was removed meanwhile.
             false => SkillPlace::Own(Arc::new(Workspace::open(&skill.folder).ok()?)),
         };
         Some(SkillFolder { name: Arc::clone(&skill.name), resource: Arc::clone(&skill.resource), place })
@@ -169,7 +169,7 @@ pub(crate) fn skill_tool(skills: &Skills) -> Arc<dyn Tool> {
     tool(skills.all().filter(|skill| skill.for_models).filter_map(folder).collect())
 }
 
-/// Warns about refused files in one line, for commands that do not list them.
+/// Warns in one line that files were refused, for commands that do not list them.
 pub(crate) fn warn_briefly(problems: &[AgentProblem]) -> Result<(), Fail> {
     let refused = problems.iter().filter(|problem| problem.kind == ProblemKind::Refused);
     let files = refused.map(|problem| &problem.path).collect::<BTreeSet<_>>().len();
@@ -181,7 +181,8 @@ pub(crate) fn warn_briefly(problems: &[AgentProblem]) -> Result<(), Fail> {
     Ok(())
 }
 
-/// Returns the user's own files and folders that reach prompts in every workspace. Their links may lead into a workspace.
+/// Returns the user's own files and folders whose content becomes part of prompts in every workspace. Links among them
+/// may lead into a workspace.
 pub(crate) fn user_paths() -> Vec<PathBuf> {
     let own = settings::PROMPTS.into_iter().filter_map(settings::unchecked_user_path);
     let shared = settings::shared_skills();
@@ -197,7 +198,7 @@ pub(crate) fn user_paths() -> Vec<PathBuf> {
     own.chain(shared).chain(of_products).chain(imported).collect()
 }
 
-/// Adds the user's instruction file and rules. Files in `workspace` are skipped, since they are added with the workspace.
+/// Adds the user's instruction file and rules. Skips files in `workspace`, which are added with the workspace.
 fn add_own(all: &mut Instructions, workspace: Option<&Workspace>) {
     add_own_file(all, workspace);
     for (product, home) in settings::products() {
@@ -215,7 +216,7 @@ fn add_own(all: &mut Instructions, workspace: Option<&Workspace>) {
     }
 }
 
-/// Adds the user's first existing instruction file: the one for subtend, else one of another product.
+/// Adds the user's first existing instruction file: that for subtend, otherwise that of another product.
 fn add_own_file(all: &mut Instructions, workspace: Option<&Workspace>) {
     let home = settings::home();
     let own = settings::user_path(settings::INSTRUCTIONS).map(|file| (file, settings::INSTRUCTIONS)).into_iter();
@@ -260,8 +261,8 @@ fn add_directory(all: &mut Instructions, opened: &Workspace, path: &Path, below:
     all.add(InstructionArea { path, home, names: &NAMES, workspace: Some(below), rules, read: &read });
 }
 
-/// Returns the parent directories of a workspace up to the top of its repository, the top first. A directory that other
-/// users can write ends the list.
+/// Returns the parent directories of a workspace from the top of its repository downwards. Leaves out a directory that
+/// other users can write, and all above it.
 fn parents(workspace: &Path) -> Vec<PathBuf> {
     let Some(top) = workspace.ancestors().find(|folder| folder.join(".git").symlink_metadata().is_ok()) else {
         return Vec::new();
@@ -273,7 +274,7 @@ fn parents(workspace: &Path) -> Vec<PathBuf> {
 }
 
 /// Returns whether the directory has the same owner as the workspace and is not writable by others. A group with the
-/// owner's id is private, as systems with umask 002 create it.
+/// owner's id counts as private, because systems with umask 002 create such groups.
 #[cfg(unix)]
 fn is_own(folder: &Path, workspace: &Path) -> bool {
     use std::os::unix::fs::MetadataExt as _;

@@ -1,4 +1,4 @@
-//! A session and the host of its store, to which controls are sent as HTTP requests.
+//! A session with the host of its store. Controls are sent to the host as HTTP requests.
 
 use std::cell::Cell;
 use std::io::Write as _;
@@ -31,23 +31,23 @@ const CANCEL_TIMEOUT_MS: u32 = 10_000;
 
 pub(crate) struct Hosted {
     host: Attached,
-    /// Reads the store through the host.
+    /// Journal that reads the store through the host.
     pub(crate) journal: Journal,
     pub(crate) id: SessionId,
     /// True if this process hosts the store; it does not run agents.
     pub(crate) is_own: bool,
-    /// Last record of the session when the command began. A control that is repeated with it takes effect once.
+    /// Last record of the session when the command began. With it, a repeated control takes effect once.
     after: Seq,
-    /// True if a command was sent that is not idempotent.
+    /// True if a command that is not idempotent was sent.
     is_not_repeatable: Cell<bool>,
 }
 
-/// Runs `job` with the session `name`, through the host of the store. If no process hosts the store, this process does
-/// during `job`. If a host ends before it answers, `job` is repeated with the next host, unless a command that is not
+/// Runs `job` with the session `name` and the host of its store. If no process hosts the store, this process hosts it
+/// during `job`. If a host ends before it answers, repeats `job` with the next host, unless a command that is not
 /// idempotent was sent.
 ///
 /// # Errors
-/// Errors of `job` and of [`names::find`], and when the store or its host cannot be used.
+/// Errors of `job` and of [`names::find`], and errors of the store and its host.
 pub(crate) fn with(store: &StoreArgs, name: &str, job: impl Fn(&Hosted) -> Result<Code, Fail>) -> Result<Code, Fail> {
     let place = store.place()?;
     if !place.exists()? {
@@ -128,7 +128,7 @@ impl Hosted {
     fn on_other_host(reader: Attached, place: &StoreLocation, name: &str) -> Result<Self, Fail> {
         let journal = reader.journal()?;
         let id = names::find(&journal, name)?;
-        // One connection is for reads, the other one for controls.
+        // One connection is for reads, the other for controls.
         let host = Attached::to(place)?.ok_or_else(client::host_ended_error)?;
         let after = last_seq(&journal, id)?;
         Ok(Self { host, journal, id, is_own: false, after, is_not_repeatable: Cell::new(false) })
@@ -148,8 +148,8 @@ impl Hosted {
         self.host.call(method, &format!("/v1/sessions/{}{what}", self.id), body)
     }
 
-    /// Sends an idempotent control: the host ignores a repetition if it finds the control's record after the last record that
-    /// this command saw at its start.
+    /// Sends an idempotent control. The host ignores a repetition if the session has a record of the control after
+    /// `after`, the last record at the start of this command.
     ///
     /// # Errors
     /// As [`Attached::call`].
@@ -185,8 +185,8 @@ impl Hosted {
                 runs.push((id, row.run));
             }
         }
-        // Collected before the cancel, since cancelled runs are no longer in flight afterwards.
-        // With the number, a cancel that arrives late does not cancel the next run. No other client uses a store that this process opened.
+        // List the runs before the cancel, because they are no longer in flight afterwards. The number of the run
+        // prevents a late cancel of the next run. A store that this process opened has no other clients.
         let own = runs.iter().find(|(id, _)| *id == self.id).filter(|_| !tree && !self.is_own);
         let which = own.map_or_else(|| format!("tree={tree}"), |(_, run)| format!("run={run}"));
         let path = format!("/v1/sessions/{}/cancel?{which}", self.id);
@@ -195,7 +195,7 @@ impl Hosted {
         for (id, run) in runs {
             let left = due.saturating_duration_since(Instant::now()).as_millis().saturating_add(1);
             let path = format!("/v1/sessions/{id}/runs/{run}?wait=true&timeout={left}");
-            // A host that shuts down has accepted the cancel.
+            // A host that is shutting down has accepted the cancel.
             let Ok(ended) = self.host.call::<RunReply>(Method::GET, &path, None) else { break };
             if ended.in_flight {
                 if Instant::now() < due {
@@ -222,7 +222,8 @@ impl Hosted {
     /// Interrupts the run in flight.
     ///
     /// # Errors
-    /// [`Fail::Other`] if the run would take a queued input at once, which no agent of this process could answer.
+    /// [`Fail::Other`] if the session has queued inputs: its run would take them at once, and this process runs no
+    /// agents to answer.
     pub(crate) fn interrupt(&self, is_json: bool) -> Result<Code, Fail> {
         let in_flight = self.journal.inflight_of(self.id)?.is_some();
         let inputs = |entry: &QueueEntry| entry.kind != QueueKind::Completion;

@@ -33,15 +33,16 @@ const PROGRESS_INTERVAL: Duration = Duration::from_millis(200);
 /// that were in flight in the export end when the store is next opened, or at once if a process hosts the store.
 ///
 /// The file is not trusted: names with paths or control characters are refused, and so are records that name sessions
-/// which the file does not bring. An approval for a whole session is reduced to a single call. The sessions get at most
-/// the permissions of a session that `subtend run` opens here with the same options, and at most the limits of your own
+/// outside the file. An approval for a whole session is reduced to a single call. The sessions get at most the
+/// permissions of a session that `subtend run` opens here with the same options, and at most the limits of your own
 /// configuration. A scripted model answers only if --model names it.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
     /// File that `subtend export` wrote
     file: PathBuf,
 
-    /// Let the sessions keep an action other than reading the workspace, if they have it, such as `fs.write=src/**`; repeatable
+    /// Let the sessions keep a permission beyond reading the workspace, such as `fs.write=src/**`, if they have it;
+    /// repeatable
     #[arg(long, value_name = "ACTION[=PATTERN]")]
     allow: Vec<String>,
 
@@ -66,7 +67,7 @@ pub(crate) fn run(args: &Args) -> Result<Code, Fail> {
             args.file.display()
         )));
     }
-    // Only the user's own file defines remote tools.
+    // The workspace's own file is left out: remote tools are defined only in the user's file.
     let config = settings::load(&*workspace::open(Path::new("."))?, Trust::LeftOut)?.config;
     let rights = policy::for_imports(&args.allow, &args.ask, &config)?;
     let within = ImportBounds { rights, limits: Some(config.limits) };
@@ -77,7 +78,7 @@ pub(crate) fn run(args: &Args) -> Result<Code, Fail> {
         Store::Own(journal) => {
             let done = work::async_runtime()?.block_on(import_here(journal, file, &within));
             if done.is_err() && !made.is_empty() {
-                // A refused import removes the directories that it created.
+                // After a refused import, remove the directories that were created for it.
                 place.discard(&made);
             }
             done
@@ -119,7 +120,7 @@ fn progress_text(at: Progress) -> String {
     format!("{} frames of {} sessions read", at.frames, at.sessions)
 }
 
-/// An import of the host that is in progress.
+/// An import in progress at the host.
 #[derive(Deserialize)]
 struct ImportInProgress {
     file: PathBuf,
@@ -144,7 +145,7 @@ fn import_by_host(
     let tally: Tally = host.block_on(async {
         let importing = host.ask(Method::POST, "/v1/store/imports", Some(&body));
         tokio::pin!(importing);
-        // Its progress is read by a connection of its own; without one the import is only waited for.
+        // A second connection reads the progress. Without it, this only waits for the import.
         let mut watching = match &socket {
             Some(path) => Connection::open(path).await.ok().flatten().map(|(connection, _)| connection),
             None => None,

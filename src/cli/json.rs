@@ -1,4 +1,4 @@
-//! JSON on stdout. Invisible characters are escaped, since users also read it at terminals.
+//! JSON on stdout. Invisible characters are escaped, because users also read it at terminals.
 
 use std::io::Write;
 
@@ -15,7 +15,7 @@ pub(crate) fn text(value: &impl Serialize) -> Result<String, Fail> {
     String::from_utf8(out).map_err(|error| Fail::Other(error.to_string()))
 }
 
-/// Writes the JSON of `value` with invisible characters escaped as `\u`, without a copy of the whole.
+/// Writes the JSON of `value` with invisible characters escaped as `\u`, without building it in memory.
 pub(crate) fn write(out: &mut dyn Write, value: &impl Serialize) -> Result<(), Fail> {
     Ok(value.serialize(&mut serde_json::Serializer::with_formatter(out, EscapeInvisible))?)
 }

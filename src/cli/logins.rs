@@ -14,7 +14,7 @@ use super::written_file::write_private;
 
 /// Maximum bytes of the file.
 const MAX_BYTES: u64 = 4 << 20;
-/// Maximum bytes of one login, so that no server takes the room of the others.
+/// Maximum bytes of one login, so that no server can fill the file.
 const MAX_LOGIN_BYTES: usize = 64 << 10;
 
 #[derive(Debug)]
@@ -35,7 +35,7 @@ impl LoginFile {
         settings::unchecked_user_path(settings::LOGINS).map(|path| Self { path })
     }
 
-    /// Returns the file for a write.
+    /// Returns the file for writing.
     ///
     /// # Errors
     /// If another user could write it.
@@ -60,7 +60,7 @@ impl LoginFile {
         serde_json::from_str(&text).map_err(|error| wrong(&format!("{error}; remove it, and log in again")))
     }
 
-    /// Returns the lock of one login; for `None`, that of the file.
+    /// Returns the path of the lock of one login, or of the whole file for `None`.
     fn lock_path(&self, key: Option<&LoginKey>) -> Result<PathBuf, String> {
         let key = key.map(serde_json::to_vec).transpose().map_err(|error| error.to_string())?;
         let mut path = self.path.as_os_str().to_owned();
@@ -103,13 +103,13 @@ impl LoginStore for LoginFile {
         {
             return Err(format!("its login has more than {MAX_LOGIN_BYTES} bytes, and is not kept"));
         }
-        // Held for one write: other logins are in the same file.
+        // Lock the file for this write, because it also contains other logins.
         let _locked = self.acquire_lock(None)?;
         let mut all = self.read()?;
         all.retain(|entry| entry.key != *key);
         all.extend(login.map(|login| LoginEntry { key: key.clone(), login: login.clone() }));
         let text = serde_json::to_string_pretty(&all).map_err(|error| error.to_string())?;
-        // A login that cannot be read again would make the whole file unreadable.
+        // Check that the new content can be read: one bad login would make the whole file unreadable.
         if text.len() as u64 >= MAX_BYTES || serde_json::from_str::<Vec<LoginEntry>>(&text).is_err() {
             return Err(format!("its tokens cannot be kept: with them {} could not be read", self.path.display()));
         }
@@ -138,7 +138,7 @@ mod tests {
         .expect("a login")
     }
 
-    /// The control: the file as this program writes it is used.
+    /// The control: the file as this program writes it is accepted.
     #[cfg(unix)]
     #[test]
     fn x17_login_file_that_others_can_read_is_refused() {
@@ -160,7 +160,7 @@ mod tests {
         assert!(file.load(&key("b")).expect_err("refused").contains("not a regular file"));
     }
 
-    /// An authorization server may keep its login locked for as long as it answers. The control: the lock is exclusive.
+    /// A slow authorization server may keep its login locked for a long time. The control: the lock is exclusive.
     #[test]
     fn lock_of_a_login_is_exclusive_and_stops_no_other_login() {
         let dir = tempfile::tempdir().expect("a directory");
@@ -175,7 +175,7 @@ mod tests {
         assert!(other.try_lock().is_ok());
     }
 
-    /// The control: a login of usual size is kept next to the large one that is refused.
+    /// The control: a login of usual size is stored although the large one is refused.
     #[test]
     fn large_login_is_refused() {
         let dir = tempfile::tempdir().expect("a directory");

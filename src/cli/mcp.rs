@@ -37,8 +37,8 @@ enum McpCommand {
 
 /// Logs in to an MCP server with a browser (OAuth).
 ///
-/// It prints the address of a page, and waits until the page sends the browser back to this process. The login is kept
-/// next to your configuration. It is sent to the address of the server only, and renewed while the server allows it.
+/// It prints the address of a page, and waits until the page redirects the browser to this process. The login is stored
+/// next to your configuration. It is sent only to the address of the server, and renewed while the server allows it.
 #[derive(clap::Args, Debug)]
 struct LoginArgs {
     /// Name of the server
@@ -47,11 +47,12 @@ struct LoginArgs {
     #[command(flatten)]
     place: PlaceArgs,
 
-    /// Client that you registered at the authorization server, if it registers none by itself
+    /// Id of the client that you registered at the authorization server, if the server does not register clients itself
     #[arg(long, value_name = "ID")]
     client_id: Option<String>,
 
-    /// Variable with the secret of that client. Arguments are visible to other programs, so none is the secret itself
+    /// Environment variable with the secret of that client. There is no argument for the secret, because other programs
+    /// can read arguments
     #[arg(long, value_name = "NAME", requires = "client_id")]
     client_secret_env: Option<String>,
 
@@ -59,20 +60,21 @@ struct LoginArgs {
     #[arg(long, requires = "client_id", conflicts_with = "client_secret_env")]
     client_secret_prompt: bool,
 
-    /// Authorization server at which you registered that client: its secret goes to no other one
+    /// Authorization server at which you registered that client; the secret is sent to no other server
     #[arg(long, value_name = "URL", requires = "client_id")]
     issuer: Option<String>,
 
-    /// Scope to ask for, next to those that the server names; repeatable
+    /// Scope to request in addition to those that the server names; repeatable
     #[arg(long = "scope", value_name = "SCOPE")]
     scopes: Vec<String>,
 
-    /// Log in although nothing proves that the page and the server that gets its answer belong together, or that the token is
-    /// for this server alone
+    /// Log in without proof that the login page and the server that receives its answer belong together, and that the
+    /// token is valid for this server only
     #[arg(long)]
     unproven_page: bool,
 
-    /// Port of this machine to which the page sends the browser, as `http://127.0.0.1:PORT/callback` [default: a free one]
+    /// Port of this machine to which the login page redirects the browser, as `http://127.0.0.1:PORT/callback`
+    /// [default: a free one]
     #[arg(long, value_name = "PORT", default_value_t = 0, hide_default_value = true)]
     port: u16,
 }
@@ -114,7 +116,7 @@ struct StatusRow {
     state: LoginState,
     issuer: Option<String>,
     scopes: Vec<String>,
-    /// Times in seconds since 1970.
+    /// Unix time in seconds.
     since: Option<u64>,
     expires: Option<u64>,
     is_renewed: bool,
@@ -123,10 +125,10 @@ struct StatusRow {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 enum LoginState {
-    /// The tokens can be used, or renewed.
+    /// The tokens are valid, or can be renewed.
     LoggedIn,
     NotLoggedIn,
-    /// The token has ended, and cannot be renewed.
+    /// The token has expired and cannot be renewed.
     Ended,
     /// The address of the server changed.
     OtherAddress,
@@ -209,7 +211,7 @@ fn cannot(server: &ServerConfig, why: &str) -> Fail {
     Fail::Other(format!("cannot log in to the MCP server `{}`: {}", server.name, harmless(why)))
 }
 
-/// Asks whether the page and the server that gets its answer belong together, if nothing proves it.
+/// Asks the user whether the login page and the server that receives its answer belong together, unless that is proven.
 fn check_page(pending: &PendingLogin) -> Result<(), Fail> {
     let Some(UnprovenPage { page, receiver, issuer }) = pending.page_to_confirm() else { return Ok(()) };
     let (page, receiver, issuer) = (harmless(&page), harmless(&receiver), harmless(&issuer));
@@ -220,7 +222,7 @@ fn check_page(pending: &PendingLogin) -> Result<(), Fail> {
     confirm(&warning, "If they do not belong together, it could act as you there", alone)
 }
 
-/// Asks whether the token may be for more than the server.
+/// Asks the user for confirmation if the token would be valid beyond the server.
 fn check_resource(url: &str, pending: &PendingLogin) -> Result<(), Fail> {
     let Some(resource) = pending.wider_resource() else { return Ok(()) };
     let warning = format!("the token would be for {}, and not for {} alone", harmless(&resource), harmless(url));
@@ -229,8 +231,8 @@ fn check_resource(url: &str, pending: &PendingLogin) -> Result<(), Fail> {
     confirm(&warning, "The server could use it at other servers there", alone)
 }
 
-/// Checks that the authorization server is the one that the user named, and asks whether it may get the secret of the client if the user
-/// named none: the MCP server chooses it.
+/// Checks that the authorization server, which the MCP server chooses, is the one that the user named. If the user
+/// named none, asks whether it may receive the secret of the client.
 fn check_issuer(named: Option<&str>, pending: &PendingLogin) -> Result<(), Fail> {
     let issuer = pending.issuer();
     if let Some(named) = named {
@@ -287,7 +289,7 @@ fn announce(server: &ServerConfig, url: &str, pending: &PendingLogin) -> Result<
 fn logout(args: &LogoutArgs) -> Result<Code, Fail> {
     let place = LoginPlace::of(&args.place)?;
     let file = LoginFile::to_write()?;
-    // A server that is configured no longer may have left a login.
+    // A server that is no longer configured may still have a login.
     let configured = place.servers.iter().find(|server| *server.name == *args.server);
     let keys = match configured {
         Some(server) => vec![LoginKey::of(server, place.path())],

@@ -1,20 +1,20 @@
-//! Warnings of commands on stderr, or in the log of `serve --log` if stderr has one: each of its lines is JSON.
+//! Warnings of commands: on stderr, or with `serve --log` as entries of the log.
 
 use std::io::Write;
 
 use anstream::adapter::strip_str;
 
-/// Returns whether stderr is a log.
+/// Returns whether stderr carries a log.
 pub(crate) fn has_log() -> bool {
     tracing::dispatcher::has_been_set()
 }
 
-/// Returns the output for warnings. Each line is written as a whole.
+/// Returns the output for warnings, which writes whole lines.
 pub(crate) fn notices() -> Box<dyn Write + Send> {
     if has_log() { Box::new(LogLines::default()) } else { Box::new(anstream::stderr()) }
 }
 
-/// Writes lines of text as warnings of the log, without colours.
+/// Writes each line of text as a warning of the log, without colours.
 #[derive(Default)]
 struct LogLines {
     line: Vec<u8>,

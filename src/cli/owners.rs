@@ -4,11 +4,11 @@
 
 use std::path::{Path, PathBuf};
 
-/// Refuses a data directory or a store that another user owns, or can replace through a parent directory. Missing
-/// directories are accepted, since this user creates them.
+/// Refuses a data directory or a store that another user owns, or can replace through a parent directory. Accepts
+/// missing directories, because this user will create them.
 ///
 /// # Errors
-/// Names the path, its owner, and a remedy.
+/// A text with the path, its owner, and a remedy.
 #[cfg(unix)]
 pub(crate) fn check(data: Option<&Path>, store: Option<&Path>, siblings: &[PathBuf]) -> Result<(), String> {
     let owners = Owners::of_this_process();
@@ -28,10 +28,10 @@ pub(crate) fn check(data: Option<&Path>, store: Option<&Path>, siblings: &[PathB
 }
 
 /// Refuses a file or directory of the configuration that another user owns, can write or can replace. The superuser may
-/// own it. If `deep`, the same holds for all files in it.
+/// own it. If `deep`, checks all files in it too.
 ///
 /// # Errors
-/// Names the path, its owner, and a remedy.
+/// A text with the path, its owner, and a remedy.
 #[cfg(unix)]
 pub(crate) fn check_settings(path: &Path, deep: bool) -> Result<(), String> {
     let owners = Owners::of_this_process();
@@ -84,7 +84,7 @@ const MAX_SETTINGS: u32 = 20_000;
 #[cfg(unix)]
 const MAX_LINKS: u32 = 40;
 
-/// User id of owners that are not mapped into this user namespace.
+/// The user id that owners have if they are not mapped into this user namespace.
 #[cfg(unix)]
 const OVERFLOW_UID: u32 = 65_534;
 
@@ -118,8 +118,9 @@ impl Owners {
         Self { user: rustix::process::geteuid().as_raw(), has_unmapped }
     }
 
-    /// Resolves `path` and checks each directory and link on the way; returns `None` if a part is missing. Unreadable parts
-    /// are reported when the store is opened. The mode of `own` is not checked, since opening the store restricts it.
+    /// Resolves `path` and checks each directory and link on the way; returns `None` if a part is missing. Ignores
+    /// unreadable parts, which are reported when the store is opened. Does not check the mode of `own`, which opening
+    /// the store restricts.
     fn resolve(&self, path: &Path, own: Option<&Path>) -> Result<Option<(PathBuf, std::fs::Metadata)>, UnsafePath> {
         use std::path::Component;
         let Ok(path) = std::path::absolute(path) else { return Ok(None) };
@@ -161,14 +162,15 @@ impl Owners {
         owner == self.user || owner == 0 || (owner == OVERFLOW_UID && self.has_unmapped)
     }
 
-    /// A group with the same id as the user counts as private, and members of root's group are trusted.
+    /// Returns whether users other than the owner can write the path. A group with the same id as the user counts as
+    /// private, and members of root's group are trusted.
     fn is_writable_by_others(&self, found: &std::fs::Metadata) -> bool {
         use std::os::unix::fs::MetadataExt as _;
         let is_private = found.gid() == 0 || found.gid() == self.user;
         found.mode() & 0o002 != 0 || (found.mode() & 0o020 != 0 && !is_private)
     }
 
-    /// Checks a parent directory: its owner and other users who can write it could replace its content.
+    /// Checks a parent directory: its owner and all who can write it could replace its content.
     fn check_parent(&self, dir: &Path, found: &std::fs::Metadata) -> Result<(), UnsafePath> {
         use std::os::unix::fs::MetadataExt as _;
         let shown = dir.display();
@@ -214,7 +216,7 @@ impl Owners {
         if !found.is_dir() || *left == 0 {
             return Ok(());
         }
-        // subtend cannot read these files either, so it does not use them.
+        // subtend cannot read these files either, so they have no effect.
         let Ok(entries) = std::fs::read_dir(path) else { return Ok(()) };
         for entry in entries.flatten() {
             *left = left.saturating_sub(1);

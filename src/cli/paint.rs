@@ -74,7 +74,7 @@ pub(crate) fn phase_mark(phase: Phase) -> (&'static str, Style) {
     }
 }
 
-/// Describes the activity of a run in flight, with the end of a wait for a provider's limit.
+/// Describes the activity of a run in flight, including until when it waits for a provider's limit.
 pub(crate) fn activity(phase: Phase, limited_until: Option<i64>) -> String {
     limited_until.map_or_else(|| phase_name(phase).to_owned(), limited)
 }
@@ -119,7 +119,7 @@ pub(crate) fn clip(text: &str, width: usize) -> String {
 }
 
 fn one_line(text: &str) -> String {
-    // Screen lines are shorter than this; the rest of a huge text need not be scanned.
+    // Screen lines are shorter than this, so the rest of a huge text need not be scanned.
     const MAX_SCANNED: usize = 4096;
     let start = text.get(..text.floor_char_boundary(MAX_SCANNED)).unwrap_or_default();
     harmless(start).split_whitespace().collect::<Vec<_>>().join(" ")
@@ -180,7 +180,8 @@ pub(crate) fn format_duration(time: Duration) -> String {
     }
 }
 
-/// Formats a working time: `1.2s`, or `at least 1.2s` if a process ended in between; `None` if at most 0.1 s are known.
+/// Formats a working time: `1.2s`, or `at least 1.2s` if a process ended meanwhile. Returns `None` if at most 0.1 s are
+/// known.
 pub(crate) fn work_span(worked: Worked) -> Option<String> {
     let known = format_duration(Duration::from_millis(worked.ms));
     match worked {

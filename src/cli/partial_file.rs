@@ -15,8 +15,8 @@ pub(crate) struct PartialFile {
 }
 
 impl PartialFile {
-    /// Creates the temporary file of `target` under an unused name: an existing file may belong to the user, be another
-    /// user's link, or be readable by others.
+    /// Creates the temporary file of `target` under an unused name. An existing file may belong to the user, be a link
+    /// of another user, or be readable by others.
     pub(crate) fn of(target: &Path, ending: &str, mut options: OpenOptions) -> io::Result<(Self, File)> {
         let options = options.write(true).create_new(true);
         let mut number = 0_u32;

@@ -128,7 +128,7 @@ fn clear(args: &Args) -> Result<Code, Fail> {
     })
 }
 
-/// Lists the queue as recorded in the journal. Does not recover runs of a killed process.
+/// Lists the queue as recorded in the journal, without recovering runs of a killed process.
 fn list(args: &Args) -> Result<Code, Fail> {
     let reader = StoreReader::open_existing(&args.store)?;
     let id = reader.find(&args.session)?;

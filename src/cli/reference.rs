@@ -1,4 +1,4 @@
-//! Check of `docs/cli.md` against the command line: the part below its mark is generated from clap.
+//! Checks `docs/cli.md` against the command line. The part of the file below a mark is generated from clap.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,7 +21,7 @@ fn sections(cli: &Command) -> String {
     count(cli, &mut counts);
     let shared: BTreeSet<String> =
         counts.into_iter().filter(|(_, n)| *n >= MIN_SHARED).map(|(entry, _)| entry).collect();
-    // An option with several meanings is described at each command.
+    // Describe an option with several meanings at each command.
     let is_one = |entry: &String| shared.iter().filter(|other| option_name(other) == option_name(entry)).count() == 1;
     let shared: BTreeSet<String> = shared.iter().filter(|entry| is_one(entry)).cloned().collect();
     for verb in cli.get_subcommands().filter(|verb| !verb.is_hide_set()) {
@@ -147,7 +147,7 @@ fn reference_lists_the_command_line() {
     );
 }
 
-/// Covers a hidden command, a hidden option, defaults and values.
+/// The fixture has a hidden command, a hidden option, defaults and values.
 #[test]
 fn reference_of_a_fixture_is_as_expected() {
     let option = Arg::new("colour").long("colour").short('c').value_name("WHEN").default_value("auto");

@@ -29,7 +29,7 @@ pub(crate) fn workers(config: &Config) -> Result<Workers, Fail> {
     Workers::new(tools).map_err(|error| Fail::Usage(format!("{error} (`remote_tools` of your configuration)")))
 }
 
-/// Returns whether `action` may be the action of a remote tool.
+/// Returns whether a remote tool may need `action`.
 pub(crate) fn may_be_needed(config: &Config, action: &str) -> bool {
     let action_of = |(name, action): (&Arc<str>, Option<&Arc<str>>)| {
         action.map_or_else(|| format!("tool:{name}"), ToString::to_string)

@@ -12,7 +12,8 @@ use super::paint::{count, harmless};
 /// Options of a command that can restore files.
 #[derive(clap::Args, Debug)]
 pub(crate) struct FilesArgs {
-    /// Also restore the files that its file tools changed, after showing the diff and asking. Files that commands changed stay
+    /// Also restore the files that its file tools changed, after showing the diff and asking. Changes by shell commands
+    /// stay
     #[arg(long)]
     pub(crate) files: bool,
 
@@ -45,13 +46,13 @@ impl RestorePreview {
 
     /// Returns the number of files that could be restored; `None` if it is zero or unknown.
     pub(crate) fn count(hosted: &Hosted, of: &str) -> Option<u64> {
-        // Errors are ignored: the command itself succeeds without checkpoints.
+        // Errors are ignored, because the command also works without checkpoints.
         let preview = Self::read(hosted, of).ok()?;
         let files = preview.files.len().saturating_add(preview.conflicts.len());
         u64::try_from(files).ok().filter(|files| *files > 0)
     }
 
-    /// Shows the diff and asks for confirmation. `name` is the object and `what` the action, such as `rolled back`.
+    /// Shows the diff and asks for confirmation. `name` and `what` are parts of the messages, such as `rolled back`.
     ///
     /// # Errors
     /// If a file cannot be restored, no terminal can answer, or the answer is no.

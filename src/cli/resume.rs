@@ -36,7 +36,7 @@ pub(crate) fn run(args: &Args) -> Result<Code, Fail> {
     let text = args.text.as_deref().map(|text| prompt::read(text, std::io::stdin())).transpose()?;
     work::run(&args.work, CommandSubject::Session(&args.session, args.here), async |mut work: Work<'_>| {
         if let (Some(run), None, None) = (work.resuming_run, &text, args.turns) {
-            // Sending text would queue another task behind the run that is resuming.
+            // A sent text would be queued as a further task behind the run that resumes.
             let id = work.session()?;
             let since = work.since(Some(id)).await?;
             return work.follow(since, id, run).await;

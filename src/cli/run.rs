@@ -22,8 +22,9 @@ pub(crate) struct Args {
     #[arg(long, value_name = "NAME")]
     agent: Option<String>,
 
-    /// Leave the run to the process that hosts the store, and print the id of its session; with `--json` one object with
-    /// `session` and `run`. Without such a process, one is started that ends when no run is left
+    /// Start the run in the process that hosts the store, and print the id of its session; with `--json`, one object
+    /// with `session` and `run`. If no process hosts the store, a background process is started, which ends when no run
+    /// is left
     #[arg(long, conflicts_with = "raw")]
     detach: bool,
 

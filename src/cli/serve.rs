@@ -113,7 +113,7 @@ pub(crate) fn run(args: &Args) -> Result<Code, Fail> {
     if let Some(name) = &args.nodes.node {
         return as_node(args, name);
     }
-    // A host that a detached run starts is not needed if another process has the store.
+    // A host for a detached run is not needed if another process hosts the store.
     work::run_hosted(&args.work, !args.until_idle, async |runtime, hosting| run_host(args, runtime, hosting).await)
 }
 
@@ -218,13 +218,13 @@ async fn bind(at: Listen) -> Result<Option<(TcpListener, SocketAddr)>, Fail> {
     })
 }
 
-/// Waits until two checks in a row find no run in flight and no client that follows events, so that one that has just connected can send
-/// its first input.
+/// Waits until two checks in a row find no run in flight and no client that follows events. After a single check, a
+/// client that has just connected could not send its first input.
 async fn idle(host: &Host) {
     let mut quiet = 0_u32;
     while quiet < 2 {
         tokio::time::sleep(IDLE_CHECK_INTERVAL).await;
-        // Clients report a journal that cannot be read.
+        // Errors are ignored, because clients report a journal that cannot be read.
         let rows = host.runtime().journal().inflight();
         let is_busy = rows.is_ok_and(|rows| rows.iter().any(|(_, row)| is_busy(row)));
         quiet = if is_busy || host.is_followed() { 0 } else { quiet.saturating_add(1) };
@@ -248,7 +248,7 @@ fn early_end_error(ended: Result<std::io::Result<()>, tokio::task::JoinError>) -
     Fail::Other(format!("a socket of the host failed: {why}"))
 }
 
-/// Creates the directory of the socket and the tokens, which only its owner can enter.
+/// Creates the directory of the socket and the tokens, which only its owner can open.
 pub(crate) fn directory(place: &StoreLocation) -> Result<PathBuf, Fail> {
     let dir = place.host_dir().ok_or_else(|| Fail::Usage("a store in memory has no host directory".to_owned()))?;
     place.check_not_writable_by_others()?;
@@ -256,8 +256,8 @@ pub(crate) fn directory(place: &StoreLocation) -> Result<PathBuf, Fail> {
     Ok(dir)
 }
 
-/// Creates `dir` for this user only. A link or a directory of another user is refused, also for root: its owner could
-/// choose the tokens.
+/// Creates `dir` for this user only. Refuses a link and a directory of another user, even for root, because the owner
+/// could choose the tokens.
 #[cfg(unix)]
 fn create_private(dir: &Path) -> std::io::Result<()> {
     use std::os::unix::fs::DirBuilderExt as _;
@@ -370,8 +370,8 @@ mod tests {
         std::fs::metadata(path).expect("a directory").permissions().mode() & 0o777
     }
 
-    /// Repeatedly exchanges `dir` with a link to another directory, and returns whether `attempt` changed the mode of that
-    /// directory within `calls` calls.
+    /// Repeatedly replaces `dir` with a link to another directory, and returns whether `attempt` changed the mode of
+    /// that directory within `calls` calls.
     fn changes_another_directory(calls: usize, attempt: impl Fn(&Path)) -> bool {
         let at = tempfile::tempdir().expect("a directory");
         let [dir, link, victim] = ["host", "link", "victim"].map(|name| at.path().join(name));
@@ -395,8 +395,8 @@ mod tests {
         })
     }
 
-    /// The owner of the parent directory exchanges the host's directory with a link between the check and the change of its
-    /// mode. Positive control: a check of the path alone changes the other directory.
+    /// Attack: between the check and the change of the mode, the owner of the parent directory replaces the host's
+    /// directory with a link. Positive control: code that uses the path changes the other directory.
     #[test]
     fn swapped_link_does_not_change_another_directory() {
         assert!(!changes_another_directory(20_000, |dir| drop(create_private(dir))));

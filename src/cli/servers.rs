@@ -40,7 +40,7 @@ const MAX_OTHERS: usize = 8;
 /// Maximum width of another key with its value.
 const MAX_OTHER: usize = 200;
 
-/// The servers of each workspace, shared by all its sessions in this process. Cheap to clone.
+/// The servers of each workspace, shared by the sessions of the workspace in this process. Cheap to clone.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ServerPool(Arc<Mutex<HashMap<PathBuf, PooledServers>>>);
 
@@ -95,7 +95,7 @@ impl ToolWarnings for ServerPool {
     }
 }
 
-/// Returns sentences on servers that were needed: they cannot be used, or not fully, or changed descriptions of their tools.
+/// Returns a sentence for each needed server that cannot be used fully, or that changed descriptions of its tools.
 fn warnings(servers: &Servers) -> Vec<String> {
     let of_server = |ServerReport { name, down, lacking, tools, .. }: ServerReport| {
         let down = down.map(|why| format!("the MCP server `{name}` cannot be used: {why}"));
@@ -116,8 +116,8 @@ fn warnings(servers: &Servers) -> Vec<String> {
     servers.reports().into_iter().flat_map(of_server).collect()
 }
 
-/// Returns the user's logins, and when the user logged in to each server: a new login starts them again. A file that
-/// cannot be read is reported by each server that needs it.
+/// Returns the user's logins, and when the user logged in to each server, because a new login restarts the server. Each
+/// server that needs the file reports if it cannot be read.
 fn logins(list: &ServerList, workspace: &Workspace) -> (Option<Arc<dyn LoginStore>>, Vec<Option<u64>>) {
     let Some(file) = LoginFile::locate() else { return (None, Vec::new()) };
     let since = |server: &ServerConfig| {
@@ -138,7 +138,7 @@ pub(crate) fn warn(servers: &Servers) -> Result<(), Fail> {
     Ok(())
 }
 
-/// Warnings of servers that were needed and cannot be used, or not fully. Each is given once.
+/// Warnings about needed servers that cannot be used fully. Each is returned once.
 #[derive(Default)]
 pub(crate) struct ServerWarnings {
     /// The servers, if this process starts them.
@@ -183,7 +183,7 @@ pub(crate) fn list(workspace: &Workspace, trust: Trust, loaded: &Loaded) -> Resu
                 .push(format!("{FILE}: ignored: it is a symbolic link, which is not followed. Use a regular file"));
         }
         ServersFile::Content(read_file) => {
-            // Servers of a workspace file never receive keys of providers or search engines.
+            // Servers from a file of the workspace never receive keys of providers or search engines.
             let search = &loaded.config.web.search;
             let of_search = search.engine.is_some().then(|| search.key_variable());
             let keys = setup::key_variables();
@@ -213,8 +213,8 @@ pub(crate) fn read_file(workspace: &Workspace) -> Result<ServersFile, Fail> {
     }
 }
 
-/// Returns a warning for each tool or rule of an agent that names an unknown server. Rules of other products' files are
-/// skipped, since they do not say which part of a name is the server.
+/// Returns a warning for each tool or rule of an agent that names an unknown server. Skips rules in files of other
+/// products, which do not say which part of a name is the server.
 pub(crate) fn unknown_server_warnings(
     catalog: &Catalog,
     (workspace, trust): (&Workspace, Trust),
@@ -270,13 +270,13 @@ pub(crate) fn workspace_file(workspace: &Workspace) -> Option<Result<String, Str
     }
 }
 
-/// Describes each server in the text of a `.mcp.json`. The program or address comes first, in full and as written there.
+/// Describes each server in the text of a `.mcp.json`. The program or address comes first, in full and unchanged.
 pub(crate) fn lines(read_file: &Result<String, String>) -> Vec<String> {
     let read_file = match read_file {
         Ok(read_file) => read_file,
         Err(why) => return vec![why.clone()],
     };
-    // Parsed in the same way as for starting the servers.
+    // Parsed in the same way as when the servers are started.
     let file: Value = match serde_json::from_str(read_file.trim_start_matches('\u{feff}')) {
         Ok(file) => file,
         Err(error) => return vec![format!("it is not JSON: {error}")],
@@ -286,7 +286,7 @@ pub(crate) fn lines(read_file: &Result<String, String>) -> Vec<String> {
 }
 
 fn describe_entry(name: &str, entry: &Value) -> Vec<String> {
-    // The JSON form escapes line breaks, which could forge lines.
+    // JSON escapes line breaks, which could otherwise forge lines.
     let name = Value::from(name);
     let Some(fields) = entry.as_object() else {
         return vec![format!("MCP server {name}: {}", clip(&entry.to_string(), MAX_OTHER))];

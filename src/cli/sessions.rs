@@ -78,7 +78,7 @@ struct SessionRow<'a> {
     fresh: bool,
     created_ms: i64,
     updated_ms: i64,
-    /// Error of its index row, if damaged; the other fields then come from its own records.
+    /// Error of its index row, if damaged. The other fields are then derived from its records.
     #[serde(skip_serializing_if = "Option::is_none")]
     damaged: Option<&'a str>,
 }
@@ -92,7 +92,7 @@ pub(crate) fn run(args: &Args) -> Result<Code, Fail> {
     let mut rows = filter(list_rows(heads, damaged, args.all), args, &creation)?;
     for row in &mut rows {
         row.asks = asking.contains(&row.id);
-        // The index does not have the reset. A session that cannot be read is reported by other commands.
+        // The index does not contain the time of the reset. Other commands report a session that cannot be read.
         let reader = reader.as_ref().filter(|_| row.state == Phase::WaitingMidTurn && !row.asks);
         let records = reader.and_then(|reader| reader.records(row.id).ok());
         row.limited_until = records.and_then(|records| History::of(&records).limited_until);
@@ -101,7 +101,7 @@ pub(crate) fn run(args: &Args) -> Result<Code, Fail> {
         writeln!(anstream::stderr(), "session {session} cannot be read and is not listed: {why}")?;
     }
     let is_hosted = reader.as_ref().is_none_or(StoreReader::is_hosted);
-    // The rows borrow from the reader, which is released before the output.
+    // Format the rows now: they borrow from the reader, which is released before the output.
     let mut text = Vec::new();
     let left = match args.json {
         true => {
@@ -130,7 +130,7 @@ pub(crate) fn run(args: &Args) -> Result<Code, Fail> {
     Ok(Code::Done)
 }
 
-/// Writes a line for each session. Returns one whose run an ended process left in flight.
+/// Writes a line for each session. Returns a session whose run was left in flight by an ended process, if any.
 fn write_lines(out: &mut Vec<u8>, rows: &[SessionRow<'_>], is_hosted: bool) -> Result<Option<Short>, Fail> {
     let now = super::clock::wall_ms();
     let agents = rows.iter().map(|row| row.agent.chars().count()).max().unwrap_or(0).min(24);

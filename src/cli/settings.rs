@@ -19,7 +19,7 @@ use super::trust::level::Trust;
 /// Maximum size in bytes of a file that a prompt includes.
 const MAX_PROMPT_BYTES: u64 = 256 << 10;
 
-/// File of the answers about trust, next to the user's configuration.
+/// File of the user's answers about trust, next to the user's configuration.
 pub(crate) const TRUSTED: &str = "trusted.json";
 /// File of cached tool descriptions of MCP servers.
 pub(crate) const KNOWN_TOOLS: &str = "mcp-tools.json";
@@ -42,10 +42,10 @@ pub(crate) fn user_path(name: &str) -> Option<PathBuf> {
     unchecked_user_path(name).filter(|path| is_own(path))
 }
 
-/// Returns the same path for a write.
+/// Returns a path next to the user's configuration, for writing.
 ///
 /// # Errors
-/// Names the owner, and a remedy.
+/// A text with the owner, and a remedy.
 pub(crate) fn user_path_to_write(name: &str, what: &str) -> Result<PathBuf, Fail> {
     let path = unchecked_user_path(name)
         .ok_or_else(|| Fail::Usage(format!("no home directory for {what}: set HOME or XDG_CONFIG_HOME")))?;
@@ -54,7 +54,7 @@ pub(crate) fn user_path_to_write(name: &str, what: &str) -> Result<PathBuf, Fail
     Ok(path)
 }
 
-/// Returns a file or folder next to the user's configuration, also one of another user.
+/// Returns a file or folder next to the user's configuration, even if another user owns it.
 pub(crate) fn unchecked_user_path(name: &str) -> Option<PathBuf> {
     etcetera::choose_base_strategy().ok().map(|base| base.config_dir().join("subtend").join(name))
 }
@@ -82,14 +82,15 @@ pub(crate) fn products() -> Vec<(Product, PathBuf)> {
     all
 }
 
-/// Returns a product's folder, and the files and folders in it that are used; with true if all files in them count.
+/// Returns a product's folder, and the files and folders in it that are used. The flag says whether all files below the
+/// path are used.
 fn parts(product: Product, home: &Path) -> impl Iterator<Item = (PathBuf, bool)> {
     let folders = [product.agent_folders(), product.skill_folders(), product.command_folders(), product.rule_folders()];
     let names = folders.into_iter().chain([product.instruction_files()]).flatten();
     std::iter::once((home.to_owned(), false)).chain(names.map(move |name| (home.join(name), true)))
 }
 
-/// Returns a warning for each reason to leave out files of the user, such as another owner.
+/// Returns a warning for each file of the user that is left out, for example because another user owns it.
 fn ignored_file_warnings() -> Vec<Warning> {
     let names = [FILE, TRUSTED, KNOWN_TOOLS, LOGINS].into_iter().chain(PROMPTS);
     let shared = shared_skills();

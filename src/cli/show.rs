@@ -34,7 +34,7 @@ pub(crate) struct Args {
     store: StoreArgs,
 }
 
-/// A transcript with writes that the journal does not contain.
+/// A transcript, with file writes whose results the journal does not contain.
 #[derive(Serialize)]
 struct ShownSession<'a> {
     #[serde(flatten)]
@@ -52,7 +52,7 @@ pub(crate) fn run(args: &Args) -> Result<Code, Fail> {
         // Calls in flight of a running process have no results yet.
         Some(saved) => subtend_actors::checkpoints::unrecorded(reader.journal(), &saved, (id, !reader.is_hosted()))
             .or_else(|error| {
-                // The transcript is still shown.
+                // Still show the transcript.
                 writeln!(anstream::stderr(), "warning: writes without results are not shown: {error}")?;
                 Ok::<_, Fail>(Vec::new())
             })?,

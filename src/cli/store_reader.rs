@@ -40,7 +40,7 @@ impl StoreReader {
         }
     }
 
-    /// Returns whether another process hosts the store, so that runs in flight are running.
+    /// Returns whether another process hosts the store, so that runs in flight are active.
     pub(crate) fn is_hosted(&self) -> bool {
         self.hosted
     }
@@ -49,7 +49,8 @@ impl StoreReader {
         &self.damaged
     }
 
-    /// Returns the heads of all sessions that are not deleted; a damaged row is derived from the session's records.
+    /// Returns the heads of all sessions that are not deleted. The head of a damaged row is derived from the session's
+    /// records.
     pub(crate) fn heads(&self) -> &Heads {
         &self.heads
     }
@@ -81,8 +82,8 @@ impl StoreReader {
         }))
     }
 
-    /// Releases the store. Called before the output is printed: its reader, such as a pager, may take long, and other commands need the
-    /// store.
+    /// Releases the store for other commands. Call this before printing, because a reader of the output, such as a
+    /// pager, may take long.
     pub(crate) fn release(self) {
         drop(self);
     }

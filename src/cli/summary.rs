@@ -25,7 +25,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> Result<Code, Fail> {
-    // Until the host has answered, nothing is begun: a signal ends this process.
+    // Nothing has begun until the host is found, so a signal may simply end this process.
     if let Some(hosted) = Hosted::find(&args.serve.store, &args.session)? {
         args.serve.refuse_for_other_host()?;
         let (_threads, mut stop) = serve::listen()?;

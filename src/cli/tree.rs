@@ -42,7 +42,7 @@ pub(crate) struct Args {
     store: StoreArgs,
 }
 
-/// A session of a tree. Skipped fields are only in the text output; `show --json` has them as JSON.
+/// A session of a tree. The JSON leaves out some fields, which `show --json` prints.
 #[derive(Serialize)]
 struct TreeNode {
     id: SessionId,
@@ -74,7 +74,7 @@ struct TreeNode {
     /// True for a branch of a user without inherited messages.
     #[serde(skip)]
     fresh: bool,
-    /// True if the session has a worktree of its own, whose changes may wait for the user.
+    /// True if the session has a worktree of its own, whose changes may not be merged yet.
     #[serde(skip)]
     isolated: bool,
     /// Reason if the session's journal cannot be read.
@@ -133,7 +133,7 @@ fn build(
         let children = children_of.get(&id).into_iter().flatten().copied();
         next.extend(children.filter(|child| seen.insert(*child)));
     }
-    // The label of `top` is in its parent, which is not part of the tree.
+    // The label of `top` is recorded in its parent, which is not part of this tree.
     let parent = heads.get(&top).and_then(|head| head.parent).and_then(|parent| read(parent).ok());
     let label = parent.and_then(|(history, _)| history.tasks.get(&top).cloned());
     let mut done: BTreeMap<SessionId, TreeNode> = BTreeMap::new();
@@ -252,8 +252,8 @@ fn status(node: &TreeNode) -> (&'static str, anstyle::Style, String) {
     }
 }
 
-/// Returns the summary line. `fates` are the sessions whose runs resume and those whose runs stay queued; other runs in
-/// flight end as lost.
+/// Returns the summary line. `fates` contains the sessions whose runs resume, and those whose runs stay queued. Other
+/// runs in flight end as lost.
 fn footer(tree: &TreeNode, fates: Option<(&BTreeSet<SessionId>, &BTreeSet<SessionId>)>) -> String {
     let (mut sessions, mut usage) = (0_u64, Usage::default());
     let (mut live, mut resuming, mut queued, mut topmost) = (0_u64, 0_u64, 0_u64, None);
@@ -266,7 +266,7 @@ fn footer(tree: &TreeNode, fates: Option<(&BTreeSet<SessionId>, &BTreeSet<Sessio
             let (resumes, starts) = (resume_set.contains(&node.id), starts.contains(&node.id));
             resuming = resuming.saturating_add(u64::from(resumes));
             queued = queued.saturating_add(u64::from(starts));
-            // Only the topmost run is named: the runs that it owns resume with it.
+            // Name only the topmost run, because the runs that it owns resume with it.
             if (resumes || starts) && topmost.is_none() {
                 topmost = Some(node.short.clone());
             }

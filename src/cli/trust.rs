@@ -1,6 +1,7 @@
 //! `subtend trust`: decides whether the configuration and the agents of a workspace are used.
 //!
-//! They come with a clone, so they are ignored until the user has seen and approved them, once for each directory.
+//! They may come from a cloned repository. So they are ignored until the user has seen and approved them, once for each
+//! directory.
 
 use std::collections::BTreeSet;
 use std::io::{BufRead as _, IsTerminal as _, Write as _};
@@ -62,7 +63,7 @@ pub(crate) struct Args {
 struct AnswerRow<'a> {
     path: &'a str,
     trusted: bool,
-    /// True if the directory is no longer the one that was trusted: the answer has no effect.
+    /// True if the directory was replaced since the answer, which then has no effect.
     replaced: bool,
 }
 
@@ -81,7 +82,7 @@ impl Trust {
     pub(crate) fn decide_by_record_or_ask(workspace: &Workspace, machine: bool) -> Result<Self, Fail> {
         let files = UntrustedFiles::of(workspace);
         files.forget_removed(workspace)?;
-        let trust = match files.ask_user(workspace)? {
+        let trust = match files.recorded_answer(workspace)? {
             Some(trust) => trust,
             None if at_terminal() && !machine => {
                 show(workspace, &files)?;
@@ -110,9 +111,9 @@ impl Trust {
         if by_variable() { Ok(Self::GIVEN) } else { Self::by_record(workspace) }
     }
 
-    /// Decides by the recorded answer only, for a directory other than that of the command line.
+    /// Decides by the recorded answer only. For directories other than that of the command line.
     pub(crate) fn by_record(workspace: &Workspace) -> Result<Self, Fail> {
-        Ok(UntrustedFiles::of(workspace).ask_user(workspace)?.unwrap_or(Self::LeftOut))
+        Ok(UntrustedFiles::of(workspace).recorded_answer(workspace)?.unwrap_or(Self::LeftOut))
     }
 
     pub(crate) fn catalog(self, workspace: &Workspace) -> Catalog {
@@ -128,12 +129,12 @@ impl Trust {
 /// The contents of a workspace that need trust.
 struct UntrustedFiles {
     config: bool,
-    /// Text of `.mcp.json`. The answer applies to the shown text.
+    /// Text of `.mcp.json`. The user's answer applies only to this text.
     servers: Option<Result<String, String>>,
     agents: usize,
     texts: guidance::WorkspaceFiles,
-    /// Names of existing protected paths. An agent's command cannot replace these, but could create the others, which then
-    /// need a new answer.
+    /// Names of protected paths that exist. Commands of agents cannot replace these, but could create others, which
+    /// then need a new answer.
     protected: BTreeSet<String>,
 }
 
@@ -151,7 +152,7 @@ pub(crate) fn run(args: &Args) -> Result<Code, Fail> {
         return say(&text);
     }
     let files = UntrustedFiles::of(&workspace);
-    // An empty workspace is not recorded as trusted: that would trust files that are created later.
+    // Do not record an empty workspace as trusted, because that would trust files that are created later.
     if files.is_empty() {
         return say(&format!("{} contains nothing that needs trust; nothing is recorded", path_line(path)));
     }
@@ -198,7 +199,7 @@ impl UntrustedFiles {
     fn of(workspace: &Workspace) -> Self {
         let path = workspace.path();
         let catalog = Catalog::load(path);
-        // A file may have several problems.
+        // Remove duplicates, because a file may have several problems.
         let files = catalog.all().filter_map(|manifest| manifest.source.path());
         let problems = catalog.problems().iter().map(|problem| &*problem.path);
         let agents = files.chain(problems).collect::<BTreeSet<_>>();
@@ -217,8 +218,8 @@ impl UntrustedFiles {
         !self.config && self.servers.is_none() && self.agents == 0 && !texts
     }
 
-    /// Returns the recorded answer; `None` if it does not cover all files.
-    fn ask_user(&self, workspace: &Workspace) -> Result<Option<Trust>, Fail> {
+    /// Returns the recorded answer; `None` if no answer covers all files. A workspace without such files is trusted.
+    fn recorded_answer(&self, workspace: &Workspace) -> Result<Option<Trust>, Fail> {
         if self.is_empty() {
             return Ok(Some(Trust::Used { servers: ServerTrust::None }));
         }
@@ -233,7 +234,7 @@ impl UntrustedFiles {
         }))
     }
 
-    /// Returns the hash of `.mcp.json`. The answer is limited to this content, because servers run outside of a sandbox.
+    /// Returns the hash of `.mcp.json`. The answer applies only to this content, because servers run outside a sandbox.
     fn servers_hash(&self) -> Option<Hash> {
         self.servers.as_ref()?.as_ref().ok().map(|text| Hash::of(text.as_bytes()))
     }
@@ -246,7 +247,7 @@ impl UntrustedFiles {
         TrustAnswer::keep(workspace.path(), trusted, (&self.protected, self.servers_hash()))
     }
 
-    /// Removes the trust in files that no longer exist: an agent's command could create them later.
+    /// Removes the trust in files that no longer exist, because a command of an agent could create them later.
     fn forget_removed(&self, workspace: &Workspace) -> Result<(), Fail> {
         let path = workspace.path();
         let Some(record) = TrustAnswer::of(path)?.filter(|record| record.trusted) else { return Ok(()) };
@@ -279,7 +280,7 @@ impl UntrustedFiles {
     }
 }
 
-/// Returns the trusted files of directories below `workspace`, which its sessions can reach.
+/// Returns the trusted files in directories below `workspace`, which the sessions of the workspace can reach.
 pub(crate) fn files_below(workspace: &Path) -> Result<Vec<PathBuf>, Fail> {
     let is_below = |answer: &&TrustAnswer| {
         let path = Path::new(&answer.path);
@@ -288,7 +289,7 @@ pub(crate) fn files_below(workspace: &Path) -> Result<Vec<PathBuf>, Fail> {
     Ok(TrustAnswer::read_all()?.iter().filter(is_below).flat_map(TrustAnswer::files).collect())
 }
 
-/// Returns the protected path of `workspace` that holds `file`.
+/// Returns the protected path of `workspace` that contains `file`.
 fn protected_kind(workspace: &Path, file: &Path) -> Option<&'static str> {
     let top = file.strip_prefix(workspace).ok()?.components().next()?;
     PROTECTED.into_iter().find(|name| top.as_os_str() == *name)
@@ -364,7 +365,7 @@ fn show(workspace: &Workspace, files: &UntrustedFiles) -> Result<(), Fail> {
         let line = format!("{}: {}", problem.path.display(), problem.message);
         writeln!(err, "  {}", clip(&harmless(&line), 300))?;
     }
-    // Servers are shown last, next to the question, and in full, since they run outside of a sandbox.
+    // Show servers last, next to the question, and in full, because they run outside a sandbox.
     if let Some(text) = &files.servers {
         writeln!(err, "  {}", mcp::FILE)?;
         for line in servers::lines(text) {

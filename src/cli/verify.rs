@@ -15,9 +15,9 @@ use crate::cli::json;
 
 /// Reads the whole store and reports every violation; the exit code is 1 if there are any.
 ///
-/// It does not change the store, except for its lock file, which names this process meanwhile. Writes of an engine at
-/// opening, such as the repair of a torn end, go to memory for redb, and for sled to a copy of the written files under
-/// TMPDIR. If a host writes to the store meanwhile, inconsistent parts are read again.
+/// It does not change the store, except for its lock file, which names this process meanwhile. An engine may write when
+/// it opens a store, for example to repair a torn end. With redb these writes go to memory, and with sled to a copy of
+/// the files under TMPDIR. Parts that a host changes meanwhile are read again.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
     /// Print one JSON object
@@ -60,7 +60,7 @@ pub(crate) fn run(args: &Args) -> Result<Code, Fail> {
     let describe = |at: Progress| format!("{} frames, {} sessions read", at.frames, at.sessions);
     let report = journal.verify(&mut |at| progress.report(|| describe(at)))?;
     drop(progress);
-    // The reader of the report, such as a pager, may take long.
+    // Release the store first, because a reader of the report, such as a pager, may take long.
     drop(journal);
     let mut out = anstream::stdout().lock();
     if args.json {

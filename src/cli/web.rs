@@ -1,4 +1,4 @@
-//! The configured web tools.
+//! Builds the configured web tools.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use subtend_tools::web::{self, Engine, WebSettings};
 
 use super::fail::Fail;
 
-/// Returns the web tools. The key of the search engine is redacted like keys of providers.
+/// Returns the web tools. They do not send addresses or queries that contain one of `secrets`.
 #[cfg(feature = "web")]
 pub(crate) fn tools(config: &Web, secrets: &Secrets) -> Result<Vec<Arc<dyn Tool>>, Fail> {
     let settings = WebSettings { internal_hosts: internal_hosts(config)?, engine: engine(&config.search) };

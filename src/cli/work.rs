@@ -1,4 +1,4 @@
-//! The shared part of commands that run agents: options, host, and following the run.
+//! The common part of commands that run agents: options, the host, and following the run.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -69,7 +69,7 @@ mod view;
 /// Time limit of the shutdown after the run.
 const GRACE: Duration = Duration::from_secs(5);
 
-/// Time that a command waits at its end for the title.
+/// Time for which a command waits at its end for the title.
 const TITLE_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Options of commands that run agents.
@@ -113,7 +113,7 @@ pub(crate) struct WorkArgs {
     #[arg(long, conflicts_with = "json")]
     raw: bool,
 
-    /// Print only errors, and ignored files of an untrusted workspace, on stderr
+    /// Print nothing on stderr but errors, and the ignored files of an untrusted workspace
     #[arg(long)]
     quiet: bool,
 
@@ -123,7 +123,7 @@ pub(crate) struct WorkArgs {
     #[command(flatten)]
     models: ModelArgs,
 
-    /// Workers that all shards of this process share.
+    /// Remote tools that all shards of this process share.
     #[arg(skip)]
     workers: Option<Workers>,
 }
@@ -179,8 +179,8 @@ impl WorkArgs {
     }
 }
 
-/// Runs `job` with the host of the store. If no process hosts the store, this process does, until `job` is done and no
-/// run of another terminal is in flight. Asks the user about calls that need an approval.
+/// Runs `job` with the host of the store. If no process hosts the store, this process hosts it until `job` is done and
+/// no other run is in flight. Asks the user about calls that need an approval.
 pub(crate) fn run<J>(args: &WorkArgs, about: CommandSubject<'_>, job: J) -> Result<Code, Fail>
 where
     J: AsyncFn(Work<'_>) -> Result<Code, Fail>,
@@ -188,7 +188,7 @@ where
     run_and_ask_if(args, about, |_| true, job)
 }
 
-/// As [`run`], but asks the user only if `may_ask` allows it: a question that is not shown would never be answered.
+/// As [`run`], but asks the user only if `may_ask` permits it: a question that is not shown is never answered.
 pub(crate) fn run_and_ask_if<J>(
     args: &WorkArgs,
     about: CommandSubject<'_>,
@@ -202,7 +202,7 @@ where
     let attempts = Attempts::new();
     loop {
         match run_once(args, about, &place, &may_ask, &job, &attempts) {
-            // The host ended after its own run, before it answered.
+            // The host ended after its own run, before it answered this command.
             Err(fail) if attempts.should_retry(&fail) => {}
             done => return done,
         }
@@ -224,7 +224,7 @@ where
     if let Some(reader) = Attached::to(place)? {
         return run_on_other_host(args, about, place, reader, may_ask, job, attempts);
     }
-    // If another host may have accepted the command, repeat it unchanged: its idempotency key is the same.
+    // If another host may have accepted the command, repeat it unchanged, so that its idempotency key applies.
     let opening = match about {
         CommandSubject::New(agent) if attempts.may_be_accepted() => args.opening(agent)?,
         CommandSubject::New(_) | CommandSubject::Session(..) => Value::Null,
@@ -232,7 +232,7 @@ where
     let mut screen = Screen::new(args.quiet, args.json);
     let prepare = |screen: &mut Screen| PreparedWork::of(args, about, screen).and_then(PreparedWork::open_store);
     let (ready, journal) = match prepare(&mut screen) {
-        // A process that started at the same time holds the store. By now it listens, or has ended.
+        // A process that started at the same time holds the store. By now it listens or has ended.
         Err(Fail::Unavailable(_)) => match client::connect_or_open(place)? {
             Store::Hosted(reader) => return run_on_other_host(args, about, place, reader, may_ask, job, attempts),
             Store::Own(journal) => {
@@ -276,10 +276,10 @@ where
             ..HostOptions::default()
         };
         let host = Host::new(runtime, options);
-        // Until here it prevented denials; the host's own approver is attached now.
+        // This approver prevented denials during the start. The host has attached its own by now.
         drop(approver);
         let listening = ListeningSocket::begin(place, &host, &mut screen);
-        // Errors are returned after the shutdown of the host.
+        // Return errors only after the host is shut down.
         let work = async {
             let done = job(Work {
                 output_options: args.output_options(),
@@ -312,7 +312,7 @@ where
         }
         done
     });
-    // A tool that is stuck in a system call must not keep the process alive.
+    // Do not wait for threads: a tool stuck in a system call must not keep the process alive.
     async_runtime.shutdown_timeout(Duration::from_secs(1));
     done
 }
@@ -405,7 +405,7 @@ where
     done
 }
 
-/// Waits briefly for the title of a new session, which is written during the run.
+/// Waits briefly for the title of a new session. It is written while the run is in flight.
 async fn wait_for_title(runtime: &Runtime, stop: &mut StopSignal) {
     tokio::select! {
         _ = tokio::time::timeout(TITLE_TIMEOUT, runtime.services_done()) => {}

@@ -43,11 +43,11 @@ const EXPIRED_LEASE_GRACE: Duration = Duration::from_millis(100);
 /// Answers calls of remote tools of a host, each by a program.
 ///
 /// The host declares the tools (`remote_tools` in its user's configuration). The program runs outside the sandbox, with
-/// all rights of the worker: name it by an absolute path that models cannot write. It receives the arguments as one line
-/// of JSON on stdin, and the id of the call in SUBTEND_WORKER_CALL, which stays the same if the call is repeated. Its
-/// stdout is the result. An exit code other than 0 fails the call, with stderr as the message. It is killed with its
-/// child processes if the call is cancelled or its lease is lost. Ctrl-C or SIGTERM ends the worker after its running
-/// calls; a second signal ends it at once.
+/// all rights of the worker: name it by an absolute path to a file that models cannot write. It receives the arguments
+/// as one line of JSON on stdin, and the id of the call in SUBTEND_WORKER_CALL, which stays the same if the call is
+/// repeated. Its stdout is the result. An exit code other than 0 fails the call, with stderr as the message. It is
+/// killed with its child processes if the call is cancelled or its lease is lost. Ctrl-C or SIGTERM ends the worker
+/// after its running calls; a second signal ends it at once.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
     /// Address of the host, such as `http://127.0.0.1:7475` or `https://agents.example.org`; by default the process that
@@ -117,7 +117,7 @@ pub(crate) fn run(args: &Args) -> Result<Code, Fail> {
     done
 }
 
-/// Prints a line. Parts of it may come from the host, so it stays one line.
+/// Prints a note on one line. Parts of it may come from the host and contain line breaks.
 fn print_note(line: &str) -> Result<(), Fail> {
     Ok(writeln!(anstream::stderr(), "{}", harmless(&on_one_line(line)))?)
 }
@@ -191,7 +191,8 @@ impl ToolWorker {
             let taken = tokio::select! {
                 biased;
                 () = stop.requested() => {
-                    // Return a call that is just arriving at once, so that it does not wait until its lease expires.
+                    // Return a call that arrives during the shutdown, so that other workers need not wait for its lease
+                    // to expire.
                     if let Ok(Ok(Some(call))) = timeout(LAST_RESPONSE_TIMEOUT, &mut taking).await {
                         // If this fails, another worker gets the call when its lease expires.
                         drop(timeout(LAST_RESPONSE_TIMEOUT, self.return_call(&call)).await);
@@ -206,7 +207,8 @@ impl ToolWorker {
                         wait = RETRY_DELAY;
                         continue;
                     }
-                    // Wait: a host that keeps leasing calls that must not start would otherwise be asked in a busy loop.
+                    // Wait, because a host that keeps leasing calls that must not start would otherwise cause a busy
+                    // loop.
                     wait = (wait * 2).min(self.host.longest_wait());
                 }
                 Ok(None) => wait = RETRY_DELAY,
@@ -225,14 +227,14 @@ impl ToolWorker {
         }
     }
 
-    /// Answers a call that was leased after `asked_at`, and returns whether its program had to be started.
+    /// Answers a call that was leased after `asked_at`. Returns false if the call was returned unstarted.
     async fn answer(&self, call: LeasedCall, asked_at: Instant) -> bool {
         let lease = Duration::from_millis(call.lease_ms);
         let until = match asked_at.checked_add(lease) {
             Some(until) => self.confirm_lease(&call, until).await,
             None => None,
         };
-        // The process may have been paused until the lease expired.
+        // The lease may have expired while this process was suspended.
         let until = until.filter(|until| Instant::now() < *until);
         let (Some(until), Some(command)) = (until, self.commands.get(&call.tool)) else {
             self.return_call(&call).await;
@@ -278,7 +280,8 @@ impl ToolWorker {
         }
     }
 
-    /// Waits for a program and renews its lease. Returns its result and the end of the lease, or `None` if the lease is lost.
+    /// Waits for a program, and renews the lease meanwhile. Returns the result and the end of the lease, or `None` if
+    /// the lease is lost.
     async fn wait_with_renewal(
         &self,
         program: &mut Program,
@@ -294,7 +297,8 @@ impl ToolWorker {
                 ended = program.wait_for_end(call.max_bytes) => return Some((ended, until)),
                 renewed = renewal => renewed,
                 () = sleep_until(until) => {
-                    // If the worker was paused, the program may have ended in time; the host decides about its result.
+                    // If the worker was suspended, the program may have ended in time. The host decides about its
+                    // result.
                     if let Ok(ended) = timeout(EXPIRED_LEASE_GRACE, program.wait_for_end(call.max_bytes)).await {
                         return Some((ended, until));
                     }
@@ -309,7 +313,8 @@ impl ToolWorker {
                 }
                 Ok(renewed) => {
                     until = sent.checked_add(Duration::from_millis(renewed.lease_ms)).unwrap_or(until);
-                    // A host that answers at once, without holding the request, is not asked in a busy loop.
+                    // Wait, because a host that responds at once, without holding the request, would otherwise cause a
+                    // busy loop.
                     let pause = wait.saturating_sub(sent.elapsed());
                     if let Ok(ended) = timeout(pause, program.wait_for_end(call.max_bytes)).await {
                         return Some((ended, until));
@@ -327,13 +332,14 @@ impl ToolWorker {
         }
     }
 
-    /// Sends the result of a call at least once, and retries while the host is unavailable and the lease is valid.
+    /// Sends the result of a call. Retries while the host is unavailable and the lease is valid.
     async fn complete(&self, call: &LeasedCall, mut result: WorkerResult, until: Instant) {
         loop {
             match self.host.complete(&call.token, &result).await {
                 Ok(()) => return,
                 Err(HostError::Unavailable(_)) if Instant::now() < until => sleep(RETRY_DELAY).await,
-                // The result may be too large, for example. The model is informed instead.
+                // The host may refuse, for example, a result that is too large. Send the reason as an error, so that
+                // the model learns of it.
                 Err(HostError::Refused(why)) if matches!(result, WorkerResult::Ok { .. }) => {
                     result = WorkerResult::error(format!("the host refused the result: {why}"));
                 }

@@ -9,11 +9,12 @@ use super::fail::Fail;
 
 /// Opens the folder by its canonical path, under which sessions record it.
 pub(crate) fn open(path: &Path) -> Result<Arc<Workspace>, Fail> {
-    // If the path cannot be resolved, opening it reports the better error.
+    // If the path cannot be resolved, the error of opening it is more helpful.
     path.canonicalize().map_or_else(|_| opened(Workspace::open(path)), |path| open_recorded(&path))
 }
 
-/// Opens the folder that a session recorded. A link in its place is an error: a session of a folder above may have made it.
+/// Opens the folder that a session recorded. Refuses a link in its place, which a session of a parent folder may have
+/// created.
 pub(crate) fn open_recorded(path: &Path) -> Result<Arc<Workspace>, Fail> {
     opened(Workspace::open_canonical(path))
 }

@@ -122,7 +122,7 @@ pub(crate) fn run(args: &Args) -> Result<Code, Fail> {
         WorktreeCommand::Discard { for_store, yes, json } => {
             let session = find_idle_session(args, &worktrees, for_store)?;
             let changes = worktrees.changes(session);
-            // An incomplete worktree, or one whose repository is missing, can still be removed.
+            // Ignore errors here: an incomplete worktree, or one whose repository is missing, can still be removed.
             let ignored = changes.as_ref().ok().filter(|changes| !changes.ignored.is_empty()).map(WorktreeChanges::summary);
             if let Some(shown) = describe_changes(&changes).or(ignored)
                 && !is_confirmed(*yes, "discarded", &format!("{}\nDiscard? [y/N] ", harmless(&shown)))?
@@ -195,7 +195,7 @@ fn list(args: &Args, worktrees: &Worktrees, as_json: bool) -> Result<Code, Fail>
 
 fn diff(worktrees: &Worktrees, session: SessionId, (as_json, is_raw): (bool, bool)) -> Result<Code, Fail> {
     let (changes, patch) = worktrees.diff(session)?;
-    // Not through `anstream`: it would drop lines that look like control sequences.
+    // Not through `anstream`, which would remove parts that look like control sequences.
     let mut out = std::io::stdout().lock();
     if as_json {
         json::write_line(&mut out, &changes)?;
@@ -233,7 +233,8 @@ fn merge(worktrees: &Worktrees, session: SessionId, yes: bool, as_json: bool) ->
         json::write_line(&mut out, &merged)?;
         return Ok(Code::Done);
     }
-    // The worktree of a child starts from its parent's, and its changes go there. They are merged, also if the list cannot be read.
+    // A child's worktree starts from that of its parent and is merged into it. The merge has happened even if this list
+    // cannot be read.
     let entries = worktrees.list().map(|list| list.entries).unwrap_or_default();
     let target = entries.iter().find(|entry| entry.session == session).map(|entry| &entry.target);
     let parent = entries.iter().find(|entry| target.is_some_and(|at| at.starts_with(worktrees.path(entry.session))));
@@ -259,7 +260,8 @@ fn is_confirmed(yes: bool, what: &str, question: &str) -> Result<bool, Fail> {
     Ok(matches!(line.trim().to_ascii_lowercase().as_str(), "y" | "yes"))
 }
 
-/// Returns the session that the argument names. A worktree of a deleted session is found by its id.
+/// Returns the session that the argument names. A worktree of a deleted session is found only by the full id of that
+/// session.
 fn find_session(args: &Args, worktrees: &Worktrees, for_store: &SessionArgs) -> Result<SessionId, Fail> {
     if let Ok(id) = for_store.session.parse()
         && worktrees.list()?.entries.iter().any(|entry| entry.session == id)

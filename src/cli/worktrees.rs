@@ -1,4 +1,4 @@
-//! The worktrees of a store, and what commands say about them.
+//! The worktrees of a store, and their descriptions in the output of commands.
 
 use std::collections::HashSet;
 

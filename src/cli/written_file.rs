@@ -1,4 +1,4 @@
-//! Files that are written whole.
+//! Writes files atomically.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write as _;
@@ -14,7 +14,7 @@ pub(crate) fn write(path: &Path, text: &str) -> Result<(), Fail> {
     write_with(File::options(), path, text)
 }
 
-/// As [`write`], readable and writable by the owner only; a missing directory is created with the same access. Another
+/// As [`write`], readable and writable by the owner only. Creates a missing directory with the same access. Another
 /// user who could write here could change the permissions of agents.
 pub(crate) fn write_private(path: &Path, text: &str) -> Result<(), Fail> {
     if let Some(folder) = path.parent() {
@@ -29,7 +29,7 @@ fn write_with(options: OpenOptions, path: &Path, text: &str) -> Result<(), Fail>
     if let Some(folder) = path.parent() {
         std::fs::create_dir_all(folder).map_err(failed)?;
     }
-    // The name contains the process id, because two processes may write at the same time.
+    // The name of the temporary file contains the process id, because two processes may write at the same time.
     let (part, mut file) = PartialFile::of(path, &std::process::id().to_string(), options).map_err(failed)?;
     if let Some(before) = std::fs::symlink_metadata(path).ok().filter(std::fs::Metadata::is_file) {
         keep_permissions(&before, &file).map_err(failed)?;
@@ -38,8 +38,8 @@ fn write_with(options: OpenOptions, path: &Path, text: &str) -> Result<(), Fail>
     part.persist().map_err(failed)
 }
 
-/// Gives a file the permissions of the one that it replaces, if that one is of this user. A setuid bit is not kept:
-/// others who can write to the file could run programs as this user.
+/// Gives a file the permissions of the file that it replaces, if that belongs to this user. Drops the setuid bit,
+/// because others who can write to the file could run programs as this user.
 #[cfg(unix)]
 fn keep_permissions(before: &std::fs::Metadata, file: &File) -> std::io::Result<()> {
     use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};

@@ -93,7 +93,7 @@ impl FromStr for Key {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("unknown key `{key}`{hint}")]
 pub struct BadKey {
-    /// The key as it was requested.
+    /// The requested key.
     pub key: String,
     /// A suggestion that follows the key in the message; may be empty.
     pub hint: String,

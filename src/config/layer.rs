@@ -84,7 +84,7 @@ pub(super) fn yaml(text: &str) -> Result<Value, String> {
     let options = serde_saphyr::options! { with_snippet: false, strict_booleans: true };
     serde_saphyr::from_str_with_options::<Option<Value>>(text, options).map(Option::unwrap_or_default).map_err(
         |error| {
-            // Other formatters of the library mention its own options.
+            // The library's other formatters mention options of the library.
             let message = error.render_with_formatter(&serde_saphyr::UserMessageFormatter);
             message.split_whitespace().collect::<Vec<_>>().join(" ")
         },

@@ -22,7 +22,7 @@ pub struct Loaded {
     pub config: Config,
     /// Every value, in the order of the keys.
     pub values: Vec<Setting>,
-    /// Warnings about values without effect, or with an unexpected one.
+    /// Warnings about values that have no effect, or an unexpected one.
     pub warnings: Vec<Warning>,
 }
 
@@ -51,8 +51,8 @@ pub enum DefaultModel {
 }
 
 impl Loaded {
-    /// Merges layers. The value of a key comes from the origin with the highest precedence, or from the later one of equal
-    /// precedence.
+    /// Merges layers. The value of a key comes from the origin with the highest precedence. Among equals, the later
+    /// layer applies.
     ///
     /// # Errors
     /// When values conflict, for example if a named pool does not exist.
@@ -86,7 +86,8 @@ impl Loaded {
         found.map_or(Origin::Default, |setting| setting.origin.clone())
     }
 
-    /// Returns the origin of each entry of the map `key`, in one pass over the values, since a file may have thousands.
+    /// Returns the origin of each entry of the map `key`. Makes one pass over the values, because a file may have
+    /// thousands of entries.
     pub fn origins(&self, key: &Key) -> BTreeMap<String, Origin> {
         let at = key.names().len();
         let below = self.values.iter().filter(|setting| key.contains(&setting.key));
@@ -108,7 +109,7 @@ impl Loaded {
         if !below.is_empty() {
             return Ok(below);
         }
-        // The key is inside of a value that is resolved as a whole, or has no value.
+        // The key is within a value that is resolved as a whole, or it has no value.
         let within = |whole: &Setting| {
             let rest = key.names().get(whole.key.names().len()..)?;
             let value =

@@ -66,7 +66,7 @@ impl Serialize for Origin {
     }
 }
 
-/// A setting that has no effect, or a different one than it seems to have.
+/// A setting that has no effect, or not the apparent one.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Warning {
     /// Origin of the value.

@@ -1,4 +1,4 @@
-//! Keys that the file of a workspace may set. The file may come with a clone, so its author is not trusted.
+//! Keys that the file of a workspace may set. The file may come from a cloned repository, so its author is not trusted.
 
 use serde_json::Value;
 
@@ -19,7 +19,7 @@ pub enum ProjectAccess {
     UserOnly,
 }
 
-/// Every key with the rights of a workspace's file, and the reason; `.*` at the end matches all keys below.
+/// For each key, the rights of a workspace's file and the reason. `.*` at the end matches all keys below.
 pub const PROJECT_ACCESS: [(&str, ProjectAccess, &str); 23] = [
     ("agent", ProjectAccess::Anything, "chooses among agents, whose permissions are limited by options of the command"),
     ("sessions.*", ProjectAccess::Anything, "titles and summaries, by agents without tools"),

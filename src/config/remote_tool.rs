@@ -18,7 +18,7 @@ pub struct RemoteToolConfig {
     pub action: Option<Text>,
     /// True if a call may be repeated after its worker was lost. If false, the effects of such a call are unknown.
     pub idempotent: bool,
-    /// Time in ms without a sign of life after which a worker counts as lost.
+    /// Time in ms without a renewal after which a worker counts as lost.
     #[schemars(range(min = 1_000, max = 600_000))]
     pub lease_ms: u64,
     /// Time limit of a call in ms, including the wait for a worker; `limits.tool_ms` applies too.

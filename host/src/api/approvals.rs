@@ -38,7 +38,7 @@ pub(super) struct OpenAsk {
     agent: String,
     /// The session's title.
     title: String,
-    /// Unix time in ms at which it is denied if nobody answers.
+    /// Unix time in ms at which it is denied if no answer has arrived.
     deadline_ms: Option<i64>,
     /// Digest of this content. An answer must repeat it, so that the answer applies to this content only.
     digest: String,

@@ -134,7 +134,7 @@ pub(super) struct MergeResult {
     files: Vec<String>,
     /// Files that were not merged because they were changed after an interrupted merge had been planned.
     left: Vec<String>,
-    /// True if nothing was left to merge: an earlier request merged the changes, or there are none.
+    /// True if nothing was left to merge: an earlier request merged the changes, or nothing was changed.
     already_merged: bool,
 }
 

@@ -28,7 +28,7 @@ pub(crate) struct Args {
     #[arg(required = true, value_name = "PATH")]
     paths: Vec<PathBuf>,
 
-    /// Product whose agent files they are; by default derived from their folder, such as `.claude/agents`
+    /// Product that the agent files are written for; by default derived from their folder, such as `.claude/agents`
     #[arg(long = "as", value_name = "PRODUCT")]
     product: Option<Format>,
 

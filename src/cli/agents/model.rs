@@ -16,7 +16,7 @@ use super::lookup::unusable_reason;
 struct KnownModels {
     named: Vec<String>,
     pools: Vec<String>,
-    /// True if only models without a server were chosen: they answer for missing models too.
+    /// True if only models without a server were chosen. They also answer in place of models that cannot be used.
     for_all: bool,
 }
 
@@ -46,7 +46,7 @@ pub(super) fn missing_tools(manifest: &Manifest, tools: &Registry) -> Vec<AgentP
     listed.map(problem).collect()
 }
 
-/// Returns an error for the first profile whose agent does not exist. Profiles count only if `tools.spawn` is enabled.
+/// Returns an error for the first profile whose agent does not exist. Checks nothing if `tools.spawn` is disabled.
 pub(crate) fn unusable(loaded: &Loaded, catalog: &Catalog) -> Option<String> {
     let spawn = &loaded.config.tools.spawn;
     let mut named = spawn.profiles.iter().filter(|_| spawn.enabled);
@@ -125,7 +125,7 @@ impl KnownModels {
         Some(AgentProblem { product: product(&manifest.source), ..warning(path.to_owned(), message) })
     }
 
-    /// Returns the consequence of naming a model that cannot answer.
+    /// Returns what happens if a model that cannot answer is named; `None` if the model can answer.
     fn consequence(&self, model: &str) -> Option<String> {
         let why = self.why_not(model)?;
         let taken = self.named.first().map_or("offline", String::as_str);
@@ -157,8 +157,8 @@ impl KnownModels {
         if minion.enabled { all.filter_map(problem).collect() } else { Vec::new() }
     }
 
-    /// Returns a warning if a provider's model is named but another one answers, because only models without a server were
-    /// chosen.
+    /// Returns a warning if `model` is a provider's, but only models without a server were chosen, so that one of those
+    /// answers.
     fn replacement(&self, model: &str) -> Option<String> {
         let taken = self.named.first().filter(|_| self.for_all && !needs_no_server(model))?;
         let is_named = self.named.iter().any(|name| name == model);

@@ -33,7 +33,7 @@ struct ReloadReply {
     added: Vec<String>,
     changed: Vec<String>,
     removed: Vec<String>,
-    /// Missing in the answer of an earlier version.
+    /// Missing in the reply of an earlier version.
     #[serde(default)]
     refused: Vec<String>,
 }

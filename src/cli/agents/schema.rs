@@ -46,7 +46,7 @@ struct DialectSchema<'a> {
 #[derive(Serialize)]
 struct ToolRow<'a> {
     name: &'a Text,
-    /// True if a child of the dialect has the tool, not the session that starts the child.
+    /// True if the tool is for a child of the dialect, and not for the session that starts the child.
     of_child: bool,
     description: &'a Text,
     schema: &'a Value,

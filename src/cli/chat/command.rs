@@ -5,7 +5,7 @@ pub(super) enum ChatLine {
     Empty,
     /// A message that opens a run if the session is idle, and steers the active run otherwise.
     Send(String),
-    /// A message for the next rest point.
+    /// A message that is read at the next rest point.
     Queue(String),
     Agent(String),
     Command(ChatCommand),
@@ -67,7 +67,7 @@ pub(super) fn parse(line: &str) -> ChatLine {
         ("quit" | "exit", "") => ChatCommand::Quit,
         ("queue", text) => return ChatLine::Queue(text.to_owned()),
         ("agent", name) if !name.is_empty() => return ChatLine::Agent(name.to_owned()),
-        // Text with several lines is a pasted message that may begin with a path.
+        // A text with several lines is a pasted message, whose first line may be a path.
         _ if line.contains('\n') => return ChatLine::Send(line.to_owned()),
         _ => return ChatLine::Unknown(command.to_owned()),
     };

@@ -8,12 +8,12 @@ use super::super::client::Connection;
 use super::super::condense::CompactionReply;
 use super::super::fail::Fail;
 
-/// A running request. Dropping it does not cancel the compaction.
+/// The request in progress, if any. Dropping it does not cancel the compaction.
 #[derive(Default)]
 pub(super) struct Condensing(Option<JoinHandle<Result<String, Fail>>>);
 
 impl Condensing {
-    /// Sends the request on its own connection. The host refuses a second one while the first runs.
+    /// Sends the request on its own connection. The host refuses a second compaction while one is in progress.
     pub(super) fn start(&mut self, mut connection: Connection, session: SessionId) {
         let path = format!("/v1/sessions/{session}/compaction");
         self.0 = Some(tokio::spawn(async move {
@@ -22,7 +22,7 @@ impl Condensing {
         }));
     }
 
-    /// Returns the result of the request; never resolves if none runs.
+    /// Returns the result of the request in progress; never resolves without one.
     ///
     /// # Cancel safety
     /// Dropping the future does not lose the result.

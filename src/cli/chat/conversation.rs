@@ -39,7 +39,7 @@ struct UsageReply {
 
 /// Interval between two drawings of the tree.
 const FRAME_INTERVAL: Duration = Duration::from_millis(100);
-/// Time that cancelled runs have to end when the user leaves.
+/// Time limit for cancelled runs to end when the user leaves.
 const LEAVE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A conversation at a terminal.
@@ -54,7 +54,7 @@ pub(super) struct Conversation<'a, 'b> {
     positions: ReadPositions,
     /// The open question of an agent; the next line answers it.
     question: Option<OpenQuestion>,
-    /// Calls that may wait for an approval.
+    /// Calls that may be waiting for an approval.
     waiting: WaitingCalls,
     lines: LineEditor,
     /// Sessions of the tree with a run in flight.
@@ -91,7 +91,7 @@ impl<'a, 'b> Conversation<'a, 'b> {
             before => work.read(|journal| ReadPositions::read(journal, session, before))?,
         };
         let active = active(&work.read(|journal| journal.inflight())?, session);
-        // Take the terminal before printing: the user may type as soon as text appears.
+        // Enter raw mode before printing, because the user may type as soon as text appears.
         let lines = LineEditor::open().map_err(|error| Fail::Other(format!("the terminal cannot be used: {error}")))?;
         work.screen.prompt(Some(("", 0)));
         let (tools, before) = (work.screen.tools().clone(), work.before);
@@ -108,7 +108,7 @@ impl<'a, 'b> Conversation<'a, 'b> {
             });
         }
         let (regenerating, question, agent) = (None, None, None);
-        // An existing session may have a waiting call.
+        // In an existing session, a call may already wait for an approval.
         let waiting = WaitingCalls::new(work.before != Seq(0));
         let mut talk = Self {
             work,
@@ -134,7 +134,7 @@ impl<'a, 'b> Conversation<'a, 'b> {
     pub(super) async fn run(mut self) -> Result<Code, Fail> {
         let mut frames = interval(FRAME_INTERVAL);
         frames.set_missed_tick_behavior(MissedTickBehavior::Skip);
-        // Exit code and deadline of leaving.
+        // Exit code and deadline, once the user is leaving.
         let mut leaving: Option<(Code, Instant)> = None;
         let mut is_hosted = true;
         let code = loop {
@@ -150,7 +150,8 @@ impl<'a, 'b> Conversation<'a, 'b> {
                     let done = done.map(|sentence| self.work.screen.note(&sentence));
                     self.report(done)
                 }
-                // Events come before questions, so that the answer that contains the call is shown first.
+                // Handle events before questions, so that the answer with the call is shown before the question about
+                // it.
                 next = self.events.next(), if is_hosted => match next? {
                     Some(received) => self.receive(received.next.as_ref()),
                     None => {
@@ -186,7 +187,7 @@ impl<'a, 'b> Conversation<'a, 'b> {
         Ok(code)
     }
 
-    /// Cancels active runs if this process hosts them; otherwise they would be recorded as lost.
+    /// Cancels active runs if this process hosts them; without a cancel, they would end as lost.
     async fn cancel_all(&mut self) {
         if self.active.is_empty() {
             return;
@@ -210,7 +211,7 @@ impl<'a, 'b> Conversation<'a, 'b> {
         self.active.contains(&self.session)
     }
 
-    /// The alternative in which an answer is being regenerated.
+    /// Returns the alternative in which an answer is being regenerated.
     fn regenerating_branch(&self) -> Option<SessionId> {
         self.regenerating.filter(|alternative| self.active.contains(alternative))
     }
@@ -285,7 +286,7 @@ impl<'a, 'b> Conversation<'a, 'b> {
         }
     }
 
-    /// Sends a text. A pasted or queued text that names a slash command is replaced by the command's prompt.
+    /// Sends a text. If a pasted or queued text names a slash command, sends the command's prompt instead.
     async fn say(&mut self, text: String, steer: bool, typed: String) -> Flow {
         match slash::expand(&self.commands, &text, self.work.screen) {
             Some(Err(fail)) => self.report(Err(fail)),
@@ -318,7 +319,7 @@ impl<'a, 'b> Conversation<'a, 'b> {
 
     /// Sends a text. If the host refuses it, the typed line is restored.
     async fn send(&mut self, text: String, steer: bool, typed: String) -> Flow {
-        // A concurrent run would not see the answer in progress.
+        // A run that starts now would not see the answer in progress.
         if self.regenerating_branch().is_some() {
             self.work.screen.alert("an answer is being regenerated: wait until it is complete, or /cancel it (Ctrl-C)");
             self.lines.put_back(typed);
@@ -392,7 +393,8 @@ impl<'a, 'b> Conversation<'a, 'b> {
     /// Stops the visible run: the session's, or that of a regenerated answer.
     async fn stop_visible_run(&mut self, word: ChatCommand) -> Result<(), Fail> {
         let (of, what) = match self.regenerating_branch() {
-            // Cancel, not interrupt: no later line reaches the alternative, so an interrupted run would wait forever.
+            // Cancel instead of interrupting: no later line reaches the alternative, so an interrupted run would wait
+            // forever.
             Some(alternative) => (alternative, "cancel"),
             None if word == ChatCommand::Interrupt => (self.session, "interrupt"),
             None => (self.session, "cancel"),
@@ -441,7 +443,7 @@ impl<'a, 'b> Conversation<'a, 'b> {
 
     fn receive(&mut self, next: Option<&Next>) -> Flow {
         match next {
-            // Records appended between the subscription and the reading of the journal arrive twice.
+            // Skip records that were appended after the subscription and have already been read from the journal.
             Some(Next::Event(event)) if self.positions.covers(event) => {}
             Some(Next::Event(event)) => self.take(event),
             Some(Next::Missed(events)) => {
@@ -460,10 +462,10 @@ impl<'a, 'b> Conversation<'a, 'b> {
         self.show(event);
     }
 
-    /// Re-reads which sessions are active, since missed events may have been ends of runs.
+    /// Re-reads which sessions are active, because the missed events may contain ends of runs.
     fn refresh(&mut self) {
         let is_active = |journal: &Journal, id: SessionId| {
-            // A session that cannot be read counts as ended, since no event would remove it.
+            // A session that cannot be read counts as ended, because no event would ever remove it.
             journal.head(id).is_ok_and(|head| head.is_some_and(|head| in_flight(head.state)))
         };
         let Self { work, active, .. } = self;
@@ -477,7 +479,7 @@ impl<'a, 'b> Conversation<'a, 'b> {
         }
         self.waiting.observe(event);
         let EventKind::Record { record, .. } = &event.what else { return };
-        // The first call of a model waits for its servers.
+        // MCP servers start with the first model call, so new warnings may exist after it.
         self.may_warn |= matches!(&**record, Record::TurnAnswered(_) | Record::RunEnded(_));
         if let Record::RunOpened(_) = &**record {
             self.active.insert(event.session);

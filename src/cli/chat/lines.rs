@@ -52,7 +52,7 @@ impl LineEditor {
 
     /// Returns the next input of the user.
     ///
-    /// Cancel safe: the typed text stays.
+    /// Cancel safe: typed text is kept.
     pub(super) async fn next(&mut self) -> TerminalInput {
         loop {
             let Some(Ok(event)) = self.events.next().await else { return TerminalInput::End };
@@ -78,7 +78,7 @@ impl LineEditor {
             KeyCode::Char('c') if control => Some(TerminalInput::Break),
             KeyCode::Char('d') if control && self.input.value().is_empty() => Some(TerminalInput::End),
             KeyCode::Esc => Some(TerminalInput::Escape),
-            // Input that was typed before raw mode ends with a line feed.
+            // Lines typed before raw mode end with a line feed.
             KeyCode::Char('j') if control => Some(self.enter()),
             KeyCode::Enter if key.modifiers.contains(KeyModifiers::ALT) => {
                 self.insert("\n");

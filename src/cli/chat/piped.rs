@@ -10,7 +10,7 @@ use super::super::fail::{Code, Fail};
 use super::super::work::Work;
 use super::Args;
 
-/// Sends each non-empty line of stdin, and waits for the end of its run before the next.
+/// Sends each non-empty line of stdin, and waits for the end of its run before it sends the next.
 pub(super) async fn run(work: &mut Work<'_>, args: &Args) -> Result<Code, Fail> {
     let mut lines = stdin();
     let mut session = if args.session.is_some() { Some(work.session()?) } else { None };
@@ -18,7 +18,7 @@ pub(super) async fn run(work: &mut Work<'_>, args: &Args) -> Result<Code, Fail> 
     loop {
         let line = tokio::select! {
             biased;
-            // After Ctrl-C, the remaining lines are not sent.
+            // Skips the remaining lines after Ctrl-C.
             () = work.stop.requested() => return Ok(Code::Cancelled),
             line = lines.recv() => line,
         };

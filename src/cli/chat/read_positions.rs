@@ -1,4 +1,4 @@
-//! Records that recovery appended before the subscription, read from the journal.
+//! Reads records that recovery appended before the subscription, and skips their events.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use subtend_session::state::Phase;
 
 use super::super::fail::Fail;
 
-/// Last record read of each session, by which events of records already read are skipped.
+/// The last record of each session that was read from the journal. Events up to it are skipped.
 #[derive(Debug, Default)]
 pub(super) struct ReadPositions(HashMap<SessionId, ReadPosition>);
 
@@ -23,8 +23,8 @@ struct ReadPosition {
 }
 
 impl ReadPositions {
-    /// Reads the records after `since` in `session`, and all records of the children that it started since. The caller has
-    /// subscribed already, so each record is read here, or arrives as an event, or both.
+    /// Reads the records after `since` in `session`, and all records of children that it started after `since`. The
+    /// caller must subscribe first, so that each record is read here, arrives as an event, or both.
     pub(super) fn read(journal: &Journal, session: SessionId, since: Seq) -> Result<(Self, Vec<Event>), Fail> {
         let (mut positions, mut events) = (Self::default(), Vec::new());
         let mut sessions = VecDeque::from([(session, since)]);
@@ -64,7 +64,7 @@ impl ReadPositions {
     }
 }
 
-/// Returns `session` and the descendants that its runs own, as far as they have an active run.
+/// Returns the sessions with an active run among `session` and the descendants that its runs own.
 pub(super) fn active(inflight: &[(SessionId, Inflight)], session: SessionId) -> BTreeSet<SessionId> {
     let mut tree = BTreeSet::from([session]);
     let mut before = 0;
@@ -79,7 +79,7 @@ pub(super) fn active(inflight: &[(SessionId, Inflight)], session: SessionId) -> 
     inflight.iter().filter(|(id, row)| tree.contains(id) && !held(row)).map(|(id, _)| *id).collect()
 }
 
-/// Returns whether `event` is the end of a run.
+/// Returns whether `event` is the end of `run`.
 pub(super) fn ends(event: &Event, session: SessionId, run: RunNo) -> bool {
     let EventKind::Record { record, .. } = &event.what else { return false };
     event.session == session && matches!(&**record, Record::RunEnded(ended) if ended.run == run)

@@ -1,4 +1,4 @@
-//! Connections to the socket of a host, which are closed when the host does not answer.
+//! Connections to the socket of a host. They are closed if the host stops responding.
 
 use std::path::Path;
 use std::time::Duration;
@@ -14,10 +14,10 @@ use super::unreachable_at;
 /// Sends requests on a connection.
 pub(super) type RequestSender = SendRequest<Full<Bytes>>;
 
-/// Time limit for answers that a host gives without reading its store. A host that is stopped or stuck never answers.
+/// Time limit for responses that need no read of the store. A host that exceeds it is suspended or stuck.
 pub(super) const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Interval at which a host is asked for an answer while a request or a stream is open, which may take as long as a run.
+/// Interval of checks that the host still responds. Requests and streams may stay open as long as a run.
 #[cfg(unix)]
 pub(super) const CHECK_INTERVAL: Duration = Duration::from_secs(10);
 
@@ -36,7 +36,7 @@ pub(super) async fn connect(path: &Path) -> Result<Option<RequestSender>, Fail> 
     open_http(stream, answer).await.map(Some).map_err(|error| unreachable_at(path, &error.to_string()))
 }
 
-/// Speaks HTTP on `stream`, and closes it when the host does not give an `answer` in time.
+/// Opens an HTTP connection on `stream`. Closes it when a check, `answer`, does not resolve in time.
 #[cfg(unix)]
 pub(super) async fn open_http<A>(
     stream: impl tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin + Send + 'static,
@@ -55,7 +55,7 @@ where
                 }
             }
         };
-        // The connection ends when the sender is dropped.
+        // `connection` ends when the sender is dropped.
         tokio::select! {
             _ = connection => {}
             () = silent => {}
@@ -64,7 +64,8 @@ where
     Ok(sender)
 }
 
-/// Waits for any answer of the host at `path`, on a connection of its own. A host that has ended closes its connections.
+/// Checks on a separate connection that the host at `path` responds. Also returns if the host has ended, because it
+/// then closes its other connections.
 #[cfg(unix)]
 async fn wait_for_answer(path: std::path::PathBuf) {
     let Ok(Some(stream)) = stream(&path).await else { return };
@@ -87,7 +88,7 @@ async fn stream(path: &Path) -> Result<Option<tokio::net::UnixStream>, Fail> {
 
     let stream = match subtend_host::socket_path::connect(path).await {
         Ok(stream) => stream,
-        // A killed host leaves its socket behind; a host that ends resets connections that it has not accepted.
+        // A killed host leaves its socket behind. A host that shuts down resets connections that it has not accepted.
         Err(error) if matches!(error.kind(), NotFound | ConnectionRefused | ConnectionReset) => return Ok(None),
         Err(error) => return Err(unreachable_at(path, &error.to_string())),
     };

@@ -1,4 +1,4 @@
-//! Hosts that fall silent, and hosts that are only slow.
+//! Hosts that stop responding, and hosts that are only slow.
 
 use std::future::pending;
 use std::path::Path;
@@ -15,7 +15,8 @@ use super::{API, Connection, Fail, Transport};
 
 const HOUR: Duration = Duration::from_secs(3_600);
 
-/// A host that answers `left` requests, those for `/slow` an hour after their head, and then nothing.
+/// A host that answers `left` requests and then stops responding. For `/slow`, it sends the body an hour after the
+/// head.
 #[derive(Clone)]
 struct FakeHost {
     left: Arc<AtomicUsize>,
@@ -26,7 +27,7 @@ impl FakeHost {
         Self { left: Arc::new(AtomicUsize::new(requests)) }
     }
 
-    /// Waits until the host takes one more request.
+    /// Counts a request; waits forever if the host has stopped responding.
     async fn take(&self) {
         if self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).is_err() {
             pending::<()>().await;
@@ -53,7 +54,7 @@ impl FakeHost {
         }
     }
 
-    /// Connects as a client does, which asks on other connections whether the host answers.
+    /// Connects as a client does. The checks that the host responds count as requests.
     async fn connection(&self) -> Connection {
         let (client, server) = tokio::io::duplex(1 << 10);
         tokio::spawn(self.clone().serve(server));
@@ -81,7 +82,7 @@ async fn host_that_never_answers_is_given_up_after_30_s() {
     assert_eq!(start.elapsed().as_secs(), 30);
 }
 
-/// The host has no connection left, and says so.
+/// The host has no free connection, and responds with that reason.
 #[tokio::test(start_paused = true)]
 async fn busy_host_is_not_taken_for_one_that_ended() {
     let (client, mut server) = tokio::io::duplex(1 << 10);
@@ -96,7 +97,8 @@ async fn busy_host_is_not_taken_for_one_that_ended() {
     assert_eq!(text(connection.check_version(Path::new("host.sock")).await), "all connections are in use");
 }
 
-/// The host answers the first request of a command and is stopped then. Requests of that command end too, before or after their head.
+/// The host answers the first request of a command and then stops responding. The next request must end too, whether
+/// its response has begun or not.
 #[tokio::test(start_paused = true)]
 async fn request_ends_when_its_host_falls_silent() {
     for (path, answered) in [("/later", 1), ("/slow", 2)] {
@@ -111,7 +113,7 @@ async fn request_ends_when_its_host_falls_silent() {
     }
 }
 
-/// The control: a host that answers others is waited for as long as a run takes.
+/// The control: if the host answers other requests, a slow response is awaited without a time limit.
 #[tokio::test(start_paused = true)]
 async fn slow_answer_of_a_host_that_answers_others_arrives() {
     let start = Instant::now();

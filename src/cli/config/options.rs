@@ -1,4 +1,4 @@
-//! Setting options of tools, and filling in required ones.
+//! Sets options of tools, and fills in required ones.
 
 use std::sync::Arc;
 
@@ -87,8 +87,8 @@ fn declared_options(tool: &str, tools: &Registry) -> Result<Vec<ToolOption>, Fai
     )))
 }
 
-/// Returns the settings to write together with `key`: if a tool without a model is enabled, or gets its first option, it
-/// gets the model of sessions.
+/// Returns the settings to write together with `key`. A tool that needs a model gets the model of sessions when the
+/// tool is enabled or gets its first option.
 pub(super) fn fill_required(
     key: &Key,
     value: &Value,
@@ -114,7 +114,7 @@ pub(super) fn fill_required(
     };
     let mut all = given.clone();
     option::fill(&options, &mut all, model.as_deref());
-    // Defaults are not written: they apply without a line in the file.
+    // Defaults apply without a line in the file, so they are not written.
     let is_model = |id: &str| options.iter().any(|option| *option.id == *id && option.kind == OptionKind::Model);
     let lacked = all.into_iter().filter(|(id, _)| is_model(id) && !given.contains_key(id));
     Ok(lacked.map(|(id, value)| (place.with(&id), value)).collect())

@@ -10,14 +10,14 @@ use super::{DoctorArea, Finding};
 
 /// Number of syncs that are timed.
 const SYNCS: usize = 9;
-/// Sync time below which a disk cannot have written the data.
+/// Sync time below which the disk cannot have written the data.
 const SYNC_TOO_FAST: Duration = Duration::from_micros(25);
 /// Sync time above which users notice the delay of each acknowledgement.
 const SLOW_SYNC: Duration = Duration::from_millis(50);
 const MIB: u64 = 1 << 20;
 /// Free space below which the next run may fail.
 const MIN_FREE: u64 = 64 * MIB;
-/// Free space below which more should be freed soon.
+/// Free space below which the user should free some soon.
 const LOW_FREE: u64 = 1024 * MIB;
 
 pub(super) fn check(place: &StoreLocation) -> Vec<Finding> {
@@ -53,8 +53,8 @@ struct ProbeFile {
 impl ProbeFile {
     fn create(dir: &Path) -> io::Result<Self> {
         let path = dir.join(format!(".subtend-doctor-{}", std::process::id()));
-        // An existing file is never opened: in a shared directory it may be a link. A leftover of a killed process with the
-        // same id is removed.
+        // Never open an existing file, which may be a link in a shared directory. Remove a leftover of a killed process
+        // with the same id.
         let made = || OpenOptions::new().write(true).create_new(true).open(&path);
         let file = match made() {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {

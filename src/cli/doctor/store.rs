@@ -1,4 +1,4 @@
-//! Checks that the store opens, and its rows.
+//! Checks that the store opens and that its rows are sound.
 
 use subtend_journal::verify::UNFINISHED;
 use subtend_journal::{EngineError, Journal, OpenError, ReadError, Report};
@@ -12,7 +12,7 @@ use super::super::progress::ProgressLine;
 use super::super::{checkpoints, verify, worktrees};
 use super::{DoctorArea, Finding, Severity};
 
-/// Number of hosts tried, one after the other, before this process opens the store itself.
+/// Number of hosts that are tried in turn before this process opens the store itself.
 const MAX_HOSTS: u32 = 3;
 
 pub(super) fn check(place: &StoreLocation) -> Vec<Finding> {
@@ -58,7 +58,7 @@ pub(super) fn check(place: &StoreLocation) -> Vec<Finding> {
     }
 }
 
-/// Returns whether process `pid` still hosts the store. If it has ended, failed reads are expected.
+/// Returns whether process `pid` still hosts the store. If it does not, failed reads are not findings.
 fn is_host(place: &StoreLocation, pid: u32) -> bool {
     Attached::to(place).is_ok_and(|host| host.is_some_and(|host| host.serving.pid == pid))
 }
@@ -127,7 +127,7 @@ fn opened_findings(journal: &Journal, place: &StoreLocation) -> Vec<Finding> {
     findings
 }
 
-/// Reports worktrees, and those whose session is missing: they are not removed automatically.
+/// Reports worktrees, and names those whose session is missing, because they are not removed automatically.
 fn worktrees(journal: &Journal, place: &StoreLocation) -> Option<Finding> {
     let worktrees = worktrees::for_store(place).ok()??;
     let entries = match worktrees.list() {

@@ -1,4 +1,4 @@
-//! Progress of a drill on stderr: one line that is rewritten at a terminal, otherwise a line every ten seconds.
+//! Progress of a drill on stderr: at a terminal one line that is rewritten, otherwise a new line every ten seconds.
 
 use std::io::{IsTerminal as _, Write as _};
 use std::time::Duration;

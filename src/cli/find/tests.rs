@@ -34,7 +34,7 @@ fn head(me: SessionId, parent: Option<SessionId>) -> Head {
     }
 }
 
-/// Two roots, each with a child of the same short name.
+/// Returns two roots, each with a child of the same short name.
 fn heads() -> Heads {
     let of = |me, parent: Option<&str>| (id(me), head(id(me), parent.map(id)));
     Heads::from([of(FIRST, None), of(SECOND, None), of(CHILD, Some(FIRST)), of(COUSIN, Some(SECOND))])
@@ -86,7 +86,7 @@ fn path_distinguishes_sessions_of_the_same_name() {
     one.remove(&id(COUSIN));
     assert_eq!(find(&one, "root/a3f9c1").expect("one root"), id(CHILD));
     assert_eq!(find(&one, "root").expect("one root"), id(FIRST));
-    // A command for `/` must not reach the only root.
+    // `/` must not match the only root.
     for name in ["/", "//", "root/", "6789ab/", "root//a3f9c1"] {
         let text = find(&one, name).expect_err(name).to_string();
         assert!(text.starts_with(&format!("no session matches `{name}`")), "{text}");

@@ -1,4 +1,4 @@
-//! Permissions that sessions lost in an import.
+//! Reports permissions that sessions lost in an import.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -18,7 +18,7 @@ pub(super) struct LostRights {
     actions: BTreeSet<String>,
 }
 
-/// Returns the sessions that are not deleted: the others have no records.
+/// Returns the sessions that are not deleted.
 pub(super) fn sessions(journal: &Journal) -> Result<BTreeSet<SessionId>, Fail> {
     Ok(journal.heads()?.into_iter().filter(|(_, head)| !head.deleted).map(|(session, _)| session).collect())
 }
@@ -30,7 +30,7 @@ pub(super) fn find_lost(journal: &Journal, before: &BTreeSet<SessionId>) -> Resu
         for stored in journal.records_from(*session, Seq(1), 1)? {
             let Record::SessionCreated(created) = stored.record else { continue };
             let (Some(had), Some(bound)) = (&created.ceiling.body, &created.imported) else { continue };
-            // Sessions share permissions, and comparing some takes long.
+            // Compare each pair of permissions once: sessions share them, and comparing can take long.
             let reductions =
                 known.entry((created.ceiling.hash, bound.clone())).or_insert_with(|| reductions(had, &had.meet(bound)));
             lost.sessions = lost.sessions.saturating_add(u64::from(!reductions.is_empty()));

@@ -1,4 +1,4 @@
-//! The address of this machine to which the page of a login sends the browser.
+//! Receives the redirect of a login page at an address of this machine.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -22,14 +22,14 @@ use crate::cli::fail::Fail;
 pub(super) const TIMEOUT: Duration = Duration::from_secs(600);
 /// Time limit of one connection.
 const CONNECTION_LIMIT: Duration = Duration::from_secs(90);
-/// Maximum number of connections. Any page can open some.
+/// Maximum number of connections, because any web page can open some.
 const MAX_CONNECTIONS: usize = 16;
 const MAX_HEAD: usize = 32 << 10;
 /// Pause after a connection that could not be accepted.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 const PATH: &str = "/callback";
 
-/// The query of a redirect, and where its answer goes.
+/// The query of a redirect, and the channel for the response.
 type Redirect = (String, oneshot::Sender<(StatusCode, &'static str)>);
 
 pub(super) struct Listener {
@@ -53,7 +53,7 @@ impl Listener {
         &self.address
     }
 
-    /// Waits for the redirect of a login, and finishes it. Other requests are answered and ignored.
+    /// Waits for the redirect of a login, and completes the login. Rejects other requests.
     pub(super) async fn receive(self, pending: PendingLogin) -> Result<Login, String> {
         let (send, mut redirects) = mpsc::channel::<Redirect>(MAX_CONNECTIONS);
         let serving = tokio::spawn(serve(self.inner, send));
@@ -62,7 +62,7 @@ impl Listener {
                 if pending.is_own(&query) {
                     return Some((query, reply));
                 }
-                // Fails if the browser has left.
+                // Fails if the browser has disconnected.
                 let _ = reply
                     .send((StatusCode::BAD_REQUEST, "This address does not belong to the login that waits here.\n"));
             }
@@ -77,14 +77,14 @@ impl Listener {
             Err(_) => (StatusCode::BAD_REQUEST, "The login failed. The command says why.\n"),
         };
         let _ = reply.send(answer);
-        // Ends when the answer is sent; a browser that keeps its connection is not waited for.
+        // Ends when the response is sent, and does not wait for the browser to close its connection.
         drop(redirects);
         drop(tokio::time::timeout(Duration::from_secs(2), serving).await);
         finished.map_err(|why| why.0)
     }
 }
 
-/// Serves until the receiver of redirects is dropped, and the connections have ended.
+/// Serves until the receiver of redirects is dropped and all connections have ended.
 async fn serve(listener: TcpListener, send: mpsc::Sender<Redirect>) {
     let permits = Arc::new(Semaphore::new(MAX_CONNECTIONS));
     let mut connections = JoinSet::new();
@@ -94,7 +94,7 @@ async fn serve(listener: TcpListener, send: mpsc::Sender<Redirect>) {
             accepted = listener.accept() => accepted,
         };
         let Ok((stream, _)) = accepted else {
-            // Such as too many open files: the error would come back at once.
+            // The error may be "too many open files", which would recur at once.
             tokio::time::sleep(ACCEPT_PAUSE).await;
             continue;
         };
@@ -139,7 +139,7 @@ async fn answer(request: &Request<Incoming>, send: &mpsc::Sender<Redirect>) -> (
     answered.await.unwrap_or(over)
 }
 
-/// Returns a page that names nothing of the request, which another page may have made.
+/// Returns a page with a fixed text. It repeats nothing of the request, which may come from another web page.
 fn page(status: StatusCode, text: &'static str) -> Response<Full<Bytes>> {
     let mut response = Response::new(Full::new(Bytes::from_static(text.as_bytes())));
     *response.status_mut() = status;

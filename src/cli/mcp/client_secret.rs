@@ -1,4 +1,4 @@
-//! The secret of a registered client: the value of a variable, or typed without an echo. It is never an argument.
+//! Reads the secret of a registered client from a variable, or from the terminal without echo. It is never an argument.
 
 use std::io::{IsTerminal as _, Write as _};
 
@@ -10,7 +10,7 @@ use super::super::paint::harmless;
 /// Maximum bytes of a secret.
 const MAX_BYTES: usize = 4 << 10;
 
-/// Returns the secret, if there is one.
+/// Returns the secret; `None` if the options request none.
 ///
 /// # Errors
 /// [`Fail::Usage`] if the variable is not set, if there is no terminal, or if the secret cannot be used.
@@ -37,7 +37,7 @@ fn ask() -> Result<String, Fail> {
         let why = "there is no terminal to ask for the client secret: set it in a variable and name that with `--client-secret-env`";
         return Err(Fail::Usage(why.to_owned()));
     }
-    // Taken first: the user may type as soon as the question appears.
+    // Enter raw mode first, because the user may type as soon as the question appears.
     let terminal = SilentTerminal::take()?;
     write!(err, "secret of the client (not shown): ")?;
     err.flush()?;
@@ -46,7 +46,7 @@ fn ask() -> Result<String, Fail> {
     typed?.ok_or_else(|| Fail::Other("the login is cancelled".to_owned()))
 }
 
-/// The terminal in raw mode, which shows nothing of what is typed.
+/// The terminal in raw mode, without echo.
 struct SilentTerminal;
 
 impl SilentTerminal {
@@ -54,7 +54,7 @@ impl SilentTerminal {
         crossterm::terminal::enable_raw_mode().map(|()| Self)
     }
 
-    /// Returns the typed line; `None` if the user gave up.
+    /// Returns the typed line; `None` if the user cancelled.
     #[expect(clippy::wildcard_enum_match_arm, reason = "all other keys and events add nothing to the line")]
     fn line(self) -> std::io::Result<Option<String>> {
         let mut line = String::new();
@@ -70,7 +70,7 @@ impl SilentTerminal {
             let control = key.modifiers.contains(KeyModifiers::CONTROL);
             match key.code {
                 KeyCode::Char('c' | 'd') if control => return Ok(None),
-                // A line that was typed before raw mode ends with a line feed.
+                // A line typed before raw mode ends with a line feed.
                 KeyCode::Char('j') if control => return Ok(Some(line)),
                 KeyCode::Enter => return Ok(Some(line)),
                 KeyCode::Backspace => drop(line.pop()),
@@ -86,7 +86,7 @@ impl SilentTerminal {
 
 impl Drop for SilentTerminal {
     fn drop(&mut self) {
-        // Without it the shell would not show what is typed next.
+        // Otherwise the shell would not echo typed text.
         drop(crossterm::terminal::disable_raw_mode());
     }
 }

@@ -37,11 +37,11 @@ use super::{Args, TOKENS, announce, bind, create_private, early_end_error};
 struct CommandShards {
     work: WorkArgs,
     dir: PathBuf,
-    /// Remote tools, shared by all shards: a worker that connects to this node answers calls of each shard.
+    /// Remote tools, shared by all shards: a worker that connects to this node answers calls of all shards.
     workers: Option<Workers>,
-    /// Rate limits of providers: shared by all shards of this node, and divided among nodes.
+    /// Rate limits of providers. All shards of this node share them, and nodes divide them among each other.
     throttles: Option<Throttles>,
-    /// Shards whose last record could not be remembered at the last attempt. Only changes are logged.
+    /// Shards whose last record could not be written to the node's files at the last attempt. Only changes are logged.
     not_remembered: Arc<Mutex<BTreeSet<String>>>,
 }
 
@@ -58,7 +58,7 @@ pub(super) fn run(args: &Args, name: &str) -> Result<Code, Fail> {
     let mut shards =
         CommandShards { work: args.work.clone(), dir, workers: None, throttles: None, not_remembered: Arc::default() };
     let mut screen = Screen::new(args.work.quiet(), args.work.json);
-    // Report errors of the options now, not once for each shard.
+    // Check the options now, so that errors are not reported for each shard.
     let first = NodeShard { dir: shards.dir.clone(), name: "none".to_owned(), spec: place.spec().clone() };
     let parts = HostParts::of(&shards.work_args_for(&first), &mut screen)?;
     (shards.workers, shards.throttles) = (Some(parts.workers()), Some(parts.throttles()));
@@ -151,7 +151,7 @@ impl CommandShards {
         };
         let prepared = tokio::task::spawn_blocking(prepare).await;
         let (parts, journal) = prepared.map_err(|error| Fail::Other(error.to_string()))??;
-        // Runs continue with the next owner of their shard, unless their session was opened with another setting.
+        // By default, runs resume with the next owner of their shard.
         let open = OpenOptions { on_restart: Some(OnRestart::Resume), ..parts.open.clone() };
         let (home, workers, servers) = (parts.home.clone(), parts.workers(), parts.servers.clone());
         let (runtime, approver) = parts.start(journal, lease, throttles).await?;

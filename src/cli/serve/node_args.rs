@@ -53,7 +53,7 @@ fn parse_advertised_url(address: &str) -> Result<String, String> {
 
 #[cfg(feature = "postgres")]
 impl NodeArgs {
-    /// Returns the options of the node. `address` is used if no other one is advertised.
+    /// Returns the options of the node. `address` applies if no other address is advertised.
     pub(super) fn options(
         &self,
         name: &str,

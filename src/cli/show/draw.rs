@@ -26,12 +26,12 @@ const RESULT_LINES: usize = 12;
 /// Width of a line of shortened text.
 const LINE_WIDTH: usize = 160;
 
-/// Options of printing a transcript.
+/// Options for printing a transcript.
 #[derive(Clone, Copy)]
 pub(super) struct DrawOptions {
     /// Print long parts in full.
     pub(super) full: bool,
-    /// True if a process hosts the store, so that runs in flight are running.
+    /// True if a process hosts the store, so that runs in flight are active.
     pub(super) hosted: bool,
 }
 
@@ -88,7 +88,7 @@ fn tokens_line(own: u64, all: u64) -> String {
     if all > own { format!("{} · {} with subagents", tokens(own), tokens(all)) } else { tokens(own) }
 }
 
-/// Writes an entry. `own` is the number of tokens that its run used so far.
+/// Writes an entry. `own` is the number of tokens that its run has used so far.
 fn entry(out: &mut dyn Write, me: &Short, shown: &ShownEntry, options: DrawOptions, own: u64) -> io::Result<()> {
     let entry = &shown.entry;
     let hidden = match (shown.rolled_back, shown.compacted) {
@@ -241,7 +241,7 @@ fn hold_text(why: &Hold) -> String {
 
 fn call(out: &mut dyn Write, call: &CallEntry, options: DrawOptions) -> io::Result<()> {
     let child = call.child.map(|child| format!("  → {}", child.short())).unwrap_or_default();
-    // Shortened calls use the display of their tool, full ones the model's own arguments.
+    // A shortened call is shown as its tool displays it, a full one with the model's arguments.
     let shown = Registry::default().render_call(&call.tool, &call.args, None);
     let named = !options.full && !shown.display.name.is_empty();
     let icon = if named { format!("{} ", clip(&shown.display.icon, 4)) } else { String::new() };
@@ -314,7 +314,7 @@ fn end(out: &mut dyn Write, end: &OwnedEnd, full: bool) -> io::Result<()> {
 fn block(out: &mut dyn Write, text: &str, indent: &str, lines: Option<usize>) -> io::Result<()> {
     let text = harmless(text);
     let all: Vec<_> = text.trim_end().lines().collect();
-    // A single omitted line is printed, since the notice would take a line too.
+    // Print a single remaining line instead of a notice, which would take a line too.
     let shown = lines.filter(|lines| all.len() > lines.saturating_add(1)).unwrap_or(all.len());
     for line in all.iter().take(shown) {
         match lines {

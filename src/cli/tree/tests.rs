@@ -55,7 +55,7 @@ fn read(session: SessionId) -> Result<(History, Option<String>), Fail> {
         ..History::default()
     };
     match session.to_string().as_str() {
-        // The elder was created first, although its id sorts last.
+        // ELDER was created first, although its id sorts last.
         ROOT => Ok((ended(Outcome::Completed, vec![id(ELDER), id(YOUNGER)]), None)),
         ELDER => Ok((ended(Outcome::Failed { kind: FailKind::Refused }, vec![id(GRANDCHILD)]), None)),
         YOUNGER => Ok((History { turns: 1, worktree_of: Some(id(YOUNGER)), ..History::default() }, None)),

@@ -13,13 +13,13 @@ pub(crate) enum Trust {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ServerTrust {
     None,
-    /// Only servers of the file with this hash, which the user saw; the file may have been changed since.
+    /// Only servers of the file with this hash, which the user has seen. The file may have changed since.
     Seen(Hash),
     All,
 }
 
 impl Trust {
-    /// Trust in everything in the workspace, given by `--trust` or its variable for this call.
+    /// Trust in everything in the workspace for one call, by `--trust` or its variable.
     pub(crate) const GIVEN: Self = Self::Used { servers: ServerTrust::All };
 
     pub(crate) fn is_used(self) -> bool {

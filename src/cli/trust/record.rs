@@ -1,4 +1,5 @@
-//! The user's recorded answers about trust, by directory. They are stored with the user's configuration, never in a workspace.
+//! The user's answers about trust, by directory. They are stored next to the user's configuration, never in a
+//! workspace.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -37,7 +38,8 @@ impl TrustAnswer {
             .find(|entry| Some(&*entry.path) == name && entry.applies_to(identity.as_deref())))
     }
 
-    /// Returns whether the answer applies to the directory with this identity. For an unknown identity, only a refusal applies.
+    /// Returns whether the answer applies to the directory with this identity. If the identity is unknown, only a
+    /// refusal applies.
     fn applies_to(&self, identity: Option<&str>) -> bool {
         identity.map_or(!self.trusted, |identity| self.identity == identity)
     }
@@ -67,8 +69,8 @@ impl TrustAnswer {
         !self.covers.is_subset(names)
     }
 
-    /// Stores an answer, and returns whether it was stored. A positive answer needs a directory whose replacement can be
-    /// detected.
+    /// Stores an answer, and returns whether it was stored. A positive answer is stored only if a replacement of the
+    /// directory can be detected.
     pub(super) fn keep(
         path: &Path,
         trusted: bool,
@@ -110,7 +112,7 @@ impl TrustAnswer {
         };
         match std::fs::read_to_string(&file) {
             Ok(text) => serde_json::from_str(&text).map_err(|error| wrong(error.to_string())),
-            // An unreadable file, for example under `sudo`, belongs to another user.
+            // A file that cannot be read, for example under `sudo`, belongs to another user and does not apply.
             Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied) => {
                 Ok(Vec::new())
             }
@@ -131,8 +133,8 @@ fn write_all(all: &[TrustAnswer]) -> Result<(), Fail> {
 /// Placeholder for a directory without an identity.
 const UNKNOWN: &str = "unknown";
 
-/// Returns inode and creation time, which differ for a replaced directory. `None` if the file system does not record
-/// creation times, since inodes are reused.
+/// Returns inode and creation time, which differ for a replaced directory. Returns `None` if the file system does not
+/// record creation times, because inodes are reused.
 fn identity(path: &Path) -> Option<String> {
     let metadata = path.metadata().ok()?;
     #[cfg(unix)]
@@ -158,8 +160,8 @@ mod tests {
         TrustAnswer { path: "/w".into(), identity: identity.into(), trusted, covers, servers }
     }
 
-    /// Inodes are reused: without a creation time, a positive answer would apply to a replaced directory. Positive control: a
-    /// directory with a creation time.
+    /// Inodes are reused, so without creation times a positive answer would apply to a replaced directory. Positive
+    /// control: a directory with a creation time.
     #[test]
     fn directory_without_creation_time_is_not_trusted_permanently() {
         let none = || Err(io::Error::from(io::ErrorKind::Unsupported));

@@ -29,22 +29,23 @@ const MIN_RESOURCE_WIDTH: usize = 12;
 /// The approver at the terminal.
 pub(crate) struct TerminalApprover {
     lines: mpsc::UnboundedReceiver<String>,
-    /// True if questions are asked; otherwise only the end of stdin is observed.
+    /// True if questions are asked; otherwise only the end of stdin matters.
     asks: bool,
     question: Option<OpenQuestion>,
     waiting: WaitingCalls,
 }
 
-/// Calls that wait for an approval, known from shown events, so that a question follows the answer that contains its call.
+/// Calls that wait for an approval, as known from shown events. A call is asked about only after the answer that
+/// contains it is shown.
 #[derive(Debug)]
 pub(crate) struct WaitingCalls {
     known: BTreeSet<(SessionId, CallId)>,
-    /// True if calls may wait whose events were missed.
+    /// True if further calls may wait, whose events were missed.
     others: bool,
 }
 
 impl WaitingCalls {
-    /// Creates an empty set. `others` is true if calls may wait since before the first event.
+    /// Creates an empty set. `others` is true if calls may have been waiting before the first event.
     pub(crate) fn new(others: bool) -> Self {
         Self { known: BTreeSet::new(), others }
     }
@@ -69,12 +70,12 @@ impl WaitingCalls {
         self.others || !self.known.is_empty()
     }
 
-    /// Returns the first of the calls that the host lists whose event was shown.
+    /// Returns the first call of the host's list whose event was shown.
     pub(crate) fn first(&mut self, listed: &[(SessionId, CallId)]) -> Option<usize> {
         if std::mem::take(&mut self.others) {
             self.known.extend(listed);
         }
-        // The event of an answer may arrive after the call has left the list.
+        // A call that has left the list was answered, even if the event has not arrived yet.
         self.known.retain(|known| listed.contains(known));
         listed.iter().position(|listed| self.known.contains(listed))
     }
@@ -109,7 +110,7 @@ impl ListedCall {
     /// Returns the session and the call.
     ///
     /// # Errors
-    /// When the name cannot be read.
+    /// If the name of the session or the call cannot be parsed.
     pub(crate) fn id(&self) -> Result<(SessionId, CallId), Fail> {
         let call = self
             .call
@@ -137,7 +138,7 @@ impl OpenQuestion {
         format!("/v1/approvals/{}/{}", self.session, self.call)
     }
 
-    /// Returns the answer's body. Its digest limits the answer to the shown content.
+    /// Returns the body of the answer. Its digest limits the answer to the shown content.
     pub(crate) fn body(&self, verdict: AskVerdict) -> Value {
         serde_json::json!({"verdict": verdict, "digest": self.digest})
     }
@@ -171,10 +172,10 @@ fn lines() -> mpsc::UnboundedReceiver<String> {
     lines
 }
 
-/// Maximum number of 4 KiB pieces of typed-ahead input to discard, in case a program feeds the terminal endlessly.
+/// Maximum number of 4 KiB pieces of typed-ahead input to discard. A program could write to the terminal endlessly.
 const MAX_DISCARDED: usize = 64;
 
-/// Discards lines that were typed before the first question, which a resumed run may ask at once.
+/// Discards lines that were typed before the first question. A resumed run may ask one at once.
 fn discard_typed_ahead() {
     let (stdin, mut piece) = (std::io::stdin(), [0; 4096]);
     for _ in 0..MAX_DISCARDED {
@@ -187,7 +188,7 @@ fn discard_typed_ahead() {
 }
 
 impl TerminalApprover {
-    /// Reads the lines typed from now on. With `asks`, questions are asked; otherwise only the end of stdin is observed.
+    /// Starts reading lines. With `asks`, they answer questions; otherwise only the end of stdin matters.
     pub(super) fn new(asks: bool, waiting: WaitingCalls) -> Self {
         discard_typed_ahead();
         Self { lines: lines(), asks, question: None, waiting }
@@ -259,7 +260,7 @@ fn question(approval: &Approval, workspace: Option<&Workspace>, columns: Option<
     format!("{path} asks for {action} on {resource} ({tool}){whole}\nallow? [y]es, [a]lways in this session, [N]o")
 }
 
-/// Returns the full content of the call: its command, its diff, or its arguments.
+/// Returns the full content of the call: its command, its diff or its arguments.
 fn full_content(approval: &Approval, workspace: Option<&Workspace>) -> Option<String> {
     if *approval.action == *"shell.run" {
         return Some(resource(&approval.action, &approval.resource, &approval.args));
@@ -274,13 +275,14 @@ fn full_content(approval: &Approval, workspace: Option<&Workspace>) -> Option<St
         .or_else(|| Some(approval.resource.to_string()))
 }
 
-/// Returns what an approval of an answer to a server shows: the question, its form or its page, then the call; `None` for other calls.
+/// Returns the text to approve an answer to a server: the question of the server with its form or page, then the call.
+/// Returns `None` for other calls.
 pub(crate) fn answer_text(action: &str, resource: &str, args: &str) -> Option<String> {
     action.starts_with("answer:").then(|| format!("{resource}\n\n{}", args.trim()))
 }
 
-/// Returns the full resource of the call. Records shorten long or misleading commands and add a hash; the command of the
-/// arguments is used if it matches this hash.
+/// Returns the full resource of the call. Records shorten long or misleading commands and add a hash. If the command in
+/// the arguments matches the hash, returns that command.
 pub(crate) fn resource(action: &str, recorded: &str, args: &str) -> String {
     let command = || serde_json::from_str::<Value>(args).ok()?.get("command")?.as_str().map(str::to_owned);
     let is_recorded = |command: &String| {
@@ -291,7 +293,7 @@ pub(crate) fn resource(action: &str, recorded: &str, args: &str) -> String {
     command.unwrap_or_else(|| recorded.to_owned())
 }
 
-/// Returns the verdict of a line, if it has one.
+/// Parses a typed line as a verdict; `None` if it is unclear.
 pub(crate) fn verdict(line: &str) -> Option<AskVerdict> {
     match line.trim().to_ascii_lowercase().as_str() {
         "y" | "yes" => Some(AskVerdict::Allow),
@@ -375,7 +377,7 @@ mod tests {
             "a3f9c1 asks for shell.run on git status # scan only (and 2 more lines) (shell)\n\n| git status # scan only\n\
              | touch PWNED <U+202E><U+200B><U+001B>[2J<U+000D>\n| \n\nallow? [y]es, [a]lways in this session, [N]o"
         );
-        // With duplicate keys, the recorded resource runs, not the first key.
+        // With duplicate keys, the recorded resource is the one that runs, and not the first key.
         let args = "{\"command\": \"ls\", \"command\": \"rm\"}";
         let text =
             question(&Approval { resource: "rm".into(), args: args.into(), ..other.clone() }, Some(&workspace), None);

@@ -5,14 +5,14 @@ use std::cell::Cell;
 use super::super::client::HOSTS;
 use super::super::fail::Fail;
 
-/// The attempts of a CLI command. If a host ends before it answers, the CLI command restarts; each request keeps its
-/// idempotency key, so that a host that finds the key in the store does not repeat it.
+/// The attempts of a CLI command, which restarts if a host ends before it answers. Each request keeps its idempotency
+/// key, so that the next host does not repeat a request that is in the store.
 pub(crate) struct Attempts {
     key: String,
     attempts: Cell<u32>,
-    /// Requests of this attempt.
+    /// Number of requests in this attempt.
     requests: Cell<u32>,
-    /// True if another host may have accepted a request, in this attempt or before.
+    /// True if another host may have accepted a request of this or an earlier attempt.
     is_sent: Cell<bool>,
     is_answered: Cell<bool>,
 }
@@ -43,8 +43,8 @@ impl Attempts {
         self.is_sent.get()
     }
 
-    /// Returns the idempotency key of the next request. The host within this process needs none, unless another host may have
-    /// accepted the request: looking up a key costs a read for each session.
+    /// Returns the idempotency key of the next request. Returns `None` for the host within this process, unless another
+    /// host may have accepted the request: looking up a key reads every session.
     pub(super) fn key(&self, is_own: bool) -> Option<String> {
         let known = !is_own || self.is_sent.get();
         let number = self.requests.get();

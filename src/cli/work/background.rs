@@ -14,7 +14,7 @@ use subtend_journal::owner_only::file_options;
 const LOG: &str = "host.log";
 /// Interval of checks whether the host listens.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
-/// Maximum number of checks, one minute in total: a large store recovers first.
+/// Maximum number of checks, one minute in total, because the recovery of a large store takes time.
 const MAX_POLLS: u32 = 1_200;
 /// Maximum number of checks after the started process has exited.
 const MAX_POLLS_AFTER_EXIT: u32 = 60;
@@ -58,7 +58,7 @@ pub(crate) fn ensure_host(store: &StoreArgs) -> Result<(), Fail> {
             return Ok(());
         }
         if let Some(status) = child.try_wait().map_err(|error| at_log(&error.to_string()))? {
-            // Another process that started at the same time may hold the store and listen soon.
+            // Another process that started at the same time may hold the store, and listen soon.
             after_exit = after_exit.saturating_add(1);
             if after_exit > MAX_POLLS_AFTER_EXIT {
                 return Err(at_log(&status.to_string()));

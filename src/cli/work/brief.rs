@@ -10,7 +10,7 @@ use super::super::paint::clip;
 /// Maximum width of the shown argument.
 const ARGUMENT_WIDTH: usize = 48;
 
-/// Arguments that describe a call, the best one first, and whether to quote them.
+/// Arguments that can describe a call, the most descriptive first, and whether to quote them.
 const DESCRIPTIVE_ARGS: [(&str, bool); 9] = [
     ("pattern", true),
     ("query", true),
@@ -23,7 +23,7 @@ const DESCRIPTIVE_ARGS: [(&str, bool); 9] = [
     ("prompt", true),
 ];
 
-/// Returns a short description of the call by the display of its tool, without control characters.
+/// Describes the call as its tool displays it, without control characters.
 pub(crate) fn call(named: &str, args: &str, tools: &Registry) -> String {
     let RenderedCall { tool, display, input, .. } = tools.render_call(named, args, None);
     let used = discovery::resolve(named, args);

@@ -1,4 +1,4 @@
-//! Choice of models: reads the options, builds the models, and passes them to the runtime.
+//! Chooses models: reads the options, builds the models, and passes them to the runtime.
 
 use std::sync::Arc;
 
@@ -28,7 +28,7 @@ const BASE_URL: &str = "SUBTEND_BASE_URL";
 /// Default limit of concurrent calls to one model.
 const DEFAULT_CALLS: u32 = 16;
 
-/// The recorded models of an existing session.
+/// The models that an existing session has recorded.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RecordedModel<'a> {
     pub(super) model: &'a str,
@@ -41,9 +41,10 @@ pub(crate) struct RecordedModel<'a> {
 #[derive(clap::Args, Clone, Debug)]
 #[command(next_help_heading = "Models")]
 pub(crate) struct ModelArgs {
-    /// Model: `offline` (rules, no network; also if none is named), `scripted:FILE` (answers from a file), or a provider's:
-    /// `anthropic/MODEL`, `openai/MODEL`, `openai-responses/MODEL`, `gemini/MODEL`, `ollama/MODEL`. Several are separated by
-    /// commas: if one fails, the next is called. The variable `SUBTEND_MODEL` names one too, except a script
+    /// Model: `offline` (fixed rules, no network; used if no model is named), `scripted:FILE` (answers from a file), or
+    /// a provider's: `anthropic/MODEL`, `openai/MODEL`, `openai-responses/MODEL`, `gemini/MODEL`, `ollama/MODEL`.
+    /// Several are separated by commas: if one fails, the next is called. The variable `SUBTEND_MODEL` names one too,
+    /// except a script
     #[arg(long, value_name = "MODEL[,MODEL…]")]
     model: Option<String>,
 
@@ -51,8 +52,9 @@ pub(crate) struct ModelArgs {
     #[arg(skip = variable())]
     variable: Option<String>,
 
-    /// Server that speaks the provider's protocol, instead of the provider's own, such as `http://127.0.0.1:8080`; with PROVIDER=
-    /// for that provider only; repeatable. The variable `SUBTEND_BASE_URL` names one too
+    /// Server to call instead of the provider's own, such as `http://127.0.0.1:8080`. It must speak the protocol of the
+    /// provider; with PROVIDER=, it is for that provider only; repeatable. The variable `SUBTEND_BASE_URL` names one
+    /// too
     #[arg(long, value_name = "[PROVIDER=]URL")]
     base_url: Vec<String>,
 
@@ -60,30 +62,30 @@ pub(crate) struct ModelArgs {
     #[arg(skip = value(BASE_URL))]
     base_url_variable: Option<String>,
 
-    /// Concurrent calls to one model, and to all models of one provider
+    /// Maximum number of concurrent calls to one model, and to all models of one provider
     #[arg(long, value_name = "N", default_value_t = DEFAULT_CALLS)]
     calls: u32,
 
-    /// Calls per minute to one model, and to all models of one provider
+    /// Maximum number of calls per minute to one model, and to all models of one provider
     #[arg(long, value_name = "N")]
     calls_per_minute: Option<u32>,
 }
 
 pub(crate) struct ModelSetup {
-    /// Models for agents that do not name one; several form a pool.
+    /// Models for agents that do not name a model; several form a pool.
     models: NamedModels,
     default_pool: Option<String>,
     /// Pools of the configuration.
     pools: Pools,
-    /// Their models that do not call a server.
+    /// Models of pools that do not call a server.
     members: NamedModels,
     servers: Servers,
     enabled: Enabled,
     rates: Rates,
     chosen: ModelOrigin,
-    /// True if agents that name a provider's model get it; false if `offline` or a script was chosen.
+    /// True if agents that name a provider's model get that model; false if `offline` or a script was chosen.
     providers: bool,
-    /// True if a default model, or one of a pool, calls a server.
+    /// True if a default model, or a model of a pool, calls a server.
     calls: bool,
 }
 
@@ -104,7 +106,7 @@ impl ModelArgs {
         self.variable.is_some() || self.base_url_variable.is_some()
     }
 
-    /// Returns the variables that differ from the recorded models of the session.
+    /// Returns the variables whose values differ from the session's recorded models.
     pub(super) fn differing_variables(&self, own: RecordedModel<'_>) -> Vec<&'static str> {
         let is_own = |text: &str| text == own.model || own.model.strip_prefix("pool:") == Some(text);
         let model = self.variable.as_deref().is_some_and(|text| !is_own(text));
@@ -145,9 +147,10 @@ impl ModelArgs {
         self.model.as_deref().or(self.variable.as_deref())
     }
 
-    /// Builds the models chosen by the options or variables, else by the existing `session`, else by the configuration.
+    /// Builds the models that the options or variables choose, otherwise those of the existing `session`, otherwise
+    /// those of the configuration.
     pub(crate) fn choose(&self, loaded: &Loaded, session: Option<RecordedModel<'_>>) -> Result<ModelSetup, Fail> {
-        // The model and the servers of an imported session were not chosen by this user.
+        // The author of an import chose the model and the servers of the session, not this user.
         let trusted = session.filter(|own| !own.imported);
         let servers = Servers::read(self.servers().into_iter(), trusted.map(|own| own.servers).unwrap_or_default())?;
         // A variable applies only to models that call a server.
@@ -163,7 +166,7 @@ impl ModelArgs {
             (None, None, None) => (loaded.default_model(), ModelOrigin::by_config(loaded)),
         };
         self.check_no_exported_script()?;
-        // The recorded model may come from an import, and must not be a script.
+        // The recorded model may come from an import, so it must not be a script.
         if let (ModelOrigin::Session, DefaultModel::Model(text)) = (&chosen, &default) {
             check_no_scripts(text)
                 .map_err(|why| Fail::Usage(format!("the session's own model cannot answer: {why}")))?;
@@ -185,7 +188,7 @@ impl ModelArgs {
             }
             DefaultModel::Unset => models("offline", &servers).map_err(Fail::Usage)?,
         };
-        // If the user named local models only, no server is called, even if agents or pools name one.
+        // If the user named only local models, no server is called, even if agents or pools name provider models.
         let named = self.model_text().is_some() || (own.is_none() && default != DefaultModel::Unset);
         let providers = calls || !named;
         let calls = calls || (providers && loaded.config.llm.pools.values().any(|members| call_servers(members)));
@@ -249,7 +252,7 @@ pub(super) fn check_no_scripts(text: &str) -> Result<(), String> {
     }
 }
 
-/// Refuses a script that is named in a file. Other models are built at their first call.
+/// Refuses a script that a file names. Other models are built at their first call.
 pub(super) fn check_no_script(model: &str) -> Result<(), String> {
     match ModelSpec::parse(model) {
         Ok(ModelSpec::Scripted(_)) => Err(script_refused(model)),
@@ -397,7 +400,7 @@ impl ModelSetup {
         if models.len() == 1
             && let Some((_, model)) = models.pop()
         {
-            // Also registered by its name, so that the model source does not build a second one.
+            // Also registered by its name, so that the model source does not build the model again.
             return builder.named_model(model.name(), Arc::clone(&model)).model(model);
         }
         let names: Vec<String> = models.iter().map(|(name, _)| name.clone()).collect();

@@ -28,7 +28,7 @@ pub(crate) struct Work<'a> {
     pub(super) journal: &'a Journal,
     /// Session of the command, if it has one.
     pub(super) session: Option<SessionId>,
-    /// Run of that session in flight: one that resumes after a restart, or that another process runs.
+    /// Run of that session in flight: it resumes after a restart, or another process runs it.
     pub(crate) resuming_run: Option<RunNo>,
     /// Last record of that session before this command.
     pub(crate) before: Seq,
@@ -38,7 +38,7 @@ pub(crate) struct Work<'a> {
     pub(crate) stop: &'a mut StopSignal,
     /// True if the user is asked about calls that need an approval.
     pub(super) attended: bool,
-    /// True if the end of stdin leaves the run, which continues in another process.
+    /// True if the command stops following at the end of stdin, while the run continues in another process.
     pub(crate) can_leave: bool,
     /// Attempts of its requests.
     pub(super) attempts: &'a Attempts,
@@ -90,13 +90,13 @@ impl Work<'_> {
             return;
         }
         let path = format!("/v1/sessions/{session}/warnings");
-        // A host that has ended, or is older, has no warnings; the command still succeeds.
+        // Errors are ignored: the host may have ended or be of an older version, and the command still succeeds.
         let Ok(Some(all)) = self.find::<Vec<String>>(Method::GET, &path).await else { return };
         let new = self.servers.as_mut().map(|servers| servers.keep_new(all)).unwrap_or_default();
         new.iter().for_each(|why| self.screen.alert(why));
     }
 
-    /// Draws the tree above a prompt with a cursor. An open question holds what follows it.
+    /// Draws the tree above a prompt with a cursor. While a question is open, text of models is held back.
     pub(crate) fn draw(&mut self, prompt: (&str, usize), is_asking: bool) {
         self.warn_of_servers();
         self.screen.prompt(Some(prompt));
@@ -167,7 +167,7 @@ impl Work<'_> {
     /// Waits until earlier records are durable, so that a later subscription does not receive them.
     ///
     /// # Errors
-    /// When the store failed.
+    /// If the store failed.
     pub(crate) async fn settled(&self) -> Result<(), Fail> {
         if self.is_own() {
             self.journal.settled().await.map_err(|poison| Fail::Store(poison.to_string()))?;
@@ -177,14 +177,14 @@ impl Work<'_> {
 
     /// Reads the store.
     pub(crate) fn read<T>(&self, read: impl FnOnce(&Journal) -> T) -> T {
-        // The read may block this thread until another process answers.
+        // Blocks this thread, because the read may wait for another process.
         tokio::task::block_in_place(|| read(self.journal))
     }
 
     /// Returns the current position of events: in the tree of a session, or in all trees.
     ///
     /// # Errors
-    /// When the host does not answer.
+    /// If the host does not answer.
     pub(crate) async fn since(&mut self, session: Option<SessionId>) -> Result<Since, Fail> {
         if let HostLocation::Own(host) = self.host {
             let root = session.map(|session| self.root_of(session)).transpose()?;
@@ -197,7 +197,7 @@ impl Work<'_> {
     /// Subscribes to the events of a tree.
     ///
     /// # Errors
-    /// When the host does not answer.
+    /// If the host does not answer.
     pub(crate) async fn events(&self, since: Since, root: SessionId) -> Result<EventSource, Fail> {
         match since {
             Since::Own(events) => Ok(EventSource::of_subscription(events, root)),
@@ -208,7 +208,7 @@ impl Work<'_> {
     /// Opens a session, with an optional first input.
     ///
     /// # Errors
-    /// When the session cannot be opened.
+    /// If the session cannot be opened.
     pub(crate) async fn open(&mut self, text: Option<&str>) -> Result<Opened, Fail> {
         let mut body = self.opening.as_object().cloned().unwrap_or_default();
         if let Some(text) = text {

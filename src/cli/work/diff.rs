@@ -1,4 +1,4 @@
-//! The full effect of a call: every line of a command, or the changed lines of a file.
+//! Shows the full effect of a call: every line of a command, or all changed lines of a file.
 
 use serde_json::Value;
 
@@ -38,7 +38,7 @@ pub(crate) fn all_lines(args: &str, workspace: &subtend_tools::workspace::Worksp
         return Some(command.to_owned());
     }
     let (path, old, new) = texts(&args, |path| workspace.text(path, MAX_FILE_BYTES).ok())?;
-    // An edit within a line does not change its line end.
+    // An edit within a line has no line end of its own, so the notes are left out.
     let within = args.get("old").is_some() && !old.ends_with('\n') && !new.ends_with('\n');
     let (old, new) = changed_lines(&old, &new);
     let every = if args.get("replace_all") == Some(&Value::Bool(true)) { " (every occurrence)" } else { "" };

@@ -79,8 +79,8 @@ fn load(
     Ok(models.add_to(environment))
 }
 
-/// Refuses scripts that a session of an earlier process had. Only the command line can name a script, and that of a host is for the
-/// sessions of its own directory.
+/// Refuses scripts that a session of an earlier process used. Only the command line can name a script, and a host's
+/// command line applies only to its own directory.
 fn check_no_scripts(model: &str, workspace: &str) -> Result<(), Fail> {
     let model = model.strip_prefix("pool:").unwrap_or(model);
     choice::check_no_scripts(model).map_err(|_| {

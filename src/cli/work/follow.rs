@@ -32,18 +32,18 @@ const FRAME_INTERVAL: Duration = Duration::from_millis(100);
 /// Time to wait for remaining events after a run has ended.
 const TRAILING_EVENTS_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// Attempts to open a store whose host ends. Each waits some seconds.
+/// Maximum number of attempts to open a store whose host is ending. Each waits some seconds.
 const MAX_OPENINGS: u32 = 4;
 
 /// Result of following a run.
 enum Followed {
     /// The run ended.
     Ended(Ended),
-    /// The run was never opened, since the run before it was cancelled.
+    /// The run was never opened, because the run before it was cancelled.
     NotOpened,
-    /// The user left, and the run continues.
+    /// The user left; the run continues.
     Left,
-    /// This process was asked to end, and the run continues when the store has another host.
+    /// This process was asked to end; the run continues with the next host of the store.
     LeftToNextHost,
 }
 
@@ -69,8 +69,7 @@ impl Work<'_> {
         self.follow_input(since, accepted.session, accepted.run, accepted.input).await
     }
 
-    /// Reports an input that is still queued, for example behind a run that Ctrl-C cancelled, with the commands to run or
-    /// remove it.
+    /// Reports an input that is still queued, for example after Ctrl-C, with the commands to run or remove it.
     async fn report_queued(&mut self, id: SessionId, input: InputId) -> Result<(), Fail> {
         let list = move |journal: &Journal| QueueEntry::list(journal, id, true).map_err(Fail::from);
         let queued = match self.read(list) {
@@ -103,7 +102,7 @@ impl Work<'_> {
         let wait_for_end = self.follow_on_screen(since, session, run).await;
         self.screen.close();
         let wait_for_end = match wait_for_end {
-            // The hosting process may have ended after its own run.
+            // The host may have ended after its own run.
             Err(Fail::Unavailable(_)) if !self.is_own() => Followed::Ended(self.read_stored_end(session, run).await?),
             wait_for_end => wait_for_end?,
         };
@@ -148,7 +147,7 @@ impl Work<'_> {
             Err(_) if !self.is_own() => self.read_without_host(find).await,
             found => found,
         };
-        // Errors are ignored: the text of the run's end is used instead.
+        // Errors are ignored, because the final text of the run can be used instead.
         found.ok().flatten().filter(|_| self.session().is_ok_and(|about| about == session))
     }
 
@@ -156,12 +155,12 @@ impl Work<'_> {
     async fn follow_on_screen(&mut self, since: Since, session: SessionId, run: RunNo) -> Result<Followed, Fail> {
         let agent = self.agent_of(session)?;
         self.screen.watch(session, agent);
-        // If stdout is not a terminal, the answer is printed there only.
+        // If stdout is not a terminal, the answer is printed only there.
         if std::io::stdout().is_terminal() {
             self.screen.show_answers_of(session);
         }
         let of = FollowedRun { root: self.root_of(session)?, session, run };
-        // An existing session may have a waiting call.
+        // In an existing session, a call may already wait for an approval.
         let waiting = WaitingCalls::new(self.before != Seq(0));
         let mut approver = (self.attended || self.can_leave).then(|| TerminalApprover::new(self.attended, waiting));
         self.wait_for_end(since, of, &mut approver).await
@@ -173,7 +172,8 @@ impl Work<'_> {
         self.read_without_host(read).await?.ok_or_else(|| host_ended_error(session))
     }
 
-    /// Reads the store after its host has ended. A host that shuts down holds the store while running calls finish.
+    /// Reads the store after its host has ended. A host that is shutting down still holds the store until running calls
+    /// finish.
     async fn read_without_host<T: Send + 'static>(
         &self,
         read: impl FnOnce(&Journal) -> Result<T, Fail> + Send + 'static,
@@ -229,7 +229,7 @@ impl Work<'_> {
                         if !self.is_own() {
                             return Ok(Followed::Left);
                         }
-                        // Stdout is closed, so the run is cancelled.
+                        // Stdout is closed, so cancel the run.
                         (more, stopping) = (false, true);
                         self.cancel(of, "stdout is closed").await?;
                     }
@@ -256,14 +256,15 @@ impl Work<'_> {
         Ok(Followed::Ended(end))
     }
 
-    /// Returns whether the run in flight of `session` continues after a restart: its agent resumes, or it waits at a provider's limit.
+    /// Returns whether the run in flight of `session` continues after a restart: because of `on_restart`, or because it
+    /// waits at a provider's limit.
     fn resumes(&self, session: SessionId) -> Result<bool, Fail> {
         let inflight = self.journal.inflight()?;
         let mut own = inflight.iter().filter(|(of, _)| *of == session);
         Ok(own.any(|(_, row)| row.on_restart == OnRestart::Resume) || surviving_runs(&inflight).contains(&session))
     }
 
-    /// Cancels the whole tree. Detached runs are cancelled too: otherwise they would end as lost with the host.
+    /// Cancels the whole tree, including detached runs, which would otherwise end as lost with the host.
     async fn cancel(&mut self, of: FollowedRun, why: &str) -> Result<(), Fail> {
         let down = if self.is_own() { ", then shutting down" } else { "" };
         self.screen.alert(&format!("{why}: cancelling the run and its children{down}; Ctrl-C leaves at once"));
@@ -303,7 +304,7 @@ impl Work<'_> {
         Ok(())
     }
 
-    /// Prints how to answer a waiting call of another process if this terminal cannot ask.
+    /// Prints how to answer a waiting call, if this terminal cannot ask and another process hosts the run.
     fn print_approval_hint(&mut self, event: &Event) {
         let EventKind::Record { record, .. } = &event.what else { return };
         if let Record::AskOpened { call, .. } = &**record
@@ -341,7 +342,7 @@ impl Work<'_> {
             return Ok(None);
         };
         let home: Value = self.connection.get(&format!("/v1/sessions/{root}")).await?;
-        // Without the directory, no diff can be shown.
+        // If the directory cannot be opened, no diff is shown.
         let workspace =
             home.get("workspace").and_then(Value::as_str).and_then(|path| Workspace::open(Path::new(path)).ok());
         listed.swap_remove(first).question(workspace.as_ref()).map(Some)

@@ -16,12 +16,12 @@ use super::choice::RecordedModel;
 
 #[derive(clap::Args, Clone, Copy, Debug)]
 pub(crate) struct HereArgs {
-    /// Run a session of another directory on the files of this one, this time only
+    /// Run a session of another directory in the current directory, this time only
     #[arg(long)]
     pub(crate) here: bool,
 }
 
-/// The subject of a command that runs agents.
+/// The session that a command works on.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum CommandSubject<'a> {
     /// A new session of the named agent, or of the default one.
@@ -40,7 +40,7 @@ pub(super) struct FoundSession {
 }
 
 impl CommandSubject<'_> {
-    /// Finds the session before the runtime starts, since the start would resume its queue.
+    /// Finds the session before the runtime starts, because the start could already run its queued inputs.
     pub(super) fn find(self, place: &StoreLocation) -> Result<Option<FoundSession>, Fail> {
         let Self::Session(name, _) = self else { return Ok(None) };
         if place.is_in_memory() {
@@ -57,10 +57,10 @@ impl CommandSubject<'_> {
 }
 
 impl FoundSession {
-    /// Returns the session's own directory if that is another one than `here`, as a host does. If `is_named`, the user chose `here`.
+    /// Returns the session's own directory if it differs from `here`. `is_named` is true if the user chose `here`.
     ///
     /// # Errors
-    /// [`Fail::Usage`] where no host could serve the session, or where the user chose another directory.
+    /// [`Fail::Usage`] if the session cannot run in its own directory, or if the user chose another one.
     pub(super) fn own_directory(&self, here: &Path, is_named: bool) -> Result<Option<PathBuf>, Fail> {
         let home = Path::new(&*self.creation.workspace);
         if home.is_absolute() && home.is_dir() {
@@ -69,7 +69,7 @@ impl FoundSession {
         if is_same(home, here) {
             return Ok(None);
         }
-        // The author of an import chose the directory.
+        // The author of an import chose that directory, so it is not used.
         match is_named || self.imported || !home.is_dir() {
             true => Err(other_workspace(self.session, home, here)),
             false => Ok(Some(home.to_owned())),
@@ -80,7 +80,7 @@ impl FoundSession {
         RecordedModel { model: &self.creation.model, servers: &self.servers, imported: self.imported }
     }
 
-    /// Returns whether an input named another agent, which may have its own model.
+    /// Returns whether an input named another agent, which may have a model of its own.
     pub(super) fn has_agent_override(&self) -> Result<bool, Fail> {
         let records = self.journal.records(self.session)?;
         let names = |record: &Record| matches!(record, Record::InputAccepted(input) if input.agent_override.is_some());
@@ -99,7 +99,7 @@ impl FoundSession {
     }
 }
 
-/// Returns the run of an earlier process that resumes at the start. A held run waits for an input instead.
+/// Returns the run of an earlier process that resumes at the start. A held run does not resume.
 pub(super) fn resuming_run(journal: &Journal, session: SessionId) -> Result<Option<RunNo>, Fail> {
     let (resuming, queued) = preview_recovery(journal)?;
     let continues = resuming.contains(&session) || queued.contains(&session);
@@ -114,7 +114,7 @@ pub(super) fn running(journal: &Journal, session: SessionId) -> Result<Option<Ru
     }))
 }
 
-/// Returns the last record of `session` before the start. Later records are appended by the recovery.
+/// Returns the last record of `session` before the start. The recovery appends later ones.
 pub(super) fn last(journal: &Journal, session: SessionId) -> Result<Seq, Fail> {
     Ok(journal.head(session)?.map_or(Seq(0), |head| head.last_seq))
 }
@@ -133,7 +133,7 @@ pub(super) fn creation(journal: &Journal, session: SessionId) -> Result<Box<Sess
 /// Returns whether two paths are the same directory, after links and `..` are resolved.
 pub(super) fn is_same(home: &Path, here: &Path) -> bool {
     let same_name = || *home.to_string_lossy() == *here.to_string_lossy();
-    // A relative path would depend on the current directory of this process.
+    // Compare only absolute paths: a relative one would depend on the current directory.
     let same = || matches!((home.canonicalize(), here.canonicalize()), (Ok(home), Ok(here)) if home == here);
     same_name() || (home.is_absolute() && same())
 }

@@ -1,4 +1,5 @@
-//! Framing of untrusted text in a question: each terminal row begins with a mark, so that the text cannot imitate the question.
+//! Frames untrusted text in a question: each terminal row begins with a mark, so that the text cannot imitate the
+//! question.
 
 use super::super::paint::exact;
 
@@ -10,8 +11,8 @@ pub(crate) fn columns() -> Option<usize> {
     terminal_size::terminal_size_of(std::io::stderr()).map(|(columns, _)| usize::from(columns.0))
 }
 
-/// Puts a mark before each line, and makes every character visible. A long line is split into several marked rows;
-/// otherwise the terminal would wrap it into a row that begins with untrusted text.
+/// Puts a mark before each line, and makes every character visible. Splits a long line into several marked rows,
+/// because the terminal would wrap it into a row that begins with untrusted text.
 pub(crate) fn frame_text(text: &str, columns: Option<usize>) -> String {
     exact(text).split('\n').flat_map(|line| rows(line, columns)).collect::<Vec<_>>().join("\n")
 }
@@ -23,7 +24,7 @@ fn rows(line: &str, columns: Option<usize>) -> Vec<String> {
         let width = match c {
             '\t' => 8,
             c if c.is_ascii() => 1,
-            // Terminals differ, but use at most two columns.
+            // Terminals differ, but use at most two columns for a character.
             _ => 2,
         };
         if used > 0 && used.saturating_add(width) > width_left {

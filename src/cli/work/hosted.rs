@@ -20,7 +20,7 @@ use super::{PreparedWork, Screen, StopSignal, WorkArgs, async_runtime, limit, re
 /// Interval of checks whether the store is free.
 const CHECK_INTERVAL: Duration = Duration::from_millis(200);
 
-/// The parts of a runtime that is not started, and the options with which its host opens sessions.
+/// The parts of a runtime before its start, and the options with which its host opens sessions.
 pub(crate) struct HostParts {
     parts: setup::Parts,
     pub(crate) home: String,
@@ -41,7 +41,7 @@ impl HostParts {
             PreparedWork::of(args, CommandSubject::New(None), screen)?;
         parts.files = Some(files);
         let home = parts.workspace.path().to_string_lossy().into_owned();
-        // Also for lists of models, whose environment has the limits of the directory alone.
+        // Passed to each session, because the environment of a list of models has only the limits of its directory.
         let limit_changes = limit::changes(&args.limit)?;
         let open = OpenOptions { model, servers, policy: Some(authority), limit_changes, ..OpenOptions::agent(agent) };
         Ok(Self { parts, home, open, servers: pool })
@@ -71,8 +71,8 @@ impl HostParts {
     }
 }
 
-/// Starts a runtime that recovers the whole store, and runs `job`, which shuts it down. Calls wait for approvals from the
-/// start on. With `waits`, waits for a process that has the store and ends with its runs.
+/// Starts a runtime that recovers the whole store, and runs `job`, which shuts it down. Calls wait for approvals from
+/// the start on. With `waits`, first waits for a process that hosts the store only until its runs end.
 pub(crate) fn run_hosted<J>(args: &WorkArgs, waits: bool, job: J) -> Result<Code, Fail>
 where
     J: AsyncFnOnce(Runtime, HostContext<'_>) -> Result<Code, Fail>,
@@ -100,10 +100,10 @@ where
     done
 }
 
-/// Opens the store when no other process has it; `None` if a stop was requested first.
+/// Opens the store when no other process holds it; `None` if a stop was requested first.
 ///
 /// # Errors
-/// When the store cannot be opened, or a process has it that serves until it is stopped.
+/// If the store cannot be opened, or if another process serves it until it is stopped.
 async fn open_when_released(
     place: &StoreLocation,
     screen: &mut Screen,
@@ -122,7 +122,7 @@ async fn open_when_released(
                 opened = Connection::open(path) => opened?,
                 () = stop.requested() => return Ok(None),
             },
-            // The host is starting or ending, or has the store alone, as `compact` has.
+            // The process is starting or ending, or holds the store without listening, as `compact` does.
             None => None,
         };
         if let Some((_, serving)) = host.filter(|(_, serving)| serving.stays) {

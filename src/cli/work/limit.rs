@@ -30,7 +30,7 @@ pub(super) fn read_limits(limits: &[String], host: &[String], loaded: &Loaded) -
     Ok((set, host))
 }
 
-/// Checks that limits set by an option or in a file do not exceed bounds of the host. Default limits are lowered by the caller.
+/// Checks that limits set by an option or in a file do not exceed bounds of the host. The caller lowers default limits.
 pub(super) fn check_bounds(set: &Limits, options: &[String], loaded: &Loaded, host: &HostConfig) -> Result<(), Fail> {
     for (name, value) in host.exceeded_by(set) {
         let by_option =

@@ -1,4 +1,4 @@
-//! The socket of a command that runs agents, by which other terminals reach its sessions.
+//! The socket of a command that runs agents. Through it, other terminals reach its sessions.
 
 use std::path::PathBuf;
 
@@ -15,7 +15,7 @@ pub(super) struct ListeningSocket {
 }
 
 impl ListeningSocket {
-    /// Serves `host` on the socket of its store. If the socket cannot be opened, a warning is printed and the command
+    /// Serves `host` on the socket of its store. If the socket cannot be opened, prints a warning; the command
     /// continues.
     #[cfg(unix)]
     pub(super) fn begin(place: &StoreLocation, host: &Host, screen: &mut Screen) -> Self {

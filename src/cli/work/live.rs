@@ -16,7 +16,7 @@ use tokio::time::Instant;
 
 use crate::cli::paint::limited;
 
-/// The sessions of one tree whose events were received.
+/// The sessions of one tree, as known from events.
 #[derive(Debug)]
 pub(super) struct LiveTree {
     nodes: BTreeMap<SessionId, LiveNode>,
@@ -41,7 +41,7 @@ pub(super) struct LiveNode {
     children: Vec<SessionId>,
     registry: Registry,
     open: OpenCalls,
-    /// The last failed attempt, until a record says what follows.
+    /// The last failed attempt, until a record says whether it is retried.
     failed: Option<(String, u64)>,
 }
 
@@ -49,7 +49,7 @@ pub(super) struct LiveNode {
 #[derive(Debug, Default)]
 struct OpenCalls {
     calls: BTreeMap<CallId, RunningCall>,
-    // Counted, since an answer may have very many calls.
+    // Kept as counts, because an answer may have very many calls.
     started_local: usize,
     started_other: usize,
 }
@@ -114,7 +114,7 @@ pub(super) enum NodeActivity {
 pub(super) enum ActivityUpdate {
     Created,
     Tool(String),
-    /// A local call ended: its description, effect, end and result.
+    /// A local call ended, with its description, effect, end and result.
     Called(String, ToolEffect, CallEnd, Text),
     /// A model call failed; the message says whether it is retried.
     Failed(String),
@@ -146,7 +146,7 @@ impl LiveTree {
         self.nodes.get(&id)
     }
 
-    /// Handles an event, and returns the news to print with its session.
+    /// Handles an event. Returns an update to print, with its session.
     pub(super) fn take(&mut self, event: &Event, now: Instant) -> Option<(SessionId, ActivityUpdate)> {
         let id = event.session;
         match &event.what {
@@ -179,7 +179,8 @@ impl LiveTree {
 
     fn record(&mut self, id: SessionId, record: &Arc<Record>, now: Instant) -> Option<(SessionId, ActivityUpdate)> {
         let Some(node) = self.nodes.get_mut(&id) else {
-            // Parent and child publish independently: the child's first records may arrive before its creation record.
+            // Parent and child publish independently, so the child's first records may arrive before the record of its
+            // creation.
             self.early_records.entry(id).or_default().push(Arc::clone(record));
             return None;
         };
@@ -292,7 +293,8 @@ impl LiveNode {
                 let model = discarded.model.as_ref().map(|model| format!("{model}: ")).unwrap_or_default();
                 let message = format!("{model}{}", discarded.message);
                 let Some(ms) = discarded.retry_delay_ms else {
-                    // A call that is dropped without a retry was stopped with its run, whose end or hold is shown.
+                    // A call that is dropped without a retry was stopped together with its run. The end or hold of that
+                    // run is shown instead.
                     let is_stopped = discarded.error == ModelFail::Dropped;
                     return (!is_stopped).then_some(ActivityUpdate::Failed(message));
                 };
@@ -396,7 +398,8 @@ impl LiveNode {
         open
     }
 
-    /// Updates the activity between two answers: running tools while a local call is open, waiting while only other calls are.
+    /// Updates the activity between two answers: running tools if a local call is open, waiting if only other calls are
+    /// open.
     fn update_activity(&mut self, now: Instant) {
         if self.open.started_local > 0 {
             self.set_activity(NodeActivity::Tools, now);

@@ -1,5 +1,5 @@
-//! Runs in this process that its command does not follow: background children, inputs of other terminals, and runs
-//! resumed after a restart.
+//! Waits for runs in this process that its command does not follow: background children, runs of other terminals, and
+//! runs resumed after a restart.
 
 use std::time::Duration;
 
@@ -15,12 +15,12 @@ use super::{Screen, StopSignal};
 /// Interval of checks whether these runs have ended.
 const CHECK_INTERVAL: Duration = Duration::from_millis(200);
 
-/// Waits until all runs have ended. Otherwise they would end with this process, as lost unless they resume. A signal that cancelled the
-/// command's own run does not end this wait, unless it asks the process to end.
+/// Waits until all runs have ended, because they would end with this process. A signal that cancelled the command's own
+/// run does not end this wait, unless it asks the process to end.
 pub(super) async fn wait_for_runs(runtime: &Runtime, screen: &mut Screen, stop: &mut StopSignal) {
     let mut is_reported = false;
     loop {
-        // A failed journal accepts no ends of runs, so do not wait for them.
+        // A failed journal accepts no ends of runs, so this must not wait for them.
         let rows = runtime.journal().inflight().unwrap_or_default();
         // Services of the host, such as titles, are not waited for here.
         let sent = |row: &Inflight| !matches!(row.owner, Owner::Host(_));

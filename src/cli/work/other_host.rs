@@ -15,8 +15,8 @@ use super::choice::RecordedModel;
 use super::{CommandSubject, HereArgs, Screen, WorkArgs, found_session, limit, policy};
 
 impl WorkArgs {
-    /// Refuses options that only the host process decides, and for an existing session also options of its opening. Exported
-    /// variables are defaults, and never refused.
+    /// Refuses options that only the host process decides, and for an existing session also options that apply when it
+    /// is opened. Exported variables are only defaults, so they are not refused.
     pub(super) fn check_options_for_host(
         &self,
         serving: &ServingProcess,
@@ -43,10 +43,11 @@ impl WorkArgs {
         }
     }
 
-    /// Refuses another directory than that of the existing session `name`, in which the host runs it.
+    /// Refuses a directory other than that of the existing session `name`, because the host runs a session in its own
+    /// directory.
     pub(super) fn check_workspace(&self, place: &StoreLocation, name: &str) -> Result<(), Fail> {
         let Some(named) = &self.workspace else { return Ok(()) };
-        // If the host has ended meanwhile, the command itself reports it.
+        // If the host has ended meanwhile, nothing is checked here, and the command itself reports it.
         let Some(host) = Attached::to(place)? else { return Ok(()) };
         let (pid, journal) = (host.serving.pid, host.journal()?);
         let session = names::find(&journal, name)?;
@@ -74,7 +75,7 @@ impl WorkArgs {
         if !self.models.has_variables() {
             return Ok(());
         }
-        // If the host has ended meanwhile, the command itself reports it.
+        // If the host has ended meanwhile, nothing is checked here, and the command itself reports it.
         let Some(host) = Attached::to(place)? else { return Ok(()) };
         let (pid, journal) = (host.serving.pid, host.journal()?);
         let session = names::find(&journal, name)?;

@@ -4,8 +4,8 @@ use subtend_journal::{Journal, ReadError};
 use subtend_session::ids::{InputId, RunNo, Seq, SessionId, Text};
 use subtend_session::record::Record;
 
-/// Returns the answer to an input that was sent after the record `before`. Returns `None` if the input opened the run, or
-/// if the run took no later input: then the text of the run's end is the answer.
+/// Returns the answer to an input that was sent after the record `before`. Returns `None` if the final text of the run
+/// is the answer: the input opened the run, or the run took no later input.
 pub(super) fn own_answer(
     journal: &Journal,
     (session, before): (SessionId, Seq),

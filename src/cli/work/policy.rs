@@ -1,4 +1,4 @@
-//! Permissions of a command's sessions: `--allow` and `--ask`.
+//! Permissions of a command's sessions, from `--allow` and `--ask`.
 
 use std::path::{Path, PathBuf};
 
@@ -50,9 +50,9 @@ fn rules(allow: &[String], ask: &[String], rule_error: impl Fn(&Rule) -> Option<
     Ok(policy)
 }
 
-/// Returns the rules of every session: writes to targets of protected links, to the user's own prompts and to trusted
-/// files of directories below ask, the user's configuration is denied. Such links may lead into a workspace, for example
-/// one of dotfiles.
+/// Returns the rules that apply to every session. The first set requires approvals for writes to targets of protected
+/// links, to the user's own prompts, and to trusted files in directories below. Such links may lead into a workspace,
+/// for example one of dotfiles. The second set denies the user's configuration.
 pub(super) fn session_rules(store: &StoreArgs, workspace: &Workspace) -> Result<[RuleSet; 2], Fail> {
     let mut paths = store.protected_paths()?;
     paths.extend(settings::unchecked_user_path(FILE).and_then(|file| file.parent().map(Path::to_owned)));
@@ -84,7 +84,7 @@ fn containing_dir<'a>(path: &Path, places: &'a [PathBuf]) -> Option<&'a PathBuf>
     places.iter().find(|place| path.starts_with(place))
 }
 
-/// Returns an error for a rule that has no effect in the command, or a misleading one.
+/// Returns an error for a rule that has no effect, or a misleading one.
 fn missing_tool_error(rule: &Rule, config: &Config) -> Option<String> {
     if &*rule.action == "net.fetch" && &*rule.resource != "*" {
         let address = &rule.resource;
@@ -101,7 +101,7 @@ fn missing_tool_error(rule: &Rule, config: &Config) -> Option<String> {
             ));
         }
     }
-    // As in a manifest, a rule of `message` is valid also where agents cannot write to each other.
+    // As in a manifest, a rule for `message` is valid even if agents cannot send messages.
     let tool = rule.action.strip_prefix("tool:");
     let unneeded = tool.is_some_and(|tool| tool != message::NAME) && !remote::may_be_needed(config, &rule.action);
     unneeded.then(|| {

@@ -1,4 +1,4 @@
-//! Checks and inputs of a command before anything is started.
+//! Checks options and files before anything is started.
 
 use std::io::IsTerminal as _;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -42,7 +42,7 @@ pub(super) struct PreparedWork {
 }
 
 impl PreparedWork {
-    /// Opens the store, unless the lookup of the session already did.
+    /// Opens the store, unless the lookup of the session has already opened it.
     pub(super) fn open_store(self) -> Result<(Self, Journal), Fail> {
         let journal = match &self.found {
             Some(found) => found.journal.clone(),
@@ -68,7 +68,7 @@ impl PreparedWork {
         if !args.quiet {
             settings::warn(&loaded)?;
         }
-        // Checked here too, so that an invalid profile is reported before the start.
+        // Checked here, so that an invalid profile is reported before the start.
         let dialects = settings::dialects(&loaded, &workspace)?;
         if let Some(why) = agents::model::unusable(&loaded, &catalog) {
             return Err(Fail::Usage(why));
@@ -91,7 +91,7 @@ impl PreparedWork {
         }
         let workers = args.workers.clone().map_or_else(|| remote::workers(&loaded.config), Ok)?;
         let tools = setup::tools_with(&loaded.config, &skills, Some(&mcp), &workers)?;
-        // Permissions of an existing session are recorded, and not changed here.
+        // An existing session keeps its recorded permissions.
         let bounds = policy::session_rules(&args.store, &workspace)?;
         let protected = HostPolicy::protected_files(&rules);
         if !args.quiet && found.is_none() {
@@ -111,7 +111,7 @@ impl PreparedWork {
         let model = args.models.is_model_given().then(|| models.name());
         let servers = models.recorded_servers();
         let hooks = match (&found, &model) {
-            // No hook for the same model: with a hook, its calls would wait for the journal.
+            // Use no hook if the model is the recorded one: with a hook, its calls would wait for the journal.
             (Some(found), Some(model)) if *model != found.creation.model || found.has_agent_override()? => {
                 Some(replaced_model::replacing_hook(found, model, &models, &prices)?)
             }
@@ -161,7 +161,7 @@ impl PreparedWork {
 }
 
 impl WorkArgs {
-    /// Opens the directory of this command, or the own directory of the session `found`, and decides whether its files are used.
+    /// Opens the directory of this command, or the session's own directory. Decides whether its files are trusted.
     fn open_workspace(
         &self,
         found: Option<&FoundSession>,
@@ -210,7 +210,7 @@ fn reload_files(workspace: Arc<Workspace>, flag: bool, pool: ServerPool, workers
     })
 }
 
-/// Refuses an agent whose file is refused, or whose model is a script that would answer.
+/// Refuses an agent if its file is refused, or if its model is a script that would answer.
 fn check_agent(catalog: &Catalog, agent: &str, has_model_option: bool) -> Result<(), Fail> {
     if let Some(why) = catalog.refusal(agent) {
         return Err(Fail::Usage(why));

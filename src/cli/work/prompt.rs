@@ -27,11 +27,11 @@ pub(crate) fn check(text: String) -> Result<String, Fail> {
 
 fn read_stdin(stdin: impl Read) -> Result<String, Fail> {
     let mut bytes = Vec::new();
-    // One byte more than allowed reveals a prompt that is too large, without reading all of it.
+    // Read one byte more than allowed, which detects a prompt that is too large without reading all of it.
     let bound = u64::try_from(MAX_BYTES).unwrap_or(u64::MAX).saturating_add(1);
     stdin.take(bound).read_to_end(&mut bytes).map_err(|error| Fail::Other(format!("stdin cannot be read: {error}")))?;
     if bytes.len() > MAX_BYTES {
-        // The truncation may have split a character; the caller reports the size.
+        // The truncation may have split a character. The caller then reports the size.
         return Ok(String::from_utf8_lossy(&bytes).into_owned());
     }
     String::from_utf8(bytes).map_err(|error| {

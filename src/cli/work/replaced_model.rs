@@ -1,4 +1,4 @@
-//! A model that a command names for an existing session: it answers there while the command runs.
+//! Lets a model that the command names answer in an existing session while the command runs.
 
 use std::sync::Arc;
 
@@ -11,12 +11,12 @@ use super::super::fail::Fail;
 use super::choice::ModelSetup;
 use super::found_session::FoundSession;
 
-/// Hook that replaces a session's own model in the session and in its tree.
+/// Hook that replaces a session's own model, in the session and in its descendants.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct ReplacedModel {
     pub(super) session: SessionId,
     pub(super) root: SessionId,
-    /// Model that the session was opened with, which its children inherit.
+    /// The model that the session was opened with, which its children inherit.
     pub(super) own: Text,
     pub(super) model: Text,
 }
@@ -34,7 +34,7 @@ impl Hooks for ReplacedModel {
     }
 }
 
-/// Returns the hook by which the named model answers in an existing session.
+/// Returns the hook that lets the named model answer in an existing session.
 pub(super) fn replacing_hook(
     found: &FoundSession,
     model: &Text,

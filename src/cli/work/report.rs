@@ -52,7 +52,7 @@ pub(super) fn report_end(
         screen.note(&format!("session {session}\ninspect it: subtend tree {session}{again}"));
     }
     match result {
-        // Stdout is closed: the exit code and the store still have the outcome.
+        // Stdout is closed, but the exit code and the store still have the outcome.
         Err(Fail::Closed) => Ok(()),
         other => other,
     }
@@ -78,7 +78,7 @@ fn json(session: SessionId, ended: &Ended) -> Result<String, Fail> {
 fn answer(ended: &Ended, raw: bool) -> Result<(), Fail> {
     let Some(text) = ended.text.as_deref().filter(|text| !text.trim().is_empty()) else { return Ok(()) };
     let mut out = std::io::stdout().lock();
-    // Output to a file or a pipe is sanitized too, because it may reach a terminal later.
+    // Sanitize output to a file or a pipe too, because it may reach a terminal later.
     if raw {
         writeln!(out, "{}", text.trim_end())?;
     } else {

@@ -37,7 +37,7 @@ pub(crate) struct Screen {
     /// Number of rows from the top of the prompt to the cursor.
     typed: usize,
     tick: usize,
-    /// Last drawn frame, if nothing was written since.
+    /// The last drawn frame, unless something was written after it.
     frame: Option<String>,
     quiet: bool,
     /// Typed text and the number of characters before the cursor; present while the terminal is in raw mode.
@@ -50,8 +50,8 @@ pub(crate) struct Screen {
 }
 
 impl Screen {
-    /// Creates a screen on stderr. With `quiet`, only alerts are printed; with `machine`, progress is left to the events on
-    /// stdout.
+    /// Creates a screen on stderr. With `quiet`, prints only alerts. With `machine`, does not show progress, because
+    /// stdout has the events.
     pub(crate) fn new(quiet: bool, machine: bool) -> Self {
         let stderr = std::io::stderr();
         let dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
@@ -140,7 +140,7 @@ impl Screen {
         }
     }
 
-    /// Prints arriving parts of an answer: complete lines at once, the rest when the answer ends.
+    /// Prints parts of an answer as they arrive: complete lines at once, the rest when the answer ends.
     fn answer(&mut self, event: &Event) {
         let id = event.session;
         let text = match &event.what {
@@ -202,7 +202,7 @@ impl Screen {
     /// Returns the current frame, and the text that draws it over the previous one; `None` if they are equal.
     fn frame(&mut self, (rows, columns): (usize, usize)) -> Option<(String, String)> {
         let (ScreenMode::Tree, Some(live)) = (self.mode, &self.live) else { return None };
-        // One row stays free for the cursor. In a conversation, most rows are for messages.
+        // One row stays free for the cursor. In a conversation, most rows are left to messages.
         let left = if self.prompt.is_some() { (rows / 3).max(3) } else { rows.saturating_sub(1) };
         let pending = rows_of(&self.stream.pending(), columns.saturating_sub(1).max(1), left / 2);
         let tick = self.tick.wrapping_add(1);
@@ -228,7 +228,7 @@ impl Screen {
         if self.frame.as_ref() == Some(&frame) {
             return None;
         }
-        // Drawn over the old frame without clearing it, so that a half-written frame leaves no gap.
+        // Draw over the old frame without clearing it, so that a half-written frame leaves no gap.
         let text = format!("{}{frame}", self.cursor_to_start());
         (self.drawn, self.typed) = (drawn, typed_rows);
         Some((frame, text))
@@ -245,7 +245,7 @@ impl Screen {
         self.prompt = typed.map(|(text, cursor)| (text.to_owned(), cursor));
     }
 
-    /// Writes to stderr in one piece, so that frames do not flicker.
+    /// Writes to stderr in one call, so that frames do not flicker.
     fn put(&mut self, text: &str) {
         // The cursor moves, so the next frame must be drawn even if it is unchanged.
         self.frame = None;
@@ -380,7 +380,7 @@ mod tests {
         screen.mode = ScreenMode::Tree;
         screen.prompt(Some(("", 0)));
         screen.watch(SessionId(uuid::Uuid::from_u128(7)), "general".into());
-        // The calls above may have drawn it.
+        // The calls above may already have drawn the frame.
         screen.frame = None;
         let drawn = |screen: &mut Screen| {
             let frame = screen.frame((24, 80));
@@ -391,7 +391,7 @@ mod tests {
         assert_eq!([drawn(&mut screen), drawn(&mut screen), drawn(&mut screen)], [true, false, false]);
         screen.prompt(Some(("a", 1)));
         assert_eq!([drawn(&mut screen), drawn(&mut screen)], [true, false], "typed text is drawn");
-        // As after a line was printed above the tree.
+        // As if a line had been printed above the tree.
         screen.frame = None;
         assert!(drawn(&mut screen), "positive control: without a previous frame, it is drawn");
     }

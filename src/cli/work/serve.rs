@@ -1,4 +1,4 @@
-//! Commands that run only services of the host, such as summaries; queued inputs remain queued.
+//! Support for commands that run only services of the host, such as summaries. Queued inputs remain queued.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -78,7 +78,7 @@ impl ServeArgs {
         if !place.exists()? {
             return Err(place.missing_store());
         }
-        // Services do not read files, so any directory is accepted.
+        // Services do not read files, so any directory is suitable.
         let found = CommandSubject::Session(name, HereArgs { here: true }).find(&place)?;
         let found = found.ok_or_else(|| place.missing_store())?;
         let models = self.models.choose(&loaded, Some(found.recorded_model()))?;
@@ -103,7 +103,7 @@ impl ServeArgs {
             windows: config.llm.windows(),
             caps: config.llm.caps(),
             limits: config.limits,
-            // Services have no tools, so the bounds do not matter.
+            // Services have no tools, so no bounds are needed.
             bounds: [RuleSet::only(Verdict::Allow), RuleSet::only(Verdict::Allow)],
             dialects: Dialects::default(),
             // Services have no instructions.
@@ -125,13 +125,13 @@ impl ServeArgs {
     }
 }
 
-/// The inputs of a session's services before anything is started, including the open store.
+/// The open store and the parts of a runtime for services, before anything is started.
 pub(crate) struct PreparedServices {
     pub(crate) parts: Parts,
     found: FoundSession,
 }
 
-/// Hook by which the model that the command names replaces all others.
+/// Hook that makes the model that the command names answer everywhere.
 struct NamedModel(Text);
 
 impl Hooks for NamedModel {
@@ -140,8 +140,8 @@ impl Hooks for NamedModel {
     }
 }
 
-/// Starts the async runtime and the signal listener. Called before the store is opened, so that users who see this
-/// process in the lock file can signal it.
+/// Starts the async runtime and the signal listener. Call this before the store is opened, because users who see this
+/// process in the lock file may signal it.
 pub(crate) fn listen() -> Result<(Runtime, StopSignal), Fail> {
     let async_runtime = async_runtime()?;
     let stop = async_runtime.block_on(async { StopSignal::listen() })?;
@@ -176,7 +176,7 @@ pub(crate) fn request_summary(
     Ok(done.map(|done| done.summary))
 }
 
-/// Requests the work of a service, and waits for it; `activity` describes it in progress reports.
+/// Requests a service and waits for the result. `activity` describes it in progress reports.
 pub(crate) fn request<T: for<'a> Deserialize<'a>>(
     hosted: &Hosted,
     stop: &mut StopSignal,

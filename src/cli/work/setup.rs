@@ -44,7 +44,8 @@ use super::choice::ModelSetup;
 /// Loads the environment of a workspace.
 pub(crate) type Loader = dyn Fn(&EnvironmentKey) -> Result<Environment, String> + Send + Sync;
 
-/// Reads the files of a workspace that may change while it is hosted; `None` if they did not change since the last call.
+/// Reads the files of a workspace that may change while it is hosted; `None` if they have not changed since the last
+/// call.
 pub(crate) type FilesLoader = dyn Fn() -> Result<Option<WorkspaceFiles>, Fail> + Send + Sync;
 
 /// The parts of an environment that come from files.
@@ -68,7 +69,7 @@ pub(crate) struct Parts {
     pub(crate) windows: Windows,
     pub(crate) caps: ByModel,
     pub(crate) limits: Limits,
-    /// The bounds of every session, independent of its options.
+    /// The bounds of every session, whatever its options are.
     pub(crate) bounds: [RuleSet; 2],
     pub(crate) dialects: Dialects,
     pub(crate) instructions: Instructions,
@@ -77,18 +78,18 @@ pub(crate) struct Parts {
     pub(crate) options: Options,
     /// Hook for the model that the command names for an existing session.
     pub(crate) hooks: Option<Arc<dyn Hooks>>,
-    /// Loads the environments of other workspaces; without it all sessions use this one.
+    /// Loads the environments of other workspaces. Without it, all sessions use this environment.
     pub(crate) load: Option<Box<Loader>>,
     /// Reloads the files of this environment.
     pub(crate) files: Option<Box<FilesLoader>>,
-    /// Root of the tree that uses this environment, independent of its root's options.
+    /// Root of a tree that uses this environment, whatever options the root was opened with.
     pub(crate) home_root: Option<SessionId>,
     /// Worktrees of the store.
     pub(crate) worktrees: Option<Worktrees>,
     pub(crate) checkpoints: Option<Checkpoints>,
     /// Lease of the shard; model and tool calls start only while it is valid.
     pub(crate) lease: Lease,
-    /// Rate limits of providers, if the shards of a node share them.
+    /// Rate limits of providers, if shards of a node share them.
     pub(crate) throttles: Option<Throttles>,
     pub(crate) quiet: bool,
 }
@@ -99,8 +100,8 @@ pub(crate) fn tools(config: &Config) -> Result<Registry, Fail> {
     built_in(config, vec![names], &remote::workers(config)?).map(RegistryBuilder::build)
 }
 
-/// Returns the tools of the workspace, its skills, its MCP servers and of workers. Keys of providers are redacted in
-/// their results.
+/// Returns the tools of the workspace, of its skills, of its MCP servers and of workers. They redact keys of providers
+/// in their results.
 pub(crate) fn tools_with(
     config: &Config,
     skills: &Skills,
@@ -154,7 +155,7 @@ pub(crate) fn key_variables() -> Vec<&'static str> {
     Vec::new()
 }
 
-/// Returns reasons of tools that are not offered although their own action is allowed.
+/// Returns the reasons why tools are not offered although their action is allowed.
 pub(super) fn withheld_tool_reasons(tools: &Registry, policy: &RuleSet, bounds: &[RuleSet]) -> Vec<String> {
     let met = |all: Authority, rules: &RuleSet| all.meet(&Authority::of(rules.clone()));
     let authority = bounds.iter().fold(Authority::of(policy.clone()), met);
@@ -219,8 +220,8 @@ impl Parts {
     }
 }
 
-/// Starts the runtime, which recovers runs of an earlier process. With `attended`, an approver is attached before resumed
-/// runs ask.
+/// Starts the runtime, which recovers runs of an earlier process. With `attended`, attaches an approver first, so that
+/// calls of resumed runs wait for approvals.
 pub(crate) async fn start(journal: Journal, parts: Parts, attended: bool) -> Result<(Runtime, Option<Approver>), Fail> {
     let quiet = parts.quiet;
     let builder = with_progress(journal.clone(), parts.builder(), (!quiet).then(ProgressLine::new));
@@ -272,7 +273,7 @@ pub(crate) async fn shut_down(runtime: Runtime, grace: Duration) {
     runtime.shutdown(grace).await;
 }
 
-/// Reports a full disk with a remedy, which the error of a failed journal does not name.
+/// Reports a full disk with a remedy, because the error of a failed journal contains none.
 pub(crate) fn report_full_disk(runtime: &Runtime) {
     if let Some(full_disk) = full_disk(runtime.journal()) {
         drop(writeln!(notices(), "{full_disk}"));

@@ -12,8 +12,8 @@ use super::super::{guidance, workspace};
 use super::{HereArgs, Screen, Work, WorkArgs, found_session, prompt};
 
 impl WorkArgs {
-    /// Returns the slash commands of the session's own directory. A new session, and one that runs `here`, uses the directory
-    /// of this command.
+    /// Returns the slash commands of the session's own directory. For a new session, or with `here`, returns those of
+    /// the command's directory.
     pub(crate) fn slash_commands(&self, work: &Work<'_>, here: HereArgs) -> Result<SlashCommands, Fail> {
         let workspace = workspace::open(self.directory())?;
         if let Some(session) = work.session.filter(|_| !here.here) {
@@ -42,7 +42,7 @@ impl WorkArgs {
     }
 }
 
-/// Returns the slash commands of another directory, by its recorded trust.
+/// Returns the slash commands of another directory, depending on the recorded trust.
 fn of_directory(path: &Path) -> Result<SlashCommands, Fail> {
     let workspace = workspace::open(path)?;
     let trust = Trust::by_record(&workspace)?;

@@ -20,7 +20,7 @@ use crate::cli::json;
 pub(crate) enum Since {
     /// This process hosts the store.
     Own(Subscription),
-    /// Another process hosts it; this is the end of its log.
+    /// Another process hosts the store; this is the end of its log.
     Log(Lsn),
 }
 
@@ -34,7 +34,7 @@ enum EventsFrom {
 
 /// One event.
 pub(crate) struct ReceivedEvent {
-    /// The event; absent for events that the screen does not show.
+    /// The event; absent if the screen does not show it.
     pub(crate) next: Option<Next>,
     /// The event as the other host wrote it.
     line: Option<Value>,
@@ -44,7 +44,7 @@ impl ReceivedEvent {
     /// Returns the event as a line of JSON.
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// If the event cannot be written as JSON.
     pub(crate) fn line(&self) -> Result<String, Fail> {
         use subtend_actors::event::EventLine;
         Ok(match (&self.line, &self.next) {
@@ -82,7 +82,7 @@ impl EventSource {
     /// Returns the next event; `None` when the host ends.
     ///
     /// # Errors
-    /// When an event of another host cannot be read.
+    /// If an event of another host cannot be read.
     ///
     /// # Cancel safety
     /// No event is lost when the future is dropped.

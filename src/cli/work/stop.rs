@@ -8,10 +8,10 @@ use tokio::sync::watch;
 
 use super::super::fail::{Code, Fail};
 
-/// Time for which an answer of another host is awaited after a stop is requested: it names the run to stop.
+/// Time to wait for an answer of another host after a stop was requested. The answer names the run to stop.
 const ANSWER_TIME: Duration = Duration::from_secs(10);
 
-/// The signals of the process. Each clone handles every signal itself.
+/// The signals of the process. Each clone receives every signal.
 #[derive(Clone, Debug)]
 pub(crate) struct StopSignal {
     received: watch::Receiver<SignalCount>,
@@ -54,7 +54,7 @@ impl StopSignal {
         Ok(Self { received, handled: 0, ends_at })
     }
 
-    /// Resolves when there is a stop request that this value has not handled. It may have come before the call.
+    /// Resolves when there is a stop request that this value has not handled, even from before the call.
     pub(crate) async fn requested(&mut self) {
         let handled = self.handled;
         if self.received.wait_for(|received| received.count > handled).await.is_err() {
@@ -63,7 +63,7 @@ impl StopSignal {
         }
     }
 
-    /// Waits for an answer of another host, and no longer than [`ANSWER_TIME`] after a stop is requested.
+    /// Waits for an answer of another host, but at most [`ANSWER_TIME`] after a stop was requested.
     ///
     /// # Errors
     /// [`Fail::Other`] after that time, and errors of `answer`.
@@ -82,7 +82,8 @@ impl StopSignal {
         }
     }
 
-    /// Treats the signals so far as handled. The next one requests a stop again, and the one after it ends the process at once.
+    /// Marks the signals so far as handled. The next signal requests a stop again, and the one after it ends the
+    /// process at once.
     pub(crate) fn rearm(&mut self) {
         self.handled = self.received.borrow().count;
         self.ends_at.store(self.handled.saturating_add(2), Ordering::Relaxed);
@@ -150,7 +151,7 @@ mod tests {
 
     const HOUR: Duration = Duration::from_secs(3_600);
 
-    /// The control: without a signal, an answer is awaited for as long as it takes.
+    /// The control: without a signal, the wait for an answer is not limited.
     #[tokio::test(start_paused = true)]
     async fn stop_limits_the_wait_for_a_silent_host() {
         let (sender, received) = watch::channel(SignalCount { count: 0, last: StopRequest::Stop });

@@ -12,7 +12,7 @@ pub(super) type Attempt = (SessionId, TurnNo, AttemptNo);
 #[derive(Debug, Default)]
 pub(super) struct Stream {
     attempt: Option<Attempt>,
-    /// Last attempt whose start was received. Deltas may arrive before the records that precede them.
+    /// Last attempt whose start was received. Deltas may arrive before the record of that start.
     started: Option<Attempt>,
     text: String,
     printed: usize,
@@ -77,7 +77,7 @@ impl Stream {
         self.hold_or_pass(lines)
     }
 
-    /// Handles a piece that begins at byte `offset` of its attempt, and returns newly completed lines.
+    /// Handles a piece at byte `offset` of its attempt, and returns newly completed lines.
     pub(super) fn push_piece(&mut self, of: Attempt, offset: u64, piece: &str) -> Option<String> {
         if self.attempt != Some(of) {
             (self.attempt, self.printed) = (Some(of), 0);

@@ -1,4 +1,4 @@
-//! Layout of the live tree: styled lines fitted to a terminal.
+//! Lays out the live tree as styled lines that fit the terminal.
 
 use std::collections::BTreeSet;
 
@@ -73,7 +73,7 @@ fn visible_sessions(all: &[(SessionId, &LiveNode)], rows: usize) -> BTreeSet<Ses
     shown
 }
 
-/// Returns the ancestors of the session at `place`. In an order of parents before children, each ancestor is the nearest
+/// Returns the ancestors of the session at `place`. Because parents come before children, each ancestor is the nearest
 /// earlier session with a smaller depth.
 fn ancestors<'a>(all: &'a [(SessionId, &LiveNode)], place: usize) -> impl Iterator<Item = SessionId> + 'a {
     let mut depth = all.get(place).map_or(0, |(_, node)| node.depth);

@@ -31,10 +31,10 @@ const EXCHANGE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum size of a response in bytes; arguments of calls are smaller.
 const MAX_RESPONSE_BYTES: usize = 16 << 20;
 
-/// Maximum number of JSON values of a response in addition to the arguments of a call.
+/// Maximum number of JSON values in a response, apart from the arguments of a call.
 const MAX_OTHER_VALUES: usize = 100;
 
-/// Time after a request's own limit at which its thread counts as stuck in endless interim responses.
+/// Time after the limit of a request at which its thread counts as stuck in endless interim responses.
 const STUCK_AFTER: Duration = Duration::from_secs(5);
 
 /// Maximum number of threads stuck in endless interim responses.
@@ -68,7 +68,7 @@ pub(super) enum HostError {
 /// Maximum duration of a lease in ms, whatever the host sends.
 const MAX_LEASE_MS: u64 = 600_000;
 
-/// Maximum bytes of a result, whatever the host asks for.
+/// Maximum bytes of a result, whatever the host requests.
 const MAX_RESULT_BYTES: u64 = 4 << 20;
 
 fn lease_ms<'de, D: serde::Deserializer<'de>>(from: D) -> Result<u64, D::Error> {
@@ -146,9 +146,9 @@ impl RemoteHost {
         let mut http = Client::builder()
             .tls_backend_preconfigured(tls(is_tls).map_err(|error| failed(error.to_string()))?)
             .connect_timeout(EXCHANGE_TIMEOUT)
-            // A redirect would send the token to another host.
+            // Do not follow redirects, which could send the token to another host.
             .redirect(Policy::none())
-            // Each request runs in its own thread, and its connection ends with that thread.
+            // Keep no idle connections: each request runs in its own thread, and its connection ends with that thread.
             .pool_max_idle_per_host(0)
             .user_agent(concat!("subtend/", env!("CARGO_PKG_VERSION")));
         if is_local {
@@ -174,7 +174,7 @@ impl RemoteHost {
         let path = serve::socket(place)?;
         let label = format!("the host of the store {}", place.name());
         let failed = |why: String| Fail::Other(format!("{label} cannot be reached at {}: {why}", path.display()));
-        // The directory belongs to this user, so other users cannot listen there.
+        // No token is needed: the directory belongs to this user, so other users cannot listen there.
         let socket = SocketPath::of(&path).map_err(|error| failed(error.to_string()))?;
         let http = Client::builder()
             .tls_backend_preconfigured(tls(false).map_err(|error| failed(error.to_string()))?)
@@ -284,7 +284,7 @@ impl RemoteHost {
 
     fn refusal_error(&self, status: StatusCode, text: &str) -> HostError {
         let (detail, code) = match serde_json::from_str::<RefusedRequest>(text) {
-            // It is shown in a line of this worker.
+            // The detail is printed on a line of this worker.
             Ok(problem) => (on_one_line(&problem.detail), problem.code),
             Err(_) => (format!("it answered {status}"), String::new()),
         };

@@ -1,4 +1,4 @@
-//! The program of one call. It runs in a guard, which ends it with its child processes when the worker ends.
+//! The program of one call. It runs under a guard, which kills it and its child processes when the worker ends.
 
 use std::collections::VecDeque;
 use std::process::Stdio;
@@ -17,13 +17,13 @@ use super::host::{LeasedCall, WorkerResult};
 /// Maximum size in bytes of the kept error output, and of an error message.
 const MAX_ERROR_BYTES: usize = 4_000;
 
-/// Maximum size in bytes of a progress line. The host shows no more, and refuses large requests.
+/// Maximum size in bytes of a progress line. The host truncates longer ones, and refuses large requests.
 const MAX_PROGRESS_BYTES: usize = 200;
 
 /// Bytes reserved for the line that reports truncation.
 const FOOTER_BYTES: usize = 80;
 
-/// Time limit for a guard to kill a program.
+/// Time to wait for a guard to kill a program.
 const KILL_TIMEOUT: Duration = Duration::from_secs(5);
 
 pub(super) struct Program {
@@ -94,7 +94,7 @@ impl Program {
     /// Kills the program with its child processes.
     pub(super) async fn kill(&mut self) {
         self.stdin = None;
-        // After the time limit, the guard still kills it.
+        // Even after this time limit, the guard kills the program.
         drop(timeout(KILL_TIMEOUT, self.child.wait()).await);
     }
 
@@ -197,7 +197,8 @@ mod tests {
         assert!(missing.starts_with("the program of `pay` cannot be started: "), "{missing}");
     }
 
-    /// A hostile host could otherwise fill the memory, or hold the worker for good. The control: numbers within the bounds.
+    /// A hostile host could otherwise use up memory, or block the worker forever. The control: numbers within the
+    /// bounds.
     #[test]
     fn d6_numbers_of_a_host_are_bounded() {
         let leased = |ms: u64, bytes: u64| {
@@ -209,7 +210,7 @@ mod tests {
         assert_eq!(leased(30_000, 200_000), (30_000, 200_000));
     }
 
-    /// Each control character takes six bytes of JSON. The control: a short line is sent whole.
+    /// Each control character takes six bytes of JSON. The control: a short line is sent in full.
     #[test]
     fn d6_progress_line_is_truncated_before_it_is_sent() {
         assert_eq!(progress_line("one\ntwo"), "two");

@@ -14,7 +14,7 @@ use crate::config::{EngineName, OptionValue};
 /// Maximum number of warnings of one kind that are listed.
 pub(in crate::config) const MAX_WARNINGS: usize = 64;
 
-/// Checks rules between several values, and returns warnings for tolerable problems.
+/// Checks rules that involve several values. Returns warnings for problems that are not errors.
 pub(super) fn check_combinations(loaded: &Loaded) -> Result<Vec<Warning>, ConfigError> {
     check_agent_name(loaded)?;
     models(loaded)?;
@@ -112,7 +112,7 @@ fn models(loaded: &Loaded) -> Result<(), ConfigError> {
     }
 }
 
-/// Refuses an unknown model of minions, since another model would answer instead.
+/// Refuses an unknown model of minions, because another model would answer instead.
 fn check_minion_model(loaded: &Loaded, key: &Key, text: &str) -> Result<(), ConfigError> {
     let pools = &loaded.config.llm.pools;
     let is_pool = text.strip_prefix("pool:").is_some_and(|pool| pools.contains_key(pool));

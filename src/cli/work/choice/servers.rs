@@ -1,4 +1,4 @@
-//! Servers that are called instead of the providers' own.
+//! Servers that models call instead of the providers' own.
 
 use std::sync::Arc;
 
@@ -29,7 +29,7 @@ type NamedServer = (Option<String>, String);
 
 pub(super) struct Servers {
     given: Vec<NamedServer>,
-    /// Servers of the command's session; used if none is given for the provider.
+    /// Servers that the command's session has recorded, for providers without a given server.
     own: Vec<NamedServer>,
     /// True if a local model together with a server for all providers is an error.
     is_explicit: bool,
@@ -78,8 +78,8 @@ impl Servers {
         self.given.iter().map(word).collect()
     }
 
-    /// Returns an error for an imported session that used other servers than the providers', unless the user named a server:
-    /// the user decides which server receives the conversation and the key.
+    /// Refuses an imported session with other servers than the providers' own, unless the user named a server. The user
+    /// must decide which server receives the conversation and the key.
     pub(super) fn check_imported(&self, own: &[Text]) -> Result<(), Fail> {
         let Some(first) = own.first().filter(|_| self.given.is_empty()) else { return Ok(()) };
         Err(Fail::Usage(format!(
@@ -104,8 +104,9 @@ impl Servers {
         spec.with_base_url(&url).map_err(|error| format!("{error} (--base-url or SUBTEND_BASE_URL)"))
     }
 
-    /// Returns the model that an agent or a tool option names. For an unknown name, or a model that cannot be built, the
-    /// returned model fails with the reason. Without `providers`, the default model answers instead of provider models.
+    /// Returns the model that an agent or a tool option names. For an unknown or unusable name, returns a model that
+    /// fails with the reason. Without `providers`, returns `None` for provider models, so that the default model
+    /// answers.
     pub(super) fn model(&self, name: &str, enabled: Enabled, providers: bool) -> Option<Arc<dyn Model>> {
         let failing = |kind: ModelFail, why: String| {
             Some(Arc::new(UnusableModel::new(name, ModelError::new(kind, why))) as Arc<dyn Model>)

@@ -9,10 +9,10 @@ use subtend_agents::manifest::Manifest;
 use super::super::super::paint::harmless;
 use super::{MODEL, ModelSetup};
 
-/// Prefix of the provider that needs no key, so that its use must be enabled explicitly.
+/// Prefix of the provider that needs no key. Its use must be enabled explicitly.
 const KEYLESS: &str = "ollama/";
 
-/// The enabled providers. The provider without a key must be enabled by the user; all others are enabled by a key or a
+/// The enabled providers. The provider without a key must be enabled by the user. All others are enabled by a key or a
 /// base URL.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Enabled {
@@ -84,8 +84,8 @@ impl ModelOrigin {
 }
 
 impl ModelSetup {
-    /// Describes the model that answers in a new session of `agent`, or in the command's session, with the source of the
-    /// choice.
+    /// Describes the model that answers in a new session of `agent`, or in the command's session, and the source of
+    /// that choice.
     pub(crate) fn line(&self, agent: Option<&Manifest>) -> String {
         match self.model_and_choice(agent) {
             (_, ModelOrigin::Default) => {

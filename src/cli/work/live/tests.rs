@@ -140,7 +140,7 @@ async fn u3_run_without_slot_is_never_shown_as_queued() {
     assert_eq!(live.node(id(ROOT)).map(|root| &root.activity), Some(&NodeActivity::Queued));
 }
 
-/// The control: a call that fails otherwise, or is retried.
+/// The controls: a call that fails for another reason, and a call that is retried.
 #[tokio::test(start_paused = true)]
 async fn stopped_model_call_is_not_shown_as_failed() {
     let now = Instant::now();
@@ -239,11 +239,11 @@ async fn activity_follows_the_open_calls() {
     let mut live = LiveTree::new(id(ROOT), "general".into(), now, Default::default());
     live.take(&event(ROOT, turn_answered(&[("read", "{}"), ("task", "{}"), ("read", "{}")])), now);
     for (record, activity) in [
-        // A call that is not known changes nothing.
+        // An unknown call changes nothing.
         (call_started(9), Idle),
         (blocking_call_started(1), Waiting),
         (call_started(0), Tools),
-        // A record that comes again counts once.
+        // A repeated record is counted once.
         (call_started(0), Tools),
         (call_started(2), Tools),
         (call_finished(0), Tools),

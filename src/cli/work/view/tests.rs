@@ -13,7 +13,7 @@ fn child(n: usize) -> String {
     format!("0192f0c2-0000-7abc-8def-0123450000{n:02}")
 }
 
-/// Returns a root with `children`, of which the first `done` have ended, one per second, and the last one searches.
+/// Returns a root with `children`. The first `done` of them have ended, one per second, and the last one searches.
 fn family(children: usize, done: usize, now: Instant) -> LiveTree {
     let mut live = LiveTree::new(id(ROOT), "general".into(), now, Default::default());
     live.take(&event(ROOT, turn_started()), now);
@@ -128,7 +128,7 @@ async fn active_sessions_come_first_and_the_rest_is_counted() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn news_are_printed_as_plain_lines() {
+async fn updates_are_printed_as_plain_lines() {
     let now = Instant::now();
     let mut live = family(1, 0, now);
     let line = |live: &LiveTree, of: &str, what: &ActivityUpdate| {
