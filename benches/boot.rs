@@ -1,11 +1,11 @@
-//! Duration of a start on a store with many sessions, some of which were in flight when the host died.
+//! Measures how long a start takes on a store with many sessions, some of which were in flight when the host died.
 //!
 //! `cargo bench --bench boot --no-default-features --features redb` prints milliseconds (median, minimum and maximum of
 //! the passes) from opening the store until `start` returns, and the peak resident memory, for 100,000 sessions with
 //! 1,000 in flight, and for 100,000 in flight. Each pass is a separate process on a copy of one store: *warm* right
-//! after the copy, *cold* after the system was asked to drop the copy's pages from its cache. `-- --quick` uses a tenth
-//! of the sessions. With `--features postgres` and `-- --quick ADDRESS`, each pass makes a shard of that database and
-//! starts on it.
+//! after the copy, *cold* after the system dropped the copy's pages from its cache. `-- --quick` uses a tenth of the
+//! sessions. With `--features postgres` and `-- --quick ADDRESS`, each pass makes a shard of that database and starts
+//! on it.
 
 #![allow(
     clippy::expect_used,
@@ -37,7 +37,7 @@ const START_ARGUMENT: &str = "--start";
 /// Number of inputs sent concurrently while a store is made.
 const CONCURRENT_SENDS: usize = 512;
 
-/// A model that answers at once, or never.
+/// A model that answers at once or never.
 struct TextModel;
 
 impl Model for TextModel {
@@ -100,7 +100,7 @@ async fn make_store(spec: &str, quiet: usize, in_flight: usize) {
     opened(&runtime, in_flight, "wait").await;
     journal.settled().await.expect("the writes are durable");
     assert_eq!(journal.inflight().expect("the runs in flight").len(), in_flight);
-    // Dropped like by a host that dies: no run ends.
+    // Dropped without a shutdown, as when a host dies, so that no run ends.
     drop(runtime);
     journal.close().await.expect("closed");
 }
@@ -109,7 +109,7 @@ async fn make_store(spec: &str, quiet: usize, in_flight: usize) {
 async fn start(spec: &str, in_flight: usize) {
     let begun = Instant::now();
     let journal = store(spec);
-    // The default idle time, so that swept sessions need not leave memory quickly.
+    // The default idle time, so that swept sessions do not leave memory during the measurement.
     let runtime = runtime(journal, Options::default().idle).await;
     let wall = begun.elapsed();
     let report = runtime.boot();
@@ -132,7 +132,8 @@ enum Cache {
     Cold,
 }
 
-/// Asks the system to drop the cached pages of all files below `dir`, which must be written for that.
+/// Asks the system to drop the cached pages of all files below `dir`. Syncs them first, because only written pages can
+/// be dropped.
 #[cfg(target_os = "linux")]
 fn drop_pages(dir: &Path) {
     for entry in std::fs::read_dir(dir).expect("a directory") {

@@ -1,4 +1,5 @@
-//! Cancel of a whole tree: 10,000 sessions, each parked in a model call, until the end of every run is durable.
+//! Measures the cancel of a whole tree: 10,000 sessions, each waiting in a model call, until the end of every run is
+//! durable.
 //!
 //! `cargo bench --bench cancel_tree` prints milliseconds (median, minimum and maximum of the passes) for a tree of
 //! depth 1 and one of 10 × 10 × 100, in memory and on redb. It fails if a slot, a token, a task, an actor of a child or
@@ -44,7 +45,7 @@ enum StoreKind {
     Redb,
 }
 
-/// Number of children of the root, of each of these, and so on.
+/// Number of children of the root, of each of those children, and so on.
 struct Shape {
     name: &'static str,
     levels: &'static [u32],

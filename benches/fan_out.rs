@@ -1,10 +1,10 @@
-//! Workloads F and D: one parent starts N subagents in one answer; each makes two model turns with one tool call
-//! between; the parent gets N results. For comparison, a bare tokio loop does the same work in alternating passes.
+//! Measures the overhead of a fan-out: one parent starts N subagents in one answer, and gets N results. Each subagent
+//! makes two model turns with one tool call in between. In alternating passes, a bare tokio loop does the same work.
 //!
 //! `cargo bench --bench fan_out` prints microseconds per child (median of the pairs), the ratio to the bare loop, and
-//! frames per child. `-- --quick` does fewer pairs; `-- --durable` adds workload D on redb. `-- --once bare|memory|redb
-//! N` does one pass of N children on one thread and prints its wall time: the counts of `valgrind --tool=callgrind` are
-//! then the same on a busy machine.
+//! frames per child. `-- --quick` does fewer pairs; `-- --durable` adds durable passes on redb (workload D; in memory
+//! is workload F). `-- --once bare|memory|redb N` does one pass of N children on one thread and prints its wall time:
+//! the counts of `valgrind --tool=callgrind` are then the same on a busy machine.
 
 #![allow(
     clippy::expect_used,

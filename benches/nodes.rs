@@ -1,4 +1,4 @@
-//! The cost of nodes: the same sessions on one, two and three nodes of one database, all on this machine.
+//! Measures the cost of nodes: the same sessions on one, two and three nodes of one database, all on this machine.
 //!
 //! `cargo bench --bench nodes --features testing,postgres-tests` prints for each number of nodes how many sessions end
 //! in a second, how long a client waits until its session is open, and the processor time of one session in the nodes
@@ -67,7 +67,7 @@ fn processor_time(process: u32) -> Duration {
     Duration::from_millis(ticks * 10)
 }
 
-/// Reads the processor time of the postmaster, which counts its ended children, and of its present ones.
+/// Reads the processor time of the postmaster, including its ended children, and of its running children.
 fn database_time(cluster: &Cluster) -> Duration {
     let pid = std::fs::read_to_string(cluster.server.dir().join("data/postmaster.pid")).unwrap();
     let postmaster: u32 = pid.lines().next().unwrap().parse().unwrap();
@@ -90,7 +90,7 @@ fn work(cluster: &Cluster, nodes: usize, number: usize, sessions: usize) -> Vec<
 
 fn measure(nodes: usize, sessions: usize) {
     let mut cluster = Cluster::steady(nodes, SHARDS);
-    // The trigger of the tests would be counted with each commit.
+    // The trigger of the tests would add to the cost of each commit.
     cluster.server.sql("DROP TRIGGER keep ON subtend.shard");
     let (before, started) = (Spent::until_now(&cluster), Instant::now());
     let mut opened: Vec<Duration> = std::thread::scope(|scope| {

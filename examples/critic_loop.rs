@@ -1,8 +1,8 @@
 //! Critic loop: an agent sends its draft to a critic and improves it, until the critic has no objection.
 //!
 //! `cargo run --example critic_loop`. Each critic is a new session that gets only the draft, so the conversation cannot
-//! influence it. Its answer is the result of the call, so the draft is improved in the same run, and the user sees only
-//! the accepted draft.
+//! influence the critic. The critic's answer is the result of a call. The draft is thus improved in the same run, and
+//! the user sees only the accepted draft.
 
 use std::time::Duration;
 

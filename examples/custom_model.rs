@@ -31,7 +31,7 @@ impl Model for Backwards {
                 if let Message::User { text, .. } = message { Some(Arc::clone(text)) } else { None }
             };
             let prompt = request.messages.iter().rev().find_map(text_of);
-            // The kind of an error decides whether it is retried; this kind is not.
+            // The kind of an error decides whether the call is retried; this kind is not.
             let answer =
                 prompt.ok_or_else(|| ModelError::new(ModelFail::InvalidRequest, "there is no input to reverse"))?;
             let mut text = String::new();

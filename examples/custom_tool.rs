@@ -1,7 +1,7 @@
-//! Two custom tools: a struct of arguments that is a tool, and a closure that captures its state.
+//! Two custom tools: one is the struct of its arguments, the other a closure that captures its state.
 //!
-//! `cargo run --example custom_tool`. A scripted model calls both, the second one with wrong arguments at first: the
-//! error explains what does not fit, and the model corrects the call.
+//! `cargo run --example custom_tool`. A scripted model calls both. It calls the second with wrong arguments at first;
+//! the error says what is wrong, and the model corrects the call.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -29,7 +29,7 @@ impl TypedTool for DaysBetween {
     type Output = String;
     const EFFECT: ToolEffect = ToolEffect::ReadOnly;
 
-    // It has no side effects, so it needs no permission.
+    // The tool has no side effects, so it needs no permission.
     fn access(_: Option<&Self>) -> Vec<Access> {
         Vec::new()
     }

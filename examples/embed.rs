@@ -1,7 +1,7 @@
-//! The shortest embedding: opens a session, sends it an input, follows the events, and takes the answer.
+//! The shortest embedding: opens a session, sends an input, follows the events, and gets the answer.
 //!
 //! `cargo run --example embed [QUESTION]`. The built-in rule-based model answers from the files of this directory. With
-//! a key and the feature `providers` you can replace it by a language model.
+//! a key and the feature `providers`, you can replace it with a language model.
 
 use std::time::Duration;
 
@@ -36,7 +36,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         }
     });
 
-    let receipt = session.send(question).await?; // durable from here on
+    let receipt = session.send(question).await?; // durable on return
     // `receipt.answer()` would return the first answer; the run ends when its subagents have ended too.
     let ended = session.run_ended(receipt.run).await?;
     println!("{}", ended.text.as_deref().unwrap_or("no answer"));

@@ -1,8 +1,7 @@
-//! Fan-out and vote: several agents answer the same question independently, others choose among the answers.
+//! Fan-out and vote: several agents answer the same question independently, and others choose among the answers.
 //!
 //! `cargo run --example fan_out_and_vote`. Each thinker and each voter has its own context, so they cannot influence
-//! each other. The model is a few lines of Rust; a language model in its place would decide by itself which agents to
-//! start.
+//! each other. The model is a few lines of Rust. A language model would decide by itself which agents to start.
 
 use std::time::Duration;
 
@@ -36,7 +35,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// Answers for every agent: the request has the agent's name and the conversation.
+/// Answers for every agent; the request contains the agent's name and the conversation.
 fn answer(request: &Request) -> Answer {
     let results: Vec<&str> = request.messages.iter().filter_map(result).collect();
     match (&*request.agent, results.len()) {
@@ -54,7 +53,7 @@ fn answer(request: &Request) -> Answer {
     }
 }
 
-/// Returns one answer with a call of `task` for each.
+/// Returns one answer with a call of `task` for each pair of agent and prompt.
 fn ask(tasks: impl IntoIterator<Item = (&'static str, String)>) -> Answer {
     let call = |(agent, prompt): (&str, String)| ToolCall {
         provider_id: "call".into(),

@@ -1,9 +1,9 @@
-//! Plan, then build: an agent plans and cannot change files; when a person approves the plan, another agent carries it
+//! Plan, then build: one agent plans and cannot change files. When a person approves the plan, another agent carries it
 //! out.
 //!
 //! `cargo run --example plan_build`. Both agents are built in. The planner calls `plan_exit` with the plan, which asks
-//! for an approval like any other call. Once it is approved, `build` answers from the next turn on, in the same session
-//! and history.
+//! for an approval like any other call. After the approval, `build` answers from the next turn on, in the same session
+//! and with its history.
 
 use std::time::Duration;
 

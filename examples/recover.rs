@@ -1,7 +1,7 @@
-//! Recovery: a process is killed in the middle of its work, and another one opens its store.
+//! Recovery: a process is killed in the middle of its work, and another process opens its store.
 //!
 //! `cargo run --example recover`. It starts itself as a child process on a store in a temporary directory, kills that
-//! process with SIGKILL while two subagents run, opens the store, and prints what the user and the model learn.
+//! process with SIGKILL while two subagents run, and opens the store. Then it prints what the user and the model see.
 
 use std::io::{BufRead as _, BufReader};
 use std::path::Path;

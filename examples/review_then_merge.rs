@@ -1,7 +1,7 @@
 //! Review, then merge: a review runs in the background, and the user's next message is refused until it ends.
 //!
-//! `cargo run --example review_then_merge`. The gate is a hook of the host that gets each message before the session.
-//! It refuses messages during a review, and adds the objections of the last review to the next message.
+//! `cargo run --example review_then_merge`. A hook of the host, the gate, gets each message before the session does. It
+//! refuses messages during a review, and adds the objections of the last review to the next message.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -103,7 +103,7 @@ async fn say(session: &SessionHandle, text: &str) -> Result<String, Box<dyn std:
     Ok(answered.text.to_string())
 }
 
-/// Reviews a change in a detached session, whose run neither blocks the session nor ends with it.
+/// Reviews a change in a detached session. Its run neither blocks the main session nor ends with it.
 async fn review(session: &SessionHandle, gate: &Gate, what: &str) -> Result<(), Box<dyn std::error::Error>> {
     gate.set(Review::Running);
     let reviewer = session.detach("reviewer", what).await?;

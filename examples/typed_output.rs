@@ -1,4 +1,5 @@
-//! Typed output: the answer is a value of a type; an answer that does not fit is sent back with the error.
+//! Typed output: the answer is a value of a Rust type. An answer that does not match is returned to the model with the
+//! error.
 //!
 //! `cargo run --example typed_output`. The scripted model forgets a field at first.
 

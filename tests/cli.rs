@@ -1,4 +1,4 @@
-//! The command: output streams and exit codes.
+//! Tests of the command: output, exit codes and effects.
 
 pub(crate) mod call;
 pub(crate) mod repository;

@@ -1,8 +1,10 @@
-//! Memory of sessions: allocations of a child from its call to its result, and heap bytes that a session keeps.
+//! Measures the memory of sessions: allocations of a child from its call to its result, and heap bytes that a session
+//! keeps.
 //!
 //! `cargo test --test footprint -- --nocapture` prints the table. The journal is in memory and its bytes are printed
 //! separately: they remain on the heap after the runtime is dropped. The tokio runtime has one thread, so the counts
-//! are the same in every run and build. The binary has one test, because it counts what the whole process allocates.
+//! are the same in every run and build. This binary has only one test, because it counts the allocations of the whole
+//! process.
 
 #![allow(clippy::expect_used, reason = "a test fails by panicking")]
 

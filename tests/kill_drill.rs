@@ -1,5 +1,5 @@
-//! `subtend drill` kills real runs on redb and checks the disk after each kill and recovery. Each sabotage shows that
-//! the drill can fail.
+//! `subtend drill` kills real runs on redb and checks the disk after each kill and recovery. Each injected bug shows
+//! that the drill can fail.
 
 #![expect(clippy::expect_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
 
@@ -24,7 +24,7 @@ mod parked;
 /// Seed of a drill, to repeat it.
 const SEED: &str = "SUBTEND_DRILL_SEED";
 
-/// Allows one drill at a time: each keeps two cores busy.
+/// Allows one drill at a time, because each keeps two cores busy.
 static DRILL_LOCK: Mutex<()> = Mutex::new(());
 
 fn call(args: &[&str]) -> Output {
@@ -45,7 +45,7 @@ fn drill(args: &[&str]) -> (Option<i32>, Value) {
     (output.status.code(), report)
 }
 
-/// Twenty kills: on one store that ages and on fresh stores, during runs and during recovery.
+/// Twenty kills, on one store that is kept and on new stores, during runs and during recovery.
 #[test]
 fn twenty_kills_lose_and_repeat_nothing() {
     let (code, report) = drill(&["--kills", "20"]);
@@ -56,7 +56,7 @@ fn twenty_kills_lose_and_repeat_nothing() {
     assert!(report["processes"].as_u64() > Some(0), "no tool started a process: {report:#}");
 }
 
-/// Runs the shortest possible drill in a directory that it makes and removes; checks the report for people.
+/// Runs the shortest possible drill in a temporary directory, and checks the printed report.
 #[test]
 fn drill_reports_its_kills_and_leaves_no_process() {
     let dir = tempfile::tempdir().expect("a directory");
@@ -82,7 +82,7 @@ fn drill_reports_its_kills_and_leaves_no_process() {
     assert!(!store.exists(), "{text}");
 }
 
-/// Asserts that the drill finds the sabotage by these effects, which appear at nearly every kill.
+/// Asserts that the drill detects an injected bug by these effects, which appear at nearly every kill.
 fn assert_caught(sabotage: &str, shows: &[&str]) {
     let (code, report) = drill(&["--kills", "60", "--sabotage", sabotage]);
     println!("{sabotage}: after {} kills", report["kills"]);
@@ -96,7 +96,7 @@ fn acknowledging_before_the_commit_is_caught() {
     assert_caught("ack-before-commit", &["lost"]);
 }
 
-/// A journal without an outbox loses notices, so that owners wait forever or end without them.
+/// Without an outbox, notices are lost, so owners wait forever or end without them.
 #[test]
 fn missing_outbox_is_caught() {
     assert_caught("no-outbox", &["unsound", "missing", "endless"]);
@@ -108,7 +108,7 @@ fn taking_a_row_twice_is_caught() {
     assert_caught("no-dedup", &["duplicated"]);
 }
 
-/// An activation with the epoch of an earlier one does not fence it.
+/// An activation that reuses the epoch of an earlier one does not fence it.
 #[test]
 fn reusing_an_epoch_is_caught() {
     assert_caught("no-epoch", &["unfenced"]);

@@ -1,6 +1,6 @@
-//! The library and the command as their users see them: one binary, so that it is linked once.
+//! Tests of the library and the command, in one binary so that they are linked only once.
 //!
-//! Separate from it are `kill_drill`, which keeps every core busy and kills by real time, and `providers` and `mcp`,
+//! Separate binaries are `kill_drill`, which keeps every core busy and kills in real time, and `providers` and `mcp`,
 //! which need servers.
 
 #![allow(
@@ -17,6 +17,6 @@ mod main_job;
 mod schemas;
 #[cfg(feature = "testing")]
 mod testing;
-// The operating systems word a missing file differently.
+// Operating systems describe a missing file differently.
 #[cfg(target_os = "linux")]
 mod texts;

@@ -1,5 +1,5 @@
-//! The main job through the real command: answers are true, the journal is complete, and runs with bad input end with
-//! its cause.
+//! The main use of the command: answers are correct, the journal is complete, and runs with bad input end with the
+//! right cause.
 
 pub(crate) mod checker;
 pub(crate) mod planted;

@@ -1,4 +1,4 @@
-//! Nodes of one database as operators and clients meet them: real processes, a real server, and faults between them.
+//! Nodes of one database: real processes, a real database server, and faults of the network between them.
 
 #![allow(
     clippy::disallowed_methods,

@@ -1,4 +1,4 @@
-//! The command against llama.cpp's server with a small model, and a mock of the providers' protocols with faults.
+//! Tests the command with llama.cpp's server and a small model, and with a mock of the providers' protocols.
 //!
 //! Runs only if it is named (`--test providers`), because it needs the servers that `.ci/tools servers` installs. The
 //! tests start them on free loopback ports and stop them.

@@ -1,4 +1,4 @@
-//! The promises of `subtend::testing`.
+//! Tests of `subtend::testing`.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,7 +19,7 @@ async fn open(builder: subtend::Builder, script: Scripted) -> (Runtime, SessionH
     (runtime, session)
 }
 
-/// Three children in the background, one of which never answers.
+/// Returns a script that starts three background children, one of which never answers.
 fn tree() -> Scripted {
     let task = |prompt| json!({"subagent_type": "explore", "prompt": prompt, "background": true});
     let three_tasks = Step::call("task", task("one")).and_call("task", task("two")).and_call("task", task("three"));

@@ -1,11 +1,11 @@
-//! The bare tokio loop: the same model turns and tool call, nothing else.
+//! The bare tokio loop: the same model turns and tool calls, and nothing else.
 
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
-/// The work of the fake model in both loops: writes the whole message list as JSON and reads it back.
+/// Does the work of the fake model: writes the whole message list as JSON and parses it.
 pub(crate) fn round_trip(messages: &Value) -> usize {
     let text = messages.to_string();
     match serde_json::from_str::<Value>(&text) {

@@ -1,4 +1,4 @@
-//! The fake model and tool: zero latency, in the process, JSON on both sides.
+//! The fake model and tool: without latency, in this process, with JSON in both directions.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use subtend_tools::tool::{Tool, ToolOutput};
 
 use crate::bare::round_trip;
 
-/// A model that fans out to `children` from an agent named `general`; every other agent calls one tool and completes.
+/// A model: the agent `general` starts `children` subagents, and every other agent calls one tool and completes.
 pub(crate) struct FanOutModel {
     /// Number of children of the root.
     pub(crate) children: u32,

@@ -31,7 +31,7 @@ pub(crate) enum Cap {
     Open,
     /// The default limit.
     Default,
-    /// The default limit, and in-process fakes wait for their intent too.
+    /// The default limit; the fakes also wait until their intent is durable.
     DefaultDurable,
 }
 

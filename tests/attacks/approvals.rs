@@ -1,4 +1,4 @@
-//! Scopes of approvals: one for a session does not apply elsewhere.
+//! Scopes of approvals: an approval for one session does not apply elsewhere.
 
 use super::scene::*;
 use subtend_session::record::AskVerdict;
@@ -34,7 +34,7 @@ async fn approve_each(
 async fn always_approval_does_not_apply_to_relatives() {
     let mut scene = asking();
     let host = scene.host().await;
-    // The first child gets `always` and writes twice; its child, sibling and parent must ask.
+    // The first child is approved with `always` and writes twice; its child, sibling and parent must still ask.
     let first = spawn("worker", &[write("open/w"), write("open/w"), spawn("worker", &[write("open/w")])]);
     let second = spawn("worker", &[write("open/w")]);
     let steps = [first, second, write("open/w")];
@@ -83,8 +83,8 @@ async fn approval_of_a_link_does_not_cover_its_target() {
     host.shut_down().await;
 }
 
-/// While a question waits, a command exchanges the file or its directory for a link. The control: without the exchange, the call
-/// writes after the same answer.
+/// While an approval is pending, a command replaces the file or its directory with a link. The control: without the
+/// link, the call writes after the same answer.
 #[cfg(unix)]
 #[tokio::test(start_paused = true)]
 async fn link_swapped_in_before_the_answer_is_not_followed() {
@@ -109,7 +109,7 @@ async fn link_swapped_in_before_the_answer_is_not_followed() {
             };
             assert_eq!(&*question.resource, path);
             if is_swapped {
-                // Of a file that does not exist yet, nothing is moved.
+                // A file that does not exist yet cannot be moved.
                 drop(std::fs::rename(scene.at(swapped), scene.at("moved")));
                 std::os::unix::fs::symlink(to, scene.at(swapped)).expect("a link");
             }

@@ -64,7 +64,7 @@ async fn call_cannot_set_permissions_tools_model_or_directory() {
     for (error, (field, _)) in host.refused(root.id(), attacks.len()).iter().zip(&attacks) {
         assert!(error.contains(&format!("unknown field `{field}`")), "{error}");
     }
-    // Metadata for people has no effect here.
+    // The fields of metadata grant nothing.
     let args = json!({
         "subagent_type": "worker", "prompt": script(&[write("secret/key")]),
         "metadata": {"permissions": {"fs.*": "allow"}, "agent": "build", "cwd": "/"},

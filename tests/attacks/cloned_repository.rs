@@ -1,4 +1,4 @@
-//! A cloned repository: its files must not choose models, permissions or files of the user.
+//! A cloned repository, whose files must not choose models, permissions or files of the user.
 
 use super::scene::*;
 use crate::cli::call::{CommandOutput, User};
@@ -46,7 +46,8 @@ fn script_of_a_repository_cannot_be_the_model() {
     assert_eq!((control.code, control.out.trim()), (Some(0), SCRIPT_ANSWER), "{control:?}");
 }
 
-/// A built-in agent that the repository replaces starts a child whose file names the script: the child's run fails.
+/// The repository replaces a built-in agent. It starts a child whose file names the script, and the run of the child
+/// fails.
 #[test]
 fn script_of_a_repository_cannot_answer_for_a_child() {
     let user = cloned();

@@ -57,8 +57,8 @@ fn workspace_links_on_path_grant_no_access() {
     assert!(run_unconfined(&user, &script).contains(SECRET));
 }
 
-/// Settings that only the superuser may read, such as password hashes. The control: an unconfined shell reads what its
-/// user may.
+/// Settings that only the superuser may read, such as password hashes. The control: an unconfined shell reads all that
+/// its user may read.
 #[test]
 fn confined_command_reads_only_world_readable_settings() {
     let user = User::new();
@@ -76,8 +76,8 @@ fn confined_command_reads_only_world_readable_settings() {
     assert_eq!(free.contains("\\nspoiled"), std::fs::File::open(hidden).is_ok(), "{free}");
 }
 
-/// A command does not inherit files that the caller of the host left open. The control: another program that the caller
-/// starts does.
+/// A command does not inherit files that the caller of the host left open. The control: another program of the caller
+/// inherits them.
 #[test]
 fn command_inherits_no_open_descriptors() {
     let user = User::new();
@@ -110,8 +110,8 @@ fn command_inherits_no_open_descriptors() {
     assert_eq!(left_open("sh".as_ref(), &mut ["-c", script].map(std::ffi::OsStr::new).into_iter()), (true, true));
 }
 
-/// A session of the directory above replaces a workspace by a link: no session of it continues behind the link, and no
-/// merge writes there. The control: the directory itself.
+/// A session of the parent directory replaces a workspace with a link. No session of that workspace continues in the
+/// target, and no merge writes there. The control: the directory itself.
 #[test]
 fn link_in_place_of_a_workspace_is_not_followed() {
     let user = User::new();
@@ -147,10 +147,10 @@ fn link_in_place_of_a_workspace_is_not_followed() {
     assert!(["made.txt", "merged.txt"].iter().all(|name| below.join(name).exists()));
 }
 
-/// A workspace that was replaced by a link while its session runs: a child's worktree has no file that the link leads to.
+/// A workspace is replaced with a link while its session runs. The worktree of a child contains no files of the target.
 /// The control: a link that leads back to the workspace.
 #[test]
-fn worktree_does_not_copy_what_replaced_the_workspace() {
+fn worktree_does_not_follow_a_link_to_another_workspace() {
     for (link, is_read) in [("../../outside", false), ("moved", true)] {
         let user = User::new();
         let outside = user.data().with_file_name("outside");
@@ -168,7 +168,7 @@ fn worktree_does_not_copy_what_replaced_the_workspace() {
             json!({"text": "done"}),
         ];
         let model = user.script(&json!({"rules": [{"agent": "*", "steps": steps}]}).to_string());
-        // A session without any limits can replace its own directory, in place of one above.
+        // An unlimited session replaces its own directory, as a session of the parent directory could.
         let spelled: Vec<String> = PROTECTED.iter().map(|path| format!("fs.write={path}/**")).collect();
         let lifted = spelled.iter().flat_map(|rule| ["--allow", rule]);
         let all = [

@@ -41,7 +41,7 @@ fn names_of_a_repository_are_shown_escaped() {
         user.file(path, &text);
         assert_escaped(&format!("{text} by {verb:?}"), &user.call(verb));
     }
-    // The control: the value itself has these characters, and programs read them.
+    // The control: programs read the value with these characters.
     let user = User::new();
     user.file(AGENT_FILE, &format!("---\nmode: all\ndescription: {HOSTILE_YAML}\n---\nWork.\n"));
     let listed = user.json(&["agents", "--json"]);

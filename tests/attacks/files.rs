@@ -1,4 +1,4 @@
-//! Another user who reads the store's files or holds its lock.
+//! Attacks by another user, who reads the store's files or holds its lock.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
@@ -96,7 +96,7 @@ fn sec6_another_user_cannot_read_files_or_hold_the_lock() {
             std::fs::set_permissions(&path, std::fs::Permissions::from_mode(open)).expect("chmod");
         }
         assert!(attack(&home, engine).is_none_or(|did| did == (true, true)), "{engine}");
-        // The next start closes it and warns once.
+        // The next start removes the access and warns once.
         let done = home.run(engine);
         let text = String::from_utf8_lossy(&done.stderr).into_owned();
         let warning = format!("warning: {} was open to other users (mode 755)", data.join(engine).display());
@@ -132,7 +132,7 @@ fn sec6_data_directory_is_closed_and_other_files_remain() {
 #[test]
 fn sec6_export_is_private_and_follows_no_links() {
     let home = Home::new("redb");
-    // A link and a file of the user under the names that a partial export has.
+    // A link and a file of the user have the names of a partial export.
     std::fs::write(home.at("victim"), "untouched").expect("a file");
     std::os::unix::fs::symlink(home.at("victim"), home.at("all.jsonl.part")).expect("a link");
     std::fs::write(home.at("all.jsonl.part-1"), "mine").expect("a file");
@@ -149,7 +149,7 @@ fn sec6_export_is_private_and_follows_no_links() {
     assert!(as_nobody(&["cat", &out]).is_none_or(|read| read.status.success()), "the control");
 }
 
-/// The target of a link in a store's directory is unchanged. The control: a plain file there is written.
+/// The target of a link in a store's directory must not change. The control: a plain file there is written.
 #[test]
 fn sec6_links_in_a_store_are_not_written_through() {
     for name in ["LOCK", "WATERMARK"] {
@@ -173,8 +173,8 @@ fn sec6_links_in_a_store_are_not_written_through() {
     }
 }
 
-/// A pipe of another user in the temporary directory, in place of a copy's lock, does not block readers. The control:
-/// opening that pipe blocks.
+/// Another user puts a pipe in the temporary directory in place of the lock of a copy. The control: opening that pipe
+/// blocks.
 #[test]
 fn sec6_pipe_of_another_user_does_not_block_readers() {
     let home = Home::new("sled");

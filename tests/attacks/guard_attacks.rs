@@ -1,4 +1,4 @@
-//! Commands that attack their guard, so that a process outlives their call.
+//! Commands that attack their guard so that a process outlives the call.
 
 use super::scene::*;
 use subtend_tools::sandbox;

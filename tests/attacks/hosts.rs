@@ -14,8 +14,8 @@ fn stop(host: RunningCommand) -> CommandOutput {
     host.stops()
 }
 
-/// The owner of the directory of socket and tokens, or of a link to it, could choose the tokens of the host. A
-/// directory of another user and a link are refused, also for root. The control: a directory of this user.
+/// The owner of the directory of socket and tokens, or of a link to it, could choose the tokens of the host. Both are
+/// refused, even for root. The control: a directory of this user.
 #[test]
 fn host_directory_of_others_or_behind_a_link_is_refused() {
     const ATTACKS: [&str; 2] = ["link", "owner"];
@@ -47,8 +47,8 @@ fn host_directory_of_others_or_behind_a_link_is_refused() {
     }
 }
 
-/// Another user of the machine can neither connect to the socket of a host nor read its directory, also where the path
-/// of the socket is longer than a socket address. The control: the host's own user can.
+/// Another user of the machine can neither connect to the socket of a host nor read its directory, even if the path of
+/// the socket is too long for a socket address. The control: the host's own user can.
 #[test]
 fn another_user_cannot_reach_the_socket_of_a_host() {
     let user = User::new();
@@ -73,7 +73,7 @@ fn another_user_cannot_reach_the_socket_of_a_host() {
             assert!(!(is_root && reaches(&other, attack)), "{attack:?}");
             assert!(reaches(&[], attack) || attack[0] == "python3", "{attack:?}");
         }
-        // If the directory is open, the host still asks the system who connects.
+        // Even if the directory is open, the host asks the system which user connects.
         if is_root && reaches(&[], connect) {
             for path in [data.parent().expect("a directory"), &*data, dir, socket] {
                 let open = std::os::unix::fs::PermissionsExt::from_mode(0o777);
@@ -117,7 +117,8 @@ fn trust_of_a_host_does_not_cover_other_directories() {
     stop(host);
 }
 
-/// An answer from another terminal names the listed call, because a bare number could mean another call by then.
+/// An answer from another terminal must name the digest of the listed call, because the number could mean another call
+/// by then.
 #[test]
 fn approval_from_another_terminal_names_what_was_shown() {
     let user = User::new();
@@ -155,8 +156,8 @@ fn approval_from_another_terminal_names_what_was_shown() {
     stop(host);
 }
 
-/// A command that is too long for its line is listed whole, because the harmful part may come last. The control: a
-/// short one has only its line.
+/// A command that is too long for its line is also listed in full, because the harmful part may come last. The control:
+/// a short command has only its line.
 #[test]
 fn approval_from_another_terminal_shows_the_whole_command() {
     let long = format!("git status --porcelain {} ; touch spoiled", "-v ".repeat(40));

@@ -30,7 +30,7 @@ fn list_of_wrong_items_is_reported_once() {
     assert!(refused.len() < 400, "{refused}");
 }
 
-/// Thousands of profiles and keys give a bounded number of warnings. The control: a few are all named.
+/// Thousands of profiles and keys cause a bounded number of warnings. The control: each of a few keys is named.
 #[test]
 fn warnings_about_a_huge_configuration_are_bounded() {
     let profiles = |count: usize| {
@@ -47,7 +47,7 @@ fn warnings_about_a_huge_configuration_are_bounded() {
     assert_eq!(loaded(&format!("? {}\n: 1\n", "k".repeat(900_000))).expect("a configuration").warnings.len(), 1);
 }
 
-/// The control: a few keys are all named.
+/// The control: each of a few keys is named.
 #[test]
 fn unknown_keys_of_an_agent_file_are_named_up_to_a_limit() {
     let attacks: [(&str, &str); 2] = [(".subtend/agents/a.md", "mode: all\n"), (".claude/agents/a.md", "name: a\n")];

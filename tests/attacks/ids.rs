@@ -61,10 +61,10 @@ async fn own_task_continues_by_its_id() {
     host.shut_down().await;
 }
 
-/// Each dialect starts a task and uses it by its id. A session of another tree that knows the id receives what any other text
-/// returns. The control: the session that started the task uses it.
+/// A session of another tree that knows the id of a task gets the same error as for any other text, in each dialect.
+/// The control: the session that started the task can use the id.
 #[tokio::test(start_paused = true)]
-async fn id_of_a_task_names_nothing_in_other_dialects_either() {
+async fn task_id_is_refused_in_other_dialects() {
     let prompt = || script(&[say("secret plans")]);
     let minion = json!({"message": prompt(), "enableWeb": false, "enabledTools": ["write"]});
     let labelled = json!({"type": "worker", "prompt": prompt(), "description": "look"});

@@ -1,4 +1,4 @@
-//! Foreign exports whose turns and permissions exceed those of a local session.
+//! Foreign exports with more turns and permissions than a local session has.
 
 use super::scene::*;
 use subtend_session::authority::Authority;

@@ -1,4 +1,4 @@
-//! Foreign exports whose records name sessions of the person, or whose bodies are large or many.
+//! Foreign exports whose records name sessions of the local store, or whose bodies are too large or too many.
 
 use std::io::{BufReader, Cursor};
 
@@ -71,8 +71,9 @@ fn export_of(lines: &[Value], id: &str) -> Vec<Value> {
     alone
 }
 
-/// A record of an export names a session of the person: its run would adopt it as a child, cancel, continue or notify it, or read its end. Each
-/// file is refused, also into a store that gets such a session only later. The control: the same file, if it brings the named session itself.
+/// A record of an export names a session of the local store. The imported run could adopt, cancel, continue or notify
+/// that session, or read its end. Each file is refused, even by a store that does not have the session yet. The
+/// control: the same file with the named session in it.
 #[test]
 fn import_refuses_records_that_name_sessions_of_the_store() {
     let id = |id: &str| json!(id);
@@ -110,7 +111,7 @@ fn import_refuses_records_that_name_sessions_of_the_store() {
             None => record[&at[1..]] = named(&own),
         }
         let journal = store();
-        import(&journal, export_of(&lines, &own)).expect("the person's session");
+        import(&journal, export_of(&lines, &own)).expect("the local session");
         for journal in [&journal, &store()] {
             let before = journal.heads().expect("heads").len();
             let refused = import(journal, lines.clone()).expect_err(kind);
@@ -123,10 +124,10 @@ fn import_refuses_records_that_name_sessions_of_the_store() {
     }
 }
 
-/// Sessions that use two large bodies in turns would each read one of them again, since both do not fit into memory. The control: one after the
-/// other.
+/// Both bodies do not fit into memory, so each of the alternating sessions would read one of them again. The control:
+/// sessions that use one body after the other.
 #[test]
-fn import_refuses_sessions_with_large_bodies_in_turns() {
+fn import_refuses_sessions_that_alternate_large_bodies() {
     const SESSIONS: u64 = 14;
     let of = |in_turns: bool| {
         let mut lines = lines_of(KINDS);
@@ -155,9 +156,10 @@ fn import_refuses_sessions_with_large_bodies_in_turns() {
     assert_eq!(of(false), Ok(()));
 }
 
-/// Bodies that stand before one frame are written with it, so an export of nothing else would be kept whole. The control: a frame between two halves.
+/// All bodies before a frame are kept in memory until the frame is written, so their number is limited. The control: a
+/// frame between two halves of them.
 #[test]
-fn import_refuses_bodies_without_end_before_a_frame() {
+fn import_refuses_too_many_bodies_before_a_frame() {
     let of = |bodies: usize, bytes: usize, is_split: bool| {
         let mut lines = lines_of(KINDS);
         lines.truncate(lines.iter().position(|line| line.get("frame").is_some()).expect("a frame"));

@@ -85,7 +85,7 @@ fn imported_session_has_the_rights_of_a_new_one() {
     assert!(shown.out.contains("imported, at most fs.read allow, fs.write ask, "), "{shown:?}");
 }
 
-/// If an export names a file as a script, the file is not read.
+/// An export names a file as the script of its model. The file must not be read.
 #[test]
 fn script_of_an_imported_session_is_not_opened() {
     let (user, id) = exported();
@@ -187,7 +187,7 @@ fn until(records: Vec<Value>, kind: &str) -> Vec<Value> {
     records.into_iter().take_while(|record| record.get(kind).is_none()).collect()
 }
 
-/// Imports lines into the store of `data` by `subtend import`, or without bounds, as a host imports a file that it wrote itself.
+/// Imports lines into the store of `data` with `subtend import`, or directly without bounds.
 fn import_lines(user: &User, data: &str, lines: Vec<Value>, is_bounded: bool) {
     let file = forged(lines);
     if is_bounded {
@@ -206,8 +206,8 @@ fn import_lines(user: &User, data: &str, lines: Vec<Value>, is_bounded: bool) {
     });
 }
 
-/// A run waits for a child at a provider's limit, with an approved call that has not started: such runs resume at the next start, and the call
-/// would write a file that no user of this store approved. The control: an import without bounds.
+/// In the export, a run waits for a child at a provider's limit, and has an approved call that has not started. If the
+/// run resumed, the call would write a file that no user of this store approved. The control: an import without bounds.
 #[test]
 fn approval_in_an_export_starts_no_call() {
     for is_bounded in [true, false] {
@@ -229,7 +229,7 @@ fn approval_in_an_export_starts_no_call() {
                 let limit = [json!({ "attempt_discarded": discarded }), parked(json!({"limit": {"until": 1}}))];
                 return until(records, "turn_answered").into_iter().chain(limit).collect();
             }
-            // The run was parked if its child took long.
+            // The run was parked if its child took a long time.
             let is_left_out = |record: &Value| {
                 ["ask_answered", "call_finished", "run_parked"].iter().any(|kind| record.get(kind).is_some())
             };
@@ -245,7 +245,8 @@ fn approval_in_an_export_starts_no_call() {
     }
 }
 
-/// A run that was queued in the export does not start with the next command, and no command waits for it. The control: an import without bounds.
+/// The next command neither starts nor awaits a run that was queued in the export. The control: an import without
+/// bounds.
 #[test]
 fn queued_run_of_an_export_does_not_start() {
     for (is_bounded, slot) in [(true, false), (true, true), (false, true)] {
@@ -269,7 +270,8 @@ fn queued_run_of_an_export_does_not_start() {
     }
 }
 
-/// An export names an agent whose file isolates it for a session without a worktree: it does not answer. The control: an import without bounds.
+/// An export names an agent that must work in a worktree, for a session without one. The agent does not answer. The
+/// control: an import without bounds.
 #[test]
 fn isolated_agent_of_an_export_needs_a_worktree() {
     for is_bounded in [true, false] {
@@ -286,8 +288,8 @@ fn isolated_agent_of_an_export_needs_a_worktree() {
     }
 }
 
-/// An export names an agent whose file isolates it for a subagent that works in its parent's worktree: it does not answer there. The control:
-/// an import without bounds.
+/// An export names an agent that needs a worktree of its own, for a subagent in its parent's worktree. The agent does
+/// not answer there. The control: an import without bounds.
 #[cfg(unix)]
 #[test]
 fn isolated_subagent_of_an_export_needs_its_own_worktree() {

@@ -24,12 +24,13 @@ pub(crate) fn lines_of(export: &str) -> Vec<Value> {
     export.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect()
 }
 
-/// Adds checksums, numbers and the final sum to lines, like an attacker who writes an export by hand.
+/// Adds checksums, numbers and the final sum to lines, as an attacker who writes an export by hand would.
 pub(crate) fn forged(lines: Vec<Value>) -> Vec<u8> {
     forged_with(lines, ("", ""))
 }
 
-/// Like [`forged`], but replaces a placeholder string in the text: a value of millions of parts would take gigabytes.
+/// Like [`forged`], but replaces a placeholder string in the text, because a JSON value with millions of parts would
+/// take gigabytes.
 fn forged_with(lines: Vec<Value>, (placeholder, text): (&str, &str)) -> Vec<u8> {
     let (mut out, mut sum) = (Vec::new(), blake3::Hasher::new());
     for (n, mut line) in (1_u64..).zip(lines) {
@@ -52,7 +53,7 @@ fn forged_with(lines: Vec<Value>, (placeholder, text): (&str, &str)) -> Vec<u8> 
     out
 }
 
-/// Imports into an empty store; returns the store, or the refusal after checking that the store is still empty.
+/// Imports into an empty store. Returns the store, or the refusal, after which the store must still be empty.
 fn imported(lines: Vec<Value>) -> Result<Journal, String> {
     import_file(&mut BufReader::new(Cursor::new(forged(lines))))
 }
@@ -172,7 +173,7 @@ fn imported_sessions_have_at_most_the_limits_of_the_importer() {
     assert_eq!(limits(None), (7, 9, u32::MAX, None), "the control");
 }
 
-/// Values that are short as text take much memory, so they are counted before they are kept. The control: fewer values.
+/// Values that are short as text take much memory, so they are counted before parsing. The control: fewer values.
 #[test]
 fn import_counts_values_before_it_keeps_them() {
     let of = |count: usize| {
@@ -279,7 +280,8 @@ fn x14_import_refuses_a_worktree_of_another_session() {
     works(of(&root), json!({"of": child, "from": root})).expect("its own worktree, made from its parent's");
 }
 
-/// Each record of a long queue would be compared with all inputs in it. The control: a queue as long as the bound.
+/// Each record of a long queue would be compared with all inputs in the queue. The control: the longest permitted
+/// queue.
 #[test]
 fn import_refuses_endless_queues() {
     let queued = |inputs: usize| {

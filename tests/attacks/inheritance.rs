@@ -4,7 +4,7 @@ use super::scene::*;
 
 const ALL_BUT_ENV: &[(&str, &str, Verdict)] = &[("fs.*", "**/.env", Verdict::Deny)];
 
-/// Generous manifests under a strict host: a grandchild is refused the file like its root.
+/// The manifests allow the file but the host denies it: a grandchild is refused it like its root.
 #[tokio::test(start_paused = true)]
 async fn grandchild_cannot_read_what_the_host_denies() {
     let mut scene = AttackScene::new().policy(Verdict::Allow, ALL_BUT_ENV).agent(

@@ -1,4 +1,4 @@
-//! Instruction files that try to reach prompts, and texts that pose as permissions.
+//! Instruction files that must not reach prompts, and texts that pose as permissions.
 
 use super::scene::*;
 use crate::cli::call::{CommandOutput, RunningCommand, User};
@@ -69,7 +69,7 @@ fn file_for_prompts_of_children_alone_needs_trust() {
 /// once trusted, the others are used.
 #[cfg(unix)]
 #[test]
-fn rules_of_a_repository_are_bound_like_instructions() {
+fn rules_of_a_repository_are_limited_like_instructions() {
     let user = User::new();
     user.file(".claude/rules/style.md", "Obey the rule.\n");
     user.file(".claude/rules/api.md", "---\npaths: src/**\n---\nObey for paths.\n");
@@ -97,7 +97,7 @@ fn rules_of_a_repository_are_bound_like_instructions() {
     assert_eq!(system.matches(SECRET).count(), 1, "{system}");
 }
 
-/// An import adds nothing to a prompt that the session may not read. The control may read it.
+/// An `@` import adds nothing to a prompt that the session may not read. The control may read the file.
 #[test]
 fn imports_do_not_bring_secrets_into_a_prompt() {
     let user = User::new();
@@ -249,7 +249,7 @@ fn parent_directories_writable_by_others_are_not_read() {
     assert!(matches!(order(&system()), [Some(_), Some(_), Some(_)]), "{}", system());
 }
 
-/// The user's own file comes first; one that lies in the workspace counts as a workspace file.
+/// The user's own file comes first. A user's file that lies in the workspace counts as a file of the workspace.
 #[test]
 fn planted_home_is_not_used_for_instructions() {
     let user = User::new();

@@ -15,7 +15,7 @@ pub(crate) struct ReceivedRequest {
     pub(crate) body: String,
 }
 
-/// An answer: status, further headers, and body.
+/// A response: status, further headers, and body.
 pub(crate) type RawAnswer = (&'static str, String, String);
 /// Answers a request in place of the server, given the server's address.
 type Override = dyn Fn(&ReceivedRequest, &str, &mut TcpStream) -> Option<RawAnswer> + Send + Sync;
@@ -33,16 +33,16 @@ struct ServedLogins {
 #[derive(Default)]
 struct LoginServerState {
     received: Vec<ReceivedRequest>,
-    /// The challenge of the login page, and the address to which it led.
+    /// The challenge of the last login, and the redirect address.
     challenge: String,
     redirect: String,
     code: Option<String>,
-    /// Number of the current tokens; none is valid at 0.
+    /// Number of the current tokens; 0 before the first login.
     tokens: u32,
     is_revoked: bool,
     refuses_renewal: bool,
     spoils_renewal: bool,
-    /// Seconds for which tokens last; the first ones may last shorter.
+    /// Lifetime of tokens in seconds: of a login, and of a renewal.
     lasts: [u64; 2],
 }
 
@@ -51,7 +51,7 @@ impl LoginServer {
         Self::with(|_, _, _| None)
     }
 
-    /// Starts a server that lies: requests that `instead` answers are not answered by the server.
+    /// Starts a server in which `instead` can answer requests in place of the real server.
     pub(crate) fn with(
         instead: impl Fn(&ReceivedRequest, &str, &mut TcpStream) -> Option<RawAnswer> + Send + Sync + 'static,
     ) -> Self {
@@ -81,13 +81,13 @@ impl LoginServer {
         self.shared.state.lock().expect("not poisoned")
     }
 
-    /// The requests with this method and the start of this target.
+    /// Returns the requests with this method whose target begins with `target`.
     pub(crate) fn received(&self, method: &str, target: &str) -> Vec<ReceivedRequest> {
         let all = self.state().received.clone();
         all.into_iter().filter(|request| request.method == method && request.target.starts_with(target)).collect()
     }
 
-    /// Sets how long the tokens of a login and of a renewal last.
+    /// Sets the lifetimes of tokens, of a login and of a renewal.
     pub(crate) fn lasts(&self, lasts: [u64; 2]) {
         self.state().lasts = lasts;
     }
@@ -97,7 +97,7 @@ impl LoginServer {
         self.state().is_revoked = true;
     }
 
-    /// At the next renewal, makes a token that no header can carry.
+    /// Makes the next renewal return a token that cannot be sent in a header.
     pub(crate) fn spoil_renewal(&self) {
         self.state().spoils_renewal = true;
     }
@@ -106,7 +106,7 @@ impl LoginServer {
         self.state().refuses_renewal = true;
     }
 
-    /// The tokens that were made so far.
+    /// Returns the tokens issued so far.
     pub(crate) fn tokens(&self) -> Vec<String> {
         let count = self.state().tokens;
         (1..=count).flat_map(|number| [access(number), renewing(number)]).collect()
@@ -128,7 +128,7 @@ impl ServedLogins {
         let answer = (self.instead)(&request, base, &mut stream).unwrap_or_else(|| self.answer(&request, base));
         let (status, headers, body) = answer;
         let head = format!("HTTP/1.1 {status}\r\n{headers}content-length: {}\r\nconnection: close\r\n\r\n", body.len());
-        // Some clients leave early.
+        // Errors are ignored, because some clients disconnect early.
         drop(stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(body.as_bytes())));
     }
 
@@ -150,7 +150,7 @@ impl ServedLogins {
         }
     }
 
-    /// The page of the login, at which the user agrees at once.
+    /// Answers for the login page, as if the user agreed at once.
     fn page(&self, asked: &BTreeMap<String, String>, base: &str) -> RawAnswer {
         let expected = [
             ("response_type", "code"),
@@ -202,7 +202,7 @@ impl ServedLogins {
         }))
     }
 
-    /// One tool, which repeats the authorization of its call.
+    /// Answers for the MCP server. Its only tool returns the `Authorization` header of the call.
     fn mcp(&self, request: &ReceivedRequest, base: &str) -> RawAnswer {
         let authorization = request.headers.get("authorization").cloned().unwrap_or_default();
         let state = self.state.lock().expect("not poisoned");
@@ -247,7 +247,7 @@ fn created(body: &Value) -> RawAnswer {
     ("201 Created", JSON.to_owned(), body.to_string())
 }
 
-/// The metadata of an authorization server at `base`.
+/// Returns the metadata of an authorization server at `base`.
 pub(crate) fn metadata(base: &str) -> Value {
     json!({
         "issuer": base, "authorization_endpoint": format!("{base}/authorize"), "token_endpoint": format!("{base}/token"),
@@ -275,7 +275,7 @@ fn read(stream: &TcpStream) -> Option<ReceivedRequest> {
     Some(ReceivedRequest { method, target, headers, body: String::from_utf8_lossy(&body).into_owned() })
 }
 
-/// The fields of a query or a form.
+/// Parses the fields of a query or a form.
 fn fields(text: &str) -> BTreeMap<String, String> {
     let decoded = |text: &str| {
         let (mut out, mut bytes) = (Vec::new(), text.bytes());
@@ -295,7 +295,7 @@ fn fields(text: &str) -> BTreeMap<String, String> {
     pairs.map(|(name, value)| (decoded(name), decoded(value))).collect()
 }
 
-/// The S256 challenge of a verifier: the SHA-256 in base64url.
+/// Returns the S256 challenge of a verifier: its SHA-256 in base64url.
 fn challenge_of(verifier: &str) -> String {
     const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
     let suite = TLS13_AES_128_GCM_SHA256.tls13().expect("a suite");
@@ -310,7 +310,7 @@ fn challenge_of(verifier: &str) -> String {
     out
 }
 
-/// Requests an address of this machine as a browser does; gives the status, and where it leads.
+/// Requests an address of this machine as a browser does. Returns the status and the redirect.
 pub(crate) fn browse(url: &str) -> (u16, Option<String>) {
     let rest = url.strip_prefix("http://").expect("an address of this machine");
     let (host, path) = rest.split_once('/').expect("a path");

@@ -37,7 +37,7 @@ async fn begin_with(server_at: &LoginServer, options: LoginOptions<'_>) -> Resul
     PendingLogin::begin(&server(&server_at.url()), REDIRECT, options).await.map_err(|why| why.to_string())
 }
 
-/// Opens the page of a login; returns the query of its redirect.
+/// Opens the login page, and returns the query of its redirect.
 fn agreed(pending: &PendingLogin) -> String {
     let (_, location) = browse(pending.address());
     location.expect("a redirect").split_once('?').expect("a query").1.to_owned()
@@ -69,7 +69,7 @@ impl LoginStore for MemoryLogins {
     }
 }
 
-/// Starts the server at `url` with a login; returns its tools, or why it cannot be used.
+/// Starts the server at `url` with a login. Returns its tools, or the reason why it cannot be used.
 async fn used(url: &str, login: &Login) -> Result<Vec<String>, String> {
     let logins = MemoryLogins::default();
     let config = server(url);
@@ -94,7 +94,8 @@ async fn used(url: &str, login: &Login) -> Result<Vec<String>, String> {
     }
 }
 
-/// Any page can send a browser to the address that waits. The control: the redirect of the login's own page.
+/// Any page can redirect a browser to the address that awaits the login. The control: the redirect of the login page
+/// itself.
 #[tokio::test]
 async fn redirect_of_another_login_gets_no_token() {
     let server_at = LoginServer::start();
@@ -115,7 +116,7 @@ async fn redirect_of_another_login_gets_no_token() {
     assert_eq!(server_at.received("POST", "/token").len(), 1);
 }
 
-/// Another authorization server could have its code sent to this one. The control: the redirect as it was.
+/// An attacker could have a code of another authorization server sent to this one. The control: the unchanged redirect.
 #[tokio::test]
 async fn redirect_of_another_issuer_sends_no_code() {
     let server_at = LoginServer::start();
@@ -154,9 +155,10 @@ fn lying(path: &'static str, change: impl Fn(&mut Value, &str) + Send + Sync + '
     })
 }
 
-/// Metadata lead to another server, to an address that others could read or answer, or to none. The control: unchanged metadata.
+/// The metadata names another server, an unencrypted or internal address, or an invalid one. The control: unchanged
+/// metadata.
 #[tokio::test]
-async fn metadata_that_mislead_are_refused() {
+async fn misleading_metadata_is_refused() {
     let set =
         |path: &'static str, name: &'static str, value: Value| lying(path, move |said, _| said[name] = value.clone());
     let attacks: [(LoginServer, &str); 15] = [
@@ -184,14 +186,15 @@ async fn metadata_that_mislead_are_refused() {
     assert!(begin(&LoginServer::start()).await.is_ok(), "the control");
 }
 
-/// The page of a login may name parameters of its own, which would replace those of the client. The control: others stay.
+/// The address of the login page sets parameters that would replace those of the client. The control: other parameters
+/// are kept.
 #[tokio::test]
-async fn login_page_sets_no_parameter_of_the_client() {
+async fn login_page_cannot_set_parameters_of_the_client() {
     let with = |query: &'static str| {
         lying(SERVER, move |said, base| said["authorization_endpoint"] = format!("{base}/authorize?{query}").into())
     };
     let attacks: [&str; 24] = [
-        // Parameters of products: another receiver of the token, further rights, and a page that does not ask the user.
+        // Vendor parameters: another receiver of the token, further rights, and a page that does not ask the user.
         "audience=https://other.example",
         "user_scope=admin",
         "include_granted_scopes=true",
@@ -226,17 +229,18 @@ async fn login_page_sets_no_parameter_of_the_client() {
     }
 }
 
-/// A hostile authorization server has the user log in to an honest one, to get the code of the honest one (mix-up). The controls: a page
-/// that must name its issuer, whose code is refused if it names another one, and a page of the server itself.
+/// Mix-up attack: a hostile authorization server sends the user to an honest one, to receive the code of the honest
+/// one. The controls: a page whose redirect must name its issuer, and a page of the server itself.
 #[tokio::test]
-async fn page_of_another_server_is_confirmed() {
+async fn page_of_another_server_needs_a_confirmation() {
     let page = |names_itself: bool| {
         lying(SERVER, move |said, _| {
             said["authorization_endpoint"] = "https://honest.example/authorize".into();
             said["authorization_response_iss_parameter_supported"] = names_itself.into();
         })
     };
-    // Only the issuer is hostile: the page and the token address belong to one server, which named neither.
+    // Only the issuer is hostile. The login page and the token address belong to the honest server, which the issuer
+    // only names.
     let borrowed = || {
         lying(SERVER, |said, _| {
             for endpoint in ["authorization_endpoint", "token_endpoint"] {
@@ -258,8 +262,8 @@ async fn page_of_another_server_is_confirmed() {
     }
 }
 
-/// A server names a part of its address as the resource, so that its tokens are for other servers too. The control: its own address, also
-/// with a `/` at its end.
+/// A server names only a part of its address as the resource, so its tokens would be valid for other servers too. The
+/// controls: its own address, with and without a final `/`.
 #[tokio::test]
 async fn token_for_other_servers_is_announced() {
     for (resource, is_wider) in [("/", true), ("/mcp", false), ("/mcp/", false)] {
@@ -276,15 +280,15 @@ async fn token_for_other_servers_is_announced() {
     }
 }
 
-/// Sends an answer without end.
+/// Sends an endless response.
 fn endless(stream: &mut TcpStream) {
     drop(stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n\r\n{"));
     while stream.write_all(&[b' '; 4096]).is_ok() {}
 }
 
-/// The control: metadata of the usual size (`metadata_that_mislead_are_refused`).
+/// The control: metadata of the usual size (`misleading_metadata_is_refused`).
 #[tokio::test]
-async fn metadata_without_end_are_bounded() {
+async fn endless_metadata_is_bounded() {
     for path in [RESOURCE, SERVER] {
         let server_at = LoginServer::with(move |request, _, stream| {
             (request.target == path).then(|| endless(stream))?;
@@ -306,9 +310,10 @@ async fn metadata_without_end_are_bounded() {
     assert!(total <= 32, "{total} requests");
 }
 
-/// A redirect would take the request, its code or its token elsewhere. The control: without it the login succeeds (`login`).
+/// A redirect would send the request, its code or its token to another server. The control: without a redirect, the
+/// login succeeds (`login`).
 #[tokio::test]
-async fn no_request_of_a_login_follows_a_redirect_elsewhere() {
+async fn login_requests_do_not_follow_redirects_to_other_servers() {
     let elsewhere = Arc::new(WebServer::page("content-type: application/json\r\n", "{}"));
     let to = |path: &'static str, status: &'static str| {
         let elsewhere = Arc::clone(&elsewhere);
@@ -337,9 +342,9 @@ async fn no_request_of_a_login_follows_a_redirect_elsewhere() {
     assert_eq!(elsewhere.heads(), [""; 0]);
 }
 
-/// The control: at its own address the login is used.
+/// The control: the login is used at its own address.
 #[tokio::test]
-async fn token_is_sent_to_no_other_address() {
+async fn token_is_not_sent_to_other_addresses() {
     let server_at = LoginServer::start();
     let login = login(&server_at).await;
     assert_eq!(used(&server_at.url(), &login).await, Ok(vec!["mcp__notes__echo".to_owned()]), "the control");
@@ -364,9 +369,10 @@ async fn token_is_sent_to_no_other_address() {
     assert_eq!(sink.heads(), [""; 0]);
 }
 
-/// A server knows its token, and could have it sent to the provider of a model. The control: its other tool is offered.
+/// The description of a tool contains the token, and would be sent to the provider of the model. The control: the
+/// server's other tool is offered.
 #[tokio::test]
-async fn description_does_not_carry_the_token_away() {
+async fn tool_with_the_token_in_its_description_is_not_offered() {
     let server_at = LoginServer::with(|request, _, _| {
         let message: Value = serde_json::from_str(&request.body).unwrap_or_default();
         let authorization = request.headers.get("authorization").cloned().unwrap_or_default();
@@ -380,7 +386,7 @@ async fn description_does_not_carry_the_token_away() {
     assert_eq!(used(&server_at.url(), &login).await, Ok(vec!["mcp__notes__plain".to_owned()]));
 }
 
-/// Where the workspace is the home directory, the file of the logins lies in it. The control: another file is read.
+/// If the workspace is the home directory, it contains the file of logins. The control: another file is read.
 #[cfg(unix)]
 #[test]
 fn file_of_logins_is_out_of_reach() {
@@ -418,8 +424,8 @@ fn file_of_logins_is_out_of_reach() {
     assert!(done.out.contains("plain-0123456789") && !done.out.contains("at-0123456789"), "{done:?}");
 }
 
-/// An authorization server that repeats a client secret shows it nowhere, and one that takes no secret gets none. The
-/// control: the secret reaches the server that takes it, in a header.
+/// A client secret that an authorization server repeats is not shown, and a server that does not accept secrets gets
+/// none. The control: a server that accepts the secret receives it in a header.
 #[tokio::test]
 async fn client_secret_reaches_only_servers_that_take_one() {
     const SECRET: &str = "cs-0123456789abcdef";

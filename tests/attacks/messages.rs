@@ -1,4 +1,4 @@
-//! Attacks by messages: a child that fills the queue of its parent, and one that evades rules for receivers.
+//! Attacks with messages: a child that fills the queue of its parent, or evades rules for receivers.
 
 use super::scene::*;
 use subtend_tools::message;
@@ -26,7 +26,8 @@ fn held(started: &Arc<Notify>, released: &Arc<Notify>) -> Arc<dyn Tool> {
     })
 }
 
-/// A parent that waits for its child reads no message. The control: as many inputs of the person fill the queue.
+/// A parent that waits for its child does not read messages. The control: the same number of user inputs fills the
+/// queue.
 #[tokio::test(start_paused = true)]
 async fn child_cannot_fill_the_queue_of_its_parent() {
     for (messages, inputs, accepted) in [(QUEUE, 0, true), (0, QUEUE, false)] {
@@ -58,9 +59,10 @@ async fn child_cannot_fill_the_queue_of_its_parent() {
     }
 }
 
-/// The rule denies each full id. The control: without it, the message is delivered.
+/// The rule denies full ids, and the message names its receiver `parent`. The control: without the rule, the message is
+/// delivered.
 #[tokio::test(start_paused = true)]
-async fn no_name_of_a_receiver_evades_a_rule_for_another() {
+async fn rule_for_a_receiver_applies_to_each_of_its_names() {
     for (rules, delivered) in [(&[("tool:message", "*-*", Verdict::Deny)][..], false), (&[], true)] {
         let mut scene = AttackScene::new().policy(Verdict::Allow, rules).tool(message::tool());
         let host = scene.host().await;

@@ -1,4 +1,4 @@
-//! Model output in files and pipes that are read at a terminal later.
+//! Model output in files and pipes, which may be read at a terminal later.
 
 use std::process::Command;
 

@@ -1,5 +1,5 @@
-//! A store that belongs to another user or that another user could replace: its runs would resume with this user's keys
-//! at servers of the attacker's choice.
+//! A store that belongs to another user, or that another user could replace. Its runs would resume with this user's
+//! keys, at servers that the attacker chooses.
 
 use std::os::unix::fs::{PermissionsExt as _, chown, lchown, symlink};
 use std::path::{Path, PathBuf};
@@ -243,10 +243,11 @@ fn configuration_of_another_user_is_ignored() {
     }
 }
 
-/// A file that another user left may be setuid, and writable by that user. The control: the other bits of an own file are kept.
+/// A replaced file may have the setuid bit, or be writable by another user. The control: other bits of the user's own
+/// file are kept.
 #[test]
-fn replaced_file_gives_away_no_rights() {
-    // The modes after an edit by a model, and after `config set`, which takes none of another user.
+fn replaced_file_does_not_keep_permissions_of_others() {
+    // The mode, whether another user owns the file, and the modes after an edit by a model and after `config set`.
     let attacks: [(u32, bool, [u32; 2]); 4] = [
         (0o4777, false, [0o777, 0o777]),
         (0o2770, false, [0o770, 0o770]),

@@ -1,4 +1,4 @@
-//! Background processes in sessions that did not start them: by their handles, and by the model that runs them.
+//! Sessions that use background processes that they did not start, by their handles or by the model that runs them.
 
 use std::time::Duration;
 
@@ -53,7 +53,7 @@ fn names_of(process: SessionId) -> [String; 3] {
     [process.short().0.to_string(), process.to_string(), format!("task_{process}")]
 }
 
-/// Returns whether the process runs, and the numbers of its runs and of those that have ended.
+/// Returns whether the process is running, and the numbers of its runs and of its ended runs.
 async fn state_of(host: &RunningHost, process: SessionId) -> (bool, usize, usize) {
     let records = host.records(process).await;
     let count = |kind: &str| records.iter().filter(|record| record.kind() == kind).count();
@@ -77,7 +77,7 @@ fn starts() -> Value {
     call("shell", json!({"command": COMMAND, "background": true}))
 }
 
-/// A child of its owner and a stranger know the handle of a process, and use it. The control: its owner does.
+/// A child of the owner and an unrelated session use the handle of a process. The control: the owner uses it.
 #[tokio::test]
 async fn handle_of_a_process_works_in_no_other_session() {
     let mut scene = AttackScene::new().guard(guard()).tool(message::tool());
@@ -110,9 +110,10 @@ async fn handle_of_a_process_works_in_no_other_session() {
     host.shut_down().await;
 }
 
-/// The parent of its owner and a sibling know the handle of a process. The control: the parent ends its child, and with it the process.
+/// The parent and a sibling of the owner use the handle of a process. The control: the parent can cancel the owner,
+/// which ends the process.
 #[tokio::test]
-async fn handle_of_a_process_works_neither_above_nor_beside() {
+async fn process_handle_is_refused_to_parent_and_sibling() {
     let mut scene = AttackScene::new().guard(guard()).tool(message::tool());
     let host = scene.host().await;
     let parent = host.runtime.open("worker").expect("a session");
@@ -138,7 +139,8 @@ async fn handle_of_a_process_works_neither_above_nor_beside() {
     host.shut_down().await;
 }
 
-/// A session that names the model of processes would run the text of its first input as a command. The control: a process does.
+/// A session that names the model of processes would run its first input as a command. The control: a background
+/// process runs its command.
 #[tokio::test]
 async fn model_of_processes_answers_in_no_other_session() {
     const COPY: &str = "echo spoiled > top.txt";

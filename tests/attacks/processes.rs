@@ -1,4 +1,4 @@
-//! Background processes as a way around limits, rules and the end of their run.
+//! Background processes that try to evade limits, rules and the end of their run.
 
 use super::scene::*;
 use subtend_actors::BranchOptions;
@@ -23,7 +23,7 @@ pub(super) fn marked(mark: &str) -> Vec<String> {
     marked.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
 }
 
-/// Returns whether one of them leads its own session: it has left the group of its command.
+/// Returns whether one of these processes has left the group of its command and leads its own session.
 fn has_left(mark: &str) -> bool {
     marked(mark).iter().any(|id| {
         let stat = std::fs::read_to_string(format!("/proc/{id}/stat")).unwrap_or_default();
@@ -89,7 +89,7 @@ async fn process_ends_although_it_forks_and_ignores_signals() {
     host.shut_down().await;
 }
 
-/// On a busy machine a guard is slow to find all its processes. It must be given the time, since a process that it has
+/// On a busy machine, a guard needs time to find all its processes. If it were killed earlier, a process that it has
 /// not found would never end. The control: a command without a guard is killed at once.
 #[tokio::test]
 async fn slow_guard_is_not_killed_before_it_has_finished() {
@@ -117,7 +117,7 @@ async fn slow_guard_is_not_killed_before_it_has_finished() {
     host.shut_down().await;
 }
 
-/// Text typed into a running shell cannot do what a command may not. The control may do it.
+/// Text typed into a running shell is limited like a command. The control has the permission.
 #[tokio::test]
 async fn typed_text_is_bound_by_the_rules_of_commands() {
     let typed = |id: &str| {
@@ -143,8 +143,8 @@ async fn typed_text_is_bound_by_the_rules_of_commands() {
     }
 }
 
-/// A process keeps the rules that it was started with. A stricter agent that answers later in its session cannot type
-/// into it, although it may run commands. The control: the agent that started it can.
+/// A process keeps the rules that it was started with. A stricter agent that answers later in the same session cannot
+/// type into it. The control: the agent that started the process can.
 #[tokio::test]
 async fn stricter_agent_cannot_type_into_a_process_of_another() {
     for (agent, content) in [(Some("reader"), "plain"), (None, "spoiled\n")] {
@@ -207,7 +207,7 @@ async fn process_of_a_relative_is_out_of_reach() {
     host.shut_down().await;
 }
 
-/// A process counts as a run of its tree, so many processes still leave a slot for agents.
+/// Each process counts as a run of its tree, and one slot is always left for agents.
 #[tokio::test]
 async fn processes_leave_the_last_slot_to_agents() {
     let mut scene = AttackScene::new().guard(guard());
@@ -224,7 +224,7 @@ async fn processes_leave_the_last_slot_to_agents() {
     host.shut_down().await;
 }
 
-/// Processes of siblings count together and leave one slot of their tree, so that an agent can get a turn to stop them.
+/// Processes of siblings count together and leave one slot of their tree, so that an agent can run and stop them.
 #[tokio::test]
 async fn processes_of_siblings_leave_a_slot_to_agents() {
     let mut scene = AttackScene::new().guard(guard());
@@ -262,7 +262,8 @@ async fn processes_of_siblings_leave_a_slot_to_agents() {
     host.shut_down().await;
 }
 
-/// The session of a process runs the command of its owner's call once; messages to it or to a branch of it do not run.
+/// The session of a process runs the command of its owner's call once. Messages to that session, or to a branch of it,
+/// do not run.
 #[tokio::test]
 async fn session_of_a_process_runs_only_one_command() {
     let mut scene = AttackScene::new().guard(guard());

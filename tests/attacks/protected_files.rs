@@ -1,4 +1,4 @@
-//! Files that rules for all files do not cover: agent configuration and the host's own files.
+//! Attacks on files that a rule for all files does not cover: agent configuration and the host's own files.
 
 use super::scene::*;
 use subtend_tools::policy::PROTECTED;
@@ -36,7 +36,7 @@ fn can_confine() -> bool {
 
 const FILES: [&str; 4] = ["subtend.yaml", ".subtend/agents/general.md", ".claude/settings.json", ".mcp.json"];
 
-/// A rule for all files does not allow writing agent configuration. The control: a rule that spells out the path does.
+/// A rule for all files does not allow writing agent configuration. The control: a rule that names the path does.
 #[test]
 fn rule_for_all_files_excludes_agent_configuration() {
     let user = User::new();
@@ -109,10 +109,9 @@ fn hard_link_of_a_protected_file_cannot_be_written() {
     assert_eq!(is_spoiled(&user, "src/plain"), can_confine());
 }
 
-/// If no configuration exists, a command can create some. The next start does not use it without a new answer about
-/// trust.
+/// If no configuration exists, a command can create some. The next start ignores it until the user trusts it.
 #[test]
-fn command_can_write_at_the_top_of_a_plain_workspace() {
+fn configuration_created_by_a_command_is_not_used() {
     let user = User::new();
     let agent = "printf -- '---\\nmode: all\\ndescription: Spoiled.\\n---\\nWork.\\n' > .subtend/agents/spoiled.md";
     let script = format!("mkdir target; echo made > target/a; mkdir -p .subtend/agents; {agent}");
@@ -173,8 +172,8 @@ fn store_in_the_workspace_is_out_of_reach() {
     assert!(control.out.contains(SECRET) && is_spoiled(&user, "data2/planted"), "{}", control.out);
 }
 
-/// Tokens that the user keeps in the workspace: a model that could write there would create a token of its choice, and
-/// one that could hold the lock would prevent a revocation. The control: a file next to them.
+/// The user keeps the tokens in the workspace. A model that could write the file would create a token, and one that
+/// could hold its lock would prevent a revocation. The control: another file in the same directory.
 #[test]
 fn tokens_in_the_workspace_are_out_of_reach() {
     let user = User::new();
@@ -245,7 +244,8 @@ fn target_of_a_protected_link_is_protected() {
     assert!(is_spoiled(&user, "other/settings.json"));
 }
 
-/// No session configures a directory below its workspace that the user trusts. The control: one that is not trusted.
+/// No session can change the configuration of a trusted directory below its workspace. The control: a directory that is
+/// not trusted.
 #[test]
 fn trusted_directory_below_is_not_reconfigured() {
     const ATTACKS: [&str; 3] = ["subtend.yaml", ".subtend/agents/mine.md", ".subtend/agents/general.md"];

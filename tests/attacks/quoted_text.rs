@@ -61,9 +61,8 @@ async fn text_of_children_files_and_users_is_not_a_permission() {
     host.shut_down().await;
 }
 
-/// A child knows its session from the directory of its worktree, and could guess the line that ends its frame. No text
-/// becomes that line, also not after a partial replacement. The control: a text is that line after one replacement of
-/// the whole line.
+/// A child knows the id of its session from its worktree, and could guess the line that ends its frame. No text may
+/// become that line, not even after a partial replacement. The control: replacing the whole line once would produce it.
 #[test]
 fn child_knowing_its_frame_cannot_close_it() {
     let session = "01890a5d-ac96-774b-bcce-b302099a8057".parse().expect("an id");

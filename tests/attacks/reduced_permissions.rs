@@ -36,17 +36,17 @@ async fn restrict_and_continue(narrow: impl Fn(AttackScene) -> AttackScene) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn old_tree_is_limited_by_the_present_host_policy() {
+async fn old_tree_is_limited_by_the_current_host_policy() {
     restrict_and_continue(|scene| scene.policy(Verdict::Allow, NO_WRITES)).await;
 }
 
 /// The agent of the deepest session is unchanged; that of the root may no longer write.
 #[tokio::test(start_paused = true)]
-async fn old_child_is_limited_by_its_present_ancestors() {
+async fn old_child_is_limited_by_its_current_ancestors() {
     restrict_and_continue(|scene| scene.agent("lead", Verdict::Allow, NO_WRITES)).await;
 }
 
-/// Permissions that the host gains later do not reach a session that was created with fewer.
+/// A session that was created with fewer permissions does not get those that the host gains later.
 #[tokio::test(start_paused = true)]
 async fn ceiling_does_not_rise_with_the_host_policy() {
     let mut scene = AttackScene::new().policy(Verdict::Allow, NO_WRITES).agent("reader", Verdict::Allow, NO_WRITES);
@@ -159,7 +159,7 @@ async fn stricter_agent_cannot_continue_a_child_of_another() {
         let old = host.descendant(root, 1);
         host.shut_down().await;
 
-        // The guard is in the store, so another host applies it as well.
+        // The restriction is recorded in the store, so another host applies it too.
         let host = scene.host().await;
         let handle = host.handle(root);
         let tries = |path: &str| {
@@ -170,7 +170,7 @@ async fn stricter_agent_cannot_continue_a_child_of_another() {
         let results = host.results(root);
         assert!(results[0].0 && results[0].1.contains(more), "{name}: {results:#?}");
         assert!(!scene.at("open/reader.txt").exists(), "{name} wrote");
-        // A child of the stricter agent continues for it, equally strict.
+        // A child of the stricter agent can be continued, and is equally strict.
         let strict = *host.children(root).last().expect("a child");
         let again = start_or_continue(dialect, Some(strict), script(&[write("open/reader.txt")]));
         host.send_input(&handle, script(&[again]), Some("reader")).await;
@@ -216,7 +216,8 @@ async fn stricter_agent_cannot_message_a_child_of_another() {
     }
 }
 
-/// An agent with a short list of tools that answers in the session directs no child with further tools. The control: the agent that started it.
+/// An agent with fewer tools that answers in the session cannot message a child with more tools. The control: the agent
+/// that started the child can.
 #[tokio::test(start_paused = true)]
 async fn agent_with_fewer_tools_cannot_message_a_child_of_another() {
     for (agent, arrives) in [("clerk", false), ("worker", true)] {
@@ -237,8 +238,8 @@ async fn agent_with_fewer_tools_cannot_message_a_child_of_another() {
     }
 }
 
-/// A stricter agent starts an equally strict helper that messages its sibling, the old child; so does a helper whose
-/// own file is stricter. The control: a helper of the agent that started the child reaches it.
+/// A stricter agent starts an equally strict helper, which tries to message its sibling, the old child. A helper whose
+/// own file is stricter tries the same. The control: a helper of the agent that started the child reaches it.
 #[tokio::test(start_paused = true)]
 async fn stricter_agent_cannot_message_a_child_through_its_own() {
     let detached = || Manifest { detached: true, ..Manifest::new("runner", AgentMode::All, "You are an agent.") };

@@ -1,4 +1,4 @@
-//! Rules without effect, which would appear as a bound or a permission.
+//! Rules without effect, which a user could take for a restriction or a permission.
 
 use super::scene::*;
 use crate::cli::call::User;

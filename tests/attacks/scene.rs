@@ -1,4 +1,4 @@
-//! A host whose models execute a script: the prompt of the attack.
+//! A host whose model executes the script in its prompt, as an attacker could make it do.
 
 pub(crate) use std::collections::BTreeMap;
 pub(crate) use std::io::{BufReader, Cursor};
@@ -142,7 +142,7 @@ pub(crate) struct AttackScene {
 }
 
 impl AttackScene {
-    /// Allows everything, and defines the agent `worker`, which may do all that its caller may.
+    /// Creates a scene that allows everything, with the agent `worker`, which may do all that its caller may.
     pub(crate) fn new() -> Self {
         let dir = tempfile::tempdir().expect("a directory");
         for path in ["secret/key", ".env", "open/.env"] {

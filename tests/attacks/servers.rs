@@ -1,4 +1,4 @@
-//! MCP servers of a workspace, and their descriptions of themselves.
+//! MCP servers of a workspace, and what they send.
 
 use super::scene::*;
 use futures_util::future::BoxFuture;
@@ -14,12 +14,12 @@ fn server(about: &str) -> Value {
 
 const NOTED: &str = r#"say '"result":{"content":[{"type":"text","text":"noted"}]}'"#;
 
-/// Such a server, which runs the commands `answer` for a call.
+/// Returns such a server, which runs the commands `answer` for a call.
 fn server_that(about: &str, answer: &str) -> Value {
     server_of("note", about, answer)
 }
 
-/// Such a server, whose tool is `tool`.
+/// Returns such a server, whose tool is named `tool`.
 fn server_of(tool: &str, about: &str, answer: &str) -> Value {
     let tools = json!([{"name": tool, "description": about, "inputSchema": {"type": "object"}}]).to_string();
     let script = format!(
@@ -48,7 +48,7 @@ fn count_lines(user: &User, file: &str) -> usize {
     std::fs::read_to_string(user.workspace().join(file)).unwrap_or_default().lines().count()
 }
 
-/// A model that calls the tool and repeats the result.
+/// Returns a model that calls the tool and repeats the result.
 fn calling_model(user: &User) -> String {
     let step = json!({"calls": [{"tool": "mcp__notes__note", "args": {}}]});
     user.script(&json!({"rules": [{"agent": "*", "steps": [step, {"text": "over"}]}]}).to_string())
@@ -102,8 +102,8 @@ fn server_defined_in_an_agent_file_is_never_started() {
     assert_eq!((done.code, count_lines(&user, "started"), count_lines(&user, "called")), (Some(0), 1, 1), "{done:?}");
 }
 
-/// An agent with a list of tools reaches the servers that its file names, and no others. The control: the same agent with
-/// the other name.
+/// An agent with a list of tools reaches only the servers that its file names. The control: the same agent with the
+/// name of the other server.
 #[test]
 fn agent_reaches_only_the_servers_that_its_file_names() {
     for (named, calls) in [("mcpServers: [notes]", 1), ("mcpServers: [other]", 0), ("mcpServers: [notes__note]", 0)] {
@@ -115,8 +115,8 @@ fn agent_reaches_only_the_servers_that_its_file_names() {
     }
 }
 
-/// Models call a tool with a long name by a shorter one, and files of other products name it in full. Each line has its control: the
-/// same one with another name.
+/// Models call a tool with a long name by a shorter name, and files of other products use the full name. The control
+/// for each line: the same line with another name.
 #[test]
 fn rules_of_each_format_bind_a_tool_with_a_long_name() {
     let codex =
@@ -157,8 +157,8 @@ fn rules_of_each_format_bind_a_tool_with_a_long_name() {
     }
 }
 
-/// The trust question shows the commands that would run, next to the answer, whatever surrounds them. The control: a
-/// short text.
+/// The trust question shows the commands that would run right before the prompt, whatever else the file contains. The
+/// control: a short file.
 #[test]
 fn trust_question_shows_what_servers_run() {
     let shown = |text: &str| {
@@ -225,10 +225,10 @@ fn server_named_like_one_of_the_user_is_refused() {
     assert!(!user.workspace().join("stolen").exists());
 }
 
-/// Many programs run files of their working directory, as `npx` runs the packages of a clone. A server of the user
-/// therefore starts outside of repositories. The control: one that the user lets start in the workspace.
+/// Many programs run files of their working directory; `npx` runs packages of a clone. So a server of the user starts
+/// outside of repositories. The control: a server that the user lets start in the workspace.
 #[test]
-fn server_of_the_user_runs_nothing_of_the_workspace() {
+fn server_of_the_user_does_not_run_workspace_files() {
     let user = User::new();
     user.file("node_modules/notes", "touch stolen\n");
     std::fs::create_dir_all(user.config().join("subtend")).expect("a directory");
@@ -319,7 +319,7 @@ fn workspace_servers_get_no_search_engine_keys() {
     assert!(taken(), "the control");
 }
 
-/// The control: the server runs while its host does.
+/// The control: the server runs until its host is killed.
 #[cfg(target_os = "linux")]
 #[test]
 fn servers_end_with_a_killed_host() {
@@ -347,10 +347,11 @@ fn within_seconds<T>(what: &str, found: impl Fn() -> Option<T>) -> T {
     panic!("{what}");
 }
 
-/// A server repeats the secrets that its configuration gives it: in a result, in a description, and when it ends. None of them enters
-/// the conversation, a listing or a warning, and its last words pose as no line of the host. The control: a value of another name.
+/// A server repeats the secrets of its configuration in a result, in a description, and in its error output. They must
+/// not enter the conversation, a listing or a warning, and the error output must not imitate a line of the host. The
+/// control: a value that is not a secret.
 #[test]
-fn server_repeats_no_secret_of_its_configuration() {
+fn secrets_repeated_by_a_server_are_redacted() {
     let values = json!({"NOTES_TOKEN": "t-0123456789", "NOTES_API_KEY": "k-0123456789", "NOTES_MODE": "m-0123456789"});
     let redacted = "[NOTES_TOKEN redacted] [NOTES_API_KEY redacted] m-0123456789";
     let with = |about: &str, answer: &str| {

@@ -44,7 +44,7 @@ async fn denied_file_allows_no_unconfined_shell() {
     host.shut_down().await;
 }
 
-/// With the command's guard the system confines the shell, or there is no shell; an unconfined shell is never offered.
+/// With a guard, the system confines the shell. If it cannot, no shell is offered.
 #[tokio::test]
 async fn guarded_shell_is_confined_or_missing() {
     let guard =

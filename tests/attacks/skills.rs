@@ -1,4 +1,4 @@
-//! Skills whose files try to enter prompts, and reads of skills that must not permit anything.
+//! Skills whose files must not enter prompts, and whose text must not grant permissions.
 
 use super::scene::*;
 use crate::cli::call::{CommandOutput, RunningCommand, User};
@@ -51,8 +51,8 @@ fn skill_is_listed_and_read_through_its_tool() {
     assert!(done.err.contains("1 skill of this workspace ignored"), "{done:?}");
 }
 
-/// A skill is read under the rules of `fs.read`, cannot lead to another folder, and its text permits nothing. The
-/// controls are permitted.
+/// Reading a skill is subject to rules for `fs.read`, links in it cannot lead to another folder, and its text grants
+/// nothing. The controls are permitted.
 #[test]
 fn skills_grant_nothing_and_open_no_denied_files() {
     let user = User::new();
@@ -86,10 +86,10 @@ fn skills_grant_nothing_and_open_no_denied_files() {
     assert!(!system.contains("available_skills") && !shown.contains("You may read"), "{shown}");
 }
 
-/// A link in a skill's folder is not followed out of it, also in the user's own folder.
+/// A link in a skill's folder is not followed out of the folder, even in the user's own folder.
 #[cfg(unix)]
 #[test]
-fn links_in_skills_lead_nowhere() {
+fn links_in_skills_are_not_followed_out_of_their_folder() {
     let user = User::new();
     skill(&user, ".claude/skills/a", "d");
     let own = user.config().join("claude/skills/mine");

@@ -1,4 +1,5 @@
-//! Slash commands of files: their text reaches the model, and is never run, read or permitted by itself.
+//! Slash commands from files: their text only reaches the model. It runs nothing, reads no file and grants no
+//! permission.
 
 use super::scene::*;
 use crate::cli::call::{CommandOutput, RunningCommand, User};

@@ -78,8 +78,8 @@ fn run(user: &User, url: &str, roots: Option<&PathBuf>) -> CommandOutput {
     RunningCommand::start(command, "").done()
 }
 
-/// A server that offers HTTP/2, as those of all providers do, is called over HTTP/1.1. The control: without its
-/// certificate among the roots it gets no request.
+/// A server that offers HTTP/2, as all providers do, is called over HTTP/1.1. The control: if its certificate is not
+/// trusted, the server gets no request.
 #[test]
 fn server_cannot_choose_an_unsupported_protocol() {
     let attacks: [&[&str]; 4] = [&["h2", "http/1.1"], &["http/1.1", "h2"], &["http/1.1"], &[]];

@@ -87,7 +87,7 @@ fn trust_does_not_cover_replaced_or_moved_workspaces() {
     assert_eq!(answer(&user, &model, &[]), OWN_ANSWER);
 }
 
-/// Listings show what is used and report what is ignored. There is no question about a workspace without anything to
+/// Listings show what is used and report what is ignored. Nothing is asked about a workspace without files that need
 /// trust.
 #[test]
 fn listings_ignore_an_untrusted_workspace() {
@@ -179,8 +179,8 @@ fn trust_of_instructions_covers_no_other_files() {
     assert!(!escaped.exists());
 }
 
-/// A command that was started before the server file existed rewrites it after the user trusted it: its program is not
-/// started, because the answer covers the shown content. The control: it starts once the user trusts the new content.
+/// A command rewrites the server file after the user trusted it. Its program is not started, because the answer covers
+/// only the shown content. The control: it starts once the user trusts the new content.
 #[test]
 fn file_of_servers_rewritten_by_a_command_needs_trust() {
     let user = User::new();

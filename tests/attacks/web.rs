@@ -1,4 +1,4 @@
-//! The web: attempts of a model, a page, a server or a resolver to make `fetch` reach, read or believe something.
+//! Attempts of a model, a page, a server or a resolver to misuse `fetch`.
 
 use std::io::{self, Write as _};
 use std::net::IpAddr;
@@ -18,7 +18,7 @@ use crate::cli::call::User;
 /// Time limit of a call whose server answers at once: the machine may be slow.
 const PROMPT_ANSWER_LIMIT: Duration = Duration::from_secs(40);
 
-/// A resolver whose answers change with each request; other names are resolved by the system.
+/// A resolver whose answers change with each request. The system resolves other names.
 #[derive(Clone, Default)]
 struct TurningResolver {
     all: Vec<(&'static str, Vec<Vec<IpAddr>>)>,
@@ -56,7 +56,7 @@ fn scene_with(settings: &WebSettings, secrets: &Secrets, names: TurningResolver)
     tools.into_iter().fold(AttackScene::new(), AttackScene::tool)
 }
 
-/// Allows everything; the user lists these hosts.
+/// Returns a scene that allows everything, and whose user lists these hosts.
 fn scene(hosts: &[&str]) -> AttackScene {
     scene_with(&settings(hosts), &Secrets::default(), TurningResolver::default())
 }
@@ -244,7 +244,7 @@ async fn denied_address_is_refused_under_any_spelling() {
     assert_eq!(server.heads(), [""; 0]);
     let (failed, text) = fetch_one(scene(), &format!("http://localhost.:{port}/%73ecrets%2fa")).await;
     assert!(!failed && text.contains("inside"), "{text}");
-    // What is allowed alone is not left by another spelling.
+    // Another spelling cannot leave the only allowed address.
     let allowed = format!("http://localhost:{port}/pub/*");
     let narrow = || self::scene(&["localhost"]).policy(Verdict::Deny, &[("net.fetch", &allowed, Verdict::Allow)]);
     let (failed, text) = fetch_one(narrow(), &format!("http://localhost:{port}/pub/..%2fsecret/a")).await;
@@ -398,8 +398,8 @@ async fn requests_contain_nothing_of_the_user() {
     assert_eq!(server.heads().len(), 2);
 }
 
-/// A page cannot leave the frame that marks it, because it does not know its lines; it cannot hide text or reach the
-/// terminal. The control: a text without such characters is unchanged.
+/// A page cannot close its frame, because it does not know the frame's lines. It cannot hide text, or send control
+/// characters to the terminal. The control: a text without such characters is unchanged.
 #[tokio::test]
 async fn page_is_marked_and_escaped() {
     let body =

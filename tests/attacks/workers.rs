@@ -23,7 +23,7 @@ fn send_request(host: &ServedHost, secret: &str, request: &str, body: &Value) ->
     host.tcp(request, &headers, &body.to_string())
 }
 
-/// The token of a worker is kept on another machine. It can read, approve and change nothing. The control: the same
+/// A worker's token, which is stored on another machine, cannot read, approve or change anything. The control: the same
 /// requests with a token of the scope `admin` are not refused for their scope.
 #[test]
 fn token_of_a_worker_is_refused_elsewhere() {
@@ -188,7 +188,7 @@ fn workspace_cannot_declare_remote_tools() {
     assert!(listed.out.contains("useful: answered by workers (tool:useful)"), "{listed:?}");
 }
 
-/// An impostor in place of a host sends an endless response: the worker disconnects before its memory fills. The
+/// An impostor in place of a host sends an endless response. The worker disconnects before its memory is full. The
 /// control: a response within the bound is read to its end.
 #[test]
 fn worker_disconnects_from_an_endless_response() {
@@ -212,7 +212,7 @@ fn worker_disconnects_from_an_endless_response() {
     }
 }
 
-/// An impostor in place of a host: it answers each request with `answer` of its path, or with endless interim
+/// Starts an impostor in place of a host. It answers each request with `answer` of its path, or with endless interim
 /// responses.
 fn impostor(answer: impl Fn(&str) -> Option<String> + Clone + Send + 'static) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
@@ -240,8 +240,8 @@ fn impostor(answer: impl Fn(&str) -> Option<String> + Clone + Send + 'static) ->
     address
 }
 
-/// What answers in place of a host refuses with a text that would pass for another line of the worker. The control: the
-/// text is shown, escaped.
+/// An impostor in place of a host refuses with a text that imitates another line of the worker. The control: the text
+/// is shown, escaped.
 #[test]
 fn refusal_of_a_host_stays_on_one_line_of_a_worker() {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
@@ -393,8 +393,8 @@ fn worker_pauses_between_failed_requests() {
     }
 }
 
-/// A host that leases without a duration, and then renews at once for long, is not asked in a busy loop. The control: the
-/// renewal after the confirmed lease follows, so the program is running.
+/// A host that grants leases without a duration, and answers renewals at once, must not cause a busy loop. The control:
+/// the renewal after the confirmed lease follows, so the program is running.
 #[test]
 fn worker_pauses_between_renewals_of_a_short_lease() {
     let (asked, asks) = mpsc::channel();

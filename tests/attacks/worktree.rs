@@ -1,4 +1,4 @@
-//! Sessions in worktrees that try to reach the tree of their parent, or the worktree of another session.
+//! Sessions in worktrees that try to reach the files of their parent, or the worktree of another session.
 
 use serde_json::{Value, json};
 use subtend_tools::sandbox;

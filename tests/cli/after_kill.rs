@@ -1,4 +1,4 @@
-//! Asks and runs that remain after a kill, at a terminal.
+//! Approvals and runs that a kill left pending, at a terminal.
 
 use super::call::*;
 use super::terminal::{MODEL, TerminalSession, kill, screen_text};

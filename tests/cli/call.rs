@@ -21,11 +21,11 @@ pub(crate) fn last_event(out: &str) -> Value {
     serde_json::from_str(out.lines().last().expect("a line")).expect("json")
 }
 
-/// A call that takes longer has hung.
+/// Time limit of a call.
 const LONG: Duration = Duration::from_secs(240);
 
-/// Held during a fork and while this process opens a store: a forked process inherits all open files, including the
-/// lock, until it execs.
+/// Held during a fork, and while this process opens a store: until a forked process execs, it holds all open files,
+/// including the lock.
 static FORKING: Mutex<()> = Mutex::new(());
 
 pub(crate) fn no_forks() -> MutexGuard<'static, ()> {
@@ -109,7 +109,7 @@ impl User {
             .env("XDG_CONFIG_HOME", self.config())
             .env("CLAUDE_CONFIG_DIR", self.config().join("claude"))
             .env("CODEX_HOME", self.config().join("codex"))
-            // Tests run in a trusted workspace; untrusted workspaces have tests of their own.
+            // Most tests run in a trusted workspace.
             .env("SUBTEND_TRUST", "1")
             .env_remove("RUST_BACKTRACE")
             .stdin(Stdio::piped())
@@ -196,7 +196,7 @@ impl RunningCommand {
         assert!(status.expect("kill runs").success());
     }
 
-    /// Asks it to end, which it does in order.
+    /// Signals the process to shut down, and waits for its end.
     #[track_caller]
     pub(crate) fn stops(self) -> CommandOutput {
         self.signal("TERM");
@@ -205,7 +205,7 @@ impl RunningCommand {
         done
     }
 
-    /// Stops reading stdout: the next line closes the reading end.
+    /// Closes the reading end of stdout after the next line.
     pub(crate) fn close_stdout(&mut self) {
         self.out = mpsc::channel().1;
     }

@@ -96,7 +96,7 @@ fn cancel_reaches_owned_runs_of_a_resumed_run() {
     assert_eq!(user.call(&["verify"]).code, Some(0));
 }
 
-/// The command also waits for runs that no cancelled run owns, here a run on a branch.
+/// The command also waits for runs that no cancelled run owns, such as a run on a branch.
 #[test]
 fn cancel_reaches_the_whole_tree_of_a_resumed_run() {
     let user = User::new();
@@ -119,7 +119,7 @@ fn cancel_reaches_the_whole_tree_of_a_resumed_run() {
     assert_eq!(user.call(&["verify"]).code, Some(0));
 }
 
-/// The control is `partial_output_of_a_cancelled_run_is_kept`: there SIGTERM cancels a run that works.
+/// The control is `partial_output_of_a_cancelled_run_is_kept`, where SIGTERM cancels a run that is not parked.
 #[test]
 fn x13_terminated_host_leaves_its_parked_run() {
     let user = User::new();
@@ -139,7 +139,7 @@ fn x13_terminated_host_leaves_its_parked_run() {
     assert!(listed.out.contains("waits for the provider's limit until"), "{listed:?}");
 }
 
-/// As above, for a host of its own.
+/// As above, for `subtend serve`.
 #[test]
 fn x13_terminated_serve_leaves_its_parked_run() {
     let user = User::new();

@@ -1,4 +1,4 @@
-//! Servers whose certificates an authority of the system's store has signed.
+//! Servers whose certificates are signed by an authority of the system's store.
 
 use std::sync::Arc;
 
@@ -60,7 +60,7 @@ fn answer(request: &str) -> (&'static str, &'static str, String) {
     ("200 OK", "application/json", reply.to_string())
 }
 
-/// What a session got from each kind of server: a provider, a page, and an MCP server.
+/// Returns whether a session got an answer from each kind of server: a provider, a page, and an MCP server.
 fn received(user: &User, port: u16, roots: Option<&PathBuf>) -> [bool; 3] {
     let run = |model: &str, more: &[String]| {
         let mut args = ["run", "--store", "memory", "--json", "--model", model, "--limit", "attempts=1"]

@@ -1,4 +1,4 @@
-//! Files that a rollback or a branch restores, and writes that a kill left without a result.
+//! Files that a rollback or a branch restores, and writes whose results a kill prevented from being recorded.
 
 use super::call::*;
 
@@ -133,7 +133,7 @@ fn x15_branch_restores_files_to_its_message() {
     assert_eq!(user.call(&["branch", &id]).err, "");
 }
 
-/// A rollback of a parent restores what its subagents wrote in the same workspace, and leaves worktrees alone.
+/// A rollback of a parent also restores files that its subagents wrote in the same workspace, but no worktrees.
 #[cfg(unix)]
 #[test]
 fn x15_rollback_restores_files_written_by_subagents() {
@@ -163,7 +163,7 @@ fn x15_rollback_restores_files_written_by_subagents() {
     let done = user.json(&["rollback", &id, "--files", "--yes", "--json"]);
     assert_eq!(done["files"], json!(["a.txt"]), "{done}");
     assert_eq!(content(&user, "a.txt").as_deref(), Some("one\ntwo\n"));
-    // A worktree is merged or discarded as a whole by a person.
+    // The files of a worktree stay: a person merges or discards them as a whole.
     assert_eq!(tree(&user).as_deref(), Some("by the worker\n"));
 }
 
@@ -180,7 +180,7 @@ fn x15_write_without_a_result_is_reported_with_its_diff() {
     killed.signal("KILL");
     assert_eq!(killed.done().code, None);
     let id = only_session(&user);
-    // Pretend that the write was the call of the second turn, which has no result.
+    // Make the write appear as the call of the second turn, which has no result.
     let dir = user.data().join("checkpoints").join(&id);
     let saved = dir.join(format!("{:020}.json", 1));
     let text = std::fs::read_to_string(&saved).expect("a checkpoint");
@@ -190,7 +190,8 @@ fn x15_write_without_a_result_is_reported_with_its_diff() {
     let says_so = "the result of the write to `a.txt` is not recorded; the file was written";
     let before = user.call(&["show", &id]);
     assert_output(&before, 0, says_so);
-    // Such a kill may also leave the temporary file of the write; that of a call whose result is recorded is not its own.
+    // The kill may also leave the temporary file of the write. It is removed only if the result of the call is not
+    // recorded.
     let (left, foreign) = (format!(".subtend-{id}-1-2.0.tmp"), format!(".subtend-{id}-1-1.0.tmp"));
     user.file(&left, "tw");
     user.file(&foreign, "tw");

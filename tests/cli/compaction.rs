@@ -2,7 +2,7 @@
 
 use super::call::*;
 
-/// A model that answers with the number of messages in its request.
+/// A script that answers with the number of messages in the request.
 const SCRIPT: &str = r#"{ "rules": [
     { "agent": "compaction", "steps": [ { "text": "Two questions were answered.", "repeat": true } ] },
     { "agent": "*", "steps": [ { "text": "fine", "repeat": true } ] } ] }"#;

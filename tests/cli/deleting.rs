@@ -9,7 +9,7 @@ use super::session_verbs::holding;
 
 const SECRET: &str = "the-launch-code-is-0451";
 const MOMENTS: u32 = 8;
-/// Later moments are not tried.
+/// Maximum delay of a kill.
 const LONG: Duration = Duration::from_secs(10);
 
 fn copy(from: &Path, to: &Path) {

@@ -41,7 +41,7 @@ fn export_is_unchanged_after_an_import() {
     assert!(done.err.starts_with("imported 2 sessions with "), "{done:?}");
     assert_eq!(user.call(&["verify", "--data", &other]).code, Some(0));
     assert_eq!(user.call(&["export", "--data", &other, "--out", &path_text(&again)]).code, Some(0));
-    // Only the mark of the import differs.
+    // Only the record of the import differs.
     let records = |path: &Path| {
         let text = std::fs::read_to_string(path).expect("an export");
         let lines = text.lines().map(|line| serde_json::from_str::<Value>(line).expect("JSON"));
@@ -119,10 +119,9 @@ fn a8_import_after_a_delete_names_the_remedy() {
     assert_eq!(user.call(&["import", "--data", &other, &file]).code, Some(0));
 }
 
-/// One session is damaged: an export of all sessions is refused and names it; `--skip-damaged` omits its tree.
-/// An import of deleted sessions reported an error after it had imported all, and no lost permissions.
+/// The import of an export with a deleted session succeeds, and reports lost permissions.
 #[test]
-fn import_of_a_deleted_session_is_reported() {
+fn export_with_a_deleted_session_is_imported() {
     let user = User::new();
     run(&user, ECHO, "first");
     let sessions = user.json(&["sessions", "--json"]);
@@ -136,6 +135,7 @@ fn import_of_a_deleted_session_is_reported() {
     assert!(done.err.starts_with("imported 1 session with "), "{done:?}");
 }
 
+/// One session is damaged. Without `--skip-damaged`, the export is refused and names it.
 #[test]
 fn export_skips_damaged_sessions_when_requested() {
     let user = User::new();
@@ -211,7 +211,7 @@ fn finding(report: &Value, check: &str) -> Value {
     findings.iter().find(|finding| finding["check"] == check).expect(check).clone()
 }
 
-/// Returns the report, after checking that the exit code agrees.
+/// Returns the report of `doctor`, and checks that the exit code agrees with it.
 fn doctor(user: &User) -> Value {
     let done = user.call(&["doctor", "--json"]);
     let report: Value = serde_json::from_str(&done.out).expect("JSON");
@@ -265,7 +265,7 @@ fn doctor_checks_installation_store_and_disk() {
     assert_eq!(finding(&doctor(&user), "opens")["grade"], "bad");
 }
 
-/// A parent that waits for its child, which never ends, with an input queued for both.
+/// A parent waits for its child, which never ends. Both have a queued input.
 const WAITS: &str = r#"{ "rules": [
     { "agent": "explore", "steps": [ { "text": "so far", "hang": true } ] },
     { "agent": "*", "steps": [
@@ -297,7 +297,7 @@ fn h1_import_goes_through_the_host() {
     let expected = [("explore", "lost"), ("general", "completed"), ("general", "lost")];
     assert_eq!(states, expected.map(|(agent, outcome)| [agent, "quiet", outcome].map(|word| Some(word.to_owned()))));
     assert_eq!(user.call(&["verify"]).code, Some(0));
-    // A second import is refused, and so is a file that is not an export.
+    // A second import of the file is refused, and so is a file that is not an export.
     let again = user.call(&["import", &file]);
     assert_eq!((again.code, again.err.contains("exists in this store")), (Some(1), true), "{again:?}");
     let none = user.workspace().join("none.jsonl");

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::call::User;
 
-/// Every verb that takes a session, with its other arguments; `ID` is replaced. Verbs that change most come last.
+/// Every verb that takes a session, with its other arguments; `ID` is replaced. Destructive verbs come last.
 const VERBS: [&str; 27] = [
     "show ID",
     "tree ID",
@@ -38,7 +38,7 @@ const VERBS: [&str; 27] = [
 /// Verbs that need a host.
 const HOSTED: [&str; 2] = ["attach ID", "agents reload ID"];
 
-/// Returns the verbs that take a session or a message, by the reference.
+/// Returns the verbs that take a session or a message, as listed in the reference.
 fn documented_verbs() -> BTreeSet<String> {
     let (mut verb, mut found) = (String::new(), BTreeSet::new());
     for line in include_str!("../../docs/cli.md").lines() {

@@ -1,4 +1,5 @@
-//! A host that is killed between a command and its answer, behind a relay that forwards the command but not the answer.
+//! A host is killed after it accepted a command and before its answer arrives. A relay forwards the command and
+//! withholds the answer.
 
 use std::io::{Read as _, Write as _};
 use std::net::Shutdown;
@@ -9,7 +10,7 @@ use super::second_terminal::ALWAYS;
 use super::serve::{ServedHost, serve};
 
 /// Forwards requests to the host at `real`. Withholds the first answer to a request that begins with `prefix`, and
-/// sends the waiting client to `withheld`.
+/// sends the connection of the waiting client to `withheld`.
 fn relay(client: UnixStream, real: &Path, prefix: &'static str, withheld: mpsc::Sender<UnixStream>) {
     let host = UnixStream::connect(real).expect("the host listens");
     let (mut from_host, mut to_client) = (host.try_clone().expect("a copy"), client.try_clone().expect("a copy"));
@@ -35,7 +36,8 @@ fn relay(client: UnixStream, real: &Path, prefix: &'static str, withheld: mpsc::
     drop(to_client.shutdown(Shutdown::Both));
 }
 
-/// Puts a relay in front of the host at `socket`; returns a receiver of the client whose request began with `prefix`.
+/// Puts a relay in front of the host at `socket`. Returns a receiver for the connection of the client whose request
+/// began with `prefix`.
 fn start_relay(socket: &Path, prefix: &'static str) -> mpsc::Receiver<UnixStream> {
     let real = socket.with_file_name("real.sock");
     std::fs::rename(socket, &real).expect("moved");
@@ -110,7 +112,7 @@ fn answered_after_a_kill(user: &User, serving: ServedHost, args: &[&str]) -> Com
     command.done()
 }
 
-/// The rollback is sent again with the last record that the client had, so it is not applied twice.
+/// The client repeats the rollback with the last record that it had, so the rollback is not applied twice.
 #[test]
 fn h1_rollback_acts_once_when_its_host_dies_before_it_answers() {
     let user = User::new();
@@ -128,7 +130,7 @@ fn h1_rollback_acts_once_when_its_host_dies_before_it_answers() {
     assert_eq!(story.matches("rolled_back\":{").count(), 1, "{story}");
 }
 
-/// A switch that is applied twice would go back by two alternatives.
+/// If it were applied twice, the switch would go back by two alternatives.
 #[test]
 fn h1_switch_acts_once_when_its_host_dies_before_it_answers() {
     let user = User::new();

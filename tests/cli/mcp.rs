@@ -1,4 +1,4 @@
-//! MCP servers and logins for them, by the command.
+//! The command with MCP servers, and logins for them.
 
 use super::call::*;
 use super::terminal::{MODEL, TerminalSession};
@@ -18,13 +18,13 @@ fn login(user: &User, args: &[&str]) -> CommandOutput {
     logged_in(user.start(&[&["mcp", "login", "notes"], args].concat()))
 }
 
-/// Opens the page of a command that waits for it, and agrees.
+/// Opens the login page that a command prints, and agrees.
 fn logged_in(waiting: RunningCommand) -> CommandOutput {
     let page = waiting.line().expect("an address");
     let (status, back) = browse(&page);
     let back = back.expect("a redirect");
     assert_eq!(status, 302);
-    // Another page sends the browser to the same place: the login still waits.
+    // Another page redirects the browser to the same address: the login keeps waiting.
     let (place, query) = back.split_once('?').expect("a query");
     assert_eq!(browse(&format!("{place}?code=planted&state=guess")).0, 400);
     assert_eq!(browse(&place.replace("/callback", "/other")).0, 404);
@@ -40,7 +40,7 @@ fn state(user: &User) -> Value {
     user.json(&["mcp", "status", "--json"])[0]["state"].clone()
 }
 
-/// All files below a folder, as text.
+/// Returns all files below a folder, as text.
 fn texts(folder: &Path) -> Vec<(String, String)> {
     let mut all = Vec::new();
     for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
@@ -73,7 +73,7 @@ while read -r line; do
     esac
 done"#;
 
-/// In its next turn the model calls the tool that its first call added to the list.
+/// The first call of the model adds a tool to the list, and the model calls that tool in its next turn.
 #[test]
 fn x17_changed_tool_list_is_in_the_next_model_call() {
     let user = User::new();
@@ -92,7 +92,8 @@ fn x17_changed_tool_list_is_in_the_next_model_call() {
     assert!(results.len() == 3 && results[..2] == ["called", "called"] && results[2].starts_with(gone), "{results:?}");
 }
 
-/// Most users list no tools. The control: the same description is not reported.
+/// The run reports the change because most users never list tools. The control: an unchanged description is not
+/// reported.
 #[test]
 fn x17_run_names_a_changed_description_of_a_tool_once() {
     let user = User::new();
@@ -192,7 +193,7 @@ fn x17_token_is_renewed_when_it_ends_or_is_refused() {
     );
 }
 
-/// The server accepts each refresh token once. The control: a login that it refuses to renew is over.
+/// The server accepts each refresh token only once. The control: a login whose renewal is refused has ended.
 #[test]
 fn x17_login_outlives_a_renewal_that_cannot_be_sent() {
     let server = LoginServer::start();
@@ -214,7 +215,7 @@ fn x17_login_outlives_a_renewal_that_cannot_be_sent() {
     assert_eq!((listed(&user).code, state(&user)), (Some(1), json!("ended")));
 }
 
-/// A session without the login runs, and names at its end the command that would give it the tools.
+/// A session without the login runs, and its end names the command that logs in.
 #[test]
 fn x17_run_without_a_login_names_the_command() {
     let server = LoginServer::start();
@@ -225,7 +226,8 @@ fn x17_run_without_a_login_names_the_command() {
     assert!(done.err.contains("`subtend mcp login notes`"), "{done:?}");
 }
 
-/// The file of a workspace needs trust, and uses no login of another workspace. The control: trusted and logged in, it is used.
+/// The server file of a workspace needs trust, and does not use the login of another workspace. The control: when
+/// trusted and logged in, the server is used.
 #[test]
 fn x17_server_of_a_workspace_needs_trust_and_its_own_login() {
     let server = LoginServer::start();
@@ -250,7 +252,7 @@ fn x17_server_of_a_workspace_needs_trust_and_its_own_login() {
     assert_eq!(server.received("POST", "/mcp").iter().filter(|request| asked(request)).count(), before);
 }
 
-/// The control: a user who says that they belong together is logged in.
+/// The control: a user who confirms that the page and the server belong together is logged in.
 #[test]
 fn x17_page_of_another_origin_needs_a_confirmation() {
     let server = LoginServer::with(|request, base, _| {
@@ -272,7 +274,8 @@ fn x17_page_of_another_origin_needs_a_confirmation() {
     assert_eq!(state(&user), "logged_in");
 }
 
-/// The server is one of several at its host. The control: a token for its own address (`x17_login_gives_tools_and_its_token_stays_private`).
+/// The server is one of several on its host. The control is a token for only its own address
+/// (`x17_login_gives_tools_and_its_token_stays_private`).
 #[test]
 fn x17_token_for_other_servers_too_needs_a_confirmation() {
     let server = LoginServer::with(|request, base, _| {
@@ -336,7 +339,7 @@ fn x17_client_secret_is_used_and_stays_private() {
         command.env("NOTES_SECRET", SECRET);
         RunningCommand::start(command, "")
     };
-    // The MCP server may be another one by now, and name an authorization server of its own.
+    // The MCP server may have been replaced, and may name a different authorization server.
     let base = server.base();
     for (issuer, says) in [
         (
@@ -395,8 +398,8 @@ fn x17_client_secret_is_typed_without_an_echo() {
     assert!(server.received("POST", "/token")[0].body.contains(SECRET));
 }
 
-/// A call that lacks a scope is refused once, and the command that asks for the scope is named. A text of the server does
-/// not become part of it.
+/// A call that lacks a scope is refused, and the error names the command that requests the scope. Text of the server
+/// does not become part of that command.
 #[test]
 fn x17_missing_scope_names_the_command_that_asks_for_it() {
     let server = LoginServer::with(|request, _, _| {
@@ -443,7 +446,7 @@ fn x17_call_after_a_revoked_login_names_the_command() {
     assert!(done.code == Some(0) && done.out.contains(expected), "{done:?}");
 }
 
-/// A server that cannot start is reported while the chat continues, and once.
+/// A server that cannot start is reported once, while the chat continues.
 #[test]
 fn chat_reports_a_failed_mcp_server_before_it_ends() {
     let user = User::new();
@@ -460,13 +463,13 @@ fn chat_reports_a_failed_mcp_server_before_it_ends() {
     assert!(code == Some(0) && !rest.contains("cannot be used"), "{code:?}: {rest}");
 }
 
-/// As above, where another process hosts the store and starts the servers. A run that it hosts names the server too, and
-/// the same server is not named to a session of another workspace.
+/// As above, if another process hosts the store and starts the servers. A run in that process also reports the server,
+/// and a session of another workspace does not.
 #[test]
 fn attached_chat_reports_a_failed_mcp_server_once() {
     let user = User::new();
     user.file(".mcp.json", &json!({"mcpServers": {"broken": {"command": "false"}}}).to_string());
-    // A host does not use the variable of its client.
+    // The host does not use the variable of its client, so the answer must be recorded.
     assert_eq!(user.call(&["trust", "--yes"]).code, Some(0));
     let host = user.start(&["serve", "--json", "--listen", "none", "--model", &user.script(MODEL)]);
     host.line().expect("the first line of the host");

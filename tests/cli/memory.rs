@@ -16,7 +16,7 @@ use super::serve::serve;
 /// KiB above the idle size.
 const ALLOWED_ABOVE_IDLE: u64 = 512 * 1024;
 
-/// Time limit for an end that is due in two seconds: the machine may be slow.
+/// Time limit for an end that is due after two seconds, because the machine may be slow.
 const END_LIMIT: Duration = Duration::from_secs(15);
 
 /// Returns the address space of a process that waits for its model, in KiB.
@@ -56,7 +56,8 @@ fn call_with_address_space(user: &User, args: &[&str], kib: u64) -> CommandOutpu
     RunningCommand::start(shell, "").done()
 }
 
-/// Calls the command with the limit for hostile inputs. It must exit by itself, and without a failed allocation.
+/// Calls the command with the memory limit for hostile inputs. The command must exit by itself, without a failed
+/// allocation.
 fn assert_bounded(user: &User, args: &[&str]) -> CommandOutput {
     let done = call_with_address_space(user, args, idle_size() + ALLOWED_ABOVE_IDLE);
     let starved = ["memory allocation", "out of memory", "Cannot allocate", "overflowed its stack", "panicked"];
@@ -70,7 +71,7 @@ fn flood(head: &'static str, piece: Vec<u8>) -> String {
     let server = TcpListener::bind("127.0.0.1:0").expect("a port");
     let url = format!("http://{}", server.local_addr().expect("its address"));
     let pour = move |mut to: TcpStream| {
-        // An answer before its request would be a protocol error.
+        // Read the request first, because an earlier response would be a protocol error.
         to.read_exact(&mut [0; 16]).expect("a request");
         let mut open = to.write_all(format!("HTTP/1.1 {head}\r\n\r\n").as_bytes());
         // 4 GiB: more than any client may read.
@@ -120,8 +121,8 @@ fn peak_memory(pid: u32) -> u64 {
     size.and_then(|size| size.trim().parse().ok()).expect("the size in /proc")
 }
 
-/// Returns the memory that an answer of `body` takes, in KiB: the difference of the peaks at the next attempt and at
-/// the request.
+/// Returns the memory in KiB that an answer with `body` takes: the difference between the peaks at the request and at
+/// the next attempt.
 fn memory_taken_by(model: &str, body: &[u8]) -> u64 {
     let server = TcpListener::bind("127.0.0.1:0").expect("a port");
     let url = format!("http://{}", server.local_addr().expect("its address"));
@@ -133,7 +134,7 @@ fn memory_taken_by(model: &str, body: &[u8]) -> u64 {
     first.read_exact(&mut [0; 16]).expect("a request");
     let before = peak_memory(call.pid());
     first.write_all(b"HTTP/1.1 200 OK\r\nconnection: close\r\n\r\n").expect("a head");
-    // The client may leave early. An earlier close could drop what the client has not read yet.
+    // The client may disconnect early. Closing first could drop bytes that the client has not read yet.
     let _ = first.write_all(body).and_then(|()| first.shutdown(Shutdown::Write));
     let _ = first.read_to_end(&mut Vec::new());
     let (second, _) = server.accept().expect("a second attempt");
@@ -210,9 +211,10 @@ fn interim_server(pieces: usize) -> (String, mpsc::Receiver<()>) {
     (address, receiver)
 }
 
-/// Interim responses are read without a pause: two connections once blocked both threads of the runtime for a minute.
+/// The HTTP library reads interim responses without a pause. Otherwise two connections would block both threads of the
+/// runtime.
 #[test]
-fn endless_interim_responses_do_not_delay_an_end() {
+fn endless_interim_responses_do_not_delay_the_end_of_a_run() {
     let (address, receiver) = interim_server(usize::MAX);
     let url = format!("http://{address}");
     let limits = ["--limit", "attempts=1000", "--limit", "first_byte_ms=200", "--limit", "backoff_ms=1"];
@@ -235,7 +237,7 @@ fn endless_interim_responses_do_not_delay_an_end() {
     assert!(took < END_LIMIT, "the process handled the signal after {took:?}");
 }
 
-/// The control: a task on the thread that reads 7 MB of interim responses does not run meanwhile.
+/// The control: another task on the thread that reads 7 MB of interim responses does not run meanwhile.
 #[tokio::test]
 async fn endless_interim_responses_block_their_reader_thread() {
     let (address, _asked) = interim_server(64);
@@ -292,7 +294,7 @@ fn endless_answers_stay_within_bounds() {
     }
 }
 
-/// Each answer is within its limits, but each request repeats all of them.
+/// Each answer is within its limits, but each request contains all earlier answers.
 #[test]
 fn conversation_of_large_answers_stays_within_bounds() {
     let user = User::new();
@@ -309,8 +311,7 @@ fn conversation_of_large_answers_stays_within_bounds() {
     assert!(done.code != Some(0) && done.err.contains("the conversation has more than 16777216 bytes"), "{done:?}");
 }
 
-/// Control characters take six bytes in a journal. The limit of recorded bytes did not count that: a run took 1 GiB, and `branch` and `show` more
-/// than half of it.
+/// Control characters take six bytes each in a journal, and the limit of recorded bytes must count all six.
 #[test]
 fn text_of_control_characters_stays_within_bounds() {
     let user = User::new();
@@ -383,8 +384,8 @@ fn hostile_workspaces_stay_within_bounds() {
     }
 }
 
-/// Files of agents, commands and skills, which are read before the person trusts them. Git stores these in a few bytes, and in memory they
-/// took 40 times their size.
+/// Files of agents, commands and skills are read before the user trusts them. Such repetitive files are small in git,
+/// and parsed they could take 40 times their size.
 #[test]
 fn guidance_of_a_repository_stays_within_bounds() {
     let part = |part: &str| part.repeat(250_000 / part.len());
@@ -403,8 +404,8 @@ fn guidance_of_a_repository_stays_within_bounds() {
     assert_bounded(&user, &["trust"]);
 }
 
-/// An endless line of an export is not kept whole. The control: a line within the bound of its store is read, and found
-/// damaged.
+/// An endless line of an export is not kept in memory. The control: a line within the bound of its store is read, and
+/// refused as damaged.
 #[test]
 fn lines_of_an_export_stay_within_bounds() {
     let user = User::new();

@@ -1,4 +1,4 @@
-//! A named model answers or the command fails, and records name the model that answered.
+//! A named model answers or the command fails. Records name the model that answered.
 
 use std::io::{BufRead as _, Read as _, Write as _};
 use std::sync::{Arc, Mutex};
@@ -156,7 +156,7 @@ fn a6_show_prints_model_and_agent_of_each_answer() {
     assert!(text.contains(" · plan · openai/beta · "), "{text}");
 }
 
-/// A model has one name wherever people see it: with its provider.
+/// All outputs show the full name of a model, with its provider.
 #[test]
 fn a6_model_has_one_name_in_show_records_and_errors() {
     let (user, server, id) = session();
@@ -192,7 +192,7 @@ fn a6_model_has_one_name_in_show_records_and_errors() {
     assert!(sent.code == Some(2) && sent.err.contains("the model `openai/beta` has no price"), "{sent:?}");
 }
 
-/// A script keeps the name that the user gave it, and answers only where the user names it.
+/// A script is shown by the name that the user gave, and answers only if the user names it.
 #[test]
 fn a6_script_has_one_name_in_show_records_and_errors() {
     let user = User::new();

@@ -1,4 +1,4 @@
-//! Sessions that are continued outside of their workspace.
+//! Sessions that are continued from outside their workspace.
 
 use super::call::*;
 
@@ -43,7 +43,7 @@ impl ElsewhereScene {
         RunningCommand::start(command, stdin).done()
     }
 
-    /// Calls a verb that lets agents work, in the other directory; `more` are the lines of a chat.
+    /// Calls a verb that runs agents in the other directory; `more` are the lines of a chat.
     fn call_elsewhere(&self, verb: &[&str], more: &[&str]) -> CommandOutput {
         self.call_in(&self.other, &[verb, &["--quiet", "--model", &self.model], more].concat(), "hello\n")
     }
@@ -57,7 +57,7 @@ impl ElsewhereScene {
     }
 }
 
-/// As with a host. The control is the test of `--here`.
+/// A host also runs a session in its own directory. The control is the test of `--here`.
 #[test]
 fn session_works_in_its_own_directory_from_another() {
     let scene = ElsewhereScene::new();
@@ -72,10 +72,10 @@ fn session_works_in_its_own_directory_from_another() {
     }
 }
 
-/// The directory of the command may be trusted by an option or a variable, that of the session only by its record. The control: its
-/// configuration is read where the command is called in it.
+/// An option or a variable trusts only the directory of the command, not that of the session. The control: called in
+/// the session's directory, the command reads its configuration.
 #[test]
-fn trust_of_this_directory_is_not_that_of_the_session() {
+fn trust_of_this_directory_does_not_cover_the_session() {
     let scene = ElsewhereScene::new();
     scene.user.file("subtend.yaml", "limits: 5\n");
     let send = ["send", &*scene.id, "hi", "--quiet", "--model", &*scene.model];
@@ -93,7 +93,7 @@ fn trust_of_this_directory_is_not_that_of_the_session() {
     assert_eq!((refused.code, &*refused.out, &*refused.err), (Some(2), "", &*why));
 }
 
-/// The author of an import chose its directory. The control: the same session with `--here`.
+/// The author of the export chose the directory. The control: the same session with `--here`.
 #[test]
 fn imported_session_of_another_directory_is_refused() {
     let scene = ElsewhereScene::new();
@@ -110,7 +110,7 @@ fn imported_session_of_another_directory_is_refused() {
     assert_eq!((done.code, &*done.out), (Some(0), "done\n"), "{done:?}");
 }
 
-/// The controls: the session's own directory, and none.
+/// The controls: the session's own directory, and no directory.
 #[test]
 fn host_refuses_another_directory_of_a_session() {
     let scene = ElsewhereScene::new();
@@ -234,9 +234,10 @@ fn reading_and_ending_a_session_work_from_any_directory() {
     assert_eq!(scene.user.json(&["sessions", "--all", "--json"]), json!([]));
 }
 
-/// A host of another directory cannot open the script of a session. The control: both ways that its refusal names work.
+/// A host of another directory cannot open the script of a session. The control: both remedies that the refusal names
+/// work.
 #[test]
-fn script_of_a_session_answers_where_its_refusal_says() {
+fn remedies_for_a_refused_script_work() {
     let scene = ElsewhereScene::new();
     let serve = |folder: &Path, more: &[&str]| {
         let mut command = scene.user.command(&[&["serve", "--json", "--listen", "127.0.0.1:0"], more].concat());

@@ -75,7 +75,7 @@ fn a1_options_and_files_have_one_parser() {
             assert!(done.err.contains(expected) && done.err.contains(option), "{done:?}");
         }
     }
-    // A rule of `message` is valid as in an agent file, whether or not agents may write to each other.
+    // As in an agent file, a rule for `message` is valid even if agents cannot send messages.
     let messages = ["--allow", "tool:message", "--ask", "tool:message=parent"];
     user.succeeds(&[&["run", "--quiet", "--model", &model], &messages[..], &["hi"]].concat());
     user.file("secret/key.txt", "the-secret-text");

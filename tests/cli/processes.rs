@@ -1,4 +1,4 @@
-//! A background process of a host that is killed.
+//! Background processes of a killed host.
 
 use super::call::*;
 
@@ -27,7 +27,7 @@ fn r9_killed_host_leaves_no_process_and_its_end_is_noticed() {
     process_of_a_killed_host(&user, "3040", &["serve"], &["and now?"]);
 }
 
-/// A session that resumes does not continue a command that was killed: its end is as true as that in other sessions.
+/// A session that resumes does not restart a command that was killed: the command ends as lost, as in other sessions.
 #[test]
 fn r9_process_of_a_resumed_session_is_lost_with_its_host() {
     let user = User::new();

@@ -1,4 +1,4 @@
-//! Inputs that no run took remain queued, and every verb names a remedy.
+//! Inputs that no run has taken remain queued, and every verb names a remedy.
 
 use super::call::*;
 
@@ -131,7 +131,7 @@ fn interrupt_is_refused_and_cancel_works_with_queued_input() {
     assert_eq!(left.user.call(&["verify"]).code, Some(0));
 }
 
-/// A completion that arrives while the model answers has a line in the queue, with its type and age, also after a kill.
+/// A completion that arrives during a model call is listed in the queue with its type and age, even after a kill.
 #[test]
 fn b11_queue_prints_a_held_completion() {
     let user = User::new();
@@ -189,8 +189,8 @@ fn b11_send_prints_the_answer_to_its_own_message() {
     assert_eq!(run.done().code, Some(0));
 }
 
-/// Returns a parent whose run a kill left in flight with that of its child, and a function that returns a script for
-/// the child.
+/// Kills a process during the runs of a parent and its child. Returns the child, and a function that returns a script
+/// for it.
 fn killed_owned_run(user: &User) -> (String, impl Fn(&str) -> String) {
     user.resumable_agent("steady", "primary");
     user.resumable_agent("hand", "subagent");

@@ -23,7 +23,7 @@ fn killed_sessions() -> (User, String, String) {
     }
     chat.types("and this\r");
     chat.until("> and this");
-    // Text on the screen may not be durable yet; text that another process reads is.
+    // Text on the screen may not be durable yet, but text that another process can read is.
     let queue = || user.call(&["queue", &session(&user, 0)]).out.lines().count();
     assert!((0..100).any(|_| queue() == 3), "the queue lacks the typed lines");
     kill(&user);
@@ -100,7 +100,7 @@ fn b11_queue_is_listed_in_the_order_of_its_runs() {
 }
 
 #[test]
-fn marks_and_times_after_a_kill_are_true() {
+fn marks_and_times_after_a_kill_are_correct() {
     let (user, asks, queued) = killed_sessions();
     let shown = |of: &str| user.call(&["show", of]).out;
     assert!(shown(&asks).contains("◆ waits for approval"), "{}", shown(&asks));

@@ -77,7 +77,7 @@ fn sessions_are_filtered_by_workspace_and_limit() {
     }
 }
 
-/// A file is in place of the store's directory: the command must fail, not report that no sessions exist.
+/// A file exists in place of the store's directory. The command must fail, and not report that no sessions exist.
 #[test]
 fn unreadable_data_directory_is_an_error() {
     let user = User::new();

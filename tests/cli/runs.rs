@@ -61,7 +61,7 @@ fn events_are_printed_one_per_line_and_the_end_last() {
     assert_eq!(end, &expected);
     assert!(end["answer"].as_str().is_some_and(|text| text.contains("errors.rs")), "{end:#}");
 
-    // Records of each session start at the first, and each appears once.
+    // The records of each session begin with the first, and each appears once.
     let mut next = std::collections::HashMap::new();
     for event in events.iter().filter(|event| event["type"] == json!("record")) {
         let due = next.entry(event["session"].to_string()).or_insert(1);
@@ -131,7 +131,7 @@ fn shell_without_all_permissions_is_confined_or_refused() {
     let model = user.script(&every_agent(shell));
     let run = ["run", "--model", &model, "--allow", "shell.run", "hi"];
     let limited = user.call(&run);
-    // The system determines which of the two happens; in both cases nothing may be written.
+    // Which of the two happens depends on the system; in both cases nothing may be written.
     match sandbox::probe() {
         Ok(SandboxStrength::FilesAndNetwork) => {
             assert!(limited.out.contains("from /") && limited.out.contains("Permission denied"), "{limited:?}");
@@ -155,8 +155,8 @@ fn shell_without_all_permissions_is_confined_or_refused() {
     assert!(made.exists());
 }
 
-/// With all rights there is no sandbox. A superuser's command may find the key in the runtime, but no record contains
-/// it.
+/// With all rights, commands run without a sandbox. A superuser's command could find the key in the runtime's memory,
+/// but no record contains the key.
 #[test]
 fn keys_do_not_reach_commands_or_records() {
     const KEY: &str = "sk-test-0123456789";

@@ -1,11 +1,11 @@
-//! Shells of the command in sessions that allow only commands and files of the workspace.
+//! Shells in sessions that allow only commands and files of the workspace.
 
 use super::call::*;
 
 /// Variables that `cargo test` and rustup add to this process.
 const OWN: [&str; 5] = ["CARGO", "CARGO_HOME", "RUSTUP_HOME", "RUSTUP_TOOLCHAIN", "LD_LIBRARY_PATH"];
 
-/// A toolchain of the user builds, and the built program runs, in the sandbox.
+/// The user's toolchain builds a program in the sandbox, and the program runs there.
 #[test]
 fn cargo_builds_in_the_sandbox_of_a_run() {
     let user = User::new();

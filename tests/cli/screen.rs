@@ -1,4 +1,4 @@
-//! A conversation at a terminal: streamed answers, calls, asks and earlier messages.
+//! Output of a conversation at a terminal: streamed answers, calls, approvals and earlier messages.
 
 use super::call::*;
 use super::terminal::{MODEL, TerminalSession, screen_text};

@@ -1,4 +1,4 @@
-//! A second terminal: while one process has the store, every other command works through it.
+//! Commands in a second terminal, while another process hosts the store.
 
 use super::call::*;
 use super::terminal::{MODEL, TerminalSession};
@@ -188,9 +188,9 @@ fn options_of_the_host_are_refused_in_another_terminal() {
     assert_eq!(run.done().code, Some(130));
 }
 
-/// Ctrl-C cancels the run of its own terminal. Those of other terminals continue in the process until they end.
+/// Ctrl-C cancels the run of its own terminal. Runs of other terminals continue in the process until they end.
 #[test]
-fn h1_ctrl_c_spares_runs_of_other_terminals() {
+fn h1_ctrl_c_does_not_cancel_runs_of_other_terminals() {
     let user = User::new();
     let (run, _) = hanging(&user, HANG);
     let other = user.start(&["run", "--json", "--model", &user.script(HANG), "hang too"]);
@@ -207,7 +207,7 @@ fn h1_ctrl_c_spares_runs_of_other_terminals() {
     assert!(done.err.contains("waiting for 1 run hosted by this process"), "{done:?}");
 }
 
-/// The control is `partial_output_of_a_cancelled_run_is_kept`: there SIGTERM cancels a run that does not resume.
+/// The control is `partial_output_of_a_cancelled_run_is_kept`, where SIGTERM cancels a run that does not resume.
 #[test]
 fn h1_terminated_foreground_host_leaves_runs_that_resume() {
     for signal in ["TERM", "HUP"] {
@@ -315,7 +315,7 @@ fn h2_chat_through_a_host_sends_lines() {
     host.stops();
 }
 
-/// The rights of a host's own command do not apply to sessions that others open elsewhere.
+/// The permissions of the host's command line do not apply to sessions that other terminals open in other directories.
 #[test]
 fn permissions_of_a_host_apply_only_in_its_directory() {
     let user = User::new();
@@ -337,7 +337,7 @@ fn permissions_of_a_host_apply_only_in_its_directory() {
     host.stops();
 }
 
-/// The author of an export must not choose where its sessions work: in a host they refuse input.
+/// The author of an export must not choose the directory of its sessions, so a host refuses input for them.
 #[test]
 fn imported_session_refuses_input_in_a_host() {
     let (author, user) = (User::new(), User::new());
@@ -432,12 +432,12 @@ fn h2_leaving_a_chat_does_not_stop_the_host() {
     host.stops();
 }
 
-/// A command that starts at the same time as another waits until that one listens, and works through it.
+/// A command that starts at the same time as another waits until the other listens, and uses it as the host.
 #[test]
 fn h1_commands_that_start_at_the_same_time_share_one_host() {
     let user = User::new();
     let model = user.script(ALWAYS);
-    // Each may host the store for its own run, and may exit just before another sends it a request.
+    // Each command may host the store for its own run, and may exit just before another sends it a request.
     let runs: Vec<_> = (0..8).map(|_| user.start(&["run", "--json", "--model", &model, "hello"])).collect();
     for run in runs {
         let done = run.done();
@@ -455,7 +455,7 @@ fn h1_store_at_a_long_path_is_shared() {
     let deep = user.data().join("d".repeat(90)).join("e".repeat(90));
     let data = deep.to_str().expect("text");
     let model = user.script(HANG);
-    // First a run that hosts the store in the foreground, then a permanent host.
+    // First a foreground run hosts the store, then `subtend serve`.
     let run = user.start(&["run", "--json", "--data", data, "--model", &model, "hang"]);
     let event = run.until(|event| event["record"]["turn_started"].is_object());
     let id = event["session"].as_str().expect("an id").to_owned();

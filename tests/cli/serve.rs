@@ -1,4 +1,4 @@
-//! `subtend serve` as its clients meet it: the socket, tokens, a login, and the end of the host.
+//! `subtend serve` and its clients: sockets, tokens, logins, and shutdown.
 
 use std::io::{Read, Write};
 use std::os::unix::fs::PermissionsExt as _;
@@ -151,7 +151,7 @@ fn login_link_is_opened_once() {
     let cookie = format!("cookie: {}\r\n", cookie.split(';').next().expect("a pair"));
     assert_eq!(serving.tcp("GET /v1/sessions", &cookie, "").status, 200);
     assert_eq!(serving.tcp(&format!("GET {path}"), "", "").status, 401);
-    // Another browser, or this one when its login has ended.
+    // As another browser, or this browser after its login has ended.
     let made = user.succeeds(&["token", "login"]);
     let path = made.out.trim().split_once(&serving.address).expect("the address").1.to_owned();
     assert_eq!(serving.tcp(&format!("GET {path}"), "", "").status, 303);
@@ -187,7 +187,7 @@ fn h3_resent_prompt_runs_once_after_a_kill_of_the_host() {
     assert_eq!(user.call(&["verify"]).code, Some(0));
 }
 
-/// The client decides for the whole tree, as its agents do not choose.
+/// The choice of the client applies to the whole tree, because the agents make none.
 #[test]
 fn children_resume_with_a_session_opened_over_http() {
     let user = User::new();
@@ -289,8 +289,8 @@ fn opened_bounds(serving: &ServedHost, open: &Value) -> [Value; 2] {
     })
 }
 
-/// A list of models is loaded with the configuration of the directory, and has the limits of `serve`. The controls: other limits of
-/// the request, and another directory.
+/// A list of models is loaded with the configuration of the directory, and still gets the limits of `serve`. The
+/// controls: other limits in the request, and another directory.
 #[test]
 fn list_of_models_in_the_hosts_directory_has_its_limits() {
     let user = User::new();
@@ -313,7 +313,8 @@ fn list_of_models_in_the_hosts_directory_has_its_limits() {
     assert_eq!(serving.host.done().code, Some(0));
 }
 
-/// As for limits: such a list may do what a session of the host may. The controls: rules of the request, and another directory.
+/// As for limits, sessions with such a list get the permissions of the host. The controls: rules in the request, and
+/// another directory.
 #[test]
 fn list_of_models_in_the_hosts_directory_has_its_policy() {
     let user = User::new();
@@ -505,7 +506,7 @@ fn x7_slash_commands_come_from_the_session_directory() {
         let slip = user.call(&["send", id, "/gret you"]);
         assert!(slip.code == Some(2) && slip.err.contains("unknown command /gret: did you mean /greet? "), "{slip:?}");
         assert_eq!(user.call(&["send", id, " /greet you"]).out, " /greet you\n", "a text");
-        // A client of the API has to request the expansion.
+        // Clients of the API must request the expansion.
         let post = |body: Value| {
             let stream = UnixStream::connect(&serving.socket).expect("connected");
             let headers = "host: localhost\r\ncontent-type: application/json\r\n";
@@ -562,7 +563,8 @@ fn until_line(command: &RunningCommand, word: &str) -> String {
     }
 }
 
-/// The host of a detached run ends with that run; then the waiting one has the store. A host that stays is not waited for.
+/// The host of a detached run ends with that run, and the waiting host then takes over the store. Nothing waits for a
+/// permanent host.
 #[test]
 fn h2_serve_waits_for_the_host_of_a_detached_run() {
     let user = User::new();

@@ -8,7 +8,7 @@ const SCRIPT: &str = r#"{ "rules": [
     { "agent": "summary", "steps": [ { "text": "What changed\n\nNothing yet." } ] },
     { "agent": "*", "steps": [ { "text": "done", "repeat": true } ] } ] }"#;
 
-/// The same agent, but the services do not answer.
+/// The same agent; the services do not answer.
 const SILENT: &str = r#"{ "rules": [ { "agent": "general", "steps": [ { "text": "done", "repeat": true } ] } ] }"#;
 
 fn call(user: &User, on: bool, args: &[&str]) -> CommandOutput {

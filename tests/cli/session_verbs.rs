@@ -262,7 +262,7 @@ fn ask_without_approver_is_denied_and_reported() {
     assert_eq!((done.code, user.workspace().join("a.txt").exists()), (Some(0), false), "{done:?}");
 }
 
-/// Changes a text in the files of a closed store, like a failing disk.
+/// Changes a text in the files of a closed store, as a failing disk would.
 fn damage(folder: &Path, text: &str) {
     for entry in std::fs::read_dir(folder).expect("a folder") {
         let path = entry.expect("an entry").path();

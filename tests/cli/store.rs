@@ -114,9 +114,10 @@ fn quiet_run_waits_for_a_resumed_run_silently() {
     );
 }
 
-/// An older copy of the store under the watermark of a newer one is refused until the user accepts the loss.
+/// The store is replaced with an older copy, while the watermark is newer. It is refused until the user accepts the
+/// loss.
 #[test]
-fn store_without_its_end_opens_only_if_accepted() {
+fn store_that_lost_its_end_opens_only_if_accepted() {
     let user = User::new();
     let model = user.script(r#"{ "rules": [ { "agent": "*", "steps": [ { "text": "there" } ] } ] }"#);
     assert_eq!(user.call(&["run", "--model", &model, "first"]).code, Some(0));
@@ -211,7 +212,7 @@ fn verify_and_doctor_change_nothing_after_a_crash() {
             assert_eq!(done.code, Some(0), "{engine} {args:?}: {done:?}");
             assert!(contents(&user.data()) == left, "{engine}: {args:?} has changed the store");
         }
-        // The control: opening the store for work writes to it.
+        // The control: a command that opens the store for writing changes it.
         assert_eq!(user.call(&["recover", "--store", &store]).code, Some(0));
         assert!(contents(&user.data()) != left, "{engine}");
     }

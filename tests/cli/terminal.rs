@@ -97,7 +97,7 @@ pub(crate) fn screen_text(user: &User, args: &[&str]) -> String {
 
 impl Drop for TerminalSession {
     fn drop(&mut self) {
-        // A failed test leaves a process that would wait for a line forever.
+        // After a failed test, the process would wait for a line forever.
         let _ended = self.child.kill();
         let _reaped = self.child.wait();
     }
@@ -154,7 +154,7 @@ fn approver_is_attached_before_the_prompt_is_sent() {
     assert_eq!((code, user.workspace().join("a.txt").exists()), (Some(0), true), "{shown}");
 }
 
-/// Kills the process that has the store, which `script` started, and not `script` itself.
+/// Kills the process that `script` started and that holds the store, and not `script` itself.
 pub(crate) fn kill(user: &User) {
     let refused = user.call(&["compact"]).err;
     let (_, pid) = refused.split_once("is in use by process ").expect("the process that has the store");
@@ -256,7 +256,7 @@ fn g12_plan_is_executed_after_approval_at_the_terminal() {
         listed.contains("plan_exit on build  allowed  plan: plan it\n    # Better\n\n    1. Write `a.txt`.\n"),
         "{listed}"
     );
-    // From here on the agent `build` answers in the session, in another process too.
+    // From here on, the agent `build` answers in the session, even in another process.
     let id = user.json(&["sessions", "--json"])[0]["id"].as_str().expect("an id").to_owned();
     let sent = user.call(&["send", &id, "and now", "--quiet", "--model", &model]);
     assert_eq!(sent.out.trim(), "carried out", "{sent:?}");
@@ -403,7 +403,7 @@ fn a8_delete_shows_what_it_deletes_and_asks() {
     assert_eq!(user.json(&["sessions", "--json"]), json!([]));
 }
 
-/// An unknown id is reported first, also if the confirmation cannot be asked for.
+/// An unknown id is reported first, even if there is no terminal to confirm the deletion.
 #[test]
 fn a8_delete_of_an_unknown_id_names_it_first() {
     let user = User::new();
@@ -445,7 +445,7 @@ fn a8_delete_names_what_the_parent_keeps() {
     assert!(help.split_whitespace().collect::<Vec<_>>().join(" ").contains("the result that it received"), "{help}");
 }
 
-/// The first command that would use files of the workspace asks, and the answer is recorded.
+/// The first command that would use files of the workspace asks about trust, and the answer is recorded.
 #[test]
 fn untrusted_workspace_is_asked_about_once() {
     let user = User::new();

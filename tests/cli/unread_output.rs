@@ -1,4 +1,4 @@
-//! Output without a reader, as below a pager that shows its first page.
+//! Output that is not read, as when a pager shows its first page.
 
 use std::io::{Read as _, Write as _};
 use std::os::fd::OwnedFd;
@@ -7,7 +7,7 @@ use std::process::{Child, Stdio};
 
 use super::call::{User, no_forks};
 
-/// A stream without room: the first write to it waits for a reader.
+/// Returns a full stream: the first write to it waits for a reader.
 fn full_stream() -> (UnixStream, OwnedFd) {
     let (reader, writer) = UnixStream::pair().expect("a pair of sockets");
     writer.set_nonblocking(true).expect("a mode");
@@ -16,7 +16,7 @@ fn full_stream() -> (UnixStream, OwnedFd) {
     (reader, writer.into())
 }
 
-/// Starts a command whose output is not read; returns when it has opened the store.
+/// Starts a command whose output is not read. Returns when the command has opened the store.
 fn start_unread(user: &User, args: &[&str]) -> (Child, UnixStream) {
     let (reader, stdout) = full_stream();
     let mut command = user.command(args);
@@ -32,9 +32,10 @@ fn start_unread(user: &User, args: &[&str]) -> (Child, UnixStream) {
     (child, reader)
 }
 
-/// While a command waits for a reader of its output, another one changes the store. The control: the output comes later.
+/// While a command waits for a reader of its output, another command changes the store. The control: the output arrives
+/// when it is read.
 #[test]
-fn unread_output_holds_no_store() {
+fn unread_output_does_not_hold_the_store() {
     let user = User::new();
     let done = user.call(&["run", "--json", "--model", &user.script_named("hello", "Hello."), "Good morning"]);
     assert_eq!(done.code, Some(0), "{done:?}");
@@ -62,7 +63,7 @@ fn unread_output_holds_no_store() {
         let mut text = String::new();
         reader.read_to_string(&mut text).expect("its output");
         assert_eq!(child.wait().expect("its end").code(), Some(0), "{verb:?}");
-        // Later figures and times differ.
+        // Compare only the beginning, because later numbers and times differ.
         let start = |text: &str| text.trim_start_matches('.').chars().take(7).collect::<String>();
         assert_eq!(start(&text), start(&user.call(verb).out), "{verb:?}");
     }

@@ -1,4 +1,4 @@
-//! The web tools of the command: offers, requests and reports.
+//! The web tools in the command: when they are offered, what they request, and how they are listed.
 
 use super::call::*;
 use crate::attacks::web_server::{WebServer, send};
@@ -52,7 +52,7 @@ fn r13_web_search_asks_the_configured_engine() {
     assert!(shown.contains("https://a.example/") && shown.contains("A page"), "{shown}");
 }
 
-/// `research` has `web_search` where an engine is configured, and nothing that poses as it elsewhere.
+/// The agent `research` has `web_search` only if an engine is configured, and otherwise no tool with that name.
 #[test]
 fn r13_research_without_an_engine_has_no_web_search() {
     let user = User::new();
@@ -106,7 +106,7 @@ fn r13_listing_and_doctor_report_the_web_tools() {
     assert!(doctor.out.contains(&format!("web: {unset}; `fetch` may also reach wiki.example")), "{doctor:?}");
 }
 
-/// A proxy gets requests with their whole address, and resolves names that the system does not know.
+/// A proxy receives requests with the whole address, and resolves names that the system does not know.
 #[test]
 fn r13_proxies_are_used() {
     let user = User::new();

@@ -3,7 +3,7 @@
 use super::call::*;
 use super::serve::{ServedHost, serve, serve_at};
 
-/// Number of checks for an event that must happen soon: a minute at least.
+/// Number of checks for an event that must happen soon; at least a minute in total.
 const MAX_CHECKS: u32 = 3_000;
 const CHECK_INTERVAL: Duration = Duration::from_millis(20);
 
@@ -137,7 +137,8 @@ fn d6_worker_resuming_after_its_lease_is_refused() {
     let one = worker(&user, &host.address, "one", &["seek=echo on > begun; sleep 1; echo first; echo $$ > first"]);
     let found = run(&user);
     let call = wait_for_begun_call(&host, "one");
-    // A lease is renewed before its program starts; a worker paused between the two would start nothing.
+    // Wait for the program: a worker that is paused between the first renewal and the start of the program would not
+    // start it.
     text(&file(&user, "begun"));
     one.signal("STOP");
     // The call is idempotent, so another worker answers it.
@@ -159,8 +160,8 @@ fn d6_worker_resuming_after_its_lease_is_refused() {
     assert_eq!(user.call(&["verify"]).code, Some(0));
 }
 
-/// A worker requests a call and is paused. It does not own the call before it renews the lease: another worker may
-/// answer it, although the call is not idempotent.
+/// A worker takes a call and is paused before it renews the lease. The call has not begun, so another worker may answer
+/// it although it is not idempotent.
 #[test]
 fn d6_call_of_a_worker_paused_before_it_is_reassigned() {
     let user = user_with_tools(1_000);
@@ -182,7 +183,7 @@ fn d6_call_of_a_worker_paused_before_it_is_reassigned() {
     host.host.stops();
 }
 
-/// A worker without an address works for whichever process hosts the store on this machine, one after the other.
+/// A worker without an address serves each process that hosts the store on this machine, one after the other.
 #[test]
 fn d6_local_worker_needs_no_address_or_token() {
     let user = user_with_tools(30_000);
@@ -213,7 +214,8 @@ fn d6_cancelled_call_kills_its_program_at_once() {
     host.host.stops();
 }
 
-/// A worker outlives its host: it kills the program whose lease the next host does not know, and takes calls again.
+/// A worker outlives its host. It kills the program whose lease the next host does not know, and then takes calls of
+/// that host.
 #[test]
 fn d6_worker_returns_to_a_killed_host() {
     let user = user_with_tools(2_000);
@@ -236,8 +238,8 @@ fn d6_worker_returns_to_a_killed_host() {
     assert_eq!(user.call(&["verify"]).code, Some(0));
 }
 
-/// Workers are killed and paused while they answer. No effect happens twice, and each result that a model reads has had
-/// its effect.
+/// Workers are killed and paused while they answer. No effect happens twice, and each result that a model reads belongs
+/// to an effect.
 #[test]
 fn d6_effects_happen_once_under_killed_and_paused_workers() {
     const CALLS: usize = 12;
@@ -259,7 +261,7 @@ fn d6_effects_happen_once_under_killed_and_paused_workers() {
         until("a call of the worker, or the last end", || {
             (!waits() || begun_call(&host, &name).is_some()).then_some(())
         });
-        // The kill hits any point of the first call or of a following one.
+        // The kill hits any moment of the first call or of a later one.
         std::thread::sleep(Duration::from_millis(100 + 300 * (u64::from(round) % 5)));
         one.signal(if round % 3 == 0 { "STOP" } else { "KILL" });
         workers.push(one);

@@ -1,4 +1,4 @@
-//! Children in worktrees of their own, and how the user merges, keeps or discards these.
+//! Children in worktrees of their own, which the user merges, keeps or discards.
 
 use super::call::*;
 use super::terminal::TerminalSession;
@@ -44,7 +44,7 @@ pub(crate) fn run(user: &User, model: &str) -> String {
     done.out
 }
 
-/// Git runs in other directories, so a relative path of the store must be resolved against the caller's directory.
+/// Git runs in other directories, so a relative path of the store must be resolved in the caller's directory.
 #[test]
 fn worktrees_are_created_in_a_relative_data_directory() {
     let user = User::new();
@@ -97,7 +97,8 @@ fn x14_user_sees_and_merges_changes_of_a_child() {
     assert_eq!(user.call(&["verify"]).code, Some(0));
 }
 
-/// A deletion removes worktrees, so question and result say that changes are lost. The control: after a merge none are.
+/// A deletion removes worktrees, so the question and the result say that changes are lost. The control: after a merge,
+/// no changes are lost.
 #[test]
 fn x14_delete_names_changes_that_were_not_merged() {
     let user = User::new();
@@ -124,9 +125,9 @@ fn x14_delete_names_changes_that_were_not_merged() {
     }
 }
 
-/// The control: the error names what was not removed.
+/// The worktrees cannot be listed. The control: an error names what was not removed.
 #[test]
-fn delete_with_yes_needs_no_list_of_worktrees() {
+fn delete_with_yes_works_without_a_list_of_worktrees() {
     let user = User::new();
     run(&user, &delegating_model(&user, &json!({}), &[json!({"text": "done"})]));
     let root = user.json(&["sessions", "--json"])[0]["id"].as_str().expect("an id").to_owned();
@@ -137,7 +138,8 @@ fn delete_with_yes_needs_no_list_of_worktrees() {
     assert_eq!(user.json(&["sessions", "--json"]), json!([]));
 }
 
-/// A discard removes files that git ignores too, so the question names them. The control: without any it does not ask.
+/// A discard also removes files that git ignores, so the question names them. The control: without such files, nothing
+/// is asked.
 #[test]
 fn discard_asks_before_it_removes_ignored_files() {
     let user = User::new();
@@ -159,7 +161,7 @@ fn discard_asks_before_it_removes_ignored_files() {
     assert_eq!(worktrees(&user), Vec::<Value>::new());
 }
 
-/// A terminal that takes `\x1b]0;…\x07` for its title would not show the lines in it.
+/// A terminal that takes `\x1b]0;…\x07` as its title would hide the lines in between.
 #[test]
 fn x14_diff_in_a_pipe_shows_each_merged_line() {
     let user = User::new();
@@ -195,7 +197,7 @@ fn x14_worktrees_are_discarded_or_kept_as_a_branch() {
     assert!(none.code == Some(1) && none.err.contains("has no worktree"), "{none:?}");
 }
 
-/// A merge that was killed between its plan and its files, of which another program changed one.
+/// A merge was killed after its plan and before its files, and another program changed one of the files.
 #[test]
 fn x14_recover_completes_a_killed_merge_and_names_it() {
     let user = User::new();
@@ -226,9 +228,8 @@ fn x14_recover_completes_a_killed_merge_and_names_it() {
     assert!(user.json(&["recover", "--json"])["merged"].is_null(), "a second start has nothing to complete");
 }
 
-/// The manifest asks for a worktree, and the workspace is not a repository: the call fails with the reason and writes
-/// nothing.
-/// The child works in a copy, which is in the data directory; its changes wait there for the user.
+/// The manifest requires a worktree, and the workspace is not a repository. The child works in a copy in the data
+/// directory, where its changes wait for the user.
 #[test]
 fn x14_child_works_in_a_copy_without_a_repository() {
     let user = User::new();
@@ -257,7 +258,7 @@ fn x14_child_works_in_a_copy_without_a_repository() {
     assert_eq!(content(&user, "a.txt").as_deref(), Some("one\nTWO\n"));
 }
 
-/// What the copy would give away is not copied: neither for a child nor for the agent of the run.
+/// A copy would expose the user's own files. So none is made, neither for a child nor for the agent of the run.
 #[test]
 fn x14_workspace_with_the_users_own_files_is_not_copied() {
     let user = User::new();
@@ -273,7 +274,8 @@ fn x14_workspace_with_the_users_own_files_is_not_copied() {
     assert!(started.code != Some(0) && all.contains("cannot be copied, since it contains"), "{all}");
 }
 
-/// The repository has no commit, which git finds only when the run begins. The model was not asked, so it refused nothing.
+/// The repository has no commit, which git detects only when the run begins. The cause must not be a refusal of the
+/// model.
 #[test]
 fn x14_run_without_its_worktree_fails_with_that_cause() {
     let user = User::new();
@@ -315,7 +317,8 @@ fn x14_isolation_accepts_only_worktree_and_none() {
     );
 }
 
-/// A store was restored from before its sessions: `doctor` lists the remaining worktrees, and they can be removed.
+/// The store is restored from a copy without the sessions. `doctor` lists the remaining worktrees, and they can be
+/// removed.
 #[test]
 fn x14_doctor_lists_worktrees_without_a_session() {
     let user = User::new();
@@ -336,7 +339,7 @@ fn x14_doctor_lists_worktrees_without_a_session() {
     assert_eq!(doctor(&user), Vec::<String>::new());
 }
 
-/// A kill while a child works: its run resumes in its worktree, with the files that it had written.
+/// After a kill, the run of the child resumes in its worktree, with the files that it had written.
 #[test]
 fn x14_child_resumes_after_a_kill_in_its_worktree() {
     let user = User::new();
@@ -367,8 +370,8 @@ fn x14_child_resumes_after_a_kill_in_its_worktree() {
     assert_eq!(content(&user, "first.txt"), None);
 }
 
-/// SIGKILL at any moment of a run that makes worktrees: after the next start each is whole or can be discarded, and
-/// nothing else remains.
+/// SIGKILL at any moment of a run that creates worktrees. After the next start, each worktree is complete or can be
+/// discarded, and nothing else remains.
 #[test]
 fn x14_creation_killed_at_any_moment_can_be_cleaned_up() {
     let user = User::new();
@@ -382,7 +385,7 @@ fn x14_creation_killed_at_any_moment_can_be_cleaned_up() {
         drop(Command::new("kill").args(["-KILL", &run.pid().to_string()]).status());
         killed += i32::from(run.done().code.is_none());
     }
-    // Whether the run was lost or not, the next one can start.
+    // Whether the run was lost or not, the next run can start.
     let out = run(&user, &model);
     assert!(out.contains("1 file changed, +1 -0 lines: new.txt +1 -0."), "{out}");
     let listed = worktrees(&user);
@@ -400,7 +403,7 @@ fn x14_creation_killed_at_any_moment_can_be_cleaned_up() {
     assert_eq!(user.call(&["verify"]).code, Some(0));
 }
 
-/// SIGKILL at any moment of a merge: the next run or merge finishes it, and no merge stays partial.
+/// SIGKILL at any moment of a merge. The next run or merge completes it, and no merge stays partial.
 #[test]
 fn x14_merge_killed_at_any_moment_loses_nothing() {
     const FILES: usize = 40;

@@ -14,7 +14,7 @@ use subtend_journal::AuditError;
 use subtend_session::ids::{InputId, TurnNo};
 use subtend_session::record::CompactionCause;
 
-/// Names the moment of death and the directory of [`killed_process`].
+/// Variable with the moment at which [`killed_process`] dies, and its directory.
 const KILLED: &str = "SUBTEND_TEST_COMPACTED";
 const HISTORY: &str = "a conversation with a long history";
 const SUMMARY: &str = "The history in short.";
@@ -24,7 +24,7 @@ const OVERFLOW: TurnNo = TurnNo(3);
 /// Maximum wait for the moment of death, and for the end of all runs.
 const MAX_WAIT: Duration = Duration::from_secs(60);
 
-/// Waits for another part of the test.
+/// Waits until another process has created the file.
 async fn exists(path: &Path) {
     while !path.exists() {
         tokio::time::sleep(Duration::from_millis(10)).await;
@@ -35,8 +35,8 @@ fn ready(dir: &Path) -> PathBuf {
     dir.join(format!("ready-{}", std::process::id()))
 }
 
-/// Plays a conversation that overflows once, while a task is live. The task ends when the file `released` exists.
-async fn voice(dir: Arc<Path>, moment: Arc<str>, request: Request) -> Result<Answer, ModelError> {
+/// Plays a conversation that overflows once while a task is running. The task ends when the file `released` exists.
+async fn fake_model(dir: Arc<Path>, moment: Arc<str>, request: Request) -> Result<Answer, ModelError> {
     if &*request.agent == "compaction" {
         exists(&ready(&dir)).await;
         if *moment == *"called" || (*moment == *"asked-called" && dir.join("asked").exists()) {
@@ -71,7 +71,7 @@ fn host(dir: &Path, moment: &str) -> (Journal, Builder) {
     let worker = Manifest::new("worker", AgentMode::All, "You are a worker.");
     catalog.insert(Manifest { on_restart: Some(OnRestart::Resume), ..worker });
     let (dir, moment): (Arc<Path>, Arc<str>) = (dir.into(), moment.into());
-    let model = fn_model("short", move |request, _| voice(Arc::clone(&dir), Arc::clone(&moment), request));
+    let model = fn_model("short", move |request, _| fake_model(Arc::clone(&dir), Arc::clone(&moment), request));
     let builder = Runtime::builder()
         .journal(journal.clone())
         .catalog(catalog)
@@ -91,7 +91,8 @@ fn is_moment(moment: &str, record: &Record) -> bool {
     }
 }
 
-/// Not a test: holds the conversation in a new store, or resumes it, and kills this process at a moment of the compaction.
+/// Not a test: starts the conversation in a new store or resumes it, and kills this process at a moment of the
+/// compaction.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn killed_process() {
     let Ok(text) = std::env::var(KILLED) else { return };
@@ -125,7 +126,7 @@ async fn killed_process() {
     let _ = tokio::time::timeout(MAX_WAIT, async { tokio::join!(work, dies) }).await;
 }
 
-/// Opens the session, and notes the inputs once they are acknowledged: a long one, and one that is queued behind it.
+/// Opens the session, and sends a long input and one that is queued behind it. Writes acknowledged inputs to a file.
 async fn conversation(runtime: &Runtime, dir: &Path) -> SessionHandle {
     let session = runtime.open(OpenOptions::agent("worker")).expect("a session");
     let first = session.send(HISTORY).await.expect("accepted");
@@ -145,17 +146,17 @@ fn root(runtime: &Runtime, journal: &Journal) -> SessionHandle {
     runtime.session(id).expect("readable").expect("a session")
 }
 
-/// What a store holds once no run is in flight.
+/// The contents of the store when no run is in flight.
 struct CompactedConversation {
     root: SessionId,
     accepted: Vec<InputId>,
     sessions: Vec<(SessionId, Vec<Record>)>,
-    /// The turns that the last process requested: number, whether the summary is shown, whether the history is.
+    /// The model calls of the last process: turn, whether the request has the summary, and whether it has the history.
     calls: Vec<String>,
     audit: Result<(), AuditError>,
 }
 
-/// Starts a last process within this one, releases the task, and waits for the end of all runs.
+/// Starts a runtime in this process, releases the task, and waits for the end of all runs.
 async fn finished(dir: &Path, faults: Faults) -> CompactedConversation {
     let (journal, builder) = host(dir, "none");
     std::fs::write(ready(dir), "").expect("written");
@@ -236,7 +237,8 @@ fn killed_at(moments: &[&str]) -> tempfile::TempDir {
     dir
 }
 
-/// Kills before the call of the compaction agent, in it, after its answer, and just after the record; then in the recovery.
+/// Kills before, during and after the call of the compaction agent, just after the record, and then during the
+/// recovery.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn g14_killed_compaction_ends_once_after_the_restart() {
     let mut kills = tokio::task::JoinSet::new();
@@ -254,7 +256,7 @@ async fn g14_killed_compaction_ends_once_after_the_restart() {
     }
 }
 
-/// A request of a person ends with the process that got it: the summary is recorded as a whole, or nothing is.
+/// A requested compaction ends with its process: the compaction is recorded completely or not at all.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn g14_killed_request_compacts_once_or_not_at_all() {
     for (moment, compactions) in [("asked-called", 0), ("asked-recorded", 1)] {
@@ -264,9 +266,10 @@ async fn g14_killed_request_compacts_once_or_not_at_all() {
     }
 }
 
-/// The controls: a compaction that hides an owed input, a second one, a lost input and a lost end are noticed.
+/// Controls of the check itself: a compaction that hides an unanswered input, a second compaction, a lost input and a
+/// lost end.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn g14_debt_forgotten_after_a_kill_is_noticed() {
+async fn g14_input_or_end_lost_after_a_kill_is_noticed() {
     let dir = tokio::task::spawn_blocking(|| killed_at(&["called"])).await.expect("killed");
     let hides = finished(dir.path(), Faults::named("no-debt")).await;
     let noticed = hides.judge(0).expect_err("the hidden input is not noticed");

@@ -1,4 +1,4 @@
-//! Processes of a test that kill themselves at a moment.
+//! Processes of a test that kill themselves at a given moment.
 
 pub(crate) use std::collections::BTreeMap;
 pub(crate) use std::fs;
@@ -47,14 +47,14 @@ pub(crate) fn store(dir: &Path) -> Journal {
     open_store(&StoreSpec::Redb(dir.join("store"))).expect("the store opens")
 }
 
-/// Adds a line to the calls of this process.
+/// Adds a line to the file with the model calls of this process.
 pub(crate) fn note(dir: &Path, line: &str) {
     let path = dir.join(format!("calls-{}", std::process::id()));
     let mut file = fs::File::options().create(true).append(true).open(path).expect("a file");
     file.write_all(format!("{line}\n").as_bytes()).expect("written");
 }
 
-/// Removes and returns the calls of this process.
+/// Removes and returns the recorded model calls of this process.
 pub(crate) fn take_notes(dir: &Path) -> Vec<String> {
     let path = dir.join(format!("calls-{}", std::process::id()));
     let notes = fs::read_to_string(&path).unwrap_or_default().lines().map(str::to_owned).collect();

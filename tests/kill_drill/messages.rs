@@ -1,4 +1,4 @@
-//! Processes that are killed while running relatives write to each other (X16).
+//! Processes that are killed while running relatives send messages to each other (X16).
 
 #![allow(
     clippy::panic,
@@ -10,7 +10,7 @@ use crate::killed::*;
 use subtend_tools::message;
 use subtend_tools::registry::Registry;
 
-/// Names the records before the moment of death and the directory of [`killed_process`].
+/// Variable with the number of records after which [`killed_process`] dies, and its directory.
 const KILLED: &str = "SUBTEND_TEST_MESSAGES";
 const TEXTS: [&str; 2] = ["for the sibling", "for the parent"];
 /// Maximum wait for the moment of death, and for the end of all runs.
@@ -20,8 +20,9 @@ fn call(tool: &str, args: &serde_json::Value) -> ToolCall {
     ToolCall { provider_id: "c".into(), tool: tool.into(), args: args.to_string().into() }
 }
 
-/// Plays a parent with two tasks: `writes` writes to its sibling `waits` and to its parent, which both wait until then.
-async fn voice(dir: Arc<Path>, request: Request) -> Result<Answer, ModelError> {
+/// Plays a parent with two tasks. `writes` sends messages to its sibling `waits` and to its parent, which both wait for
+/// them.
+async fn fake_model(dir: Arc<Path>, request: Request) -> Result<Answer, ModelError> {
     let has = |prompt: &str| {
         request.messages.iter().any(|message| matches!(message, Message::User { text, .. } if **text == *prompt))
     };
@@ -67,7 +68,7 @@ fn host(dir: &Path) -> (Journal, Builder) {
     catalog.insert(Manifest { on_restart: Some(OnRestart::Resume), ..worker });
     let tools = Registry::builder().tool(message::tool()).expect("one tool").build();
     let dir: Arc<Path> = dir.into();
-    let model = fn_model("family", move |request, _| voice(Arc::clone(&dir), request));
+    let model = fn_model("family", move |request, _| fake_model(Arc::clone(&dir), request));
     let builder = Runtime::builder()
         .journal(journal.clone())
         .catalog(catalog)
@@ -77,7 +78,8 @@ fn host(dir: &Path) -> (Journal, Builder) {
     (journal, builder)
 }
 
-/// Not a test: opens the family in a new store, or resumes it, and kills this process at the numbered record from the first message on.
+/// Not a test: starts the family in a new store or resumes it. Kills this process at a record, counted from the first
+/// message.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn killed_process() {
     let Ok(text) = std::env::var(KILLED) else { return };
@@ -94,7 +96,7 @@ async fn killed_process() {
     let waits = async {
         while seen < last {
             let next = tokio::time::timeout(Duration::from_millis(50), events.next()).await;
-            // After the recovery nothing may be left to do.
+            // If the recovery left no run in flight, no record will follow.
             if !is_new && journal.inflight().expect("readable").is_empty() {
                 break;
             }
@@ -103,7 +105,7 @@ async fn killed_process() {
             seen += u32::from(seen > 0 || is_sent(&record));
         }
     };
-    // The test fails if this process ends in another way.
+    // The test fails if this process ends without a kill.
     if tokio::time::timeout(MAX_WAIT, waits).await.is_ok() {
         die();
     }
@@ -114,14 +116,14 @@ fn is_sent(record: &Record) -> bool {
     matches!(record, Record::TurnAnswered(answered) if answered.calls.iter().any(is_message))
 }
 
-/// What a store holds once no run is in flight.
+/// The contents of the store when no run is in flight.
 struct KilledFamily {
     sessions: Vec<(SessionId, Vec<Record>)>,
-    /// What the last process showed to the receivers.
+    /// The messages in each model call of the last process.
     calls: Vec<String>,
 }
 
-/// Starts a last process within this one, and waits for the end of all runs.
+/// Starts a runtime in this process, and waits for the end of all runs.
 async fn finished(dir: &Path) -> KilledFamily {
     let (journal, builder) = host(dir);
     let runtime = builder.start().await.expect("the runtime starts again");
@@ -143,7 +145,7 @@ async fn finished(dir: &Path) -> KilledFamily {
     KilledFamily { sessions, calls: take_notes(dir) }
 }
 
-/// Checks that each message was accepted once and taken once, and that no request showed one twice.
+/// Checks that each message was accepted and taken once, and that no request contained a message twice.
 fn judge(family: &KilledFamily) -> Result<(), String> {
     let (mut accepted, mut taken) = (BTreeMap::new(), BTreeMap::new());
     for record in family.sessions.iter().flat_map(|(_, records)| records) {
@@ -166,14 +168,14 @@ fn judge(family: &KilledFamily) -> Result<(), String> {
     if let Some(text) = accepted.keys().next() {
         return Err(format!("`{text}` was accepted"));
     }
-    // The text of the other one, and no text twice.
+    // A request contains at most one message, and that only once.
     match family.calls.iter().find(|call| !["[0, 0]", "[1, 0]", "[0, 1]"].iter().any(|seen| call.ends_with(seen))) {
         Some(call) => Err(format!("a message was shown twice: {call}")),
         None => Ok(()),
     }
 }
 
-/// Kills at records from the call on: before and after each delivery, its result, and its entry; then again in the recovery.
+/// Kills at the records of deliveries, of their results and of their entries, and then again during the recovery.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn x16_messages_are_delivered_once_over_kills() {
     let mut kills = tokio::task::JoinSet::new();

@@ -10,9 +10,9 @@ use crate::killed::*;
 use subtend_session::limits::Limits;
 use subtend_session::record::Park;
 
-/// Names the directory, the moment of death and the policy of [`killed_process`].
+/// Variable with the directory of [`killed_process`], the moment at which it dies, and its restart policy.
 const KILLED: &str = "SUBTEND_TEST_PARKED";
-/// Three tasks and another root. Their parent waits for them.
+/// Number of parked runs: three tasks, whose parent waits for them, and another root.
 const PARKED_RUNS: usize = 4;
 const TURN_MS: u64 = 200;
 /// Maximum wait for the moment of death, and for the end of all runs.
@@ -24,7 +24,7 @@ fn now_ms() -> u64 {
     u64::try_from(since.expect("a time after 1970").as_millis()).expect("a time before the year 500,000,000")
 }
 
-/// Plays a provider whose limit resets at the time in the file `reset`. Only the parent's first call precedes the limit.
+/// Plays a provider whose limit resets at the time in the file `reset`. Only the parent's first call is not limited.
 async fn provider(dir: Arc<Path>, request: Request) -> Result<Answer, ModelError> {
     let is_parent = |message: &Message| matches!(message, Message::User { text, .. } if &**text == "parent");
     let is_answer = |message: &Message| matches!(message, Message::Assistant { .. });
@@ -68,8 +68,8 @@ fn host(dir: &Path, policy: OnRestart) -> (Journal, Builder) {
     (journal, builder)
 }
 
-/// Not a test: opens the runs in a new store, and kills this process at a moment: when all runs are parked, after the recovery, or at the
-/// numbered record from the first resumption on.
+/// Not a test: starts the runs in a new store or resumes them. Kills this process when all runs are parked, after the
+/// recovery, or at a record counted from the first resumption.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn killed_process() {
     let Ok(text) = std::env::var(KILLED) else { return };
@@ -104,11 +104,11 @@ async fn killed_process() {
             }
         }
     };
-    // The test then tries again with a later reset.
+    // The test then retries with a later reset.
     let _ = tokio::time::timeout(MAX_WAIT / 6, waits).await;
 }
 
-/// Returns whether a run that was parked at its limit continues, or asks for the slot that it needs.
+/// Returns whether a parked run resumes, or requests the slot that it needs to resume.
 fn is_resumption(record: &Record) -> bool {
     matches!(record, Record::RunResumed { why: Park::Limit { .. }, .. } | Record::RunParked { why: Park::Slot, .. })
 }
@@ -119,7 +119,8 @@ fn kill_at(moment: &str, policy: OnRestart, dir: &Path) -> bool {
     is_killed("parked::killed_process", KILLED, &format!("{moment} {policy} {}", dir.display()))
 }
 
-/// Kills a process at each of these moments in a new store, before the reset; tries again with a later one on a slow machine.
+/// Kills a process at each of these moments in a new store, before the reset. If the machine is too slow, retries with
+/// a later reset.
 fn killed_at(moments: &[&str], policy: OnRestart) -> tempfile::TempDir {
     for reset_s in [2, 8, 32] {
         let dir = tempfile::tempdir().expect("a directory");
@@ -132,15 +133,15 @@ fn killed_at(moments: &[&str], policy: OnRestart) -> tempfile::TempDir {
     panic!("this machine is too slow for {moments:?}");
 }
 
-/// What a store holds once no run is in flight or `patience` is over.
+/// The contents of the store when no run is in flight, or after `patience`.
 struct Outcomes {
     resumed: usize,
     sessions: Vec<(SessionId, Vec<Record>)>,
-    /// The calls of the last process, in order.
+    /// The model calls of the last process, in order.
     calls: Vec<String>,
 }
 
-/// Starts a last process within this one, and waits for the ends of both roots.
+/// Starts a runtime in this process, and waits for the ends of both roots.
 async fn finished(dir: &Path, policy: OnRestart, faults: Faults, patience: Duration) -> Outcomes {
     drop(take_notes(dir));
     let (journal, builder) = host(dir, policy);
@@ -197,11 +198,11 @@ fn judge(sessions: &[(SessionId, Vec<Record>)]) -> Result<(), String> {
     if parked_runs == PARKED_RUNS { Ok(()) } else { Err(format!("{parked_runs} runs were parked")) }
 }
 
-/// Checks that the first call ended before the second one began.
+/// Checks that only one model call probed the limit: the first call ended before the second began.
 fn one_probes(calls: &[String]) -> Result<(), String> {
     let kinds: Vec<&str> = calls.iter().filter_map(|line| line.split(' ').next()).collect();
     let begun = kinds.iter().filter(|kind| **kind == "begin").count();
-    // The runs that were parked, and the parent at the ends of its tasks.
+    // The parked runs, and the parent, which continues when its tasks have ended.
     if kinds.starts_with(&["begin", "end"]) && begun > PARKED_RUNS {
         return Ok(());
     }
@@ -227,7 +228,7 @@ async fn x13_runs_killed_while_parked_resume_once() {
     assert!(one_probes(&calls).is_err(), "a call during the probe");
 }
 
-/// Kills at records from the first resumption on: during the probe, and while the others follow.
+/// Kills during the probe, and while the other runs resume.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn x13_kill_during_the_resumption_resumes_nothing_twice() {
     let mut kills = tokio::task::JoinSet::new();

@@ -11,7 +11,7 @@ use crate::cli::call::{CommandOutput, User};
 
 const QUESTION: &str = "How is this project put together, and where does it handle errors?";
 
-/// Asks in a workspace, and checks that stdout has only the answer.
+/// Asks a question in a workspace, and checks that stdout has only the answer.
 pub(crate) fn ask(user: &User, question: &str) -> String {
     let done = user.succeeds(&["run", question]);
     let CommandOutput { out, err, .. } = done;
@@ -80,7 +80,7 @@ fn answers_about_names_and_plain_words_are_true() {
 #[test]
 fn answers_about_this_repository_are_true() {
     let user = User::new();
-    // Works on a copy, since the original may change.
+    // Works on a copy, because the original may change.
     copy(Path::new(env!("CARGO_MANIFEST_DIR")), &user.workspace());
     user.file("target/debug/made.rs", "error\n");
     let truth = Truth::of(&user.workspace(), &["target"]);

@@ -100,7 +100,7 @@ fn take_ownership(path: &std::path::Path, own: u32) {
     }
 }
 
-/// Files that the user may not read are reported, and the rest of the answer is true.
+/// Files that the user may not read are reported, and the rest of the answer is correct.
 #[cfg(unix)]
 #[test]
 fn unreadable_files_make_counts_lower_bounds() {

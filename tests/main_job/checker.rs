@@ -28,8 +28,8 @@ struct AnswerCheck<'a> {
     reported: Vec<Area>,
     places: BTreeSet<(String, usize)>,
     left: BTreeSet<String>,
-    /// True if the search was for beginnings of words, false if also for parts of words; `None` if nothing was
-    /// searched.
+    /// True if the search matched only beginnings of words, false if it also matched parts of words; `None` without a
+    /// search.
     searched: Option<bool>,
     named: bool,
 }
@@ -74,7 +74,7 @@ impl<'a> AnswerCheck<'a> {
         }
     }
 
-    /// Checks that a reported number is true, and marked as exact where it can be.
+    /// Checks that a reported number is correct, and exact if it can be determined exactly.
     fn number(&mut self, reported: ReportedCount, real: ReportedCount, of: &str) {
         self.done.doubt |= !reported.exact;
         let holds = if reported.exact { reported == real } else { reported.n <= real.n && !real.exact };

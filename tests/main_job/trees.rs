@@ -1,4 +1,4 @@
-//! The tree of a run: each session worked, and its owner received its end.
+//! The tree of a run: each session made model calls, and its owner received its end.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,4 +1,4 @@
-//! The facts of a directory, found with the standard library alone.
+//! The facts about a directory, determined with only the standard library.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -28,7 +28,7 @@ fn begins(text: &str, name: &str) -> bool {
 
 const WORDS: [Word; 3] = [ERROR, LANTERN, BEACON];
 
-/// Errors, as a person would search for them.
+/// Words about errors, as a person would search for them.
 pub(crate) const ERROR: Word = Word {
     label: "error",
     pattern: r"(?i)error|\berr\b|fail",

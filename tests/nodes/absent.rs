@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::cluster::{Cluster, LEASE, owned, shares, this_version};
 
-/// A list of all shards: its status, the shards that it lacks, and its JSON.
+/// Requests a list from all shards. Returns its status, the shards that it lacks, and its JSON.
 fn listed(cluster: &Cluster, request: &str, body: &str) -> (u16, String, Value) {
     let mut answer = cluster.client.open(cluster.nodes[0].port, request, "", body).unwrap();
     let missing = answer.headers.lines().find_map(|line| line.strip_prefix("subtend-missing-shards: "));
@@ -18,7 +18,7 @@ fn listed(cluster: &Cluster, request: &str, body: &str) -> (u16, String, Value) 
     (answer.status, missing, serde_json::from_str(&text).unwrap())
 }
 
-/// The only node that may claim some shards is killed. The control: the same lists while it lives.
+/// The only node that may claim some shards is killed. The control: the same lists before the kill.
 #[test]
 fn d4_list_names_the_shards_that_it_lacks() {
     let mut cluster = Cluster::start(1, 2);
@@ -43,7 +43,7 @@ fn d4_list_names_the_shards_that_it_lacks() {
     cluster.kill(labelled);
     cluster.wait_for(|members| shares(members) == [count("a", 2), count("none", 2)]);
     let lacks = "gpu-shard-1, gpu-shard-2";
-    // The node may still be opening the shard that it claimed.
+    // The node may still be opening a shard that it has claimed.
     cluster.wait_for(|_| listed(&cluster, "GET /v1/sessions?partial=true", "").1 == lacks);
     let (status, missing, page) = listed(&cluster, "GET /v1/sessions?partial=true", "");
     assert_eq!((status, &*missing, ids(&page)), (200, lacks, vec![here]));
@@ -58,7 +58,8 @@ fn d4_list_names_the_shards_that_it_lacks() {
     cluster.end();
 }
 
-/// A node has the leases of the calls that its workers answer, so it asks no other node for them. The control: nodes with shards.
+/// A node keeps the leases of calls in memory, so it answers its workers without asking other nodes. The control: nodes
+/// with shards.
 #[test]
 fn d6_worker_is_answered_by_the_node_that_it_connects_to() {
     let mut cluster = Cluster::steady(2, 2);
@@ -70,7 +71,7 @@ fn d6_worker_is_answered_by_the_node_that_it_connects_to() {
         let (_, refused) = cluster.ask(node, "POST /v1/workers/take", "", &take);
         assert_eq!(refused["code"], code, "{refused}");
     }
-    // Other requests that only this node answers, and one that any node does.
+    // Other requests that only this node answers, and one that any node answers.
     assert_eq!(cluster.ask(third, "HEAD /v1/nodes", "", &Value::Null).0, 200);
     assert_eq!(cluster.ask(third, "GET /v1/agents", "", &Value::Null).0, 200);
     cluster.end();
@@ -87,14 +88,15 @@ fn shard_dir(cluster: &Cluster, node: usize, shard: &str) -> PathBuf {
     cluster.path(&format!("data-{name}/postgres/node-{name}/{shard}"))
 }
 
-/// Returns the last LSN that a node remembers of a shard.
+/// Returns the last LSN of a shard in the local watermark of a node.
 fn remembered(cluster: &Cluster, node: usize, shard: &str) -> u64 {
     let bytes = std::fs::read(shard_dir(cluster, node, shard).join("WATERMARK")).unwrap_or_default();
     let slot = |at: usize| Some(u64::from_be_bytes(bytes.get(at + 4..at + 12)?.try_into().unwrap()));
     slot(0).max(slot(512)).unwrap_or(0)
 }
 
-/// The database returns to an earlier moment, and the node that had the shard does not. The control: a start that accepts the loss.
+/// The database is restored to an earlier moment, but the watermark of the node is not. The control: a start that
+/// accepts the loss.
 #[test]
 fn d8_restored_database_is_refused_by_a_node_that_saw_more() {
     let mut cluster = Cluster::start(2, 2);
@@ -134,17 +136,17 @@ fn d8_restored_database_is_refused_by_a_node_that_saw_more() {
     cluster.end();
 }
 
-/// Returns how often a node logged `what` of a shard.
+/// Returns how often a node logged `what` about a shard.
 fn logged(cluster: &Cluster, node: usize, shard: &str, what: &str) -> usize {
     let log = std::fs::read_to_string(cluster.path(&cluster.nodes[node].name)).unwrap_or_default();
     let shard = format!("\"{shard}\"");
     log.lines().filter(|line| line.contains(what) && line.contains(&shard)).count()
 }
 
-/// A node cannot write to the directories of shards that it does not have. It tries again although the shards do not change, and logs
-/// that once.
+/// A node cannot write the watermarks of shards that it does not own. It retries although the shards do not change, and
+/// logs the failure once.
 #[test]
-fn d8_mark_that_was_not_written_is_written_later() {
+fn d8_watermark_is_written_after_a_failed_attempt() {
     let mut cluster = Cluster::start(2, 2);
     let shards = cluster.members(0)["shards"].clone();
     let blocked: Vec<(usize, String)> = shards
@@ -155,7 +157,7 @@ fn d8_mark_that_was_not_written_is_written_later() {
         .collect();
     for (other, shard) in &blocked {
         let dir = shard_dir(&cluster, *other, shard);
-        // It exists if the node had the shard before.
+        // The directory exists if the node owned the shard before.
         drop(std::fs::remove_dir_all(&dir));
         std::fs::write(dir, "not a directory").unwrap();
     }

@@ -1,4 +1,4 @@
-//! Nodes as processes, with their own server and a proxy between.
+//! Nodes as processes, with a database server of their own and a proxy in between.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -13,10 +13,10 @@ use crate::history;
 use crate::proxy::Proxy;
 use crate::server::Server;
 
-/// Lease duration of tests in seconds: short, so that others take over soon.
+/// Lease duration of tests in seconds. It is short, so that other nodes take over soon.
 pub(crate) const LEASE: u64 = 3;
 
-/// Time limit of waits: long, so that a busy machine alone fails no test.
+/// Time limit of waits. It is long, so that a busy machine alone does not fail a test.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(240);
 
 /// Exit code of a process that cannot use its store.
@@ -27,7 +27,7 @@ pub(crate) struct Cluster {
     pub(crate) nodes: Vec<NodeProcess>,
     pub(crate) client: NodeClient,
     pub(crate) lease: u64,
-    /// Number of nodes that were started again after they ended at their start.
+    /// Number of restarts of nodes that ended during their start.
     pub(crate) restarts: u32,
     /// Number of sessions that were opened, for their keys.
     opened: AtomicU64,
@@ -85,12 +85,12 @@ impl Cluster {
         Self::start_with(count, shards, lease, this_version(), &[])
     }
 
-    /// Starts nodes that keep their leases, however busy this machine is.
+    /// Starts nodes with long leases, which they keep even on a busy machine.
     pub(crate) fn steady(count: usize, shards: u16) -> Self {
         Self::start_with(count, shards, 60, this_version(), &[])
     }
 
-    /// Starts steady nodes of another version, which a rolling change replaces.
+    /// Starts steady nodes of another version, which a rolling update replaces.
     pub(crate) fn of_another_version(count: usize, shards: u16) -> Self {
         Self::start_with(count, shards, 60, other_version(), &[])
     }
@@ -148,11 +148,11 @@ impl Cluster {
         String::from_utf8(made.stdout).unwrap().trim().to_owned()
     }
 
-    /// Starts the process of a node that is not running.
+    /// Starts the process of a node.
     pub(crate) fn start_node(&mut self, number: usize, shards: u16) {
         let node = &self.nodes[number];
         let log = std::fs::OpenOptions::new().append(true).create(true).open(self.path(&node.name)).unwrap();
-        // With long leases, no reply counts as late either.
+        // Nodes with long leases also get a long time limit for replies.
         let reply = (self.lease / 3).clamp(2, 10);
         let store = format!("{}&reply_timeout={reply}", crate::server::address(node.proxy.port));
         let mut command = self.command(&node.program, &store);
@@ -173,7 +173,7 @@ impl Cluster {
         command.args(["--shards", &shards.to_string(), "--lease", &self.lease.to_string(), "--drain", "20"]);
         command.args(["--listen", &format!("127.0.0.1:{}", node.port), "--tokens"]).arg(self.path("tokens.json"));
         command.arg("--model").arg(format!("scripted:{}", self.path("script.json").display()));
-        // It says there that it has joined.
+        // The node reports to this file that it has joined.
         let ready = std::fs::File::create(self.ready_file(number)).unwrap();
         command.args(&node.args).stdout(ready).stderr(log);
         self.nodes[number].child = Some(command.spawn().unwrap());
@@ -183,7 +183,8 @@ impl Cluster {
         self.path(&format!("{}.ready", self.nodes[number].name))
     }
 
-    /// Starts nodes again that ended before they joined: a busy machine may not answer their first requests in time.
+    /// Restarts nodes that ended before they joined, because a busy machine may not answer their first requests in
+    /// time.
     fn restart_ended_at_start(&mut self, shards: u16) {
         for number in 0..self.nodes.len() {
             let Some(child) = &mut self.nodes[number].child else { continue };
@@ -196,7 +197,7 @@ impl Cluster {
         }
     }
 
-    /// Lets the node's next start run the other version.
+    /// Makes the next start of the node run the other version.
     pub(crate) fn change_version(&mut self, number: usize) {
         let node = &mut self.nodes[number];
         node.program = if node.program == this_version() { other_version() } else { this_version() };
@@ -231,7 +232,8 @@ impl Cluster {
         }
     }
 
-    /// Opens a session through a node as clients do: with a key, and again after an answer that asks for it. Returns its id.
+    /// Opens a session through a node as clients do: with a key, and with retries if the response asks for one. Returns
+    /// its id.
     pub(crate) fn open(&self, number: usize, text: &str) -> String {
         let give_up = Instant::now() + PATIENCE;
         let key = format!("idempotency-key: open {}\r\n", self.opened.fetch_add(1, Ordering::Relaxed));
@@ -240,7 +242,7 @@ impl Cluster {
             if status == 201 {
                 return opened["session"]["id"].as_str().unwrap().to_owned();
             }
-            // The outcome of a command at a node that left, or a shard that has no owner yet.
+            // The node has left, or the shard has no owner yet.
             let asks_again = matches!(status, 502 | 503) && Instant::now() < give_up;
             assert!(asks_again, "{status} {opened}\n{}", self.log(number));
             std::thread::sleep(Duration::from_millis(100));
@@ -268,7 +270,7 @@ impl Cluster {
         self.ask(number, "GET /v1/nodes", "", &Value::Null).1
     }
 
-    /// Returns the number of the node that has the shard of a session. Waits while it has no owner.
+    /// Returns the number of the node that owns the shard of a session. Waits while the shard has no owner.
     pub(crate) fn owner_of(&self, session: &str) -> usize {
         let key = session.replace('-', "");
         let sql = format!(
@@ -299,7 +301,7 @@ impl Cluster {
         }
     }
 
-    /// As [`Self::wait_for`], and starts nodes again that ended at their start.
+    /// As [`Self::wait_for`], and restarts nodes that ended during their start.
     pub(crate) fn wait_with_restarts(&mut self, shards: u16, holds: impl Fn(&Value) -> bool) {
         let give_up = Instant::now() + PATIENCE;
         loop {
@@ -350,7 +352,7 @@ impl Drop for Cluster {
     }
 }
 
-/// Returns the number of shards that live nodes have.
+/// Returns the number of shards that live nodes own.
 pub(crate) fn owned(members: &Value) -> usize {
     members["shards"].as_array().into_iter().flatten().filter(|shard| shard["node"].is_string()).count()
 }

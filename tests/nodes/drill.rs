@@ -1,9 +1,10 @@
-//! The drill of nodes: faults of every kind under load, checked only by the database and the workspace.
+//! The drill of nodes applies faults of every kind under load. Only the database and the workspace decide whether it
+//! passes.
 //!
-//! `FAULTS=1000 CLUSTERS=4 LEASE=15 .ci/run nodes` runs more faults, divided among clusters that do not know each other, with
-//! leases of 15 s: most of the time of a fault passes in waits for a lease. `SEED=N` repeats the victims of the faults of each
-//! cluster. With `SUBTEND_OTHER`, the command of another version, a node that leaves returns with the version that it did not
-//! have.
+//! `FAULTS=1000 CLUSTERS=4 LEASE=15 .ci/run nodes` runs more faults, divided among independent clusters, with leases of
+//! 15 s. Most of the time of a fault is spent waiting for a lease to end. `SEED=N` repeats the choice of victims in
+//! each cluster. With `SUBTEND_OTHER`, the command of another version, a node that leaves returns with the version that
+//! it did not have.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -54,7 +55,7 @@ fn number(name: &str, default: u64) -> u64 {
     std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
 }
 
-/// Opens sessions until it is stopped. A command without an answer is sent again, with its key, to any node.
+/// Opens sessions until it is stopped. A command without an answer is repeated, with its key, at any node.
 fn send(
     client: &NodeClient,
     ports: &[u16],
@@ -91,7 +92,7 @@ struct Drill {
     totals: DrillTotals,
 }
 
-/// What the drills of some clusters did.
+/// Totals of the drills of some clusters.
 #[derive(Default)]
 struct DrillTotals {
     failovers: Vec<Duration>,
@@ -99,7 +100,7 @@ struct DrillTotals {
     sessions: usize,
     claims: usize,
     events: usize,
-    /// Nodes that ended at their start.
+    /// Number of nodes that ended during their start.
     restarts: u32,
 }
 
@@ -133,7 +134,7 @@ impl DrillTotals {
     }
 }
 
-/// Lets the drills of other clusters end soon after this one has failed.
+/// Stops the drills of other clusters soon after this one has failed.
 struct StopsOthers<'a>(&'a AtomicBool);
 
 impl Drop for StopsOthers<'_> {
@@ -202,7 +203,7 @@ impl Drill {
     fn wait_until_settled(&mut self, victim: usize) {
         let all = |members: &Value| owned(members) == usize::from(SHARDS) && shares(members).len() == NODES;
         self.cluster.wait_with_restarts(SHARDS, all);
-        // Work must continue before the next fault.
+        // Sessions must make progress before the next fault.
         let (before, give_up) = (self.sent.load(Ordering::SeqCst), Instant::now() + PATIENCE);
         while self.sent.load(Ordering::SeqCst) < before + 8 {
             assert!(Instant::now() < give_up, "no session could be opened\n{}", self.cluster.log(victim));
@@ -210,7 +211,7 @@ impl Drill {
         }
     }
 
-    /// Returns a session of a shard that the node has.
+    /// Returns a session of a shard that the node owns.
     fn session_of(&self, node: usize) -> String {
         let name = &self.cluster.nodes[node].name;
         let sql = format!(
@@ -263,7 +264,7 @@ fn last_records(cluster: &Cluster) -> Option<BTreeMap<String, u64>> {
     }
 }
 
-/// Waits until a follower has the last record of each session; checks that it got each record once and in order.
+/// Waits until a follower has the last record of each session. Checks that it got each record once and in order.
 fn check_events(cluster: &Cluster, follower: Follower) -> usize {
     let give_up = Instant::now() + Duration::from_secs(600);
     let complete = |received: &Received| {
@@ -310,7 +311,7 @@ fn check_store(cluster: &Cluster, opened: &[String]) {
     assert_eq!(effects.len(), once.len(), "a command ran twice");
 }
 
-/// Applies faults to one cluster under load, and checks what it has afterwards.
+/// Applies faults to one cluster under load, and checks its store afterwards.
 fn run_drill(cluster: Cluster, faults: Range<u64>, mut seed: u64, pause: Duration, failed: &AtomicBool) -> DrillTotals {
     let (_stops_others, first) = (StopsOthers(failed), seed);
     let sent = Arc::new(AtomicU64::new(0));
@@ -329,7 +330,7 @@ fn run_drill(cluster: Cluster, faults: Range<u64>, mut seed: u64, pause: Duratio
         let struck = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
             drill.wait_until_settled(0);
             for at in faults.clone().take_while(|_| !failed.load(Ordering::SeqCst)) {
-                // A linear congruence, so that a seed always selects the same victims.
+                // A linear congruential generator, so that a seed always selects the same victims.
                 seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
                 let fault = FAULTS[usize::try_from(at).unwrap() % FAULTS.len()];
                 drill.apply_fault(fault, usize::try_from(seed >> 33).unwrap() % NODES);
@@ -356,7 +357,7 @@ fn run_drill(cluster: Cluster, faults: Range<u64>, mut seed: u64, pause: Duratio
 fn d3_faults_of_every_kind_lose_nothing() {
     let (faults, seed, clusters) = (number("FAULTS", FAULTS.len() as u64), number("SEED", 1), number("CLUSTERS", 1));
     let lease = number("LEASE", LEASE);
-    // Many clusters together get the load that two cores bear.
+    // Many clusters together get no more load than two cores can bear.
     let pause = Duration::from_millis(if clusters == 1 { 40 } else { 300 * clusters });
     let (failed, mut totals) = (AtomicBool::new(false), DrillTotals::default());
     let started: Vec<Cluster> = (0..clusters).map(|_| Cluster::with_lease(NODES, SHARDS, lease)).collect();

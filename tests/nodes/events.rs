@@ -21,7 +21,7 @@ pub(crate) struct Follower {
 }
 
 impl Follower {
-    /// Follows through the nodes in turn: through the next one when a stream ends.
+    /// Follows the events, and switches to the next node when a stream ends.
     pub(crate) fn start(client: &NodeClient, ports: Vec<u16>) -> Self {
         let (client, stop) = (client.clone(), Arc::new(AtomicBool::new(false)));
         let (stopping, received) = (Arc::clone(&stop), Arc::<Mutex<Received>>::default());
@@ -31,7 +31,7 @@ impl Follower {
             while !stopping.load(Ordering::SeqCst) {
                 turn += 1;
                 let port = ports[turn % ports.len()];
-                // After any end, the stream continues from the last received id.
+                // After any end, the next stream continues from the last received id.
                 drop(follow(&client, port, &mut last, &receiving, &stopping));
                 std::thread::sleep(Duration::from_millis(20));
             }

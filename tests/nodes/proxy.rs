@@ -1,4 +1,4 @@
-//! A proxy between a node and its database that delays, blocks one direction, or loses the replies of commits.
+//! A proxy between a node and its database. It can delay traffic, block one direction, or lose the replies of commits.
 
 use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -88,7 +88,7 @@ fn forward(mut client: TcpStream, mut server: TcpStream, state: &Arc<ProxyState>
     });
     let mut bytes = [0; 1 << 16];
     while let Ok(count @ 1..) = client.read(&mut bytes) {
-        // A group commit is larger than any other request.
+        // Only group commits have more than 1,000 bytes.
         let lost = || state.network.compare_exchange(4, 0, Ordering::SeqCst, Ordering::SeqCst).is_ok();
         if count > 1_000 && lost() {
             losing.store(1, Ordering::SeqCst);

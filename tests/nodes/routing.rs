@@ -1,4 +1,4 @@
-//! Requests for any session to any node.
+//! Requests for any session, sent to any node.
 
 use serde_json::{Value, json};
 
@@ -48,7 +48,7 @@ fn d4_command_with_a_key_takes_effect_once_on_any_node() {
     let open = |node: usize, text: &str| {
         cluster.ask(node, "POST /v1/sessions", "idempotency-key: invoice-17\r\n", &json!({"input": {"text": text}}))
     };
-    // Both are sent at once, so that neither finds the session of the other.
+    // Both are sent concurrently, so that neither finds the session of the other.
     let answers: Vec<(u16, Value)> = std::thread::scope(|scope| {
         let requests: Vec<_> = (0..8).map(|n| scope.spawn(move || open(n % 2, "quick"))).collect();
         requests.into_iter().map(|answer| answer.join().unwrap()).collect()
@@ -62,7 +62,8 @@ fn d4_command_with_a_key_takes_effect_once_on_any_node() {
     cluster.end();
 }
 
-/// A client sends invalid commands with ever new keys. The control: the key of a command that took effect is kept, also where it is used again.
+/// A client sends invalid commands, each with a new key. The control: the key of a command that took effect is kept,
+/// even if it is used again.
 #[test]
 fn d4_key_of_an_invalid_command_is_not_kept() {
     let mut cluster = Cluster::steady(2, 4);
@@ -146,7 +147,7 @@ fn d2_slots_are_divided_among_live_nodes() {
     };
     cluster.open(0, "wide");
     cluster.wait_for(|_| working(&cluster) >= 2);
-    // A third child would start now.
+    // By now, a third child would have started.
     std::thread::sleep(std::time::Duration::from_millis(600));
     assert_eq!(working(&cluster), 2);
     cluster.kill(1);

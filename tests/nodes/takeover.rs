@@ -1,4 +1,4 @@
-//! Sessions whose node is killed, paused or disconnected continue on another one.
+//! Sessions continue on another node when theirs is killed, paused or disconnected.
 
 use std::time::{Duration, Instant};
 
@@ -25,7 +25,7 @@ fn d3_running_session_continues_when_its_node_is_killed() {
     let other = 1 - owner;
     assert_eq!(cluster.outcome(other, &session), "completed", "{}", cluster.log(other));
     assert_eq!(cluster.owner_of(&session), other);
-    // Generous, since test machines are busy: the rest of the lease, and a start.
+    // The rest of the lease and a start; generous, because test machines are busy.
     assert!(killed.elapsed() < Duration::from_secs(LEASE + 30), "{:?}", killed.elapsed());
     assert!(cluster.effects().len() <= 1, "its command ran twice");
     cluster.start_node(owner, 2);
@@ -33,7 +33,7 @@ fn d3_running_session_continues_when_its_node_is_killed() {
     shut_down_and_check(&mut cluster);
 }
 
-/// The paused node wakes while it has work. It writes nothing, starts nothing, and joins again.
+/// The paused node resumes with work in memory. It must write nothing, start nothing, and join again.
 #[test]
 fn d2_paused_node_does_nothing_when_it_wakes() {
     let mut cluster = Cluster::start(2, 2);
@@ -65,17 +65,18 @@ fn d2_node_without_its_database_stops() {
         let other = 1 - owner;
         assert_eq!(cluster.outcome(other, &session), "completed", "{network:?}\n{}", cluster.log(other));
         assert!(cluster.effects().len() <= 1);
-        // It shows no rows that are older than a lease.
+        // The node does not return rows that are older than a lease.
         cluster.wait_for(|_| owned(&cluster.members(owner)) == 0);
         cluster.nodes[owner].proxy.set(Network::Healthy);
         cluster.wait_for(|members| shares(members).len() == 2 && owned(members) == 2);
-        // A request through the node that was disconnected.
+        // Send a request through the disconnected node.
         assert_eq!(cluster.outcome(owner, &session), "completed");
         shut_down_and_check(&mut cluster);
     }
 }
 
-/// The database executed the last renewal, and its reply was lost. The lease ends before its time there, since its work has stopped.
+/// The database executed the last renewal, and its reply was lost. Because its work has stopped, the node takes a new
+/// lease before the old one expires in the database.
 #[test]
 fn d2_lost_lease_is_replaced_when_its_work_has_stopped() {
     let mut cluster = Cluster::with_lease(2, 2, 30);
@@ -85,7 +86,8 @@ fn d2_lost_lease_is_replaced_when_its_work_has_stopped() {
     let lease = sql(&format!("SELECT lease FROM subtend.node WHERE name = '{name}'"));
     let expires = || sql(&format!("SELECT expires FROM subtend.node WHERE lease = '{lease}'"));
     let joined = expires();
-    // The first renewal prepares its statement, which has a reply of its own. A later one takes effect without a reply.
+    // The first renewal also prepares its statement, which has a separate reply. A later renewal can take effect
+    // without a reply.
     cluster.wait_for(|_| expires() != joined);
     let before = expires();
     cluster.nodes[owner].proxy.set(Network::RepliesBlocked);
@@ -141,9 +143,9 @@ fn d7_waiting_client_does_not_delay_a_leaving_node() {
     shut_down_and_check(&mut cluster);
 }
 
-/// Every node is replaced by this version while sessions run: none of their runs is lost.
+/// While sessions run, every node is replaced by this version. No run is lost.
 ///
-/// The nodes begin with the version of `SUBTEND_OTHER`, if that is set.
+/// The nodes start with the version of `SUBTEND_OTHER`, if set.
 #[test]
 fn d7_rolling_change_loses_no_run() {
     let mut cluster = Cluster::of_another_version(2, 4);
@@ -151,7 +153,7 @@ fn d7_rolling_change_loses_no_run() {
     for node in [0, 1] {
         sessions.extend((0..4).map(|n| cluster.open(n % 2, &format!("before {node} {n}"))));
         cluster.signal(node, "TERM");
-        // Clients use the node that stays.
+        // Clients use the node that is not being replaced.
         sessions.extend((0..4).map(|n| cluster.open(1 - node, &format!("during {node} {n}"))));
         assert_eq!(cluster.ended(node), Some(0), "{}", cluster.log(node));
         cluster.nodes[node].program = this_version();
@@ -164,7 +166,7 @@ fn d7_rolling_change_loses_no_run() {
     let (effects, mut once) = (cluster.effects(), cluster.effects());
     once.sort();
     once.dedup();
-    // A command that was about to start when its node left ends with unknown effects, and does not run again.
+    // A command that was about to start when its node left ends with unknown effects, and is not repeated.
     assert_eq!(effects.len(), once.len(), "a command ran twice");
     let (_, list) = cluster.ask(1, "GET /v1/sessions?limit=100", "", &Value::Null);
     assert_eq!(list["items"].as_array().unwrap().len(), sessions.len());

@@ -94,8 +94,7 @@ fn assert_returned(protocol: Protocol, messages: &[ChatMessage]) {
     assert!(a.contains("alpha") && b.contains("beta") && none.contains("none.txt"), "{protocol:?}: {results:#?}");
 }
 
-/// Returns a relay that makes the real model call a tool: the model does so only when its answer is made to begin with
-/// a call.
+/// Returns a relay that makes the real model call a tool, by forcing its answer to begin with a call.
 fn forcing(protocol: Protocol, origin: &'static str) -> Relay {
     Relay::start(move |_, body| {
         let answered =
@@ -181,7 +180,7 @@ fn model_can_correct_truncated_arguments() {
         let ends: Vec<_> = stored.of("call_finished").iter().map(|end| end["end"].clone()).collect();
         let wrong = json!({ "tool_error": { "kind": "bad_args", "retryable": false } });
         assert_eq!(ends.iter().filter(|end| **end == wrong).count(), cut, "{protocol:?}: {stored:#?}");
-        // The model receives the error in a form that its server accepts.
+        // The request with the error has a form that the server accepts.
         let messages = messages_of(protocol, &seen[1].sent);
         assert_eq!(refused(protocol, &messages), [""; 0], "{protocol:?}: {:#}", seen[1].sent);
         assert!(seen[1].status.contains(" 200 "), "{protocol:?}: {:#?}", seen[1]);

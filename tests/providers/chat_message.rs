@@ -92,7 +92,7 @@ pub(crate) fn refused(protocol: Protocol, messages: &[ChatMessage]) -> Vec<Strin
     }
     wrong.extend(pairing(messages));
     match protocol {
-        // Consecutive messages of one role, or a user's text before results, are refused or change what the model sees.
+        // Providers refuse or merge consecutive messages of one role, and user text before results.
         Protocol::Anthropic | Protocol::Gemini => {
             let all: Vec<_> = messages.iter().filter(|message| message.role != Role::System).collect();
             for pair in all.windows(2).filter(|pair| pair[0].role == pair[1].role) {

@@ -1,4 +1,4 @@
-//! The controls: the checker of requests refuses what providers refuse.
+//! Controls of the checker of requests: it refuses what providers refuse.
 
 use serde_json::{Value, json};
 

@@ -37,7 +37,7 @@ fn fixtures() -> Vec<Value> {
     [script(LEAD, &lead), script(SCOUT, &scout)].concat()
 }
 
-/// Runs one conversation over `protocol`: text, parallel calls, a child in the background, its notice, the last answer.
+/// Runs one conversation over `protocol`, with text, parallel calls, a background child and its notice.
 fn converse(protocol: Protocol) -> (User, Vec<StoredSession>) {
     let mock = Mock::new(&fixtures());
     let (gate, origin) = (RequestGate::default(), mock.origin().to_owned());
@@ -153,7 +153,7 @@ fn every_protocol_records_the_same() {
     assert_eq!(lines, [&PARENT[..], &CHILD[..]]);
 }
 
-/// Normalized journals keep every difference that matters: each of these changes is noticed.
+/// A normalized journal keeps every relevant difference: each of these changes is noticed.
 #[test]
 fn doctored_journal_is_noticed() {
     let (user, stored) = converse(Protocol::Chat);

@@ -49,7 +49,7 @@ fn lead(protocol: Protocol, body: &mut Value, (tool, arguments): ScriptedCall) {
     let spec = tools.first_mut().unwrap_or_else(|| panic!("{tool} is not offered"));
     *(if anthropic { &mut spec["input_schema"] } else { &mut spec["function"]["parameters"] }) = arguments;
     body["tool_choice"] = if anthropic { json!({"type": "any"}) } else { json!("required") };
-    // One call, with enough tokens for the blanks that the model puts into it.
+    // One call, with enough tokens for the white space that the model adds.
     body[stop(protocol)] = json!(["</tool_call>"]);
     body["max_tokens"] = json!(160);
     let prefill = json!({"role": "assistant", "content": "<tool_call>\n"});
@@ -60,7 +60,7 @@ fn lead(protocol: Protocol, body: &mut Value, (tool, arguments): ScriptedCall) {
 fn answer(protocol: Protocol, body: &mut Value) {
     body.as_object_mut().expect("a body").remove("tools");
     body[stop(protocol)] = json!([".", ","]);
-    // The small model may repeat a result: with too few tokens, the answer would be truncated.
+    // The small model may repeat a result, so it gets enough tokens to avoid a truncated answer.
     body["max_tokens"] = json!(160);
 }
 
@@ -136,7 +136,7 @@ fn converse(
     DialectConversation { stored, root, output }
 }
 
-/// Returns `well` or `ill` by how the child's run ended: the dialect's words for it.
+/// Returns `well` or `ill`, the dialect's words for how the child's run ended.
 fn ended<'a>(conversation: &DialectConversation, well: &'a str, ill: &'a str) -> &'a str {
     let (child, ..) = conversation.child();
     let end = child.of("run_ended");

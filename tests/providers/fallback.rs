@@ -81,7 +81,7 @@ fn run_fails_after_every_model_of_the_pool_failed() {
     assert_eq!(first.statuses().len() + second.statuses().len(), discarded.len(), "{stored:#?}");
 }
 
-/// Both models are beyond the limit: the run parks until the second one resets, although the first one is tried first.
+/// Both models are at their limit. The run parks until the second model resets, although the first is tried first.
 #[test]
 fn x13_pool_parks_until_the_earliest_retry_after() {
     let limited = |seconds: u64| {

@@ -84,7 +84,7 @@ fn failing_server_is_abandoned_and_its_error_reported() {
     assert_eq!((mock.statuses().len(), discarded(&stored).len()), (3, 3), "{stored:#?}");
 }
 
-/// The mock breaks the connection after a few pieces: the rest never arrives.
+/// The mock closes the connection after a few pieces, so the rest never arrives.
 #[test]
 fn broken_stream_is_not_taken_for_a_short_answer() {
     for protocol in Protocol::ALL {
@@ -98,7 +98,7 @@ fn broken_stream_is_not_taken_for_a_short_answer() {
             "{protocol:?}: {}",
             seen[0].answer
         );
-        // Part of the first attempt was shown before it was discarded.
+        // A part of the first attempt was shown before the attempt was discarded.
         let first = |event: &&Value| event["type"] == "delta" && event["attempt"] == 1;
         assert!(output.events.iter().any(|event| first(&event)), "{protocol:?}");
         assert_one_attempt_discarded(protocol, &(output, stored), "unavailable");
@@ -113,7 +113,7 @@ fn stream_without_its_final_event_is_not_an_answer() {
         let whole = Relay::to(mock.origin());
         let (output, _) = run(protocol, whole.origin());
         assert_eq!(output.answer(), LONG, "{protocol:?}");
-        // The mock's own stream, truncated after the middle of the text.
+        // The stream of the mock, truncated in the middle of the text.
         let stream = whole.seen()[0].answer.clone();
         let cut = stream.find("enough").expect("the middle");
         let cut = cut + stream[cut..].find('\n').expect("an end of line");

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-/// A server that takes longer has failed.
+/// Time limit for reads and writes.
 const LONG: Duration = Duration::from_secs(60);
 
 /// A request or an answer: its first line, its headers in lower case, its body.
@@ -61,7 +61,7 @@ pub(crate) fn get(origin: &str, path: &str) -> Value {
 
 fn ask(origin: &str, method: &str, path: &str, body: &str) -> Value {
     let mut stream = connect(origin);
-    // HTTP/1.0: the answer ends with the connection.
+    // HTTP/1.0, so that the answer ends with the connection.
     write!(stream, "{method} {path} HTTP/1.0\r\nHost: localhost\r\nContent-Length: {}\r\n\r\n{body}", body.len())
         .expect("the server reads");
     let mut reader = BufReader::new(stream);

@@ -54,7 +54,7 @@ fn refused_key_names_its_variable_and_is_not_printed() {
         );
         let variable = protocol.variable().expect("a variable");
         assert!(output.err.contains(variable), "{protocol:?}: {}", output.err);
-        // A refused key is refused again.
+        // The same key would be refused again.
         assert_eq!(only(&user).of("turn_started").len(), 1, "{protocol:?}");
         key_is_absent(protocol, &user, &output);
     }

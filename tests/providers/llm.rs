@@ -11,7 +11,7 @@ use super::server::{ListeningServer, installed, server_file};
 static LLM: OnceLock<ListeningServer> = OnceLock::new();
 static EXCLUSIVE: Mutex<()> = Mutex::new(());
 
-/// The server, for one test at a time, which then has all slots and the full speed.
+/// The server. Only one test at a time uses it, with all slots and full speed.
 pub(crate) struct Llm {
     origin: &'static str,
     _alone: MutexGuard<'static, ()>,

@@ -66,7 +66,7 @@ impl Protocol {
 
 /// Removes variables that this machine's user may have set.
 pub(crate) fn clear_environment(command: &mut Command) {
-    // These servers count calls, so titles are off.
+    // Titles are off, because these servers count calls.
     command.env("SUBTEND_SESSIONS_TITLES", "false");
     KEYS.iter().chain(&PROXIES).for_each(|name| {
         command.env_remove(name);

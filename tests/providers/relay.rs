@@ -109,13 +109,13 @@ fn pass(mut client: TcpStream, route: &dyn Route, noted: &Mutex<Vec<Exchange>>) 
     if server.write_all((head + &body).as_bytes()).is_err() {
         return;
     }
-    // The answer is recorded piece by piece, since the reader may leave early.
+    // Record the answer piece by piece, because the reader may disconnect early.
     let (mut piece, mut bytes, mut announced) = ([0; 4096], Vec::new(), false);
     while let Ok(read @ 1..) = server.read(&mut piece) {
         bytes.extend_from_slice(&piece[..read]);
         let Some((head, body)) = split(&bytes) else { continue };
         note(&mut |seen| answer(&mut seen[at], &head, body));
-        // The server may keep its connection open, but the connection to the client takes no second request.
+        // The server may keep its connection open, but this relay accepts only one request per client connection.
         let out = if announced { piece[..read].to_vec() } else { [closing(&head).as_bytes(), body].concat() };
         announced = true;
         if client.write_all(&out).is_err() || is_complete(&head, body) {
@@ -130,7 +130,7 @@ fn split(bytes: &[u8]) -> Option<(HttpMessage, &[u8])> {
     Some((HttpMessage::head(&mut &bytes[..end])?, &bytes[end..]))
 }
 
-/// Returns the head with a header that the connection closes after this answer.
+/// Returns the head with a header that announces the end of the connection.
 fn closing(head: &HttpMessage) -> String {
     let mut text = format!("{}\r\nconnection: close\r\n", head.first);
     for (name, value) in head.headers.iter().filter(|(name, _)| !matches!(&**name, "connection" | "keep-alive")) {

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use super::call::no_forks;
 
-/// A server that takes longer has failed to start.
+/// Time limit for a server to start.
 const START: Duration = Duration::from_secs(60);
 
 pub(crate) fn installed(path: &str) -> PathBuf {
@@ -23,7 +23,7 @@ pub(crate) fn server_file(name: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/providers/servers").join(name)
 }
 
-/// A server that listens. It lives until its stdin closes.
+/// A listening server process. It ends when its stdin is closed.
 #[derive(Debug)]
 pub(crate) struct ListeningServer {
     child: Child,

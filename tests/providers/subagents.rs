@@ -50,7 +50,7 @@ fn of<'a>(seen: &'a [Exchange], prompt: &str) -> Vec<&'a Exchange> {
     seen.iter().filter(|exchange| exchange.sent.to_string().contains(prompt)).collect()
 }
 
-/// Checks that no request has anything that a provider of this protocol refuses, and that every request was answered.
+/// Checks that every request was answered, and contains nothing that a provider of this protocol refuses.
 fn assert_accepted(protocol: Protocol, seen: &[Exchange]) {
     for exchange in seen {
         let messages = messages_of(protocol, &exchange.sent);
@@ -59,8 +59,7 @@ fn assert_accepted(protocol: Protocol, seen: &[Exchange]) {
     }
 }
 
-/// Checks that the last message is the result of a call that the model never made, which reports the ends once and
-/// contains `expected`.
+/// Checks that the last message is the result of a generated call, which reports the ends once and contains `expected`.
 fn ends_with_the_notice(protocol: Protocol, body: &Value, expected: &[&str]) {
     let messages = messages_of(protocol, body);
     let [.., call, last] = &*messages else { panic!("{protocol:?}: {messages:#?}") };
@@ -161,7 +160,7 @@ fn notice_at_a_turn_boundary_follows_the_results() {
     }
 }
 
-/// The history with calls, results and a notice is sent to the server of a real model, which processes all of it.
+/// The server of a real model accepts a history with calls, results and a notice.
 #[test]
 fn real_server_answers_the_history_of_a_parent() {
     let llm = llm();

@@ -81,8 +81,8 @@ fn cap_of_chat(sent: &Value) -> &Value {
     if old.is_null() { new } else { old }
 }
 
-/// Whether or not the model ends within its tokens, its text, its finish reason and the tokens that its server counted
-/// must be reported exactly.
+/// The text, the finish reason and the counted tokens must be reported exactly, whether or not the model ends within
+/// its tokens.
 #[test]
 fn usage_of_a_real_model_is_recorded() {
     let llm = llm();
@@ -106,7 +106,7 @@ fn usage_of_a_real_model_is_recorded() {
         assert_eq!(output.deltas(output.session()).concat(), texts, "{protocol:?}");
         match answers.last().map(|answer| &answer["stop"]) {
             Some(stop) if stop == "end" => assert_eq!(output.answer(), texts, "{protocol:?}"),
-            // The truncated answer is continued once, and then no more.
+            // A truncated answer is continued only once.
             stop => {
                 assert_eq!((stop, answers.len(), output.code), (Some(&json!("length")), 2, Some(1)), "{protocol:?}")
             }
@@ -147,7 +147,7 @@ fn answer_truncated_by_the_server_is_not_complete() {
         assert!(output.end["partial"].as_str().is_some_and(|text| !text.is_empty()), "{protocol:?}: {:#}", output.end);
         let stored = only(&user);
         let stops: Vec<_> = stored.of("turn_answered").iter().map(|answer| answer["stop"].clone()).collect();
-        // The truncated answer is continued once, and then no more.
+        // A truncated answer is continued only once.
         assert_eq!(stops, [json!("length"), json!("length")], "{protocol:?}");
         assert_eq!(stored.of("turn_started")[1]["prompt"], json!("continuation"), "{protocol:?}");
     }

@@ -1,4 +1,4 @@
-//! The schemas accept and refuse the same files as the command.
+//! Checks that the schemas accept and refuse the same files as the command.
 
 use std::path::Path;
 
@@ -21,7 +21,7 @@ const GOOD: [&str; 7] = [
      offline}}",
 ];
 
-/// Configurations that it refuses.
+/// Configurations that the command refuses.
 const BAD: [&str; 9] = [
     "agent: 7",
     "llm: {pools: {smart: offline}}",

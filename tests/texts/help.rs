@@ -12,7 +12,7 @@ fn write(page: &mut Page, path: &str) -> usize {
     1 + below.iter().map(|name| write(page, format!("{path} {name}").trim_start())).sum::<usize>()
 }
 
-/// Every command that help lists, and those that it hides.
+/// Covers every command that the help lists, and the hidden ones.
 #[test]
 fn help_of_every_command_matches_its_snapshot() {
     let mut page = Page::new();

@@ -1,4 +1,4 @@
-//! A page of a snapshot: calls of the command, with their output and exit codes.
+//! A snapshot of calls of the command, with their output and exit codes.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -36,7 +36,7 @@ impl Page {
         Self { user, variables: Vec::new(), names, text: String::new() }
     }
 
-    /// Sets a variable of the environment for the calls that follow; an empty value removes it.
+    /// Sets an environment variable for later calls; an empty value removes it.
     pub(super) fn variable(&mut self, name: &str, value: &str) {
         self.variables.retain(|(of, _)| of != name);
         self.variables.push((name.to_owned(), value.to_owned()));
@@ -46,7 +46,7 @@ impl Page {
         self.names.insert(value.to_owned(), name.to_owned());
     }
 
-    /// Gives each unnamed session a name of its agent and a number, oldest first; returns the id of the newest.
+    /// Names each unnamed session by its agent and a number, oldest first. Returns the id of the newest.
     pub(super) fn name_sessions(&mut self) -> String {
         let listed = self.user.json(&["sessions", "--all", "--json"]);
         let ids: Vec<_> = listed.as_array().expect("sessions").iter().rev().map(|row| text(&row["id"])).collect();

@@ -150,8 +150,7 @@ impl<'a, 'b> Conversation<'a, 'b> {
                     let done = done.map(|sentence| self.work.screen.note(&sentence));
                     self.report(done)
                 }
-                // Handle events before questions, so that the answer with the call is shown before the question about
-                // it.
+                // Events come first, so that an answer with a call is shown before the question about the call.
                 next = self.events.next(), if is_hosted => match next? {
                     Some(received) => self.receive(received.next.as_ref()),
                     None => {
@@ -393,8 +392,7 @@ impl<'a, 'b> Conversation<'a, 'b> {
     /// Stops the visible run: the session's, or that of a regenerated answer.
     async fn stop_visible_run(&mut self, word: ChatCommand) -> Result<(), Fail> {
         let (of, what) = match self.regenerating_branch() {
-            // Cancel instead of interrupting: no later line reaches the alternative, so an interrupted run would wait
-            // forever.
+            // An interrupted run would wait forever, because no later line reaches the alternative.
             Some(alternative) => (alternative, "cancel"),
             None if word == ChatCommand::Interrupt => (self.session, "interrupt"),
             None => (self.session, "cancel"),
@@ -443,7 +441,7 @@ impl<'a, 'b> Conversation<'a, 'b> {
 
     fn receive(&mut self, next: Option<&Next>) -> Flow {
         match next {
-            // Skip records that were appended after the subscription and have already been read from the journal.
+            // Already read from the journal.
             Some(Next::Event(event)) if self.positions.covers(event) => {}
             Some(Next::Event(event)) => self.take(event),
             Some(Next::Missed(events)) => {

@@ -1,4 +1,4 @@
-//! Command lines that ask for something impossible, on data without a store.
+//! Invalid command lines, with a data directory that has no store.
 
 use super::super::page::{Page, only_these_variables};
 use crate::cli::call::no_forks;

@@ -187,7 +187,7 @@ fn errors_of_models_of_sessions_match_their_snapshot() {
     page.check("errors_models_of_sessions");
 }
 
-/// A killed process left inputs and a run; verbs report them.
+/// A killed process left queued inputs and a run, which the verbs report.
 #[test]
 fn errors_of_a_killed_session_match_their_snapshot() {
     let mut page = Page::new();

@@ -17,11 +17,11 @@ use super::super::page::redacted;
 /// The calls of one answer: each a tool and its arguments. `{N}` in an argument is replaced by the id in result N.
 pub(super) type Calls = Vec<(&'static str, Value)>;
 
-/// A conversation as a model reads it; its root makes the calls of each answer in turn.
+/// A conversation as a model reads it. The root session makes the calls of one answer after the other.
 pub(super) struct Conversation {
     builder: Builder,
     agent: &'static str,
-    /// True if a real process takes part, which needs real time.
+    /// True if a real process takes part, so that virtual time cannot be used.
     real_time: bool,
 }
 
@@ -76,7 +76,7 @@ impl Conversation {
         Self { builder: change(self.builder), ..self }
     }
 
-    /// Runs in real time, which a command's process needs.
+    /// Makes the conversation run in real time, which the process of a command needs.
     pub(super) fn in_real_time(self) -> Self {
         Self { real_time: true, ..self }
     }

@@ -1,4 +1,4 @@
-//! Errors that no scripted conversation reaches: the functions that return them are called directly.
+//! Errors that no scripted conversation can cause. Their functions are called directly.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};

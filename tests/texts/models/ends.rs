@@ -62,7 +62,7 @@ fn texts_of_outcomes_match_their_snapshot() {
     check("models_ends", &out);
 }
 
-/// Fails to compile when an outcome is added: add a line to the lists above.
+/// Fails to compile when an outcome is added: then add it to the lists above.
 #[expect(dead_code, reason = "it is compiled, not called")]
 fn exhaustive(outcome: Outcome, call: CallId) {
     let _ = call;

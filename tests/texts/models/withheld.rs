@@ -1,4 +1,5 @@
-//! No text of a dialect names a tool that its reader lacks: every scene of each dialect, with each tool withheld in turn.
+//! Checks that no text of a dialect names a tool that its reader lacks. Runs every scene of each dialect, with each
+//! tool withheld in turn.
 
 use std::collections::BTreeSet;
 
@@ -54,7 +55,8 @@ fn names(text: &str, tool: &str) -> bool {
     quoted || listed || !is_word_of_english && text.split(|c| !is_word(c)).any(|word| word == tool)
 }
 
-/// Returns the texts of the host in a request: prompt, tools, results, errors and notices; not those of the model or its caller.
+/// Returns the texts of the host in a request: prompt, tools, results, errors and notices. Leaves out texts of the
+/// model and its caller.
 fn host_texts(request: &Request) -> Vec<String> {
     let mut texts = vec![request.system.to_string()];
     texts.extend(request.tools.iter().map(|tool| format!("{} {}", tool.description, tool.schema)));
@@ -66,7 +68,7 @@ fn host_texts(request: &Request) -> Vec<String> {
     texts
 }
 
-/// Removes names that a reader does not take for an offer: the tool that the model itself called, and parameters.
+/// Removes names that do not offer a tool: the tool that the model itself called, and parameters.
 fn without_echo(text: &str) -> String {
     let called = KNOWN.iter().fold(text.to_owned(), |text, tool| {
         text.replace(&format!("no tool is named `{tool}`"), "")
@@ -130,7 +132,7 @@ fn texts_of_a_dialect_do_not_name_withheld_tools() {
     assert!(found.is_empty(), "{} texts:\n{}", found.len(), found.join("\n"));
 }
 
-/// The control: each way to name a tool is found, and words of English are not.
+/// The control: each way to name a tool is found, and ordinary English words are not.
 #[test]
 fn tools_named_by_a_text_are_found() {
     for (text, tool) in [
