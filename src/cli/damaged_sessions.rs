@@ -48,7 +48,7 @@ impl DamagedSessions {
         let means = |id: &SessionId| begins(id) || *id.short().0 == *part;
         match self.0.iter().find(|(id, _)| means(id)) {
             Some((id, why)) => Fail::Store(format!(
-                "session {id} is damaged and is left alone: {why}; other sessions are not affected. `subtend verify` \
+                "session {id} is damaged and is not changed: {why}; other sessions are not affected. `subtend verify` \
                  reports all damage; restore the store from a backup"
             )),
             None => none,

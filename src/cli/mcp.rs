@@ -216,19 +216,19 @@ fn check_page(pending: &PendingLogin) -> Result<(), Fail> {
     let Some(UnprovenPage { page, receiver, issuer }) = pending.page_to_confirm() else { return Ok(()) };
     let (page, receiver, issuer) = (harmless(&page), harmless(&receiver), harmless(&issuer));
     let warning = format!(
-        "you would log in to {page}, and {receiver} would get the answer, as the authorization server {issuer} wants it"
+        "you would log in at {page}, and {receiver} would receive the login, as the authorization server {issuer} specifies"
     );
     let alone = "there is no terminal to confirm that they belong together. If they do, log in with `--unproven-page`";
-    confirm(&warning, "If they do not belong together, it could act as you there", alone)
+    confirm(&warning, &format!("If they do not belong together, {receiver} could act as you at {page}"), alone)
 }
 
 /// Asks the user for confirmation if the token would be valid beyond the server.
 fn check_resource(url: &str, pending: &PendingLogin) -> Result<(), Fail> {
     let Some(resource) = pending.wider_resource() else { return Ok(()) };
-    let warning = format!("the token would be for {}, and not for {} alone", harmless(&resource), harmless(url));
-    let alone = "there is no terminal to confirm that all servers there are of one owner. If they are, log in with \
+    let warning = format!("the token would be valid for {}, and not only for {}", harmless(&resource), harmless(url));
+    let alone = "there is no terminal to confirm that all servers there have the same owner. If they do, log in with \
                  `--unproven-page`";
-    confirm(&warning, "The server could use it at other servers there", alone)
+    confirm(&warning, "The server could use the token at other servers there", alone)
 }
 
 /// Checks that the authorization server, which the MCP server chooses, is the one that the user named. If the user
@@ -248,12 +248,12 @@ fn check_issuer(named: Option<&str>, pending: &PendingLogin) -> Result<(), Fail>
     }
     let Some(receiver) = pending.secret_receiver() else { return Ok(()) };
     let (receiver, issuer) = (harmless(&receiver), harmless(&issuer));
-    let warning = format!("{receiver} would get the secret of the client, as the MCP server wants it");
+    let warning = format!("{receiver} would receive the secret of the client, as the MCP server specifies");
     let alone = "there is no terminal to confirm that the client is registered there. Name the authorization server at which \
                  you registered it with `--issuer URL`";
     confirm(
         &warning,
-        &format!("If the client is not registered at {issuer}, it could act as the client elsewhere"),
+        &format!("If the client is not registered at {issuer}, that server could act as the client elsewhere"),
         alone,
     )
 }

@@ -267,7 +267,8 @@ fn x17_page_of_another_origin_needs_a_confirmation() {
     let refused = user.call(&["mcp", "login", "notes"]);
     assert_eq!(refused.code, Some(2), "{refused:?}");
     let own = server.base();
-    let says = format!("you would log in to {}, and {own} would get the answer", own.replace("127.0.0.1", "localhost"));
+    let says =
+        format!("you would log in at {}, and {own} would receive the login", own.replace("127.0.0.1", "localhost"));
     assert!(refused.err.contains(&says) && refused.err.contains("`--unproven-page`"), "{refused:?}");
     assert_eq!(state(&user), "not_logged_in");
     assert_eq!(login(&user, &["--unproven-page"]).code, Some(0));
@@ -284,7 +285,7 @@ fn x17_token_for_other_servers_too_needs_a_confirmation() {
     });
     let user = user_of(&server);
     let refused = user.call(&["mcp", "login", "notes"]);
-    let says = format!("the token would be for {}/, and not for {} alone", server.base(), server.url());
+    let says = format!("the token would be valid for {}/, and not only for {}", server.base(), server.url());
     assert!(refused.code == Some(2) && refused.err.contains(&says), "{refused:?}");
     assert!(refused.err.contains("`--unproven-page`"), "{refused:?}");
     assert_eq!(state(&user), "not_logged_in");
@@ -345,7 +346,7 @@ fn x17_client_secret_is_used_and_stays_private() {
         (
             None,
             format!(
-                "{base}/token would get the secret of the client, as the MCP server wants it: there is no terminal"
+                "{base}/token would receive the secret of the client, as the MCP server specifies: there is no terminal"
             ),
         ),
         (Some("https://auth.example"), format!("names the authorization server {base}, not https://auth.example: ")),
@@ -385,7 +386,7 @@ fn x17_client_secret_is_typed_without_an_echo() {
     waiting.until("(not shown): ");
     waiting.types(&format!("x\u{7f}{SECRET}\r"));
     let mut shown = waiting.until("Continue? [y/N] ");
-    assert!(shown.contains(&format!("{}/token would get the secret of the client", server.base())), "{shown}");
+    assert!(shown.contains(&format!("{}/token would receive the secret of the client", server.base())), "{shown}");
     waiting.types("y\r");
     shown.push_str(&waiting.until("minutes:\r\n"));
     let page = waiting.until("\r\n");

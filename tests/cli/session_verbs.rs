@@ -324,7 +324,7 @@ fn session_with_a_damaged_row_is_listed_and_refuses_input() {
     for verb in [&["send", &answered.id, "hi"][..], &["cancel", &answered.id], &["delete", &answered.id, "--yes"]] {
         let done = answered.user.call(verb);
         assert_eq!((done.code, &*done.out), (Some(3), ""), "{verb:?}: {done:?}");
-        assert!(done.err.contains(&format!("session {} is damaged and is left alone", answered.id)), "{done:?}");
+        assert!(done.err.contains(&format!("session {} is damaged and is not changed", answered.id)), "{done:?}");
     }
 }
 

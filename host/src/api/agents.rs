@@ -57,7 +57,7 @@ pub(super) async fn list(State(host): State<Host>) -> Json<Vec<Agent>> {
 
 /// Returns an agent.
 #[utoipa::path(get, path = "/v1/agents/{name}", tag = "agents", operation_id = "get_agent",
-    params(("name" = String, Path, description = "Its name")),
+    params(("name" = String, Path, description = "Name of the agent")),
     responses((status = 200, body = Agent), (status = 404, body = Problem)))]
 pub(super) async fn get(State(host): State<Host>, Path(name): Path<String>) -> Result<Json<Agent>, Problem> {
     let agent = host.runtime().catalog().get(&name).map(|agent| Agent::from(&**agent));
@@ -90,7 +90,7 @@ pub(super) struct RegisteredAgent {
 /// workspace. Open trees keep their agents until they are reloaded. The registration is lost when the host process
 /// ends.
 #[utoipa::path(put, path = "/v1/agents/{name}", tag = "agents", operation_id = "register_agent", request_body = AgentText,
-    params(("name" = String, Path, description = "Its name")),
+    params(("name" = String, Path, description = "Name of the agent")),
     responses((status = 200, body = RegisteredAgent), (status = 422, body = Problem)))]
 pub(super) async fn register(
     State(host): State<Host>,
@@ -117,7 +117,7 @@ pub(super) async fn register(
 
 /// Removes an agent for sessions opened later, even if a file defines it. Open trees keep it until they are reloaded.
 #[utoipa::path(delete, path = "/v1/agents/{name}", tag = "agents", operation_id = "remove_agent",
-    params(("name" = String, Path, description = "Its name")),
+    params(("name" = String, Path, description = "Name of the agent")),
     responses((status = 204), (status = 404, body = Problem)))]
 pub(super) async fn remove(
     State(host): State<Host>,

@@ -197,7 +197,7 @@ fn contents(journal: &Journal) -> Result<Vec<Finding>, ReadError> {
         let found = format!("{} of {} hold", count(report.records, "record"), count(report.sessions, "session"));
         return Ok(vec![Finding::good(DoctorArea::Store, "contents", found), growth]);
     }
-    let advice = "restore a backup; until then the damaged sessions are left alone, and `subtend export --skip-damaged` saves all \
+    let advice = "restore a backup; until then, commands do not change the damaged sessions, and `subtend export --skip-damaged` saves all \
     other trees";
     let bad = |found: String| Finding::bad(DoctorArea::Store, "contents", found, advice);
     let mut findings: Vec<_> =
@@ -249,7 +249,7 @@ fn rows(journal: &Journal) -> Result<Finding, ReadError> {
         return Ok(Finding::good(DoctorArea::Store, "rows", found));
     };
     let found = format!("{} damaged; the first one: {error}", count_rows(damaged.len()));
-    let advice = "`subtend verify` reports all; these sessions are left alone, `subtend export --skip-damaged` saves all other trees";
+    let advice = "`subtend verify` reports all; commands do not change these sessions, and `subtend export --skip-damaged` saves all other trees";
     Ok(Finding::bad(DoctorArea::Store, "rows", found, advice))
 }
 
