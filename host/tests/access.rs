@@ -294,8 +294,8 @@ fn partial(read: &str, head: &str, announced: usize, arrived: usize) -> Request<
     request.header(JSON.0, JSON.1).header(head, length).body(body).expect("a request")
 }
 
-/// Large bodies arrive from one token, and from two. The controls: a small body with the same token, a large one with
-/// another token, and one after the others have ended.
+/// Large bodies arrive with one token, and with two tokens. The controls: a small body with the same token, a large one
+/// with another token, and one after the others have ended.
 #[tokio::test]
 async fn concurrent_bodies_share_a_budget() {
     const MIB: usize = 1 << 20;

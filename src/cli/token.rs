@@ -79,7 +79,7 @@ enum ScopeArg {
     Work,
 }
 
-/// Asks the host of the store over its socket, to which only its owner can write.
+/// Requests a login link from the host of the store, over the socket that only the owner of the store can use.
 fn login(args: &Args, is_json: bool) -> Result<Code, Fail> {
     let none =
         || Fail::Usage("no process hosts the store: `subtend serve` prints a login link when it starts".to_owned());

@@ -48,7 +48,7 @@ fn names_of_a_repository_are_shown_escaped() {
     assert!(listed["agents"].as_array().expect("agents").iter().any(|agent| agent["description"] == HOSTILE));
 }
 
-/// A store with a child that has hostile text wherever a model can write; returns the id of its root too.
+/// Creates a store with a child that has hostile text wherever a model can write. Also returns the id of the root.
 fn hostile_tree() -> (User, String, CommandOutput) {
     let user = User::new();
     let task =
@@ -147,7 +147,7 @@ fn texts_of_a_server_are_shown_escaped() {
     }
 }
 
-/// An approval prompt shows the command character by character, and marks characters that cannot be shown.
+/// An approval prompt shows every character of the command, and marks those that cannot be displayed.
 #[tokio::test(start_paused = true)]
 async fn approval_prompt_shows_the_whole_command() {
     const ATTACKS: [&str; 7] = [

@@ -13,7 +13,8 @@ use tokio_util::sync::CancellationToken;
 
 use crate::problem::Problem;
 
-/// Maximum bytes of all bodies that arrive at the same time. No sender may use more than it leaves to others.
+/// Maximum bytes of all bodies that arrive at the same time. A sender is refused if it would use more than half of what
+/// other senders leave free.
 const BUDGET: usize = 64 << 20;
 /// Bytes of each body that do not count, so that approvals and cancels, whose bodies are small, are never refused.
 const SMALL_BODY: usize = 16 << 10;
