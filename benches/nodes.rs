@@ -2,8 +2,8 @@
 //!
 //! `cargo bench --bench nodes --features testing,postgres-tests` prints for each number of nodes how many sessions end
 //! in a second, how long a client waits until its session is open, and the processor time of one session in the nodes
-//! and in the database; then the processor time of a node without work. A session has three turns, a command and two
-//! children. `-- --quick` has fewer sessions.
+//! and in the database. Then it prints the processor time of a node without work. A session has three turns, a command
+//! and two children. `-- --quick` opens fewer sessions.
 
 #![allow(
     clippy::disallowed_methods,
@@ -90,7 +90,7 @@ fn work(cluster: &Cluster, nodes: usize, number: usize, sessions: usize) -> Vec<
 
 fn measure(nodes: usize, sessions: usize) {
     let mut cluster = Cluster::steady(nodes, SHARDS);
-    // The trigger of the tests would add to the cost of each commit.
+    // The trigger that records changes for the tests would add to the cost of each commit.
     cluster.server.sql("DROP TRIGGER keep ON subtend.shard");
     let (before, started) = (Spent::until_now(&cluster), Instant::now());
     let mut opened: Vec<Duration> = std::thread::scope(|scope| {

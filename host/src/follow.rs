@@ -335,8 +335,8 @@ mod tests {
         (records, reads, most)
     }
 
-    /// Otherwise a stalled client would hold 256 frames of any size in memory. The control: with small answers, one
-    /// read returns the same records.
+    /// Without this limit, a stalled client could hold 256 frames of any size in memory. The control: with small
+    /// answers, one read returns the same records.
     #[tokio::test]
     async fn records_are_read_up_to_a_number_of_bytes() {
         let (large, small) = (reads(1 << 20).await, reads(10).await);

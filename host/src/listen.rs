@@ -31,8 +31,8 @@ mod heads;
 /// Bounds of connections.
 #[derive(Clone, Copy, Debug)]
 pub struct Bounds {
-    /// Maximum number of concurrent connections; further ones wait. On the Unix socket, some of the further ones get
-    /// the refusal `busy` instead.
+    /// Maximum number of concurrent connections. Further connections wait. On the Unix socket, some of them get the
+    /// refusal `busy` instead.
     pub connections: usize,
     /// Time limit for receiving the head of a request. After it, the connection is closed.
     pub head_time: Duration,
@@ -114,7 +114,7 @@ struct OwnerSocket(tokio::net::UnixListener, u32);
 
 #[cfg(unix)]
 impl Accept for OwnerSocket {
-    // Clients of this socket take a host that does not respond for a stopped one.
+    // Clients of this socket assume that a host that does not respond has stopped.
     const REFUSED: usize = 16;
     type Stream = tokio::net::UnixStream;
 

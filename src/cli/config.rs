@@ -161,7 +161,7 @@ pub(crate) fn set(key: &str, value: &str, folder: &Path, user: bool) -> Result<C
     let workspace = workspace::open(folder)?;
     let (path, written) = if user {
         let path = settings::user_path_to_write(configuration::FILE, "the configuration")?;
-        // Follow the user's own link to the file.
+        // The user may have made the file a link: write to its target.
         let path = path.canonicalize().unwrap_or(path);
         let text = std::fs::read_to_string(&path);
         (path, text)

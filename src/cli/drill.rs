@@ -39,7 +39,7 @@ pub(crate) struct Args {
     seed: Option<u64>,
 
     /// Engine to drill, and an empty or new directory for it, on the disk that you want to check. Without a directory, a
-    /// temporary one is used; `postgres` starts a server of its own in one
+    /// temporary one is used; `postgres` starts a temporary server
     #[arg(long, value_name = "ENGINE[:DIR]", default_value = "redb")]
     store: String,
 

@@ -18,7 +18,7 @@ use crate::cli::json;
 
 /// Shows the usage of a session: its own, with the runs that it owns, and with all its descendants.
 ///
-/// Each model call is counted once in each of them.
+/// Each of these sums counts a model call only once.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
     /// Session: an id, the start of one, a short name, or a path such as `root/a3f9c1`

@@ -183,7 +183,10 @@ fn search_engine_requires_exactly_its_own_settings() {
             "search: {engine: searxng}",
             "`web.search.engine`: is `searxng`, which needs an address: set `web.search.url`",
         ),
-        ("search: {url: \"http://a\"}", "`web.search.url`: is for `web.search.engine: searxng`: set that, or omit it"),
+        (
+            "search: {url: \"http://a\"}",
+            "`web.search.url`: is for `web.search.engine: searxng`: set that engine, or omit this key",
+        ),
         ("search: {engine: brave, url: \"http://a\"}", "`web.search.url`: is for `web.search.engine: searxng`"),
         ("search: {key_variable: KEY}", "`web.search.key_variable`: is for `web.search.engine: brave`"),
         ("search: {engine: google}", "`web.search.engine` is \"google\", and must be"),
@@ -284,7 +287,7 @@ fn stronger_source_chooses_between_model_and_pool() {
     assert_eq!(chosen(vec![project(pools).unwrap(), variable]), model);
     assert_eq!(
         load_error("llm: {default_pool: p, model: offline, pools: {p: [offline]}}"),
-        "w/subtend.yaml: `llm.default_pool`: it cannot be combined with `llm.model`: omit one of them"
+        "w/subtend.yaml: `llm.default_pool`: cannot be combined with `llm.model`: omit one of them"
     );
 }
 

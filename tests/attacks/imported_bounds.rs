@@ -28,8 +28,8 @@ fn most_turns(journal: &Journal) -> u32 {
     journal.heads().expect("heads").into_iter().filter_map(|(session, _)| of(session)).max().expect("sessions")
 }
 
-/// Each record that names turns names 4,000. The control: with higher local limits, the session keeps the turns of its
-/// export.
+/// Each attack sets one field of the export to 4,000 turns. The control: with higher local limits, the session keeps the
+/// turns of its export.
 #[test]
 fn imported_runs_have_at_most_the_turns_of_the_importer() {
     let other = json!({"agent": "general", "agent_hash": "00dbd5365cabe2a1e27d2526d34b23dc", "model": "m", "system": "s",

@@ -4,7 +4,7 @@ use super::scene::*;
 
 const ALL_BUT_ENV: &[(&str, &str, Verdict)] = &[("fs.*", "**/.env", Verdict::Deny)];
 
-/// The manifests allow the file but the host denies it: a grandchild is refused it like its root.
+/// The manifests allow the file but the host denies it: neither the root nor a grandchild can read it.
 #[tokio::test(start_paused = true)]
 async fn grandchild_cannot_read_what_the_host_denies() {
     let mut scene = AttackScene::new().policy(Verdict::Allow, ALL_BUT_ENV).agent(
@@ -54,7 +54,7 @@ async fn allow_of_a_parent_does_not_lift_a_deny_above_it() {
     host.shut_down().await;
 }
 
-/// The child's own rules apply too, in any order among rules that allow.
+/// The child's own denials apply too, before or after rules that allow.
 #[tokio::test(start_paused = true)]
 async fn own_denies_of_a_child_apply_in_any_order() {
     let deny = ("fs.write", "secret/**", Verdict::Deny);

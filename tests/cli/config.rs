@@ -232,7 +232,7 @@ fn m3_unknown_tool_options_are_refused_by_set_and_in_files() {
         done.err
     };
     let unknown = refused("tools.options.digest.images");
-    assert!(unknown.contains("the tool `digest` has no options; tools with options: none of the command"), "{unknown}");
+    assert!(unknown.contains("the tool `digest` has no options; tools with options: `minion` under"), "{unknown}");
     assert!(refused("tools.options.minion.model").contains("are under `tools.minion.options`"));
     let whole = user.call(&["config", "set", "tools.options.digest", "{images: true}"]);
     assert!(whole.err.contains("a tool is not an option: write the key as tools.options.TOOL.OPTION"), "{whole:?}");

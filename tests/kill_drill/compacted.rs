@@ -21,7 +21,7 @@ const SUMMARY: &str = "The history in short.";
 const TASK: &str = "the slow task";
 /// The turn whose first attempt overflows.
 const OVERFLOW: TurnNo = TurnNo(3);
-/// Maximum wait for the moment of death, and for the end of all runs.
+/// Maximum wait for the kill, and for the end of all runs.
 const MAX_WAIT: Duration = Duration::from_secs(60);
 
 /// Waits until another process has created the file.
@@ -80,7 +80,7 @@ fn host(dir: &Path, moment: &str) -> (Journal, Builder) {
     (journal, builder)
 }
 
-/// Returns whether `record` is the moment of death.
+/// Returns whether the process is killed at `record`.
 fn is_moment(moment: &str, record: &Record) -> bool {
     match record {
         Record::TurnStarted { compacts, .. } => moment == "due" && compacts.is_some(),

@@ -13,7 +13,7 @@ use subtend_tools::registry::Registry;
 /// Variable with the number of records after which [`killed_process`] dies, and its directory.
 const KILLED: &str = "SUBTEND_TEST_MESSAGES";
 const TEXTS: [&str; 2] = ["for the sibling", "for the parent"];
-/// Maximum wait for the moment of death, and for the end of all runs.
+/// Maximum wait for the kill, and for the end of all runs.
 const MAX_WAIT: Duration = Duration::from_secs(60);
 
 fn call(tool: &str, args: &serde_json::Value) -> ToolCall {
@@ -32,7 +32,7 @@ async fn fake_model(dir: Arc<Path>, request: Request) -> Result<Answer, ModelErr
         return Ok(match answered {
             0 => Answer::of_calls(None, vec![call("message", &json!({"to": "stranger", "text": "hello"}))]),
             1 => {
-                // The error of the message to a stranger lists the sibling.
+                // The message to the unknown `stranger` fails, and its error lists the sibling.
                 let names = shown.split("running: ").nth(1).unwrap_or_default();
                 let sibling = names.split(", ").find_map(|name| name.split_once(" (")).map(|(id, _)| id);
                 let receivers = [sibling.unwrap_or("no sibling is listed"), "parent"];

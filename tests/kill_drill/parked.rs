@@ -15,7 +15,7 @@ const KILLED: &str = "SUBTEND_TEST_PARKED";
 /// Number of parked runs: three tasks, whose parent waits for them, and another root.
 const PARKED_RUNS: usize = 4;
 const TURN_MS: u64 = 200;
-/// Maximum wait for the moment of death, and for the end of all runs.
+/// Maximum wait for the kill, and for the end of all runs.
 const MAX_WAIT: Duration = Duration::from_secs(60);
 
 #[expect(clippy::disallowed_methods, reason = "a provider's reset is a time of the system")]
@@ -199,7 +199,7 @@ fn judge(sessions: &[(SessionId, Vec<Record>)]) -> Result<(), String> {
 }
 
 /// Checks that only one model call probed the limit: the first call ended before the second began.
-fn one_probes(calls: &[String]) -> Result<(), String> {
+fn check_single_probe(calls: &[String]) -> Result<(), String> {
     let kinds: Vec<&str> = calls.iter().filter_map(|line| line.split(' ').next()).collect();
     let begun = kinds.iter().filter(|kind| **kind == "begin").count();
     // The parked runs, and the parent, which continues when its tasks have ended.
@@ -215,7 +215,7 @@ async fn x13_runs_killed_while_parked_resume_once() {
     let outcomes = finished(dir.path(), OnRestart::Fail, Faults::default(), MAX_WAIT).await;
     assert_eq!(outcomes.resumed, PARKED_RUNS + 1, "the parent waits for its tasks");
     judge(&outcomes.sessions).unwrap_or_else(|error| panic!("{error}"));
-    one_probes(&outcomes.calls).unwrap_or_else(|error| panic!("the runs did not wait for a probe: {error}"));
+    check_single_probe(&outcomes.calls).unwrap_or_else(|error| panic!("the runs did not wait for a probe: {error}"));
     // The controls.
     let mut twice = outcomes.sessions.clone();
     twice.iter_mut().for_each(|(_, records)| {
@@ -225,7 +225,7 @@ async fn x13_runs_killed_while_parked_resume_once() {
     assert!(judge(&twice).is_err(), "a second resumption");
     let mut calls = outcomes.calls;
     calls.swap(1, 2);
-    assert!(one_probes(&calls).is_err(), "a call during the probe");
+    assert!(check_single_probe(&calls).is_err(), "a call during the probe");
 }
 
 /// Kills during the probe, and while the other runs resume.

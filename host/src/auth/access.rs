@@ -57,7 +57,7 @@ impl Access {
         SenderId::of(self.by.hash())
     }
 
-    /// Returns whether the token is not revoked, or the login has not ended. The token file is read only if it has changed.
+    /// Returns whether the token or login is still valid. The token file is read only if it has changed.
     pub(crate) fn is_valid(&self) -> bool {
         let inner = &self.guard.inner;
         match &self.by {

@@ -68,7 +68,7 @@ pub(super) async fn page(
     };
     let (files, why_unreadable) = match handle.restore_plan(point).await {
         Ok(plan) => (Some(ShownRestore::of(plan)), None),
-        // Only shown: the conversation can be rolled back without the files.
+        // The page shows the reason: the conversation can be rolled back without the files.
         Err(ControlError::Refused(why)) => (None, Some(why)),
         Err(error) => return Err(error.into()),
     };

@@ -64,8 +64,8 @@ where
     Ok(sender)
 }
 
-/// Checks on a separate connection that the host at `path` responds. Also returns if the host has ended, because it
-/// then closes its other connections.
+/// Checks on a separate connection that the host at `path` responds. Also returns if the host has ended: its end closes
+/// the other connections.
 #[cfg(unix)]
 async fn wait_for_answer(path: std::path::PathBuf) {
     let Ok(Some(stream)) = stream(&path).await else { return };

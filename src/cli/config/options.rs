@@ -81,9 +81,9 @@ fn declared_options(tool: &str, tools: &Registry) -> Result<Vec<ToolOption>, Fai
     }
     let known: Vec<&str> =
         tools.names().filter(|name| tools.get(name).as_ref().is_some_and(has)).map(|name| &**name).collect();
-    let known = if known.is_empty() { "none of the command".to_owned() } else { known.join(", ") };
+    let known = if known.is_empty() { String::new() } else { format!("{}, and ", known.join(", ")) };
     Err(Fail::Usage(format!(
-        "the tool `{tool}` has no options; tools with options: {known}, and `minion` under `tools.minion.options`"
+        "the tool `{tool}` has no options; tools with options: {known}`minion` under `tools.minion.options`"
     )))
 }
 

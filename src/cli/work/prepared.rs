@@ -111,7 +111,7 @@ impl PreparedWork {
         let model = args.models.is_model_given().then(|| models.name());
         let servers = models.recorded_servers();
         let hooks = match (&found, &model) {
-            // Use no hook if the model is the recorded one: with a hook, its calls would wait for the journal.
+            // A hook makes model calls wait for the journal, so none is used if the recorded model stays.
             (Some(found), Some(model)) if *model != found.creation.model || found.has_agent_override()? => {
                 Some(replaced_model::replacing_hook(found, model, &models, &prices)?)
             }
@@ -210,7 +210,7 @@ fn reload_files(workspace: Arc<Workspace>, flag: bool, pool: ServerPool, workers
     })
 }
 
-/// Refuses an agent if its file is refused, or if its model is a script that would answer.
+/// Refuses an agent whose file is refused. Refuses a script as the model of an agent, unless an option names the model.
 fn check_agent(catalog: &Catalog, agent: &str, has_model_option: bool) -> Result<(), Fail> {
     if let Some(why) = catalog.refusal(agent) {
         return Err(Fail::Usage(why));

@@ -48,13 +48,17 @@ fn web(loaded: &Loaded) -> Result<(), ConfigError> {
             return refuse(loaded, &key("engine"), "is `searxng`, which needs an address: set `web.search.url`".into());
         }
         None | Some(EngineName::Brave) if search.url.is_some() => {
-            return refuse(loaded, &key("url"), "is for `web.search.engine: searxng`: set that, or omit it".into());
+            return refuse(
+                loaded,
+                &key("url"),
+                "is for `web.search.engine: searxng`: set that engine, or omit this key".into(),
+            );
         }
         None | Some(EngineName::Searxng) if search.key_variable.is_some() => {
             return refuse(
                 loaded,
                 &key("key_variable"),
-                "is for `web.search.engine: brave`: set that, or omit it".into(),
+                "is for `web.search.engine: brave`: set that engine, or omit this key".into(),
             );
         }
         None | Some(_) => {}
@@ -100,7 +104,7 @@ fn models(loaded: &Loaded) -> Result<(), ConfigError> {
         && llm.default_pool.is_some()
         && loaded.origin(&Key::from(["llm", "model"])).rank() == loaded.origin(&pool_key).rank()
     {
-        return refuse(loaded, &pool_key, "it cannot be combined with `llm.model`: omit one of them".into());
+        return refuse(loaded, &pool_key, "cannot be combined with `llm.model`: omit one of them".into());
     }
     match &llm.default_pool {
         Some(pool) if !llm.pools.contains_key(pool) => {
