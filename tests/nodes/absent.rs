@@ -88,8 +88,8 @@ fn shard_dir(cluster: &Cluster, node: usize, shard: &str) -> PathBuf {
     cluster.path(&format!("data-{name}/postgres/node-{name}/{shard}"))
 }
 
-/// Returns the last LSN of a shard in the local watermark of a node.
-fn remembered(cluster: &Cluster, node: usize, shard: &str) -> u64 {
+/// Returns the LSN in the local watermark of a node for a shard.
+fn watermark_lsn(cluster: &Cluster, node: usize, shard: &str) -> u64 {
     let bytes = std::fs::read(shard_dir(cluster, node, shard).join("WATERMARK")).unwrap_or_default();
     let slot = |at: usize| Some(u64::from_be_bytes(bytes.get(at + 4..at + 12)?.try_into().unwrap()));
     slot(0).max(slot(512)).unwrap_or(0)
@@ -116,7 +116,7 @@ fn d8_restored_database_is_refused_by_a_node_that_saw_more() {
     ));
     let (shard, last) = row.split_once('|').unwrap();
     let last: u64 = last.parse().unwrap();
-    cluster.wait_for(|_| remembered(&cluster, other, shard) >= last);
+    cluster.wait_for(|_| watermark_lsn(&cluster, other, shard) >= last);
     [0, 1].into_iter().for_each(|node| cluster.kill(node));
     cluster.server.crash();
     std::fs::remove_dir_all(&data).unwrap();
@@ -132,7 +132,7 @@ fn d8_restored_database_is_refused_by_a_node_that_saw_more() {
     assert_eq!(cluster.outcome(other, &first), "completed");
     let (status, lost) = cluster.ask(other, &format!("GET /v1/sessions/{later}"), "", &Value::Null);
     assert_eq!((status, &lost["code"]), (404, &json!("session_not_found")));
-    assert!(remembered(&cluster, other, shard) < last, "the loss was accepted, so it is refused no more");
+    assert!(watermark_lsn(&cluster, other, shard) < last, "the loss was accepted, so it is refused no more");
     cluster.end();
 }
 
@@ -168,7 +168,7 @@ fn d8_watermark_is_written_after_a_failed_attempt() {
         "SELECT name FROM subtend.shard WHERE id = (SELECT shard FROM subtend.head WHERE key = '\\x{key}')"
     ));
     let other = blocked.iter().find(|(_, name)| *name == shard).unwrap().0;
-    let fails = "the last record of the shard was not remembered";
+    let fails = "the watermark of the shard cannot be written";
     cluster.wait_for(|_| logged(&cluster, other, &shard, fails) > 0);
     let failed = Instant::now();
     // Several heartbeats, each with an attempt.
@@ -181,9 +181,9 @@ fn d8_watermark_is_written_after_a_failed_attempt() {
     for row in rows.lines() {
         let (shard, last) = row.split_once('|').unwrap();
         let (other, last) = (blocked.iter().find(|(_, name)| name == shard).unwrap().0, last.parse::<u64>().unwrap());
-        cluster.wait_for(|_| remembered(&cluster, other, shard) >= last);
+        cluster.wait_for(|_| watermark_lsn(&cluster, other, shard) >= last);
     }
-    let works = "the last record of the shard is remembered again";
+    let works = "the watermark of the shard can be written again";
     cluster.wait_for(|_| logged(&cluster, other, &shard, works) > 0);
     assert_eq!([fails, works].map(|what| logged(&cluster, other, &shard, what)), [1, 1]);
     cluster.end();

@@ -41,8 +41,8 @@ struct CommandShards {
     workers: Option<Workers>,
     /// Rate limits of providers. All shards of this node share them, and nodes divide them among each other.
     throttles: Option<Throttles>,
-    /// Shards whose last record could not be written to the node's files at the last attempt. Only changes are logged.
-    not_remembered: Arc<Mutex<BTreeSet<String>>>,
+    /// Shards whose watermark could not be written at the last attempt. Only changes are logged.
+    unwritten_watermarks: Arc<Mutex<BTreeSet<String>>>,
 }
 
 pub(super) fn run(args: &Args, name: &str) -> Result<Code, Fail> {
@@ -55,8 +55,13 @@ pub(super) fn run(args: &Args, name: &str) -> Result<Code, Fail> {
     let host_dir = dir.join("host");
     create_private(&host_dir)
         .map_err(|error| Fail::Store(format!("the host's directory {}: {error}", host_dir.display())))?;
-    let mut shards =
-        CommandShards { work: args.work.clone(), dir, workers: None, throttles: None, not_remembered: Arc::default() };
+    let mut shards = CommandShards {
+        work: args.work.clone(),
+        dir,
+        workers: None,
+        throttles: None,
+        unwritten_watermarks: Arc::default(),
+    };
     let mut screen = Screen::new(args.work.quiet(), args.work.json);
     // Check the options now, so that errors are not reported for each shard.
     let first = NodeShard { dir: shards.dir.clone(), name: "none".to_owned(), spec: place.spec().clone() };
@@ -189,17 +194,17 @@ impl OpenShard for CommandShards {
 
     fn remember(&self, mut shards: Vec<(String, u64)>) -> BoxFuture<'static, Vec<(String, u64)>> {
         let (dir, accept_loss) = (self.dir.clone(), self.work.store.accept_loss);
-        let not_remembered = Arc::clone(&self.not_remembered);
+        let unwritten_watermarks = Arc::clone(&self.unwritten_watermarks);
         let remember = move || {
-            let mut failing = not_remembered.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut failing = unwritten_watermarks.lock().unwrap_or_else(PoisonError::into_inner);
             shards.retain(|(shard, last)| {
                 let done = subtend_journal::postgres::store_watermark(&dir.join(shard), Lsn(*last), accept_loss);
                 match &done {
                     Ok(()) if failing.remove(shard) => {
-                        tracing::info!(shard, "the last record of the shard is remembered again");
+                        tracing::info!(shard, "the watermark of the shard can be written again");
                     }
                     Err(error) if failing.insert(shard.clone()) => {
-                        tracing::error!(shard, %error, "the last record of the shard was not remembered");
+                        tracing::error!(shard, %error, "the watermark of the shard cannot be written");
                     }
                     Ok(()) | Err(_) => {}
                 }
@@ -209,7 +214,7 @@ impl OpenShard for CommandShards {
         };
         Box::pin(async move {
             tokio::task::spawn_blocking(remember).await.unwrap_or_else(|error| {
-                tracing::error!(%error, "the last records of shards were not remembered");
+                tracing::error!(%error, "the watermarks of shards cannot be written");
                 Vec::new()
             })
         })
