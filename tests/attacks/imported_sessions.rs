@@ -32,7 +32,7 @@ fn import(user: &User, data: &str, more: &[&str]) -> CommandOutput {
 /// Sends an input to the session, whose model then makes these calls.
 fn run_calls(user: &User, id: &str, data: &str, calls: &[Value]) {
     let mut steps: Vec<Value> = calls.iter().map(|call| json!({"calls": [call]})).collect();
-    // One step was used before the export.
+    // The model used its first step before the export.
     steps.insert(0, json!({"text": "done"}));
     steps.push(json!({"text": "done"}));
     let model = user.script(&json!({"rules": [{"agent": "*", "steps": steps}]}).to_string());

@@ -123,7 +123,7 @@ fn planted_home_is_not_used_for_agents() {
     assert!(list(own).out.contains("planted"));
 }
 
-/// A link is not followed to an agent, so no deny is lost. The control: a copy is used.
+/// Agent files are not read through a linked directory, and a warning says so. The control: a regular file is read.
 #[cfg(unix)]
 #[test]
 fn links_to_agents_of_other_products_are_not_followed() {

@@ -163,7 +163,7 @@ fn d6_worker_resuming_after_its_lease_is_refused() {
 /// A worker takes a call and is paused before it renews the lease. The call has not begun, so another worker may answer
 /// it although it is not idempotent.
 #[test]
-fn d6_call_of_a_worker_paused_before_it_is_reassigned() {
+fn d6_unstarted_call_of_a_paused_worker_is_reassigned() {
     let user = user_with_tools(1_000);
     let host = serve(&user, &calling_model(&user, "pay"));
     let pay = "pay=echo $SUBTEND_WORKER_ATTEMPT >> paid; echo paid";

@@ -29,7 +29,7 @@ pub(crate) struct Cluster {
     pub(crate) lease: u64,
     /// Number of restarts of nodes that ended during their start.
     pub(crate) restarts: u32,
-    /// Number of sessions that were opened, for their keys.
+    /// Number of opened sessions. Makes each idempotency key unique.
     opened: AtomicU64,
     dir: TempDir,
 }
