@@ -78,7 +78,7 @@ pub mod agents {
     pub use subtend_agents::manifest::{AgentMode, Manifest, Source};
     pub use subtend_agents::product::Product;
     pub use subtend_agents::profile::{BadProfile, Inherit, Profile, Profiles};
-    pub use subtend_agents::prompt::{Assembled, FileText, Named, Parts, assemble};
+    pub use subtend_agents::prompt::{Assembled, FileText, ListedProfile, Parts, assemble};
     pub use subtend_agents::schema::front_matter;
     pub use subtend_agents::skill::{self, Skill, Skills};
     pub use subtend_agents::slash::{Expanded, ExpandedTooLong, SlashCommand, SlashCommands, Typed};

@@ -18,7 +18,7 @@ fn general() -> Manifest {
 }
 
 fn plan() -> Manifest {
-    let about = "Plans a change and makes none: reads the code that it touches and returns ordered steps with concrete file \
+    let about = "Plans a change without making it: reads the affected code and returns ordered steps with concrete file \
                  paths, risks and checks. Give it the goal and what is already decided.";
     Manifest {
         description: about.into(),
@@ -30,14 +30,14 @@ fn plan() -> Manifest {
 }
 
 fn build() -> Manifest {
-    let about = "Makes changes: edits files, runs what checks them, and reports what was done. What it may do is what you allow.";
+    let about = "Makes changes: edits files, runs checks, and reports what was done. It may do only what you allow.";
     Manifest { description: about.into(), ..builtin("build", AgentMode::Primary, include_str!("builtin/build.md")) }
 }
 
 fn explore() -> Manifest {
     let about = "Reads the workspace and reports: where something is, how parts fit together, what a word means here. Lists, \
                  searches and reads, and changes nothing. Give it one area or one question.";
-    // The cap also covers the thinking of a reasoning model.
+    // The cap includes the reasoning tokens of the model.
     let settings = Settings { output_tokens: Some(8_000), temperature: Some(0.2), ..Settings::default() };
     Manifest {
         description: about.into(),
@@ -81,7 +81,7 @@ fn compaction() -> Manifest {
     service("compaction", about, settings, include_str!("builtin/compaction.md"))
 }
 
-/// Returns an agent that only the host calls: hidden, without tools or rights. Its second turn completes a truncated answer.
+/// Returns an agent that only the host calls: hidden, without tools or rights. A second turn completes a truncated answer.
 fn service(name: &str, about: &str, settings: Settings, body: &str) -> Manifest {
     Manifest {
         description: about.into(),

@@ -1,4 +1,4 @@
-//! Agents of a workspace: the built-in ones and its own files.
+//! The agents of a workspace: the built-in ones, and those that its files define.
 
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
@@ -27,7 +27,7 @@ pub const MAX_FILE_BYTES: u64 = 256 << 10;
 /// The maximum number of agent files of a workspace.
 pub const MAX_FILES: usize = 1_000;
 
-/// The maximum size of all files of one kind. In memory they may take many times as much.
+/// The maximum size of all files of one kind. Parsed, they may take many times this size in memory.
 const MAX_ALL_BYTES: usize = 4 << 20;
 
 const MAX_DEPTH: usize = 16;
@@ -35,7 +35,7 @@ const MAX_DEPTH: usize = 16;
 /// Maximum number of entries in all folders of agents.
 const MAX_ENTRIES: usize = 20_000;
 
-/// Maximum number of problems that are kept.
+/// The maximum number of problems in a catalog.
 pub(crate) const MAX_PROBLEMS: usize = 1_000;
 
 pub(crate) mod products;
@@ -55,7 +55,7 @@ pub struct Catalog {
     budget: ReadBudget,
 }
 
-/// Bytes that files of one kind may still have: agents, skills or commands, of the workspace or of the user.
+/// The remaining bytes for files of one kind: agents, skills or commands, of the workspace or of the user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ReadBudget(usize);
 
@@ -66,12 +66,12 @@ impl Default for ReadBudget {
 }
 
 impl ReadBudget {
-    /// Reads a file as [`read_bounded`] does. The first file that does not fit, and all after it, are refused.
+    /// Reads a file as [`read_bounded`] does. Refuses the first file that exceeds the budget, and all files after it.
     pub(crate) fn read(&mut self, path: &Path, links: HardLinks) -> Result<String, String> {
         let text = if self.0 == 0 { None } else { Some(read_bounded(path, links)?) };
         let rest = text.as_ref().and_then(|text| self.0.checked_sub(text.len()));
         self.0 = rest.unwrap_or(0);
-        let late = || format!("not used: the files of its kind may have at most {MAX_ALL_BYTES} bytes together");
+        let late = || format!("not used: all files of this kind may have at most {MAX_ALL_BYTES} bytes together");
         text.filter(|_| rest.is_some()).ok_or_else(late)
     }
 }
@@ -79,10 +79,10 @@ impl ReadBudget {
 /// How a file with several hard links is treated.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum HardLinks {
-    /// In a workspace, another name may be that of a file that no session may read.
+    /// For files of a workspace: a hard link may point to a file that no session may read.
     #[default]
     Refused,
-    /// The person's own file may be linked to a collection.
+    /// For the user's own files, which may be hard links into a collection of agents.
     Read,
 }
 
@@ -92,14 +92,14 @@ pub struct AgentProblem {
     /// The file.
     pub path: PathBuf,
     pub kind: ProblemKind,
-    /// The product whose file it is; `None` for a native one.
+    /// The product that the file belongs to; `None` for a native agent file.
     pub product: Option<Product>,
     /// The problem, and what to do.
     pub message: String,
 }
 
 impl AgentProblem {
-    /// Returns the path and the message, printable.
+    /// Returns the path and the message, with invisible characters escaped.
     pub fn text(&self) -> String {
         format!("{}: {}", harmless(&self.path.display().to_string()), harmless(&self.message))
     }
@@ -113,7 +113,7 @@ pub enum ProblemKind {
     Warning,
 }
 
-/// Error: the text of an agent cannot be used.
+/// Error: the text of an agent file cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the agent cannot be used: {0}")]
 pub struct BadAgentText(String);
@@ -127,9 +127,9 @@ impl Catalog {
 
     /// Loads the built-in agents, every `*.md` below [`FOLDER`] of `workspace`, and its agents of other products ([`Product`]).
     ///
-    /// Of files with one name the first wins: those of [`FOLDER`] come first, then those of each product in order.
-    /// A refused file is in [`Catalog::problems`] and hides no other agent, except a built-in one of its name, which might do what the
-    /// file denies. Of two files with one name, the first path wins. Symbolic links are not followed.
+    /// If several files define one name, [`FOLDER`] wins over the products, which follow in their order; within a folder the first path wins.
+    /// A refused file is listed in [`Catalog::problems`]. It also removes the built-in agent of its name, which might do what the file
+    /// denies. Symbolic links are not followed.
     pub fn load(workspace: &Path) -> Self {
         let mut catalog = Self::builtin();
         let mut files = Vec::new();
@@ -181,10 +181,11 @@ impl Catalog {
         self.agents.insert(Arc::clone(&manifest.name), manifest)
     }
 
-    /// Reads the text of an agent file for the agent `name`, to be inserted here, with the checks of [`Catalog::load_checked`]. Returns its warnings
-    /// too.
+    /// Parses the text of an agent file for the agent `name`, with the checks of [`Catalog::load_checked`]. Returns the agent, which the caller
+    /// inserts, and warnings.
+    ///
     /// # Errors
-    /// [`BadAgentText`] if it cannot be used, with the reason.
+    /// [`BadAgentText`] if the text cannot be used.
     pub fn read_text(&self, text: &str, name: &str) -> Result<(Manifest, Vec<String>), BadAgentText> {
         let bytes = text.len() as u64;
         if bytes > MAX_FILE_BYTES {
@@ -232,7 +233,7 @@ impl Catalog {
         &self.problems
     }
 
-    /// Returns why no agent has that name: its file is refused.
+    /// Returns why the file of the agent `name` is refused; `None` if the agent exists or has no file.
     pub fn refusal(&self, name: &str) -> Option<String> {
         let is_refused = |problem: &&AgentProblem| {
             problem.kind == ProblemKind::Refused && problem.path.file_stem().is_some_and(|stem| stem == name)
@@ -246,7 +247,7 @@ impl Catalog {
         manifest.source != Source::Builtin && builtin::all().iter().any(|builtin| builtin.name == manifest.name)
     }
 
-    /// Returns whether a file of another product has the name of an agent that the host starts, which no such file replaces.
+    /// Returns whether a file of another product has the name of an agent that only the host starts. Such a file may not replace that agent.
     pub(crate) fn is_of_host(manifest: &Manifest) -> bool {
         let hidden = || builtin::all().iter().any(|builtin| builtin.hidden && builtin.name == manifest.name);
         matches!(manifest.source, Source::Foreign(..)) && hidden()
@@ -306,7 +307,7 @@ impl Catalog {
                 }
                 Ok(kind) if !kind.is_file() && wanted(&path) => {
                     let stem = path.file_stem().unwrap_or_default().to_string_lossy();
-                    self.refuse_agent(&path, &stem, "is not a regular file: replace it by one".to_owned());
+                    self.refuse_agent(&path, &stem, "is not a regular file: replace it with one".to_owned());
                 }
                 Ok(_) => {}
                 Err(error) => self.refuse(&path, format!("cannot be inspected: {error}")),
@@ -397,19 +398,19 @@ pub(crate) fn first_symlink(workspace: &Path, below: &Path) -> Option<PathBuf> {
     })
 }
 
-/// The action of the tool that writes to running relatives.
+/// The action of the tool `message`, which sends messages to other running sessions of the tree.
 const MESSAGE: &str = "tool:message";
 
 /// Describes the first rule without effect, for a host that adds no tools and only the agents in `known`.
 pub(crate) fn bad_rule(manifest: &Manifest, known: &BTreeSet<String>) -> Option<String> {
     let rules = manifest.rules.iter().flat_map(|set| &set.rules);
-    // Rules of `message` name receivers: they do more than leave the tool out.
+    // A rule for `message` may name receivers, so it does more than remove the tool.
     let of_hosts = |rule: &&Rule| rule.action.starts_with("tool:") && *rule.action != *MESSAGE;
     if let Some(rule) = rules.clone().filter(of_hosts).find(|rule| rule.verdict != Verdict::Allow) {
         let (action, verdict) = (&rule.action, rule.verdict.as_str());
         return Some(format!(
-            "`permissions` `{action}`: no tool needs this action: restrict what tools do, such as `fs.write: {verdict}`, or name \
-             the tools that it may use in `tools`"
+            "`permissions` `{action}`: no tool needs this action: restrict what tools do, such as `fs.write: {verdict}`, or list \
+            the tools of the agent in `tools`"
         ));
     }
     let mut named = rules.filter_map(|rule| rule.action.strip_prefix("task:").filter(|name| !name.contains('*')));
@@ -437,7 +438,7 @@ fn open_nonblocking(path: &Path) -> std::io::Result<fs::File> {
 
     let flags = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
     let file = fs::File::options().read(true).custom_flags(flags).open(path)?;
-    // A pipe that the user names is read to its end.
+    // A pipe needs blocking reads, so it is opened without the flag.
     if file.metadata()?.is_file() { Ok(file) } else { fs::File::open(path) }
 }
 

@@ -1,4 +1,4 @@
-//! Dialects: families of tools by which a model starts children, and which of them a session is offered.
+//! Dialects: families of tools with which a model starts children, and the choice of dialects for a session.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use crate::manifest::Manifest;
 use crate::profile::{Profiles, none_if_empty};
 use crate::template::MinionTemplate;
 
-/// Returns the lines of a system prompt that say when to use the dialect.
+/// Returns the lines of a system prompt that explain when to use the dialect.
 pub fn hint(dialect: Dialect) -> &'static str {
     match dialect {
         Dialect::Task => {
@@ -40,8 +40,8 @@ pub fn hint(dialect: Dialect) -> &'static str {
     }
 }
 
-/// Returns the part of a child's system prompt about its situation. With `discovers`, it says how to find further tools; with
-/// `only_reads`, it forbids changes.
+/// Returns the part of a child's system prompt that explains how the child was started. With `discovers`, the text says how to
+/// find further tools; with `only_reads`, it forbids changes.
 pub fn instructions(dialect: Dialect, discovers: bool, only_reads: bool) -> Option<String> {
     const DISCOVERY: &str = include_str!("dialect/discovery.md");
     const ONLY_READS: &str = "- You only read. Do not create, change or delete anything.\n";
@@ -94,8 +94,8 @@ impl Dialects {
         if self.enabled { &self.offered } else { &[] }
     }
 
-    /// Returns the dialects that a session of `manifest` is offered under `authority`. If the manifest lists tools, it must name the
-    /// dialect, and some agent must be startable. With an approver (`attended`), `ask` counts too.
+    /// Returns the dialects that a session of `manifest` is offered under `authority`. A manifest that lists tools must name the
+    /// dialect. At least one agent must be startable; if an approver is attached (`attended`), starting it may need an approval.
     pub fn offered_to(
         &self,
         manifest: &Manifest,

@@ -34,8 +34,8 @@ pub(crate) fn parse(file: ForeignFile<'_>) -> Result<Parsed, BadManifest> {
     }
 }
 
-/// Finishes a translation: puts the rights, and the fields that have no meaning here, into the manifest. If an unknown key
-/// seems to restrict the agent, every action requires approval.
+/// Adds the rights, and the fields that have no meaning here, to the manifest. If an unknown key seems to restrict the agent,
+/// every action requires approval.
 fn finished(
     file: ForeignFile<'_>,
     mut fields: Fields,

@@ -39,7 +39,7 @@ pub fn schema_mismatches(schema: &Value, value: &Value) -> Result<Vec<SchemaMism
             schema_mismatches.extend(unexpected.iter().map(key));
             continue;
         }
-        // One for each path: a list of thousands may be wrong in every item.
+        // Report one mismatch per path: a list may have thousands of wrong items.
         if !refused.insert(at.clone()) {
             continue;
         }
@@ -69,7 +69,7 @@ pub fn allowed(node: &Value) -> String {
     forms(node).map(form).collect::<Vec<_>>().join(", or ")
 }
 
-/// Returns the type of this schema's values. Of several types, text is preferred.
+/// Returns the type of this schema's values; of several types, `string` is preferred.
 pub fn type_of(node: &Value) -> &str {
     let types = || forms(node).filter_map(type_name);
     types().find(|name| *name == "string").or_else(|| types().next()).unwrap_or("string")
@@ -106,9 +106,9 @@ fn form(node: &Value) -> String {
         "boolean" => "true or false".to_owned(),
         "integer" => bounds("a whole number"),
         "number" => bounds("a number"),
-        "array" => "a list of texts".to_owned(),
+        "array" => "a list of strings".to_owned(),
         "object" => "a map of keys to values".to_owned(),
-        _ => "a text".to_owned(),
+        _ => "a string".to_owned(),
     }
 }
 
@@ -116,7 +116,7 @@ fn form(node: &Value) -> String {
 pub fn shown(value: &Value) -> String {
     const LONGEST: usize = 60;
     let mut text = StartOf { bytes: Vec::new(), most: 4 * (LONGEST + 1) };
-    // An error means that it is longer.
+    // An error only means that the value is longer than the limit.
     drop(serde_json::to_writer(&mut text, value));
     let text = String::from_utf8_lossy(&text.bytes);
     if text.chars().count() <= LONGEST {
@@ -126,7 +126,7 @@ pub fn shown(value: &Value) -> String {
     }
 }
 
-/// Takes the first bytes of what is written to it.
+/// Writer that keeps the first bytes and fails after `most` bytes.
 struct StartOf {
     bytes: Vec<u8>,
     most: usize,
@@ -136,7 +136,7 @@ impl std::io::Write for StartOf {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
         let taken = bytes.len().min(self.most.saturating_sub(self.bytes.len()));
         self.bytes.extend_from_slice(bytes.get(..taken).unwrap_or_default());
-        // A write that takes no bytes is an error, which ends the serializer.
+        // Taking no bytes makes `write_all` fail, which ends the serializer.
         Ok(taken)
     }
 

@@ -10,7 +10,7 @@ use crate::name::{self, BadName};
 use crate::permissions;
 use crate::schema::{self, FrontMatter, Tools};
 
-/// Maximum number of unknown keys of a file that are named.
+/// The maximum number of unknown keys that the warnings for a file name.
 pub(crate) const MAX_UNKNOWN: usize = 16;
 
 pub(crate) mod unknown;
@@ -150,7 +150,7 @@ fn name_in(map: &Map<String, Value>, stem: &str) -> Text {
     map.get("name").and_then(Value::as_str).unwrap_or(stem).trim().into()
 }
 
-/// Splits front matter and body. The opening line stays, so that YAML errors name lines of the file.
+/// Splits front matter and body. The front matter keeps its opening line, so that YAML errors have the line numbers of the file.
 pub(crate) fn split(text: &str) -> Result<(&str, &str), BadManifest> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let mut at = 0_usize;
@@ -172,7 +172,7 @@ pub(crate) fn split(text: &str) -> Result<(&str, &str), BadManifest> {
 pub(crate) fn yaml_map(yaml: &str) -> Result<Map<String, Value>, BadManifest> {
     let options = serde_saphyr::options! { with_snippet: false, strict_booleans: true };
     let value: Value = serde_saphyr::from_str_with_options(yaml, options).map_err(|error| {
-        // The formatter for users: the one for developers names options of the library.
+        // The formatter for users, because the formatter for developers names options of the library.
         let message = error.render_with_formatter(&serde_saphyr::UserMessageFormatter);
         BadManifest::Yaml(message.split_whitespace().collect::<Vec<_>>().join(" "))
     })?;

@@ -21,10 +21,10 @@ pub mod rules;
 /// Instruction files of a directory: the first that exists is used.
 pub const NAMES: [&str; 4] = ["AGENTS.override.md", "AGENTS.md", "CLAUDE.md", ".claude/CLAUDE.md"];
 
-/// The person's own notes on a project: a file that is read in addition to the first of [`NAMES`].
+/// The user's private notes on a project. This file is read in addition to the first of [`NAMES`].
 pub const LOCAL: &str = "CLAUDE.local.md";
 
-/// Bootstrap files, in the prompt of a child whose profile does not name any.
+/// The bootstrap files of a child whose profile names none.
 pub const BOOTSTRAP: [&str; 2] = ["AGENTS.md", "ENVIRONMENT.md"];
 
 /// The maximum size of an instruction file.
@@ -33,7 +33,7 @@ pub const MAX_FILE_BYTES: u64 = 64 << 10;
 /// The maximum size of all instruction files of a session together.
 pub const MAX_BYTES: usize = 64 << 10;
 
-/// The maximum number of imports between an instruction file and a file that it imports indirectly.
+/// The maximum depth of nested imports.
 pub const MAX_DEPTH: usize = 5;
 
 /// The maximum number of instruction files of a session.
@@ -42,58 +42,56 @@ pub const MAX_FILES: usize = 64;
 /// Why a file cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Unread {
-    /// It does not exist.
+    /// The file does not exist.
     Missing,
-    /// Access to it is denied, or it cannot be read.
+    /// Access is denied, or reading fails.
     Refused(String),
 }
 
 /// File below an area.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FoundFile {
-    /// Its path after following links.
+    /// The path after links are resolved, relative to the area.
     pub real: Text,
-    /// Its text.
     pub text: String,
 }
 
-/// Reads a file below an area by its relative path. It must refuse paths that lead out.
+/// Reads a file below an area by its relative path. The function must refuse paths that lead out of the area.
 pub type ReadFile<'a> = &'a dyn Fn(&str) -> Result<FoundFile, Unread>;
 
-/// A directory with instruction files, from which they may import.
+/// A directory with instruction files. They may import only files below it.
 #[derive(Clone, Copy)]
 pub struct InstructionArea<'a> {
     /// The directory.
     pub path: &'a Path,
-    /// The person's home: the meaning of `~` in imports.
+    /// The user's home directory, for `~` in imports.
     pub home: Option<&'a Path>,
     /// Names of its instruction file; the first that exists is used.
     pub names: &'a [&'a str],
-    /// The path of the workspace below it, empty for the workspace itself; `None` if the workspace lies elsewhere.
+    /// The path of the workspace relative to this directory: empty for the workspace itself, `None` for a workspace elsewhere.
     pub workspace: Option<&'a str>,
-    /// Its rules, which are used in addition.
+    /// Rule files, which are used in addition to the instruction file.
     pub rules: Option<&'a RuleFiles>,
-    /// Reads its files.
     pub read: ReadFile<'a>,
 }
 
-/// Instruction file, or a file that one imports.
+/// Instruction file, or a file imported by one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Instruction {
-    /// Its path: relative in the workspace, else absolute.
+    /// The path for prompts: relative in the workspace, absolute elsewhere.
     pub name: Text,
-    /// Its whole path.
+    /// The absolute path.
     pub path: PathBuf,
-    /// True if it lies in the workspace, where rules for `fs.read` apply.
+    /// True for a file of the workspace, where rules for `fs.read` apply.
     pub in_workspace: bool,
-    /// Patterns of the paths that it is about, if it is a rule for some only.
+    /// The path patterns of a rule that applies to some paths only.
     pub paths: Option<Text>,
-    /// Its text, with invisible characters escaped.
+    /// The text, with invisible characters escaped.
     pub text: Text,
 }
 
 impl Instruction {
-    /// Returns a prompt line with the file's name and patterns, for a rule whose text the session reads only when it needs it.
+    /// Returns the prompt line with name and patterns, for a rule whose text the session reads only when it needs it.
     fn line(&self) -> Option<String> {
         let paths = self.paths.as_ref().filter(|_| self.in_workspace)?;
         Some(format!("- {}: {}", shown_name(&self.name), paths.replace(['<', '>'], "_")))
@@ -112,7 +110,7 @@ pub struct Instructions {
 }
 
 impl Instructions {
-    /// Returns instructions of a workspace whose own files are not used. Those of the user can be added.
+    /// Returns an empty set for a workspace whose own files are not used. The user's files can be added.
     pub fn withheld() -> Self {
         Self { withheld: true, ..Self::default() }
     }
@@ -136,7 +134,7 @@ impl Instructions {
                     used = Some(name);
                     self.insert(area, name, file, 0, None);
                 }
-                // A file that only imports the used one has the same content.
+                // A file that only imports the used file has the same content.
                 (Some(file), Some(first)) if !is_import_of(&file.text, name, first) => {
                     let is_same = self.seen.contains(&area.path.join(&*file.real));
                     let note = format!("not used: `{first}` of that directory comes first");
@@ -175,7 +173,7 @@ impl Instructions {
         }
     }
 
-    /// Returns the file, unless it is missing or empty. Reports one that cannot be read.
+    /// Returns the file, unless it is missing or empty. Reports a file that cannot be read.
     fn read(&mut self, area: InstructionArea<'_>, path: &str) -> Option<FoundFile> {
         match (area.read)(path) {
             Ok(file) if file.text.trim().is_empty() => None,
@@ -212,7 +210,7 @@ impl Instructions {
         }
         self.bytes = bytes;
         self.files.push(Arc::new(file));
-        // Imports of a rule that the prompt only names are not followed.
+        // Do not follow the imports of a rule that the prompt lists by name only.
         if line.is_some() {
             return;
         }
@@ -228,7 +226,7 @@ impl Instructions {
             Err(why) => return self.report(area, from, ProblemKind::Refused, format!("its import `@{shown}` {why}")),
         };
         if depth > MAX_DEPTH {
-            let why = format!("its import `@{shown}` is not used: it is more than {MAX_DEPTH} imports away");
+            let why = format!("its import `@{shown}` is not used: imports are nested more than {MAX_DEPTH} deep");
             return self.report(area, from, ProblemKind::Refused, why);
         }
         match (area.read)(&path) {
@@ -255,7 +253,7 @@ impl Instructions {
         if manifest.instructions { self.files.iter().filter(may).cloned().collect() } else { Vec::new() }
     }
 
-    /// Returns the bootstrap files of a child whose profile does not name any. Its prompt has them after the instruction files.
+    /// Returns the bootstrap files of a child whose profile names none. In its prompt, they follow the instruction files.
     pub fn bootstrap(&self) -> Vec<Text> {
         let own = self.files.iter().any(|file| file.in_workspace);
         let names = BOOTSTRAP.into_iter().filter(|name| !(self.withheld || own && *name == "AGENTS.md"));
@@ -294,7 +292,7 @@ pub(crate) fn block(files: &[Arc<Instruction>]) -> Option<String> {
     let one = |file: &Arc<Instruction>| {
         let name = shown_name(&file.name);
         let paths = file.paths.as_ref().map_or_else(String::new, |paths| format!(" paths=\"{}\"", shown_name(paths)));
-        // The text must not end its own block.
+        // A text must not contain the closing tag of its block.
         let text = file.text.replace("</instructions", "<\\/instructions");
         format!(
             "<instructions file=\"{name}\"{paths}>\n{}\n</instructions>",

@@ -1,4 +1,4 @@
-//! Checks agent files outside a catalog, and the other files that prompts use. The loader of each kind reads its files.
+//! Checks agent files outside a catalog, and the other files that prompts use. Each kind of file is read by the loader that sessions use.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -19,9 +19,8 @@ mod instruction_files;
 #[derive(Clone, Debug, PartialEq)]
 pub struct Checked {
     pub path: PathBuf,
-    /// Its content, unless the file is refused or unused.
+    /// The content, unless the file is refused or unused.
     pub content: Option<FileContent>,
-    /// Its problems.
     pub problems: Vec<AgentProblem>,
 }
 
@@ -31,7 +30,7 @@ pub enum FileContent {
     Agent(Arc<Manifest>),
     Skill(Arc<Skill>),
     Command(Arc<SlashCommand>),
-    /// An instruction file, and after it the files that it imports.
+    /// An instruction file, followed by the files that it imports.
     Instructions(Vec<Arc<Instruction>>),
 }
 
@@ -47,7 +46,7 @@ impl Checked {
     }
 }
 
-/// Reads a file below a directory, by its relative path. It must refuse paths that lead out.
+/// Reads a file below a directory, by its relative path. The function must refuse paths that lead out of the directory.
 pub type ReadBelow<'a> = &'a dyn Fn(&Path, &str) -> Result<FoundFile, Unread>;
 
 /// Checks files, and all files below folders, as a workspace would load them: agents, skills, slash commands and instruction files. Refuses
@@ -95,7 +94,7 @@ enum OtherKind {
     Instructions(PathBuf, &'static str),
     /// A rule, by its path below the directory.
     Rule(PathBuf, String),
-    /// An instruction file that nothing reads here.
+    /// An instruction file of another product that subtend does not read.
     Unread(String),
 }
 
@@ -129,7 +128,7 @@ fn is_other_markdown(path: &Path) -> bool {
             .is_ok_and(|text| !text.trim_start_matches('\u{feff}').starts_with("---"))
 }
 
-/// The checked files, and the content of those before them.
+/// The results so far.
 struct Files<'a> {
     all: Vec<Checked>,
     skills: Skills,
@@ -186,7 +185,7 @@ impl Files<'_> {
             (Ok(_), OtherKind::Rule(folder, name)) => instruction_files::check_rule(&folder, &name, self.read),
             (Ok(_), OtherKind::Unread(name)) => (None, vec![instruction_files::read_problem(path, &name)]),
         };
-        // The path as the caller gave it.
+        // Keep the path as the caller gave it.
         let named = |problem: AgentProblem| match problem.path == whole {
             true => AgentProblem { path: path.to_owned(), ..problem },
             false => problem,

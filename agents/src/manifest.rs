@@ -16,9 +16,9 @@ pub const CALLER_LINE: &str = "Your caller is another agent; return structured o
 /// Definition of an agent: prompt, model, tools, authority, limits.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Manifest {
-    /// Its name: `[a-z0-9][a-z0-9_-]{0,63}`.
+    /// The agent's name: `[a-z0-9][a-z0-9_-]{0,63}`.
     pub name: Text,
-    /// Its callers: users, agents, or both.
+    /// The callers that may start it: users, agents, or both.
     pub mode: AgentMode,
     /// When to use it, for models and users.
     pub description: Text,
@@ -26,36 +26,36 @@ pub struct Manifest {
     pub model: Option<Text>,
     /// The pool of models that it requests, if any. Excludes `model`.
     pub pool: Option<Text>,
-    /// Settings of its models. The host's settings apply where they are unset.
+    /// Settings for its model calls. Unset fields have the host's settings.
     pub settings: Settings,
-    /// The tools that it may be offered; `None`: all that its authority allows.
+    /// The tools that it may be offered; `None` means all that its authority allows.
     pub tools: Option<Vec<Text>>,
-    /// Its own rules; `None`: the caller's authority is unchanged.
+    /// Its own permission rules; `None` leaves the caller's authority unchanged.
     pub rules: Option<RuleSet>,
-    /// Further rule sets; each limits the agent, whatever the others allow.
+    /// Further rule sets. Each one limits the agent, regardless of what the others allow.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub bounds: Vec<RuleSet>,
     /// True if listings show its sessions as rows of their own.
     pub inspectable: bool,
-    /// True if its prompt carries the caller line.
+    /// True if [`CALLER_LINE`] ends its prompt.
     pub caller: bool,
     /// Maximum number of turns of a run.
     pub turns: Option<u32>,
-    /// True if its runs have no owner: the call that starts one returns at once, only a cancel of the whole tree ends it, and it has a
-    /// wall-clock cap. Never a model's choice.
+    /// True if its runs have no owner: the call that starts a run returns at once, and only a cancel of the whole tree or the run's
+    /// wall-clock cap ends it early. A model cannot choose this.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub detached: bool,
     /// Where the tools of its sessions work.
     #[serde(skip_serializing_if = "is_none")]
     pub isolation: Isolation,
-    /// What its runs do after a restart of the host: fail or resume. A run resumes only if all its owners do. If absent, a child has the setting of
-    /// the session that starts it, and the runs of a root fail.
+    /// Whether its runs fail or resume after a restart of the host. A run resumes only if all its owners do. By default, a child has the setting
+    /// of the session that starts it, and the runs of a root session fail.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub on_restart: Option<OnRestart>,
     pub body: Text,
     /// True if pickers and the agent types of `task` omit it.
     pub hidden: bool,
-    /// True if its root sessions are offered `plan_exit`, by which it asks to carry out its plan.
+    /// True if its root sessions are offered `plan_exit`, the tool that asks the user to approve a plan.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub plan_exit: bool,
     /// Skills whose texts are in its prompt.
@@ -66,7 +66,7 @@ pub struct Manifest {
     pub instructions: bool,
     /// Unknown keys of the front matter, kept for the host.
     pub extra: std::collections::BTreeMap<String, serde_json::Value>,
-    /// Where it comes from; not part of its hash.
+    /// The origin; not part of the hash.
     #[serde(skip)]
     pub source: Source,
 }
@@ -157,7 +157,7 @@ impl Manifest {
 
     /// Returns the hash of the content, for new sessions in the journal. The origin is not part of it.
     pub fn hash(&self) -> Hash {
-        // Strings, numbers and maps with string keys always serialize, so the empty text is never hashed.
+        // Serialization cannot fail: all map keys are strings. So the empty default is never hashed.
         Hash::of(&serde_json::to_vec(self).unwrap_or_default())
     }
 
@@ -166,24 +166,24 @@ impl Manifest {
         if self.caller { format!("{}\n\n{CALLER_LINE}", self.body.trim_end()).into() } else { self.body.clone() }
     }
 
-    /// Returns the authority that it requests; the caller's authority limits it.
+    /// Returns the authority that the agent requests. The caller's authority limits it further.
     pub fn authority(&self) -> Authority {
         let all = || RuleSet { default: Verdict::Allow, rules: Vec::new() };
         let own = Authority::of(self.rules.clone().unwrap_or_else(all));
         self.bounds.iter().fold(own, |met, bound| met.meet(&Authority::of(bound.clone())))
     }
 
-    /// Returns whether a session of it is offered `plan_exit`: only a root session has an approver.
+    /// Returns whether a session of the agent is offered `plan_exit`. Only root sessions are, because only they have an approver.
     pub fn offers_plan_exit(&self, is_root: bool) -> bool {
         self.plan_exit && is_root
     }
 
-    /// Returns whether another agent may start it.
+    /// Returns whether another agent may start this agent.
     pub fn spawnable(&self) -> bool {
         !self.hidden && matches!(self.mode, AgentMode::Subagent | AgentMode::All)
     }
 
-    /// Returns whether a user may pick it.
+    /// Returns whether a user may pick this agent.
     pub fn pickable(&self) -> bool {
         !self.hidden && matches!(self.mode, AgentMode::Primary | AgentMode::All)
     }

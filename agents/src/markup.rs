@@ -1,4 +1,4 @@
-//! Text between tags in prompts.
+//! Escaping of text between tags in prompts.
 
 /// Escapes a text so that it cannot contain tags.
 pub(crate) fn escape_tags(text: &str) -> String {

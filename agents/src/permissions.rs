@@ -5,8 +5,8 @@ use subtend_session::authority::{Rule, RuleSet, Verdict, is_wide_address};
 
 use crate::form::shown;
 
-/// Parses the map. The entry `"*": verdict` is the default; without it, other actions keep the caller's verdict. An error names the entry
-/// that cannot take effect, and the form that can.
+/// Parses the map. The entry `"*": verdict` is the default; without it, other actions keep the caller's verdict. An error names an entry
+/// without effect and the correct form.
 pub(crate) fn parse(value: &Value) -> Result<RuleSet, String> {
     let Value::Object(map) = value else {
         return Err(format!("must be a map of actions to allow, ask or deny, not {}", shown(value)));
@@ -40,7 +40,7 @@ fn add_resources(rules: &mut Vec<Rule>, action: &str, resources: &Map<String, Va
     Ok(())
 }
 
-/// Returns why the set has no effect, if so: it only allows, and the caller's authority already limits what is allowed.
+/// Returns a warning for a set that only allows: it has no effect, because the caller's authority already limits the agent.
 pub(crate) fn no_effect_reason(set: &RuleSet) -> Option<&'static str> {
     let lower = |rule: &Rule| rule.verdict != Verdict::Allow;
     match set.rules.is_empty() {
@@ -50,8 +50,8 @@ pub(crate) fn no_effect_reason(set: &RuleSet) -> Option<&'static str> {
     }
 }
 
-/// Returns warnings for patterns of `net.fetch` that match no address or allow more than they seem to. A host whose tools name addresses
-/// differently may still use the former.
+/// Returns warnings for patterns of `net.fetch` that match no address or allow more than they seem to. They are only warnings, because
+/// tools of a host may name addresses differently.
 pub(crate) fn without_address(set: &RuleSet) -> impl Iterator<Item = String> {
     let of_fetch = set.rules.iter().filter(|rule| &*rule.action == "net.fetch");
     of_fetch.filter_map(|rule| {

@@ -16,7 +16,7 @@ use crate::name;
 /// for example by a directory handle.
 pub type Reader<'a> = &'a dyn Fn(&str) -> Result<String, String>;
 
-/// Way to start a child: prompt, tools, models.
+/// A named way to start a child: its prompt, tools and models.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Profile {
@@ -37,7 +37,7 @@ pub struct Profile {
     /// Instructions for the child, after those of the file.
     #[serde(deserialize_with = "none_if_empty")]
     pub system_prompt: Option<Text>,
-    /// Decides if the prompt of the caller's agent comes before these parts.
+    /// Whether the prompt of the caller's agent precedes these parts.
     pub prompt: Inherit,
     /// The tools that the child may be offered. Empty: all that its caller has.
     pub tools: Vec<Text>,
@@ -49,7 +49,7 @@ pub struct Profile {
     pub file_text: Option<Text>,
 }
 
-/// Decides if a child's prompt includes that of its caller's agent.
+/// Whether a child's prompt includes the prompt of its caller's agent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Inherit {
@@ -69,7 +69,6 @@ pub(crate) fn none_if_empty<'de, D: Deserializer<'de>>(deserializer: D) -> Resul
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the profile `{profile}` cannot be used: {why}")]
 pub struct BadProfile {
-    /// Its name.
     pub profile: Text,
     /// The problem, and what to do.
     pub why: String,
@@ -86,7 +85,7 @@ impl Profile {
         }
     }
 
-    /// Returns the bootstrap files of a child: those of its profile, or the default ones that `instructions` does not have.
+    /// Returns the bootstrap files of a child: those of its profile, or the default files that are not among `instructions`.
     pub fn bootstrap(profile: Option<&Self>, instructions: &Instructions) -> Vec<Text> {
         let own = profile.map(|profile| &profile.bootstrap_files).filter(|files| !files.is_empty());
         own.cloned().unwrap_or_else(|| instructions.bootstrap())
@@ -117,7 +116,7 @@ impl Profile {
     }
 }
 
-/// Checks that a path is relative and without `..`. The reader must check links. The error text continues a sentence after "which".
+/// Checks that a path is relative and has no `..`. Links are not resolved: the reader must check them. The error text follows "which".
 pub fn check_confined(path: &str) -> Result<(), &'static str> {
     if path.trim().is_empty() || path.contains('\0') {
         return Err("is not a path: name a file of the workspace");
@@ -156,7 +155,7 @@ impl Profiles {
         self.0.values()
     }
 
-    /// Returns whether no profile exists. Then the `profile` parameter takes any text, and no prompt mentions profiles.
+    /// Returns whether no profile exists. Without profiles, the parameter `profile` accepts any text, and prompts do not mention profiles.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

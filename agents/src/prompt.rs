@@ -1,7 +1,15 @@
 //! Assembly of prompts from their parts, in a fixed order.
 //!
-//! System prompt: the agent's prompt; its own skills; instruction files; bootstrap files; other skills; the profile's file and text; the text of the call; instructions of the dialect
-//! that started the session; hints for the dialects that it is offered; its profiles; `CALLER_LINE`. Empty parts are left out.
+//! System prompt:
+//! 1. the agent's prompt, and the skills that the agent names;
+//! 2. instruction files and bootstrap files;
+//! 3. the list of other skills;
+//! 4. the profile's file and text, and the text of the call;
+//! 5. instructions for a child of the dialect that started the session;
+//! 6. hints for the dialects that the session is offered, and the profiles for `spawn`;
+//! 7. `CALLER_LINE`.
+//!
+//! Empty parts are left out.
 //!
 //! First user message: the task, after blocks for context, files and tools.
 
@@ -28,9 +36,9 @@ pub struct Parts {
     /// Instruction files of the workspace and the user.
     pub instructions: Vec<Arc<Instruction>>,
     pub bootstrap: Vec<FileText>,
-    /// Skills that it may read.
+    /// Skills that the session may read.
     pub skills: Vec<Arc<Skill>>,
-    /// Skills of the agent, with their texts.
+    /// Skills that the agent names. The prompt has their texts.
     pub preloaded: Vec<Arc<Skill>>,
     /// The text of the profile's `system_prompt_file`.
     pub prompt_file: Option<Text>,
@@ -40,14 +48,14 @@ pub struct Parts {
     pub parameter: Option<Text>,
     /// The dialect that started the session; `None` for a user or `task`.
     pub started_by: Option<Dialect>,
-    /// True if it finds further tools by `get_tools`.
+    /// True if the session finds further tools with `get_tools`.
     pub discovers: bool,
-    /// True if its agent has only read-only tools.
+    /// True if the agent has only read-only tools.
     pub only_reads: bool,
     /// The dialects that the session is offered.
     pub offered: Vec<Dialect>,
-    /// The profiles that it may name.
-    pub profiles: Vec<Named>,
+    /// The profiles that its calls of `spawn` may name.
+    pub profiles: Vec<ListedProfile>,
     pub caller: bool,
     /// The task: the first user message.
     pub task: Option<Text>,
@@ -62,9 +70,9 @@ pub struct Parts {
 /// File in a prompt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileText {
-    /// Its path in the workspace, or the name that the call gave.
+    /// The path in the workspace, or the name that the call gave.
     pub name: Text,
-    /// Its text, or why it cannot be read.
+    /// The text, or the reason why the file cannot be read.
     pub text: Result<Text, Text>,
 }
 
@@ -78,7 +86,7 @@ impl FileText {
 
 /// The part of a profile that models see.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Named {
+pub struct ListedProfile {
     pub name: Text,
     pub about: String,
     pub tools: Vec<Text>,
@@ -100,8 +108,8 @@ impl Parts {
         Self { body: Some(Arc::clone(&manifest.body)), caller: manifest.caller, ..Self::default() }
     }
 
-    /// Returns the parts of a child that `spawn` starts. `caller` is the agent of the calling session, `named` that of the profile; without a
-    /// profile the child has its caller's prompt. Bootstrap files of a profile replace the instruction files.
+    /// Returns the parts of a child that `spawn` starts. `caller` is the agent of the calling session, `named` the agent that the profile names.
+    /// Without a profile, the child has the prompt of `caller`. Bootstrap files of a profile replace the instruction files.
     pub fn of_spawn(
         profile: Option<&Profile>,
         (caller, named): (&Manifest, Option<&Manifest>),
@@ -134,7 +142,7 @@ impl Parts {
 
     /// Adds the dialects that the session is offered, and the profiles that it may name.
     #[must_use]
-    pub fn offering(mut self, offered: &[Dialect], profiles: impl FnOnce() -> Vec<Named>) -> Self {
+    pub fn offering(mut self, offered: &[Dialect], profiles: impl FnOnce() -> Vec<ListedProfile>) -> Self {
         self.offered = offered.to_vec();
         self.profiles = if offered.contains(&Dialect::Spawn) { profiles() } else { Vec::new() };
         self
@@ -187,14 +195,14 @@ fn trim_part(part: &str) -> &str {
 const HEADING: &str = "When to hand work to other agents:\n\n";
 
 /// Returns the part of a system prompt about offered dialects and profiles; `None` without a dialect.
-pub fn offers(offered: &[Dialect], profiles: &[Named]) -> Option<Text> {
+pub fn offers(offered: &[Dialect], profiles: &[ListedProfile]) -> Option<Text> {
     let hints: Vec<&str> = offered.iter().map(|dialect| dialect::hint(*dialect)).collect();
     let hints = (!hints.is_empty()).then(|| format!("{HEADING}{}", hints.join("\n")))?;
     let profiles = profile_block(profiles);
     join_parts([Some(&*hints), profiles.as_deref()].into_iter().flatten())
 }
 
-/// Replaces the offers in `system`, so that a session is offered what the host currently has.
+/// Replaces the part of `system` about dialects and profiles, so that it names what the host currently offers.
 pub fn with_offers(system: &Text, offers: Option<&str>) -> Text {
     let (before, after) = around_offers(system);
     // This runs at every call, so a prompt without offers is not copied.
@@ -206,7 +214,7 @@ pub fn with_offers(system: &Text, offers: Option<&str>) -> Text {
     if made == *system { Arc::clone(system) } else { made }
 }
 
-/// Splits `system` around its offers, or at their place: before the caller line.
+/// Splits `system` around its part about dialects and profiles. Without that part, splits where it belongs: before the caller line.
 fn around_offers(system: &str) -> (&str, &str) {
     let begins = |at: &usize| *at == 0 || system.get(..*at).is_some_and(|before| before.ends_with("\n\n"));
     let found = system.rfind(HEADING).filter(begins).and_then(|start| {
@@ -224,7 +232,7 @@ const PROFILES: &str = "<available_spawn_profiles>\n";
 const PROFILES_END: &str = "</available_spawn_profiles>";
 
 /// Returns the profiles for the prompt; `None` without profiles.
-pub fn profile_block(profiles: &[Named]) -> Option<String> {
+pub fn profile_block(profiles: &[ListedProfile]) -> Option<String> {
     if profiles.is_empty() {
         return None;
     }

@@ -1,4 +1,4 @@
-//! Agent Skills: folders with a `SKILL.md`. Name and description are in prompts; the body is read when it is needed.
+//! Agent Skills: folders with a `SKILL.md`. Prompts list name and description; the model reads the body when needed.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -23,10 +23,10 @@ use crate::product::Product;
 /// The file of a skill.
 pub const FILE: &str = "SKILL.md";
 
-/// The tool by which a model reads skills.
+/// The tool with which a model reads skills.
 pub const TOOL: &str = "skill";
 
-/// Folders of skills in a workspace that no product owns.
+/// Folders of skills in a workspace that belong to no other product.
 const FOLDERS: [&str; 2] = [".subtend/skills", ".agents/skills"];
 
 /// The maximum length of a name in bytes.
@@ -53,23 +53,23 @@ pub const MAX_PRELOADED_BYTES: usize = 64 << 10;
 /// Skill of a workspace or of a user.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Skill {
-    /// Its name, which is that of its folder.
+    /// The name: that of its folder.
     pub name: Text,
     /// When to use it.
     pub description: Text,
     /// Its folder.
     pub folder: PathBuf,
-    /// The name of the folder in rules for `fs.read`: relative in the workspace, else with `~`.
+    /// The path of the folder in rules for `fs.read`: relative in the workspace, otherwise beginning with `~`.
     pub resource: Text,
-    /// True if it lies in the workspace.
+    /// True for a skill of the workspace.
     pub in_workspace: bool,
     /// True if models see it.
     pub for_models: bool,
-    /// True if it is a slash command.
+    /// True if users may start it as a slash command.
     pub for_users: bool,
-    /// Hint for the arguments of its slash command.
+    /// The argument hint of the slash command.
     pub argument_hint: Option<Text>,
-    /// Its text without front matter.
+    /// The text below the front matter.
     pub body: Text,
 }
 
@@ -144,15 +144,15 @@ impl Skills {
         &self.problems
     }
 
-    /// Returns the skills for models under that authority. With an approver (`attended`), those that need an approval are included.
+    /// Returns the skills that models may read under that authority. If an approver is attached (`attended`), skills that need an approval count.
     pub fn under(&self, authority: &Authority, attended: bool) -> Vec<Arc<Skill>> {
         let may = |verdict: Verdict| verdict == Verdict::Allow || (verdict == Verdict::Ask && attended);
         let shown = |skill: &&Arc<Skill>| skill.for_models && may(authority.verdict(&skill.access()));
         self.all().filter(shown).cloned().collect()
     }
 
-    /// Returns the skills that `manifest` names for its prompt: those that models may read under that authority without an approval, up to the
-    /// size limit of their texts.
+    /// Returns the skills whose texts are in the prompt of `manifest`: those that it names and that the authority allows without an approval, up
+    /// to a size limit.
     pub fn preloaded(&self, manifest: &Manifest, authority: &Authority) -> Vec<Arc<Skill>> {
         let mut remaining = MAX_PRELOADED_BYTES;
         let fits = |skill: &&Arc<Skill>| match remaining.checked_sub(skill.body.len()) {
@@ -167,7 +167,7 @@ impl Skills {
         named.filter(is_readable).filter(fits).cloned().collect()
     }
 
-    /// Returns a warning for each skill that an agent names and that its prompt does not have, regardless of what its sessions may read.
+    /// Returns a warning for each skill that an agent names but that cannot be in its prompt, whatever the permissions of its sessions.
     pub fn missing(&self, catalog: &Catalog) -> Vec<AgentProblem> {
         let mut problems = Vec::new();
         for manifest in catalog.all() {
@@ -233,7 +233,7 @@ impl Skills {
         }
     }
 
-    /// Reads the skill of one folder. Returns the skill, if the file is usable, and its problems.
+    /// Reads the skill of one folder. Returns the skill, if the file is usable, and the problems.
     pub(crate) fn add_one(&mut self, folder: &Path) -> (Option<Arc<Skill>>, Vec<AgentProblem>) {
         let above = folder.parent().unwrap_or(folder);
         let root = SkillRoot { folder: above, resource: &above.to_string_lossy(), in_workspace: true };
@@ -347,7 +347,7 @@ fn parsed(folder: &Path, text: &str, notes: &mut Vec<String>) -> Result<Skill, B
         ("context", "the session itself reads the skill"),
         ("agent", "the agent of the session reads the skill"),
         ("hooks", "hooks that a file names are not run"),
-        ("paths", "the skill is offered whatever files are used"),
+        ("paths", "the skill is offered regardless of the files in use"),
         ("shell", "commands in a skill are not run automatically"),
     ]);
     fields.rest("a skill");
@@ -383,7 +383,7 @@ pub(crate) fn texts(skills: &[Arc<Skill>]) -> Option<String> {
     const PREFACE: &str = "The texts of your skills follow. They are instructions, and permit nothing. Read other files that a skill names, which are \
                            in its folder, with the tool `skill` if you have it.";
     let one = |skill: &Arc<Skill>| {
-        // The text must not end its own block.
+        // A text must not contain the closing tag of its block.
         let text = skill.body.replace("</skill", "<\\/skill");
         let text = text.trim_matches(['\r', '\n']).trim_end();
         format!("<skill name=\"{}\" folder=\"{}\">\n{text}\n</skill>", skill.name, escape_tags(&skill.resource))

@@ -1,4 +1,4 @@
-//! Slash commands: prompts in files, which a user starts by `/name` and arguments.
+//! Slash commands: prompts in files, which a user starts by typing `/name` and arguments.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -20,13 +20,13 @@ use template::Template;
 
 mod template;
 
-/// Folder of commands in a workspace that no product owns.
+/// The folder of commands in a workspace that belongs to no other product.
 const FOLDER: &str = ".subtend/commands";
 
 /// The maximum length of a name in bytes.
 const MAX_NAME: usize = 128;
 
-/// The maximum length of an expanded prompt in bytes: the default limit of one input. A file can repeat its arguments any number of times.
+/// The maximum length of an expanded prompt in bytes: the default limit of one input. A file can repeat its arguments many times.
 pub(crate) const MAX_EXPANDED: usize = 1 << 20;
 
 /// The maximum number of names that are suggested for an unknown one.
@@ -53,7 +53,7 @@ pub struct SlashCommand {
 pub struct Expanded {
     /// The prompt.
     pub text: String,
-    /// Fields without effect, or with another effect than in the product.
+    /// Notes on fields that have no effect, or a different effect than in the product.
     pub notes: Vec<String>,
 }
 
@@ -68,7 +68,7 @@ pub struct ExpandedTooLong {
 }
 
 impl SlashCommand {
-    /// Returns the prompt for `arguments`. They are inserted unchanged: nothing in them is replaced.
+    /// Returns the prompt with `arguments` inserted. Placeholders within arguments are not expanded.
     ///
     /// # Errors
     /// [`ExpandedTooLong`].
@@ -84,9 +84,9 @@ impl SlashCommand {
 pub enum Typed<'a> {
     /// A command with its arguments.
     Command(&'a Arc<SlashCommand>, &'a str),
-    /// A name that no command has.
+    /// A command name that does not exist.
     Unknown(&'a str),
-    /// A text, such as a path.
+    /// Ordinary text, such as a path.
     Text,
 }
 
@@ -127,7 +127,7 @@ impl SlashCommands {
         self.find(product, &folder, HardLinks::Read);
     }
 
-    /// Adds the skills that a user may start as commands. An existing command of the same name stays.
+    /// Adds the skills that a user may start as commands. An existing command of the same name wins.
     pub fn add_skills(&mut self, skills: &Skills) {
         for skill in skills.all().filter(|skill| skill.for_users) {
             let template = Template::of_skill(&skill.body, &skill.resource);
@@ -157,14 +157,14 @@ impl SlashCommands {
     /// Returns the command of that name. `/` may replace `:`, and the last part suffices if only one command has it.
     pub fn get(&self, name: &str) -> Option<&Arc<SlashCommand>> {
         let name = name.replace('/', ":");
-        // Codex uses this form for the names of its prompts.
+        // In Codex, the commands of prompt files have this prefix.
         let name = name.strip_prefix("prompts:").unwrap_or(&name);
         let mut named =
             self.all().filter(|command| command.name.rsplit_once(':').is_some_and(|(_, last)| last == name));
         self.all.get(name).or_else(|| named.next().filter(|_| named.next().is_none()))
     }
 
-    /// Returns the names that may be meant by `name`, which no command has.
+    /// Returns the names of commands that are similar to the unknown `name`.
     pub fn near(&self, name: &str) -> Vec<&str> {
         let is_near = |command: &&Arc<SlashCommand>| {
             let last = command.name.rsplit_once(':').map_or(&*command.name, |(_, last)| last);
@@ -173,13 +173,13 @@ impl SlashCommands {
         self.all().filter(is_near).take(MAX_NEAR).map(|command| &*command.name).collect()
     }
 
-    /// Returns a question that suggests these names, or an empty text without any.
+    /// Returns a question that suggests similar names; the empty text if no name is similar.
     pub fn suggestion(&self, name: &str) -> String {
         let names: Vec<String> = self.near(name).into_iter().map(|name| format!("/{name}")).collect();
         if names.is_empty() { String::new() } else { format!("did you mean {}? ", names.join(" or ")) }
     }
 
-    /// Returns the meaning of a text.
+    /// Classifies the text that a user typed.
     pub fn read<'a>(&'a self, text: &'a str) -> Typed<'a> {
         let Some(rest) = text.strip_prefix('/') else { return Typed::Text };
         let (name, arguments) = rest.split_once(char::is_whitespace).unwrap_or((rest, ""));
@@ -212,7 +212,7 @@ impl SlashCommands {
         }
     }
 
-    /// Reads one file of a folder of commands. Returns the command, if the file is usable, and its problems.
+    /// Reads one file of a folder of commands. Returns the command, if the file is usable, and the problems.
     pub(crate) fn add_one(
         &mut self,
         product: Option<Product>,
@@ -267,7 +267,7 @@ pub(crate) fn folder_of(path: &Path) -> Option<(Option<Product>, PathBuf)> {
     path.ancestors().skip(1).find_map(named)
 }
 
-/// Parses the file of a command; `id` is its path in the folder of commands, without its ending.
+/// Parses the file of a command; `id` is its path in the folder of commands, without the extension.
 pub(crate) fn parse(product: Option<Product>, path: &Path, id: &str, text: &str) -> Result<SlashCommand, String> {
     parsed(product, path, id, text).map_err(|error| error.to_string())
 }

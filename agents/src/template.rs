@@ -11,7 +11,7 @@ use crate::front::{TOOL_NAMES, is_tool_name};
 use crate::name;
 use crate::profile::none_if_empty;
 
-/// Parameters of a minion. Absent ones come from the call and the options of `minion`.
+/// Parameters of a minion. Absent parameters come from the call and from the options of `minion`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct MinionTemplate {
@@ -39,13 +39,12 @@ pub struct MinionTemplate {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the template `{template}` cannot be used: {why}")]
 pub struct BadTemplate {
-    /// Its name.
     pub template: Text,
     /// The problem, and what to do.
     pub why: String,
 }
 
-/// Checks names of templates and of their tools. [`BadTemplate`] is about the first that cannot be used.
+/// Checks the names of templates and of their tools. Returns [`BadTemplate`] for the first unusable template.
 pub fn check(templates: &BTreeMap<Text, MinionTemplate>) -> Result<(), BadTemplate> {
     for (named, template) in templates {
         let bad = |why: String| Err(BadTemplate { template: Arc::clone(named), why });

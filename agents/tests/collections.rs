@@ -1,6 +1,6 @@
-//! Public collections of agents from their packages: every file is loaded, or refused with its reason.
+//! Public collections of agent files: every file is loaded, or refused with a reason.
 //!
-//! `.ci/tools collections` fetches them; without it this test does not build (`--features collection-tests`).
+//! `.ci/tools collections` fetches the packages. The test builds only with `--features collection-tests`.
 
 #![allow(clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "a test fails by panicking")]
 
@@ -76,6 +76,6 @@ fn every_file_of_public_collections_is_loaded_or_refused() {
         println!("{}: {} agents, {} refused: {why:?}", collection.name, agents.len(), refused.len());
         rejected.push((agents.len(), refused.len()));
     }
-    // The files of the fourth have neither a name nor a description, which Codex requires.
+    // The files of the fourth collection lack a name and a description, which Codex requires.
     assert_eq!(rejected, [(8, 0), (21, 1), (97, 11), (0, 3), (4, 1)]);
 }

@@ -300,8 +300,8 @@ fn bad_value_error_names_file_key_value_and_range() {
         ("limits: {run_ms: -1}", "`limits.run_ms` is -1, and must be a whole number of at least 1, or none"),
         ("limits: {queue_ms: none}", "`limits.queue_ms` is \"none\", and must be a whole number of at least 0"),
         ("subagents: {enabled: yes}", "`subagents.enabled` is \"yes\", and must be true or false"),
-        ("agent: [a]", "`agent` is [\"a\"], and must be a text"),
-        ("llm: {pools: {p: offline}}", "`llm.pools.p` is \"offline\", and must be a list of texts"),
+        ("agent: [a]", "`agent` is [\"a\"], and must be a string"),
+        ("llm: {pools: {p: offline}}", "`llm.pools.p` is \"offline\", and must be a list of strings"),
         ("llm: offline", "`llm` is \"offline\", and must be a map of keys to values"),
         ("- a", "it holds [\"a\"], and must hold a map of keys to values"),
         (
@@ -409,7 +409,7 @@ fn key_parses_values_or_names_the_expected_kind() {
         Err("unknown key `nothing`; known keys: agent, host, limits, llm, mcp, prices, remote_tools, sessions, shell, subagents, tools, web"
             .into())
     );
-    assert_eq!(value("agent.name", "x"), Err("unknown key `agent.name`: its parent is a text".into()));
+    assert_eq!(value("agent.name", "x"), Err("unknown key `agent.name`: its parent is a string".into()));
     assert_eq!(
         value("tools.spawn.profiles.p", "{pol: x}"),
         Err("`tools.spawn.profiles.p.pol` is {\"pol\":\"x\"}, and must be left out: the key is unknown".into())
@@ -527,7 +527,10 @@ fn m3_tool_options_merge_one_by_one_with_their_sources() {
     );
     let bad = |text: &str| Layer::file(Origin::Project("w/subtend.yaml".into()), text).unwrap_err().to_string();
     let number = bad("tools: {options: {digest: {images: 7}}}");
-    assert!(number.contains("tools.options.digest.images") && number.contains("true or false, or a text"), "{number}");
+    assert!(
+        number.contains("tools.options.digest.images") && number.contains("true or false, or a string"),
+        "{number}"
+    );
 }
 
 #[test]

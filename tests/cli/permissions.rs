@@ -87,7 +87,7 @@ fn a1_options_and_files_have_one_parser() {
 fn a1_unknown_restricting_keys_fail_check_and_run() {
     let (user, model) = scene("fs.write: deny\ndisallowedTools: [read]");
     let expected =
-        "`disallowedTools` is not a key here, and a restriction is never ignored: write `permissions: {ACTION: deny}`";
+        "`disallowedTools` is an unknown key, and a restriction is never ignored: write `permissions: {ACTION: deny}`";
     let checked = user.call(&["agents", "check", ".subtend/agents"]);
     assert!(checked.code == Some(1) && checked.err.contains(expected), "{checked:?}");
     let run = user.call(&["run", "--model", &model, "look"]);

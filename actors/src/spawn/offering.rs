@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use subtend_agents::manifest::Manifest;
-use subtend_agents::prompt::{self, Named, Parts};
+use subtend_agents::prompt::{self, ListedProfile, Parts};
 use subtend_session::authority::{Access, Authority, Verdict};
 use subtend_session::call::{CallKind, Invalid};
 use subtend_session::dialect::Dialect;
@@ -164,7 +164,7 @@ impl Agents {
     }
 
     /// Returns the profiles that `caller` may name, with the tools of their jobs.
-    pub(crate) fn named_profiles(&self, caller: Caller<'_>) -> Vec<Named> {
+    pub(crate) fn named_profiles(&self, caller: Caller<'_>) -> Vec<ListedProfile> {
         profiles::named(&self.dialects.profiles, &self.catalog, &self.tools, caller)
     }
 

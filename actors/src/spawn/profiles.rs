@@ -5,7 +5,7 @@ use std::sync::Arc;
 use subtend_agents::catalog::Catalog;
 use subtend_agents::dialect::Dialects;
 use subtend_agents::profile::{Profile, Profiles};
-use subtend_agents::prompt::Named;
+use subtend_agents::prompt::ListedProfile;
 use subtend_agents::template::MinionTemplate;
 use subtend_session::authority::Authority;
 use subtend_session::dialect::Dialect;
@@ -27,8 +27,8 @@ pub struct Caller<'a> {
 }
 
 /// Returns the profiles for `caller`, each with the tools of its jobs.
-pub fn named(profiles: &Profiles, catalog: &Catalog, tools: &Registry, caller: Caller<'_>) -> Vec<Named> {
-    let one = |profile: &Arc<Profile>| Named {
+pub fn named(profiles: &Profiles, catalog: &Catalog, tools: &Registry, caller: Caller<'_>) -> Vec<ListedProfile> {
+    let one = |profile: &Arc<Profile>| ListedProfile {
         name: Arc::clone(&profile.name),
         about: profile.about(),
         tools: of_job(profile, catalog, tools, caller),

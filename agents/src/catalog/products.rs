@@ -1,4 +1,4 @@
-//! Agent files of other products: their folders, and which file wins where several have one name.
+//! Agent files of other products: their folders, and their precedence when several files define one name.
 
 use std::path::{Path, PathBuf};
 
@@ -74,7 +74,7 @@ impl Catalog {
         };
         let name = &*parsed.manifest.name;
         if self.refused.contains(name) && self.get(name).is_none() {
-            let message = format!("not used: another file of the agent `{name}`, which comes before it, is refused");
+            let message = format!("not used: another file of the agent `{name}`, which comes first, is refused");
             return self.refuse(path, message);
         }
         match self.get(name).map(|other| (other.source.clone(), other.hidden)) {
@@ -92,8 +92,8 @@ impl Catalog {
         }
     }
 
-    /// Refuses a file, and its name to later files. Only the file is refused if the name belongs to a hidden agent, to
-    /// the host or to an earlier file.
+    /// Refuses a file and blocks its name, so that no later file defines that agent. The name is not blocked if a hidden
+    /// agent, the host or an earlier file already has it.
     fn refuse_foreign(&mut self, path: &Path, name: &str, message: String) {
         if self.get(name).is_some_and(|agent| agent.hidden || agent.source != Source::Builtin) {
             return self.refuse(path, message);
@@ -102,12 +102,12 @@ impl Catalog {
     }
 }
 
-/// Returns the reason to refuse a file with the name of an agent of the host.
+/// Returns the error for a file that has the name of an agent of the host.
 pub(crate) fn reserved_name_error(name: &str) -> String {
     format!("not used: `{name}` is an agent that the host itself starts: rename yours")
 }
 
-/// Returns the path of a file below `folder`, without its ending.
+/// Returns the path of a file below `folder`, without its extension.
 pub(crate) fn id(folder: &Path, path: &Path) -> String {
     let below = path.strip_prefix(folder).unwrap_or(path).with_extension("");
     below.iter().map(|name| name.to_string_lossy()).collect::<Vec<_>>().join("/")

@@ -170,7 +170,7 @@ fn a1_refused_file_also_removes_the_built_in_agent() {
         ),
         refused(
             "mine.md",
-            "`permission` is not a key here, and a restriction is never ignored: write `permissions: {ACTION: deny}` (or `ask`), \
+            "`permission` is an unknown key, and a restriction is never ignored: write `permissions: {ACTION: deny}` (or `ask`), \
              such as `permissions: {fs.write: deny, shell.run: ask}` (and the built-in agent `general`, which the file would replace, is \
              not used)",
         ),
@@ -219,8 +219,8 @@ fn a1_deny_of_tools_that_only_hosts_add_is_refused() {
     let mut expected: Vec<_> = files
         .iter()
         .map(|(action, name, _)| {
-            let why = "no tool needs this action: restrict what tools do, such as `fs.write: deny`, or name the tools that it \
-                       may use in `tools`";
+            let why = "no tool needs this action: restrict what tools do, such as `fs.write: deny`, or list the tools of the \
+            agent in `tools`";
             (name.clone(), ProblemKind::Refused, format!("`permissions` `{action}`: {why}"))
         })
         .collect();
@@ -332,7 +332,7 @@ fn primary_and_hidden_agents_are_not_spawnable() {
     assert_eq!(names, ["explore", "general", "plan", "research"]);
 }
 
-/// Another process holds a lease on the file. The control: without it, the file is read.
+/// Another process holds a lease on the file. The control: without the lease, the file is read.
 #[cfg(target_os = "linux")]
 #[test]
 fn leased_file_is_refused_at_once() {

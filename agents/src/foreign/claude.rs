@@ -1,4 +1,4 @@
-//! Agents of Claude Code: Markdown below `.claude/agents`, known by `name`.
+//! Agents of Claude Code: Markdown files below `.claude/agents`, identified by `name`.
 
 use std::collections::BTreeSet;
 
@@ -8,7 +8,7 @@ use subtend_session::ids::Text;
 use subtend_session::place::Isolation;
 use subtend_session::settings::Effort;
 
-use super::fields::{Fields, field, not};
+use super::fields::{Fields, expected, field};
 use super::file::ForeignFile;
 use super::rights::{Rights, rule};
 use super::{lenient, mcp_servers, tools, wildcards};
@@ -28,7 +28,8 @@ pub(super) fn parse(file: ForeignFile<'_>) -> Result<Parsed, BadManifest> {
     if read.quoted {
         fields.note("the front matter is not valid YAML: values with `: ` in them are read as text");
     }
-    let documentation = |key| field(key, "is missing: Claude Code takes such a file as documentation, not as an agent");
+    let documentation =
+        |key| field(key, "is missing: Claude Code treats such a file as documentation, not as an agent");
     let name = fields.text("name")?.ok_or_else(|| documentation("name"))?;
     let description = fields.text("description")?.ok_or_else(|| documentation("description"))?;
     if read.body.trim().is_empty() {
@@ -47,8 +48,8 @@ pub(super) fn parse(file: ForeignFile<'_>) -> Result<Parsed, BadManifest> {
     fields.keep(&["color", "experimental"]);
     memory(&mut fields, &name);
     fields.report(&[
-        ("background", "the call that starts an agent says whether it waits for it"),
-        ("initialPrompt", "a session begins with an input of its user"),
+        ("background", "the call that starts an agent decides whether to wait for it"),
+        ("initialPrompt", "a session begins with the user's input"),
     ]);
     super::finished(file, fields, rights, manifest)
 }
@@ -57,11 +58,11 @@ fn isolation(fields: &mut Fields) -> Result<Isolation, BadManifest> {
     match fields.text("isolation")?.as_deref() {
         None | Some("none") => Ok(Isolation::None),
         Some("worktree") => Ok(Isolation::Worktree),
-        Some(other) => Err(not("isolation", "`worktree` or `none`", &Value::from(other))),
+        Some(other) => Err(expected("isolation", "`worktree` or `none`", &Value::from(other))),
     }
 }
 
-/// Reports a memory of the agent's own: what a model writes enters no later prompt unless a person says so.
+/// Reports that `memory` has no effect: text that a model writes never enters a later prompt by itself.
 fn memory(fields: &mut Fields, name: &str) {
     let Some(value) = fields.take("memory") else { return };
     let place = match value.as_str() {
@@ -82,7 +83,7 @@ fn memory(fields: &mut Fields, name: &str) {
     fields.kept.insert("memory".to_owned(), value);
 }
 
-/// Takes the skills whose texts are in the prompt. They restrict nothing, so an unusable list is only reported.
+/// Takes the skills whose texts are in the prompt. An unusable list is only reported, because skills restrict nothing.
 fn skills(fields: &mut Fields) -> Vec<Text> {
     let names = match fields.names("skills") {
         Ok(names) => names.unwrap_or_default(),
@@ -107,7 +108,7 @@ fn model(fields: &mut Fields, manifest: &mut Manifest) -> Result<(), BadManifest
     Ok(())
 }
 
-/// Takes an effort. One above the highest known here becomes the highest.
+/// Takes an effort level. Levels above `high` become `high`.
 pub(super) fn effort(fields: &mut Fields, key: &str) -> Result<Option<Effort>, BadManifest> {
     let Some(word) = fields.text(key)? else { return Ok(None) };
     Ok(match &*word {
@@ -122,7 +123,7 @@ pub(super) fn effort(fields: &mut Fields, key: &str) -> Result<Option<Effort>, B
     })
 }
 
-/// A tool with the content of its parentheses.
+/// An entry of a tool list, such as `Bash(git *)`: the tool, and the content of the parentheses.
 struct Spec {
     name: String,
     of: Option<String>,
@@ -137,7 +138,7 @@ impl Spec {
         }
     }
 
-    /// Returns whether this pattern of tools matches `other`.
+    /// Returns whether this entry, as a pattern of tool names, matches `other`.
     fn names(&self, other: &str) -> bool {
         let (own, other) = (self.name.to_lowercase(), other.to_lowercase());
         let server = own.strip_prefix("mcp__").filter(|rest| !rest.contains("__"));
@@ -164,7 +165,7 @@ fn rights(fields: &mut Fields, manifest: &mut Manifest) -> Result<Rights, BadMan
     Ok(rights)
 }
 
-/// Returns the rights of a list of tools: what a listed tool needs, and nothing else.
+/// Returns the rights for a list of tools: only what the listed tools need.
 fn allowed(listed: &[Spec], denied: &[Spec], manifest: &mut Manifest, fields: &mut Fields) -> Rights {
     let mut rights = Rights::of(Verdict::Deny);
     let mut offered: BTreeSet<String> = BTreeSet::new();
@@ -188,7 +189,7 @@ fn allowed(listed: &[Spec], denied: &[Spec], manifest: &mut Manifest, fields: &m
                     pattern.strip_suffix(":*").map_or_else(|| pattern.to_owned(), |begin| format!("{begin} *"));
                 commands.iter_mut().for_each(|all| all.push((pattern.clone(), Verdict::Allow)));
             }
-            // Commands read, write and connect.
+            // A shell command may also read, write and connect.
             ("shell.run", None) => {
                 commands = None;
                 for action in ["shell.run", "fs.*", "net.*"] {
@@ -225,7 +226,7 @@ fn allowed(listed: &[Spec], denied: &[Spec], manifest: &mut Manifest, fields: &m
     rights
 }
 
-/// Allows all tools of the named servers, in addition to a list of tools. Without a list, an agent has the servers of its caller.
+/// Adds all tools of the named servers to a list of tools. (An agent without a list has the servers of its caller.)
 fn allow_servers(servers: &[String], denied: &[Spec], offered: &mut Vec<Text>, rights: &mut Rights) {
     for tools in servers.iter().map(|server| mcp_servers::all_tools(server)) {
         if denied.iter().any(|denied| denied.names(&tools)) {
@@ -240,7 +241,7 @@ fn allow_servers(servers: &[String], denied: &[Spec], offered: &mut Vec<Text>, r
     offered.dedup();
 }
 
-/// Returns a path pattern of a `.gitignore` as one of the workspace. A pattern without an equivalent matches nothing.
+/// Translates a path pattern in `.gitignore` syntax into a pattern of this project. Without an equivalent, the result matches nothing.
 fn translate_ignore_pattern(pattern: &str) -> String {
     let plain = pattern.trim_start_matches("./");
     match plain.strip_prefix('/') {
@@ -250,7 +251,7 @@ fn translate_ignore_pattern(pattern: &str) -> String {
     }
 }
 
-/// Denies whole tools and ignores their parentheses. `open`: there is no list of allowed tools.
+/// Denies whole tools and ignores the content of parentheses. `open` is true if the file has no list of allowed tools.
 fn deny(denied: &[Spec], open: bool, manifest: &mut Manifest, rights: &mut Rights) {
     let mut without: Vec<&'static str> = Vec::new();
     for spec in denied {
@@ -287,7 +288,7 @@ fn deny(denied: &[Spec], open: bool, manifest: &mut Manifest, rights: &mut Right
     }
     if partly && open {
         manifest.tools = Some(tools::all_except(&without));
-        rights.note("`disallowedTools`: tools of servers and hosts are not offered, since the rest is listed by name");
+        rights.note("`disallowedTools`: tools of servers and hosts are not offered, since the remaining tools are listed by name");
     }
 }
 
@@ -318,7 +319,7 @@ fn apply_restrictions(fields: &mut Fields, rights: &mut Rights) -> Result<(), Ba
             "`permissionMode: dontAsk`: calls that need an approval still do, and are refused without an approver",
         ),
         Some("plan") => rights.bound(&["fs.write", "shell.run"], Verdict::Deny),
-        Some(other) => return Err(not("permissionMode", "a mode of Claude Code", &Value::from(other))),
+        Some(other) => return Err(expected("permissionMode", "a mode of Claude Code", &Value::from(other))),
     }
     if let Some(hooks) = fields.take("hooks") {
         ask_for_hooks(&hooks, rights);

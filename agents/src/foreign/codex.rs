@@ -4,7 +4,7 @@ use serde_json::{Map, Value};
 use subtend_session::authority::Verdict;
 
 use super::claude;
-use super::fields::{Fields, field, not};
+use super::fields::{Fields, expected, field};
 use super::file::ForeignFile;
 use super::mcp_servers;
 use super::rights::Rights;
@@ -59,11 +59,11 @@ pub(super) fn parse(file: ForeignFile<'_>) -> Result<Parsed, BadManifest> {
 fn servers(fields: &mut Fields, rights: &mut Rights) {
     let Some(mcp_servers) = fields.take("mcp_servers") else { return };
     fields.note(
-        "`mcp_servers` starts no server: define servers in `.mcp.json` or in your configuration (`mcp.servers`). What it denies or \
-         asks applies to servers of the same names",
+        "`mcp_servers` starts no server: define servers in `.mcp.json` or in your configuration (`mcp.servers`). Its deny and ask \
+         rules apply to servers of the same names",
     );
     for (server, of) in mcp_servers.as_object().into_iter().flatten() {
-        // Servers and tools are spelled as in rules here.
+        // Rules have sanitized names of servers and tools.
         let action = |tool: &str| format!("mcp:{}:{tool}", mcp_servers::sanitize(server));
         let all = action("*");
         let is_off = of.get("enabled").is_some_and(|enabled| enabled.as_bool() != Some(true));
@@ -138,7 +138,7 @@ fn sandbox(fields: &mut Fields, rights: &mut Rights) -> Result<(), BadManifest> 
         Some("danger-full-access") => {
             rights.note("`sandbox_mode` grants nothing here: the agent may do at most what its caller may do");
         }
-        Some(other) => return Err(not("sandbox_mode", "a mode of Codex", &Value::from(other))),
+        Some(other) => return Err(expected("sandbox_mode", "a mode of Codex", &Value::from(other))),
     }
     if let Some(own) = own {
         fields.kept.insert("sandbox_workspace_write".to_owned(), own);

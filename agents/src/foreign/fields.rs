@@ -1,4 +1,4 @@
-//! The fields of one file: some are taken, some are kept without effect, some are reported.
+//! The fields of one agent file. A translator takes the fields that it uses; the rest is kept without effect or reported.
 
 use std::collections::BTreeMap;
 
@@ -20,7 +20,7 @@ pub(crate) fn field(key: &str, why: impl Into<String>) -> BadManifest {
     BadManifest::Field { key: key.to_owned(), why: why.into() }
 }
 
-pub(crate) fn not(key: &str, wanted: &str, value: &Value) -> BadManifest {
+pub(crate) fn expected(key: &str, wanted: &str, value: &Value) -> BadManifest {
     field(key, format!("must be {wanted}, not {}", shown(value)))
 }
 
@@ -38,7 +38,7 @@ impl Fields {
         self.notes.push(note.into());
     }
 
-    /// Removes a value and returns it. The order of the others stays.
+    /// Removes a value and returns it. Keeps the order of the other fields.
     pub(crate) fn take(&mut self, key: &str) -> Option<Value> {
         self.map.shift_remove(key)
     }
@@ -48,11 +48,11 @@ impl Fields {
             None => Ok(None),
             Some(Value::String(text)) if text.trim().is_empty() => Ok(None),
             Some(Value::String(text)) => Ok(Some(text.trim().into())),
-            Some(other) => Err(not(key, "a text", &other)),
+            Some(other) => Err(expected(key, "a string", &other)),
         }
     }
 
-    /// Takes a text about arguments. YAML reads a text such as `[file]` as a list.
+    /// Takes an argument hint. YAML reads a hint such as `[file]` as a list.
     pub(crate) fn hint(&mut self, key: &str) -> Result<Option<Text>, BadManifest> {
         let list = self.map.get(key).and_then(Value::as_array).map(|items| {
             let words: Vec<String> = items.iter().map(|item| shown(item).trim_matches('"').to_owned()).collect();
@@ -69,7 +69,7 @@ impl Fields {
             None => Ok(false),
             Some(Value::Bool(flag)) => Ok(flag),
             Some(Value::String(word)) if matches!(word.trim(), "true" | "false") => Ok(word.trim() == "true"),
-            Some(other) => Err(not(key, "true or false", &other)),
+            Some(other) => Err(expected(key, "true or false", &other)),
         }
     }
 
@@ -78,10 +78,10 @@ impl Fields {
         let Some(value) = self.take(key) else { return Ok(None) };
         let written = value.as_str().and_then(|text| text.trim().parse::<u64>().ok());
         let count = value.as_u64().or(written).and_then(|count| u32::try_from(count).ok()).filter(|count| *count > 0);
-        count.map(Some).ok_or_else(|| not(key, "a whole number of at least 1", &value))
+        count.map(Some).ok_or_else(|| expected(key, "a whole number of at least 1", &value))
     }
 
-    /// Takes a number that does not restrict. An unusable one is only reported.
+    /// Takes a number that restricts nothing. An invalid number is reported and does not refuse the file.
     pub(crate) fn number(&mut self, key: &str, most: f64) -> Option<f64> {
         let value = self.take(key)?;
         let number = value.as_f64().filter(|number| (0.0..=most).contains(number));
@@ -98,10 +98,10 @@ impl Fields {
             Value::String(text) => listed(text),
             Value::Array(items) => {
                 let names: Option<Vec<Vec<String>>> = items.iter().map(|item| Some(listed(item.as_str()?))).collect();
-                names.ok_or_else(|| not(key, "a list of names", &value))?.concat()
+                names.ok_or_else(|| expected(key, "a list of names", &value))?.concat()
             }
             Value::Null | Value::Bool(_) | Value::Number(_) | Value::Object(_) => {
-                return Err(not(key, "a list of names", &value));
+                return Err(expected(key, "a list of names", &value));
             }
         };
         Ok(Some(names))
@@ -159,7 +159,7 @@ impl Fields {
         let count = unknown.len();
         for (ix, (key, value)) in unknown.into_iter().enumerate() {
             let restriction = unknown::restricts(&key, &value);
-            // The first that restricts is named in any case.
+            // The first unknown key that restricts is always named.
             if ix < MAX_UNKNOWN || restriction && !restricts {
                 let effect =
                     if restriction { "seems to restrict, so every action requires approval" } else { "has no effect" };

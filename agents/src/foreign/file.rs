@@ -1,19 +1,19 @@
-//! The input of a translator: one file of a product.
+//! The input of a translator: one agent file of another product.
 
 use std::path::Path;
 
 use crate::manifest::Source;
 use crate::product::Product;
 
-/// A file of a product.
+/// An agent file of another product.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ForeignFile<'a> {
     pub(crate) product: Product,
     pub(crate) path: &'a Path,
-    /// Its path below the folder of agents, without its ending and with `/`.
+    /// The path below the folder of agents, with `/` as separator and without the extension.
     pub(crate) id: &'a str,
     pub(crate) text: &'a str,
-    /// The workspace, to which paths in rules relate.
+    /// The workspace: the base of relative paths in rules.
     pub(crate) workspace: Option<&'a Path>,
 }
 

@@ -1,7 +1,7 @@
 //! `mcpServers` of Claude Code: servers that an agent may use, by their names.
 //!
-//! A file may also define a server. Such a server is reported and never started: a server runs outside of the sandbox, and
-//! trusting agent files does not permit starting programs (`docs/decisions/0030-files-of-other-products.md`).
+//! A server that the file itself defines is reported and never started: servers run outside the sandbox, and trusting agent
+//! files does not permit starting programs (`docs/decisions/0030-files-of-other-products.md`).
 
 use serde_json::Value;
 
@@ -19,7 +19,7 @@ pub(super) fn take(fields: &mut Fields) -> Vec<String> {
         match entry {
             ServerMention::Name(name) if server_prefix(name).is_some() => {}
             ServerMention::Name(name) => notes.push(format!(
-                "`{KEY}`: `{}` names no server: use letters, digits, `-` and single `_`",
+                "`{KEY}`: `{}` is not a server name: use letters, digits, `-` and single `_`",
                 shorten(name)
             )),
             ServerMention::Definition(name) => notes.push(format!(
@@ -83,7 +83,7 @@ pub(super) fn sanitize(name: &str) -> String {
     name.chars().map(|c| if c.is_ascii_alphanumeric() || c == '-' { c } else { '_' }).collect()
 }
 
-/// Returns the name of a server in the spelling of tools. A name with `__` could be mistaken for a tool of another server.
+/// Returns the name of a server as tool names spell it; `None` for a name with `__`, which could be mistaken for a tool of another server.
 fn server_prefix(name: &str) -> Option<String> {
     let spelled = sanitize(name);
     let ambiguous = spelled.contains("__") || spelled.starts_with('_') || spelled.ends_with('_');

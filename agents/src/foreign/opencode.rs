@@ -4,7 +4,7 @@ use serde_json::Value;
 use subtend_session::authority::Verdict;
 use subtend_session::ids::Text;
 
-use super::fields::{Fields, field, not};
+use super::fields::{Fields, expected, field};
 use super::file::ForeignFile;
 use super::lenient;
 use super::opencode_rules::{self as rules, OrderedPermission};
@@ -36,7 +36,7 @@ pub(super) fn parse(file: ForeignFile<'_>) -> Result<Parsed, BadManifest> {
         None | Some("all") => AgentMode::All,
         Some("primary") => AgentMode::Primary,
         Some("subagent") => AgentMode::Subagent,
-        Some(other) => return Err(not("mode", "primary, subagent or all", &Value::from(other))),
+        Some(other) => return Err(expected("mode", "primary, subagent or all", &Value::from(other))),
     };
     let mut manifest = Manifest::new(name, mode, body);
     if let Some(description) = fields.text("description")? {
@@ -54,7 +54,7 @@ pub(super) fn parse(file: ForeignFile<'_>) -> Result<Parsed, BadManifest> {
     let rights = rights(&entries, second, file, &mut manifest);
     fields.keep(&["color"]);
     fields.report(&[
-        ("variant", "models have no variants here: set `effort` in an agent of your own"),
+        ("variant", "models have no variants here: set `effort` in a native agent file"),
         ("options", "options of providers are not passed on"),
         ("request", "options of requests are not passed on"),
         ("reasoningEffort", "options of providers are not passed on"),
@@ -79,7 +79,7 @@ fn rights(entries: &[OrderedPermission], second: bool, file: ForeignFile<'_>, ma
     let web = of("webfetch");
     rights.action("net.fetch", web.rest);
     for (pattern, verdict) in &web.rules {
-        // Only addresses that the pattern names are allowed.
+        // An allow with `?` is omitted: `*` in its place would allow more addresses.
         if *verdict != Verdict::Allow || !pattern.contains('?') {
             rights.rule(super::rights::rule("net.fetch", &pattern.replace('?', "*"), *verdict));
         }
@@ -109,7 +109,7 @@ fn rights(entries: &[OrderedPermission], second: bool, file: ForeignFile<'_>, ma
     if !without.is_empty() {
         manifest.tools = Some(super::tools::all_except(&without));
         rights.note(format!(
-            "{} is not offered, since its permission differs from that of the action that it needs; nor are tools of servers and hosts",
+            "{} is not offered, since its permission differs from that of its action; tools of servers and hosts are not offered either",
             without.join(", ")
         ));
     }

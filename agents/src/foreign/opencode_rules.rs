@@ -1,9 +1,9 @@
-//! Permissions of OpenCode: ordered entries, of which the last that matches decides.
+//! Permissions of OpenCode: ordered entries; the last matching entry decides.
 
 use serde_json::Value;
 use subtend_session::authority::Verdict;
 
-use super::fields::{Fields, field, not};
+use super::fields::{Fields, expected, field};
 use super::rights::Rights;
 use super::wildcards;
 use crate::form::shown;
@@ -38,7 +38,7 @@ pub(super) struct OrderedPermission {
     verdict: Verdict,
 }
 
-/// The permissions of one key: of everything, and then of patterns.
+/// The permissions of one key: the verdict for every resource, and later rules for patterns.
 pub(super) struct KeyPermissions {
     pub(super) rest: Verdict,
     pub(super) rules: Vec<(String, Verdict)>,
@@ -48,7 +48,7 @@ fn entry(key: &str, pattern: &str, verdict: Verdict) -> OrderedPermission {
     OrderedPermission { key: matching_key(key, verdict), pattern: pattern.to_owned(), verdict }
 }
 
-/// Returns the key that a tool's name means. An allow has an effect only where the product has that key.
+/// Returns the permission key for the name of a tool. An allow keeps its key: it applies only to keys that OpenCode has.
 fn matching_key(key: &str, verdict: Verdict) -> String {
     let lower = key.to_lowercase();
     let known = match &*lower {
@@ -69,7 +69,7 @@ fn verdict(at: &str, value: &Value) -> Result<Verdict, BadManifest> {
         Some("allow") => Ok(Verdict::Allow),
         Some("ask") => Ok(Verdict::Ask),
         Some("deny") => Ok(Verdict::Deny),
-        Some(_) | None => Err(not(at, "allow, ask or deny", value)),
+        Some(_) | None => Err(expected(at, "allow, ask or deny", value)),
     }
 }
 
@@ -85,11 +85,11 @@ pub(super) fn first(fields: &mut Fields) -> Result<Vec<OrderedPermission>, BadMa
         Some(Value::Object(tools)) => {
             for (tool, on) in &tools {
                 let key = if matches!(&**tool, "write" | "edit" | "patch" | "multiedit") { "edit" } else { &**tool };
-                let on = on.as_bool().ok_or_else(|| not(&format!("tools.{tool}"), "true or false", on))?;
+                let on = on.as_bool().ok_or_else(|| expected(&format!("tools.{tool}"), "true or false", on))?;
                 entries.push(entry(key, "*", if on { Verdict::Allow } else { Verdict::Deny }));
             }
         }
-        Some(other) => return Err(not("tools", "a map of tools to true or false", &other)),
+        Some(other) => return Err(expected("tools", "a map of tools to true or false", &other)),
     }
     match fields.take("permission") {
         None => {}
@@ -110,7 +110,7 @@ pub(super) fn first(fields: &mut Fields) -> Result<Vec<OrderedPermission>, BadMa
                 }
             }
         }
-        Some(other) => return Err(not("permission", "allow, ask, deny, or a map", &other)),
+        Some(other) => return Err(expected("permission", "allow, ask, deny, or a map", &other)),
     }
     Ok(entries)
 }
@@ -128,7 +128,7 @@ pub(super) fn second(fields: &mut Fields) -> Result<Vec<OrderedPermission>, BadM
     let list = match fields.take("permissions") {
         None => Vec::new(),
         Some(Value::Array(list)) => list,
-        Some(other) => return Err(not("permissions", "a list of {action, resource, effect}", &other)),
+        Some(other) => return Err(expected("permissions", "a list of {action, resource, effect}", &other)),
     };
     for (at, item) in list.iter().enumerate() {
         let at = format!("permissions[{at}]");
@@ -138,7 +138,7 @@ pub(super) fn second(fields: &mut Fields) -> Result<Vec<OrderedPermission>, BadM
         let resource = match item.get("resource") {
             None | Some(Value::Null) => "*",
             Some(Value::String(text)) => text,
-            Some(other) => return Err(not(&format!("{at}.resource"), "a pattern", other)),
+            Some(other) => return Err(expected(&format!("{at}.resource"), "a pattern", other)),
         };
         let action = if action == "shell" { "bash" } else { action };
         entries.push(entry(action, resource, verdict(&format!("{at}.effect"), effect)?));
@@ -166,11 +166,11 @@ pub(super) fn rest(entries: &[OrderedPermission], default: Verdict) -> Verdict {
     let last = all.iter().rposition(|entry| entry.pattern == "*");
     let after = last.map_or(0, |at| at.saturating_add(1));
     let whole = last.and_then(|at| all.get(at)).map_or(default, |entry| entry.verdict);
-    // Which tools a pattern means may be unknown here. Such a tool gets the lowest verdict.
+    // A later pattern may match tools that are unknown here, so the strictest verdict applies to all of them.
     all.get(after..).unwrap_or_default().iter().map(|entry| entry.verdict).fold(whole, Verdict::min)
 }
 
-/// Adds rules for those tools of hosts and servers that keys name.
+/// Adds rules for tools of hosts and servers that the keys name.
 pub(super) fn others(entries: &[OrderedPermission], rights: &mut Rights) {
     for entry in entries {
         let any = entry.key.is_empty() || entry.key.bytes().all(|c| c == b'*');
@@ -184,7 +184,6 @@ pub(super) fn others(entries: &[OrderedPermission], rights: &mut Rights) {
         if !lowers && !exact {
             continue;
         }
-        // Tools of servers are called SERVER_TOOL.
         if lowers && !key.contains(['_', '*']) {
             rights.note(format!(
                 "permission of {}: no tool here has this name, so it restricts none",
@@ -192,8 +191,8 @@ pub(super) fn others(entries: &[OrderedPermission], rights: &mut Rights) {
             ));
         }
         rights.action(format!("tool:{key}"), entry.verdict);
-        // A tool of a server is called SERVER_TOOL, and both names may have `_`.
-        // Each way to split the name gets a rule; a wrong one matches no tool.
+        // OpenCode names the tool of a server SERVER_TOOL, and both parts may contain `_`.
+        // Each possible split gets a rule; a wrong split matches no tool.
         for (at, _) in key.match_indices('_') {
             let (server, tool) =
                 (key.get(..at).unwrap_or_default(), key.get(at.saturating_add(1)..).unwrap_or_default());
@@ -205,7 +204,7 @@ pub(super) fn others(entries: &[OrderedPermission], rights: &mut Rights) {
     }
 }
 
-/// Returns a pattern of agents with valid agent names.
+/// Translates a pattern of agent names into the characters of valid agent names.
 pub(super) fn agents(pattern: &str) -> String {
     let name = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '*');
     pattern

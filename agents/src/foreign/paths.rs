@@ -76,7 +76,7 @@ fn relative(pattern: &str, workspace: Option<&Path>) -> Within {
     }
 }
 
-/// The home is unknown here: the workspace may lie in the named directory, or the other way round.
+/// Returns possible patterns: the home directory is unknown here, so the workspace may contain the named directory or lie in it.
 fn below_home(rest: &str, workspace: Option<&Path>) -> Within {
     let names: Vec<&str> = workspace.into_iter().flat_map(Path::iter).filter_map(|name| name.to_str()).collect();
     let parts: Vec<&str> = rest.split('/').filter(|part| !matches!(*part, "" | ".")).collect();

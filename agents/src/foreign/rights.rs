@@ -17,7 +17,7 @@ const SEPARATORS: [&str; 9] = [";", "&", "|", "`", "(", "\n", "\r", "\t", "  "];
 
 pub(super) struct Rights {
     default: Verdict,
-    /// In order: the last rule that matches decides.
+    /// The rules in order; the last match decides.
     rules: Vec<Rule>,
     bounds: Vec<RuleSet>,
     notes: Vec<String>,
@@ -69,7 +69,7 @@ impl Rights {
             Paths::Same(patterns) => self.rules.extend(patterns.iter().map(|one| rule(action, one, verdict))),
             Paths::More(patterns) => {
                 self.note(format!(
-                    "`{pattern}` has no exact equivalent here: the rule {} more than it matches",
+                    "`{pattern}` has no exact equivalent here: the rule {} more than the pattern matches",
                     verb(verdict)
                 ));
                 let rules = patterns.iter().map(|one| rule(action, one, verdict)).collect();
@@ -129,7 +129,7 @@ impl Rights {
         notes.extend(lowered.iter().map(|rule| {
             let (action, resource) = (&rule.action, &rule.resource);
             format!(
-                "`{action}` `{resource}` is restricted below `{}`: a later rule may match the same",
+                "`{action}` `{resource}` gets less than `{}`: a later rule that may match the same resource restricts it",
                 rule.verdict.as_str()
             )
         }));

@@ -80,5 +80,5 @@ fn prompt_text_that_poses_as_permission_grants_nothing() {
     assert_eq!(of_actions(&read(Product::Claude, &claude).unwrap().manifest), only_reads);
     assert_eq!(of_actions(&read(Product::OpenCode, &opencode).unwrap().manifest), only_reads);
     let codex = read(Product::Codex, &codex).unwrap().manifest;
-    assert_eq!(of_actions(&codex), [Allow, Deny, Allow, Deny, Allow, Allow], "a command of it writes nothing");
+    assert_eq!(of_actions(&codex), [Allow, Deny, Allow, Deny, Allow, Allow], "its commands write nothing");
 }

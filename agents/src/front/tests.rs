@@ -141,7 +141,7 @@ fn refusals_name_the_error_and_its_fix() {
             "---\nmode: all\nturns: 5000000000\n---\nx",
             "`turns` must be a whole number from 1 to 4294967295, not 5000000000",
         ),
-        ("---\nmode: all\ndescription: [a]\n---\nx", "`description` must be a text, not [\"a\"]"),
+        ("---\nmode: all\ndescription: [a]\n---\nx", "`description` must be a string, not [\"a\"]"),
         ("---\nmode: all\npermissions: {a: b}\n---\nx", "`permissions` `a`: must be allow, ask or deny, not \"b\""),
         (
             "---\nmode: all\nname: A b\n---\nx",
@@ -170,7 +170,7 @@ fn invalid_settings_are_refused_with_the_allowed_range() {
         ("output_tokens: 0", "`output_tokens` must be a whole number of at least 1, not 0"),
         ("output_tokens: 1.5", "`output_tokens` must be a whole number of at least 1, not 1.5"),
         ("effort: maximal", "`effort` must be none, low, medium or high, not \"maximal\""),
-        ("pool: [a]", "`pool` must be a text, not [\"a\"]"),
+        ("pool: [a]", "`pool` must be a string, not [\"a\"]"),
         (
             "model: small\npool: cheap",
             "`pool` cannot be combined with `model` (small): a pool names its own models. Remove one of the two.",
@@ -208,15 +208,15 @@ fn permissions_that_only_allow_give_a_warning() {
 
 #[test]
 fn a1_unknown_key_that_restricts_refuses_the_file() {
-    let never = "is not a key here, and a restriction is never ignored: ";
+    let never = "is an unknown key, and a restriction is never ignored: ";
     let says = |line: &str| refused(&format!("---\nmode: all\n{line}\n---\nx"));
     let form = |at: usize| {
         [
             "write `permissions: {ACTION: deny}` (or `ask`), such as `permissions: {fs.write: deny, shell.run: ask}`",
-            "write `tools: [NAME]` for the tools that it is offered at most, or `permissions: {\"*\": deny, ACTION: allow}`",
+            "write `tools: [NAME]` to limit the agent to these tools, or `permissions: {\"*\": deny, ACTION: allow}`",
             "write `permissions: {fs.write: deny, shell.run: deny}`",
             "write `turns: N` or `output_tokens: N`, or set `limits` in subtend.yaml",
-            "write `mode: primary` or `mode: subagent` for who may start it, or delete the file",
+            "write `mode: primary` or `mode: subagent` to limit who may start it, or delete the file",
         ][at]
     };
     for (key, value, at) in [
@@ -253,7 +253,7 @@ fn a1_unknown_key_that_restricts_refuses_the_file() {
         ("modle", "model"),
         ("hiden", "hidden"),
     ] {
-        assert_eq!(says(&format!("{key}: x")), format!("`{key}` is not a key here; did you mean `{known}`?"), "{key}");
+        assert_eq!(says(&format!("{key}: x")), format!("`{key}` is an unknown key; did you mean `{known}`?"), "{key}");
     }
 }
 

@@ -1,7 +1,7 @@
-//! Unknown keys of front matter, and which of them cause a refusal of the file.
+//! Unknown keys of front matter: a warning, or a refusal of the file.
 //!
-//! Agent files of other products have keys of their own. A descriptive key (`color`, `hooks`) is kept with a warning. A restriction
-//! (`disallowedTools`, `readonly`, `maxTurns`) is refused: the agent could do what the file denies.
+//! Agent files of other products have further keys. A descriptive key (`color`, `hooks`) is kept with a warning. A key that restricts the
+//! agent (`disallowedTools`, `readonly`, `maxTurns`) refuses the file: ignored, it would let the agent do what the file denies.
 
 use serde_json::Value;
 use subtend_session::near::near;
@@ -46,7 +46,7 @@ const RESTRICTIONS: [(&[&str], &str); 5] = [
     ),
     (
         &["allow", "allowed", "allows", "allowlist", "whitelist"],
-        "write `tools: [NAME]` for the tools that it is offered at most, or `permissions: {\"*\": deny, ACTION: allow}`",
+        "write `tools: [NAME]` to limit the agent to these tools, or `permissions: {\"*\": deny, ACTION: allow}`",
     ),
     (&["readonly", "sandbox", "isolated"], "write `permissions: {fs.write: deny, shell.run: deny}`"),
     (
@@ -55,11 +55,11 @@ const RESTRICTIONS: [(&[&str], &str); 5] = [
     ),
     (
         &["disable", "disabled", "enabled", "invocable", "invokable", "infer"],
-        "write `mode: primary` or `mode: subagent` for who may start it, or delete the file",
+        "write `mode: primary` or `mode: subagent` to limit who may start it, or delete the file",
     ),
 ];
 
-const NO_TYPING_ERRORS: [&str; 3] = ["hooks", "top_k", "topk"];
+const NOT_MISSPELLED: [&str; 3] = ["hooks", "top_k", "topk"];
 
 pub(super) fn refused(key: &str, value: &Value) -> Option<String> {
     if restricts_nothing(key, value) {
@@ -67,11 +67,11 @@ pub(super) fn refused(key: &str, value: &Value) -> Option<String> {
     }
     let words = words(key);
     if let Some(form) = form(&words) {
-        return Some(format!("is not a key here, and a restriction is never ignored: {form}"));
+        return Some(format!("is an unknown key, and a restriction is never ignored: {form}"));
     }
     let candidates = keys().filter(|known| !matches!(*known, "mode" | "name" | "pool"));
-    let known = near(&words.join("_"), candidates).filter(|_| !NO_TYPING_ERRORS.contains(&&*key.to_lowercase()))?;
-    Some(format!("is not a key here; did you mean `{known}`?"))
+    let known = near(&words.join("_"), candidates).filter(|_| !NOT_MISSPELLED.contains(&&*key.to_lowercase()))?;
+    Some(format!("is an unknown key; did you mean `{known}`?"))
 }
 
 /// Returns whether an unknown key with that value seems to restrict.
@@ -79,7 +79,7 @@ pub(crate) fn restricts(key: &str, value: &Value) -> bool {
     !restricts_nothing(key, value) && form(&words(key)).is_some()
 }
 
-/// Returns how to express here the restriction of another product's key, by the words of the key.
+/// Returns how an agent file expresses the restriction that the words of an unknown key suggest.
 fn form(words: &[String]) -> Option<&'static str> {
     let joined = words.concat();
     let restricts = |names: &[&str]| names.iter().any(|name| *name == joined || words.iter().any(|word| word == name));
@@ -88,7 +88,7 @@ fn form(words: &[String]) -> Option<&'static str> {
 
 fn restricts_nothing(key: &str, value: &Value) -> bool {
     let words = words(key);
-    // These modes of Claude Code ask as usual or less often; `plan` and `dontAsk` deny.
+    // These modes of Claude Code ask as usual or less often. The modes `plan` and `dontAsk` deny.
     if words == ["permission", "mode"] {
         return matches!(value.as_str(), Some("default" | "acceptEdits" | "bypassPermissions"));
     }

@@ -4,7 +4,7 @@ use std::path::{Component, Path};
 
 use super::InstructionArea;
 
-/// Maximum bytes of a path in an import; longer words are text.
+/// The maximum length of an imported path in bytes; a longer word is not an import.
 const MAX_PATH: usize = 1024;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -15,12 +15,12 @@ impl Import<'_> {
         self.0.chars().take(200).collect()
     }
 
-    /// Returns whether its last part looks like a file name.
+    /// Returns whether the last part of the path looks like a file name.
     pub(super) fn is_file_name(&self) -> bool {
         Path::new(self.0).extension().is_some()
     }
 
-    /// Returns the imported path below the area, for a file at `from`. The error text continues a sentence that begins with the import.
+    /// Returns the imported path below the area, for an import in the file `from`. The error text follows the import in a sentence.
     pub(super) fn path_in_area(&self, area: InstructionArea<'_>, from: &str) -> Result<String, String> {
         let out = || "is not used: it leads out of the directory whose files it may import".to_owned();
         let absolute = match (self.0.strip_prefix("~/"), area.home) {
@@ -42,7 +42,7 @@ impl Import<'_> {
     }
 }
 
-/// Returns the imports of a text, in order. Code blocks and code spans are text.
+/// Returns the imports of a text, in order. Code blocks and code spans contain no imports.
 pub(super) fn imports(text: &str) -> Vec<Import<'_>> {
     let mut found = Vec::new();
     let mut fence: Option<&str> = None;
@@ -60,7 +60,7 @@ pub(super) fn imports(text: &str) -> Vec<Import<'_>> {
 }
 
 fn add_imports_of<'a>(line: &'a str, found: &mut Vec<Import<'a>>) {
-    // Parts between backticks are code. An unclosed one is text.
+    // Parts between backticks are code. After an unclosed backtick, the rest is text.
     let parts: Vec<&str> = line.split('`').collect();
     let closed = parts.len().saturating_sub(1) / 2 * 2;
     for (number, part) in parts.iter().enumerate() {

@@ -16,7 +16,7 @@ pub const FOLDER: &str = ".claude/rules";
 /// The maximum number of rule files of a directory.
 pub const MAX_RULES: usize = 256;
 
-/// The maximum size of all rule files of a directory. Each is parsed, also where the prompt only names it.
+/// The maximum size of all rule files of a directory. Each file is parsed, even if the prompt lists it by name only.
 pub(super) const MAX_RULE_BYTES: usize = 1 << 20;
 
 /// The maximum size of all patterns of a rule.
@@ -25,7 +25,7 @@ const MAX_PATTERNS: usize = 2_000;
 /// Rule files of a directory. They are found, but not read yet.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RuleFiles {
-    /// Their paths below the directory, in the order of prompts.
+    /// The paths below the directory, in the order of prompts.
     pub paths: Vec<String>,
     /// Files and folders that are not used.
     pub problems: Vec<AgentProblem>,
@@ -69,12 +69,12 @@ impl RuleFiles {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct RuleText {
     pub(super) text: String,
-    /// Patterns of the paths that it is about; `None`: all.
+    /// The patterns of the paths that the rule applies to; `None` means all paths.
     pub(super) paths: Option<Text>,
     pub(super) notes: Vec<String>,
 }
 
-/// Reads a rule file. One whose patterns cannot be read applies to all paths, so that none is silently narrower.
+/// Parses a rule file. If its patterns cannot be read, the rule applies to all paths: it must not silently apply to fewer.
 pub(super) fn parse(text: &str) -> RuleText {
     let read = match lenient::read(text) {
         Ok(read) => read,

@@ -11,7 +11,7 @@ fn files<const N: usize>(of: [(&'static str, &str); N]) -> Files {
     of.into_iter().map(|(path, text)| (path, text.to_owned())).collect()
 }
 
-/// Reads from memory. `link` leads to `AGENTS.md`, and `out` leads out of the area.
+/// Reads from memory. `link.md` is a link to `AGENTS.md`, and `out.md` leads out of the area.
 fn read(files: &Files, path: &str) -> Result<FoundFile, Unread> {
     let real = if path == "link.md" { "AGENTS.md" } else { path };
     match path {
@@ -104,7 +104,7 @@ fn imports_are_bounded_in_depth_number_and_size() {
     chain.insert("6.md", "deep".to_owned());
     let all = loaded(&chain);
     assert_eq!(names(&all), ["CLAUDE.md", "1.md", "2.md", "3.md", "4.md", "5.md"]);
-    let deep = "refused: /home/u/w/5.md: its import `@6.md` is not used: it is more than 5 imports away";
+    let deep = "refused: /home/u/w/5.md: its import `@6.md` is not used: imports are nested more than 5 deep";
     assert_eq!(problems(&all), [deep]);
 
     let large = "x".repeat(MAX_BYTES - 10);
@@ -195,7 +195,7 @@ fn s3_bootstrap_omits_duplicate_and_untrusted_files() {
     assert_eq!(Instructions::withheld().bootstrap(), Vec::<Text>::new());
 }
 
-/// Adds a directory with rules, which lies in the workspace or elsewhere.
+/// Loads a directory with rules, in the workspace or elsewhere.
 fn with_rules(of: &Files, workspace: Option<&str>) -> Instructions {
     let rules = of.keys().filter(|path| path.starts_with(rules::FOLDER)).map(|path| (*path).to_owned()).collect();
     let rules = RuleFiles { paths: rules, problems: Vec::new() };
@@ -277,7 +277,7 @@ fn rule_without_usable_patterns_applies_to_all_paths() {
     }
 }
 
-/// A rule that is listed by name counts with its name only; a rule with its text counts like an instruction file.
+/// A rule that is listed by name counts with the bytes of its line; a rule with its text counts like an instruction file.
 #[test]
 fn rules_share_the_bounds_of_instruction_files() {
     let large = "x".repeat(MAX_BYTES - 10);
@@ -297,7 +297,7 @@ fn rules_share_the_bounds_of_instruction_files() {
     assert_eq!(problems(&all), [full]);
 }
 
-/// Rules that the prompt only names took seconds to parse. The control: the first ones are used.
+/// Without the limit, parsing rules that the prompt only lists takes seconds. The control: the first rules are used.
 #[test]
 fn rules_beyond_the_size_of_all_are_not_parsed() {
     let scoped = format!("---\npaths: a\n---\n{}", "x".repeat(600_000));

@@ -12,7 +12,7 @@ const UNREAD: [&str; 4] = [".cursorrules", ".windsurfrules", "GEMINI.md", ".gith
 
 /// Returns what the file is, if its name says that it is an instruction file.
 pub(super) fn kind(path: &Path) -> Option<OtherKind> {
-    // `.claude/CLAUDE.md` is a longer name than `CLAUDE.md`.
+    // In reverse order, so that `.claude/CLAUDE.md` is found before `CLAUDE.md`.
     let name = NAMES.into_iter().rev().chain([LOCAL]).find(|name| path.ends_with(name));
     if let Some(name) = name {
         let folder = path.ancestors().nth(Path::new(name).components().count())?;
@@ -38,7 +38,7 @@ pub(super) fn read_problem(path: &Path, name: &str) -> AgentProblem {
     problem(path, ProblemKind::Refused, why)
 }
 
-/// Checks the instruction file `name` of `folder`: alone, and next to the others of its directory.
+/// Checks the instruction file `name` of `folder`: by itself, and together with the others of the directory, one of which may replace it.
 pub(super) fn check_file(folder: &Path, name: &str, read: ReadBelow<'_>) -> (Option<FileContent>, Vec<AgentProblem>) {
     let path = folder.join(name);
     let read = |path: &str| read(folder, path);

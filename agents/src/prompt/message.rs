@@ -31,7 +31,7 @@ pub(super) fn first_message(parts: &Parts) -> Option<Text> {
 }
 
 fn file(file: &FileText) -> String {
-    // A model chooses the name, which must not contain line breaks.
+    // A model chooses the name, so line breaks are removed.
     let name = file.name.replace(char::is_control, " ");
     match &file.text {
         Ok(text) => format!("### {name}\n\n{}", fenced(text, "")),

@@ -54,7 +54,7 @@ fn s3_prompt_parts_appear_in_their_order() {
         parameter: Some("Call.".into()),
         started_by: Some(Dialect::Spawn),
         offered: vec![Dialect::Spawn],
-        profiles: vec![Named { name: "a".into(), about: "A.".into(), tools: vec![] }],
+        profiles: vec![ListedProfile { name: "a".into(), about: "A.".into(), tools: vec![] }],
         caller: true,
         task: Some("Do it.".into()),
         ..Parts::default()
@@ -216,7 +216,7 @@ fn r11_each_offered_dialect_has_its_hint() {
 
 #[test]
 fn s5_profiles_are_listed_escaped_with_their_tools() {
-    let named = |name: &str, about: &str, tools: &[&str]| Named {
+    let named = |name: &str, about: &str, tools: &[&str]| ListedProfile {
         name: name.into(),
         about: about.split_whitespace().collect::<Vec<_>>().join(" "),
         tools: tools.iter().map(|tool| (*tool).into()).collect(),
@@ -242,9 +242,9 @@ fn s5_profiles_are_listed_escaped_with_their_tools() {
 
 #[test]
 fn r11_offers_are_replaced_in_place_and_nothing_else_changes() {
-    let one = vec![Named { name: "a".into(), about: "A.".into(), tools: vec!["look".into()] }];
+    let one = vec![ListedProfile { name: "a".into(), about: "A.".into(), tools: vec!["look".into()] }];
     let [old, new] = [offers(&[Dialect::Task], &[]), offers(&[Dialect::Spawn, Dialect::Minion], &one)];
-    let made = |caller: bool, offered: &[Dialect], profiles: &[Named]| {
+    let made = |caller: bool, offered: &[Dialect], profiles: &[ListedProfile]| {
         let (body, offered, profiles) = (Some("Agent.\n\n- A list.".into()), offered.to_vec(), profiles.to_vec());
         assemble(&Parts { body, offered, profiles, caller, ..Parts::default() }).system
     };

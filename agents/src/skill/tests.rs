@@ -175,7 +175,7 @@ fn x7_agent_has_the_skills_it_names_and_may_read() {
     let authority = Authority::of(RuleSet { default: Verdict::Allow, rules });
     let names = |all: Vec<Arc<Skill>>| all.iter().map(|skill| skill.name.to_string()).collect::<Vec<_>>();
     assert_eq!(names(skills.preloaded(reviewer, &authority)), ["last", "first", "large"]);
-    // The control: without the rules, both others are in the prompt.
+    // The control: without the rules, the skills `asked` and `denied` are in the prompt.
     let all = names(skills.preloaded(reviewer, &Authority::allow_all()));
     assert_eq!(all, ["last", "first", "large", "asked", "denied"]);
     let messages: Vec<String> = skills.missing(&catalog).into_iter().map(|problem| problem.message).collect();

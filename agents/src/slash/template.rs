@@ -1,19 +1,19 @@
 //! The text of a command, with placeholders for arguments, commands and files.
 //!
-//! Expansion runs nothing and reads nothing: where a file asks for the output of a command or for a file, the prompt asks the
-//! model to get it by its tools, under the permissions of its session.
+//! Expansion runs no commands and reads no files. Where the template contains a command or a file, the prompt asks the model to run or
+//! read it with its tools, under the permissions of the session.
 
 use std::collections::BTreeMap;
 
 use super::MAX_EXPANDED;
 use crate::product::Product;
 
-/// The end of a block of commands.
+/// The closing fence of a block of commands.
 const FENCE_END: &str = "\n```";
-/// Maximum number of digits in `$ARGUMENTS[N]`.
+/// The maximum number of digits in `$ARGUMENTS[N]`.
 const MAX_INDEX_DIGITS: usize = 3;
 
-/// A text with placeholders. It is parsed at each use, because its parts take sixteen times its memory.
+/// A text with placeholders. It is parsed at each use, because the parsed parts take sixteen times the memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Template {
     text: String,
@@ -21,7 +21,7 @@ pub(super) struct Template {
     folder: Option<String>,
     /// True if the last numbered placeholder takes all remaining arguments.
     greedy: bool,
-    /// True for the syntax of Codex: `$$` is a `$`, and `$FILE` the argument `FILE=value`.
+    /// True for the syntax of Codex: `$$` is a literal `$`, and `$FILE` inserts the argument `FILE=value`.
     codex: bool,
 }
 
@@ -30,9 +30,9 @@ enum TemplatePart {
     Text(String),
     /// All arguments.
     All,
-    /// One argument, by its number from 0.
+    /// One argument, by its index.
     One(usize),
-    /// The value of an argument, by its name. It stays as it is if no argument has the name.
+    /// The value of a named argument. Without such an argument, the placeholder remains in the text.
     Named(String),
     /// The output of a command.
     Shell(Vec<TemplatePart>),
@@ -43,7 +43,7 @@ enum TemplatePart {
 /// The syntax of a template.
 #[derive(Clone, Copy)]
 struct TemplateRules<'a> {
-    /// The number of the first argument in `$N`.
+    /// The number that means the first argument in `$N`: 0 or 1.
     first: usize,
     codex: bool,
     /// The folder of a skill.
@@ -55,7 +55,7 @@ struct GivenArguments<'a> {
     all: &'a str,
     words: &'a [String],
     named: BTreeMap<&'a str, &'a str>,
-    /// The number of the placeholder that takes all remaining words.
+    /// The index of the placeholder that takes all remaining words.
     last: Option<usize>,
 }
 
@@ -75,7 +75,7 @@ impl Template {
         parts(&self.text, TemplateRules { first: usize::from(folder.is_none()), codex: self.codex, folder }, true)
     }
 
-    /// Returns notes on the parts that work differently from the product.
+    /// Returns notes on the parts that work differently in the product.
     pub(super) fn notes(&self) -> Vec<String> {
         let parts = self.parts();
         let has = |wanted: fn(&TemplatePart) -> bool| parts.iter().any(wanted);
@@ -159,7 +159,7 @@ fn parts(text: &str, rules: TemplateRules<'_>, outer: bool) -> Vec<TemplatePart>
     let mut parts = Vec::new();
     let mut plain = String::new();
     let mut rest = text;
-    // A search for an end that finds none must be the last one: otherwise a text with many openings and no end takes quadratic time.
+    // Search for the last closing fence once: a search after each opening takes quadratic time if no fence closes.
     let mut fence = text.rfind(FENCE_END);
     while let Some(c) = rest.chars().next() {
         let starts = outer && plain.chars().next_back().map_or(parts.is_empty(), char::is_whitespace);

@@ -39,8 +39,8 @@ fn arguments_are_substituted_once() {
     }
 }
 
-/// A file repeats its arguments, or what replaces a placeholder, until the prompt would be larger than one input: nothing larger is built.
-/// The control: a prompt of exactly the limit.
+/// A file repeats its arguments until the prompt is larger than one input. Expansion stops at the limit. The control: a prompt of exactly
+/// the limit.
 #[test]
 fn expansion_stops_at_the_limit_of_an_input() {
     use Product::{Claude, OpenCode};
@@ -63,8 +63,8 @@ fn expansion_stops_at_the_limit_of_an_input() {
     assert_eq!(filled(Claude, "$1$1", &"x".repeat(MAX_EXPANDED / 2)), "x".repeat(MAX_EXPANDED));
 }
 
-/// Texts with many openings and no end: each opening would cause a search of the whole rest. The control: one opening
-/// with its end.
+/// Texts with many openings and no end take linear time: not every opening causes a search of the rest. The control: one
+/// opening with its end.
 #[test]
 fn beginnings_without_ends_do_not_multiply_the_work() {
     use Product::Claude;
@@ -218,8 +218,8 @@ fn links_to_commands_are_refused() {
     assert_eq!((commands.all().count(), commands.problems().len()), (0, 2), "{:?}", commands.problems());
 }
 
-/// A clone may have an endless number of files, which git stores in a few bytes. The control: as many as fit are used,
-/// and the user's own do not count.
+/// Git stores many equal files in a few bytes, so a clone may contain any number of them. The control: the files that fit
+/// are used, and the user's own files do not count.
 #[test]
 fn files_beyond_the_size_of_all_are_not_read() {
     let dir = tempfile::tempdir().unwrap();
@@ -241,7 +241,7 @@ fn files_beyond_the_size_of_all_are_not_read() {
     }
     write("own/c.md".to_owned(), &text);
     write("own/s/SKILL.md".to_owned(), &text);
-    let refused = "refused: not used: the files of its kind may have at most 4194304 bytes together";
+    let refused = "refused: not used: all files of this kind may have at most 4194304 bytes together";
 
     let mut commands = SlashCommands::load(&workspace);
     assert_eq!((commands.all().count(), problems(&commands)), (fitting, vec![refused.to_owned(); 2]));
@@ -254,7 +254,7 @@ fn files_beyond_the_size_of_all_are_not_read() {
     skills.add_own(&own, "~/own", &workspace);
     assert!(skills.get("s").is_some());
 
-    // All products have one budget, so that folders do not multiply it.
+    // All products share one budget, so that more folders do not increase it.
     let (agents, builtin) = (Catalog::load(&workspace), Catalog::builtin());
     let loaded = agents.all().count() - builtin.all().count();
     assert_eq!((loaded, refusals(agents.problems())), (fitting, fitting + 4));

@@ -143,5 +143,5 @@ struct AwaitArguments {
 pub fn parse_await(args: &str) -> Result<Jobs, ToolError> {
     let arguments: AwaitArguments = super::arguments(AWAIT, args, "job_ids")?;
     Jobs::parse(&json!({"job_ids": arguments.job_ids}).to_string())
-        .ok_or_else(|| ToolError::bad_args("job_ids must be a text: ids with commas between them, or `*`"))
+        .ok_or_else(|| ToolError::bad_args("job_ids must be a string: ids separated by commas, or `*`"))
 }

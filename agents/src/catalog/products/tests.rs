@@ -1,4 +1,4 @@
-//! Files of several products in one workspace: which file of a name wins, and what a bad file hides.
+//! Files of several products in one workspace: precedence between files of one name, and effects of a bad file.
 
 use std::fs;
 
@@ -114,7 +114,7 @@ fn bad_file_hides_no_other_agent_and_keeps_its_name_taken() {
         [
             refused(
                 ".claude/agents/README.md",
-                "`name` is missing: Claude Code takes such a file as documentation, not as an agent"
+                "`name` is missing: Claude Code treats such a file as documentation, not as an agent"
             ),
             refused(".claude/agents/bad.md", "`tools` must be a list of names, not 7"),
             refused(".claude/agents/twin.md", "not used: `good` is already defined in .claude/agents/good.md"),
@@ -131,15 +131,12 @@ fn bad_file_hides_no_other_agent_and_keeps_its_name_taken() {
                 ".opencode/agent/title.md",
                 "not used: `title` is an agent that the host itself starts: rename yours"
             ),
-            refused(
-                ".opencode/agent/x.md",
-                "not used: another file of the agent `x`, which comes before it, is refused"
-            ),
+            refused(".opencode/agent/x.md", "not used: another file of the agent `x`, which comes first, is refused"),
         ]
     );
 }
 
-/// A socket or a pipe in the place of a file is reported, and the agent that it may have restricted is not replaced.
+/// A socket in place of an agent file is reported, and no later file defines that agent: it might have more rights.
 #[cfg(unix)]
 #[test]
 fn special_file_in_place_of_an_agent_is_refused() {
@@ -151,11 +148,8 @@ fn special_file_in_place_of_an_agent_is_refused() {
     assert_eq!(
         problems(&catalog, dir.path()),
         [
-            refused(".claude/agents/x.md", "is not a regular file: replace it by one"),
-            refused(
-                ".opencode/agent/x.md",
-                "not used: another file of the agent `x`, which comes before it, is refused"
-            ),
+            refused(".claude/agents/x.md", "is not a regular file: replace it with one"),
+            refused(".opencode/agent/x.md", "not used: another file of the agent `x`, which comes first, is refused"),
         ]
     );
 }

@@ -216,7 +216,7 @@ fn claude_named_servers_add_their_tools_to_a_list() {
             [Allow, Deny, Deny, Allow],
             &["github"],
         ),
-        // Neither poses as a tool of another server, nor as every server.
+        // A server name can neither pose as a tool of another server nor match every server.
         ("tools: Read\nmcpServers: [github__delete, \"*\", \"git*\"]", Some(&["read"]), [Deny, Deny, Deny, Allow], &[]),
         ("tools: Read\nmcpServers: [{github: {command: run}}]", Some(&["read"]), [Deny, Deny, Deny, Allow], &[]),
     ] {
@@ -242,7 +242,7 @@ fn claude_servers_that_a_file_defines_are_reported() {
         notes("mcpServers: [7, a__b]"),
         [
             "`mcpServers`: 7 has no effect: give the names of servers",
-            "`mcpServers`: `a__b` names no server: use letters, digits, `-` and single `_`",
+            "`mcpServers`: `a__b` is not a server name: use letters, digits, `-` and single `_`",
         ]
     );
     assert_eq!(notes("mcpServers: [github]"), Vec::<String>::new());
@@ -293,7 +293,7 @@ fn claude_values_with_colons_are_read_as_text() {
 #[test]
 fn broken_claude_files_are_refused_with_their_reason() {
     let documentation =
-        |key: &str| format!("`{key}` is missing: Claude Code takes such a file as documentation, not as an agent");
+        |key: &str| format!("`{key}` is missing: Claude Code treats such a file as documentation, not as an agent");
     for (text, says) in [
         ("", documentation("name")),
         ("# Readme\n", documentation("name")),
@@ -323,7 +323,7 @@ fn broken_claude_files_are_refused_with_their_reason() {
             "---\nname: x\ndescription: d\npermissionMode: careful\n---\nx",
             "`permissionMode` must be a mode of Claude Code, not \"careful\"".into(),
         ),
-        ("---\nname: [x]\ndescription: d\n---\nx", "`name` must be a text, not [\"x\"]".into()),
+        ("---\nname: [x]\ndescription: d\n---\nx", "`name` must be a string, not [\"x\"]".into()),
     ] {
         assert_eq!(super::read(Product::Claude, text).map(|parsed| parsed.manifest.name), Err(says), "{text:?}");
     }

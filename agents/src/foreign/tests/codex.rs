@@ -12,7 +12,7 @@ fn agent(fields: &str) -> Manifest {
 }
 
 #[test]
-fn codex_file_is_an_agent_that_others_start() {
+fn codex_file_defines_a_subagent() {
     let parsed =
         codex("model = \"gpt-5\"\nmodel_reasoning_effort = \"xhigh\"\nnickname_candidates = [\"Ada\"]").unwrap();
     let manifest = &parsed.manifest;
@@ -84,13 +84,13 @@ fn codex_denies_apply_to_servers_with_sanitized_names() {
 #[test]
 fn codex_unknown_keys_are_kept_and_reported() {
     let parsed = codex("team = \"red\"\n[mcp_servers.x]\ncommand = \"run\"\n[extra]");
-    // Keys behind a table belong to it, so the instructions are missing.
+    // In TOML, a key after a table header belongs to that table, so the instructions are missing.
     assert_eq!(parsed.unwrap_err(), "`developer_instructions` is missing or empty: Codex requires it");
     let parsed = codex("team = \"red\"\nmcp_servers = { x = { command = \"run\" } }").unwrap();
     assert_eq!(parsed.manifest.extra.keys().collect::<Vec<_>>(), ["mcp_servers", "team"]);
     let says = [
-        "`mcp_servers` starts no server: define servers in `.mcp.json` or in your configuration (`mcp.servers`). What it denies or \
-         asks applies to servers of the same names",
+        "`mcp_servers` starts no server: define servers in `.mcp.json` or in your configuration (`mcp.servers`). Its deny and ask \
+         rules apply to servers of the same names",
         "unknown key `team` of Codex is kept and has no effect",
     ];
     assert_eq!(parsed.warnings, says);
@@ -102,7 +102,7 @@ fn broken_codex_files_are_refused_with_their_reason() {
         ("", "`name` is missing or empty: Codex requires it"),
         ("name = \"x\"\n", "`description` is missing or empty: Codex requires it"),
         ("name = \"x\"\ndescription = \" \"\n", "`description` is missing or empty: Codex requires it"),
-        ("name = 5\n", "`name` must be a text, not 5"),
+        ("name = 5\n", "`name` must be a string, not 5"),
         (
             "name = \"x\"\ndescription = \"d\"\ndeveloper_instructions = \"i\"\nsandbox_mode = \"open\"\n",
             "`sandbox_mode` must be a mode of Codex, not \"open\"",

@@ -114,7 +114,7 @@ fn opencode_commands_follow_the_last_match() {
     assert_eq!(runs(denies, &commands), [Allow, Ask, Ask, Deny, Allow, Deny, Deny, Deny, Ask, Deny]);
     let allows = "permission: {bash: {\"*\": deny, \"git *\": allow, \"git push*\": deny}}";
     assert_eq!(runs(allows, &commands), [Allow, Deny, Deny, Deny, Deny, Deny, Deny, Deny, Deny, Deny]);
-    // A later broad rule takes back what an earlier one allows.
+    // A later broad rule overrides an earlier allow.
     let taken = "permission: {bash: {\"git status\": allow, \"git *\": deny, \"l?\": allow}}";
     assert_eq!(runs(taken, &["git status", "ls", "cd"]), [Deny, Allow, Allow]);
     let reset = "permission: {bash: {\"git *\": deny, \"*\": allow}}";
