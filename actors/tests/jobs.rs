@@ -46,8 +46,7 @@ async fn s4_list_without_known_tools_is_an_error() {
     };
     let child = |request: &Request, _: usize| text(&format!("has: {}", offered(request).join(" ")));
     let (journal, runtime, session, received) = converse(Limits::default(), root, child).await;
-    let error =
-        "tools is an empty list: name some with commas between them, or leave it out for all that the job can have";
+    let error = "tools is an empty list: name some, separated by commas, or omit it for all that the job can have";
     assert_eq!(received[..2], [error, error]);
     assert_eq!(received[3], "tools names tools that are not available: nonesuch. Valid: lookup, write.");
     assert_eq!(received[4], format!("[{}: OK]\nhas: lookup write", received[2]));

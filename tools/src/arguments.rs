@@ -19,7 +19,7 @@ const MAX_ERRORS: usize = 8;
 /// Maximum bytes of one error, which may quote a whole argument.
 const MAX_ERROR: usize = 300;
 
-/// Maximum number of checks of invalid arguments whose errors are listed, because the list repeats the checks.
+/// Maximum number of checks for which errors are listed one by one: the list repeats all checks.
 const MAX_EXPLAINED_CHECKS: u64 = 1 << 16;
 /// Backtracking limit for one pattern on one text.
 const BACKTRACK_LIMIT: usize = 20_000;
@@ -48,7 +48,7 @@ pub(crate) fn compile(schema: &Value) -> Result<ArgumentSchema, String> {
     build(schema.clone(), jsonschema::options().with_pattern_options(patterns))
 }
 
-/// Compiles a schema from an MCP server. It checks only patterns that match in linear time; the server checks the others.
+/// Compiles a schema from an MCP server without the patterns that need backtracking. The server checks those.
 #[cfg(feature = "mcp")]
 pub(crate) fn compile_foreign(schema: &Value) -> Result<ArgumentSchema, String> {
     let mut schema = schema.clone();
@@ -70,7 +70,7 @@ fn build(mut schema: Value, options: ValidationOptions<'_>) -> Result<ArgumentSc
     if fields.get("type").and_then(Value::as_str) != Some("object") {
         return Err("its `type` must be `object`: arguments are always an object".into());
     }
-    // Without an id of its own, references resolve within the schema. An id could equal that of a schema built into the library.
+    // Without an id, references resolve within the schema. An id could collide with that of a schema in the library.
     fields.retain(|key, value| !(matches!(&**key, "$id" | "id") && value.is_string()));
     if let Some(why) = faults::unsupported_reason(&schema) {
         return Err(bounded::shorten(&why, MAX_ERROR).into_owned());
@@ -162,7 +162,7 @@ fn unreadable(tool: &str, args: &str, error: &serde_json::Error) -> String {
     let at = if line > 1 { format!("line {line}, column {column}") } else { format!("column {column}") };
     if error.is_eof() {
         return format!(
-            "the arguments of {tool} break off at {at}: the answer was probably cut by its length. Call {tool} again with \
+            "the arguments of {tool} break off at {at}: the answer was probably too long and was truncated. Call {tool} again with \
              complete JSON, and with less text if it was long."
         );
     }
@@ -200,7 +200,7 @@ mod tests {
     fn truncated_arguments_error_names_the_position() {
         assert_eq!(
             parse("write", r#"{"path": "a", "content": "half"#).unwrap_err(),
-            "the arguments of write break off at column 30: the answer was probably cut by its length. Call write again with \
+            "the arguments of write break off at column 30: the answer was probably too long and was truncated. Call write again with \
              complete JSON, and with less text if it was long."
         );
     }

@@ -1,4 +1,4 @@
-//! Calls of `shell` that start a background process, and calls of `process` that use one.
+//! Calls of `shell` that start a background process, and calls of `process`, which controls it.
 
 use serde_json::Value;
 use subtend_session::dialect::Dialect;
@@ -15,7 +15,7 @@ pub const AGENT: &str = "shell.background";
 /// The tool that starts processes.
 pub const SHELL: &str = shell::NAME;
 
-/// The tool that uses a started process.
+/// The tool that controls a started process.
 pub const PROCESS: &str = background::NAME;
 
 /// The start of the last line of a result while the process runs.
@@ -36,12 +36,12 @@ pub fn start(agent: Text, command: &str) -> StartRequest {
     StartRequest { label, ..StartRequest::plain(Dialect::Task, agent, command.into(), Mode::Background) }
 }
 
-/// Returns the process that a call of [`PROCESS`] stops, as named by the model, or `None` for other actions.
+/// Returns the id of the process that a call of [`PROCESS`] stops; `None` for other actions.
 pub fn stopped_process(args: &str) -> Option<String> {
     background::stopped_process(args)
 }
 
-/// Returns the process that a call of [`PROCESS`] names.
+/// Returns the id of the process that a call of [`PROCESS`] names.
 pub fn process_name(args: &Value) -> Option<&str> {
     args.get("session_id").and_then(Value::as_str)
 }

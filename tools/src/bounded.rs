@@ -1,8 +1,8 @@
-//! Results with a size bound that name what was truncated.
+//! Results with a size limit. A truncated result says how much is missing.
 
 use crate::result::ToolOutput;
 
-/// Collects a result line by line. Lines beyond the bound are counted but not kept.
+/// Collects a result line by line. Lines beyond the limit are counted but not kept.
 #[derive(Debug)]
 pub(crate) struct BoundedLines {
     text: String,
@@ -67,7 +67,7 @@ pub(crate) fn shorten(line: &str, bytes: usize) -> std::borrow::Cow<'_, str> {
     }
 }
 
-/// Escapes a name: a line break in it could make one name look like several results.
+/// Replaces control characters in a name: with a line break, one name could look like several results.
 pub(crate) fn name(name: &str) -> std::borrow::Cow<'_, str> {
     if name.contains(char::is_control) { name.replace(char::is_control, "\u{fffd}").into() } else { name.into() }
 }

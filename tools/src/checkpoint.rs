@@ -42,21 +42,20 @@ const MAX_FILE: u64 = 16 << 20;
 #[derive(Clone, Debug)]
 pub struct Checkpoints {
     dir: Arc<Path>,
-    /// Locked while a checkpoint or the contents of a restore are saved, but not while files of a workspace are read or written. Holds the
-    /// totals once they are known.
+    /// The totals, once they are known. Locked while a checkpoint or the contents of a restore are saved, but not while workspace files
+    /// are read or written.
     ledger: Arc<Mutex<Option<SavedTotals>>>,
     /// Locked before `ledger`. A holder of `ledger` never waits for these locks.
     locks: Arc<FileLocks>,
     max_wait: Duration,
     bound: u64,
-    /// A crash that a test simulates: the step before which the process dies, and the number of times that it passes
-    /// the step first.
+    /// A crash that a test simulates: the step before which the process dies, and how often it passes that step before.
     #[cfg(test)]
     crash_before: Option<(&'static str, Arc<std::sync::atomic::AtomicUsize>)>,
-    /// Whether a simulated crash kills this process.
+    /// True if a simulated crash also kills the test process.
     #[cfg(test)]
     kills: bool,
-    /// A file system that does not answer, simulated by a test.
+    /// A hanging file system that a test simulates.
     #[cfg(test)]
     hangs: Option<Arc<tests::hanging::Hang>>,
 }
@@ -64,7 +63,7 @@ pub struct Checkpoints {
 /// The file changes of one call or of one restore.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Checkpoint {
-    /// Its position among all checkpoints of the store.
+    /// The position among all checkpoints of the store.
     pub number: u64,
     pub session: SessionId,
     pub run: RunNo,
@@ -76,14 +75,14 @@ pub struct Checkpoint {
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FileChange {
-    /// The session's working directory, by its canonical path: a link in its place is not followed.
+    /// The canonical path of the session's working directory. If a link replaces the directory, it is not followed.
     pub root: PathBuf,
     /// The file, relative to `root`.
     pub path: String,
     /// The first directory on the path that was created for the file.
     #[serde(default, rename = "made", skip_serializing_if = "Option::is_none")]
     pub created_dir: Option<String>,
-    /// The earlier state; [`FileState::Other`] if it was not saved.
+    /// The state before the change; [`FileState::Other`] if it was not saved.
     pub before: FileState,
     pub after: FileState,
 }
@@ -116,7 +115,7 @@ fn io_error(action: &'static str) -> impl Fn(io::Error) -> CheckpointError {
     move |source| CheckpointError::Io { action, source }
 }
 
-/// A checkpoint of a write that is about to happen. Until it is dropped, other writes and restores of the file wait.
+/// The saved checkpoint of an imminent write. Until this value is dropped, other writes and restores of the file wait.
 #[derive(Debug)]
 pub(crate) struct SavedCheckpoint {
     /// `None` if the write does not change the file.
@@ -127,19 +126,19 @@ pub(crate) struct SavedCheckpoint {
 impl SavedCheckpoint {
     /// Removes the checkpoint of a write that failed.
     pub(crate) fn undo(&self) {
-        // A leftover checkpoint is harmless: comparing the file's content shows that it was not written.
+        // A leftover checkpoint is harmless: the content of the file shows that the write did not happen.
         drop(self.file.as_ref().map(fs::remove_file));
     }
 }
 
-/// A write that is about to happen.
+/// An imminent write.
 #[derive(Debug)]
 pub(crate) struct PlannedWrite<'a> {
     pub(crate) path: &'a str,
-    /// The first directory that has to be created for the file.
+    /// The first directory on the path that must be created for the file.
     pub(crate) missing_dir: Option<String>,
     pub(crate) content: &'a [u8],
-    /// The content that the new one was derived from.
+    /// The content from which an edit derived the new content.
     pub(crate) based_on: Option<&'a [u8]>,
 }
 
@@ -164,7 +163,7 @@ impl Checkpoints {
     /// Saves the content that a write replaces, durably. Blocks.
     ///
     /// # Errors
-    /// If the content cannot be saved, if the file no longer holds the content that the new one was derived from, or if another
+    /// If the content cannot be saved, if the file no longer has the content on which an edit is based, or if another
     /// write of the file takes too long.
     pub(crate) fn save(
         &self,
@@ -172,11 +171,11 @@ impl Checkpoints {
         workspace: &Workspace,
         write: &PlannedWrite<'_>,
     ) -> Result<SavedCheckpoint, CheckpointError> {
-        // The open handle still writes to a directory that was moved. Its files are restored once it is back at this path.
+        // If the directory was moved, the open handle still writes to it. Its files can be restored once it is back at this path.
         let root = workspace.canonical_path().unwrap_or_else(|_| workspace.path().to_owned());
         let locked = self.locks.lock(vec![root.join(write.path)], self.max_wait);
         let locked = locked.map_err(|_| CheckpointError::Busy(write.path.to_owned()))?;
-        // The file is read without the ledger: a file system that hangs must not delay writes of other sessions.
+        // Do not lock the ledger here: a hanging file system must not delay writes of other sessions.
         let before = match read_entry(workspace, write.path, MAX_FILE) {
             Err(error) if error.kind() == io::ErrorKind::FileTooLarge => {
                 PathState { state: FileState::Other, bytes: Vec::new() }
@@ -217,7 +216,7 @@ impl Checkpoints {
     }
 
     fn lock_ledger(&self) -> MutexGuard<'_, Option<SavedTotals>> {
-        // After a panic the totals are read again.
+        // After a panic, discard the totals so that they are read again.
         self.ledger.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -273,7 +272,7 @@ impl Checkpoints {
                 continue;
             }
             let text = match fs::read(dir.join(&name)) {
-                // A write failed meanwhile, and its checkpoint was removed.
+                // Its write failed meanwhile, so the checkpoint was removed.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
                 text => text.map_err(io_error("read"))?,
             };
@@ -285,7 +284,7 @@ impl Checkpoints {
         Ok(found)
     }
 
-    /// Removes the temporary files that a killed write left in the directories of its files. The call must not be running. Blocks.
+    /// Removes the temporary files that a killed write left next to its files. The call must not be running. Blocks.
     ///
     /// # Errors
     /// The first error, after all other files were removed.

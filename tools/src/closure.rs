@@ -21,7 +21,7 @@ use crate::typed::{self, IntoOutput};
 
 /// Creates a tool that calls `run`.
 ///
-/// Its calls need `tool:<name>` and count as leaving the process; [`FnTool`] can change both.
+/// Its calls need the permission `tool:<name>` and count as leaving the process. [`FnTool`] can change both.
 pub fn fn_tool<F, R>(spec: ToolSpec, effect: ToolEffect, run: F) -> Arc<dyn Tool>
 where
     F: Fn(ToolInvocation) -> R + Send + Sync + 'static,
@@ -48,7 +48,7 @@ pub struct FnTool {
 }
 
 impl FnTool {
-    /// Creates a tool whose calls leave the process and need `tool:<name>`.
+    /// Creates a tool whose calls leave the process and need the permission `tool:<name>`.
     pub fn new<F, R>(spec: ToolSpec, effect: ToolEffect, run: F) -> Self
     where
         F: Fn(ToolInvocation) -> R + Send + Sync + 'static,
@@ -71,7 +71,8 @@ impl FnTool {
     /// Creates a tool with arguments of type `A`. The schema is derived from `A`. `run` returns a [`ToolOutput`], a text, or a value that
     /// serializes to JSON.
     ///
-    /// As with [`FnTool::new`], its calls leave the process and need `tool:<name>`. See also [`TypedTool`](crate::typed::TypedTool).
+    /// As with [`FnTool::new`], its calls leave the process and need the permission `tool:<name>`. See also
+    /// [`TypedTool`](crate::typed::TypedTool).
     ///
     /// ```
     /// use schemars::JsonSchema;

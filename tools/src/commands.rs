@@ -10,8 +10,8 @@ use crate::builtin::environment;
 /// Settings of the commands that tools run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Commands {
-    /// Variables that commands get in addition to the usual ones (`PATH`, `HOME`, `LANG`, toolchains). Each entry is a name, or a prefix
-    /// followed by `*`.
+    /// Variables that commands get in addition to common ones such as `PATH`, `HOME` and `LANG`. Each entry is a name, or a prefix followed
+    /// by `*`.
     pub environment: Vec<Text>,
     /// Limits of a command under a guard.
     pub limits: CommandLimits,
@@ -20,7 +20,7 @@ pub struct Commands {
 /// Limits of one command and its descendants. A lower system limit takes precedence. Without a guard these limits do not apply.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CommandLimits {
-    /// Concurrent processes and threads. Those of the superuser are limited only if the guard can create a control group.
+    /// Concurrent processes and threads. For the superuser, this limit applies only if the guard can create a control group.
     pub processes: u64,
     /// Memory of one process.
     pub memory_bytes: u64,
@@ -68,8 +68,8 @@ impl Commands {
     }
 }
 
-/// Hides the environment and memory of this process from other processes of its user, such as commands, and disables core dumps.
-/// The superuser can still read them.
+/// Hides the environment and memory of this process from other processes of its user, such as commands. Also disables core dumps.
+/// The superuser can still read both.
 ///
 /// # Errors
 /// If the system rejects the change.
@@ -80,7 +80,7 @@ pub fn hide_this_process() -> std::io::Result<()> {
     Ok(set_dumpable_behavior(DumpableBehavior::NotDumpable)?)
 }
 
-/// Does nothing, because only Linux exposes a process's environment in files.
+/// Does nothing, because only Linux exposes the environment of a process in files.
 ///
 /// # Errors
 /// Never.

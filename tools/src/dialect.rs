@@ -1,4 +1,4 @@
-//! Dialects: families of tools for the same commands. Each dialect has its own parameters, and parses a call into a [`Request`].
+//! Dialects: families of tools that start or continue runs. Each dialect has its own parameters, and parses a call into a [`Request`].
 
 use std::borrow::Cow;
 use std::num::NonZeroU64;
@@ -70,38 +70,38 @@ impl Request {
     }
 }
 
-/// A new child, with everything that a dialect can specify.
+/// The start of a child, with all parameters of all dialects.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StartRequest {
     pub dialect: Dialect,
     pub agent: Text,
     pub prompt: Text,
     pub mode: Mode,
-    /// The call's name for the child, or the start of its prompt.
+    /// A short name for the child: from the call, or the start of the prompt.
     pub label: Option<Text>,
     /// Title in listings, if the call sets one.
     pub title: Option<Text>,
-    /// Isolation of its working directory, if the call sets one.
+    /// Isolation of the child's working directory, if the call sets one.
     pub isolation: Option<Isolation>,
     /// A JSON object passed to the child unchanged.
     pub metadata: Option<Text>,
     /// Turn allowance, if the call sets one.
     pub turns: Option<u32>,
-    /// Output token limit of each of its model calls, if the call sets one.
+    /// Output token limit of each model call of the child, if the call sets one.
     pub output_tokens: Option<NonZeroU64>,
-    /// The tools that it may be offered; `None` for all tools of its caller.
+    /// The tools that the child may be offered; `None` for all tools of its caller.
     pub tools: Option<Vec<Text>>,
     pub profile: Option<Text>,
-    /// The template that fills in its prompts.
+    /// The template that fills in the prompts.
     pub template: Option<Text>,
-    /// The system prompt filled in by its template.
+    /// The system prompt from the template.
     pub body: Option<Text>,
-    /// The call's own system prompt, appended to the others.
+    /// The system prompt of the call, appended to the others.
     pub system: Option<Text>,
-    /// Additional text for its first user message.
+    /// Additional text for the first user message.
     pub context: Option<Text>,
     pub files: Vec<Text>,
-    /// Tools whose schemas go into its first message, grouped as in the call.
+    /// Tools whose schemas are part of the first user message, grouped as in the call.
     pub prefetch: Vec<(Text, Vec<Text>)>,
 }
 
@@ -134,15 +134,15 @@ impl StartRequest {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ContinueRequest {
     pub dialect: Dialect,
-    /// The child's id as written by the model. It must be one of the caller's own children.
+    /// The child's id as the model wrote it. The id must be that of one of the caller's children.
     pub task: Text,
-    /// The expected agent, if the model named one. It must match.
+    /// The agent, if the model named one. The child must have this agent.
     pub agent: Option<Text>,
     pub prompt: Text,
     pub mode: Mode,
     /// Turn allowance, if the call sets one.
     pub turns: Option<u32>,
-    /// The tools from now on; unchanged if `None`.
+    /// The tools of the child from now on; `None` leaves them unchanged.
     pub tools: Option<Vec<Text>>,
 }
 
@@ -151,7 +151,7 @@ pub struct ContinueRequest {
 pub struct OfferedProfile {
     pub name: Text,
     pub description: Text,
-    /// The agent of the profile; the caller's own if `None`.
+    /// The agent of the profile; `None` for the caller's agent.
     pub agent: Option<Text>,
     /// The default tools of the child.
     pub tools: Vec<Text>,
@@ -166,17 +166,17 @@ pub struct Offered {
     pub own: Text,
     /// Agents that may be started, with their descriptions, including those that need approval.
     pub agents: Vec<(Text, Text)>,
-    /// The agents named in descriptions and errors. Without an approver, agents that need approval are left out.
+    /// The agents that descriptions and errors name. Without an approver, they omit agents that need approval.
     pub shown: Vec<(Text, Text)>,
     pub profiles: Vec<OfferedProfile>,
     pub templates: Vec<OfferedTemplate>,
     /// Tools that a call may give to a child: all tools that the session may be offered.
     pub tools: Vec<Text>,
-    /// The tools named in errors. Without an approver, tools that need approval are left out.
+    /// The tools that errors name. Without an approver, they omit tools that need approval.
     pub shown_tools: Vec<Text>,
     /// True if a call started this session.
     pub nested: bool,
-    /// The origin of its calls.
+    /// The origin of the session's calls.
     pub source: Source,
     /// True if a call of `task` may request a worktree.
     pub can_isolate: bool,
@@ -225,14 +225,14 @@ impl Offered {
             subagent::NAME => (Dialect::Subagent, subagent::parse as _),
             _ => return None,
         };
-        // A model may know `subagent` from elsewhere. Its refusal has the format of the dialect even if that is not offered.
+        // A model may call `subagent` without an offer. The refusal has the format of that dialect.
         if let Some(refused) = (dialect == Dialect::Subagent).then(|| subagent::refusal(self)).flatten() {
             return Some(Err(refused));
         }
         self.has(dialect).then(|| read(args, self))
     }
 
-    /// Checks that each named tool can be given to a child. Tools that start or end runs pass, and are removed later.
+    /// Checks that each named tool can be given to a child. Accepts tools that start or end runs, which are removed later.
     pub(crate) fn check_tools(&self, key: &str, named: &[Text]) -> Result<(), ToolError> {
         let is_unknown = |name: &&Text| !is_locked(name) && !self.tools.contains(name);
         let unknown: Vec<&str> = named.iter().filter(is_unknown).map(|name| bounded::head(name, 100)).collect();
@@ -258,7 +258,7 @@ impl Offered {
     }
 }
 
-/// Returns whether the name `tool` is reserved for opening and managing runs.
+/// Returns whether the name `tool` is reserved for starting and managing runs.
 pub fn is_locked(tool: &str) -> bool {
     const LOCKED: [&str; 11] = [
         task::NAME,
@@ -335,7 +335,7 @@ fn nests_beyond(value: &Value, levels: usize) -> bool {
     }
 }
 
-/// Returns the start of `text` as a label of one line, without terminal control characters, which an import would refuse.
+/// Returns the start of `text` as a label of one line. Removes terminal control characters, because an import refuses them.
 pub(crate) fn label(text: &str) -> Option<Text> {
     let is_kept = |c: char| c.is_whitespace() || !is_unseen(c);
     let kept = if text.chars().all(is_kept) {
@@ -347,7 +347,7 @@ pub(crate) fn label(text: &str) -> Option<Text> {
     (!line.is_empty()).then(|| bounded::shorten(&line, MAX_LABEL).as_ref().into())
 }
 
-/// Returns the first line of `text` as a label. It is short, because every child of the default dialect records one.
+/// Returns the first line of `text` as a short label: the journal has one for every child of the default dialect.
 pub(crate) fn first_line(text: &str) -> Option<Text> {
     label(bounded::head(text.trim_start().lines().next().unwrap_or_default(), MAX_FIRST_LINE))
 }

@@ -1,4 +1,4 @@
-//! Names, icons and summaries with which tools and calls are shown to users.
+//! Names, icons and summaries of tools and calls, for users.
 
 use serde::Serialize;
 use subtend_session::ids::Text;
@@ -36,11 +36,11 @@ impl Display {
 /// A call as it is shown to users.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct RenderedCall {
-    /// The tool. For `use_tool` this is the tool that it calls.
+    /// The name of the tool. For a call of `use_tool`, the tool that it calls.
     pub tool: Text,
     pub display: Display,
-    /// The arguments, in the tool's own wording.
+    /// The arguments, as the tool describes them.
     pub input: Option<Text>,
-    /// The result, in the tool's own wording.
+    /// The result, as the tool describes it.
     pub output: Option<Text>,
 }

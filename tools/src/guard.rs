@@ -7,10 +7,10 @@
 //! ([`CommandLimits`](crate::commands::CommandLimits)). The session's rules do not apply to the guard. A restricted command runs
 //! in a sandbox ([`crate::sandbox`]) that the guard creates. It reads the command's authority from the first line of its input.
 //!
-//! A command that reads, such as an MCP server or a background process, gets the rest of the guard's input (`PIPED`). When that
-//! input ends, the command has time to exit; then the guard sends SIGTERM, and then kills it. The runtime can also close the
-//! input of a background process alone, by a NUL byte (`TYPED_FLAG`).
-//! A command that takes its arguments on standard input gets one line followed by the end of input ([`Guard::with_input`]).
+//! A command that reads its input gets the rest of the guard's input (`PIPED`): for example an MCP server or a background process.
+//! When that input ends, the command has time to exit. Then the guard sends SIGTERM, and at last kills the command. A NUL byte
+//! closes the input of a background process and leaves the process running (`TYPED_FLAG`).
+//! A command that takes its arguments on standard input gets one line, followed by the end of input ([`Guard::with_input`]).
 
 #[cfg(unix)]
 mod limits;
@@ -95,13 +95,13 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> i32 {
             return NOT_RUN;
         }
     };
-    // The embedding program may have left files, pipes and sockets open, and rules do not apply to open descriptors.
+    // Rules do not apply to files, pipes and sockets that the embedding program left open.
     close_fds::set_fds_cloexec(3, &[]);
-    // Must precede the command's start, so that no descendant escapes.
+    // Before the command starts, so that no descendant escapes.
     reap::adopt();
     let reads = piped || lined;
     let started = if sandboxed { start_sandboxed(program, args, reads) } else { start_plain(program, args, reads) };
-    // Opens the gate of a sandboxed command; see `sandbox::behind_gate`.
+    // A sandboxed command waits for this line; see `sandbox::behind_gate`.
     let prefix: &'static [u8] = if sandboxed { b"\n" } else { b"" };
     let (id, input, sandbox) = match started {
         Ok(started) => started,
@@ -120,7 +120,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> i32 {
             input => {
                 input.into_iter().for_each(|input| piped::feed(input, prefix, lined));
                 let mut byte = [0];
-                // The runtime writes nothing more. An error counts as the end of the pipe.
+                // The runtime writes nothing more, so this waits for the end of the pipe. An error counts as the end.
                 while matches!(std::io::stdin().read(&mut byte), Ok(read) if read > 0) {}
             }
         }
@@ -140,7 +140,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> i32 {
 #[cfg(unix)]
 type Leftovers = (Option<SandboxedCommand>, Option<limits::Counted>);
 
-/// A command's process id, optional input and optional sandbox; or the guard's exit code and reason.
+/// The process id, input and sandbox of a command; or the exit code of the guard and its reason.
 #[cfg(unix)]
 type StartedCommand = Result<(u32, Option<std::process::ChildStdin>, Option<SandboxedCommand>), (i32, String)>;
 
@@ -159,7 +159,7 @@ fn in_group(command: &mut Command) -> &mut Command {
     std::os::unix::process::CommandExt::process_group(command.env_remove(LIMITS), 0)
 }
 
-/// Starts a command under the authority read from standard input. The command waits for a line of its input.
+/// Starts a command under the authority read from standard input. The command waits for a line of its input before it runs.
 #[cfg(unix)]
 fn start_sandboxed(program: OsString, args: impl Iterator<Item = OsString>, reads: bool) -> StartedCommand {
     let mut command = sandbox::behind_gate(program, args, reads);

@@ -12,8 +12,8 @@ use rustls_platform_verifier::BuilderVerifierExt as _;
 pub use checked::{Resolver, SystemResolver};
 pub use hosts::{BadHost, InternalHost};
 
-/// Returns a TLS configuration with the `ring` provider for one client. The system's root certificates are read only if `needed`, so that
-/// local servers work on systems without any.
+/// Returns a TLS configuration with the `ring` provider for one client. Reads the system's root certificates only if they are `needed`:
+/// local servers must work on systems without certificates.
 ///
 /// # Errors
 /// If the system's root certificates cannot be used.

@@ -1,8 +1,8 @@
 //! A client of MCP servers. It offers their tools to sessions.
 //!
 //! Servers are configured in `.mcp.json` and by the user ([`ServerList`]). The [`Servers`] of an environment start at their first use, as
-//! guarded processes or over HTTP, and are shared by all its sessions. If a server has ended, the call fails and the next one restarts
-//! it, within a budget. A server's tool descriptions are untrusted data: bounded, printable, and compared with earlier descriptions.
+//! guarded processes or over HTTP, and are shared by all its sessions. If a server has ended, a call fails. The next call restarts the
+//! server, within a budget. Tool descriptions of a server are untrusted data: bounded, escaped, and compared with earlier descriptions.
 
 mod checker;
 mod client;

@@ -120,7 +120,7 @@ async fn r9_output_by_handle_continues_and_ends_with_the_exit() {
     let again = desk.about(json!({"action": "output", "from": 0})).await.unwrap();
     assert!(again.starts_with("one\ngot two\n"), "{again}");
     let late = desk.about(json!({"action": "input", "text": "three"})).await.unwrap_err();
-    assert!(late.message.starts_with("nothing was typed: the process does not read input any more"), "{late}");
+    assert!(late.message.starts_with("nothing was typed: the process no longer reads its input"), "{late}");
 }
 
 /// The end of the input ends the reader only. The end of a guard's own input would end the command too.
@@ -144,7 +144,7 @@ async fn r9_closed_input_ends_the_reader_only() {
         std::fs::write(desk.dir.path().join("go"), "").unwrap();
         assert!(desk.attend().await.unwrap().contains("[exit code 4; "));
         let late = desk.about(json!({"action": "input", "close": true})).await.unwrap_err();
-        assert!(late.message.starts_with("nothing was typed: the process does not read input any more"), "{late}");
+        assert!(late.message.starts_with("nothing was typed: the process no longer reads its input"), "{late}");
     }
 }
 

@@ -1,7 +1,7 @@
-//! Counts the checks that a schema requires before the validator makes them.
+//! Estimates the work of the validator before it runs.
 //!
-//! The validator makes all checks on the caller's thread. A schema of some kilobytes can require more of them than a machine can make in
-//! a year, for example forty definitions that each refer twice to the next.
+//! The validator makes all checks on the caller's thread. A schema of a few kilobytes can require more checks than a machine can make
+//! in a year: for example, forty definitions that each refer twice to the next.
 
 use std::collections::HashMap;
 use std::sync::LazyLock;
@@ -11,19 +11,19 @@ use serde_json::{Map, Value};
 
 use super::patterns::{self, number};
 
-/// Maximum number of checks for one call. A million take less than a second.
+/// Maximum number of checks for one call. A million checks take less than a second.
 pub(super) const MAX_CHECKS: u64 = 1 << 20;
 /// Maximum depth of one check, through a schema and the arguments.
 const MAX_DEPTH: usize = 512;
-/// Maximum number of `unevaluated…` keywords. The check of each repeats the checks of its neighbours.
+/// Maximum number of `unevaluated…` keywords. Each one repeats the checks of its sibling keywords.
 pub(super) const MAX_UNEVALUATED: u32 = 8;
-/// Maximum bytes of a reference: it is resolved for each check.
+/// Maximum bytes of a reference, because each check resolves it again.
 const MAX_REFERENCE: usize = 512;
 /// Bytes of text that are hashed, counted or compared in the time of one check.
 const TEXT: usize = 64;
-/// Items below which the validator compares all with all.
+/// The number of items below which the validator compares each pair.
 const FEW: u64 = 16;
-/// Keywords of the validator that are counted: those matched below, and those whose check takes the same time whatever the arguments are.
+/// Keywords whose cost is known: those matched below, and those whose check takes constant time.
 const KNOWN_KEYWORDS: [&str; 52] = [
     "$anchor",
     "$defs",
@@ -78,11 +78,11 @@ const KNOWN_KEYWORDS: [&str; 52] = [
     "unevaluatedProperties",
     "uniqueItems",
 ];
-/// Names of properties, for a schema of names: texts of 16, 32, … bytes.
+/// Sample property names of 16, 32, … bytes, for the cost of `propertyNames`.
 static NAMES: LazyLock<Vec<Value>> =
     LazyLock::new(|| (4..=12).map(|power| Value::String("x".repeat(1 << power))).collect());
 
-/// Returns the number of checks that `args` need. The validator stops at the first failed check; this count does not.
+/// Returns an upper bound of the checks for `args`: the validator stops at the first failed check, this count does not.
 pub(super) fn count(schema: &Value, args: &Value) -> u64 {
     let repeated = 3_u64.saturating_pow(unevaluated_keywords(schema));
     CheckCounter { root: schema, known: HashMap::new(), steps: 0 }.count(schema, args, 0).saturating_mul(repeated)
@@ -99,7 +99,7 @@ pub(super) fn unevaluated_keywords(schema: &Value) -> u32 {
     }
 }
 
-/// Returns the part of `root` that a reference names. The validator decodes `%` and a lone `~` in its own way: names with them are refused.
+/// Returns the part of `root` that a reference names. Returns `None` for `%` and a lone `~`, which the validator decodes in its own way.
 pub(super) fn target<'a>(root: &'a Value, place: &str) -> Option<&'a Value> {
     let pointer = place.strip_prefix('#').filter(|pointer| pointer.len() < MAX_REFERENCE && !pointer.contains('%'))?;
     let plain = pointer.split('~').skip(1).all(|rest| rest.starts_with(['0', '1']));
@@ -108,7 +108,7 @@ pub(super) fn target<'a>(root: &'a Value, place: &str) -> Option<&'a Value> {
 
 struct CheckCounter<'a> {
     root: &'a Value,
-    /// Number of checks of a referenced part against a value; `u64::MAX` while it is being counted.
+    /// The checks of each referenced part against each value; `u64::MAX` during the count, to detect cycles.
     known: HashMap<(*const Value, *const Value), u64>,
     steps: u64,
 }
@@ -136,7 +136,7 @@ impl<'a> CheckCounter<'a> {
         sum
     }
 
-    /// Returns the number of checks of one keyword, in at most that many steps.
+    /// Returns the number of checks of one keyword. The time is at most proportional to the result.
     fn keyword(&mut self, key: &str, part: &'a Value, value: &'a Value, depth: usize) -> u64 {
         match (key, part) {
             ("$ref", Value::String(place)) => self.reference(place, value, depth),
@@ -171,7 +171,7 @@ impl<'a> CheckCounter<'a> {
             ("patternProperties", Value::Object(parts)) => {
                 let mut matches: u64 = 0;
                 for pattern in parts.keys() {
-                    // `additionalProperties` matches them again.
+                    // Counted twice, because `additionalProperties` matches the patterns again.
                     let once = fields.keys().map(|name| patterns::matching_cost(pattern, name.len()).saturating_mul(2));
                     matches = once.fold(matches, u64::saturating_add);
                     if matches > MAX_CHECKS {
@@ -226,7 +226,7 @@ fn count_flat(key: &str, part: &Value, value: &Value) -> u64 {
         ("$dynamicRef" | "$recursiveRef", Value::String(_), _) => u64::MAX,
         ("enum", Value::Array(choices), _) => {
             let is_text = |choice: &Value| matches!(choice, Value::String(_) | Value::Null);
-            // Texts are found by a hash, others are compared one by one.
+            // The validator finds strings by hash and compares other values one by one.
             let found = if choices.iter().all(is_text) { text_cost(value) } else { compare_cost(part) };
             number(choices.len() / 16).saturating_add(found)
         }
@@ -234,7 +234,7 @@ fn count_flat(key: &str, part: &Value, value: &Value) -> u64 {
         ("required", Value::Array(needed), Value::Object(fields)) => number(needed.len().min(fields.len())),
         ("dependentRequired", Value::Object(parts), Value::Object(_)) => compare_cost(part).max(names(parts)),
         ("uniqueItems", Value::Bool(true), Value::Array(items)) => {
-            // Numbers and objects may be crafted so that their hashes are equal.
+            // Hashes of numbers and objects may collide on purpose, so all pairs count.
             let all = number(items.len());
             let alike = if items.iter().all(Value::is_string) { 0 } else { all.saturating_mul(all) / 64 };
             compare_cost(value).saturating_mul(FEW.min(all)).saturating_add(alike)
@@ -243,13 +243,13 @@ fn count_flat(key: &str, part: &Value, value: &Value) -> u64 {
         ("contentEncoding" | "contentMediaType", _, Value::String(text)) => number(text.len()),
         ("pattern", Value::String(pattern), Value::String(text)) => patterns::matching_cost(pattern, text.len()),
         _ if KNOWN_KEYWORDS.binary_search(&key).is_ok() => 0,
-        // The validator knows this keyword, but its checks are not counted here.
+        // The validator knows this keyword, but its cost is unknown here.
         _ if [Draft::Draft4, Draft::Draft202012].iter().any(|draft| draft.is_known_keyword(key)) => u64::MAX,
         _ => 0,
     }
 }
 
-/// Returns the cost of comparing a value with another, or of hashing it.
+/// Returns the cost of comparing or hashing a value.
 fn compare_cost(value: &Value) -> u64 {
     match value {
         Value::Object(fields) => {
@@ -260,12 +260,12 @@ fn compare_cost(value: &Value) -> u64 {
     }
 }
 
-/// Returns the cost of reading a text; 1 for other values.
+/// Returns the cost of reading a string; 1 for other values.
 fn text_cost(value: &Value) -> u64 {
     number(value.as_str().map_or(0, str::len) / TEXT).saturating_add(1)
 }
 
-/// Returns the cost of finding all names of an object in another one.
+/// Returns the cost of looking up all names of one object in another.
 fn names(fields: &Map<String, Value>) -> u64 {
     fields.keys().map(|name| number(name.len() / TEXT).saturating_add(1)).fold(0, u64::saturating_add)
 }

@@ -1,7 +1,7 @@
-//! Bounds what the validator visits while it compiles a schema.
+//! Limits the work of the validator while it compiles a schema.
 //!
-//! It compiles most parts once, but follows combined parts (`allOf`, `$ref`, `if` and others) again from each `unevaluated…` keyword and
-//! from each part of `anyOf` and `oneOf`. A schema of some kilobytes can name so many that memory does not hold them.
+//! The validator compiles most parts once. But it visits combined parts (`allOf`, `$ref`, `if` and others) again for each `unevaluated…`
+//! keyword and for each part of `anyOf` and `oneOf`. So a schema of a few kilobytes can exhaust the memory.
 
 use std::collections::HashMap;
 
@@ -10,17 +10,17 @@ use serde_json::Value;
 use super::checks::{target, unevaluated_keywords};
 use super::patterns::number;
 
-/// Maximum number of combined parts, each as often as it is named.
+/// Maximum number of combined parts. A part counts once for each reference to it.
 const MAX_PARTS: u64 = 1 << 18;
-/// Maximum number of values that are compiled for `unevaluated…` keywords, each as often as it is named.
+/// Maximum number of values compiled for `unevaluated…` keywords. A value counts once for each reference to it.
 const MAX_COMPILED: u64 = 1 << 16;
 
-/// Returns the reason that a schema cannot be compiled, if there is one. Its nesting, including references, must be bounded.
+/// Returns the reason why a schema is refused, if it is. The caller has checked its nesting.
 pub(super) fn unsupported_reason(schema: &Value) -> Option<String> {
     let mut parts = Expansion { root: schema, known: HashMap::new(), weigh: |_: &Value| 1 };
     if parts.sum_counts(schema, &|_| true) > MAX_PARTS {
         return Some(format!(
-            "a reference leads back to itself, or its combined parts are more than {MAX_PARTS}, each as often as it is named"
+            "a reference leads back to itself, or its combined parts are more than {MAX_PARTS}, counted once for each reference"
         ));
     }
     let mut compiled = Expansion { root: schema, known: HashMap::new(), weigh: size };
@@ -32,16 +32,16 @@ pub(super) fn unsupported_reason(schema: &Value) -> Option<String> {
     })
 }
 
-/// Counts combined parts.
+/// Counts combined parts, weighted by `weigh`.
 struct Expansion<'a, F> {
     root: &'a Value,
-    /// The count of each part; `u64::MAX` while it is being counted.
+    /// The count of each part; `u64::MAX` during the count, to detect cycles.
     known: HashMap<*const Value, u64>,
     weigh: F,
 }
 
 impl<'a, F: Fn(&Value) -> u64> Expansion<'a, F> {
-    /// Returns the sum of the counts of all parts of `schema` that are an `origin`.
+    /// Returns the sum of the counts of all parts of `schema` for which `is_origin` is true.
     fn sum_counts(&mut self, schema: &'a Value, is_origin: &dyn Fn(&Value) -> bool) -> u64 {
         let own = if schema.is_object() && is_origin(schema) { self.count(schema) } else { 0 };
         let below: Vec<&Value> = match schema {
@@ -54,7 +54,7 @@ impl<'a, F: Fn(&Value) -> u64> Expansion<'a, F> {
         })
     }
 
-    /// Returns the number of parts that `schema` combines, itself included.
+    /// Returns the number of parts that `schema` combines, including itself.
     fn count(&mut self, schema: &'a Value) -> u64 {
         let Value::Object(fields) = schema else { return 1 };
         let at = std::ptr::from_ref(schema);
@@ -65,7 +65,7 @@ impl<'a, F: Fn(&Value) -> u64> Expansion<'a, F> {
         let mut sum = (self.weigh)(schema);
         for (key, part) in fields {
             let combined = match (&**key, part) {
-                // A reference in a value, such as `default`, may lead nowhere.
+                // A `$ref` within a plain value, such as `default`, may have no target.
                 ("$ref", Value::String(place)) => target(self.root, place).map_or(0, |target| self.count(target)),
                 ("allOf" | "anyOf" | "oneOf", Value::Array(parts)) => self.count_all(parts),
                 ("not" | "if" | "then" | "else", part) => self.count(part),
@@ -98,7 +98,7 @@ mod tests {
 
     use super::*;
 
-    /// Returns definitions that each name the next one, as `part` makes them, and `last` at their end.
+    /// Returns a chain of definitions: `part` makes one from a reference to the next, and `last` is the final one.
     fn chain(levels: usize, part: impl Fn(Value) -> Value, last: &Value) -> Map<String, Value> {
         let name = |n: usize| format!("d{n}");
         let next = |n: usize| json!({"$ref": format!("#/$defs/d{}", n + 1)});
@@ -132,7 +132,8 @@ mod tests {
         }
     }
 
-    /// Such references need no check of the missing property. The control: a list refers to itself one item deeper.
+    /// The property is missing in the arguments, so a count of checks alone would not find the cycle. The control: a list
+    /// refers to itself one item deeper.
     #[test]
     fn reference_that_leads_to_itself_is_refused() {
         let endless = json!({"type": "object", "properties": {"a": {"anyOf": [{"$ref": "#/properties/a"}]}}});
@@ -142,7 +143,7 @@ mod tests {
         assert_eq!(unsupported_reason(&list), None);
     }
 
-    /// The bound of values holds where parts are few and large.
+    /// The limit on values also applies to few, large parts.
     #[test]
     fn large_parts_of_unevaluated_keywords_are_refused() {
         let fields: Map<String, Value> = (0..300).map(|n| (format!("f{n}"), json!({"type": "string"}))).collect();

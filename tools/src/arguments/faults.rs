@@ -8,10 +8,10 @@ use super::checks::{MAX_CHECKS, MAX_UNEVALUATED, count, target, unevaluated_keyw
 use super::expansion;
 use super::patterns;
 
-/// Maximum nesting of a schema including its references: the validator needs stack space for each level.
+/// Maximum nesting of a schema, including its references. The validator needs stack space for each level.
 const MAX_LEVELS: usize = 128;
 
-/// Returns the reason that a schema cannot be used to check arguments, if there is one.
+/// Returns the reason why a schema is refused, if it is.
 pub(super) fn unsupported_reason(schema: &Value) -> Option<String> {
     if let Some(why) = unsupported_reference(schema, schema, schema) {
         return Some(why);
@@ -29,7 +29,7 @@ pub(super) fn unsupported_reason(schema: &Value) -> Option<String> {
     (count(schema, &no_args) > MAX_CHECKS).then(|| format!("a check against it takes more than {MAX_CHECKS} steps"))
 }
 
-/// Returns the reason that a reference in `schema` may lead outside of `root`, if there is one.
+/// Returns the reason why a reference in `schema` may lead outside of `root`, if one may.
 fn unsupported_reference(root: &Value, top: &Value, schema: &Value) -> Option<String> {
     let fields = match schema {
         Value::Object(fields) => fields,
@@ -39,9 +39,9 @@ fn unsupported_reference(root: &Value, top: &Value, schema: &Value) -> Option<St
     let old = || root.get("$schema").and_then(Value::as_str).is_some_and(|draft| draft.contains("draft-04"));
     for (key, value) in fields {
         let found = match (&**key, value) {
-            ("$ref", Value::String(place)) if target(root, place).is_none() => {
-                Some(format!("`$ref` leads to `{place}`, which is not a place in it, such as `#/$defs/name`"))
-            }
+            ("$ref", Value::String(place)) if target(root, place).is_none() => Some(format!(
+                "`$ref` leads to `{place}`, which is not a pointer within the schema, such as `#/$defs/name`"
+            )),
             ("$dynamicRef" | "$recursiveRef", Value::String(_)) => Some(format!("`{key}` is not supported")),
             ("$schema", Value::String(_)) if !std::ptr::eq(schema, top) => {
                 Some("`$schema` within it is not supported".into())
@@ -50,7 +50,7 @@ fn unsupported_reference(root: &Value, top: &Value, schema: &Value) -> Option<St
             ("id", Value::String(_)) if old() && !std::ptr::eq(schema, top) => {
                 Some("`id` within it is not supported".into())
             }
-            // These hold values, which may look like references.
+            // These keywords hold plain values, which may look like references.
             ("const" | "default" | "enum" | "example" | "examples", _) => unsupported_reference(root, top, value)
                 .filter(|_| {
                     let has = |key| has_key(value, key);
@@ -73,7 +73,7 @@ fn has_key(value: &Value, key: &str) -> bool {
     }
 }
 
-/// Returns the number of levels of a schema including its references. `known` caches each reference, with 0 while it is being counted.
+/// Returns the nesting of a schema, including its references. `known` caches each reference, with 0 during its count.
 fn nesting<'a>(root: &'a Value, schema: &'a Value, depth: usize, known: &mut HashMap<*const Value, usize>) -> usize {
     if depth > MAX_LEVELS {
         return usize::MAX;

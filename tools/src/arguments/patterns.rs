@@ -1,4 +1,4 @@
-//! Patterns of schemas: the cost to compile and to match them, estimated before the library compiles them.
+//! Regular expressions in schemas: estimates of the cost to compile and to match them, made before they are compiled.
 
 use std::collections::BTreeSet;
 
@@ -8,11 +8,11 @@ use serde_json::Value;
 const PATTERNS: usize = 32;
 /// Maximum bytes of one pattern.
 const BYTES: usize = 1_024;
-/// Maximum number of states of one pattern, with repetitions.
-const PLACES: u64 = 1 << 13;
-/// Maximum bytes of one compiled pattern, and of the cache of its matches.
+/// Maximum number of states of one pattern; repetitions multiply states.
+const MAX_STATES: u64 = 1 << 13;
+/// Maximum bytes of one compiled pattern, and of its match cache.
 pub(super) const SIZE: usize = 128 << 10;
-/// Cost of one match, in addition to that of its text.
+/// Fixed cost of one match, in addition to the cost of the text.
 const MATCH: u64 = 100;
 
 /// Returns why the patterns of a schema are too many or too large to compile.
@@ -26,7 +26,7 @@ pub(super) fn unsupported_reason(schema: &Value) -> Option<String> {
         if pattern.len() > BYTES {
             return Some(format!("a pattern in it has more than {BYTES} bytes"));
         }
-        (count_states(pattern) > PLACES).then(|| format!("the pattern `{pattern}` in it repeats too much"))
+        (count_states(pattern) > MAX_STATES).then(|| format!("the pattern `{pattern}` in it repeats too much"))
     })
 }
 
@@ -55,8 +55,8 @@ fn collect_patterns<'a>(schema: &'a Value, found: &mut BTreeSet<&'a str>) {
     }
 }
 
-/// Removes the patterns that need backtracking, since its time has no bound that is known in advance. A server checks
-/// them itself.
+/// Removes the patterns that need backtracking, because the time of a match cannot be bounded in advance. The server
+/// checks these patterns itself.
 #[cfg(feature = "mcp")]
 pub(super) fn remove_backtracking(schema: &mut Value) {
     match schema {
@@ -64,7 +64,7 @@ pub(super) fn remove_backtracking(schema: &mut Value) {
             if fields.get("pattern").and_then(Value::as_str).is_some_and(needs_backtracking) {
                 fields.shift_remove("pattern");
             }
-            // Values, which may look like anything.
+            // These keywords hold plain values, which may look like patterns.
             let is_value = |key: &str| matches!(key, "const" | "default" | "enum" | "example" | "examples");
             fields.iter_mut().filter(|(key, _)| !is_value(key)).for_each(|(_, value)| remove_backtracking(value));
         }
@@ -73,8 +73,8 @@ pub(super) fn remove_backtracking(schema: &mut Value) {
     }
 }
 
-/// Returns whether a pattern has lookaround or a backreference, or seems to, as in a character class. Such a pattern is
-/// not checked.
+/// Returns whether a pattern has lookaround or a backreference. May also return true for the same characters in a
+/// character class.
 #[cfg(feature = "mcp")]
 fn needs_backtracking(pattern: &str) -> bool {
     let mut signs = pattern.chars();
@@ -89,16 +89,16 @@ fn needs_backtracking(pattern: &str) -> bool {
     false
 }
 
-/// Returns the cost of matching a pattern in a text of `bytes`: the engine may be in all states at once.
+/// Returns the cost of matching a pattern in a text of `bytes` bytes. The engine may be in all states at once.
 pub(super) fn matching_cost(pattern: &str, bytes: usize) -> u64 {
     let each = (count_states(pattern) / 8).saturating_add(1);
     MATCH.saturating_add(number(bytes).saturating_mul(each) / 8)
 }
 
-/// Returns the number of states of a pattern, in which each repetition counts as often as it may occur. Overestimates
-/// if the number is unclear.
+/// Returns the number of states of a pattern. The maximum number of repetitions multiplies the states of a part. The
+/// result may be too high, but not too low.
 fn count_states(pattern: &str) -> u64 {
-    // With this flag, parts of the pattern are comments.
+    // With the flag `x`, parts of the pattern are comments, so the count below would be wrong.
     let flags = |rest: &str| rest.split([')', ':']).next().is_some_and(|flags| flags.contains('x'));
     let is_extended =
         |rest: &str| rest.starts_with(|sign: char| sign.is_ascii_lowercase() || sign == '-') && flags(rest);
@@ -133,7 +133,7 @@ fn count_states(pattern: &str) -> u64 {
     groups.into_iter().fold(sum.saturating_add(last), u64::saturating_add)
 }
 
-/// Skips a character class; skips nothing if the class does not end.
+/// Skips a character class. Skips nothing if the class has no end.
 fn class(signs: &mut std::str::Chars<'_>) {
     let mut inside = signs.clone();
     while let Some(sign) = inside.next() {

@@ -34,7 +34,7 @@ const MAX_LAST_OUTPUT: u64 = 8 << 10;
 const MAX_TEXT: usize = 64 << 10;
 const ABOUT: &str = "Use a process that you started with shell and `background: true`. `output` returns what it wrote since \
     your last call, up to a bound, and whether it runs; `wait_ms` waits for more. `input` types a line into it, with the \
-    permissions of shell; `close` ends its input, after the line if there is one. `status` tells its state alone. `stop` ends it with all that it started.";
+    permissions of shell; `close` ends its input, after the line if there is one. `status` returns only its state. `stop` ends it and everything that it started.";
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
@@ -52,19 +52,19 @@ struct ProcessArgs {
     action: ProcessAction,
     /// The process, by the id that you were given when you started it.
     session_id: Option<String>,
-    /// For input: the line, without its end.
+    /// For input: the line, without a line break.
     text: Option<String>,
-    /// For input: true to close the input (end of file) after the text, or without one. Nothing can be typed afterwards.
+    /// For input: true to close the input (end of file), after the text if there is one. Nothing can be typed afterwards.
     close: Option<bool>,
-    /// For output: the position to read from, if not where your last call ended.
+    /// For output: the position to read from; by default the end of your last read.
     from: Option<u64>,
-    /// For output: how long to wait where there is nothing new, in milliseconds.
+    /// For output: how long to wait for new output, in milliseconds.
     #[schemars(range(min = 1, max = 60_000))]
     wait_ms: Option<u64>,
 }
 
 impl ProcessArgs {
-    /// Returns the reason that the arguments do not fit together, if there is one.
+    /// Returns the reason why the arguments contradict each other, if they do.
     fn mismatch(&self) -> Option<&'static str> {
         let output = self.action == ProcessAction::Output;
         let input = self.action == ProcessAction::Input;
@@ -121,11 +121,11 @@ impl Tool for ProcessTool {
         let access = |resource: &str| vec![Access { action: "shell.run".into(), resource: resource.into() }];
         let Some(args) = args else { return access("*") };
         match args.get("action").and_then(Value::as_str) {
-            // Closing is a part of stopping, which needs no permission.
+            // Closing the input needs no permission, as stopping the process needs none.
             Some("input") if is_close_only(args) => Vec::new(),
-            // A shell that reads its input runs the typed text.
+            // If the process is a shell, it runs the typed text as a command.
             Some("input") => access(args.get("text").and_then(Value::as_str).unwrap_or("*")),
-            // These actions were permitted when the process was started.
+            // The permission to start the process covers the other actions.
             _ => Vec::new(),
         }
     }
@@ -156,7 +156,7 @@ impl Tool for ProcessTool {
             };
             let wait = Duration::from_millis(args.wait_ms.unwrap_or_default());
             match args.action {
-                // The process was started with rules that may now be wider than those of the caller.
+                // The process still has the rules of its start, which may be wider than the caller's current rules.
                 ProcessAction::Input if !process.is_within(&call.authority) => Err(ToolError::denied(
                     "nothing was typed: the process was started with permissions that this session no longer has. Stop it and \
                      start it again",
@@ -238,15 +238,15 @@ async fn write_input(process: &BackgroundProcess, text: Option<String>, close: b
             status(process)
         ))),
         Err(InputError::Ended) => Err(ToolError::refused(format!(
-            "nothing was typed: the process does not read input any more {}",
+            "nothing was typed: the process no longer reads its input {}",
             status(process)
         ))),
         Err(InputError::Full) => Err(ToolError::refused("nothing was typed: the process has not read earlier input")),
         Err(InputError::Slow) if close => Err(ToolError::limit(
-            "the process has not read its input yet; the text stays in it, and it closes after the text: do not repeat the call",
+            "the process has not read its input yet; the text stays queued, and the input closes after it: do not repeat the call",
         )),
         Err(InputError::Slow) => {
-            Err(ToolError::limit("the process has not read the text yet; it stays in its input: do not type it again"))
+            Err(ToolError::limit("the process has not read the text yet; the text stays queued: do not type it again"))
         }
     }
 }
@@ -266,7 +266,7 @@ fn report(process: &BackgroundProcess, window: &OutputWindow, max_bytes: u64) ->
     if *skipped > 0 {
         let _ = writeln!(content, "[... {skipped} bytes left out ...]");
     }
-    // Replacement characters for invalid UTF-8 are longer than the bytes.
+    // The replacement character for an invalid byte is longer than the byte.
     let budget = usize::try_from(max_bytes.saturating_sub(FOOTER)).unwrap_or(usize::MAX);
     let text = text.trim_end_matches('\n');
     content.push_str(head(text, budget));

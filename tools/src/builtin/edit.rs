@@ -22,9 +22,9 @@ pub(super) struct EditTool;
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct EditArgs {
-    /// The file, from the workspace.
+    /// The path of the file in the workspace.
     path: String,
-    /// The text to replace, exactly as the file has it, without line numbers; with enough around it to be found once.
+    /// The text to replace, exactly as in the file and without line numbers, with enough of its surroundings to be unique.
     #[schemars(length(min = 1))]
     old: String,
     /// The replacement text.
@@ -36,8 +36,8 @@ pub(super) struct EditArgs {
 
 impl Builtin for EditTool {
     const NAME: &'static str = "edit";
-    const ABOUT: &'static str = "Change a part of a text file of the workspace: replaces `old`, which must be found exactly \
-        once, by `new`; with replace_all every occurrence. Spaces and line breaks count. Read the place before you edit it.";
+    const ABOUT: &'static str = "Change a part of a text file of the workspace: replaces `old` with `new`. `old` must occur \
+        exactly once, unless replace_all is true. Spaces and line breaks count. Read the place before you edit it.";
     const EFFECT: ToolEffect = ToolEffect::SideEffect;
     const ACTIONS: &'static [&'static str] = &[READ, WRITE];
     type Args = EditArgs;
@@ -72,7 +72,7 @@ impl Builtin for EditTool {
         let changed = text.replace(&args.old, &args.new);
         let target = WriteTarget::find(job, Self::ACTIONS, &real)?;
         job.check_cancelled()?;
-        // Another session may have written meanwhile; its change must not be lost.
+        // Another session may have written the file meanwhile. Its change must not be lost.
         if self::text(job, path, &real)? != text {
             return Err(ToolError {
                 retryable: true,
@@ -85,7 +85,7 @@ impl Builtin for EditTool {
     }
 }
 
-/// Returns the size after `found` replacements. It is checked before memory is allocated for them.
+/// Returns the size of the file after `found` replacements. The caller checks it before it allocates memory.
 fn size_after(text: &str, found: usize, args: &EditArgs) -> u64 {
     let (removed, added) =
         (len(found).saturating_mul(len(args.old.len())), len(found).saturating_mul(len(args.new.len())));
@@ -111,7 +111,7 @@ fn not_found_error(path: &str, text: &str, old: &str) -> ToolError {
     let hint = if text.contains("\r\n") && text.replace("\r\n", "\n").contains(&old.replace("\r\n", "\n")) {
         "; the file ends its lines with \\r\\n".into()
     } else if let Some(line) = line_of_similar(text, old) {
-        format!("; line {line} differs from it only in spaces at its ends")
+        format!("; line {line} differs only in leading or trailing spaces")
     } else {
         String::new()
     };

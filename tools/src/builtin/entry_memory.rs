@@ -1,4 +1,4 @@
-//! Limits the memory of one directory walk, because anyone who writes to the workspace chooses the names.
+//! Limits the memory of one directory walk: the workspace may contain any number of entries with long names.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -26,11 +26,11 @@ pub(super) struct ReservedMemory {
 }
 
 impl EntryMemory {
-    /// Reserves memory for an entry with names of this many bytes; `None` if the budget is spent.
+    /// Reserves memory for an entry whose names have `names` bytes. Returns `None` if the budget is exhausted.
     pub(super) fn reserve(&self, names: usize) -> Option<ReservedMemory> {
         let bytes = names.saturating_add(ENTRY_BYTES);
         let before = self.reserved.fetch_add(bytes, Ordering::Relaxed);
-        // If it does not fit, dropping this releases it again.
+        // If the entry exceeds the budget, the drop of `reserved` releases the bytes again.
         let reserved = ReservedMemory { bytes, total: Arc::clone(&self.reserved) };
         (before.saturating_add(bytes) <= MAX_RESERVED).then_some(reserved)
     }

@@ -1,4 +1,4 @@
-//! The environment of commands: variables that hold no secrets, and those that the host adds.
+//! The environment of commands: a list of variables without secrets, and variables that the host adds.
 
 use std::ffi::{OsStr, OsString};
 
@@ -46,7 +46,7 @@ pub(crate) const PASSED_VARIABLES: [&str; 38] = [
     "PKG_CONFIG_PATH",
 ];
 
-/// Returns the variables of `all` that a command gets; `more` are the host's additions.
+/// Returns the variables of `all` that a command receives. `more` has the additional names of the host.
 pub(crate) fn passed_variables(
     all: impl IntoIterator<Item = (OsString, OsString)>,
     more: &[Text],

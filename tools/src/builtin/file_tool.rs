@@ -59,7 +59,7 @@ pub(crate) struct Job {
     other_names: OtherNames,
     pub(super) ignores: IgnoreBudget,
     pub(super) memory: EntryMemory,
-    /// The verdict for the call itself. `Ask` means that the call was approved.
+    /// The verdict on the call itself. `Ask` means that the user approved the call.
     granted: Verdict,
 }
 
@@ -69,13 +69,13 @@ impl Job {
         if self.cancel.is_cancelled() { Err(ToolError::cancelled()) } else { Ok(()) }
     }
 
-    /// Returns whether the call may access a file that it found. A denied file and a file with a lower verdict than the call are refused.
+    /// Returns whether the call may access a file that it found. Refuses denied files, and files that need an approval unless the call had one.
     pub(crate) fn permits(&self, action: &str, resource: &str) -> bool {
         let verdict = self.verdict(action, resource);
         verdict > Verdict::Deny && verdict >= self.granted
     }
 
-    /// Returns whether `dir` or an entry of it may be accessed. If not, even its name must stay hidden.
+    /// Returns whether the call may access `dir` or any entry below it. If not, results must not contain its name.
     pub(crate) fn may_permit_below(&self, action: &str, dir: &str) -> bool {
         self.permits(action, dir) || !self.authority.denies_below(action, dir)
     }
@@ -125,7 +125,7 @@ impl<B: Builtin> FileTool<B> {
     }
 }
 
-/// Returns the accesses of a call. An invalid path is used unchanged, which every rule denies.
+/// Returns the accesses of a call. An invalid path is passed on unchanged, and every rule denies it.
 fn accesses<B: Builtin>(args: Option<&Value>) -> Vec<Access> {
     let path = args.and_then(|args| args.get("path")).and_then(Value::as_str).unwrap_or(".");
     let resource = resource(path).unwrap_or_else(|_| path.into());
@@ -156,7 +156,7 @@ impl<B: Builtin> Tool for FileTool<B> {
             let args: B::Args = serde_json::from_value(call.args)
                 .map_err(|error| ToolError::bad_args(format!("the arguments of {} do not fit: {error}", B::NAME)))?;
             let path = resource(B::path(&args))?;
-            // Dropping the future does not stop the thread, but dropping this guard does.
+            // A drop of the future does not stop the blocking thread. The drop of this guard cancels it.
             let cancel = call.cancel.child_token();
             let _stop = cancel.clone().drop_guard();
             let job = Job {
@@ -185,7 +185,7 @@ impl<B: Builtin> Tool for FileTool<B> {
             match work.await {
                 Ok(result) => result,
                 Err(failed) => match failed.try_into_panic() {
-                    // The registry's caller catches panics of tools.
+                    // The caller of the registry catches panics of tools.
                     Ok(panic) => std::panic::resume_unwind(panic),
                     Err(_) => Err(ToolError::cancelled()),
                 },

@@ -4,12 +4,12 @@ use globset::{GlobBuilder, GlobMatcher};
 
 use crate::tool::ToolError;
 
-/// An optional glob. Without a glob all files pass.
+/// An optional glob. Without a glob, all files match.
 #[derive(Debug)]
 pub(super) struct GlobFilter {
     glob: Option<GlobMatcher>,
     by_name: bool,
-    /// The prefix of paths below the queried directory.
+    /// The path of the queried directory, with `/` at the end.
     root: String,
 }
 
@@ -20,7 +20,7 @@ impl GlobFilter {
         let Some(text) = glob else { return Ok(Self { glob: None, by_name: false, root }) };
         let text = text.strip_prefix("./").unwrap_or(text);
         if text.is_empty() {
-            return Err(ToolError::bad_args("the glob is empty: leave it out for all files"));
+            return Err(ToolError::bad_args("the glob is empty: omit it to match all files"));
         }
         super::glob::check(text).map_err(|why| ToolError::bad_args(format!("the glob cannot be used: {why}")))?;
         let glob = GlobBuilder::new(text).literal_separator(true).build();
@@ -69,7 +69,7 @@ mod tests {
     fn bad_glob_error_has_its_reason() {
         assert_eq!(
             GlobFilter::new(Some(""), ".").unwrap_err().message,
-            "the glob is empty: leave it out for all files"
+            "the glob is empty: omit it to match all files"
         );
         assert!(GlobFilter::new(Some("a[b"), ".").unwrap_err().message.contains("unclosed character class"));
     }

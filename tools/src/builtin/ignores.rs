@@ -17,7 +17,7 @@ const MAX_FILE: u64 = 32 << 10;
 /// Maximum bytes of all ignore files read by one call.
 const MAX_CALL: u64 = 128 << 10;
 pub(super) const SKIPPED: &str = "ignore files (or lines in them) skipped: too large";
-/// In ascending priority.
+/// The ignore files of a directory, in ascending priority.
 const FILES: [&str; 2] = [".gitignore", ".ignore"];
 
 #[derive(Debug)]
@@ -35,7 +35,7 @@ impl IgnoreBudget {
         self.skipped.set(self.skipped.get().saturating_add(1));
     }
 
-    /// Returns the number of skipped files and lines. Entries that they would exclude are shown.
+    /// Returns the number of skipped files and lines. Entries that only they exclude are shown.
     pub(super) fn skipped_count(&self) -> u64 {
         self.skipped.get()
     }
@@ -95,7 +95,7 @@ fn read(dir: &Dir, name: &str, budget: &IgnoreBudget) -> Option<String> {
     file.take(most.saturating_add(1)).read_to_end(&mut bytes).ok()?;
     let Some(remaining) = budget.remaining.get().checked_sub(len(bytes.len())).filter(|_| len(bytes.len()) <= most)
     else {
-        // The rest of a truncated file could reverse the rules before it.
+        // Do not use a part of the file: a later line could reverse an earlier rule.
         budget.record_skipped();
         return None;
     };

@@ -28,7 +28,7 @@ pub(super) struct LevelItem {
     pub(super) path: String,
     /// The path in the file system, relative to the workspace. It may not be UTF-8.
     pub(super) os: PathBuf,
-    /// Its share of the call's memory; `None` if the call named the entry.
+    /// The memory reserved for this entry; `None` if the call named the entry.
     pub(super) _memory: Option<ReservedMemory>,
 }
 
@@ -69,7 +69,7 @@ impl Level {
         let mut level = Self { ignores: parent.for_subdirectory(&dir, base, &job.ignores), ..Self::default() };
         for entry in entries {
             job.check_cancelled()?;
-            // An error means that the entry has vanished meanwhile.
+            // On an error, the entry was removed meanwhile.
             let Ok(entry) = entry else { continue };
             let Ok(file_type) = entry.file_type() else { continue };
             let name = entry.file_name();

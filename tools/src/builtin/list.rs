@@ -31,14 +31,14 @@ pub(super) struct ListTool;
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct ListArgs {
-    /// The directory, from the workspace.
+    /// The path of the directory in the workspace.
     #[serde(default = "root")]
     path: String,
     /// Levels to show: 1 is the directory's own entries.
     #[serde(default = "depth")]
     #[schemars(range(min = 1, max = 10))]
     depth: u32,
-    /// Show only files that fit: `*.rs` by name, `src/**/*.rs` by path.
+    /// Show only files that match: `*.rs` by name, `src/**/*.rs` by path.
     glob: Option<String>,
 }
 
@@ -53,8 +53,8 @@ fn depth() -> u32 {
 impl Builtin for ListTool {
     const NAME: &'static str = "list";
     const ABOUT: &'static str = "List a directory of the workspace, level by level: directories (they end with /) first, with \
-        their number of entries, then files with size and lines. Paths start at the workspace and fit the other tools as they \
-        are. What .gitignore leaves out and .git are not shown; links are not followed.";
+        their number of entries, then files with size and lines. Paths are relative to the workspace, as the other tools \
+            take them. Files that .gitignore excludes and .git are not shown; links are not followed.";
     const EFFECT: ToolEffect = ToolEffect::ReadOnly;
     const MAX_CONCURRENT: usize = MAX_WALKS;
     const ACTIONS: &'static [&'static str] = &[READ];
@@ -197,7 +197,7 @@ impl DirListing<'_> {
         }
     }
 
-    /// Counts the lines of a text. Returns `None` for a binary or unreadable file.
+    /// Counts the lines of a text file. Returns `None` for a binary or unreadable file.
     fn lines(&self, os: &Path) -> Option<u64> {
         let mut reader = BufReader::new(open::regular(self.job, os).ok()?.take(MAX_COUNTED));
         let (mut ends, mut probed, mut last) = (0, false, b'\n');

@@ -39,7 +39,7 @@ pub(super) fn file(job: &Job, verb: &str, path: &str, real: &str) -> Result<(Fil
     if found.is_dir() {
         return Err(ToolError::bad_args(format!("`{path}` is a directory: list it, and {verb} a file in it")));
     }
-    // If a link has replaced the file since it was resolved, opening it fails and names that reason.
+    // If a link has replaced the file since the path was resolved, opening fails with that reason.
     if !found.is_file() && !found.is_symlink() {
         return Err(ToolError::refused(format!("`{path}` is a pipe, socket or device, not a file or directory")));
     }

@@ -36,7 +36,7 @@ pub(super) enum CommandEnd {
     Exited(ExitStatus),
     TimedOut(LeftoverProcesses),
     Cancelled(LeftoverProcesses),
-    /// The guard of the command was killed; the status usually names the signal.
+    /// The guard of the command was killed. The status usually has the signal.
     GuardKilled(ExitStatus),
 }
 
@@ -97,13 +97,13 @@ pub(super) type Sink<'a> = &'a (dyn Fn(&[u8]) + Sync);
 pub(super) struct RunningCommand {
     child: Child,
     killer: GroupKiller,
-    /// The command's input. Closing it also ends the guard.
+    /// The input of the command. Closing this pipe also ends the guard.
     pipe: Option<ChildStdin>,
     typed: Option<mpsc::Receiver<TypedText>>,
 }
 
 impl RunningCommand {
-    /// Starts `sh -c script` in the workspace. Without `typed` its input is empty.
+    /// Starts `sh -c script` in the workspace. Without `typed`, the input of the command is empty.
     pub(super) async fn start(
         script: &str,
         workspace: &Workspace,
@@ -117,7 +117,7 @@ impl RunningCommand {
         if let (Confinement::Sandbox(_, authority), Some(pipe)) = (confinement, &mut running.pipe) {
             let mut line = serde_json::to_vec(authority)?;
             line.push(b'\n');
-            // A guard that fails to read the line reports the reason itself. After a partial line it does not start the command.
+            // Ignore the error: a guard without a complete line does not start the command, and reports the reason itself.
             drop(pipe.write_all(&line).await);
         }
         Ok(running)
@@ -194,17 +194,17 @@ async fn type_in(
                 pipe = None;
             }
         }
-        // The caller may have given up.
+        // An error means that the caller no longer waits.
         let _ = reply.send(written);
     }
     std::future::pending().await
 }
 
 async fn reap(child: &mut Child, is_guard: bool) -> LeftoverProcesses {
-    // Killing a guard too early, when it is slow on a busy machine, would leave processes alive that it has not found yet.
+    // On a busy machine, a guard needs time to find all processes. Killing it too early would leave some of them running.
     let grace = if is_guard { GUARD_GRACE } else { GRACE };
     match tokio::time::timeout(grace, child.wait()).await {
-        // A killed guard could not end its processes.
+        // The guard was killed, so it did not end its processes.
         Ok(Ok(status)) if is_guard && status.code().is_none() => return LeftoverProcesses::Unknown,
         Ok(_) => return LeftoverProcesses::Nothing,
         Err(_) => {}
@@ -215,7 +215,7 @@ async fn reap(child: &mut Child, is_guard: bool) -> LeftoverProcesses {
     rest
 }
 
-/// Kills the processes of a guard that does not respond: an unconfined command can stop its guard.
+/// Kills a guard that does not respond, and its processes. An unconfined command can stop its guard with a signal.
 #[cfg(unix)]
 async fn kill_with_descendants(guard: &Child) -> LeftoverProcesses {
     let Some(id) = guard.id() else { return LeftoverProcesses::Unknown };
@@ -250,26 +250,26 @@ fn command(
             command
         }
     };
-    // A guard must outlive the future to kill its processes. The closed pipe tells it to do so.
+    // A guard must outlive the future, because it kills its processes when the pipe closes.
     command.kill_on_drop(guard.is_none());
     command.stdin(if guard.is_some() || typed { Stdio::piped() } else { Stdio::null() });
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
     #[cfg(unix)]
     command.process_group(0);
     command.current_dir(directory(workspace));
-    // Also for the guard, because commands can read the environment of their user's processes.
+    // The guard gets the same variables: commands can read the environment of all processes of their user.
     command.env_clear().envs(commands.variables());
     if guard.is_some()
         && let Ok(limits) = serde_json::to_string(&commands.limits)
     {
         command.env(LIMITS, limits);
     }
-    // Without a terminal, prompts must not block.
+    // There is no terminal, so pagers and prompts would block.
     command.env("TERM", "dumb").env("PAGER", "cat").env("GIT_PAGER", "cat").env("GIT_TERMINAL_PROMPT", "0");
     command
 }
 
-/// Returns a path to the workspace by its handle if possible, because its name may now refer to another directory.
+/// Returns a path to the workspace, by its open handle if possible: its name may now refer to another directory.
 fn directory(workspace: &Workspace) -> PathBuf {
     #[cfg(target_os = "linux")]
     {
@@ -307,7 +307,7 @@ async fn drain(from: Option<impl AsyncRead + Unpin>, into: Sink<'_>, paced: bool
         into(buffer.get(..read).unwrap_or_default());
         total = total.saturating_add(len(read));
         if paced && total > MAX_UNPACED {
-            // A process that writes endlessly must not occupy a processor of the host.
+            // A process that writes endlessly must not keep a CPU of the host busy.
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
     }

@@ -23,13 +23,13 @@ pub(super) struct ReadTool;
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct ReadArgs {
-    /// The file, from the workspace.
+    /// The path of the file in the workspace.
     path: String,
     /// The first line to show, from 1.
     #[serde(default = "first")]
     #[schemars(range(min = 1))]
     from_line: u64,
-    /// Lines to show at most.
+    /// The maximum number of lines to show.
     #[serde(default = "lines")]
     #[schemars(range(min = 1, max = 100_000))]
     lines: u64,
@@ -45,9 +45,9 @@ fn lines() -> u64 {
 
 impl Builtin for ReadTool {
     const NAME: &'static str = "read";
-    const ABOUT: &'static str = "Read a text file of the workspace: its lines with their numbers, 400 at a time unless asked \
-        otherwise, and how many there are. The number and the tab before each line are not part of the file. Read a part \
-        with from_line and lines; find the place first with search where the file is long.";
+    const ABOUT: &'static str = "Read a text file of the workspace: its lines with their numbers, 400 at a time by \
+        default, and their total number. The number and the tab before each line are not part of the file. Read a part \
+        with from_line and lines; in a long file, find the place with search first.";
     const EFFECT: ToolEffect = ToolEffect::ReadOnly;
     const ACTIONS: &'static [&'static str] = &[READ];
     type Args = ReadArgs;
@@ -59,7 +59,7 @@ impl Builtin for ReadTool {
     fn run(args: ReadArgs, path: &str, job: &Job) -> Result<ToolOutput, ToolError> {
         let real = job.real(Self::ACTIONS, path)?;
         let (file, size) = open::file(job, "read", path, &real)?;
-        // Most files are small, and many children may read at the same time.
+        // A small buffer for small files, because many children may read at the same time.
         let chunk = usize::try_from(size.clamp(8 << 10, CHUNK_BYTES)).unwrap_or_default();
         let mut reader = BufReader::with_capacity(chunk, file);
         let mut page = LinePage::new(&args, job.max_bytes);
@@ -152,7 +152,7 @@ impl LinePage {
             format!("lines {}-{} of {total}, {size} bytes", self.from, self.shown)
         };
         if self.shown > 0 && self.shown < total {
-            let why = if self.out.omitted() > 0 { "cut by the size of the result; " } else { "" };
+            let why = if self.out.omitted() > 0 { "truncated to fit the result; " } else { "" };
             note.push_str(&format!("; {why}continue with from_line={}", self.shown.saturating_add(1)));
         }
         if self.lossy {

@@ -61,7 +61,7 @@ impl WriteTarget {
         };
         let missing_dir = missing.last().filter(|_| missing.len() > 1).map(|first| join(&base, first));
         let real = missing.iter().rev().fold(base.to_string(), |dir, name| join(&dir, name));
-        // A link on the way may lead to another place than the checked path.
+        // A link on the path may lead to another place than the checked path.
         job.check_link_target(actions, path, &real)?;
         Ok(Self { real: real.into(), present: None, missing_dir })
     }
@@ -82,7 +82,7 @@ impl WriteTarget {
             }
             None => None,
         };
-        // `saved` locks the file until the write has ended.
+        // `saved` keeps the file locked until the write ends.
         let written = self.replace_in(job, parent, name, content).map_err(|error| failure("write", path, &error));
         if let (Err(_), Some(saved)) = (&written, &saved) {
             saved.undo();
@@ -90,7 +90,7 @@ impl WriteTarget {
         written
     }
 
-    /// Replaces the file, also if its directory is removed meanwhile: a restore removes directories that it leaves empty.
+    /// Replaces the file. Retries if its directory disappears meanwhile: a restore removes directories that become empty.
     fn replace_in(&self, job: &Job, parent: &str, name: &str, content: &[u8]) -> io::Result<()> {
         const MAX_ATTEMPTS: usize = 10;
         let attempt = || self.replace_once(job, parent, name, content);
@@ -112,7 +112,7 @@ impl WriteTarget {
         let temporary = job.key.temporary_name();
         let written = self.fill(&dir, &temporary, content).and_then(|()| dir.rename(&temporary, &dir, name));
         if written.is_err() {
-            // The first error is reported, not that of the removal.
+            // Report the first error, not an error of the removal.
             drop(dir.remove_file(&temporary));
         }
         written
@@ -131,7 +131,7 @@ impl WriteTarget {
         if let Some(permissions) = &self.present {
             file.set_permissions(permissions.clone())?;
         }
-        // Syncing before the rename prevents an empty file under the name after a power failure.
+        // Without this sync, the file could be empty after a power failure.
         file.sync_all()
     }
 }

@@ -42,10 +42,10 @@ pub(super) struct SearchArgs {
     /// The text to find, within one line: literal text unless `regex` is true.
     #[schemars(length(min = 1))]
     pattern: String,
-    /// The file or directory to search, from the workspace.
+    /// The path of the file or directory to search, in the workspace.
     #[serde(default = "root")]
     path: String,
-    /// Search only files that fit: `*.rs` by name, `src/**/*.rs` by path.
+    /// Search only files that match: `*.rs` by name, `src/**/*.rs` by path.
     glob: Option<String>,
     /// Read the pattern as a regular expression, such as `fn \w+_test`; `(?i)` in front ignores case.
     #[serde(default)]
@@ -54,7 +54,7 @@ pub(super) struct SearchArgs {
     /// those with most matches. Good for finding the right files.
     #[serde(default)]
     files: bool,
-    /// Matching lines, or files, to show at most; all are counted.
+    /// The maximum number of matching lines, or files, to show; all are counted.
     #[serde(default = "max_matches")]
     #[schemars(range(min = 1, max = 10_000))]
     max_matches: u64,
@@ -71,8 +71,8 @@ fn max_matches() -> u64 {
 impl Builtin for SearchTool {
     const NAME: &'static str = "search";
     const ABOUT: &'static str = "Search the text files of the workspace for a literal text, or for a regular expression with \
-        regex=true. Each result is `path:line: text`; the last line counts all matching lines and files. What .gitignore \
-        leaves out, .git and binary files are not searched; links are not followed. Narrow with path and glob; with files=true \
+        regex=true. Each result is `path:line: text`; the last line counts all matching lines and files. Files that \
+            .gitignore excludes, .git and binary files are not searched; links are not followed. Narrow with path and glob; with files=true \
         each result is a file with its number of matches.";
     const EFFECT: ToolEffect = ToolEffect::ReadOnly;
     const MAX_CONCURRENT: usize = MAX_WALKS;
@@ -102,7 +102,7 @@ impl Builtin for SearchTool {
         if metadata.is_dir() {
             search.walk(&real, path)?;
         } else {
-            // The call names this file, so an unsearchable one is an error.
+            // The call names this file, so it is an error if the file cannot be searched.
             open::file(job, "search", path, &real)?;
             search.file(Path::new(&*real), &real)?;
         }
@@ -275,7 +275,7 @@ impl FileSearch<'_> {
             footer.push(count(paths, "path matches", "paths match"));
         }
         if shown < listed.unwrap_or(matches) {
-            let why = if self.out.omitted() > 0 { ", cut by the size of the result" } else { "" };
+            let why = if self.out.omitted() > 0 { ", truncated to fit the result" } else { "" };
             footer.push(format!("{shown} shown{why}: narrow the pattern, path or glob"));
         }
         let notes = [

@@ -32,13 +32,13 @@ const FOOTER: u64 = 200;
 /// Part of `FOOTER` for the truncation mark.
 const MARK: u64 = 60;
 const ABOUT: &str = "Run a command with `sh -c` in the workspace; the result is its output (stdout and stderr together, the \
-    middle left out where it is long) and its exit code. Nothing can be typed into it. When the command ends, whatever it \
+    middle left out where it is long) and its exit code. Nothing can be typed into it. When the command ends, everything that it \
     started in the background is stopped. Prefer list, read, search, write and edit for files.
 
 With `background: true` the call returns a session_id at once and the command keeps running, for servers, watchers and long \
-builds. `process` reads its output, types into it and stops it. Its end, with its last output, comes to you by itself. Your own \
-work ends only after it, so stop what you do not need any more.";
-/// Time for which the call that starts a background process watches it.
+builds. `process` reads its output, types into it and stops it. You are notified when it ends, with its last output. Your own \
+work ends only after the process, so stop processes that you no longer need.";
+/// The time that a call waits for the end of the background process that it starts, to report an immediate failure.
 const START_WATCH: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -110,7 +110,7 @@ impl Tool for Shell {
     }
 
     fn exclusion_error(&self, authority: &Authority) -> Option<ToolError> {
-        // The workspace is unknown here. Each call checks the files that exist in it.
+        // The workspace is unknown here. Each call checks the files of its workspace.
         confined::exclusion_error(&policy::for_commands(authority, |_| false), &self.sandbox)
     }
 
@@ -202,7 +202,7 @@ async fn run(
     let (total, cut) = (finished.output.total(), finished.output.dropped_bytes());
     let text = finished.output.text();
     let text = text.trim_end_matches('\n');
-    // Replacement characters for invalid UTF-8 are longer than the bytes.
+    // The replacement character for an invalid byte is longer than the byte.
     let kept = head(text, usize::try_from(budget.saturating_add(MARK)).unwrap_or(usize::MAX));
     let truncated_from = (cut > 0 || kept.len() < text.len()).then_some(total);
     match finished.end {

@@ -36,7 +36,7 @@ pub(crate) struct SkillTool {
 struct SkillArgs {
     /// The skill, by its name.
     name: String,
-    /// A file of the skill's folder that its instructions name.
+    /// A file of the skill's folder, as the skill's text names it.
     #[serde(default = "file")]
     file: String,
     /// The first line to show, from 1.
@@ -55,8 +55,8 @@ fn first() -> u64 {
 
 impl SkillTool {
     pub(crate) fn new(skills: Vec<SkillFolder>) -> Self {
-        let description = "Read a skill: instructions for a special task. Without `file` it is the skill's own text; with \
-                           `file`, another file of its folder that this text names. The system prompt lists the skills.";
+        let description = "Read a skill: instructions for a special task. Without `file`, returns the skill's own text; with \
+            `file`, another file of its folder that this text names. The system prompt lists the skills.";
         let spec = ToolSpec { name: NAME.into(), description: description.into(), schema: schema::of::<SkillArgs>() };
         let skills = skills.into_iter().map(|skill| (Arc::clone(&skill.name), skill)).collect();
         Self { spec, read: FileTool::new(), skills }
@@ -92,7 +92,7 @@ impl Tool for SkillTool {
     fn access(&self, args: Option<&Value>) -> Vec<Access> {
         let path = args.map(|args| match self.find(args) {
             Ok((skill, file, _)) => format!("{}/{file}", skill.resource),
-            // The call is refused when it runs; until then this path is a placeholder.
+            // A placeholder: the call is refused when it runs.
             Err(_) => ".".to_owned(),
         });
         self.read.access(path.map(|path| json!({"path": path})).as_ref())
@@ -106,7 +106,7 @@ impl Tool for SkillTool {
                 let path = format!("{resource}/{file}");
                 self.read.run(ToolInvocation { args: args(&path, given.from_line), ..call })
             }
-            // The folder is the user's, and its handle gives access to that folder only.
+            // A folder outside the workspace: the handle gives access to that folder only.
             Ok((SkillFolder { place: SkillPlace::Own(folder), .. }, file, given)) => {
                 let authority = Arc::new(Authority::allow_all());
                 let workspace = Arc::clone(folder);

@@ -174,7 +174,7 @@ async fn link_does_not_bypass_a_rule() {
     );
 }
 
-/// A hard link is the file itself: one denied name denies its content under every name.
+/// A rule that denies one name of a file denies its content under all its hard links.
 #[cfg(target_os = "linux")]
 #[tokio::test]
 async fn hard_link_does_not_bypass_a_rule() {
@@ -199,7 +199,7 @@ async fn hard_link_does_not_bypass_a_rule() {
         fixture.text("search", search).await,
         "a.txt:1: open\nb.txt:1: open\n[2 matching lines in 2 files of 2 files; 2 entries not permitted]"
     );
-    // A write replaces the name, and leaves the file unchanged under its other names.
+    // A write replaces only this name. The file is unchanged under its other names.
     fixture.text("write", serde_json::json!({"path": "alias", "content": "mine"})).await;
     assert_eq!((fixture.content("secrets/key"), fixture.content("alias")), ("hidden\n".into(), "mine".into()));
 }

@@ -12,7 +12,7 @@ pub(super) struct WriteTool;
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct WriteArgs {
-    /// The file, from the workspace. Missing directories are created.
+    /// The path of the file in the workspace. Missing directories are created.
     path: String,
     /// The whole content of the file.
     content: String,

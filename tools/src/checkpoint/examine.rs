@@ -7,7 +7,7 @@ use super::{Checkpoint, Checkpoints, FileChange, MAX_FILE};
 use crate::workspace::Workspace;
 use crate::workspace::state::{FileState, read_entry};
 
-/// The current content of a file, compared with its checkpoint.
+/// The result of comparing a file with its checkpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FileFate {
@@ -15,7 +15,7 @@ pub enum FileFate {
     Written,
     /// The file holds its content from before the call.
     Unwritten,
-    /// The file was changed since, or cannot be read.
+    /// The file was changed later, or cannot be read.
     ChangedSince,
 }
 

@@ -41,7 +41,7 @@ impl Checkpoints {
 
     fn scan(&self) -> io::Result<SavedTotals> {
         create_private_dir(&self.dir)?;
-        // A new file gives the current time of the file system.
+        // The file system, not the clock of the process, provides the current time.
         let touched = self.dir.join("touched");
         write_durably(&touched, b"")?;
         let now = fs::metadata(&touched)?.modified()?;
@@ -55,7 +55,7 @@ impl Checkpoints {
                 continue;
             }
             for (name, found) in files {
-                // A kill during a write left this file.
+                // Left by a process that was killed during a write.
                 if name.ends_with(NEW_SUFFIX) {
                     remove(&dir.join(name))?;
                     continue;
@@ -69,7 +69,7 @@ impl Checkpoints {
         Ok(ledger)
     }
 
-    /// Removes the oldest contents of a store that exceeds its size. Their checkpoints stay, so that a restore can report missing contents.
+    /// Removes the oldest contents if the directory exceeds its size. Their checkpoints remain, so that a restore can report what is missing.
     pub(super) fn enforce_bound(&self, ledger: &mut SavedTotals) -> Result<(), CheckpointError> {
         if ledger.bytes <= self.bound {
             return Ok(());
@@ -88,7 +88,7 @@ impl Checkpoints {
         contents.sort();
         ledger.bytes = contents.iter().map(|(_, _, bytes)| *bytes).fold(0, u64::saturating_add);
         for (_, path, bytes) in contents {
-            // Frees a quarter, so that the next saves do not scan again.
+            // Free a quarter, so that the next saves need no scan.
             if ledger.bytes <= self.bound / 4 * 3 {
                 break;
             }
@@ -141,7 +141,7 @@ pub(super) fn write_durably(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let name = Path::new(&name);
     let written = write_synced(name, bytes).and_then(|()| fs::rename(name, path));
     if written.is_err() {
-        // On a full disk, the partial file would keep it full.
+        // Otherwise a partial file would keep a full disk full.
         drop(remove(name));
     }
     written

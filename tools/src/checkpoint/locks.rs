@@ -1,6 +1,6 @@
-//! Locks of single files. A write holds the lock of its file from its checkpoint to its end, and a restore those of all its files.
+//! Locks of single files. A write locks its file from its checkpoint to its end, and a restore locks all its files.
 //!
-//! A file system that hangs blocks writes of the same file only, and these only for a limited time.
+//! A hanging file system blocks only writes of the same file, and only for a limited time.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -16,7 +16,7 @@ pub(super) struct FileLocks {
     unlocked: Condvar,
 }
 
-/// Locked files, which are unlocked when this is dropped.
+/// Locked files. The drop of this value unlocks them.
 #[derive(Debug)]
 pub(super) struct LockedFiles {
     locks: Arc<FileLocks>,
@@ -24,7 +24,7 @@ pub(super) struct LockedFiles {
 }
 
 impl FileLocks {
-    /// Locks all `files`, or none if one of them stays locked for longer than `wait`. Returns the locked one then. Blocks.
+    /// Locks all `files`. If one of them stays locked for longer than `wait`, locks none and returns that file. Blocks.
     pub(super) fn lock(self: &Arc<Self>, files: Vec<PathBuf>, wait: Duration) -> Result<LockedFiles, PathBuf> {
         let locked = self.locked.lock().unwrap_or_else(PoisonError::into_inner);
         let is_locked = |locked: &mut BTreeSet<PathBuf>| files.iter().any(|file| locked.contains(file));

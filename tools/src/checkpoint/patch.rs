@@ -1,4 +1,4 @@
-//! Formats the change of a file as a patch.
+//! Formats changes of files as patches.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ const MAX_TIME: Duration = Duration::from_millis(500);
 /// Maximum time of the comparisons of all files together.
 const MAX_TOTAL_TIME: Duration = Duration::from_secs(3);
 
-/// Formats changes as patches. Bounds the time of all comparisons, because exact ones can take minutes.
+/// Formats changes as patches, in bounded time: an exact comparison can take minutes.
 #[derive(Debug)]
 pub(super) struct Patches {
     time_left: Duration,
@@ -37,7 +37,7 @@ impl Patches {
 }
 
 fn patch(path: &str, change: &FileChange, (old, new): (&[u8], &[u8]), time: Duration) -> String {
-    // A name with line breaks would forge lines of the patch.
+    // A name with line breaks could forge lines of the patch.
     let path = on_one_line(path);
     let name = |state: &FileState, side: &str| match state {
         FileState::Absent => "/dev/null".to_owned(),

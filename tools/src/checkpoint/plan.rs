@@ -64,8 +64,8 @@ struct FileHistory<'a> {
 }
 
 impl Checkpoints {
-    /// Plans a restore that undoes the checkpoints with the numbers in `undone`. `all` has every checkpoint of their sessions, oldest
-    /// first. Blocks the thread.
+    /// Plans a restore that undoes the checkpoints whose numbers are in `undone`. `all` has all checkpoints of their sessions, oldest
+    /// first. Blocks.
     pub fn plan(&self, all: &[Checkpoint], undone: &BTreeSet<u64>) -> RestorePlan {
         let mut histories: BTreeMap<(&Path, &str), FileHistory<'_>> = BTreeMap::new();
         let mut created_dirs: Vec<(&Path, &str)> = Vec::new();
@@ -137,7 +137,7 @@ impl Checkpoints {
         if !history.possible.contains(&&present.state) {
             return Err("was changed by another program since".to_owned());
         }
-        // The later write may not have happened because of a kill.
+        // The process may have died before the later write.
         let is_applied =
             |_: &&String| present.state != *history.after || history.possible.last() == Some(&&present.state);
         if let Some(later) = history.later.as_ref().filter(is_applied) {
@@ -166,14 +166,14 @@ impl<'a> FileHistory<'a> {
         Self {
             before: (&change.before, checkpoint.session),
             after: &change.after,
-            // The write may not have happened because of a kill.
+            // The process may have died before the write.
             possible: vec![&change.before, &change.after],
             broken: false,
             later: None,
         }
     }
 
-    /// Returns whether the change is a restore of the content from before this history.
+    /// Returns whether the change restored the content from before this history.
     fn is_ended_by(&self, checkpoint: &Checkpoint, change: &FileChange) -> bool {
         checkpoint.call.is_none() && !self.broken && change.after == *self.before.0
     }

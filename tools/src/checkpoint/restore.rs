@@ -1,6 +1,6 @@
-//! A restore has two parts: an intent, which changes nothing, and its execution. The next start finishes an interrupted execution.
+//! Restores files in two steps: an intent, which changes no file, and its execution. The next start finishes an interrupted execution.
 //!
-//! A record in the journal decides about the intent: with the record all files are restored, without it none.
+//! A record in the journal decides whether an intent is executed: with the record all files are restored, without it none.
 
 use std::fs;
 use std::io;
@@ -31,20 +31,20 @@ struct RestoreIntent {
     /// True if the restore failed and its changes are being undone.
     undoing: bool,
     checkpoint: Checkpoint,
-    /// Name of the temporary file in the workspace. It is random, since a session could create a directory with a name
-    /// that it can predict.
+    /// Random name of the temporary file in the workspace. If the name were predictable, a session could block it with a
+    /// directory.
     #[serde(default = "temporary_name")]
     temporary: String,
 }
 
-/// A recorded restore that has not changed any file yet. While it exists, other writes of its files wait.
+/// A recorded restore that has not changed any file yet. Until this value is dropped, other writes of its files wait.
 #[derive(Debug)]
 pub struct PendingRestore {
     intent: RestoreIntent,
     _locked: LockedFiles,
 }
 
-/// The number of the next checkpoint when the planning of a restore began.
+/// The start of the planning of a restore, as the number of the next checkpoint at that time.
 #[derive(Clone, Copy, Debug)]
 pub struct PlanStart(u64);
 
@@ -65,8 +65,8 @@ impl Checkpoints {
     }
 
     /// Records that `session` restores the files of `plan` once the journal has the record that the restore `awaits`. `shown` is the
-    /// digest of the plan that the user confirmed, and `start` the beginning of its planning. Files of the workspace are read without the
-    /// ledger: a file system that hangs delays this restore alone. Blocks.
+    /// digest of the plan that the user confirmed, and `start` the start of its planning. Workspace files are read without locking the
+    /// ledger, so that a hanging file system delays only this restore. Blocks.
     ///
     /// # Errors
     /// [`CheckpointError::Stale`] if `plan` differs from the confirmed one or one of its files was written since `start`,
@@ -87,11 +87,11 @@ impl Checkpoints {
         if plan.changes.is_empty() {
             return Ok(None);
         }
-        // Without waiting: the user sees at once that a call writes the file.
+        // Do not wait for the locks: report to the user at once that a call writes the file.
         let files = plan.changes.iter().map(|change| change.root.join(&change.path)).collect();
         let locked = self.locks.lock(files, Duration::ZERO);
         let locked = locked.map_err(|file| CheckpointError::Busy(file.display().to_string()))?;
-        // From here on no session writes these files.
+        // From here on, no session can write these files.
         if self.were_written_since(start, &plan.changes)? {
             return Err(CheckpointError::Stale);
         }
@@ -111,7 +111,7 @@ impl Checkpoints {
             return Err(CheckpointError::Unfinished);
         }
         if plan.changes.iter().flat_map(contents).any(|hash| !self.content_path(session, hash).exists()) {
-            let why = "a content was erased meanwhile to limit the size of checkpoints";
+            let why = "a saved content was erased meanwhile to limit the size of checkpoints";
             return Err(io_error("saved")(io::Error::new(io::ErrorKind::NotFound, why)));
         }
         let number = ledger.next;
@@ -123,12 +123,12 @@ impl Checkpoints {
         Ok(Some(PendingRestore { intent, _locked: locked }))
     }
 
-    /// Saves the contents that a restore needs in the directory of its session.
+    /// Saves all contents that a restore needs, in the directory of its session.
     fn save_contents(&self, session: SessionId, change: &FileChange, present: &[u8]) -> Result<(), CheckpointError> {
         let dir = self.session_dir(session);
         let mut held = self.lock_ledger();
         let ledger = self.load_ledger(&mut held)?;
-        // The replaced content is saved too, because a failed restore is undone.
+        // Also save the replaced content, because a failed restore is undone.
         if let FileState::File { hash, .. } = &change.before {
             ledger.bytes = ledger.bytes.saturating_add(self.save_content(&dir, *hash, present)?);
         }
@@ -140,7 +140,7 @@ impl Checkpoints {
         Ok(())
     }
 
-    /// Returns whether a session wrote a file of `changes` since `start`, even if it holds the same content again.
+    /// Returns whether a session wrote a file of `changes` since `start`, even if the file has its old content again.
     fn were_written_since(&self, start: PlanStart, changes: &[FileChange]) -> Result<bool, CheckpointError> {
         let is_changed = |written: &FileChange| {
             changes.iter().any(|change| (&change.root, &change.path) == (&written.root, &written.path))
@@ -154,24 +154,24 @@ impl Checkpoints {
         Ok(false)
     }
 
-    /// Restores all files or none: if another program changed one meanwhile, the files restored before it are changed back. Blocks.
+    /// Restores all files or none: if another program changed a file meanwhile, undoes the files that were already restored. Blocks.
     ///
     /// # Errors
-    /// [`CheckpointError::Undone`]; or if a file cannot be written, in which case the next start retries.
+    /// [`CheckpointError::Undone`], or an I/O error. After an I/O error, the next start retries.
     pub fn perform(&self, restore: PendingRestore) -> Result<Restored, CheckpointError> {
         let PendingRestore { intent, _locked } = restore;
         self.finish(intent)
     }
 
-    /// Removes a restore that was given up. Blocks.
+    /// Removes a restore that was abandoned. Blocks.
     ///
     /// # Errors
-    /// If it cannot be removed. The next start retries.
+    /// If removing fails. The next start retries.
     pub fn withdraw(&self, restore: &PendingRestore) -> Result<(), CheckpointError> {
         self.remove_intent(&restore.intent)
     }
 
-    /// Finishes the restores of an earlier process whose awaited record `happened`, and removes the others. Blocks.
+    /// Finishes those restores of an earlier process whose awaited record `happened`, and removes the others. Blocks.
     ///
     /// # Errors
     /// The first error, after all other restores were handled.
@@ -200,7 +200,7 @@ impl Checkpoints {
         };
         let intent: RestoreIntent = serde_json::from_slice(&text).map_err(|error| io_error("read")(error.into()))?;
         let recorded = checkpoint_path(&self.session_dir(session), intent.checkpoint.number).exists();
-        // If the journal cannot be read, the restore waits for the next start.
+        // The journal cannot be read: keep the restore for the next start.
         if !recorded && happened(session, intent.awaits).map_err(io_error("restored"))? {
             return self.finish(intent).map(Some);
         }
@@ -210,7 +210,7 @@ impl Checkpoints {
 
     fn finish(&self, mut intent: RestoreIntent) -> Result<Restored, CheckpointError> {
         let mut why = None;
-        // If a directory is unreachable, for example because its disk is not mounted, the restore waits for the next start.
+        // A directory may be unreachable, for example because its disk is not mounted. Then keep the restore for the next start.
         for change in &intent.checkpoint.changes {
             Workspace::open_canonical(&change.root)?;
         }
@@ -241,7 +241,7 @@ impl Checkpoints {
         Ok(Restored { files: intent.checkpoint.changes.into_iter().map(|change| change.path).collect() })
     }
 
-    /// Restores all files, or changes them `back`. Without `back` it stops at a file that another program changed, and returns its path.
+    /// Restores all files, or with `back` undoes that. Without `back`, stops at a file that another program changed and returns its path.
     fn exchange(&self, restore: &RestoreIntent, back: bool) -> Result<Option<String>, CheckpointError> {
         for change in &restore.checkpoint.changes {
             self.step("file")?;
@@ -251,7 +251,7 @@ impl Checkpoints {
             if present == *from {
                 self.put_file(&workspace, restore, (change, to))?;
             } else if present != *to {
-                // Nothing replaces the file that a kill may have left here. The first error is reported, not that of the removal.
+                // A killed process may have left its temporary file here. Ignore an error of the removal.
                 drop(remove_temporary(&workspace, &change.path, &restore.temporary));
                 if !back {
                     return Ok(Some(change.path.clone()));
@@ -282,7 +282,7 @@ impl Checkpoints {
         Ok(())
     }
 
-    /// Returns a file whose content differs from that before the restore. The restore was undone, so another program changed the file.
+    /// Returns a file whose content differs from that before an undone restore: another program changed it.
     fn find_foreign_change(&self, restore: &Checkpoint) -> Result<String, CheckpointError> {
         for change in &restore.changes {
             let present = read_entry(&Workspace::open_canonical(&change.root)?, &change.path, MAX_FILE)
@@ -295,7 +295,7 @@ impl Checkpoints {
         Ok("a file".to_owned())
     }
 
-    /// Returns a content that was saved by any session.
+    /// Returns a content that any session saved.
     fn find_content(&self, hash: Hash) -> Result<Vec<u8>, CheckpointError> {
         let found = self.sessions()?.into_iter().find_map(|session| self.read_content(session, hash));
         found

@@ -55,7 +55,7 @@ impl CheckpointFixture {
         scene
     }
 
-    /// Returns the scene that another fixture created in `dir`.
+    /// Returns a fixture for the files that another fixture created in `dir`.
     fn existing(dir: &Path) -> Self {
         let checkpoints = Checkpoints::new(dir.join("checkpoints"));
         Self { dir: dir.into(), temporary: None, checkpoints, calls: 0 }
@@ -154,7 +154,8 @@ impl CheckpointFixture {
         self.checkpoints = Checkpoints::new(self.dir().join("checkpoints"));
     }
 
-    /// Restores the changes of run 2. Returns whether its intent was recorded, and the result. `meanwhile` runs between the two.
+    /// Restores the changes of run 2, and runs `meanwhile` between intent and execution. Returns whether the intent was recorded, and the
+    /// result.
     async fn restore(&self, meanwhile: impl FnOnce()) -> (bool, Result<Restored, CheckpointError>) {
         let start = self.checkpoints.begin_plan().unwrap();
         let plan = self.plan(2);
@@ -192,7 +193,7 @@ async fn x15_restore_undoes_all_writes_of_a_run() {
     assert_eq!(restored.unwrap().files, ["a", "b", "new/dir/d", "sub/c"]);
     assert_eq!(as_strs(&scene.tree()), RESTORED);
     assert!(scene.plan(2).is_empty(), "a second restore would change files");
-    // The earlier run can be restored next: restored contents count as the session's own.
+    // The earlier run can be restored next, because restored contents count as written by the session.
     let first = scene.plan(1);
     assert_eq!((first.changes.len(), first.conflicts.len()), (1, 0));
     scene.write(3, "a", "a by 3\n").await;
@@ -338,7 +339,7 @@ async fn x15_restore_waits_for_an_unreachable_directory() {
     scene.restart();
     assert!(scene.checkpoints.recover(|_, _| Ok(true)).is_err());
     fs::rename(&away, &here).unwrap();
-    // It also waits if the journal cannot be read.
+    // The restore also waits if the journal cannot be read.
     assert!(scene.checkpoints.recover(|_, _| Err(std::io::Error::other("unread"))).is_err());
     scene.restart();
     assert_eq!(scene.checkpoints.recover(|_, _| Ok(true)).unwrap().len(), 1);
@@ -475,7 +476,7 @@ async fn restore_does_not_follow_swapped_links() {
     }
 }
 
-/// A content with the hash of another one must not replace it.
+/// A content must not replace another content that has the same hash.
 #[tokio::test]
 async fn colliding_content_is_refused() {
     let scene = CheckpointFixture::after_two_runs().await;
@@ -485,7 +486,7 @@ async fn colliding_content_is_refused() {
     let refused = scene.checkpoints.save_content(&dir, *hash, b"another content").unwrap_err();
     assert_eq!(refused.to_string(), "the checkpoint cannot be saved: two contents have one hash");
     assert_eq!(scene.checkpoints.read_content(session(), *hash).unwrap(), b"a before\n");
-    // The control: the name alone does not reveal that the content was replaced.
+    // The control: without the comparison, the file name alone does not show the difference.
     fs::write(dir.join(hash.to_string()), "another content").unwrap();
     assert_eq!(fs::read(dir.join(hash.to_string())).unwrap(), b"another content");
     assert_eq!(scene.checkpoints.read_content(session(), *hash), None);

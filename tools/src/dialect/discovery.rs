@@ -20,26 +20,26 @@ pub use subtend_session::dialect::discovery::{GET, USE};
 
 /// Maximum bytes of one tool's description in a listing.
 const MAX_DESCRIPTION: usize = 200;
-/// Maximum number of unknown names in one answer.
+/// Maximum number of unknown names in one result.
 const MAX_UNKNOWN: usize = 20;
 
 const ABOUT_GET: &str = "\
-List the tools that you can use besides those that you are shown, or describe some of them. Without arguments you get every name \
-with what it is for; `query` keeps those that have all of its words; `tools` gives the whole description and the parameters of \
-the tools that it names.
+List the tools that you can use in addition to those that you see, or describe some of them. Without arguments, returns each name \
+with its purpose; with `query`, only tools that match all of its words; with `tools`, the whole description and the parameters of \
+the named tools.
 
 Use it before you conclude that something cannot be done, and before the first use of a tool whose parameters you do not know.";
 
 const ABOUT_USE: &str = "\
-Call a tool that get_tools lists: its name, and its arguments as an object by its own parameters. The result is that of the \
-tool. A tool that you are shown is better called by its own name.";
+Call a tool that get_tools lists, by its name and with its arguments as an object. The result is that of the tool. Call tools \
+that you see by their own names instead.";
 
 pub fn specs() -> [ToolSpec; 2] {
     let get = json!({
         "type": "object",
         "properties": {
             "tools": {"type": "array", "items": {"type": "string"}, "description": "Tools to describe in full."},
-            "query": {"type": "string", "description": "Words that a listed tool's name or description has."},
+            "query": {"type": "string", "description": "Words that the name or description of a listed tool must contain."},
         },
         "additionalProperties": false,
     });
@@ -74,10 +74,10 @@ struct UseArguments {
     args: Option<Value>,
 }
 
-/// Parses a call of `use_tool` into the named tool and its arguments. Reserved tools cannot be called, including these two.
+/// Parses a call of `use_tool` into the named tool and its arguments. Refuses reserved tools, including `use_tool` and `get_tools`.
 ///
 /// # Errors
-/// If the arguments do not fit or the tool cannot be called.
+/// If the arguments are invalid or the tool cannot be called.
 pub fn parse_use(args: &str) -> Result<(String, String), ToolError> {
     let _: UseArguments = super::arguments(USE, args, "tool and args")?;
     let (tool, nested) = discovery::resolve(USE, args)
@@ -103,7 +103,7 @@ impl GetTools {
     /// Parses a call of `get_tools` into the tool and its checked arguments.
     ///
     /// # Errors
-    /// If the arguments do not fit.
+    /// If the arguments are invalid.
     pub fn parse_call(args: &str, all: &Arc<[ToolSpec]>, shown: &[Text]) -> Result<(Arc<dyn Tool>, Value), ToolError> {
         let GetArguments { tools, query } = super::arguments(GET, args, "tools and query")?;
         super::check_count("tools", tools.as_ref().map_or(0, Vec::len))?;
@@ -124,7 +124,7 @@ impl GetTools {
             json!({"name": *tool.name, "description": bounded::shorten(&about, MAX_DESCRIPTION)})
         };
         let (tools, omitted) = take_within(self.all.iter().filter(fits).map(line), max);
-        listing(tools, omitted, "say a `query`", &[] as &[&str])
+        listing(tools, omitted, "give a `query`", &[] as &[&str])
     }
 
     fn describe(&self, named: &[String], max: usize) -> Value {
@@ -183,13 +183,13 @@ impl Tool for GetTools {
         false
     }
 
-    /// Returns no accesses, because it lists only tools that the session may use.
+    /// Returns no accesses, because the tool lists only what the session may use.
     fn access(&self, _args: Option<&Value>) -> Vec<Access> {
         Vec::new()
     }
 
     fn run(&self, call: ToolInvocation) -> BoxFuture<'static, Result<ToolOutput, ToolError>> {
-        // Bytes reserved for the rest of the answer.
+        // Bytes reserved for the rest of the result.
         const REST: usize = 4 << 10;
         let max = usize::try_from(call.max_bytes)
             .unwrap_or(usize::MAX)

@@ -27,7 +27,7 @@ pub struct CheckRequest {
 }
 
 const ABOUT_CHECK: &str = "\
-Look at a task that you started in the background, and by default wait for its end: you get its answer, or how it failed.
+Check a task that you started in the background, and by default wait for its end: you get its answer or its error.
 
 Use it when you cannot continue without that answer. Do not use it to pass the time: a task's answer comes to you by itself, at the \
 latest when you end your turn, and several can run meanwhile. When the wait is over and the task is not, nothing happened \
@@ -39,15 +39,15 @@ const ABOUT_CANCEL: &str = "\
 End a task that you started and whose answer you do not need any more, with all that it started itself. What it found so far \
 comes to you as its result{later}.
 
-Use it when the question has settled itself, or when the task was started with a wrong prompt. Do not use it because a task takes \
+Use it when you no longer need the answer, or when the task was started with a wrong prompt. Do not use it because a task takes \
 long: ask with `check_task` first. A task that has ended already stays as it is.";
 
-/// Returns the tools. `continues` is true if `task` is offered too, which can continue an ended task.
+/// Returns the tools. `continues` is true if the tool `task` is also offered: it can continue an ended task.
 pub fn specs(continues: bool) -> [ToolSpec; 2] {
     let later =
         if continues { "; a task that you started with `task` can continue later, by its session_id" } else { "" };
     let about_cancel = ABOUT_CANCEL.replace("{later}", later);
-    let task = json!({"type": "string", "description": "The task, by the id that you were given when you started it."});
+    let task = json!({"type": "string", "description": "The id of the task, which you got when you started it."});
     let check = json!({
         "type": "object",
         "properties": {
@@ -57,7 +57,7 @@ pub fn specs(continues: bool) -> [ToolSpec; 2] {
                 "type": "integer",
                 "minimum": 1,
                 "default": 300_000,
-                "description": "How long to wait at most, in milliseconds; the host may allow less.",
+                "description": "The maximum time to wait, in milliseconds; the host may allow less.",
             },
         },
         "required": ["taskId"],
@@ -95,7 +95,7 @@ struct CancelArguments {
 /// Parses the arguments of `check_task`.
 ///
 /// # Errors
-/// If they do not fit.
+/// If the arguments are invalid.
 pub fn parse_check(args: &str) -> Result<CheckRequest, ToolError> {
     let arguments: CheckArguments = super::arguments(CHECK, args, "taskId, wait and timeoutMs")?;
     if arguments.timeout_ms == Some(0) {
@@ -108,7 +108,7 @@ pub fn parse_check(args: &str) -> Result<CheckRequest, ToolError> {
 /// Parses the arguments of `cancel_task` and returns the task.
 ///
 /// # Errors
-/// If they do not fit.
+/// If the arguments are invalid.
 pub fn parse_cancel(args: &str) -> Result<Text, ToolError> {
     let arguments: CancelArguments = super::arguments(CANCEL, args, "taskId")?;
     task_id(CANCEL, &arguments.task)

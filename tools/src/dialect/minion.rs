@@ -28,16 +28,16 @@ Hand one task to a minion: a helper with a conversation of its own and only the 
 its response with a minionChatId.
 
 Use it to keep long reading or many small steps out of this conversation. Do not use it for what you can do with one call.
-The minion knows nothing of this conversation: its message must say all that it needs, and what it should give back. Name the \
+The minion knows nothing of this conversation: its message must contain everything that it needs, and say what to return. Name the \
 tools that it needs in enabledTools; with an empty list it has no tools and can only think.
 With minionChatId an earlier minion continues: it remembers its own conversation, and has the tools that you name this time.";
 
-const ABOUT_TEMPLATES: &str = "\n\nWith a template, message and values fill in what was written for such tasks; enableWeb and \
-enabledTools may be left out where it names them. A minion that continues keeps its prompt and model, so leave the template out \
-then. Templates:";
+const ABOUT_TEMPLATES: &str = "\n\nA template has a prepared message or prompt, which your message and values complete; enableWeb and \
+enabledTools are optional if the template sets them. A minion that continues keeps its prompt and model: then omit the template. \
+Templates:";
 
 const ABOUT_RETURN: &str = "\
-End your work with a result: what you give here is all that your caller gets. Call it alone, when everything is done.";
+End your work with a result. Your caller gets only this result. Call it alone, when everything is done.";
 
 /// Returns the options of the dialect that users can set.
 pub fn options() -> [ToolOption; 3] {
@@ -45,7 +45,7 @@ pub fn options() -> [ToolOption; 3] {
         ToolOption::long_text("systemPrompt", "System prompt", "Left empty, a minion has its caller's prompt")
             .subtitle("The system prompt of every minion"),
         ToolOption::model("model", "Model")
-            .subtitle("The model that minions use; one that costs less than the session's, perhaps"),
+            .subtitle("The model that minions use, for example one that costs less than the session's"),
         ToolOption::boolean("rollbackOnError", "Roll back on error", false)
             .subtitle("Whether a minion forgets what it said in a run that did not complete"),
     ]
@@ -58,11 +58,11 @@ pub fn spec(templates: &[OfferedTemplate]) -> ToolSpec {
         "properties": {
             "message": {"type": "string", "minLength": 1, "description": "The task, with all that the minion needs to know."},
             "minionChatId": {"type": "string", "description": "An earlier minion of yours to continue."},
-            "enableWeb": {"type": "boolean", "description": "Whether it may use the web, where there are tools for it."},
+            "enableWeb": {"type": "boolean", "description": "Whether it may use the web, if web tools exist."},
             "enabledTools": {
                 "type": "array",
                 "items": {"type": "string"},
-                "description": "The tools that it may use, of those that you have; an empty list means none.",
+                "description": "The tools that it may use, from those that you have; an empty list means none.",
             },
         },
         "required": ["message", "enableWeb", "enabledTools"],
@@ -76,7 +76,7 @@ pub fn spec(templates: &[OfferedTemplate]) -> ToolSpec {
             "values": {
                 "type": "object",
                 "additionalProperties": {"type": "string"},
-                "description": "The values that the template names.",
+                "description": "Values for the placeholders of the template.",
             },
         });
         let properties = schema.get_mut("properties").and_then(Value::as_object_mut);
@@ -159,7 +159,7 @@ impl MinionArguments {
 /// Parses the arguments of a call.
 ///
 /// # Errors
-/// If they do not fit, or the message is empty or too long.
+/// If the arguments are invalid, or the message is empty or too long.
 pub fn parse(args: &str, offered: &Offered) -> Result<Request, ToolError> {
     read(args, offered).map_err(|error| {
         let message = Dialect::Minion.refused("", &error.message).to_string();
@@ -209,7 +209,7 @@ struct ReturnArguments {
 /// Checks the arguments of `return`.
 ///
 /// # Errors
-/// If they do not fit.
+/// If the arguments are invalid.
 pub fn check_return(args: &str) -> Result<(), ToolError> {
     super::arguments::<ReturnArguments>(RETURN, args, "result").map(drop)
 }

@@ -8,23 +8,23 @@ use crate::{arguments, bounded};
 
 /// Reads the arguments of `tool`. Errors list the parameter names in `takes`.
 ///
-/// `T` must deny unknown fields: otherwise the direct reading would accept any value in an unknown field.
+/// `T` must deny unknown fields. Otherwise, [`directly`] would accept any value in an unknown field.
 pub(crate) fn arguments<T: DeserializeOwned>(tool: &str, args: &str, takes: &str) -> Result<T, ToolError> {
     match directly(args) {
         Some(arguments) => Ok(arguments),
-        // The second reading accepts more and has better errors.
+        // `by_value` accepts more and has better errors.
         None => by_value(tool, args, takes),
     }
 }
 
-/// Reads arguments without an intermediate tree of values, which works for most calls.
+/// Reads arguments without an intermediate [`Value`]. This works for most calls.
 fn directly<T: DeserializeOwned>(args: &str) -> Option<T> {
-    // The other reading refuses longer arguments. The brace is required because serde accepts an array as the fields in order.
+    // Leave longer arguments to `by_value`, which refuses them. Require a brace, because serde also accepts an array of the fields.
     let is_object = args.len() <= arguments::MAX_BYTES && args.trim_ascii_start().starts_with('{');
     is_object.then(|| serde_json::from_str(args).ok()).flatten()
 }
 
-/// Reads arguments through a tree of values. This accepts duplicate keys, and `5.0` for 5.
+/// Reads arguments through a [`Value`]. This accepts duplicate keys, and `5.0` for 5.
 fn by_value<T: DeserializeOwned>(tool: &str, args: &str, takes: &str) -> Result<T, ToolError> {
     let mut value = arguments::parse(tool, args).map_err(ToolError::bad_args)?;
     value.as_object_mut().into_iter().flat_map(Map::values_mut).for_each(float_to_integer);
@@ -35,7 +35,7 @@ fn by_value<T: DeserializeOwned>(tool: &str, args: &str, takes: &str) -> Result<
     })
 }
 
-/// Converts a number such as `5.0`, which some models write instead of 5, to an integer. JSON does not distinguish the two.
+/// Converts a number such as `5.0` to an integer. Some models write it instead of 5; in JSON they are the same number.
 fn float_to_integer(value: &mut Value) {
     let number = value.as_f64().filter(|number| value.is_f64() && *number >= 0.0 && number.fract() == 0.0);
     if let Some(number) = number.and_then(|number| format!("{number:.0}").parse::<u64>().ok()) {
@@ -71,7 +71,7 @@ mod tests {
         object: Option<Map<String, Value>>,
     }
 
-    /// A seeded bug: unknown fields are skipped.
+    /// A seeded bug: this type skips unknown fields.
     #[derive(Debug, PartialEq, Deserialize)]
     struct SkipsUnknown {
         text: String,

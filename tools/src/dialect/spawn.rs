@@ -23,7 +23,7 @@ Start a job: an isolated agent that works on one task alongside you, in a contex
 with your own work; fetch the result later with spawn_await.
 
 Use it for research that takes long, for parts that are independent and can run at the same time, and for work that needs \
-other tools or another manner than yours. Do not use it for what one or two direct tool calls settle, or where the next step \
+other tools or instructions than yours. Do not use it for what one or two direct tool calls settle, or where the next step \
 needs the result at once.
 
 The job sees none of this conversation: put the goal, the names and paths involved and the form of the answer into the task. It \
@@ -37,10 +37,10 @@ text below, `[id: NOT FOUND]` for an id that is not yours. Results stay: a job c
 
 Start all jobs that can run at the same time first, do what does not need them, then wait for them together.";
 
-/// Returns the tools, with the profiles that may be named.
+/// Returns the tools. The schema of `spawn` lists the names of `profiles`.
 pub fn specs(profiles: &[OfferedProfile]) -> [ToolSpec; 2] {
     let mut profile =
-        json!({"type": "string", "description": "Which kind of agent does the job; leave it out for one like you."});
+        json!({"type": "string", "description": "The kind of agent for the job; omit it for one like you."});
     if !profiles.is_empty() {
         let names: Vec<&str> = profiles.iter().map(|profile| &*profile.name).collect();
         if let Some(profile) = profile.as_object_mut() {
@@ -50,13 +50,13 @@ pub fn specs(profiles: &[OfferedProfile]) -> [ToolSpec; 2] {
     let spawn = json!({
         "type": "object",
         "properties": {
-            "task": {"type": "string", "minLength": 1, "description": "What the job is to do: all that it needs to know."},
+            "task": {"type": "string", "minLength": 1, "description": "The task of the job, with everything that it needs to know."},
             "profile": profile,
-            "context": {"type": "string", "description": "More that the job should know: it follows its task."},
+            "context": {"type": "string", "description": "Additional context, which follows the task."},
             "system_prompt": {"type": "string", "description": "Instructions that are added to those of the profile."},
             "tools": {
                 "type": "string",
-                "description": "The tools that the job may use, with commas between them; leave it out for those of the profile, or all of yours.",
+                "description": "The tools that the job may use, separated by commas; omit it for those of the profile, or all of yours.",
             },
         },
         "required": ["task"],
@@ -65,7 +65,7 @@ pub fn specs(profiles: &[OfferedProfile]) -> [ToolSpec; 2] {
     let wait = json!({
         "type": "object",
         "properties": {
-            "job_ids": {"type": "string", "description": "Job ids with commas between them, or `*` for all of yours."},
+            "job_ids": {"type": "string", "description": "Job ids separated by commas, or `*` for all of yours."},
         },
         "required": ["job_ids"],
         "additionalProperties": false,
@@ -90,7 +90,7 @@ struct SpawnArguments {
 /// Parses the arguments of `spawn`.
 ///
 /// # Errors
-/// If they do not fit, the task is missing or empty, or the profile is unknown.
+/// If the arguments are invalid, the task is missing or empty, or the profile is unknown.
 pub fn parse(args: &str, offered: &Offered) -> Result<Request, ToolError> {
     let arguments: SpawnArguments = super::arguments(NAME, args, "task, profile, context, system_prompt and tools")?;
     let task = arguments.task.unwrap_or_default();
@@ -98,11 +98,10 @@ pub fn parse(args: &str, offered: &Offered) -> Result<Request, ToolError> {
     let profile = arguments.profile.as_deref().map(str::trim).filter(|name| !name.is_empty());
     let profile = profile.map(|name| find(name, &offered.profiles)).transpose()?;
     let agent = profile.and_then(|profile| profile.agent.clone()).unwrap_or_else(|| Arc::clone(&offered.own));
-    // Models write an empty text for an omitted list. A list of separators only must not mean all tools.
+    // Models write an empty string for an omitted list. But a list of separators alone must not mean all tools.
     let listed = arguments.tools.as_deref().filter(|list| !list.trim().is_empty()).map(names);
     if listed.as_ref().is_some_and(Vec::is_empty) {
-        let text =
-            "tools is an empty list: name some with commas between them, or leave it out for all that the job can have";
+        let text = "tools is an empty list: name some, separated by commas, or omit it for all that the job can have";
         return Err(ToolError::bad_args(text));
     }
     check_count("tools", listed.as_ref().map_or(0, Vec::len))?;
@@ -139,7 +138,7 @@ struct AwaitArguments {
 /// Parses the arguments of `spawn_await`.
 ///
 /// # Errors
-/// If they do not fit.
+/// If the arguments are invalid.
 pub fn parse_await(args: &str) -> Result<Jobs, ToolError> {
     let arguments: AwaitArguments = super::arguments(AWAIT, args, "job_ids")?;
     Jobs::parse(&json!({"job_ids": arguments.job_ids}).to_string())

@@ -66,7 +66,7 @@ struct SpawnTaskArguments {
 /// Parses the arguments of a call.
 ///
 /// # Errors
-/// If they do not fit, the type is unknown, or the prompt is empty or too long.
+/// If the arguments are invalid, the type is unknown, or the prompt is empty or too long.
 pub fn parse(args: &str, offered: &Offered) -> Result<Request, ToolError> {
     let arguments: SpawnTaskArguments = super::arguments(NAME, args, "type, prompt, description and metadata")?;
     let agent = offered.find_agent(NAME, arguments.r#type.trim())?;

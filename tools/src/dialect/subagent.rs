@@ -1,4 +1,4 @@
-//! The `subagent` dialect: background work in a branch. The caller is notified of its completion, and can continue the branch.
+//! The `subagent` dialect: background work in a branch. The caller is notified when the work ends, and can continue the branch.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU64;
@@ -55,7 +55,7 @@ pub fn spec(agents: &[(Text, Text)]) -> ToolSpec {
                 "description": "Tools whose schemas it gets from the start, by agent: {\"agent\": [\"tool\"]}. It may also use its other tools.",
             },
             "contextFiles": {"type": "array", "items": {"type": "string"}, "description": "Files whose content it gets from the start."},
-            "context": {"type": "string", "description": "More that it should know from the start."},
+            "context": {"type": "string", "description": "Additional context that it gets from the start."},
             "maxIterations": {"type": "integer", "minimum": 1, "description": format!("It pauses after this many iterations. Default: the number that its agent sets, else {ITERATIONS}. Its agent or a configured limit can lower it.")},
             "maxTokens": {"type": "integer", "minimum": 1, "description": "Maximum output tokens of each answer. Your own maximum still applies."},
             "continueBranchId": {"type": "string", "description": "The branch of an ended subagent of yours to continue."},
@@ -82,7 +82,7 @@ struct SubagentArguments {
     branch: Option<String>,
 }
 
-/// Returns the error if subagents cannot be started here: for external callers, and in a subagent.
+/// Returns the error for a session that cannot start subagents: one of an external caller, or a subagent.
 pub(super) fn refusal(offered: &Offered) -> Option<ToolError> {
     if offered.source == Source::Mcp {
         return Some(refusal_error(
@@ -104,7 +104,7 @@ fn refusal_error(code: &str, message: &str) -> ToolError {
 /// Parses the arguments of a call.
 ///
 /// # Errors
-/// Returns an error in the format of a result if they do not fit, the task is empty, or the agent is unknown.
+/// Returns an error in the format of a result if the arguments are invalid, the task is empty, or the agent is unknown.
 pub fn parse(args: &str, offered: &Offered) -> Result<Request, ToolError> {
     read(args, offered).map_err(|error| {
         let message = Dialect::Subagent.refused("INVALID_ARGUMENTS", &error.message).to_string();

@@ -13,7 +13,7 @@ use crate::result::ToolError;
 /// Name of the placeholder for the call's own message.
 const MESSAGE: &str = "message";
 
-/// Maximum bytes of a filled-in text, because a template can repeat a value any number of times.
+/// Maximum bytes of a filled-in text: a template can repeat a value any number of times.
 const MAX_FILLED: usize = 4 << 20;
 
 /// A template that calls can name.
@@ -25,7 +25,7 @@ pub struct OfferedTemplate {
     pub message: Option<Text>,
     /// The system prompt with placeholders. Defaults to the prompt of minions.
     pub system_prompt: Option<Text>,
-    /// The tools of a call that does not name any.
+    /// The tools of a call that names none.
     pub tools: Option<Vec<Text>>,
     /// The default of `enableWeb`.
     pub web: Option<bool>,
@@ -139,7 +139,7 @@ impl<'a> Piece<'a> {
     }
 }
 
-/// Splits `text` at its placeholders. Braces around anything but a name are text.
+/// Splits `text` at its placeholders. Only braces around a name are a placeholder.
 fn pieces(text: &str) -> impl Iterator<Item = Piece<'_>> {
     let mut rest = Some(text);
     std::iter::from_fn(move || {

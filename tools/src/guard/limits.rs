@@ -8,7 +8,7 @@ use crate::commands::CommandLimits;
 /// Seconds between the soft and the hard limit of CPU time.
 const CPU_GRACE: u64 = 5;
 
-/// Reads the limits from the environment. Returns `None` if the guard was not started by a runtime.
+/// Reads the limits from the environment. Returns `None` if no runtime started the guard.
 pub(super) fn from_environment() -> Result<Option<CommandLimits>, String> {
     let Some(text) = std::env::var_os(LIMITS) else { return Ok(None) };
     let text = text.to_str().ok_or("they are not UTF-8")?;
@@ -35,7 +35,7 @@ fn lower(name: &str, resource: Resource, current: u64, maximum: u64) -> Result<(
     setrlimit(resource, Rlimit { current, maximum }).map_err(|error| format!("cannot limit {name}: {error}"))
 }
 
-/// The process counter, which only Linux needs.
+/// Placeholder for the control group, which exists only on Linux.
 #[cfg(not(target_os = "linux"))]
 pub(super) struct Counted;
 
@@ -70,8 +70,8 @@ mod linux {
 
     /// Limits processes and threads, including those of the guard.
     ///
-    /// The system's limit counts all threads of the user, so it is raised by their present number. It does not apply to the superuser,
-    /// for whom a control group is used. If none can be created, processes of the superuser are unlimited.
+    /// The system's limit counts all threads of the user, so it is raised by their current number. The limit does not apply to the
+    /// superuser, whose processes are limited by a control group if one can be created.
     pub(super) fn limit_processes(processes: u64) -> Result<Counted, String> {
         let most = processes.saturating_add(GUARD_THREADS);
         let user = rustix::process::getuid();
@@ -108,7 +108,7 @@ mod linux {
             }
             let group = Self { own: parent.join(format!("subtend-{}", std::process::id())), parent };
             std::fs::create_dir(&group.own).ok()?;
-            // A failure from here on drops the group, which removes the directory.
+            // If a later step fails, the drop of the group removes the directory.
             std::fs::write(group.own.join("pids.max"), most.to_string()).ok()?;
             std::fs::write(group.own.join("cgroup.procs"), "0").ok()?;
             Some(group)
@@ -117,7 +117,7 @@ mod linux {
 
     impl Drop for ControlGroup {
         fn drop(&mut self) {
-            // The system keeps a group that still has live processes.
+            // The removal fails while the group has running processes.
             drop(std::fs::write(self.parent.join("cgroup.procs"), "0"));
             drop(std::fs::remove_dir(&self.own));
         }
@@ -129,7 +129,7 @@ mod linux {
         numbers.filter_map(|id| threads(&std::fs::read_to_string(format!("/proc/{id}/status")).ok()?, user)).sum()
     }
 
-    /// Returns the threads in a `/proc/<pid>/status`, if the process is the user's.
+    /// Returns the number of threads in a `/proc/<pid>/status`, if the process belongs to `user`.
     fn threads(status: &str, user: u32) -> Option<u64> {
         let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name)?.split_whitespace().next());
         (field("Uid:")?.parse() == Ok(user)).then(|| field("Threads:")?.parse().ok())?

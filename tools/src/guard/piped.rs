@@ -15,24 +15,25 @@ const GRACE: Duration = Duration::from_millis(500);
 /// Time for a command to exit after SIGTERM.
 const TERM_GRACE: Duration = Duration::from_millis(250);
 
-/// Writes `prefix` to the command's input, then (with `first_line`) the first line of standard input, and closes it. A thread writes, so that
-/// a command that does not read cannot block the guard.
+/// Writes `prefix` to the command's input, then, with `first_line`, the first line of standard input, and closes the command's input.
+/// A thread does this, so that a command that does not read cannot block the guard.
 pub(super) fn feed(mut input: ChildStdin, prefix: &[u8], first_line: bool) {
     let mut line = prefix.to_vec();
     if first_line {
-        // An error, or the end of the runtime, is detected by the caller's next read.
+        // The caller's next read detects an error or the end of the runtime.
         drop(io::stdin().lock().read_until(b'\n', &mut line));
     }
     std::thread::spawn(move || drop(input.write_all(&line)));
 }
 
-/// Passes `prefix` and standard input to the command; with `until_close`, only up to [`CLOSE`]. Returns when standard input has
-/// ended and the group of `leader` had time to exit, first by itself and then after SIGTERM.
+/// Passes `prefix` and standard input to the command; with `until_close`, only up to [`CLOSE`]. After the end of standard input,
+/// gives the group of `leader` time to exit, sends SIGTERM, and waits again.
 ///
-/// A thread copies, and this one watches for the end of the runtime: the copy blocks when the command does not read.
+/// A second thread copies the input, because the copy blocks if the command does not read. This thread watches for the end of the
+/// runtime.
 pub(super) fn pass(mut input: ChildStdin, prefix: &'static [u8], until_close: bool, leader: Pid) {
     std::thread::spawn(move || {
-        // An error means that the command or the runtime has ended, which is noticed elsewhere. The end of the copy closes the pipe.
+        // Ignore errors: other code detects the end of the command or the runtime. The end of the copy closes the pipe.
         drop(input.write_all(prefix).and_then(|()| {
             if until_close {
                 copy_until_close(&mut input)
@@ -55,7 +56,7 @@ pub(super) fn pass(mut input: ChildStdin, prefix: &'static [u8], until_close: bo
     }
     // If the command exits meanwhile, the main thread ends this process.
     std::thread::sleep(GRACE);
-    // Fails if the group has ended meanwhile.
+    // An error means that the group has already ended.
     let _ = kill_process_group(leader, Signal::TERM);
     std::thread::sleep(TERM_GRACE);
 }

@@ -1,4 +1,4 @@
-//! Killing and reaping of a command with all its descendants.
+//! Kills and reaps a command with all its descendants.
 
 use std::io::{self, Write as _};
 use std::time::Duration;
@@ -40,7 +40,7 @@ fn exit_code(status: WaitStatus) -> i32 {
 
 /// Kills the group of `leader`, if it may still exist, and all descendants. Returns whether all have ended.
 ///
-/// One round is not enough: a killed process may have just started another one, which is then adopted.
+/// One round is not enough: a killed process may have just started another process, which the guard then adopts.
 pub(super) fn end(leader: Option<Pid>) -> bool {
     if let Some(leader) = leader {
         // Fails if it has ended meanwhile.
@@ -60,9 +60,9 @@ pub(super) fn end(leader: Option<Pid>) -> bool {
     false
 }
 
-/// Ends this guard as a kill would, so that the caller knows that processes of the command may remain.
+/// Kills this guard. From the signal, the caller concludes that processes of the command may remain.
 pub(super) fn give_up() -> ! {
-    // The output of the command may be closed.
+    // An error means that the output of the command is closed.
     let _ = writeln!(io::stderr(), "guard: some processes of the command have not ended");
     let _ = rustix::process::kill_process(rustix::process::getpid(), Signal::KILL);
     std::process::abort()
@@ -74,7 +74,7 @@ pub(super) fn give_up() -> ! {
 pub(crate) fn kill_with_descendants(id: u32) -> bool {
     let mut empty_rounds = 0;
     for _ in 0..MAX_ROUNDS {
-        // A process that is started during the scan may be missed once.
+        // The scan may miss a process that starts meanwhile, so two scans must find none.
         empty_rounds = if kill_descendants(id) { empty_rounds + 1 } else { 0 };
         if empty_rounds == 2 {
             break;
@@ -93,7 +93,7 @@ pub(crate) fn kill_with_descendants(id: u32) -> bool {
 fn kill_descendants(root: u32) -> bool {
     let mut parents = processes();
     let mut known = vec![root];
-    // Each pass finds one more generation.
+    // Each pass finds the next generation.
     loop {
         let (found, rest): (Vec<_>, Vec<_>) = parents.into_iter().partition(|(_, parent)| known.contains(parent));
         if found.is_empty() {
@@ -136,8 +136,8 @@ fn processes() -> Vec<(u32, u32)> {
     numbers.filter_map(|id| Some((id, parent(&std::fs::read_to_string(format!("/proc/{id}/stat")).ok()?)?))).collect()
 }
 
-/// Parses the parent from a line of `/proc/<pid>/stat`, after the name, which may contain parentheses. Returns `None` for a
-/// dead process that has not been reaped. A process whose main thread alone has ended has the same state, but more threads.
+/// Parses the parent from a line of `/proc/<pid>/stat`. The name before it may contain parentheses. Returns `None` for a
+/// dead process that has not been reaped. A process whose main thread has ended has the same state, but more threads.
 #[cfg(target_os = "linux")]
 fn parent(stat: &str) -> Option<u32> {
     let (_, after) = stat.rsplit_once(')')?;

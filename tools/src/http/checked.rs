@@ -1,4 +1,4 @@
-//! Single requests, whose addresses are checked when they are connected to.
+//! Single HTTP requests. The IP address of each connection is checked.
 
 use std::error::Error;
 use std::io;
@@ -43,7 +43,7 @@ impl Resolver for SystemResolver {
 #[error("its address is internal")]
 struct InternalAddress;
 
-/// A resolver that returns only addresses that may be reached.
+/// A resolver that fails for internal addresses of unlisted hosts.
 struct CheckedResolver {
     resolver: Arc<dyn Resolver>,
     is_listed: bool,
@@ -56,7 +56,7 @@ impl CheckedResolver {
         is_listed: bool,
     ) -> Result<Vec<IpAddr>, Box<dyn Error + Send + Sync>> {
         let found = resolver.addresses(host).await?;
-        // The client may connect to any of the addresses, so a single internal one is refused.
+        // The client may connect to any of the addresses, so a single internal one refuses the host.
         if !is_listed && !found.iter().all(|ip| is_public(*ip)) {
             return Err(Box::new(InternalAddress));
         }
@@ -83,7 +83,7 @@ pub(crate) enum AllowedHosts {
     All,
 }
 
-/// The reason why a request has no answer.
+/// The reason why a request has no response.
 pub(crate) enum RequestFailed {
     /// The address is internal, and its host is not listed.
     Internal,
@@ -100,7 +100,7 @@ struct ClientParts {
     allowed_hosts: AllowedHosts,
     resolver: Arc<dyn Resolver>,
     proxies: Matcher,
-    /// Created once, because the system's root certificates are read for it.
+    /// Created once, because this reads the system's root certificates.
     tls: OnceLock<Result<ClientConfig, String>>,
 }
 
@@ -123,7 +123,7 @@ impl CheckedClient {
         }
         let is_proxied = url.as_str().parse().is_ok_and(|uri| self.0.proxies.intercept(&uri).is_some());
         if is_proxied && !is_listed && literal(url).is_none() {
-            // The proxy resolves the name again. If the system cannot resolve it, the decision is left to the proxy.
+            // The proxy resolves the name again. If the system cannot resolve the name, the proxy decides.
             let host = url.host_str().unwrap_or_default();
             let found = CheckedResolver::addresses(&*self.0.resolver, host, false).await;
             if found.is_err_and(|error| error.is::<InternalAddress>()) {

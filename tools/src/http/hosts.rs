@@ -92,7 +92,7 @@ fn is_public_v4(ip: Ipv4Addr) -> bool {
     !INTERNAL.iter().any(within)
 }
 
-/// Checks the embedded address if an IPv6 address contains an IPv4 one.
+/// Checks the embedded address if an IPv6 address contains an IPv4 address.
 fn is_public_v6(ip: Ipv6Addr) -> bool {
     let embedded = |high: u16, low: u16| is_public_v4(Ipv4Addr::from_bits(u32::from(high) << 16 | u32::from(low)));
     match ip.segments() {

@@ -1,5 +1,5 @@
-//! A thread for the checks that a server's schemas require: they may take longer than estimated, and a running validation
-//! cannot be interrupted.
+//! A separate thread for validation against a server's schemas: it may take longer than estimated, and a running
+//! validation cannot be interrupted.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,10 +7,10 @@ use std::time::Duration;
 use tokio::sync::{Semaphore, oneshot};
 use tokio_util::sync::CancellationToken;
 
-/// Bytes of its stack: a schema has many levels.
+/// Stack size of the thread: a schema has many levels.
 const STACK: usize = 8 << 20;
 
-/// Runs one check at a time, each on a thread of its own. Others wait until it ends, each up to its own limit.
+/// Runs one check at a time, each on a new thread. Further checks wait, each up to its own time limit.
 pub(super) struct Checker(Arc<Semaphore>);
 
 impl Default for Checker {
@@ -20,10 +20,10 @@ impl Default for Checker {
 }
 
 impl Checker {
-    /// Runs `work` outside the threads of the runtime. The token is cancelled if the caller is dropped or `limit` is over.
+    /// Runs `work` outside the threads of the runtime. Cancels the token of `work` when this future is dropped or after `limit`.
     ///
     /// # Errors
-    /// If it takes too long or panics, or the system cannot start a thread.
+    /// If `work` takes too long or panics, or the system cannot start a thread.
     pub(super) async fn run<T: Send + 'static>(
         &self,
         limit: Duration,
@@ -36,7 +36,7 @@ impl Checker {
             let (send, receive) = oneshot::channel();
             let job = move || {
                 let _permit = permit;
-                // The caller may have left.
+                // An error means that the caller no longer waits.
                 drop(send.send(work(&stop)));
             };
             let thread = std::thread::Builder::new().name("subtend-check".to_owned()).stack_size(STACK);
@@ -58,9 +58,9 @@ mod tests {
         }
     }
 
-    /// On one thread, the runtime does other work meanwhile, and the caller ends at its limit or when it is cancelled.
+    /// On a runtime with one thread, other work continues. The caller ends at its time limit or when it is cancelled.
     #[tokio::test]
-    async fn check_that_does_not_end_holds_no_runtime_thread() {
+    async fn endless_check_blocks_no_runtime_thread() {
         let checker = Checker::default();
         let late = checker.run(Duration::from_secs(1), until_left).await;
         assert_eq!(late, Err("it takes more than 1 s".to_owned()));

@@ -21,7 +21,7 @@ use crate::tool::Progress;
 
 /// Maximum bytes of one progress line.
 const MAX_LINE: usize = 300;
-/// Number of progress lines kept for calls that are not watched yet.
+/// Maximum number of progress lines kept for calls that are not watched yet.
 const MAX_EARLY: usize = 16;
 /// Maximum bytes of an id or token sent by a server.
 pub(super) const MAX_ID: usize = 256;
@@ -41,7 +41,7 @@ struct ClientState {
 #[derive(Default)]
 struct Calls {
     watched: HashMap<ProgressToken, Progress>,
-    /// The latest lines of unknown calls, because a fast server can report progress before the call is watched.
+    /// The latest lines of calls that are not watched yet: a fast server can report progress that early.
     early: VecDeque<(ProgressToken, String)>,
 }
 
@@ -65,14 +65,14 @@ impl Client {
         &self.0.changes
     }
 
-    /// Opens a call with the user's approved answers, by question id. Other questions that the server asks during it are declined, and kept
-    /// for its result.
+    /// Opens a call with the user's approved answers, by question id. Other questions that the server asks during the call are declined, and
+    /// become part of its result.
     pub(super) fn open_call(&self, answers: BTreeMap<String, Value>) -> ServerCall {
         self.0.open.open(answers)
     }
 
-    /// Answers a question if the user approved an answer for exactly this message and form. Otherwise declines it, and keeps it for the
-    /// result of the call, which is `call` if the server named it.
+    /// Answers a question if the user approved an answer for exactly this message and form. Otherwise declines the question, and keeps it
+    /// for the result of the call. `call` is the call that the server named, if it named one.
     pub(super) fn answer(&self, params: &ElicitRequestParams, call: Option<&ServerCall>) -> ElicitResult {
         let (mut question, form) = Question::of(params);
         if let ServerQuestion::Answerable(question) = &mut question
@@ -90,7 +90,7 @@ impl Client {
             Some(call) => call.keep_question(question),
             None => self.0.open.keep_question(question),
         }
-        // A page is not declined, because the user may still open it.
+        // Do not decline a page, because the user may still open it.
         let is_page = matches!(params, ElicitRequestParams::UrlElicitationParams { .. });
         ElicitResult::new(if is_page { ElicitationAction::Cancel } else { ElicitationAction::Decline })
     }
@@ -115,7 +115,7 @@ impl Client {
     }
 }
 
-/// Returns whether an id or token of a server is too long. The client keeps each until its answer is read.
+/// Returns whether an id or token of a server is too long to be kept until the answer is read.
 pub(super) fn is_long(id: &NumberOrString) -> bool {
     matches!(id, NumberOrString::String(id) if id.len() > MAX_ID)
 }
@@ -129,7 +129,7 @@ impl ClientHandler for Client {
         let mut capabilities = ClientCapabilities::default();
         capabilities.elicitation = Some(elicitation);
         let mut config = ClientConfig::new(capabilities, me);
-        // For servers that do not support the protocol version without a handshake.
+        // The handshake is for servers that do not support the newest protocol version.
         config.protocol_version = ProtocolVersion::LATEST_WITH_INITIALIZE;
         config
     }
@@ -142,7 +142,7 @@ impl ClientHandler for Client {
         Ok(self.answer(&params, None))
     }
 
-    /// Refuses an unknown request. The answer omits its name, which may be very long.
+    /// Refuses an unknown request. The answer omits the name of the request, which may be very long.
     async fn on_custom_request(
         &self,
         _: CustomRequest,
@@ -156,7 +156,7 @@ impl ClientHandler for Client {
 mod tests {
     use super::*;
 
-    /// The control: a token and a message of usual size.
+    /// The control: a short token and a short message.
     #[test]
     fn progress_with_long_tokens_or_messages_is_bounded() {
         let client = Client::default();

@@ -17,7 +17,7 @@ pub const MAX_FILE_BYTES: u64 = 256 << 10;
 /// Maximum number of servers in one file.
 const MAX_SERVERS: usize = 64;
 
-/// The source of a server's configuration.
+/// The place where a server is configured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Origin {
     /// The user's own configuration.
@@ -35,16 +35,16 @@ pub enum ServerTransport {
     Http { url: String, headers: BTreeMap<String, String> },
 }
 
-/// Parts of names of variables, headers and parameters whose values are secrets, in lower case.
+/// Lower-case parts of names. A variable, header or parameter with such a part in its name is a secret.
 const SECRET_NAMES: [&str; 7] = ["auth", "cookie", "credential", "key", "passw", "secret", "token"];
 
 impl ServerTransport {
-    /// Returns the secrets that the server gets, by their names. It may repeat them in results and errors.
+    /// Returns the secrets that the server receives, with their names. The server may repeat them in results and errors.
     pub(super) fn secrets(&self) -> Secrets {
         let named: Vec<(String, String)> = match self {
             Self::Stdio { env, .. } => env.iter().map(|(name, value)| (name.clone(), value.clone())).collect(),
             Self::Http { url, headers } => {
-                // Both the whole value and, after a scheme such as `Bearer`, the token alone.
+                // Include the whole value, and the token after a scheme such as `Bearer`.
                 let parts = |(name, value): (&String, &String)| {
                     let token = value.split_once(' ').map(|(_, token)| (name.clone(), token.to_owned()));
                     [Some((name.clone(), value.clone())), token].into_iter().flatten()
@@ -72,7 +72,7 @@ pub struct ServerConfig {
     pub transport: ServerTransport,
     /// Time limit of one tool call, in addition to the session's own limit.
     pub timeout: Option<Duration>,
-    /// True if its process starts in the workspace.
+    /// True if the server process starts in the workspace.
     pub in_workspace: bool,
 }
 
@@ -83,7 +83,7 @@ pub struct ServerList {
     pub problems: Vec<String>,
 }
 
-/// Shows only names, because arguments, variables and headers may contain keys.
+/// Shows only names, because arguments, variables and headers may contain secrets.
 impl std::fmt::Debug for ServerTransport {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
@@ -221,7 +221,7 @@ fn server(
     Ok(Some(ServerConfig { name, origin, transport, timeout, in_workspace }))
 }
 
-/// Checks that an address has no credentials and does not send those of headers unencrypted over the network.
+/// Checks that an address contains no credentials, and that credentials in headers are encrypted on the network.
 fn address(url: String) -> Result<String, String> {
     let rest = url.strip_prefix("https://").or_else(|| url.strip_prefix("http://"));
     let Some(rest) = rest else { return Err("`url` must start with https:// or http://".to_owned()) };
@@ -363,7 +363,7 @@ mod tests {
         assert!(list.servers.len() == 2 && !format!("{list:?}").contains("t0p"));
     }
 
-    /// The controls: values of other names, and a short one.
+    /// The controls: values with other names, and a short value.
     #[test]
     fn secrets_of_a_server_are_known_by_their_names() {
         let text = "API_KEY=k-123456789 MODE=m-123456789 PASSWD=short";

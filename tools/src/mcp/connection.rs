@@ -33,7 +33,7 @@ use crate::tool::Progress;
 pub(super) const START_TIMEOUT: Duration = Duration::from_secs(30);
 /// Maximum number of tools of one server.
 pub(super) const MAX_TOOLS: usize = 256;
-/// Code of the error of a server that wants pages opened first.
+/// Error code of a server that requires the user to open pages first.
 const PAGES_REQUIRED: i32 = -32_042;
 /// Maximum number of times that a server can request input during one call.
 const MAX_ROUNDS: usize = 4;
@@ -43,14 +43,14 @@ const MAX_ROUNDS: usize = 4;
 pub struct ConnectionSettings {
     /// Working directory of servers that start in the workspace.
     pub workspace: PathBuf,
-    /// Working directory of other servers, because many programs execute files of their working directory. `None` means the workspace.
+    /// Working directory of other servers; `None` means the workspace. Many programs execute files of their working directory.
     pub elsewhere: Option<PathBuf>,
     /// Guard of server processes. Without one, processes that leave their process group may outlive the runtime.
     pub guard: Option<Guard>,
     pub commands: Commands,
-    /// The user's logins. Without them, a server that asks for a login cannot be used.
+    /// The user's logins. Without them, servers that require a login cannot be used.
     pub logins: Option<Arc<dyn LoginStore>>,
-    /// Internal hosts that the user listed. Authorization servers may be there.
+    /// Internal hosts that the user listed. Authorization servers may run on them.
     pub internal_hosts: Vec<InternalHost>,
 }
 
@@ -136,7 +136,7 @@ impl ServerConnection {
         self.service.is_closed() || self.service.peer().is_transport_closed()
     }
 
-    /// Returns the reason that the connection is closed.
+    /// Returns the reason why the connection is closed.
     pub(super) async fn close_reason(&self) -> String {
         if let Some(fault) = self.open.fault() {
             return fault;
@@ -171,7 +171,7 @@ impl ServerConnection {
                 params: Some(at_cursor(cursor)),
                 extensions: Default::default(),
             });
-            // Sent directly instead of using the library's cached list, since this runs after a change.
+            // Send the request directly: the list that the library caches is outdated after a change.
             match self.service.peer().send_request(request).await {
                 Ok(ServerResult::ListToolsResult(page)) => Ok((page.tools, page.next_cursor)),
                 Ok(_) => {
@@ -191,7 +191,7 @@ impl ServerConnection {
         }
     }
 
-    /// Subscribes to tool changes, which the protocol without a handshake requires. The transport counts them. Returns when the subscription
+    /// Subscribes to tool changes, as the newest protocol version requires. The transport counts the changes. Returns when the subscription
     /// ends.
     pub(super) async fn subscribe(peer: Peer<RoleClient>) {
         let modern = peer.peer_info().is_some_and(|info| !info.protocol_version.has_initialize());
@@ -207,7 +207,7 @@ impl ServerConnection {
         self.service.peer().clone()
     }
 
-    /// Calls a tool. If the future is dropped, the server is notified of the cancel.
+    /// Calls a tool. A drop of the future notifies the server that the call is cancelled.
     pub(super) async fn call(
         &self,
         tool: &str,
@@ -269,7 +269,7 @@ impl ServerConnection {
         }
     }
 
-    /// Classifies the error of a call, and keeps the pages that the server wants opened first.
+    /// Classifies the error of a call, and keeps the pages that the user must open first.
     pub(super) async fn call_error(&self, error: ServiceError, open: &ServerCall) -> CallFailure {
         if let ServiceError::McpError(ErrorData { code, data: Some(data), .. }) = &error
             && code.0 == PAGES_REQUIRED
@@ -310,7 +310,7 @@ pub(super) fn at_cursor(cursor: Option<String>) -> PaginatedRequestParams {
     params
 }
 
-/// A request in flight. If it is dropped before the answer, the server is notified of the cancel.
+/// A request in flight. A drop before the answer notifies the server that the request is cancelled.
 struct RequestWatch<'a> {
     connection: &'a ServerConnection,
     id: Option<RequestId>,
@@ -325,7 +325,7 @@ impl Drop for RequestWatch<'_> {
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
             runtime.spawn(async move {
                 let params = CancelledNotificationParam::new(Some(id), Some("the call was cancelled".to_owned()));
-                // Fails if the connection has ended.
+                // An error means that the connection has ended.
                 drop(peer.notify_cancelled(params).await);
             });
         }

@@ -49,7 +49,7 @@ fn extra_tool(server: &str, name: &str, about: String, fields: serde_json::Value
 
 const REQUESTS_INPUT: &str = "it requests input, which is not supported for resources and prompts";
 
-/// Returns the resource that a call names, or the list.
+/// Returns the resource that a call names, or the list of resources.
 pub(super) async fn resources(
     up: &ServerConnection,
     args: &JsonObject,
@@ -81,7 +81,7 @@ pub(super) async fn resources(
     let templates = paging::read_all("templates of resources", MAX_ENTRIES, |cursor| async move {
         match peer.list_resource_templates(Some(at_cursor(cursor))).await {
             Ok(page) => Ok((page.resource_templates, page.next_cursor)),
-            // A server without templates may not know the method.
+            // A server without templates may not support the method.
             Err(ServiceError::McpError(error)) if error.code == ErrorCode::METHOD_NOT_FOUND => Ok((Vec::new(), None)),
             Err(error) => Err(up.call_error(error, open).await),
         }
@@ -102,7 +102,7 @@ pub(super) async fn resources(
     Ok(list(lines, "resources", truncated))
 }
 
-/// Returns the prompt that a call names, or the list.
+/// Returns the prompt that a call names, or the list of prompts.
 pub(super) async fn prompts(
     up: &ServerConnection,
     args: &JsonObject,

@@ -28,13 +28,13 @@ use crate::http::tls;
 use crate::threads::ServerThread;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// Maximum bytes of one message of a stream. The values of such messages are counted.
+/// Maximum bytes of one message of a stream. The JSON values of the message are limited too.
 const MAX_MESSAGE: usize = 4 << 20;
-/// Maximum bytes of one response. Its values are not counted, and parsed values take sixty times as much memory.
+/// Maximum bytes of one response. Its JSON values are not counted, and parsing takes sixty times this memory.
 const MAX_RESPONSE: usize = 1 << 20;
 /// Capacity of each of the two message queues.
 const QUEUE_CAPACITY: usize = 1;
-/// Rate at which a stream is read.
+/// Maximum rate at which a stream is read.
 const BYTES_PER_MICROSECOND: u64 = 8;
 /// Minimum pause after a chunk of a stream.
 const MIN_PAUSE: Duration = Duration::from_millis(1);
@@ -69,17 +69,17 @@ pub(super) fn transport(
     config.max_sse_event_size = MAX_MESSAGE;
     config.channel_buffer_capacity = QUEUE_CAPACITY;
     let http = client(url).map_err(|error| error.to_string())?;
-    // The manager adds the token of a login, and renews it.
+    // The manager adds and renews the token of a login.
     let client = AuthClient::new(CountedClient { http, opened: Arc::default() }, manager);
     let thread = ServerThread::start()?;
-    // The transport spawns its tasks on the entered runtime.
+    // The transport spawns its tasks on the current runtime.
     let entered = thread.handle().map(Handle::enter);
     let transport = StreamableHttpClientTransport::with_client(client, config);
     drop(entered);
     Ok((transport, thread))
 }
 
-/// Returns a client that does not follow redirects, which would receive the headers.
+/// Returns a client that does not follow redirects: the target of a redirect would receive the headers.
 fn client(url: &str) -> Result<reqwest::Client, Box<dyn std::error::Error>> {
     Ok(reqwest::Client::builder()
         .tls_backend_preconfigured(tls(url.starts_with("https://"))?)
@@ -91,7 +91,7 @@ fn client(url: &str) -> Result<reqwest::Client, Box<dyn std::error::Error>> {
         .build()?)
 }
 
-/// A client that counts the values of each stream message before it is parsed, and opens streams at a bounded rate.
+/// A client that counts the values of each stream message before parsing, and limits the rate of new streams.
 #[derive(Clone)]
 pub(super) struct CountedClient {
     http: reqwest::Client,
@@ -120,7 +120,7 @@ impl CountedClient {
     }
 }
 
-/// The unfinished message of a stream. It ends with a blank line; a line ends with CR LF, LF or CR.
+/// The unfinished message of a stream. A blank line ends the message; CR LF, LF or CR ends a line.
 #[derive(Default)]
 struct OpenMessage {
     bytes: usize,
@@ -145,7 +145,7 @@ impl OpenMessage {
     }
 }
 
-/// Reads a stream at a bounded rate, since its comments may be endless, and ends it at a message of more than `most` bytes.
+/// Reads a stream at a bounded rate, because its comments may be endless. Fails at a message of more than `most` bytes.
 fn paced<D: AsRef<[u8]>>(chunks: impl Stream<Item = io::Result<D>>, most: usize) -> impl Stream<Item = io::Result<D>> {
     let mut open = OpenMessage::default();
     chunks.then(move |chunk| {
@@ -182,7 +182,7 @@ fn with_headers(
     auth.into_iter().fold(request, |request, token| request.bearer_auth(token))
 }
 
-/// Ends a stream at a message with too many values.
+/// Fails at a message with too many values.
 fn limit_values(events: SseEvents) -> SseEvents {
     let check = |event: Result<Sse, SseError>| {
         let event = event?;
@@ -258,7 +258,7 @@ impl StreamableHttpClient for CountedClient {
         most: usize,
     ) -> Result<SseEvents, HttpFault> {
         tokio::time::sleep(self.pause()).await;
-        // The id goes into a header, and the server chooses it.
+        // The server chooses the id, and a header contains it.
         let last = last.filter(|last| last.len() <= super::client::MAX_ID);
         let named = (session.as_deref(), last.as_deref());
         let request = with_headers(self.http.get(&*uri), named, auth.as_deref(), headers.clone());
@@ -269,7 +269,7 @@ impl StreamableHttpClient for CountedClient {
         let kind = response.headers().get(CONTENT_TYPE).map(HeaderValue::as_bytes).unwrap_or_default();
         if !response.status().is_success() || !kind.to_ascii_lowercase().starts_with(b"text/event-stream") {
             drop(response);
-            // The library names the reason, and asks for a login if necessary.
+            // The library reports the reason, and requests a login if necessary.
             let stream = self.http.get_stream_with_max_sse_event_size(uri, session, last, auth, headers, most);
             return stream.await.and_then(|_| Err(HttpFault::UnexpectedContentType(None)));
         }
@@ -283,7 +283,8 @@ mod tests {
 
     use super::*;
 
-    /// With `retry: 0`, a stream that ends at once was reopened a thousand times a second. The control: after a pause it opens at once.
+    /// Without the limit, a stream with `retry: 0` that ends at once is reopened a thousand times a second. The control: after a pause, it
+    /// opens at once.
     #[tokio::test(start_paused = true)]
     async fn streams_are_opened_at_a_bounded_rate() {
         let counted = CountedClient { http: client("http://localhost").unwrap(), opened: Arc::default() };
@@ -293,7 +294,7 @@ mod tests {
         assert_eq!(counted.pause(), Duration::ZERO);
     }
 
-    /// Endless comments took one processor. The control: without the pauses, all chunks are read at once.
+    /// Endless comments must not keep a CPU busy. The control: without the pauses, all chunks are read at once.
     #[tokio::test(start_paused = true)]
     async fn endless_comments_are_read_at_a_bounded_rate() {
         let read = async |bytes: usize| {
@@ -321,7 +322,7 @@ mod tests {
         assert_eq!(read("\ndata\r").await, [true, false, false]);
     }
 
-    /// A queue of messages with many values took gigabytes. The control: a message with half of the values is accepted.
+    /// Without the limit, a queue of such messages takes gigabytes. The control: a message with half of the values is accepted.
     #[tokio::test]
     async fn values_of_a_stream_are_counted() {
         let read = async |values: usize| {

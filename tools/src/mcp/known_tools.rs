@@ -1,4 +1,4 @@
-//! Remembers tool descriptions outside of the workspaces, to report changes.
+//! Remembers digests of tool descriptions, outside of the workspaces, to report changes.
 
 use std::collections::BTreeMap;
 use std::io::Write as _;
@@ -9,7 +9,7 @@ use subtend_session::ids::Hash;
 
 use crate::private;
 
-/// Maximum number of tools remembered for one server. It bounds the file of a server that keeps inventing names.
+/// Maximum number of tools remembered for one server, which could invent names without end.
 const MAX_TOOLS: usize = 1_024;
 
 /// Digests by workspace, server and tool.
@@ -83,7 +83,7 @@ impl KnownTools {
         let text = serde_json::to_string_pretty(kept).map_err(|error| error.to_string())?;
         let partial = file.with_extension("partial");
         let write = || {
-            // The user may have a link to the directory of the configuration.
+            // The directory of the configuration may be a link of the user.
             if let Some(folder) = file.parent().filter(|folder| !folder.is_dir()) {
                 private::create_dir(folder)?;
             }

@@ -1,4 +1,4 @@
-//! Changes of a server's list of tools: how many it reported, and how many of them were read.
+//! Changes of a server's tool list: the number of reported changes, and the number that the last list includes.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,12 +8,12 @@ use futures_util::future::BoxFuture;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-/// Time for which changes are collected before the tools are listed. It doubles with each list, up to [`MAX_DEBOUNCE`], and is reset
-/// after [`QUIET_TIME`] without a change.
+/// Time for which changes are collected before the tools are listed. This time doubles with each list, up to [`MAX_DEBOUNCE`], and is
+/// reset after [`QUIET_TIME`] without a change.
 const DEBOUNCE: Duration = Duration::from_millis(100);
 const MAX_DEBOUNCE: Duration = Duration::from_secs(30);
 const QUIET_TIME: Duration = Duration::from_secs(10);
-/// Maximum time that a model call waits for a changed list. A list that is read later is offered from the next call on.
+/// Maximum time that a model call waits for a changed list. A later list applies from the next call on.
 const MAX_WAIT: Duration = Duration::from_secs(2);
 
 /// The changes of one connection. Cheap to clone.
@@ -24,12 +24,12 @@ pub(super) struct ListChanges(Arc<watch::Sender<ReportedChanges>>);
 struct ReportedChanges {
     /// Number of changes that the server reported.
     reported: u64,
-    /// The number of them that the last attempt to list covers, also if it failed.
+    /// Number of changes that the last attempt to list the tools covers, even if it failed.
     listed: u64,
     listed_at: Option<Instant>,
     /// Time between the first change and its list.
     delay: Duration,
-    /// True if the list comes too late for a model call that waits for it.
+    /// True if the next list comes too late for a waiting model call.
     is_late: bool,
     /// True if the connection has ended, so that no list follows.
     has_ended: bool,
@@ -62,7 +62,7 @@ impl ListChanges {
     pub(super) async fn due(&self) -> Option<u64> {
         let mut seen = self.0.subscribe();
         let next = seen.wait_for(|changes| changes.is_due() || changes.has_ended).await;
-        // An error is impossible: `self` holds the sender.
+        // Receiving cannot fail, because `self` holds the sender.
         let delay = next.ok().filter(|changes| !changes.has_ended).map(|changes| changes.delay)?;
         tokio::time::sleep(delay).await;
         Some(self.0.borrow().reported)
@@ -78,12 +78,12 @@ impl ListChanges {
         });
     }
 
-    /// Releases those that wait, since the connection has ended.
+    /// Ends all waits, because the connection has ended.
     pub(super) fn end(&self) {
         self.0.send_modify(|changes| changes.has_ended = true);
     }
 
-    /// Returns the wait for the list with all changes that were reported so far, unless it is read or comes too late.
+    /// Returns a future that waits for a list with all changes reported so far. Returns `None` if no list is due or it comes too late.
     pub(super) fn wait_for_list(&self) -> Option<BoxFuture<'static, ()>> {
         let count = {
             let changes = self.0.borrow();
@@ -96,7 +96,7 @@ impl ListChanges {
                 let listed = seen.wait_for(|changes| changes.listed >= count || changes.is_late || changes.has_ended);
                 let is_late = tokio::time::timeout(MAX_WAIT, listed).await.is_err();
                 if is_late {
-                    // Otherwise the same call would wait again.
+                    // Without this, the same call would wait again.
                     changes.0.send_modify(|changes| changes.is_late = true);
                 }
             }
@@ -109,7 +109,7 @@ impl ListChanges {
 mod tests {
     use super::*;
 
-    /// Reads each list at once, as the task of a connection does.
+    /// Marks each due list as read at once, like the task of a connection.
     fn read_lists(changes: &ListChanges) {
         let changes = changes.clone();
         tokio::spawn(async move {
@@ -128,7 +128,7 @@ mod tests {
         begun.elapsed().as_millis()
     }
 
-    /// The control: without a change no call waits.
+    /// The control: without a change, no call waits.
     #[tokio::test(start_paused = true)]
     async fn call_waits_for_the_list_with_a_reported_change() {
         let changes = ListChanges::default();
@@ -141,7 +141,7 @@ mod tests {
         assert_eq!(wait(&changes).await, 100);
     }
 
-    /// A server that always reports changes delays five calls for three seconds in all, and later ones not at all.
+    /// A server that constantly reports changes delays five calls by three seconds in total, and later calls not at all.
     #[tokio::test(start_paused = true)]
     async fn endless_changes_delay_few_calls() {
         let changes = ListChanges::default();
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn call_waits_once_for_a_list_that_is_not_read() {
+    async fn call_waits_once_for_a_list_that_never_arrives() {
         let changes = ListChanges::default();
         changes.report();
         assert_eq!((wait(&changes).await, wait(&changes).await), (2_000, 0));

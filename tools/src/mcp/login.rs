@@ -1,7 +1,7 @@
-//! Logins for servers that ask for one (OAuth).
+//! OAuth logins for servers that require them.
 //!
-//! The user logs in with a browser ([`PendingLogin`]). A [`Login`] is kept outside of workspaces by a [`LoginStore`]; its token is sent
-//! to the address of its server only, and never across a redirect. See `docs/decisions/0045-mcp-oauth.md`.
+//! The user logs in with a browser ([`PendingLogin`]). A [`LoginStore`] keeps each [`Login`] outside of workspaces. The token is sent only
+//! to the address of its server, and never across a redirect. See `docs/decisions/0045-mcp-oauth.md`.
 
 mod bounded;
 mod credentials;
@@ -43,7 +43,7 @@ impl LoginKey {
 pub struct Login {
     /// The address of the server. The token is sent nowhere else.
     url: String,
-    /// The resource for which the tokens were made.
+    /// The resource for which the tokens were issued.
     resource: String,
     /// The endpoints of the authorization server.
     metadata: AuthorizationMetadata,
@@ -56,16 +56,16 @@ pub struct Login {
 /// A summary of a login, without its tokens.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LoginReport {
-    /// The address for which it was made.
+    /// The address of the server.
     pub url: String,
     pub issuer: String,
     pub scopes: Vec<String>,
     pub since: u64,
-    /// When its token expires, in seconds since 1970.
+    /// The expiry of the token, in seconds since 1970.
     pub expires: Option<u64>,
-    /// True if its token is renewed without the user.
+    /// True if the token can be renewed without the user.
     pub is_renewed: bool,
-    /// False if the authorization server refused to renew it.
+    /// False if the authorization server refused to renew the token.
     pub is_valid: bool,
 }
 
@@ -91,31 +91,30 @@ impl fmt::Debug for Login {
     }
 }
 
-/// Keeps logins. Its functions may block.
+/// Storage for logins. Its functions may block.
 pub trait LoginStore: fmt::Debug + Send + Sync {
     /// # Errors
     /// If the logins cannot be read.
     fn load(&self, key: &LoginKey) -> Result<Option<Login>, String>;
 
-    /// Replaces a login; `None` removes it. The caller holds its lock.
+    /// Replaces a login, or removes it if `login` is `None`. The caller holds the lock of the login.
     ///
     /// # Errors
     /// If the logins cannot be written.
     fn save(&self, key: &LoginKey, login: Option<&Login>) -> Result<(), String>;
 
-    /// Waits until no other process changes this login, and keeps others from it until the lock is dropped. The lock prevents two
-    /// processes from using a token that is valid for one use. It is held while an authorization server answers, so other logins have
-    /// locks of their own.
+    /// Waits for the lock of this login, and holds it until the returned value is dropped. The lock prevents two processes from using a
+    /// token that is valid only once. Each login has a separate lock, because a lock is held while an authorization server answers.
     ///
     /// # Errors
     /// If the login cannot be locked.
     fn lock(&self, key: &LoginKey) -> Result<Box<dyn Send>, String>;
 }
 
-/// Returns the address of a server that may ask for a login: one over HTTP that has no `Authorization` header.
+/// Returns the address of a server that may require a login: an HTTP server without a configured `Authorization` header.
 ///
 /// # Errors
-/// Returns the reason for which the server does not use logins.
+/// Returns the reason why the server does not use logins.
 pub fn login_address(server: &ServerConfig) -> Result<&str, &'static str> {
     match &server.transport {
         ServerTransport::Stdio { .. } => Err("it is a process: only servers with `url` take a login"),

@@ -86,11 +86,11 @@ fn built_in_tools_have_plain_schemas() {
         json!({
             "type": "object",
             "properties": {
-                "path": {"type": "string", "description": "The file, from the workspace."},
+                "path": {"type": "string", "description": "The path of the file in the workspace."},
                 "from_line": {"type": "integer", "minimum": 1, "default": 1, "description": "The first line to show, from 1."},
                 "lines": {
                     "type": "integer", "minimum": 1, "maximum": 100_000, "default": 400,
-                    "description": "Lines to show at most."
+                    "description": "The maximum number of lines to show."
                 },
             },
             "required": ["path"],

@@ -29,7 +29,7 @@ fn long_chain_or_loop_is_refused() {
     assert_eq!(unsupported_reason(&chain(3_000, 1)).unwrap(), "with its references it has more than 128 levels");
     let endless = json!({"type": "object", "$ref": "#"});
     assert!(unsupported_reason(&endless).unwrap().starts_with("a reference leads back to itself"));
-    // The control: a tree schema refers to itself one level deeper.
+    // The control: the schema of a tree refers to itself one level deeper.
     let tree = json!({"type": "object", "properties": {"children": {"type": "array", "items": {"$ref": "#"}}}});
     assert_eq!(unsupported_reason(&tree), None);
     assert_eq!(count(&tree, &json!({"children": [{}, {"children": [{}]}]})), 11);
@@ -77,8 +77,8 @@ fn fan(levels: usize, part: &Value) -> Value {
     json!({"type": "object", "properties": {"a": {"$ref": "#/$defs/d0"}}, "$defs": defs})
 }
 
-/// The validator decodes these names, so it would check another part than the one that is counted. The control: names
-/// that the count and the validator read in the same way.
+/// The validator decodes these names, so it would check a different part than the count. The control: names that both
+/// read in the same way.
 #[test]
 fn references_are_read_as_the_validator_reads_them() {
     for (harmless, place, meant) in [
@@ -103,7 +103,7 @@ fn references_are_read_as_the_validator_reads_them() {
     assert_eq!(unsupported_reason(&plain), None);
 }
 
-/// Keywords whose check takes more than one step, each 256 times. The control: once, they are within the bound.
+/// Keywords whose check takes more than one step, each used 256 times. The control: used once, they are within the bound.
 #[test]
 fn checks_of_keywords_without_schemas_are_counted() {
     let names: Vec<String> = (0..5_000).map(|n| format!("n{n}")).collect();

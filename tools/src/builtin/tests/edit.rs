@@ -44,7 +44,7 @@ async fn missing_text_error_shows_the_nearest_lines() {
     assert_eq!(missing("a.rs", "zzz").await, format!("`old` is not in `a.rs`{end}"));
     assert_eq!(
         missing("a.rs", "\tb();\n").await,
-        format!("`old` is not in `a.rs`; line 2 differs from it only in spaces at its ends{end}")
+        format!("`old` is not in `a.rs`; line 2 differs only in leading or trailing spaces{end}")
     );
     assert_eq!(
         missing("win", "a\nb").await,

@@ -94,7 +94,7 @@ async fn read_result_is_bounded_with_the_next_line() {
     assert!(page.content.len() <= 400 && page.truncated_from.is_some_and(|from| from > 10_000), "{page:?}");
     assert!(
         page.content.ends_with(
-            "    16\tline 16\n[lines 1-16 of 1000, 8893 bytes; cut by the size of the result; continue with from_line=17]"
+            "    16\tline 16\n[lines 1-16 of 1000, 8893 bytes; truncated to fit the result; continue with from_line=17]"
         ),
         "{}",
         page.content

@@ -94,7 +94,7 @@ async fn search_result_is_bounded() {
     fixture.max_bytes = 300;
     let found = fixture.call("search", json!({"pattern": "hit"})).await.unwrap();
     assert!(found.content.len() <= 300 && found.truncated_from.is_some(), "{found:?}");
-    assert!(found.content.contains("cut by the size of the result"), "{found:?}");
+    assert!(found.content.contains("truncated to fit the result"), "{found:?}");
 }
 
 #[tokio::test]

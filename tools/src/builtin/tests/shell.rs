@@ -62,7 +62,7 @@ async fn cancelled_command_is_stopped() {
     let fixture = ToolFixture::new(&[]);
     assert!(std::process::Command::new("mkfifo").arg(fixture.at("pipe")).status().unwrap().success());
     let (cancel, pipe) = (fixture.cancel.clone(), fixture.at("pipe"));
-    // Reads from the start of the command until no descendant holds the pipe.
+    // The read ends when no descendant of the command holds the pipe.
     let watched = tokio::task::spawn_blocking(move || {
         let mut pipe = std::fs::File::open(pipe).unwrap();
         let mut byte = [0];

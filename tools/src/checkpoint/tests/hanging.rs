@@ -52,7 +52,7 @@ fn record(scene: &CheckpointFixture) -> Result<Option<PendingRestore>, Checkpoin
     scene.checkpoints.intend((session(), run), (plan, shown), AwaitedRecord::RolledBack(run), start)
 }
 
-/// Writes a file of another run while a restore waits for a file system; returns whether the write ends.
+/// Writes a file of another run while a restore hangs in a file system. Returns whether the write ends.
 async fn writes_meanwhile(step: &'static str, holds_ledger: bool) -> bool {
     let mut scene = CheckpointFixture::after_two_runs().await;
     let hang = Hang::before(step);
@@ -71,7 +71,7 @@ async fn writes_meanwhile(step: &'static str, holds_ledger: bool) -> bool {
     let holder = std::thread::spawn(move || {
         let ledger = holds_ledger.then(|| held.lock_ledger());
         locked.send(()).unwrap();
-        // Ends when the sender is dropped.
+        // The loop ends when the sender is dropped.
         drop((ended.recv(), ledger));
     });
     is_locked.await.unwrap();
@@ -90,7 +90,7 @@ async fn writes_meanwhile(step: &'static str, holds_ledger: bool) -> bool {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn x15_restore_that_hangs_does_not_delay_other_writes() {
-    // While it is planned, while it is recorded, and while it is performed.
+    // The restore hangs while it is planned, recorded, or performed.
     for step in ["planned", "present", "file"] {
         assert!(writes_meanwhile(step, false).await, "a write waited for a restore that hangs: {step}");
     }

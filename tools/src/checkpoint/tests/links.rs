@@ -61,7 +61,7 @@ async fn restore_follows_no_link_in_place_of_a_workspace() {
     }
 }
 
-/// A person may name the workspace by a link. What the link leads to later does not matter.
+/// A user may open the workspace through a link. A later change of the link has no effect on the restore.
 #[tokio::test]
 async fn restore_finds_a_workspace_that_was_named_by_a_link() {
     let mut scene = CheckpointFixture::new();
@@ -77,7 +77,7 @@ async fn restore_finds_a_workspace_that_was_named_by_a_link() {
     assert_eq!([real, other].map(|dir| fs::read_to_string(dir.join("a")).unwrap()), ["a before\n", "a by 2\n"]);
 }
 
-/// An open session still works in a directory that was moved. Its files are restored once the directory is back.
+/// An open session still writes to a directory that was moved. Its files can be restored once the directory is back.
 #[tokio::test]
 async fn write_in_a_moved_workspace_has_a_checkpoint() {
     let mut scene = CheckpointFixture::new();

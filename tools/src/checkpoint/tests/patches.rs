@@ -1,11 +1,11 @@
-//! Patches of hostile files: what a user reads before a restore.
+//! Patches of hostile files. A user reads them before a restore.
 
 use std::time::Duration;
 
 use super::*;
 
-/// A session gives a file a name that reads as lines of a diff. The patch has the name on one line. The control: the
-/// unchanged name forges lines.
+/// A file name contains lines of a diff. The patch has the name on one line. The control: the unescaped name forges
+/// lines.
 #[tokio::test]
 async fn x15_file_name_does_not_forge_lines_of_a_patch() {
     let attacks: [(&str, &str); 3] = [
@@ -32,8 +32,8 @@ fn letters(seed: u32, lines: u32) -> String {
     states.skip(1).take(lines as usize).flat_map(|state| [letter(state), '\n']).collect()
 }
 
-/// An exact comparison of each of these files takes minutes: neither a plan nor a check of a checkpoint waits for it.
-/// The control: a file of few lines is compared exactly.
+/// An exact comparison of these files takes minutes, so plans and checks of checkpoints stop comparing after a limit. The
+/// control: a file of few lines is compared exactly.
 #[tokio::test]
 async fn x15_comparing_unlike_files_takes_bounded_time() {
     let mut scene = CheckpointFixture::new();

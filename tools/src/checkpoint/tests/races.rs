@@ -1,14 +1,14 @@
-//! Races of writes, restores and other programs, and kills at each step by a real signal.
+//! Races between writes, restores and other programs, and kills by a real signal at each step.
 
 use std::collections::BTreeMap;
 use std::process::Command;
 
 use super::*;
 
-/// Names the step before which this program kills itself, and the directory of its workspace.
+/// Environment variable with the step before which this process kills itself, and the directory of its workspace.
 const KILLED: &str = "SUBTEND_TEST_CHECKPOINT_KILL";
 
-/// Returns the file at which the checkpoints do not follow each other, or do not end with the present content.
+/// Returns a file whose checkpoints have a gap, or whose last checkpoint differs from its current content.
 fn broken_file(scene: &CheckpointFixture) -> Option<String> {
     let mut last: BTreeMap<String, FileState> = BTreeMap::new();
     for checkpoint in scene.checkpoints.of_session(session()).unwrap() {
@@ -52,7 +52,7 @@ async fn x15_racing_writes_and_restores_follow_each_other() {
     }
 }
 
-/// Saves the content that a write of `path` replaces, as a write that has not reached its rename.
+/// Saves the checkpoint of a write of `path` that has not renamed its file yet.
 fn begin_write(scene: &CheckpointFixture, path: &str) -> SavedCheckpoint {
     let workspace = Workspace::open(scene.at("")).unwrap();
     let key = ToolKey { session: session(), run: RunNo(3), call: CallId { turn: TurnNo(99), ix: 0 } };
@@ -91,7 +91,7 @@ async fn x15_hanging_write_delays_only_its_file() {
     assert_eq!(broken_file(&scene), None);
 }
 
-/// A file has its old content again, but another run wrote it twice while the restore was planned.
+/// While the restore is planned, another run writes the file twice. Afterwards the file has its old content again.
 #[tokio::test]
 async fn x15_file_written_since_the_plan_is_not_restored() {
     let mut scene = CheckpointFixture::after_two_runs().await;
@@ -104,7 +104,7 @@ async fn x15_file_written_since_the_plan_is_not_restored() {
     let refused = scene.checkpoints.intend((session(), run), (again, shown), AwaitedRecord::RolledBack(run), start);
     assert!(matches!(refused, Err(CheckpointError::Stale)), "{refused:?}");
     assert_eq!(scene.tree(), before);
-    // The control: with a later start, the same plan is recorded. Writes of other files do not delay it.
+    // The control: with a later start, the same plan is recorded. Writes of other files do not matter.
     let start = scene.checkpoints.begin_plan().unwrap();
     scene.write(3, "other", "by 3\n").await;
     let recorded = scene.checkpoints.intend((session(), run), (plan, shown), AwaitedRecord::RolledBack(run), start);
@@ -154,7 +154,7 @@ async fn x15_change_between_plan_and_restore_is_refused() {
     }
 }
 
-/// Not a test: saves or restores in this process, which kills itself before a step.
+/// Helper process of other tests: saves or restores, and kills itself before a step.
 #[tokio::test]
 async fn killed_process() {
     let Ok(text) = std::env::var(KILLED) else { return };

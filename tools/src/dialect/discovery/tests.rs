@@ -66,7 +66,7 @@ fn b8_description_is_complete_and_names_unknown_tools() {
 fn b8_tools_that_do_not_fit_are_counted() {
     let listing = call_get_tools("{}", &[], 180);
     let look = json!({"name": "look", "description": "Looks at a thing."});
-    assert_eq!(listing, json!({"tools": [look], "more": "2 more are not shown: say a `query`"}));
+    assert_eq!(listing, json!({"tools": [look], "more": "2 more are not shown: give a `query`"}));
 }
 
 #[test]

@@ -1,5 +1,5 @@
-//! The meaning of a response to a posted message, by the rules of the library's own client. That client would read an event stream
-//! below its own types, at any rate.
+//! Interprets a response to a posted message, by the rules of the library's own client. That client is not used, because it reads
+//! event streams at any rate.
 
 use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE};
 use reqwest::{Response, StatusCode};
@@ -19,7 +19,7 @@ const JSON: &str = "application/json";
 /// Maximum bytes of an unusable body in an error.
 const MAX_PREVIEW: usize = 256;
 
-/// Returns what `response` means for `message`, which was posted within a session of the protocol or without one.
+/// Interprets the response to `message`. `is_in_session` is true if the message was posted within a session of the protocol.
 pub(super) async fn answer(
     response: Response,
     message: &ClientJsonRpcMessage,
@@ -39,7 +39,7 @@ pub(super) async fn answer(
     if !status.is_success() {
         return refusal(response, message, is_in_session, limits).await;
     }
-    // Nothing waits for an answer to other messages.
+    // Only requests have an answer.
     let is_request = matches!(message, ClientJsonRpcMessage::Request(_));
     if !is_request && response.content_length() == Some(0) {
         return Ok(StreamableHttpPostResponse::Accepted);
@@ -69,7 +69,7 @@ pub(super) async fn answer(
     Ok(StreamableHttpPostResponse::Accepted)
 }
 
-/// Returns the fault of a response that asks for a login or for more scopes.
+/// Returns the error for a response that requires a login or more scopes.
 fn challenge(response: &Response) -> Option<HttpFault> {
     let status = response.status();
     let value = response.headers().get(WWW_AUTHENTICATE)?;
@@ -87,7 +87,7 @@ fn challenge(response: &Response) -> Option<HttpFault> {
     })
 }
 
-/// Returns what a response without success means: it may hold an error of the protocol.
+/// Interprets a response with an error status. Its body may be an error of the protocol.
 async fn refusal(
     response: Response,
     message: &ClientJsonRpcMessage,
@@ -115,7 +115,7 @@ async fn refusal(
         Ok(_) | Err(_) => None,
     };
     let body = head(&body, limits.max_error_response_size);
-    // A server of an older protocol refuses the first request of the newer one, and cannot name it.
+    // A server with an older protocol refuses `server/discover` without an id, so this restores the id of the request.
     if let ClientJsonRpcMessage::Request(request) = message
         && matches!(request.request, ClientRequest::DiscoverRequest(_))
         && status.is_client_error()
@@ -134,7 +134,7 @@ async fn refusal(
     }
 }
 
-/// Reads at most `most` bytes of a body. Returns them, and whether they are all.
+/// Reads at most `most` bytes of a body. The flag is true if they are the whole body.
 async fn read(mut response: Response, most: usize) -> Result<(Vec<u8>, bool), reqwest::Error> {
     let mut body = Vec::new();
     while let Some(chunk) = response.chunk().await? {
@@ -147,7 +147,7 @@ async fn read(mut response: Response, most: usize) -> Result<(Vec<u8>, bool), re
     Ok((body, true))
 }
 
-/// Returns the session of the protocol that a response names.
+/// Returns the protocol session of a response.
 fn session(headers: &HeaderMap) -> Option<String> {
     text(headers, &HeaderName::from_static("mcp-session-id"))
 }
@@ -156,7 +156,7 @@ fn text(headers: &HeaderMap, name: &HeaderName) -> Option<String> {
     headers.get(name).and_then(|value| value.to_str().ok()).map(str::to_owned)
 }
 
-/// Returns whether the content has this type, whatever its parameters.
+/// Returns whether the content type is `kind`, with any parameters.
 fn is_of(headers: &HeaderMap, expected: &str) -> bool {
     let value = headers.get(CONTENT_TYPE).map(HeaderValue::as_bytes).unwrap_or_default();
     let essence = value.split(|byte| *byte == b';').next().unwrap_or_default();
@@ -208,8 +208,8 @@ mod tests {
         (respond(200, "Text/Event-Stream; charset=utf-8", Body::wrap_stream(iter(chunks))), read)
     }
 
-    /// Endless comments and blank lines in the answer to a call took one processor until the call ended. The control: without the
-    /// pauses, all chunks are read at once.
+    /// Endless comments and blank lines in the answer to a call must not keep a CPU busy. The control: without the pauses, all chunks are
+    /// read at once.
     #[tokio::test(start_paused = true)]
     async fn endless_comments_of_an_answer_are_read_at_a_bounded_rate() {
         let attacks: [&str; 4] = [": x\n\n", ": x\r\r", "\n\n\n\n", "\r"];
@@ -227,9 +227,9 @@ mod tests {
         assert_eq!(read.load(Ordering::Relaxed), 100_000);
     }
 
-    /// The library's own client means the same by these responses.
+    /// The library's own client interprets these responses in the same way.
     #[tokio::test(start_paused = true)]
-    async fn responses_mean_what_the_library_says() {
+    async fn responses_are_interpreted_as_by_the_library() {
         let refused = json!({"jsonrpc": "2.0", "id": 1, "error": {"code": -32_600, "message": "no"}});
         let pong = json!({"jsonrpc": "2.0", "id": 1, "result": {}});
         let long = json!({"jsonrpc": "2.0", "id": 1, "result": {"x": "x".repeat(99)}});

@@ -1,5 +1,4 @@
-//! The HTTP client of logins. Each request is bounded, and reaches only public addresses and those that the user
-//! configured.
+//! The HTTP client of logins. Requests are limited, and reach only public addresses and addresses that the user configured.
 
 use std::fmt::Write as _;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -21,13 +20,13 @@ const MAX_ANSWER: usize = 256 << 10;
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(20);
 /// Maximum number of requests of one login. The metadata of a server can name any number of addresses.
 const MAX_REQUESTS: usize = 32;
-/// Hosts of this machine, which a server of this machine may name.
+/// Names of this machine. A server on this machine may refer to them.
 const LOOPBACK: [&str; 3] = ["localhost", "127.0.0.1", "[::1]"];
 
 /// The addresses that a login for one server may use.
 #[derive(Clone, Debug)]
 pub(super) struct LoginReach {
-    /// True if the server is on this machine: then its authorization server may be, too.
+    /// True if the server runs on this machine. Then its authorization server may also run here.
     is_local: bool,
     hosts: Vec<InternalHost>,
 }
@@ -62,7 +61,7 @@ impl LoginReach {
     }
 }
 
-/// Returns an untrusted text for messages.
+/// Escapes and shortens an untrusted text for messages.
 pub(super) fn to_message(text: &str) -> String {
     crate::escape::harmless(&crate::bounded::shorten(text, 300)).replace('\n', " ")
 }
@@ -70,7 +69,7 @@ pub(super) fn to_message(text: &str) -> String {
 pub(super) struct BoundedClient {
     client: CheckedClient,
     reach: LoginReach,
-    /// Number of further requests.
+    /// Number of remaining requests; `None` means no limit.
     left: Option<AtomicUsize>,
     /// The reason why the last request failed, which the library does not pass on.
     fault: Mutex<Option<String>>,
