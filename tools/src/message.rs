@@ -1,7 +1,7 @@
-//! `message`: text from a running session to its running parent, child or sibling.
+//! The tool `message`, which sends text from a running session to its running parent, child or sibling.
 //!
-//! It is not one of the workspace tools: a host registers it. Its calls need `tool:message` with the receiver as the
-//! resource.
+//! It is not one of the workspace tools: a host registers it. A call needs the permission `tool:message`, with the receiver
+//! as the resource.
 
 use std::sync::Arc;
 
@@ -39,7 +39,7 @@ Bad: \"I have started.\"";
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct MessageArguments {
-    /// The receiver: `parent`, or the id of an agent that you or your parent started. An unknown one lists those that you can reach.
+    /// The receiver: `parent`, or the id of an agent that you or your parent started. The error for an unknown id lists the valid ones.
     to: String,
     /// What the receiver should know: it sees nothing else of your work.
     text: String,
@@ -64,7 +64,7 @@ impl Relation {
     }
 }
 
-/// Returns the tool. A call that is repeated with the same key is delivered once.
+/// Returns the tool. Repeated calls with the same key deliver one message.
 pub fn tool() -> Arc<dyn Tool> {
     let run = |arguments: MessageArguments, call: ToolInvocation| async move {
         check_prompt("text", "agent", &arguments.text)?;

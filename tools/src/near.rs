@@ -54,7 +54,7 @@ fn rank(requested: &str, name: &str) -> Option<usize> {
     let name = fold_name(name);
     let distance = strsim::levenshtein(requested, &name);
     let longer = requested.len().max(name.len());
-    // A substring is a likely mistake at any distance, such as `read_file` for `read`.
+    // A name that contains the other, such as `read_file` for `read`, is a likely mistake at any distance.
     let part = name.len() >= 3 && requested.len() >= 3 && (requested.contains(&name) || name.contains(requested));
     match (part, distance <= longer.div_ceil(3).min(3)) {
         (true, _) => Some(distance.min(2)),

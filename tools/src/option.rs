@@ -1,4 +1,4 @@
-//! Options of tools that users can set, and their defaults.
+//! Options of tools, which users can set, and their defaults.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 use subtend_session::ids::Text;
 
-/// An option of a tool, with the texts for a settings page or a command.
+/// An option of a tool, with its labels for a settings page.
 ///
 /// ```
 /// use subtend_tools::option::ToolOption;
@@ -41,7 +41,7 @@ pub enum OptionKind {
     LongText {
         placeholder: Text,
     },
-    /// A model. It defaults to the session's model when the tool is first enabled, and is then required.
+    /// A model. Defaults to the session's model when the tool is first enabled. An enabled tool requires a value.
     Model,
 }
 
@@ -95,7 +95,7 @@ impl ToolOption {
 }
 
 impl OptionKind {
-    /// Returns the default, given the session's model.
+    /// Returns the default value. `model` is the session's model.
     fn default_value(&self, model: Option<&str>) -> Option<Value> {
         match self {
             Self::Boolean { default } => Some((*default).into()),
@@ -107,7 +107,7 @@ impl OptionKind {
     fn expected_kind(&self) -> &'static str {
         match self {
             Self::Boolean { .. } => "true or false",
-            Self::LongText { .. } => "a text",
+            Self::LongText { .. } => "a string",
             Self::Model => "the name of a model",
         }
     }
@@ -161,7 +161,7 @@ pub fn check(options: &[ToolOption], given: &Map<String, Value>) -> Result<(), B
     check_known(options, given)
 }
 
-/// Checks values set by a user: all options must be known and all values valid. Missing ones get defaults when the tool is enabled.
+/// Checks values that a user set: all options must be known and all values valid. Options may be missing until the tool is enabled.
 ///
 /// # Errors
 /// [`BadOption`] for the first invalid option.
@@ -245,7 +245,7 @@ mod tests {
         assert_eq!(error_of(json!({"systemPrompt": ""})), Err(missing.to_owned()));
         let empty = "the option `model` must be the name of a model, not \" \"";
         assert_eq!(error_of(json!({"systemPrompt": "", "model": " "})), Err(empty.to_owned()));
-        let number = "the option `systemPrompt` must be a text, not 7";
+        let number = "the option `systemPrompt` must be a string, not 7";
         assert_eq!(error_of(json!({"systemPrompt": 7, "model": "m"})), Err(number.to_owned()));
     }
 

@@ -25,7 +25,7 @@ pub fn resource(path: &str) -> Result<Text, ToolError> {
     }
     if path.split('/').any(|part| part == "..") {
         return Err(ToolError::refused(format!(
-            "`{path}` contains `..`; paths are relative to the workspace and cannot leave it: write the path from there"
+            "`{path}` contains `..`; paths are relative to the workspace and cannot leave it: write a path relative to the workspace"
         )));
     }
     let mut parts = path.split('/').filter(|part| !matches!(*part, "" | ".")).peekable();

@@ -1,4 +1,4 @@
-//! `plan_exit`: a planner proposes its plan, and an approver decides. The call itself has no other effect.
+//! The tool `plan_exit`, with which a planner proposes its plan. An approver decides. The call has no other effect.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use subtend_session::message::ToolSpec;
 use crate::dialect::{self, check_prompt};
 use crate::result::ToolError;
 
-/// Name of the tool. It is not reserved: a host's own tool with this name replaces it.
+/// Name of the tool. The name is not reserved: a tool of the host with this name replaces it.
 pub const NAME: &str = "plan_exit";
 
 /// The agent that executes approved plans.
@@ -42,7 +42,7 @@ pub fn spec() -> ToolSpec {
 /// Parses the plan of a call.
 ///
 /// # Errors
-/// If the arguments do not fit, or the plan is empty or too long.
+/// If the arguments are invalid, or the plan is empty or too long.
 pub fn parse(args: &str) -> Result<Text, ToolError> {
     let arguments: PlanExitArguments = dialect::arguments(NAME, args, "plan")?;
     if arguments.plan.trim().is_empty() {

@@ -40,11 +40,12 @@ impl HostPolicy {
         Ok(set)
     }
 
-    /// Parses `ACTION[=PATTERN]`, such as `fs.write=src/**` or `shell.run`, as a rule that allows. Without a pattern it matches every resource.
+    /// Parses `ACTION[=PATTERN]`, such as `fs.write=src/**` or `shell.run`, into a rule that allows. Without a pattern, the rule matches every
+    /// resource.
     ///
     /// # Errors
-    /// If no tool needs the action, or no resource can match the pattern: see [`Rule::parse`]. A host whose tools need their own actions
-    /// creates [`Rule`]s itself.
+    /// If no tool needs the action, or no resource can match the pattern; see [`Rule::parse`]. For actions of its own tools, a host creates
+    /// [`Rule`]s directly.
     pub fn allow(rule: &str) -> Result<Rule, BadRule> {
         let (action, pattern) = match rule.split_once('=') {
             Some((action, pattern)) => (action, Some(pattern)),
@@ -52,7 +53,7 @@ impl HostPolicy {
         };
         let bad = |why: String| BadRule { rule: rule.into(), why };
         if pattern == Some("") {
-            return Err(bad("the pattern is empty: leave out the `=` for every resource".to_owned()));
+            return Err(bad("the pattern is empty: omit the `=` to match every resource".to_owned()));
         }
         let why = |error: authority::BadRule| if *error.rule == *rule { error.why } else { error.to_string() };
         Rule::parse(action, pattern, Verdict::Allow).map_err(|error| bad(why(error)))
@@ -102,7 +103,7 @@ mod tests {
     #[test]
     fn bad_rule_error_shows_the_syntax() {
         let why = |rule| HostPolicy::allow(rule).unwrap_err().why;
-        assert_eq!(why("shell.run="), "the pattern is empty: leave out the `=` for every resource");
+        assert_eq!(why("shell.run="), "the pattern is empty: omit the `=` to match every resource");
         assert_eq!(why("=src"), "``: the action is missing");
         assert_eq!(
             HostPolicy::allow("fs.write=/etc").unwrap_err().to_string(),

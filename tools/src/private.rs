@@ -1,4 +1,4 @@
-//! Directories and files of the host that other users cannot enter or read.
+//! Creates directories and files of the host that other users cannot enter or read.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io;
@@ -7,14 +7,14 @@ use std::path::Path;
 /// Creates a directory with its missing parents, if it is missing.
 ///
 /// # Errors
-/// If a link or a file is in its place. Links on the way to it are followed: the user may have a directory elsewhere.
+/// If `dir` is a link or a file. Links in the path to `dir` are followed, because a user may keep the parent directory elsewhere.
 pub(crate) fn create_dir(dir: &Path) -> io::Result<()> {
     let mut builder = DirBuilder::new();
     builder.recursive(true);
     #[cfg(unix)]
     std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
     let created = builder.create(dir);
-    // A link to a directory counts as one that exists.
+    // `create_dir` also succeeds here for a link to a directory, so the type is checked.
     match dir.symlink_metadata() {
         Ok(found) if !found.is_dir() => {
             Err(io::Error::other(format!("{} is a link or a file, not a directory: remove it", dir.display())))
@@ -23,7 +23,7 @@ pub(crate) fn create_dir(dir: &Path) -> io::Result<()> {
     }
 }
 
-/// Creates an empty file in place of the entry at `path`. A link there is replaced, not followed.
+/// Creates an empty file at `path` and replaces an existing entry. A link is replaced, not followed.
 pub(crate) fn create_file(path: &Path) -> io::Result<File> {
     match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
@@ -53,7 +53,7 @@ mod tests {
             assert_eq!(error, format!("{} is a link or a file, not a directory: remove it", link.display()));
             fs::remove_file(&link).unwrap();
         }
-        // The control: a directory behind a link on the way is created, for its owner alone.
+        // The control: a link in the path to the directory is followed, and the new directory is private.
         symlink(&outside, &link).unwrap();
         create_dir(&link.join("a/b")).unwrap();
         let modes = ["a", "a/b"].map(|path| fs::metadata(outside.join(path)).unwrap().permissions().mode() & 0o777);

@@ -1,7 +1,7 @@
-//! Background processes of a runtime: their output, their end, and their input.
+//! Background processes of a runtime: their output, input and end.
 //!
-//! Each process has its own session, and lives as long as calls of that session attend it. The session that started the process is the
-//! owner: it reads the output and writes to the input through the child session.
+//! Each process has its own child session. The process runs as long as calls of this session attend it. The session that started the
+//! process is its owner: the owner reads the output and writes to the input.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
@@ -36,13 +36,13 @@ pub(crate) const MAX_QUEUED_TEXTS: usize = 8;
 #[derive(Debug)]
 pub(crate) struct TypedText {
     pub(crate) text: String,
-    /// Closes the input after the text.
+    /// True if the input closes after the text.
     pub(crate) close: bool,
-    /// Reports the result of writing it.
+    /// Receives the result of writing the text.
     pub(crate) reply: oneshot::Sender<io::Result<()>>,
 }
 
-/// The background processes of a runtime, viewed by one call. Cheap to clone.
+/// The background processes of a runtime, as seen by one call. Cheap to clone.
 #[derive(Clone, Default)]
 pub struct Processes {
     shared: Arc<SharedProcesses>,
@@ -107,7 +107,7 @@ impl Processes {
         }
         let ended: Vec<SessionId> =
             all.iter().filter(|(_, process)| process.end().is_some()).map(|(session, _)| *session).collect();
-        // Ids are ordered by time.
+        // Session ids are ordered by time, so the oldest processes come first.
         for old in ended.iter().take(ended.len().saturating_sub(MAX_ENDED)) {
             all.remove(old);
         }
@@ -123,7 +123,7 @@ impl Processes {
         Some(process)
     }
 
-    /// Runs a process until it ends. Stops it when it is no longer attended.
+    /// Runs a process until it ends. Stops the process when no call attends it any more.
     pub(crate) fn spawn(
         &self,
         process: Arc<BackgroundProcess>,
@@ -157,7 +157,7 @@ impl fmt::Debug for Processes {
 /// A background process.
 pub(crate) struct BackgroundProcess {
     state: Mutex<ProcessState>,
-    /// Permissions with which it was started.
+    /// The permissions at the start of the process.
     authority: Arc<Authority>,
     /// Notified on output and on the end.
     changed: Notify,
@@ -172,7 +172,7 @@ struct ProcessState {
     most: usize,
     total: u64,
     streams: [RedactedStream; 2],
-    /// Positions at which the last read of the owner and of its own session ended.
+    /// The end of the last read by the owner, and by the process's own session.
     read: [u64; 2],
     attending: usize,
     /// Time at which the last attending call ended.
@@ -208,7 +208,7 @@ impl ProcessState {
         let (first, total) = (self.first(), self.total);
         let start = self.boundary(from.clamp(first, total));
         let end = start.saturating_add(most).min(total);
-        // Ends at a character boundary if possible.
+        // End at a character boundary if possible.
         let boundary = (0..4).map(|back| end.saturating_sub(back)).find(|end| self.is_boundary(*end));
         let end = boundary.filter(|end| *end > start).unwrap_or(end);
         let index = |at: u64| usize::try_from(at.saturating_sub(first)).unwrap_or(usize::MAX);
@@ -274,7 +274,7 @@ impl BackgroundProcess {
         self.changed.notify_waiters();
     }
 
-    /// Returns the description of its end, or `None` while it runs.
+    /// Returns a description of how the process ended, or `None` while it runs.
     pub(crate) fn end(&self) -> Option<String> {
         self.state().end.clone()
     }
@@ -283,7 +283,7 @@ impl BackgroundProcess {
         &self.stop
     }
 
-    /// Returns whether its permissions do not exceed `present`.
+    /// Returns whether the permissions of the process do not exceed `present`.
     pub(crate) fn is_within(&self, present: &Authority) -> bool {
         self.authority.within(present)
     }
@@ -315,7 +315,7 @@ impl BackgroundProcess {
         (state.total.saturating_sub(read), state.total)
     }
 
-    /// Waits up to `limit` for the end of the process or, with `reader`, for output that it has not read.
+    /// Waits up to `limit` for the end of the process or, with a `reader`, for output that this reader has not read.
     pub(crate) async fn wait(&self, reader: Option<OutputReader>, limit: Duration) {
         let waiting = async {
             loop {
@@ -453,7 +453,7 @@ mod tests {
         assert_eq!(all, "aü€b");
     }
 
-    /// The key is split across writes and windows.
+    /// A secret is split across writes and windows.
     #[test]
     fn r9_windows_do_not_show_parts_of_a_key() {
         let state = state(1_000, &["key: sk-01", "23456", "789 end"]);

@@ -46,7 +46,7 @@ pub struct Registry {
 
 struct RegisteredTool {
     tool: Arc<dyn Tool>,
-    /// Compiled once, since calls are checked often; `None` for a tool that checks its calls itself when they run.
+    /// Compiled once, because calls are checked often; `None` for a tool that checks the arguments itself.
     schema: Option<ArgumentSchema>,
 }
 
@@ -88,15 +88,15 @@ pub enum Classified {
         /// The arguments, valid against the schema.
         args: Value,
         kind: CallKind,
-        /// The access shown in records and approvals: the one that needs approval if `ask`, otherwise an allowed one. `None` if the call does
-        /// not need any access, or is denied, in which case it is refused when it starts.
+        /// The access shown in records and approvals: with `ask`, one that needs approval, otherwise an allowed one. `None` if the call needs no
+        /// access, or if it is denied and will be refused when it starts.
         access: Option<Access>,
         /// True if the call needs approval before it starts.
         ask: bool,
     },
     Invalid {
         kind: Invalid,
-        /// The message for the model.
+        /// The error message for the model.
         message: Text,
     },
 }
@@ -122,8 +122,8 @@ impl RegistryBuilder {
         Ok(())
     }
 
-    /// Adds a tool whose schema comes from an untrusted source: it may take long to compile and to check, so the tool
-    /// checks its calls when they run.
+    /// Adds a tool whose schema comes from an untrusted source. Compiling and checking it may take long, so the tool checks its
+    /// arguments itself when a call runs.
     #[cfg(feature = "mcp")]
     pub(crate) fn add_foreign(&mut self, tool: Arc<dyn Tool>) -> Result<(), RegistryError> {
         let name = self.check_name(&tool)?;
@@ -131,7 +131,7 @@ impl RegistryBuilder {
         Ok(())
     }
 
-    /// Returns the name of a tool that can be added.
+    /// Checks the name of a tool and returns it.
     fn check_name(&self, tool: &Arc<dyn Tool>) -> Result<Text, RegistryError> {
         let name = tool.spec().name.clone();
         let valid = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
@@ -158,7 +158,7 @@ impl RegistryBuilder {
     /// Adds several tools.
     ///
     /// # Errors
-    /// As [`RegistryBuilder::tool`].
+    /// The errors of [`RegistryBuilder::tool`].
     pub fn tools(self, tools: impl IntoIterator<Item = Arc<dyn Tool>>) -> Result<Self, RegistryError> {
         tools.into_iter().try_fold(self, Self::tool)
     }
@@ -182,8 +182,8 @@ impl Registry {
 
     /// Returns the workspace tools: `list`, `read`, `search`, `write`, `edit`, `shell`, `process`.
     ///
-    /// With a guard, processes of `shell` end with the runtime, and a session with limits gets a sandboxed shell if the system supports it
-    /// (see [`sandbox`](crate::sandbox)). Without a guard, such a session gets no shell.
+    /// With a guard, processes of `shell` end when the runtime ends. A session with limited permissions gets a sandboxed shell if the system
+    /// supports it (see [`sandbox`](crate::sandbox)). Without a guard, such a session gets no shell.
     pub fn workspace_tools(guard: Option<Guard>) -> Vec<Arc<dyn Tool>> {
         Self::workspace_tools_with(guard, Commands::default())
     }
@@ -198,7 +198,7 @@ impl Registry {
         self.tools.get(name).map(|entry| &entry.tool)
     }
 
-    /// Returns the effects that a call of `name` may have, also for dynamic tools.
+    /// Returns the effects that a call of `name` may have. `name` may be a dynamic tool.
     pub fn effect(&self, name: &str) -> Option<ToolEffect> {
         let own = self.get(name).map(|tool| tool.effect());
         own.or_else(|| self.live.as_ref()?.tools().effect(name))
@@ -209,7 +209,7 @@ impl Registry {
         self.live.as_ref().map_or(0, |live| live.generation())
     }
 
-    /// Starts the sources of dynamic tools. Returns `None` if their current tools are known. The future is bounded in time.
+    /// Starts the sources of dynamic tools. Returns `None` if their current tools are known. The future has a time limit.
     pub fn settle(&self) -> Option<BoxFuture<'static, ()>> {
         self.live.as_ref()?.settle()
     }
@@ -218,8 +218,8 @@ impl Registry {
         self.tools.keys()
     }
 
-    /// Returns the reason that no session can be offered a tool with this name, with a suggestion, or `None` if the tool exists in the
-    /// registry or a dialect, or is `plan_exit`.
+    /// Returns an error with a suggestion if no tool has this name. Returns `None` if the tool exists in the registry or a dialect, or is
+    /// `plan_exit`.
     pub fn missing_reason(&self, name: &str) -> Option<String> {
         let of_server = name.starts_with(SERVER_TOOL_PREFIX);
         if self.tools.contains_key(name) || dialect::is_locked(name) || name == plan_exit::NAME || of_server {
@@ -237,7 +237,8 @@ impl Registry {
 
     /// Returns the tools for a model, sorted by name: those that the authority may allow, restricted to `only` if given.
     ///
-    /// With an `approver`, tools that always need approval are included. If no approver is attached when such a call comes, it is denied.
+    /// With an `approver`, the result includes tools that always need approval. A later call of such a tool is denied if no approver is attached
+    /// then.
     pub fn offered(&self, authority: &Authority, only: Option<&[Text]>, approver: bool) -> Vec<ToolSpec> {
         let tools = self.tools.values().map(|entry| &entry.tool);
         let own =
@@ -252,8 +253,8 @@ impl Registry {
 
     /// Classifies a call of `tool` with the arguments written by the model.
     ///
-    /// Empty arguments count as `{}`: some providers send nothing for a tool without arguments. `approver` is as in
-    /// [`Registry::offered`], `granted` as in [`Registry::check`].
+    /// Empty arguments count as `{}`: some providers send nothing for a tool without arguments. For `approver`, see
+    /// [`Registry::offered`]; for `granted`, see [`Registry::check`].
     pub fn classify(
         &self,
         tool: &str,
@@ -298,7 +299,7 @@ impl Registry {
         Classified::Ready { tool: Arc::clone(tool), args, kind, access, ask }
     }
 
-    /// Classifies a call of a dynamic tool. If the tool is not known yet, the call is checked when it runs.
+    /// Classifies a call of a dynamic tool. Leaves the check of a tool that is not known yet to the start of the call.
     fn classify_live(
         &self,
         live: &dyn LiveTools,
@@ -333,12 +334,12 @@ impl Registry {
 
     /// Checks a call when it runs: every access must be allowed or approved.
     ///
-    /// `granted` returns whether an access was permanently allowed in this session. For an approved call it is true for every access: the
-    /// approver saw the most important access, and the approval covers the whole call. It lifts `Ask` only, never `Deny`.
+    /// `granted` returns whether an access was permanently allowed in this session. For an approved call, it returns true for every access: the
+    /// approver saw the most important access, and the approval covers the whole call. A grant overrides `Ask` and never `Deny`.
     ///
     /// # Errors
-    /// If a path in the arguments cannot be in the workspace. If the authority denies an access or an approval is missing, the error is
-    /// marked as denied and names action and resource.
+    /// If a path in the arguments cannot be in the workspace. If the authority denies an access or an approval is missing, the error is marked
+    /// as denied and contains action and resource.
     pub fn check(
         &self,
         tool: &dyn Tool,
@@ -360,13 +361,13 @@ impl Registry {
         ruling::accesses(tool, args)
     }
 
-    /// Returns the ruling on a call. `granted` is as in [`Registry::check`].
+    /// Returns the ruling on a call. For `granted`, see [`Registry::check`].
     pub fn ruling(tool: &dyn Tool, args: &Value, authority: &Authority, granted: &dyn Fn(&Access) -> bool) -> Ruling {
         Ruling::of(tool, args, authority, granted)
     }
 }
 
-/// Returns the reason that a web tool is missing.
+/// Returns the reason why a web tool is missing.
 fn missing_web_tool_reason(name: &str) -> String {
     let why = match name {
         _ if !cfg!(feature = "web") => "this build has no web tools (feature `web`)",

@@ -1,7 +1,7 @@
-//! Removes directories that a session may have filled, of any depth, with a bounded stack and few open handles.
+//! Removes directories of any depth, with a bounded stack and few open handles. Sessions may have filled them.
 //!
 //! `std`, cap-std and the crate `remove_dir_all` recurse or hold a handle for each level. A command can create 10,000
-//! levels in a second: removing them recursively would overflow the stack, which ends the process, or use up its
+//! levels in a second. Removing them recursively would overflow the stack, which aborts the process, or exhaust its
 //! handles.
 
 use std::io;
@@ -12,20 +12,20 @@ use cap_std::fs::Dir;
 /// Removes the file or directory at `path`, if it exists. A link is removed, not followed.
 ///
 /// # Errors
-/// Names the path that cannot be removed.
+/// If an entry cannot be removed. The error contains its path.
 pub(crate) fn remove(path: &Path) -> io::Result<()> {
     system::remove(path)
 }
 
-/// Removes the entry `name` of `dir`, as [`remove`] does. Errors name it `path`.
+/// Removes the entry `name` of `dir`, like [`remove`]. `path` is the path of the entry in errors.
 ///
 /// # Errors
-/// As [`remove`].
+/// The errors of [`remove`].
 pub(crate) fn remove_in(dir: &Dir, name: &Path, path: &Path) -> io::Result<()> {
     system::remove_in(dir, name, path)
 }
 
-/// Returns the error with the path that it is about.
+/// Adds a path to an error.
 pub(crate) fn name_path(path: &Path, error: impl Into<io::Error>) -> io::Error {
     let error = error.into();
     io::Error::new(error.kind(), format!("{}: {error}", path.display()))
@@ -45,7 +45,7 @@ mod system {
 
     /// Maximum number of open directories. A deeper directory is moved to the top first.
     const LEVELS: usize = 32;
-    /// Maximum number of times that one directory is read, if something fills it meanwhile.
+    /// Maximum number of times that one directory is read if its entries reappear.
     const ROUNDS: u32 = 8;
 
     const DIRECTORY: OFlags = OFlags::DIRECTORY.union(OFlags::CLOEXEC);
@@ -87,10 +87,10 @@ mod system {
     }
 
     struct Removal<'a> {
-        /// The directory that holds the first level.
+        /// The parent directory of the first level.
         dir: BorrowedFd<'a>,
         levels: Vec<Level>,
-        /// Numbers of the directories that were moved to the top and are left to remove.
+        /// Numbers of the directories that were moved to the top and still need to be removed.
         moved: Range<u64>,
     }
 
@@ -113,14 +113,14 @@ mod system {
             self.levels.last().map_or(Ok(self.dir), |level| level.entries.fd())
         }
 
-        /// Removes one entry of the innermost open directory, or that directory. An error is that of the named entry,
-        /// or of the directory.
+        /// Removes one entry of the innermost open directory, or the directory itself if it is empty. An error has the name of the
+        /// entry, or no name for the directory.
         fn step(&mut self) -> Result<(), (Option<OsString>, Errno)> {
             let is_top = self.levels.len() == 1;
             let Some(level) = self.levels.last_mut() else { return Ok(()) };
             let mut next = level.next().map_err(|error| (None, error))?;
             if next.is_none() && is_top {
-                // A listing need not show what was added to the directory after it began.
+                // A listing may omit entries that were moved here after it began.
                 next = self.moved.next().map(temporary_name);
             }
             match next {
@@ -129,8 +129,8 @@ mod system {
             }
         }
 
-        /// Removes the entry `name` of the innermost open directory if it is a file; opens a directory, or moves it to
-        /// the top.
+        /// Removes the entry `name` of the innermost open directory if it is a file. Opens the entry if it is a directory, or moves
+        /// it to the top if too many directories are open.
         fn enter(&mut self, name: OsString) -> Result<(), Errno> {
             let Some(fd) = remove_or_open(self.last()?, &name)? else { return Ok(()) };
             if self.levels.len() < LEVELS {
@@ -143,7 +143,7 @@ mod system {
                 self.moved.end = number.saturating_add(1);
                 match renameat(self.last()?, &name, top.entries.fd()?, temporary_name(number)) {
                     Ok(()) | Err(Errno::NOENT) => return Ok(()),
-                    // The name is in use: its entry is removed with the others.
+                    // Another entry has this name, and is removed with the others. Try the next name.
                     Err(Errno::NOTEMPTY | Errno::EXIST | Errno::NOTDIR) => {}
                     Err(error) => return Err(error),
                 }
@@ -174,9 +174,9 @@ mod system {
         format!(".removed-{number}").into()
     }
 
-    /// Removes a file, or opens a directory so that its entries can be removed; `None` if nothing is left.
+    /// Removes a file and returns `None`, or opens a directory.
     fn remove_or_open(dir: BorrowedFd<'_>, name: &OsStr) -> Result<Option<OwnedFd>, Errno> {
-        // Most entries are files. Systems differ in the error for a directory.
+        // Try to remove a file first, because most entries are files. The error for a directory depends on the system.
         let kept = match unlinkat(dir, name, AtFlags::empty()) {
             Ok(()) | Err(Errno::NOENT) => return Ok(None),
             Err(error) => error,
@@ -194,19 +194,19 @@ mod system {
         };
         let mode = Mode::from_raw_mode(fstat(&fd)?.st_mode);
         if !mode.contains(Mode::RWXU) {
-            // For another user's directory, the error of removing an entry gives the reason.
+            // Ignore the error: for the directory of another user, the removal of an entry fails with the reason.
             let _ = fchmod(&fd, mode | Mode::RWXU);
         }
         Ok(Some(fd))
     }
 
-    /// Lets this user read a directory, never what a link leads to.
+    /// Makes a directory accessible to this user. Does not follow a link.
     #[cfg(target_os = "linux")]
     fn permit(dir: BorrowedFd<'_>, name: &OsStr) -> Result<(), Errno> {
         use std::os::fd::AsRawFd as _;
 
         let fd = openat(dir, name, HANDLE | OFlags::NOFOLLOW, Mode::empty())?;
-        // The system cannot change a mode through such a handle directly.
+        // The mode cannot be changed directly through an `O_PATH` handle.
         rustix::fs::chmod(format!("/proc/self/fd/{}", fd.as_raw_fd()), Mode::RWXU)
     }
 
@@ -257,10 +257,10 @@ pub(crate) mod tests {
 
     use super::*;
 
-    /// Marks a process that was started with few handles, and names the removal that it tries.
+    /// Environment variable of the child process with few handles: the implementation of the removal to try.
     const TRIED: &str = "SUBTEND_TEST_REMOVAL";
 
-    /// Creates `dir` with this many levels, as a command does: no single path exceeds the system's limit.
+    /// Creates nested directories in `dir` step by step, because a path of this length exceeds the system's limit.
     pub(crate) fn deep(dir: &Path, levels: u32) {
         let above = dir.with_extension("above");
         fs::create_dir(dir).unwrap();
@@ -271,7 +271,7 @@ pub(crate) mod tests {
         }
     }
 
-    /// In a process with 60 handles, on a thread with a small stack. The control: `std` does not remove it there.
+    /// The removal runs in a process with 60 handles, on a thread with a small stack. The control: `std` fails there.
     #[test]
     fn deep_directory_is_removed_with_a_small_stack_and_few_handles() {
         let Ok(tried) = std::env::var(TRIED) else {

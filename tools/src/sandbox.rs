@@ -5,16 +5,16 @@
 //!
 //! # What is enforced
 //!
-//! * **Workspace files.** A directory is granted as a whole if the authority allows all paths in it, including future ones. A partly
-//!   allowed directory is surveyed, and its existing allowed files and directories are granted. Entries of it cannot be created, renamed
-//!   or removed, even if only reading is denied in part: a renamed file could be read by the next command. A file with several names
-//!   (hard links) is granted only if none of them is denied. `Ask` counts as denied, because the system cannot ask.
+//! * **Workspace files.** A directory is granted as a whole if the authority allows all paths in it, including future ones. In a partly
+//!   allowed directory, the existing allowed files and directories are granted. Commands cannot create, rename or remove entries of such a
+//!   directory, even if only some reads are denied: the next command could read a renamed file. A file with several names (hard links) is
+//!   granted only if no name is denied. `Ask` counts as denied, because the kernel cannot ask.
 //! * **Other files** ([`places()`]). Commands can read and execute system programs, libraries and settings (`/usr`, and world-readable
 //!   files of `/etc`), directories on `PATH` with neighbouring libraries, and toolchains (rustup, pyenv, nvm, the cargo registry and
 //!   others), unless a link in the workspace leads there. They can write to a private directory, set as `TMPDIR` and `HOME`. The rest is
 //!   out of reach, notably keys and credentials in the home directory, which an entry of `PATH` cannot open.
-//! * **Network**, unless all of `net.fetch` is allowed: sockets of every kind are denied; Landlock also denies TCP. Unix sockets are
-//!   always denied: a service behind one (a container engine, a key agent) could act for the command.
+//! * **Network**, unless `net.fetch` is allowed without restriction: sockets of every kind are denied; Landlock also denies TCP. Unix
+//!   sockets are always denied, because a service such as a container engine or a key agent could act for the command.
 //! * **Open descriptors**: a command does not inherit files, pipes or sockets that the embedding program left open.
 //! * **The kernel**: a command has no capabilities. It cannot enter user namespaces, create setuid programs, take leases of files, use key rings, change
 //!   owners, extended attributes or flags of files, or change limits, priorities or scheduling of other processes. It cannot use
@@ -22,11 +22,15 @@
 //!
 //! # What is not enforced
 //!
-//! Names, sizes and times of files are visible. A command can change times and modes (except setuid) if its user may: a filter sees
-//! only numbers, Landlock does not cover modes, and linkers and archivers need `chmod`. Names and arguments of other processes are visible;
-//! their environment, memory and files are not. In a partly allowed directory names are listed unless a directory below it is denied, and
-//! inotify reveals names in any directory as they are used. Before Linux 6.12 other processes can be signalled, including the guard.
-//! Scheduling calls that name the caller's own thread by number are refused too.
+//! * Names, sizes and times of files are visible.
+//! * A command can change times and modes (except setuid) of files if its user may: linkers and archivers need `chmod`, Landlock does not
+//!   cover modes, and the system call filter does not see paths.
+//! * Names and arguments of other processes are visible; their environment, memory and files are not.
+//! * The names in a partly allowed directory can be listed, unless a directory below it is denied. inotify reveals the names of files that
+//!   other processes use, in any directory.
+//! * Before Linux 6.12, a command can send signals to other processes, including the guard.
+//!
+//! The filter also refuses some harmless calls: scheduling calls with the number of the caller's own thread.
 
 #[cfg(target_os = "linux")]
 mod domain;
@@ -65,7 +69,7 @@ pub use places::Places;
 pub(crate) const HELD: &str = "--held";
 /// The guard's exit code when the command was not run.
 pub(crate) const NOT_RUN: i32 = 125;
-/// The prefix of the guard's last message in that case. A command that prints it itself counts as not run.
+/// The prefix of the guard's last message in that case. A command that prints this prefix itself counts as not run.
 pub(crate) const NOT_RUN_PREFIX: &str = "guard: not run: ";
 
 /// File actions that an unsandboxed command can always do.
@@ -89,7 +93,7 @@ pub struct Unsupported {
     pub why: Text,
 }
 
-/// Returns what this system can enforce, without restricting anything.
+/// Returns the restrictions that this system can enforce. Does not restrict anything.
 ///
 /// # Errors
 /// If the system cannot enforce anything. The error names the missing part.
@@ -106,7 +110,7 @@ pub fn places(workspace: &Path) -> Places {
     Places::of_process(workspace)
 }
 
-/// Returns whether `authority` limits commands, so that they need a sandbox.
+/// Returns whether `authority` limits commands. If it does, they need a sandbox.
 pub fn is_needed(authority: &Authority) -> bool {
     !authority.unrestricted(&FILES) || limits_network(authority)
 }
@@ -115,7 +119,7 @@ pub(crate) fn limits_network(authority: &Authority) -> bool {
     !authority.unrestricted(&[NET])
 }
 
-/// A command started in a sandbox; dropping it removes the sandbox's files.
+/// A command started in a sandbox. The drop of this value removes the sandbox's files.
 pub(crate) struct SandboxedCommand {
     pub(crate) child: Child,
     #[cfg(target_os = "linux")]
@@ -125,13 +129,13 @@ pub(crate) struct SandboxedCommand {
 }
 
 impl SandboxedCommand {
-    /// Kills all processes of the sandbox in one step if the system can, so that none of them can fork meanwhile.
+    /// Kills all processes of the sandbox in one step, if the system supports this. Then no process can fork meanwhile.
     pub(crate) fn kill(&self) {
         #[cfg(target_os = "linux")]
         {
             let (done, doing) = mpsc::channel();
             if self.killer.send(done).is_ok() {
-                // An error means that the thread has ended; the caller then kills the processes one by one.
+                // An error means that the thread has ended. Then the caller kills the processes one by one.
                 let _ = doing.recv();
             }
         }
@@ -154,7 +158,7 @@ pub(crate) fn start(mut command: Command, authority: Authority) -> Result<Sandbo
     command.envs(places.variables.iter().map(|(name, path)| (name, path)));
     command.env("TMPDIR", scratch.path()).env("HOME", scratch.path());
     let path = scratch.path().to_owned();
-    // A domain restricts the thread that enters it and its descendants. The guard stays outside, to see and end all of them.
+    // A domain restricts the thread that enters it, and its descendants. The guard stays outside, so that it can find and kill all of them.
     let (start, started) = mpsc::channel();
     let (killer, stop_requests) = mpsc::channel::<mpsc::Sender<()>>();
     std::thread::spawn(move || {
@@ -162,7 +166,7 @@ pub(crate) fn start(mut command: Command, authority: Authority) -> Result<Sandbo
         if start.send(child).is_err() {
             return;
         }
-        // A signal of this thread reaches exactly the processes of its own domain.
+        // A signal from this thread reaches exactly the processes of its domain.
         while let Ok(done) = stop_requests.recv() {
             let _ = domain::kill();
             drop(done);
@@ -185,8 +189,8 @@ fn spawn_within(mut command: Command) -> Result<Child, String> {
 
 /// Returns a command that waits for a line of input before it becomes `program`.
 ///
-/// Until then the thread that started it may still exist, and the command could signal that thread. Without `reads` the program's
-/// input is empty.
+/// Without this wait, the command could send signals to the thread that started it, which may still exist. Without `reads`, the input of
+/// the program is empty.
 #[cfg(unix)]
 pub(crate) fn behind_gate(program: OsString, args: impl Iterator<Item = OsString>, reads: bool) -> Command {
     let input = if reads { "" } else { " < /dev/null" };
@@ -197,11 +201,11 @@ pub(crate) fn behind_gate(program: OsString, args: impl Iterator<Item = OsString
     command
 }
 
-/// Restricts this thread and everything that it starts to the directories `written` and `read`, to `program`, and to the files that
-/// system programs need. As for a command, the system call filter applies, and sockets and most capabilities are denied.
+/// Restricts this thread and all its later children to the directories `written` and `read`, to `program`, and to the files that system
+/// programs need. As for a command, the system call filter applies, and sockets and most capabilities are denied.
 ///
 /// # Errors
-/// If it cannot be restricted, or a directory is missing or lies behind a link.
+/// If the thread cannot be restricted, or a directory is missing or lies behind a link.
 #[cfg(target_os = "linux")]
 pub(crate) fn enter_within(written: &[PathBuf], read: &[PathBuf], program: &Path) -> Result<(), String> {
     // The first is the repository, usually inside the workspace; links in the workspace must not add grants.

@@ -608,7 +608,7 @@ async fn changed_description_is_reported() {
 async fn question_is_answered_by_an_approved_call() {
     let scene = ServerScene::mode("plain").await;
     let output = text(scene.call("ask", json!({})).await);
-    assert!(output.starts_with("answered: {\"action\":\"decline\"}\n[the server asked a person for input"), "{output}");
+    assert!(output.starts_with("answered: {\"action\":\"decline\"}\n[the server asked the user for input"), "{output}");
     assert!(output.contains(": \"Which city?\", answered by an object that fits {"), "{output}");
     let answers = |answer: Value| json!({"mcp_answers": [{"question": question(&output), "answer": answer}]});
     let args = answers(json!({"city": "Lisbon"}));
@@ -651,8 +651,8 @@ async fn question_is_answered_by_an_approved_call() {
 async fn x17_page_of_a_question_is_approved_with_its_host() {
     let scene = ServerScene::mode("page").await;
     let output = text(scene.call("ask", json!({})).await);
-    assert!(output.starts_with("answered: {\"action\":\"cancel\"}\n[the server asked a person for input"), "{output}");
-    assert!(output.contains(&format!(": \"Which city?\", for which a person opens {PAGE}; ")), "{output}");
+    assert!(output.starts_with("answered: {\"action\":\"cancel\"}\n[the server asked the user for input"), "{output}");
+    assert!(output.contains(&format!(": \"Which city?\", for which the user opens {PAGE}; ")), "{output}");
     let answers =
         |of: &str, action: &str| json!({"mcp_answers": [{"question": question(of), "answer": {"action": action}}]});
     let allow =
@@ -676,7 +676,7 @@ async fn x17_page_of_a_question_is_approved_with_its_host() {
     assert_eq!(unknown.unwrap_err().kind, ToolErrorKind::BadArgs);
     // A server may refuse the call until the page was opened.
     let refused = error(scene.call("fail", json!({})).await);
-    assert!(refused.contains("a page is missing (code -32042)\n[the server asked a person for input"), "{refused}");
+    assert!(refused.contains("a page is missing (code -32042)\n[the server asked the user for input"), "{refused}");
     assert!(shown("fail", &answers(&refused, "accept")).contains(&opens), "{refused}");
     assert!(error(scene.call("fail", answers(&refused, "accept")).await).contains("a page is missing"));
 }

@@ -10,7 +10,7 @@ pub(super) const ANSWERS: &str = "mcp_answers";
 /// Maximum length of a server's name, which leaves space for tool names.
 const MAX_SERVER: usize = 32;
 
-/// Returns `raw` with every character that a tool's name cannot hold replaced by `_`.
+/// Replaces every character of `raw` that a tool name cannot contain with `_`.
 pub(crate) fn plain(raw: &str) -> String {
     raw.chars().map(|c| if c.is_ascii_alphanumeric() || matches!(c, '_' | '-') { c } else { '_' }).collect()
 }
@@ -24,7 +24,7 @@ pub(crate) fn server(raw: &str) -> Result<Text, String> {
     if name.is_empty() || name.len() > MAX_SERVER {
         return Err(format!("its name must have 1 to {MAX_SERVER} characters"));
     }
-    // Otherwise `a_` with the tool `b` and `a` with the tool `_b` would have the same name.
+    // Otherwise the tool `b` of server `a_` and the tool `_b` of server `a` would have the same name.
     if name.contains("__") || name.starts_with('_') || name.ends_with('_') {
         return Err(format!("its name `{name}` contains `__`, or starts or ends with `_`: rename it"));
     }
@@ -38,12 +38,12 @@ pub(crate) struct ToolName {
     pub(crate) name: Text,
     /// The full name, for lists of tools.
     pub(crate) full: Text,
-    /// `mcp:server:tool`. It is never shortened: rules and files of other products name tools in full, and by patterns.
+    /// `mcp:server:tool`, never shortened: rules and files of other products have full names and patterns.
     pub(crate) action: Text,
 }
 
 impl ToolName {
-    /// Returns the names of the tool that `server` calls `raw`.
+    /// Returns the names of the tool `raw` of `server`.
     pub(crate) fn of(server: &str, raw: &str) -> Self {
         let tool = plain(raw);
         let full = format!("{PREFIX}{server}__{tool}");
@@ -71,7 +71,7 @@ mod tests {
         let names = [&one, &other].map(|raw| ToolName::of("server", raw));
         assert_eq!(names.each_ref().map(|names| names.name.len()), [64, 64]);
         assert_ne!(names[0].name, names[1].name);
-        // Rules name tools in full.
+        // Names in rules are not shortened.
         assert_eq!(names.map(|names| names.action.to_string()), [one, other].map(|raw| format!("mcp:server:{raw}")));
     }
 

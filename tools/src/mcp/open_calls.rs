@@ -1,7 +1,7 @@
-//! The open calls of a connection, each with the questions that the server asked during it, and the answers to earlier ones.
+//! The open calls of a connection, with the server's questions during each call and the user's approved answers.
 //!
-//! Calls of several sessions share a connection, and a server need not name the call of a question. A question is therefore kept only
-//! for a call that the server named, or that was the only open one. No other session reads it, and it gets the answers of no other call.
+//! Calls of several sessions share a connection, and a server need not say to which call a question belongs. So a question belongs to the
+//! call that the server named, or to the only open call. Other sessions never see the question, and their answers are never used for it.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,9 +12,9 @@ use serde_json::Value;
 
 use super::question::{Question, ServerQuestion};
 
-/// Maximum number of a call's questions that its result lists.
+/// Maximum number of questions in the result of a call.
 const MAX_QUESTIONS: usize = 4;
-/// Maximum time for which a call keeps others waiting.
+/// Maximum time for which other calls wait for a call.
 const MAX_TURN: Duration = Duration::from_secs(5);
 
 /// The open calls of a connection. Cheap to clone.
@@ -38,7 +38,7 @@ struct OpenServerCall {
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct DeclinedQuestions {
     pub(super) questions: Vec<ServerQuestion>,
-    /// True if there was a question that could also be of another call. Its text is not kept.
+    /// True if there was a question that may belong to another call. The text of such a question is not kept.
     pub(super) has_unassigned: bool,
 }
 
@@ -50,7 +50,7 @@ impl DeclinedQuestions {
     }
 }
 
-/// An open call. Dropping it ends the call.
+/// An open call. The drop of this value ends it.
 pub(super) struct ServerCall {
     calls: OpenCalls,
     id: u64,
@@ -99,7 +99,7 @@ impl ServerCall {
         }
     }
 
-    /// Keeps the pages that the server wants opened before it answers this call, from the data of its error.
+    /// Keeps the pages that the user must open before the server answers this call. `data` is that of the server's error.
     pub(super) fn keep_pages(&self, data: &Value) {
         let pages = data.get("elicitations").and_then(Value::as_array);
         for page in pages.into_iter().flatten().take(MAX_QUESTIONS) {
@@ -121,12 +121,12 @@ impl Drop for ServerCall {
     }
 }
 
-/// Lets a call with answers wait until it is alone, since a question that names no call is answered only then.
+/// Runs a call that has answers alone, because a question without a call is answered only if one call is open.
 #[derive(Default)]
 pub(super) struct CallTurns(tokio::sync::RwLock<()>);
 
 impl CallTurns {
-    /// Makes `call` in its turn. A call that takes longer than [`MAX_TURN`] continues, but others no longer wait for it.
+    /// Runs `call` in its turn. A call that takes longer than [`MAX_TURN`] continues, but others no longer wait for it.
     pub(super) async fn take<T>(&self, has_answers: bool, call: impl Future<Output = T>) -> T {
         let turn = match has_answers {
             false => (Some(self.0.read().await), None),
@@ -149,7 +149,7 @@ mod tests {
 
     use super::*;
 
-    /// The control: the question of a call that is alone, or named, is kept for it.
+    /// The control: a question is kept for the only open call, or for the named call.
     #[test]
     fn question_of_unknown_call_is_kept_for_none() {
         let question = |text: &str| ServerQuestion::Other(text.to_owned());
@@ -172,7 +172,7 @@ mod tests {
         assert_eq!(first.take_questions(), kept(&["many"; MAX_QUESTIONS], false));
     }
 
-    /// The control: the question of a call that is alone, or named, is answered, once.
+    /// The control: a question of the only open call, or of a named call, is answered once.
     #[test]
     fn question_gets_no_answer_of_another_call() {
         let answers = || BTreeMap::from([("q".to_owned(), Value::from("yes"))]);
@@ -191,9 +191,9 @@ mod tests {
         assert_eq!(calls.take_answer("q", None), None);
     }
 
-    /// The control: a call that ends sooner is waited for.
+    /// The control: other calls wait for a call that ends sooner.
     #[tokio::test(start_paused = true)]
-    async fn endless_call_holds_back_others_for_seconds_only() {
+    async fn endless_call_delays_others_by_seconds_only() {
         for (endless_has_answers, next_has_answers) in [(false, true), (true, false), (true, true)] {
             let turns = Arc::new(CallTurns::default());
             let other = Arc::clone(&turns);

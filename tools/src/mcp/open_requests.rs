@@ -1,7 +1,7 @@
-//! A transport that bounds a server's open requests and filters its notifications.
+//! A transport that limits the open requests of a server and filters its notifications.
 //!
-//! The MCP library holds each answer until the server reads it, so a server that only sends requests would fill the host's memory. The
-//! library also spawns a task for each notification. Unused notifications are therefore dropped here, and progress is handled here.
+//! The MCP library holds each answer until the server reads it. A server that only sends requests would fill the host's memory. The library
+//! also spawns a task for each notification, so this transport drops unused notifications and handles progress itself.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -17,9 +17,9 @@ use tokio_util::sync::CancellationToken;
 
 use super::client::{Client, MAX_ID, is_long};
 
-/// Maximum number of requests whose answers a server has not read.
+/// Maximum number of requests whose answers the server has not read.
 const MAX_OPEN: usize = 256;
-/// Maximum time to close a transport, because a pipe that the server does not read blocks.
+/// Time limit for closing a transport, because writing to a pipe that the server does not read blocks.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Open requests of a server; shared with its connection.
@@ -38,7 +38,7 @@ impl OpenRequests {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the reason that the connection was ended, if it was.
+    /// Returns the reason why this transport ended the connection, if it did.
     pub(super) fn fault(&self) -> Option<String> {
         self.lock().fault.clone()
     }
@@ -88,7 +88,7 @@ pub(super) struct BoundedTransport<T> {
     client: Client,
     /// True once the connection's only subscription was acknowledged.
     is_acknowledged: bool,
-    /// Cancelled when the connection ends. Messages that the server does not read are then dropped: the library waits for them.
+    /// Cancelled when the connection ends. Then unread messages are dropped, because the library would wait for them.
     ended: CancellationToken,
 }
 
@@ -185,7 +185,7 @@ impl<T> BoundedTransport<T> {
                 cancelled.params.reason = None;
                 true
             }
-            // Counted in the order of the server's messages: the library spawns a task for it, and a later result could overtake that.
+            // Count the change here, in the order of messages: the library spawns a task for it, which a later result could overtake.
             ServerNotification::ToolListChangedNotification(_) => {
                 self.client.changes().report();
                 true

@@ -10,23 +10,23 @@ use super::result::CallFailure;
 const MAX_PAGES: usize = 50;
 /// Maximum bytes of a list.
 const MAX_LIST_BYTES: usize = 4 << 20;
-/// Maximum number of JSON values in a list, since each takes many times its bytes in memory.
+/// Maximum number of JSON values in a list, because a value takes many times its bytes in memory.
 const MAX_LIST_VALUES: usize = 200_000;
-/// Maximum bytes of a cursor. It goes into the next request.
+/// Maximum bytes of a cursor, which the next request contains.
 const MAX_CURSOR: usize = 4 << 10;
 
 /// The entries of a list.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Pages<T> {
     pub(super) entries: Vec<T>,
-    /// The reason that further entries are missing.
+    /// The reason why further entries are missing.
     pub(super) truncated: Option<String>,
 }
 
 /// Reads a list with at most `most` entries. `page` returns the entries for a cursor, and the cursor of the next page.
 ///
 /// # Errors
-/// If a page cannot be read, the list is too large, or a cursor is too long or repeats, since the pages would never end.
+/// If a page cannot be read, the list is too large, or a cursor is too long or repeats.
 pub(super) async fn read_all<T: Serialize, F>(
     what: &str,
     most: usize,
@@ -43,7 +43,7 @@ where
         for entry in &listed {
             let text = serde_json::to_string(entry).unwrap_or_default();
             bytes = bytes.saturating_add(text.len());
-            // Each value except the first follows one of these characters; those in texts count as well.
+            // Each value except the first follows one of these characters. Characters within strings count too.
             values = values.saturating_add(text.bytes().filter(|byte| b",[{".contains(byte)).count());
         }
         if bytes > MAX_LIST_BYTES || values > MAX_LIST_VALUES {
@@ -74,7 +74,7 @@ where
 mod tests {
     use super::*;
 
-    /// Reads a list whose page `n` has these entries and this cursor.
+    /// Reads a list of pages. `page(n)` returns the entries and the cursor of page `n`.
     async fn read(page: impl Fn(usize) -> (Vec<String>, Option<String>)) -> (Result<Pages<String>, String>, usize) {
         let mut asked = Vec::new();
         let read = read_all("tools", 100, |cursor: Option<String>| {

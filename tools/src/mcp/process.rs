@@ -1,4 +1,4 @@
-//! The process of a server. With a guard, it and all its descendants end with this process.
+//! The process of a server. With a guard, the process and all its descendants end when this process ends.
 
 use std::collections::VecDeque;
 use std::ffi::OsString;
@@ -16,11 +16,11 @@ use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 use crate::commands::{CommandLimits, Commands};
 use crate::guard::{Guard, LIMITS, PIPED};
 
-/// Maximum bytes of error output that an error quotes.
+/// Maximum bytes of the server's error output in an error.
 const MAX_TAIL: usize = 1_000;
 /// Maximum bytes of one message.
 const MAX_MESSAGE: usize = 16 << 20;
-/// Maximum bytes of output that are not messages, during a connection.
+/// Maximum bytes of output that is not a message, during a connection.
 const MAX_NOISE: usize = 1 << 20;
 
 /// Time for the process to exit after it has closed its output.
@@ -33,7 +33,7 @@ pub(super) struct Process {
     pub(super) life: ServerLife,
 }
 
-/// Handle of the process. Dropping it kills an unguarded process; a guarded one ends when its input is closed.
+/// Handle of the process. The drop of this handle kills an unguarded process. A guarded process ends when its input is closed.
 pub(super) struct ServerLife {
     child: tokio::sync::Mutex<Child>,
     #[cfg_attr(not(unix), expect(dead_code, reason = "process groups are of Unix"))]
@@ -42,7 +42,7 @@ pub(super) struct ServerLife {
     fault: Arc<Mutex<Option<String>>>,
 }
 
-/// Starts `command` in `directory`. Its environment consists of the variables that every command gets, and `env`.
+/// Starts `command` in `directory`. Its environment has the variables that every command gets, and `env`.
 pub(super) fn start(
     (command, args): (&str, &[String]),
     env: impl Iterator<Item = (OsString, OsString)>,
@@ -67,7 +67,7 @@ pub(super) fn start(
     process.kill_on_drop(guard.is_none());
     process.env_clear().envs(commands.variables()).envs(env);
     if guard.is_some()
-        // CPU time is unlimited, because a server runs as long as its host.
+        // Do not limit the CPU time: a server runs as long as its host.
         && let Ok(limits) = serde_json::to_string(&CommandLimits { cpu_seconds: u64::MAX >> 1, ..commands.limits.clone() })
     {
         process.env(LIMITS, limits);
@@ -99,7 +99,7 @@ async fn keep_tail(mut from: impl AsyncRead + Unpin, tail: Arc<Mutex<VecDeque<u8
 }
 
 impl ServerLife {
-    /// Returns the reason that the connection ended, with the end of the server's error output.
+    /// Returns the reason why the connection ended, with the end of the server's error output.
     pub(super) async fn close_reason(&self) -> String {
         // The output is closed shortly before the process exits.
         let status = tokio::time::timeout(EXIT_GRACE, async { self.child.lock().await.wait().await }).await;
@@ -118,13 +118,13 @@ impl Drop for ServerLife {
     fn drop(&mut self) {
         #[cfg(unix)]
         if let Some(group) = self.group.and_then(|id| rustix::process::Pid::from_raw(i32::try_from(id).ok()?)) {
-            // Fails if the group has ended.
+            // An error means that the group has already ended.
             let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
         }
     }
 }
 
-/// Reader of a server's output. A message that is too long, and too much other output, are errors.
+/// Reader of a server's output. Fails at a message that is too long, and after too much other output.
 pub(super) struct BoundedOutput {
     from: ChildStdout,
     /// Number of bytes of the current line.

@@ -1,5 +1,5 @@
-//! Questions of a server to the user: a form to fill, or a page to open. An answer is approved for exactly one question: the question's id
-//! is a digest of its message and of its form or address, and the approval shows both in full.
+//! Questions of a server to the user: a form to fill, or a page to open. The user approves an answer for exactly one question. The id of a
+//! question is a digest of its message and of its form or address, and the approval shows both in full.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use subtend_session::ids::Hash;
 use super::names::ANSWERS;
 use super::result;
 
-/// Maximum bytes of a question and its form. A longer one is declined, because it could not be shown in full next to its answer.
+/// Maximum bytes of a question and its form. A longer question is declined, because an approval could not show it in full.
 const MAX_QUESTION: usize = 600;
 /// Maximum bytes that an approval shows without truncation.
 const MAX_SHOWN: usize = 1_000;
@@ -32,21 +32,21 @@ pub(super) struct Question {
     /// The message in quotes, on one line.
     message: String,
     asked: RequestedInput,
-    /// True if the user approved an answer that does not fit, which the server did not get.
+    /// True if the approved answer did not match the form and was not sent to the server.
     is_misanswered: bool,
 }
 
-/// What a question asks for.
+/// The kind of answer that a question requires.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum RequestedInput {
-    /// An object that fits this schema, whose text is printable.
+    /// An object that matches this schema. The text of the schema is escaped.
     Form(String),
-    /// A page that only the user opens.
+    /// A page that the user opens.
     Page { url: String, host: String },
 }
 
 impl Question {
-    /// Returns the question, and the schema of its answer.
+    /// Converts the question, and returns the schema of its answer too.
     pub(super) fn of(params: &ElicitRequestParams) -> (ServerQuestion, Value) {
         let other = |text: &str, why: &str| (ServerQuestion::Other(format!("{} ({why})", quote(text))), Value::Null);
         let (message, schema) = match params {
@@ -79,7 +79,7 @@ impl Question {
         )
     }
 
-    /// Returns the question of a server that wants a page opened.
+    /// Converts a question that requires the user to open a page.
     fn of_page(message: &str, raw: &str) -> Result<Self, &'static str> {
         if message.len().saturating_add(raw.len()) > MAX_QUESTION {
             return Err("it is too long to be answered");
@@ -103,7 +103,7 @@ impl Question {
         Ok(Self { id: digest.to_string(), message: text, asked, is_misanswered: false })
     }
 
-    /// Returns the action of an answer to a question that wants a page opened; `None` for a form.
+    /// Returns the action of an answer to a page question; `None` for a form.
     ///
     /// # Errors
     /// If the answer is not one of the three actions.
@@ -124,7 +124,7 @@ impl Question {
         &self.id
     }
 
-    /// Notes for the result of the call that the approved answer does not fit.
+    /// Marks the question: the result of the call will say that the approved answer did not match.
     pub(super) fn note_misanswered(&mut self) {
         self.is_misanswered = true;
     }
@@ -141,7 +141,7 @@ impl ServerQuestion {
             }
             Self::Answerable(Question { id, message, asked: RequestedInput::Page { url, .. }, .. }) => {
                 format!(
-                    "question {id}: {message}, for which a person opens {url}; answered by {{\"action\": \"accept\"}}, `decline` or \
+                    "question {id}: {message}, for which the user opens {url}; answered by {{\"action\": \"accept\"}}, `decline` or \
                      `cancel`"
                 )
             }
@@ -150,7 +150,7 @@ impl ServerQuestion {
     }
 }
 
-/// Returns a text in quotes, on one line and printable.
+/// Returns a text in quotes, on one line and escaped.
 fn quote(text: &str) -> String {
     crate::escape::harmless(&json!(result::short(text)).to_string())
 }
@@ -163,7 +163,7 @@ pub(super) fn schema(questions: &[Question]) -> Value {
         "required": ["question", "answer"], "additionalProperties": false,
     });
     json!({"type": "array", "maxItems": 4, "items": answer, "description":
-        "Answers to questions that it asked a person when it was last called, by their ids. A person approves them."})
+        "Answers to the questions of the last call of this tool, by their ids. The user approves them."})
 }
 
 /// Returns the text of an approval: each answer and its complete question, on separate lines.
@@ -191,7 +191,7 @@ pub(super) fn approval_text(server: &str, questions: &[Question], answers: &Valu
 /// Checks the answers of a call, and returns them by question id.
 ///
 /// # Errors
-/// Returns a message for the model if a question is unknown, or if an approval could not show everything.
+/// Returns a message for the model if a question is unknown, or if the answers are too long for an approval.
 pub(super) fn check_answers(
     server: &str,
     questions: &[Question],
@@ -283,7 +283,7 @@ mod tests {
         };
         assert_eq!(says("https://auth.example/a?b=c"), opens("auth.example", "https://auth.example/a?b=c"));
         assert_eq!(says("http://localhost:8080/a"), opens("localhost", "http://localhost:8080/a"));
-        // Letters of another script, line breaks and invisible characters.
+        // A letter of another script, line breaks and invisible characters.
         assert_eq!(says("https://аpple.com/"), opens("xn--pple-43d.com", "https://xn--pple-43d.com/"));
         assert_eq!(says("https://a.example/\n\u{202e}x"), opens("a.example", "https://a.example/%E2%80%AEx"));
         assert_eq!(says("https://a.example\\@b.example/"), opens("a.example", "https://a.example/@b.example/"));

@@ -20,7 +20,7 @@ pub(super) enum CallFailure {
     Disconnected(String),
     /// The server refused the call.
     Refused(String),
-    /// The server refused the call, since it accepts the login no longer, or none was made.
+    /// The server refused the call, because the login is missing or no longer valid.
     Unauthorized(String),
     TimedOut,
 }
@@ -57,7 +57,7 @@ pub(super) fn truncate(text: String, max_bytes: u64) -> ToolOutput {
     ToolOutput { content: head(&content, most).into(), truncated_from: Some(total) }
 }
 
-/// Returns the message of a server's error, bounded and printable.
+/// Returns the message of a server's error, shortened and escaped.
 pub(super) fn short(text: &str) -> String {
     let kept = head(text, MAX_ERROR);
     let more = text.len().saturating_sub(kept.len());
@@ -65,12 +65,12 @@ pub(super) fn short(text: &str) -> String {
     if more == 0 { kept } else { format!("{kept}… ({more} more bytes)") }
 }
 
-/// Returns a text of a server for a line of its own: with its line breaks it could pose as lines of the host.
+/// Joins the lines of a server's text: with line breaks, the text could pose as lines of the host.
 pub(super) fn joined_lines(text: &str) -> String {
     subtend_session::title::one_line(&crate::escape::harmless(text)).into_owned()
 }
 
-/// Returns an error with its causes. The library's errors name Rust types of transports, which are removed.
+/// Returns an error with its causes. Removes the names of Rust types that errors of the library contain.
 pub(super) fn chain(error: &(dyn Error + 'static)) -> String {
     let causes = std::iter::successors(Some(error), |&cause| cause.source());
     let in_transport = causes.filter_map(|cause| cause.downcast_ref::<DynamicTransportError>()).last();
@@ -124,7 +124,7 @@ mod tests {
         serde_json::from_value(value).unwrap()
     }
 
-    /// The control: a text without line breaks stays as it is.
+    /// The control: a text without line breaks is unchanged.
     #[test]
     fn text_of_a_server_is_one_line() {
         assert_eq!(joined_lines("it ended\r\n\n\tsession: forged\u{1b}[2J"), "it ended session: forged<U+001B>[2J");

@@ -21,7 +21,7 @@ const MAX_DESCRIPTION: usize = 2_048;
 const MAX_NAME: usize = 256;
 /// Maximum bytes of a schema.
 const MAX_SCHEMA: usize = 64 << 10;
-/// Maximum number of patterns in all schemas of a server: each is compiled.
+/// Maximum number of patterns in all schemas of a server, because each pattern is compiled.
 const MAX_PATTERNS: usize = 256;
 /// Maximum time for all schemas of a server.
 const MAX_CHECK_TIME: Duration = Duration::from_secs(20);
@@ -50,9 +50,9 @@ impl SanitizedTool {
     }
 }
 
-/// Returns a description, printable and bounded.
+/// Escapes and shortens a description.
 fn bound_description(text: &str) -> String {
-    // An escaped character is longer than the character, so the bound applies to both texts.
+    // An escape is longer than its character, so the limit applies before and after escaping.
     let escaped = harmless(head(text, MAX_DESCRIPTION));
     match text.len().max(escaped.len()) > MAX_DESCRIPTION {
         true => format!("{}… ({} bytes in all)", head(&escaped, MAX_DESCRIPTION), text.len()),
@@ -63,15 +63,15 @@ fn bound_description(text: &str) -> String {
 /// The purpose of a request to the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Purpose {
-    /// One of its tools.
+    /// A call of one of the server's tools.
     Tool,
     Resources,
     Prompts,
 }
 
-/// Returns the tools that can be offered, the problems of the others, and the full text of each tool, which is compared with earlier texts.
+/// Returns the usable tools, the problems of the others, and the full text of each tool, for a comparison with earlier texts.
 ///
-/// Compiles each schema, and ends between two of them when `stop` is cancelled.
+/// Compiles each schema. Stops before the next schema when `stop` is cancelled.
 pub(super) fn all(
     server: &str,
     tools: &[Tool],
@@ -105,12 +105,12 @@ pub(super) fn all(
 /// Returns all texts of a tool that a model would read.
 fn text(tool: &Tool) -> String {
     let schema = serde_json::to_string(&*tool.input_schema).unwrap_or_default();
-    // A title describes a tool without a description. As JSON it is one line, so that it cannot be moved into the schema unnoticed.
+    // The title is part of the text too, as one line of JSON. So a server cannot move text between title and schema unnoticed.
     let title = tool.title.as_ref().map(|title| format!("\n{}", json!(title))).unwrap_or_default();
     format!("{}\n{}\n{schema}{title}", tool.name, tool.description.as_deref().unwrap_or_default())
 }
 
-/// Sanitizes one tool, and adds its patterns to `patterns`, the number that this server has used.
+/// Sanitizes one tool, and adds its number of patterns to `patterns`, the total of this server.
 fn sanitize(server: &str, tool: &Tool, patterns: &mut usize) -> Result<SanitizedTool, String> {
     if tool.name.trim().is_empty() {
         return Err("it has no name".to_owned());
@@ -143,7 +143,7 @@ fn sanitize(server: &str, tool: &Tool, patterns: &mut usize) -> Result<Sanitized
     Ok(SanitizedTool { names, remote: tool.name.to_string(), spec, purpose: Purpose::Tool })
 }
 
-/// Makes the texts of a schema printable. Values to which arguments are compared stay unchanged.
+/// Escapes the texts of a schema. Does not change values with which arguments are compared.
 fn make_harmless(schema: &mut Value) {
     match schema {
         Value::Object(fields) => {
@@ -182,7 +182,7 @@ mod tests {
         assert_eq!(*spec.schema, expected);
     }
 
-    /// The control: a text at the bound stays whole.
+    /// The control: a text of exactly the maximum length is not shortened.
     #[test]
     fn escapes_do_not_extend_a_description_beyond_its_bound() {
         assert_eq!(bound_description(&"d".repeat(MAX_DESCRIPTION)), "d".repeat(MAX_DESCRIPTION));
@@ -211,7 +211,7 @@ mod tests {
         assert_eq!((names.len(), names[1].1.len(), problems.len()), (2, 256, 6), "{problems:#?}");
     }
 
-    /// Patterns are compiled before the user approves a call. The control: tools without patterns, and those up to the bound, are offered.
+    /// Patterns are compiled before the user approves a call. The control: tools without patterns, and tools within the limit, are offered.
     #[test]
     fn patterns_of_a_server_are_bounded() {
         let listed: Vec<Tool> = (0..20)
@@ -227,14 +227,14 @@ mod tests {
         assert_eq!(problems.len(), 11);
         let says = "its tool `t8` is ignored: with it the tools of this server have more than 256 patterns";
         assert_eq!(problems[0], says);
-        // A pattern that takes long to compile leaves its tool out.
+        // A tool with a pattern that takes long to compile is not offered.
         let slow =
             json!({"name": "t", "inputSchema": {"type": "object", "properties": {"a": {"pattern": "(.{90}){9}"}}}});
         let (tools, problems, _) = all("s", &[tool(slow)], &CancellationToken::new());
         assert!(tools.is_empty() && problems[0].contains("its schema cannot be used"), "{problems:?}");
     }
 
-    /// The control: a stored text of a tool without a title stays valid, because it has no title line.
+    /// The control: the text of a tool without a title has no title line, so texts stored by earlier versions remain valid.
     #[test]
     fn no_two_descriptions_of_a_tool_have_the_same_text() {
         let schema = r#"{"description":"a","type":"object"}"#;
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_compiled_for_a_caller_that_left() {
+    fn nothing_is_compiled_after_a_cancel() {
         let stop = CancellationToken::new();
         let listed = [tool(json!({"name": "t", "inputSchema": {"type": "object"}}))];
         assert_eq!(all("s", &listed, &stop).0.len(), 1);

@@ -1,4 +1,4 @@
-//! One server. It starts at its first use, and is restarted within a budget after it has ended.
+//! One server. It starts at its first use. After its end it is restarted, within a budget.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -32,7 +32,7 @@ use crate::tool::{Progress, ToolError, ToolInvocation, ToolOutput};
 /// Maximum number of starts within [`START_WINDOW`].
 const MAX_STARTS: usize = 5;
 const START_WINDOW: Duration = Duration::from_mins(10);
-/// Maximum time for the check of the arguments of one call, which takes milliseconds.
+/// Time limit for checking the arguments of one call. A usual check takes milliseconds.
 const MAX_CHECK_TIME: Duration = Duration::from_secs(10);
 
 /// A summary of one server for users.
@@ -46,7 +46,7 @@ pub struct ServerReport {
     pub about: Option<String>,
     /// The reason why the server is not connected.
     pub down: Option<String>,
-    /// What the user can do about a call that its login does not permit.
+    /// Advice for the user about a call that the login does not permit.
     pub lacking: Option<String>,
     pub tools: Vec<ToolReport>,
     pub problems: Vec<String>,
@@ -56,10 +56,10 @@ pub struct ServerReport {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ToolReport {
     pub name: Text,
-    /// The action by which rules name it.
+    /// The action of the tool in rules.
     pub action: Text,
     pub description: Text,
-    /// True if its description changed.
+    /// True if the description changed.
     pub changed: bool,
 }
 
@@ -68,19 +68,19 @@ pub(super) struct LiveServer {
     pub(super) config: ServerConfig,
     settings: Arc<ConnectionSettings>,
     login: ServerLogin,
-    /// The secrets of its configuration.
+    /// The secrets in the server's configuration.
     configured: Secrets,
     known: Arc<KnownTools>,
     /// Counts changes of the tools of all servers.
     generation: Arc<AtomicU64>,
     slot: tokio::sync::Mutex<Slot>,
     listed: Mutex<Listed>,
-    /// The last questions of each tool that asked the user for input.
+    /// The questions of the last call of each tool that asked the user for input.
     asking: Mutex<BTreeMap<Text, Vec<Question>>>,
     turns: CallTurns,
     /// The changes of the current connection.
     changes: Mutex<ListChanges>,
-    /// Compiles its schemas, and checks arguments against them.
+    /// Compiles the server's schemas, and checks arguments against them.
     checker: Checker,
 }
 
@@ -141,12 +141,12 @@ impl LiveServer {
         self.asking.lock().unwrap_or_else(PoisonError::into_inner).get(name).cloned().unwrap_or_default()
     }
 
-    /// Remembers the questions of a tool, so that the next call can answer them, and returns the text that lists them.
+    /// Remembers the questions of a tool, so that the next call can answer them. Returns a text that lists the questions.
     fn remember_questions(&self, name: &str, declined: &DeclinedQuestions) -> Option<String> {
         let requests = &declined.questions;
         if requests.is_empty() {
             let unassigned = format!(
-                "[the server asked a person for input, and got none: it had several calls, so its question can be of another one. If \
+                "[the server asked the user for input, and got none: several calls were open, so the question may belong to another one. If \
                  its answer is needed, call {name} again while no other call of `{}` runs]",
                 self.config.name
             );
@@ -163,12 +163,12 @@ impl LiveServer {
         } else {
             format!(
                 ". To answer, call {name} again with the same arguments and `{ANSWERS}`, a list with \
-                 {{\"question\": its id, \"answer\": the object}} for each question; a person approves it"
+                 {{\"question\": its id, \"answer\": the object}} for each question; the user approves it"
             )
         };
         self.asking.lock().unwrap_or_else(PoisonError::into_inner).insert(name.into(), questions);
         self.generation.fetch_add(1, Ordering::AcqRel);
-        Some(format!("[the server asked a person for input, and got none: {}{again}]", requested.join("; ")))
+        Some(format!("[the server asked the user for input, and got none: {}{again}]", requested.join("; ")))
     }
 
     /// Adds the questions of a tool to its result.
@@ -202,7 +202,7 @@ impl LiveServer {
     /// Returns the connection. Starts the server if it is not connected.
     ///
     /// # Errors
-    /// Returns the reason that the server cannot be used.
+    /// Returns the reason why the server cannot be used.
     pub(super) async fn connection(self: &Arc<Self>) -> Result<Arc<ServerConnection>, String> {
         let mut slot = self.slot.lock().await;
         if let Some(up) = slot.up.take().filter(|up| !up.is_closed()) {
@@ -251,7 +251,7 @@ impl LiveServer {
         Ok(up)
     }
 
-    /// Returns the wait for a changed list that the server has reported.
+    /// Returns a future that waits for a changed list that the server has reported.
     pub(super) fn pending_list(&self) -> Option<BoxFuture<'static, ()>> {
         self.changes.lock().unwrap_or_else(PoisonError::into_inner).wait_for_list()
     }
@@ -259,7 +259,7 @@ impl LiveServer {
     /// Lists the tools, and compares their descriptions with earlier ones.
     async fn list(&self, up: &ServerConnection) -> Result<(), String> {
         let (mut tools, mut problems) = up.list().await?;
-        // A server's descriptions of its tools are sent to the provider of a model.
+        // Descriptions are sent to the provider of a model, so they must not contain tokens.
         let secrets = self.secrets();
         let total = tools.len();
         tools.retain(|tool| serde_json::to_string(tool).is_ok_and(|text| secrets.redact(&text) == text));
@@ -314,7 +314,7 @@ impl LiveServer {
         }
     }
 
-    /// Calls the tool with the model-facing name `name`, if `check` permits a call of the tool that the server lists now.
+    /// Calls the tool that models call `name`, if the server still lists it and `check` permits the call.
     pub(super) async fn call(
         self: &Arc<Self>,
         name: &str,
@@ -364,7 +364,7 @@ impl LiveServer {
                 Err(ToolError::failed(format!("the MCP server `{server}` refused the call: {why}{asked}")))
             }
             Err(CallFailure::Unauthorized(why)) => {
-                // The next call connects with the login of that time.
+                // The next call reconnects, with the login that exists then.
                 self.record_down(&up, &why).await;
                 let message = format!("the MCP server `{server}` refused the call, which had no effects: {why}");
                 Err(ToolError::failed(message))
@@ -385,7 +385,7 @@ impl LiveServer {
         }
     }
 
-    /// Sends a call, and returns the answer with the questions that were declined.
+    /// Sends a call. Returns the answer and the declined questions.
     async fn answer(
         &self,
         up: &ServerConnection,
@@ -420,12 +420,12 @@ impl LiveServer {
         self.login.secrets().with(&self.configured)
     }
 
-    /// Returns a text of the server for a line of its own, without secrets.
+    /// Returns a text of the server as one line without secrets.
     fn one_line(&self, text: &str) -> String {
         result::joined_lines(&self.secrets().redact(text))
     }
 
-    /// Returns whether `name` could be a tool of this server.
+    /// Returns whether `name` may be a tool of this server.
     pub(super) fn may_have(&self, name: &str) -> bool {
         parts(name).is_some_and(|(server, _)| *server == *self.config.name)
     }

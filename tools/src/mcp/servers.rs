@@ -20,7 +20,7 @@ use crate::tool::Tool;
 
 /// The servers of one environment, shared by its sessions. Cheap to clone.
 ///
-/// Servers start at the first use of [`LiveTools::settle`] or of a tool. Dropping the last clone stops them.
+/// Servers start at the first use of [`LiveTools::settle`] or of a tool. They stop when the last clone is dropped.
 #[derive(Clone)]
 pub struct Servers(Arc<SharedServers>);
 
@@ -29,14 +29,14 @@ struct SharedServers {
     problems: Vec<String>,
     secrets: Secrets,
     generation: Arc<AtomicU64>,
-    /// Cached tools of a generation.
+    /// The cached tools, and their generation.
     registry: Mutex<(u64, Registry)>,
     started: AtomicBool,
     settled: watch::Sender<bool>,
 }
 
 impl Servers {
-    /// Returns servers that have not started. Values of `secrets` are redacted in results of their tools.
+    /// Returns servers that have not started. The values of `secrets` are redacted in the results of their tools.
     pub fn new(list: ServerList, settings: ConnectionSettings, known: Arc<KnownTools>, secrets: Secrets) -> Self {
         let (settings, generation) = (Arc::new(settings), Arc::new(AtomicU64::new(0)));
         let servers: Vec<_> =
@@ -116,7 +116,7 @@ impl LiveTools for Servers {
         let mut settled = self.0.settled.subscribe();
         Some(
             async move {
-                // An error is impossible: the task above holds the sender until it has sent.
+                // Waiting cannot fail: the task above holds the sender until it has sent.
                 let _ = settled.wait_for(|settled| *settled).await;
             }
             .boxed(),

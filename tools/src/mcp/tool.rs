@@ -28,7 +28,7 @@ impl ServerTool {
         Self { names: described.names, spec: described.spec, server: Arc::clone(server) }
     }
 
-    /// Returns a tool that a server may have, before its list is known. A call recorded by an earlier process may need it.
+    /// Returns a tool that a server may have, before its tools are known. A call recorded by an earlier process may need such a tool.
     pub(super) fn unlisted(name: &str, server: &Arc<LiveServer>) -> Option<Self> {
         let (_, tool) = parts(name)?;
         let names = ToolName::of(&server.config.name, tool);
@@ -37,12 +37,12 @@ impl ServerTool {
         Some(Self { names, spec, server: Arc::clone(server) })
     }
 
-    /// Checks a call that was checked as one of `unlisted`, whose name may be shortened: rules for the full name may be stricter.
+    /// Checks a call again that was checked under the names of `unlisted`. These may be shortened, and rules for the full name may be stricter.
     fn check_listed(&self, unlisted: &ToolName, call: &ToolInvocation) -> Result<(), ToolError> {
         if self.names == *unlisted {
             return Ok(());
         }
-        // Other accesses were checked as they are.
+        // The other accesses do not depend on the name, so they were already checked.
         let granted = |access: &Access| call.approved || access.action != self.names.action;
         Registry::default().check(self, &call.args, &call.authority, &granted)
     }
@@ -57,12 +57,12 @@ impl Tool for ServerTool {
         &self.names.full
     }
 
-    /// Ignores the server's hints about effects, since the server is not trusted.
+    /// Ignores the server's hints about effects, because the server is not trusted.
     fn effect(&self) -> ToolEffect {
         ToolEffect::SideEffect
     }
 
-    /// Answers on behalf of the user need a separate action, which rules for tools do not match.
+    /// Adds a separate action for answers on behalf of the user, which rules for tools do not match.
     fn access(&self, args: Option<&Value>) -> Vec<Access> {
         let call = Access { action: self.names.action.clone(), resource: "*".into() };
         let Some(answers) = args.and_then(|args| args.get(ANSWERS)) else { return vec![call] };
@@ -83,7 +83,7 @@ impl Tool for ServerTool {
                 () = call.cancel.cancelled() => Err(ToolError::cancelled()),
                 called = server.call(&names.name, &call, &check) => called,
             };
-            // The server knows the tokens of its login, also those that were renewed during the call.
+            // The result may contain tokens of the login, even tokens that were renewed during the call.
             let secrets = server.secrets();
             called
                 .map(|said| redacted::redact_output(&secrets, said))

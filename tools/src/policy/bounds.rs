@@ -1,4 +1,4 @@
-//! Bounds in addition to a policy: files that configure agents, and files of the host itself.
+//! Restrictions in addition to a policy: files that configure agents, and files of the host.
 
 use std::collections::BTreeSet;
 use std::path::{Component, Path, PathBuf};
@@ -9,10 +9,10 @@ use super::HostPolicy;
 
 const WRITE: &str = "fs.write";
 
-/// Maximum number of links followed in a path, the same as in the system.
+/// Maximum number of links followed in a path, as in the operating system.
 const MAX_LINKS: usize = 40;
 
-/// Workspace files with which this and other products configure agents. They influence the next session.
+/// Workspace files with which this and other products configure agents. A change affects the next session.
 pub const PROTECTED: [&str; 10] = [
     "subtend.yaml",
     ".subtend",
@@ -35,14 +35,14 @@ pub enum ProtectError {
         path.display()
     )]
     WorkspaceInside { workspace: PathBuf, path: PathBuf },
-    /// A rule cannot express its name.
+    /// The name of the path cannot be part of a rule.
     #[error("{} cannot be hidden from tools: a rule cannot express its name; choose another directory", path.display())]
     Inexpressible { path: PathBuf },
 }
 
 impl HostPolicy {
-    /// Requires approval for writes to files that configure agents ([`PROTECTED`]), even if `policy` allows them. A rule of `policy` with
-    /// an explicit path (`.subtend/**`, `subtend.yaml`) lifts this for the named files; `*` and `**` do not.
+    /// Requires approval for writes to files that configure agents ([`PROTECTED`]), even if `policy` allows them. A rule of `policy` with an
+    /// explicit path (`.subtend/**`, `subtend.yaml`) exempts the named files; `*` and `**` do not.
     ///
     /// ```
     /// use subtend_tools::policy::{HostPolicy, PROTECTED};
@@ -70,8 +70,8 @@ impl HostPolicy {
         RuleSet { default: Verdict::Allow, rules }
     }
 
-    /// Requires approval for writes to the targets of protected paths that are symbolic links. Targets outside of the workspace cannot be
-    /// written anyway.
+    /// Requires approval for writes to the targets of protected paths that are symbolic links. Targets outside of the workspace need no rule,
+    /// because tools cannot write there.
     pub fn protected_links(workspace: &Path) -> RuleSet {
         let workspace = resolve_links(workspace);
         let target = |path: &&str| {
@@ -86,8 +86,8 @@ impl HostPolicy {
         RuleSet { default: Verdict::Allow, rules }
     }
 
-    /// Requires approval for writes to the user's own `paths` in `workspace`, such as a folder of global skills, and to the links on the
-    /// way to them. A path need not exist yet. Paths that contain the workspace are ignored.
+    /// Requires approval for writes to the user's own `paths` in `workspace`, such as a folder of global skills, and to links that lead to
+    /// them. A path need not exist yet. Ignores paths that contain the workspace.
     pub fn protected_user_paths(workspace: &Path, paths: &[PathBuf]) -> RuleSet {
         let workspace = resolve_links(workspace);
         let named =
@@ -97,11 +97,11 @@ impl HostPolicy {
         RuleSet { default: Verdict::Allow, rules: named.into_iter().map(rule).collect() }
     }
 
-    /// Denies tools access to the host's own `paths` (its store, its configuration) in `workspace`, and writes to the links on the way to
-    /// them, since replacing a link would redirect the host. A path need not exist yet.
+    /// Denies tools access to the host's own `paths` in `workspace`, such as its store and its configuration. Also denies writes to links that
+    /// lead to them, because a replaced link would redirect the host. A path need not exist yet.
     ///
     /// # Errors
-    /// [`ProtectError`] if the workspace lies in such a path, or a rule cannot express its name.
+    /// [`ProtectError`] if the workspace lies in such a path, or the name of the path cannot be part of a rule.
     pub fn denied_host_paths(workspace: &Path, paths: &[PathBuf]) -> Result<RuleSet, ProtectError> {
         let workspace = resolve_links(workspace);
         let mut rules = Vec::new();
@@ -127,8 +127,8 @@ impl HostPolicy {
 
 /// Returns the authority for commands: `authority` without the rules of [`HostPolicy::protected_files`] for paths that do not exist.
 ///
-/// A sandbox can prevent the creation of a path only by denying all new files next to it. A created file is not used before the user
-/// trusts it.
+/// A sandbox can prevent the creation of a path only by denying all new files in its directory. This is not necessary: a created file has no
+/// effect until the user trusts it.
 pub(crate) fn for_commands(authority: &Authority, exists: impl Fn(&str) -> bool) -> Authority {
     authority.retaining(|set, rule| {
         let is_bound = set.default == Verdict::Allow && rule.verdict == Verdict::Ask && &*rule.action == WRITE;
@@ -136,7 +136,7 @@ pub(crate) fn for_commands(authority: &Authority, exists: impl Fn(&str) -> bool)
     })
 }
 
-/// Returns the path below `workspace` for a rule, or its nearest ancestor that a rule can express.
+/// Returns the path relative to `workspace`, for a rule. If its name cannot be part of a rule, returns the nearest usable ancestor.
 fn rule_path(workspace: &Path, path: &Path) -> Option<String> {
     let below = path.strip_prefix(workspace).ok()?;
     let plain =
@@ -146,7 +146,7 @@ fn rule_path(workspace: &Path, path: &Path) -> Option<String> {
     (below.components().next().is_some()).then_some(pattern)
 }
 
-/// Returns every symbolic link on the way to `path`, followed by its final target.
+/// Returns every symbolic link in `path`, and then the final target.
 fn links_and_target(path: &Path) -> Vec<PathBuf> {
     let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
     let (mut found, mut at) = (Vec::new(), PathBuf::new());
@@ -156,7 +156,7 @@ fn links_and_target(path: &Path) -> Vec<PathBuf> {
             at.pop();
             continue;
         }
-        // An absolute part replaces the path.
+        // `join` with an absolute part replaces the path.
         let next = at.join(&part);
         match next.read_link() {
             Ok(target) if found.len() < MAX_LINKS => {

@@ -1,4 +1,4 @@
-//! Names of MCP servers' tools, and their places in lists of tools.
+//! Names of MCP tools: short names for models, and full names and patterns in lists of tools.
 
 use std::borrow::Cow;
 
@@ -8,7 +8,7 @@ use subtend_session::ids::{Hash, Text};
 pub(crate) const SERVER_TOOL_PREFIX: &str = "mcp__";
 /// Maximum length of a tool name that providers accept.
 pub(super) const MAX_NAME: usize = 64;
-/// Bytes of the hash in a shortened name, as hexadecimal digits.
+/// Number of hexadecimal digits of the hash in a shortened name.
 const HASH_DIGITS: usize = 8;
 
 /// Splits a name such as `mcp__github__get_issue` into server and tool.
@@ -18,7 +18,7 @@ pub(crate) fn parts(name: &str) -> Option<(&str, &str)> {
         .filter(|(server, tool)| !server.is_empty() && !tool.is_empty())
 }
 
-/// Returns the name by which models call a tool. That of a server's tool is shortened if it is too long, and gets a hash.
+/// Returns the name with which models call a tool. A long name of an MCP tool is shortened and ends with a hash.
 pub(crate) fn short_name(name: &str) -> Cow<'_, str> {
     let begin = name.get(..MAX_NAME.saturating_sub(HASH_DIGITS + 1)).filter(|_| name.len() > MAX_NAME);
     let Some((begin, (_, tool))) = begin.zip(parts(name)) else { return Cow::Borrowed(name) };
@@ -27,9 +27,9 @@ pub(crate) fn short_name(name: &str) -> Cow<'_, str> {
     Cow::Owned(format!("{begin}_{hash}"))
 }
 
-/// Returns whether a list of tools contains `name`, which may be the full name of a tool whose name is shortened. An entry `mcp__server`
-/// or `mcp__server__*` means all tools of that MCP server, and `mcp__server__get_*` all tools whose full names begin like that. An entry may
-/// be a full name, too.
+/// Returns whether a list of tools contains the tool with the full name `name`. An entry is a short name, a full name or a pattern:
+/// `mcp__server` or `mcp__server__*` means all tools of that MCP server, and `mcp__server__get_*` all tools whose full names begin with
+/// `mcp__server__get_`.
 pub fn list_contains(only: &[Text], name: &str) -> bool {
     let short = short_name(name);
     let matches_server = |entry: &Text| {
@@ -64,7 +64,7 @@ mod tests {
         }
     }
 
-    /// The control: a long name of another tool stays whole, as does a short one.
+    /// The control: long names of other tools and short names are not shortened.
     #[test]
     fn list_entry_can_be_the_full_name_of_a_shortened_tool() {
         let long = |letter: &str| format!("mcp__git__{}", letter.repeat(80));

@@ -15,10 +15,10 @@ pub trait LiveTools: Send + Sync + 'static {
     /// Returns the current tools.
     fn tools(&self) -> Registry;
 
-    /// Returns a tool that the source may have once it has settled.
+    /// Returns a tool that the source may have once its tools are known.
     fn find_unlisted(&self, name: &str) -> Option<Arc<dyn Tool>>;
 
-    /// Starts the source if necessary. Returns `None` while the tools are known, which a reported change can end. The future is bounded in
-    /// time, and may be dropped.
+    /// Starts the source if necessary. Returns `None` if the current tools are known; a reported change invalidates them. The future has a time
+    /// limit, and may be dropped.
     fn settle(&self) -> Option<BoxFuture<'static, ()>>;
 }

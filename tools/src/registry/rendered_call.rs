@@ -1,4 +1,4 @@
-//! Renders calls for users in the wording of their tools.
+//! Renders calls for users, with the render functions of their tools.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -17,8 +17,8 @@ const MAX_DISPLAYED: usize = 16 << 10;
 impl Registry {
     /// Renders a call of `tool` and its result for users.
     ///
-    /// The tool's render functions are host code: the text is left out if one panics, and long texts are truncated. Texts may contain
-    /// terminal control characters.
+    /// The render functions are host code. If one panics, its text is omitted; long texts are truncated. Texts may contain terminal control
+    /// characters.
     pub fn render_call(&self, tool: &str, args: &str, result: Option<&str>) -> RenderedCall {
         let used = discovery::resolve(tool, args);
         let (tool, args) = used.as_ref().map_or((tool, args), |(tool, args)| (tool, args));

@@ -27,7 +27,7 @@ pub enum Ruling {
 }
 
 impl Ruling {
-    /// Returns the ruling on a call of `tool`. `granted` is as in [`Registry::check`](super::Registry::check).
+    /// Returns the ruling on a call of `tool`. For `granted`, see [`Registry::check`](super::Registry::check).
     pub(super) fn of(tool: &dyn Tool, args: &Value, authority: &Authority, granted: &dyn Fn(&Access) -> bool) -> Self {
         if let Some(error) = tool.exclusion_error(authority) {
             return Self::Denied(error);
@@ -57,7 +57,7 @@ pub(super) fn accesses(tool: &dyn Tool, args: &Value) -> Vec<Access> {
     tool.access(Some(args)).iter().map(to_display).collect()
 }
 
-/// Returns the first access that does more than read, or else the first one.
+/// Returns the first access other than `fs.read`, or else the first access.
 fn most_important<'a>(accesses: impl IntoIterator<Item = &'a Access>) -> Option<&'a Access> {
     let mut first = None;
     for access in accesses {
@@ -74,7 +74,7 @@ fn is_misleading(c: char) -> bool {
     !matches!(c, '\n' | '\t') && (is_unseen(c) || is_blank(c))
 }
 
-/// Returns an access for records and approvals: bounded, and without misleading characters.
+/// Returns an access for records and approvals: shortened, and without misleading characters.
 ///
 /// A changed text contains a hash of the original, so that an approval cannot apply to another text.
 fn to_display(access: &Access) -> Access {
@@ -127,7 +127,7 @@ mod tests {
             assert_ne!(one, other);
             for seen in [&one, &other] {
                 assert!(seen.resource.len() < MAX_SHOWN + 100 && !seen.resource.contains(is_misleading), "{seen:?}");
-                // A displayed text cannot be the resource of another access: either it is displayed unchanged, or it is too long.
+                // A displayed text cannot equal the display of another resource: the text is unchanged, or too long to be shown in full.
                 assert!(to_display(seen) == *seen || seen.resource.len() > MAX_SHOWN);
             }
         }

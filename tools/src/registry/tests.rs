@@ -19,7 +19,7 @@ fn object() -> Value {
 }
 
 fn built_in() -> Registry {
-    // Compiling schemas takes longer than the tests.
+    // Shared by the tests, because compiling the schemas takes longer than the tests.
     static BUILT_IN: LazyLock<Registry> =
         LazyLock::new(|| Registry::builder().tools(Registry::workspace_tools(None)).unwrap().build());
     BUILT_IN.clone()
@@ -232,7 +232,7 @@ fn classified_call_names_the_access_to_approve() {
         invalid @ Classified::Invalid { .. } => panic!("{invalid:?}"),
     };
     let asks = rules(Verdict::Deny, &[("fs.*", "doc/*", Verdict::Ask)]);
-    // The access that does more than read is shown first. The call asks until all accesses are granted.
+    // The write access is shown first. The call needs approval until all accesses are granted.
     assert_eq!(found(&asks, &[]), (Some(path("fs.write")), true));
     assert_eq!(found(&asks, &[path("fs.write")]), (Some(path("fs.read")), true));
     assert_eq!(found(&asks, &[path("fs.read"), path("fs.write")]), (Some(path("fs.write")), false));
@@ -279,7 +279,7 @@ fn any_rule() -> impl Strategy<Value = Rule> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 10_000, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// P-7: a tool that may run is offered; a tool that is not offered is unknown.
+    /// A tool that may run is offered, and a call of a tool that is not offered is unknown.
     #[test]
     fn offered_if_and_only_if_permitted(
         default in any_verdict(),
@@ -304,7 +304,7 @@ proptest! {
             // `process` is offered together with `shell`.
             let reads = &**name == "process";
             prop_assert!(!passes || is_offered || reads, "{name} {path} would run, but is not offered");
-            // An approval lifts `Ask` only.
+            // An approval overrides only `Ask`.
             let unasked = registry.check(tool, &args, &authority, &|_| false).is_ok();
             let asked = registry.check(tool, &args, &authority, &|_| true).is_ok();
             prop_assert_eq!(unasked, matches!(ruling, Ruling::Allowed(_)));
@@ -315,7 +315,7 @@ proptest! {
         }
     }
 
-    /// P-7, converse: if rules cover whole actions, an offered tool runs on every path.
+    /// The converse: if rules cover whole actions, an offered tool runs on every path.
     #[test]
     fn offered_tools_run_if_rules_cover_all_paths(
         default in any_verdict(),
@@ -339,7 +339,7 @@ proptest! {
     }
 }
 
-/// P-7, seeded bug: a tool is offered if any rule allows its action.
+/// Seeded bug: a tool is offered if any rule allows its action.
 #[test]
 fn offering_by_any_allow_rule_is_detected() {
     let some_rule_allows = |set: &RuleSet, tool: &dyn Tool| {

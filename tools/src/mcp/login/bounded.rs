@@ -81,7 +81,7 @@ impl BoundedClient {
         Self::new(reach, Some(MAX_REQUESTS))
     }
 
-    /// Returns a client that renews tokens. The library makes one request for a token at a time.
+    /// Returns a client that renews tokens. It has no limit of requests, because the library makes one at a time.
     pub(super) fn for_renewal(reach: LoginReach) -> Arc<Self> {
         Self::new(reach, None)
     }
@@ -104,7 +104,7 @@ impl BoundedClient {
         text
     }
 
-    /// Sends a request, and reads the answer, or only its head.
+    /// Sends a request, and reads the whole response or only its head.
     pub(super) async fn answer(&self, request: Request<Vec<u8>>, is_read: bool) -> Result<Response<Vec<u8>>, String> {
         let answered = self.bounded(request, is_read).await;
         if let Err(why) = &answered {
@@ -160,7 +160,7 @@ fn chain(error: reqwest::Error) -> String {
 }
 
 impl OAuthHttpClient for BoundedClient {
-    /// Follows no redirect, whatever the library asks for: a redirected request would carry a code or a token.
+    /// Never follows redirects, even if the library requests it: the target would receive a code or a token.
     fn execute(&self, request: OAuthHttpRequest) -> OAuthHttpClientFuture<'_> {
         Box::pin(async move { Ok(self.answer(request.request, true).await?) })
     }

@@ -1,4 +1,4 @@
-//! The login of one server, as its connection uses it.
+//! The login of one server, for its connection.
 
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
@@ -17,9 +17,9 @@ use crate::http::InternalHost;
 use crate::mcp::config::ServerConfig;
 use crate::secrets::Secrets;
 
-/// Maximum number of secrets that are redacted: the current and earlier ones.
+/// Maximum number of redacted secrets, current and earlier.
 const MAX_SEEN: usize = 8;
-/// An address that the library needs, and that no renewal uses.
+/// A redirect address. The library requires one, but a renewal does not use it.
 const UNUSED: &str = "http://127.0.0.1/callback";
 
 /// The login of a server. Cheap to clone.
@@ -28,13 +28,13 @@ pub(in crate::mcp) struct ServerLogin(Arc<LoginParts>);
 
 struct LoginParts {
     key: LoginKey,
-    /// The address of the server; an error if it does not use logins.
+    /// The address of the server; the error is the reason why the server does not use logins.
     url: Result<String, &'static str>,
     store: Option<Arc<dyn LoginStore>>,
     hosts: Vec<InternalHost>,
     /// Tokens and client secrets to redact, oldest first.
     seen: Mutex<VecDeque<String>>,
-    /// What the user can do about scopes that the last refused request lacked.
+    /// Advice for the user about the scopes that the last refused request lacked.
     lacking: Mutex<Option<String>>,
 }
 
@@ -57,7 +57,7 @@ impl ServerLogin {
     /// Returns the authorization of a connection to `url`. Without a login, the connection sends no token.
     ///
     /// # Errors
-    /// If the login cannot be read, or was made for another address.
+    /// If the login cannot be read, or belongs to another address.
     pub(in crate::mcp) async fn manager(&self, url: &str) -> Result<AuthorizationManager, String> {
         let reach = LoginReach::of(url, &self.0.hosts)?;
         let client = BoundedClient::for_renewal(reach);
@@ -81,7 +81,7 @@ impl ServerLogin {
         Ok(manager)
     }
 
-    /// Returns what the user can do about a server that asks for authorization.
+    /// Returns advice for the user about a server that requires authorization.
     pub(in crate::mcp) fn advice(&self) -> String {
         match (&self.0.url, &self.0.store) {
             (Err(_), _) => {
@@ -100,12 +100,12 @@ impl ServerLogin {
         }
     }
 
-    /// Returns what the user can do about the last request for which the login lacked scopes.
+    /// Returns the advice about the last request for which the login lacked scopes.
     pub(in crate::mcp) fn missing_scope_advice(&self) -> Option<String> {
         self.0.lacking.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Returns what the user can do about a request for which the login lacks scopes, and keeps it for reports.
+    /// Returns advice for the user about a request for which the login lacks `scopes`, and keeps the advice for reports.
     pub(in crate::mcp) fn scope_advice(&self, scopes: &[String]) -> String {
         let advice = self.advice_about(scopes);
         *self.0.lacking.lock().unwrap_or_else(PoisonError::into_inner) = Some(advice.clone());
@@ -127,7 +127,7 @@ impl ServerLogin {
                 "it refused the request for missing scopes, although its login has them ({named}): ask the server's operator"
             );
         }
-        // A new login replaces the old one, so it asks for the old scopes too.
+        // A new login replaces the old one, so request the old scopes too.
         let all = granted
             .iter()
             .filter(|scope| is_plain(scope))
@@ -165,7 +165,7 @@ impl ServerLogin {
         Ok(login)
     }
 
-    /// Loads the login of this connection; `None` if there is another one by now.
+    /// Loads the login of this connection. Returns `None` if another login replaced it.
     fn load_own_login(&self) -> Result<Option<Login>, AuthError> {
         let login = self.load().map_err(AuthError::CredentialStoreError)?;
         Ok(login.filter(|login| self.0.url.as_deref() == Ok(&*login.url)))
@@ -203,7 +203,7 @@ impl CredentialStore for ServerLogin {
     }
 
     async fn save(&self, credentials: StoredCredentials) -> Result<(), AuthError> {
-        // Does not overwrite a login that the user removed or replaced meanwhile.
+        // Do not overwrite a login that the user removed or replaced meanwhile.
         let Some(login) = self.load_own_login()?.filter(|login| login.credentials.client_id == credentials.client_id)
         else {
             return Ok(());
@@ -222,7 +222,7 @@ impl CredentialStore for ServerLogin {
         store.save(&self.0.key, None).map_err(AuthError::CredentialStoreError)
     }
 
-    /// Removes the tokens, so that a refused one is not sent again.
+    /// Removes the tokens, so that a refused token is not sent again.
     async fn on_refresh_token_rejected(&self, refused: &StoredCredentials) -> Result<(), AuthError> {
         let Some(mut login) = self.load_own_login()? else { return Ok(()) };
         if login.credentials.token_received_at == refused.token_received_at {

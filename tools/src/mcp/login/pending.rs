@@ -1,4 +1,4 @@
-//! A login in progress: from the refusal of a server to its tokens.
+//! A login in progress: from the first refusal of a server to the tokens.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,17 +19,17 @@ use crate::http::InternalHost;
 use crate::mcp::config::{ServerConfig, ServerTransport};
 use crate::secrets::Secrets;
 
-/// Time limit for all requests before the user logs in, and after it.
+/// Time limit for all requests before the user logs in, and for all requests afterwards.
 const TIMEOUT: Duration = Duration::from_secs(60);
 /// Maximum bytes of the address of the login page.
 const MAX_ADDRESS: usize = 8 << 10;
 /// Maximum bytes of a parameter of the redirect to this process.
 const MAX_PARAMETER: usize = 8 << 10;
-/// The metadata field that says how a client sends its secret.
+/// The metadata field with the methods by which a client can send its secret.
 const SECRET_METHODS: &str = "token_endpoint_auth_methods_supported";
 const NAMES_ISSUER: &str = "authorization_response_iss_parameter_supported";
-/// Parameters that the address of a login page may set itself: they choose a directory of users. Others could replace, widen or skip what
-/// the user agrees to, and each product has its own (`scope`, `request`, `audience`, `user_scope`).
+/// Parameters that the address of a login page may already contain: they choose a directory of users. Other parameters (such as `scope`,
+/// `request` or `audience`) could change or skip the consent of the user.
 const PAGE_PARAMETERS: [&str; 4] = ["p", "policy", "realm", "tenant"];
 
 /// The reason why a login failed.
@@ -43,24 +43,24 @@ impl From<String> for LoginError {
     }
 }
 
-/// A client that the user registered at an authorization server, and its secret if it has one.
+/// A client that the user registered at an authorization server, with an optional secret.
 #[derive(Clone, Copy)]
 pub struct RegisteredClient<'a> {
     pub id: &'a str,
     pub secret: Option<&'a str>,
 }
 
-/// How a login is made.
+/// Options of a login.
 #[derive(Clone, Copy, Default)]
 pub struct LoginOptions<'a> {
-    /// `None`: a client is registered for this login.
+    /// The client to use; `None` registers a new client for this login.
     pub client: Option<RegisteredClient<'a>>,
-    /// Scopes to ask for, next to those that the server names.
+    /// Scopes to request, in addition to those that the server names.
     pub scopes: &'a [String],
     pub internal_hosts: &'a [InternalHost],
 }
 
-/// A login that waits for the user. Its page redirects the user's browser back to this process.
+/// A login that waits for the user. The login page redirects the user's browser back to this process.
 pub struct PendingLogin {
     manager: AuthorizationManager,
     client: Arc<BoundedClient>,
@@ -68,11 +68,11 @@ pub struct PendingLogin {
     address: String,
     state: String,
     redirect: String,
-    /// The login, without tokens.
+    // The fields of the later `Login`, without tokens.
     url: String,
     resource: String,
     metadata: AuthorizationMetadata,
-    /// True if the redirect of the page must name the issuer (RFC 9207).
+    /// True if the authorization server promises to name itself as issuer in the redirect (RFC 9207).
     page_names_itself: bool,
     client_secret: Option<String>,
 }
@@ -82,18 +82,18 @@ pub struct PendingLogin {
 pub struct UnprovenPage {
     /// The page at which the user logs in.
     pub page: String,
-    /// The server that gets its answer.
+    /// The server that receives the code from the page.
     pub receiver: String,
     /// The authorization server that names both.
     pub issuer: String,
 }
 
 impl PendingLogin {
-    /// Asks a server which authorization server it uses, and registers there, unless a registered client is given. `redirect` is the
-    /// address to which the browser returns.
+    /// Finds the authorization server of a server, and registers a client there unless `options` has one. `redirect` is the address to which
+    /// the browser returns.
     ///
     /// # Errors
-    /// If the server asks for no login, or its metadata cannot be used.
+    /// If the server requires no login, or its metadata is unusable.
     pub async fn begin(server: &ServerConfig, redirect: &str, options: LoginOptions<'_>) -> Result<Self, LoginError> {
         let beginning = Self::begin_unlimited(server, redirect, options);
         match tokio::time::timeout(TIMEOUT, beginning).await {
@@ -165,14 +165,14 @@ impl PendingLogin {
         &self.address
     }
 
-    /// Returns the authorization server.
+    /// Returns the name of the authorization server.
     pub fn issuer(&self) -> String {
         to_message(self.metadata.issuer.as_deref().unwrap_or_default())
     }
 
-    /// Returns what a user has to confirm before the login, if its page, its authorization server and the receiver of
-    /// its answer are not of one origin and the page does not promise to name itself in the answer. A hostile
-    /// authorization server may have the user log in to another one, to get that one's code (mix-up).
+    /// Returns the origins that the user must confirm before the login: if login page, authorization server and token endpoint
+    /// have different origins, and the authorization server does not promise to name itself in the redirect. This prevents a
+    /// mix-up attack: a hostile authorization server could send the user to the page of another server, to get its code.
     pub fn page_to_confirm(&self) -> Option<UnprovenPage> {
         let origin =
             |address: &str| Url::parse(address).map(|url| url.origin().ascii_serialization()).unwrap_or_default();
@@ -185,18 +185,18 @@ impl PendingLogin {
         (!is_one && !self.page_names_itself).then_some(page)
     }
 
-    /// Returns the server that gets the client secret of this login, if it has one.
+    /// Returns the address that receives the client secret of this login, if there is a secret.
     pub fn secret_receiver(&self) -> Option<String> {
         self.client_secret.as_ref().map(|_| to_message(&self.metadata.token_endpoint))
     }
 
-    /// Returns the resource of the tokens where it is not the server's own address: they are for other servers at that address too.
+    /// Returns the resource of the tokens, if it differs from the server's address. Such tokens are also valid for other servers.
     pub fn wider_resource(&self) -> Option<String> {
         let same = |address: &str| Url::parse(address).map(|url| url.to_string().trim_end_matches('/').to_owned());
         (same(&self.resource).ok() != same(&self.url).ok()).then(|| to_message(&self.resource))
     }
 
-    /// Returns whether the query of a redirect belongs to this login. Any web page can send a browser to this process.
+    /// Returns whether the query of a redirect belongs to this login. Any web page can redirect a browser to this process.
     pub fn is_own(&self, query: &str) -> bool {
         parameter(query, "state").is_some_and(|state| state == self.state)
     }
@@ -204,11 +204,11 @@ impl PendingLogin {
     /// Exchanges the code of the redirect for tokens.
     ///
     /// # Errors
-    /// If the user refused, or the answer is not of the authorization server of this login.
+    /// If the user refused, or the redirect is not from the authorization server of this login.
     pub async fn finish(self, query: &str) -> Result<Login, LoginError> {
         match tokio::time::timeout(TIMEOUT, self.finish_unlimited(query)).await {
             Ok(finished) => finished,
-            Err(_) => Err(LoginError(format!("its token was not made within {} s", TIMEOUT.as_secs()))),
+            Err(_) => Err(LoginError(format!("its token was not issued within {} s", TIMEOUT.as_secs()))),
         }
     }
 
@@ -239,7 +239,7 @@ impl PendingLogin {
     }
 }
 
-/// Sends a first message without a token, and returns the challenge of the refusal.
+/// Sends a first message without a token, and returns the `WWW-Authenticate` challenge of the refusal.
 async fn challenge(server: &ServerConfig, url: &str, client: &BoundedClient) -> Result<Option<String>, LoginError> {
     let version = ProtocolVersion::LATEST_WITH_INITIALIZE;
     let message = json!({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {
@@ -281,7 +281,7 @@ fn usable(metadata: AuthorizationMetadata, reach: &LoginReach) -> Result<Authori
             return Err(wrong(&format!("`{}` has a fragment", to_message(endpoint))));
         }
     }
-    // A server could read only the first of two, or one that the client does not set at all.
+    // If a parameter occurs twice, a server could use the first one instead of the client's.
     if let Some(set) = refused_parameter(&metadata.authorization_endpoint) {
         let (set, most) = (to_message(&set), PAGE_PARAMETERS.join("`, `"));
         return Err(wrong(&format!(
@@ -291,7 +291,7 @@ fn usable(metadata: AuthorizationMetadata, reach: &LoginReach) -> Result<Authori
     Ok(metadata)
 }
 
-/// Checks that the authorization server takes a secret in a way that the library can send it. Without a list, it takes one in a header.
+/// Checks that the authorization server accepts a secret in a form that the library supports. Without a list, the form is a header.
 fn check_secret_method(metadata: &AuthorizationMetadata) -> Result<(), LoginError> {
     let Some(serde_json::Value::Array(methods)) = metadata.additional_fields.get(SECRET_METHODS) else { return Ok(()) };
     if methods.iter().any(|method| method == "client_secret_basic" || method == "client_secret_post") {
@@ -324,8 +324,8 @@ fn parameters(address: &str) -> Result<(String, String), LoginError> {
     }
 }
 
-/// Returns the first parameter that the address of a login page sets itself although it may not. Servers read names differently (some
-/// ignore case, or read `scope[0]` as `scope`), so only names and values that all of them read alike are accepted.
+/// Returns the first parameter that the address of a login page must not contain. Servers parse names differently (some ignore case, or
+/// read `scope[0]` as `scope`), so only plain names and values from [`PAGE_PARAMETERS`] are accepted.
 fn refused_parameter(endpoint: &str) -> Option<String> {
     let url = Url::parse(endpoint).ok()?;
     let is_plain = |value: &str| value.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte));
@@ -336,7 +336,7 @@ fn refused_parameter(endpoint: &str) -> Option<String> {
     url.query().filter(|query| !query.is_empty())?.split('&').find(|pair| !may_be_set(pair)).map(str::to_owned)
 }
 
-/// Returns a parameter of a query that occurs once.
+/// Returns the value of a query parameter that occurs exactly once.
 fn parameter(query: &str, name: &str) -> Option<String> {
     let query = query.split('#').next().unwrap_or_default();
     let url = Url::parse(&format!("http://localhost/?{query}")).ok()?;

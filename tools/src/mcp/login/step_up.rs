@@ -1,6 +1,6 @@
-//! Scopes that a request lacks: a server refuses it with 403 and `insufficient_scope`.
+//! Missing scopes: a server refuses a request with 403 and `insufficient_scope`.
 //!
-//! Nothing requests them automatically: a model or a server must not make the user grant more.
+//! Missing scopes are never requested automatically, because a model or a server must not make the user grant more.
 
 use std::error::Error;
 
@@ -11,12 +11,12 @@ const MAX_SCOPES: usize = 16;
 /// Maximum length of one scope.
 const MAX_SCOPE: usize = 128;
 
-/// Returns the scopes that a refused request lacks, as far as they can be part of a command; `None` if it failed otherwise.
+/// Returns the missing scopes of a refused request, except those that a command line cannot contain. Returns `None` for other errors.
 pub(in crate::mcp) fn missing_scopes(error: &(dyn Error + 'static)) -> Option<Vec<String>> {
     let mut at = Some(error);
     while let Some(current) = at {
         let refused = current.downcast_ref::<InsufficientScopeError>();
-        // The library treats each 403 with a challenge as such a refusal.
+        // The library reports every 403 with a challenge as this error.
         let is_meant = |refused: &InsufficientScopeError| {
             refused.www_authenticate_header.to_ascii_lowercase().contains("insufficient_scope")
         };
@@ -28,7 +28,7 @@ pub(in crate::mcp) fn missing_scopes(error: &(dyn Error + 'static)) -> Option<Ve
     None
 }
 
-/// Returns the scopes of a list that need no quotes in a command line. The server chooses the text, and the user copies it.
+/// Returns the scopes of a list that need no quotes in a command line: the server chooses the text, and the user may copy it.
 fn usable(scopes: &str) -> Vec<String> {
     let mut all: Vec<String> = Vec::new();
     for scope in scopes.split_ascii_whitespace() {
@@ -53,10 +53,9 @@ mod tests {
         missing_scopes(&InsufficientScopeError::new(header.to_owned(), scopes.map(str::to_owned)))
     }
 
-    /// A scope with other characters is left out. The control: plain scopes are named.
+    /// Scopes with special characters are omitted. The control: plain scopes are returned.
     #[test]
     fn scopes_of_a_server_cannot_continue_a_command() {
-        // The control.
         let header = "Bearer error=\"insufficient_scope\"";
         assert_eq!(parse_missing_scopes(header, Some("a:write b a:write")).unwrap(), ["a:write", "b"]);
         let attack = "a;touch $(x) `y` -rf \"q\" 'z' https://x.example/a.b é";

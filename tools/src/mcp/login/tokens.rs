@@ -7,7 +7,7 @@ use oauth2::basic::BasicTokenType;
 use oauth2::{AccessToken, TokenResponse as _};
 use rmcp::transport::auth::{OAuthTokenResponse, StoredCredentials, VendorExtraTokenFields};
 
-/// Returns tokens without the fields that no request needs.
+/// Removes the fields of a token response that no request needs.
 ///
 /// # Errors
 /// If the access token cannot be sent.
@@ -16,9 +16,9 @@ pub(super) fn check_tokens(credentials: StoredCredentials) -> Result<StoredCrede
     sent.map(|()| kept)
 }
 
-/// Returns the tokens of a renewal without the fields that no request needs, and the reason if the access token cannot
-/// be sent. Such a token is left out: the rest is a login that is renewed at its next use. The refresh token that was
-/// used may be valid only once, so it must be replaced.
+/// Removes the fields of a renewal that no request needs. Returns an error too if the access token cannot be sent. Then that
+/// token is removed, and the next use renews the login again. The new refresh token is kept in any case, because the old
+/// one may be valid only once.
 pub(super) fn of_renewal(mut credentials: StoredCredentials) -> (StoredCredentials, Result<(), String>) {
     let Some(tokens) = credentials.token_response.take() else { return (credentials, Ok(())) };
     let sent = check_access(&tokens);
@@ -33,7 +33,7 @@ pub(super) fn of_renewal(mut credentials: StoredCredentials) -> (StoredCredentia
 
 fn check_access(tokens: &OAuthTokenResponse) -> Result<(), String> {
     if *tokens.token_type() != BasicTokenType::Bearer {
-        return Err("its token is of another type than `Bearer`".to_owned());
+        return Err("its token has another type than `Bearer`".to_owned());
     }
     let secret = tokens.access_token().secret();
     if secret.is_empty() {
@@ -68,7 +68,7 @@ mod tests {
 
     /// The control: each printable character without spaces can be sent.
     #[test]
-    fn token_that_no_header_takes_is_refused() {
+    fn token_invalid_in_headers_is_refused() {
         let of = |token: &str, kind: &str| {
             check_tokens(credentials(&json!({"access_token": token, "token_type": kind}))).err().unwrap_or_default()
         };
@@ -82,12 +82,12 @@ mod tests {
             );
         }
         assert_eq!(of("", "bearer"), "its token is empty");
-        assert_eq!(of("a", "mac"), "its token is of another type than `Bearer`");
+        assert_eq!(of("a", "mac"), "its token has another type than `Bearer`");
     }
 
     /// The control: a token that can be sent is kept as it is.
     #[test]
-    fn renewal_without_a_usable_token_keeps_what_renews_the_login() {
+    fn renewal_with_unusable_access_token_keeps_refresh_token() {
         let of = |token: &str| {
             let given = json!({
                 "access_token": token, "token_type": "bearer", "expires_in": 60, "refresh_token": "rt-2", "scope": "a",
