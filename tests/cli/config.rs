@@ -203,7 +203,7 @@ fn configuration_links_out_of_the_workspace_are_refused() {
     user.file("subtend.yaml", "tools: {spawn: {profiles: {r: {system_prompt_file: P.md}}}}");
     let done = user.call(&["agents"]);
     assert_eq!(done.code, Some(2), "{done:?}");
-    assert!(done.err.contains("`P.md` cannot be read: a link on the way leads out of the workspace"), "{}", done.err);
+    assert!(done.err.contains("`P.md` cannot be read: a link in the path leads out of the workspace"), "{}", done.err);
     std::fs::remove_file(user.workspace().join("subtend.yaml")).expect("removed");
     std::os::unix::fs::symlink("../secret.md", user.workspace().join("subtend.yaml")).expect("a link");
     let done = user.call(&["config", "show"]);

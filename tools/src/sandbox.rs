@@ -208,10 +208,10 @@ pub(crate) fn behind_gate(program: OsString, args: impl Iterator<Item = OsString
 /// If the thread cannot be restricted, or a directory is missing or lies behind a link.
 #[cfg(target_os = "linux")]
 pub(crate) fn enter_within(written: &[PathBuf], read: &[PathBuf], program: &Path) -> Result<(), String> {
-    // The first is the repository, usually inside the workspace; links in the workspace must not add grants.
+    // The first directory is the repository, usually inside the workspace. Links in the workspace must not add grants.
     let workspace = written.first().and_then(|repository| repository.parent()).unwrap_or(Path::new("/"));
     let mut places = places(workspace);
-    // Devices are endless: a link to one in place of a file makes git read until its memory limit. Git needs only these two.
+    // Git needs only two devices. A link to another one, such as `/dev/zero`, would make git read until its memory limit.
     places.devices.retain(|device| ["/dev/null", "/dev/urandom"].map(Path::new).contains(&&**device));
     domain::enter_within((written, read), program, &places)
 }

@@ -7,7 +7,7 @@ use schemars::generate::SchemaSettings;
 use schemars::transform::{RecursiveTransform, Transform};
 use serde_json::Value;
 
-/// Returns the schema of `A` as one plain object, without references, titles and formats, which some providers refuse.
+/// Returns the schema of `A` as one plain object, without references, titles and formats. Some providers refuse schemas with these.
 pub(crate) fn of<A: JsonSchema>() -> Arc<Value> {
     let settings = SchemaSettings::draft2020_12().with(|settings| {
         settings.meta_schema = None;

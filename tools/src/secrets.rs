@@ -1,4 +1,4 @@
-//! Secret values and their redaction in texts and streams.
+//! Redacts secret values in texts and streams.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -24,7 +24,7 @@ pub const SHORTEST: usize = 8;
 pub struct Secrets(Arc<[(Text, String)]>);
 
 impl Secrets {
-    /// Creates secrets from names and values, which are trimmed. Values shorter than [`SHORTEST`] bytes are left out.
+    /// Creates secrets from names and values. Trims the values, and omits those shorter than [`SHORTEST`] bytes.
     pub fn of<N: Into<Text>, V: AsRef<str>>(values: impl IntoIterator<Item = (N, V)>) -> Self {
         let trimmed = values.into_iter().map(|(name, value)| (name.into(), value.as_ref().trim().to_owned()));
         let mut values: Vec<(Text, String)> = trimmed.filter(|(_, value)| value.len() >= SHORTEST).collect();
@@ -33,7 +33,7 @@ impl Secrets {
         Self(values.into())
     }
 
-    /// Returns the values of both.
+    /// Returns the secrets of both sets.
     pub(crate) fn with(&self, other: &Self) -> Self {
         if other.is_empty() { self.clone() } else { Self::of(self.0.iter().chain(other.0.iter()).cloned()) }
     }
@@ -58,7 +58,7 @@ impl Secrets {
 #[derive(Default)]
 pub(crate) struct RedactedStream {
     secrets: Secrets,
-    /// Bytes that may be the start of a value.
+    /// Bytes that may be the start of a secret value.
     held: Vec<u8>,
 }
 
@@ -67,7 +67,7 @@ impl RedactedStream {
         Self { secrets, held: Vec::new() }
     }
 
-    /// Adds `bytes`, and passes on those that can no longer be part of a value. At the end, passes on everything.
+    /// Adds `bytes`, and writes those that can no longer be part of a value to `into`. At the end, writes everything.
     pub(crate) fn push(&mut self, bytes: &[u8], is_end: bool, into: &mut impl Extend<u8>) {
         if self.secrets.is_empty() {
             return into.extend(bytes.iter().copied());

@@ -26,7 +26,7 @@ pub enum SkillPlace {
     Own(Arc<Workspace>),
 }
 
-/// Returns the tool `skill`. Each call needs `fs.read` of its file.
+/// Returns the tool `skill`. Each call needs the permission `fs.read` for its file.
 pub fn tool(skills: Vec<SkillFolder>) -> Arc<dyn Tool> {
     Arc::new(builtin::skill::SkillTool::new(skills))
 }

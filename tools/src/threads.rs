@@ -1,7 +1,7 @@
 //! Separate threads for connections to servers.
 //!
-//! The HTTP library reads interim responses (1xx) in a loop without yielding. A server that sends them endlessly would block the
-//! runtime's threads, including its timeouts, its cancels and connections to other servers.
+//! The HTTP library reads interim responses (1xx) in a loop without yielding. A server that sends them endlessly would block a thread of
+//! the runtime: timeouts, cancels and connections to other servers.
 
 use std::future::Future;
 
@@ -22,10 +22,10 @@ pub async fn run_separately<T: Send + 'static>(work: impl Future<Output = T> + S
     let runtime = Builder::new_current_thread().enable_all().build().map_err(|error| error.to_string())?;
     let run = move || {
         let done = runtime.block_on(stop.run_until_cancelled(work));
-        // Does not wait, because the system may still be resolving a name.
+        // Do not wait: the system may still be resolving a name.
         runtime.shutdown_background();
         if let Some(done) = done {
-            // Fails if the caller has dropped the future.
+            // An error means that the caller has dropped the future.
             drop(send.send(done));
         }
     };
@@ -33,7 +33,7 @@ pub async fn run_separately<T: Send + 'static>(work: impl Future<Output = T> + S
     receive.await.map_err(|_| "its thread ended".to_owned())
 }
 
-/// A thread for the connections of one server. Dropping this ends it.
+/// A thread for the connections of one server. The thread ends when this value is dropped.
 pub(crate) struct ServerThread(Option<Runtime>);
 
 impl ServerThread {

@@ -23,13 +23,13 @@ pub use crate::tool_key::ToolKey;
 /// A tool that a model can call.
 ///
 /// # Cancel safety
-/// The future of [`Tool::run`] may be dropped at any point. This happens when the grace after a cancel ends. `call.cancel` fires before
-/// that: a tool must then stop external work that it has started.
+/// The future of [`Tool::run`] may be dropped at any point. This happens at the end of the grace period after a cancel. `call.cancel` fires
+/// earlier: then the tool must stop external work that it has started.
 pub trait Tool: Send + Sync + 'static {
     /// Returns the name, description and schema for models.
     fn spec(&self) -> &ToolSpec;
 
-    /// Returns the name for lists of tools. Models call a tool with a long name by a shorter one.
+    /// Returns the full name, for lists of tools. Models call a tool with a long name by a shorter name.
     fn full_name(&self) -> &str {
         &self.spec().name
     }
@@ -42,11 +42,11 @@ pub trait Tool: Send + Sync + 'static {
         true
     }
 
-    /// Returns the accesses of a call with these schema-valid arguments. They are checked when the call runs. For `None`, returns the minimum
-    /// that every call needs, which decides whether the tool is offered.
+    /// Returns the accesses of a call with these schema-valid arguments, which are checked when the call runs. Without arguments, returns the
+    /// accesses that every call needs; they decide whether the tool is offered.
     fn access(&self, args: Option<&Value>) -> Vec<Access>;
 
-    /// Returns an error if `authority` rules this tool out for all arguments. The tool is then neither offered nor run.
+    /// Returns an error if `authority` excludes this tool for all arguments. Then the tool is neither offered nor run.
     fn exclusion_error(&self, _authority: &Authority) -> Option<ToolError> {
         None
     }
@@ -77,27 +77,27 @@ pub trait Tool: Send + Sync + 'static {
 /// The input of a running tool.
 #[derive(Clone, Debug)]
 pub struct ToolInvocation {
-    /// Identity of the call, which is also the idempotency key.
+    /// The identity of the call, which tools can use as idempotency key.
     pub key: ToolKey,
     /// The arguments, valid against the schema.
     pub args: Value,
     /// The values of all declared options, with defaults filled in.
     pub options: Arc<Map<String, Value>>,
     pub workspace: Arc<Workspace>,
-    /// The session's authority. Tools that use several resources check each of them.
+    /// The authority of the session. A tool that finds further resources during a call must check each of them.
     pub authority: Arc<Authority>,
     /// Fires when the call should stop.
     pub cancel: CancellationToken,
-    /// Maximum bytes of the result. Longer results are truncated with a mark.
+    /// Maximum bytes of the result. The tool truncates longer results and marks the truncation.
     pub max_bytes: u64,
     pub progress: Progress,
     /// The background processes of the runtime.
     pub processes: Processes,
-    /// Saves file contents that the call replaces. `None` if checkpoints are off.
+    /// Saves the contents of files that the call replaces. `None` if checkpoints are off.
     pub checkpoints: Option<Checkpoints>,
     /// Delivers messages to related sessions. `None` outside of a runtime.
     pub messenger: Option<Arc<dyn Messenger>>,
-    /// The tools that new children of the session may have at most; `None` for all.
+    /// The tools that new children of the session may have; `None` for all.
     pub child_tools: Option<Vec<Text>>,
     /// True if an approver allowed this call.
     pub approved: bool,
@@ -108,11 +108,11 @@ pub trait Messenger: Send + Sync {
     /// Delivers `text` to the related session `to`: `parent`, a short id or a full id. Returns the text for the caller's model.
     ///
     /// # Errors
-    /// If there is no such session, if it is not running, if its queue is full, or if it is a child with more permissions or tools than
-    /// `ceiling`: the caller's authority and [`ToolInvocation::child_tools`]. Then the message is not delivered.
+    /// If the session does not exist, is not running or has a full queue, or if it is a child with more permissions or tools than `ceiling`
+    /// (the caller's authority and [`ToolInvocation::child_tools`]). Then the message is not delivered.
     ///
     /// # Durability
-    /// The message is durable when this returns. A call that is repeated after a restart is delivered once.
+    /// The message is durable when this returns. A repeated call with the same key after a restart delivers no second message.
     fn deliver(
         self: Arc<Self>,
         from: ToolKey,

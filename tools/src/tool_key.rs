@@ -11,7 +11,7 @@ pub struct ToolKey {
 }
 
 impl ToolKey {
-    /// Returns the name of the temporary file of a write. It names the call, so that a later process can tell that a leftover file is its own.
+    /// Returns the name of the temporary file of a write. The name identifies the call, so that a later process recognizes a leftover file.
     pub(crate) fn temporary_name(self) -> String {
         format!(".subtend-{}-{}-{}.tmp", self.session, self.run, self.call)
     }

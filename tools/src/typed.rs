@@ -83,7 +83,7 @@ pub trait TypedTool: DeserializeOwned + JsonSchema + Send + 'static {
         true
     }
 
-    /// Returns the accesses of a call, or for `None` the minimum that every call needs; see [`Tool::access`].
+    /// Returns the accesses of a call, or for `None` the accesses that every call needs; see [`Tool::access`].
     ///
     /// The default is `tool:<name>`, which the host's policy must allow. Every authority allows an empty list.
     fn access(_args: Option<&Self>) -> Vec<Access> {
@@ -102,7 +102,7 @@ pub trait TypedTool: DeserializeOwned + JsonSchema + Send + 'static {
     /// Runs one call. The arguments are in `self`, not in `call`.
     ///
     /// # Cancel safety
-    /// As for [`Tool`].
+    /// See [`Tool`].
     fn run(self, call: ToolInvocation) -> impl Future<Output = Result<Self::Output, ToolError>> + Send;
 }
 
@@ -123,9 +123,9 @@ impl IntoOutput for ToolOutput {
 
 impl<T: Serialize + Send + 'static> IntoOutput for T {
     fn into_output(self) -> Result<ToolOutput, ToolError> {
-        // Serialized directly: the key order of a `Value` depends on features of other crates.
+        // Serialize directly, because the key order of a `Value` depends on features of other crates.
         match serde_json::to_string(&self) {
-            // A text is returned without quotes.
+            // A string is returned without quotes.
             Ok(json) if json.starts_with('"') => {
                 Ok(ToolOutput::text(serde_json::from_str::<String>(&json).unwrap_or(json)))
             }
@@ -139,7 +139,7 @@ impl RegistryBuilder {
     /// Adds a [`TypedTool`].
     ///
     /// # Errors
-    /// As [`RegistryBuilder::tool`], and if it has no description.
+    /// The errors of [`RegistryBuilder::tool`], and an error if the tool has no description.
     pub fn typed<T: TypedTool>(self) -> Result<Self, RegistryError> {
         let (schema, _) = schema_and_description::<T>();
         let spec = ToolSpec { name: T::name(), description: T::description(), schema };

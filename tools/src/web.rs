@@ -1,7 +1,7 @@
 //! Web tools: `fetch` reads a page, and `web_search` queries the search engine that the user configured.
 //!
-//! Only public addresses and the hosts listed by the user can be reached. A name is resolved once; its addresses are checked, and the
-//! connection goes to one of them. Each redirect is checked like the first address. See `docs/decisions/0036-web.md`.
+//! The tools reach only public addresses and hosts that the user listed. A name is resolved once: its addresses are checked, and the
+//! connection uses one of them. Each redirect is checked like the first address. See `docs/decisions/0036-web.md`.
 
 mod address;
 mod client;
@@ -26,9 +26,9 @@ use client::WebClient;
 /// The user's settings for web tools.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct WebSettings {
-    /// Hosts that may be reached even if their addresses are internal.
+    /// Hosts that the tools may reach even if their addresses are internal.
     pub internal_hosts: Vec<InternalHost>,
-    /// The engine of `web_search`. Without an engine the tool is missing.
+    /// The engine of `web_search`. Without an engine, this tool does not exist.
     pub engine: Option<Engine>,
 }
 
@@ -43,7 +43,7 @@ pub fn tools(settings: &WebSettings, secrets: &Secrets) -> Result<Vec<Arc<dyn To
 /// Returns [`tools`] that resolve names with `resolver`.
 ///
 /// # Errors
-/// As [`tools`].
+/// The errors of [`tools`].
 pub fn tools_with(
     settings: &WebSettings,
     secrets: &Secrets,
@@ -64,7 +64,7 @@ pub fn tools_with(
 /// Checks the address of a SearXNG instance.
 ///
 /// # Errors
-/// If it cannot be used.
+/// If the address cannot be used.
 pub fn check_engine(url: &str) -> Result<(), BadEngine> {
     search::endpoint(url).map(drop)
 }

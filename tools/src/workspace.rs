@@ -1,7 +1,7 @@
 //! The workspace: a directory handle through which all file access goes.
 //!
-//! Paths cannot leave the directory. Links are followed once to resolve a path; the rules check the resolved path, which is then opened
-//! without following links. So a tool acts on the checked object even if a link is swapped in between.
+//! Paths cannot leave the directory. Links are followed once, to resolve a path. The rules check the resolved path, which is then opened
+//! without following links. So a tool acts on the checked object even if a link is swapped in meanwhile.
 
 pub(crate) mod beneath;
 pub(crate) mod mode;
@@ -40,7 +40,7 @@ pub enum WorkspaceError {
     NotADirectory { path: PathBuf },
     #[error("the workspace `{}` cannot be read: {source}", path.display())]
     Unreadable { path: PathBuf, source: io::Error },
-    /// A session may have put the link there.
+    /// A session may have created the link.
     #[error("the workspace `{}` was replaced by a link, or is behind one: restore the directory", path.display())]
     Link { path: PathBuf },
 }
@@ -49,30 +49,30 @@ impl Workspace {
     /// Opens the directory at `path`. Blocks for a few system calls.
     ///
     /// # Errors
-    /// If it is missing, not a directory, or unreadable.
+    /// If `path` is missing, not a directory, or unreadable.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, WorkspaceError> {
         let path = path.as_ref();
         Self::of(Dir::open_ambient_dir(path, ambient_authority()), path)
     }
 
-    /// Opens the directory at the canonical `path`, under which it was recorded. A session of a directory above may have replaced it by a
-    /// link since. Blocks for a few system calls.
+    /// Opens the directory at the canonical `path`, which was recorded earlier. A session of a parent directory may have replaced it with a
+    /// link meanwhile. Blocks for a few system calls.
     ///
     /// # Errors
-    /// As [`Workspace::open`], and [`WorkspaceError::Link`] if a part of the path is a link.
+    /// The errors of [`Workspace::open`], and [`WorkspaceError::Link`] if a part of the path is a link.
     pub fn open_canonical(path: impl AsRef<Path>) -> Result<Self, WorkspaceError> {
         let path = path.as_ref();
         if path.ancestors().any(Path::is_symlink) {
             return Err(WorkspaceError::Link { path: path.into() });
         }
-        // A link that is swapped in after the check is not followed either.
+        // Open without following links, because a link may be swapped in after the check.
         Self::of(beneath::absolute_dir(path), path)
     }
 
     /// Returns the canonical path of the opened directory. Blocks for a few system calls.
     ///
     /// # Errors
-    /// [`WorkspaceError::Link`] if its path leads to another directory now, and errors of [`Workspace::open`].
+    /// [`WorkspaceError::Link`] if the path now leads to another directory, and the errors of [`Workspace::open`].
     pub fn canonical_path(&self) -> Result<PathBuf, WorkspaceError> {
         let failed = |source| WorkspaceError::Unreadable { path: self.path.clone(), source };
         let found = Self::open_canonical(self.path.canonicalize().map_err(failed)?)?;
@@ -95,7 +95,7 @@ impl Workspace {
             }
         };
         let dir = dir.map_err(failed)?;
-        // A directory without list permission opens fine and then fails in every tool.
+        // Check the list permission here: without it, the directory can be opened, but every tool fails.
         dir.entries().map_err(failed)?;
         Ok(Self { dir, path: std::path::absolute(path).unwrap_or_else(|_| path.into()), alone: false })
     }
@@ -110,21 +110,21 @@ impl Workspace {
         self.alone
     }
 
-    /// Returns the path with which it was opened. It is for display only, since the directory may have been renamed.
+    /// Returns the path with which the workspace was opened. For display only, because the directory may have been renamed.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Returns the text of the file at `path` for the host itself. The limits of tools apply, also to links. Blocks.
+    /// Returns the text of the file at `path` for the host itself. Paths and links must not leave the workspace, as for tools. Blocks.
     ///
     /// # Errors
-    /// If the path leads out, is missing, is not a file, is larger than `most` bytes, or is not UTF-8.
+    /// If the path leaves the workspace, or if the file is missing, not regular, larger than `most` bytes, or not UTF-8.
     pub fn text(&self, path: &str, most: u64) -> io::Result<String> {
         let path = resource(path).map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error.message))?;
         let file = self.open_file(Path::new(&*path)).map_err(|error| {
             // A refusal by the handle itself has no OS error code.
             let escapes = error.kind() == io::ErrorKind::PermissionDenied && error.raw_os_error().is_none();
-            let why = "a link on the way leads out of the workspace";
+            let why = "a link in the path leads out of the workspace";
             if escapes { io::Error::new(io::ErrorKind::InvalidInput, why) } else { error }
         })?;
         text_of(file, most)
@@ -133,7 +133,7 @@ impl Workspace {
     /// Returns the text of the file at `real`, a path without links, for a session whose `authority` allows that path.
     ///
     /// # Errors
-    /// As [`Workspace::text`]; also if a link is on the way, or the authority denies another name of the file.
+    /// The errors of [`Workspace::text`], and an error if the path contains a link or the authority denies another name of the file.
     pub fn text_for(&self, authority: &Authority, real: &str, most: u64) -> io::Result<String> {
         let refused = |why: String| io::Error::new(io::ErrorKind::PermissionDenied, why);
         let (dir, name) = beneath::parent(&self.dir, Path::new(real))?;
@@ -150,7 +150,8 @@ impl Workspace {
     /// Returns the text of the file at `real`, a path without links, for the host itself.
     ///
     /// # Errors
-    /// As [`Workspace::text`]; also if a link is on the way, or the file has other names (hard links): it may lie elsewhere as well.
+    /// The errors of [`Workspace::text`], and an error if the path contains a link or the file has other names (hard links), which may be
+    /// outside of the workspace.
     pub fn read_host_text(&self, real: &str, most: u64) -> io::Result<String> {
         let (dir, name) = beneath::parent(&self.dir, Path::new(real))?;
         let file = beneath::file(&dir, name)?;
@@ -162,10 +163,10 @@ impl Workspace {
         &self.dir
     }
 
-    /// Returns the path after following links.
+    /// Returns the path after links are resolved.
     ///
     /// # Errors
-    /// If it is missing, a link leads out of the workspace, or the name is not UTF-8.
+    /// If the path is missing or not UTF-8, or if a link leads out of the workspace.
     pub fn real(&self, resource: &str) -> Result<Text, ToolError> {
         let resolve = || self.dir.canonicalize(resource);
         let is_missing =
@@ -193,12 +194,13 @@ impl Workspace {
     }
 }
 
-/// Returns the path that `resolve` finds. Linux names a file that is replaced or removed meanwhile `NAME (deleted)`: it is resolved again.
+/// Returns the path that `resolve` finds. If a file is replaced or removed meanwhile, Linux returns `NAME (deleted)`. Then this function
+/// resolves again.
 fn resolve_path(
     mut resolve: impl FnMut() -> io::Result<PathBuf>,
     is_missing: impl Fn(&Path) -> bool,
 ) -> io::Result<PathBuf> {
-    /// Each further attempt needs another replacement in between.
+    /// An attempt fails only if the file is replaced during it.
     const MAX_ATTEMPTS: usize = 100;
     for _ in 0..MAX_ATTEMPTS {
         let path = resolve()?;
@@ -228,7 +230,7 @@ pub(crate) fn failure(verb: &str, resource: &str, error: &io::Error) -> ToolErro
     // A refusal by the handle itself has no OS error code.
     if kind == io::ErrorKind::PermissionDenied && error.raw_os_error().is_none() {
         return ToolError::refused(format!(
-            "cannot {verb} `{resource}`: a link on the way leads out of the workspace, and links are followed only inside it"
+            "cannot {verb} `{resource}`: a link in the path leads out of the workspace, and links are followed only inside it"
         ));
     }
     let cannot = format!("cannot {verb} `{resource}`");
@@ -236,7 +238,7 @@ pub(crate) fn failure(verb: &str, resource: &str, error: &io::Error) -> ToolErro
         ToolError {
             retryable: true,
             ..ToolError::refused(format!(
-                "{cannot}: a link on the way was changed while it was opened, or links lead in a circle; try again"
+                "{cannot}: a link in the path was changed while it was opened, or links lead in a circle; try again"
             ))
         }
     } else if kind == io::ErrorKind::NotFound {
@@ -256,7 +258,7 @@ fn is_same_entry(a: &Metadata, b: &Metadata) -> bool {
     (a.dev(), a.ino()) == (b.dev(), b.ino())
 }
 
-/// Other systems do not rename a directory that is open.
+/// Returns true, because other systems do not rename an open directory.
 #[cfg(not(unix))]
 fn is_same_entry(_: &Metadata, _: &Metadata) -> bool {
     true

@@ -1,12 +1,13 @@
-//! Worktrees: a session with its own worktree has a directory and a branch of the workspace's git repository.
+//! Worktrees: a session with its own worktree works in a separate directory, on a branch of the workspace's git repository.
 //!
-//! For a workspace outside of any repository, the host creates one (see `snapshot`).
+//! If the workspace is not in a repository, the host creates a repository for it (see `snapshot`).
 //!
-//! A directory of the host holds all of them: `ID/` is a worktree, `ID.json` its entry, `ID.merge/` an unfinished merge. The entry is
-//! written before each operation: [`Worktrees::open`] completes a worktree whose creation was killed, and every call first finishes an
-//! interrupted merge or removal.
+//! One directory of the host contains all worktrees: `ID/` is a worktree, `ID.json` its entry, and `ID.merge/` an unfinished merge. The
+//! entry is written before each operation. [`Worktrees::open`] completes a worktree whose creation was interrupted, and every call first
+//! finishes an interrupted merge or removal.
 //!
-//! Git ignores the repository's settings (see `git`), and never uses the file `.git` of a worktree, which the session may have replaced.
+//! Git ignores the settings of the repository (see `git`). It never uses the file `.git` of a worktree, because the session may have
+//! replaced this file.
 
 mod blocking;
 mod changes;
@@ -46,8 +47,7 @@ pub use merge::Merged;
 pub struct Worktrees {
     dir: PathBuf,
     git: Git,
-    /// A crash that a test simulates: the step before which the process dies, and the number of times that it passes
-    /// the step first.
+    /// A crash that a test simulates: the step before which the process dies, and how often it passes that step before.
     #[cfg(test)]
     crash_before: Option<(&'static str, Arc<std::sync::atomic::AtomicUsize>)>,
 }
@@ -74,9 +74,9 @@ pub struct WorktreeEntry {
     /// The directory into which changes are merged.
     pub target: PathBuf,
     pub branch: String,
-    /// The commit to which its changes are relative.
+    /// The commit relative to which changes are listed.
     pub base: String,
-    /// Files that merges left out, since other programs changed them meanwhile. Their changes are on the branch only.
+    /// Files that merges skipped, because other programs changed them meanwhile. Their changes are only on the branch.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub left: Vec<String>,
 }
@@ -84,7 +84,7 @@ pub struct WorktreeEntry {
 /// The worktrees of a host.
 #[derive(Debug, Default)]
 pub struct WorktreeList {
-    /// By session.
+    /// The entries, ordered by session.
     pub entries: Vec<WorktreeEntry>,
     /// Sessions whose entries cannot be read, with the errors.
     pub damaged: Vec<(SessionId, WorktreeError)>,
@@ -95,9 +95,9 @@ pub struct WorktreeList {
 pub enum Stage {
     Making,
     Ready,
-    /// Being removed, with its branch.
+    /// The worktree is being removed, with its branch.
     Discarding,
-    /// Being removed without its branch.
+    /// The worktree is being removed, without its branch.
     Keeping,
 }
 
@@ -180,7 +180,7 @@ fn cannot(action: &'static str) -> impl Fn(io::Error) -> WorktreeError {
 }
 
 impl Worktrees {
-    /// Returns the worktrees in `dir`. The first worktree creates the directory. With a guard, git ends with this process.
+    /// Returns the worktrees in `dir`. The first worktree creates the directory. With a guard, git ends when this process ends.
     pub fn new(dir: impl Into<PathBuf>, guard: Option<Guard>) -> Self {
         Self {
             dir: dir.into(),
@@ -201,7 +201,7 @@ impl Worktrees {
     /// Opens the worktree of a session for its tools. Creates it if it is missing or unfinished. Blocks.
     ///
     /// # Errors
-    /// If it cannot be created: see [`WorktreeError`].
+    /// If the worktree cannot be created; see [`WorktreeError`].
     pub fn open(&self, session: SessionId, origin: WorktreeOrigin<'_>) -> Result<Arc<Workspace>, WorktreeError> {
         let _lock = self.lock(session)?;
         let entry = match self.finish_interrupted(session)? {
@@ -234,17 +234,17 @@ impl Worktrees {
     /// Returns the worktree of a session. Finishes an interrupted operation first.
     ///
     /// # Errors
-    /// [`WorktreeError::Missing`]; [`WorktreeError::Unfinished`].
+    /// [`WorktreeError::Missing`] and [`WorktreeError::Unfinished`].
     pub fn find(&self, session: SessionId) -> Result<WorktreeEntry, WorktreeError> {
         let _lock = self.lock(session)?;
         self.ready(session)
     }
 
-    /// Removes the worktree of a session, if it exists, with its branch. With `shown`, the tip returned by [`Worktrees::changes`], only if
-    /// there are no further changes. Without it, an interrupted merge that cannot be finished is given up.
+    /// Removes the worktree of a session, if it exists, and its branch. With `shown`, the tip that [`Worktrees::changes`] returned, fails if
+    /// there are later changes. Without `shown`, also discards an interrupted merge that cannot be finished.
     ///
     /// # Errors
-    /// [`WorktreeError::Changed`]; or if a part cannot be removed, in which case a second call continues.
+    /// [`WorktreeError::Changed`], or an error if a part cannot be removed. Then a second call continues.
     pub fn discard(&self, session: SessionId, shown: Option<&str>) -> Result<(), WorktreeError> {
         if self.entry(session)?.is_none() {
             return Ok(());
@@ -299,7 +299,7 @@ impl Worktrees {
     /// Returns the recorded entry of a session, without finishing interrupted operations.
     ///
     /// # Errors
-    /// If its entry cannot be read.
+    /// If the entry cannot be read.
     pub fn entry(&self, session: SessionId) -> Result<Option<WorktreeEntry>, WorktreeError> {
         let text = match fs::read(self.file(session, "json")) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -313,7 +313,7 @@ impl Worktrees {
         replace(&self.file(entry.session, "json"), &text).map_err(cannot("recorded"))
     }
 
-    /// Returns the sessions that have a file of this kind.
+    /// Returns the sessions that have a file `ID.kind`.
     fn sessions_with_file(&self, kind: &str) -> Result<Vec<SessionId>, WorktreeError> {
         let entries = match fs::read_dir(&self.dir) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -337,12 +337,13 @@ impl Worktrees {
         self.dir.join(session.to_string())
     }
 
-    /// Returns the directory of the session's files: the workspace's path in the worktree.
+    /// Returns the directory of the session's files: the path of the workspace within the worktree.
     fn root(&self, entry: &WorktreeEntry) -> PathBuf {
         self.path(entry.session).join(&entry.prefix)
     }
 
-    /// Opens the directory of the session's files, creating it if necessary. A link on the way is an error, because it comes from a commit.
+    /// Opens the directory of the session's files, and creates it if necessary. A link in the path is an error, because a commit may contain
+    /// any link.
     fn tree(&self, entry: &WorktreeEntry) -> Result<Workspace, WorktreeError> {
         let top = Workspace::open(self.path(entry.session))?;
         match entry.prefix.trim_end_matches('/') {
@@ -354,12 +355,12 @@ impl Worktrees {
         }
     }
 
-    /// Returns the directory with git's administrative files of a worktree.
+    /// Returns git's directory of administrative files for a worktree.
     fn admin_dir(&self, entry: &WorktreeEntry) -> PathBuf {
         entry.repository.join("worktrees").join(entry.session.to_string())
     }
 
-    /// Returns the place for commands on the files of a worktree: a repository without settings that uses the objects
+    /// Returns the environment of commands on the files of a worktree: a repository without settings that uses the objects
     /// of the workspace's repository.
     fn files_place(&self, entry: &WorktreeEntry) -> Result<GitPlace, WorktreeError> {
         let dir = self.plain(entry.base.len() > 40)?;
@@ -374,8 +375,8 @@ impl Worktrees {
         Ok(GitPlace { variables, reach, ..GitPlace::default() })
     }
 
-    /// Returns the place for commands on the refs of `repository`, as seen by the working tree of `git_dir`. Git reads settings from the
-    /// common directory, which is set to a repository without settings; it finds refs by the git directory.
+    /// Returns the environment of commands on the refs of `repository`, as seen by the working tree of `git_dir`. Git reads settings from the
+    /// common directory, which is a repository without settings, and refs from the git directory.
     fn refs_place(&self, repository: &Path, git_dir: &Path) -> Result<GitPlace, WorktreeError> {
         let plain = self.plain(repository::is_sha256(repository)?)?;
         let reach = GitReach { written: vec![repository.into()], read: vec![plain.clone()] };
@@ -391,13 +392,13 @@ impl Worktrees {
     fn plain(&self, is_sha256: bool) -> Result<PathBuf, WorktreeError> {
         let format = if is_sha256 { "sha256" } else { "sha1" };
         let dir = self.dir.join(format!("plain-{format}.git"));
-        // Several children may need their first worktree at the same time.
+        // Lock, because several children may need their first worktree at the same time.
         let _lock = self.lock_file(&self.dir.join(format!("plain-{format}.lock")))?;
         Self::initialize(&dir, is_sha256)?;
         dir.canonicalize().map_err(cannot("read"))
     }
 
-    /// Makes `dir` a repository whose only setting is the object format, unless it is one.
+    /// Creates or repairs a repository in `dir` whose only setting is the object format.
     fn initialize(dir: &Path, is_sha256: bool) -> Result<(), WorktreeError> {
         let version = u8::from(is_sha256);
         let extension = if is_sha256 { "[extensions]\n\tobjectFormat = sha256\n" } else { "" };
@@ -407,7 +408,7 @@ impl Worktrees {
         }
         for (name, text) in [
             ("HEAD", "ref: refs/heads/none\n".to_owned()),
-            // Attributes set by a session must not hide text from the user who merges it.
+            // Attributes from a session must not hide text from the user who merges it.
             ("info/attributes", "* !diff\n".to_owned()),
             ("config", format!("[core]\n\trepositoryformatversion = {version}\n\tbare = false\n{extension}")),
         ] {
@@ -437,7 +438,7 @@ impl Worktrees {
     }
 }
 
-/// Replaces a file atomically and durably: after a power failure it has the old or the new text.
+/// Replaces a file atomically and durably: after a power failure, the file has either the old or the new text.
 fn replace(path: &Path, text: &[u8]) -> io::Result<()> {
     let mut name = path.as_os_str().to_owned();
     name.push(".new");

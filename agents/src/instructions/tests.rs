@@ -15,7 +15,7 @@ fn files<const N: usize>(of: [(&'static str, &str); N]) -> Files {
 fn read(files: &Files, path: &str) -> Result<FoundFile, Unread> {
     let real = if path == "link.md" { "AGENTS.md" } else { path };
     match path {
-        "out.md" => Err(Unread::Refused("a link on the way leads out".into())),
+        "out.md" => Err(Unread::Refused("a link in the path leads out".into())),
         _ => files.get(real).map(|text| FoundFile { real: real.into(), text: text.clone() }).ok_or(Unread::Missing),
     }
 }
@@ -87,7 +87,7 @@ fn import_out_of_the_directory_is_refused() {
         let why = "is not used: it leads out of the directory whose files it may import";
         format!("refused: /home/u/w/CLAUDE.md: its import `@{import}` {why}")
     };
-    let link = "refused: /home/u/w/CLAUDE.md: its import `@out.md` is not used: a link on the way leads out";
+    let link = "refused: /home/u/w/CLAUDE.md: its import `@out.md` is not used: a link in the path leads out";
     assert_eq!(
         problems(&all),
         [out("../secret.md"), out("~/.ssh/id.md"), out("/etc/passwd.md"), out("a/../../x.md"), link.to_owned()]

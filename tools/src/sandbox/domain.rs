@@ -29,7 +29,7 @@ fn ruleset(network_limited: bool) -> Result<Ruleset, landlock::RulesetError> {
     if network_limited {
         rules = rules.handle_access(AccessNet::from_all(TCP))?;
     }
-    // Rights that only newer systems know.
+    // Newer systems also support these rights.
     rules
         .set_compatibility(CompatLevel::BestEffort)
         .handle_access(AccessFs::IoctlDev | AccessFs::ResolveUnix)?
@@ -49,8 +49,8 @@ pub(super) fn probe() -> Result<SandboxStrength, String> {
     })
 }
 
-/// Restricts this thread and everything that it starts to the parts of the current directory that `authority` allows, to `scratch`,
-/// and to `places`.
+/// Restricts this thread and all its later children to the parts of the current directory that `authority` allows, to `scratch`, and to
+/// `places`.
 pub(super) fn enter(authority: &Authority, scratch: &Path, places: &Places) -> Result<(), String> {
     let limited = limits_network(authority);
     let mut rules = ruleset(limited).and_then(Ruleset::create).map_err(rules_error)?;
@@ -71,8 +71,8 @@ pub(super) fn enter(authority: &Authority, scratch: &Path, places: &Places) -> R
     syscalls::apply(&filter)
 }
 
-/// Restricts this thread and everything that it starts to the directories `written` and `read`, to `program`, and to `places`,
-/// without sockets. Paths with links are rejected: a session may have created the link.
+/// Restricts this thread and all its later children to the directories `written` and `read`, to `program`, and to `places`, without
+/// sockets. Rejects paths with links, because a session may have created the link.
 pub(super) fn enter_within(
     (written, read): (&[PathBuf], &[PathBuf]),
     program: &Path,
@@ -90,17 +90,17 @@ pub(super) fn enter_within(
         add(&mut rules, dir.as_fd(), access)?;
     }
     restrict(rules)?;
-    // The superuser needs these in repositories of other users, as in a directory mounted into a container.
+    // The superuser needs these in repositories of other users: for example, in a directory mounted into a container.
     drop_capabilities(CapabilitySet::DAC_OVERRIDE | CapabilitySet::DAC_READ_SEARCH | CapabilitySet::FOWNER)?;
     syscalls::apply(&filter)
 }
 
-/// Enters a nested domain, so that processes started by this thread cannot signal the guard's threads, which stay in the outer one.
-/// A signal to one thread ends or stops its whole process.
+/// Enters a nested domain, so that later children of this thread cannot send signals to threads of the guard in the outer domain. A
+/// signal to one of these threads would end or stop the guard.
 pub(super) fn enter_inner() -> Result<(), String> {
     // Before Linux 6.12 a domain cannot restrict signals.
     let Ok(rules) = signals() else { return Ok(()) };
-    // Each domain denies moves between directories, unless a rule grants them.
+    // A domain denies moves between directories, unless a rule grants them.
     let mut rules = rules.handle_access(AccessFs::Refer).and_then(Ruleset::create).map_err(rules_error)?;
     allow(&mut rules, Path::new("/"), AccessFs::Refer.into())?;
     restrict(rules)
@@ -111,16 +111,16 @@ fn signals() -> Result<Ruleset, landlock::RulesetError> {
     Ruleset::default().set_compatibility(CompatLevel::HardRequirement).scope(Scope::Signal)
 }
 
-/// Kills all processes of this thread's domain except its own in one step, so that none of them can fork meanwhile. Returns false if
-/// that is not possible.
+/// Kills all other processes of this thread's domain in one step, so that none of them can fork meanwhile. Returns false if this is not
+/// possible.
 pub(super) fn kill() -> bool {
-    // A signal to group 1 reaches all processes that this one may signal. An error can also mean that none is left.
+    // A signal to group 1 reaches all processes that this thread may signal. An error can also mean that no such process exists.
     is_confined() && kill_process_group(Pid::INIT, Signal::KILL).is_ok()
 }
 
-/// Returns whether signals of this thread are known to stay in its own domain. Otherwise they would reach every process of the user.
+/// Returns whether signals from this thread reach only its own domain. Otherwise, they would reach every process of the user.
 fn is_confined() -> bool {
-    // Restricting signals needs Linux 6.12. Then a signal to the parent, which is outside of the domain, must fail.
+    // Linux restricts signals since 6.12. A signal to the parent, which is outside of the domain, must fail.
     signals().and_then(Ruleset::create).is_ok()
         && getppid().is_some_and(|parent| test_kill_process(parent) == Err(Errno::PERM))
 }
@@ -157,8 +157,8 @@ fn allow_system(rules: &mut RulesetCreated, readable: &[&Path], places: &Places)
     Ok(())
 }
 
-/// Gives up all capabilities except `kept`, because those of the superuser bypass other limits. Programs started in a domain cannot gain
-/// new ones.
+/// Drops all capabilities except `kept`, because capabilities of the superuser bypass other limits. Programs in a domain cannot gain new
+/// capabilities.
 fn drop_capabilities(kept: CapabilitySet) -> Result<(), String> {
     capabilities(None)
         .and_then(|own| {
@@ -174,7 +174,7 @@ fn drop_capabilities(kept: CapabilitySet) -> Result<(), String> {
 /// Removes entries of `PATH` and toolchains that overlap the workspace: their grants would override its rules.
 ///
 /// # Errors
-/// If the workspace overlaps a system directory, which every command needs.
+/// If the workspace overlaps a system directory, because every command needs these directories.
 fn remove_overlaps(workspace: &Path, readable: &mut Vec<&Path>) -> Result<(), String> {
     let is_system =
         |place: &Path| SYSTEM.iter().chain([&PROC]).chain(&RESOLVERS).any(|system| Path::new(system) == place);
@@ -244,7 +244,7 @@ mod tests {
         }
     }
 
-    /// A thread without a domain, and one whose domain does not restrict signals, must not send any.
+    /// A thread without a domain, or in a domain that does not restrict signals, must not send a signal.
     #[test]
     fn kill_needs_a_domain_that_restricts_signals() {
         let confined = |enter: fn()| std::thread::spawn(move || (enter(), is_confined()).1).join().unwrap();

@@ -1,13 +1,13 @@
-//! Resolution of paths outside of the workspace. Links in the workspace are not followed, since sessions can create them.
+//! Resolves paths outside of the workspace. Links in the workspace are not followed, because sessions can create them.
 
 use std::collections::VecDeque;
 use std::ffi::OsString;
 use std::path::{Component, Path, PathBuf};
 
-/// Number of links followed for one path.
+/// Maximum number of links followed for one path.
 const MAX_LINKS: u32 = 40;
 
-/// Returns the target of `path`; `None` if it is missing or resolving it passes through `workspace`, a path without links.
+/// Returns the target of `path`. Returns `None` if it is missing, or if resolving it passes through `workspace`, which has no links.
 pub(super) fn resolve(path: &Path, workspace: &Path) -> Option<PathBuf> {
     let parts = |path: &Path| -> VecDeque<OsString> {
         let normal = path.components().filter(|part| matches!(part, Component::Normal(_) | Component::ParentDir));

@@ -12,17 +12,17 @@ fn resolve(path: &Path, _: &Path) -> Option<PathBuf> {
 
 pub(super) const SYSTEM: [&str; 10] =
     ["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", SETTINGS, "/nix/store", "/sys/devices/system/cpu"];
-/// Directory of system settings; some of its files hold keys and password hashes.
+/// Directory of system settings. Some of its files contain keys and password hashes.
 pub(super) const SETTINGS: &str = "/etc";
-/// Directory of processes; Landlock protects those outside of the domain.
+/// Directory of processes. Landlock protects processes outside of the domain.
 pub(super) const PROC: &str = "/proc";
 /// Resolver settings of systems that keep `/etc/resolv.conf` elsewhere.
 pub(super) const RESOLVERS: [&str; 2] = ["/run/systemd/resolve", "/run/resolvconf"];
 /// Devices that commands read and write.
 const DEVICES: [&str; 5] = ["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"];
 
-/// Toolchains: variable, default location below the home directory, and the granted parts. `HOME` is another directory under the
-/// sandbox, so the command gets the variable even for the default.
+/// Toolchains: variable, default location below the home directory, and granted parts. In the sandbox, `HOME` is another directory, so the
+/// command gets the variable even for the default location.
 const TOOLCHAINS: &[(&str, &str, &[&str])] = &[
     ("RUSTUP_HOME", ".rustup", &["settings.toml", "toolchains"]),
     // Not the whole directory: it contains `credentials.toml`.
@@ -40,7 +40,7 @@ const TOOLCHAINS: &[(&str, &str, &[&str])] = &[
     ("HOMEBREW_PREFIX", "", &["bin", "lib", "opt", "Cellar"]),
 ];
 
-/// Private data below the home directory. A grant must not contain any of these or lie in one.
+/// Private data below the home directory. A granted path must not contain or be within any of these.
 const SECRETS: [&str; 18] = [
     ".ssh",
     ".gnupg",
@@ -62,21 +62,21 @@ const SECRETS: [&str; 18] = [
     ".mozilla",
 ];
 
-/// Number of links to executables that are followed for one directory on `PATH`.
+/// Maximum number of links to executables that are followed for one directory on `PATH`.
 const MAX_LINKS: usize = 2_000;
 
 /// The locations outside the workspace that every sandboxed command can use.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Places {
-    /// Files and directories that it can read and execute; in `/etc` only the world-readable ones.
+    /// Files and directories that the command can read and execute. In `/etc`, only world-readable files.
     pub readable: Vec<PathBuf>,
-    /// Directories that it can read only if the network is allowed.
+    /// Directories that the command can read only if the network is allowed.
     pub with_network: Vec<PathBuf>,
-    /// Devices that it can read and write.
+    /// Devices that the command can read and write.
     pub devices: Vec<PathBuf>,
-    /// Entries of `PATH` and toolchains that it cannot use, with the reasons.
+    /// Entries of `PATH` and toolchains that the command cannot use, with the reasons.
     pub left_out: Vec<(PathBuf, String)>,
-    /// Variables set for it because the defaults lie below the home directory.
+    /// Variables for toolchains whose default location is below the home directory.
     pub variables: Vec<(&'static str, PathBuf)>,
 }
 
@@ -86,8 +86,8 @@ impl Places {
         Self::from_environment(&workspace, std::env::home_dir(), &|name| std::env::var_os(name))
     }
 
-    /// Finds the locations from a home directory and environment variables. Anything in `workspace`, or reached by a link in it, is left out:
-    /// a session that writes there could open any file.
+    /// Finds the locations from a home directory and environment variables. Omits locations in `workspace`, or behind a link in it: a session
+    /// that can write there could open any file.
     fn from_environment(workspace: &Path, home: Option<PathBuf>, variable: &dyn Fn(&str) -> Option<OsString>) -> Self {
         let existing =
             |paths: &[&str]| paths.iter().map(PathBuf::from).filter(|path| path.exists()).collect::<Vec<_>>();
@@ -148,7 +148,7 @@ fn expand_path_entry(dir: &Path, workspace: &Path) -> Vec<PathBuf> {
     wanted
 }
 
-/// Returns the reason that a location must not be granted, if there is one.
+/// Returns the reason why a location must not be granted, if there is one.
 fn refusal_reason(place: &Path, home: &Path) -> Option<String> {
     if home.starts_with(place) {
         return Some("it contains the home directory".to_owned());

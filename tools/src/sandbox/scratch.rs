@@ -4,7 +4,7 @@ use std::io::{self, Write as _};
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 
-/// Number of names to try: killed guards leave directories behind.
+/// Maximum number of names to try, because killed guards leave directories behind.
 const MAX_TRIES: u32 = 10_000;
 
 /// An empty directory that only this user can enter; removed with its contents on drop.
@@ -33,7 +33,7 @@ impl Scratch {
 impl Drop for Scratch {
     fn drop(&mut self) {
         if let Err(error) = crate::removal::remove(&self.0) {
-            // The command's output has a reader, unlike a log of the guard. It may be closed.
+            // Write to the output of the command, which has a reader. An error means that the output is closed.
             let _ = writeln!(io::stderr(), "guard: files of the command remain: {error}");
         }
     }

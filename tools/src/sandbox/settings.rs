@@ -1,4 +1,4 @@
-//! System settings. A sandboxed command can read the world-readable ones.
+//! Finds the system settings that a sandboxed command can read: those that everyone may read.
 
 use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt as _;
@@ -12,7 +12,7 @@ const ENTER: u32 = 0o005;
 
 /// Returns the files below `dir` that everyone may read, and the directories that everyone may read completely.
 ///
-/// This keeps password hashes from commands of the superuser, who could read its own files without any capability.
+/// The superuser owns the files with password hashes and could read them even without capabilities. So only modes for everyone count.
 pub(super) fn readable_by_all(dir: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     if collect_readable(dir, MAX_DEPTH, &mut found) {
@@ -21,7 +21,7 @@ pub(super) fn readable_by_all(dir: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// Returns whether everyone may read all of `dir`; if not, the readable parts are added to `found`.
+/// Returns whether everyone may read all of `dir`. If not, adds the readable parts to `found`.
 fn collect_readable(dir: &Path, depth: u32, found: &mut Vec<PathBuf>) -> bool {
     let Some(entries) = depth.checked_sub(1).and_then(|_| std::fs::read_dir(dir).ok()) else { return false };
     let (mut parts, mut whole) = (Vec::new(), true);

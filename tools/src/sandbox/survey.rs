@@ -17,7 +17,7 @@ const WRITE: &str = "fs.write";
 
 const MAX_ENTRIES: u32 = 300_000;
 const MAX_RULES: u32 = 20_000;
-/// Number of directory levels; each holds an open descriptor.
+/// Maximum number of directory levels. Each level holds an open descriptor.
 const MAX_DEPTH: u32 = 200;
 
 /// The rights for a file, or for everything in a directory.
@@ -26,8 +26,8 @@ pub(super) struct Grant {
     pub(super) read: bool,
     pub(super) list: bool,
     pub(super) write: bool,
-    /// Create, rename and remove. Granted only if everything may also be read: otherwise a command could give an unreadable file an
-    /// allowed name, and the next command could read it.
+    /// The right to create, rename and remove. Granted only if everything may also be read: otherwise, a command could rename an unreadable
+    /// file to an allowed name, and the next command could read it.
     pub(super) change: bool,
 }
 
@@ -50,15 +50,15 @@ type Inode = (u64, u64);
 
 pub(super) struct WorkspaceSurvey<'a> {
     authority: &'a Authority,
-    /// Files with several names, one of which may not be read.
+    /// Files with several names, at least one of which may not be read.
     unread: HashSet<Inode>,
-    /// Files with several names, one of which may not be written.
+    /// Files with several names, at least one of which may not be written.
     unwritten: HashSet<Inode>,
     entries: u32,
     rules: u32,
 }
 
-/// Returns the files in `root` that have several names, one of which `authority` denies reading.
+/// Returns the files in `root` that have several names, at least one of which `authority` does not allow to be read.
 ///
 /// # Errors
 /// If the workspace is too large or too deep.
@@ -101,8 +101,8 @@ impl<'a> WorkspaceSurvey<'a> {
         self.verdict(action, path) == Verdict::Allow
     }
 
-    /// Collects files that have several names, one of which is not allowed for the given actions (read, write). Such a file is not granted
-    /// under any name.
+    /// Collects the files with several names, at least one of which is not allowed for the given actions (read, write). Such a file is not
+    /// granted under any name.
     fn find_second_names(
         &mut self,
         dir: BorrowedFd<'_>,
@@ -123,7 +123,7 @@ impl<'a> WorkspaceSurvey<'a> {
             if !entry.has_other_names {
                 return Ok(());
             }
-            // A name that rules cannot express is not allowed.
+            // A name that cannot be part of a rule is not allowed.
             let allowed = |action| entry.path.as_deref().is_some_and(|path| survey.allows(action, path));
             let (unread, unwritten) = (reads && !allowed(READ), writes && !allowed(WRITE));
             if unread {
@@ -136,8 +136,8 @@ impl<'a> WorkspaceSurvey<'a> {
         })
     }
 
-    /// Grants the allowed parts of one directory, except rights that it already `had` from its ancestors. Returns whether the names in it
-    /// and in its descendants may be listed.
+    /// Grants the allowed parts of one directory. `had` are the rights that its ancestors already grant. Returns whether the names in the
+    /// directory and below may be listed.
     fn grant_dir(
         &mut self,
         dir: BorrowedFd<'_>,
@@ -158,7 +158,7 @@ impl<'a> WorkspaceSurvey<'a> {
         let mut listable = reads || (read == CoveredPart::Some && self.allows(READ, path));
         self.visit_entries(dir, path, depth, &mut |survey, entry| {
             let Some(path) = entry.path.as_deref() else {
-                // An entry that rules cannot name is not granted; a directory like that also hides the names here.
+                // An entry whose name cannot be part of a rule is not granted. If it is a directory, this directory cannot be listed.
                 listable &= !matches!(entry.kind, EntryKind::Dir(_));
                 return Ok(());
             };
@@ -228,7 +228,7 @@ impl<'a> WorkspaceSurvey<'a> {
         Ok(found)
     }
 
-    /// Visits each entry of a directory through an open handle, so that the checked object is the granted one.
+    /// Visits each entry of a directory through an open handle, so that the checked object is the same as the granted object.
     fn visit_entries(
         &mut self,
         dir: BorrowedFd<'_>,
@@ -239,11 +239,11 @@ impl<'a> WorkspaceSurvey<'a> {
         if depth >= MAX_DEPTH {
             return Err(format!("the workspace has more than {MAX_DEPTH} levels of directories"));
         }
-        // A separate handle, because two walks of one directory must not share a position.
+        // Open a separate handle, because two walks of one directory must not share a position.
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let Ok(entries) = openat(dir, ".", flags, Mode::empty()).and_then(Dir::new) else { return Ok(()) };
         for entry in entries {
-            // An entry that cannot be read, or vanished meanwhile, is not granted.
+            // An entry that cannot be read or was removed meanwhile is not granted.
             let Ok(entry) = entry else { continue };
             let name = entry.file_name();
             if matches!(name.to_bytes(), b"." | b"..") {
@@ -261,11 +261,11 @@ impl<'a> WorkspaceSurvey<'a> {
     }
 }
 
-/// Placeholder for a path that rules cannot express; everything below it is denied.
+/// Placeholder for a path that cannot be part of a rule. Everything below it is denied.
 const UNNAMED: &str = "..";
 
 struct DirEntry {
-    /// Path in the workspace, if that is UTF-8.
+    /// The path in the workspace, if it is UTF-8.
     path: Option<String>,
     kind: EntryKind,
     inode: Inode,
@@ -275,7 +275,7 @@ struct DirEntry {
 enum EntryKind {
     Dir(OwnedFd),
     File(OwnedFd),
-    /// A socket, a device, or a link (which is resolved on use).
+    /// A socket, a device, or a link. The kernel checks the target of a link when it is used.
     Other,
 }
 
@@ -291,7 +291,7 @@ impl DirEntry {
             FileType::RegularFile | FileType::Fifo => {
                 let fd = openat(dir, name, OFlags::PATH | HANDLE, Mode::empty()).ok()?;
                 let stat = fstat(&fd).ok()?;
-                // The entry may have been replaced since `statat`.
+                // The entry may have been replaced after `statat`.
                 let file = matches!(FileType::from_raw_mode(stat.st_mode), FileType::RegularFile | FileType::Fifo);
                 (if file { EntryKind::File(fd) } else { EntryKind::Other }, stat)
             }

@@ -1,4 +1,4 @@
-//! The system call filter, for what Landlock does not cover.
+//! The system call filter. It denies actions that Landlock does not cover.
 
 use std::collections::BTreeMap;
 
@@ -65,14 +65,14 @@ const OPENAT2: i64 = 437;
 const FCHMODAT2: (i64, u8) = (452, 2);
 /// `setxattrat`, `removexattrat`, `file_setattr`.
 const ATTRIBUTES_AT: [i64; 3] = [463, 466, 469];
-/// The newest call that was reviewed. Later calls, and the x32 numbers of x86-64, do not exist in the sandbox.
+/// The newest reviewed call. The filter reports later calls, and the x32 numbers of x86-64, as missing.
 const NEWEST_CALL: u32 = 469;
 
-/// The bits of an `ioctl` request that hold its type.
+/// The bits of an `ioctl` request with its type.
 const REQUEST_TYPE: u64 = 0xff00;
-/// The bits that hold its type and its direction.
+/// The bits of an `ioctl` request with its type and its direction.
 const REQUEST_TYPE_AND_DIRECTION: u64 = 0xc000_ff00;
-/// Types whose write-direction requests change a file even through a read-only descriptor: flags, projects and versions
+/// Request types that change a file even through a read-only descriptor: flags, projects and versions
 /// (`FS_IOC_SETFLAGS`, `FS_IOC_FSSETXATTR`, `FS_IOC_SETVERSION`), `FS_IOC_ENABLE_VERITY`, attributes of FAT.
 const SETTERS: [u64; 4] = [0x4000_6600, 0x4000_5800, 0x4000_7600, 0x4000_7200];
 /// Single requests: `EXT4_IOC_MIGRATE`, `EXT4_IOC_ALLOC_DA_BLKS`, `FS_IOC_SET_ENCRYPTION_POLICY`, `FS_IOC_ADD_ENCRYPTION_KEY` and its
@@ -85,21 +85,22 @@ const BTRFS: u64 = 0x9400;
 /// Btrfs requests that all file systems support and that stay allowed: clone a file or a range, and deduplicate.
 const BTRFS_ALLOWED: [u64; 3] = [0x4004_9409, 0x4020_940d, 0xc018_9436];
 
-/// Commands of `fcntl` that make another process wait where it opens a file, or notify of it: `F_SETLEASE`, `F_NOTIFY`, and `F_SETDELEG` of
-/// Linux 6.19.
+/// Commands of `fcntl` that block other processes when they open a file, or report accesses to files: `F_SETLEASE`, `F_NOTIFY`, and
+/// `F_SETDELEG` of Linux 6.19.
 const LEASES: [u64; 3] = [1024, 1026, 1040];
 
 /// The flag of `clone` and `unshare` for a user namespace, in which a command would have all capabilities.
 const NEW_USER: u64 = 0x1000_0000;
 
-/// Mode bit with which a program runs with the rights of its owner.
+/// The setuid bit of a file mode: the program runs with the rights of its owner.
 const SETUID: u64 = 0o4000;
 /// Flags that create a file, so that the mode applies: `O_CREAT`, `O_TMPFILE`.
 const CREATE_FLAGS: [u64; 2] = [0o100, 0o20_000_000];
 
 /// The bits of a socket's type without its flags.
 const SOCKET_TYPE: u64 = 0xf;
-/// Datagram and raw sockets: one end of such a pair can be reconnected to another socket. Linux treats a raw Unix socket as a datagram one.
+/// Datagram and raw sockets: one end of such a pair can be reconnected to another socket. Linux treats a raw Unix socket as a datagram
+/// socket.
 const RECONNECTABLE: [u64; 2] = [2, 3];
 
 const UNIX: u64 = 1;
@@ -107,13 +108,13 @@ const INET: u64 = 2;
 const INET6: u64 = 10;
 const NETLINK: u64 = 16;
 
-/// "Permission denied", as for a file.
+/// "Permission denied", the same error as for a file.
 const EACCES: u32 = 13;
-/// "No such call": libraries then use the older one.
+/// "No such call": libraries then use the older call.
 const ENOSYS: u32 = 38;
 
-/// Returns the filters for this machine. With `network`, internet and netlink sockets can be created, otherwise only pairs that stay
-/// connected to each other.
+/// Returns the filters for this machine. With `network`, commands can create internet and netlink sockets. Otherwise, they can only create
+/// pairs of sockets that stay connected to each other.
 ///
 /// The filters deny what Landlock does not cover: user namespaces, changes of owners and attributes, setuid bits, key rings, shared
 /// memory, semaphores and queues, and changes to limits, priorities and scheduling of other processes.
@@ -122,7 +123,7 @@ pub(super) fn filter(network: bool) -> Result<Vec<BpfProgram>, String> {
     let target = TargetArch::try_from(arch).map_err(|_| format!("no system call filter is available for {arch}"))?;
     let failed = |error: seccompiler::BackendError| format!("cannot build the system call filter: {error}");
     let denied = denied_calls(network).map_err(failed)?;
-    // Calls of another architecture end the process, because their numbers have another meaning.
+    // The filter kills a process that uses calls of another architecture, because their numbers have other meanings.
     let program = |denied: Vec<DeniedCall>, errno| {
         let rules: BTreeMap<_, _> = denied.into_iter().collect();
         let filter = SeccompFilter::new(rules, SeccompAction::Allow, SeccompAction::Errno(errno), target);
@@ -136,7 +137,7 @@ pub(super) fn filter(network: bool) -> Result<Vec<BpfProgram>, String> {
 fn missing_above(newest: u32) -> BpfProgram {
     let instruction = |code, jf, k| sock_filter { code, jt: 0, jf, k };
     vec![
-        // The call's number is the first word of the filter's input.
+        // The first word of the filter's input is the number of the call.
         instruction(BPF_LD_W_ABS, 0, 0),
         instruction(BPF_JGT, 1, newest),
         instruction(BPF_RET, 0, SECCOMP_RET_ERRNO | ENOSYS),
@@ -177,14 +178,14 @@ fn denied_calls(network: bool) -> Result<Vec<DeniedCall>, BackendError> {
     let always =
         [&[number::SETNS, IO_URING_SETUP], number::CHOWN, number::ATTRIBUTES, &ATTRIBUTES_AT, number::KEY_RINGS];
     denied.extend(always.into_iter().chain([number::SHARED]).flatten().map(|call| (*call, Vec::new())));
-    // Process 0 means the caller itself.
+    // These calls are allowed for process 0, which means the caller.
     let of_others =
         |argument| single_rule(SeccompCondition::new(argument, SeccompCmpArgLen::Dword, SeccompCmpOp::Ne, 0)?);
     for call in number::SCHEDULING.iter().chain(&[number::PRLIMIT]) {
         denied.push((*call, of_others(0)?));
     }
     for (call, process) in number::PRIORITIES {
-        // 0 also means the caller's group or all processes of its user, unless the first argument selects a process.
+        // Here 0 means the caller only if the first argument selects a process. Otherwise it means a group or all processes of a user.
         let kind = SeccompCondition::new(0, SeccompCmpArgLen::Dword, SeccompCmpOp::Ne, *process)?;
         denied.push((*call, of_others(1)?.into_iter().chain(single_rule(kind)?).collect()));
     }
@@ -198,7 +199,7 @@ fn denied_calls(network: bool) -> Result<Vec<DeniedCall>, BackendError> {
     Ok(denied)
 }
 
-/// Returns the `ioctl` requests that change a file without a right to write it. Landlock covers only requests to devices.
+/// Returns the `ioctl` requests that change a file without write permission. Landlock covers only requests to devices.
 fn setters() -> Result<Vec<SeccompRule>, BackendError> {
     let request = |op, value| SeccompCondition::new(1, SeccompCmpArgLen::Dword, op, value);
     let masked = |mask, value| request(SeccompCmpOp::MaskedEq(mask), value);
@@ -213,7 +214,7 @@ fn setters() -> Result<Vec<SeccompRule>, BackendError> {
     rules.chain([SeccompRule::new(btrfs)]).collect()
 }
 
-/// Restricts this thread and all that it starts.
+/// Restricts this thread and all its later children.
 pub(super) fn apply(filters: &[BpfProgram]) -> Result<(), String> {
     filters.iter().try_for_each(|filter| {
         apply_filter(filter).map_err(|error| format!("cannot apply the system call filter: {error}"))
@@ -224,7 +225,7 @@ pub(super) fn apply(filters: &[BpfProgram]) -> Result<(), String> {
 mod tests {
     use super::*;
 
-    /// The first of the two calls is the control.
+    /// The control: an older call works.
     #[test]
     fn system_call_newer_than_the_limit_is_missing() {
         use rustix::fs::{AtFlags, CWD, StatxFlags, statx};

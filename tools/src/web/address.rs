@@ -1,4 +1,4 @@
-//! Parses addresses.
+//! Parses and normalizes web addresses.
 
 use percent_encoding::percent_decode_str;
 use reqwest::Url;
@@ -17,7 +17,7 @@ const MAX_SHOWN: usize = 300;
 /// Parses an address and removes its fragment.
 ///
 /// # Errors
-/// If it is invalid, too long, not HTTP, or names a user.
+/// If the address is invalid, too long, not HTTP, or contains a user.
 pub(super) fn parse(text: &str) -> Result<Url, ToolError> {
     let bad = |why: &str| ToolError::bad_args(format!("`{}` {why}", harmless_url(text)));
     if text.len() > MAX_ADDRESS {
@@ -29,18 +29,18 @@ pub(super) fn parse(text: &str) -> Result<Url, ToolError> {
         return Err(bad("is not a web address: only http and https are supported"));
     }
     if !url.username().is_empty() || url.password().is_some() {
-        // The error omits it, since it may be a password.
+        // The error omits the address, which may contain a password.
         return Err(ToolError::bad_args(
             "the address contains a user or a password: leave them out, logins are not supported",
         ));
     }
     url.set_fragment(None);
-    normalise(&mut url).map_err(|why| bad(&why))?;
+    normalize(&mut url).map_err(|why| bad(&why))?;
     Ok(url)
 }
 
-/// Normalizes an address for rules: removes a trailing dot of the host and unnecessary escapes, which servers treat as the same address.
-fn normalise(url: &mut Url) -> Result<(), String> {
+/// Normalizes an address for rules: removes a trailing dot of the host and unnecessary escapes, which do not change the meaning.
+fn normalize(url: &mut Url) -> Result<(), String> {
     let host = url.host_str().and_then(|host| host.strip_suffix('.')).map(str::to_owned);
     if let Some(host) = host {
         url.set_host(Some(&host)).map_err(|error| format!("has no usable host: {error}"))?;
@@ -78,11 +78,11 @@ fn unescape(text: &str) -> String {
     out
 }
 
-/// Returns the spellings that rules decide about: the address, and its paths as servers may read them, with escapes decoded, `\` as `/`,
-/// parameters of segments removed, dots resolved, and repeated slashes kept or joined.
+/// Returns all spellings that rules must allow: the address, and its path as servers may read it. Servers may decode escapes, read `\` as
+/// `/`, remove parameters of segments, resolve dots, and join repeated slashes.
 pub(super) fn spellings(url: &Url) -> Vec<Url> {
     let mut path = url.path().to_owned();
-    // A server may decode a path that a proxy has decoded already.
+    // Decode repeatedly, because a proxy and a server may both decode the path.
     for _ in 0..MAX_DECODED {
         let next = percent_decode_str(&path).decode_utf8_lossy().into_owned();
         if next == path {
@@ -112,7 +112,7 @@ pub(super) fn spellings(url: &Url) -> Vec<Url> {
     all
 }
 
-/// Returns an address for messages, bounded and printable.
+/// Returns an address for messages, shortened and escaped.
 pub(super) fn harmless_url(url: &str) -> String {
     escape::exact(&shorten(url, MAX_SHOWN))
 }
@@ -147,7 +147,7 @@ mod tests {
             "https://EXAMPLE.org:443/x/../a%2db/./%63?q=d%2f",
         ];
         assert_eq!(spelled.map(|text| parse(text).unwrap().to_string()), [plain; 3]);
-        // Escapes with a meaning of their own stay.
+        // Escapes of reserved characters remain.
         for other in ["https://example.org/a%2Fb%25%20", "https://example.org/%?%2&%G1", "https://example.org/a%C3%A9"]
         {
             assert_eq!(parse(other).unwrap().as_str(), other);
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn rules_decide_about_each_reading_of_a_path() {
+    fn rules_apply_to_each_reading_of_a_path() {
         let read = |path: &str| -> Vec<String> {
             let url = parse(&format!("https://example.org{path}")).unwrap();
             spellings(&url).iter().map(|url| url.path().to_owned()).collect()

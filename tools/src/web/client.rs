@@ -11,7 +11,7 @@ use crate::http::checked::{AllowedHosts, CheckedClient, RequestFailed, Resolver}
 use crate::threads;
 use crate::tool::ToolError;
 
-/// An answer to a request.
+/// The answer to a request.
 pub(super) struct WebAnswer {
     pub(super) status: StatusCode,
     pub(super) location: Option<String>,
@@ -55,12 +55,12 @@ fn client_error(why: String) -> ToolError {
     ToolError::failed(format!("cannot create an HTTP client: {why}"))
 }
 
-/// Returns headers that request content types.
+/// Returns the headers of a request that accepts these content types.
 pub(super) fn accept_header(types: &'static str) -> HeaderMap {
     HeaderMap::from_iter([(reqwest::header::ACCEPT, HeaderValue::from_static(types))])
 }
 
-/// Returns the refusal of an internal address. It omits the address, so that a model cannot explore the internal network by errors.
+/// Returns the error for an internal address. The error omits the IP address, so that a model cannot explore the internal network.
 fn internal(url: &Url) -> ToolError {
     let host = harmless_url(url.host_str().unwrap_or_default());
     ToolError::refused(format!(

@@ -1,4 +1,4 @@
-//! Converts HTML to Markdown within bounds. The parser needs quadratic time for some pages, and parser and writer recurse into the nesting.
+//! Converts HTML to Markdown, with limits: the parser needs quadratic time for some pages, and both parser and writer are recursive.
 
 use std::borrow::Cow;
 use std::cell::Cell;
@@ -22,43 +22,43 @@ use crate::tool::ToolError;
 const MAX_ELEMENTS: usize = 150_000;
 /// Nesting at which parsing stops.
 const MAX_PARSED_DEPTH: usize = 512;
-/// Maximum nesting that is written.
+/// Maximum nesting of written elements.
 const MAX_WRITTEN_DEPTH: usize = 200;
-/// Maximum estimated size of the result. Addresses become absolute, open elements are repeated in each block, and lists and quotes indent
-/// each line, so a small page could otherwise become gigabytes.
+/// Maximum estimated size of the result. Without this limit, a small page could become gigabytes: addresses become absolute, each block
+/// repeats the open elements, and lists and quotes indent each line.
 const MAX_RESULT: usize = 8 << 20;
 /// Maximum bytes by which one list or quote indents a line.
 const MAX_INDENT: usize = 12;
-/// Maximum number of children of one element, because the writer needs quadratic time to join equal ones.
+/// Maximum number of children of one element, because the writer needs quadratic time to join equal neighbours.
 const MAX_CHILDREN: usize = 20_000;
-/// Maximum bytes of an address in a page. A longer one is left out.
+/// Maximum bytes of an address in a page. Longer addresses are omitted.
 const MAX_ADDRESS: usize = 8 << 10;
-/// Number of bytes parsed between checks of the bounds. One byte can create as many elements as are open.
+/// Number of bytes parsed between checks of the limits. One byte can create as many elements as are open.
 const CHUNK: usize = 256;
 /// Stack size of the thread, for [`MAX_WRITTEN_DEPTH`] levels with several calls each.
 const STACK_BYTES: usize = 32 << 20;
 /// Time limit of parsing.
 const PARSE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Elements whose text is not readable content.
+/// Elements whose text is not content.
 const SKIPPED: [&str; 7] = ["script", "style", "template", "svg", "iframe", "object", "canvas"];
 
 /// A page as Markdown.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Markdown {
     pub(super) text: String,
-    /// True if a part was left out because of a bound.
+    /// True if a limit caused the omission of a part.
     pub(super) is_cut: bool,
 }
 
-/// Converts a page on a separate thread. Dropping the future stops the thread early. The thread releases the permit when it ends.
+/// Converts a page on a separate thread. A drop of the future stops the thread early. The thread releases the permit when it ends.
 pub(super) async fn convert(html: String, base: Url, permit: OwnedSemaphorePermit) -> Result<Markdown, ToolError> {
     let failed = |why: &dyn std::fmt::Display| ToolError::failed(format!("the page cannot be converted: {why}"));
     let stop = CancellationToken::new();
     let (send, mut receive) = oneshot::channel();
     let stopped: DropGuard = stop.clone().drop_guard();
     let work = move || {
-        // Fails if the call has ended.
+        // An error means that the call has ended.
         drop(send.send(markdown(&html, &base, &|| stop.is_cancelled())));
         drop(permit);
     };
@@ -74,7 +74,7 @@ pub(super) async fn convert(html: String, base: Url, permit: OwnedSemaphorePermi
     received.map_err(|_| failed(&"the converter panicked"))
 }
 
-/// Converts a page. If `stops` returns true, parsing ends early.
+/// Converts a page. Parsing ends early when `stops` returns true.
 fn markdown(html: &str, base: &Url, stops: &dyn Fn() -> bool) -> Markdown {
     let (dom, unparsed) = parse(html, stops);
     let unwritten = prepare(&dom.document, base);
@@ -90,7 +90,7 @@ fn markdown(html: &str, base: &Url, stops: &dyn Fn() -> bool) -> Markdown {
     Markdown { text: writer.tree_to_markdown(&dom.document), is_cut: unparsed || unwritten }
 }
 
-/// Returns the tree, and true if the rest of the page was left out.
+/// Returns the tree, and whether the rest of the page was omitted.
 fn parse(html: &str, stops: &dyn Fn() -> bool) -> (RcDom, bool) {
     let tree_builder = TreeBuilderOpts { scripting_enabled: false, ..TreeBuilderOpts::default() };
     let mut parser = parse_document(BoundedTree::default(), ParseOpts { tree_builder, ..ParseOpts::default() });
@@ -127,7 +127,7 @@ fn prepare(document: &Handle, base: &Url) -> bool {
                 let mut attrs = attrs.borrow_mut();
                 attrs.retain_mut(|attribute| keep_attribute(attribute, base));
                 let bytes = attrs.iter().map(|attribute| attribute.value.len()).fold(0, usize::saturating_add);
-                // An element can start and end a line.
+                // An element may add a line break before and after it.
                 if !context.try_charge(&mut left, bytes, 2) {
                     attrs.clear();
                     left = 0;
@@ -150,7 +150,7 @@ fn prepare(document: &Handle, base: &Url) -> bool {
         let limit = if context.depth >= MAX_WRITTEN_DEPTH || left == 0 { 0 } else { MAX_CHILDREN };
         is_cut |= left == 0 || children.len() > limit;
         children.truncate(limit);
-        // Visits nodes in page order, so that the end is left out.
+        // Visit nodes in page order, so that the end of the page is omitted.
         nodes.extend(children.iter().rev().map(|child| (Rc::clone(child), context)));
     }
     is_cut
@@ -162,7 +162,7 @@ struct NodeContext {
     depth: usize,
     /// Number of enclosing elements that indent each line.
     indents: usize,
-    /// Number of enclosing `code` elements, each of which searches the text once.
+    /// Number of enclosing `code` elements. The writer searches the text once for each of them.
     codes: usize,
 }
 
@@ -177,7 +177,7 @@ impl NodeContext {
     }
 }
 
-/// Makes an address absolute, and returns whether the attribute is kept. Only web and mail addresses are kept.
+/// Makes the address in an attribute absolute. Returns whether to keep the attribute: only web and mail addresses are kept.
 fn keep_attribute(attribute: &mut Attribute, base: &Url) -> bool {
     if !matches!(attribute.name.local, local_name!("href") | local_name!("src")) {
         return true;
@@ -206,7 +206,7 @@ impl BoundedTree {
         self.created.set(self.created.get().saturating_add(1));
     }
 
-    /// Returns whether the open elements are nested too deeply. They are the last nodes of each level.
+    /// Returns whether the open elements are nested too deeply. The open elements are the last nodes of each level.
     fn is_deep(&self) -> bool {
         let mut at = Rc::clone(&self.dom.document);
         for _ in 0..MAX_PARSED_DEPTH {
@@ -324,7 +324,7 @@ mod tests {
         assert_eq!(convert_html(html).await, Markdown { text: text.to_owned(), is_cut: false });
     }
 
-    /// Without bounds, each of these would take minutes or gigabytes, or overflow the stack.
+    /// Without limits, each of these pages would take minutes or gigabytes, or overflow the stack.
     #[tokio::test]
     async fn decompression_bombs_are_truncated() {
         let most = 4 << 20;
@@ -349,7 +349,7 @@ mod tests {
         assert!(!whole.is_cut && whole.text.len() > most - 100, "{} bytes", whole.text.len());
     }
 
-    /// A long base address is repeated by each relative address.
+    /// Each relative address repeats a long base address.
     #[tokio::test]
     async fn total_size_of_addresses_is_bounded() {
         let permit = || async { Arc::new(Semaphore::new(1)).acquire_owned().await.unwrap() };
@@ -377,7 +377,7 @@ mod tests {
         let text = "C\n| a | b |\n| - | - |\n| 1 | 2&#124;3 |\n| 4 |";
         let html = "<table><caption>C</caption><thead><tr><th>a<th>b</thead><tbody><tr><td>1<td>2|3<tr><td>4</table>";
         assert_eq!(convert_html(html).await, Markdown { text: text.to_owned(), is_cut: false });
-        // Layout tables and tables in cells become text.
+        // Layout tables, and tables within cells, become text.
         let layout = "<table><tr><td>a<td><table><tr><th>b<td>c</table></table>";
         assert_eq!(convert_html(layout).await.text, "a\n\nb\n\nc");
     }
@@ -388,7 +388,7 @@ mod tests {
         let data = "<table><tr><td>a<td>1|2<tr><td>b<br>c<td>3<td>4<tr><tr><td><a href='x'>d</a></table>";
         let rows = "|  |  |  |\n| - | - | - |\n| a | 1&#124;2 |\n| b   c | 3 | 4 |\n| [d](https://example.org/a/x) |";
         assert_eq!(convert_html(data).await.text, rows);
-        // Names of rows do not name columns.
+        // Header cells of rows are not column headers.
         let named = "<table><caption>C</caption><tr><th>a<td>1<tr><th>b<td>2</table>";
         assert_eq!(convert_html(named).await.text, "C\n|  |  |\n| - | - |\n| a | 1 |\n| b | 2 |");
         let layout = "<table><tr><td><p>a<td><ul><li>b</ul></table>";

@@ -1,4 +1,4 @@
-//! Reads the answer to a request as bounded text, decoded by its charset.
+//! Reads the answer to a request as text of limited size, decoded by its charset.
 
 use std::error::Error as _;
 
@@ -8,9 +8,9 @@ use reqwest::{Response, Url};
 use super::address::harmless_url;
 use crate::tool::ToolError;
 
-/// Maximum bytes of one page, decompressed.
+/// Maximum bytes of one page, after decompression.
 pub(super) const MAX_PAGE: usize = 4 << 20;
-/// Maximum bytes of a shown content type.
+/// Maximum bytes of a displayed content type.
 const MAX_TYPE: usize = 80;
 /// Number of bytes at the start of a page that are searched for a charset declaration.
 const DECLARATION_BYTES: usize = 1024;
@@ -34,7 +34,7 @@ pub(super) enum PageKind {
 /// Reads an answer.
 ///
 /// # Errors
-/// If its content is not text, or the server stops answering.
+/// If the content is not text, or the server stops answering.
 pub(super) async fn read(url: &Url, mut response: Response) -> Result<Page, ToolError> {
     let header = response.headers().get(reqwest::header::CONTENT_TYPE);
     let header = header.and_then(|value| value.to_str().ok()).unwrap_or_default().to_owned();
@@ -92,7 +92,7 @@ pub(super) fn no_answer_error(url: &Url, error: &reqwest::Error) -> ToolError {
     ToolError { retryable: true, ..ToolError::failed(format!("`{}` {what}{why}", harmless_url(url.as_str()))) }
 }
 
-/// Returns a content type for display outside of the frame around untrusted text, if it consists of two short words.
+/// Returns a content type for display, if it consists of two short words: it is shown outside of the frame around untrusted text.
 fn plain_content_type(media: &str) -> Option<&str> {
     let is_word = |word: &str| {
         !word.is_empty() && word.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '+' | '.' | '_'))
@@ -145,7 +145,7 @@ fn charset(header: &str) -> Option<&'static Encoding> {
 
 fn decode(bytes: &[u8], stated: Option<&'static Encoding>, kind: PageKind) -> String {
     let encoding = stated.or_else(|| declared_encoding(bytes).filter(|_| kind == PageKind::Html)).unwrap_or(UTF_8);
-    // A byte order mark takes precedence over both.
+    // A byte order mark takes precedence over the charset.
     encoding.decode(bytes).0.into_owned()
 }
 

@@ -1,5 +1,5 @@
-//! Writes tables as Markdown. The library pads each cell to its column's width and each row to the longest one, and reads captions of
-//! empty tables twice at each level, so pages of a few kilobytes took gigabytes and hours.
+//! Writes tables as Markdown, instead of the library. The library pads cells to the width of their column and rows to the longest row, and
+//! reads captions of empty tables twice at each level. With it, pages of a few kilobytes take gigabytes and hours.
 
 use std::rc::Rc;
 
@@ -7,12 +7,12 @@ use htmd::Element;
 use htmd::element_handler::{HandlerResult, Handlers};
 use markup5ever_rcdom::{Handle, NodeData};
 
-/// Elements that make a cell more than one line of text: a table with such cells and without headers arranges parts of a page.
+/// Elements that make a cell more than one line of text. A table with such cells and without headers is a layout table.
 const BLOCKS: &str = "address article aside blockquote center details div dl fieldset figure footer form h1 h2 h3 h4 h5 \
                       h6 header hr main menu nav ol p pre section table ul video";
 const CELLS: [&str; 2] = ["td", "th"];
 
-/// Writes a table of data that is not nested in a cell. For other tables, writes the text.
+/// Writes a data table that is not nested in a cell. For other tables, writes only the text.
 #[expect(clippy::needless_pass_by_value, reason = "the library requires this signature")]
 pub(super) fn table(handlers: &dyn Handlers, element: Element<'_>) -> Option<HandlerResult> {
     let table = element.node;
@@ -73,7 +73,7 @@ fn write_row(handlers: &dyn Handlers, row: &Handle) -> (usize, String) {
     (cells.len(), format!("{line}|\n"))
 }
 
-/// Returns whether a row names the columns.
+/// Returns whether a row contains the column headers.
 fn is_header(row: &Handle) -> bool {
     parent(row).is_some_and(|part| tag(&part) == "thead") || children(row, &["td"]).is_empty()
 }

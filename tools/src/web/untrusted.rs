@@ -1,4 +1,4 @@
-//! Untrusted text in a result: framed, printable and bounded.
+//! Untrusted text in a result: framed, escaped and limited.
 
 use crate::bounded::{head, len};
 use crate::escape::harmless;
@@ -32,7 +32,7 @@ pub(super) fn frame_part(call: &ToolInvocation, about: &str, text: &str, offset:
     ToolOutput { content: head(&content, budget).into(), truncated_from }
 }
 
-/// Returns the longest start that fits after escaping, ending at a line break if one is near.
+/// Returns the longest prefix that fits after escaping. The prefix ends at a line break if one is near.
 fn fitting_prefix(text: &str, budget: usize) -> &str {
     let mut kept = head(text, budget);
     while harmless(kept).len() > budget {

@@ -1,7 +1,7 @@
-//! Opens paths without following links, so that a link swapped in meanwhile is not followed.
+//! Opens paths without following links.
 //!
-//! [`Workspace::real`](super::Workspace::real) follows links once to resolve a path. The rules check that path. It is then opened
-//! here, where links are errors.
+//! [`Workspace::real`](super::Workspace::real) follows links once, to resolve a path. The rules check the result. These functions then
+//! open it and treat links as errors, in case a link was swapped in meanwhile.
 
 use std::io;
 use std::path::Path;
@@ -20,7 +20,7 @@ pub(crate) fn dir(root: &Dir, path: &Path) -> io::Result<Dir> {
 /// Opens the directory at the absolute `path`.
 ///
 /// # Errors
-/// As [`dir`].
+/// The errors of [`dir`].
 pub(crate) fn absolute_dir(path: &Path) -> io::Result<Dir> {
     if !cfg!(unix) {
         return Dir::open_ambient_dir(path, ambient_authority());
@@ -28,14 +28,14 @@ pub(crate) fn absolute_dir(path: &Path) -> io::Result<Dir> {
     let root = Dir::open_ambient_dir("/", ambient_authority())?;
     let below = path.strip_prefix("/").map_err(|_| io::ErrorKind::InvalidInput)?;
     let below = if below.as_os_str().is_empty() { Path::new(".") } else { below };
-    // The handle of `dir` can only be entered.
+    // The handle from `dir` cannot be used for listing.
     dir(&root, below)?.open_dir(".")
 }
 
 /// Opens the parent directory of `path` and returns it with the last part.
 ///
 /// # Errors
-/// As [`dir`], and if `path` is the workspace itself.
+/// The errors of [`dir`], and an error if `path` is the workspace itself.
 pub(crate) fn parent<'a>(root: &Dir, path: &'a Path) -> io::Result<(Dir, &'a Path)> {
     let name = path.file_name().ok_or(io::ErrorKind::IsADirectory)?;
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
@@ -45,12 +45,12 @@ pub(crate) fn parent<'a>(root: &Dir, path: &'a Path) -> io::Result<(Dir, &'a Pat
 /// Opens the entry `name` of `dir` for reading, without blocking on a pipe.
 ///
 /// # Errors
-/// If it is a link.
+/// If the entry is a link.
 pub(crate) fn file(dir: &Dir, name: &Path) -> io::Result<File> {
     system::file(dir, name)
 }
 
-/// Creates the file `name` in `dir`. With `is_private` only its owner can open it until its mode is changed, so that the replacement of a
+/// Creates the file `name` in `dir`. With `is_private`, only the owner can open the file until its mode is changed. So the replacement of a
 /// private file is private while it is written.
 ///
 /// # Errors
@@ -115,7 +115,7 @@ mod system {
         let without_links = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
         match openat2(root, path, HANDLE, Mode::empty(), without_links) {
             Ok(fd) => Ok(Dir::from_std_file(fd.into())),
-            // The call is missing before Linux 5.6, or a system call filter rejects it.
+            // The call does not exist before Linux 5.6, or a system call filter rejects it.
             Err(Errno::NOSYS | Errno::PERM) => open_by_parts(root, path),
             Err(error) => Err(error.into()),
         }
@@ -149,7 +149,7 @@ mod system {
         }
         match openat(dir, name, flags, Mode::empty()) {
             Ok(file) => Ok(File::from_std(file.into())),
-            // This open makes the system break the lease, by default within 45 seconds.
+            // After this attempt the system breaks the lease, by default within 45 seconds.
             Err(Errno::AGAIN) => Err(io::Error::new(io::ErrorKind::WouldBlock, LEASED)),
             Err(error) => Err(error.into()),
         }
@@ -162,7 +162,7 @@ mod system {
     }
 }
 
-/// On other systems the handle confines access to the workspace, but a swapped-in link is followed within it.
+/// On other systems, the handle confines access to the workspace, but a link that was swapped in is followed within the workspace.
 #[cfg(not(unix))]
 mod system {
     use cap_std::fs::OpenOptions;

@@ -1,10 +1,10 @@
-//! The permissions that a file keeps when it is replaced.
+//! The permissions that a replaced file keeps.
 
 use cap_std::fs::{Metadata, Permissions};
 
-/// Returns the permissions of a file without the bits that would give other users this user's rights: a kept setuid bit
-/// would let another user who can write to the new file run programs as this user. The old file may be of another user,
-/// who also decided who can write to it.
+/// Returns the permissions of a file without the bits that would give other users the rights of this user. With a kept
+/// setuid bit, another user who can write to the new file could run programs as this user. The old file may belong to
+/// another user, who chose its permissions.
 #[cfg(unix)]
 pub(crate) fn safe_permissions(found: &Metadata) -> Permissions {
     use cap_std::fs::{MetadataExt as _, PermissionsExt as _};

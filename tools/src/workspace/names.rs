@@ -1,6 +1,6 @@
-//! Hard links: if one name of a file is denied, the file is denied under all its names.
+//! Checks hard links: if rules deny one name of a file, the file is denied under all its names.
 //!
-//! Only names in the workspace count, because rules do not cover names outside of it.
+//! Only names in the workspace count, because rules do not apply to names outside of it.
 
 use std::cell::OnceCell;
 use std::collections::HashSet;
@@ -22,7 +22,7 @@ pub(crate) enum OpenNamedError {
     OtherName(String),
 }
 
-/// The cause of an error of [`check_single_name`].
+/// The error of [`check_single_name`].
 #[derive(Clone, Copy, Debug, thiserror::Error)]
 #[error("it has other names (hard links), which may be outside of the workspace: copy the file")]
 pub(crate) struct OtherNamesError;
@@ -38,7 +38,7 @@ impl From<io::Error> for OpenNamedError {
 pub(crate) struct OtherNames {
     /// True if the authority denies reading a part of the workspace.
     limited: bool,
-    /// Files with a denied name. They are searched when the first file with several names is opened.
+    /// Files with a denied name. The search runs when the first file with several names is opened.
     unread: OnceCell<Result<HashSet<Inode>, String>>,
 }
 
@@ -50,7 +50,7 @@ impl OtherNames {
     /// Checks that `authority` does not deny any name of `file`, which was opened as `name` in `dir`.
     ///
     /// # Errors
-    /// If a name is denied, or if `name` now refers to another file, whose link count says nothing about `file`.
+    /// If a name is denied, or if `name` now refers to another file: then the link count of `file` is unknown.
     pub(crate) fn permit(
         &self,
         workspace: &Workspace,
@@ -91,7 +91,7 @@ pub(crate) fn check_single_name((dir, name): (&Dir, &Path), file: &File) -> io::
 fn identity(dir: &Dir, name: &Path, file: &File) -> io::Result<Option<(Inode, u64)>> {
     use rustix::fs::{AtFlags, fstat, statat};
 
-    // Counts by name: the open file's count would be too low if this name had been removed meanwhile.
+    // Use the link count of the name. The count of the open file would be too low if this name was removed meanwhile.
     let (named, opened) = (statat(dir, name, AtFlags::SYMLINK_NOFOLLOW)?, fstat(file)?);
     #[allow(
         clippy::useless_conversion,

@@ -33,15 +33,15 @@ pub(crate) struct PathState {
     pub(crate) bytes: Vec<u8>,
 }
 
-/// Returns a random name for [`replace_entry`], which sessions cannot guess.
+/// Returns a random name for [`replace_entry`], so that sessions cannot guess it.
 pub(crate) fn temporary_name() -> String {
-    // The system seeds the hasher.
+    // The hasher has a random seed from the system.
     let number = RandomState::new().hash_one(std::process::id());
     format!(".subtend-{number:016x}.tmp")
 }
 
-/// Atomically replaces the entry at `path` with `after`, whose content is `bytes`. A kill can leave the file `temporary` behind; the next
-/// call with the same name replaces it.
+/// Atomically replaces the entry at `path` with `after`, whose content is `bytes`. A killed process may leave the file `temporary` behind.
+/// The next call with the same name replaces this file.
 pub(crate) fn replace_entry(
     target: &Workspace,
     path: &str,
@@ -75,7 +75,7 @@ pub(crate) fn replace_entry(
     sync(&dir)
 }
 
-/// Removes the file `temporary` that a killed replacement of the entry at `path` left. Follows no links.
+/// Removes the file `temporary` that a killed process left when it replaced the entry at `path`. Does not follow links.
 pub(crate) fn remove_temporary(target: &Workspace, path: &str, temporary: &str) -> io::Result<()> {
     let removed = beneath::parent(target.dir(), Path::new(path)).and_then(|(dir, _)| dir.remove_file(temporary));
     match removed {
@@ -84,7 +84,7 @@ pub(crate) fn remove_temporary(target: &Workspace, path: &str, temporary: &str) 
     }
 }
 
-/// Syncs a directory, if it can be opened for that.
+/// Syncs a directory, if it can be opened for reading.
 fn sync(dir: &Dir) -> io::Result<()> {
     dir.open(".").map_or(Ok(()), |file| file.sync_all())
 }
@@ -118,7 +118,7 @@ pub(crate) fn read_entry(target: &Workspace, path: &str, max_bytes: u64) -> io::
     Ok(PathState { state: FileState::File { hash: Hash::of(&bytes), executable: is_executable(&found) }, bytes })
 }
 
-/// Removes empty directories after the removal of a file: from `path` up to, but not including, `stop`, which is empty for the root.
+/// Removes empty directories after the removal of a file, from `path` up to, but not including, `stop`. An empty `stop` means the root.
 pub(crate) fn prune(root: &Dir, (path, stop): (&str, &str)) {
     let mut path = Path::new(path);
     while path != Path::new(stop) && path != Path::new("") && path != Path::new(".") {
@@ -147,7 +147,7 @@ fn set_mode(before: Option<cap_std::fs::Metadata>, file: &cap_std::fs::File, exe
 
     let mut permissions = file.metadata()?.permissions();
     let bits = before.map_or_else(|| permissions.mode(), |found| mode::safe_permissions(&found).mode()) & 0o777;
-    // Each class of users that may read the file may execute it.
+    // Everyone who may read the file may also execute it.
     let execute = (bits & 0o444) >> 2;
     permissions.set_mode(if executable { bits | execute } else { bits & !0o111 });
     file.set_permissions(permissions)

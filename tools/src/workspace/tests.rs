@@ -33,14 +33,14 @@ fn workspace_without_list_permission_is_refused() {
     assert!(matches!(opened.unwrap_err(), WorkspaceError::Unreadable { .. }));
 }
 
-/// A write renames its file over another one, which a second call is opening.
+/// A write replaces a file while another call resolves its path.
 #[test]
 fn path_replaced_while_it_is_resolved_is_resolved_again() {
     let answers = ["sub/c (deleted)", "sub/c (deleted)", "sub/c"];
     let mut next = answers.iter();
     let found = resolve_path(|| Ok(PathBuf::from(next.next().unwrap())), |path| path != Path::new("sub/c"));
     assert_eq!(found.unwrap(), PathBuf::from("sub/c"));
-    // A file of that name, and a file that is removed each time.
+    // A file whose real name has this ending, and a file that is removed at each attempt.
     assert_eq!(resolve_path(|| Ok("b (deleted)".into()), |_| false).unwrap(), PathBuf::from("b (deleted)"));
     let gone = resolve_path(|| Ok("b (deleted)".into()), |_| true);
     assert_eq!(gone.unwrap_err().kind(), io::ErrorKind::NotFound);

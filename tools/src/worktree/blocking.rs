@@ -1,6 +1,6 @@
-//! Finds files that make git wait endlessly: pipes or devices in place of files that git opens.
+//! Finds pipes and devices in place of files that git opens. They make git wait endlessly.
 //!
-//! A session can put one there while git runs, so a check before it starts would not be enough.
+//! A session can create such a file while git runs, so a check before git starts is not enough.
 
 use std::path::{Path, PathBuf};
 
@@ -12,23 +12,24 @@ use crate::guard::reap;
 /// Maximum number of files that a search inspects.
 const MAX_FILES: usize = 1_000_000;
 
-/// Returns a pipe in the repository (the first writable directory), or one in place of a file of a working tree that
-/// git itself uses, such as `.gitignore`.
+/// Returns a pipe in the repository (the first writable directory), or a pipe in place of a file in a working tree that
+/// git uses, such as `.gitignore`.
 pub(super) fn pipe(written: &[PathBuf], read: &[PathBuf]) -> Option<PathBuf> {
     let (repository, trees) = written.split_first()?;
     let is_read = |entry: &DirEntry| entry.file_name().as_encoded_bytes().starts_with(b".git");
-    let in_tree = trees.iter().chain(read).find_map(|tree| entries(tree).filter(is_read).find(has_readers_wait));
-    let found = in_tree.or_else(|| entries(repository).find(has_readers_wait));
+    let in_tree = trees.iter().chain(read).find_map(|tree| entries(tree).filter(is_read).find(may_block_readers));
+    let found = in_tree.or_else(|| entries(repository).find(may_block_readers));
     found.map(DirEntry::into_path)
 }
 
-/// Returns a pipe in a working tree. A session may have made it for its own use.
+/// Returns any pipe in a working tree. A session may have created it for its own use.
 pub(super) fn any_pipe(written: &[PathBuf], read: &[PathBuf]) -> Option<PathBuf> {
     let trees = written.iter().skip(1).chain(read);
-    trees.into_iter().find_map(|tree| entries(tree).find(has_readers_wait)).map(DirEntry::into_path)
+    trees.into_iter().find_map(|tree| entries(tree).find(may_block_readers)).map(DirEntry::into_path)
 }
 
-/// Returns the CPU time of a process and its descendants, if all their threads sleep. One that computes, or waits for a disk, does not.
+/// Returns the CPU time of a process and its descendants, if all their threads sleep. A thread that computes or waits for a disk does not
+/// sleep.
 #[cfg(target_os = "linux")]
 pub(super) fn asleep(root: u32) -> Option<u64> {
     let mut used = 0_u64;
@@ -46,7 +47,7 @@ pub(super) fn asleep(root: u32) -> Option<u64> {
 fn sleeper(stat: &str) -> Option<u64> {
     let mut fields = stat.rsplit_once(')')?.1.split_ascii_whitespace();
     fields.next().filter(|state| *state == "S")?;
-    // Of the fields, these are the 14th and the 15th.
+    // User and system time are the 14th and the 15th field of the line.
     let (user, system): (u64, u64) = (fields.nth(10)?.parse().ok()?, fields.next()?.parse().ok()?);
     user.checked_add(system)
 }
@@ -61,7 +62,7 @@ fn entries(dir: &Path) -> impl Iterator<Item = DirEntry> {
 }
 
 #[cfg(unix)]
-fn has_readers_wait(entry: &DirEntry) -> bool {
+fn may_block_readers(entry: &DirEntry) -> bool {
     use std::os::unix::fs::FileTypeExt as _;
 
     let kind = match entry.file_type() {
@@ -73,7 +74,7 @@ fn has_readers_wait(entry: &DirEntry) -> bool {
 }
 
 #[cfg(not(unix))]
-fn has_readers_wait(_: &DirEntry) -> bool {
+fn may_block_readers(_: &DirEntry) -> bool {
     false
 }
 

@@ -1,4 +1,4 @@
-//! The changes of a session: commits them on its branch, and lists them relative to the base.
+//! Commits the changes of a session on its branch, and lists them relative to the base.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -27,11 +27,11 @@ pub struct WorktreeChanges {
     /// The commit with the changes.
     pub tip: String,
     pub files: Vec<ChangedFile>,
-    /// The first files and directories that git ignores, by path in the workspace: they are not part of the changes.
+    /// The first files and directories that git ignores, by path in the workspace. They are not part of the changes.
     pub ignored: Vec<String>,
-    /// Number of ignored files and directories after these.
+    /// Number of further ignored files and directories.
     pub more_ignored: usize,
-    /// Files that merges left out, since other programs changed them meanwhile. Their changes are on the branch only.
+    /// Files that merges skipped, because other programs changed them meanwhile. Their changes are only on the branch.
     pub left: Vec<String>,
 }
 
@@ -74,7 +74,7 @@ impl WorktreeChanges {
     }
 }
 
-/// Returns a part of a summary that names the first of these paths; empty without paths.
+/// Returns a part of a summary with the first of these paths; empty without paths.
 fn named_note(label: &str, paths: &[String], more_paths: usize) -> String {
     if paths.is_empty() {
         return String::new();
@@ -83,7 +83,7 @@ fn named_note(label: &str, paths: &[String], more_paths: usize) -> String {
     format!("; {label}: {}{}", named.join(", "), more(paths.len().saturating_add(more_paths)))
 }
 
-/// Returns how many of `all` paths a summary does not name.
+/// Returns the part of a summary that counts the omitted paths; `all` is the number of all paths.
 fn more(all: usize) -> String {
     match all.saturating_sub(MAX_NAMED) {
         0 => String::new(),
@@ -105,7 +105,7 @@ impl Worktrees {
     /// Returns the changes as a patch.
     ///
     /// # Errors
-    /// As [`Worktrees::changes`], [`WorktreeError::TooLong`], [`WorktreeError::TooLarge`] and [`WorktreeError::WrongObject`].
+    /// The errors of [`Worktrees::changes`], [`WorktreeError::TooLong`], [`WorktreeError::TooLarge`] and [`WorktreeError::WrongObject`].
     pub fn diff(&self, session: SessionId) -> Result<(WorktreeChanges, Vec<u8>), WorktreeError> {
         let _lock = self.lock(session)?;
         let entry = self.ready(session)?;
@@ -118,7 +118,7 @@ impl Worktrees {
         })
     }
 
-    /// Does the same as [`Worktrees::changes`] for a caller that holds the lock.
+    /// Does the work of [`Worktrees::changes`]. The caller must hold the lock.
     pub(super) fn changes_of(&self, entry: &WorktreeEntry) -> Result<WorktreeChanges, WorktreeError> {
         let tip = self.commit(entry)?;
         self.list_changes(&self.files_place(entry)?, entry, tip)
@@ -162,7 +162,7 @@ impl Worktrees {
         Ok((paths.iter().take(MAX_IGNORED).map(in_workspace).collect(), more))
     }
 
-    /// Lists files of a worktree by what its repository ignores.
+    /// Runs `git ls-files` for a worktree, with the ignore rules of its repository.
     fn list_files(
         &self,
         (entry, files): (&WorktreeEntry, &GitPlace),
@@ -183,7 +183,8 @@ impl Worktrees {
         Ok(out.split(|byte| *byte == 0).filter(|path| !path.is_empty()).map(<[u8]>::to_vec).collect())
     }
 
-    /// Checks that git lists all files that are not ignored. The others would be missing from the changes, and be removed with the worktree.
+    /// Checks that git lists all files that are not ignored. A file that git omits would be missing in the changes, and would be lost with the
+    /// worktree.
     fn check_complete(
         &self,
         entry: &WorktreeEntry,
@@ -208,7 +209,7 @@ impl Worktrees {
         }
     }
 
-    /// Returns a commit of the current files: the last commit of the branch, if it already has them.
+    /// Returns a commit with the current files. This is the last commit of the branch if it already contains them.
     fn commit(&self, entry: &WorktreeEntry) -> Result<String, WorktreeError> {
         self.unlock(entry)?;
         let files = self.files_place(entry)?;

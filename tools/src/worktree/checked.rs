@@ -1,8 +1,8 @@
-//! Verified copies of a repository's objects.
+//! Makes verified copies of a repository's objects.
 //!
-//! A session may write to the objects of its workspace's repository, and git reads objects without checking their ids. Diffs and merges
-//! therefore use a copy that sessions cannot reach. Git computes the id of each copied object, which must equal the requested one. The
-//! commit id then identifies all content that was shown.
+//! A session may write to the objects of its workspace's repository, and git reads objects without checking their ids. So diffs and merges
+//! use a copy that sessions cannot reach. Git computes the id of each copied object, which must equal the requested id. Then the commit id
+//! identifies all content that was shown.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -16,7 +16,7 @@ const BATCH_SIZE: usize = 256;
 const NO_OBJECT: char = '0';
 const ATTRIBUTES: &str = ".gitattributes";
 
-/// A change between base and tip, as git lists it.
+/// A change between base and tip, as in git's raw diff format.
 pub(super) struct RawChange {
     pub(super) path: PathBuf,
     pub(super) modes: [String; 2],
@@ -24,7 +24,8 @@ pub(super) struct RawChange {
 }
 
 impl Worktrees {
-    /// Runs `act` in a verified copy of the differences between base and tip, and of the base's attributes. The caller must hold the lock.
+    /// Runs `act` with a verified copy of the objects that differ between base and tip, and of the attributes of the base. The caller must
+    /// hold the lock.
     ///
     /// # Errors
     /// [`WorktreeError::WrongObject`] if an object does not match its id, [`WorktreeError::TooLarge`], and errors of `act`.
@@ -55,7 +56,7 @@ impl Worktrees {
                 _ => {}
             }
         }
-        // Uses the attributes of the base, not those of the session or of the directory in which git starts.
+        // Use the attributes of the base, not those of the session or of the directory in which git starts.
         to.variables.push(("GIT_ATTR_SOURCE", entry.base.clone().into()));
         let copy = |kind, objects| self.copy(entry, (&from, &to), kind, objects);
         copy("commit", with_empty_paths([entry.base.clone(), tip.to_owned()]))?;
@@ -106,7 +107,7 @@ impl Worktrees {
         Ok(changes)
     }
 
-    /// Copies objects of one kind and verifies their ids. Errors name the path of an object.
+    /// Copies objects of one kind and verifies their ids. Errors contain the path of the object.
     fn copy(
         &self,
         entry: &WorktreeEntry,
@@ -140,7 +141,7 @@ impl Worktrees {
         Ok(())
     }
 
-    /// Returns the base's attribute files of all directories with changes, by object.
+    /// Returns the attribute files of the base in all directories with changes, by object.
     fn attributes(
         &self,
         at: &GitPlace,
@@ -171,7 +172,7 @@ impl Worktrees {
     }
 }
 
-/// Returns objects without paths.
+/// Returns the objects, each with an empty path.
 fn with_empty_paths(objects: impl IntoIterator<Item = String>) -> BTreeMap<String, PathBuf> {
     objects.into_iter().map(|object| (object, PathBuf::new())).collect()
 }

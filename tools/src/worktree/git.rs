@@ -1,12 +1,12 @@
-//! Runs git within bounds, and prevents a repository from executing programs.
+//! Runs git with limits, and prevents a repository from executing programs.
 //!
-//! A repository's configuration can name programs (filters, `core.fsmonitor`, hooks). Git does not read it: each command takes its
-//! settings from a plain repository of the host, and uses the refs or the objects of the other. Settings that would execute programs
-//! are also overridden.
+//! The configuration of a repository can name programs (filters, `core.fsmonitor`, hooks), so git must not read it. Each command takes
+//! its settings from a plain repository of the host, and only the refs or objects from the user's repository. Settings that would execute
+//! programs are also overridden.
 //!
-//! A session may write to the `.git` of its workspace, even while git runs: links, alternates and `commondir` in it can name any
-//! repository or file of the user. If the system has a sandbox, git can reach only the repository and the worktree, not the host's
-//! records or worktrees of other sessions.
+//! A session may write to the `.git` of its workspace, even while git runs. Links, alternates and `commondir` in it can point to any
+//! repository or file of the user. If the system has a sandbox, git can reach only the repository and the worktree. It cannot reach
+//! records of the host or worktrees of other sessions.
 
 use std::ffi::{OsStr, OsString};
 use std::io::{self, Read as _};
@@ -21,11 +21,11 @@ use crate::guard::{Guard, LIMITS};
 #[cfg(target_os = "linux")]
 use crate::sandbox;
 
-/// Maximum output of git that is read. Larger files are not merged.
+/// Maximum bytes of git's output. Larger files are not merged.
 pub(super) const MAX_OUTPUT: u64 = 64 << 20;
-/// Maximum bytes of error output that are kept.
+/// Maximum bytes of error output.
 const MAX_ERROR_OUTPUT: u64 = 4 << 10;
-/// Time until the first check whether a command waits for a pipe. It doubles with each check.
+/// Time until the first check whether a command waits for a pipe. The time doubles with each check.
 const FIRST_SEARCH: Duration = Duration::from_secs(2);
 /// Time limit of one command.
 const TIMEOUT: Duration = Duration::from_secs(300);
@@ -60,19 +60,19 @@ pub(super) struct Git {
     guard: Option<Guard>,
 }
 
-/// Directories outside of the system that git can reach. Their paths contain no links.
+/// Directories that git can reach in addition to those of the system. Their paths contain no links.
 #[derive(Clone, Debug, Default)]
 pub(super) struct GitReach {
-    /// Directories that git can write. The first is the repository or a copy.
+    /// Directories to which git can write. The first is the repository or a copy.
     pub(super) written: Vec<PathBuf>,
     pub(super) read: Vec<PathBuf>,
 }
 
-/// The environment of a command. It does not include the user's git settings.
+/// The environment of a command, without the user's git settings.
 #[derive(Clone, Debug, Default)]
 pub(super) struct GitPlace {
     pub(super) variables: Vec<(&'static str, OsString)>,
-    /// The directory in which git starts; the root of the file system if empty.
+    /// The directory in which git starts. Empty means the root of the file system.
     pub(super) start: PathBuf,
     pub(super) reach: GitReach,
 }
@@ -132,7 +132,7 @@ impl Git {
         let mut command = self.command(at, args);
         let program = PathBuf::from(command.get_program());
         let mut child = run_confined(&at.reach, &program, || command.spawn()).map_err(start_error)?;
-        // Closing this pipe makes the guard kill git, even if this process is killed.
+        // The guard kills git when this pipe closes, even if this process is killed.
         let guard_pipe = child.stdin.take();
         let (send, answers) = mpsc::channel();
         let (out, errors) = (child.stdout.take(), child.stderr.take());
@@ -219,7 +219,7 @@ impl Git {
 }
 
 impl GitAnswer {
-    /// Returns whether git failed without a message: with `--quiet`, this means that the requested object does not exist.
+    /// Returns whether git failed without a message. With `--quiet`, this means that the requested object does not exist.
     pub(super) fn is_silent(&self) -> bool {
         self.error_output.trim_ascii().is_empty()
     }
@@ -231,9 +231,10 @@ impl GitAnswer {
     }
 }
 
-/// Returns the next answer, or the reason that it is missing.
+/// Returns the next answer, or the reason why it is missing.
 ///
-/// A command that sleeps between two searches waits for a pipe: git uses no network, and one that waits for a disk does not sleep.
+/// A command that sleeps at two checks without using CPU time between them waits for a pipe: git uses no network here, and a process that
+/// waits for a disk does not count as asleep.
 fn receive<T>(
     answers: &mpsc::Receiver<T>,
     patience: &mut Duration,
@@ -253,7 +254,7 @@ fn receive<T>(
                 Some(path) => {
                     format!("it waits, probably for `{}`, which is not a regular file: remove it", path.display())
                 }
-                None => "it waits for a file that another process replaced meanwhile by a pipe: try again".to_owned(),
+                None => "it waits for a file that another process replaced with a pipe meanwhile: try again".to_owned(),
             });
         }
         if *patience >= TIMEOUT {
@@ -263,7 +264,7 @@ fn receive<T>(
     }
 }
 
-/// Performs `act` in a sandbox, if the system has one: `act` and the processes it starts can reach only files of `reach` and of the system.
+/// Runs `act` in a sandbox, if the system has one. Then `act` and its child processes can reach only files of `reach` and of the system.
 #[cfg(target_os = "linux")]
 pub(super) fn run_confined<T: Send>(
     reach: &GitReach,
@@ -288,14 +289,14 @@ pub(super) fn run_confined<T>(_: &GitReach, _: &Path, act: impl FnOnce() -> io::
     act()
 }
 
-/// Returns the absolute entries of `PATH`, so that git is not taken from a workspace.
+/// Returns the absolute entries of `PATH`. A relative entry could select a program in a workspace.
 fn path() -> OsString {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let absolute = std::env::split_paths(&path).filter(|dir| dir.is_absolute());
     std::env::join_paths(absolute).unwrap_or_default()
 }
 
-/// Reads to the end. Returns at most `most` bytes, and true if that was all.
+/// Reads to the end. Returns at most `most` bytes, and whether these are all bytes.
 fn read(from: Option<impl io::Read>, most: u64) -> (Vec<u8>, bool) {
     let (Some(mut from), mut bytes) = (from, Vec::new()) else { return (Vec::new(), true) };
     let read = from.by_ref().take(most).read_to_end(&mut bytes);
@@ -306,7 +307,7 @@ fn read(from: Option<impl io::Read>, most: u64) -> (Vec<u8>, bool) {
 fn kill(child: &mut Child, is_group: bool) {
     #[cfg(unix)]
     if is_group && let Some(group) = rustix::process::Pid::from_raw(child.id().cast_signed()) {
-        // Fails if the group has ended.
+        // An error means that the group has already ended.
         let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
     }
     #[cfg(not(unix))]

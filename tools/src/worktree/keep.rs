@@ -1,4 +1,4 @@
-//! Keeps the changes of a worktree on its branch, without the worktree.
+//! Removes a worktree and keeps its changes on the branch.
 
 use std::path::{Path, PathBuf};
 
@@ -11,14 +11,14 @@ use super::{Stage, WorktreeError, Worktrees, repository};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeptBranch {
     pub name: String,
-    /// The repository of the host that has the branch, if the workspace is not in a repository.
+    /// The host's repository that contains the branch, if the workspace is not in a repository.
     pub repository: Option<PathBuf>,
-    /// True if an earlier call kept it.
+    /// True if an earlier call kept the branch.
     pub already_kept: bool,
 }
 
 impl KeptBranch {
-    /// Returns a sentence with the command that merges or copies its files.
+    /// Returns a clause with the command that merges the branch or copies its files.
     pub fn to_use(&self) -> String {
         match &self.repository {
             None => format!("`git merge {}` merges them", self.name),
@@ -26,7 +26,7 @@ impl KeptBranch {
         }
     }
 
-    /// Returns the command with which the user deletes it, in quotes.
+    /// Returns the command with which the user deletes the branch, in quotes.
     pub fn to_delete(&self) -> String {
         let of = self.repository.as_ref().map(|at| format!(" --git-dir={}", at.display())).unwrap_or_default();
         format!("`git{of} branch -D {}`", self.name)
@@ -34,10 +34,10 @@ impl KeptBranch {
 }
 
 impl Worktrees {
-    /// Commits the changes on the branch, and removes the worktree without the branch. `shown` is as in [`Worktrees::discard`].
+    /// Commits the changes on the branch, and removes the worktree without the branch. For `shown`, see [`Worktrees::discard`].
     ///
     /// # Errors
-    /// As [`Worktrees::discard`], [`WorktreeError::Missing`], and if the changes cannot be committed.
+    /// The errors of [`Worktrees::discard`], [`WorktreeError::Missing`], and an error if the changes cannot be committed.
     pub fn keep(&self, session: SessionId, shown: Option<&str>) -> Result<KeptBranch, WorktreeError> {
         let _lock = self.lock(session)?;
         let entry = self.ready(session)?;
@@ -51,7 +51,7 @@ impl Worktrees {
         Ok(kept)
     }
 
-    /// Returns the branch that [`Worktrees::keep`] left for a session; `None` if the session still has a worktree, or has no such branch.
+    /// Returns the branch that [`Worktrees::keep`] kept for a session. Returns `None` if the session still has a worktree or no such branch.
     /// `workspace` is the directory from which the worktree was made. Blocks.
     ///
     /// # Errors

@@ -1,4 +1,4 @@
-//! Locks of worktrees. Each is a file, which is removed with its worktree.
+//! Locks of worktrees. Each lock is a file, which is removed with its worktree.
 
 use std::fs::File;
 use std::path::Path;
@@ -16,18 +16,18 @@ impl Worktrees {
         self.lock_file(&self.file(session, "lock"))
     }
 
-    /// Removes the lock of a session without a worktree. The caller must hold it: others who wait for it then lock a new file.
+    /// Removes the lock file of a session without a worktree. The caller must hold the lock. Tasks that wait for it will lock a new file.
     pub(super) fn remove_lock(&self, session: SessionId) -> Result<(), WorktreeError> {
         if cfg!(unix) { remove_if_exists(&self.file(session, "lock")) } else { Ok(()) }
     }
 
-    /// Removes the locks of removed worktrees that a kill left behind. Blocks.
+    /// Removes lock files that killed processes left for removed worktrees. Blocks.
     ///
     /// # Errors
     /// If the directory cannot be read, or a lock cannot be removed.
     pub fn remove_unused_locks(&self) -> Result<(), WorktreeError> {
         for session in self.sessions_with_file("lock")? {
-            // A creation holds its lock, so its entry exists once the lock is free.
+            // The creation of a worktree holds the lock, so its entry exists when the lock is free.
             if self.entry(session).is_ok_and(|entry| entry.is_none())
                 && let Ok(file) = File::options().write(true).open(self.file(session, "lock"))
                 && file.try_lock().is_ok()
@@ -45,7 +45,7 @@ impl Worktrees {
         loop {
             let file = File::options().create(true).truncate(false).write(true).open(path).map_err(cannot("locked"))?;
             file.lock().map_err(cannot("locked"))?;
-            // A removal deletes the lock file, and another process may then lock a new one.
+            // A removal may have deleted this lock file meanwhile. Then another process could lock a new file, so lock that one.
             if is_same_file(&file, path) {
                 return Ok(file);
             }

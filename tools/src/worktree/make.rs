@@ -16,11 +16,11 @@ use crate::removal;
 use crate::workspace::beneath;
 
 impl Worktrees {
-    /// Records the entry of a new worktree. This fixes its base, even if the following steps are repeated.
+    /// Records the entry of a new worktree. This determines its base, even if the following steps are repeated.
     pub(super) fn begin(&self, session: SessionId, origin: WorktreeOrigin<'_>) -> Result<WorktreeEntry, WorktreeError> {
         self.step("record")?;
         let branch = Worktree::branch(session);
-        // The lock is held until the entry is written, because a repository of snapshots that no entry uses is removed.
+        // Hold the snapshot's lock until the entry is written, because snapshot repositories without an entry are removed.
         let snapshot = match origin {
             WorktreeOrigin::Workspace(workspace) if repository::top(workspace).is_none() => {
                 Some(self.snapshot(workspace)?)
@@ -51,7 +51,7 @@ impl Worktrees {
                 (parent.repository, parent.prefix, target, tip)
             }
         };
-        // If the session's branch was kept, it continues there.
+        // If the branch of the session was kept, the worktree continues from it.
         let kept = self.tip(&repository, &branch)?;
         let base = kept.unwrap_or(head);
         let (stage, left) = (Stage::Making, Vec::new());
@@ -60,7 +60,7 @@ impl Worktrees {
         Ok(entry)
     }
 
-    /// Checks that a repository can have worktrees here. Otherwise a later step would fail with an error of git that does not say what to do.
+    /// Checks that a repository supports these worktrees. Without this check, a later step would fail with an unhelpful error of git.
     fn check_supported(&self, repository: &Path) -> Result<(), WorktreeError> {
         let (name, unsupported) = (repository.display(), |why| Err(WorktreeError::Unsupported(why)));
         if repository.join("objects/info/alternates").metadata().is_ok_and(|found| found.len() > 0) {
@@ -77,7 +77,7 @@ impl Worktrees {
         Ok(())
     }
 
-    /// Creates the rest of a worktree. Existing parts are re-created, because no tool has used it yet.
+    /// Creates the rest of a worktree. Re-creates existing parts, which no tool has used yet.
     pub(super) fn make(&self, mut entry: WorktreeEntry) -> Result<WorktreeEntry, WorktreeError> {
         let at = self.refs_place(&entry.repository, &entry.repository)?;
         self.unlock(&entry)?;
@@ -102,7 +102,7 @@ impl Worktrees {
         Ok(entry)
     }
 
-    /// Registers a worktree without files. `git worktree add` is not used, since it would read the repository's settings.
+    /// Registers a worktree without files. Does not use `git worktree add`, which would read the settings of the repository.
     fn register(&self, entry: &WorktreeEntry) -> Result<(), WorktreeError> {
         let (admin, head) = (self.admin_dir(entry), reference(&entry.branch));
         let tree = self.dir.canonicalize().map_err(cannot("created"))?.join(entry.session.to_string());
@@ -115,15 +115,15 @@ impl Worktrees {
             let repository = Dir::open_ambient_dir(root, ambient_authority())?;
             let repository = beneath::dir(&repository, below(root, &entry.repository))?;
             let dir = beneath::make_dir(&repository, format!("worktrees/{}", entry.session))?;
-            // A session may write here meanwhile, so each file is created in the directory that was opened.
+            // A session may replace the directory meanwhile, so each file is created through the open handle.
             let write = |dir, name, text: &[u8]| beneath::create(dir, name, false)?.write_all(text);
-            // Prevents `git worktree prune` from removing it, also while its files are missing.
+            // Prevents `git worktree prune` from removing the worktree, even while its files are missing.
             write(&dir, "locked", b"the session of subtend that works in it may be running\n")?;
             write(&dir, "commondir", b"../..\n")?;
             write(&dir, "gitdir", &line("", &tree.join(".git")))?;
             write(&dir, "HEAD", format!("ref: {head}\n").as_bytes())?;
             if is_snapshot {
-                // Sessions cannot reach that repository.
+                // The worktree needs no `.git` file, because its session cannot reach the repository of snapshots.
                 return Ok(());
             }
             let tree = Dir::open_ambient_dir(&tree, ambient_authority())?;
@@ -132,7 +132,7 @@ impl Worktrees {
         made.map_err(cannot("created"))
     }
 
-    /// Removes a worktree. Its entry is removed last, so that a repetition finds the remaining parts.
+    /// Removes a worktree. Removes its entry last, so that a repeated call finds the remaining parts.
     pub(super) fn finish_removal(&self, entry: &WorktreeEntry) -> Result<(), WorktreeError> {
         self.step("unmerge")?;
         remove_if_exists(&self.file(entry.session, "merge"))?;
@@ -141,7 +141,7 @@ impl Worktrees {
         self.step("remove directory")?;
         remove_if_exists(&self.path(entry.session))?;
         self.step("remove administration")?;
-        // A removed repository has no parts of the worktree left.
+        // If the repository was removed, no parts of the worktree remain in it.
         if entry.repository.exists() {
             remove_in_repository(&entry.repository, &self.admin_dir(entry))?;
             self.unlock(entry)?;
@@ -159,7 +159,7 @@ impl Worktrees {
         self.remove_lock(entry.session)
     }
 
-    /// Removes git's lock files of this worktree that a killed git left behind. The caller must hold the worktree's lock.
+    /// Removes lock files of git that a killed git process left for this worktree. The caller must hold the worktree's lock.
     pub(super) fn unlock(&self, entry: &WorktreeEntry) -> Result<(), WorktreeError> {
         let mut locks = vec![self.admin_dir(entry).join("index.lock")];
         let references = [reference(&entry.branch), base_reference(entry)];
@@ -191,7 +191,7 @@ fn remove_in_repository(repository: &Path, path: &Path) -> Result<(), WorktreeEr
     in_repository(repository, path, |dir, name| removal::remove_in(dir, name, path))
 }
 
-/// Calls `remove` for an entry of a repository, which may be missing. A link on the way is an error, because a session may have created it.
+/// Calls `remove` for an entry of a repository, if it exists. A link in the path is an error, because a session may have created it.
 fn in_repository(
     repository: &Path,
     path: &Path,
@@ -209,7 +209,7 @@ fn in_repository(
     }
 }
 
-/// The directory from which the way to a repository is followed without links.
+/// Returns the directory from which the path of a repository is followed without links.
 fn root(repository: &Path) -> &Path {
     if cfg!(unix) { Path::new("/") } else { repository }
 }

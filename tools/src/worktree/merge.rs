@@ -1,7 +1,7 @@
-//! Merges changes into the files of a workspace. A merge has two parts: a plan, which does not change files, and its execution. If the
+//! Merges changes into the files of a workspace. A merge has two steps: a plan, which does not change files, and its execution. If the
 //! execution is interrupted, a later call finishes it.
 //!
-//! A merge changes only files of the workspace, not its index or commits.
+//! A merge changes only files of the workspace. It does not change the index or commits of its repository.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -32,9 +32,9 @@ const PLAN_FILE: &str = "plan.json";
 pub struct Merged {
     /// Changed files.
     pub files: Vec<String>,
-    /// Files that other programs changed after an interrupted merge was planned. They were not merged.
+    /// Files that were not merged, because other programs changed them after an interrupted merge was planned.
     pub left: Vec<String>,
-    /// True if nothing was left to merge: an earlier merge took the changes, or nothing was changed.
+    /// True if there was nothing to merge: no file was changed, or an earlier merge has merged the changes.
     pub already_merged: bool,
 }
 
@@ -42,8 +42,8 @@ pub struct Merged {
 struct MergePlan {
     tip: String,
     items: Vec<MergeItem>,
-    /// Name of the temporary file in the workspace. It is random, since a session could create a file or directory with
-    /// a name that it can predict.
+    /// Random name of the temporary file in the workspace. If the name were predictable, a session could block it with a
+    /// file or directory.
     #[serde(default = "temporary_name")]
     temporary: String,
 }
@@ -53,14 +53,14 @@ struct MergeItem {
     path: String,
     before: FileState,
     after: FileState,
-    /// Number of the plan's file with the content.
+    /// Number of the file with the content, in the directory of the plan.
     content: usize,
 }
 
 impl Worktrees {
     /// Merges the changes of a worktree up to `tip`, as returned by [`Worktrees::changes`], into its workspace. Merges all files or none. A
-    /// file that was also changed in the workspace is merged by lines. A repetition after a kill finishes the merge, and returns all of it.
-    /// Blocks.
+    /// file that was also changed in the workspace is merged by lines. A repeated call after a kill finishes the merge, and returns the whole
+    /// result. Blocks.
     ///
     /// # Errors
     /// [`WorktreeError::Changed`] if there are further changes, [`WorktreeError::Conflicts`] with all files that cannot be merged.
@@ -90,7 +90,7 @@ impl Worktrees {
             remove_if_exists(&dir)?;
             return Err(WorktreeError::Conflicts(conflicts));
         }
-        // Removals come first, since a file may be replaced by a directory or the other way round.
+        // Removals come first, because a directory may replace a file, or a file a directory.
         items.sort_by_key(|item: &MergeItem| item.after != FileState::Absent);
         self.step("plan")?;
         let plan = serde_json::to_vec(&MergePlan { tip: tip.to_owned(), items, temporary: temporary_name() });
@@ -104,7 +104,7 @@ impl Worktrees {
     /// # Errors
     /// If a file cannot be written.
     pub fn recover(&self, session: SessionId) -> Result<Option<Merged>, WorktreeError> {
-        // A start must not wait for a command that holds the lock and merges nothing.
+        // Without a plan, return before the lock: the start of a host must not wait for a command that holds it.
         if !self.file(session, "merge").join(PLAN_FILE).exists() {
             return Ok(None);
         }
@@ -112,7 +112,7 @@ impl Worktrees {
         self.resume_if_ready(session)
     }
 
-    /// Does the same as [`Worktrees::recover`] for a caller that holds the lock.
+    /// Does the work of [`Worktrees::recover`]. The caller must hold the lock.
     fn resume_if_ready(&self, session: SessionId) -> Result<Option<Merged>, WorktreeError> {
         match self.entry(session)? {
             Some(mut entry) if entry.stage == Stage::Ready => self.resume_merge(&mut entry),
@@ -140,7 +140,7 @@ impl Worktrees {
             if present == item.before {
                 apply_item(&target, item, (&dir, &plan.temporary)).map_err(failed)?;
             } else if present != item.after {
-                // Nothing replaces the file that a kill may have left here, and the merge does not need its removal.
+                // A killed process may have left its temporary file here. Ignore an error, because the merge does not depend on the removal.
                 drop(remove_temporary(&target, &item.path, &plan.temporary));
                 merged.left.push(item.path.clone());
                 continue;
@@ -175,11 +175,11 @@ impl Worktrees {
         let Some(path) = path.strip_prefix(&entry.prefix) else {
             return Ok(Err(format!("lies outside of the workspace {}", entry.target.display())));
         };
-        // Git does not list such paths, but a session may have written the index itself.
+        // Git never lists such paths, but a session may have modified the index.
         if path.split('/').any(|part| part.eq_ignore_ascii_case(".git")) {
             return Ok(Err("lies in a repository".to_owned()));
         }
-        // A command can create protected paths in the worktree if they do not exist in the workspace.
+        // A command of the session can create protected paths in the worktree, so the merge must refuse them.
         if PROTECTED.iter().any(|protected| Path::new(path).starts_with(protected)) {
             return Ok(Err(
                 "configures agents: run `subtend worktree keep`, then take it from the branch with git".to_owned()
