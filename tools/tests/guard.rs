@@ -1,7 +1,7 @@
 //! All processes of a command end with the runtime, even if the runtime is killed.
 //!
-//! Commands and their descendants hold the writing end of a named pipe, so the reader sees when all have ended. The runtime and the guard
-//! are this test program, started again in a role.
+//! Commands and their descendants hold the writing end of a named pipe, so the reader sees when all have ended. Runtime and guard are this
+//! test program, which the tests start again in a role.
 
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::process::Stdio;
@@ -13,7 +13,7 @@ use subtend_tools::tool::ToolOutput;
 
 use super::scene;
 
-/// Leaves one process in its group, one in its own session, and one orphan; reports when all exist.
+/// Script that starts one process in its group, one in its own session, and one orphan, and reports when all exist.
 const TREE: &str = "exec 3>pipe; sleep 300 & setsid sleep 300 & (setsid sh -c 'sleep 300 & echo daemon >&3' &) ; \
                     echo leader >&3; sleep 300";
 
@@ -39,7 +39,7 @@ fn role() {
     }
 }
 
-/// Watches the pipe in `dir`: reports when the whole tree exists, and when all of it has ended.
+/// Watches the pipe in `dir`: reports when all processes of the tree exist, and when all have ended.
 struct Watch {
     there: mpsc::Receiver<()>,
     gone: mpsc::Receiver<()>,
@@ -70,7 +70,7 @@ impl Watch {
         self.there.recv_timeout(Duration::from_secs(60)).unwrap();
     }
 
-    /// The sleepers sleep five minutes, so an earlier end is a kill.
+    /// Waits until all processes have ended. They sleep for five minutes, so an earlier end is a kill.
     fn wait_ended(&self) {
         self.gone.recv_timeout(Duration::from_secs(20)).expect("something outlived its end");
     }
@@ -171,7 +171,7 @@ async fn command_of_a_stopped_guard_is_killed() {
         watch
     });
     let watch = watch.await.unwrap();
-    // Virtual time skips the grace of a slow guard.
+    // Virtual time skips the grace period for a slow guard.
     tokio::time::pause();
     fire.cancel();
     assert_eq!(call.await.unwrap(), Err(ToolError::cancelled()));
@@ -190,8 +190,8 @@ async fn killed_guard_is_reported() {
     assert!(error.message.ends_with("text"), "{error}");
 }
 
-/// The main thread of a process ends while another one runs: the system shows the process as dead. The control: the command waits for that
-/// state.
+/// The main thread of a process ends while another thread runs, so the system shows the process as dead. The control: the command waits for
+/// this state.
 #[tokio::test]
 async fn process_without_its_main_thread_is_ended() {
     if Command::new("python3").arg("-V").output().is_err() {

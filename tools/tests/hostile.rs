@@ -1,6 +1,6 @@
 //! Globs, ignore files and regular expressions that try to crash the process or exhaust its memory.
 //!
-//! Each case runs in this test program, started again with a memory limit; the controls run the libraries without bounds.
+//! Each case runs in this test program, which is started again with a memory limit. The controls run the libraries without limits.
 
 use std::process::Output;
 
@@ -9,11 +9,11 @@ use super::scene::*;
 use super::scene;
 
 const DIR: &str = "SUBTEND_TEST_DIR";
-/// Address space above that of an idle test program, in KiB: 512 MiB, which no input may use, and thread stacks.
+/// Address space in KiB, in addition to that of an idle test program: 512 MiB, which no input may use up, and thread stacks.
 const ROOM: u64 = 512 << 10;
 /// Concurrent searches of the attack.
 const AT_ONCE: usize = 64;
-/// Concurrent calls here: more than run together; in an optimised build as many as in the attack.
+/// Number of concurrent calls: more than the limit; in an optimized build, as many as in the attack.
 const CALLS: usize = if cfg!(debug_assertions) { 8 } else { AT_ONCE };
 
 fn nested(levels: usize) -> String {
@@ -29,7 +29,7 @@ fn globs() -> [String; 5] {
     [nested(300), nested(20_000), alternates(5_000), "?".repeat(1 << 20), "{a,".repeat(20_000)]
 }
 
-/// Lines that take much memory for their size, `bytes` in total.
+/// Returns `bytes` of lines that take much memory for their size.
 fn ignore_file(bytes: usize) -> String {
     let line = |n: usize| format!("*[a-z]?{n}*b/**/x[!0-9]*\n");
     let mut text = String::new();
@@ -45,7 +45,7 @@ fn ignore_file(bytes: usize) -> String {
 /// A regular expression that needs about 100 MB without a limit.
 const GREEDY: &str = r"(\w{200}\s){20}(\w{50}|\d{90}){15}";
 
-/// Number of files in one directory, more than a call may hold.
+/// Number of files in one directory: more than one call may keep in memory.
 const NAMES: usize = 40_000;
 
 fn name(n: usize) -> String {
@@ -117,7 +117,7 @@ fn role() {
     println!("peak {} KiB", peak());
 }
 
-/// The peak address space of this process, in KiB.
+/// Returns the peak address space of this process, in KiB.
 fn peak() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmPeak:")).unwrap();
@@ -129,7 +129,7 @@ fn run_role(role: &str, dir: &Path, limit: u64) -> Output {
     let script = format!("ulimit -c 0; ulimit -v {limit}; exec \"$0\" --exact hostile::role --nocapture");
     let mut command = Command::new("sh");
     command.args(["-c".as_ref(), script.as_ref(), std::env::current_exe().unwrap().as_os_str()]);
-    // One arena and small stacks, because each reserves address space.
+    // Use one arena and small stacks, because each of them reserves address space.
     command.env(ROLE, role).env(DIR, dir).env("MALLOC_ARENA_MAX", "1").env("RUST_MIN_STACK", "1048576");
     command.output().unwrap()
 }
@@ -141,7 +141,7 @@ fn idle() -> u64 {
     peak.parse().unwrap()
 }
 
-/// The output of a role that ends well within the memory bound.
+/// Runs a role within the memory limit, and returns its output.
 fn bounded(role: &str, dir: &Path) -> String {
     let output = run_role(role, dir, idle() + ROOM);
     assert!(output.status.success(), "{role}: {output:?}");
@@ -198,7 +198,7 @@ fn directory_with_many_long_names_is_truncated() {
     assert_eq!(text.matches("1 directory read in part, too many entries").count(), 2, "{text}");
 }
 
-/// The controls: without bounds the libraries crash the process or exhaust the memory.
+/// The controls: without limits, the libraries crash the process or exhaust the memory.
 #[test]
 fn control_without_bounds_ends_the_process() {
     let dir = tempfile::tempdir().unwrap();

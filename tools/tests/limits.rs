@@ -1,6 +1,6 @@
-//! Resource limits of commands, and system calls denied to sandboxed ones, for the superuser and an ordinary user.
+//! Resource limits of commands, and denied system calls of sandboxed commands, for the superuser and an ordinary user.
 //!
-//! The runtime and the guard are this test program, started again in a role.
+//! Runtime and guard are this test program, which the tests start again in a role.
 
 use super::scene::*;
 use subtend_tools::commands::CommandLimits;
@@ -19,13 +19,13 @@ fn role() {
     });
 }
 
-/// Returns the output of a script under a runtime of the superuser, or of an ordinary user.
+/// Returns the output of a script under a runtime of the superuser, or of an ordinary user with `ordinary`.
 fn output_of(script: &str, held: bool, limits: CommandLimits, ordinary: bool) -> String {
     scene::runtime("limits::role", &(script, held, limits), ordinary, &[])
 }
 
 /// Checks that a script fails under these limits and succeeds under the defaults.
-fn holds(script: &str, limits: &CommandLimits) {
+fn check_limit(script: &str, limits: &CommandLimits) {
     let script = format!("{script}; echo come to the $((1 + 1))nd end");
     for ordinary in [false, true] {
         for held in [false, sandbox::probe() == Ok(SandboxStrength::FilesAndNetwork)] {
@@ -45,25 +45,25 @@ fn processes_of_a_command_are_limited() {
         return;
     }
     let script = "n=0; while [ $n -lt 100 ]; do sleep 3 & n=$((n + 1)); done || exit 1";
-    holds(script, &CommandLimits { processes: 40, ..CommandLimits::default() });
+    check_limit(script, &CommandLimits { processes: 40, ..CommandLimits::default() });
 }
 
 #[test]
 fn memory_of_a_command_is_limited() {
     let script = "head -c 300000000 /dev/zero | tail -c 300000000 | wc -c | grep -q 300000000 || exit 1";
-    holds(script, &CommandLimits { memory_bytes: 100 * MIB, ..CommandLimits::default() });
+    check_limit(script, &CommandLimits { memory_bytes: 100 * MIB, ..CommandLimits::default() });
 }
 
 #[test]
 fn file_size_of_a_command_is_limited() {
     let script = "f=${TMPDIR:-/tmp}/big-$$; head -c 3000000 /dev/zero > $f; made=$?; rm $f; test $made = 0 || exit 1";
-    holds(script, &CommandLimits { file_bytes: MIB, ..CommandLimits::default() });
+    check_limit(script, &CommandLimits { file_bytes: MIB, ..CommandLimits::default() });
 }
 
 #[test]
 fn open_files_of_a_command_are_limited() {
     let script = "exec 9< a.txt || exit 1; test $(ulimit -n) -gt 100 || exit 1";
-    holds(script, &CommandLimits { open_files: 50, ..CommandLimits::default() });
+    check_limit(script, &CommandLimits { open_files: 50, ..CommandLimits::default() });
 }
 
 #[test]
@@ -73,10 +73,10 @@ fn cpu_time_of_a_command_is_limited() {
         return;
     }
     let script = "python3 -c 'import time\nwhile time.process_time() < 2: pass' || exit 1";
-    holds(script, &CommandLimits { cpu_seconds: 1, ..CommandLimits::default() });
+    check_limit(script, &CommandLimits { cpu_seconds: 1, ..CommandLimits::default() });
 }
 
-/// Named requests that a sandboxed command may not make.
+/// Requests that the sandbox must deny, each printed if it is granted.
 const ASKS: &str = "for ask in 'unshare -U true' 'unshare -r true' 'chown 65534 a.txt' 'python3 attribute'; do
     case $ask in python3*) python3 -c 'import os; os.setxattr(\"a.txt\", \"user.a\", b\"b\")';; *) $ask;; esac 2>/dev/null \
     && echo \"granted: $ask\"; done; true";
@@ -101,8 +101,8 @@ fn sandbox_denies_namespaces_and_changes_of_owner() {
     assert!(free.contains("granted: unshare") || free.contains("granted: python3"), "{free}");
 }
 
-/// Attempts to change flags, project and version of a file by a read-only descriptor, and by its path. The last request reads the
-/// flags, which is permitted.
+/// Attempts to change flags, project and version of a file through a read-only descriptor and through its path. The last request reads
+/// the flags, which is permitted.
 const FLAGS: &str = "python3 -c 'import ctypes, os
 c = ctypes.CDLL(None, use_errno=True)
 fd, room = os.open(\"a.txt\", os.O_RDONLY), ctypes.create_string_buffer(64)
@@ -131,7 +131,7 @@ fn sandbox_denies_flag_changes_of_readable_files() {
         assert_eq!(held.matches("denied").count(), 5, "ordinary {ordinary}: {held}");
         assert!(held.contains("missing: newer"), "ordinary {ordinary}: {held}");
         assert_eq!(held.contains("\nread"), free.contains("\nread"), "ordinary {ordinary}: {held} {free}");
-        // The control, if the file system has flags.
+        // The control, if the file system supports flags.
         let has_flags = !free.contains("missing: flags\n");
         assert_eq!(free.contains("granted: flags\n"), has_flags, "the control, ordinary {ordinary}: {free}");
         println!("{free}");
@@ -162,7 +162,7 @@ fn sandbox_denies_setuid_programs() {
     }
 }
 
-/// Requests for memory, queues and semaphores shared between processes, and for the memory SEGMENT of another process.
+/// Requests for shared memory, queues and semaphores, and for the shared memory SEGMENT of another process.
 const SHARED: &str = "python3 -c 'import ctypes
 c = ctypes.CDLL(None)
 c.shmat.restype = ctypes.c_long
@@ -194,11 +194,11 @@ fn sandbox_denies_shared_memory_and_queues() {
     let [held, ordinary, free] = all;
     assert!(removed.success() && !held.contains("granted") && !ordinary.contains("granted"), "{held} {ordinary}");
     assert!(held.contains("[exit code 0]"), "{held}");
-    // The control: without a sandbox all are granted.
+    // The control: without a sandbox, all requests are granted.
     assert!(free.contains("granted: memory\ngranted: segment\ngranted: semaphore\ngranted: queue"), "{free}");
 }
 
-/// Attempts to change the guard, which is outside of the domain, and the user's key ring.
+/// Attempts to change the guard, which is outside of the domain, and the key ring of the user.
 const OTHERS: &str = "for ask in 'prlimit --pid $PPID --core=0' 'renice -n 19 -p $PPID' 'ionice -c 3 -p $PPID' \
     'renice -n 0 -g 0' 'taskset -p -c 0 $PPID' 'chrt -o -p 0 $PPID' 'chrt -b -p 0 $PPID' 'python3 ring'; do
     case $ask in python3*) python3 -c 'import ctypes, platform
@@ -227,14 +227,15 @@ fn sandbox_denies_changes_of_other_processes_and_keys() {
     let own =
         output_of("ulimit -n 50 && nice -n 5 taskset -c 0 true && echo lowered", true, CommandLimits::default(), false);
     assert!(own.contains("lowered"), "{own}");
-    // The control: without a sandbox it succeeds.
+    // The control: without a sandbox, the requests are granted.
     let free = output_of(OTHERS, false, CommandLimits::default(), false);
     for ask in ["prlimit", "renice -n 19 -p", "renice -n 0 -g", "taskset", "chrt"] {
         assert!(free.contains(&format!("granted: {ask}")), "{ask}: {free}");
     }
 }
 
-/// Commands of `fcntl` by which one process keeps others from opening a file, or sees what they do; the last one works on newer systems.
+/// Commands of `fcntl` with which a process blocks or observes the opens of other processes. The third command needs a newer system, and
+/// the last one is the control.
 const LEASES: &str = "python3 -c '
 import fcntl, os, signal
 signal.signal(signal.SIGIO, signal.SIG_IGN)
@@ -243,9 +244,9 @@ for path, command, argument in [(\"a.txt\", 1024, 0), (\".\", 1026, 1), (\"a.txt
     except OSError as error: print(command, error.errno)
 '";
 
-/// The last command, `F_DUPFD_CLOEXEC`, shows that others are allowed.
+/// The control: the last command, `F_DUPFD_CLOEXEC`, is allowed.
 #[test]
-fn held_command_has_no_open_of_others_wait() {
+fn sandbox_denies_leases_and_notifications() {
     if sandbox::probe() != Ok(SandboxStrength::FilesAndNetwork) {
         println!("not tried: this system has no sandbox");
         return;

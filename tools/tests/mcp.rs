@@ -1,6 +1,6 @@
 //! MCP servers as processes: calls, and servers that hang, crash, flood, change, or send invalid data.
 //!
-//! The server is this test program in a role, so the harness's own output precedes its first message.
+//! The server is this test program in a role, so output of the test harness precedes its first message.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead as _, Write as _};
@@ -30,21 +30,21 @@ fn server() {
     }
 }
 
-/// An address that a server wants opened.
+/// The address of a page that the server asks the user to open.
 const PAGE: &str = "https://maps.example/choose?e=1";
 
-/// The letter of a tool's long name.
+/// The letter that a long tool name repeats.
 const LONG: &str = "x";
 
 struct FakeServer {
     mode: String,
     out: std::io::Stdout,
-    /// Counts its starts, in its directory.
+    /// The directory in which the server counts its starts.
     started: usize,
     changed: bool,
-    /// The call that waits for an answer of the user.
+    /// The call that waits for an answer from the user.
     asking: Option<Value>,
-    /// The call that asks often, and how often it has.
+    /// The call that asks many questions, and the number of questions so far.
     pinging: Option<(Value, u32)>,
 }
 
@@ -295,7 +295,7 @@ fn config(name: &str, mode: &str) -> ServerConfig {
     let program = std::env::current_exe().unwrap().display().to_string();
     let script = format!("exec \"{program}\" --exact mcp::server --nocapture");
     let env = BTreeMap::from([(ROLE.to_owned(), "mcp".to_owned()), (MODE.to_owned(), mode.to_owned())]);
-    // The guard sets its own role, so that the server's is set behind it.
+    // The guard sets its own role, so the role of the server is set after it.
     let script =
         env.iter().map(|(name, value)| format!("{name}='{value}' ")).collect::<String>() + &script.replace("exec ", "");
     ServerConfig {
@@ -560,7 +560,7 @@ async fn changed_tool_list_is_detected() {
     );
 }
 
-/// The server reports the change before the result of its call. The control: without a change nothing is awaited.
+/// The server reports the change before the result of its call. The control: without a change, there is no wait.
 #[tokio::test(flavor = "multi_thread")]
 async fn changed_tool_list_is_awaited_by_the_next_model_call() {
     let scene = ServerScene::mode("plain").await;
@@ -681,7 +681,7 @@ async fn x17_page_of_a_question_is_approved_with_its_host() {
     assert!(error(scene.call("fail", answers(&refused, "accept")).await).contains("a page is missing"));
 }
 
-/// A connection is shared by sessions. The control: a call that is alone reads its question.
+/// Sessions share a connection. The control: the only open call gets the question.
 #[tokio::test(flavor = "multi_thread")]
 async fn question_during_two_calls_is_kept_for_none() {
     let scene = ServerScene::mode("plain").await;
@@ -690,7 +690,10 @@ async fn question_during_two_calls_is_kept_for_none() {
     let (ended, ()) = tokio::join!(scene.run("hang", hanging), async {
         until("the call arrives", || scene.received_lines().contains("\"hang\"")).await;
         let output = text(scene.call("ask", json!({})).await);
-        assert!(!output.contains("Which city?") && output.contains("its question can be of another one"), "{output}");
+        assert!(
+            !output.contains("Which city?") && output.contains("the question may belong to another one"),
+            "{output}"
+        );
         cancel.cancel();
     });
     assert_eq!(ended, Err(ToolError::cancelled()));
@@ -698,8 +701,8 @@ async fn question_during_two_calls_is_kept_for_none() {
     assert!(output.contains("Which city?"), "{output}");
 }
 
-/// A call with answers waits for an endless one, and later calls wait for both, but only for seconds. Its answer is not given to a question
-/// that may belong to another call. The control: alone, the same call gives its answer.
+/// A call with answers waits for an endless call, and later calls wait for both, but only for seconds. The answer is not used for a question
+/// that may belong to another call. The control: if the call is alone, its answer is used.
 #[tokio::test(flavor = "multi_thread")]
 async fn endless_call_does_not_hold_back_later_calls() {
     let scene = ServerScene::mode("plain").await;
@@ -713,7 +716,7 @@ async fn endless_call_does_not_hold_back_later_calls() {
         let (asked, later) = tokio::time::timeout(Duration::from_secs(20), both).await.expect("both calls end");
         let asked = text(asked);
         assert!(asked.starts_with("answered: {\"action\":\"decline\"}\n"), "{asked}");
-        assert!(asked.contains("its question can be of another one"), "{asked}");
+        assert!(asked.contains("the question may belong to another one"), "{asked}");
         assert_eq!(text(later), "said: nothing");
         cancel.cancel();
     });
@@ -730,7 +733,7 @@ fn question(output: &str) -> &str {
         .unwrap()
 }
 
-/// The server asks another question during the call that answers the first. The control: for the same question it gets the answer.
+/// The server asks another question during the call that answers the first question. The control: the same question gets the answer.
 #[tokio::test(flavor = "multi_thread")]
 async fn approved_answer_is_not_used_for_another_question() {
     for (mode, says) in
@@ -744,8 +747,8 @@ async fn approved_answer_is_not_used_for_another_question() {
     }
 }
 
-/// Forty definitions that each refer twice to the next one: checking one text would take years. The control: without the text, nothing is
-/// checked.
+/// The schema has forty definitions that each refer twice to the next one, so checking one string would take years. The control: without the
+/// string, nothing is checked.
 #[tokio::test(flavor = "multi_thread")]
 async fn schema_with_too_many_checks_is_not_evaluated() {
     let scene = ServerScene::mode("endless").await;
@@ -761,7 +764,7 @@ async fn schema_with_too_many_checks_is_not_evaluated() {
     }
 }
 
-/// A pattern with lookaround may take long. The control: another one is checked.
+/// A pattern with lookaround may take long. The control: other patterns are checked here.
 #[tokio::test(flavor = "multi_thread")]
 async fn patterns_with_lookaround_are_checked_by_the_server() {
     let scene = ServerScene::mode("endless").await;
@@ -808,8 +811,8 @@ async fn early_call_waits_for_its_own_server() {
     assert!(error(scene.call("none", json!({})).await).contains("no longer has the tool"));
 }
 
-/// A process that resumes an approved call knows only the short name of its tool until the server has listed it. Rules for the full name
-/// bind the call all the same. The controls: rules for another tool, and a list that is known.
+/// A process that resumes an approved call knows only the short name of the tool until the server has listed its tools. Rules for the full
+/// name apply nevertheless. The controls: rules for another tool, and a known list.
 #[tokio::test(flavor = "multi_thread")]
 async fn early_call_of_a_shortened_name_obeys_full_rules() {
     let known = ServerScene::mode("long").await;
@@ -920,7 +923,7 @@ async fn size_error(bytes: usize) -> String {
     scene.down()
 }
 
-/// Parsed HTTP messages need sixty times their size.
+/// A parsed HTTP message takes sixty times its size in memory.
 #[tokio::test(flavor = "multi_thread")]
 async fn long_http_message_is_refused() {
     let says = "maximum size of 1048576 bytes";
@@ -929,7 +932,7 @@ async fn long_http_message_is_refused() {
     assert!(!size_error(1 << 19).await.contains(says));
 }
 
-/// The control: a server that pings with short ids is answered (`endless_requests_end_the_server`).
+/// The control: pings with short ids are answered (`endless_requests_end_the_server`).
 #[tokio::test(flavor = "multi_thread")]
 async fn request_with_a_long_id_ends_the_server() {
     let scene = ServerScene::mode("plain").await;
@@ -937,8 +940,8 @@ async fn request_with_a_long_id_ends_the_server() {
     assert!(ended.contains("it sent a request with an id of more than 256 bytes"), "{ended}");
 }
 
-/// A server that sends endless requests without reading answers is ended before the answers fill the memory. The control: a server that
-/// reads the answers may send many requests.
+/// A server that sends endless requests and reads no answers is ended before the answers fill the memory. The control: a server that reads
+/// the answers may send many requests.
 #[tokio::test(flavor = "multi_thread")]
 async fn endless_requests_end_the_server() {
     let scene = ServerScene::mode("plain").await;

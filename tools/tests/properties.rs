@@ -59,7 +59,7 @@ fn rule_sets() -> impl Strategy<Value = RuleSet> {
     (verdicts(), prop::collection::vec(rule, 0..4)).prop_map(|(default, rules)| RuleSet { default, rules })
 }
 
-/// The user's answer to one call.
+/// The answer of an approver to one call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ApproverAnswer {
     Deny,
@@ -81,12 +81,12 @@ fn calls() -> impl Strategy<Value = Vec<CallCase>> {
 /// Decides whether a permanent approval in some session covers an access of session `of`.
 type Covers = fn(words: &[BTreeSet<Access>], of: usize, access: &Access) -> bool;
 
-/// The real rule: a session's own approvals only.
+/// The real rule: only the session's own approvals count.
 fn own(approvals: &[BTreeSet<Access>], of: usize, access: &Access) -> bool {
     approvals[of].contains(access)
 }
 
-/// Seeded bug: one list for the tree.
+/// Seeded bug: all sessions of the tree share their approvals.
 fn share_approvals(approvals: &[BTreeSet<Access>], _: usize, access: &Access) -> bool {
     approvals.iter().any(|given| given.contains(access))
 }
@@ -96,7 +96,7 @@ fn inherit_approvals(approvals: &[BTreeSet<Access>], of: usize, access: &Access)
     approvals[..=of].iter().any(|words| words.contains(access))
 }
 
-/// Seeded bug: an approval of one resource covers the action.
+/// Seeded bug: an approval of one resource covers all resources of the action.
 fn by_action(approvals: &[BTreeSet<Access>], of: usize, access: &Access) -> bool {
     approvals[of].iter().any(|word| word.action == access.action)
 }
@@ -106,8 +106,8 @@ fn forget_approvals(_: &[BTreeSet<Access>], _: usize, _: &Access) -> bool {
     false
 }
 
-/// P-5: a call that needs an approval runs only with one. A permanent approval applies to its own session and to the shown access, and
-/// does not lift a deny.
+/// P-5: a call that needs an approval runs only with an approval. A permanent approval applies only to its session and to the shown access,
+/// and does not override a deny.
 fn approval_binds_one_session(
     covers: Covers,
     (chain, calls): (Vec<RuleSet>, Vec<CallCase>),
@@ -259,7 +259,7 @@ fn manifest<'a>(agent: &str, manifests: &'a [Authority; 3]) -> Option<&'a Author
     AGENTS.iter().position(|name| *name == agent).map(|at| &manifests[at])
 }
 
-/// The real rule: the agent as the dialect parses it, the ceiling as the meet of parent and manifest.
+/// The real rule: the dialect parses the agent, and the ceiling is the meet of the parent's and the manifest's permissions.
 fn real(
     args: &str,
     offered: &[(Text, Text)],

@@ -16,19 +16,19 @@ use rustix::fs::{CWD, RenameFlags, renameat_with};
 use super::scene;
 
 const SECRET: &str = "hidden-content";
-/// The name of another denied file: listings must not show it.
+/// The name of another denied file, which listings must not show.
 const NAME: &str = "hidden-name";
 const DEFAULT_CALLS: usize = 4_000;
-/// Attempts of the control before it gives up.
+/// Maximum number of attempts of the control.
 const MOST_TRIES: usize = 2_000_000;
 
-/// The swaps of each thread.
+/// The pairs of paths that each thread swaps.
 const SWAPS: [&[(&str, &str)]; 2] = [
     &[("pub/d", "pub/dir-link"), ("pub/in/d", "pub/in/dir-link")],
     &[("pub/f", "pub/file-link"), ("pub/h", "pub/alias")],
 ];
 
-/// A workspace in which `secret` is denied, and `pub` holds plain files, links into `secret` and a hard link to its file.
+/// Creates a workspace in which `secret` is denied. `pub` has plain files, links into `secret` and a hard link to its file.
 fn workspace() -> tempfile::TempDir {
     let dir = tempfile::tempdir().unwrap();
     let at = |path: &str| dir.path().join(path);
@@ -78,7 +78,7 @@ async fn call(dir: &Path, registry: &Registry, tool: &str, args: Value) -> Resul
 
 const FILES: [&str; 4] = ["pub/d/key", "pub/in/d/key", "pub/f", "pub/h"];
 
-/// Calls that leave the links intact.
+/// Returns calls that do not replace links.
 fn reads() -> Vec<(&'static str, Value)> {
     let mut calls = Vec::new();
     for path in FILES {
@@ -94,7 +94,7 @@ fn reads() -> Vec<(&'static str, Value)> {
     calls
 }
 
-/// Calls that replace files, and links if they lose the race.
+/// Returns calls that replace files, or links if they lose the race.
 fn writes() -> Vec<(&'static str, Value)> {
     let write = |path| ("write", json!({"path": path, "content": "plain"}));
     FILES.into_iter().chain(["pub/d/new/deep"]).map(write).collect()
@@ -126,7 +126,7 @@ fn temporary_modes(dir: &Path, work: impl FnOnce()) -> BTreeSet<u32> {
     })
 }
 
-/// The control: a temporary file of a public file is seen with a public mode.
+/// The control: the temporary file of a public file has a public mode.
 #[test]
 fn replacement_of_a_private_file_is_private_at_once() {
     let dir = tempfile::tempdir().unwrap();

@@ -1,7 +1,7 @@
-//! The system enforces the session's limits on commands; otherwise commands do not run.
+//! The system enforces the session's limits on commands, or commands do not run.
 //!
-//! Each test prints `held` if this system has the sandbox, otherwise `refused`. The guard is this test program, started
-//! again in that role.
+//! Each test prints `held` if this system has a sandbox, and otherwise `refused`. The guard is this test program, which the
+//! tests start again in a role.
 
 use super::scene::*;
 use subtend_session::call::ToolErrorKind;
@@ -24,7 +24,7 @@ fn rules(default: Verdict, rules: &[(&str, &str, Verdict)]) -> Authority {
     Authority::of(RuleSet { default, rules: rules.iter().map(rule).collect() })
 }
 
-/// Everything except `secret`.
+/// Returns an authority that allows everything except `secret`.
 fn without_secrets() -> Authority {
     rules(Verdict::Allow, &[("fs.*", "secret/**", Verdict::Deny)])
 }
@@ -86,7 +86,7 @@ async fn shell(dir: &Path, authority: &Authority, guard: Guard, command: &str) -
     let registry = Registry::builder().tools(Registry::workspace_tools(Some(guard))).unwrap().build();
     let call = scene::call(dir, authority.clone(), json!({"command": command}));
     let output = registry.get("shell").unwrap().run(call).await?;
-    // The test harness of the guard's role prints first.
+    // Remove the output of the test harness.
     let text = output.content.replace("\nrunning 1 test\n", "");
     Ok(text.trim_start().to_owned())
 }
@@ -231,7 +231,7 @@ async fn sockets_are_denied_without_network_permission() {
         println!("not tried: there is no python3 to open sockets with");
         return;
     }
-    // The second is the control: with network permission, the same sockets connect.
+    // The second case is the control: with network permission, the same sockets connect.
     for (network, expected) in [(Verdict::Deny, "kept kept kept"), (Verdict::Allow, "reached reached kept")] {
         let bench =
             Bench::new(rules(Verdict::Allow, &[("net.fetch", "*", network), ("fs.*", "secret/**", Verdict::Deny)]));
@@ -247,8 +247,8 @@ async fn sockets_are_denied_without_network_permission() {
     }
 }
 
-/// A pair of datagram sockets is created without `socket`, and each of them could be reconnected, for example to a service manager.
-/// The control is a run outside of the sandbox.
+/// A pair of datagram sockets can be created without the call `socket`, and each end could be reconnected, for example to a service
+/// manager. The control is a run outside of the sandbox.
 #[tokio::test]
 async fn paired_sockets_cannot_be_reconnected() {
     const PAIRED: &str = "import socket, sys\n\
@@ -343,7 +343,7 @@ async fn sandbox_runs_programs_on_path_and_hides_secrets() {
 
 #[tokio::test]
 async fn command_without_a_complete_sandbox_is_not_run() {
-    // There are more single files than rules. A partial grant is not attempted.
+    // The workspace needs more rules than the limit. The command must not run with a part of the rules.
     let bench =
         Bench::new(rules(Verdict::Allow, &[("fs.read", "**/.env", Verdict::Deny), ("fs.write", "*", Verdict::Deny)]));
     for n in 0..20_001 {
@@ -380,7 +380,7 @@ async fn guard_without_sandbox_support_does_not_run_commands() {
 #[tokio::test]
 async fn sandbox_files_are_removed_with_it() {
     let bench = Bench::new(without_secrets());
-    // More levels than the guard has handles, and a directory without modes.
+    // The directory has more levels than the guard has handles, and one level has no permissions.
     let deep =
         "import os\nos.mkdir('d')\nfor n in range(5000): os.mkdir('e'); os.rename('d', 'e/d'); os.rename('e', 'd')";
     let script = format!("mkdir -p $TMPDIR/a/b; chmod 0 $TMPDIR/a; cd $TMPDIR && python3 -c \"{deep}\"; echo $TMPDIR");
@@ -389,7 +389,7 @@ async fn sandbox_files_are_removed_with_it() {
     assert!(path.contains("subtend-") && !Path::new(path).exists(), "{text}");
 }
 
-/// Otherwise the next command could read the file under its new name. The control is a shell without a sandbox.
+/// After a rename, the next command could read the file under its new name. The control is a shell without a sandbox.
 #[tokio::test]
 async fn unreadable_file_cannot_be_renamed() {
     const ATTACKS: [&str; 9] = [
@@ -435,7 +435,7 @@ async fn unreadable_file_cannot_be_renamed() {
     }
 }
 
-/// The negative control: without the sandbox the same commands reach everything.
+/// The control: without the sandbox, the same commands reach everything.
 #[tokio::test]
 async fn control_without_a_sandbox_reaches_everything() {
     let bench = Bench::new(Authority::allow_all());

@@ -1,4 +1,4 @@
-//! Helpers for one tool call, and for this test program in a role: a guard, or a runtime with a guarded shell command.
+//! Helpers for tool calls, and for roles of this test program: a guard, or a runtime with a guarded shell command.
 
 pub(crate) use std::path::Path;
 pub(crate) use std::process::Command;
@@ -51,14 +51,14 @@ pub(crate) fn call(dir: &Path, authority: Authority, args: Value) -> ToolInvocat
     }
 }
 
-/// Returns a guard that is this program in that role.
+/// Returns a guard that is this program in a role.
 ///
-/// The test harness parses arguments itself, so the guard's arguments travel in the environment.
+/// The test harness parses the arguments of the program, so the environment passes the arguments of the guard.
 pub(crate) fn guard() -> Guard {
     guard_with("")
 }
 
-/// Returns a guard in an environment that the shell code `setup` changes first.
+/// Returns a guard. The shell code `setup` runs before it and can change its environment.
 pub(crate) fn guard_with(setup: &str) -> Guard {
     let lead = format!(
         "{setup} export {ROLE}=guard; if [ \"$1\" = --held ]; then export {ROLE}=holder; shift; fi; if [ \"$1\" = --piped ]; then export {ROLE}=\"${ROLE}+piper\"; shift; fi; if [ \"$1\" = --typed ]; then export {ROLE}=\"${ROLE}+typer\"; shift; fi; export {GUARDED}=\"$3\"; \
@@ -79,14 +79,14 @@ fn role() {
     std::process::exit(guard::main(how.map(|(_, how)| OsString::from(how)).chain(command)));
 }
 
-/// Runs a case of [`runtime`] and prints the output; returns at once in an ordinary test run.
+/// Runs a case of [`runtime`] and prints the output. Returns at once in an ordinary test run.
 pub(crate) fn run_case<C: serde::de::DeserializeOwned>(run: impl AsyncFnOnce(C) -> String) {
     let Ok(case) = std::env::var(CASE) else { return };
     let threads = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     println!("{}", threads.block_on(run(serde_json::from_str(&case).unwrap())));
 }
 
-/// Runs `script` in a new workspace with the file `a.txt`; a held command is denied `secret/**`.
+/// Runs `script` in a new workspace with the file `a.txt`. With `held`, the command is sandboxed, and `secret/**` is denied.
 pub(crate) async fn shell(script: &str, held: bool, commands: Commands, secrets: Secrets) -> String {
     let dir = tempfile::tempdir().unwrap();
     std::fs::write(dir.path().join("a.txt"), "text").unwrap();
@@ -99,15 +99,15 @@ pub(crate) async fn shell(script: &str, held: bool, commands: Commands, secrets:
     registry.get("shell").unwrap().run(call).await.unwrap().content.to_string()
 }
 
-/// Starts this program as a runtime, in which the test `role` runs `case`; returns its output.
+/// Starts this program as a runtime, in which the test `role` runs `case`. Returns the output.
 ///
-/// With `ordinary`, the superuser runs it as another user. `variables` are added to its environment.
+/// With `ordinary`, the superuser runs it as another user. Adds `variables` to its environment.
 pub(crate) fn runtime<C: serde::Serialize>(role: &str, case: &C, ordinary: bool, variables: &[(&str, &str)]) -> String {
     static STARTED: AtomicU32 = AtomicU32::new(0);
     // The user must be able to start the program, and to create directories.
     let name = format!("subtend-runtime-{}-{}", std::process::id(), STARTED.fetch_add(1, Ordering::Relaxed));
     let program = std::env::temp_dir().join(name);
-    // Another process copies it: this one's writable descriptor could survive in a fork of another test ("text file busy").
+    // Copy the program in another process: a fork of another test could inherit this process's writable descriptor ("text file busy").
     let copied = Command::new("cp").arg(std::env::current_exe().unwrap()).arg(&program).status().unwrap();
     assert!(copied.success(), "{}", program.display());
     let mut command = Command::new(&program);

@@ -1,6 +1,6 @@
 //! Keys in the runtime's environment do not reach commands, and their values do not reach results.
 //!
-//! The runtime and the guard are this test program, started again in a role.
+//! Runtime and guard are this test program, which the tests start again in a role.
 
 use serde::{Deserialize, Serialize};
 use subtend_tools::commands::{Commands, hide_this_process};
@@ -11,7 +11,7 @@ use super::scene::{self, is_root};
 
 const VARIABLE: &str = "OPENAI_API_KEY";
 const KEY: &str = "sk-test-0123456789";
-/// Searches every location for the key that a command can read.
+/// Script that searches all locations that a command can read for the key.
 const HUNT: &str = "env; echo '= others'; for p in /proc/[0-9]*; do tr '\\0' '\\n' < $p/environ; done 2>/dev/null | grep sk-test; true";
 
 #[derive(Clone, Copy, Serialize, Deserialize)]
@@ -39,7 +39,7 @@ async fn find_leak(case: SecretsCase) -> String {
     scene::shell(HUNT, case.held, Commands { environment, ..Commands::default() }, secrets).await
 }
 
-/// Returns the output of the search under a runtime whose environment has the key; with `ordinary`, as an ordinary user.
+/// Returns the output of the search under a runtime whose environment has the key. With `ordinary`, it runs as an ordinary user.
 fn output(case: SecretsCase, ordinary: bool) -> String {
     scene::runtime("secrets::role", &case, ordinary, &[(VARIABLE, KEY)])
 }

@@ -151,7 +151,7 @@ mod tests {
 
     /// The control: a question is kept for the only open call, or for the named call.
     #[test]
-    fn question_of_unknown_call_is_kept_for_none() {
+    fn question_without_a_call_is_kept_for_none() {
         let question = |text: &str| ServerQuestion::Other(text.to_owned());
         let kept = |questions: &[&str], has_unassigned| DeclinedQuestions {
             questions: questions.iter().map(|text| question(text)).collect(),

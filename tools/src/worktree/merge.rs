@@ -295,7 +295,8 @@ fn apply_item(target: &Workspace, item: &MergeItem, (plan, temporary): (&Path, &
     Ok(())
 }
 
-/// Returns whether a link at `path` with the target `to` can lead out of the tree: `..` after a name may follow another link first.
+/// Returns whether a link at `path` with the target `to` may lead out of the tree. `..` after a name counts too, because the name may be a
+/// link.
 fn leaves_workspace(path: &str, to: &str) -> bool {
     let depth = path.matches('/').count();
     let (mut parents, mut has_name) = (0_usize, false);

@@ -1,7 +1,7 @@
 //! Finds the repository of a workspace.
 //!
-//! A session may write `.git` in its workspace, so git does not search for the repository itself. A `.git` that names another repository
-//! (by a link, `commondir` or `gitdir:`) is accepted only if that repository names the workspace in turn. `core.worktree` is ignored.
+//! A session may write `.git` in its workspace, so this module finds the repository, not git. A `.git` that points to another repository
+//! (by a link, `commondir` or `gitdir:`) is accepted only if that repository points back to the workspace. `core.worktree` is ignored.
 
 use std::fs::File;
 use std::io::{self, Read as _};
@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use super::{WorktreeError, cannot};
 
-/// Maximum size of a file that names a directory.
+/// Maximum size of a file with the path of a directory.
 const MAX_LINE_FILE: u64 = 4 << 10;
 /// Maximum size of a repository's settings.
 const MAX_SETTINGS: u64 = 1 << 20;
@@ -27,7 +27,7 @@ pub(super) struct FoundRepository {
 /// Returns the repository that contains `workspace`.
 ///
 /// # Errors
-/// [`WorktreeError::NoRepository`]; [`WorktreeError::NotOwned`], since git checks owners only when it searches itself.
+/// [`WorktreeError::NoRepository`], and [`WorktreeError::NotOwned`], because git checks owners only when it finds the repository itself.
 pub(super) fn find(workspace: &Path) -> Result<FoundRepository, WorktreeError> {
     let none = |why: String| WorktreeError::NoRepository { path: workspace.into(), why };
     let path = workspace.canonicalize().map_err(|error| none(error.to_string()))?;
@@ -49,16 +49,16 @@ pub(super) fn find(workspace: &Path) -> Result<FoundRepository, WorktreeError> {
     Ok(FoundRepository { git_dir, repository, prefix })
 }
 
-/// Returns the directory of `workspace`, or above it, that has a `.git`.
+/// Returns the nearest directory that has a `.git`: `workspace` or an ancestor.
 pub(super) fn top(workspace: &Path) -> Option<PathBuf> {
     let path = workspace.canonicalize().unwrap_or_else(|_| workspace.into());
     path.ancestors().find(|dir| dir.join(".git").symlink_metadata().is_ok()).map(Path::to_owned)
 }
 
-/// Returns whether a repository uses SHA-256 ids. Reads no settings of it but the formats of ids and refs.
+/// Returns whether a repository uses SHA-256 ids. Reads only the formats of ids and refs from its settings.
 ///
 /// # Errors
-/// If its settings cannot be read, or it has an unsupported ref storage.
+/// If the settings cannot be read, or the ref storage is unsupported.
 pub(super) fn is_sha256(repository: &Path) -> Result<bool, WorktreeError> {
     let text = match read_bounded(&repository.join("config"), MAX_SETTINGS) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
@@ -79,7 +79,7 @@ pub(super) fn is_sha256(repository: &Path) -> Result<bool, WorktreeError> {
 /// Returns the git directory of the working tree `top`, and the git directory of its repository.
 fn name_dirs(top: &Path) -> Result<(PathBuf, PathBuf), String> {
     let named = top.join(".git");
-    let other = || format!("{} names a repository that does not name it in turn", named.display());
+    let other = || format!("{} points to a repository that does not point back to it", named.display());
     let found = named.symlink_metadata().map_err(|error| error.to_string())?;
     if found.is_dir() {
         // Only git directories of linked worktrees have a `commondir`.
@@ -98,14 +98,15 @@ fn name_dirs(top: &Path) -> Result<(PathBuf, PathBuf), String> {
             git_dir.parent() == Some(&repository.join("worktrees")) && resolve_path(&git_dir, &line(&back)?)? == named;
         return if is_own { Ok((git_dir, repository)) } else { Err(other()) };
     }
-    // A submodule, whose repository lies in that of the superproject and names the working tree.
+    // The repository of a submodule lies in that of the superproject. Its settings contain the path of the working tree.
     let config = read_bounded(&git_dir.join("config"), MAX_SETTINGS).map_err(|error| error.to_string())?;
     let tree = config.lines().filter_map(|line| line.trim().strip_prefix("worktree = ")).next_back();
     let is_own = tree.is_some_and(|tree| resolve_path(&git_dir, tree).is_ok_and(|tree| tree == top));
     if is_own { Ok((git_dir.clone(), git_dir)) } else { Err(other()) }
 }
 
-/// Returns the reason that other users may control a place, or `None` if only the workspace's owner, this user and the superuser can.
+/// Returns the reason why other users may control a path. Returns `None` if only the owner of the workspace, this user and the superuser
+/// can.
 #[cfg(unix)]
 fn foreign_control(place: &Path, workspace: &Path) -> Option<String> {
     use std::os::unix::fs::MetadataExt as _;
@@ -117,12 +118,12 @@ fn foreign_control(place: &Path, workspace: &Path) -> Option<String> {
     if ![workspace.uid(), rustix::process::geteuid().as_raw(), 0].contains(&found.uid()) {
         return Some(format!("belongs to another user, {}", found.uid()));
     }
-    // On file systems without modes everyone can write everywhere, including to the workspace.
+    // On a file system without modes, everyone can write to the workspace too, so this check would not help.
     let writable = |mask: u32| found.mode() & mask != 0 && workspace.mode() & mask == 0;
     if writable(0o002) {
         return Some("can be written by all users".to_owned());
     }
-    // A user's private group has the user's number.
+    // The private group of a user has the same number as the user.
     let group = found.gid();
     let is_shared = group != found.uid() && (group != workspace.gid() || writable(0o020));
     (found.mode() & 0o020 != 0 && is_shared).then(|| format!("can be written by a group, {group}"))
@@ -154,7 +155,7 @@ fn read_bounded(path: &Path, most: u64) -> io::Result<String> {
         if !is_file || bytes.len() as u64 > most {
             return Err(io::Error::other(format!("it is not a file of at most {most} bytes")));
         }
-        // Names of people in settings can have any encoding. Paths that are not UTF-8 are not supported.
+        // Settings may contain names of people in any encoding. Paths that are not UTF-8 are not supported.
         Ok(String::from_utf8_lossy(&bytes).into_owned())
     };
     read().map_err(|error: io::Error| io::Error::new(error.kind(), format!("cannot read {}: {error}", path.display())))

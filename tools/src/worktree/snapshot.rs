@@ -1,8 +1,8 @@
-//! Snapshots: a repository of the host for a workspace that is not in a repository.
+//! Snapshots of a workspace that is not in a repository.
 //!
-//! The host has one for each such workspace, `KEY.git` next to its worktrees, where no tool can write. A new worktree starts from a commit
-//! of the files that the workspace has at that time; the rest is as with a repository of the user. The last worktree removes it, unless a
-//! branch was kept.
+//! For each such workspace, the host has a repository `KEY.git` next to the worktrees, where no tool can write. A new worktree starts from a
+//! commit of the current files of the workspace. Otherwise it works as with a repository of the user. The removal of the last worktree
+//! also removes the repository, unless a branch was kept.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -21,11 +21,11 @@ const MAX_FILES: usize = 50_000;
 const MAX_BYTES: u64 = 1 << 30;
 /// The commit of the latest snapshot.
 const LATEST: &str = "refs/subtend/latest";
-/// Ending of the directory to which changed files are copied, next to the repository.
+/// Suffix of the directory next to the repository to which changed files are copied.
 const STAGED: &str = "staged";
 const BRANCHES: &str = "refs/heads/";
 
-/// The latest snapshot of a workspace. While it exists, the repository is not removed.
+/// The latest snapshot of a workspace. While this value exists, the repository is not removed.
 pub(super) struct Snapshot {
     pub(super) repository: PathBuf,
     pub(super) commit: String,
@@ -36,7 +36,7 @@ impl Worktrees {
     /// Checks that the files of `workspace` may be copied.
     ///
     /// # Errors
-    /// [`WorktreeError::HoldsOwnFiles`] if it contains files that no tool can read: sessions would find them in their worktrees.
+    /// [`WorktreeError::HoldsOwnFiles`] if the workspace contains files that no tool may read: a worktree would contain copies of them.
     pub(super) fn check_snapshot(&self, workspace: &Path) -> Result<(), WorktreeError> {
         let real = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.into());
         let workspace = real(workspace);
@@ -47,10 +47,10 @@ impl Worktrees {
         }
     }
 
-    /// Returns a commit of the present files of `workspace`, which is in no repository. Ignored files (`.gitignore`) are left out.
+    /// Returns a commit of the current files of `workspace`, which is not in a repository. Omits ignored files (`.gitignore`).
     ///
     /// # Errors
-    /// As [`Worktrees::check_snapshot`]; [`WorktreeError::TooMuch`] and [`WorktreeError::Nested`].
+    /// The errors of [`Worktrees::check_snapshot`], [`WorktreeError::TooMuch`] and [`WorktreeError::Nested`].
     pub(super) fn snapshot(&self, workspace: &Path) -> Result<Snapshot, WorktreeError> {
         self.check_snapshot(workspace)?;
         let lock = self.lock_file(&self.snapshots_file(workspace, "lock")?)?;
@@ -58,7 +58,7 @@ impl Worktrees {
         self.step("snapshot")?;
         Self::initialize(&repository, false)?;
         let repository = repository.canonicalize().map_err(cannot("created"))?;
-        // A killed git leaves these.
+        // Remove lock files of a killed git.
         for name in ["index.lock".to_owned(), format!("{LATEST}.lock")] {
             remove_if_exists(&repository.join(name))?;
         }
@@ -68,7 +68,7 @@ impl Worktrees {
             let lines = out.split(|byte| *byte == 0).filter(|line| !line.is_empty()).map(<[u8]>::to_vec);
             Ok::<_, WorktreeError>(lines.collect::<BTreeSet<_>>())
         };
-        // Files of an earlier snapshot that are ignored now.
+        // Remove files of an earlier snapshot that are now ignored.
         let ignored: Vec<Vec<u8>> = list(&["--cached", "--ignored"])?.into_iter().collect();
         self.git.run_for(&at, &["update-index", "--force-remove", "--"], &ignored)?;
         let (all, changed) = split_by_status(&list(&["-t", "--cached", "--modified", "--deleted", "--others"])?);
@@ -79,7 +79,7 @@ impl Worktrees {
         Ok(Snapshot { repository, commit, _lock: lock })
     }
 
-    /// Returns the latest snapshot if it has the files of the index, or a new one.
+    /// Returns the latest snapshot if it has the files of the index. Otherwise, creates a new snapshot.
     fn commit_snapshot(&self, at: &GitPlace, repository: &Path) -> Result<String, WorktreeError> {
         let tree = self.git.run_for_line(at, &["write-tree"])?;
         let name = format!("{LATEST}^{{commit}}");
@@ -99,7 +99,7 @@ impl Worktrees {
         Ok(commit)
     }
 
-    /// Returns whether the repository of a worktree is one of snapshots.
+    /// Returns whether `repository` is a repository of snapshots.
     pub(super) fn is_snapshot(&self, repository: &Path) -> bool {
         self.dir.canonicalize().is_ok_and(|dir| repository.parent() == Some(&dir))
     }
@@ -123,7 +123,7 @@ impl Worktrees {
         let lock = entry.repository.with_extension("lock");
         let _lock = self.lock_file(&lock)?;
         let list = self.list()?;
-        // An unreadable entry may need it.
+        // An unreadable entry may need the repository.
         let is_used = !list.damaged.is_empty()
             || list.entries.iter().any(|other| other.session != entry.session && other.repository == entry.repository);
         if is_used {
@@ -142,7 +142,7 @@ impl Worktrees {
     }
 }
 
-/// Returns the place for commands on the files of the workspace. Only the host writes to the repository.
+/// Returns the environment of commands on the files of the workspace. Only the host writes to the repository.
 fn snapshot_place(repository: &Path, workspace: &Path) -> Result<GitPlace, WorktreeError> {
     let tree = workspace.canonicalize().map_err(cannot("created"))?;
     let reach = GitReach { written: vec![repository.to_owned()], read: vec![tree.clone()] };
@@ -150,7 +150,7 @@ fn snapshot_place(repository: &Path, workspace: &Path) -> Result<GitPlace, Workt
     Ok(GitPlace { variables, reach, ..GitPlace::default() })
 }
 
-/// Returns all paths of lines with tags, and those of changed files. A file with several states is listed for each.
+/// Splits lines with status tags into all paths, and the paths of changed files. A file with several states is listed for each state.
 fn split_by_status(lines: &BTreeSet<Vec<u8>>) -> (BTreeSet<Vec<u8>>, BTreeSet<Vec<u8>>) {
     const UNCHANGED: &[u8] = b"H ";
     let paths = |lines: &mut dyn Iterator<Item = &Vec<u8>>| {

@@ -1,8 +1,8 @@
 //! Copies files of a working tree for git, without following links.
 //!
-//! A session may exchange a directory for a link while git reads files. Git remembers which directories are real ones, and would read
-//! through the new one. It therefore only lists files of a working tree, and compares them with its index. The host opens each listed file
-//! itself and copies it to a directory that sessions cannot reach, from which git adds it.
+//! A session may replace a directory with a link while git reads files. Git caches which directories are not links, and would follow
+//! the new link. So git only lists the files of a working tree, and compares them with its index. The host opens each listed file itself,
+//! and copies it to a directory that sessions cannot reach. Git adds the copies.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -23,17 +23,17 @@ use crate::workspace::names::{self, OtherNamesError};
 const BATCH_FILES: usize = 1024;
 /// Number of bytes after which git adds the copied files.
 const BATCH_BYTES: u64 = 64 << 20;
-/// Maximum number of files with other names that an error lists.
+/// Maximum number of paths in an error about hard links.
 const MAX_NAMED: usize = 8;
 /// Maximum number of directories that one command lists.
 const BATCH_DIRS: usize = 256;
 const SUBMODULE_MODE: &[u8] = b"160000 ";
-/// Attempts to open a file that another process replaces meanwhile.
+/// Maximum number of attempts to open a file that another process keeps replacing.
 const MAX_ATTEMPTS: usize = 8;
 
 impl Worktrees {
-    /// Adds the present files at `paths` of the working tree of `at` to the index, and removes missing ones from it. Uses the directory
-    /// `staging`, which it removes. `max_bytes` bounds what is copied.
+    /// Adds the current files at `paths` of the working tree of `at` to the index, and removes missing files from the index. Creates and
+    /// removes the directory `staging`. Copies at most `max_bytes`.
     ///
     /// # Errors
     /// If a file cannot be read, has other names (hard links), or is neither a file nor a link.
@@ -47,7 +47,7 @@ impl Worktrees {
         let added = self.add_batches(at, staging, paths, max_bytes);
         remove_if_exists(staging)?;
         added?;
-        // The index has the times of the copies. Git records the times of the files whose content is in the index.
+        // The index has the times of the copies. Make git record the times of the real files.
         self.git.run(at, &["update-index", "-q", "--refresh"])?;
         Ok(())
     }
@@ -60,7 +60,7 @@ impl Worktrees {
         max_bytes: u64,
     ) -> Result<(), WorktreeError> {
         let tree = Dir::open_ambient_dir(at.tree(), ambient_authority()).map_err(cannot("read"))?;
-        // Git takes the attributes of a file from the index if they are not copied with it.
+        // Git reads the attributes of a file from the index if no attribute file is copied with it.
         let is_attributes =
             |path: &&Vec<u8>| path.rsplit(|byte| *byte == b'/').next().is_some_and(|name| name == b".gitattributes");
         let (attributes, others): (Vec<_>, Vec<_>) = paths.iter().partition(is_attributes);
@@ -91,9 +91,9 @@ impl Worktrees {
         if linked.is_empty() { Ok(()) } else { Err(cannot("read")(io::Error::other(refusal(&linked)))) }
     }
 
-    /// Records the present commits of the submodules among `paths` in the index of `at`: the copies of
-    /// [`Worktrees::add_files`] lack them. If a session meanwhile puts a file in place of a submodule, git does not
-    /// store its content.
+    /// Records the current commits of the submodules among `paths` in the index of `at`, because the copies of
+    /// [`Worktrees::add_files`] do not contain them. If a session replaces a submodule with a file meanwhile, git does not
+    /// store the content of that file.
     pub(super) fn add_submodules(&self, at: &GitPlace, paths: &BTreeSet<Vec<u8>>) -> Result<(), WorktreeError> {
         let mut dirs: Vec<OsString> = Vec::new();
         for path in paths {
@@ -109,11 +109,11 @@ impl Worktrees {
         Ok(())
     }
 
-    /// Returns a submodule without a repository in whose directory files exist: git does not list them.
+    /// Returns a submodule that has files but no repository: git does not list its files.
     pub(super) fn submodule_with_files(&self, at: &GitPlace) -> Result<Option<Vec<u8>>, WorktreeError> {
         let tree = Dir::open_ambient_dir(at.tree(), ambient_authority()).map_err(cannot("read"))?;
         let submodules = match self.submodules(at, &[]) {
-            // A repository with so many files and without `.gitmodules` is not checked (THREATS.md).
+            // A repository with too many files and without `.gitmodules` is not checked (see THREATS.md).
             Err(WorktreeError::TooLong { .. }) if tree.symlink_metadata(".gitmodules").is_err() => return Ok(None),
             submodules => submodules?,
         };
@@ -140,8 +140,8 @@ impl Worktrees {
     }
 }
 
-/// Returns the error that names files that were not copied because they have other names. Rules for another name would
-/// not cover the copy.
+/// Returns the error for files with other names (hard links). They are not copied, because a rule that denies another name
+/// would not apply to the copy.
 fn refusal(linked: &[String]) -> String {
     match linked {
         [path] => format!("{path}: {OtherNamesError}"),
@@ -162,7 +162,7 @@ impl GitPlace {
         tree.map_or(Path::new(""), |(_, tree)| Path::new(tree))
     }
 
-    /// Returns the same place with another working tree.
+    /// Returns the same environment with another working tree.
     fn in_tree(&self, tree: &Path) -> Self {
         let others = |paths: &[std::path::PathBuf]| paths.iter().filter(|path| *path != self.tree()).cloned().collect();
         let mut written: Vec<_> = others(&self.reach.written);
@@ -179,14 +179,14 @@ pub(super) fn stage((tree, into): (&Dir, &Dir), path: &Path, left: &mut u64) -> 
     let Some((dir, name)) = if_exists(beneath::parent(tree, path))? else { return Ok(()) };
     let Some(found) = if_exists(dir.symlink_metadata(name))? else { return Ok(()) };
     let parent = path.parent().unwrap_or(Path::new(""));
-    // A link in place of a directory was copied: the two were exchanged meanwhile.
+    // The directory was replaced meanwhile: an earlier copy is a link in its place.
     let Some(into) = if_exists(beneath::make_dir(into, parent))? else { return Ok(()) };
     if found.is_symlink() {
         let Some(to) = if_exists(dir.read_link_contents(name))? else { return Ok(()) };
         return link(&into, &to, name);
     }
     if found.is_dir() {
-        // Git decides by the index whether it is a submodule, or in place of a file.
+        // Git decides with the index whether the directory is a submodule or replaces a file.
         return match into.create_dir(name) {
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
             Ok(()) | Err(_) => Ok(()),
@@ -198,7 +198,7 @@ pub(super) fn stage((tree, into): (&Dir, &Dir), path: &Path, left: &mut u64) -> 
     copy((&dir, name), &into, left)
 }
 
-/// Copies a file that has no other names: one of them may be denied, and that rule would not cover the copy.
+/// Copies a file that has no other names. A rule may deny another name, and would not apply to the copy.
 fn copy((dir, name): (&Dir, &Path), into: &Dir, left: &mut u64) -> io::Result<()> {
     let mut attempts = MAX_ATTEMPTS;
     let file = loop {
@@ -226,7 +226,7 @@ fn copy((dir, name): (&Dir, &Path), into: &Dir, left: &mut u64) -> io::Result<()
     Ok(())
 }
 
-/// Returns `None` if an entry is missing, or a link is on the way or in its place.
+/// Converts the error for a missing entry, or for a link in its path, to `None`.
 fn if_exists<T>(found: io::Result<T>) -> io::Result<Option<T>> {
     match found {
         Ok(found) => Ok(Some(found)),

@@ -203,7 +203,7 @@ fn x14_killed_creation_is_repeated_from_its_record() {
         scene.file("a.txt", "committed later\n");
         scene.commit();
         let at = scene.open();
-        // Before the record, nothing has to be completed.
+        // A crash before the record leaves nothing to complete.
         let base = if step == "record" { scene.git(&["rev-parse", "HEAD"]) } else { first };
         assert_eq!(scene.git(&["rev-parse", BRANCH]), base, "{step}");
         assert_eq!(
@@ -214,7 +214,7 @@ fn x14_killed_creation_is_repeated_from_its_record() {
     }
 }
 
-/// After a kill at any step of a merge and at each file, nothing is merged or the next call merges everything.
+/// After a kill at any step of a merge and at each file, either nothing is merged, or the next call finishes the merge.
 #[test]
 fn x14_killed_merge_is_finished_by_the_next_call() {
     for step in ["add", "commit", "advance", "plan"] {
@@ -232,7 +232,7 @@ fn x14_killed_merge_is_finished_by_the_next_call() {
         change_files(&scene);
         assert!(matches!(merge_all(&scene.dies_after(times, step)), Err(WorktreeError::GitDied)), "{step}");
         let half = scene.git(&["status", "--porcelain", "-uall"]).lines().count();
-        assert_eq!(half, if step == "file" { times } else { 5 }, "the control: it died there");
+        assert_eq!(half, if step == "file" { times } else { 5 }, "the control: the merge stopped at this file");
         let recovered = scene.worktrees.recover(id(SESSION)).unwrap().unwrap();
         assert_eq!((recovered.files.len(), recovered.left.len()), (5, 0), "{step}");
         assert_merged(&scene);
@@ -247,14 +247,14 @@ fn x14_recovered_merge_keeps_files_changed_after_the_kill() {
     change_files(&scene);
     assert!(merge_all(&scene.crash_before("file")).is_err());
     scene.file("a.txt", "mine\n");
-    // Any call finishes it.
+    // Any call finishes the merge.
     let recovered = scene.worktrees.recover(id(SESSION)).unwrap().unwrap();
     assert_eq!(recovered.left, ["a.txt"]);
-    // Its change is no longer one to merge, so it is named.
+    // The change of the skipped file is no longer merged, so the summary lists the file.
     let changes = scene.worktrees.changes(id(SESSION)).unwrap();
     assert_eq!((changes.files, changes.left), (Vec::new(), vec!["a.txt".to_owned()]));
     assert_eq!((scene.read("a.txt"), scene.read("new/dir/c.txt")), ("mine\n".into(), "c\n".into()));
-    // Once the workspace has the change, a later one can be merged, and no change is on the branch only.
+    // Once the workspace has the change, a later change can be merged, and the summary no longer lists the file.
     scene.file("a.txt", "ONE\ntwo\nthree\nfour\nfive\n");
     put(&scene.open().join("a.txt"), "ONE\ntwo\nthree\nfour\nFIVE\n");
     assert_eq!(scene.merge().unwrap().files, ["a.txt"]);
@@ -290,7 +290,7 @@ fn x14_killed_removal_is_finished_by_the_next_call() {
     assert_eq!(scene.leftover_files(), Vec::<String>::new());
 }
 
-/// A kill between the removal of the entry and that of the lock: a start removes the lock, but none that is held.
+/// After a kill between the removal of the entry and of the lock, the next start removes the lock. It does not remove a lock that is held.
 #[test]
 fn x14_lock_of_a_removed_worktree_is_removed() {
     let scene = Repository::new();
@@ -308,7 +308,7 @@ fn x14_lock_of_a_removed_worktree_is_removed() {
     scene.worktrees.remove_unused_locks().unwrap();
     assert!(scene.leftover_files().contains(&lock[0]));
     scene.worktrees.discard(id(SESSION), None).unwrap();
-    // A question about a missing worktree leaves no lock either.
+    // A query for a missing worktree leaves no lock.
     assert!(scene.worktrees.changes(id(SESSION)).is_err());
     assert_eq!(scene.leftover_files(), Vec::<String>::new());
 }
@@ -338,7 +338,7 @@ fn x14_files_changed_on_both_sides_are_merged_or_refused() {
     );
 }
 
-/// A merge applies exactly what was shown (P-11).
+/// A merge applies exactly the changes that were shown.
 #[test]
 fn x14_merge_refuses_changes_made_after_they_were_shown() {
     let scene = Repository::new();
@@ -396,7 +396,7 @@ fn x14_repository_without_a_commit_is_refused() {
     assert!(why.starts_with("git rev-parse failed: fatal: not a git repository"), "{why}");
 }
 
-/// Hooks, filters, `core.fsmonitor` and other settings of a repository name programs. No operation runs them.
+/// Hooks, filters, `core.fsmonitor` and other settings of a repository can name programs. No operation runs them.
 #[test]
 fn x14_programs_named_by_a_repository_are_not_executed() {
     let scene = Repository::new();
@@ -424,7 +424,7 @@ fn x14_programs_named_by_a_repository_are_not_executed() {
     let at = scene.open();
     put(&at.join("a.txt"), "ONE\ntwo\nthree\nfour\nfive\n");
     scene.file("a.txt", "one\ntwo\nthree\nfour\nFIVE\n");
-    // A session creates a repository in its worktree, and makes the worktree claim to belong to it.
+    // The session creates a repository in its worktree, and changes `.git` so that the worktree seems to belong to it.
     let nested = at.join("nested");
     fs::create_dir(&nested).unwrap();
     let git = |dir: &Path, args: &[&str]| {
@@ -450,12 +450,12 @@ fn x14_programs_named_by_a_repository_are_not_executed() {
     scene.open();
     scene.worktrees.discard(id(SESSION), None).unwrap();
     assert_eq!(ran(), "");
-    // The control: git runs them by itself.
+    // The control: plain git runs them.
     drop(Command::new("git").current_dir(scene.repo()).args(["status"]).output().unwrap());
     assert!(ran().contains("evil"), "{}", ran());
 }
 
-/// A command may create files that configure agents where none exist yet, and make git list them. No merge takes them.
+/// A command may create files that configure agents, and make git list them. They are never merged.
 #[test]
 fn x14_files_that_configure_agents_are_not_merged() {
     let scene = Repository::new();
@@ -472,7 +472,7 @@ fn x14_files_that_configure_agents_are_not_merged() {
     assert_eq!(scene.merge().unwrap().files, [".gitignore", ".subtend-plain"], "the control");
 }
 
-/// A killed git leaves lock files, which no later git removes.
+/// A killed git leaves lock files, which later git commands do not remove.
 #[test]
 fn x14_locks_of_a_killed_git_are_removed() {
     let scene = Repository::new();
@@ -482,7 +482,7 @@ fn x14_locks_of_a_killed_git_are_removed() {
     put(&scene.repo().join(format!(".git/refs/heads/{BRANCH}.lock")), "");
     put(&scene.repo().join(".git/refs/subtend/base").join(format!("{SESSION}.lock")), "");
     assert_eq!(scene.merge().unwrap().files.len(), 5);
-    // The control: git by itself stops at a lock file.
+    // The control: plain git fails because of a lock file.
     put(&admin.join("index.lock"), "");
     let mut add = Command::new("git");
     add.current_dir(scene.open()).args(["add", "-A"]);
@@ -490,7 +490,7 @@ fn x14_locks_of_a_killed_git_are_removed() {
     assert!(!add.output().unwrap().status.success());
 }
 
-/// Links that a session creates lead neither a later merge nor a later tool out of the tree.
+/// Neither merges nor tools follow links that a session created out of the tree.
 #[test]
 fn x14_merge_does_not_follow_links_of_a_worktree() {
     let scene = Repository::new();
@@ -499,7 +499,7 @@ fn x14_merge_does_not_follow_links_of_a_worktree() {
     let at = scene.open();
     symlink(&outside, at.join("absolute")).unwrap();
     symlink("../outside", at.join("relative")).unwrap();
-    // `s/..` is outside, since `s` is the workspace itself.
+    // `s` is the workspace itself, so `s/..` is outside of it.
     symlink(".", at.join("s")).unwrap();
     symlink("s/s/../outside", at.join("chained")).unwrap();
     put(&at.join("fine"), "x\n");
@@ -510,7 +510,7 @@ fn x14_merge_does_not_follow_links_of_a_worktree() {
     }
     assert!(!scene.repo().join("fine").exists());
     fs::remove_file(at.join("s")).unwrap();
-    // Meanwhile, a directory of the workspace has become a link: nothing is written behind it.
+    // A link replaces a directory of the workspace meanwhile. Nothing is written through it.
     put(&at.join("sub/new"), "x\n");
     fs::remove_dir_all(scene.repo().join("sub")).unwrap();
     symlink(&outside, scene.repo().join("sub")).unwrap();

@@ -1,11 +1,11 @@
-//! Files in place of other files, and extremely deep directories, that would crash or block the process.
+//! Special files in place of regular files, and extremely deep directories, which could crash or block the process.
 
 use super::swapped::make_pipe;
 use super::*;
 use crate::removal::tests::deep;
 
-/// A session puts a directory in place of a lock file of a killed git. The directory is not removed, and the error
-/// names it. The control: a file there is removed.
+/// A session creates a directory in place of a lock file of a killed git. The directory is not removed, and the error
+/// contains its path. The control: a file in this place is removed.
 #[test]
 fn x14_directory_in_place_of_a_lock_is_named() {
     let scene = Repository::new();
@@ -23,8 +23,8 @@ fn x14_directory_in_place_of_a_lock_is_named() {
     }
 }
 
-/// Directories that a session created in its worktree, and in git's files for it, are removed with the worktree at any
-/// depth.
+/// The removal of a worktree removes directories of any depth that a session created in the worktree or in git's
+/// administrative files.
 #[test]
 fn x14_deep_directories_are_removed_with_a_worktree() {
     let scene = Repository::new();
@@ -38,10 +38,10 @@ fn x14_deep_directories_are_removed_with_a_worktree() {
     assert_eq!(scene.leftover_files(), [""; 0]);
 }
 
-/// A session puts a link in place of the directory of worktrees: nothing is written through it. The control: without
+/// A session replaces the directory of worktrees with a link. Nothing is written through the link. The control: without
 /// the link, the worktree is created.
 #[test]
-fn x14_no_link_is_in_the_place_of_a_new_worktree() {
+fn x14_new_worktree_is_not_written_through_a_link() {
     let scene = Repository::new();
     let (git, outside) = (scene.repo().join(".git"), scene.dir.path().join("outside"));
     fs::create_dir(&outside).unwrap();
@@ -52,8 +52,8 @@ fn x14_no_link_is_in_the_place_of_a_new_worktree() {
     open_path(&scene.worktrees, &scene.repo()).unwrap();
 }
 
-/// A session puts a pipe in place of a file that git opens. The error names the pipe, unlike that of a timeout. The
-/// control: with a file there, the changes are listed.
+/// A session replaces a file that git opens with a pipe. The error contains the path of the pipe, instead of a timeout. The
+/// control: with a regular file, the changes are listed.
 #[test]
 fn x14_pipe_in_place_of_a_file_of_git_is_named() {
     let attacks: [&str; 4] = [
@@ -72,13 +72,13 @@ fn x14_pipe_in_place_of_a_file_of_git_is_named() {
         fs::remove_file(&path).unwrap();
         assert!(Command::new("mkfifo").arg(&path).status().unwrap().success());
         let error = scene.worktrees.changes(id(SESSION)).unwrap_err().to_string();
-        // Git itself refuses a pipe in place of a file that it tracks, by the path in the worktree.
+        // Git itself refuses a pipe in place of a tracked file. The error has the path in the worktree.
         assert!(error.contains(name.rsplit("ID/").next().unwrap()), "{name}: {error}");
     }
 }
 
-/// A session puts a pipe in place of a file that git compares with its index. The error names it. The control: a file
-/// there is listed.
+/// A session replaces a file that git compares with its index with a pipe. The error contains its path. The control: a
+/// regular file is listed.
 #[test]
 fn x14_pipe_in_place_of_a_tracked_file_is_named() {
     let scene = Repository::new();
@@ -92,13 +92,13 @@ fn x14_pipe_in_place_of_a_tracked_file_is_named() {
     assert_eq!(scene.worktrees.changes(id(SESSION)).unwrap().summary(), "1 file changed, +0 -4 lines: a.txt +0 -4");
 }
 
-/// A session puts a pipe in place of a file after git has found the file. Git is stopped long before its time limit,
-/// even if the pipe no longer has a name. The control: a pipe with content is read.
+/// A session replaces a file with a pipe after git has found the file. Git is stopped long before its time limit, even if
+/// the pipe no longer has a name. The control: git reads a pipe that has content.
 #[test]
 fn x14_git_that_waits_for_a_pipe_is_ended() {
     const NAMED: &str = "git hash-object failed: it waits, probably for `PATH`, which is not a regular file: remove it";
     const UNNAMED: &str =
-        "git hash-object failed: it waits for a file that another process replaced meanwhile by a pipe: try again";
+        "git hash-object failed: it waits for a file that another process replaced with a pipe meanwhile: try again";
     let scene = Repository::new();
     let path = scene.open().join("a.txt");
     let place = scene.worktrees.files_place(&scene.worktrees.find(id(SESSION)).unwrap()).unwrap();
@@ -136,8 +136,8 @@ fn x14_git_that_waits_for_a_pipe_is_ended() {
     assert_eq!(unnamed, Err(UNNAMED.to_owned()));
 }
 
-/// A session moves a submodule. The changes show it, and no merge takes the other changes without it. The control: a
-/// submodule that is not checked out has not moved.
+/// A session changes the commit of a submodule. The changes include it, and a merge without it is refused. The control: a
+/// submodule that is not checked out has no change.
 #[test]
 fn x14_moved_submodule_is_a_change() {
     let scene = Repository::new();
@@ -157,8 +157,9 @@ fn x14_moved_submodule_is_a_change() {
     assert_eq!(conflicts, "nothing was merged: `module` is a repository of its own: take its commits by git");
 }
 
-/// Git lists no files of a repository that a session made in its worktree (`cargo new` does), and none in the directory of a submodule that is
-/// not checked out. They would be missing from the merge, and be removed with the worktree. The control: without them all is merged.
+/// Git does not list the files of a repository that a session created in its worktree (as `cargo new` does), or in the directory of a
+/// submodule that is not checked out. They would be missing in the merge and lost with the worktree. The control: without them, everything
+/// is merged.
 #[test]
 fn x14_files_that_git_leaves_out_are_named() {
     let scene = Repository::new();
@@ -190,7 +191,7 @@ fn x14_files_that_git_leaves_out_are_named() {
     assert_eq!(scene.merge().unwrap().files, ["found", "n", "new/src/main.rs"]);
 }
 
-/// The first children of a data directory start at the same time: each is given the repository without settings that all share.
+/// The first children of a data directory start at the same time. All of them share one repository without settings.
 #[test]
 fn x14_first_worktrees_are_created_at_the_same_time() {
     let scene = Repository::new();
@@ -209,8 +210,8 @@ fn x14_first_worktrees_are_created_at_the_same_time() {
     }
 }
 
-/// A repository that cannot have worktrees is refused before anything is recorded that could not be removed. The control: it can have one
-/// when the cause is gone.
+/// A repository that does not support worktrees is refused before anything is recorded, because the record could not be removed. The
+/// control: without the cause, the worktree is created.
 #[test]
 fn x14_unsupported_repository_is_refused_with_its_cause() {
     let scene = Repository::new();
@@ -238,8 +239,8 @@ fn x14_unsupported_repository_is_refused_with_its_cause() {
     scene.open();
 }
 
-/// A session creates a file and a directory with names that the merge could use for a temporary file: everything is
-/// merged. The control: a merge that cannot be finished names the file, and is given up with the worktree.
+/// A session creates a file and a directory with names that the merge could use for a temporary file. Everything is merged.
+/// The control: the error of a merge that cannot be finished contains the file, and `discard` abandons that merge.
 #[test]
 fn x14_names_of_a_session_do_not_stop_a_merge() {
     let scene = Repository::new();
@@ -262,7 +263,7 @@ fn x14_names_of_a_session_do_not_stop_a_merge() {
     assert_eq!(scene.leftover_files(), [""; 0]);
 }
 
-/// A session can make any number of ignored files: the changes list the first ones, and count the others.
+/// A session can create any number of ignored files. The changes list the first ones, and count the others.
 #[test]
 fn x14_list_of_ignored_files_is_bounded() {
     let scene = Repository::new();
@@ -276,10 +277,10 @@ fn x14_list_of_ignored_files_is_bounded() {
     assert!(summary.ends_with(", d0007/, and 1002 more"), "{summary}");
 }
 
-/// An import chooses the ids of its sessions. A session whose id ended like that of another one continued on the branch that was kept for
-/// the other one, and its removal deleted that branch. The control: the session itself continues there.
+/// An import can choose session ids with the same end as those of other sessions. Such a session must not continue on a branch that was kept
+/// for the other session, or delete this branch. The control: the other session itself continues on the branch.
 #[test]
-fn session_with_the_id_end_of_another_has_its_own_branch() {
+fn session_with_a_similar_id_has_its_own_branch() {
     let scene = Repository::new();
     put(&scene.open().join("kept"), "kept\n");
     scene.worktrees.keep(id(SESSION), None).unwrap();

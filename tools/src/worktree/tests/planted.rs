@@ -3,7 +3,7 @@
 use super::super::git::GitReach;
 use super::*;
 
-/// Another repository of the user, outside of the workspace's.
+/// Creates another repository of the user, outside of the workspace.
 fn private(scene: &Repository) -> PathBuf {
     let private = scene.dir.path().join("private");
     fs::create_dir(&private).unwrap();
@@ -19,14 +19,14 @@ fn private(scene: &Repository) -> PathBuf {
     private.join(".git")
 }
 
-/// Removes what is at `path`, and puts a link there.
+/// Replaces the entry at `path` with a link.
 fn relink(to: &Path, path: &Path) {
     remove_if_exists(path).unwrap();
     symlink(to, path).unwrap();
 }
 
-/// A session writes a `.git` that names another repository of the user: no worktree gets its files. The control: git
-/// follows each form.
+/// A session writes a `.git` that points to another repository of the user. No worktree gets files of that repository. The
+/// control: plain git follows each form.
 #[test]
 fn x14_workspace_cannot_name_another_repository() {
     type Spoil = fn(&Path, &Path);
@@ -62,7 +62,7 @@ fn x14_workspace_cannot_name_another_repository() {
     }
 }
 
-/// Worktrees and submodules of the user can be workspaces too: their repositories name them.
+/// Worktrees and submodules of the user can be workspaces too, because their repositories point back to them.
 #[test]
 fn x14_worktrees_and_submodules_are_supported() {
     let scene = Repository::new();
@@ -78,8 +78,8 @@ fn x14_worktrees_and_submodules_are_supported() {
     assert_eq!(fs::read_to_string(below.path().join("secret")).unwrap(), "secret\n");
 }
 
-/// The commit of a session whose tree starts elsewhere has a link in place of the workspace. The link leads to no other
-/// directory.
+/// The commit of a session has a link in place of the workspace's directory. The worktree is refused, and the link is not
+/// followed.
 #[test]
 fn x14_commit_with_a_link_as_workspace_is_refused() {
     let scene = Repository::new();
@@ -98,7 +98,7 @@ fn x14_commit_with_a_link_as_workspace_is_refused() {
     assert!(below.is_err(), "{below:?}");
 }
 
-/// A session puts links into git's files for a worktree: nothing is written elsewhere.
+/// A session creates links in git's administrative files for a worktree. Nothing is written through them.
 #[test]
 fn x14_git_does_not_follow_links_in_worktree_files() {
     if crate::sandbox::probe().is_err() {
@@ -122,7 +122,7 @@ fn x14_git_does_not_follow_links_in_worktree_files() {
     }
 }
 
-/// Attributes in `.gitattributes` hide no text from the user.
+/// Attributes in `.gitattributes` must not hide text from the user.
 #[test]
 fn x14_attributes_do_not_hide_text_from_a_diff() {
     let scene = Repository::new();
@@ -136,8 +136,8 @@ fn x14_attributes_do_not_hide_text_from_a_diff() {
     assert!(!changes.summary().contains("binary"), "{}", changes.summary());
 }
 
-/// A session sets attributes that change what git writes for a file. Attribute files that git ignores are shown
-/// nowhere, so they must not change a merge. The control: git by itself follows them.
+/// A session sets attributes that change the content that git writes. Attribute files that git ignores are never shown to
+/// the user, so they must not change a merge. The control: plain git applies them.
 #[test]
 fn x14_ignored_attributes_do_not_change_a_merge() {
     const SHOWN: &str = "echo \u{201c}a\u{ff1b}b\u{201d} # $Id$\n";
@@ -160,7 +160,7 @@ fn x14_ignored_attributes_do_not_change_a_merge() {
     }
 }
 
-/// Git that starts in `/` would read the attributes of `/PATH` for a file whose path in the repository is `PATH`.
+/// If git started in `/`, it would read attributes on disk at `/PATH` for a file with the path `PATH` in the repository.
 #[test]
 fn x14_attributes_on_disk_do_not_change_a_merge() {
     let scene = Repository::new();
@@ -178,7 +178,7 @@ fn x14_attributes_on_disk_do_not_change_a_merge() {
     assert_eq!(fs::read_to_string(scene.repo().join(path)).unwrap(), "a\n");
 }
 
-/// The attributes that the workspace had apply: its files keep their line ends.
+/// The attributes of the base apply, so the files of the workspace keep their line ends.
 #[test]
 fn x14_merge_keeps_the_line_ends_of_the_workspace() {
     let scene = Repository::new();
@@ -192,8 +192,8 @@ fn x14_merge_keeps_the_line_ends_of_the_workspace() {
     assert_eq!(scene.read("a.txt"), "one\r\nTWO\r\nthree\r\nfour\r\nFIVE\r\n");
 }
 
-/// A session writes git's files for a worktree so that they name a file of the repository, which git never does. The
-/// file is not merged.
+/// A session changes git's index so that it contains a file within a repository, which git never does. The file is not
+/// merged.
 #[test]
 fn x14_merge_does_not_write_into_a_repository() {
     for name in [".git", ".GIT"] {
@@ -210,15 +210,15 @@ fn x14_merge_does_not_write_into_a_repository() {
         let merged = scene.merge();
         assert!(merged.is_err(), "{name}: {merged:?}");
         assert!(!scene.repo().join(name).join("hooks/pre-commit").exists(), "{name}");
-        // The control: under another name it is merged.
+        // The control: a file with another name is merged.
         fs::write(&index, bytes).unwrap();
         fs::rename(scene.open().join("aside"), scene.open().join("-git")).unwrap();
         assert_eq!(scene.merge().unwrap().files, ["-git/hooks/pre-commit"]);
     }
 }
 
-/// The records of worktrees and the files of other sessions lie next to the worktree. No link in the repository leads
-/// git or its host there.
+/// Records of worktrees and files of other sessions lie next to the worktree. Neither git nor the host follows links in
+/// the repository to them.
 #[test]
 fn x14_links_of_a_repository_do_not_reach_records() {
     let scene = Repository::new();
@@ -256,7 +256,7 @@ fn x14_links_of_a_repository_do_not_reach_records() {
             fs::rename(&aside, &path).unwrap();
         }
     }
-    // The control: with nothing in the way.
+    // The control: without the links, the operations succeed.
     assert!(scene.worktrees.changes(id(SESSION)).is_ok());
 
     let outside = scene.dir.path().join("outside");
@@ -289,8 +289,8 @@ fn x14_damaged_record_does_not_hide_other_worktrees() {
     assert_eq!(list.damaged.iter().map(|(session, _)| *session).collect::<Vec<_>>(), [id(OTHER)]);
 }
 
-/// A session repeatedly swaps the repository of its workspace for a link to a private one while git creates worktrees.
-/// None gets a file of the private one. The control: git by itself, under the same swaps.
+/// A session repeatedly swaps the repository of its workspace with a link to a private repository while git creates
+/// worktrees. No worktree gets a file of the private repository. The control: plain git, under the same swaps.
 #[test]
 fn x14_git_does_not_follow_a_swapped_repository() {
     use std::sync::atomic::{AtomicBool, Ordering};
@@ -305,7 +305,7 @@ fn x14_git_does_not_follow_a_swapped_repository() {
     let ends = AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            // Shorter and longer than the steps of git.
+            // Pauses that are shorter and longer than the steps of git.
             for pause in (0..6).cycle().map(|step| std::time::Duration::from_micros(100 << step)) {
                 fs::rename(&git, &aside).unwrap();
                 symlink(&private, &git).unwrap();
@@ -338,15 +338,15 @@ fn x14_git_does_not_follow_a_swapped_repository() {
     });
 }
 
-/// Swaps an object of the repository for other bytes under the same name, which git reads without a complaint.
+/// Replaces the content of an object of the repository. Git reads it without an error.
 fn replace_object(scene: &Repository, object: &str, bytes_of: &str) {
     let path = |name: &str| scene.repo().join(".git/objects").join(&name[..2]).join(&name[2..]);
     fs::set_permissions(path(object), fs::Permissions::from_mode(0o644)).unwrap();
     fs::copy(path(bytes_of), path(object)).unwrap();
 }
 
-/// A session swaps objects of the repository after a user saw the changes. The merged content has the ids that were
-/// shown. The control: git by itself reads the other bytes.
+/// A session replaces objects of the repository after a user saw the changes. They are not merged, because their ids do not
+/// match. The control: plain git reads the other content.
 #[test]
 fn x14_swapped_objects_are_not_merged() {
     for way in ["file", "directory"] {
@@ -379,8 +379,8 @@ fn x14_swapped_objects_are_not_merged() {
     }
 }
 
-/// Settings of a repository can name programs in ways that no list covers: git 2.54 and later runs hooks that they
-/// name. For a worktree, git reads none of them. The control: git itself reads them.
+/// No list covers all settings that can name programs: git 2.54 and later, for example, runs hooks from settings. For a
+/// worktree, git reads no settings of the repository. The control: plain git reads them.
 #[test]
 fn x14_git_ignores_settings_of_a_repository() {
     let scene = Repository::new();
@@ -406,7 +406,7 @@ fn x14_git_ignores_settings_of_a_repository() {
     println!("this git runs hooks of settings: {}", ran.exists());
 }
 
-/// The format is the one setting that counts.
+/// The object format is the only setting of the repository that is used.
 #[test]
 fn x14_sha256_repository_supports_worktrees() {
     let scene = Repository::new();
@@ -432,8 +432,8 @@ fn x14_sha256_repository_supports_worktrees() {
     }
 }
 
-/// If git ran a program anyway, it could do no more than a command without rights: no sockets, only capabilities for
-/// files, and only two devices.
+/// If git ran a program anyway, the program could do little: it has no sockets, only capabilities for files, and only two
+/// devices.
 #[test]
 #[cfg(target_os = "linux")]
 fn x14_git_runs_in_a_sandbox() {
@@ -450,7 +450,7 @@ fn x14_git_runs_in_a_sandbox() {
     let alias = format!("alias.held=!{STATE}");
     let held = scene.worktrees.git.run(&at, &["-c", &alias, "held"]).unwrap();
     let held: Vec<String> = String::from_utf8(held).unwrap().split_whitespace().map(str::to_owned).collect();
-    // The superuser's rights over files of others within the domain, and no other rights.
+    // The superuser keeps the capabilities for files of other users, and no other capabilities.
     let kept = if rustix::process::geteuid().is_root() { "000000000000000e" } else { "0000000000000000" };
     assert_eq!(held, ["CapEff:", kept, "Seccomp:", "2", "null"]);
     let control = scene.git(&["-c", &alias, "held"]);
@@ -468,8 +468,8 @@ fn x14_git_has_resource_limits() {
     assert!(limits.memory_bytes <= 2 << 30 && limits.cpu_seconds <= 300, "{limits:?}");
 }
 
-/// A session makes git read an endless file in place of the list of repositories whose objects this one uses. The
-/// control: the file can be read.
+/// A session replaces the list of alternates of the repository with an endless file. The control: a regular file can be
+/// read.
 #[test]
 #[cfg(target_os = "linux")]
 fn x14_endless_files_of_a_repository_do_not_fill_memory() {
@@ -491,8 +491,8 @@ fn x14_endless_files_of_a_repository_do_not_fill_memory() {
     assert!(why.contains("cannot read ") && why.contains("config: "), "{why}");
 }
 
-/// Another user of the machine puts a repository above the workspace, or can write to the workspace's repository. The
-/// control: otherwise, the same repository has worktrees.
+/// Another user of the machine creates a repository in an ancestor of the workspace, or can write to the repository of the
+/// workspace. The control: otherwise, the same repository supports worktrees.
 #[test]
 fn x14_repository_of_another_user_is_refused() {
     let opens = |path: &Path, mode| fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
@@ -525,7 +525,7 @@ fn x14_repository_of_another_user_is_refused() {
     }
     opens(&workspace, 0o777);
     open_path(&scene.worktrees, &workspace).unwrap();
-    // As on file systems without modes.
+    // On file systems without modes, everyone can write to everything.
     places.iter().for_each(|place| opens(place, 0o777));
     assert!(repository::find(&workspace).is_ok());
 }

@@ -1,4 +1,4 @@
-//! Worktrees of a workspace that is in no repository.
+//! Worktrees of a workspace that is not in a repository.
 
 use super::*;
 
@@ -87,7 +87,7 @@ fn x14_workspace_without_a_repository_is_copied() {
     put(&at.join("a.txt"), "ONE\ntwo\nthree\nfour\nfive\n");
     put(&at.join("new"), "n\n");
     fs::remove_file(at.join("sub/b.txt")).unwrap();
-    // The user continues, also in a file that the session changed.
+    // The user keeps editing, even a file that the session changed.
     scene.file("a.txt", "one\ntwo\nthree\nfour\nFIVE\n");
     let (changes, patch) = scene.worktrees.diff(id(SESSION)).unwrap();
     assert_eq!(changes.summary(), "3 files changed, +2 -2 lines: a.txt +1 -1, new +1 -0, sub/b.txt +0 -1");
@@ -163,7 +163,7 @@ fn x14_killed_copy_is_completed_or_removed() {
     }
 }
 
-/// The branch of a kept copy is in a repository of the host. The session continues there.
+/// The branch of a kept copy is in a repository of the host. The session continues on this branch.
 #[test]
 fn x14_kept_copy_is_a_branch_that_can_be_cloned() {
     let scene = Plain::new();
@@ -185,7 +185,7 @@ fn x14_kept_copy_is_a_branch_that_can_be_cloned() {
     assert_eq!(scene.list_entries(), [""; 0]);
 }
 
-/// The error names the files that cannot be copied. The control: without them, the workspace is copied.
+/// The error contains the files that cannot be copied. The control: without them, the workspace is copied.
 #[test]
 fn x14_workspace_that_cannot_be_copied_is_refused() {
     let scene = Plain::new();
@@ -209,7 +209,7 @@ fn x14_workspace_that_cannot_be_copied_is_refused() {
     scene.worktrees.check(&scene.workspace()).unwrap();
 }
 
-/// A session puts a pipe in place of a list of ignored files. The error names it.
+/// A session replaces a list of ignored files with a pipe. The error contains its path.
 #[test]
 fn x14_pipe_in_a_copied_workspace_is_named() {
     let scene = Plain::new();

@@ -1,4 +1,4 @@
-//! Files that a session exchanges while the host copies them.
+//! Files that a session replaces while the host copies them.
 
 use cap_std::ambient_authority;
 use cap_std::fs::Dir;
@@ -19,8 +19,8 @@ pub(super) fn make_pipe(path: &Path) {
     rustix::fs::mknodat(rustix::fs::CWD, path, rustix::fs::FileType::Fifo, 0o600.into(), 0).unwrap();
 }
 
-/// Exchanges `pub/d` for the link `pub/l` while git, which `act` runs, waits for the pipe `pub/d/.gitattributes`. Git has then found that
-/// `pub/d` is a directory.
+/// Exchanges `pub/d` with the link `pub/l` while `act` runs git, and git waits for the pipe `pub/d/.gitattributes`. At this time, git has
+/// already found that `pub/d` is a directory.
 fn run_while_exchanging<T>(tree: &Path, act: impl FnOnce() -> T) -> T {
     let (at, pipe) = (tree.join("pub"), tree.join("pub/d/.gitattributes"));
     make_pipe(&pipe);
@@ -32,7 +32,7 @@ fn run_while_exchanging<T>(tree: &Path, act: impl FnOnce() -> T) -> T {
             drop(writer);
         });
         let done = act();
-        // Ends the wait of the thread if git did not open the pipe.
+        // If git did not open the pipe, this ends the wait of the thread.
         let flags = rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::NONBLOCK;
         let reader = rustix::fs::open(&pipe, flags, rustix::fs::Mode::empty());
         swap.join().unwrap();
@@ -41,8 +41,8 @@ fn run_while_exchanging<T>(tree: &Path, act: impl FnOnce() -> T) -> T {
     })
 }
 
-/// A link that a session swaps in while files are copied leads to no other file, neither in a workspace without a
-/// repository nor in a worktree. The control: git by itself follows it.
+/// A link that a session swaps in while files are copied is not followed, neither in a workspace without a repository nor
+/// in a worktree. The control: plain git follows the link.
 #[test]
 fn x14_link_swapped_in_while_files_are_copied_is_not_followed() {
     let control = TempDir::new().unwrap();
@@ -65,8 +65,8 @@ fn x14_link_swapped_in_while_files_are_copied_is_not_followed() {
     assert_eq!(scene.git(&["show", &format!("{tip}:pub/d/key")]), "decoy");
 }
 
-/// Links, pipes and endless files that a session puts in place of listed files are not followed, waited for or copied
-/// endlessly. The control: the files themselves are copied.
+/// A session replaces listed files with links, pipes and endless files. Links are not followed, and pipes and endless files
+/// do not block the copy. The control: the original files are copied.
 #[test]
 fn x14_files_exchanged_after_they_were_listed_are_not_opened() {
     type Exchange = fn(&Path);
@@ -121,8 +121,8 @@ fn replace_by(tree: &Path, path: &str, put_there: impl FnOnce(&Path)) {
     put_there(&path);
 }
 
-/// A file with a denied name is not copied under another name: rules name paths, and the copy is not linked to the
-/// file. The control: a file with one name.
+/// A file with a denied name is not copied under another name, because the rule would not apply to the copy. The control: a
+/// file with one name.
 #[test]
 fn x14_file_with_other_names_is_not_copied() {
     const WHY: &str = "the worktree cannot be read: hard: it has other names (hard links), which may be outside of the workspace: copy the file";
