@@ -35,7 +35,7 @@ pub struct FnModel<F> {
 }
 
 impl<F> FnModel<F> {
-    /// Sets whether calls leave the process: such a call waits until its intent record is durable.
+    /// Sets whether calls leave the process. Such a call waits until its intent record is durable.
     #[must_use]
     pub fn with_leaves_process(self, leaves_process: bool) -> Self {
         Self { leaves_process, ..self }

@@ -1,4 +1,4 @@
-//! Token estimates for rate limits. Accounts use the usage that providers report.
+//! Token estimates for rate limits. Accounting uses the usage that providers report instead.
 
 use serde_json::{Number, Value};
 use subtend_session::message::{Message, ToolSpec};
@@ -6,7 +6,7 @@ use subtend_session::record::{Prompt, ToolCall};
 
 use crate::model::Request;
 
-/// Bytes of a token. English and code have about four per token; other scripts have fewer and are underestimated.
+/// Bytes per token: about four for English and code. Text in other scripts is underestimated, because it has fewer bytes per token.
 const BYTES_PER_TOKEN: u64 = 4;
 
 /// Bytes around each message, call and tool: roles, ids, punctuation.
@@ -15,11 +15,11 @@ const FRAMING_BYTES: u64 = 16;
 /// Bytes of a prompt in addition to the transcript.
 const PROMPT_BYTES: u64 = 120;
 
-/// Tokens of an answer without a cap: most answers are far below what a model may give.
+/// Estimated tokens of an answer without a cap: most answers are far shorter than a model allows.
 const TYPICAL_ANSWER: u64 = 1_024;
 
-/// Estimates the tokens of `request` and its answer, from lengths alone. An answer counts in full up to its cap, as providers reserve it; the unused
-/// part is returned when the call is settled.
+/// Estimates the tokens of `request` and its answer, from lengths alone. The answer counts with its full cap, as providers reserve it. The
+/// unused part is returned when the call is settled.
 pub fn tokens(request: &Request) -> u64 {
     let texts = [Some(&request.system), request.format.as_ref()].into_iter().flatten().map(|text| length(text));
     let messages = request.messages.iter().map(message);
@@ -77,7 +77,7 @@ fn digits(number: &Number) -> u64 {
     match (number.as_u64(), number.as_i64()) {
         (Some(whole), _) => of(whole),
         (None, Some(negative)) => of(negative.unsigned_abs()).saturating_add(1),
-        // The approximate length of a fraction.
+        // An approximation for fractions.
         (None, None) => 8,
     }
 }

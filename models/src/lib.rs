@@ -1,7 +1,10 @@
-//! Models: the trait that the runtime calls, models without a network, and those of providers.
+//! Models: the trait that the runtime calls, local models, and models of providers.
 //!
-//! [`scripted`] plays a file of answers, latencies and faults; [`offline`] is a rule-based model that works on a workspace through its tools;
-//! [`closure`] makes a model of a function; `provider` (feature `providers`) calls language models over HTTP. [`spec`] parses the name of a model.
+//! * [`scripted`] plays a file of answers, latencies and faults.
+//! * [`offline`] is a rule-based model that explores a workspace with its tools.
+//! * [`closure`] makes a model from a function.
+//! * `provider` (feature `providers`) calls language models over HTTP.
+//! * [`spec`] parses the name of a model.
 
 #![allow(missing_docs, reason = "a comment that only repeats a name is deleted")]
 

@@ -11,19 +11,19 @@ use subtend_session::record::{Prompt, Stop, ToolCall};
 use subtend_session::settings::Settings;
 use subtend_session::usage::Usage;
 
-/// A language model, or a substitute for one.
+/// A language model, or a substitute.
 /// # Cancel safety
-/// The future of [`Model::call`] may be dropped at any point; it must then stop everything it started, such as a stream.
+/// The future of [`Model::call`] may be dropped at any point. The drop must stop everything that the call started, such as a stream.
 pub trait Model: Send + Sync + 'static {
     fn name(&self) -> &str;
 
-    /// Returns whether a call leaves the process: such a call waits until its intent record is durable.
+    /// Returns whether a call leaves the process. Such a call waits until its intent record is durable.
     fn leaves_process(&self) -> bool {
         true
     }
 
-    /// Returns the quotas of the model's calls, narrowest first: the model, then its provider. All calls of a runtime under the same quota share its
-    /// concurrency and rates. A local model returns an empty list.
+    /// Returns the quotas of the model's calls, narrowest first: usually the model, then its provider. All calls of a runtime under one quota
+    /// share its concurrency and rates. A local model returns an empty list.
     fn quotas(&self) -> &[Text] {
         &[]
     }
@@ -33,18 +33,18 @@ pub trait Model: Send + Sync + 'static {
         None
     }
 
-    /// Returns why no call can succeed, if it is known. No session is opened with such a model.
+    /// Returns the reason why no call can succeed, if one is known. A session cannot be opened with such a model.
     fn unusable(&self) -> Option<&str> {
         None
     }
 
-    /// Answers `request`, reporting progress to `deltas`. The caller decides about retries by the kind of an error.
+    /// Answers `request`, and reports progress to `deltas`. The kind of an error decides whether the caller retries.
     fn call(&self, request: Request, deltas: Deltas) -> BoxFuture<'static, Result<Answer, ModelError>>;
 }
 
 /// A model, by value or shared.
 pub trait IntoModel {
-    /// Converts it into a shared model.
+    /// Converts the model into a shared model.
     fn into_model(self) -> Arc<dyn Model>;
 }
 
@@ -69,7 +69,7 @@ impl IntoModel for Arc<dyn Model> {
 /// A model call.
 #[derive(Clone, Debug)]
 pub struct Request {
-    /// The session, for fakes and for the cache keys of providers.
+    /// The session. Fakes and the cache keys of providers use it.
     pub session: SessionId,
     pub agent: Text,
     /// The model's name in the manifest or the host's configuration.
@@ -78,7 +78,7 @@ pub struct Request {
     /// The attempt within the turn, from 1.
     pub attempt: AttemptNo,
     pub system: Text,
-    /// The transcript. Drop it before reporting the answer, so that the session can change it without a copy.
+    /// The transcript. Drop it before returning the answer, so that the session can change it without a copy.
     pub messages: Transcript,
     /// A prompt that the runtime adds after the transcript, such as a request to continue.
     pub prompt: Prompt,
@@ -93,7 +93,7 @@ pub struct Request {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
     pub text: Option<Text>,
-    /// Reasoning that the provider needs back in later calls.
+    /// Reasoning to send back to the provider in later calls.
     pub reasoning: Option<Text>,
     /// The requested tool calls, in order.
     pub calls: Vec<ToolCall>,
@@ -104,7 +104,7 @@ pub struct Answer {
 }
 
 impl Answer {
-    /// Returns a final answer with only a text.
+    /// Returns a final answer that consists of text.
     pub fn of_text(text: impl Into<Text>) -> Self {
         Self {
             text: Some(text.into()),
@@ -160,17 +160,17 @@ pub enum StreamProgress {
     Alive,
 }
 
-/// The receiver of the deltas of one call. Cheap to clone; each delta also shows that the model is not stalled.
+/// The receiver of the deltas of one call. Cheap to clone. Each delta also shows that the model is not stalled.
 #[derive(Clone)]
 pub struct Deltas(Option<Arc<dyn Fn(StreamProgress) + Send + Sync>>);
 
 impl Deltas {
-    /// Returns a receiver that ignores everything.
+    /// Returns a receiver that ignores all deltas.
     pub fn none() -> Self {
         Self(None)
     }
 
-    /// Calls `sink` for each delta. It must not block.
+    /// Returns a receiver that calls `sink` for each delta. `sink` must not block.
     pub fn to(sink: impl Fn(Delta) + Send + Sync + 'static) -> Self {
         Self::with_progress(move |sign| match sign {
             StreamProgress::Delta(delta) => sink(delta),
@@ -178,12 +178,12 @@ impl Deltas {
         })
     }
 
-    /// Calls `sink` for each sign of progress. It must not block.
+    /// Returns a receiver that calls `sink` for each sign of progress. `sink` must not block.
     pub fn with_progress(sink: impl Fn(StreamProgress) + Send + Sync + 'static) -> Self {
         Self(Some(Arc::new(sink)))
     }
 
-    /// Returns whether deltas have a receiver; otherwise they need not be created.
+    /// Returns whether deltas are received. If not, they need not be created.
     pub fn has_receiver(&self) -> bool {
         self.0.is_some()
     }

@@ -1,4 +1,4 @@
-//! Resolution of model names: to a pool, a named model, one created on demand, or the fallback.
+//! Resolves model names to a pool, a named model, a model created on demand, or the fallback.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -13,13 +13,13 @@ use health::Health;
 
 mod health;
 
-/// Creates the model of a name, or returns `None` for an unknown name.
+/// Creates the model with a name. Returns `None` for an unknown name.
 pub type ModelSource = dyn Fn(&str) -> Option<Arc<dyn Model>> + Send + Sync;
 
-/// Maximum number of members of a pool, since a turn may call each once.
+/// Maximum number of members of a pool: a turn may call each of them once.
 pub const MAX_MEMBERS: usize = 16;
 
-/// Maximum number of models created by name that are kept without use. A client may name any number of them.
+/// Maximum number of unused models that are kept after they were created by name. A client may name any number of models.
 const MAX_CREATED: usize = 64;
 
 /// The models of a runtime. A name resolves, in this order, to a pool, a named model, a model that the source creates, or the fallback.
@@ -27,7 +27,7 @@ pub struct Models {
     named: HashMap<Text, Arc<dyn Model>>,
     pools: HashMap<Text, Arc<[Member]>>,
     source: Option<Arc<ModelSource>>,
-    /// Models that the source has created, at most [`MAX_CREATED`] that nothing else uses.
+    /// Models that the source has created. At most [`MAX_CREATED`] of them are unused elsewhere.
     created: Mutex<HashMap<Text, Arc<dyn Model>>>,
     fallback: Arc<dyn Model>,
     health: Health,
@@ -56,11 +56,11 @@ impl fmt::Debug for Models {
     }
 }
 
-/// The resolution of a name.
+/// The model or pool that a name resolves to.
 #[derive(Clone, Debug)]
 pub enum Route {
     One(Member),
-    /// A pool, in the order in which its members are tried.
+    /// The members of a pool, in the order in which they are tried.
     Pool(Arc<[Member]>),
 }
 
@@ -80,7 +80,7 @@ pub enum BadPool {
 }
 
 impl Models {
-    /// Returns models: named ones, a source of models on demand, and a fallback for other names.
+    /// Creates a set of models: named models, a source of models on demand, and a fallback for other names.
     pub fn new(
         named: HashMap<Text, Arc<dyn Model>>,
         source: Option<Arc<ModelSource>>,
@@ -92,7 +92,7 @@ impl Models {
 
     /// Adds a pool: a name for several models, which are tried in this order.
     /// # Errors
-    /// [`BadPool`]; then the pool is not added.
+    /// [`BadPool`], if the pool is unusable. Then it is not added.
     pub fn add_pool(&mut self, name: &Text, members: &[Text]) -> Result<(), BadPool> {
         if members.is_empty() {
             return Err(BadPool::Empty(name.clone()));
@@ -117,8 +117,8 @@ impl Models {
         &self.fallback
     }
 
-    /// Returns why `name` cannot answer, where models are created by name: the source has no such model, so that the fallback
-    /// would be called, or one that is [unusable](Model::unusable).
+    /// Returns the reason why a model that is created by name cannot answer: the source does not know `name`, so the fallback would
+    /// be called, or the model is [unusable](Model::unusable).
     /// Blocks while the source creates the model, which is not kept.
     pub fn unusable(&self, name: &Text) -> Option<String> {
         let source = self.source.as_ref()?;
@@ -147,7 +147,7 @@ impl Models {
         Route::One(Member { name: Arc::clone(name), model })
     }
 
-    /// Returns whether a call for `name` may leave the process: such a call waits for its intent record.
+    /// Returns whether a call for `name` may leave the process. Such a call waits for its intent record.
     pub fn leaves_process(&self, name: &Text) -> bool {
         match self.route(name) {
             Route::One(member) => member.model.leaves_process(),
@@ -155,8 +155,8 @@ impl Models {
         }
     }
 
-    /// Picks the model to call for `name`. Of a pool, this is the first healthy member, or else the one that recovers first: a short outage must not
-    /// lead to a model whose key is refused.
+    /// Picks the model to call for `name`. In a pool, this is the first healthy member. If none is healthy, it is the member that recovers first,
+    /// because a short outage must not select a member whose key is refused.
     pub fn pick(&self, name: &Text) -> PickedModel {
         match self.route(name) {
             Route::One(member) => {
@@ -174,14 +174,14 @@ impl Models {
         }
     }
 
-    /// Returns the next healthy member of the pool `name` after `failed`, or `None` at the end of the pool, where the last member is retried.
+    /// Returns the next healthy member of the pool `name` after `failed`. Returns `None` at the end of the pool: then the last member is retried.
     pub fn after(&self, name: &Text, failed: &Text) -> Option<Text> {
         let members = self.pools.get(name)?;
         let mut later = members.iter().skip_while(|member| member.name != *failed).skip(1);
         later.find(|member| self.health.is_healthy(&member.name)).map(|member| Arc::clone(&member.name))
     }
 
-    /// Returns the members of the pool `name` that wait for a reset, with the milliseconds until it, in the order of the pool.
+    /// Returns the members of the pool `name` that wait for a reset, each with the milliseconds until its reset, in the order of the pool.
     pub fn resets(&self, name: &Text) -> Vec<(Member, u64)> {
         let members = self.pools.get(name).map_or(&[][..], |members| members);
         let waits = |member: &Member| Some((member.clone(), self.health.reset_ms(&member.name)?));
@@ -206,7 +206,7 @@ impl Models {
         if let Some(created) = self.lock().get(name) {
             return Some(Arc::clone(created));
         }
-        // Created without the lock, since a source may be slow. If two callers create a model, the first one remains.
+        // Create the model without the lock, because a source may be slow. If two callers create it, the first model is kept.
         let model = source(name)?;
         let mut created = self.lock();
         if created.len() >= MAX_CREATED && !created.contains_key(name) {
@@ -224,7 +224,7 @@ impl Models {
 #[derive(Clone, Debug)]
 pub struct PickedModel {
     pub member: Member,
-    /// True if the session's name is a pool, so that records must name the member.
+    /// True if the requested name is a pool. Then records must contain the name of the member.
     pub pool: bool,
     /// True if the fallback is called, because the name is unknown.
     pub is_fallback: bool,

@@ -1,6 +1,6 @@
-//! Ends of children, parsed from the text of notices.
+//! Parses notices about the ends of children.
 //!
-//! Other text is skipped. A child's own output is fenced, so it cannot imitate an end.
+//! Other text is skipped. The output of a child is fenced, so that it cannot imitate such a notice.
 
 use subtend_session::message::Message;
 
@@ -39,7 +39,7 @@ pub(crate) fn ends(text: &str) -> Vec<ChildEnd<'_>> {
     ends
 }
 
-/// Counts the ends in the notices among `messages`.
+/// Counts the ended children in the notices among `messages`.
 pub(crate) fn count(messages: &[Message]) -> u64 {
     let ended = messages.iter().map(|message| match message {
         Message::Notice { text, .. } => ends(text).len(),
@@ -62,8 +62,8 @@ fn fence(line: &str) -> Option<&str> {
     (line.len() >= 3 && line.bytes().all(|byte| byte == b'`')).then_some(line)
 }
 
-/// Returns the text before the closing line `fence` and the text after it. If no line closes the fence, the text was truncated, and
-/// all of it is inside.
+/// Returns the text before the closing line `fence`, and the text after it. If no line closes the fence, the text was truncated. Then all
+/// of it is inside the fence.
 fn inside<'a>(text: &'a str, fence: &str) -> (&'a str, &'a str) {
     let mut at = 0_usize;
     for line in text.split_inclusive('\n') {

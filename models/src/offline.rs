@@ -1,10 +1,10 @@
 //! The offline model: a rule-based model that lists, searches and reads the workspace through its tools, without a key or a network.
 //!
-//! For a user's question it lists the workspace, searches it for the words of the question, picks areas, starts an explorer for each in the
-//! background, and merges the reports. An explorer's prompt (see `brief`) makes it list, search and read one area. Without `task` the model does that
-//! work itself. It is stateless: each step follows from the transcript, so it resumes after a restart.
+//! For a question, the model lists the workspace, searches it for the words of the question, and chooses areas. It starts an explorer for each
+//! area in the background, and merges their reports. An explorer lists, searches and reads one area (see `brief`). Without the tool `task`, the
+//! model explores by itself. The model is stateless: each step follows from the transcript, so it can resume after a restart.
 //!
-//! Every path, line and count comes from the result of a tool. A count from truncated output is "at least".
+//! Every path, line and count comes from the result of a tool. Counts from truncated output are marked with "at least".
 
 mod answer;
 mod areas;
@@ -79,7 +79,7 @@ fn stream(answer: &Answer, turn: TurnNo, deltas: &Deltas) {
 enum OfflineStep {
     Say(String),
     Call(String, Vec<(&'static str, Value)>),
-    /// No new question: the earlier answer remains.
+    /// There is no new question, so the earlier answer remains.
     Nothing,
 }
 
@@ -185,7 +185,7 @@ fn divide_work(open: &OpenQuestion<'_>, offered: &Offered) -> OfflineStep {
     }
 }
 
-/// Starts an explorer for each area, waits for all, and merges the reports.
+/// Starts an explorer for each area, waits for all of them, and merges their reports.
 fn divide(
     open: &OpenQuestion<'_>,
     offered: &Offered,
@@ -220,8 +220,8 @@ fn divide(
     OfflineStep::Say(answer::markdown(Some(listing), plan, &parts.collect::<Vec<_>>()))
 }
 
-/// Finds the end of the explorer of `area`, by the id of its call or the area of a report. Returns `None` while it runs, or an error without a
-/// report.
+/// Finds the report of the explorer of `area`, by the id of its call or the area in the report. Returns `None` while the explorer runs, and
+/// an error if it ended without a report.
 fn end(open: &OpenQuestion<'_>, area: &Area, call: &Done<'_>) -> Option<Result<ChildReport, String>> {
     if call.error {
         return Some(Err(format!("the explorer could not be started: {}", report::display_line(call.content))));
@@ -238,7 +238,7 @@ fn end(open: &OpenQuestion<'_>, area: &Area, call: &Done<'_>) -> Option<Result<C
     Some(end.text.and_then(reported).ok_or_else(|| format!("the explorer {how}")))
 }
 
-/// Explores without children: the whole workspace, or the only place that the question names.
+/// Explores without children: the whole workspace, or the only area that the question names.
 fn explore_alone(
     open: &OpenQuestion<'_>,
     offered: &Offered,

@@ -1,5 +1,5 @@
-//! Language models of providers, over HTTP. `render` writes a request in its protocol; `frames` and `gather` read the stream of the answer. A server
-//! may be hostile or broken, so everything it sends is bounded.
+//! Language models of providers, over HTTP. `render` writes the request of a protocol; `frames` and `gather` read the stream of the answer. A
+//! server may be hostile or broken, so all its data is limited in size.
 
 mod address;
 mod body;
@@ -36,7 +36,7 @@ pub use self::target::{BadTarget, Target};
 use crate::model::{Answer, Deltas, Model, ModelError, Request};
 use crate::windows;
 
-/// A model of a provider. It tries each call once: the caller retries, and limits time and concurrency.
+/// A model of a provider. A call is tried once: the caller is responsible for retries, time limits and concurrency.
 pub struct Provider {
     name: Text,
     quotas: [Text; 2],
@@ -66,10 +66,10 @@ pub enum ProviderError {
 impl Provider {
     /// Creates the model of `target`, without network access.
     ///
-    /// Without a key in `target` it reads the provider's variable: `ANTHROPIC_API_KEY`, `OPENAI_API_KEY` or `GEMINI_API_KEY`. A server with a base
-    /// URL of its own may need no key. For Ollama, `OLLAMA_HOST` names the server.
+    /// Without a key in `target`, the key comes from the variable of the provider: `ANTHROPIC_API_KEY`, `OPENAI_API_KEY` or `GEMINI_API_KEY`. With
+    /// a base URL, no key is required. For Ollama, `OLLAMA_HOST` is the address of the server.
     /// # Errors
-    /// A required key is missing, or the client cannot be created.
+    /// If a required key is missing, or the client cannot be created.
     pub fn new(target: Target) -> Result<Self, ProviderError> {
         Self::with_variables(target, |name| std::env::var(name).ok())
     }
@@ -100,7 +100,7 @@ impl Model for Provider {
     }
 
     fn context_window(&self) -> Option<u64> {
-        // The quota has the name of the model with its provider.
+        // The name of this quota is the model with its provider.
         self.quotas.first().and_then(|name| windows::well_known_window(name))
     }
 

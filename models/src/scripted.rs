@@ -29,9 +29,9 @@
 //! | `context_window` | context window in tokens that the model reports | none |
 //! | `rules` | list of rules; the first whose `agent` is the session's agent or `"*"` applies | – |
 //!
-//! A rule has an `agent` and `steps`. A session's **n-th answer takes the n-th step**, counted by the answers in its transcript: the model is
-//! stateless and resumes after a restart, and a retry of the same turn takes the same step. A list of steps may replace a step: the first whose
-//! `when` holds is taken. After the last step, a step with `"repeat": true` is taken for every further answer; without one the call fails with
+//! A rule has an `agent` and `steps`. **The n-th answer of a session is the n-th step.** The model counts the answers in the transcript, so it is
+//! stateless: after a restart and in a retry of a turn, it uses the same step. A list of steps may replace a step: the first step whose `when`
+//! holds is used. If the last step has `"repeat": true`, it is used for every further answer; otherwise, further calls fail with
 //! `invalid_request`.
 //!
 //! A step:
@@ -42,7 +42,7 @@
 //! | `latency_ms` | wait before anything else, on tokio's clock |
 //! | `chunk_ms` | wait before each piece of the text; the text is streamed in pieces of about 48 bytes |
 //! | `text`, `reasoning` | text and reasoning of the answer |
-//! | `calls` | list of `{ "tool": …, "args": … }`; `args` is an object, or a text that is sent unchanged, even if it is not JSON; default: `{}` |
+//! | `calls` | list of `{ "tool": …, "args": … }`; `args` is an object, or a string that is sent unchanged, even if it is not JSON; default: `{}` |
 //! | `fan_out` | `{ "n", "agent", "background", "prompt" }`: `n` calls of `task` (at most 100000), after those of `calls` |
 //! | `stop` | `end`, `calls`, `length`, `refused`, `other`; default: `calls` if there are any, otherwise `end` |
 //! | `usage` | `in`, `out`, `reasoning`, `cache_new`, `cache_read`, `cost_micro`, `unreliable` (`true`: a part is unknown); default: no usage |
@@ -126,11 +126,11 @@ pub enum ScriptError {
 impl Scripted {
     /// Reads a script from `path`.
     /// # Errors
-    /// The file cannot be read, or is invalid.
+    /// If the file cannot be read, or is invalid.
     pub fn from_file(path: &Path) -> Result<Self, ScriptError> {
         let read = |error| ScriptError::Read { path: path.to_owned(), error };
         let metadata = std::fs::metadata(path).map_err(read)?;
-        // Through a pipe or a device, another process could answer while the session is running.
+        // Refuse pipes and devices: through them, another process could answer while the session is running.
         if !metadata.is_file() {
             let message = "it is not a regular file. Copy the script into one";
             return Err(read(std::io::Error::new(std::io::ErrorKind::InvalidInput, message)));
@@ -198,7 +198,7 @@ impl Model for Scripted {
     }
 
     fn call(&self, request: Request, deltas: Deltas) -> BoxFuture<'static, Result<Answer, ModelError>> {
-        // The plan is made before the future runs, so that the future does not keep the transcript in memory.
+        // Plan before the future runs, so that the future does not keep the transcript in memory.
         let plan = self.0.plan(&request);
         drop(request);
         match plan {
@@ -214,12 +214,12 @@ impl Model for Scripted {
 pub struct Builder(Script);
 
 impl Builder {
-    /// Adds a rule with the steps of `agent`. The agent `"*"` is every agent without an earlier rule.
+    /// Adds a rule with the steps of `agent`. `"*"` means every agent without an earlier rule.
     pub fn rule(self, agent: impl Into<Text>, steps: impl IntoIterator<Item = Step>) -> Self {
         self.choices(agent, steps.into_iter().map(|step| vec![step]))
     }
 
-    /// Adds a rule with several steps in each position: the first whose `when` holds is taken.
+    /// Adds a rule with several steps in each position. The first step whose `when` holds is used.
     pub fn choices(mut self, agent: impl Into<Text>, steps: impl IntoIterator<Item = Vec<Step>>) -> Self {
         self.0.rules.push(Rule { agent: agent.into(), steps: steps.into_iter().map(Position).collect() });
         self

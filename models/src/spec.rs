@@ -1,4 +1,4 @@
-//! The choice of a model on a command line or in a configuration.
+//! Parses the choice of a model on a command line or in a configuration.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -33,7 +33,7 @@ pub enum BadModel {
     /// The model is unknown.
     #[error("unknown model `{spec}`: {hint}{CHOICES}")]
     Unknown {
-        /// The given choice.
+        /// The choice as given.
         spec: String,
         /// A suggestion, as a sentence; may be empty.
         hint: String,
@@ -95,7 +95,7 @@ impl ModelSpec {
         Err(BadModel::NoProviders(display_name(spec)))
     }
 
-    /// Sets the server at `base_url` to be called. Fails for an invalid address or a local model.
+    /// Sets the server to call. Fails for an invalid address or a local model.
     #[cfg_attr(not(feature = "providers"), expect(unused_variables, reason = "without providers there is no server"))]
     pub fn with_base_url(self, base_url: &str) -> Result<Self, BadModel> {
         match self {
@@ -105,9 +105,9 @@ impl ModelSpec {
         }
     }
 
-    /// Builds the model. Reads and checks a script, and names it as chosen (`scripted:FILE`); finds a provider's key.
+    /// Builds the model. Reads and checks a script, which gets the name `scripted:FILE`. Finds the key of a provider.
     /// # Errors
-    /// A script cannot be read or is invalid, or a provider's key is missing.
+    /// If a script cannot be read or is invalid, or if the key of a provider is missing.
     pub fn build(&self) -> Result<Arc<dyn Model>, BuildError> {
         match self {
             Self::Offline => Ok(Arc::new(Offline::new())),

@@ -1,11 +1,12 @@
 //! Rate limits per provider and model, for the whole runtime, in FIFO order.
 //!
-//! A quota is a name under which calls count, such as `anthropic/claude-x` or `anthropic`. A call usually has two, of its model and of its provider,
-//! and starts when both allow it. Each may limit concurrent calls, starts per minute and tokens ([`Rates`]), and pauses after the provider's
-//! retry-after ([`Throttles::pause`]).
+//! A quota is a name under which calls count, such as `anthropic/claude-x` or `anthropic`. A call usually has two quotas, one of its model and one
+//! of its provider, and starts when both allow it. A quota may limit concurrent calls, starts per minute and tokens ([`Rates`]). After a retry-after
+//! of the provider, the quota is paused ([`Throttles::pause`]).
 //!
-//! Calls with the same quotas wait in one queue. A call that cannot start reserves its first full quota, and later calls do not overtake it there. A
-//! session has one call at a time, so FIFO order is fair between sessions. A call takes all its permits at once; a waiting call holds none.
+//! Calls with the same quotas wait in one queue. A call that cannot start reserves its first exhausted quota, so that later calls do not overtake
+//! it there. A session has one call at a time, so FIFO order is fair between sessions. A call takes all its permits at once. A waiting call holds
+//! no permits.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -28,15 +29,15 @@ pub use rates::{BadRates, Rates};
 
 use rate_limiter::{Path, QuotaCheck, RateLimiter};
 
-/// The quotas of one runtime (cheap clone, shared state). An unused quota is removed once it is fully refilled. Operations take time linear in the
-/// number of different quota lists of waiting calls, about one per model, and logarithmic in the number of waiting calls.
+/// The quotas of one runtime. Clones share their state. An unused quota is removed when it is fully refilled. The time of an operation is linear in
+/// the number of queues (about one per model), and logarithmic in the number of waiting calls.
 #[derive(Clone)]
 pub struct Throttles {
     shared: Arc<Shared>,
     closing: Arc<ClosingState>,
 }
 
-/// Set when calls of one runtime stop waiting. Other runtimes may share the quotas.
+/// The closing of one runtime, after which its calls no longer wait. Other runtimes may share the quotas.
 #[derive(Default)]
 struct ClosingState {
     closed: AtomicBool,
@@ -46,7 +47,7 @@ struct ClosingState {
 struct Shared(Mutex<RateLimiter>);
 
 impl Shared {
-    /// Runs `act` on the limiter, then wakes calls that may start. The lock is released first, since a waker may run any code.
+    /// Runs `act` on the limiter, and then wakes calls that may start. Releases the lock before, because a waker may run any code.
     fn with_limiter<R>(&self, act: impl FnOnce(&mut RateLimiter, Instant) -> R) -> R {
         let mut limiter = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let result = act(&mut limiter, Instant::now());
@@ -68,29 +69,29 @@ pub struct QuotaUsage {
 }
 
 impl Throttles {
-    /// Creates quotas with these rates by name, and `default` for others. A model (`provider/model`) of a named provider has only that provider's
-    /// rates. A rate of 0 counts as 1; [`Rates::check`] reports it.
+    /// Creates quotas with these rates by name, and with `default` for other names. If only the provider of a model `provider/model` is named, just the
+    /// rates of the provider apply. A rate of 0 counts as 1; [`Rates::check`] reports it.
     pub fn new(default: Rates, named: impl IntoIterator<Item = (Text, Rates)>) -> Self {
         let named: BTreeMap<_, _> = named.into_iter().map(|(name, rates)| (name, rates.at_least_one())).collect();
         let shared = Arc::new(Shared(Mutex::new(RateLimiter::new(default.at_least_one(), named))));
         Self { shared, closing: Arc::default() }
     }
 
-    /// Returns the same quotas for another runtime, which can be closed separately.
+    /// Returns the same quotas for another runtime, which is closed separately.
     #[must_use]
     pub fn for_runtime(&self) -> Self {
         Self { shared: Arc::clone(&self.shared), closing: Arc::default() }
     }
 
-    /// Divides every rate by the number of processes that share it from now on; each rate remains at least 1. Running calls continue.
+    /// Divides every rate by the number of processes that share it from now on. Each rate remains at least 1. Running calls continue.
     pub fn divide(&self, by: u32) {
         self.shared.with_limiter(|limiter, now| limiter.divide(by.max(1), now));
     }
 
-    /// Waits for permits of all `quotas`; `tokens` is an estimate of the cost. Returns at once without quotas, and after [`Throttles::close`]. The
-    /// first poll, inside a tokio runtime, joins the queue.
+    /// Waits for permits of all `quotas`. `tokens` is the estimated cost. Returns at once if `quotas` is empty, and after [`Throttles::close`]. The
+    /// first poll, which must be inside a tokio runtime, joins the queue.
     /// # Cancel safety
-    /// Dropping the future leaves the queue; a waiting call holds nothing else.
+    /// A drop of the future leaves the queue. A waiting call holds nothing else.
     pub async fn enter(&self, quotas: &[Text], tokens: u64) -> Permit {
         let path = rate_limiter::path(quotas);
         if path.is_empty() {
@@ -100,7 +101,7 @@ impl Throttles {
         loop {
             let closes = self.closing.wakeup.notified();
             tokio::pin!(closes);
-            // Registered before the check, so that a later close is not missed.
+            // Register before the check, so that a later close is not missed.
             closes.as_mut().enable();
             if self.closing.closed.load(Ordering::Acquire) {
                 return Permit { held: None };
@@ -124,7 +125,7 @@ impl Throttles {
         }
     }
 
-    /// Pauses `quota` for a retry-after; a longer pause remains. Running calls continue.
+    /// Pauses `quota` for a retry-after. Does not shorten a longer pause. Running calls continue.
     pub fn pause(&self, quota: &Text, ms: u64) {
         if !self.closing.closed.load(Ordering::Acquire) {
             self.shared.with_limiter(|limiter, now| limiter.pause(quota, ms, now));
@@ -141,7 +142,7 @@ impl Throttles {
         self.shared.with_limiter(|limiter, now| limiter.active_quotas(now))
     }
 
-    /// Ends all waits: from now on every [`Throttles::enter`] returns at once, with a permit that holds nothing.
+    /// Ends all waits. From now on, every [`Throttles::enter`] returns at once, with a permit that holds nothing.
     pub fn close(&self) {
         self.closing.closed.store(true, Ordering::Release);
         self.closing.wakeup.notify_waiters();
@@ -189,7 +190,7 @@ impl Drop for QueuedCall<'_> {
     }
 }
 
-/// The permit of one call. Dropping it returns it, and counts the call at its estimate.
+/// The permit of one call. A drop returns the permit, and charges the estimate of the call.
 #[must_use = "dropping the permit ends the right to the call"]
 pub struct Permit {
     /// `None` for a call without quotas, or after a close.
@@ -197,7 +198,7 @@ pub struct Permit {
 }
 
 impl Permit {
-    /// Ends the call and replaces its estimate by the actual tokens.
+    /// Ends the call, and replaces its estimate with the actual tokens.
     pub fn settle(mut self, tokens: u64) {
         self.end(Some(tokens));
     }

@@ -1,12 +1,12 @@
-//! Token counts by model from the host, and context windows of well-known models.
+//! Context windows: token counts that the host sets by model, and the windows of well-known models.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU64;
 
 use subtend_session::ids::Text;
 
-/// Context windows by the start of a model's name, from the providers' documents. The longest start that ends at the name's end, `-`, `@` or `:`
-/// applies, so that a later model does not match.
+/// Context windows by the start of a model's name, from the documentation of the providers. The longest start applies. After the start, the name
+/// must end or continue with `-`, `@` or `:`, so that a later model does not match.
 const KNOWN_WINDOWS: [(&str, u64); 29] = [
     ("claude-3", 200_000),
     ("claude-opus-4", 200_000),
@@ -39,7 +39,7 @@ const KNOWN_WINDOWS: [(&str, u64); 29] = [
     ("deepseek-chat", 128_000),
 ];
 
-/// Token counts of the host, by model. A name that ends in `*` is a prefix; an exact name precedes the longest prefix.
+/// Token counts that the host sets, by model. A name that ends in `*` is a prefix. An exact name wins over the longest prefix.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ByModel(BTreeMap<Text, NonZeroU64>);
 
@@ -49,7 +49,7 @@ impl ByModel {
         Self(named)
     }
 
-    /// Returns the host's count for `model`.
+    /// Returns the count that the host set for `model`.
     pub fn named(&self, model: &str) -> Option<u64> {
         let beginning = || {
             let beginnings = self.0.iter().filter_map(|(name, tokens)| Some((name.strip_suffix('*')?, tokens)));
@@ -60,7 +60,7 @@ impl ByModel {
     }
 }
 
-/// Context windows: the host's, then those of well-known models.
+/// Context windows: those that the host sets, and those of well-known models.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Windows(ByModel);
 
@@ -70,12 +70,12 @@ impl Windows {
         Self(ByModel::new(named))
     }
 
-    /// Returns the host's window for `model`.
+    /// Returns the window that the host set for `model`.
     pub fn named(&self, model: &str) -> Option<u64> {
         self.0.named(model)
     }
 
-    /// Returns the window of `model`, such as `anthropic/claude-sonnet-4-5`, from the host or the known ones.
+    /// Returns the window of `model`, such as `anthropic/claude-sonnet-4-5`: the window that the host set, or the known window.
     pub fn of(&self, model: &str) -> Option<u64> {
         self.named(model).or_else(|| well_known_window(model))
     }

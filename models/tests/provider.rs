@@ -1,4 +1,4 @@
-//! Providers over the wire, with a small server that misbehaves on request.
+//! Calls of providers over HTTP, with a small server that can misbehave.
 
 #[cfg(test)]
 mod provider {

@@ -1,4 +1,4 @@
-//! Health of pool members: a failed model is skipped while others are healthy.
+//! The health of pool members. A pool skips a failed model while other members are healthy.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
@@ -9,18 +9,18 @@ use subtend_session::outcome::ModelFail;
 use tokio::time::Instant;
 
 const SHORT_PAUSE: Duration = Duration::from_secs(10);
-/// The pause after a refused key, which a user must correct.
+/// The pause after a refused key, which only a user can correct.
 const LONG_PAUSE: Duration = Duration::from_secs(300);
 const MAX_PAUSE: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// Failed models, each with its pause. The pauses order members but never forbid a call.
+/// Failed models, each with its pause. Pauses affect only the choice of a member: they never forbid a call.
 #[derive(Default)]
 pub(super) struct Health(Mutex<HashMap<Text, Pause>>);
 
 #[derive(Clone, Copy)]
 struct Pause {
     until: Instant,
-    /// When the model accepts calls again; `None` after a refused key, which no wait corrects.
+    /// The time at which the model accepts calls again; `None` after a refused key, because waiting does not help.
     reset: Option<Instant>,
 }
 
@@ -37,7 +37,7 @@ impl Health {
     /// `None` if it has not failed, or if its failure does not pass with time.
     pub(super) fn reset_ms(&self, name: &Text) -> Option<u64> {
         let reset = self.pause(name)?.reset?;
-        // Rounded up, so that a wait of this length reaches the reset.
+        // Round up, so that a wait of this length reaches the reset.
         let ms = reset.saturating_duration_since(Instant::now()).as_nanos().div_ceil(1_000_000);
         Some(u64::try_from(ms).unwrap_or(u64::MAX))
     }
@@ -52,7 +52,7 @@ impl Health {
                 (retry_after_ms.map_or(SHORT_PAUSE, Duration::from_millis), true)
             }
             ModelFail::Auth | ModelFail::Credit | ModelFail::Access => (LONG_PAUSE, false),
-            // A fault of this request or answer: the next request may succeed.
+            // The failure concerns only this request or answer. The next request may succeed.
             ModelFail::BadAnswer | ModelFail::ContextOverflow | ModelFail::InvalidRequest | ModelFail::Dropped => {
                 return;
             }

@@ -43,7 +43,7 @@ fn model_from_the_source_is_created_once() {
 
 /// The control: names that the source does not know are unknown.
 #[test]
-fn question_about_a_name_keeps_no_model() {
+fn check_of_a_name_keeps_no_model() {
     let models = models();
     let unusable: Vec<_> = (0..1_000).filter_map(|n| models.unusable(&format!("made/{n}").into())).collect();
     assert_eq!((unusable, models.lock().len()), (Vec::new(), 0));
@@ -64,7 +64,7 @@ fn model_without_a_key_is_unusable_before_and_after_a_call() {
     assert_eq!(models.unusable(&"p/x".into()).as_deref(), Some("no key"));
 }
 
-/// The control: a model in use stays, and is not created again.
+/// The control: a model in use is kept, and is not created again.
 #[test]
 fn created_models_without_use_are_bounded() {
     let models = models();

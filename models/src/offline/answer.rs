@@ -1,4 +1,4 @@
-//! The final answer, from merged reports.
+//! Writes the final answer from merged reports.
 
 use super::areas::AreaPlan;
 use super::brief::Area;
@@ -7,7 +7,7 @@ use super::report::{ChildReport, Matches, display_line};
 use super::results::{FoundCount, ToolListing};
 use super::transcript::MAX_QUESTION_BYTES;
 
-/// The start of every final answer, which names its source.
+/// The start of every final answer, which says how the answer was made.
 pub(super) const OPENING: &str =
     "Offline answer, put together by rules from what the workspace tools returned; no language model was asked.";
 

@@ -1,5 +1,5 @@
-//! The choice of areas, the parts of a workspace that one subagent each explores: by names in the question, matches of one
-//! search, and size.
+//! Chooses areas: the parts of a workspace that one explorer each explores. The choice depends on names in the question, on the
+//! matches of one search, and on size.
 
 use std::cmp::Reverse;
 
@@ -10,7 +10,7 @@ use super::markdown::code;
 use super::results::{Dir, FoundCount, Matched, ToolListing};
 use super::words::{self, QuestionWord};
 
-/// Maximum number of areas, since each gets an explorer.
+/// Maximum number of areas, because each of them gets an explorer.
 const MAX_AREAS: usize = 6;
 
 const MIN_AREAS: usize = 3;
@@ -19,13 +19,13 @@ const DEFAULT_AREAS: usize = 5;
 
 const MAX_FILES: u32 = 2_000;
 
-/// Returns the arguments of the search for all words of a question: at starts of words if `whole`, anywhere otherwise.
+/// Returns the arguments of the search for all words of a question. With `whole`, words match only at the starts of words.
 pub(super) fn search(words: &[QuestionWord], whole: bool) -> Value {
     json!({ "pattern": pattern(words, whole), "path": ".", "regex": true, "files": true, "max_matches": MAX_FILES })
 }
 
 fn pattern(words: &[QuestionWord], whole: bool) -> String {
-    // An ASCII boundary, since a Unicode one slows down a search of many files.
+    // Use an ASCII word boundary, because a Unicode boundary slows down the search of many files.
     let begins = if whole { r"(?:(?-u:\b)|_)" } else { "" };
     let all: Vec<String> = words.iter().map(|word| format!("{begins}(?:{})", word.pattern)).collect();
     all.join("|")
@@ -75,7 +75,7 @@ impl AreaHits {
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct AreaPlan {
-    /// Briefs with reasons; no two share a file.
+    /// The briefs, each with the reason for its area. No two areas share a file.
     pub(super) briefs: Vec<(Brief, String)>,
     pub(super) how: String,
     pub(super) left: Vec<String>,
@@ -93,7 +93,7 @@ pub(super) fn plan(listing: &ToolListing, question: &str, hits: Option<Result<Ar
     };
     let hits = hits.as_ref().and_then(|hits| hits.as_ref().ok());
     let why = |area: &Area| hits.and_then(|hits| hits.reason(area));
-    // Order of preference: names of paths, matching lines, parts of the area's name, size.
+    // The order of preference is: names of paths, matching lines, parts of the area's name, size.
     let order = |area: &Area| {
         let (named, lines) = hits.map(|hits| hits.of(area)).unwrap_or_default();
         let part = hits.is_some_and(|hits| hits.words.iter().any(|word| word.is_in(&area.path, false)));
@@ -138,7 +138,7 @@ pub(super) fn plan(listing: &ToolListing, question: &str, hits: Option<Result<Ar
     AreaPlan { briefs: briefs.collect(), how, left, cut: false }
 }
 
-/// Adds areas that share no file with the existing ones, up to `most`.
+/// Adds areas that share no file with the existing areas, up to `most` areas.
 fn add(areas: &mut Vec<Area>, more: Vec<Area>, most: usize) {
     for area in more {
         if areas.len() < most && is_disjoint(&area, areas) {
@@ -147,7 +147,7 @@ fn add(areas: &mut Vec<Area>, more: Vec<Area>, most: usize) {
     }
 }
 
-/// Replaces the first divisible area with its parts: the wanted ones, and others if these are few.
+/// Replaces the first divisible area with its parts: the wanted parts, and others if there are few of them.
 fn split(areas: &mut Vec<Area>, parts: &impl Fn(&str) -> Vec<Area>, wants: &impl Fn(&Area) -> bool) -> bool {
     let divisible = areas.iter().enumerate().filter(|(_, area)| !area.shallow);
     let divided =
@@ -172,7 +172,7 @@ fn uncovered_dirs(listing: &ToolListing, areas: &[Area]) -> Vec<String> {
     left.iter().filter(|path| !below(path)).cloned().collect()
 }
 
-/// Returns the words of the question, except names of chosen areas.
+/// Returns the words of the question that are not names of chosen areas.
 fn wanted_words(question: &str, areas: &[Area]) -> Vec<QuestionWord> {
     let words = words::words(question);
     let names_area = |word: &QuestionWord| {
@@ -235,7 +235,7 @@ fn name(path: &str) -> &str {
     path.rsplit('/').next().unwrap_or(path)
 }
 
-/// Returns whether a directory's name and a word differ only in an ending.
+/// Returns whether the name of a directory and a word differ only in their ending.
 fn is_inflection(name: &str, word: &str) -> bool {
     let name = name.to_lowercase();
     let (short, long) = if name.len() <= word.len() { (&*name, word) } else { (word, &*name) };

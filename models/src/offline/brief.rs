@@ -1,11 +1,11 @@
-//! Briefs: the task of one explorer, and the prompt that passes it to any model.
+//! Briefs: the task of one explorer, and its prompt, which any model can follow.
 
 use serde_json::{Value, json};
 
 use super::markdown::code;
 use super::words::QuestionWord;
 
-/// Levels of a whole listing, the maximum of `list`.
+/// Depth of a complete listing: the maximum of the tool `list`.
 const MAX_DEPTH: u32 = 10;
 
 const MAX_MATCHES: u32 = 200;
@@ -15,7 +15,7 @@ const MAX_LINES: u32 = 80;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Area {
     pub(super) path: String,
-    /// True if only the directory's own files belong to it.
+    /// True if the area consists only of the files directly in the directory.
     pub(super) shallow: bool,
 }
 
@@ -68,7 +68,7 @@ impl Brief {
         out
     }
 
-    /// Parses a prompt; `None` for any other text.
+    /// Parses a prompt. Returns `None` for any other text.
     pub(super) fn parse(prompt: &str) -> Option<Self> {
         if !prompt.starts_with("Explore `") {
             return None;
@@ -89,7 +89,7 @@ impl Brief {
         let mut args =
             json!({ "pattern": word.pattern, "path": self.area.path, "regex": true, "max_matches": MAX_MATCHES });
         if let Some(args) = args.as_object_mut().filter(|_| self.area.shallow) {
-            // A glob with a slash matches paths, and its `*` matches one part of them.
+            // A glob with a slash matches paths, and its `*` matches one segment of a path.
             let glob = if self.area.path == "." { "{*,/}".to_owned() } else { format!("{}/*", self.area.path) };
             args.insert("glob".into(), glob.into());
         }

@@ -1,4 +1,4 @@
-//! Text as Markdown.
+//! Formats text as Markdown.
 
 /// Returns `text` as Markdown code, even if it has backticks.
 pub(super) fn code(text: &str) -> String {

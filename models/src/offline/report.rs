@@ -1,10 +1,10 @@
-//! Reports: an explorer's findings, as text for users and as a block that the calling model parses.
+//! Reports: the findings of an explorer, as text for users and as a block that the calling model parses.
 
 use super::brief::Area;
 use super::markdown::code;
 use super::results::{FoundCount, Location};
 
-/// Maximum bytes of a report, far below what an owner receives of a child's text.
+/// Maximum bytes of a report: far less than the part of a child's text that its owner receives.
 pub(super) const MAX_BYTES: usize = 7 << 10;
 
 const MAX_PLACES: usize = 8;
@@ -51,7 +51,7 @@ impl ChildReport {
         let mut room = MAX_BYTES.saturating_sub(out.len()).saturating_sub(reported_bytes);
         for (reported, line) in lines {
             let rest = room.checked_sub(line.len().saturating_add(1)).filter(|_| !reported);
-            // Places are dropped first, but the counts of matching lines stay.
+            // Drop places first, and keep the counts of matching lines.
             if reported || rest.is_some() {
                 room = rest.unwrap_or(room);
                 out.push_str(&line);
@@ -92,7 +92,7 @@ impl ChildReport {
         kinds.join(", ")
     }
 
-    /// Returns the lines of the block, each with whether it is required.
+    /// Returns the lines of the block. The flag says whether a line is required.
     fn lines(&self) -> Vec<(bool, String)> {
         let mut out = vec![format!("area: {}", self.area.path)];
         out.push(format!("depth: {}", if self.area.shallow { "own files" } else { "all" }));

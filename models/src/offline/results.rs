@@ -1,6 +1,6 @@
-//! Results of tools, parsed from the text that a model receives.
+//! Parses results of tools from the text that a model receives.
 //!
-//! Every number carries whether it is exact: truncated or unreadable output makes it a lower bound.
+//! Every count is marked as exact or as a lower bound. Truncated or unreadable output makes it a lower bound.
 
 use std::fmt;
 
@@ -46,7 +46,7 @@ impl fmt::Display for FoundCount {
 pub(super) struct ToolListing {
     pub(super) dirs: Vec<Dir>,
     pub(super) files: Vec<ListedFile>,
-    /// Number of files, shown or not.
+    /// Number of all files, including those that are not shown.
     pub(super) count: FoundCount,
 }
 
@@ -63,7 +63,7 @@ pub(super) struct ListedFile {
 }
 
 impl ToolListing {
-    /// Parses lines `path/  2 entries` and `path  120 bytes, 4 lines`, and a last line `[1 directory; 2 files; …]`. In a `shallow` listing, the
+    /// Parses lines `path/  2 entries` and `path  120 bytes, 4 lines`, and a last line `[1 directory; 2 files; …]`. With `shallow`, missing
     /// content of subdirectories does not make the counts inexact.
     pub(super) fn parse(text: &str, shallow: bool) -> Self {
         let (lines, footer) = body_and_footer(text);
@@ -98,7 +98,7 @@ impl ToolListing {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct SearchMatches {
     pub(super) places: Vec<Location>,
-    /// Number of matching lines, shown or not.
+    /// Number of all matching lines, including those that are not shown.
     pub(super) lines: FoundCount,
     pub(super) files: FoundCount,
 }
@@ -111,8 +111,8 @@ pub(super) struct Location {
 }
 
 impl SearchMatches {
-    /// Parses lines `path:line: text` and a last line `[3 matching lines in 2 files of 9 files; …]` or `[no matches in 9 files]`. In a `shallow`
-    /// search, unreadable directories do not make the counts inexact.
+    /// Parses lines `path:line: text` and a last line `[3 matching lines in 2 files of 9 files; …]` or `[no matches in 9 files]`. With `shallow`,
+    /// unreadable directories do not make the counts inexact.
     pub(super) fn parse(text: &str, shallow: bool) -> Self {
         let (lines, footer) = body_and_footer(text);
         let places: Vec<Location> = lines.filter_map(Location::parse).collect();
@@ -138,7 +138,7 @@ fn counts(footer: &str, shallow: bool) -> Option<(FoundCount, FoundCount)> {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Matched {
-    /// The shown files with their matching lines; files whose path matches come first.
+    /// The shown files with their numbers of matching lines. Files whose path matches come first.
     pub(super) files: Vec<(String, u64)>,
     pub(super) lines: FoundCount,
     pub(super) matching: FoundCount,
@@ -172,7 +172,7 @@ impl Location {
     }
 }
 
-/// Parses the output of `read`: `number<tab>text`.
+/// Parses lines `number<tab>text` of the output of `read`.
 pub(super) fn page(text: &str) -> Vec<(u64, String)> {
     let (lines, _) = body_and_footer(text);
     let numbered = lines.filter_map(|line| {

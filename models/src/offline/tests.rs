@@ -8,7 +8,7 @@ use subtend_session::settings::Settings;
 use super::results::FoundCount;
 use super::*;
 
-/// A session driven by hand: the model's own answers, with given results and notices.
+/// A simulated session: the answers of the model, and the results and notices that the test supplies.
 struct Talk {
     messages: Vec<Message>,
     tools: Vec<ToolSpec>,

@@ -1,15 +1,14 @@
-//! The transcript as the offline model reads it: the open question, and the calls made for it. All state is here, so the model resumes after a
-//! restart.
+//! Reads the open question, and the calls made for it, from the transcript. The model has no other state, so it can resume after a restart.
 
 use serde_json::Value;
 use subtend_session::message::Message;
 
 use crate::notice::{self, ChildEnd};
 
-/// The start of texts that are not yet the answer.
+/// The start of progress texts, which are not the final answer.
 pub(super) const AT_WORK: &str = "Offline, at work: ";
 
-/// Maximum bytes of a question. More would be slow and name nothing new.
+/// Maximum bytes of a question. A longer question is slow to analyze and rarely contains further names.
 pub(super) const MAX_QUESTION_BYTES: usize = 4096;
 
 #[derive(Clone, Debug)]
@@ -23,10 +22,10 @@ pub(super) struct Done<'a> {
 #[derive(Clone, Debug, Default)]
 pub(super) struct OpenQuestion<'a> {
     pub(super) first: &'a str,
-    /// The questions since then, joined.
+    /// The inputs since the last final answer, joined.
     pub(super) question: String,
     pub(super) cut: bool,
-    /// True if the only question is the session's first message.
+    /// True if the question consists only of the first message of the session.
     pub(super) only_first: bool,
     pub(super) done: Vec<Done<'a>>,
     pub(super) ends: Vec<ChildEnd<'a>>,
@@ -53,7 +52,7 @@ impl<'a> OpenQuestion<'a> {
                     let taken = text.get(..text.floor_char_boundary(room)).unwrap_or_default();
                     open.cut |= taken.len() < text.len();
                     open.question.push_str(taken);
-                    // Calls that failed before a new input are retried.
+                    // Forget failed calls, so that a new input retries them.
                     open.done.retain(|done| !done.error);
                 }
                 Message::Assistant { text, calls, .. } => {
@@ -78,7 +77,7 @@ impl<'a> OpenQuestion<'a> {
         open
     }
 
-    /// Returns the last result of exactly this call.
+    /// Returns the last result of a call with this tool and these arguments.
     pub(super) fn find(&self, tool: &str, args: &Value) -> Option<&Done<'a>> {
         self.done.iter().rev().find(|done| done.tool == tool && done.args == *args)
     }

@@ -1,4 +1,4 @@
-//! Words of a question to search for, and names of places.
+//! Finds the words of a question to search for, and the names of places.
 
 const MAX_WORDS: usize = 4;
 
@@ -15,7 +15,7 @@ impl QuestionWord {
         plain.split('|').filter(|name| !name.is_empty()).map(str::to_owned).collect()
     }
 
-    /// Returns whether a name starts in `path`, as a `whole` word or anywhere.
+    /// Returns whether `path` contains one of the names: at the start of a word with `whole`, otherwise anywhere.
     pub(super) fn is_in(&self, path: &str, whole: bool) -> bool {
         let names = self.names();
         let telling = |name: &&String| name.chars().all(char::is_alphanumeric) && (name.len() > 3 || names.len() == 1);
@@ -27,7 +27,7 @@ impl QuestionWord {
     }
 }
 
-/// Words of everyday questions that are not worth a search.
+/// Common words of questions, which are not searched for.
 const STOP: &str = "\
     a about above again all also an and any application architecture are area around as ask at be been being below \
     between both built but by can code codebase come comes could crate crates dealt deal defined describe design did directory do \
@@ -46,7 +46,7 @@ fn is_stop(word: &str) -> bool {
     STOP.split_whitespace().any(|stop| stop == word)
 }
 
-/// Concepts that code names in several ways: the beginnings of words in a question, and the pattern to search for.
+/// Concepts that have several names in code: the starts of words in a question, and the pattern to search for.
 const IDEAS: &[(&[&str], &str, &str)] = &[
     (&["error", "failure", "fail", "exception"], "error", r"(?i)error|\berr\b|fail"),
     (&["config", "setting", "option"], "config", r"(?i)config|setting|option"),
@@ -57,7 +57,7 @@ const IDEAS: &[(&[&str], &str, &str)] = &[
     (&["test", "tests", "testing", "tested"], "test", r"(?i)test"),
 ];
 
-/// Returns whether a word is a concept; the starts must match whole words.
+/// Returns whether a word names a concept.
 fn is_idea(word: &str, starts: &[&str]) -> bool {
     starts.iter().any(|start| {
         if start.len() < 5 { word == *start || word == format!("{start}s") } else { word.starts_with(start) }
@@ -126,7 +126,7 @@ fn literal(text: &str) -> QuestionWord {
     QuestionWord { label: text.to_owned(), pattern: escape(text) }
 }
 
-/// Returns a name in its spellings: `RunEnded`, `run_ended`, `run-ended`.
+/// Returns a pattern for all spellings of a name: `RunEnded`, `run_ended`, `run-ended`.
 fn identifier(token: &str) -> QuestionWord {
     let last = token.rsplit("::").next().filter(|last| last.len() > 2).unwrap_or(token);
     let parts = split_name(last);
@@ -176,7 +176,7 @@ fn common(token: &str) -> Option<QuestionWord> {
     Some(QuestionWord { label: word, pattern })
 }
 
-/// Removes the ending if enough of the word remains.
+/// Removes the ending of a word, if enough of the word remains.
 fn stem(word: &str) -> &str {
     const ENDINGS: &[&str] = &[
         "ations", "ation", "ments", "ment", "ings", "ing", "ions", "ion", "ies", "ers", "ors", "ed", "es", "er", "or",

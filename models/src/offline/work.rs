@@ -1,4 +1,4 @@
-//! The work of one explorer: list an area, search it, read the best files, report.
+//! The work of one explorer: lists an area, searches it, reads the best files, and reports.
 
 use std::collections::BTreeMap;
 
@@ -128,7 +128,7 @@ fn kind(path: &str) -> String {
         ts=TypeScript tsx=TypeScript go=Go java=Java kt=Kotlin c=C h=C_header cpp=C++ cc=C++ hpp=C++_header cs=C# rb=Ruby \
         php=PHP swift=Swift sh=shell html=HTML css=CSS sql=SQL txt=text lock=lock_file";
     let name = path.rsplit('/').next().unwrap_or(path);
-    // A file ending is one short word.
+    // A file extension is one short word.
     let is_ending = |text: &str| (1..=12).contains(&text.len()) && text.chars().all(char::is_alphanumeric);
     match name.rsplit_once('.').filter(|(stem, ending)| !stem.is_empty() && is_ending(ending)) {
         Some((_, ending)) => {
@@ -140,7 +140,7 @@ fn kind(path: &str) -> String {
     }
 }
 
-/// Returns the files with the most matches, and the file that a reader would open first.
+/// Returns the files with the most matches, and the file that introduces the area best.
 fn to_read(listing: &Option<ToolListing>, report: &ChildReport) -> Vec<String> {
     let mut matches: BTreeMap<&str, u64> = BTreeMap::new();
     for place in report.words.iter().flat_map(|word| &word.places) {
@@ -169,7 +169,7 @@ fn to_read(listing: &Option<ToolListing>, report: &ChildReport) -> Vec<String> {
     out
 }
 
-/// Returns the rank of a file for a first reading, by its name; lower is earlier.
+/// Returns the rank of a file as an introduction, by its name. Lower is better.
 fn key(path: &str) -> Option<u64> {
     const KEYS: &str = "readme lib.rs main.rs mod.rs __init__.py main.py app.py index.ts index.js main.go main.c cargo.toml \
         package.json pyproject.toml go.mod architecture.md design.md makefile";
@@ -182,7 +182,7 @@ fn is_test(path: &str) -> bool {
     path.split('/').any(|part| part.starts_with("test") || part.contains("_test.") || part.contains(".test."))
 }
 
-/// Picks places: definitions before uses, code before tests, and varied files.
+/// Picks places: definitions before uses, code before tests, and from different files.
 fn pick_best(places: Vec<Location>, names: &[String]) -> Vec<Location> {
     let mut of_file: BTreeMap<String, u64> = BTreeMap::new();
     let mut ranked: Vec<(u64, usize, Location)> = Vec::new();
@@ -199,7 +199,7 @@ fn pick_best(places: Vec<Location>, names: &[String]) -> Vec<Location> {
         let rank: u64 = marks.iter().filter(|(_, holds)| *holds).map(|(weight, _)| weight).sum();
         ranked.push((rank.saturating_add(repeats), at, place));
     }
-    // Sorted by rank, since a report shows only the first few; equal ranks keep the order of the search.
+    // Sort by rank, because a report shows only the first few. Equal ranks keep the order of the search.
     ranked.sort_by_key(|(rank, at, _)| (*rank, *at));
     ranked.into_iter().take(MAX_PLACES).map(|(_, _, place)| place).collect()
 }

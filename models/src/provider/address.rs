@@ -6,7 +6,7 @@ use reqwest::Url;
 
 use super::protocol::Protocol;
 
-/// Path endings that users copy from examples, but that are not part of the base.
+/// Path endings that users copy from examples, but that are not part of the base URL.
 const ENDPOINTS: [&[&str]; 4] = [&["chat", "completions"], &["messages"], &["responses"], &["models"]];
 
 /// The base address of a server: `http` or `https`, a host, and possibly a path.
@@ -38,7 +38,7 @@ impl Address {
         Self::parse(protocol.default_base_url())
     }
 
-    /// Parses Ollama's own variable: `HOST`, `HOST:PORT` or an address.
+    /// Parses the variable `OLLAMA_HOST`: `HOST`, `HOST:PORT` or an address.
     pub(super) fn of_ollama_host(text: &str) -> Result<Self, &'static str> {
         let text = text.trim().trim_end_matches('/');
         let whole = if text.contains("://") { text.to_owned() } else { format!("http://{text}") };
@@ -47,14 +47,14 @@ impl Address {
         if bare && address.0.scheme() == "http" && address.0.port().is_none() {
             address.0.set_port(Some(11434)).map_err(|()| "it has no host")?;
         }
-        // A server that listens on all interfaces is called at the local one.
+        // A server that listens on all interfaces is reached at the local address.
         if address.0.host_str() == Some("0.0.0.0") {
             address.0.set_host(Some("127.0.0.1")).map_err(|_| "it has no host")?;
         }
         Ok(address)
     }
 
-    /// Returns the prefix of the paths of `protocol`: with a version, unless the path has one, and a slash.
+    /// Returns the base URL for the paths of `protocol`, with a slash at the end. Adds the version of the API if the path does not contain one.
     pub(super) fn base(&self, protocol: Protocol) -> String {
         let mut parts: Vec<&str> = self.0.path().split('/').filter(|part| !part.is_empty()).collect();
         if let Some(end) = ENDPOINTS.iter().find(|end| parts.ends_with(end)) {

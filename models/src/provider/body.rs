@@ -1,13 +1,13 @@
-//! Bounded bodies of error responses.
+//! Reads bodies of error responses, with a limit.
 
 use std::time::Duration;
 
 use reqwest::Response;
 
-/// Maximum wait for the body of an error; the part received until then is shown.
+/// Time limit for the body of an error. The part that was received in time is shown.
 const ERROR_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Reads up to `most` bytes of a body; further and late bytes are dropped.
+/// Reads up to `most` bytes of a body. Drops further bytes, and bytes that are late.
 pub(super) async fn head(mut response: Response, most: usize) -> Vec<u8> {
     let mut body = Vec::new();
     let read = async {
@@ -15,7 +15,7 @@ pub(super) async fn head(mut response: Response, most: usize) -> Vec<u8> {
             body.extend_from_slice(&chunk);
         }
     };
-    // A truncated body is still worth showing.
+    // A truncated body may still contain the reason.
     let _ = tokio::time::timeout(ERROR_TIMEOUT, read).await;
     body.truncate(most);
     body

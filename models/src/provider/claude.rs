@@ -4,9 +4,9 @@
 pub(super) enum Thinking {
     Budget,
     Effort,
-    /// Thinking with a given effort; the model decides when to think.
+    /// Thinking with a given effort. The model decides when to think.
     Adaptive {
-        /// True if the model thinks unless thinking is disabled.
+        /// True if the model thinks by default.
         by_default: bool,
     },
 }
@@ -20,7 +20,7 @@ enum Family {
     Mythos,
 }
 
-/// A model of Anthropic, or of a server with its protocol.
+/// A model of Anthropic, or of a compatible server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Claude(Option<(Family, Option<(u32, u32)>)>);
 
@@ -39,7 +39,7 @@ impl Claude {
                 "haiku" => family = Some(Family::Haiku),
                 "fable" => family = Some(Family::Fable),
                 "mythos" => family = Some(Family::Mythos),
-                // A longer number is a date.
+                // A number with more digits is a date.
                 _ if part.len() <= 2 => numbers.extend(part.parse::<u32>()),
                 _ => {}
             }
@@ -48,7 +48,7 @@ impl Claude {
         Self(family.map(|family| (family, version)))
     }
 
-    /// Returns the default cap, which the protocol requires.
+    /// Returns the default cap on output tokens. The protocol requires a cap.
     pub(super) fn max_tokens(self) -> u64 {
         match self.0 {
             Some((Family::Fable | Family::Mythos, _)) => 128_000,

@@ -20,7 +20,7 @@ use super::target::Target;
 use super::threads;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// Time that an idle connection is kept: less than servers keep it.
+/// Time for which an idle connection is kept: shorter than the time limits of servers.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(50);
 
 pub(super) struct Client {
@@ -100,7 +100,7 @@ impl Client {
                 value.set_sensitive(true);
                 request.header(name, value)
             }
-            // The key was checked. If it is invalid nevertheless, the request fails when it is sent.
+            // The key was checked before. An invalid key would make the request fail when it is sent.
             Err(_) => request.header(name, value),
         }
     }
@@ -115,7 +115,7 @@ impl Client {
         self.address.origin()
     }
 
-    /// Returns the provider, or the server that replaces it, for errors.
+    /// Returns the name of the provider, or the address of the server that replaces it, for errors.
     pub(super) fn provider_name(&self) -> String {
         if self.is_official && self.protocol != Protocol::Ollama { self.protocol.to_string() } else { self.origin() }
     }
@@ -137,7 +137,7 @@ fn check_key(key: Key, source_name: &'static str) -> Result<Key, ProviderError> 
     if key.is_sendable() { Ok(key) } else { Err(ProviderError::BadKey { source_name }) }
 }
 
-/// Creates the client. It does not follow redirects, which would pass the key on.
+/// Creates the HTTP client. It does not follow redirects, because the target would receive the key.
 fn http(address: &Address) -> Result<reqwest::Client, ProviderError> {
     let failed = |error: &dyn std::fmt::Display| ProviderError::Client(error.to_string());
     reqwest::Client::builder()
@@ -145,7 +145,7 @@ fn http(address: &Address) -> Result<reqwest::Client, ProviderError> {
         .connect_timeout(CONNECT_TIMEOUT)
         .pool_idle_timeout(IDLE_TIMEOUT)
         .tcp_nodelay(true)
-        // A compressed answer would arrive in large pieces.
+        // Compression would delay the answer into large pieces.
         .no_gzip()
         .redirect(Policy::none())
         .user_agent(concat!("subtend/", env!("CARGO_PKG_VERSION")))
@@ -153,8 +153,8 @@ fn http(address: &Address) -> Result<reqwest::Client, ProviderError> {
         .map_err(|error| failed(&error))
 }
 
-/// Returns a TLS configuration with `ring` for this client only, since the process may have a provider of its own. The system's root certificates are
-/// read only if needed, so that a local server works without any.
+/// Returns a TLS configuration with `ring` for this client only, because the process may use another crypto provider. Reads the system's root
+/// certificates only if they are needed, so that local servers work without certificates.
 fn tls(address: &Address) -> Result<ClientConfig, rustls::Error> {
     let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
         .with_safe_default_protocol_versions()?;
@@ -163,7 +163,7 @@ fn tls(address: &Address) -> Result<ClientConfig, rustls::Error> {
     } else {
         builder.with_root_certificates(rustls::RootCertStore::empty()).with_no_client_auth()
     };
-    // The client is built without HTTP/2, and a server that chose HTTP/2 would make every call fail.
+    // Offer only HTTP/1.1: the client is built without HTTP/2, so calls of a server that chose HTTP/2 would fail.
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
     Ok(config)
 }

@@ -14,11 +14,11 @@ use crate::model::ModelError;
 /// The text of an error without a message.
 const WITHOUT_MESSAGE: &str = "the answer is an error without a message";
 
-/// A failure whose text is not yet safe for display.
+/// A failure. Its text is not safe for display yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Fault {
     pub(super) kind: ModelFail,
-    /// The text of the failure, which may contain anything that a server sent.
+    /// The text of the failure. It may contain any text that a server sent.
     pub(super) text: String,
     pub(super) retry_after_ms: Option<u64>,
     pub(super) unknown_model: bool,
@@ -33,20 +33,20 @@ impl Fault {
         Self::new(ModelFail::Unavailable, "the connection was interrupted in the middle of the answer")
     }
 
-    /// Converts the failure for the caller: with its source, on one line, bounded, without secrets.
+    /// Converts the failure for the caller. The text has its source, and is shortened to one line without secrets.
     pub(super) fn into_error(self, client: &Client) -> ModelError {
         let message = self.display_text(client.key.as_ref().map(|key| key.reveal()));
         ModelError { retry_after_ms: self.retry_after_ms, ..ModelError::new(self.kind, message) }
     }
 
-    /// Returns the text on one line, bounded, without `key`, and never empty.
+    /// Returns the text, shortened to one line without `key`. The result is never empty.
     pub(super) fn display_text(&self, key: Option<&str>) -> String {
         let line = words::line(&scrub(&self.text, key));
         if line.is_empty() { WITHOUT_MESSAGE.to_owned() } else { line }
     }
 }
 
-/// Returns the failure in a frame: an error event, or an error instead of a piece.
+/// Returns the failure that a frame reports: an error event, or an error in place of a piece of the answer.
 pub(super) fn of_frame(frame: &Value) -> Option<Fault> {
     of_error_object(frame).or_else(|| {
         let is_error = frame.get("type").and_then(Value::as_str) == Some("error");
@@ -61,14 +61,14 @@ pub(super) fn of_error_object(value: &Value) -> Option<Fault> {
     Some(classify(status.and_then(|status| StatusCode::from_u16(status).ok()), value, None))
 }
 
-/// Classifies a failure by the status, if any, and by the provider's message.
+/// Classifies a failure by its status, if there is one, and by the provider's message.
 fn classify(status: Option<StatusCode>, body: &Value, raw: Option<&str>) -> Fault {
     let message = words::message(body).or_else(|| raw.and_then(words::plain));
     let kind = words::kind(body);
     let text_of_error = format!("{} {}", words::kinds(body), message.as_deref().unwrap_or_default()).to_lowercase();
     let fail = match status.map(|status| status.as_u16()) {
         Some(402) => ModelFail::Credit,
-        // Some providers report this as a bad request, a refusal or a rate limit.
+        // Some providers report missing credit as a bad request, a refusal or a rate limit.
         Some(400 | 403 | 429) | None if words::is_out_of_credit(&text_of_error) => ModelFail::Credit,
         Some(413) => ModelFail::ContextOverflow,
         Some(400 | 422) | None if words::is_context_overflow(&text_of_error) => ModelFail::ContextOverflow,

@@ -1,5 +1,5 @@
-//! Splits the bytes of an answer into frames: server-sent events, or one line of JSON each. Lines and events are bounded. Source: the HTML standard,
-//! "Server-sent events", 9.2.6.
+//! Splits the bytes of an answer into frames: server-sent events, or lines of JSON. Lines and events have a maximum size. Source: the HTML
+//! standard, "Server-sent events", 9.2.6.
 
 use bytes::BytesMut;
 use subtend_session::outcome::ModelFail;
@@ -23,7 +23,7 @@ pub(super) struct Frames {
 struct Event {
     name: Option<String>,
     data: String,
-    /// True if a line arrived that is not a comment.
+    /// True after the first line that is not a comment.
     is_begun: bool,
 }
 
@@ -33,10 +33,10 @@ impl Frames {
         Self { lines: LinesCodec::new_with_max_length(MAX_FRAME), buffer: BytesMut::new(), event }
     }
 
-    /// Takes bytes, and passes complete frames to `draft` until it is over. Bytes after its end or error are not read, even if they arrive in the
-    /// same chunk.
+    /// Splits bytes, and passes complete frames to `draft` until the draft is over. Bytes after its end or error are not read, even if they arrive
+    /// in the same chunk.
     /// # Errors
-    /// The bytes are not text, or a line or an event is too long.
+    /// If the bytes are not text, or a line or an event is too long.
     pub(super) fn push(&mut self, chunk: &[u8], draft: &mut Draft) -> Result<(), Fault> {
         self.buffer.extend_from_slice(chunk);
         while !draft.is_over()
@@ -47,7 +47,7 @@ impl Frames {
         Ok(())
     }
 
-    /// Passes an unterminated rest on, since the draft knows whether it is complete. Fails like [`push`](Self::push).
+    /// Passes an unterminated rest to `draft`, which decides whether it is complete. Has the errors of [`push`](Self::push).
     pub(super) fn end(mut self, draft: &mut Draft) -> Result<(), Fault> {
         draft.mark_connection_end();
         while !draft.is_over()

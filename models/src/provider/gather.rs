@@ -1,5 +1,5 @@
-//! Gathers an answer from the frames of its stream. Calls may be open at the same time, arguments are kept as written, and a truncated answer does
-//! not pass for a complete one. Input is bounded, since a server may be hostile or broken.
+//! Gathers an answer from the frames of its stream. Several calls may be open at the same time. Arguments are kept as written. A truncated
+//! answer is never treated as complete. All input is limited, because a server may be hostile or broken.
 
 mod anthropic;
 mod frame;
@@ -39,11 +39,11 @@ const MAX_FRAMES: usize = 400_000;
 const MAX_REASONING: usize = 4_096;
 /// Maximum bytes of the name of a tool.
 const MAX_NAME: usize = 256;
-/// Maximum bytes of the id of a call: gateways put signatures of some thousand bytes into it.
+/// Maximum bytes of the id of a call. Gateways put signatures of a few thousand bytes into ids.
 const MAX_ID: usize = 16 * 1024;
 /// Time for which keep-alives count as progress while the answer does not grow. A model may reason silently for minutes.
 const KEEP_ALIVE: Duration = Duration::from_secs(300);
-/// Time for the rest of a complete answer, such as its usage, since its last growth.
+/// Time limit for the rest of a complete answer, such as its usage, after the last growth of the answer.
 const REST: Duration = Duration::from_secs(10);
 
 pub(super) struct Draft {
@@ -53,7 +53,7 @@ pub(super) struct Draft {
     key: Option<Key>,
     text: String,
     calls: Vec<PartialCall>,
-    /// Position in `calls` of the newest call, by the key that the protocol uses for it in the stream.
+    /// Positions in `calls` of the newest calls, by the key with which the stream refers to a call.
     calls_by_key: HashMap<String, usize>,
     reasoning: Reasoning,
     /// Text and reasoning that are not sent yet, because they may be the start of the API key.
@@ -66,7 +66,7 @@ pub(super) struct Draft {
     fault: Option<Fault>,
     /// True if a frame of this protocol arrived.
     has_frames: bool,
-    /// True if anything else arrived.
+    /// True if other data arrived.
     has_garbage: bool,
     connection_ended: bool,
     bytes: usize,
@@ -88,12 +88,12 @@ struct Reasoning {
     text: String,
     blocks: Vec<(u64, Value)>,
     encrypted: Vec<String>,
-    /// Digests of `encrypted`: some servers send each piece twice.
+    /// Digests of `encrypted`, because some servers send each piece twice.
     seen: HashSet<Hash>,
     signature: Option<String>,
     /// Signatures of calls, by position.
     of_calls: Vec<(usize, String)>,
-    /// Number of pieces that are kept for the next request, and the bytes in them that are not in `text`.
+    /// Number of pieces that are kept for the next request, and their bytes, without those in `text`.
     pieces: usize,
     bytes: usize,
 }
@@ -126,13 +126,13 @@ impl Draft {
         }
     }
 
-    /// Hides a key that a server repeats in its answer.
+    /// Sets the key to hide if a server repeats it in its answer.
     pub(super) fn with_hidden_key(self, key: Option<Key>) -> Self {
         Self { key, ..self }
     }
 
-    /// Counts arrived bytes, which also show that the server is alive. Keep-alives alone do so for a limited time; then the caller's limit of silence
-    /// applies.
+    /// Counts received bytes. They also show that the server is alive, but keep-alives without content only for a limited time. After that, the
+    /// caller's limit for silence applies.
     pub(super) fn count_arrived(&mut self, bytes: usize) {
         self.bytes = self.bytes.saturating_add(bytes);
         if self.bytes > MAX_BYTES {
@@ -148,7 +148,7 @@ impl Draft {
         self.connection_ended = true;
     }
 
-    /// Takes one frame: the name of its event, if any, and its data.
+    /// Processes one frame: the name of its event, if it has one, and its data.
     pub(super) fn frame(&mut self, event: Option<&str>, data: &str) {
         if self.is_over() {
             return;
@@ -190,7 +190,7 @@ impl Draft {
         self.track_growth(self.stop.is_some() && !was_stopped);
     }
 
-    /// Tracks the growth of the answer, and limits it. A stop reason counts as growth once.
+    /// Tracks and limits the growth of the answer. A stop reason counts once as growth.
     fn track_growth(&mut self, is_stop: bool) {
         let calls: usize = self.calls.iter().map(PartialCall::bytes).sum();
         let signature = self.reasoning.signature.as_ref().map_or(0, String::len);
@@ -207,12 +207,12 @@ impl Draft {
         self.ended || self.fault.is_some()
     }
 
-    /// Returns whether the stop reason arrived: the answer is then complete, even if the connection fails later.
+    /// Returns whether the stop reason arrived. Then the answer is complete, even if the connection fails later.
     pub(super) fn is_complete(&self) -> bool {
         self.fault.is_none() && (self.ended || self.stop.is_some())
     }
 
-    /// Returns the time until which the rest of a complete answer is awaited: a server may keep the stream open.
+    /// Returns the time at which the wait for the rest of a complete answer ends, because a server may keep the stream open.
     pub(super) fn rest_until(&self) -> Option<Instant> {
         self.stop.and_then(|_| self.grown.checked_add(REST))
     }
@@ -221,7 +221,7 @@ impl Draft {
         self.tally.is_reported().then(|| self.tally.usage())
     }
 
-    /// Returns the answer or the failure. `cap` is the requested cap on its tokens.
+    /// Returns the answer or the failure. `cap` is the requested cap on output tokens.
     pub(super) fn finish(mut self, cap: Option<u64>) -> Result<Answer, Fault> {
         if let Some(fault) = self.fault.take() {
             return Err(fault);
@@ -244,7 +244,7 @@ impl Draft {
         let usage = self.tally.usage();
         let reasoning = self.stored_reasoning().and_then(|kept| kept.to_text());
         let key = self.key;
-        // Stored as JSON, so the key may be escaped.
+        // Reasoning is stored as JSON, so a key in it may be escaped.
         let reasoning = reasoning.map(|text| mask_json(&text, key.as_ref()).into());
         let calls = self.calls.into_iter().map(|call| call.into_tool_call(key.as_ref())).collect();
         let text = (!self.text.is_empty()).then(|| Text::from(self.text));
@@ -252,10 +252,10 @@ impl Draft {
         Ok(Answer { text, reasoning, calls, stop, model, usage })
     }
 
-    /// Returns the stop reason, corrected where it contradicts the calls or the cap.
+    /// Returns the stop reason. Corrects a reason that contradicts the calls or the cap.
     fn stop_reason(&self, cap: Option<u64>) -> Result<Stop, Fault> {
         let stop = self.stop.unwrap_or(if self.text.is_empty() { Stop::Other } else { Stop::End });
-        // Some servers of this protocol report a complete answer although they truncated it at the cap.
+        // Some servers of the Responses API report an answer as complete although they truncated it at the cap.
         let at_cap = cap.is_some_and(|cap| self.tally.output().is_some_and(|output| output >= cap));
         Ok(match stop {
             Stop::End | Stop::Calls if at_cap && self.protocol == Protocol::OpenAiResponses => Stop::Length,
@@ -317,7 +317,7 @@ impl Draft {
         }
     }
 
-    /// Counts a piece of reasoning of `bytes`, and returns whether it is kept.
+    /// Counts a piece of reasoning with `bytes` bytes. Returns whether the piece is kept.
     fn try_keep(&mut self, bytes: usize) -> bool {
         self.reasoning.bytes = self.reasoning.bytes.saturating_add(bytes);
         self.reasoning.pieces = self.reasoning.pieces.saturating_add(1);
@@ -348,12 +348,12 @@ impl Draft {
     fn open(&mut self, key: String, id: &str, tool: &str) -> usize {
         let ix = self.calls.len();
         if ix >= MAX_CALLS_PER_ANSWER as usize {
-            // No further frame is read, so the returned position does not matter.
+            // The returned position does not matter, because no further frame is read.
             let text = format!("the answer has more than {MAX_CALLS_PER_ANSWER} calls");
             self.fail(Fault::new(ModelFail::BadAnswer, text));
             return ix;
         }
-        // In some protocols `key` is another id than `id`, or is built from `id` and `tool`.
+        // In some protocols, `key` differs from `id`, or is built from `id` and `tool`.
         if !self.fits(id, tool) || key.len() > MAX_ID.saturating_add(MAX_NAME).saturating_add(1) {
             self.fail(size_error("bytes in the id of a call", MAX_ID));
             return ix;

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-/// A provider's key, which only the provider sees: neither `Debug` nor `Display` reveals it.
+/// A provider's key. Neither `Debug` nor `Display` reveals it.
 /// ```
 /// let key = subtend_models::provider::Key::new("sk-0123456789");
 /// assert_eq!(format!("{key} {key:?}"), "[key] Key([key])");
@@ -12,7 +12,7 @@ use std::sync::Arc;
 pub struct Key(Arc<str>);
 
 impl Key {
-    /// Creates a key, without the surrounding whitespace that a file or a shell adds.
+    /// Creates a key. Removes surrounding whitespace, which may come from a file or a shell.
     pub fn new(key: impl AsRef<str>) -> Self {
         Self(key.as_ref().trim().into())
     }

@@ -1,25 +1,25 @@
-//! Hides a key that a server repeats in an answer: an answer goes to the journal, to exports and to screens.
+//! Hides a key that a server repeats in an answer, because answers are stored, exported and displayed.
 
 use std::borrow::Cow;
 
 use super::key::Key;
 use super::scrub::MASK;
 
-/// Minimum length of a hidden key. Local servers accept any word as a key, such as `ollama`, and answers may contain it.
+/// Minimum length of a hidden key. Local servers accept any word as a key, such as `ollama`, and answers may contain this word.
 const SHORTEST: usize = 8;
 
 fn secret(key: Option<&Key>) -> Option<&str> {
     key.map(Key::reveal).filter(|key| key.len() >= SHORTEST)
 }
 
-/// Returns a text without the key.
+/// Replaces the key in a text.
 pub(super) fn mask(text: &str, key: Option<&Key>) -> String {
     secret(key).map_or_else(|| text.to_owned(), |key| text.replace(key, MASK))
 }
 
-/// Returns JSON, such as arguments, without the key. Escapes in the key are recognized.
+/// Replaces the key in JSON text, such as arguments, even if characters of the key are escaped.
 ///
-/// The text is not parsed, because it may be invalid JSON. Other parts of it do not change.
+/// The text is not parsed, because it may be invalid JSON. Other parts of the text do not change.
 pub(super) fn mask_json(text: &str, key: Option<&Key>) -> String {
     let mut masked = mask(text, key);
     let Some(key) = secret(key).filter(|_| masked.contains('\\')) else { return masked };
@@ -34,8 +34,8 @@ pub(super) fn mask_json(text: &str, key: Option<&Key>) -> String {
     masked
 }
 
-/// Returns the unescaped text, and for each of its bytes the position in `text`, followed by the length of `text`. A character that no key
-/// can contain becomes one byte.
+/// Returns the unescaped text, and for each of its bytes the position in `text`, followed by the length of `text`. Replaces each character that
+/// no key can contain with one byte.
 fn unescape(text: &str) -> (String, Vec<usize>) {
     let (mut plain, mut starts) = (String::with_capacity(text.len()), Vec::with_capacity(text.len()));
     let mut at = 0;
@@ -56,12 +56,12 @@ fn escape(rest: &str) -> (char, usize) {
     match (hex, rest.chars().next()) {
         (Some(code), _) => (char::from_u32(code).unwrap_or('\0'), 5),
         (None, Some(sign @ ('"' | '\\' | '/'))) => (sign, 1),
-        // Other escapes are invalid, or of characters that no key can contain.
+        // Other escapes are invalid, or stand for characters that no key can contain.
         (None, _) => ('\0', 0),
     }
 }
 
-/// Hides a key in a text that arrives in pieces. The possible start of a key waits for the next piece.
+/// Hides a key in a text that arrives in pieces. Holds back a possible start of the key until the next piece.
 #[derive(Default)]
 pub(super) struct MaskedStream(String);
 
@@ -77,13 +77,13 @@ impl MaskedStream {
         std::mem::replace(&mut self.0, rest).into()
     }
 
-    /// Returns the text that still waits.
+    /// Returns the text that was held back.
     pub(super) fn take_rest(&mut self) -> String {
         std::mem::take(&mut self.0)
     }
 }
 
-/// Returns the number of bytes at the end of `text` that are the start of the key. A key is ASCII.
+/// Returns the number of bytes at the end of `text` that may be the start of the key. A key is ASCII.
 fn partial_key_len(text: &str, key: &str) -> usize {
     let most = text.len().min(key.len().saturating_sub(1));
     (1..=most).rev().find(|size| key.get(..*size).is_some_and(|start| text.ends_with(start))).unwrap_or(0)
@@ -116,7 +116,7 @@ mod tests {
         assert_eq!(mask_pieces(&["one ", "sk-", "two sk"]), ["one ", "sk-two ", "sk"]);
     }
 
-    /// A short word is not a secret, and answers may be about it.
+    /// A short word is not a secret, and answers may contain it.
     #[test]
     fn short_key_is_not_hidden() {
         let key = Key::new("ollama");
@@ -135,7 +135,7 @@ mod tests {
             let broken = format!(r#"{{"a": "\q\u00{written}\"#);
             assert_eq!(hidden(&broken), r#"{"a": "\q\u00[key]\"#, "no JSON");
         }
-        // The control: other text, and its escapes, stay as they are.
+        // The control: other text and its escapes do not change.
         for text in [r#"{"a": "\u0073k-\"a/b", "b": 1e400}"#, r#"{"a": "\\u0073k-"}"#, r"\", r"\u12"] {
             assert_eq!(hidden(text), text);
         }

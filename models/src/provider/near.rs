@@ -7,13 +7,13 @@ use serde::Deserialize;
 use super::body;
 use super::client::Client;
 
-/// Maximum wait for the list, which only improves an error message.
+/// Time limit for the list of models, which only improves an error message.
 const TIMEOUT: Duration = Duration::from_secs(5);
 /// Maximum bytes of the list.
 const MAX_BYTES: usize = 4 * 1024 * 1024;
 const MAX_SUGGESTIONS: usize = 3;
 
-/// Returns `; did you mean …?`, or an empty text.
+/// Returns `; did you mean …?`, or an empty text without similar names.
 pub(super) async fn hint(client: &Client) -> String {
     let Ok(Some(names)) = tokio::time::timeout(TIMEOUT, list_models(client)).await else { return String::new() };
     let near: Vec<_> =
@@ -21,13 +21,13 @@ pub(super) async fn hint(client: &Client) -> String {
     if near.is_empty() { String::new() } else { format!("; did you mean {}?", near.join(" or ")) }
 }
 
-/// Returns the provider's model names; `None` for any other response.
+/// Requests the names of the provider's models. Returns `None` for any other response.
 async fn list_models(client: &Client) -> Option<Vec<String>> {
     let response = client.send(client.list_request()).await.ok()?.error_for_status().ok()?;
     names(&body::head(response, MAX_BYTES).await)
 }
 
-/// A list of models. Its other fields, which may be large, are not kept in memory.
+/// A list of models. Deserialization drops all other fields, which may be large.
 #[derive(Deserialize)]
 struct Listing {
     data: Option<Vec<ModelEntry>>,

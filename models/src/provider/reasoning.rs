@@ -1,18 +1,18 @@
-//! Reasoning to send back, as the journal stores it: JSON text that names its protocol. Other protocols skip it, since a pool may change providers
-//! within a conversation; its own protocol skips it if it is unreadable.
+//! Reasoning to send back, as the journal stores it: JSON text with the name of its protocol. A pool may change providers within a
+//! conversation, so a protocol skips reasoning of other protocols. It also skips unreadable reasoning.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use subtend_session::ids::Text;
 
-/// Reasoning that is sent back with its answer.
+/// Reasoning that is sent back together with its answer.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "protocol")]
 pub(super) enum StoredReasoning {
-    /// Thinking blocks with signatures, and redacted ones, unchanged.
+    /// Signed thinking blocks and redacted thinking blocks, unchanged.
     #[serde(rename = "anthropic")]
     Anthropic { blocks: Vec<Value> },
-    /// Plain reasoning, which some servers need back with the calls that followed from it.
+    /// Plain reasoning. Some servers require it together with the calls that resulted from it.
     #[serde(rename = "openai")]
     OpenAi { text: String },
     #[serde(rename = "openai-responses")]

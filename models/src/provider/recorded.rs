@@ -1,4 +1,4 @@
-//! Streams read from memory, for fuzz targets.
+//! Reads streams from memory, for fuzz targets.
 
 use subtend_session::ids::TurnNo;
 
@@ -9,9 +9,9 @@ use super::protocol::Protocol;
 use super::stream;
 use crate::model::{Answer, Deltas, ModelError};
 
-/// Reads `chunks` like the body of an answer of `protocol`.
+/// Reads `chunks` as the body of an answer in `protocol`.
 /// # Errors
-/// The failure, with the usage that the stream reported.
+/// Returns the failure, with the usage that the stream reported.
 pub fn read<'a>(
     protocol: Protocol,
     chunks: impl IntoIterator<Item = &'a [u8]>,

@@ -1,4 +1,4 @@
-//! Requests in each protocol. `turns` converts the transcript into an order that all of them accept.
+//! Renders requests in each protocol. `turns` converts the transcript into an order that all protocols accept.
 
 mod anthropic;
 mod gemini;
@@ -22,13 +22,13 @@ use super::protocol::Protocol;
 use super::reasoning::StoredReasoning;
 use crate::model::Request;
 
-/// Maximum bytes of text in a request: more than four million tokens. Rendering takes a multiple of it.
+/// Maximum bytes of text in a request: more than four million tokens. Rendering takes a multiple of this memory.
 const MAX_REQUEST: u64 = 16 << 20;
 
 struct Outgoing<'a> {
     model: &'a str,
     session: SessionId,
-    /// True if the provider itself is called, and not a compatible server, which may not know all fields.
+    /// True for a call of the provider itself. A compatible server may not support all fields.
     is_official: bool,
     system: Option<&'a str>,
     turns: Vec<Turn>,
@@ -37,7 +37,7 @@ struct Outgoing<'a> {
     format: Option<Value>,
     /// True if the model thinks, or has thought in this conversation.
     thinks: bool,
-    /// True if the last answer made calls without thinking that Anthropic signed.
+    /// True if the last answer made calls without thinking signed by Anthropic.
     is_unsigned: bool,
 }
 
@@ -49,7 +49,7 @@ pub(super) fn body(client: &Client, request: &Request) -> Result<Value, Fault> {
         let text = format!("the conversation has more than {MAX_REQUEST} bytes");
         return Err(Fault::new(ModelFail::ContextOverflow, text));
     }
-    // Some servers refuse a format together with tools.
+    // Omit the format if there are tools: some servers refuse both together.
     let format = match request.format.as_deref().filter(|_| request.tools.is_empty()) {
         Some(format) => Some(serde_json::from_str(format).map_err(|error| {
             Fault::new(ModelFail::InvalidRequest, format!("the answer's format is not JSON: {error}"))
@@ -117,7 +117,8 @@ fn function(tool: &ToolSpec) -> Map<String, Value> {
     object(json!({ "name": tool.name, "description": tool.description, "parameters": tool.schema }))
 }
 
-/// Returns whether a model of OpenAI reasons: such models refuse sampling settings, and others refuse reasoning settings.
+/// Returns whether a model of OpenAI is a reasoning model. Reasoning models refuse sampling settings, and other models refuse reasoning
+/// settings.
 fn reasons(model: &str) -> bool {
     let name = model.rsplit('/').next().unwrap_or(model);
     ["o1", "o3", "o4", "gpt-5", "gpt-6", "codex"].iter().any(|line| name.starts_with(line)) && !name.contains("-chat")
@@ -141,8 +142,8 @@ fn has_thinking(protocol: Protocol, request: &Request) -> bool {
     is_requested && protocol == Protocol::Anthropic || request.messages.iter().any(kept)
 }
 
-/// Returns whether the last answer made calls without thinking that Anthropic signed, as after a change of provider: the model must not continue
-/// thinking from there.
+/// Returns whether the last answer made calls without thinking signed by Anthropic, for example after a change of provider. Then thinking must
+/// be disabled until the next answer.
 fn is_unsigned(request: &Request) -> bool {
     let last = request.messages.iter().rev().find_map(|message| match message {
         Message::Assistant { calls, reasoning, .. } => Some((calls, reasoning)),

@@ -1,14 +1,15 @@
-//! The time at which a provider accepts calls again: a retry-after, or the reset of a limit that it names.
+//! Reads the time at which a provider accepts calls again: a retry-after, or the reset of a limit.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use reqwest::header::{DATE, HeaderMap, RETRY_AFTER};
 use serde_json::Value;
 
-/// The longest known limits last a week; longer waits are truncated to this.
+/// Maximum wait. The longest known limits last a week.
 const MAX_WAIT: Duration = Duration::from_secs(8 * 24 * 3600);
 
-/// Returns the milliseconds of `retry-after-ms`, or of `retry-after` in seconds or as a date, measured against the response's own `date`.
+/// Returns the milliseconds of `retry-after-ms`, or of `retry-after`, which has seconds or a date. A date is relative to the `date` of the
+/// response.
 pub(super) fn of(headers: &HeaderMap) -> Option<u64> {
     let wait = match (
         text(headers, "retry-after-ms").and_then(|text| number(text, 1000.0)),
@@ -24,8 +25,8 @@ pub(super) fn of(headers: &HeaderMap) -> Option<u64> {
     millis(wait)
 }
 
-/// Returns the milliseconds until the reset of the limit that a refused call has reached, if there is no retry-after: by the error in the body, the
-/// headers of a subscription, or those of the exhausted budgets.
+/// Returns the milliseconds until the reset of an exhausted limit, for a response without a retry-after. The time comes from the error in the
+/// body, from headers of a subscription, or from headers of exhausted budgets.
 pub(super) fn reset(headers: &HeaderMap, body: &Value) -> Option<u64> {
     let now = text(headers, DATE.as_str()).and_then(|date| httpdate::parse_http_date(date).ok());
     let at = |seconds: f64| {

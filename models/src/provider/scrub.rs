@@ -1,14 +1,14 @@
-//! Removes possible keys from texts of servers.
+//! Removes possible keys from texts that servers send.
 
 pub(super) const MASK: &str = "[key]";
 
 const PREFIXES: [&str; 6] = ["sk-", "sk_", "AIza", "gsk_", "xai-", "hf_"];
 
-/// Names that a key follows, in headers, addresses and JSON.
+/// Names before a key, in headers, addresses and JSON.
 const NAMES: [&str; 8] =
     ["bearer", "x-goog-api-key", "x-api-key", "api-key", "api_key", "apikey", "authorization", "key"];
 
-/// Removes `key` and everything that resembles one, since a server may echo its input.
+/// Removes `key` and everything that resembles a key, because a server may echo its input.
 pub(super) fn scrub(text: &str, key: Option<&str>) -> String {
     let text = match key.filter(|key| key.len() >= 4) {
         Some(key) => text.replace(key, MASK).replace(&escape(key), MASK),
@@ -16,7 +16,7 @@ pub(super) fn scrub(text: &str, key: Option<&str>) -> String {
     };
     let mut out = String::with_capacity(text.len());
     let mut rest = text.as_str();
-    // True if the value of a name such as `api_key` follows.
+    // True after a name such as `api_key`: the next word is its value.
     let mut named = false;
     while !rest.is_empty() {
         let word = rest.find(|c| !is_key(c)).map_or(rest, |end| rest.get(..end).unwrap_or(rest));
@@ -49,7 +49,7 @@ pub(super) fn scrub(text: &str, key: Option<&str>) -> String {
     out
 }
 
-/// Returns whether `c` occurs in keys; a server may mask some characters by `*` or `…`.
+/// Returns whether `c` may be part of a key. A server may mask some characters with `*` or `…`.
 fn is_key(c: char) -> bool {
     c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | '*' | '+' | '/' | '%' | '~' | '…')
 }

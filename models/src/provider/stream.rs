@@ -1,4 +1,4 @@
-//! One call, from its request to the end of its stream.
+//! Makes one call, from the request to the end of the stream.
 
 use std::sync::Arc;
 
@@ -14,23 +14,23 @@ use super::gather::Draft;
 use super::{body, near, render};
 use crate::model::{Answer, Deltas, ModelError, Request};
 
-/// Maximum bytes of an error's body that are read. The reason is in the first few hundred.
+/// Maximum bytes of the body of an error. The reason is in the first few hundred bytes.
 const ERROR_BYTES: usize = 64 * 1024;
 
-/// Sends `request` and gathers the answer. Dropping the future closes the stream.
+/// Sends `request` and gathers the answer. A drop of the future closes the stream.
 pub(super) async fn answer(client: Arc<Client>, request: Request, deltas: Deltas) -> Result<Answer, ModelError> {
     let cap = request.settings.output_tokens;
     let mut draft = Draft::new(client.protocol, request.turn, deltas).with_hidden_key(client.key.clone());
     let fault = match exchange(&client, request, &mut draft).await {
         Ok(()) => None,
-        // A loss after the stop reason is not part of the answer.
+        // Ignore a lost connection after the stop reason: the answer is complete.
         Err(_) if draft.is_complete() => None,
         Err(fault) => Some(fault),
     };
     let cost = draft.cost();
     let fault = match fault.map_or_else(|| draft.finish(cap), Err) {
         Ok(answer) => {
-            // Includes the provider, as in the names that users choose.
+            // Report the model with its provider, as in the names that users choose.
             let model = answer.model.map(|name| format!("{}/{name}", client.protocol).into());
             return Ok(Answer { model, ..answer });
         }
@@ -44,7 +44,7 @@ pub(super) async fn answer(client: Arc<Client>, request: Request, deltas: Deltas
 /// Sends the request and reads frames until the draft is over.
 async fn exchange(client: &Client, request: Request, draft: &mut Draft) -> Result<(), Fault> {
     let body = render::body(client, &request)?;
-    // The answer may take long, so the transcript is not kept.
+    // The answer may take long, so drop the transcript.
     drop(request);
     let call = client.call().header(CONTENT_TYPE, "application/json").body(body.to_string());
     drop(body);
@@ -62,13 +62,13 @@ async fn exchange(client: &Client, request: Request, draft: &mut Draft) -> Resul
         if take(&chunk, &mut frames, draft)? {
             return Ok(());
         }
-        // Yields, since a server faster than this loop would keep the thread.
+        // Yield, because a server that is faster than this loop would block the thread.
         tokio::task::yield_now().await;
     }
     if is_overdue(draft) { Ok(()) } else { frames.end(draft) }
 }
 
-/// Returns the next bytes of the body; `None` at its end, or if the rest of a complete answer does not arrive in time.
+/// Returns the next bytes of the body. Returns `None` at its end, or if the rest of a complete answer does not arrive in time.
 async fn next(response: &mut Response, draft: &Draft) -> reqwest::Result<Option<Bytes>> {
     match draft.rest_until() {
         Some(_) if is_overdue(draft) => Ok(None),
@@ -81,7 +81,7 @@ fn is_overdue(draft: &Draft) -> bool {
     draft.rest_until().is_some_and(|until| until <= Instant::now())
 }
 
-/// Takes bytes of the body; returns whether the draft is over.
+/// Passes bytes of the body to the draft. Returns whether the draft is over.
 pub(super) fn take(chunk: &[u8], frames: &mut Frames, draft: &mut Draft) -> Result<bool, Fault> {
     draft.count_arrived(chunk.len());
     frames.push(chunk, draft)?;

@@ -1,4 +1,4 @@
-//! The choice of a provider's model.
+//! Parses the choice of a provider's model.
 
 use std::fmt;
 
@@ -8,7 +8,7 @@ use super::address::Address;
 use super::key::Key;
 use super::protocol::Protocol;
 
-/// A model of a provider, possibly at a compatible server.
+/// A model of a provider or of a compatible server.
 /// ```
 /// use subtend_models::provider::Target;
 /// let target = Target::parse("openai/qwen3:8b").and_then(|target| target.with_base_url("http://127.0.0.1:8080"));
@@ -40,7 +40,7 @@ impl Target {
     /// Parses `anthropic/MODEL`, `openai/MODEL` (chat completions), `openai-responses/MODEL`, `gemini/MODEL` or `ollama/MODEL`. Everything after the
     /// first slash is the provider's name of the model.
     /// # Errors
-    /// The provider or the model is missing or invalid.
+    /// If the provider or the model is missing or invalid.
     pub fn parse(spec: &str) -> Result<Self, BadTarget> {
         let spec = spec.trim();
         let (provider, model) = spec.split_once('/').unwrap_or((spec, ""));
@@ -52,22 +52,21 @@ impl Target {
         if model.is_empty() {
             return Err(BadTarget::NoModel(protocol.as_str()));
         }
-        // The name becomes part of a path (Gemini), so no character may end it early.
+        // For Gemini, the name is part of the path, so it must not contain a character that ends a path.
         if model.len() > 256 || model.chars().any(|c| c.is_whitespace() || c.is_control() || matches!(c, '?' | '#')) {
             return Err(BadTarget::BadModelName(shown(model)));
         }
         Ok(Self { protocol, model: model.into(), address: None, key: None })
     }
 
-    /// Sets the server at `base_url`, with or without `/v1`, to be called instead of the provider's own. Fails for an address without `http` or
-    /// `https`.
+    /// Replaces the provider's server with the server at `base_url`, which may end with `/v1`. Fails for an address without `http` or `https`.
     pub fn with_base_url(self, base_url: &str) -> Result<Self, BadTarget> {
         let address =
             Address::parse(base_url).map_err(|why| BadTarget::BadBaseUrl { address: public_address(base_url), why })?;
         Ok(Self { address: Some(address), ..self })
     }
 
-    /// Sets `key`, which is used instead of the provider's environment variable.
+    /// Sets a key. The environment variable of the provider is then ignored.
     #[must_use]
     pub fn with_key(self, key: Key) -> Self {
         Self { key: Some(key), ..self }

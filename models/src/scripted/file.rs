@@ -58,13 +58,13 @@ impl Rule {
     }
 }
 
-/// A position in the order of steps: one step, or alternatives. The first alternative whose `when` holds is used.
+/// A position in the order of steps: one step, or several alternatives. The first alternative whose `when` holds is used.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Position(pub(crate) Vec<Step>);
 
 impl<'de> Deserialize<'de> for Position {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        // Not an untagged enum, since that would lose the line numbers of errors.
+        // An untagged enum would lose the line numbers of errors.
         struct OneOrMore;
         impl<'de> Visitor<'de> for OneOrMore {
             type Value = Position;
@@ -148,7 +148,7 @@ impl<'de> Deserialize<'de> for ScriptedArgs {
             type Value = ScriptedArgs;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("an object, or a text that is sent unchanged")
+                f.write_str("an object, or a string that is sent unchanged")
             }
 
             fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<ScriptedArgs, A::Error> {

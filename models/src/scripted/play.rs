@@ -70,7 +70,7 @@ impl When {
 }
 
 impl Script {
-    /// Returns the plan for `request`, without keeping the request. Fails if no step fits; the error describes the end of the script.
+    /// Returns the plan for `request`, without keeping the request. Fails if no step applies.
     pub(super) fn plan(&self, request: &Request) -> Result<StepPlan, ModelError> {
         let seen = TranscriptFacts::of(&request.messages);
         let rule = self.rules.iter().find(|rule| *rule.agent == *request.agent || &*rule.agent == "*");
@@ -111,7 +111,7 @@ impl Rule {
     }
 }
 
-/// Returns an error that is not retryable, since the same call would fail again.
+/// Returns an error that is not retryable, because the same call would fail again.
 fn play_error(message: String) -> ModelError {
     ModelError::new(ModelFail::InvalidRequest, message)
 }
@@ -165,7 +165,7 @@ impl StepPlan {
         }
     }
 
-    /// Waits, streams, and answers or fails.
+    /// Waits, streams the text, and then answers or fails.
     pub(super) async fn perform(self, deltas: Deltas) -> Result<Answer, ModelError> {
         if self.latency_ms > 0 {
             tokio::time::sleep(Duration::from_millis(self.latency_ms)).await;

@@ -10,7 +10,7 @@ use subtend_session::usage::Usage;
 /// Maximum number of calls of one `fan_out`.
 pub const MAX_FAN_OUT: u32 = 100_000;
 
-/// One answer or fault, with latency and conditions. Its methods have the names of the fields in a script's file.
+/// One answer or fault, with latency and conditions. The methods have the names of the fields in a script file.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Step {
     pub(crate) when: When,
@@ -64,7 +64,7 @@ pub(crate) enum ScriptedArgs {
     Template(Value),
 }
 
-/// Many `task` calls in one answer.
+/// Several `task` calls in one answer.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct FanOut {
@@ -120,7 +120,7 @@ impl Step {
         Self::default().and_call(tool, args)
     }
 
-    /// Returns a step with `n` calls of `task` for `agent`; in `prompt`, `{n}` is the number of the child, from 1.
+    /// Returns a step with `n` calls of `task` for `agent`. In `prompt`, `{n}` is the number of the child, from 1.
     pub fn fan_out(n: u32, agent: impl Into<Text>, background: bool, prompt: impl Into<Text>) -> Self {
         let fan_out = FanOut { n, agent: agent.into(), background, prompt: prompt.into() };
         Self { fan_out: Some(fan_out), ..Self::default() }
@@ -146,7 +146,7 @@ impl Step {
         Self::fault(Fault::Garbage(message.into()))
     }
 
-    /// Returns a step with an answer that stops by length after `text`.
+    /// Returns a step with an answer that is truncated after `text`.
     pub fn truncated(text: impl Into<Text>) -> Self {
         Self { text: Some(text.into()), ..Self::fault(Fault::Truncated) }
     }
@@ -227,7 +227,7 @@ impl Step {
         Self { when, ..self }
     }
 
-    /// Repeats the step for all further answers; only for the last position of a rule.
+    /// Repeats the step for all further answers. Allowed only in the last position of a rule.
     #[must_use]
     pub fn repeat(self) -> Self {
         Self { repeat: true, ..self }

@@ -15,7 +15,7 @@ pub(super) fn is_template(text: &str) -> bool {
 }
 
 impl TemplateValues<'_> {
-    /// Replaces names in `text` once; inserted text is not expanded.
+    /// Replaces names in `text` once. Inserted text is not expanded.
     pub(super) fn fill(&self, text: &Text) -> Text {
         if is_template(text) { self.replace_names(text).into() } else { Text::clone(text) }
     }

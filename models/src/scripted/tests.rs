@@ -258,7 +258,7 @@ fn contradictory_steps_are_refused() {
             json!(7),
             "invalid type: integer `7`, expected a step, or a list of steps, of which the first whose `when` holds is used",
         ),
-        (json!({ "calls": [{ "tool": "t", "args": 1 }] }), "expected an object, or a text that is sent unchanged"),
+        (json!({ "calls": [{ "tool": "t", "args": 1 }] }), "expected an object, or a string that is sent unchanged"),
         (json!({ "when": { "attempts": 1 }, "text": "x" }), "unknown field `attempts`"),
         (json!({ "error": { "kind": "down" } }), "unknown variant `down`"),
     ] {
@@ -293,7 +293,7 @@ fn script_errors_name_the_file() {
     assert_eq!((script.name(), script.leaves_process(), script.context_window()), ("n", true, Some(9)));
 }
 
-/// Returns JSON that resembles a script: right keys, any values.
+/// Returns JSON that resembles a script: valid keys, and any values.
 fn near_script() -> impl Strategy<Value = Value> {
     let key = prop::sample::select(vec![
         "name",

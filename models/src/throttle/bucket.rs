@@ -1,16 +1,16 @@
-//! A token bucket that may go into debt.
+//! A token bucket whose level may become negative (debt).
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// Parts of one request or token. A rate of r per minute is r parts per nanosecond, so integer arithmetic loses nothing.
+/// Parts of one request or token. A rate of r per minute is r parts per nanosecond, so integer arithmetic is exact.
 const PARTS: i128 = 60_000_000_000;
 
-/// Maximum debt in minutes of income: one absurd usage report must not block a provider for good.
+/// Maximum debt in minutes of the rate: one wrong usage report must not block a provider forever.
 const MAX_DEBT_MINUTES: i128 = 60;
 
-/// Maximum time ahead, within the range of the clock.
+/// Maximum wait, so that times stay within the range of the clock.
 const MAX_AHEAD: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
 pub(super) fn saturating_later(now: Instant, wait: Duration) -> Instant {
@@ -32,7 +32,7 @@ impl Bucket {
         Self { per_minute: i128::from(per_minute), capacity, level: capacity, at: now }
     }
 
-    /// Returns the level that a call of `amount` needs. For a call above the capacity, a full bucket suffices.
+    /// Returns the level that a call of `amount` requires. For a call above the capacity, a full bucket is enough.
     fn needed_level(&self, amount: u64) -> i128 {
         i128::from(amount).saturating_mul(PARTS).min(self.capacity)
     }
@@ -53,14 +53,14 @@ impl Bucket {
         Some(saturating_later(now, Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))))
     }
 
-    /// Takes over the rate and the capacity of another bucket.
+    /// Sets the rate and the capacity to those of another bucket.
     pub(super) fn set(&mut self, other: &Self, now: Instant) {
         self.fill(now);
         (self.per_minute, self.capacity) = (other.per_minute, other.capacity);
         self.level = self.level.min(self.capacity);
     }
 
-    /// Returns the time at which `amount` will be available, without other calls; `None` if it is now.
+    /// Returns the time at which `amount` will be available without other calls. Returns `None` if it is available now.
     pub(super) fn available_from(&mut self, amount: u64, now: Instant) -> Option<Instant> {
         self.fill(now);
         self.available_at(self.needed_level(amount).saturating_sub(self.level), now)
@@ -71,12 +71,12 @@ impl Bucket {
         self.level == self.capacity
     }
 
-    /// Takes `amount`, going into debt if necessary.
+    /// Takes `amount`. The level may become negative.
     pub(super) fn take(&mut self, amount: u64) {
         self.change(i128::from(amount).saturating_neg());
     }
 
-    /// Replaces the estimate of a call by its cost.
+    /// Replaces the estimate of a call with its cost.
     pub(super) fn correct(&mut self, estimate: u64, cost: u64, now: Instant) {
         self.fill(now);
         self.change(i128::from(estimate).saturating_sub(i128::from(cost)));

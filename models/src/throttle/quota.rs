@@ -34,7 +34,7 @@ impl Quota {
         }
     }
 
-    /// Changes the rates; amounts already paid do not change.
+    /// Changes the rates. Amounts that were already charged do not change.
     pub(super) fn set(&mut self, rates: Rates, now: Instant) {
         let other = Self::new(rates, now);
         self.concurrent = other.concurrent;
@@ -84,7 +84,7 @@ impl Quota {
         }
     }
 
-    /// Returns whether it equals a new quota: nothing runs, its buckets are full, and it has no pause.
+    /// Returns whether the quota equals a new quota: no call runs, its buckets are full, and it is not paused.
     pub(super) fn is_unused(&mut self, now: Instant) -> bool {
         let buckets = [&mut self.requests, &mut self.tokens];
         let is_full = buckets.into_iter().flatten().all(|bucket| bucket.is_full(now));

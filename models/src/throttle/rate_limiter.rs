@@ -30,7 +30,7 @@ pub(super) fn path(quotas: &[Text]) -> Path {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum QuotaCheck {
     Starts,
-    /// The call waits until it is woken, or until this time.
+    /// The call must wait until it is woken, or until this time.
     Waits(Option<Instant>),
 }
 
@@ -45,8 +45,8 @@ pub(super) struct RateLimiter {
     default: Rates,
     named: BTreeMap<Text, Rates>,
     quotas: BTreeMap<Text, Quota>,
-    /// Waiting calls by their quotas, in order of arrival.
-    lines: BTreeMap<Path, BTreeMap<u64, WaitingCall>>,
+    /// Queues of waiting calls, by their quotas. A queue is in order of arrival.
+    queues: BTreeMap<Path, BTreeMap<u64, WaitingCall>>,
     tickets: u64,
     /// Waiting calls to wake once the lock is released.
     pending_wakeups: Vec<Arc<Notify>>,
@@ -62,7 +62,7 @@ impl RateLimiter {
             default,
             named,
             quotas: BTreeMap::new(),
-            lines: BTreeMap::new(),
+            queues: BTreeMap::new(),
             tickets: 0,
             pending_wakeups: Vec::new(),
             divided: 1,
@@ -77,30 +77,30 @@ impl RateLimiter {
 
     pub(super) fn join(&mut self, path: &Path, tokens: u64, wakeup: Arc<Notify>) -> u64 {
         self.tickets = self.tickets.saturating_add(1);
-        self.lines.entry(Arc::clone(path)).or_default().insert(self.tickets, WaitingCall { tokens, wakeup });
+        self.queues.entry(Arc::clone(path)).or_default().insert(self.tickets, WaitingCall { tokens, wakeup });
         self.tickets
     }
 
-    /// Starts a call if it is the first of its queue and every quota allows it in addition to earlier calls.
+    /// Starts a call if it is the first of its queue, and if every quota allows it in addition to earlier calls.
     ///
-    /// The first calls of all queues are checked in ticket order. A blocked call reserves its first full quota. A call that may start but has not
-    /// been polled reserves all of its quotas.
+    /// Checks the first calls of all queues in ticket order. A blocked call reserves its first exhausted quota. A call that may start but has not been
+    /// polled yet reserves all its quotas.
     pub(super) fn check(&mut self, path: &Path, ticket: u64, now: Instant) -> QuotaCheck {
-        let mut kept = BTreeSet::new();
+        let mut reserved = BTreeSet::new();
         for (first, of, tokens) in self.first_calls() {
-            let shut = of.iter().find_map(|name| match self.availability(name, &kept, tokens, now) {
+            let blocked = of.iter().find_map(|name| match self.availability(name, &reserved, tokens, now) {
                 Availability::Now => None,
                 Availability::Full => Some((name, None)),
                 Availability::NotBefore(then) => Some((name, Some(then))),
             });
-            match shut {
+            match blocked {
                 Some((_, until)) if first == ticket => return QuotaCheck::Waits(until),
                 None if first == ticket => {
                     self.start(path, ticket, tokens, now);
                     return QuotaCheck::Starts;
                 }
-                Some((name, _)) => drop(kept.insert(Text::clone(name))),
-                None => kept.extend(of.iter().cloned()),
+                Some((name, _)) => drop(reserved.insert(Text::clone(name))),
+                None => reserved.extend(of.iter().cloned()),
             }
         }
         QuotaCheck::Waits(None)
@@ -108,22 +108,24 @@ impl RateLimiter {
 
     /// Returns the first calls of all queues, in order of arrival.
     fn first_calls(&self) -> Vec<(u64, Path, u64)> {
-        let first = |line: &BTreeMap<u64, WaitingCall>| {
+        let first = |queue: &BTreeMap<u64, WaitingCall>| {
             #[cfg(test)]
             if self.bug == Some(Bug::Unfair) {
-                return line.last_key_value().map(|(ticket, waiting)| (*ticket, waiting.tokens));
+                return queue.last_key_value().map(|(ticket, waiting)| (*ticket, waiting.tokens));
             }
-            line.first_key_value().map(|(ticket, waiting)| (*ticket, waiting.tokens))
+            queue.first_key_value().map(|(ticket, waiting)| (*ticket, waiting.tokens))
         };
-        let firsts =
-            self.lines.iter().filter_map(|(path, line)| first(line).map(|(t, tokens)| (t, Arc::clone(path), tokens)));
+        let firsts = self
+            .queues
+            .iter()
+            .filter_map(|(path, queue)| first(queue).map(|(t, tokens)| (t, Arc::clone(path), tokens)));
         let mut firsts: Vec<_> = firsts.collect();
         firsts.sort_unstable_by_key(|(ticket, ..)| *ticket);
         firsts
     }
 
-    fn availability(&mut self, name: &Text, kept: &BTreeSet<Text>, tokens: u64, now: Instant) -> Availability {
-        if kept.contains(name) {
+    fn availability(&mut self, name: &Text, reserved: &BTreeSet<Text>, tokens: u64, now: Instant) -> Availability {
+        if reserved.contains(name) {
             return Availability::Full;
         }
         #[cfg(test)]
@@ -150,10 +152,10 @@ impl RateLimiter {
     }
 
     fn remove(&mut self, path: &Path, ticket: u64) {
-        if let Some(line) = self.lines.get_mut(path) {
-            line.remove(&ticket);
-            if line.is_empty() {
-                self.lines.remove(path);
+        if let Some(queue) = self.queues.get_mut(path) {
+            queue.remove(&ticket);
+            if queue.is_empty() {
+                self.queues.remove(path);
             }
         }
     }
@@ -167,7 +169,7 @@ impl RateLimiter {
     pub(super) fn pause(&mut self, name: &Text, ms: u64, now: Instant) {
         if ms > 0 {
             self.quota(name, now).pause(saturating_later(now, Duration::from_millis(ms)));
-            // A call that waits here no longer reserves a wider quota.
+            // A call that now waits for this quota no longer reserves a wider quota.
             self.wake_first();
         }
     }
@@ -179,13 +181,13 @@ impl RateLimiter {
     pub(super) fn active_quotas(&mut self, now: Instant) -> Vec<QuotaUsage> {
         self.quotas.retain(|_, quota| !quota.is_unused(now));
         let mut waiting: BTreeMap<&Text, usize> = self.quotas.keys().map(|name| (name, 0)).collect();
-        for (path, line) in &self.lines {
+        for (path, queue) in &self.queues {
             for name in path.iter() {
                 let waiting = waiting.entry(name).or_default();
-                *waiting = waiting.saturating_add(line.len());
+                *waiting = waiting.saturating_add(queue.len());
             }
         }
-        let seen = |(name, waiting): (&Text, usize)| {
+        let usage = |(name, waiting): (&Text, usize)| {
             let quota = self.quotas.get(name);
             QuotaUsage {
                 name: Text::clone(name),
@@ -194,7 +196,7 @@ impl RateLimiter {
                 paused_ms: quota.and_then(|quota| paused_ms(quota, now)),
             }
         };
-        waiting.into_iter().map(seen).collect()
+        waiting.into_iter().map(usage).collect()
     }
 
     pub(super) fn divide(&mut self, by: u32, now: Instant) {
@@ -208,10 +210,10 @@ impl RateLimiter {
         self.wake_first();
     }
 
-    /// Wakes the first calls of all queues, in order of arrival, since each may now start, or later than it expected.
+    /// Wakes the first calls of all queues, in order of arrival. Each of them may start now, or must compute a new time.
     fn wake_first(&mut self) {
         for (ticket, path, _) in self.first_calls() {
-            let waiting = self.lines.get(&path).and_then(|line| line.get(&ticket));
+            let waiting = self.queues.get(&path).and_then(|queue| queue.get(&ticket));
             self.pending_wakeups.extend(waiting.map(|waiting| Arc::clone(&waiting.wakeup)));
         }
     }
@@ -222,7 +224,7 @@ impl RateLimiter {
     }
 }
 
-/// Returns the named rates, or else the default. A model of a named provider is unbounded, since the provider's rates cover it.
+/// Returns the named rates, or else the default. A model of a named provider is unlimited, because the rates of the provider apply to it.
 fn rates(name: &Text, default: Rates, named: &BTreeMap<Text, Rates>) -> Rates {
     let provider = || name.split_once('/').and_then(|(provider, _)| named.get(provider));
     match (named.get(name), provider()) {
@@ -232,7 +234,7 @@ fn rates(name: &Text, default: Rates, named: &BTreeMap<Text, Rates>) -> Rates {
     }
 }
 
-/// Returns the remaining pause, rounded up, since 0 would mean that it is over.
+/// Returns the remaining pause, rounded up, because 0 would mean that the pause is over.
 fn paused_ms(quota: &Quota, now: Instant) -> Option<u64> {
     let left = quota.paused_until(now)?.saturating_duration_since(now);
     Some(u64::try_from(left.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX))

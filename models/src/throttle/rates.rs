@@ -1,10 +1,11 @@
 //! Rates of a quota.
 
-/// Limits of calls under one quota; `None` is unlimited.
+/// Limits of calls under one quota; `None` means no limit.
 ///
-/// A rate per minute is a steady flow, not a window. The bucket of requests fills with `requests_per_minute` and holds a tenth of that, at least one,
-/// which is the burst after a pause. The bucket of tokens fills with `tokens_per_minute` and holds the tokens of one minute: a call starts when its
-/// estimate is available or the bucket is full. Its actual cost corrects the bucket, possibly to a debt that later calls wait for.
+/// A rate per minute is a steady rate (a token bucket), not a window. The bucket of requests fills at `requests_per_minute`. Its capacity, the burst
+/// after a pause, is a tenth of that rate, but at least one. The bucket of tokens fills at `tokens_per_minute`, and its capacity is the tokens of one
+/// minute. A call starts when its estimate is available or the bucket is full. Afterwards, the actual cost replaces the estimate. The level may
+/// become negative, and then later calls wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rates {
     pub concurrent: Option<u32>,
@@ -34,7 +35,7 @@ impl Rates {
         Self { concurrent: None, requests_per_minute: None, tokens_per_minute: None }
     }
 
-    /// Checks that calls can start under these rates; the error names the first field that is 0.
+    /// Checks that calls can start under these rates. The error contains the first field that is 0.
     /// [`Throttles::new`](super::Throttles::new) uses 1 instead of 0, because 0 would block forever.
     pub fn check(&self) -> Result<(), BadRates> {
         let bad = |field| Err(BadRates { field });

@@ -2,18 +2,18 @@
 
 mod callers;
 mod cancel;
-mod cool;
 mod life;
 mod order;
+mod pauses;
 mod random;
 mod rates;
 
-/// Seeded bugs, which the checks must find.
+/// Seeded bugs that the tests must detect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Bug {
     /// The newest call starts first.
     Unfair,
-    /// A dropped call remains in the queue.
+    /// A dropped call stays in the queue.
     TicketLost,
     /// Calls start too early.
     TooEarly,

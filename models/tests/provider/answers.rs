@@ -105,7 +105,7 @@ async fn openai_with_parallel_calls_in_fragments() {
     let expected = Answer {
         text: Some("give me".into()),
         reasoning: None,
-        // The model truncated the second call, which stays unchanged.
+        // The model truncated the second call. Its arguments are kept unchanged.
         calls: vec![tool_call("call_a", "read", "{\"a\":1}"), tool_call("call_b", "list", "{\"b\"")],
         stop: Stop::Calls,
         model: Some("openai/gpt-x".into()),

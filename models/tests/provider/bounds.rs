@@ -1,4 +1,4 @@
-//! Endless servers: each can send 64 MiB, and the client must close the connection long before.
+//! Servers that send endless data. They stop at 64 MiB, and the client must close the connection long before.
 
 use std::io::{Read as _, Write as _};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -12,11 +12,11 @@ use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
 
 const MAX_SENT: usize = 128 * 1024 * 1024;
-/// Maximum bytes that a client takes and that the buffers of both sides hold when it closes: a system lets a socket have 32 MiB and more.
+/// Maximum bytes that a client reads, plus the buffers of both sockets: a system may give a socket 32 MiB and more.
 const MAX_READ: usize = 80 * 1024 * 1024;
 
-/// A server that answers with `head` and repeats `piece`, with the number of bytes that it could send. With `lists` it also answers the list of
-/// models, otherwise only calls.
+/// A server that answers with `head` and repeats `piece`, and the number of bytes that it could send. With `lists`, it also answers requests for
+/// the list of models.
 struct Flood {
     url: String,
     sent: Arc<AtomicUsize>,
@@ -38,7 +38,7 @@ async fn flood(head: &str, piece: &[u8], lists: bool) -> Flood {
                     "HTTP/1.1 404 Not Found\r\ncontent-length: {}\r\nconnection: close\r\n\r\n{body}",
                     body.len()
                 );
-                // The client may have closed the connection; the assertions below decide.
+                // The client may have closed the connection. The assertions below check this.
                 let _ = connection.write_all(head.as_bytes()).await;
                 continue;
             }
@@ -61,7 +61,7 @@ async fn flood_error(spec: &str, head: &str, piece: &[u8], lists: bool) -> (Mode
     (error, flood.sent.load(Ordering::Relaxed))
 }
 
-/// Negative control: a client without limits reads everything.
+/// The control: a client without limits reads everything.
 #[tokio::test]
 async fn client_without_limits_reads_everything() {
     for head in ["500 Oops", "200 OK"] {
@@ -75,7 +75,7 @@ async fn client_without_limits_reads_everything() {
     }
 }
 
-/// Retry-after is limited; the last case is the control.
+/// Retry-after is limited. The last case is the control.
 #[tokio::test]
 async fn endless_retry_after_is_limited() {
     let attacks: [(&str, Option<u64>); 6] = [
@@ -134,8 +134,8 @@ async fn endless_text_is_refused() {
     assert!(sent < MAX_READ, "{sent}");
 }
 
-/// A server that sends endless interim responses has its own threads, so calls of other servers are answered while its calls are in flight. The control is
-/// `endless_interim_responses_block_their_reader_thread` of the command.
+/// A server that sends endless interim responses has its own threads, so calls of other servers are answered meanwhile. The control is
+/// `endless_interim_responses_block_their_reader_thread` in the tests of the command.
 #[tokio::test(flavor = "multi_thread")]
 async fn endless_interim_responses_block_no_other_server() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();

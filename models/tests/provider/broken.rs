@@ -1,4 +1,4 @@
-//! Streams with a wrong end.
+//! Streams that end in a wrong way.
 
 use std::time::Duration;
 
@@ -27,13 +27,13 @@ fn first_frames() -> [(&'static str, String); 5] {
 #[tokio::test]
 async fn interrupted_stream_is_not_an_answer() {
     for (spec, body) in first_frames() {
-        // Closed in the middle, and ended properly but without the final event.
+        // The connection closes in the middle, or ends properly but without the final event.
         for reply in [Reply::stream(&body).truncated(), Reply::stream(&body)] {
             let error = answer(spec, reply).await.unwrap_err();
             assert_eq!(error.kind, ModelFail::Unavailable, "{spec}: {error}");
             assert!(error.message.contains("interrupted in the middle of the answer"), "{spec}: {error}");
         }
-        // Interrupted within a frame.
+        // The stream is interrupted within a frame.
         let within = format!("{body}{}", body.get(..body.len() - 6).unwrap());
         let error = answer(spec, Reply::stream(within)).await.unwrap_err();
         assert_eq!(error.kind, ModelFail::Unavailable, "{spec}: {error}");
@@ -50,7 +50,7 @@ async fn loss_after_the_stop_reason_does_not_fail_the_answer() {
     assert_eq!((answer.text.as_deref(), answer.stop, answer.usage.unreliable), (Some("done"), Stop::End, true));
 }
 
-/// The answer was lost, and the call was repeated. The control: without its stop reason, an answer is awaited.
+/// The answer must not be lost, or the call repeated. The control: without a stop reason, the client waits for the rest.
 #[tokio::test(start_paused = true)]
 async fn answer_is_complete_although_its_stream_stays_open() {
     let text = json!({"choices": [{"index": 0, "delta": {"content": "done"}}]});
@@ -85,7 +85,7 @@ async fn body_without_a_stream_is_a_bad_answer() {
     }
 }
 
-/// A complete frame that is not JSON is not a truncation.
+/// A complete frame that is not JSON does not count as truncated.
 #[tokio::test]
 async fn frame_that_is_not_json_is_malformed() {
     for (spec, body) in first_frames() {

@@ -69,7 +69,7 @@ async fn too_long_conversation_has_its_own_error() {
     }
 }
 
-/// The messages are from the providers' references and from bug reports.
+/// The messages come from the documentation of the providers and from bug reports.
 #[tokio::test]
 async fn a9_account_out_of_credit_is_reported_per_protocol() {
     let openai = json!({"error": {"message": "You exceeded your current quota, please check your plan and billing details.",
@@ -157,7 +157,7 @@ async fn a9_close_before_tls_is_reported() {
     let url = format!("https://{}", listener.local_addr().unwrap());
     tokio::spawn(async move {
         while let Ok((mut connection, _)) = listener.accept().await {
-            // The whole handshake is read, so that the close is not a reset.
+            // Read the whole handshake, so that the close is not a reset.
             let mut greeting = [0_u8; 4096];
             let _ = connection.read(&mut greeting).await;
             let _ = connection.shutdown().await;

@@ -95,7 +95,7 @@ async fn settings_are_sent_in_each_protocols_fields() {
         let reasoning = body(name).await;
         assert_eq!((reasoning.get("temperature"), reasoning.get("top_p")), (None, None), "{name}");
     }
-    // Thinking excludes a temperature, and leaves enough of the cap for the answer.
+    // With thinking, no temperature is sent, and enough of the cap remains for the answer.
     let anthropic = body("anthropic/claude-sonnet-4").await;
     assert_eq!((anthropic.get("temperature"), anthropic.get("top_p")), (None, None));
     assert_eq!(anthropic["thinking"], json!({"type": "enabled", "budget_tokens": 1024}));
@@ -128,7 +128,7 @@ async fn format_is_requested_if_no_tools_are_offered() {
     assert_eq!(body("openai/m", vec![]).await["response_format"]["json_schema"]["schema"], schema);
     assert_eq!(body("openai-responses/m", vec![]).await["text"]["format"]["schema"], schema);
     assert_eq!(body("gemini/m", vec![]).await["generationConfig"]["responseJsonSchema"], schema);
-    // The prompt asks for the schema, which this protocol cannot carry.
+    // The prompt contains the schema, because this protocol has no field for it.
     let ollama = body("ollama/m", vec![]).await;
     let requested = ollama["messages"][0]["content"].as_str().unwrap_or_default();
     assert_eq!((&ollama["format"], requested.ends_with(&schema.to_string())), (&json!("json"), true), "{requested}");

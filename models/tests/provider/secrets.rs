@@ -35,7 +35,7 @@ async fn key_in_a_failed_stream_is_masked() {
     }
 }
 
-/// An answer goes to the journal, to exports and to screens. The control: another text in the answer is not changed.
+/// Answers are stored, exported and displayed. The control: another text in the answer does not change.
 #[tokio::test]
 async fn key_in_an_answer_is_masked() {
     let (head, tail) = KEY.split_at(5);
@@ -72,7 +72,7 @@ async fn key_in_an_answer_is_masked() {
 async fn redirect_is_not_followed_and_its_address_not_shown() {
     let elsewhere = Server::start([Reply::stream("data: [DONE]\n\n")]).await;
     for spec in WORDS {
-        // A host has no upper case, so that no mask would find the key in it.
+        // The host of an address is in lower case, so a mask would not find the key in it.
         for location in [format!("{}/{KEY}?key={KEY}", elsewhere.url), format!("http://{KEY}.example/")] {
             let head = format!("307 Temporary Redirect\r\nlocation: {location}");
             let error = answer(spec, Reply::with_head(&head, KEY)).await.unwrap_err();
@@ -118,7 +118,7 @@ fn debug_and_display_hide_the_key() {
     assert!(!shown.contains(KEY), "{shown}");
 }
 
-/// Arguments are parsed later: an escape in them hides the key from a search of their text. The control: another text stays as it is.
+/// Arguments are parsed later, and an escape in them hides the key from a plain text search. The control: another text does not change.
 #[tokio::test]
 async fn key_with_escapes_in_arguments_is_masked() {
     let escape = |spec: &str| format!("\\u{:04x}{}", spec.as_bytes()[0], &spec[1..]);
@@ -133,7 +133,7 @@ async fn key_with_escapes_in_arguments_is_masked() {
     }
 }
 
-/// Negative control: text that is not a key is shown.
+/// The control: text that is not a key is shown.
 #[tokio::test]
 async fn unmasked_text_of_a_server_is_shown() {
     const OTHER: &str = "othersecret-4712";
@@ -143,7 +143,7 @@ async fn unmasked_text_of_a_server_is_shown() {
     }
 }
 
-/// Negative control: a client that follows redirects reaches the other server.
+/// The control: a client that follows redirects reaches the other server.
 #[tokio::test]
 async fn client_that_follows_redirects_reaches_the_target() {
     let elsewhere = Server::start([Reply::with_head("200 OK", "arrived")]).await;

@@ -1,4 +1,4 @@
-//! A server with scripted replies, which records requests.
+//! A server with scripted replies that records requests.
 
 pub(crate) use std::sync::{Arc, Mutex};
 
@@ -36,12 +36,12 @@ enum End {
 }
 
 impl Reply {
-    /// Returns a stream of events, each a text with its line breaks.
+    /// Returns a reply with a stream of events. `body` contains the events with their line breaks.
     pub(crate) fn stream(body: impl AsRef<str>) -> Self {
         Self::with_head("200 OK\r\ncontent-type: text/event-stream", body)
     }
 
-    /// Returns a response with `status` and more headers, such as `429 Too Many Requests\r\nretry-after: 2`.
+    /// Returns a reply. `head` has the status and further headers, such as `429 Too Many Requests\r\nretry-after: 2`.
     pub(crate) fn with_head(head: &str, body: impl AsRef<str>) -> Self {
         Self { head: head.into(), pieces: vec![body.as_ref().as_bytes().to_vec()], end: End::Whole }
     }
@@ -75,7 +75,7 @@ pub(crate) struct ReceivedRequest {
 }
 
 impl Server {
-    /// Answers requests with `replies` in turn, and repeats the last one.
+    /// Answers requests with `replies` in order, and repeats the last reply.
     pub(crate) async fn start(replies: impl IntoIterator<Item = Reply>) -> Self {
         let replies: Vec<Reply> = replies.into_iter().collect();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -104,18 +104,18 @@ impl Server {
         self.requests.lock().unwrap().clone()
     }
 
-    /// Waits until the caller has closed the connection.
+    /// Waits until the client has closed the connection.
     pub(crate) async fn wait_until_left(&self) {
         self.gone.notified().await;
     }
 
-    /// Returns the provider's model `model` at this server, with a key.
+    /// Returns the model `model` of a provider at this server, with a key.
     pub(crate) fn model(&self, model: &str) -> Provider {
         let target = Target::parse(model).unwrap().with_base_url(&self.url).unwrap().with_key(Key::new(KEY));
         Provider::new(target).unwrap()
     }
 
-    /// Returns the answer to one call, and its deltas.
+    /// Makes one call. Returns the answer and its deltas.
     pub(crate) async fn ask(&self, model: &str, request: Request) -> (Result<Answer, ModelError>, Vec<Delta>) {
         let deltas_received = Arc::new(Mutex::new(Vec::new()));
         let sink = Arc::clone(&deltas_received);
@@ -129,7 +129,7 @@ impl Server {
     }
 }
 
-/// Returns the answer of a server that sends `reply` to the model `model`.
+/// Calls `model` at a server that sends `reply`, and returns the answer.
 pub(crate) async fn answer(model: &str, reply: Reply) -> Result<Answer, ModelError> {
     Server::start([reply]).await.ask(model, request()).await.0
 }

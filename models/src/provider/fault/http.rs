@@ -1,4 +1,4 @@
-//! Failures of HTTP.
+//! Converts failures of HTTP.
 
 use std::error::Error;
 use std::io::ErrorKind;
@@ -44,7 +44,7 @@ pub(in crate::provider) fn of_status(status: StatusCode, headers: &HeaderMap, bo
     let who = client.provider_name();
     let code = status.as_u16();
     if status.is_redirection() {
-        // The target of the redirect is omitted: it is the server's text, and may contain the key in another case.
+        // Omit the target of the redirect: the server chooses it, and it may contain the key with other upper and lower case.
         let text = format!(
             "{who} redirects ({code}), which is not followed, since it would pass the key on. Give the final base URL"
         );
@@ -88,7 +88,7 @@ fn is_no_tls(error: &(dyn Error + 'static)) -> bool {
     if let Some(error) = error.downcast_ref::<rustls::Error>() {
         return matches!(error, rustls::Error::InvalidMessage(_));
     }
-    // The content of an I/O error is not its source, but may be another error.
+    // The inner error of an I/O error is not its `source`.
     let held = error.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref);
     held.is_some_and(|held| is_no_tls(held)) || error.source().is_some_and(is_no_tls)
 }
@@ -104,7 +104,7 @@ fn io(error: &(dyn Error + 'static)) -> Option<ErrorKind> {
     None
 }
 
-/// Returns the message of the innermost error, since outer ones repeat the address.
+/// Returns the message of the innermost error, because outer errors only repeat the address.
 fn root(error: &(dyn Error + 'static)) -> String {
     let mut root = error;
     while let Some(below) = root.source() {

@@ -1,4 +1,4 @@
-//! Error messages of providers.
+//! Recognizes error messages of providers.
 
 use serde_json::Value;
 use subtend_session::outcome::ModelFail;
@@ -6,7 +6,7 @@ use subtend_session::outcome::ModelFail;
 /// Maximum characters of a message.
 const MAX_CHARS: usize = 500;
 
-/// Returns the message of an error, from any place where providers put it.
+/// Returns the message of an error, from any of the fields that providers use.
 pub(super) fn message(body: &Value) -> Option<String> {
     let places = ["/error/message", "/error", "/message", "/detail", "/0/error/message", "/response/error/message"];
     let found = places.iter().find_map(|place| body.pointer(place).and_then(Value::as_str));
@@ -25,7 +25,7 @@ pub(super) fn kinds(body: &Value) -> String {
     found.collect::<Vec<_>>().join(" ")
 }
 
-/// Returns the text of a body that is not JSON. For an HTML page, returns `None`.
+/// Returns the text of a body that is not JSON; `None` for an HTML page.
 pub(super) fn plain(body: &str) -> Option<String> {
     let body = body.trim();
     (!body.is_empty() && !body.starts_with('<')).then(|| body.to_owned())
@@ -69,8 +69,8 @@ pub(super) fn is_context_overflow(text: &str) -> bool {
     WORDS.iter().any(|word| text.contains(word))
 }
 
-/// Returns whether the account has no credit, so that waiting does not help. Gemini's message for a rate limit mentions a quota and a plan, but is
-/// not one of these.
+/// Returns whether the account has no credit, so that waiting does not help. Gemini's message for a rate limit mentions a quota and a plan too,
+/// but does not match.
 pub(super) fn is_out_of_credit(text: &str) -> bool {
     const WORDS: [&str; 18] = [
         "insufficient_quota",
@@ -95,7 +95,7 @@ pub(super) fn is_out_of_credit(text: &str) -> bool {
     WORDS.iter().any(|word| text.contains(word))
 }
 
-/// Returns whether the key is missing or refused although the status is that of a bad request or of missing access.
+/// Returns whether the key is missing or refused, although the status says "bad request" or "forbidden".
 pub(super) fn is_key_refused(body: &Value, text: &str) -> bool {
     const WORDS: [&str; 6] = [
         "api key not valid",

@@ -7,7 +7,7 @@ use super::Draft;
 use super::frame::{arguments, text};
 
 pub(super) fn frame(draft: &mut Draft, frame: &Value) {
-    // The kind is read from the data: the event's name can be lost if a chunk ends within a line break.
+    // Read the kind from the data, because the name of the event can be lost if a chunk ends within a line break.
     match text(frame, "/type").unwrap_or_default() {
         "message_start" => {
             draft.model(text(frame, "/message/model"));
@@ -42,7 +42,7 @@ fn start(draft: &mut Draft, frame: &Value) {
             }
         }
         "redacted_thinking" => {
-            // This is the only field of such a block. Others could be trees of any size in each frame.
+            // Keep only this field: other fields could be values of any size in each frame.
             let data = text(frame, "/content_block/data").unwrap_or_default();
             if draft.try_keep(data.len()) {
                 draft.reasoning.blocks.push((index, json!({ "type": "redacted_thinking", "data": data })));
@@ -86,7 +86,7 @@ fn append(draft: &mut Draft, index: u64, field: &str, piece: &str) {
     }
 }
 
-/// Returns whether a block can be sent back: thinking without a signature is refused.
+/// Returns whether a block can be sent back. The provider refuses thinking without a signature.
 pub(super) fn is_signed(block: &Value) -> bool {
     text(block, "/type") != Some("thinking") || text(block, "/signature").is_some_and(|sign| !sign.is_empty())
 }

@@ -1,4 +1,4 @@
-//! Access to fields of the frames of an answer's stream.
+//! Reads fields of the frames of an answer.
 
 use serde_json::Value;
 
@@ -6,7 +6,7 @@ pub(super) fn text<'a>(frame: &'a Value, pointer: &str) -> Option<&'a str> {
     frame.pointer(pointer).and_then(Value::as_str)
 }
 
-/// Returns the list at `pointer`, or an empty one.
+/// Returns the list at `pointer`, or an empty list.
 pub(super) fn list<'a>(frame: &'a Value, pointer: &str) -> &'a [Value] {
     frame.pointer(pointer).and_then(Value::as_array).map_or(&[], Vec::as_slice)
 }

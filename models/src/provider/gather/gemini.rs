@@ -1,4 +1,4 @@
-//! Frames of Gemini content generation: complete parts.
+//! Frames of Gemini content generation, which contain complete parts.
 
 use serde_json::Value;
 use subtend_session::record::Stop;

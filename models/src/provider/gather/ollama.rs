@@ -1,4 +1,4 @@
-//! Frames of Ollama chat: one line each, with complete calls, mostly without ids.
+//! Frames of Ollama chat: lines with complete calls, which usually have no ids.
 
 use serde_json::Value;
 use subtend_session::record::Stop;

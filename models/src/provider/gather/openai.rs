@@ -10,7 +10,7 @@ pub(super) fn frame(draft: &mut Draft, frame: &Value) {
     draft.model(text(frame, "/model"));
     draft.tally.openai(frame.get("usage"));
     let Some(choice) = frame.pointer("/choices/0") else {
-        // The usage comes last, after the stop reason. Not every server sends `[DONE]` after it.
+        // The usage follows the stop reason. Not every server sends `[DONE]` afterwards.
         draft.ended |= draft.stop.is_some() && draft.tally.is_reported();
         return;
     };
@@ -34,7 +34,7 @@ pub(super) fn frame(draft: &mut Draft, frame: &Value) {
     }
 }
 
-/// Adds a typed piece, in which some servers send reasoning and text.
+/// Adds a typed part. Some servers send reasoning and text in typed parts.
 fn push_part(draft: &mut Draft, piece: &Value) {
     match (piece.get("text"), piece.get("thinking")) {
         (Some(Value::String(text)), _) => draft.push_text(text),
@@ -46,7 +46,7 @@ fn push_part(draft: &mut Draft, piece: &Value) {
     }
 }
 
-/// Adds a piece of a call. Some servers send no index, or the same for all calls: a new id is a new call.
+/// Adds a piece of a call. Some servers send no index, or the same index for all calls. So a new id means a new call.
 fn push_call(draft: &mut Draft, piece: &Value) {
     if !piece.is_object() {
         return;

@@ -1,4 +1,4 @@
-//! Stream of OpenAI's Responses API: frames name items by id or index, and several items may be open at once.
+//! Frames of OpenAI's Responses API. They refer to items by id or index, and several items may be open at once.
 
 use serde_json::Value;
 use subtend_session::ids::Hash;
@@ -37,7 +37,7 @@ pub(super) fn frame(draft: &mut Draft, frame: &Value) {
     }
 }
 
-/// Returns the id or the index of an item, since some servers omit one of them.
+/// Returns the id or the index of an item, because some servers omit one of them.
 fn call_key(frame: &Value) -> String {
     let id = text(frame, "/item_id").or_else(|| text(frame, "/item/id")).filter(|id| !id.is_empty());
     match (id, frame.get("output_index")) {
@@ -55,7 +55,7 @@ fn on_added(draft: &mut Draft, frame: &Value) {
     }
 }
 
-/// Replaces the pieces of the arguments by the complete arguments.
+/// Replaces the pieces of the arguments with the complete arguments.
 fn replace_arguments(draft: &mut Draft, frame: &Value, arguments: Option<&str>) {
     let arguments = arguments.filter(|arguments| !arguments.is_empty());
     if let (Some(arguments), Some(call)) = (arguments, draft.call(&call_key(frame))) {

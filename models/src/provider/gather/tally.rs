@@ -1,12 +1,12 @@
-//! Token counts as providers report them.
+//! Reads token counts that providers report.
 
 use serde_json::Value;
 use subtend_session::usage::Usage;
 
-/// Larger counts are errors of the server.
+/// Maximum plausible count. Larger counts are errors of the server.
 const MAX_COUNT: u64 = 1_000_000_000;
 
-/// Reported counts. A later report replaces an earlier one, number by number.
+/// Reported counts. Each number of a later report replaces the earlier number.
 #[derive(Default)]
 pub(super) struct TokenTally {
     input: Option<u64>,
@@ -14,11 +14,11 @@ pub(super) struct TokenTally {
     reasoning: Option<u64>,
     cache_new: Option<u64>,
     cache_read: Option<u64>,
-    /// Input that the provider does not include in `input`.
+    /// Further input tokens, which the provider does not include in `input`.
     separate_input: Option<u64>,
-    /// True if the input excludes cached tokens.
+    /// True if `input` excludes cached tokens.
     cache_apart: bool,
-    /// True if the output excludes the reasoning.
+    /// True if `output` excludes reasoning tokens.
     reasoning_apart: bool,
     /// True if a count was invalid.
     is_invalid: bool,
@@ -55,7 +55,7 @@ impl TokenTally {
         self.read(usage, "/input_tokens_details/cache_write_tokens", |tally| &mut tally.cache_new);
     }
 
-    /// Reads Gemini's counts, whose output excludes thoughts, and whose input excludes the text that its own tools read.
+    /// Reads Gemini's counts. The output excludes thoughts, and the input excludes text that Gemini's own tools read.
     pub(super) fn gemini(&mut self, usage: Option<&Value>) {
         let Some(usage) = usage.filter(|usage| usage.is_object()) else { return };
         self.reasoning_apart = true;
@@ -66,7 +66,7 @@ impl TokenTally {
         self.read(usage, "/cachedContentTokenCount", |tally| &mut tally.cache_read);
     }
 
-    /// Reads Ollama's counts, which are in the last line.
+    /// Reads Ollama's counts from the last line.
     pub(super) fn ollama(&mut self, line: &Value) {
         self.read(line, "/prompt_eval_count", |tally| &mut tally.input);
         self.read(line, "/eval_count", |tally| &mut tally.output);
@@ -81,7 +81,7 @@ impl TokenTally {
                 self.is_invalid = true;
                 MAX_COUNT
             }
-            // The count is negative or a fraction.
+            // The count is negative, or not an integer.
             None => {
                 self.is_invalid = true;
                 0
@@ -97,7 +97,7 @@ impl TokenTally {
     /// Returns the output tokens, including reasoning.
     pub(super) fn output(&self) -> Option<u64> {
         let apart = if self.reasoning_apart { self.reasoning.unwrap_or(0) } else { 0 };
-        // Some servers exclude the reasoning although their protocol includes it.
+        // Some servers exclude reasoning tokens from the output, although their protocol includes them.
         self.output.map(|output| output.saturating_add(apart).max(self.reasoning.unwrap_or(0)))
     }
 

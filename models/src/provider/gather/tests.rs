@@ -140,7 +140,7 @@ fn frames_with_too_many_values_are_refused() {
     assert_eq!(answered(&frame(&"0,".repeat(MAX_VALUES / 2))), Ok(Stop::End));
 }
 
-/// Each frame is small, but the kept parts add up.
+/// Each frame is small, but the kept parts accumulate.
 #[test]
 fn kept_reasoning_is_bounded() {
     let text = "x".repeat(1 << 20);
@@ -181,7 +181,7 @@ fn kept_reasoning_is_bounded() {
     assert_eq!(draft.finish(None).unwrap_err().text, "the answer has more than 4096 pieces of reasoning");
 }
 
-/// Only the last signature of a text is kept, so the limit on pieces does not apply. The control: a short signature is kept.
+/// Only the last signature of a text is kept, so the limit on pieces does not apply to it. The control: a short signature is kept.
 #[test]
 fn signature_of_a_text_counts_as_content() {
     let kept = |bytes: usize| -> Result<usize, String> {
@@ -194,7 +194,7 @@ fn signature_of_a_text_counts_as_content() {
     assert_eq!(kept(100), Ok(r#"{"protocol":"gemini","text":""}"#.len() + 100));
 }
 
-/// Reasoning is stored as JSON, with escapes in it. The control: another text stays.
+/// Reasoning is stored as JSON, in which the key may be escaped. The control: another text is unchanged.
 #[test]
 fn key_with_escapes_in_reasoning_is_masked() {
     let key = "sk-\"a\\b-0";
@@ -215,7 +215,7 @@ fn key_with_escapes_in_reasoning_is_masked() {
     assert_eq!(kept("sk-\"a\\b"), stored("sk-\"a\\b"));
 }
 
-/// A server can keep the stream of a complete answer open. The control: an answer that grows is awaited.
+/// A server can keep the stream of a complete answer open. The control: there is no limit while an answer grows.
 #[tokio::test(start_paused = true)]
 async fn rest_of_a_complete_answer_has_a_bounded_time() {
     let mut draft = Draft::new(Protocol::OpenAi, TurnNo(1), Deltas::none());
@@ -234,8 +234,8 @@ async fn rest_of_a_complete_answer_has_a_bounded_time() {
     assert_eq!(draft.rest_until(), Some(until + Duration::from_secs(8)));
 }
 
-/// An earlier version compared each piece of a call with the full id of the last one. The control: ids as long as those
-/// of gateways are accepted.
+/// A comparison of each piece of a call with the full id of the last call takes quadratic time. The control: ids as long as
+/// those of gateways are accepted.
 #[test]
 fn endless_names_and_empty_pieces_are_bounded() {
     let opened = |protocol: Protocol, id: &str, name: &str| match protocol {
@@ -261,7 +261,7 @@ fn endless_names_and_empty_pieces_are_bounded() {
     }
     let pieces = openai(json!({"tool_calls": vec![0; 40_000]}), None).to_string();
     let mut draft = draft(Protocol::OpenAi, &[opened(Protocol::OpenAi, &short, "read")]);
-    // With that comparison, these frames took minutes.
+    // With this comparison, these frames take minutes.
     (0..100).for_each(|_| draft.frame(None, &pieces));
     draft.frame(
         None,
@@ -270,7 +270,7 @@ fn endless_names_and_empty_pieces_are_bounded() {
     assert_eq!(calls(&draft.finish(None).unwrap()), [(&*short, "read", "{}")]);
 }
 
-/// Returns JSON that resembles a frame: right keys, any values.
+/// Returns JSON that resembles a frame: valid keys, and any values.
 fn near_frame() -> impl Strategy<Value = Value> {
     let keys = [
         "type",
@@ -361,7 +361,7 @@ async fn keep_alives_count_for_a_bounded_time() {
     };
     // Frames without content count for five minutes.
     assert_eq!(minutes(&mut draft, 30, r#"{"choices":[{"delta":{"content":""}}]}"#).await, 4);
-    // A growing answer stays alive.
+    // While an answer grows, frames count as progress.
     assert_eq!(minutes(&mut draft, 1, r#"{"choices":[{"delta":{"content":"a"}}]}"#).await, 0);
     assert_eq!(minutes(&mut draft, 30, r#"{"choices":[{"delta":{"content":"a"}}]}"#).await, 30);
     assert_eq!(minutes(&mut draft, 30, "").await, 4);

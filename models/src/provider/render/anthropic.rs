@@ -1,4 +1,4 @@
-//! Anthropic messages.
+//! Requests of Anthropic's Messages API.
 
 use serde_json::{Map, Value, json};
 use subtend_session::settings::Effort;
@@ -21,7 +21,7 @@ pub(super) fn body(outgoing: &Outgoing<'_>) -> Map<String, Value> {
     let mut body = object(json!({ "model": outgoing.model, "stream": true, "max_tokens": cap, "messages": messages }));
     insert_some(&mut body, "system", outgoing.system);
     tools(outgoing, &mut body);
-    // The provider refuses both parameters together with thinking.
+    // The provider refuses these parameters together with thinking.
     if !outgoing.thinks {
         outgoing.sample(&mut body, "temperature", "top_p");
     }
@@ -33,7 +33,8 @@ pub(super) fn body(outgoing: &Outgoing<'_>) -> Map<String, Value> {
     body
 }
 
-/// Writes the tools. A transcript with calls is refused without tools, so the called tools are then listed but forbidden.
+/// Writes the tools. The provider refuses a transcript with calls if no tools are offered. Then the called tools are listed, and calls are
+/// forbidden.
 fn tools(outgoing: &Outgoing<'_>, body: &mut Map<String, Value>) {
     let offered = outgoing
         .tools
@@ -53,7 +54,7 @@ fn add_thinking(
     output: &mut Map<String, Value>,
 ) {
     let Some(requested) = outgoing.settings.effort else { return };
-    // Calls that another model made without thinking must not be followed by thinking.
+    // The provider refuses thinking after calls that were made without thinking.
     let requested = if outgoing.is_unsigned { Effort::None } else { requested };
     let effort = effort_within(requested, outgoing.settings.output_tokens);
     let thinking = match (claude.thinking(), effort) {
@@ -91,7 +92,7 @@ fn messages(turns: &[Turn]) -> Vec<Value> {
     messages
 }
 
-/// Adds user texts. Roles must alternate, so texts after results join their message.
+/// Adds user texts. Roles must alternate, so texts after results become part of the message with the results.
 fn user(messages: &mut Vec<Value>, texts: &[String]) {
     let last = messages.last_mut().filter(|message| message.get("role") == Some(&json!("user")));
     match last.and_then(|message| message.get_mut("content")) {
@@ -130,8 +131,8 @@ fn assistant_message(text: Option<&str>, kept: Option<&StoredReasoning>, calls: 
     json!({ "role": "assistant", "content": blocks })
 }
 
-/// Marks the end of the conversation for the provider's cache: the next turn starts with it and costs less. A compatible server may not know the
-/// mark.
+/// Marks the end of the conversation for the provider's cache, which makes the next turn cheaper. Only for the provider itself, because a
+/// compatible server may not support the mark.
 fn mark_for_cache(messages: &mut [Value]) {
     let Some(content) = messages.last_mut().and_then(|message| message.get_mut("content")) else { return };
     if let Value::String(output) = content {

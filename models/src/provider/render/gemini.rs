@@ -1,4 +1,4 @@
-//! Gemini content generation.
+//! Requests of Gemini content generation.
 
 use serde_json::{Map, Value, json};
 use subtend_session::settings::Effort;
@@ -7,7 +7,7 @@ use super::turns::{Call, Turn};
 use super::{Outgoing, insert_some, object};
 use crate::provider::reasoning::StoredReasoning;
 
-/// Models with levels of thinking instead of budgets.
+/// Models with thinking levels instead of thinking budgets.
 const LEVELS: [&str; 2] = ["gemini-3", "gemma-4"];
 /// The documented placeholder for the signature of a foreign call.
 const UNSIGNED: &str = "skip_thought_signature_validator";
@@ -37,7 +37,7 @@ fn thinking_config(outgoing: &Outgoing<'_>) -> Map<String, Value> {
     let mut thinking = Map::new();
     let Some(effort) = outgoing.settings.effort else { return thinking };
     let (level, budget) = match effort {
-        // These models accept a budget of zero.
+        // Only these models accept a budget of zero.
         Effort::None => (None, outgoing.model.contains("2.5-flash").then_some(0)),
         Effort::Low => (Some("LOW"), Some(1_000)),
         Effort::Medium => (Some("MEDIUM"), Some(8_000)),
@@ -92,7 +92,7 @@ fn assistant_parts(
     let mut parts = Vec::new();
     if let Some(text) = text {
         let mut part = object(json!({ "text": text }));
-        // Each signature is sent back only once.
+        // Send each signature back only once.
         let own = of_text.filter(|own| !of_calls.iter().take(calls.len()).flatten().any(|other| other == *own));
         insert_some(&mut part, "thoughtSignature", own.map(String::as_str));
         parts.push(Value::Object(part));

@@ -1,4 +1,4 @@
-//! Ollama chat.
+//! Requests of Ollama chat.
 
 use serde_json::{Map, Value, json};
 use subtend_session::settings::Effort;
@@ -25,7 +25,7 @@ pub(super) fn body(outgoing: &Outgoing<'_>) -> Map<String, Value> {
 }
 
 fn messages(outgoing: &Outgoing<'_>) -> Vec<Value> {
-    // The prompt asks for the schema, since not every server of this protocol accepts one.
+    // The prompt contains the schema, because not every server of this protocol accepts a schema as a field.
     let format =
         outgoing.format.as_ref().map(|schema| format!("Answer only with JSON that matches this schema:\n{schema}"));
     let system: Vec<&str> = outgoing.system.into_iter().chain(format.as_deref()).collect();
@@ -46,7 +46,7 @@ fn messages(outgoing: &Outgoing<'_>) -> Vec<Value> {
                 insert_some(&mut message, "tool_calls", Some(made).filter(|made| !made.is_empty()));
                 messages.push(Value::Object(message));
             }
-            // Each result is a message of its own.
+            // Each result is a separate message.
             Turn::Results(outcomes) => {
                 messages.extend(outcomes.iter().map(|outcome| json!({ "role": "tool", "content": outcome.content })));
             }

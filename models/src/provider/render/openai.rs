@@ -1,4 +1,4 @@
-//! OpenAI chat completions.
+//! Requests of OpenAI chat completions.
 
 use serde_json::{Map, Value, json};
 
@@ -6,7 +6,7 @@ use super::turns::{Call, Turn};
 use super::{Outgoing, function, insert_some, object, reasons, schema};
 use crate::provider::reasoning::StoredReasoning;
 
-/// Models whose cap has the newer field name.
+/// Models that require the newer field name for the cap.
 const NEWER_CAP: [&str; 5] = ["gpt-5", "gpt-6", "o1", "o3", "o4"];
 
 pub(super) fn body(outgoing: &Outgoing<'_>) -> Map<String, Value> {
@@ -69,7 +69,7 @@ fn assistant_message(text: Option<&str>, kept: Option<&StoredReasoning>, calls: 
             json!({ "type": "function", "id": call.id, "function": function })
         })
         .collect();
-    // Reasoning is expected only with calls.
+    // Servers expect reasoning only with calls.
     if let Some(StoredReasoning::OpenAi { text }) = kept.filter(|_| !made.is_empty()) {
         insert_some(&mut message, "reasoning_content", Some(text.as_str()));
     }

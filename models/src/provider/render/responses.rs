@@ -1,4 +1,4 @@
-//! OpenAI responses.
+//! Requests of OpenAI's Responses API.
 
 use serde_json::{Map, Value, json};
 
@@ -31,7 +31,7 @@ pub(super) fn body(outgoing: &Outgoing<'_>) -> Map<String, Value> {
         .map(|tool| {
             let mut tool = function(tool);
             insert_some(&mut tool, "type", Some("function"));
-            // By default this protocol makes optional properties required.
+            // The default of this protocol would make optional properties required.
             insert_some(&mut tool, "strict", Some(false));
             Value::Object(tool)
         })

@@ -1,9 +1,9 @@
-//! Schemas of answers for strict generation.
+//! Converts schemas of answers for strict generation.
 
 use serde_json::{Map, Value, json};
 
-/// Forbids undeclared properties in each object, as strict generation requires. With `all_required`, each object also requires all its properties,
-/// since OpenAI refuses optional ones.
+/// Forbids undeclared properties in each object, as strict generation requires. With `all_required`, also makes all properties required, because
+/// OpenAI refuses optional properties.
 pub(super) fn close_objects(schema: &Value, all_required: bool) -> Value {
     match schema {
         Value::Array(items) => items.iter().map(|item| close_objects(item, all_required)).collect(),

@@ -314,7 +314,7 @@ fn withdrawn_tools_are_named_when_calls_need_them() {
     assert_eq!(tools(Protocol::OpenAi, &[]), (None, None));
 }
 
-/// Arguments become trees in a request, and a long conversation has many of them.
+/// Arguments become JSON values in a request, and a long conversation has many of them.
 #[test]
 fn arguments_above_the_request_limit_are_text() {
     let args = format!("{{\"a\":[{}0]}}", "{},".repeat(40_000));
@@ -327,7 +327,7 @@ fn arguments_above_the_request_limit_are_text() {
     assert_eq!(wrapped, [false, false, false, false, false, false, true, true]);
 }
 
-/// Rendering takes a multiple of the text, and control characters take six bytes. The control: a conversation within the limit.
+/// Rendering takes a multiple of the text's memory, and a control character takes six bytes. The control: a conversation within the limit.
 #[test]
 fn conversation_above_the_request_limit_is_refused() {
     let refused = |text: &str, messages: u64| {

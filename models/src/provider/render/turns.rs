@@ -1,6 +1,9 @@
-//! Converts messages into an order that every provider accepts: the user starts; turns alternate, except for results and the user text after them;
-//! each call has one result, right after its answer; call ids are unique; nothing is empty; and the model's turn is never last, since the model would
-//! continue it.
+//! Converts messages into an order that every provider accepts:
+//!
+//! * The user starts, and turns alternate, except for results and the user text after them.
+//! * Each call has one result, right after its answer. Call ids are unique.
+//! * No content is empty.
+//! * The last turn is not the model's, because the model would continue it.
 
 use std::collections::BTreeSet;
 
@@ -16,7 +19,7 @@ const EMPTY: &str = "(empty)";
 const NO_RESULT: &str = "(there is no result)";
 const OPENING: &str = "(The conversation continues.)";
 const CONTINUE: &str = "Continue.";
-/// Maximum number of JSON values in the arguments of all calls of a request, which are parsed into trees.
+/// Maximum number of JSON values in the arguments of all calls of a request.
 const MAX_REQUEST_VALUES: usize = 5 * MAX_VALUES;
 
 #[derive(Clone, Debug, PartialEq)]
@@ -72,7 +75,7 @@ pub(super) fn of(messages: &[Message], form: Form) -> Vec<Turn> {
     order.turns
 }
 
-/// Returns a valid tool name, since a model may have requested an invalid one.
+/// Returns a valid tool name, because a model may have requested an invalid name.
 pub(super) fn tool_name(name: &str) -> String {
     let plain: String = name
         .chars()
@@ -134,7 +137,7 @@ impl TurnOrder {
         self.open = calls.iter().map(|call| OpenCall::of(call, None)).collect();
         let kept = reasoning.and_then(StoredReasoning::of_text);
         match self.turns.last_mut() {
-            // Merges two consecutive answers, the first without calls.
+            // Merge two consecutive answers. The first one has no calls.
             Some(Turn::Assistant { text: before, kept: reasoned, calls: made }) => {
                 *before = match (before.take(), text) {
                     (Some(before), Some(text)) => Some(format!("{before}\n\n{text}")),
@@ -151,8 +154,8 @@ impl TurnOrder {
         }
     }
 
-    /// Returns arguments as the object that providers require. Other values are wrapped in one, and so are values above the limit of a request. Each
-    /// request wraps the same values as the previous one.
+    /// Returns arguments as an object, as providers require. Wraps other values in an object, and also values above the limit of a request. The
+    /// limit affects the same calls in each later request.
     fn object(&mut self, args: &str) -> Value {
         self.values = self.values.saturating_add(ValueCount::default().add(args.as_bytes()));
         let parsed = (self.values <= MAX_REQUEST_VALUES).then(|| serde_json::from_str::<Value>(args).ok()).flatten();
@@ -167,7 +170,7 @@ impl TurnOrder {
         let slot = usize::try_from(ix).ok().and_then(|ix| self.open.get_mut(ix));
         match slot {
             Some(OpenCall { result: result @ None, .. }) => *result = Some((content.to_owned(), error)),
-            // A result without a call is still worth reading.
+            // Keep a result without a call as user text.
             Some(OpenCall { result: Some(_), .. }) | None => self.user(content),
         }
     }
@@ -180,7 +183,7 @@ impl TurnOrder {
         let call = Call { id: self.id(""), name: TOOL.into(), args: json!({}) };
         self.open = vec![OpenCall::of(&call, Some((text.to_owned(), false)))];
         match self.turns.last_mut() {
-            // Joins a call to the preceding answer without calls, since consecutive answers are refused.
+            // Add the call to a preceding answer without calls, because providers refuse consecutive answers.
             Some(Turn::Assistant { calls, .. }) => calls.push(call),
             Some(Turn::User(_) | Turn::Results(_)) | None => {
                 self.turns.push(Turn::Assistant { text: None, kept: None, calls: vec![call] });

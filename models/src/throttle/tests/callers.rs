@@ -1,4 +1,4 @@
-//! Calls that are polled by hand, only when woken and in that order.
+//! Calls that tests poll by hand, only after a wake-up and in the order of wake-ups.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::pin::Pin;
@@ -77,7 +77,7 @@ impl Callers {
         }
     }
 
-    /// Creates callers with these quotas; all others are unlimited.
+    /// Creates callers with these quotas. All other quotas are unlimited.
     pub(super) fn with_quotas(named: &[(&str, Rates)]) -> Self {
         let named = named.iter().map(|(name, rates)| (Text::from(*name), *rates));
         Self::of(Throttles::new(Rates::unbounded(), named))
@@ -122,7 +122,7 @@ impl Callers {
     }
 
     /// Advances time, and polls woken calls immediately.
-    pub(super) async fn pass(&mut self, ms: u64) {
+    pub(super) async fn advance(&mut self, ms: u64) {
         let end = Instant::now() + Duration::from_millis(ms);
         let woken = Arc::clone(&self.woken);
         loop {
@@ -133,7 +133,7 @@ impl Callers {
                 () = sleep_until(end) => break,
             }
         }
-        // The timer may be due at the very end.
+        // The timer may expire exactly at the end.
         for _ in 0..3 {
             tokio::task::yield_now().await;
             self.poll_woken();
@@ -141,7 +141,7 @@ impl Callers {
     }
 
     /// Advances time without polling.
-    pub(super) async fn pass_unpolled(&self, ms: u64) {
+    pub(super) async fn advance_unpolled(&self, ms: u64) {
         sleep(Duration::from_millis(ms)).await;
     }
 

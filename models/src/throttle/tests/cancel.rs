@@ -17,7 +17,7 @@ async fn call_dropped_before_its_first_poll_is_not_counted() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn call_dropped_in_the_line_frees_its_place() {
+async fn call_dropped_in_the_queue_frees_its_position() {
     let mut callers = Callers::with_quotas(&[(LAB, concurrent_rate(1))]);
     callers.all_enter("a1 a2 a3 b1 b2", &[LAB]);
     callers.drop_waiting("a2");
@@ -28,17 +28,17 @@ async fn call_dropped_in_the_line_frees_its_place() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn call_dropped_in_the_line_of_its_model_leaves_no_trace() {
+async fn call_dropped_in_the_queue_of_its_model_leaves_no_trace() {
     let mut callers = Callers::with_quotas(&[(MODEL, requests(60))]);
     callers.throttles.pause(&MODEL.into(), 1_000);
     callers.all_enter("a1", &[MODEL, LAB]);
     callers.drop_waiting("a1");
-    callers.pass(1_000).await;
+    callers.advance(1_000).await;
     assert_eq!(callers.active_quotas(), []);
 }
 
 #[tokio::test(start_paused = true)]
-async fn call_dropped_at_the_head_of_the_line_lets_others_start() {
+async fn call_dropped_at_the_head_of_the_queue_lets_others_start() {
     let mut callers = Callers::with_quotas(&[(LAB, tokens(600))]);
     callers.enter("a1", &[LAB], 500);
     callers.enter("b1", &[LAB], 600);
@@ -49,7 +49,7 @@ async fn call_dropped_at_the_head_of_the_line_lets_others_start() {
     assert_eq!(callers.started(), "a1 c1");
 }
 
-/// Drops a call after it was granted and before it is polled; returns the started calls.
+/// Drops a call after it was granted and before it is polled. Returns the started calls.
 fn drop_granted_call(bug: Option<Bug>) -> String {
     let mut callers = Callers::with_quotas(&[(MODEL, concurrent_rate(1)), (LAB, concurrent_rate(1))]).with_bug(bug);
     callers.all_enter("a1 b1 c1", &[MODEL, LAB]);
@@ -72,7 +72,7 @@ async fn granted_call_dropped_before_its_poll_costs_nothing() {
     callers.settle("a1", 0);
     callers.enter("b1", &[LAB], 60);
     callers.enter("c1", &[LAB], 60);
-    callers.pass_unpolled(6_000).await;
+    callers.advance_unpolled(6_000).await;
     callers.drop_waiting("b1");
     callers.poll_woken();
     assert_eq!(callers.started_at(), [("a1", 0), ("c1", 6_000)]);
@@ -101,7 +101,7 @@ async fn call_sent_back_by_a_pause_can_be_dropped() {
     callers.throttles.pause(&LAB.into(), 1_000);
     callers.poll_woken();
     callers.drop_waiting("b1");
-    callers.pass(1_000).await;
+    callers.advance(1_000).await;
     assert_eq!(callers.started_at(), [("a1", 0), ("c1", 1_000)]);
     assert_eq!(callers.finish_all(), "a1 c1");
     assert_eq!(callers.active_quotas(), []);
@@ -132,7 +132,7 @@ async fn dropped_waker_may_call_the_rate_limiter() {
     let mut call = Box::pin(throttles.enter(&lab, 1));
     for polls in 1..=2 {
         let waker = Waker::from(Arc::new(Holder(throttles.enter(&shop, 1).await)));
-        // From the second poll on this replaces a waker, whose permit must be returned before the next one.
+        // From the second poll on, this replaces the previous waker, and the drop of that waker returns its permit.
         assert!(matches!(call.as_mut().poll(&mut Context::from_waker(&waker)), Poll::Pending), "poll {polls}");
         drop(waker);
         if polls == 1 {

@@ -31,10 +31,10 @@ async fn unused_names_are_removed() {
     callers.end("a1");
     let resting = QuotaUsage { paused_ms: Some(40_000), ..quota("resting", 0, 0) };
     assert_eq!(callers.active_quotas(), [quota("dear", 0, 0), quota("paced", 0, 0), resting]);
-    callers.pass(1_000).await;
-    callers.pass(29_000).await;
+    callers.advance(1_000).await;
+    callers.advance(29_000).await;
     assert_eq!(callers.active_quotas().len(), 1, "both buckets must be full again");
-    callers.pass(10_000).await;
+    callers.advance(10_000).await;
     assert_eq!(callers.active_quotas(), []);
 }
 
@@ -44,7 +44,7 @@ async fn quotas_are_taken_once_and_in_a_fixed_order() {
     callers.enter("a1", &[LAB, MODEL, LAB], 1);
     assert_eq!(callers.active_quotas(), [quota(LAB, 1, 0), quota(MODEL, 1, 0)]);
     callers.end("a1");
-    // If quotas were taken in the order of the arguments, each call would hold the quota that the other one needs.
+    // If quotas were taken in the order of the arguments, each call would hold the quota that the other call needs.
     callers.enter("a2", &[LAB], 1);
     callers.enter("b1", &["shop"], 1);
     callers.enter("c1", &[LAB, "shop"], 1);
@@ -71,7 +71,7 @@ async fn close_ends_all_waits() {
     assert_eq!(callers.active_quotas(), [quota(MODEL, 0, 0)], "its bucket must still be refilling");
 }
 
-/// Two runtimes of one node: after one closes, the other still waits.
+/// Two runtimes of one node share quotas. After one of them closes, calls of the other still wait.
 #[tokio::test(start_paused = true)]
 async fn d2_runtimes_share_quotas_and_close_separately() {
     let first = Throttles::new(concurrent_rate(1), []);
@@ -93,7 +93,7 @@ async fn d2_runtimes_share_quotas_and_close_separately() {
     drop(first.enter(&quotas, 1).await);
 }
 
-/// The shares of all processes together do not exceed the limit.
+/// The sum of the shares of all processes does not exceed the limit.
 #[tokio::test(start_paused = true)]
 async fn d2_rates_are_divided_among_processes() {
     let mut callers = Callers::with_quotas(&[(LAB, concurrent_rate(4))]);

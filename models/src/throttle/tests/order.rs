@@ -72,7 +72,7 @@ async fn large_call_is_not_starved() {
     callers.enter("b", &[MODEL, LAB], 600);
     callers.enter("c", &[LAB], 1);
     callers.enter("d", &[OTHER, LAB], 1);
-    callers.pass(120_000).await;
+    callers.advance(120_000).await;
     assert_eq!(callers.started_at(), [("a", 0), ("b", 60_000), ("c", 60_100), ("d", 60_200)]);
 }
 
@@ -90,7 +90,7 @@ async fn permit_goes_to_another_model_while_one_is_paused() {
     callers.enter("a", &[LAB], 600);
     callers.enter("b", &[MODEL, LAB], 600);
     callers.enter("c", &[OTHER, LAB], 100);
-    callers.pass(20_000).await;
+    callers.advance(20_000).await;
     assert_eq!(callers.started(), "a", "b must keep the provider's permit");
     callers.throttles.pause(&MODEL.into(), 300_000);
     callers.poll_woken();
