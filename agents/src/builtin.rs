@@ -37,7 +37,7 @@ fn build() -> Manifest {
 fn explore() -> Manifest {
     let about = "Reads the workspace and reports: where something is, how parts fit together, what a word means here. Lists, \
                  searches and reads, and changes nothing. Give it one area or one question.";
-    // The cap includes the reasoning tokens of the model.
+    // The cap also covers the reasoning tokens of the model.
     let settings = Settings { output_tokens: Some(8_000), temperature: Some(0.2), ..Settings::default() };
     Manifest {
         description: about.into(),
@@ -81,7 +81,8 @@ fn compaction() -> Manifest {
     service("compaction", about, settings, include_str!("builtin/compaction.md"))
 }
 
-/// Returns an agent that only the host calls: hidden, without tools or rights. A second turn completes a truncated answer.
+/// Returns an agent that only the host starts: hidden, without tools and rights. It has a second turn to complete a
+/// truncated answer.
 fn service(name: &str, about: &str, settings: Settings, body: &str) -> Manifest {
     Manifest {
         description: about.into(),

@@ -46,16 +46,16 @@ pub struct Catalog {
     agents: BTreeMap<Text, Arc<Manifest>>,
     problems: Vec<AgentProblem>,
     refused: BTreeSet<String>,
-    /// The product whose files are being read.
+    /// The product whose files are currently read.
     reading: Option<Product>,
-    /// How hard links of the files that are being read are treated.
+    /// The treatment of hard links among the files that are currently read.
     links: HardLinks,
-    /// Entries of folders that were inspected.
+    /// The number of folder entries that were inspected.
     entries: usize,
     budget: ReadBudget,
 }
 
-/// The remaining bytes for files of one kind: agents, skills or commands, of the workspace or of the user.
+/// The remaining bytes for the files of one kind (agents, skills or commands) of a workspace or of a user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ReadBudget(usize);
 
@@ -76,17 +76,17 @@ impl ReadBudget {
     }
 }
 
-/// How a file with several hard links is treated.
+/// The treatment of a file with several hard links.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum HardLinks {
-    /// For files of a workspace: a hard link may point to a file that no session may read.
+    /// The file is refused, because a hard link in a workspace may point to a file that no session may read.
     #[default]
     Refused,
-    /// For the user's own files, which may be hard links into a collection of agents.
+    /// The file is read. The user's own files may be hard links into a collection of agents.
     Read,
 }
 
-/// Problem of an agent file.
+/// A problem of an agent file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AgentProblem {
     /// The file.
@@ -94,7 +94,7 @@ pub struct AgentProblem {
     pub kind: ProblemKind,
     /// The product that the file belongs to; `None` for a native agent file.
     pub product: Option<Product>,
-    /// The problem, and what to do.
+    /// The problem, and what the user can do about it.
     pub message: String,
 }
 
@@ -109,7 +109,7 @@ impl AgentProblem {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProblemKind {
     Refused,
-    /// The agent works, with a warning.
+    /// The agent is usable, but its file needs attention.
     Warning,
 }
 
@@ -134,7 +134,8 @@ impl Catalog {
         let mut catalog = Self::builtin();
         let mut files = Vec::new();
         match first_symlink(workspace, Path::new(FOLDER)) {
-            // Write access to the target of a link would allow writing agents, and no rule for this folder covers that.
+            // If a link were followed, a session with write access to its target could write agents, and no rule for
+            // this folder would prevent it.
             Some(link) => catalog.refuse(&link, "is a symbolic link, which is not followed: use a folder".to_owned()),
             None => catalog.find(&workspace.join(FOLDER), 0, &|path| has_ending(path, "md"), &mut files),
         }
@@ -154,7 +155,8 @@ impl Catalog {
         catalog
     }
 
-    /// Loads like [`Catalog::load`], for a host that adds no agents or tools in code: rules for unknown agents or tools are refused.
+    /// Loads like [`Catalog::load`], but refuses rules for unknown agents and tools. This is for a host that adds no
+    /// agents or tools in code.
     pub fn load_checked(workspace: &Path) -> Self {
         let mut catalog = Self::load(workspace);
         let known = catalog.names();
@@ -169,7 +171,7 @@ impl Catalog {
         catalog
     }
 
-    /// Returns the names of all agents, refused files included.
+    /// Returns the names of all agents, including those of refused files.
     pub fn names(&self) -> BTreeSet<String> {
         let names = self.agents.keys().map(|name| name.to_string());
         names.chain(self.refused.iter().cloned()).collect()
@@ -242,12 +244,13 @@ impl Catalog {
         Some(format!("the agent `{}` is refused: {}", harmless(name), problem.text()))
     }
 
-    /// Returns whether an agent replaces a built-in one.
+    /// Returns whether an agent from a file or from the host replaces a built-in one.
     pub fn replaces_builtin(manifest: &Manifest) -> bool {
         manifest.source != Source::Builtin && builtin::all().iter().any(|builtin| builtin.name == manifest.name)
     }
 
-    /// Returns whether a file of another product has the name of an agent that only the host starts. Such a file may not replace that agent.
+    /// Returns whether the name of an agent in a file of another product belongs to an agent that only the host starts.
+    /// Such a file may not replace the host's agent.
     pub(crate) fn is_of_host(manifest: &Manifest) -> bool {
         let hidden = || builtin::all().iter().any(|builtin| builtin.hidden && builtin.name == manifest.name);
         matches!(manifest.source, Source::Foreign(..)) && hidden()
@@ -373,7 +376,7 @@ impl Catalog {
     }
 }
 
-/// Adds a problem. The first one above [`MAX_PROBLEMS`] is replaced by a note, later ones are left out.
+/// Adds a problem. The first problem above [`MAX_PROBLEMS`] is replaced by a note, and later ones are dropped.
 pub(crate) fn add_problem(problems: &mut Vec<AgentProblem>, problem: AgentProblem) {
     match problems.len().cmp(&MAX_PROBLEMS) {
         Ordering::Less => problems.push(problem),
@@ -401,10 +404,10 @@ pub(crate) fn first_symlink(workspace: &Path, below: &Path) -> Option<PathBuf> {
 /// The action of the tool `message`, which sends messages to other running sessions of the tree.
 const MESSAGE: &str = "tool:message";
 
-/// Describes the first rule without effect, for a host that adds no tools and only the agents in `known`.
+/// Describes the first rule that has no effect, for a host that adds no tools and has only the agents in `known`.
 pub(crate) fn bad_rule(manifest: &Manifest, known: &BTreeSet<String>) -> Option<String> {
     let rules = manifest.rules.iter().flat_map(|set| &set.rules);
-    // A rule for `message` may name receivers, so it does more than remove the tool.
+    // A rule for `message` may name receivers, so it does more than hide the tool.
     let of_hosts = |rule: &&Rule| rule.action.starts_with("tool:") && *rule.action != *MESSAGE;
     if let Some(rule) = rules.clone().filter(of_hosts).find(|rule| rule.verdict != Verdict::Allow) {
         let (action, verdict) = (&rule.action, rule.verdict.as_str());
@@ -431,14 +434,14 @@ fn has_other_names(_: &fs::Metadata) -> bool {
 
 const LEASED: &str = "another process holds a lease on it (F_SETLEASE). End that process, or retry in a minute";
 
-/// Opens a file without waiting for a process that holds a lease on it.
+/// Opens a file without waiting while another process holds a lease on it.
 #[cfg(unix)]
 fn open_nonblocking(path: &Path) -> std::io::Result<fs::File> {
     use std::os::unix::fs::OpenOptionsExt as _;
 
     let flags = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
     let file = fs::File::options().read(true).custom_flags(flags).open(path)?;
-    // A pipe needs blocking reads, so it is opened without the flag.
+    // A file of another type, such as a pipe, needs blocking reads, so it is opened again without the flag.
     if file.metadata()?.is_file() { Ok(file) } else { fs::File::open(path) }
 }
 

@@ -89,13 +89,14 @@ impl Default for Dialects {
 }
 
 impl Dialects {
-    /// Returns the dialects that may be offered: an empty list where children are disabled.
+    /// Returns the dialects that may be offered. Where children are disabled, the list is empty.
     pub fn offered(&self) -> &[Dialect] {
         if self.enabled { &self.offered } else { &[] }
     }
 
-    /// Returns the dialects that a session of `manifest` is offered under `authority`. A manifest that lists tools must name the
-    /// dialect. At least one agent must be startable; if an approver is attached (`attended`), starting it may need an approval.
+    /// Returns the dialects that a session of `manifest` is offered under `authority`. If the manifest lists tools, it
+    /// must list the dialect. The session must be allowed to start at least one agent. If an approver is attached
+    /// (`attended`), that may require an approval.
     pub fn offered_to(
         &self,
         manifest: &Manifest,
@@ -148,26 +149,27 @@ mod tests {
     }
 }
 
-/// Options of the `minion` tool, by their names in a configuration.
+/// Options of the `minion` tool. The fields have the names of the configuration keys.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct MinionOptions {
-    /// The system prompt of minions; that of the caller's agent if empty.
+    /// The system prompt of minions. If it is empty, they have that of the caller's agent.
     pub system_prompt: Text,
-    /// The model of minions. `config set` fills it from the session's model when it first enables `minion`; without it a minion uses its
-    /// caller's model.
+    /// The model of minions; by default that of the caller. `config set` fills it in from the session's model when it
+    /// first enables `minion`.
     #[serde(deserialize_with = "none_if_empty")]
     pub model: Option<Text>,
-    /// True if the messages of a run that did not complete are hidden from later runs. Files stay as the run left them.
+    /// True if later runs do not see the messages of a run that did not complete. Files that the run changed are not
+    /// restored.
     pub rollback_on_error: bool,
 }
 
-/// Options of the `subagent` tool, by their names in a configuration.
+/// Options of the `subagent` tool. The fields have the names of the configuration keys.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct SubagentOptions {
-    /// Number of tools that a subagent sees in full. A subagent with more tools sees those that its call names, and finds the others by
-    /// `get_tools` and `use_tool`.
+    /// The number of tools whose descriptions a subagent sees. A subagent with more tools sees only those that its call
+    /// names, and finds the others by `get_tools` and `use_tool`.
     pub tools_in_full: u32,
 }
 

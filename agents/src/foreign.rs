@@ -1,4 +1,4 @@
-//! Agent files of other products, translated into manifests. This does no I/O: the catalog reads the files.
+//! Translation of other products' agent files into manifests. It does no I/O, because the catalog reads the files.
 
 use subtend_session::authority::Verdict;
 
@@ -34,8 +34,8 @@ pub(crate) fn parse(file: ForeignFile<'_>) -> Result<Parsed, BadManifest> {
     }
 }
 
-/// Adds the rights, and the fields that have no meaning here, to the manifest. If an unknown key seems to restrict the agent,
-/// every action requires approval.
+/// Adds the rights, and the fields without a meaning here, to the manifest. If an unknown key seems to restrict the
+/// agent, every action requires approval.
 fn finished(
     file: ForeignFile<'_>,
     mut fields: Fields,

@@ -6,7 +6,7 @@ use jsonschema::error::ValidationErrorKind;
 use jsonschema::paths::LocationSegment;
 use serde_json::Value;
 
-/// Part of a file that does not fit its schema.
+/// A part of a file that does not match its schema.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SchemaMismatch {
     /// A key that the schema does not have.
@@ -14,7 +14,7 @@ pub enum SchemaMismatch {
         /// The path to the key, which ends with its name.
         at: Vec<String>,
     },
-    /// A value that its key cannot hold.
+    /// A value that is not valid for its key.
     Value {
         at: Vec<String>,
         /// The value, shortened for display.
@@ -24,7 +24,8 @@ pub enum SchemaMismatch {
     },
 }
 
-/// Returns the parts of `value` that do not fit `schema`, which has no references. An error means that the schema itself is not valid.
+/// Returns the parts of `value` that do not match `schema`, which must not contain references. An error means that the
+/// schema itself is not valid.
 pub fn schema_mismatches(schema: &Value, value: &Value) -> Result<Vec<SchemaMismatch>, String> {
     let validator = jsonschema::validator_for(schema).map_err(|error| format!("its schema is not valid: {error}"))?;
     let (mut schema_mismatches, mut refused) = (Vec::new(), BTreeSet::new());
@@ -39,7 +40,7 @@ pub fn schema_mismatches(schema: &Value, value: &Value) -> Result<Vec<SchemaMism
             schema_mismatches.extend(unexpected.iter().map(key));
             continue;
         }
-        // Report one mismatch per path: a list may have thousands of wrong items.
+        // Only one mismatch is reported per path, because a list may have thousands of invalid items.
         if !refused.insert(at.clone()) {
             continue;
         }
@@ -55,7 +56,7 @@ pub fn schema_mismatches(schema: &Value, value: &Value) -> Result<Vec<SchemaMism
     Ok(schema_mismatches)
 }
 
-/// Returns the schema of the entry `name` of a map with this schema.
+/// Returns the schema of the entry `name` in a map that has this schema.
 pub fn below<'a>(node: &'a Value, name: &str) -> Option<&'a Value> {
     let known = node.get("properties").and_then(|fields| fields.get(name));
     known.or_else(|| node.get("additionalProperties").filter(|entry| entry.is_object()))
@@ -69,7 +70,7 @@ pub fn allowed(node: &Value) -> String {
     forms(node).map(form).collect::<Vec<_>>().join(", or ")
 }
 
-/// Returns the type of this schema's values; of several types, `string` is preferred.
+/// Returns the type of this schema's values. If there are several types, `string` is preferred.
 pub fn type_of(node: &Value) -> &str {
     let types = || forms(node).filter_map(type_name);
     types().find(|name| *name == "string").or_else(|| types().next()).unwrap_or("string")
@@ -112,11 +113,11 @@ fn form(node: &Value) -> String {
     }
 }
 
-/// Returns a value for display in an error: short, on one line.
+/// Returns a value for display in an error: shortened, and on one line.
 pub fn shown(value: &Value) -> String {
     const LONGEST: usize = 60;
     let mut text = StartOf { bytes: Vec::new(), most: 4 * (LONGEST + 1) };
-    // An error only means that the value is longer than the limit.
+    // An error only means that the value was cut off at the limit.
     drop(serde_json::to_writer(&mut text, value));
     let text = String::from_utf8_lossy(&text.bytes);
     if text.chars().count() <= LONGEST {
@@ -126,7 +127,7 @@ pub fn shown(value: &Value) -> String {
     }
 }
 
-/// Writer that keeps the first bytes and fails after `most` bytes.
+/// A writer that keeps the first `most` bytes and fails after them.
 struct StartOf {
     bytes: Vec<u8>,
     most: usize,
@@ -136,7 +137,7 @@ impl std::io::Write for StartOf {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
         let taken = bytes.len().min(self.most.saturating_sub(self.bytes.len()));
         self.bytes.extend_from_slice(bytes.get(..taken).unwrap_or_default());
-        // Taking no bytes makes `write_all` fail, which ends the serializer.
+        // Returning 0 makes `write_all` fail, which ends the serialization.
         Ok(taken)
     }
 
@@ -145,7 +146,7 @@ impl std::io::Write for StartOf {
     }
 }
 
-/// Removes nulls: a key without a value counts as absent.
+/// Removes nulls. A key without a value is treated like an absent key.
 pub fn without_nulls(value: &mut Value) {
     match value {
         Value::Object(map) => {

@@ -10,7 +10,7 @@ use crate::name::{self, BadName};
 use crate::permissions;
 use crate::schema::{self, FrontMatter, Tools};
 
-/// The maximum number of unknown keys that the warnings for a file name.
+/// The maximum number of unknown keys that the warnings for a file list.
 pub(crate) const MAX_UNKNOWN: usize = 16;
 
 pub(crate) mod unknown;
@@ -45,7 +45,7 @@ pub(crate) struct Parsed {
 pub(crate) fn parse(text: &str, stem: &str, source: Source) -> Result<Parsed, BadManifest> {
     let (yaml, body) = split(text)?;
     let mut map = yaml_map(yaml)?;
-    // An empty key has no effect; an empty map of permissions seems to have one, and is reported.
+    // An empty key has no effect. An empty map of permissions is reported, because its author expects an effect.
     if let Some(permissions) = map.get_mut("permissions").filter(|value| value.is_null()) {
         *permissions = Value::Object(Map::new());
     }
@@ -172,7 +172,7 @@ pub(crate) fn split(text: &str) -> Result<(&str, &str), BadManifest> {
 pub(crate) fn yaml_map(yaml: &str) -> Result<Map<String, Value>, BadManifest> {
     let options = serde_saphyr::options! { with_snippet: false, strict_booleans: true };
     let value: Value = serde_saphyr::from_str_with_options(yaml, options).map_err(|error| {
-        // The formatter for users, because the formatter for developers names options of the library.
+        // This is the library's formatter for users. Its formatter for developers mentions options of the library.
         let message = error.render_with_formatter(&serde_saphyr::UserMessageFormatter);
         BadManifest::Yaml(message.split_whitespace().collect::<Vec<_>>().join(" "))
     })?;
@@ -185,12 +185,12 @@ pub(crate) fn yaml_map(yaml: &str) -> Result<Map<String, Value>, BadManifest> {
     }
 }
 
-/// Maximum bytes of a tool's name, as providers accept it.
+/// The maximum length of a tool name in bytes, as providers accept it.
 const MAX_TOOL_NAME: usize = 64;
-/// Maximum bytes of the full name of a server's tool. Models call it by a shorter one.
+/// The maximum length of the full name of a server's tool in bytes. Models see a shorter name.
 const MAX_SERVER_TOOL_NAME: usize = 320;
 
-/// The rule of [`is_tool_name`], for errors.
+/// The rule of [`is_tool_name`] in words, for errors.
 pub(crate) const TOOL_NAMES: &str = "1 to 64 of a-z, A-Z, 0-9, `-` and `_`, or 320 if they begin with `mcp__`";
 
 pub(crate) fn is_tool_name(name: &str) -> bool {

@@ -1,4 +1,4 @@
-//! Agents: manifests, built-in agents, the loader of agent files, profiles, and the assembly of prompts.
+//! Agents: manifests, built-in agents, loading of agent files, profiles, and the assembly of prompts.
 
 #![allow(missing_docs, reason = "a comment that only repeats a name is deleted")]
 

@@ -1,4 +1,5 @@
-//! Checks agent files outside a catalog, and the other files that prompts use. Each kind of file is read by the loader that sessions use.
+//! Checks of agent files outside a catalog, and of the other files that prompts use. Each file is read by the same code
+//! as for sessions.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -15,7 +16,7 @@ use crate::slash::{self, SlashCommand, SlashCommands};
 
 mod instruction_files;
 
-/// Result of checking one file.
+/// The result of checking one file.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Checked {
     pub path: PathBuf,
@@ -92,7 +93,7 @@ enum OtherKind {
     Skill,
     Command(Option<Product>, PathBuf),
     Instructions(PathBuf, &'static str),
-    /// A rule, by its path below the directory.
+    /// A rule of Claude Code, by its path below the directory.
     Rule(PathBuf, String),
     /// An instruction file of another product that subtend does not read.
     Unread(String),
@@ -118,8 +119,8 @@ fn is_of_agents(path: &Path) -> bool {
     in_agents || Product::of(path).is_some()
 }
 
-/// Returns whether a file in a checked folder is of no checked kind, such as a `README.md`: it has no front matter and is not in a folder of
-/// agents.
+/// Returns whether a file in a checked folder is of no checked kind. An example is a `README.md` without front matter
+/// outside a folder of agents.
 fn is_other_markdown(path: &Path) -> bool {
     let whole = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
     let is_agent = matches!(kind(path), FileKind::Agent) && !is_of_agents(&whole);
@@ -185,7 +186,7 @@ impl Files<'_> {
             (Ok(_), OtherKind::Rule(folder, name)) => instruction_files::check_rule(&folder, &name, self.read),
             (Ok(_), OtherKind::Unread(name)) => (None, vec![instruction_files::read_problem(path, &name)]),
         };
-        // Keep the path as the caller gave it.
+        // The path is kept as the caller wrote it.
         let named = |problem: AgentProblem| match problem.path == whole {
             true => AgentProblem { path: path.to_owned(), ..problem },
             false => problem,

@@ -1,4 +1,4 @@
-//! Manifests: agents as data.
+//! Manifests: definitions of agents.
 
 use std::path::{Path, PathBuf};
 
@@ -13,7 +13,7 @@ use crate::product::Product;
 /// The line that `caller: agent` adds to a system prompt.
 pub const CALLER_LINE: &str = "Your caller is another agent; return structured output.";
 
-/// Definition of an agent: prompt, model, tools, authority, limits.
+/// The definition of an agent: prompt, model, tools, authority and limits.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Manifest {
     /// The agent's name: `[a-z0-9][a-z0-9_-]{0,63}`.
@@ -26,7 +26,7 @@ pub struct Manifest {
     pub model: Option<Text>,
     /// The pool of models that it requests, if any. Excludes `model`.
     pub pool: Option<Text>,
-    /// Settings for its model calls. Unset fields have the host's settings.
+    /// Settings of its model calls. The host's settings apply where a field is not set.
     pub settings: Settings,
     /// The tools that it may be offered; `None` means all that its authority allows.
     pub tools: Option<Vec<Text>>,
@@ -41,15 +41,16 @@ pub struct Manifest {
     pub caller: bool,
     /// Maximum number of turns of a run.
     pub turns: Option<u32>,
-    /// True if its runs have no owner: the call that starts a run returns at once, and only a cancel of the whole tree or the run's
-    /// wall-clock cap ends it early. A model cannot choose this.
+    /// True if its runs are independent of the session that starts them. The call that starts a run returns at once.
+    /// Only a cancel of the whole tree or the run's wall-clock cap ends the run early. A model cannot choose this.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub detached: bool,
     /// Where the tools of its sessions work.
     #[serde(skip_serializing_if = "is_none")]
     pub isolation: Isolation,
-    /// Whether its runs fail or resume after a restart of the host. A run resumes only if all its owners do. By default, a child has the setting
-    /// of the session that starts it, and the runs of a root session fail.
+    /// Whether its runs fail or resume after a restart of the host. A run resumes only if the sessions that own it are
+    /// also set to resume. By default, a child has the setting of the session that starts it, and the runs of a root
+    /// session fail.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub on_restart: Option<OnRestart>,
     pub body: Text,
@@ -94,7 +95,7 @@ pub enum AgentMode {
 }
 
 impl AgentMode {
-    /// Returns the spelling of the value in front matter and listings.
+    /// Returns the name of the value in front matter and listings.
     pub fn as_str(self) -> &'static str {
         self.into()
     }
@@ -112,7 +113,7 @@ pub enum Source {
 }
 
 impl Source {
-    /// Returns the path of the file, if it is one.
+    /// Returns the path of the file that defines the agent, if there is one.
     pub fn path(&self) -> Option<&Path> {
         match self {
             Self::File(path) | Self::Foreign(_, path) => Some(path),
@@ -157,7 +158,7 @@ impl Manifest {
 
     /// Returns the hash of the content, for new sessions in the journal. The origin is not part of it.
     pub fn hash(&self) -> Hash {
-        // Serialization cannot fail: all map keys are strings. So the empty default is never hashed.
+        // Serialization cannot fail, because all map keys are strings. The empty default is therefore never hashed.
         Hash::of(&serde_json::to_vec(self).unwrap_or_default())
     }
 

@@ -5,8 +5,8 @@ use subtend_session::authority::{Rule, RuleSet, Verdict, is_wide_address};
 
 use crate::form::shown;
 
-/// Parses the map. The entry `"*": verdict` is the default; without it, other actions keep the caller's verdict. An error names an entry
-/// without effect and the correct form.
+/// Parses the value of `permissions`. The entry `"*": verdict` is the default. Without that entry, other actions keep
+/// the verdict of the caller. If an entry would have no effect, the error names it and the correct form.
 pub(crate) fn parse(value: &Value) -> Result<RuleSet, String> {
     let Value::Object(map) = value else {
         return Err(format!("must be a map of actions to allow, ask or deny, not {}", shown(value)));
@@ -40,7 +40,8 @@ fn add_resources(rules: &mut Vec<Rule>, action: &str, resources: &Map<String, Va
     Ok(())
 }
 
-/// Returns a warning for a set that only allows: it has no effect, because the caller's authority already limits the agent.
+/// Returns a warning for a set that contains only allows. Such a set has no effect, because the caller's authority
+/// already limits the agent.
 pub(crate) fn no_effect_reason(set: &RuleSet) -> Option<&'static str> {
     let lower = |rule: &Rule| rule.verdict != Verdict::Allow;
     match set.rules.is_empty() {
@@ -50,8 +51,8 @@ pub(crate) fn no_effect_reason(set: &RuleSet) -> Option<&'static str> {
     }
 }
 
-/// Returns warnings for patterns of `net.fetch` that match no address or allow more than they seem to. They are only warnings, because
-/// tools of a host may name addresses differently.
+/// Returns warnings for patterns of `net.fetch` that match no address, or that allow more than they seem to. They are
+/// not errors, because a host's own tools may use addresses of another form.
 pub(crate) fn without_address(set: &RuleSet) -> impl Iterator<Item = String> {
     let of_fetch = set.rules.iter().filter(|rule| &*rule.action == "net.fetch");
     of_fetch.filter_map(|rule| {

@@ -1,4 +1,4 @@
-//! Products whose agent files are loaded.
+//! The products whose agent files are loaded.
 
 use std::path::Path;
 
@@ -14,7 +14,7 @@ pub enum Product {
 }
 
 impl Product {
-    /// All products; files of an earlier one win.
+    /// All products. If several have a file of one name, the product that comes first wins.
     pub const ALL: [Self; 3] = [Self::Claude, Self::OpenCode, Self::Codex];
 
     /// Returns its name for users.
@@ -76,8 +76,8 @@ impl Product {
         }
     }
 
-    /// Returns the names of the user's instruction file in the product's folder of the home directory; the first that
-    /// exists is used.
+    /// Returns the possible names of the user's instruction file in the product's folder below the home directory. The
+    /// first that exists is used.
     pub fn instruction_files(self) -> &'static [&'static str] {
         match self {
             Self::Claude => &["CLAUDE.md"],

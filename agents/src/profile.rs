@@ -1,4 +1,4 @@
-//! Profiles: named ways to start a child by `spawn`, from a configuration.
+//! Profiles: named ways to start a child with `spawn`. They come from a configuration.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,8 +12,8 @@ use crate::instructions::Instructions;
 use crate::manifest::first_sentence;
 use crate::name;
 
-/// Reads a file of the workspace by its relative path; the error says why it cannot. The caller must prevent reads outside the workspace,
-/// for example by a directory handle.
+/// A function that reads a file of the workspace by its relative path. The error is the reason why the file cannot be
+/// read. The function must prevent reads outside the workspace, for example by a directory handle.
 pub type Reader<'a> = &'a dyn Fn(&str) -> Result<String, String>;
 
 /// A named way to start a child: its prompt, tools and models.
@@ -70,7 +70,7 @@ pub(crate) fn none_if_empty<'de, D: Deserializer<'de>>(deserializer: D) -> Resul
 #[error("the profile `{profile}` cannot be used: {why}")]
 pub struct BadProfile {
     pub profile: Text,
-    /// The problem, and what to do.
+    /// The problem, and what the user can do about it.
     pub why: String,
 }
 
@@ -116,7 +116,8 @@ impl Profile {
     }
 }
 
-/// Checks that a path is relative and has no `..`. Links are not resolved: the reader must check them. The error text follows "which".
+/// Checks that a path is relative and has no `..`. Links are not resolved, so the reader must check them. The error
+/// text follows the word "which" in a sentence.
 pub fn check_confined(path: &str) -> Result<(), &'static str> {
     if path.trim().is_empty() || path.contains('\0') {
         return Err("is not a path: name a file of the workspace");
@@ -155,7 +156,8 @@ impl Profiles {
         self.0.values()
     }
 
-    /// Returns whether no profile exists. Without profiles, the parameter `profile` accepts any text, and prompts do not mention profiles.
+    /// Returns whether there are no profiles. In that case the parameter `profile` accepts any text, and prompts do not
+    /// mention profiles.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

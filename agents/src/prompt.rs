@@ -46,11 +46,11 @@ pub struct Parts {
     pub inline: Option<Text>,
     /// The `system_prompt` of the call.
     pub parameter: Option<Text>,
-    /// The dialect that started the session; `None` for a user or `task`.
+    /// The dialect that started the session; `None` if a user or `task` started it.
     pub started_by: Option<Dialect>,
     /// True if the session finds further tools with `get_tools`.
     pub discovers: bool,
-    /// True if the agent has only read-only tools.
+    /// True if all tools of the agent are read-only.
     pub only_reads: bool,
     /// The dialects that the session is offered.
     pub offered: Vec<Dialect>,
@@ -63,11 +63,11 @@ pub struct Parts {
     pub context: Option<Text>,
     /// Files of the task.
     pub files: Vec<FileText>,
-    /// Tools that the task describes. They do not restrict the child's tools.
+    /// Tools that the task describes. This list does not restrict the child's tools.
     pub tools: Vec<ToolSpec>,
 }
 
-/// File in a prompt.
+/// A file in a prompt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileText {
     /// The path in the workspace, or the name that the call gave.
@@ -92,13 +92,13 @@ pub struct ListedProfile {
     pub tools: Vec<Text>,
 }
 
-/// Assembled prompt.
+/// An assembled prompt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Assembled {
     pub system: Text,
     /// The first user message, if any.
     pub first: Option<Text>,
-    /// Warnings for users: files that were left out.
+    /// Warnings for users about files that were omitted.
     pub warnings: Vec<String>,
 }
 
@@ -108,8 +108,9 @@ impl Parts {
         Self { body: Some(Arc::clone(&manifest.body)), caller: manifest.caller, ..Self::default() }
     }
 
-    /// Returns the parts of a child that `spawn` starts. `caller` is the agent of the calling session, `named` the agent that the profile names.
-    /// Without a profile, the child has the prompt of `caller`. Bootstrap files of a profile replace the instruction files.
+    /// Returns the parts of the prompt of a child that `spawn` starts. `caller` is the agent of the calling session,
+    /// and `named` is the agent that the profile names. Without a profile, the child has the prompt of `caller`. If the
+    /// profile lists bootstrap files, they replace the instruction files.
     pub fn of_spawn(
         profile: Option<&Profile>,
         (caller, named): (&Manifest, Option<&Manifest>),
@@ -133,7 +134,7 @@ impl Parts {
         }
     }
 
-    /// Adds the instruction files that a session of `manifest` with that authority may read.
+    /// Adds the instruction files that a session of `manifest` may read under that authority.
     #[must_use]
     pub fn with_instructions(mut self, by: &Instructions, manifest: &Manifest, authority: &Authority) -> Self {
         self.instructions = by.under(manifest, authority);
@@ -149,7 +150,7 @@ impl Parts {
     }
 }
 
-/// Assembles a prompt. The same parts give the same prompt.
+/// Assembles a prompt. Equal parts always give the same prompt.
 pub fn assemble(parts: &Parts) -> Assembled {
     let mut warnings = Vec::new();
     let mut system: Vec<&str> = Vec::new();
@@ -194,7 +195,7 @@ fn trim_part(part: &str) -> &str {
 
 const HEADING: &str = "When to hand work to other agents:\n\n";
 
-/// Returns the part of a system prompt about offered dialects and profiles; `None` without a dialect.
+/// Returns the part of a system prompt about the offered dialects and profiles, or `None` if no dialect is offered.
 pub fn offers(offered: &[Dialect], profiles: &[ListedProfile]) -> Option<Text> {
     let hints: Vec<&str> = offered.iter().map(|dialect| dialect::hint(*dialect)).collect();
     let hints = (!hints.is_empty()).then(|| format!("{HEADING}{}", hints.join("\n")))?;
@@ -202,10 +203,11 @@ pub fn offers(offered: &[Dialect], profiles: &[ListedProfile]) -> Option<Text> {
     join_parts([Some(&*hints), profiles.as_deref()].into_iter().flatten())
 }
 
-/// Replaces the part of `system` about dialects and profiles, so that it names what the host currently offers.
+/// Replaces the part of `system` about dialects and profiles by `offers`, which describes what the host currently
+/// offers.
 pub fn with_offers(system: &Text, offers: Option<&str>) -> Text {
     let (before, after) = around_offers(system);
-    // This runs at every call, so a prompt without offers is not copied.
+    // This runs at every call. A prompt that does not change is not copied.
     if offers.is_none() && after.is_empty() && trim_part(before).len() == system.len() {
         return Arc::clone(system);
     }
@@ -214,7 +216,8 @@ pub fn with_offers(system: &Text, offers: Option<&str>) -> Text {
     if made == *system { Arc::clone(system) } else { made }
 }
 
-/// Splits `system` around its part about dialects and profiles. Without that part, splits where it belongs: before the caller line.
+/// Splits `system` around the part about dialects and profiles. If that part is missing, splits before the caller line,
+/// where the part would be.
 fn around_offers(system: &str) -> (&str, &str) {
     let begins = |at: &usize| *at == 0 || system.get(..*at).is_some_and(|before| before.ends_with("\n\n"));
     let found = system.rfind(HEADING).filter(begins).and_then(|start| {
@@ -231,7 +234,7 @@ fn around_offers(system: &str) -> (&str, &str) {
 const PROFILES: &str = "<available_spawn_profiles>\n";
 const PROFILES_END: &str = "</available_spawn_profiles>";
 
-/// Returns the profiles for the prompt; `None` without profiles.
+/// Returns the list of profiles for the prompt, or `None` if there are no profiles.
 pub fn profile_block(profiles: &[ListedProfile]) -> Option<String> {
     if profiles.is_empty() {
         return None;

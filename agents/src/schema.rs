@@ -1,4 +1,4 @@
-//! Front matter of an agent file: its type, and its JSON Schema for editors.
+//! The front matter of an agent file: its type, and its JSON Schema for editors.
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
@@ -13,7 +13,8 @@ use subtend_session::settings::Effort;
 
 use crate::manifest::AgentMode;
 
-/// Returns the schema of front matter. Unknown keys are kept with a warning, unless they restrict: those refuse the file.
+/// Returns the schema of front matter. Unknown keys are kept with a warning. If an unknown key restricts the agent, the
+/// file is refused.
 pub fn front_matter() -> Value {
     SCHEMA.clone()
 }

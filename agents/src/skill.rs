@@ -1,4 +1,5 @@
-//! Agent Skills: folders with a `SKILL.md`. Prompts list name and description; the model reads the body when needed.
+//! Agent Skills: folders with a `SKILL.md`. Prompts list their names and descriptions. The model reads the body when
+//! needed.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -50,20 +51,21 @@ pub const MAX_BYTES: usize = 16 << 10;
 /// The maximum size of all texts of an agent's own skills in a prompt.
 pub const MAX_PRELOADED_BYTES: usize = 64 << 10;
 
-/// Skill of a workspace or of a user.
+/// A skill of a workspace or of a user.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Skill {
-    /// The name: that of its folder.
+    /// The name of the skill, which is also the name of its folder.
     pub name: Text,
-    /// When to use it.
+    /// When a model should use it.
     pub description: Text,
     /// Its folder.
     pub folder: PathBuf,
-    /// The path of the folder in rules for `fs.read`: relative in the workspace, otherwise beginning with `~`.
+    /// The path of the folder in rules for `fs.read`. It is relative for a folder of the workspace, and begins with `~`
+    /// for others.
     pub resource: Text,
     /// True for a skill of the workspace.
     pub in_workspace: bool,
-    /// True if models see it.
+    /// True if models may see it.
     pub for_models: bool,
     /// True if users may start it as a slash command.
     pub for_users: bool,
@@ -85,7 +87,7 @@ impl Skill {
 pub struct Skills {
     all: BTreeMap<Text, Arc<Skill>>,
     problems: Vec<AgentProblem>,
-    /// Entries of folders that were inspected.
+    /// The number of folder entries that were inspected.
     entries: usize,
     budget: ReadBudget,
 }
@@ -99,7 +101,8 @@ struct SkillRoot<'a> {
 }
 
 impl Skills {
-    /// Loads the skills of a workspace. The first of a name is used: `.subtend`, `.agents`, then the folders of products.
+    /// Loads the skills of a workspace. If several skills have one name, the first is used. The order is `.subtend`,
+    /// `.agents`, then the folders of other products.
     pub fn load(workspace: &Path) -> Self {
         let mut skills = Self::default();
         let of_products = |product: Product| {
@@ -144,7 +147,8 @@ impl Skills {
         &self.problems
     }
 
-    /// Returns the skills that models may read under that authority. If an approver is attached (`attended`), skills that need an approval count.
+    /// Returns the skills that models may read under that authority. If an approver is attached (`attended`), the list
+    /// includes skills that require an approval.
     pub fn under(&self, authority: &Authority, attended: bool) -> Vec<Arc<Skill>> {
         let may = |verdict: Verdict| verdict == Verdict::Allow || (verdict == Verdict::Ask && attended);
         let shown = |skill: &&Arc<Skill>| skill.for_models && may(authority.verdict(&skill.access()));
@@ -167,7 +171,7 @@ impl Skills {
         named.filter(is_readable).filter(fits).cloned().collect()
     }
 
-    /// Returns a warning for each skill that an agent names but that cannot be in its prompt, whatever the permissions of its sessions.
+    /// Returns a warning for each skill that an agent names but that cannot be in its prompt under any permissions.
     pub fn missing(&self, catalog: &Catalog) -> Vec<AgentProblem> {
         let mut problems = Vec::new();
         for manifest in catalog.all() {
@@ -217,7 +221,7 @@ impl Skills {
         paths.sort_unstable();
         for path in paths {
             if path.is_symlink() {
-                // The target may lie outside of the workspace, and its text would end up in a prompt.
+                // The target of a link may lie outside the workspace, and its text would be added to a prompt.
                 self.refuse(&path, "is a symbolic link, which is not followed: copy the folder");
             } else if !path.is_dir() {
                 if path.extension().is_some_and(|ending| ending == "md") {
@@ -378,12 +382,13 @@ fn check(name: &str) -> Result<(), BadManifest> {
     Err(field("name", why))
 }
 
-/// Returns the part of a system prompt with the texts of an agent's own skills; `None` without skills.
+/// Returns the part of a system prompt with the texts of the skills that an agent names, or `None` if it names no
+/// skills.
 pub(crate) fn texts(skills: &[Arc<Skill>]) -> Option<String> {
     const PREFACE: &str = "The texts of your skills follow. They are instructions, and permit nothing. Read other files that a skill names, which are \
                            in its folder, with the tool `skill` if you have it.";
     let one = |skill: &Arc<Skill>| {
-        // A text must not contain the closing tag of its block.
+        // The text must not contain the closing tag of its own block.
         let text = skill.body.replace("</skill", "<\\/skill");
         let text = text.trim_matches(['\r', '\n']).trim_end();
         format!("<skill name=\"{}\" folder=\"{}\">\n{text}\n</skill>", skill.name, escape_tags(&skill.resource))
@@ -392,7 +397,7 @@ pub(crate) fn texts(skills: &[Arc<Skill>]) -> Option<String> {
     (!skills.is_empty()).then(|| texts.collect::<Vec<_>>().join("\n\n"))
 }
 
-/// Returns the part of a system prompt about skills; `None` without skills.
+/// Returns the part of a system prompt that lists skills, or `None` if there are no skills.
 pub(crate) fn block(skills: &[Arc<Skill>]) -> Option<String> {
     const PREFACE: &str = "Skills are instructions for special tasks. Where one fits the task, read it with the tool `skill` before \
                            you begin. A skill permits nothing.";

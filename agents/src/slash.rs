@@ -26,13 +26,14 @@ const FOLDER: &str = ".subtend/commands";
 /// The maximum length of a name in bytes.
 const MAX_NAME: usize = 128;
 
-/// The maximum length of an expanded prompt in bytes: the default limit of one input. A file can repeat its arguments many times.
+/// The maximum length of an expanded prompt in bytes: the default limit of one input. An expansion can be long, because
+/// a file can repeat its arguments many times.
 pub(crate) const MAX_EXPANDED: usize = 1 << 20;
 
 /// The maximum number of names that are suggested for an unknown one.
 const MAX_NEAR: usize = 5;
 
-/// Slash command of a workspace or of a user.
+/// A slash command of a workspace or of a user.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SlashCommand {
     /// Its name: its path in the folder of commands, with `:` between folders.
@@ -53,7 +54,7 @@ pub struct SlashCommand {
 pub struct Expanded {
     /// The prompt.
     pub text: String,
-    /// Notes on fields that have no effect, or a different effect than in the product.
+    /// Notes on fields that have no effect here, or a different effect than in the file's product.
     pub notes: Vec<String>,
 }
 
@@ -99,7 +100,8 @@ pub struct SlashCommands {
 }
 
 impl SlashCommands {
-    /// Loads the commands of a workspace. The first of a name is used: `.subtend`, then the folders of products.
+    /// Loads the commands of a workspace. If several commands have one name, the first is used. The order is
+    /// `.subtend`, then the folders of other products.
     pub fn load(workspace: &Path) -> Self {
         let mut commands = Self::default();
         let of_products = |product: Product| {
@@ -116,7 +118,7 @@ impl SlashCommands {
         commands
     }
 
-    /// Adds the user's own commands in `folder`; one within `workspace` is ignored.
+    /// Adds the user's own commands in `folder`. A folder in `workspace` is ignored.
     pub fn add_own(&mut self, product: Option<Product>, folder: &Path, workspace: &Path) {
         let Ok(folder) = folder.canonicalize() else { return };
         let around = workspace.canonicalize().unwrap_or_else(|_| workspace.to_owned());
@@ -154,10 +156,11 @@ impl SlashCommands {
         &self.problems
     }
 
-    /// Returns the command of that name. `/` may replace `:`, and the last part suffices if only one command has it.
+    /// Returns the command of that name. The user may type `/` instead of `:`, or only the last part if it is
+    /// unambiguous.
     pub fn get(&self, name: &str) -> Option<&Arc<SlashCommand>> {
         let name = name.replace('/', ":");
-        // In Codex, the commands of prompt files have this prefix.
+        // Codex lists the commands of prompt files with this prefix.
         let name = name.strip_prefix("prompts:").unwrap_or(&name);
         let mut named =
             self.all().filter(|command| command.name.rsplit_once(':').is_some_and(|(_, last)| last == name));
@@ -173,7 +176,7 @@ impl SlashCommands {
         self.all().filter(is_near).take(MAX_NEAR).map(|command| &*command.name).collect()
     }
 
-    /// Returns a question that suggests similar names; the empty text if no name is similar.
+    /// Returns a question that suggests similar names, or an empty string if there are no similar names.
     pub fn suggestion(&self, name: &str) -> String {
         let names: Vec<String> = self.near(name).into_iter().map(|name| format!("/{name}")).collect();
         if names.is_empty() { String::new() } else { format!("did you mean {}? ", names.join(" or ")) }

@@ -21,17 +21,18 @@ pub struct MinionTemplate {
     /// inserts a value of the call.
     #[serde(deserialize_with = "none_if_empty")]
     pub message: Option<Text>,
-    /// The minion's system prompt, with the same placeholders; replaces that of the options.
+    /// The minion's system prompt, with the same placeholders. It replaces the system prompt of the options.
     #[serde(deserialize_with = "none_if_empty")]
     pub system_prompt: Option<Text>,
-    /// The minion's model; replaces that of the options.
+    /// The minion's model. It replaces the model of the options.
     #[serde(deserialize_with = "none_if_empty")]
     pub model: Option<Text>,
     /// The tools of a minion whose call does not list tools; an empty list means no tools.
     pub enabled_tools: Option<Vec<Text>>,
     /// True if the minion may use the web; a call may override it.
     pub enable_web: Option<bool>,
-    /// True if the messages of a run that did not complete are hidden; replaces the option.
+    /// True if later runs do not see the messages of a run that did not complete. It replaces the option of the same
+    /// name.
     pub rollback_on_error: Option<bool>,
 }
 
@@ -40,7 +41,7 @@ pub struct MinionTemplate {
 #[error("the template `{template}` cannot be used: {why}")]
 pub struct BadTemplate {
     pub template: Text,
-    /// The problem, and what to do.
+    /// The problem, and what the user can do about it.
     pub why: String,
 }
 

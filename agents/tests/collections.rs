@@ -76,6 +76,6 @@ fn every_file_of_public_collections_is_loaded_or_refused() {
         println!("{}: {} agents, {} refused: {why:?}", collection.name, agents.len(), refused.len());
         rejected.push((agents.len(), refused.len()));
     }
-    // The files of the fourth collection lack a name and a description, which Codex requires.
+    // All files of the fourth collection lack a name and a description, which Codex requires.
     assert_eq!(rejected, [(8, 0), (21, 1), (97, 11), (0, 3), (4, 1)]);
 }

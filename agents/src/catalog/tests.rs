@@ -332,7 +332,7 @@ fn primary_and_hidden_agents_are_not_spawnable() {
     assert_eq!(names, ["explore", "general", "plan", "research"]);
 }
 
-/// Another process holds a lease on the file. The control: without the lease, the file is read.
+/// Another process holds a lease on the file. As a control, the file is read when the lease is gone.
 #[cfg(target_os = "linux")]
 #[test]
 fn leased_file_is_refused_at_once() {

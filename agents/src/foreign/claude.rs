@@ -62,7 +62,7 @@ fn isolation(fields: &mut Fields) -> Result<Isolation, BadManifest> {
     }
 }
 
-/// Reports that `memory` has no effect: text that a model writes never enters a later prompt by itself.
+/// Reports that `memory` has no effect. A model can never add text to later prompts without an import by the user.
 fn memory(fields: &mut Fields, name: &str) {
     let Some(value) = fields.take("memory") else { return };
     let place = match value.as_str() {
@@ -123,7 +123,7 @@ pub(super) fn effort(fields: &mut Fields, key: &str) -> Result<Option<Effort>, B
     })
 }
 
-/// An entry of a tool list, such as `Bash(git *)`: the tool, and the content of the parentheses.
+/// An entry of a tool list, such as `Bash(git *)`: the tool, and the text in parentheses.
 struct Spec {
     name: String,
     of: Option<String>,
@@ -165,7 +165,7 @@ fn rights(fields: &mut Fields, manifest: &mut Manifest) -> Result<Rights, BadMan
     Ok(rights)
 }
 
-/// Returns the rights for a list of tools: only what the listed tools need.
+/// Returns the rights that the listed tools need, and no others.
 fn allowed(listed: &[Spec], denied: &[Spec], manifest: &mut Manifest, fields: &mut Fields) -> Rights {
     let mut rights = Rights::of(Verdict::Deny);
     let mut offered: BTreeSet<String> = BTreeSet::new();
@@ -226,7 +226,8 @@ fn allowed(listed: &[Spec], denied: &[Spec], manifest: &mut Manifest, fields: &m
     rights
 }
 
-/// Adds all tools of the named servers to a list of tools. (An agent without a list has the servers of its caller.)
+/// Adds all tools of the named servers to a list of tools. An agent without a list already has the servers of its
+/// caller.
 fn allow_servers(servers: &[String], denied: &[Spec], offered: &mut Vec<Text>, rights: &mut Rights) {
     for tools in servers.iter().map(|server| mcp_servers::all_tools(server)) {
         if denied.iter().any(|denied| denied.names(&tools)) {
@@ -241,7 +242,8 @@ fn allow_servers(servers: &[String], denied: &[Spec], offered: &mut Vec<Text>, r
     offered.dedup();
 }
 
-/// Translates a path pattern in `.gitignore` syntax into a pattern of this project. Without an equivalent, the result matches nothing.
+/// Translates a path pattern in `.gitignore` syntax into a pattern of this project. If there is no equivalent, the
+/// result matches nothing.
 fn translate_ignore_pattern(pattern: &str) -> String {
     let plain = pattern.trim_start_matches("./");
     match plain.strip_prefix('/') {
@@ -251,7 +253,8 @@ fn translate_ignore_pattern(pattern: &str) -> String {
     }
 }
 
-/// Denies whole tools and ignores the content of parentheses. `open` is true if the file has no list of allowed tools.
+/// Denies whole tools, even if an entry names only some of their calls in parentheses. `open` is true if the file does
+/// not list allowed tools.
 fn deny(denied: &[Spec], open: bool, manifest: &mut Manifest, rights: &mut Rights) {
     let mut without: Vec<&'static str> = Vec::new();
     for spec in denied {
@@ -308,16 +311,16 @@ fn deny_pattern(spec: &Spec, without: &mut Vec<&'static str>, rights: &mut Right
     }
 }
 
-/// Lowers the rights that the other keys restrict.
+/// Applies the keys that restrict the agent further.
 fn apply_restrictions(fields: &mut Fields, rights: &mut Rights) -> Result<(), BadManifest> {
     match fields.text("permissionMode")?.as_deref() {
         None | Some("default" | "manual") => {}
         Some("acceptEdits" | "bypassPermissions" | "auto") => {
             rights.note("`permissionMode` grants nothing here: the agent may do at most what its caller may do");
         }
-        Some("dontAsk") => rights.note(
-            "`permissionMode: dontAsk`: calls that need an approval still do, and are refused without an approver",
-        ),
+        Some("dontAsk") => {
+            rights.note("`permissionMode: dontAsk`: calls that require approval still ask for it, and are refused without an approver")
+        }
         Some("plan") => rights.bound(&["fs.write", "shell.run"], Verdict::Deny),
         Some(other) => return Err(expected("permissionMode", "a mode of Claude Code", &Value::from(other))),
     }
@@ -328,7 +331,7 @@ fn apply_restrictions(fields: &mut Fields, rights: &mut Rights) -> Result<(), Ba
     Ok(())
 }
 
-/// Hooks do not run. A hook before a tool may refuse its calls, so these need an approval.
+/// Lets the calls that a `PreToolUse` hook may refuse require approval, because hooks do not run here.
 fn ask_for_hooks(hooks: &Value, rights: &mut Rights) {
     rights.note("`hooks` has no effect: commands that a file names are not run");
     let Some(before) = hooks.get("PreToolUse").filter(|hooks| !hooks.as_array().is_some_and(Vec::is_empty)) else {

@@ -55,7 +55,8 @@ pub(super) fn parse(file: ForeignFile<'_>) -> Result<Parsed, BadManifest> {
     super::finished(file, fields, rights, manifest)
 }
 
-/// Takes the restrictions on tools of servers. The file starts no server, but a server of that name may run here.
+/// Takes the restrictions on the tools of servers. The file starts no server, but they apply to a running server of
+/// that name.
 fn servers(fields: &mut Fields, rights: &mut Rights) {
     let Some(mcp_servers) = fields.take("mcp_servers") else { return };
     fields.note(
@@ -63,7 +64,7 @@ fn servers(fields: &mut Fields, rights: &mut Rights) {
          rules apply to servers of the same names",
     );
     for (server, of) in mcp_servers.as_object().into_iter().flatten() {
-        // Rules have sanitized names of servers and tools.
+        // Rules use the sanitized names of servers and tools.
         let action = |tool: &str| format!("mcp:{}:{tool}", mcp_servers::sanitize(server));
         let all = action("*");
         let is_off = of.get("enabled").is_some_and(|enabled| enabled.as_bool() != Some(true));
@@ -91,17 +92,17 @@ fn servers(fields: &mut Fields, rights: &mut Rights) {
     fields.kept.insert("mcp_servers".to_owned(), mcp_servers);
 }
 
-/// Returns the names in a list; `None` if the value is something else.
+/// Returns the names in a list, or `None` if the value is not a list.
 fn names_of(value: &Value) -> Option<Vec<&str>> {
     value.as_array()?.iter().map(Value::as_str).collect()
 }
 
-/// Returns whether an approval mode of a server's tools asks the user, or is unknown here.
+/// Returns whether the approval mode of a server's tools asks the user. An unknown mode counts as one that asks.
 fn asks(mode: &Value) -> bool {
     !matches!(mode.as_str(), Some("auto" | "approve"))
 }
 
-/// Takes the switches of tools. Only switches that are off restrict the agent.
+/// Takes the on/off switches of tools. Only a switch that is off restricts the agent.
 fn switches(fields: &mut Fields, rights: &mut Rights) {
     for (key, what) in
         [("features", "features of Codex are not supported"), ("tools", "tools of Codex are not supported")]
@@ -147,9 +148,7 @@ fn sandbox(fields: &mut Fields, rights: &mut Rights) -> Result<(), BadManifest> 
         None => {}
         Some(Value::String(word)) if matches!(&*word, "on-request" | "on-failure") => {}
         Some(Value::String(word)) if word == "never" => {
-            rights.note(
-                "`approval_policy: never`: calls that need an approval still do, and are refused without an approver",
-            );
+            rights.note("`approval_policy: never`: calls that require approval still ask for it, and are refused without an approver");
         }
         Some(Value::String(word)) if word == "untrusted" => rights.bound(&["fs.write", "shell.run"], Verdict::Ask),
         Some(other) => {

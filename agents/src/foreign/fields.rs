@@ -1,4 +1,5 @@
-//! The fields of one agent file. A translator takes the fields that it uses; the rest is kept without effect or reported.
+//! The fields of one agent file. A translator takes the fields that it uses. The other fields are kept without effect,
+//! or reported.
 
 use std::collections::BTreeMap;
 
@@ -81,7 +82,7 @@ impl Fields {
         count.map(Some).ok_or_else(|| expected(key, "a whole number of at least 1", &value))
     }
 
-    /// Takes a number that restricts nothing. An invalid number is reported and does not refuse the file.
+    /// Takes a number that does not restrict the agent. An invalid number is reported, and the file is still used.
     pub(crate) fn number(&mut self, key: &str, most: f64) -> Option<f64> {
         let value = self.take(key)?;
         let number = value.as_f64().filter(|number| (0.0..=most).contains(number));
@@ -91,7 +92,7 @@ impl Fields {
         number
     }
 
-    /// Takes names from a list, or from one text that is split at commas outside of parentheses.
+    /// Takes names from a list, or from a string that is split at commas outside of parentheses.
     pub(crate) fn names(&mut self, key: &str) -> Result<Option<Vec<String>>, BadManifest> {
         let Some(value) = self.take(key) else { return Ok(None) };
         let names = match &value {
@@ -107,7 +108,7 @@ impl Fields {
         Ok(Some(names))
     }
 
-    /// Keeps keys that change nothing here and need no report.
+    /// Keeps keys that have no meaning here and need no report.
     pub(crate) fn keep(&mut self, keys: &[&str]) {
         for key in keys {
             if let Some(value) = self.take(key) {
@@ -126,7 +127,7 @@ impl Fields {
         }
     }
 
-    /// Returns the name as a valid agent name, and reports a change.
+    /// Returns the name as a valid agent name, and reports if that changes the name.
     pub(crate) fn name(&mut self, written: &str) -> Result<Text, BadManifest> {
         let name = slug(written);
         name::check(&name)?;
@@ -152,14 +153,14 @@ impl Fields {
         }
     }
 
-    /// Keeps the remaining keys. Returns whether one of the unknown keys seems to restrict.
+    /// Keeps the remaining keys. Returns whether an unknown key seems to restrict the agent.
     pub(crate) fn finish(&mut self, product: Product) -> bool {
         let mut restricts = false;
         let unknown = std::mem::take(&mut self.map);
         let count = unknown.len();
         for (ix, (key, value)) in unknown.into_iter().enumerate() {
             let restriction = unknown::restricts(&key, &value);
-            // The first unknown key that restricts is always named.
+            // The first unknown key that restricts the agent is named even above the limit.
             if ix < MAX_UNKNOWN || restriction && !restricts {
                 let effect =
                     if restriction { "seems to restrict, so every action requires approval" } else { "has no effect" };

@@ -1,4 +1,4 @@
-//! Front matter as other products read it: a value that contains `: ` is text, although YAML treats it as an error.
+//! Front matter as other products read it: a value that contains `: ` is a string, although YAML treats it as an error.
 
 use serde_json::{Map, Value};
 
@@ -7,11 +7,11 @@ use crate::front::{self, BadManifest};
 pub(crate) struct Read<'a> {
     pub(crate) map: Map<String, Value>,
     pub(crate) body: &'a str,
-    /// True if values were quoted, since the front matter is not valid YAML.
+    /// True if values were quoted because the front matter was not valid YAML.
     pub(crate) quoted: bool,
 }
 
-/// Splits and reads front matter. A file without any has an empty map.
+/// Splits and parses front matter. A file without front matter gives an empty map.
 pub(crate) fn read(text: &str) -> Result<Read<'_>, BadManifest> {
     let (yaml, body) = match front::split(text) {
         Ok(parts) => parts,

@@ -49,14 +49,14 @@ pub(crate) fn names(value: &Value) -> Vec<String> {
     named.collect()
 }
 
-/// Returns the entry of a tool list that selects all tools of a server.
+/// Returns the tool list entry that stands for all tools of a server.
 pub(crate) fn all_tools(server: &str) -> String {
     format!("mcp__{server}")
 }
 
 enum ServerMention<'a> {
     Name(&'a str),
-    /// A server that the file itself defines.
+    /// The definition of a server in the agent file itself.
     Definition(&'a str),
     Other(&'a Value),
 }
@@ -78,7 +78,7 @@ fn of_item(item: &Value) -> Vec<ServerMention<'_>> {
     }
 }
 
-/// Returns the name of a server, or of one of its tools, with only those characters that names of tools may have.
+/// Returns the name of a server, or of one of its tools, with the characters that tool names may not have replaced.
 pub(super) fn sanitize(name: &str) -> String {
     name.chars().map(|c| if c.is_ascii_alphanumeric() || c == '-' { c } else { '_' }).collect()
 }

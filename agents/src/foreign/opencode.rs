@@ -1,4 +1,5 @@
-//! Agents of OpenCode: Markdown below `.opencode/agent` and `.opencode/agents`, in the keys of both generations.
+//! Agents of OpenCode: Markdown below `.opencode/agent` and `.opencode/agents`, with the keys of the first and the
+//! second generation of its format.
 
 use serde_json::Value;
 use subtend_session::authority::Verdict;
@@ -59,7 +60,7 @@ pub(super) fn parse(file: ForeignFile<'_>) -> Result<Parsed, BadManifest> {
         ("request", "options of requests are not passed on"),
         ("reasoningEffort", "options of providers are not passed on"),
     ]);
-    // An unknown key of the first generation is an option for the provider's model. It restricts nothing.
+    // In the first generation, an unknown key is an option for the provider's model. It restricts nothing.
     super::finished(file, fields, rights, manifest)
 }
 
@@ -79,7 +80,7 @@ fn rights(entries: &[OrderedPermission], second: bool, file: ForeignFile<'_>, ma
     let web = of("webfetch");
     rights.action("net.fetch", web.rest);
     for (pattern, verdict) in &web.rules {
-        // An allow with `?` is omitted: `*` in its place would allow more addresses.
+        // An allow with `?` is omitted, because `*` instead of `?` would allow more addresses.
         if *verdict != Verdict::Allow || !pattern.contains('?') {
             rights.rule(super::rights::rule("net.fetch", &pattern.replace('?', "*"), *verdict));
         }

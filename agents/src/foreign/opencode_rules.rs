@@ -1,4 +1,4 @@
-//! Permissions of OpenCode: ordered entries; the last matching entry decides.
+//! Permissions of OpenCode: an ordered list, in which the last matching entry decides.
 
 use serde_json::Value;
 use subtend_session::authority::Verdict;
@@ -9,7 +9,7 @@ use super::wildcards;
 use crate::form::shown;
 use crate::front::BadManifest;
 
-/// Keys that have a meaning of their own here.
+/// The keys that have a meaning of their own here.
 const KEYS: [&str; 18] = [
     "read",
     "edit",
@@ -31,7 +31,7 @@ const KEYS: [&str; 18] = [
     "plan_exit",
 ];
 
-/// One permission: a key and a pattern, both with `*` for any run of characters and `?` for one.
+/// One permission: a key and a pattern. In both, `*` stands for any characters and `?` for one character.
 pub(super) struct OrderedPermission {
     key: String,
     pattern: String,
@@ -48,7 +48,8 @@ fn entry(key: &str, pattern: &str, verdict: Verdict) -> OrderedPermission {
     OrderedPermission { key: matching_key(key, verdict), pattern: pattern.to_owned(), verdict }
 }
 
-/// Returns the permission key for the name of a tool. An allow keeps its key: it applies only to keys that OpenCode has.
+/// Returns the permission key for a tool name. The key of an allow does not change, because OpenCode itself would apply
+/// it only to keys that it has.
 fn matching_key(key: &str, verdict: Verdict) -> String {
     let lower = key.to_lowercase();
     let known = match &*lower {
@@ -115,7 +116,8 @@ pub(super) fn first(fields: &mut Fields) -> Result<Vec<OrderedPermission>, BadMa
     Ok(entries)
 }
 
-/// Takes the permissions of a file of the second generation, then those of the first, which apply too.
+/// Takes the permissions of a file of the second generation, followed by those with keys of the first, which also
+/// apply.
 pub(super) fn second(fields: &mut Fields) -> Result<Vec<OrderedPermission>, BadManifest> {
     if fields.has("permission") || fields.has("tools") {
         let key = if fields.has("permission") { "permission" } else { "tools" };
@@ -159,14 +161,14 @@ pub(super) fn of(entries: &[OrderedPermission], key: &str, default: Verdict) -> 
     scope
 }
 
-/// Returns the verdict of tools that no key names.
+/// Returns the verdict for tools that no key names.
 pub(super) fn rest(entries: &[OrderedPermission], default: Verdict) -> Verdict {
     let all: Vec<&OrderedPermission> =
         entries.iter().filter(|entry| !entry.key.is_empty() && entry.key.bytes().all(|c| c == b'*')).collect();
     let last = all.iter().rposition(|entry| entry.pattern == "*");
     let after = last.map_or(0, |at| at.saturating_add(1));
     let whole = last.and_then(|at| all.get(at)).map_or(default, |entry| entry.verdict);
-    // A later pattern may match tools that are unknown here, so the strictest verdict applies to all of them.
+    // A later pattern may match tools that are unknown here. The strictest verdict is therefore used for all of them.
     all.get(after..).unwrap_or_default().iter().map(|entry| entry.verdict).fold(whole, Verdict::min)
 }
 
@@ -191,8 +193,8 @@ pub(super) fn others(entries: &[OrderedPermission], rights: &mut Rights) {
             ));
         }
         rights.action(format!("tool:{key}"), entry.verdict);
-        // OpenCode names the tool of a server SERVER_TOOL, and both parts may contain `_`.
-        // Each possible split gets a rule; a wrong split matches no tool.
+        // OpenCode calls the tool of a server SERVER_TOOL, and both parts may contain `_`. Each possible split gets a
+        // rule. A wrong split matches no tool.
         for (at, _) in key.match_indices('_') {
             let (server, tool) =
                 (key.get(..at).unwrap_or_default(), key.get(at.saturating_add(1)..).unwrap_or_default());
@@ -204,7 +206,7 @@ pub(super) fn others(entries: &[OrderedPermission], rights: &mut Rights) {
     }
 }
 
-/// Translates a pattern of agent names into the characters of valid agent names.
+/// Translates a pattern of agent names. Characters that agent names cannot have are replaced.
 pub(super) fn agents(pattern: &str) -> String {
     let name = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '*');
     pattern

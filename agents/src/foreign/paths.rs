@@ -1,4 +1,5 @@
-//! Translates path patterns of other products, whose `*` also matches `/`, into patterns of this project, where only `**` does.
+//! Translation of other products' path patterns, in which `*` also matches `/`, into patterns of this project, in which
+//! only `**` does.
 
 use std::path::Path;
 
@@ -12,15 +13,16 @@ const MAX_PATTERNS: usize = 16;
 pub(super) enum Paths {
     /// Patterns that match the same paths.
     Same(Vec<String>),
-    /// Patterns that match more paths, for a deny or an ask.
+    /// Patterns that match more paths. They are only used for a deny or an ask.
     More(Vec<String>),
     /// The pattern matches nothing in the workspace.
     Outside,
-    /// The pattern is for an allow, and has no exact translation.
+    /// No exact translation exists, and the pattern is for an allow.
     Inexpressible,
 }
 
-/// Translates `pattern`. Without an exact equivalent, the result is wider for a deny or an ask, and omitted for an allow.
+/// Translates `pattern`. If there is no exact equivalent, a deny or an ask gets a wider pattern, and an allow is
+/// omitted.
 pub(super) fn translate(pattern: &str, verdict: Verdict, workspace: Option<&Path>) -> Paths {
     let allow = verdict == Verdict::Allow;
     let relative = match relative(pattern.trim(), workspace) {
@@ -42,7 +44,7 @@ pub(super) fn translate(pattern: &str, verdict: Verdict, workspace: Option<&Path
 enum Within {
     /// A pattern of paths in the workspace.
     Inside(String),
-    /// Possible patterns in the workspace, for a pattern below the unknown home directory.
+    /// A pattern below the home directory, which is unknown here. The patterns may match in the workspace.
     Possibly(Vec<String>),
     All,
     Outside,
@@ -90,7 +92,8 @@ fn below_home(rest: &str, workspace: Option<&Path>) -> Within {
     Within::Possibly((0..literal.len()).filter(ends).map(left).collect())
 }
 
-/// Returns patterns that match at least what `pattern` does, and what users commonly expect `**/` to match.
+/// Returns patterns that match at least what `pattern` matches. They include the paths that users commonly expect `**/`
+/// to match.
 fn widen(pattern: &str) -> Vec<String> {
     if pattern.contains('\\') {
         return vec!["**".to_owned()];
@@ -104,7 +107,7 @@ fn widen(pattern: &str) -> Vec<String> {
     all
 }
 
-/// Returns the patterns that together match what `pattern` does; `None` if they are too many.
+/// Returns the patterns that together match what `pattern` matches, or `None` if there would be too many.
 fn expand(pattern: &str) -> Option<Vec<String>> {
     let mut text = pattern.to_owned();
     while text.contains("**") {

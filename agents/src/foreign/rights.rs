@@ -1,4 +1,4 @@
-//! The rights that an agent file of another product gives, as rule sets that all apply.
+//! The rights that an agent file of another product gives, as several rule sets that apply together.
 
 use std::path::Path;
 
@@ -12,7 +12,7 @@ use crate::manifest::Manifest;
 /// The maximum number of rules of one file.
 const MAX_RULES: usize = 300;
 
-/// Text in a command line that may separate several commands, or hide one from a pattern.
+/// Strings in a command line that may separate several commands, or hide a command from a pattern.
 const SEPARATORS: [&str; 9] = [";", "&", "|", "`", "(", "\n", "\r", "\t", "  "];
 
 pub(super) struct Rights {
@@ -45,25 +45,25 @@ impl Rights {
         self.rules.push(rule);
     }
 
-    /// Limits these actions to `verdict`, whatever the rules allow.
+    /// Limits these actions to at most `verdict`, regardless of the rules.
     pub(super) fn bound(&mut self, actions: &[&str], verdict: Verdict) {
         let rules = actions.iter().map(|action| rule(action, "*", verdict)).collect();
         self.bounds.push(RuleSet { default: Verdict::Allow, rules });
     }
 
-    /// Denies what `all` matches, except `tools`.
+    /// Denies the actions that `all` matches, except those of `tools`.
     pub(super) fn only(&mut self, all: &str, tools: impl Iterator<Item = String>) {
         let allowed = tools.map(|tool| rule(tool, "*", Verdict::Allow));
         let rules = std::iter::once(rule(all, "*", Verdict::Deny)).chain(allowed).collect();
         self.bounds.push(RuleSet { default: Verdict::Allow, rules });
     }
 
-    /// Limits everything to `verdict`.
+    /// Limits all actions to at most `verdict`.
     pub(super) fn bound_all(&mut self, verdict: Verdict) {
         self.bounds.push(RuleSet::only(verdict));
     }
 
-    /// Adds a rule about paths, by a pattern in which `*` crosses `/`.
+    /// Adds a rule about paths. In `pattern`, `*` also matches `/`.
     pub(super) fn path(&mut self, action: &str, pattern: &str, verdict: Verdict, workspace: Option<&Path>) {
         match paths::translate(pattern, verdict, workspace) {
             Paths::Same(patterns) => self.rules.extend(patterns.iter().map(|one| rule(action, one, verdict))),
@@ -84,8 +84,8 @@ impl Rights {
         }
     }
 
-    /// Adds rules about single commands, in their order; `rest` is the verdict of all others. With `bare`,
-    /// a pattern that ends with ` *` also allows the command without arguments.
+    /// Adds rules about commands, in their order. `rest` is the verdict of all other commands. With `bare`, a pattern
+    /// that ends with ` *` also allows the command without arguments.
     pub(super) fn commands(&mut self, rest: Verdict, rules: &[(String, Verdict)], bare: bool) {
         const RUN: &str = "shell.run";
         self.action(RUN, rest);

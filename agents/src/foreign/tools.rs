@@ -1,4 +1,4 @@
-//! Names of other products' tools, and the tools here that correspond to them.
+//! Names of other products' tools, and the corresponding tools here.
 
 use subtend_session::dialect::Dialect;
 use subtend_session::ids::Text;
@@ -6,9 +6,9 @@ use subtend_session::ids::Text;
 /// The equivalent of another product's tool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Known {
-    /// The tool here with that purpose; `None`: it has no counterpart and needs none.
+    /// The tool here with the same purpose, or `None` if no tool is needed.
     pub(super) tool: Option<&'static str>,
-    /// The action that it needs.
+    /// The action that the tool needs.
     pub(super) action: &'static str,
 }
 
@@ -61,7 +61,7 @@ pub(super) fn matching(matches: impl Fn(&str) -> bool) -> impl Iterator<Item = &
     TABLE.iter().filter(move |(names, ..)| names.iter().any(|name| matches(name))).filter_map(|(_, tool, _)| *tool)
 }
 
-/// Returns the tools that an entry of the table means: for children, those of every dialect.
+/// Returns the tools that a table entry stands for. For an entry about children, these are the tools of all dialects.
 pub(super) fn named(tool: &'static str) -> Vec<&'static str> {
     if tool == CHILDREN { Dialect::ALL.map(Dialect::name).to_vec() } else { vec![tool] }
 }

@@ -33,14 +33,14 @@ pub(super) fn matches(pattern: &str, text: &str) -> bool {
 mod tests {
     use super::*;
 
-    /// Tries each way to match, and counts the tries: exponential in the number of stars.
-    fn slowly(pattern: &[char], text: &[char], tries: &mut u64) -> bool {
-        *tries += 1;
+    /// Tries each way to match, and counts the attempts, which grow exponentially with the number of stars.
+    fn exhaustive(pattern: &[char], text: &[char], attempts: &mut u64) -> bool {
+        *attempts += 1;
         match pattern.split_first() {
             None => text.is_empty(),
-            Some(('*', rest)) => (0..=text.len()).any(|at| slowly(rest, &text[at..], tries)),
+            Some(('*', rest)) => (0..=text.len()).any(|at| exhaustive(rest, &text[at..], attempts)),
             Some((c, rest)) => {
-                text.first().is_some_and(|first| *c == '?' || c == first) && slowly(rest, &text[1..], tries)
+                text.first().is_some_and(|first| *c == '?' || c == first) && exhaustive(rest, &text[1..], attempts)
             }
         }
     }
@@ -56,31 +56,31 @@ mod tests {
     }
 
     #[test]
-    fn wildcards_match_what_each_way_to_match_finds() {
+    fn wildcards_match_like_an_exhaustive_search() {
         let texts = words(&['a', 'b'], 5);
         for pattern in words(&['a', 'b', '?', '*'], 5) {
             let chars: Vec<char> = pattern.chars().collect();
             for text in &texts {
-                let expected = slowly(&chars, &text.chars().collect::<Vec<_>>(), &mut 0);
+                let expected = exhaustive(&chars, &text.chars().collect::<Vec<_>>(), &mut 0);
                 assert_eq!(matches(&pattern, text), expected, "{pattern} {text}");
             }
         }
         assert!(matches("*größe?", "die größen") && !matches("gr?ße", "grüsse"));
     }
 
-    /// The control: trying each way takes eight times as long if pattern and text grow by half.
+    /// The control: an exhaustive search takes eight times as long if pattern and text grow by half.
     #[test]
     fn wildcards_of_a_hostile_pattern_take_bounded_time() {
         let (pattern, text) = (format!("{}x", "*?".repeat(2_000)), "a".repeat(4_000));
         assert!(!matches(&pattern, &text));
         assert!(matches(&pattern, &format!("{text}x")));
-        let tries = |stars: usize| {
+        let attempts = |stars: usize| {
             let (pattern, text) = (format!("{}x", "*?".repeat(stars)), "a".repeat(2 * stars));
             let (pattern, text): (Vec<char>, Vec<char>) = (pattern.chars().collect(), text.chars().collect());
-            let mut tries = 0;
-            assert!(!slowly(&pattern, &text, &mut tries));
-            tries
+            let mut attempts = 0;
+            assert!(!exhaustive(&pattern, &text, &mut attempts));
+            attempts
         };
-        assert!(tries(9) > 8 * tries(6), "{} and {}", tries(9), tries(6));
+        assert!(attempts(9) > 8 * attempts(6), "{} and {}", attempts(9), attempts(6));
     }
 }

@@ -1,7 +1,8 @@
 //! Unknown keys of front matter: a warning, or a refusal of the file.
 //!
-//! Agent files of other products have further keys. A descriptive key (`color`, `hooks`) is kept with a warning. A key that restricts the
-//! agent (`disallowedTools`, `readonly`, `maxTurns`) refuses the file: ignored, it would let the agent do what the file denies.
+//! Agent files of other products have further keys. A descriptive key (`color`, `hooks`) is kept with a warning. If a
+//! key restricts the agent (`disallowedTools`, `readonly`, `maxTurns`), the file is refused. Without the restriction,
+//! the agent could do what the file denies.
 
 use serde_json::Value;
 use subtend_session::near::near;
@@ -74,7 +75,7 @@ pub(super) fn refused(key: &str, value: &Value) -> Option<String> {
     Some(format!("is an unknown key; did you mean `{known}`?"))
 }
 
-/// Returns whether an unknown key with that value seems to restrict.
+/// Returns whether an unknown key with that value seems to restrict the agent.
 pub(crate) fn restricts(key: &str, value: &Value) -> bool {
     !restricts_nothing(key, value) && form(&words(key)).is_some()
 }
@@ -88,11 +89,11 @@ fn form(words: &[String]) -> Option<&'static str> {
 
 fn restricts_nothing(key: &str, value: &Value) -> bool {
     let words = words(key);
-    // These modes of Claude Code ask as usual or less often. The modes `plan` and `dontAsk` deny.
+    // In these modes Claude Code asks as usual or less often. The modes `plan` and `dontAsk` deny actions.
     if words == ["permission", "mode"] {
         return matches!(value.as_str(), Some("default" | "acceptEdits" | "bypassPermissions"));
     }
-    // For these keys `false` denies.
+    // For these keys, the value `false` denies.
     let affirms = words.iter().any(|word| matches!(&**word, "enabled" | "invocable" | "invokable" | "infer"));
     match value {
         Value::Null => true,

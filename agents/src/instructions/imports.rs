@@ -4,7 +4,7 @@ use std::path::{Component, Path};
 
 use super::InstructionArea;
 
-/// The maximum length of an imported path in bytes; a longer word is not an import.
+/// The maximum length of an imported path in bytes. A longer word is not treated as an import.
 const MAX_PATH: usize = 1024;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,7 +20,8 @@ impl Import<'_> {
         Path::new(self.0).extension().is_some()
     }
 
-    /// Returns the imported path below the area, for an import in the file `from`. The error text follows the import in a sentence.
+    /// Returns the path, relative to the area, that an import in the file `from` names. The error text follows the
+    /// import in a sentence.
     pub(super) fn path_in_area(&self, area: InstructionArea<'_>, from: &str) -> Result<String, String> {
         let out = || "is not used: it leads out of the directory whose files it may import".to_owned();
         let absolute = match (self.0.strip_prefix("~/"), area.home) {
@@ -60,7 +61,7 @@ pub(super) fn imports(text: &str) -> Vec<Import<'_>> {
 }
 
 fn add_imports_of<'a>(line: &'a str, found: &mut Vec<Import<'a>>) {
-    // Parts between backticks are code. After an unclosed backtick, the rest is text.
+    // Text between backticks is code. After an unclosed backtick, the rest is ordinary text.
     let parts: Vec<&str> = line.split('`').collect();
     let closed = parts.len().saturating_sub(1) / 2 * 2;
     for (number, part) in parts.iter().enumerate() {

@@ -1,4 +1,5 @@
-//! Rules of Claude Code: Markdown files below `.claude/rules`. Each is an instruction file, some for certain paths only.
+//! Rules of Claude Code: Markdown files below `.claude/rules`. Each is an instruction file, and some apply only to
+//! certain paths.
 
 use std::path::{Path, PathBuf};
 
@@ -16,13 +17,14 @@ pub const FOLDER: &str = ".claude/rules";
 /// The maximum number of rule files of a directory.
 pub const MAX_RULES: usize = 256;
 
-/// The maximum size of all rule files of a directory. Each file is parsed, even if the prompt lists it by name only.
+/// The maximum size of all rule files of a directory. It counts every file, even if the prompt lists only its name,
+/// because every file is parsed.
 pub(super) const MAX_RULE_BYTES: usize = 1 << 20;
 
 /// The maximum size of all patterns of a rule.
 const MAX_PATTERNS: usize = 2_000;
 
-/// Rule files of a directory. They are found, but not read yet.
+/// The rule files that were found in a directory. They are not read yet.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RuleFiles {
     /// The paths below the directory, in the order of prompts.
@@ -74,7 +76,8 @@ pub(super) struct RuleText {
     pub(super) notes: Vec<String>,
 }
 
-/// Parses a rule file. If its patterns cannot be read, the rule applies to all paths: it must not silently apply to fewer.
+/// Parses a rule file. If its patterns cannot be parsed, the rule applies to all paths, so that it is not silently
+/// ignored for some.
 pub(super) fn parse(text: &str) -> RuleText {
     let read = match lenient::read(text) {
         Ok(read) => read,

@@ -11,7 +11,7 @@ fn files<const N: usize>(of: [(&'static str, &str); N]) -> Files {
     of.into_iter().map(|(path, text)| (path, text.to_owned())).collect()
 }
 
-/// Reads from memory. `link.md` is a link to `AGENTS.md`, and `out.md` leads out of the area.
+/// Reads files from memory. `link.md` is a link to `AGENTS.md`, and `out.md` is a link that leads out of the area.
 fn read(files: &Files, path: &str) -> Result<FoundFile, Unread> {
     let real = if path == "link.md" { "AGENTS.md" } else { path };
     match path {
@@ -223,8 +223,8 @@ fn rules_follow_the_instruction_file_of_their_directory() {
     assert_eq!(&*all.files()[2].text, "Be deep. @../a.md", "without front matter");
 }
 
-/// The prompt lists a rule for some paths by name, and the model reads its file when needed. If no tool can read the file, the prompt
-/// has its text.
+/// The prompt lists the name of a rule that applies to some paths, and the model reads the file when needed. If no tool
+/// can read the file, the prompt contains its text.
 #[test]
 fn rule_for_some_paths_is_named_in_the_prompt() {
     let of = files([
@@ -277,7 +277,8 @@ fn rule_without_usable_patterns_applies_to_all_paths() {
     }
 }
 
-/// A rule that is listed by name counts with the bytes of its line; a rule with its text counts like an instruction file.
+/// A rule that the prompt lists by name counts with the length of its line. A rule whose text is in the prompt counts
+/// like an instruction file.
 #[test]
 fn rules_share_the_bounds_of_instruction_files() {
     let large = "x".repeat(MAX_BYTES - 10);
@@ -297,7 +298,8 @@ fn rules_share_the_bounds_of_instruction_files() {
     assert_eq!(problems(&all), [full]);
 }
 
-/// Without the limit, parsing rules that the prompt only lists takes seconds. The control: the first rules are used.
+/// Without the limit, the rules that the prompt only lists would take seconds to parse. The control: the first rules
+/// are used.
 #[test]
 fn rules_beyond_the_size_of_all_are_not_parsed() {
     let scoped = format!("---\npaths: a\n---\n{}", "x".repeat(600_000));

@@ -10,9 +10,9 @@ use crate::instructions::{InstructionArea, Instructions, LOCAL, NAMES};
 /// Instruction files of other products that subtend does not read.
 const UNREAD: [&str; 4] = [".cursorrules", ".windsurfrules", "GEMINI.md", ".github/copilot-instructions.md"];
 
-/// Returns what the file is, if its name says that it is an instruction file.
+/// Returns the kind of the file, if its name is that of an instruction file.
 pub(super) fn kind(path: &Path) -> Option<OtherKind> {
-    // In reverse order, so that `.claude/CLAUDE.md` is found before `CLAUDE.md`.
+    // The order is reversed so that `.claude/CLAUDE.md` is found before `CLAUDE.md`.
     let name = NAMES.into_iter().rev().chain([LOCAL]).find(|name| path.ends_with(name));
     if let Some(name) = name {
         let folder = path.ancestors().nth(Path::new(name).components().count())?;
@@ -38,7 +38,8 @@ pub(super) fn read_problem(path: &Path, name: &str) -> AgentProblem {
     problem(path, ProblemKind::Refused, why)
 }
 
-/// Checks the instruction file `name` of `folder`: by itself, and together with the others of the directory, one of which may replace it.
+/// Checks the instruction file `name` of `folder`: alone, and together with the others of the directory, because one of
+/// them may replace it.
 pub(super) fn check_file(folder: &Path, name: &str, read: ReadBelow<'_>) -> (Option<FileContent>, Vec<AgentProblem>) {
     let path = folder.join(name);
     let read = |path: &str| read(folder, path);

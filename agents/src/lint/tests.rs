@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// The loader that a workspace uses reads each file, and unused files and fields are reported.
+/// Each file is read by the loader that a workspace uses. Unused files and fields are reported.
 #[test]
 fn prompt_files_are_linted_by_their_kind() {
     let dir = tempfile::tempdir().unwrap();
@@ -119,7 +119,7 @@ fn prompt_files_are_linted_by_their_kind() {
     assert_eq!(found, expected);
 }
 
-/// As in a workspace, a native file may replace an agent of the host; a file of another product may not.
+/// As in a workspace, a native file may replace an agent of the host, but a file of another product may not.
 #[test]
 fn foreign_file_with_a_name_of_the_host_is_refused() {
     let claude = "---\nname: title\ndescription: Names.\n---\nName it.\n";

@@ -31,7 +31,7 @@ pub(super) fn first_message(parts: &Parts) -> Option<Text> {
 }
 
 fn file(file: &FileText) -> String {
-    // A model chooses the name, so line breaks are removed.
+    // The name comes from a model, so line breaks are removed.
     let name = file.name.replace(char::is_control, " ");
     match &file.text {
         Ok(text) => format!("### {name}\n\n{}", fenced(text, "")),
@@ -46,7 +46,7 @@ fn tool(tool: &ToolSpec) -> String {
     format!("### {}\n\n{about}{gap}Parameters:\n\n{}", tool.name, fenced(&schema, "json"))
 }
 
-/// Fences the text with more backticks than it contains, so that it cannot end its block.
+/// Encloses the text in a fence with more backticks than the text contains, so that the text cannot close it.
 fn fenced(text: &str, language: &str) -> String {
     let longest = text.split(|c| c != '`').map(str::len).max().unwrap_or(0);
     let fence = "`".repeat(longest.saturating_add(1).max(3));

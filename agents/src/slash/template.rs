@@ -1,7 +1,7 @@
 //! The text of a command, with placeholders for arguments, commands and files.
 //!
-//! Expansion runs no commands and reads no files. Where the template contains a command or a file, the prompt asks the model to run or
-//! read it with its tools, under the permissions of the session.
+//! Expansion runs no commands and reads no files. Where the template contains a command or a file, the prompt asks the
+//! model to run or read it. The model does so with its tools, under the permissions of the session.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ const FENCE_END: &str = "\n```";
 /// The maximum number of digits in `$ARGUMENTS[N]`.
 const MAX_INDEX_DIGITS: usize = 3;
 
-/// A text with placeholders. It is parsed at each use, because the parsed parts take sixteen times the memory.
+/// A text with placeholders. It is parsed at each use, because the parsed parts would take sixteen times the memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Template {
     text: String,
@@ -32,7 +32,7 @@ enum TemplatePart {
     All,
     /// One argument, by its index.
     One(usize),
-    /// The value of a named argument. Without such an argument, the placeholder remains in the text.
+    /// The value of a named argument. If the argument is missing, the placeholder remains in the text.
     Named(String),
     /// The output of a command.
     Shell(Vec<TemplatePart>),
@@ -43,7 +43,7 @@ enum TemplatePart {
 /// The syntax of a template.
 #[derive(Clone, Copy)]
 struct TemplateRules<'a> {
-    /// The number that means the first argument in `$N`: 0 or 1.
+    /// The number in `$N` that stands for the first argument: 0 or 1.
     first: usize,
     codex: bool,
     /// The folder of a skill.
@@ -75,7 +75,7 @@ impl Template {
         parts(&self.text, TemplateRules { first: usize::from(folder.is_none()), codex: self.codex, folder }, true)
     }
 
-    /// Returns notes on the parts that work differently in the product.
+    /// Returns notes on the parts that work differently in the product of the file.
     pub(super) fn notes(&self) -> Vec<String> {
         let parts = self.parts();
         let has = |wanted: fn(&TemplatePart) -> bool| parts.iter().any(wanted);
@@ -159,7 +159,8 @@ fn parts(text: &str, rules: TemplateRules<'_>, outer: bool) -> Vec<TemplatePart>
     let mut parts = Vec::new();
     let mut plain = String::new();
     let mut rest = text;
-    // Search for the last closing fence once: a search after each opening takes quadratic time if no fence closes.
+    // The last closing fence is searched only once. A search after each opening fence would take quadratic time in a
+    // text without a closing fence.
     let mut fence = text.rfind(FENCE_END);
     while let Some(c) = rest.chars().next() {
         let starts = outer && plain.chars().next_back().map_or(parts.is_empty(), char::is_whitespace);
@@ -231,12 +232,12 @@ fn parse_injection(rest: &str, is_fence_closed: bool, rules: TemplateRules<'_>) 
     }
     let path = rest.strip_prefix('@')?.split(char::is_whitespace).next()?;
     let path = path.trim_end_matches(['.', ',', ';', ':', '!', '?', ')', '`', '"', '\'']);
-    // `@alice` is not a file.
+    // A word such as `@alice` is not a file.
     let is_path = path.contains('/') || path.contains('.') || path.starts_with('$');
     is_path.then(|| (TemplatePart::File(parts(path, rules, false)), path.len().saturating_add(1)))
 }
 
-/// Splits arguments into words. Quotes group several words.
+/// Splits arguments into words at whitespace outside of quotes.
 fn words(arguments: &str) -> Vec<String> {
     let mut words = Vec::new();
     let mut word: Option<String> = None;

@@ -39,8 +39,8 @@ fn arguments_are_substituted_once() {
     }
 }
 
-/// A file repeats its arguments until the prompt is larger than one input. Expansion stops at the limit. The control: a prompt of exactly
-/// the limit.
+/// The file repeats its arguments until the prompt is larger than one input. Expansion stops at the limit. The control:
+/// a prompt of exactly the maximum size is accepted.
 #[test]
 fn expansion_stops_at_the_limit_of_an_input() {
     use Product::{Claude, OpenCode};
@@ -63,10 +63,10 @@ fn expansion_stops_at_the_limit_of_an_input() {
     assert_eq!(filled(Claude, "$1$1", &"x".repeat(MAX_EXPANDED / 2)), "x".repeat(MAX_EXPANDED));
 }
 
-/// Texts with many openings and no end take linear time: not every opening causes a search of the rest. The control: one
-/// opening with its end.
+/// Texts with many opening marks and no closing mark take linear time, because the rest is not searched again for each
+/// opening. The control: one opening mark with its closing mark is recognized.
 #[test]
-fn beginnings_without_ends_do_not_multiply_the_work() {
+fn unclosed_marks_take_linear_time() {
     use Product::Claude;
     let file = |path: &str| format!("(first read this file with the tool `read`, and use its text here: `{path}`)");
     let ats = "@".repeat(200);
@@ -218,8 +218,8 @@ fn links_to_commands_are_refused() {
     assert_eq!((commands.all().count(), commands.problems().len()), (0, 2), "{:?}", commands.problems());
 }
 
-/// Git stores many equal files in a few bytes, so a clone may contain any number of them. The control: the files that fit
-/// are used, and the user's own files do not count.
+/// Git stores many equal files in a few bytes, so a clone may contain a very large number of them. The control: the
+/// files that fit are used, and the user's own files have a separate budget.
 #[test]
 fn files_beyond_the_size_of_all_are_not_read() {
     let dir = tempfile::tempdir().unwrap();

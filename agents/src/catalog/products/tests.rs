@@ -1,4 +1,4 @@
-//! Files of several products in one workspace: precedence between files of one name, and effects of a bad file.
+//! Files of several products in one workspace: which of several files of one name is used, and what a bad file causes.
 
 use std::fs;
 
@@ -136,7 +136,8 @@ fn bad_file_hides_no_other_agent_and_keeps_its_name_taken() {
     );
 }
 
-/// A socket in place of an agent file is reported, and no later file defines that agent: it might have more rights.
+/// A socket in place of an agent file is reported, and no later file defines that agent, because it might have more
+/// rights.
 #[cfg(unix)]
 #[test]
 fn special_file_in_place_of_an_agent_is_refused() {
@@ -177,7 +178,7 @@ fn own_agents_are_not_loaded_from_the_workspace() {
     catalog.add_own(Product::Claude, &dir.path().join("home"), dir.path());
     assert_eq!(body(&catalog, "x"), None);
     assert_eq!(catalog.problems().len(), 1);
-    // As a control: from another workspace the folder holds the user's own agents.
+    // The control: for another workspace, the folder holds the user's own agents.
     let other = workspace(&[]);
     let mut catalog = Catalog::builtin();
     catalog.add_own(Product::Claude, &dir.path().join("home"), other.path());

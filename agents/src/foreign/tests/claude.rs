@@ -85,7 +85,8 @@ fn claude_parentheses_narrow_what_a_tool_may_do() {
     assert_eq!(verdicts(&manifest, &accesses), [Allow, Allow, Deny, Allow, Deny, Allow, Deny]);
 }
 
-/// `WebSearch` does not widen `WebFetch`. A domain pattern, which would match paths of other hosts, allows nothing.
+/// `WebSearch` does not allow more for `WebFetch`. A domain pattern allows nothing, because it would match paths of
+/// other hosts.
 #[test]
 fn claude_web_search_and_fetch_are_separate_permissions() {
     let accesses = [
@@ -216,7 +217,7 @@ fn claude_named_servers_add_their_tools_to_a_list() {
             [Allow, Deny, Deny, Allow],
             &["github"],
         ),
-        // A server name can neither pose as a tool of another server nor match every server.
+        // The name of a server can neither match the tools of another server nor match all servers.
         ("tools: Read\nmcpServers: [github__delete, \"*\", \"git*\"]", Some(&["read"]), [Deny, Deny, Deny, Allow], &[]),
         ("tools: Read\nmcpServers: [{github: {command: run}}]", Some(&["read"]), [Deny, Deny, Deny, Allow], &[]),
     ] {

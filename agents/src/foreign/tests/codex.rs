@@ -84,7 +84,7 @@ fn codex_denies_apply_to_servers_with_sanitized_names() {
 #[test]
 fn codex_unknown_keys_are_kept_and_reported() {
     let parsed = codex("team = \"red\"\n[mcp_servers.x]\ncommand = \"run\"\n[extra]");
-    // In TOML, a key after a table header belongs to that table, so the instructions are missing.
+    // In TOML, a key after a table header belongs to that table. The file therefore lacks instructions.
     assert_eq!(parsed.unwrap_err(), "`developer_instructions` is missing or empty: Codex requires it");
     let parsed = codex("team = \"red\"\nmcp_servers = { x = { command = \"run\" } }").unwrap();
     assert_eq!(parsed.manifest.extra.keys().collect::<Vec<_>>(), ["mcp_servers", "team"]);
