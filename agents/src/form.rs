@@ -117,7 +117,7 @@ fn form(node: &Value) -> String {
 pub fn shown(value: &Value) -> String {
     const LONGEST: usize = 60;
     let mut text = StartOf { bytes: Vec::new(), most: 4 * (LONGEST + 1) };
-    // An error only means that the value was cut off at the limit.
+    // An error only means that the value was truncated at the limit.
     drop(serde_json::to_writer(&mut text, value));
     let text = String::from_utf8_lossy(&text.bytes);
     if text.chars().count() <= LONGEST {

@@ -1,4 +1,4 @@
-//! The model trait: one call, one answer, deltas in between.
+//! The model trait. A call gives one answer, and reports parts of the answer as they arrive.
 
 use std::fmt;
 use std::sync::Arc;
@@ -69,7 +69,7 @@ impl IntoModel for Arc<dyn Model> {
 /// A model call.
 #[derive(Clone, Debug)]
 pub struct Request {
-    /// The session. Fakes and the cache keys of providers use it.
+    /// The session of the call. Test models and the cache keys of providers use it.
     pub session: SessionId,
     pub agent: Text,
     /// The model's name in the manifest or the host's configuration.
@@ -178,7 +178,7 @@ impl Deltas {
         })
     }
 
-    /// Returns a receiver that calls `sink` for each sign of progress. `sink` must not block.
+    /// Returns a receiver that calls `sink` for each [`StreamProgress`]. `sink` must not block.
     pub fn with_progress(sink: impl Fn(StreamProgress) + Send + Sync + 'static) -> Self {
         Self(Some(Arc::new(sink)))
     }

@@ -117,9 +117,10 @@ impl Models {
         &self.fallback
     }
 
-    /// Returns the reason why a model that is created by name cannot answer: the source does not know `name`, so the fallback would
-    /// be called, or the model is [unusable](Model::unusable).
-    /// Blocks while the source creates the model, which is not kept.
+    /// Returns the reason why the model `name`, which the source creates on demand, cannot answer. Either the source
+    /// does not know the name, so that the fallback would be called, or the model is [unusable](Model::unusable).
+    ///
+    /// Blocks while the source creates the model. The model is not kept.
     pub fn unusable(&self, name: &Text) -> Option<String> {
         let source = self.source.as_ref()?;
         if **name == *self.fallback.name() || self.pools.contains_key(name) || self.named.contains_key(name) {

@@ -47,7 +47,8 @@ struct ClosingState {
 struct Shared(Mutex<RateLimiter>);
 
 impl Shared {
-    /// Runs `act` on the limiter, and then wakes calls that may start. Releases the lock before, because a waker may run any code.
+    /// Runs `act` on the limiter, and then wakes calls that may start. The lock is released before a call is woken,
+    /// because a waker may run any code.
     fn with_limiter<R>(&self, act: impl FnOnce(&mut RateLimiter, Instant) -> R) -> R {
         let mut limiter = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let result = act(&mut limiter, Instant::now());

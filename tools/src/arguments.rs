@@ -19,7 +19,7 @@ const MAX_ERRORS: usize = 8;
 /// Maximum bytes of one error, which may quote a whole argument.
 const MAX_ERROR: usize = 300;
 
-/// Maximum number of checks for which errors are listed one by one: the list repeats all checks.
+/// Maximum number of checks for which all errors are listed. Listing them repeats all checks.
 const MAX_EXPLAINED_CHECKS: u64 = 1 << 16;
 /// Backtracking limit for one pattern on one text.
 const BACKTRACK_LIMIT: usize = 20_000;
@@ -70,7 +70,8 @@ fn build(mut schema: Value, options: ValidationOptions<'_>) -> Result<ArgumentSc
     if fields.get("type").and_then(Value::as_str) != Some("object") {
         return Err("its `type` must be `object`: arguments are always an object".into());
     }
-    // Without an id, references resolve within the schema. An id could collide with that of a schema in the library.
+    // The id is removed, so that references resolve within the schema. An id could also collide with that of a schema
+    // in the library.
     fields.retain(|key, value| !(matches!(&**key, "$id" | "id") && value.is_string()));
     if let Some(why) = faults::unsupported_reason(&schema) {
         return Err(bounded::shorten(&why, MAX_ERROR).into_owned());
@@ -150,7 +151,7 @@ fn pointer(path: &Path) -> String {
         match segment {
             Segment::Seq { index } => out.push_str(&format!("/{index}")),
             Segment::Map { key } => out.push_str(&format!("/{}", key.replace('~', "~0").replace('/', "~1"))),
-            // Variants add no level to the arguments.
+            // A variant of an enum is not a level of the arguments.
             Segment::Enum { .. } | Segment::Unknown => {}
         }
     }

@@ -225,7 +225,7 @@ impl Offered {
             subagent::NAME => (Dialect::Subagent, subagent::parse as _),
             _ => return None,
         };
-        // A model may call `subagent` without an offer. The refusal has the format of that dialect.
+        // A model may call `subagent` although it is not offered. The refusal has the format of that dialect.
         if let Some(refused) = (dialect == Dialect::Subagent).then(|| subagent::refusal(self)).flatten() {
             return Some(Err(refused));
         }
@@ -347,7 +347,8 @@ pub(crate) fn label(text: &str) -> Option<Text> {
     (!line.is_empty()).then(|| bounded::shorten(&line, MAX_LABEL).as_ref().into())
 }
 
-/// Returns the first line of `text` as a short label: the journal has one for every child of the default dialect.
+/// Returns the first line of `text` as a short label. It is short because the journal contains one for every child of
+/// the default dialect.
 pub(crate) fn first_line(text: &str) -> Option<Text> {
     label(bounded::head(text.trim_start().lines().next().unwrap_or_default(), MAX_FIRST_LINE))
 }

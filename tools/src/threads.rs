@@ -37,6 +37,8 @@ pub async fn run_separately<T: Send + 'static>(work: impl Future<Output = T> + S
 pub(crate) struct ServerThread(Option<Runtime>);
 
 impl ServerThread {
+    /// Starts the thread.
+    ///
     /// # Errors
     /// If the system cannot start a thread.
     pub(crate) fn start() -> Result<Self, String> {

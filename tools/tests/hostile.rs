@@ -9,7 +9,7 @@ use super::scene::*;
 use super::scene;
 
 const DIR: &str = "SUBTEND_TEST_DIR";
-/// Address space in KiB, in addition to that of an idle test program: 512 MiB, which no input may use up, and thread stacks.
+/// Address space in KiB that a role may use in addition to that of an idle test program: 512 MiB, including thread stacks.
 const ROOM: u64 = 512 << 10;
 /// Concurrent searches of the attack.
 const AT_ONCE: usize = 64;
@@ -45,7 +45,7 @@ fn ignore_file(bytes: usize) -> String {
 /// A regular expression that needs about 100 MB without a limit.
 const GREEDY: &str = r"(\w{200}\s){20}(\w{50}|\d{90}){15}";
 
-/// Number of files in one directory: more than one call may keep in memory.
+/// Number of files in one directory. One call may not keep so many in memory.
 const NAMES: usize = 40_000;
 
 fn name(n: usize) -> String {

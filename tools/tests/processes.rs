@@ -261,7 +261,7 @@ async fn r9_flood_of_output_is_bounded_and_reported() {
     fixture.call_as_owner(json!({"action": "stop"})).await.unwrap();
 }
 
-/// A process that never reads its input blocks a call only briefly, and no other call.
+/// A process that never reads its input blocks one call only briefly, and does not block other calls.
 #[tokio::test(start_paused = true)]
 async fn r9_input_that_is_not_read_is_reported() {
     let fixture = ProcessFixture::new(plain, false);

@@ -131,8 +131,8 @@ impl Draft {
         Self { key, ..self }
     }
 
-    /// Counts received bytes. They also show that the server is alive, but keep-alives without content only for a limited time. After that, the
-    /// caller's limit for silence applies.
+    /// Counts received bytes, which also show that the server is alive. Keep-alives without content count only for a
+    /// limited time. After that, the caller's limit for silence applies.
     pub(super) fn count_arrived(&mut self, bytes: usize) {
         self.bytes = self.bytes.saturating_add(bytes);
         if self.bytes > MAX_BYTES {

@@ -82,7 +82,8 @@ const KNOWN_KEYWORDS: [&str; 52] = [
 static NAMES: LazyLock<Vec<Value>> =
     LazyLock::new(|| (4..=12).map(|power| Value::String("x".repeat(1 << power))).collect());
 
-/// Returns an upper bound of the checks for `args`: the validator stops at the first failed check, this count does not.
+/// Returns an upper bound of the number of checks for `args`. Unlike the validator, the count does not stop at the
+/// first failed check.
 pub(super) fn count(schema: &Value, args: &Value) -> u64 {
     let repeated = 3_u64.saturating_pow(unevaluated_keywords(schema));
     CheckCounter { root: schema, known: HashMap::new(), steps: 0 }.count(schema, args, 0).saturating_mul(repeated)
@@ -108,7 +109,8 @@ pub(super) fn target<'a>(root: &'a Value, place: &str) -> Option<&'a Value> {
 
 struct CheckCounter<'a> {
     root: &'a Value,
-    /// The checks of each referenced part against each value; `u64::MAX` during the count, to detect cycles.
+    /// The number of checks of each referenced part against each value. It is `u64::MAX` during the count, to detect
+    /// cycles.
     known: HashMap<(*const Value, *const Value), u64>,
     steps: u64,
 }
@@ -157,7 +159,7 @@ impl<'a> CheckCounter<'a> {
         }
     }
 
-    /// Returns the checks of a keyword for the properties of an object.
+    /// Returns the number of checks of a keyword for the properties of an object.
     fn fields(&mut self, key: &str, part: &'a Value, fields: &'a Map<String, Value>, depth: usize) -> u64 {
         match (key, part) {
             ("properties", Value::Object(parts)) if fields.len() < parts.len() => {
@@ -219,7 +221,7 @@ impl<'a> CheckCounter<'a> {
     }
 }
 
-/// Returns the checks of a keyword that has no schema below it.
+/// Returns the number of checks of a keyword that contains no schema.
 fn count_flat(key: &str, part: &Value, value: &Value) -> u64 {
     match (key, part, value) {
         ("title" | "description" | "$comment" | "default" | "examples", ..) => 0,

@@ -35,7 +35,7 @@ pub(super) fn unsupported_reason(schema: &Value) -> Option<String> {
 /// Counts combined parts, weighted by `weigh`.
 struct Expansion<'a, F> {
     root: &'a Value,
-    /// The count of each part; `u64::MAX` during the count, to detect cycles.
+    /// The count of each part. It is `u64::MAX` during the count, to detect cycles.
     known: HashMap<*const Value, u64>,
     weigh: F,
 }
@@ -132,8 +132,8 @@ mod tests {
         }
     }
 
-    /// The property is missing in the arguments, so a count of checks alone would not find the cycle. The control: a list
-    /// refers to itself one item deeper.
+    /// The property is missing in the arguments, so a count of checks alone would not find the cycle. The control: a
+    /// reference that leads to itself one list item deeper is accepted.
     #[test]
     fn reference_that_leads_to_itself_is_refused() {
         let endless = json!({"type": "object", "properties": {"a": {"anyOf": [{"$ref": "#/properties/a"}]}}});

@@ -73,7 +73,8 @@ fn has_key(value: &Value, key: &str) -> bool {
     }
 }
 
-/// Returns the nesting of a schema, including its references. `known` caches each reference, with 0 during its count.
+/// Returns the nesting of a schema, including its references. `known` caches the nesting of each reference; it is 0
+/// while the reference is counted.
 fn nesting<'a>(root: &'a Value, schema: &'a Value, depth: usize, known: &mut HashMap<*const Value, usize>) -> usize {
     if depth > MAX_LEVELS {
         return usize::MAX;

@@ -121,7 +121,7 @@ impl Tool for ProcessTool {
         let access = |resource: &str| vec![Access { action: "shell.run".into(), resource: resource.into() }];
         let Some(args) = args else { return access("*") };
         match args.get("action").and_then(Value::as_str) {
-            // Closing the input needs no permission, as stopping the process needs none.
+            // Closing the input requires no permission, like stopping the process.
             Some("input") if is_close_only(args) => Vec::new(),
             // If the process is a shell, it runs the typed text as a command.
             Some("input") => access(args.get("text").and_then(Value::as_str).unwrap_or("*")),

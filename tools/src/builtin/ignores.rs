@@ -35,7 +35,7 @@ impl IgnoreBudget {
         self.skipped.set(self.skipped.get().saturating_add(1));
     }
 
-    /// Returns the number of skipped files and lines. Entries that only they exclude are shown.
+    /// Returns the number of skipped files and lines. Listings show the entries that only these would exclude.
     pub(super) fn skipped_count(&self) -> u64 {
         self.skipped.get()
     }

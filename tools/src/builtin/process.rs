@@ -36,7 +36,7 @@ pub(super) enum CommandEnd {
     Exited(ExitStatus),
     TimedOut(LeftoverProcesses),
     Cancelled(LeftoverProcesses),
-    /// The guard of the command was killed. The status usually has the signal.
+    /// The guard of the command was killed. The exit status usually shows the signal.
     GuardKilled(ExitStatus),
 }
 
@@ -117,7 +117,8 @@ impl RunningCommand {
         if let (Confinement::Sandbox(_, authority), Some(pipe)) = (confinement, &mut running.pipe) {
             let mut line = serde_json::to_vec(authority)?;
             line.push(b'\n');
-            // Ignore the error: a guard without a complete line does not start the command, and reports the reason itself.
+            // Ignore the error: a guard that receives no complete line does not start the command, and reports the
+            // reason itself.
             drop(pipe.write_all(&line).await);
         }
         Ok(running)
@@ -291,7 +292,7 @@ impl Drop for GroupKiller {
     fn drop(&mut self) {
         #[cfg(unix)]
         if let Some(group) = self.group.take().and_then(|id| rustix::process::Pid::from_raw(i32::try_from(id).ok()?)) {
-            // Fails if the group has ended.
+            // An error means that the group has already ended.
             let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
         }
     }

@@ -173,7 +173,7 @@ impl<'a> FileHistory<'a> {
         }
     }
 
-    /// Returns whether the change restored the content from before this history.
+    /// Returns whether the change restored the content that the file had before this history.
     fn is_ended_by(&self, checkpoint: &Checkpoint, change: &FileChange) -> bool {
         checkpoint.call.is_none() && !self.broken && change.after == *self.before.0
     }

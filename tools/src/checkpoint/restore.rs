@@ -282,7 +282,7 @@ impl Checkpoints {
         Ok(())
     }
 
-    /// Returns a file whose content differs from that before an undone restore: another program changed it.
+    /// Returns a file that another program changed: its content differs from the content before the undone restore.
     fn find_foreign_change(&self, restore: &Checkpoint) -> Result<String, CheckpointError> {
         for change in &restore.changes {
             let present = read_entry(&Workspace::open_canonical(&change.root)?, &change.path, MAX_FILE)

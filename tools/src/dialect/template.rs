@@ -139,7 +139,7 @@ impl<'a> Piece<'a> {
     }
 }
 
-/// Splits `text` at its placeholders. Only braces around a name are a placeholder.
+/// Splits `text` at its placeholders. Braces that do not enclose a name are ordinary text.
 fn pieces(text: &str) -> impl Iterator<Item = Piece<'_>> {
     let mut rest = Some(text);
     std::iter::from_fn(move || {

@@ -28,7 +28,7 @@ pub(super) fn wait(leader: Pid) -> i32 {
         match wait_any(WaitOptions::empty()) {
             Ok(Some((pid, status))) if pid == leader => return exit_code(status),
             Ok(_) | Err(Errno::INTR) => {}
-            // The other thread killed and reaped it.
+            // The other thread has already killed and reaped the process.
             Err(_) => return 137,
         }
     }
@@ -43,7 +43,7 @@ fn exit_code(status: WaitStatus) -> i32 {
 /// One round is not enough: a killed process may have just started another process, which the guard then adopts.
 pub(super) fn end(leader: Option<Pid>) -> bool {
     if let Some(leader) = leader {
-        // Fails if it has ended meanwhile.
+        // An error means that the group has already ended.
         let _ = kill_process_group(leader, Signal::KILL);
     }
     for _ in 0..MAX_ROUNDS {
@@ -82,7 +82,7 @@ pub(crate) fn kill_with_descendants(id: u32) -> bool {
         std::thread::sleep(PAUSE);
     }
     if let Some(guard) = pid(id) {
-        // Fails if it has ended meanwhile.
+        // An error means that the process has already ended.
         let _ = rustix::process::kill_process(guard, Signal::KILL);
     }
     empty_rounds == 2
@@ -101,7 +101,7 @@ fn kill_descendants(root: u32) -> bool {
         }
         for (id, _) in &found {
             if let Some(pid) = pid(*id) {
-                // Fails if it has ended meanwhile or belongs to another user.
+                // An error means that the process has already ended, or that it belongs to another user.
                 let _ = rustix::process::kill_process(pid, Signal::KILL);
             }
         }

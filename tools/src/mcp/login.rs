@@ -93,6 +93,8 @@ impl fmt::Debug for Login {
 
 /// Storage for logins. Its functions may block.
 pub trait LoginStore: fmt::Debug + Send + Sync {
+    /// Returns a login, if it exists.
+    ///
     /// # Errors
     /// If the logins cannot be read.
     fn load(&self, key: &LoginKey) -> Result<Option<Login>, String>;

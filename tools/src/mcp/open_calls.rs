@@ -99,7 +99,8 @@ impl ServerCall {
         }
     }
 
-    /// Keeps the pages that the user must open before the server answers this call. `data` is that of the server's error.
+    /// Keeps the pages that the user must open before the server answers this call. `data` is the data of the server's
+    /// error.
     pub(super) fn keep_pages(&self, data: &Value) {
         let pages = data.get("elicitations").and_then(Value::as_array);
         for page in pages.into_iter().flatten().take(MAX_QUESTIONS) {

@@ -37,7 +37,8 @@ impl ServerTool {
         Some(Self { names, spec, server: Arc::clone(server) })
     }
 
-    /// Checks a call again that was checked under the names of `unlisted`. These may be shortened, and rules for the full name may be stricter.
+    /// Repeats the check of a call that was classified before the server's tools were listed. Its name may have been
+    /// shortened, and rules for the full name may be stricter.
     fn check_listed(&self, unlisted: &ToolName, call: &ToolInvocation) -> Result<(), ToolError> {
         if self.names == *unlisted {
             return Ok(());

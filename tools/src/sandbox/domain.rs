@@ -18,7 +18,7 @@ use super::settings::readable_by_all;
 use super::survey::{Grant, WorkspaceSurvey};
 use super::{FILES, SandboxStrength, limits_network, syscalls};
 
-/// The first version that covers `truncate`, without which a denied file could be emptied.
+/// The first version that covers `truncate`. With an earlier version, a command could empty a denied file.
 const FS: ABI = ABI::V3;
 /// The first version that covers TCP.
 const TCP: ABI = ABI::V4;

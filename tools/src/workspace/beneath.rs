@@ -68,7 +68,7 @@ pub(crate) fn create(dir: &Dir, name: impl AsRef<Path>, is_private: bool) -> io:
 /// Opens the directory at `path`, creating missing parts.
 ///
 /// # Errors
-/// As [`dir`].
+/// The errors of [`dir`].
 pub(crate) fn make_dir(root: &Dir, path: impl AsRef<Path>) -> io::Result<Dir> {
     let mut at = dir(root, Path::new("."))?;
     for part in path.as_ref() {

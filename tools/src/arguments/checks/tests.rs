@@ -35,7 +35,7 @@ fn long_chain_or_loop_is_refused() {
     assert_eq!(count(&tree, &json!({"children": [{}, {"children": [{}]}]})), 11);
 }
 
-/// A model could be led to write such arguments: each level doubles the checks.
+/// Each level of these arguments doubles the checks. An attacker could lead a model to write such arguments.
 #[test]
 fn nested_arguments_that_double_checks_are_counted() {
     let twice = json!([{"$ref": "#"}, {"$ref": "#"}]);
@@ -78,7 +78,7 @@ fn fan(levels: usize, part: &Value) -> Value {
 }
 
 /// The validator decodes these names, so it would check a different part than the count. The control: names that both
-/// read in the same way.
+/// decode in the same way.
 #[test]
 fn references_are_read_as_the_validator_reads_them() {
     for (harmless, place, meant) in [

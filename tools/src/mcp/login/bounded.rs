@@ -32,6 +32,8 @@ pub(super) struct LoginReach {
 }
 
 impl LoginReach {
+    /// Returns the addresses for the login of `server`: its own host, and the `listed` internal hosts.
+    ///
     /// # Errors
     /// If the address of the server is invalid.
     pub(super) fn of(server: &str, listed: &[InternalHost]) -> Result<Self, String> {

@@ -16,9 +16,9 @@ pub(super) fn check_tokens(credentials: StoredCredentials) -> Result<StoredCrede
     sent.map(|()| kept)
 }
 
-/// Removes the fields of a renewal that no request needs. Returns an error too if the access token cannot be sent. Then that
-/// token is removed, and the next use renews the login again. The new refresh token is kept in any case, because the old
-/// one may be valid only once.
+/// Removes the fields of a renewal that no request needs. Also returns an error if the access token cannot be sent.
+/// Then that token is removed, and the next use renews the login again. The new refresh token is kept in any case,
+/// because the old one may be valid only once.
 pub(super) fn of_renewal(mut credentials: StoredCredentials) -> (StoredCredentials, Result<(), String>) {
     let Some(tokens) = credentials.token_response.take() else { return (credentials, Ok(())) };
     let sent = check_access(&tokens);
