@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn verdicts_and_patterns_become_rules_and_star_the_default() {
+    fn verdicts_become_rules_and_star_becomes_the_default() {
         let value = json!({"*": "deny", "fs.read": "allow", "fs.write": {"docs/**": "ask", "*": "deny"}});
         let expected = RuleSet {
             default: Verdict::Deny,
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn default_without_a_star_narrows_nothing() {
+    fn permissions_without_a_star_allow_by_default() {
         let expected = RuleSet { default: Verdict::Allow, rules: vec![rule("shell.run", "*", Verdict::Deny)] };
         assert_eq!(parse(&json!({"shell.run": "deny"})), Ok(expected));
     }
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn rule_set_of_only_allows_is_reported_as_without_effect() {
+    fn rule_set_with_only_allows_is_reported() {
         let narrows = |value| parse(&value).map(|set| no_effect_reason(&set).is_none());
         assert_eq!(narrows(json!({"fs.read": "allow"})), Ok(false));
         assert_eq!(narrows(json!({"*": "deny", "fs.read": "allow"})), Ok(true));

@@ -70,7 +70,7 @@ mod tests {
     const TOOLS: [&str; 6] = ["list", "read", "search", "write", "edit", "shell"];
 
     #[test]
-    fn misspelled_names_find_their_tool() {
+    fn misspelled_name_suggests_its_tool() {
         let first = |requested| similar_names(requested, &TOOLS).first().copied();
         assert_eq!(
             ["Read", "read_file", "serach", "ls", "writeFile", "weather_forecast", ""].map(first),

@@ -297,7 +297,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn removal_follows_no_link_and_takes_names_in_use() {
+    fn removal_follows_no_link_and_skips_names_in_use() {
         let dir = tempfile::tempdir().unwrap();
         let (at, kept) = (dir.path().join("a"), dir.path().join("kept"));
         fs::create_dir(&kept).unwrap();

@@ -13,7 +13,7 @@ const DIR: &str = "SUBTEND_TEST_DIR";
 const ROOM: u64 = 512 << 10;
 /// Concurrent searches of the attack.
 const AT_ONCE: usize = 64;
-/// Number of concurrent calls: more than the limit; in an optimized build, as many as in the attack.
+/// Number of concurrent calls. It exceeds the limit. In an optimized build, it equals the number in the attack.
 const CALLS: usize = if cfg!(debug_assertions) { 8 } else { AT_ONCE };
 
 fn nested(levels: usize) -> String {

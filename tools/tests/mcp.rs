@@ -39,7 +39,7 @@ const LONG: &str = "x";
 struct FakeServer {
     mode: String,
     out: std::io::Stdout,
-    /// The directory in which the server counts its starts.
+    /// The number of starts of this server so far, including this one.
     started: usize,
     changed: bool,
     /// The call that waits for an answer from the user.
@@ -133,7 +133,7 @@ impl FakeServer {
         self.say(&json!({"jsonrpc": "2.0", "id": id, "result": result}));
     }
 
-    /// A list, in pages of one entry if the server pages its lists; a circular list has one page forever.
+    /// Returns a list. In the mode `paged`, each page has one entry. In the mode `circular`, the only page refers to itself as the next page.
     fn page(&self, name: &str, all: Value, message: &Value) -> Value {
         let cursor = message["params"]["cursor"].as_str().map(|cursor| cursor.parse::<usize>().unwrap());
         match (&*self.mode, all.as_array()) {
@@ -248,7 +248,7 @@ impl FakeServer {
                 let error = json!({"code": -32042, "message": "a page is missing", "data": {"elicitations": [page]}});
                 return self.say(&json!({"jsonrpc": "2.0", "id": id, "error": error}));
             }
-            // Endless requests whose answers are not read.
+            // Sends endless requests and never reads the answers.
             "flood" => {
                 for id in 0.. {
                     if writeln!(self.out, "{}", json!({"jsonrpc": "2.0", "id": format!("p{id}"), "method": "ping"}))
@@ -259,7 +259,7 @@ impl FakeServer {
                 }
                 return;
             }
-            // A request with a long id, which a client would hold until the answer is read.
+            // Sends a request with a long id. A client would hold the id until the answer is read.
             "id" => {
                 let text = json!({"jsonrpc": "2.0", "id": "i".repeat(1_000), "method": "ping"});
                 return self.say(&text);
@@ -635,7 +635,7 @@ async fn question_is_answered_by_an_approved_call() {
     let Classified::Ready { access: Some(access), ask: true, .. } =
         scene.registry().classify("mcp__fake__ask", &args.to_string(), &given, None, true, &|_| false)
     else {
-        panic!("it is asked about");
+        panic!("the call must need approval");
     };
     assert_eq!((&*access.action, &*access.resource), ("answer:fake", &*shown));
     let output = text(scene.call("ask", args).await);
@@ -662,7 +662,7 @@ async fn x17_page_of_a_question_is_approved_with_its_host() {
         let registry = scene.registry();
         match registry.classify(&format!("mcp__fake__{tool}"), &args.to_string(), &authority, None, true, &|_| false) {
             Classified::Ready { access: Some(access), ask: true, .. } => access.resource.to_string(),
-            Classified::Ready { .. } | Classified::Invalid { .. } => panic!("it is asked about"),
+            Classified::Ready { .. } | Classified::Invalid { .. } => panic!("the call must need approval"),
         }
     };
     let opens =
@@ -683,7 +683,7 @@ async fn x17_page_of_a_question_is_approved_with_its_host() {
 
 /// Sessions share a connection. The control: the only open call gets the question.
 #[tokio::test(flavor = "multi_thread")]
-async fn question_during_two_calls_is_kept_for_none() {
+async fn question_during_two_calls_is_not_kept() {
     let scene = ServerScene::mode("plain").await;
     let hanging = scene.invocation(json!({}));
     let cancel = hanging.cancel.clone();
@@ -704,7 +704,7 @@ async fn question_during_two_calls_is_kept_for_none() {
 /// A call with answers waits for an endless call, and later calls wait for both, but only for seconds. The answer is not used for a question
 /// that may belong to another call. The control: if the call is alone, its answer is used.
 #[tokio::test(flavor = "multi_thread")]
-async fn endless_call_does_not_hold_back_later_calls() {
+async fn endless_call_does_not_block_later_calls() {
     let scene = ServerScene::mode("plain").await;
     let output = text(scene.call("ask", json!({})).await);
     let answer = json!({"mcp_answers": [{"question": question(&output), "answer": {"city": "Lisbon"}}]});
@@ -814,7 +814,7 @@ async fn early_call_waits_for_its_own_server() {
 /// A process that resumes an approved call knows only the short name of the tool until the server has listed its tools. Rules for the full
 /// name apply nevertheless. The controls: rules for another tool, and a known list.
 #[tokio::test(flavor = "multi_thread")]
-async fn early_call_of_a_shortened_name_obeys_full_rules() {
+async fn early_call_by_short_name_obeys_rules_for_the_full_name() {
     let known = ServerScene::mode("long").await;
     let full = format!("mcp__fake__{}", LONG.repeat(80));
     let listed = |only: &str| {

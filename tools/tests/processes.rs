@@ -105,7 +105,7 @@ async fn gone(mark: &str) {
 }
 
 #[tokio::test]
-async fn r9_output_by_handle_continues_and_ends_with_the_exit() {
+async fn r9_output_continues_and_ends_with_the_exit_code() {
     // The guard of these tests prints additional lines.
     let fixture = ProcessFixture::new(plain, false);
     let begun = fixture.start("echo one; read line; echo got $line; exit 3").await.unwrap();
@@ -161,7 +161,7 @@ async fn r9_input_is_closed_once_by_concurrent_calls() {
 }
 
 #[test]
-fn r9_closing_types_nothing_without_permission() {
+fn r9_close_needs_no_permission_but_typed_text_does() {
     let fixture = ProcessFixture::new(plain, false);
     let resources = |args: Value| -> Vec<String> {
         let accesses = fixture.registry.get("process").unwrap().access(Some(&args));

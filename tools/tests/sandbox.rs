@@ -274,7 +274,7 @@ async fn paired_sockets_cannot_be_reconnected() {
     }
 }
 
-/// Variables that `cargo test` and rustup add to this process.
+/// Removes the variables that `cargo test` and rustup add to this process.
 const OWN_SHELL: &str = "unset CARGO CARGO_HOME RUSTUP_HOME RUSTUP_TOOLCHAIN LD_LIBRARY_PATH;";
 
 /// Allows commands and all access to the workspace, but not the network.
@@ -343,7 +343,7 @@ async fn sandbox_runs_programs_on_path_and_hides_secrets() {
 
 #[tokio::test]
 async fn command_without_a_complete_sandbox_is_not_run() {
-    // The workspace needs more rules than the limit. The command must not run with a part of the rules.
+    // The workspace needs more rules than a sandbox may have. The command must not run with only a part of them.
     let bench =
         Bench::new(rules(Verdict::Allow, &[("fs.read", "**/.env", Verdict::Deny), ("fs.write", "*", Verdict::Deny)]));
     for n in 0..20_001 {
@@ -378,7 +378,7 @@ async fn guard_without_sandbox_support_does_not_run_commands() {
 }
 
 #[tokio::test]
-async fn sandbox_files_are_removed_with_it() {
+async fn temporary_files_of_a_sandbox_are_removed() {
     let bench = Bench::new(without_secrets());
     // The directory has more levels than the guard has handles, and one level has no permissions.
     let deep =

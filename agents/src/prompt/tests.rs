@@ -283,7 +283,7 @@ fn b7_context_and_files_precede_the_task_under_headings() {
 }
 
 #[test]
-fn b8_tool_schemas_come_with_the_task_and_narrow_nothing() {
+fn b8_tool_schemas_come_with_the_task_and_restrict_nothing() {
     let tool = ToolSpec {
         name: "search".into(),
         description: "Finds text. ".into(),

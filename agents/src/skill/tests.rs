@@ -17,7 +17,7 @@ fn problems(skills: &Skills) -> Vec<String> {
 }
 
 #[test]
-fn first_skill_of_a_name_wins_and_bad_files_hide_none() {
+fn first_skill_of_a_name_wins_and_bad_files_hide_no_other() {
     let dir = tempfile::tempdir().unwrap();
     let at = |path: &str| dir.path().join(path);
     file(&at(".agents/skills/pdf/SKILL.md"), &skill("first"));
@@ -92,7 +92,7 @@ fn links_to_skills_are_refused() {
 }
 
 #[test]
-fn own_skills_come_last_and_none_from_the_workspace() {
+fn user_skills_come_last_and_exclude_the_workspace() {
     let dir = tempfile::tempdir().unwrap();
     let at = |path: &str| dir.path().join(path);
     file(&at("w/.claude/skills/a/SKILL.md"), &skill("theirs"));

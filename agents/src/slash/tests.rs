@@ -127,7 +127,7 @@ fn each_field_has_its_effect_or_a_report() {
 }
 
 #[test]
-fn folders_are_part_of_names_and_bad_files_hide_none() {
+fn folders_are_part_of_names_and_bad_files_hide_no_other() {
     let dir = tempfile::tempdir().unwrap();
     let file = |path: &str, text: &str| {
         let path = dir.path().join(path);
@@ -159,7 +159,7 @@ fn folders_are_part_of_names_and_bad_files_hide_none() {
 }
 
 #[test]
-fn text_is_read_as_a_command_an_unknown_command_or_text() {
+fn input_is_a_command_an_unknown_command_or_text() {
     let dir = tempfile::tempdir().unwrap();
     fs::create_dir_all(dir.path().join(".claude/commands/git")).unwrap();
     fs::write(dir.path().join(".claude/commands/git/commit.md"), "Commit.").unwrap();

@@ -66,7 +66,7 @@ fn model_without_a_key_is_unusable_before_and_after_a_call() {
 
 /// The control: a model in use is kept, and is not created again.
 #[test]
-fn created_models_without_use_are_bounded() {
+fn number_of_unused_created_models_is_bounded() {
     let models = models();
     let used = models.pick(&"made/used".into()).member.model;
     for n in 0..1_000 {

@@ -47,7 +47,7 @@ impl Frames {
         Ok(())
     }
 
-    /// Passes an unterminated rest to `draft`, which decides whether it is complete. Has the errors of [`push`](Self::push).
+    /// Passes an unterminated rest of the body to `draft`, which decides whether the rest is complete. Has the errors of [`push`](Self::push).
     pub(super) fn end(mut self, draft: &mut Draft) -> Result<(), Fault> {
         draft.mark_connection_end();
         while !draft.is_over()

@@ -143,7 +143,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_cut_shows_a_key(cuts in proptest::collection::vec(0_usize..60, 0..6), before in "[ska-]{0,9}", after in "[ska-]{0,9}") {
+        fn no_split_of_a_text_shows_a_key(cuts in proptest::collection::vec(0_usize..60, 0..6), before in "[ska-]{0,9}", after in "[ska-]{0,9}") {
             let text = format!("{before}{KEY}{after}{KEY}");
             let mut cuts: Vec<usize> = cuts.into_iter().filter(|cut| *cut <= text.len()).chain([0, text.len()]).collect();
             cuts.sort_unstable();

@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn values_are_filled_in_their_strings() {
+    fn template_names_in_strings_of_values_are_replaced() {
         let value = json!({"a": ["{n}", 1], "{n}": {"b": "{last}"}});
         assert_eq!(VALUES.fill_value(&value), json!({"a": ["3", 1], "{n}": {"b": "Ü"}}));
     }

@@ -139,7 +139,7 @@ async fn calls_keep_their_order_and_raw_arguments_their_text() {
 }
 
 #[tokio::test]
-async fn faults_that_are_answers() {
+async fn answer_faults_give_answers() {
     let at = async |step: Step| ask(&Scripted::builder("s").rule("*", [step]).build().unwrap(), vec![user("u")]).await;
     let bare = |text: Option<&str>, stop| Answer { text: text.map(Text::from), stop, ..Answer::of_text("") };
     assert_eq!(at(Step::empty()).await, Ok(bare(None, Stop::End)));

@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn frequent_reads_lose_nothing() {
+    fn frequent_reads_do_not_change_the_level() {
         let start = Instant::now();
         let mut bucket = Bucket::full(7, 1, start);
         bucket.take(1);
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn absurd_report_costs_at_most_an_hour() {
+    fn implausible_usage_blocks_for_at_most_an_hour() {
         let start = Instant::now();
         let mut bucket = Bucket::full(60, 60, start);
         bucket.correct(0, u64::MAX, start);

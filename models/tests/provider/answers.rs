@@ -62,7 +62,7 @@ pub(crate) fn anthropic() -> String {
 }
 
 #[tokio::test]
-async fn anthropic_with_thinking_and_overlapping_blocks() {
+async fn anthropic_thinking_and_overlapping_blocks_are_gathered() {
     let kept =
         json!({ "protocol": "anthropic", "blocks": [{ "type": "thinking", "thinking": "hm", "signature": "c2ln" }] });
     let expected = Answer {
@@ -86,7 +86,7 @@ async fn anthropic_with_thinking_and_overlapping_blocks() {
 }
 
 #[tokio::test]
-async fn openai_with_parallel_calls_in_fragments() {
+async fn openai_parallel_calls_in_fragments_are_gathered() {
     let delta = |delta: serde_json::Value| json!({"model": "gpt-x", "choices": [{"index": 0, "delta": delta, "finish_reason": null}]});
     let body = data(&[
         delta(json!({"role": "assistant", "content": null})),
@@ -116,7 +116,7 @@ async fn openai_with_parallel_calls_in_fragments() {
 }
 
 #[tokio::test]
-async fn responses_without_indexes_and_with_overlapping_items() {
+async fn responses_items_that_overlap_without_indexes_are_gathered() {
     let body = events(&[
         json!({"type": "response.created", "response": {"model": "gpt-y", "status": "in_progress"}}),
         json!({"type": "response.output_item.done", "item": {"type": "reasoning", "id": "rs_1", "encrypted_content": "ZW5j"}}),
@@ -143,7 +143,7 @@ async fn responses_without_indexes_and_with_overlapping_items() {
 }
 
 #[tokio::test]
-async fn gemini_with_signatures_and_separately_counted_thoughts() {
+async fn gemini_signatures_and_thoughts_are_gathered() {
     let parts = |parts: serde_json::Value| json!({"modelVersion": "gemini-z", "candidates": [{"content": {"parts": parts, "role": "model"}}]});
     let mut last = parts(json!([
         {"functionCall": {"name": "read", "args": {"a": 1}}, "thoughtSignature": "c2ln"},
@@ -165,7 +165,7 @@ async fn gemini_with_signatures_and_separately_counted_thoughts() {
 }
 
 #[tokio::test]
-async fn ollama_in_lines() {
+async fn ollama_lines_are_gathered() {
     let lines = [
         json!({"model": "qwen3:8b", "message": {"role": "assistant", "content": "", "thinking": "hm"}, "done": false}),
         json!({"model": "qwen3:8b", "message": {"role": "assistant", "content": "ok", "tool_calls": [

@@ -66,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn bad_glob_error_has_its_reason() {
+    fn error_of_a_bad_glob_has_a_reason() {
         assert_eq!(
             GlobFilter::new(Some(""), ".").unwrap_err().message,
             "the glob is empty: omit it to match all files"

@@ -374,7 +374,7 @@ mod tests {
     }
 
     #[test]
-    fn short_output_is_complete_in_any_chunks() {
+    fn short_output_is_complete_however_it_is_split() {
         assert_eq!(collect(8, &["abcdefgh"]).text(), "abcdefgh");
         assert_eq!(collect(8, &["a", "bcd", "efg", "h"]).text(), "abcdefgh");
         assert_eq!(collect(8, &[]).text(), "");

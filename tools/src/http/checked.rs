@@ -56,7 +56,7 @@ impl CheckedResolver {
         is_listed: bool,
     ) -> Result<Vec<IpAddr>, Box<dyn Error + Send + Sync>> {
         let found = resolver.addresses(host).await?;
-        // The client may connect to any of the addresses, so a single internal one refuses the host.
+        // The client may connect to any of the addresses, so none of them may be internal.
         if !is_listed && !found.iter().all(|ip| is_public(*ip)) {
             return Err(Box::new(InternalAddress));
         }
@@ -100,7 +100,7 @@ struct ClientParts {
     allowed_hosts: AllowedHosts,
     resolver: Arc<dyn Resolver>,
     proxies: Matcher,
-    /// Created once, because this reads the system's root certificates.
+    /// The configuration is created once, because creating it reads the system's root certificates.
     tls: OnceLock<Result<ClientConfig, String>>,
 }
 

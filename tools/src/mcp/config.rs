@@ -365,7 +365,7 @@ mod tests {
 
     /// The controls: values with other names, and a short value.
     #[test]
-    fn secrets_of_a_server_are_known_by_their_names() {
+    fn secrets_of_a_server_are_recognized_by_their_names() {
         let text = "API_KEY=k-123456789 MODE=m-123456789 PASSWD=short";
         let process = stdio("a", "x", &[], &[("API_KEY", "k-123456789"), ("MODE", "m-123456789"), ("PASSWD", "short")]);
         let redacted = "API_KEY=[API_KEY redacted] MODE=m-123456789 PASSWD=short";

@@ -45,7 +45,7 @@ pub(super) fn join_parts(parts: impl Iterator<Item = String>) -> String {
     parts.collect::<Vec<_>>().join("\n")
 }
 
-/// Truncates a text to `max_bytes`, with a line that reports it.
+/// Truncates a text to `max_bytes`, including a last line that reports the truncation.
 pub(super) fn truncate(text: String, max_bytes: u64) -> ToolOutput {
     let most = usize::try_from(max_bytes).unwrap_or(usize::MAX);
     if text.len() <= most {

@@ -83,7 +83,7 @@ mod tests {
     use super::sleeper;
 
     #[test]
-    fn sleeping_threads_are_known_with_their_time() {
+    fn sleeping_threads_are_found_with_their_cpu_time() {
         let line = |state: &str| format!("12 (a) S 1) {state} 1 2 3 4 5 6 7 8 9 10 40 2 0 0");
         assert_eq!(sleeper(&line("S")), Some(42));
         assert_eq!(["R", "D", "T", "Z"].map(|state| sleeper(&line(state))), [None; 4]);

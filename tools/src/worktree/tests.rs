@@ -163,7 +163,7 @@ fn x14_changes_stay_on_a_branch_until_merged() {
 }
 
 #[test]
-fn x14_worktree_is_a_worktree_of_git_in_the_same_directory() {
+fn x14_worktree_is_known_to_git_and_opens_the_same_directory() {
     let scene = Repository::new();
     let at = open_path(&scene.worktrees, &scene.repo().join("sub")).unwrap();
     assert_eq!(fs::read_to_string(at.join("b.txt")).unwrap(), "b\n");

@@ -90,7 +90,7 @@ fn first_file_of_a_name_wins_in_the_order_of_products() {
 }
 
 #[test]
-fn bad_file_hides_no_other_agent_and_keeps_its_name_taken() {
+fn bad_file_blocks_its_name_but_no_other_agent() {
     let dir = workspace(&[
         (".claude/agents/bad.md", "---\nname: x\ndescription: d\ntools: 7\n---\nBad.\n"),
         (".claude/agents/README.md", "# Our agents\n"),

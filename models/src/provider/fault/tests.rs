@@ -6,7 +6,7 @@ use crate::provider::key::Key;
 use crate::provider::target::Target;
 
 #[test]
-fn error_is_found_in_every_place_and_nowhere_else() {
+fn error_is_found_in_each_known_field_and_only_there() {
     for frame in
         [json!({"error": "no"}), json!({"error": {"message": "no"}}), json!({"type": "error", "message": "no"})]
     {

@@ -83,7 +83,7 @@ fn length_stops_of_all_protocols_are_recognised() {
 }
 
 #[test]
-fn answer_sent_only_with_its_end_is_taken_from_there() {
+fn answer_sent_only_in_the_last_frame_is_used() {
     let response = json!({"type": "response.completed", "response": {"status": "completed", "output": [
         {"type": "message", "content": [{"type": "output_text", "text": "hi"}]},
         {"type": "function_call", "id": "fc", "call_id": "c", "name": "read", "arguments": "{"}]}});

@@ -302,7 +302,7 @@ fn caches_are_requested_only_from_the_provider_itself() {
 }
 
 #[test]
-fn withdrawn_tools_are_named_when_calls_need_them() {
+fn called_tools_are_listed_if_no_tools_are_offered() {
     let messages = vec![user("go"), answer(None, &[tool_call("a", "{}")]), result(0, "r")];
     let tools = |protocol, tools: &[&str]| {
         let body = body(&client(protocol, None), &request(messages.clone(), tools)).unwrap();

@@ -94,7 +94,7 @@ async fn drop_of_a_started_call_returns_its_permits() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn call_sent_back_by_a_pause_can_be_dropped() {
+async fn granted_call_stopped_by_a_pause_can_be_dropped() {
     let mut callers = Callers::with_quotas(&[(LAB, concurrent_rate(1))]);
     callers.all_enter("a1 b1 c1", &[LAB]);
     callers.end_unpolled("a1");

@@ -18,7 +18,7 @@ async fn call_without_quotas_never_waits() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn unused_names_are_removed() {
+async fn unused_quotas_are_removed() {
     let mut callers = Callers::with_quotas(&[("paced", requests(60)), ("dear", tokens(60))]);
     for n in 0..1_000 {
         let name = format!("lab/model-{n}");
@@ -115,7 +115,7 @@ async fn d2_rates_are_divided_among_processes() {
 }
 
 #[test]
-fn permit_returned_outside_of_tokio_wakes_the_next() {
+fn permit_returned_outside_of_tokio_wakes_the_next_call() {
     let runtime = Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
     let rates = Rates { concurrent: Some(1), ..tokens(600) };
     let throttles = Throttles::new(rates, []);

@@ -25,7 +25,7 @@ fn broken_file(scene: &CheckpointFixture) -> Option<String> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn x15_racing_writes_and_restores_follow_each_other() {
+async fn x15_concurrent_writes_and_restores_are_serialized() {
     for round in 0..20_u32 {
         let mut scene = CheckpointFixture::after_two_runs().await;
         let mut writers = tokio::task::JoinSet::new();
