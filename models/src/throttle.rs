@@ -192,7 +192,7 @@ impl Drop for QueuedCall<'_> {
 }
 
 /// The permit of one call. A drop returns the permit, and charges the estimate of the call.
-#[must_use = "dropping the permit ends the right to the call"]
+#[must_use = "dropping the permit returns it at once"]
 pub struct Permit {
     /// `None` for a call without quotas, or after a close.
     held: Option<(Arc<Shared>, Path, u64)>,

@@ -203,7 +203,7 @@ fn x17_login_outlives_a_renewal_that_cannot_be_sent() {
     server.spoil_renewal();
     let unusable = listed(&user);
     assert_eq!(unusable.code, Some(1), "{unusable:?}");
-    let expected = "its token cannot be sent: it has characters that no header has. the login is kept, and the next use renews it again";
+    let expected = "its token cannot be sent: it contains characters that HTTP headers do not allow. the login is kept, and the next use renews it again";
     assert!(unusable.out.contains(expected), "{unusable:?}");
     assert_ne!(state(&user), "ended");
     assert_eq!(listed(&user).code, Some(0), "the new token renews it");
@@ -302,9 +302,9 @@ fn x17_login_is_refused_where_it_has_no_effect() {
     user.file(".mcp.json", &json!({"mcpServers": servers}).to_string());
     for (name, code, says) in [
         ("none", 2, "no MCP server is called `none`: there are: process, header, open"),
-        ("process", 2, "only servers with `url` take a login"),
+        ("process", 2, "only servers with `url` support logins"),
         ("header", 2, "its `headers` have an `Authorization`: remove it to log in"),
-        ("open", 1, "it asks for no login: it answered 404"),
+        ("open", 1, "it requires no login: it answered 404"),
     ] {
         let done = user.call(&["mcp", "login", name]);
         assert!(done.code == Some(code) && done.err.contains(says), "{name}: {done:?}");

@@ -94,7 +94,7 @@ impl Rule {
         if let Some(position) = self.steps.get(seen.answers) {
             return position.0.iter().find(fits).ok_or_else(|| {
                 play_error(format!(
-                    "`when` does not hold in step {number} of the script's rule for `{}`: add a step without",
+                    "no `when` holds in step {number} of the script's rule for `{}`: add an alternative without one",
                     self.agent
                 ))
             });

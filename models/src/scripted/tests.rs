@@ -104,7 +104,7 @@ async fn first_step_whose_conditions_hold_is_taken() {
     assert_eq!(at(2, vec![user("blue"), user("red"), result("r")]).await, Ok(Answer::of_text("user and result")));
     assert_eq!(at(2, vec![user("blue"), user("red"), result("x")]).await, Ok(Answer::of_text("prompt")));
     assert_eq!(at(2, vec![user("red"), result("x!")]).await, Ok(Answer::of_text("last")));
-    let says = "`when` does not hold in step 1 of the script's rule for `*`: add a step without";
+    let says = "no `when` holds in step 1 of the script's rule for `*`: add an alternative without one";
     assert_eq!(at(2, vec![user("red")]).await, Err(ModelError::new(ModelFail::InvalidRequest, says)));
 }
 

@@ -119,7 +119,7 @@ pub trait LoginStore: fmt::Debug + Send + Sync {
 /// Returns the reason why the server does not use logins.
 pub fn login_address(server: &ServerConfig) -> Result<&str, &'static str> {
     match &server.transport {
-        ServerTransport::Stdio { .. } => Err("it is a process: only servers with `url` take a login"),
+        ServerTransport::Stdio { .. } => Err("it is a process: only servers with `url` support logins"),
         ServerTransport::Http { headers, .. }
             if headers.keys().any(|name| name.eq_ignore_ascii_case("authorization")) =>
         {

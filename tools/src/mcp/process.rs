@@ -36,7 +36,7 @@ pub(super) struct Process {
 /// Handle of the process. The drop of this handle kills an unguarded process. A guarded process ends when its input is closed.
 pub(super) struct ServerLife {
     child: tokio::sync::Mutex<Child>,
-    #[cfg_attr(not(unix), expect(dead_code, reason = "process groups are of Unix"))]
+    #[cfg_attr(not(unix), expect(dead_code, reason = "process groups exist only on Unix"))]
     group: Option<u32>,
     tail: Arc<Mutex<VecDeque<u8>>>,
     fault: Arc<Mutex<Option<String>>>,

@@ -276,7 +276,7 @@ impl LiveServer {
         problems.extend(refused);
         for extra in extras::of(&self.config.name, &up.capabilities()) {
             if tools.iter().any(|tool| tool.names == extra.names) {
-                problems.push(format!("its own tool `{0}` hides its {0}", extra.remote));
+                problems.push(format!("its own tool `{0}` replaces the tool for its {0}", extra.remote));
             } else {
                 tools.push(extra);
             }

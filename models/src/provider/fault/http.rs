@@ -46,7 +46,7 @@ pub(in crate::provider) fn of_status(status: StatusCode, headers: &HeaderMap, bo
     if status.is_redirection() {
         // Omit the target of the redirect: the server chooses it, and it may contain the key with other upper and lower case.
         let text = format!(
-            "{who} redirects ({code}), which is not followed, since it would pass the key on. Give the final base URL"
+            "{who} answered with a redirect ({code}), which is not followed, because its target would receive the key. Give the final base URL"
         );
         return Fault::new(ModelFail::InvalidRequest, text);
     }
@@ -62,7 +62,7 @@ pub(in crate::provider) fn of_status(status: StatusCode, headers: &HeaderMap, bo
         },
         (ModelFail::Credit, ..) => {
             format!(
-                "{who} refused the call ({code}), the account is out of credit{wording}: add credit or choose another model"
+                "{who} refused the call ({code}), because the account is out of credit{wording}: add credit or choose another model"
             )
         }
         (ModelFail::Access, None, _) if client.protocol.key_variable().is_some() => {

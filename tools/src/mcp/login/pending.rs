@@ -255,7 +255,7 @@ async fn challenge(server: &ServerConfig, url: &str, client: &BoundedClient) -> 
     let request = request.body(message.to_string().into_bytes()).map_err(|error| LoginError(error.to_string()))?;
     let answer = client.answer(request, false).await?;
     if answer.status() != StatusCode::UNAUTHORIZED {
-        return Err(LoginError(format!("it asks for no login: it answered {}", answer.status().as_u16())));
+        return Err(LoginError(format!("it requires no login: it answered {}", answer.status().as_u16())));
     }
     let challenges: Vec<&str> =
         answer.headers().get_all(WWW_AUTHENTICATE).iter().filter_map(|value| value.to_str().ok()).collect();

@@ -40,7 +40,7 @@ fn check_access(tokens: &OAuthTokenResponse) -> Result<(), String> {
         return Err("its token is empty".to_owned());
     }
     if !secret.bytes().all(|byte| byte.is_ascii_graphic()) || HeaderValue::from_str(secret).is_err() {
-        return Err("its token cannot be sent: it has characters that no header has".to_owned());
+        return Err("its token cannot be sent: it contains characters that HTTP headers do not allow".to_owned());
     }
     Ok(())
 }
@@ -77,7 +77,7 @@ mod tests {
         for token in ["a b", "a\nb", "a\u{7f}", "\u{e9}", "\u{202e}"] {
             assert_eq!(
                 of(token, "bearer"),
-                "its token cannot be sent: it has characters that no header has",
+                "its token cannot be sent: it contains characters that HTTP headers do not allow",
                 "{token:?}"
             );
         }
@@ -100,7 +100,7 @@ mod tests {
                 "access_token": token, "token_type": "bearer", "expires_in": lasts, "refresh_token": "rt-2", "scope": "a",
             })
         };
-        let why = "its token cannot be sent: it has characters that no header has";
+        let why = "its token cannot be sent: it contains characters that HTTP headers do not allow";
         assert_eq!(of("a b"), (kept("", 0), Err(why.to_owned())));
         assert_eq!(of("at-2"), (kept("at-2", 60), Ok(())));
     }
