@@ -33,7 +33,7 @@ pub(crate) fn keys() -> impl Iterator<Item = &'static str> {
 pub(crate) struct FrontMatter {
     /// The agent's name; by default the name of the file without `.md`.
     #[schemars(regex(pattern = "^[a-z0-9][a-z0-9_-]{0,63}$"))]
-    #[expect(dead_code, reason = "read before the rest, so that a refused file has its name")]
+    #[expect(dead_code, reason = "the name is read before the other keys, so that a refused file has a name")]
     name: Option<Text>,
     /// Callers that may start it: users (`primary`), other agents (`subagent`), or both (`all`).
     #[schemars(with = "String", extend("enum" = ["primary", "subagent", "all"]))]
@@ -107,7 +107,7 @@ enum Permission {
 
 #[derive(JsonSchema)]
 #[schemars(rename_all = "snake_case")]
-#[expect(dead_code, reason = "the words of the schema")]
+#[expect(dead_code, reason = "the variants only describe the schema")]
 enum VerdictSchema {
     Allow,
     Ask,

@@ -68,7 +68,7 @@ fn every_file_of_public_collections_is_loaded_or_refused() {
         assert_eq!(agents.len() + refused.len(), collection.files.len(), "{}", collection.name);
         for agent in agents.values() {
             let listed = agent.tools.is_some();
-            assert!(!listed || agent.rules.is_some(), "{}: a list of tools narrows", agent.name);
+            assert!(!listed || agent.rules.is_some(), "{}: a list of tools must restrict the agent", agent.name);
             assert!(!agent.body.trim().is_empty() && !agent.description.is_empty(), "{}", agent.name);
         }
         let why: std::collections::BTreeSet<_> =

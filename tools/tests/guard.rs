@@ -72,7 +72,7 @@ impl Watch {
 
     /// Waits until all processes have ended. They sleep for five minutes, so an earlier end is a kill.
     fn wait_ended(&self) {
-        self.gone.recv_timeout(Duration::from_secs(20)).expect("something outlived its end");
+        self.gone.recv_timeout(Duration::from_secs(20)).expect("a process of the command is still running");
     }
 }
 

@@ -76,9 +76,9 @@ impl Bench {
     /// Checks that the command cannot read or change the secret.
     async fn check_confined(&self, command: &str) {
         if let Some(text) = self.run_confined(command).await {
-            assert!(!text.contains("hidden"), "`{command}` read it: {text}");
+            assert!(!text.contains("hidden"), "`{command}` read the secret: {text}");
         }
-        assert_eq!(self.content("secret/key"), "hidden", "`{command}` wrote it");
+        assert_eq!(self.content("secret/key"), "hidden", "`{command}` changed the secret");
     }
 }
 
@@ -362,7 +362,7 @@ async fn command_without_a_complete_sandbox_is_not_run() {
 #[tokio::test]
 async fn guard_without_sandbox_support_does_not_run_commands() {
     if sandbox::probe().is_err() {
-        println!("refused before any guard is asked");
+        println!("not tried: this system has no sandbox");
         return;
     }
     // An older guard treats the unknown argument as the command.

@@ -150,7 +150,11 @@ fn folders_are_part_of_names_and_bad_files_hide_no_other() {
     assert_eq!(names, ["git:commit", "own", "plan", "pr:commit", "review"]);
     let text_of = |name: &str| commands.get(name).map(|command| command.expand("").unwrap().text);
     assert_eq!(text_of("git:commit"), Some("Claude's.".into()));
-    assert_eq!((text_of("git/commit"), text_of("commit")), (text_of("git:commit"), None), "two are called so");
+    assert_eq!(
+        (text_of("git/commit"), text_of("commit")),
+        (text_of("git:commit"), None),
+        "two commands have this name as their last part"
+    );
     assert_eq!((text_of("review"), text_of("prompts:plan")), (Some("First.".into()), Some("Codex's .".into())));
     let shown = problems(&commands);
     let refused = |why: &str| shown.iter().filter(|line| line.starts_with("refused") && line.contains(why)).count();

@@ -68,9 +68,9 @@ struct GetArguments {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct UseArguments {
-    #[expect(dead_code, reason = "only checked here; displays read it from the arguments")]
+    #[expect(dead_code, reason = "the field is only checked: displays read it from the arguments")]
     tool: String,
-    #[expect(dead_code, reason = "as above")]
+    #[expect(dead_code, reason = "the field is only checked: displays read it from the arguments")]
     args: Option<Value>,
 }
 

@@ -79,7 +79,7 @@ pub(crate) enum AllowedHosts {
     /// Public hosts, and the listed ones.
     Public(Vec<InternalHost>),
     /// All hosts, for an address configured by the user.
-    #[cfg_attr(not(feature = "web"), expect(dead_code, reason = "for the address of a search engine"))]
+    #[cfg_attr(not(feature = "web"), expect(dead_code, reason = "only web tools use it"))]
     All,
 }
 

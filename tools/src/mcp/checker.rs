@@ -66,7 +66,7 @@ mod tests {
         assert_eq!(late, Err("it takes more than 1 s".to_owned()));
         tokio::select! {
             biased;
-            _ = checker.run(Duration::from_secs(600), until_left) => panic!("it does not end"),
+            _ = checker.run(Duration::from_secs(600), until_left) => panic!("the endless check ended"),
             () = tokio::time::sleep(Duration::from_millis(10)) => {}
         }
         // The control: a later check that ends in time returns its result.

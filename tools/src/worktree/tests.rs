@@ -347,7 +347,7 @@ fn x14_merge_refuses_changes_made_after_they_were_shown() {
     put(&scene.open().join("a.txt"), "another\n");
     assert!(matches!(scene.worktrees.merge(id(SESSION), &tip), Err(WorktreeError::Changed)));
     assert_eq!(scene.git(&["status", "--porcelain"]), "");
-    assert_eq!(scene.merge().unwrap().files.len(), 5, "the control: as it is shown now");
+    assert_eq!(scene.merge().unwrap().files.len(), 5, "the control: the shown changes are merged");
 }
 
 #[test]

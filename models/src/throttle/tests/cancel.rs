@@ -118,7 +118,7 @@ async fn call_can_be_dropped_after_the_close() {
 }
 
 /// Holds a permit, like the waker of a task whose future holds one.
-struct Holder(#[expect(dead_code, reason = "held for its drop")] Permit);
+struct Holder(#[expect(dead_code, reason = "the holder drops it")] Permit);
 
 impl Wake for Holder {
     fn wake(self: Arc<Self>) {}

@@ -102,7 +102,7 @@ fn x14_commit_with_a_link_as_workspace_is_refused() {
 #[test]
 fn x14_git_does_not_follow_links_in_worktree_files() {
     if crate::sandbox::probe().is_err() {
-        println!("not tried: nothing holds git here");
+        println!("not tried: this system has no sandbox for git");
         return;
     }
     let outside = |scene: &Repository| scene.dir.path().join("outside");
@@ -237,7 +237,7 @@ fn x14_links_of_a_repository_do_not_reach_records() {
     ];
     for (number, (name, to)) in attacks.into_iter().enumerate() {
         if crate::sandbox::probe().is_err() {
-            println!("not tried: nothing holds git here");
+            println!("not tried: this system has no sandbox for git");
             break;
         }
         put(&at.join("new"), &format!("{number}\n"));
@@ -296,7 +296,7 @@ fn x14_git_does_not_follow_a_swapped_repository() {
     use std::sync::atomic::{AtomicBool, Ordering};
 
     if crate::sandbox::probe().is_err() {
-        println!("not tried: nothing holds git here");
+        println!("not tried: this system has no sandbox for git");
         return;
     }
     let scene = Repository::new();
@@ -327,7 +327,7 @@ fn x14_git_does_not_follow_a_swapped_repository() {
             assert!(!at.join("secret").exists(), "{number}");
             assert!(changed.is_err() || !String::from_utf8_lossy(&changed.unwrap().1).contains("secret"), "{number}");
         }
-        println!("{opened} of 24 were made between the swaps");
+        println!("{opened} of 24 worktrees were created during the swaps");
         let shows = || {
             let shown = Command::new("git").current_dir(scene.repo()).args(["show", "HEAD:secret"]).output().unwrap();
             shown.stdout == b"secret\n"
@@ -403,7 +403,7 @@ fn x14_git_ignores_settings_of_a_repository() {
     assert!(String::from_utf8_lossy(&control.stderr).contains("bad config line"), "{control:?}");
     fs::write(&config, hooks).unwrap();
     scene.git(&["update-ref", "refs/heads/x", "HEAD"]);
-    println!("this git runs hooks of settings: {}", ran.exists());
+    println!("this git runs hooks that settings name: {}", ran.exists());
 }
 
 /// The object format is the only setting of the repository that is used.
@@ -439,7 +439,7 @@ fn x14_sha256_repository_supports_worktrees() {
 fn x14_git_runs_in_a_sandbox() {
     const STATE: &str = "grep -E '^(CapEff|Seccomp):' /proc/self/status; true < /dev/zero && echo opened; true < /dev/null && echo null";
     if crate::sandbox::probe().is_err() {
-        println!("not tried: nothing holds git here");
+        println!("not tried: this system has no sandbox for git");
         return;
     }
     let scene = Repository::new();
@@ -476,7 +476,7 @@ fn x14_endless_files_of_a_repository_do_not_fill_memory() {
     use std::io::Read as _;
 
     if crate::sandbox::probe().is_err() {
-        println!("not tried: nothing holds git here");
+        println!("not tried: this system has no sandbox for git");
         return;
     }
     let mut bytes = [1; 8];

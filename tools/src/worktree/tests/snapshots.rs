@@ -101,9 +101,9 @@ fn x14_workspace_without_a_repository_is_copied() {
         ("new", "n\n"),
         ("run.sh", "#!/bin/sh\n"),
     ];
-    assert_eq!(files(&scene.workspace()), pairs(&merged), "and no `.git` is made there");
+    assert_eq!(files(&scene.workspace()), pairs(&merged), "no `.git` is created in the workspace");
     scene.worktrees.discard(id(SESSION), None).unwrap();
-    assert_eq!(scene.list_entries(), [""; 0], "the repository goes with its last worktree");
+    assert_eq!(scene.list_entries(), [""; 0], "the repository is removed with its last worktree");
 }
 
 #[test]
