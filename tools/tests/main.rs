@@ -1,4 +1,5 @@
-//! Tests of the tools through the public API, in one binary. A test that needs its own process starts this program in a role.
+//! Tests of the tools through the public API, in one binary. A test that needs another process starts this program again. An environment
+//! variable then selects the role of the new process.
 
 #![expect(
     clippy::unwrap_used,

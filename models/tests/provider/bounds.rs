@@ -1,4 +1,4 @@
-//! Servers that send endless data. They stop at 64 MiB, and the client must close the connection long before.
+//! Servers that send endless data. They stop at [`MAX_SENT`], and the client must close the connection long before.
 
 use std::io::{Read as _, Write as _};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -12,7 +12,7 @@ use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
 
 const MAX_SENT: usize = 128 * 1024 * 1024;
-/// Maximum bytes that a client reads, plus the buffers of both sockets: a system may give a socket 32 MiB and more.
+/// Maximum bytes that a server can send to a client with limits. They include the buffers of both sockets, which may have more than 32 MiB.
 const MAX_READ: usize = 80 * 1024 * 1024;
 
 /// A server that answers with `head` and repeats `piece`, and the number of bytes that it could send. With `lists`, it also answers requests for

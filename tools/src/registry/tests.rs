@@ -302,8 +302,8 @@ proptest! {
                 Ruling::Denied(_) => false,
             };
             // `process` is offered together with `shell`.
-            let reads = &**name == "process";
-            prop_assert!(!passes || is_offered || reads, "{name} {path} would run, but is not offered");
+            let is_process = &**name == "process";
+            prop_assert!(!passes || is_offered || is_process, "{name} {path} would run, but is not offered");
             // An approval overrides only `Ask`.
             let unasked = registry.check(tool, &args, &authority, &|_| false).is_ok();
             let asked = registry.check(tool, &args, &authority, &|_| true).is_ok();

@@ -170,9 +170,10 @@ impl PendingLogin {
         to_message(self.metadata.issuer.as_deref().unwrap_or_default())
     }
 
-    /// Returns the origins that the user must confirm before the login: if login page, authorization server and token endpoint
-    /// have different origins, and the authorization server does not promise to name itself in the redirect. This prevents a
-    /// mix-up attack: a hostile authorization server could send the user to the page of another server, to get its code.
+    /// Returns the origins that the user must confirm before the login. This is necessary if login page, authorization server and
+    /// token endpoint have different origins, and the authorization server does not promise to name itself in the redirect.
+    /// It prevents a mix-up attack: a hostile authorization server could send the user to the page of another server, to get
+    /// that server's code.
     pub fn page_to_confirm(&self) -> Option<UnprovenPage> {
         let origin =
             |address: &str| Url::parse(address).map(|url| url.origin().ascii_serialization()).unwrap_or_default();
@@ -285,13 +286,14 @@ fn usable(metadata: AuthorizationMetadata, reach: &LoginReach) -> Result<Authori
     if let Some(set) = refused_parameter(&metadata.authorization_endpoint) {
         let (set, most) = (to_message(&set), PAGE_PARAMETERS.join("`, `"));
         return Err(wrong(&format!(
-            "its login page has an address that sets `{set}`; it may set `{most}`, to plain values"
+            "the address of its login page sets `{set}`; only `{most}` with plain values are allowed"
         )));
     }
     Ok(metadata)
 }
 
-/// Checks that the authorization server accepts a secret in a form that the library supports. Without a list, the form is a header.
+/// Checks that the authorization server accepts a secret in a form that the library supports. If the metadata does not list forms, the
+/// secret is sent in a header.
 fn check_secret_method(metadata: &AuthorizationMetadata) -> Result<(), LoginError> {
     let Some(serde_json::Value::Array(methods)) = metadata.additional_fields.get(SECRET_METHODS) else { return Ok(()) };
     if methods.iter().any(|method| method == "client_secret_basic" || method == "client_secret_post") {
