@@ -134,8 +134,8 @@ impl Catalog {
         let mut catalog = Self::builtin();
         let mut files = Vec::new();
         match first_symlink(workspace, Path::new(FOLDER)) {
-            // If a link were followed, a session with write access to its target could write agents, and no rule for
-            // this folder would prevent it.
+            // A session may have write access to the target of a link. It could then write agents, and no rule for this
+            // folder would prevent that.
             Some(link) => catalog.refuse(&link, "is a symbolic link, which is not followed: use a folder".to_owned()),
             None => catalog.find(&workspace.join(FOLDER), 0, &|path| has_ending(path, "md"), &mut files),
         }

@@ -153,7 +153,7 @@ mod tests {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct MinionOptions {
-    /// The system prompt of minions. If it is empty, they have that of the caller's agent.
+    /// The system prompt of minions. If it is empty, minions have the system prompt of the caller's agent.
     pub system_prompt: Text,
     /// The model of minions; by default that of the caller. `config set` fills it in from the session's model when it
     /// first enables `minion`.

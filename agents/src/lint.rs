@@ -50,8 +50,9 @@ impl Checked {
 /// Reads a file below a directory, by its relative path. The function must refuse paths that lead out of the directory.
 pub type ReadBelow<'a> = &'a dyn Fn(&Path, &str) -> Result<FoundFile, Unread>;
 
-/// Checks files, and all files below folders, as a workspace would load them: agents, skills, slash commands and instruction files. Refuses
-/// the second agent, skill or command of one name, and a rule for an agent that is neither in these files nor in `around`.
+/// Checks files, and all files below folders, as a workspace would load them: agents, skills, slash commands and instruction
+/// files. Refuses the second agent, skill or command of one name. Also refuses a rule for an agent that is neither in these
+/// files nor in `around`.
 ///
 /// An agent file has the format of `product`. Without `product`, the folder in its path decides; other files are native. `read` reads
 /// instruction files and their imports.

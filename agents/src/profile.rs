@@ -34,14 +34,14 @@ pub struct Profile {
     /// A file of the workspace with instructions for the child, after the bootstrap files. It must exist.
     #[serde(deserialize_with = "none_if_empty")]
     pub system_prompt_file: Option<Text>,
-    /// Instructions for the child, after those of the file.
+    /// Instructions for the child. They follow the instructions in the file.
     #[serde(deserialize_with = "none_if_empty")]
     pub system_prompt: Option<Text>,
     /// Whether the prompt of the caller's agent precedes these parts.
     pub prompt: Inherit,
     /// The tools that the child may be offered. Empty: all that its caller has.
     pub tools: Vec<Text>,
-    /// The pool of models that the child uses; by default that of sessions.
+    /// The pool of models that the child uses. By default it uses the pool of sessions.
     #[serde(deserialize_with = "none_if_empty")]
     pub pool: Option<Text>,
     /// The text of `system_prompt_file`, read when the profile was loaded.

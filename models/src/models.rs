@@ -182,7 +182,7 @@ impl Models {
         later.find(|member| self.health.is_healthy(&member.name)).map(|member| Arc::clone(&member.name))
     }
 
-    /// Returns the members of the pool `name` that wait for a reset, each with the milliseconds until its reset, in the order of the pool.
+    /// Returns the members of the pool `name` that wait for a reset, in the order of the pool. Each has the milliseconds until its reset.
     pub fn resets(&self, name: &Text) -> Vec<(Member, u64)> {
         let members = self.pools.get(name).map_or(&[][..], |members| members);
         let waits = |member: &Member| Some((member.clone(), self.health.reset_ms(&member.name)?));

@@ -24,7 +24,7 @@
 //!
 //! | field | meaning | default |
 //! |---|---|---|
-//! | `name` | name of the model in journals and listings; ignored for a model chosen as `scripted:FILE`, which is named `scripted:FILE` | `scripted` |
+//! | `name` | name of the model in journals and listings, except for a model that is chosen as `scripted:FILE`: its name is `scripted:FILE` | `scripted` |
 //! | `leaves_process` | `true`: each call waits until its intent record is durable, as a call over a network does | `false` |
 //! | `context_window` | context window in tokens that the model reports | none |
 //! | `rules` | list of rules; the first whose `agent` is the session's agent or `"*"` applies | – |

@@ -163,8 +163,8 @@ impl Checkpoints {
     /// Saves the content that a write replaces, durably. Blocks.
     ///
     /// # Errors
-    /// If the content cannot be saved, if the file no longer has the content on which an edit is based, or if another
-    /// write of the file takes too long.
+    /// If the content cannot be saved, or if another write of the file takes too long. For an edit, also if the file no
+    /// longer has the content on which the edit is based.
     pub(crate) fn save(
         &self,
         key: ToolKey,

@@ -51,7 +51,7 @@ const LINE: &str = "--line";
 pub struct Guard {
     /// The program, usually the current executable.
     pub program: PathBuf,
-    /// Arguments placed before those of the guarded command.
+    /// Arguments that precede the arguments of the guarded command.
     pub args: Vec<OsString>,
 }
 
@@ -73,8 +73,9 @@ impl Guard {
 
 /// Runs the command `args` until it ends or standard input closes, then kills all its descendants.
 ///
-/// Returns the command's exit code, 128 plus a signal, 127 if it could not start, 137 if standard input closed first, or 125 if the
-/// sandbox cannot be set up. Call it before any other setup, because it starts threads and waits for children.
+/// Returns the command's exit code, or 128 plus the signal that ended it. Other codes are 127 if the command could not start,
+/// 137 if standard input closed first, and 125 if the sandbox cannot be set up. Call this function before any other setup,
+/// because it starts threads and waits for children.
 #[cfg(unix)]
 pub fn main(args: impl IntoIterator<Item = OsString>) -> i32 {
     use std::io::Read as _;

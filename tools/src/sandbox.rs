@@ -9,16 +9,16 @@
 //!   allowed directory, the existing allowed files and directories are granted. Commands cannot create, rename or remove entries of such a
 //!   directory, even if only some reads are denied: the next command could read a renamed file. A file with several names (hard links) is
 //!   granted only if no name is denied. `Ask` counts as denied, because the kernel cannot ask.
-//! * **Other files** ([`places()`]). Commands can read and execute system programs, libraries and settings (`/usr`, and world-readable
-//!   files of `/etc`), directories on `PATH` with neighbouring libraries, and toolchains (rustup, pyenv, nvm, the cargo registry and
-//!   others), unless a link in the workspace leads there. They can write to a private directory, set as `TMPDIR` and `HOME`. The rest is
-//!   out of reach, notably keys and credentials in the home directory, which an entry of `PATH` cannot open.
+//! * **Other files** ([`places()`]). Commands can read and execute files of the system (`/usr`, and world-readable files of `/etc`).
+//!   The same applies to directories on `PATH` with neighbouring libraries, and to toolchains such as rustup, pyenv, nvm and the cargo
+//!   registry. A place to which a link in the workspace leads is not granted. Commands can write to a private directory, set as
+//!   `TMPDIR` and `HOME`. All other files are denied, notably keys and credentials in the home directory, even if they are on `PATH`.
 //! * **Network**, unless `net.fetch` is allowed without restriction: sockets of every kind are denied; Landlock also denies TCP. Unix
 //!   sockets are always denied, because a service such as a container engine or a key agent could act for the command.
 //! * **Open descriptors**: a command does not inherit files, pipes or sockets that the embedding program left open.
-//! * **The kernel**: a command has no capabilities. It cannot enter user namespaces, create setuid programs, take leases of files, use key rings, change
-//!   owners, extended attributes or flags of files, or change limits, priorities or scheduling of other processes. It cannot use
-//!   System V memory, semaphores and queues, or open POSIX queues.
+//! * **The kernel**: a command has no capabilities. It cannot enter user namespaces, create setuid programs, take leases of files, or
+//!   use key rings. It cannot change owners, extended attributes or flags of files. It cannot change limits, priorities or scheduling of
+//!   other processes. It cannot use System V memory, semaphores and queues, or open POSIX queues.
 //!
 //! # What is not enforced
 //!
@@ -176,7 +176,8 @@ pub(crate) fn start(mut command: Command, authority: Authority) -> Result<Sandbo
     Ok(SandboxedCommand { child, killer, _scratch: scratch })
 }
 
-/// Starts a command in a domain nested in that of this thread, so that it cannot signal threads of the guard.
+/// Starts a command in a domain that is nested in the domain of this thread, so that the command cannot signal threads
+/// of the guard.
 #[cfg(target_os = "linux")]
 fn spawn_within(mut command: Command) -> Result<Child, String> {
     let started = std::thread::spawn(move || {
@@ -201,8 +202,8 @@ pub(crate) fn behind_gate(program: OsString, args: impl Iterator<Item = OsString
     command
 }
 
-/// Restricts this thread and all its later children to the directories `written` and `read`, to `program`, and to the files that system
-/// programs need. As for a command, the system call filter applies, and sockets and most capabilities are denied.
+/// Restricts this thread and all its later children. They can use only the directories `written` and `read`, `program`, and the
+/// files that system programs need. As for a command, the system call filter applies, and sockets and most capabilities are denied.
 ///
 /// # Errors
 /// If the thread cannot be restricted, or a directory is missing or lies behind a link.

@@ -108,8 +108,8 @@ pub trait Messenger: Send + Sync {
     /// Delivers `text` to the related session `to`: `parent`, a short id or a full id. Returns the text for the caller's model.
     ///
     /// # Errors
-    /// If the session does not exist, is not running or has a full queue, or if it is a child with more permissions or tools than `ceiling`
-    /// (the caller's authority and [`ToolInvocation::child_tools`]). Then the message is not delivered.
+    /// If the session does not exist, is not running or has a full queue. Also if it is a child with more permissions or tools
+    /// than `ceiling`, which has the caller's authority and [`ToolInvocation::child_tools`]. The message is then not delivered.
     ///
     /// # Durability
     /// The message is durable when this returns. A repeated call with the same key after a restart delivers no second message.

@@ -150,8 +150,8 @@ impl Workspace {
     /// Returns the text of the file at `real`, a path without links, for the host itself.
     ///
     /// # Errors
-    /// The errors of [`Workspace::text`], and an error if the path contains a link or the file has other names (hard links), which may be
-    /// outside of the workspace.
+    /// The errors of [`Workspace::text`], and an error if the path contains a link. Also an error if the file has other names (hard
+    /// links), because these may be outside of the workspace.
     pub fn read_host_text(&self, real: &str, most: u64) -> io::Result<String> {
         let (dir, name) = beneath::parent(&self.dir, Path::new(real))?;
         let file = beneath::file(&dir, name)?;

@@ -10,7 +10,7 @@ use crate::instructions::{InstructionArea, Instructions, LOCAL, NAMES};
 /// Instruction files of other products that subtend does not read.
 const UNREAD: [&str; 4] = [".cursorrules", ".windsurfrules", "GEMINI.md", ".github/copilot-instructions.md"];
 
-/// Returns the kind of the file, if its name is that of an instruction file.
+/// Returns the kind of the file, if it has the name of an instruction file.
 pub(super) fn kind(path: &Path) -> Option<OtherKind> {
     // The order is reversed so that `.claude/CLAUDE.md` is found before `CLAUDE.md`.
     let name = NAMES.into_iter().rev().chain([LOCAL]).find(|name| path.ends_with(name));

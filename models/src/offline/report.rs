@@ -4,7 +4,7 @@ use super::brief::Area;
 use super::markdown::code;
 use super::results::{FoundCount, Location};
 
-/// Maximum bytes of a report: far less than the part of a child's text that its owner receives.
+/// Maximum bytes of a report. The caller of a child receives longer texts than this without truncation.
 pub(super) const MAX_BYTES: usize = 7 << 10;
 
 const MAX_PLACES: usize = 8;

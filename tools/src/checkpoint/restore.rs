@@ -69,8 +69,9 @@ impl Checkpoints {
     /// ledger, so that a hanging file system delays only this restore. Blocks.
     ///
     /// # Errors
-    /// [`CheckpointError::Stale`] if `plan` differs from the confirmed one or one of its files was written since `start`,
-    /// [`CheckpointError::Conflicts`] if it has conflicts, [`CheckpointError::Busy`] if a call writes one of its files.
+    /// * [`CheckpointError::Stale`] if `plan` differs from the confirmed one or one of its files was written since `start`.
+    /// * [`CheckpointError::Conflicts`] if the plan has conflicts.
+    /// * [`CheckpointError::Busy`] if a call writes one of its files.
     pub fn intend(
         &self,
         (session, run): (SessionId, RunNo),

@@ -86,8 +86,8 @@ impl HostPolicy {
         RuleSet { default: Verdict::Allow, rules }
     }
 
-    /// Requires approval for writes to the user's own `paths` in `workspace`, such as a folder of global skills, and to links that lead to
-    /// them. A path need not exist yet. Ignores paths that contain the workspace.
+    /// Requires approval for writes to the user's own `paths` in `workspace`, such as a folder of global skills. Links that lead to
+    /// them also require approval. A path need not exist yet. Ignores paths that contain the workspace.
     pub fn protected_user_paths(workspace: &Path, paths: &[PathBuf]) -> RuleSet {
         let workspace = resolve_links(workspace);
         let named =

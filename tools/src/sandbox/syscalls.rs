@@ -116,8 +116,8 @@ const ENOSYS: u32 = 38;
 /// Returns the filters for this machine. With `network`, commands can create internet and netlink sockets. Otherwise, they can only create
 /// pairs of sockets that stay connected to each other.
 ///
-/// The filters deny what Landlock does not cover: user namespaces, changes of owners and attributes, setuid bits, key rings, shared
-/// memory, semaphores and queues, and changes to limits, priorities and scheduling of other processes.
+/// The filters deny what Landlock does not cover: user namespaces, changes of owners and attributes, setuid bits, key rings,
+/// shared memory, semaphores and queues. They also deny changes to limits, priorities and scheduling of other processes.
 pub(super) fn filter(network: bool) -> Result<Vec<BpfProgram>, String> {
     let arch = std::env::consts::ARCH;
     let target = TargetArch::try_from(arch).map_err(|_| format!("no system call filter is available for {arch}"))?;

@@ -1,5 +1,6 @@
-//! Writes tables as Markdown, instead of the library. The library pads cells to the width of their column and rows to the longest row, and
-//! reads captions of empty tables twice at each level. With it, pages of a few kilobytes take gigabytes and hours.
+//! Writes tables as Markdown, instead of the library. The library pads cells to the width of their column, and rows to the length of
+//! the longest row. It also reads captions of empty tables twice at each level. With the library, pages of a few kilobytes take
+//! gigabytes and hours.
 
 use std::rc::Rc;
 

@@ -98,7 +98,8 @@ fn name_dirs(top: &Path) -> Result<(PathBuf, PathBuf), String> {
             git_dir.parent() == Some(&repository.join("worktrees")) && resolve_path(&git_dir, &line(&back)?)? == named;
         return if is_own { Ok((git_dir, repository)) } else { Err(other()) };
     }
-    // The repository of a submodule lies in that of the superproject. Its settings contain the path of the working tree.
+    // The repository of a submodule lies in the repository of its superproject. Its settings contain the path of the
+    // working tree.
     let config = read_bounded(&git_dir.join("config"), MAX_SETTINGS).map_err(|error| error.to_string())?;
     let tree = config.lines().filter_map(|line| line.trim().strip_prefix("worktree = ")).next_back();
     let is_own = tree.is_some_and(|tree| resolve_path(&git_dir, tree).is_ok_and(|tree| tree == top));

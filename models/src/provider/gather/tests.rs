@@ -234,8 +234,8 @@ async fn rest_of_a_complete_answer_has_a_bounded_time() {
     assert_eq!(draft.rest_until(), Some(until + Duration::from_secs(8)));
 }
 
-/// A comparison of each piece of a call with the full id of the last call takes quadratic time. The control: ids as long as
-/// those of gateways are accepted.
+/// A comparison of each piece of a call with the full id of the last call takes quadratic time. The control: ids as
+/// long as the ids of gateways are accepted.
 #[test]
 fn endless_names_and_empty_pieces_are_bounded() {
     let opened = |protocol: Protocol, id: &str, name: &str| match protocol {

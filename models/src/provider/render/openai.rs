@@ -13,7 +13,7 @@ pub(super) fn body(outgoing: &Outgoing<'_>) -> Map<String, Value> {
     let mut body = object(json!({
         "model": outgoing.model, "stream": true, "stream_options": { "include_usage": true }, "messages": messages(outgoing),
     }));
-    let newer = NEWER_CAP.iter().any(|line| outgoing.model.starts_with(line));
+    let newer = NEWER_CAP.iter().any(|prefix| outgoing.model.starts_with(prefix));
     let cap = if newer { "max_completion_tokens" } else { "max_tokens" };
     insert_some(&mut body, cap, outgoing.settings.output_tokens);
     if !reasons(outgoing.model) {

@@ -157,9 +157,9 @@ fn x14_moved_submodule_is_a_change() {
     assert_eq!(conflicts, "nothing was merged: `module` is a repository of its own: take its commits by git");
 }
 
-/// Git does not list the files of a repository that a session created in its worktree (as `cargo new` does), or in the directory of a
-/// submodule that is not checked out. They would be missing in the merge and lost with the worktree. The control: without them, everything
-/// is merged.
+/// A session creates a repository in its worktree, as `cargo new` does, or in the directory of a submodule that is not checked out. Git
+/// does not list the files of such a repository. They would be missing in the merge and lost with the worktree. The control: without them,
+/// everything is merged.
 #[test]
 fn x14_files_that_git_leaves_out_are_named() {
     let scene = Repository::new();
@@ -277,8 +277,9 @@ fn x14_list_of_ignored_files_is_bounded() {
     assert!(summary.ends_with(", d0007/, and 1002 more"), "{summary}");
 }
 
-/// An import can choose session ids with the same end as those of other sessions. Such a session must not continue on a branch that was kept
-/// for the other session, or delete this branch. The control: the other session itself continues on the branch.
+/// An import can choose session ids with the same end as the ids of other sessions. Such a session must not continue on
+/// a branch that was kept for the other session, or delete this branch. The control: the other session itself continues
+/// on the branch.
 #[test]
 fn session_with_a_similar_id_has_its_own_branch() {
     let scene = Repository::new();

@@ -41,8 +41,8 @@ fn run_while_exchanging<T>(tree: &Path, act: impl FnOnce() -> T) -> T {
     })
 }
 
-/// A link that a session swaps in while files are copied is not followed, neither in a workspace without a repository nor
-/// in a worktree. The control: plain git follows the link.
+/// A session swaps in a link while files are copied. The link is followed neither in a workspace without a repository
+/// nor in a worktree. The control: plain git follows the link.
 #[test]
 fn x14_link_swapped_in_while_files_are_copied_is_not_followed() {
     let control = TempDir::new().unwrap();
