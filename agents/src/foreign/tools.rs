@@ -72,7 +72,7 @@ pub(super) fn all_except(without: &[&str]) -> Vec<Text> {
     tools.flat_map(named).map(Text::from).collect()
 }
 
-/// Returns the tools that need `action`.
+/// Returns the tools that need `action`, except `skill`.
 pub(super) fn of_action(action: &str) -> impl Iterator<Item = &'static str> {
     TABLE
         .iter()
@@ -81,7 +81,7 @@ pub(super) fn of_action(action: &str) -> impl Iterator<Item = &'static str> {
         .filter(|tool| *tool != "skill")
 }
 
-/// Returns the actions of tools of a server: `mcp__github__get_issue` and `mcp__github` by their names.
+/// Returns the action for a tool of a server (`mcp__github__get_issue`), or for all tools of a server (`mcp__github`).
 pub(super) fn of_server(name: &str) -> Option<String> {
     let rest = name.strip_prefix("mcp__")?;
     let action = match rest.split_once("__") {

@@ -26,7 +26,7 @@ pub struct Step {
     pub(crate) repeat: bool,
 }
 
-/// Conditions of a step. An unset field always holds.
+/// Conditions of a step. A condition that is not set always holds.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct When {

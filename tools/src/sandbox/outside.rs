@@ -7,7 +7,8 @@ use std::path::{Component, Path, PathBuf};
 /// Maximum number of links followed for one path.
 const MAX_LINKS: u32 = 40;
 
-/// Returns the target of `path`. Returns `None` if it is missing, or if resolving it passes through `workspace`, which has no links.
+/// Returns the target of `path`. Returns `None` if the target is missing, or if the path leads through `workspace`. The path
+/// `workspace` must not contain links.
 pub(super) fn resolve(path: &Path, workspace: &Path) -> Option<PathBuf> {
     let parts = |path: &Path| -> VecDeque<OsString> {
         let normal = path.components().filter(|part| matches!(part, Component::Normal(_) | Component::ParentDir));

@@ -154,8 +154,8 @@ impl TurnOrder {
         }
     }
 
-    /// Returns arguments as an object, as providers require. Wraps other values in an object, and also values above the limit of a request. The
-    /// limit affects the same calls in each later request.
+    /// Returns arguments as an object, as providers require. Other values are wrapped in an object. Arguments above the limit of a request are
+    /// also wrapped, as text. Each later request wraps the same calls.
     fn object(&mut self, args: &str) -> Value {
         self.values = self.values.saturating_add(ValueCount::default().add(args.as_bytes()));
         let parsed = (self.values <= MAX_REQUEST_VALUES).then(|| serde_json::from_str::<Value>(args).ok()).flatten();
