@@ -98,7 +98,7 @@ pub struct Answer {
     /// The requested tool calls, in order.
     pub calls: Vec<ToolCall>,
     pub stop: Stop,
-    /// The provider's name of the model that answered, if reported.
+    /// The name at the provider of the model that answered, if reported.
     pub model: Option<Text>,
     pub usage: Usage,
 }

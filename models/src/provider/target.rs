@@ -38,7 +38,7 @@ pub enum BadTarget {
 
 impl Target {
     /// Parses `anthropic/MODEL`, `openai/MODEL` (chat completions), `openai-responses/MODEL`, `gemini/MODEL` or `ollama/MODEL`. Everything after the
-    /// first slash is the provider's name of the model.
+    /// first slash is the name of the model at the provider.
     /// # Errors
     /// If the provider or the model is missing or invalid.
     pub fn parse(spec: &str) -> Result<Self, BadTarget> {
@@ -76,7 +76,7 @@ impl Target {
         self.protocol
     }
 
-    /// Returns the provider's name of the model.
+    /// Returns the name of the model at the provider.
     pub fn model(&self) -> &str {
         &self.model
     }
