@@ -222,7 +222,7 @@ async fn login_page_cannot_set_parameters_of_the_client() {
     ];
     for query in attacks {
         let why = begin(&with(query)).await.err().expect("refused");
-        assert!(why.contains("an address that sets `"), "{query}: {why}");
+        assert!(why.contains("the address of its login page sets `"), "{query}: {why}");
     }
     for query in ["tenant=7", "p=b2c_1.sign-in&tenant=7"] {
         assert!(begin(&with(query)).await.is_ok(), "the control: {query}");
