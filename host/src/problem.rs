@@ -130,6 +130,7 @@ impl From<ImportError> for Problem {
             | ImportError::Truncated { .. }
             | ImportError::Newer { .. }
             | ImportError::TooLarge { .. }
+            | ImportError::TooMany { .. }
             | ImportError::Changed { .. } => Self::invalid("invalid_export", detail),
         }
     }

@@ -17,13 +17,11 @@ use subtend_session::ids::{Hash, Lsn, Seq, SessionId, Text};
 use subtend_session::index::{Head, Inflight, Row};
 
 use crate::codec::{self, Reference};
-use crate::engine::{Engine, Group, Payload, Range, Result, ScanFlow, StoredFrame};
+use crate::engine::{Engine, Group, MAX_FRAME, Payload, Range, Result, ScanFlow, StoredFrame};
 use crate::error::EngineError;
 use crate::owner_only;
 use crate::rows;
 
-/// Maximum size of a frame. A larger frame is a bug of the caller.
-const MAX_BODY: u64 = 128 << 20;
 /// First character of a row of `def` whose text is in a blob, followed by the decimal length. JSON cannot start with it.
 const IN_BLOB: char = '\u{1}';
 
@@ -198,7 +196,7 @@ impl Engine for Blobs {
     crate::engine::delegate! { inner }
 
     fn max_body(&self) -> u64 {
-        self.inner.max_body().max(MAX_BODY)
+        self.inner.max_body().max(MAX_FRAME)
     }
 
     fn frame(&self, lsn: Lsn) -> Result<Option<StoredFrame>> {

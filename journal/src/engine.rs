@@ -15,6 +15,10 @@ pub type Result<T> = std::result::Result<T, EngineError>;
 /// Continues or stops a scan.
 pub type ScanFlow = ControlFlow<()>;
 
+/// Maximum bytes of an encoded frame, in any store and in an export. A model's answer has at most 4 MiB, a branch inherits 16 MiB by
+/// default, and a character takes at most six bytes as JSON. A reader needs about three times as much memory.
+pub(crate) const MAX_FRAME: u64 = 64 << 20;
+
 /// Frames that become durable together, in LSN order.
 ///
 /// LSNs of a group have no gaps. A frame without records uses an LSN but has no row in the log. An import also adds index rows for

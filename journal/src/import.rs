@@ -9,17 +9,18 @@ use std::collections::BTreeSet;
 use std::io::{BufRead, Seek};
 
 use subtend_session::authority::Authority;
-use subtend_session::ids::{Epoch, Lsn, Seq, SessionId};
-use subtend_session::index::{Changes, Inflight, InflightChange};
+use subtend_session::ids::{Lsn, SessionId};
+use subtend_session::index::Inflight;
 use subtend_session::limits::Limits;
 
+use self::budget::Budget;
 use crate::error::{AppendError, Poisoned, ReadError};
 use crate::export::Tally;
-use crate::frame::Frame;
 use crate::journal::Journal;
 use crate::verify::Progress;
 
 mod bodies;
+mod budget;
 mod fields;
 mod fold;
 mod lines;
@@ -87,6 +88,15 @@ pub enum ImportError {
         "line {line} of the export is a frame of {bytes} bytes, but this store's limit is {limit}: choose another engine"
     )]
     TooLarge { line: u64, bytes: u64, limit: u64 },
+    /// Its sessions, frames and messages between sessions need too much memory.
+    #[error(
+        "the export has too many sessions, frames or messages between sessions from line {line} on: they need more than {limit_mib} MiB of memory; nothing was imported. Export its trees one by one"
+    )]
+    TooMany {
+        /// The line, from 1.
+        line: u64,
+        limit_mib: usize,
+    },
     #[error(
         "line {line} of the export changed while it was read; repeat the import when no process writes to the file"
     )]
@@ -99,13 +109,7 @@ pub enum ImportError {
     Poisoned(#[from] Poisoned),
 }
 
-/// Returns a frame of `session` that changes only rows.
-fn row_frame(session: SessionId, first_seq: Seq) -> Frame {
-    Frame { session, first_seq, epoch: Epoch(0), at_ms: 0, records: Vec::new(), changes: Changes::default() }
-}
-
-/// An import whose frames are written, but not visible yet ([`Journal::write_import`]). A dropped import stays
-/// invisible.
+/// An import whose frames are written, but not visible yet ([`Journal::write_import`]). If it is dropped, it stays invisible.
 #[derive(Debug)]
 pub struct WrittenImport {
     tally: Tally,
@@ -115,10 +119,7 @@ pub struct WrittenImport {
 impl WrittenImport {
     /// Returns the runs that were in flight in the export.
     pub fn in_flight(&self) -> Vec<(SessionId, Inflight)> {
-        let row = |rows: &fold::Rows| match &rows.frame.changes.inflight {
-            InflightChange::Put(row) => Some((rows.frame.session, (**row).clone())),
-            InflightChange::Keep | InflightChange::Delete => None,
-        };
+        let row = |rows: &fold::Rows| Some((rows.session, rows.inflight.as_deref()?.clone()));
         self.planned.sessions.iter().filter_map(row).collect()
     }
 
@@ -133,8 +134,8 @@ impl Journal {
     /// reads.
     ///
     /// The imported sessions are limited to `within`. Each of them records its bounds (`SessionCreated::imported` and
-    /// its limits). [`ImportBounds::none`] is for a file that this host wrote itself. Needs memory for a few dozen
-    /// bytes per frame, for one or two rows per session, and for one whole session at a time.
+    /// its limits). [`ImportBounds::none`] is for a file that this host wrote itself. Needs memory for
+    /// one session at a time, and within a limit a few dozen bytes per frame and a few hundred per session.
     /// # Errors
     /// [`ImportError`]. An invalid file is refused before anything is written. After a failure of the store, nothing is
     /// visible.
@@ -164,7 +165,7 @@ impl Journal {
     ) -> Result<WrittenImport, ImportError> {
         self.settled().await?;
         let max_body = self.shared().engine()?.max_body();
-        let survey = survey::survey(file, max_body)?;
+        let survey = survey::survey(file, max_body, Budget::new())?;
         let mut planned = {
             let engine = self.shared().engine()?;
             plan::plan(&*engine, file, &survey, within, progress)?

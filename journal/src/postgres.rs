@@ -13,7 +13,7 @@ use subtend_session::ids::{Lsn, Seq, SessionId};
 use tokio_postgres::error::{DbError, Severity, SqlState};
 
 use crate::compact::{Compacted, Erasure};
-use crate::engine::{Group, Result, StoredFrame};
+use crate::engine::{Group, MAX_FRAME, Result, StoredFrame};
 use crate::error::{EngineError, OpenError};
 use crate::rows::{self, EV_KEY_LEN};
 use crate::sorted::Sorted;
@@ -351,7 +351,7 @@ const META: &str = "SELECT format, last_lsn FROM subtend.shard WHERE id = $1";
 impl Tables for Postgres {
     const NAME: &'static str = "postgres";
     /// The server stores large values in chunks in a separate table.
-    const MAX_BODY: u64 = 128 << 20;
+    const MAX_BODY: u64 = MAX_FRAME;
 
     fn durability(&self) -> Cow<'static, str> {
         self.durability.clone()

@@ -140,11 +140,14 @@ impl Shared {
         self.enqueue(frames, bytes, |core, frames, first| core.fences.admit(frames, first))
     }
 
-    /// Appends frames of an import without a fence. These sessions have no rows, so they cannot be active. A frame
-    /// without records, except the last one, may have the LSN of an earlier frame whose rows it adds.
-    pub(crate) fn append_imported(&self, imported: Vec<(Option<Lsn>, Frame)>) -> Result<Appended, AppendError> {
+    /// Appends frames of an import without a fence. These sessions have no rows, so they cannot be active. A frame without records may have
+    /// the LSN of an earlier frame whose rows it adds, except the last one.
+    pub(crate) fn append_imported(
+        &self,
+        imported: impl Iterator<Item = (Option<Lsn>, Frame)>,
+    ) -> Result<Appended, AppendError> {
         let mut bytes = 0_u64;
-        let mut frames = Vec::with_capacity(imported.len());
+        let mut frames = Vec::with_capacity(imported.size_hint().0);
         for (lsn, frame) in imported {
             let placed = self.to_group_frame(frame, &mut bytes)?;
             frames.push(GroupFrame { lsn: lsn.unwrap_or_default(), ..placed });

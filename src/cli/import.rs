@@ -185,6 +185,7 @@ impl From<ImportError> for Fail {
             | ImportError::Deleted(_)
             | ImportError::Leftover { .. }
             | ImportError::TooLarge { .. }
+            | ImportError::TooMany { .. }
             | ImportError::Changed { .. } => Self::Other(error.to_string()),
         }
     }

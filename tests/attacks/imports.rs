@@ -187,6 +187,21 @@ fn import_counts_values_before_it_keeps_them() {
     of(1_000).expect("the control");
 }
 
+/// A line is read whole, so its length is bounded also for an engine without a limit, before it is parsed. The control: a
+/// shorter line.
+#[test]
+fn import_refuses_lines_longer_than_any_frame() {
+    let of = |bytes: usize| {
+        let mut lines = lines();
+        record(&mut lines, "child_spawned")["warnings"] = json!(["@long@"]);
+        let file = forged_with(lines, ("@long@", &"x".repeat(bytes)));
+        import_file(&mut BufReader::new(Cursor::new(file))).map(drop)
+    };
+    let refused = of(64 << 20 | 4 << 10).expect_err("too long");
+    assert!(refused.contains(" bytes, but this store's limit is 67112960"), "{refused}");
+    of(1 << 20).expect("the control");
+}
+
 /// A file that counts the bytes read from it.
 struct CountedFile(Cursor<Vec<u8>>, u64);
 

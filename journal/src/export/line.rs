@@ -10,8 +10,6 @@ use subtend_session::index::Head;
 
 use super::{Scope, Tally};
 
-/// Maximum length of a line, for engines without a limit.
-pub(crate) const LINE_MAX: u64 = 256 << 20;
 /// Maximum bytes of a line in addition to the body of its frame.
 pub(crate) const LINE_ROOM: u64 = 4 << 10;
 /// Length of `,"crc":"01234567"}`.

@@ -1,14 +1,13 @@
 //! The fold of one imported session, with bounds on its work.
 
 use subtend_session::ids::{Epoch, Lsn, SessionId};
-use subtend_session::index::{self, Changes, InflightChange};
+use subtend_session::index::{self, Changes, Head, Inflight};
 use subtend_session::place::{Owner, Place};
 use subtend_session::record::Record;
 use subtend_session::state::State;
 
+use super::ImportError;
 use super::survey::LinePosition;
-use super::{ImportError, row_frame};
-use crate::frame::Frame;
 
 /// Maximum number of inputs in the queue of a session. Without it, the fold of many short records takes quadratic time.
 const MAX_QUEUED: usize = 4_096;
@@ -18,9 +17,17 @@ const MAX_INPUTS: usize = 1 << 16;
 /// takes some seconds.
 const MAX_REREAD: u64 = 1 << 32;
 
+/// Maximum bytes of the texts of a session, plus those of [`RECORD_BYTES`] for each of its records.
+const MAX_STATE: u64 = 192 << 20;
+/// Bytes that a record without text keeps in memory. The largest is that of a child.
+const RECORD_BYTES: u64 = 384;
+
+/// The rows of a session.
 #[derive(Debug)]
 pub(super) struct Rows {
-    pub(super) frame: Frame,
+    pub(super) session: SessionId,
+    pub(super) head: Box<Head>,
+    pub(super) inflight: Option<Box<Inflight>>,
     /// The frame that opened the run in flight.
     pub(super) opened: Option<usize>,
 }
@@ -67,6 +74,11 @@ impl Fold {
                 if state.accepted.len() > MAX_INPUTS {
                     return Err(damaged(format!("session {} has more than {MAX_INPUTS} inputs", self.id)));
                 }
+                let records = state.next_seq.0.saturating_mul(RECORD_BYTES);
+                if state.text_bytes.saturating_add(records) > MAX_STATE {
+                    let most = MAX_STATE >> 20;
+                    return Err(damaged(format!("session {} takes more than {most} MiB of memory", self.id)));
+                }
                 self.reread = self.reread.saturating_add(state.reread_work(record));
                 if self.reread > MAX_REREAD {
                     let kind = record.kind();
@@ -87,14 +99,9 @@ impl Fold {
 
     pub(super) fn rows(self, epoch: Epoch, created_ms: i64, at_ms: i64) -> Option<Rows> {
         let state = self.state?;
-        let mut frame = row_frame(self.id, state.next_seq);
-        frame.epoch = epoch;
-        frame.at_ms = at_ms;
-        frame.changes.child_of = self.place.as_ref().and_then(Place::parent);
-        frame.changes.head = Some(Box::new(index::head(&state, epoch, created_ms, at_ms)));
-        let row = index::inflight(&state, Lsn(0), epoch, 0);
-        frame.changes.inflight = row.map_or(InflightChange::Keep, |row| InflightChange::Put(Box::new(row)));
-        Some(Rows { frame, opened: self.opened })
+        let head = Box::new(index::head(&state, epoch, created_ms, at_ms));
+        let inflight = index::inflight(&state, Lsn(0), epoch, 0).map(Box::new);
+        Some(Rows { session: self.id, head, inflight, opened: self.opened })
     }
 }
 
@@ -149,8 +156,24 @@ mod tests {
         assert!(matches!(&refused, ImportError::Damaged { line: 9, why: found } if *found == why), "{refused}");
     }
 
-    /// A compaction reads the transcript again, so the sum of such work is limited. Control: slightly less work is
-    /// accepted.
+    /// The fold keeps the texts of a session. The control: as many bytes as the bound.
+    #[test]
+    fn import_refuses_sessions_of_endless_texts() {
+        let with = |texts: u64| {
+            let mut fold = new_fold();
+            fold.state.as_mut().unwrap().text_bytes = texts;
+            fold.fold_frame(1, LinePosition { line: 9, offset: 0 }, &[input(1)])?;
+            let state = fold.state.unwrap();
+            Ok(state.text_bytes + state.next_seq.0 * RECORD_BYTES)
+        };
+        let bytes: u64 = with(0).unwrap();
+        assert_eq!(with(MAX_STATE - bytes).unwrap(), MAX_STATE);
+        let refused: ImportError = with(MAX_STATE - bytes + 1).unwrap_err();
+        let why = format!("session {} takes more than 192 MiB of memory", new_fold().id);
+        assert!(matches!(&refused, ImportError::Damaged { line: 9, why: found } if *found == why), "{refused}");
+    }
+
+    /// A compaction reads the transcript again, so the sum of such work is bounded. The control: one step less.
     #[test]
     fn import_refuses_too_much_work_on_earlier_messages() {
         let with = |reread: u64| {

@@ -12,6 +12,7 @@ use subtend_session::record::{Record, SessionCreated};
 use subtend_session::state::State;
 
 use super::bodies::Bodies;
+use super::budget::{self, Budget};
 use super::fields;
 use super::fold::{Fold, Rows};
 use super::lines::Lines;
@@ -59,8 +60,7 @@ struct ImportPlan<'a, R> {
     remaining_bodies: u64,
     planned: Planned,
     lifetimes: BTreeMap<Row, RowLifetime>,
-    /// Root of each session, from its first frame.
-    roots: BTreeMap<usize, SessionId>,
+    budget: Budget,
     /// Position and line of each session.
     positions: BTreeMap<SessionId, (LinePosition, Place, Option<Worktree>)>,
     /// The first record that names a session outside of the export. Reported last: other checks name a more exact cause.
@@ -100,7 +100,7 @@ pub(super) fn plan<R: BufRead + Seek>(
         remaining_bodies: sizes.saturating_mul(4).saturating_add(rereads),
         planned,
         lifetimes: BTreeMap::new(),
-        roots: BTreeMap::new(),
+        budget: survey.budget,
         positions: BTreeMap::new(),
         outside: None,
     };
@@ -137,16 +137,19 @@ impl<R: BufRead + Seek> ImportPlan<'_, R> {
             }
             self.note_names(id, at, &frame.records);
             let changes = fold.fold_frame(*ix, at, &frame.records)?;
-            self.note_obligations(*ix, changes);
+            self.note_obligations(*ix, at.line, changes)?;
             last = Some((at, frame.epoch, frame.at_ms));
         }
         let Some((at, epoch, at_ms)) = last else { return Ok(()) };
         if left.next().is_some() {
             return Err(ImportError::Leftover { session: id, line: at.line });
         }
-        self.check_parent(id, session, at, fold.state.as_ref())?;
+        self.check_parent(id, at, fold.state.as_ref())?;
         let rows = fold.rows(epoch, created_ms.unwrap_or(at_ms), at_ms);
-        self.planned.sessions.extend(rows);
+        if let Some(rows) = rows {
+            self.budget.take(at.line, rows.head.title.len().saturating_add(rows.head.agent.len()))?;
+            self.planned.sessions.push(rows);
+        }
         Ok(())
     }
 
@@ -277,11 +280,12 @@ impl<R: BufRead + Seek> ImportPlan<'_, R> {
     }
 
     /// Records the obligations that a frame creates and takes.
-    fn note_obligations(&mut self, ix: usize, mut changes: Changes) {
+    fn note_obligations(&mut self, ix: usize, line: u64, mut changes: Changes) -> Result<(), ImportError> {
         // Obligations of a deleted session are void.
         let stays = |row: &Row| [row.to, row.from].iter().all(|end| !self.survey.deleted.contains_key(end));
         changes.put.retain(stays);
         changes.take.retain(stays);
+        let before = self.lifetimes.len();
         for row in changes.put {
             let fate = self.lifetimes.entry(row).or_default();
             fate.put = fate.put.max(Some(ix));
@@ -290,16 +294,12 @@ impl<R: BufRead + Seek> ImportPlan<'_, R> {
             let fate = self.lifetimes.entry(row).or_default();
             fate.taken = fate.taken.max(Some(ix));
         }
+        let noted = self.lifetimes.len().saturating_sub(before);
+        self.budget.take(line, noted.saturating_mul(budget::OBLIGATION))
     }
 
     /// Checks that the parent of a session is in the file, since trees must be complete.
-    fn check_parent(
-        &mut self,
-        id: SessionId,
-        session: &Session,
-        at: LinePosition,
-        state: Option<&State>,
-    ) -> Result<(), ImportError> {
+    fn check_parent(&mut self, id: SessionId, at: LinePosition, state: Option<&State>) -> Result<(), ImportError> {
         let damaged = |why| ImportError::Damaged { line: at.line, why };
         let Some(created) = state.map(|state| &state.created) else { return Ok(()) };
         let (place, worktree) = (&created.place, created.worktree);
@@ -316,7 +316,6 @@ impl<R: BufRead + Seek> ImportPlan<'_, R> {
                 "session {id} belongs to the tree of {root}, but the export has the tree of {tree}"
             )));
         }
-        self.roots.extend(session.frames.iter().map(|ix| (*ix, root)));
         self.positions.insert(id, (at, place.clone(), worktree));
         Ok(())
     }
@@ -377,19 +376,24 @@ impl<R: BufRead + Seek> ImportPlan<'_, R> {
 
     fn plan_deletions(&mut self) {
         for (session, (_, head)) in &self.survey.deleted {
-            let mut frame = super::row_frame(*session, Seq(1));
-            frame.epoch = head.epoch;
-            frame.at_ms = head.updated_ms;
-            frame.changes.head = Some(Box::new(head.clone()));
-            self.planned.sessions.push(Rows { frame, opened: None });
+            let head = Box::new(head.clone());
+            self.planned.sessions.push(Rows { session: *session, head, inflight: None, opened: None });
         }
     }
 
     /// Checks that the frames of an unfinished import are the start of each tree, in file order.
     fn check_left_frames(&self) -> Result<(), ImportError> {
+        if self.planned.positions.iter().all(|lsn| *lsn == Lsn(0)) {
+            return Ok(());
+        }
+        let mut roots: BTreeMap<usize, SessionId> = BTreeMap::new();
+        for (id, session) in &self.survey.sessions {
+            let root = self.positions.get(id).map_or(*id, |(_, place, _)| place.root(*id));
+            roots.extend(session.frames.iter().map(|ix| (*ix, root)));
+        }
         let mut trees: BTreeMap<SessionId, Option<Lsn>> = BTreeMap::new();
         for (ix, lsn) in self.planned.positions.iter().enumerate() {
-            let Some(root) = self.roots.get(&ix) else { continue };
+            let Some(root) = roots.get(&ix) else { continue };
             let last = trees.entry(*root).or_insert(Some(Lsn(0)));
             match (*last, *lsn) {
                 (_, Lsn(0)) => *last = None,
@@ -410,6 +414,7 @@ impl<R: BufRead + Seek> ImportPlan<'_, R> {
             fate.taken.is_none_or(|taken| taken < put).then_some((put, *row))
         });
         self.planned.owed = owed.collect();
+        self.budget.take(self.survey.last_line(), self.planned.owed.len().saturating_mul(budget::OWED))?;
         Ok(self.planned)
     }
 }

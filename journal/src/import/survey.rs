@@ -7,10 +7,12 @@ use subtend_session::ids::{Epoch, Hash, Seq, SessionId, Text};
 use subtend_session::index::Head;
 
 use super::ImportError;
+use super::budget::{self, Budget};
 use super::fields;
 use super::lines::Lines;
 use crate::codec;
-use crate::export::line::{AnyHeader, Count, Def, Deleted, End, FrameLine, LINE_MAX, LINE_ROOM};
+use crate::engine::MAX_FRAME;
+use crate::export::line::{AnyHeader, Count, Def, Deleted, End, FrameLine, LINE_ROOM};
 use crate::export::{FORMAT, Scope, Tally};
 
 /// Maximum number of JSON values in the records of a frame. A value of three bytes can need fifty bytes of memory.
@@ -50,11 +52,12 @@ pub(super) struct Survey {
     pub(super) sum: Text,
     /// Maximum bytes of a line.
     pub(super) most: u64,
+    pub(super) budget: Budget,
 }
 
 /// Reads all lines, and checks their order and the counts of the last line.
-pub(super) fn survey<R: BufRead + Seek>(file: &mut R, max_body: u64) -> Result<Survey, ImportError> {
-    let most = max_body.saturating_add(LINE_ROOM).min(LINE_MAX);
+pub(super) fn survey<R: BufRead + Seek>(file: &mut R, max_body: u64, budget: Budget) -> Result<Survey, ImportError> {
+    let most = max_body.min(MAX_FRAME).saturating_add(LINE_ROOM);
     let mut lines = Lines::new(file, most)?;
     let mut sum = blake3::Hasher::new();
     sum.update(lines.read().map_err(no_export)?);
@@ -68,6 +71,7 @@ pub(super) fn survey<R: BufRead + Seek>(file: &mut R, max_body: u64) -> Result<S
         tally: Tally::default(),
         sum: Text::default(),
         most,
+        budget,
     };
     loop {
         lines.read()?;
@@ -124,13 +128,19 @@ fn header<R: BufRead + Seek>(lines: &Lines<'_, R>) -> Result<Scope, ImportError>
 }
 
 impl Survey {
-    /// Returns whether the export contains the session, also as a deleted one.
+    /// Returns the number of the last frame's line.
+    pub(super) fn last_line(&self) -> u64 {
+        self.frames.last().map_or(0, |at| at.line)
+    }
+
+    /// Returns whether the export brings the session, also as a deleted one.
     pub(super) fn has(&self, session: SessionId) -> bool {
         self.sessions.contains_key(&session) || self.deleted.contains_key(&session)
     }
 
     fn read_deleted<R: BufRead + Seek>(&mut self, lines: &Lines<'_, R>, deleted: Deleted) -> Result<(), ImportError> {
         let Deleted { session, head } = deleted;
+        self.budget.take(lines.n, budget::DELETED)?;
         // Other text would appear in listings.
         if !head.is_erased() || head != head.erased() {
             return Err(
@@ -158,6 +168,7 @@ impl Survey {
         {
             return Err(lines.damage_error(format!("the body {} was defined before", def.hash)));
         }
+        self.budget.take(lines.n, budget::BODY)?;
         let (bodies, bytes) = self.ahead;
         self.ahead = (bodies.saturating_add(1), bytes.saturating_add(def.body.len()));
         if self.ahead.0 > MAX_BODIES_AHEAD || self.ahead.1 > MAX_BYTES_AHEAD {
@@ -200,6 +211,8 @@ impl Survey {
                 lines.damage_error(format!("session {id}: activation {epoch} wrote it after activation {earlier}"))
             );
         }
+        let is_new = first_seq == Seq(1);
+        self.budget.take(lines.n, if is_new { budget::SESSION } else { budget::FRAME })?;
         self.ahead = (0, 0);
         session.next = Seq(first_seq.0.saturating_add(count));
         session.epoch = epoch;

@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 use std::io::{BufRead, Seek};
 
-use subtend_session::ids::{Hash, Interned, Lsn, Seq, Text};
-use subtend_session::index::InflightChange;
+use subtend_session::ids::{Epoch, Hash, Interned, Lsn, Seq, Text};
+use subtend_session::index::{Changes, InflightChange};
 use subtend_session::record::Record;
 
 use super::fields;
@@ -12,7 +12,7 @@ use super::fold::Rows;
 use super::lines::Lines;
 use super::plan::{Planned, to_frame};
 use super::survey::Survey;
-use super::{ImportBounds, ImportError, Positions, row_frame};
+use super::{ImportBounds, ImportError, Positions};
 use crate::frame::Frame;
 use crate::journal::Journal;
 use crate::queue::GROUP_BYTES;
@@ -108,7 +108,7 @@ impl PendingFrames {
         if self.frames.is_empty() {
             return Ok(());
         }
-        let appended = journal.shared().append_imported(std::mem::take(&mut self.frames))?;
+        let appended = journal.shared().append_imported(std::mem::take(&mut self.frames).into_iter())?;
         for (ix, lsn) in self.at.drain(..).zip(appended.first.0..) {
             if let Some(place) = positions.get_mut(ix) {
                 *place = Lsn(lsn);
@@ -122,22 +122,25 @@ impl PendingFrames {
 pub(super) async fn finish(journal: &Journal, planned: Planned) -> Result<(), ImportError> {
     let Planned { positions, sessions, owed, .. } = planned;
     let place = |ix: usize| positions.get(ix).copied().unwrap_or_default();
-    let mut frames: Vec<(Option<Lsn>, Frame)> = Vec::with_capacity(sessions.len().saturating_add(owed.len()));
-    for (ix, row) in owed {
-        // An obligation gets the LSN of the frame with its record, because delivery reads that frame.
-        let mut frame = row_frame(row.from, Seq(0));
-        frame.changes.put = vec![row];
-        frames.push((Some(place(ix)), frame));
-    }
-    for Rows { mut frame, opened } in sessions {
-        if let (InflightChange::Put(row), Some(ix)) = (&mut frame.changes.inflight, opened) {
+    let owed = owed.into_iter().map(|(ix, row)| {
+        let changes = Changes { put: vec![row], ..Changes::default() };
+        // With the LSN of its record: delivery reads that frame.
+        let at = Some(place(ix));
+        (at, Frame { session: row.from, first_seq: Seq(0), epoch: Epoch(0), at_ms: 0, records: Vec::new(), changes })
+    });
+    let sessions = sessions.into_iter().map(|Rows { session, head, mut inflight, opened }| {
+        if let (Some(row), Some(ix)) = (&mut inflight, opened) {
             row.opened_lsn = place(ix);
         }
-        frames.push((None, frame));
-    }
-    if frames.is_empty() {
-        return Ok(());
-    }
-    let appended = journal.shared().append_imported(frames)?;
+        let (first_seq, epoch, at_ms) = (head.last_seq.next(), head.epoch, head.updated_ms);
+        let changes = Changes {
+            child_of: head.parent.filter(|_| !head.is_erased()),
+            inflight: inflight.map_or(InflightChange::Keep, InflightChange::Put),
+            head: Some(head),
+            ..Changes::default()
+        };
+        (None, Frame { session, first_seq, epoch, at_ms, records: Vec::new(), changes })
+    });
+    let appended = journal.shared().append_imported(owed.chain(sessions))?;
     Ok(journal.wait(appended.last).await?)
 }
