@@ -55,7 +55,7 @@ pub struct Worktrees {
 /// The source of a new worktree's files.
 #[derive(Clone, Copy, Debug)]
 pub enum WorktreeOrigin<'a> {
-    /// The last commit of the repository that contains this directory. Without a repository, the current files of the
+    /// The last commit of the repository that contains the directory at this canonical path. Without a repository, the current files of the
     /// directory.
     Workspace(&'a Path),
     /// The current files of this session's worktree.
@@ -195,6 +195,7 @@ impl Worktrees {
     /// # Errors
     /// [`WorktreeError::HoldsOwnFiles`].
     pub fn check(&self, workspace: &Path) -> Result<(), WorktreeError> {
+        let workspace = &workspace.canonicalize().unwrap_or_else(|_| workspace.into());
         if repository::top(workspace).is_some() { Ok(()) } else { self.check_snapshot(workspace) }
     }
 

@@ -60,9 +60,10 @@ impl Worktrees {
         if self.entry(session)?.is_some() {
             return Ok(None);
         }
+        let workspace = &workspace.canonicalize().unwrap_or_else(|_| workspace.into());
         let repository = match repository::top(workspace) {
             Some(_) => repository::find(workspace)?.repository,
-            None => match self.snapshots(workspace)?.canonicalize() {
+            None => match self.snapshots(workspace).canonicalize() {
                 Ok(repository) => repository,
                 Err(_) => return Ok(None),
             },

@@ -20,17 +20,20 @@ impl Worktrees {
     pub(super) fn begin(&self, session: SessionId, origin: WorktreeOrigin<'_>) -> Result<WorktreeEntry, WorktreeError> {
         self.step("record")?;
         let branch = Worktree::branch(session);
-        // Hold the snapshot's lock until the entry is written, because snapshot repositories without an entry are removed.
+        if let WorktreeOrigin::Workspace(workspace) = origin {
+            // A session of a directory above may have replaced it by a link. Git follows no link that is swapped in later.
+            beneath::absolute_dir(workspace).map_err(cannot("created"))?;
+        }
+        // The lock is held until the entry is written, because a repository of snapshots that no entry uses is removed.
         let snapshot = match origin {
             WorktreeOrigin::Workspace(workspace) if repository::top(workspace).is_none() => {
                 Some(self.snapshot(workspace)?)
             }
             WorktreeOrigin::Workspace(_) | WorktreeOrigin::Worktree(_) => None,
         };
-        let canonical = |path: &Path| path.canonicalize().map_err(cannot("created"));
         let (repository, prefix, target, head) = match (origin, &snapshot) {
             (WorktreeOrigin::Workspace(workspace), Some(snapshot)) => {
-                (snapshot.repository.clone(), String::new(), canonical(workspace)?, snapshot.commit.clone())
+                (snapshot.repository.clone(), String::new(), workspace.to_owned(), snapshot.commit.clone())
             }
             (WorktreeOrigin::Workspace(workspace), None) => {
                 let FoundRepository { git_dir, repository, prefix } = repository::find(workspace)?;
@@ -42,12 +45,12 @@ impl Worktrees {
                     false if head.is_silent() => return Err(WorktreeError::NoCommit { path: workspace.into() }),
                     false => return Err(WorktreeError::Git { verb: "rev-parse".to_owned(), why: head.why() }),
                 };
-                (repository, prefix, canonical(workspace)?, head)
+                (repository, prefix, workspace.to_owned(), head)
             }
             (WorktreeOrigin::Worktree(parent), _) => {
                 let tip = self.changes(parent)?.tip;
                 let parent = self.find(parent)?;
-                let target = canonical(&self.root(&parent))?;
+                let target = self.root(&parent).canonicalize().map_err(cannot("created"))?;
                 (parent.repository, parent.prefix, target, tip)
             }
         };

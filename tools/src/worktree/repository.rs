@@ -24,24 +24,23 @@ pub(super) struct FoundRepository {
     pub(super) prefix: String,
 }
 
-/// Returns the repository that contains `workspace`.
+/// Returns the repository that contains the directory at the canonical path `workspace`.
 ///
 /// # Errors
 /// [`WorktreeError::NoRepository`], and [`WorktreeError::NotOwned`], because git checks owners only when it finds the repository itself.
 pub(super) fn find(workspace: &Path) -> Result<FoundRepository, WorktreeError> {
     let none = |why: String| WorktreeError::NoRepository { path: workspace.into(), why };
-    let path = workspace.canonicalize().map_err(|error| none(error.to_string()))?;
-    let top = top(&path).ok_or_else(|| none("no directory above it has a `.git`".to_owned()))?;
+    let top = top(workspace).ok_or_else(|| none("no directory above it has a `.git`".to_owned()))?;
     let top = &*top;
     let (git_dir, repository) = name_dirs(top).map_err(none)?;
-    let ancestors = path.ancestors().skip(1).take_while(|dir| dir.starts_with(top));
+    let ancestors = workspace.ancestors().skip(1).take_while(|dir| dir.starts_with(top));
     let places = ancestors.chain([&*top.join(".git"), &*git_dir, &*repository]).map(Path::to_owned).collect::<Vec<_>>();
-    let others = places.into_iter().find_map(|place| foreign_control(&place, &path).map(|why| (place, why)));
+    let others = places.into_iter().find_map(|place| foreign_control(&place, workspace).map(|why| (place, why)));
     if let Some((path, why)) = others {
         return Err(WorktreeError::NotOwned { path, why });
     }
     let mut prefix = String::new();
-    for part in path.strip_prefix(top).unwrap_or(Path::new("")) {
+    for part in workspace.strip_prefix(top).unwrap_or(Path::new("")) {
         let part = part.to_str().ok_or_else(|| none("its path is not UTF-8".to_owned()))?;
         prefix.push_str(part);
         prefix.push('/');
@@ -49,10 +48,9 @@ pub(super) fn find(workspace: &Path) -> Result<FoundRepository, WorktreeError> {
     Ok(FoundRepository { git_dir, repository, prefix })
 }
 
-/// Returns the nearest directory that has a `.git`: `workspace` or an ancestor.
+/// Returns the directory of the canonical path `workspace`, or above it, that has a `.git`.
 pub(super) fn top(workspace: &Path) -> Option<PathBuf> {
-    let path = workspace.canonicalize().unwrap_or_else(|_| workspace.into());
-    path.ancestors().find(|dir| dir.join(".git").symlink_metadata().is_ok()).map(Path::to_owned)
+    workspace.ancestors().find(|dir| dir.join(".git").symlink_metadata().is_ok()).map(Path::to_owned)
 }
 
 /// Returns whether a repository uses SHA-256 ids. Reads only the formats of ids and refs from its settings.

@@ -33,28 +33,27 @@ pub(super) struct Snapshot {
 }
 
 impl Worktrees {
-    /// Checks that the files of `workspace` may be copied.
+    /// Checks that the files of the canonical path `workspace` may be copied.
     ///
     /// # Errors
     /// [`WorktreeError::HoldsOwnFiles`] if the workspace contains files that no tool may read: a worktree would contain copies of them.
     pub(super) fn check_snapshot(&self, workspace: &Path) -> Result<(), WorktreeError> {
         let real = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.into());
-        let workspace = real(workspace);
         let own = std::env::home_dir().into_iter().chain(std::env::var_os("XDG_CONFIG_HOME").map(PathBuf::from));
-        match own.chain([self.dir.clone()]).map(|path| real(&path)).find(|own| own.starts_with(&workspace)) {
-            Some(own) => Err(WorktreeError::HoldsOwnFiles { workspace, own }),
+        match own.chain([self.dir.clone()]).map(|path| real(&path)).find(|own| own.starts_with(workspace)) {
+            Some(own) => Err(WorktreeError::HoldsOwnFiles { workspace: workspace.into(), own }),
             None => Ok(()),
         }
     }
 
-    /// Returns a commit of the current files of `workspace`, which is not in a repository. Omits ignored files (`.gitignore`).
+    /// Returns a commit of the present files of the canonical path `workspace`, which is in no repository. Ignored files (`.gitignore`) are left out.
     ///
     /// # Errors
     /// The errors of [`Worktrees::check_snapshot`], [`WorktreeError::TooMuch`] and [`WorktreeError::Nested`].
     pub(super) fn snapshot(&self, workspace: &Path) -> Result<Snapshot, WorktreeError> {
         self.check_snapshot(workspace)?;
-        let lock = self.lock_file(&self.snapshots_file(workspace, "lock")?)?;
-        let repository = self.snapshots(workspace)?;
+        let lock = self.lock_file(&self.snapshots_file(workspace, "lock"))?;
+        let repository = self.snapshots(workspace);
         self.step("snapshot")?;
         Self::initialize(&repository, false)?;
         let repository = repository.canonicalize().map_err(cannot("created"))?;
@@ -62,7 +61,7 @@ impl Worktrees {
         for name in ["index.lock".to_owned(), format!("{LATEST}.lock")] {
             remove_if_exists(&repository.join(name))?;
         }
-        let at = snapshot_place(&repository, workspace)?;
+        let at = snapshot_place(&repository, workspace);
         let list = |kinds: &[&str]| {
             let out = self.git.run(&at, &[&["ls-files", "-z", "--exclude-standard"], kinds].concat())?;
             let lines = out.split(|byte| *byte == 0).filter(|line| !line.is_empty()).map(<[u8]>::to_vec);
@@ -104,15 +103,14 @@ impl Worktrees {
         self.dir.canonicalize().is_ok_and(|dir| repository.parent() == Some(&dir))
     }
 
-    /// Returns the repository for snapshots of `workspace`, which may not exist.
-    pub(super) fn snapshots(&self, workspace: &Path) -> Result<PathBuf, WorktreeError> {
+    /// Returns the repository for snapshots of the canonical path `workspace`, which may not exist.
+    pub(super) fn snapshots(&self, workspace: &Path) -> PathBuf {
         self.snapshots_file(workspace, "git")
     }
 
-    fn snapshots_file(&self, workspace: &Path, kind: &str) -> Result<PathBuf, WorktreeError> {
-        let workspace = workspace.canonicalize().map_err(cannot("created"))?;
+    fn snapshots_file(&self, workspace: &Path, kind: &str) -> PathBuf {
         let key = Hash::of(workspace.as_os_str().as_encoded_bytes());
-        Ok(self.dir.join(format!("{key}.{kind}")))
+        self.dir.join(format!("{key}.{kind}"))
     }
 
     /// Removes the repository of a worktree's snapshots, if no other worktree and no kept branch needs it.
@@ -142,12 +140,11 @@ impl Worktrees {
     }
 }
 
-/// Returns the environment of commands on the files of the workspace. Only the host writes to the repository.
-fn snapshot_place(repository: &Path, workspace: &Path) -> Result<GitPlace, WorktreeError> {
-    let tree = workspace.canonicalize().map_err(cannot("created"))?;
-    let reach = GitReach { written: vec![repository.to_owned()], read: vec![tree.clone()] };
-    let variables = vec![("GIT_DIR", repository.into()), ("GIT_WORK_TREE", tree.into())];
-    Ok(GitPlace { variables, reach, ..GitPlace::default() })
+/// Returns the place for commands on the files of the workspace. Only the host writes to the repository.
+fn snapshot_place(repository: &Path, workspace: &Path) -> GitPlace {
+    let reach = GitReach { written: vec![repository.to_owned()], read: vec![workspace.to_owned()] };
+    let variables = vec![("GIT_DIR", repository.into()), ("GIT_WORK_TREE", workspace.into())];
+    GitPlace { variables, reach, ..GitPlace::default() }
 }
 
 /// Splits lines with status tags into all paths, and the paths of changed files. A file with several states is listed for each state.

@@ -59,8 +59,8 @@ impl Worktrees {
         paths: &BTreeSet<Vec<u8>>,
         max_bytes: u64,
     ) -> Result<(), WorktreeError> {
-        let tree = Dir::open_ambient_dir(at.tree(), ambient_authority()).map_err(cannot("read"))?;
-        // Git reads the attributes of a file from the index if no attribute file is copied with it.
+        let tree = beneath::absolute_dir(at.tree()).map_err(cannot("read"))?;
+        // Git takes the attributes of a file from the index if they are not copied with it.
         let is_attributes =
             |path: &&Vec<u8>| path.rsplit(|byte| *byte == b'/').next().is_some_and(|name| name == b".gitattributes");
         let (attributes, others): (Vec<_>, Vec<_>) = paths.iter().partition(is_attributes);
@@ -111,7 +111,7 @@ impl Worktrees {
 
     /// Returns a submodule that has files but no repository: git does not list its files.
     pub(super) fn submodule_with_files(&self, at: &GitPlace) -> Result<Option<Vec<u8>>, WorktreeError> {
-        let tree = Dir::open_ambient_dir(at.tree(), ambient_authority()).map_err(cannot("read"))?;
+        let tree = beneath::absolute_dir(at.tree()).map_err(cannot("read"))?;
         let submodules = match self.submodules(at, &[]) {
             // A repository with too many files and without `.gitmodules` is not checked (see THREATS.md).
             Err(WorktreeError::TooLong { .. }) if tree.symlink_metadata(".gitmodules").is_err() => return Ok(None),

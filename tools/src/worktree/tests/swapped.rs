@@ -154,3 +154,20 @@ fn x14_file_with_other_names_is_not_copied() {
         assert!(changes.summary().starts_with("1 file changed, +0 -1 lines: hard"), "{}", changes.summary());
     }
 }
+
+/// A link that replaces a workspace after its path was checked is not followed, neither to files nor to a repository. The control: the
+/// directory to which it leads.
+#[test]
+fn x14_worktree_follows_no_link_in_place_of_its_workspace() {
+    let files = Plain::new();
+    let repository = Repository::new();
+    for (worktrees, real) in [(&files.worktrees, files.workspace()), (&repository.worktrees, repository.repo())] {
+        let workspace = real.with_file_name("workspace");
+        symlink(&real, &workspace).unwrap();
+        let open = |path: &Path| worktrees.open(id(OTHER), WorktreeOrigin::Workspace(path));
+        let refused = open(&workspace).unwrap_err().to_string();
+        assert!(refused.starts_with("the worktree cannot be created: "), "{refused}");
+        assert!(worktrees.list().unwrap().entries.is_empty(), "{refused}");
+        open(&real).unwrap();
+    }
+}
