@@ -30,6 +30,9 @@ pub(crate) mod creation;
 pub(crate) mod running;
 pub(crate) mod service_prompts;
 
+/// Minimum time between two attempts at a title: the reset of a limit may be unknown.
+const TITLE_PAUSE_MS: i64 = 60_000;
+
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ServiceError {
     #[error("it was ended with the session that it works for")]
@@ -106,9 +109,12 @@ impl SessionHandle {
     }
 
     async fn write_title(&self, due: &DueTitle, guard: &ServiceGuard) -> Result<(), ServiceError> {
+        let now_ms = self.sessions.host.clock.wall_ms();
         // Checked before the session is folded, since its journal may be long and its title may have failed for good.
         for of in &due.earlier {
-            if !failed_at_limit(&self.of_tree(*of).stored().await?) {
+            let stored = self.of_tree(*of).stored().await?;
+            let since_ms = now_ms.saturating_sub(stored.last().map_or(0, |last| last.at_ms));
+            if !failed_at_limit(&stored) || since_ms < TITLE_PAUSE_MS {
                 return Ok(());
             }
         }

@@ -213,6 +213,24 @@ async fn title_at_a_limit_is_retried_after_the_reset() {
     shut(runtime).await;
 }
 
+/// The provider names no reset of its limit: a title is retried after a minute, not with each message.
+#[tokio::test(start_paused = true)]
+async fn title_at_a_limit_without_a_reset_is_retried_later() {
+    let (journal, requests) = (journal(), ServicePrompts::default());
+    let runtime = serving(&journal, &requests, |_| async { Err(ModelError::new(ModelFail::Rate, "too many requests")) });
+    let runtime = runtime.start().await.expect("a runtime");
+    let session = open(&runtime);
+    let mut services = Vec::new();
+    for pause in [0, 0, 30, 60] {
+        seconds(pause).await;
+        say(&session, "the login test fails").await;
+        session.services_done().await;
+        services.push(children(&runtime, &session).len());
+    }
+    assert_eq!(services, [1, 1, 1, 2]);
+    shut(runtime).await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn title_of_a_person_or_the_opening_is_kept() {
     let (journal, requests) = (journal(), ServicePrompts::default());

@@ -102,7 +102,8 @@ impl Scan {
             self.answer = None;
         }
         if let Some(text) = text {
-            self.partial.push("\n\n", text);
+            let between = if self.continues && self.answer.is_some() { "" } else { "\n\n" };
+            self.partial.push(between, text);
             if answered.calls.is_empty() && answered.stop != Stop::Refused {
                 let mut whole = self.answer.take().filter(|_| self.continues).unwrap_or_default();
                 whole.push("", text);

@@ -103,6 +103,25 @@ fn wait_ignores_the_end_of_another_run() {
     assert_eq!((ended.run, ended.outcome, ended.text.as_deref()), (RunNo(2), Outcome::Lost, Some("Half")));
 }
 
+/// The control: two answers are separated.
+#[test]
+fn partial_answer_has_no_break_where_it_was_truncated() {
+    let partial = |prompt: &str| {
+        let records = [
+            accepted(INPUT),
+            opened(1, INPUT),
+            answered("The first half", "length", &[], &json!([])),
+            started(prompt),
+            answered(" and the second.", "length", &[], &json!([])),
+            ended(1, "lost", &json!({})),
+        ];
+        let Some(Err(AnswerError::Ended(ended))) = scan(&records) else { panic!("the run ended") };
+        ended.text.expect("a text").to_string()
+    };
+    assert_eq!(partial("continuation"), "The first half and the second.");
+    assert_eq!(partial("plain"), "The first half\n\n and the second.");
+}
+
 #[test]
 fn only_untaken_input_can_be_removed() {
     let cleared = json!({"queue_changed": {"change": "cleared", "by": "person"}});
