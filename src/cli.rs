@@ -1,9 +1,11 @@
 //! The command line: one file for each command.
 
+use std::ffi::OsString;
 use std::io::Write as _;
 use std::process::ExitCode;
 
-use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
+use clap::error::ErrorKind;
+use clap::{ArgMatches, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 
 use fail::{Code, Fail};
 use paint::{BAD, Styled};
@@ -155,6 +157,7 @@ enum CliCommand {
 pub(crate) fn main() -> ExitCode {
     let mut command = examples::add(Cli::command());
     let parsed = command.try_get_matches_from_mut(std::env::args_os());
+    let parsed = parsed.and_then(|matches| check_named_once(&matches, std::env::args_os()).map(|()| matches));
     let parsed = parsed.and_then(|matches| Cli::from_arg_matches(&matches)).map_err(|error| error.format(&mut command));
     let cli = match parsed {
         Ok(cli) => cli,
@@ -224,6 +227,26 @@ pub(crate) fn main() -> ExitCode {
     done.unwrap_or_else(|fail| print_error(&fail)).into()
 }
 
+/// Refuses a store that is named before a subcommand and after it: the parser compares only options on the same side, and the last one would
+/// apply silently.
+fn check_named_once(matches: &ArgMatches, words: impl Iterator<Item = OsString>) -> Result<(), clap::Error> {
+    if matches.subcommand().is_none_or(|(_, of_verb)| of_verb.subcommand_name().is_none()) {
+        return Ok(());
+    }
+    let words: Vec<OsString> = words.take_while(|word| word != "--").collect();
+    for option in ["--data", "--store"] {
+        let is_named = |word: &&OsString| {
+            let rest = word.to_str().and_then(|word| word.strip_prefix(option));
+            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('='))
+        };
+        if words.iter().filter(is_named).count() > 1 {
+            let why = format!("the argument '{option}' cannot be used multiple times: name the store once");
+            return Err(clap::Error::raw(ErrorKind::ArgumentConflict, why));
+        }
+    }
+    Ok(())
+}
+
 fn print_error(fail: &Fail) -> Code {
     if !matches!(fail, Fail::Closed) {
         if notices::has_log() {
@@ -243,6 +266,27 @@ mod tests {
     #[test]
     fn command_line_definition_is_consistent() {
         Cli::command().debug_assert();
+    }
+
+    /// The control: the store is named once, on either side.
+    #[test]
+    fn store_named_on_both_sides_of_a_subcommand_is_refused() {
+        let check = |words: &str| {
+            let words: Vec<OsString> = words.split(' ').map(OsString::from).collect();
+            let matches = Cli::command().try_get_matches_from(&words).unwrap_or_else(|error| panic!("{error}"));
+            check_named_once(&matches, words.into_iter()).map_err(|error| error.to_string())
+        };
+        for (words, option) in [
+            ("subtend queue --data a x list --data b", "--data"),
+            ("subtend queue --data=a x clear --data=a", "--data"),
+            ("subtend token --store redb:a list --store=redb:b", "--store"),
+        ] {
+            let why = format!("error: the argument '{option}' cannot be used multiple times: name the store once");
+            assert_eq!(check(words).map_err(|error| error.trim().to_owned()), Err(why), "{words}");
+        }
+        for words in ["subtend queue --data a x list", "subtend queue x list --data b", "subtend queue --data a x"] {
+            assert_eq!(check(words), Ok(()), "{words}");
+        }
     }
 
     #[test]

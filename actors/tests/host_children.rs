@@ -217,7 +217,8 @@ async fn title_at_a_limit_is_retried_after_the_reset() {
 #[tokio::test(start_paused = true)]
 async fn title_at_a_limit_without_a_reset_is_retried_later() {
     let (journal, requests) = (journal(), ServicePrompts::default());
-    let runtime = serving(&journal, &requests, |_| async { Err(ModelError::new(ModelFail::Rate, "too many requests")) });
+    let runtime =
+        serving(&journal, &requests, |_| async { Err(ModelError::new(ModelFail::Rate, "too many requests")) });
     let runtime = runtime.start().await.expect("a runtime");
     let session = open(&runtime);
     let mut services = Vec::new();

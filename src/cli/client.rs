@@ -61,9 +61,12 @@ enum Transport {
     Own(Local),
 }
 
-/// Returns the path of the socket on which the host of a store listens.
+/// Returns the path of the socket on which the host of a store listens. The host may name the store by the other option, `--data` or
+/// `--store`.
 pub(crate) fn socket(place: &StoreLocation) -> Option<PathBuf> {
-    place.host_dir().map(|dir| dir.join(SOCKET))
+    let own = place.host_dir()?.join(SOCKET);
+    let other = place.other_host_dir().map(|dir| dir.join(SOCKET)).filter(|other| other.exists());
+    Some(other.filter(|_| !is_listening_at(&own)).unwrap_or(own))
 }
 
 impl Connection {
@@ -472,16 +475,19 @@ fn try_own(place: &StoreLocation, progress: &mut ProgressLine) -> Result<Option<
     }
 }
 
-/// Returns whether a process listens on the socket of a store. A killed process leaves the socket file behind.
-#[cfg(unix)]
 fn is_listening(place: &StoreLocation) -> bool {
+    socket(place).is_some_and(|path| is_listening_at(&path))
+}
+
+/// Returns whether a process listens on a socket. A killed process leaves the socket file behind.
+#[cfg(unix)]
+fn is_listening_at(path: &Path) -> bool {
     use std::os::unix::net::UnixStream;
     use subtend_host::socket_path::SocketPath;
-    let connected = |path: PathBuf| SocketPath::of(&path).and_then(|path| UnixStream::connect(path.as_path()));
-    socket(place).is_some_and(|path| connected(path).is_ok())
+    SocketPath::of(path).and_then(|path| UnixStream::connect(path.as_path())).is_ok()
 }
 
 #[cfg(not(unix))]
-fn is_listening(_: &StoreLocation) -> bool {
+fn is_listening_at(_: &Path) -> bool {
     false
 }

@@ -17,7 +17,9 @@ use super::owners;
 use super::paint::{CAUTION, Styled, harmless};
 use super::progress::ProgressLine;
 
-/// The environment variable for the data directory. Options take precedence.
+mod host_dir;
+
+/// The variable that names the data directory if no option does.
 const DATA_VARIABLE: &str = "SUBTEND_DATA";
 
 /// The environment variable for the store. Options take precedence. An address may contain a password, which other
@@ -222,36 +224,6 @@ impl StoreLocation {
     /// Returns the directory of the store; `None` if it is in memory or in a database.
     pub(crate) fn path(&self) -> Option<&Path> {
         self.spec.path()
-    }
-
-    /// Returns the directory of the host's socket and tokens: in the data directory, or alongside the store; `None` for a
-    /// store in memory.
-    pub(crate) fn host_dir(&self) -> Option<PathBuf> {
-        let siblings = |store: &Path| {
-            let mut name = store.as_os_str().to_owned();
-            name.push(".host");
-            PathBuf::from(name)
-        };
-        self.data.as_ref().map(|data| data.join("host")).or_else(|| self.path().map(siblings))
-    }
-
-    /// Returns the directory of worktrees, alongside that of the host.
-    pub(crate) fn worktrees(&self) -> Option<PathBuf> {
-        let host = self.host_dir()?;
-        let place = match &self.data {
-            Some(data) => data.join("worktrees"),
-            None => host.with_extension("worktrees"),
-        };
-        Some(std::path::absolute(&place).unwrap_or(place))
-    }
-
-    /// Returns the directory of checkpoints, alongside that of the host.
-    pub(crate) fn checkpoints(&self) -> Option<PathBuf> {
-        let host = self.host_dir()?;
-        Some(match &self.data {
-            Some(data) => data.join("checkpoints"),
-            None => host.with_extension("checkpoints"),
-        })
     }
 
     pub(crate) fn name(&self) -> String {

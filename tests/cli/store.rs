@@ -25,6 +25,22 @@ fn store_in_use_is_refused_with_the_process_of_its_host() {
     assert_eq!(user.call(&["verify"]).code, Some(0));
 }
 
+/// `--data D` and `--store ENGINE:D/ENGINE` name the same store: a command finds the host that the other one started.
+#[test]
+fn host_is_found_by_the_other_name_of_its_store() {
+    let user = User::new();
+    let model = user.script(HANG);
+    let (data, store) = (user.data(), format!("redb:{}", user.data().join("redb").display()));
+    let names = [["--data", data.to_str().expect("a path")], ["--store", &store]];
+    for (own, other) in [(names[0], names[1]), (names[1], names[0])] {
+        let host = user.start(&[&["run", "--json", "--model", &model, "hang"], &own[..]].concat());
+        let event = host.until(|event| event["record"]["turn_started"].is_object());
+        let id = event["session"].as_str().expect("an id");
+        user.succeeds(&[&["cancel", id], &other[..]].concat());
+        assert_eq!(host.done().code, Some(130), "{own:?}");
+    }
+}
+
 #[test]
 fn two_stores_are_independent() {
     let user = User::new();

@@ -102,7 +102,9 @@ pub(crate) async fn remove_deleted_worktrees(worktrees: Option<Arc<Worktrees>>, 
     let Some(worktrees) = worktrees else { return };
     let removed = tokio::task::spawn_blocking(move || worktrees.remove_unused_locks()).await;
     // A panic of the task is an error too.
-    if let Err(error) = removed.map_err(|error| error.to_string()).and_then(|removed| removed.map_err(|error| error.to_string())) {
+    if let Err(error) =
+        removed.map_err(|error| error.to_string()).and_then(|removed| removed.map_err(|error| error.to_string()))
+    {
         tracing::warn!(%error, "cannot remove the locks of removed worktrees; the next start retries");
     }
 }
