@@ -434,6 +434,22 @@ impl<S: Send + Sync> FromRequestParts<S> for NoKey {
     }
 }
 
+/// Extractor that refuses parameters, for lists without pages and filters.
+struct NoParameters;
+
+impl<S: Send + Sync> FromRequestParts<S> for NoParameters {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Problem> {
+        match parts.uri.query().unwrap_or_default() {
+            "" => Ok(Self),
+            found => Err(Problem::malformed(format!(
+                "?{found}: this list is complete and takes no parameters: leave them out"
+            ))),
+        }
+    }
+}
+
 /// Extractor of the optional idempotency key.
 struct IdempotencyKey(Option<String>);
 

@@ -337,7 +337,25 @@ async fn page_size_out_of_range_is_refused() {
     end(host).await;
 }
 
-/// A too long wait, and a record before the first, are refused with the permitted values. The controls: the longest
+/// Parameters of a list without pages, which would have no effect. The controls: the lists without them.
+#[tokio::test]
+async fn parameters_of_lists_without_pages_are_refused() {
+    let host = host(&Memory::new()).await;
+    let app = host.router();
+    let id = open_and_finish(&app, "one").await;
+    let of_session = ["branches", "queue", "warnings"].map(|list| format!("/v1/sessions/{id}/{list}"));
+    for path in ["agents", "approvals", "workers"].map(|list| format!("/v1/{list}")).into_iter().chain(of_session) {
+        let refused = get(&app, &format!("{path}?limit=1")).await;
+        let detail = "?limit=1: this list is complete and takes no parameters: leave them out";
+        let found = (refused.problem(), refused.json()["detail"].clone());
+        assert_eq!(found, ((400, "malformed".to_owned()), detail.into()), "{path}");
+        assert_eq!(get(&app, &path).await.status, StatusCode::OK, "{path}");
+    }
+    drop(app);
+    end(host).await;
+}
+
+/// A longer wait than a host holds, and a record before the first one, are refused with what may be asked. The controls: the longest
 /// wait, and the first record.
 #[tokio::test]
 async fn wait_and_record_out_of_range_are_refused() {

@@ -9,7 +9,7 @@ use subtend_agents::catalog::MAX_FILES;
 use subtend_agents::manifest::Manifest;
 use utoipa::ToSchema;
 
-use super::{Body, NoKey, Path};
+use super::{Body, NoKey, NoParameters, Path};
 use crate::host::Host;
 use crate::problem::Problem;
 
@@ -50,7 +50,7 @@ impl From<&Manifest> for Agent {
 /// Lists agents.
 #[utoipa::path(get, path = "/v1/agents", tag = "agents", operation_id = "list_agents",
     responses((status = 200, body = Vec<Agent>)))]
-pub(super) async fn list(State(host): State<Host>) -> Json<Vec<Agent>> {
+pub(super) async fn list(State(host): State<Host>, _: NoParameters) -> Json<Vec<Agent>> {
     let catalog = host.runtime().catalog();
     Json(catalog.all().filter(|agent| !agent.hidden).map(|agent| Agent::from(&**agent)).collect())
 }

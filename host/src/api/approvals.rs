@@ -10,7 +10,7 @@ use subtend_session::index::Head;
 use subtend_session::record::AskVerdict;
 use utoipa::ToSchema;
 
-use super::{Body, NoKey, Path};
+use super::{Body, NoKey, NoParameters, Path};
 use crate::host::Host;
 use crate::problem::Problem;
 
@@ -98,7 +98,7 @@ pub(crate) async fn open_approvals(host: &Host) -> Result<Vec<OpenApproval>, Pro
 /// Lists calls that wait for an approval, oldest first.
 #[utoipa::path(get, path = "/v1/approvals", tag = "approvals", operation_id = "list_approvals",
     responses((status = 200, body = Vec<OpenAsk>)))]
-pub(super) async fn list(State(host): State<Host>) -> Result<Json<Vec<OpenAsk>>, Problem> {
+pub(super) async fn list(State(host): State<Host>, _: NoParameters) -> Result<Json<Vec<OpenAsk>>, Problem> {
     Ok(Json(open_approvals(&host).await?.iter().map(OpenAsk::of).collect()))
 }
 

@@ -14,7 +14,7 @@ use subtend_session::record::Record;
 use utoipa::ToSchema;
 
 use super::restores::parse_digest;
-use super::{Body, IdempotencyKey, NoKey, Path, Query, Since};
+use super::{Body, IdempotencyKey, NoKey, NoParameters, Path, Query, Since};
 use crate::host::{Host, KeyedSession};
 use crate::problem::Problem;
 
@@ -72,7 +72,11 @@ impl From<BranchInfo> for Branch {
 #[utoipa::path(get, path = "/v1/sessions/{id}/branches", tag = "branches", operation_id = "list_branches",
     params(("id" = String, Path, description = "The session")),
     responses((status = 200, body = Vec<Branch>), (status = 404, body = Problem)))]
-pub(super) async fn list(State(host): State<Host>, Path(id): Path<String>) -> Result<Json<Vec<Branch>>, Problem> {
+pub(super) async fn list(
+    State(host): State<Host>,
+    Path(id): Path<String>,
+    _: NoParameters,
+) -> Result<Json<Vec<Branch>>, Problem> {
     let branches = host.session(&id).await?.branches().await?;
     Ok(Json(branches.into_iter().map(Branch::from).collect()))
 }

@@ -9,7 +9,7 @@ use subtend_session::ids::{InputId, Seq};
 use subtend_session::record::Lane;
 use utoipa::ToSchema;
 
-use super::{NoKey, Path};
+use super::{NoKey, NoParameters, Path};
 use crate::host::Host;
 use crate::problem::Problem;
 
@@ -44,7 +44,11 @@ impl From<QueueEntry> for QueuedInput {
 #[utoipa::path(get, path = "/v1/sessions/{id}/queue", tag = "queue", operation_id = "list_queue",
     params(("id" = String, Path, description = "The session")),
     responses((status = 200, body = Vec<QueuedInput>), (status = 404, body = Problem)))]
-pub(super) async fn list(State(host): State<Host>, Path(id): Path<String>) -> Result<Json<Vec<QueuedInput>>, Problem> {
+pub(super) async fn list(
+    State(host): State<Host>,
+    Path(id): Path<String>,
+    _: NoParameters,
+) -> Result<Json<Vec<QueuedInput>>, Problem> {
     let entries = host.session(&id).await?.queue().await?;
     Ok(Json(entries.into_iter().map(QueuedInput::from).collect()))
 }

@@ -3,7 +3,7 @@
 use axum::Json;
 use axum::extract::State;
 
-use super::Path;
+use super::{NoParameters, Path};
 use crate::host::Host;
 use crate::problem::Problem;
 use crate::slash::workspace_of;
@@ -13,7 +13,11 @@ use crate::slash::workspace_of;
 #[utoipa::path(get, path = "/v1/sessions/{id}/warnings", tag = "sessions", operation_id = "list_warnings",
     params(("id" = String, Path, description = "The session")),
     responses((status = 200, body = Vec<String>), (status = 404, body = Problem)))]
-pub(super) async fn list(State(host): State<Host>, Path(id): Path<String>) -> Result<Json<Vec<String>>, Problem> {
+pub(super) async fn list(
+    State(host): State<Host>,
+    Path(id): Path<String>,
+    _: NoParameters,
+) -> Result<Json<Vec<String>>, Problem> {
     let session = host.session(&id).await?.id();
     let Some(warnings) = &host.options().warnings else { return Ok(Json(Vec::new())) };
     Ok(Json(warnings.of(&workspace_of(&host, session)?)))

@@ -13,7 +13,7 @@ use subtend_session::near::near;
 use utoipa::ToSchema;
 
 use super::waiting::WaitQuery;
-use super::{Body, Query};
+use super::{Body, NoParameters, Query};
 use crate::auth::{Access, Sender};
 use crate::host::Host;
 use crate::host_bug::HostBug;
@@ -72,7 +72,7 @@ pub(super) struct CompleteCall {
 /// Lists remote tools, known workers, and waiting and running calls.
 #[utoipa::path(get, path = "/v1/workers", tag = "workers", operation_id = "list_workers",
     responses((status = 200, body = WorkersView)))]
-pub(super) async fn list(State(host): State<Host>) -> Json<WorkersView> {
+pub(super) async fn list(State(host): State<Host>, _: NoParameters) -> Json<WorkersView> {
     Json(host.workers().view())
 }
 

@@ -9,7 +9,7 @@ use subtend_session::ids::SessionId;
 use subtend_tools::worktree::{ChangedFile, Merged, Stage, WorktreeChanges};
 use utoipa::ToSchema;
 
-use super::{Body, NoKey, Path};
+use super::{Body, NoKey, NoParameters, Path};
 use crate::host::Host;
 use crate::problem::Problem;
 
@@ -68,7 +68,11 @@ pub(super) struct DamagedWorktree {
 #[utoipa::path(get, path = "/v1/trees/{id}/worktrees", tag = "worktrees", operation_id = "list_worktrees",
     params(("id" = String, Path, description = "The session at the top")),
     responses((status = 200, body = WorktreeListing), (status = 404, body = Problem)))]
-pub(super) async fn list(State(host): State<Host>, Path(id): Path<String>) -> Result<Json<WorktreeListing>, Problem> {
+pub(super) async fn list(
+    State(host): State<Host>,
+    Path(id): Path<String>,
+    _: NoParameters,
+) -> Result<Json<WorktreeListing>, Problem> {
     let TreeWorktrees { worktrees, damaged } = host.session(&id).await?.worktrees().await?;
     let damaged = damaged.into_iter().map(|(session, error)| DamagedWorktree { session, error }).collect();
     Ok(Json(WorktreeListing { worktrees: worktrees.into_iter().map(WorktreeInfo::from).collect(), damaged }))
