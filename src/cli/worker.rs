@@ -34,6 +34,9 @@ const RETRY_DELAY: Duration = Duration::from_millis(250);
 /// Time to wait for a pending response when the worker shuts down.
 const LAST_RESPONSE_TIMEOUT: Duration = Duration::from_millis(500);
 
+/// Time for which a worker that shuts down tries to send a result to a host that cannot be reached.
+const LAST_RESULT_TIME: Duration = Duration::from_secs(5);
+
 /// Maximum time for which the host holds a renewal; proxies may close longer requests.
 const MAX_HOLD: Duration = Duration::from_secs(30);
 
@@ -203,7 +206,7 @@ impl ToolWorker {
             };
             match taken {
                 Ok(Some(call)) => {
-                    if self.answer(call, asked_at).await {
+                    if self.answer(call, asked_at, &mut stop).await {
                         wait = RETRY_DELAY;
                         continue;
                     }
@@ -227,11 +230,11 @@ impl ToolWorker {
         }
     }
 
-    /// Answers a call that was leased after `asked_at`. Returns false if the call was returned unstarted.
-    async fn answer(&self, call: LeasedCall, asked_at: Instant) -> bool {
+    /// Answers a call that was leased after `asked_at`, and returns whether its program had to be started.
+    async fn answer(&self, call: LeasedCall, asked_at: Instant, stop: &mut StopSignal) -> bool {
         let lease = Duration::from_millis(call.lease_ms);
         let until = match asked_at.checked_add(lease) {
-            Some(until) => self.confirm_lease(&call, until).await,
+            Some(until) => self.confirm_lease(&call, until, stop).await,
             None => None,
         };
         // The lease may have expired while this process was suspended.
@@ -244,7 +247,7 @@ impl ToolWorker {
         let mut program = match Program::start((&self.guard, &self.environment), command, &call).await {
             Ok(program) => program,
             Err(why) => {
-                self.complete(&call, WorkerResult::error(why), until).await;
+                self.complete(&call, WorkerResult::error(why), (until, stop)).await;
                 return true;
             }
         };
@@ -257,18 +260,22 @@ impl ToolWorker {
                     result.as_str(),
                     started.elapsed()
                 )));
-                self.complete(&call, result, until).await;
+                self.complete(&call, result, (until, stop)).await;
             }
             None => program.kill().await,
         }
         true
     }
 
-    /// Confirms the lease of a call, and returns its end; `None` if the call must not start.
-    async fn confirm_lease(&self, call: &LeasedCall, until: Instant) -> Option<Instant> {
+    /// Confirms the lease of a call, and returns its end; `None` if the call must not start, also because the worker shuts down.
+    async fn confirm_lease(&self, call: &LeasedCall, until: Instant, stop: &mut StopSignal) -> Option<Instant> {
         loop {
             let sent = Instant::now();
-            match self.host.renew(&call.token, None, Duration::ZERO).await {
+            let renewed = tokio::select! {
+                () = stop.requested() => return None,
+                renewed = self.host.renew(&call.token, None, Duration::ZERO) => renewed,
+            };
+            match renewed {
                 Ok(renewed) if renewed.stop => return None,
                 Ok(renewed) => return sent.checked_add(Duration::from_millis(renewed.lease_ms)),
                 Err(HostError::Unavailable(_)) if Instant::now() + RETRY_DELAY < until => sleep(RETRY_DELAY).await,
@@ -332,14 +339,25 @@ impl ToolWorker {
         }
     }
 
-    /// Sends the result of a call. Retries while the host is unavailable and the lease is valid.
-    async fn complete(&self, call: &LeasedCall, mut result: WorkerResult, until: Instant) {
+    /// Sends the result of a call at least once, and retries while the host is unavailable and the lease is valid, but only for a short
+    /// time when the worker shuts down.
+    async fn complete(
+        &self,
+        call: &LeasedCall,
+        mut result: WorkerResult,
+        (mut until, stop): (Instant, &mut StopSignal),
+    ) {
+        let mut stopping = false;
         loop {
             match self.host.complete(&call.token, &result).await {
                 Ok(()) => return,
-                Err(HostError::Unavailable(_)) if Instant::now() < until => sleep(RETRY_DELAY).await,
-                // The host may refuse, for example, a result that is too large. Send the reason as an error, so that
-                // the model learns of it.
+                Err(HostError::Unavailable(_)) if Instant::now() < until => tokio::select! {
+                    () = stop.requested(), if !stopping => {
+                        (stopping, until) = (true, until.min(Instant::now() + LAST_RESULT_TIME));
+                    }
+                    () = sleep(RETRY_DELAY) => {}
+                },
+                // The result may be too large, for example. The model is informed instead.
                 Err(HostError::Refused(why)) if matches!(result, WorkerResult::Ok { .. }) => {
                     result = WorkerResult::error(format!("the host refused the result: {why}"));
                 }

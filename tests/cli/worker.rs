@@ -2,6 +2,7 @@
 
 use super::call::*;
 use super::serve::{ServedHost, serve, serve_at};
+use tokio::time::Instant;
 
 /// Number of checks for an event that must happen soon; at least a minute in total.
 const MAX_CHECKS: u32 = 3_000;
@@ -108,6 +109,26 @@ fn d6_worker_answers_calls_by_programs_and_shuts_down() {
     two.signal("INT");
     assert_eq!(two.done().code, Some(0));
     host.host.stops();
+}
+
+/// The program ends after its host, so its result can be sent to no host while the lease is valid.
+#[test]
+fn worker_ends_before_its_lease_when_its_host_is_gone() {
+    let user = user_with_tools(300_000);
+    let host = serve(&user, &calling_model(&user, "pay"));
+    let pay = format!("pay=echo $$ > pid; while kill -0 {}; do sleep 0.1; done", host.host.pid());
+    let one = worker(&user, &host.address, "one", &[&pay]);
+    let lost = run(&user);
+    wait_for_begun_call(&host, "one");
+    let pid = text(&file(&user, "pid"));
+    host.host.signal("KILL");
+    host.host.done();
+    lost.done();
+    until("the end of the program", || (!is_alive(&pid)).then_some(()));
+    let begun = Instant::now();
+    let ended = one.stops();
+    assert!(ended.err.contains("the worker has ended"), "{ended:?}");
+    assert!(begun.elapsed() < Duration::from_secs(60), "{:?}: {ended:?}", begun.elapsed());
 }
 
 #[test]
