@@ -11,7 +11,7 @@ pub const SHORTEST: usize = 8;
 
 /// Secret values, which are replaced by their names in tool results.
 ///
-/// A value is found only verbatim, not encoded or split.
+/// A value is found verbatim, also across line breaks, but not encoded or split otherwise.
 ///
 /// ```
 /// use subtend_tools::secrets::Secrets;
@@ -51,7 +51,44 @@ impl Secrets {
                 text = Cow::Owned(text.replace(value.as_str(), &format!("[{name} redacted]")));
             }
         }
-        text
+        self.redact_broken(&text).map_or(text, Cow::Owned)
+    }
+
+    /// Replaces values that line breaks interrupt, as those between the parts of a server's answer. Returns `None` if there are none.
+    fn redact_broken(&self, text: &str) -> Option<String> {
+        const BREAKS: [char; 2] = ['\n', '\r'];
+        if self.is_empty() || !text.contains(BREAKS) {
+            return None;
+        }
+        let kept: Vec<usize> = text
+            .bytes()
+            .enumerate()
+            .filter(|(_, byte)| !BREAKS.contains(&char::from(*byte)))
+            .map(|(at, _)| at)
+            .collect();
+        let joined = text.replace(BREAKS, "");
+        let mut found = Vec::new();
+        for (name, value) in self.0.iter() {
+            let value = value.replace(BREAKS, "");
+            if value.len() >= SHORTEST {
+                found.extend(joined.match_indices(&value).filter_map(|(at, value)| {
+                    let last = at.saturating_add(value.len()).saturating_sub(1);
+                    Some((*kept.get(at)?, kept.get(last)?.saturating_add(1), name))
+                }));
+            }
+        }
+        // Of values that overlap, the longer one is replaced first, and the rest of the other one remains.
+        found.sort_by_key(|(from, to, _)| (*from, std::cmp::Reverse(*to)));
+        let (mut out, mut done) = (String::new(), 0_usize);
+        for (from, to, name) in found {
+            if let Some(before) = text.get(done..from) {
+                out.push_str(before);
+                out.push_str(&format!("[{name} redacted]"));
+                done = to;
+            }
+        }
+        out.push_str(text.get(done..)?);
+        (done > 0).then_some(out)
     }
 }
 
@@ -115,6 +152,23 @@ mod tests {
         let secrets = Secrets::of([("SHORT", "abcdefgh"), ("LONG", " abcdefgh-ijkl\n"), ("TINY", "abc")]);
         assert_eq!(secrets.redact("abcdefgh-ijkl abcdefgh abc"), "[LONG redacted] [SHORT redacted] abc");
         assert_eq!(secrets.redact("nothing"), Cow::Borrowed("nothing"));
+    }
+
+    /// A value may be split over lines, as a server does that answers in several parts. The control: other text in between.
+    #[test]
+    fn secret_is_redacted_across_line_breaks() {
+        let secrets =
+            Secrets::of([("KEY", "sk-0123456789"), ("LONG", "sk-0123456789-ab"), ("PEM", "-----A\nbcdef\n-----")]);
+        for (text, redacted) in [
+            ("a sk-01\n234567\r\n89\nb", "a [KEY redacted]\nb"),
+            ("sk-0123\n456789-ab.", "[LONG redacted]."),
+            ("x\n-----Abc\ndef-----\ny", "x\n[PEM redacted]\ny"),
+            ("s\nk\n-\n0\n1\n2\n3\n4\n5\n6\n7\n8\n9", "[KEY redacted]"),
+            ("sk-0123\n456789 sk-01234\n56789", "[KEY redacted] [KEY redacted]"),
+            ("sk-0123 456789\nsk-01", "sk-0123 456789\nsk-01"),
+        ] {
+            assert_eq!(secrets.redact(text), redacted, "{text:?}");
+        }
     }
 
     #[test]

@@ -143,6 +143,19 @@ mod tests {
         assert_eq!(of("s", &result, 1_000), Ok(ToolOutput::text(text)));
     }
 
+    /// The control: the same parts without a secret stay.
+    #[test]
+    fn secret_in_several_parts_of_a_result_is_redacted() {
+        let secrets = crate::secrets::Secrets::of([("KEY", "sk-0123456789")]);
+        let parts =
+            ["the key: sk-0123", "456", "789", "end"].map(|text| serde_json::json!({"type": "text", "text": text}));
+        let output = of("s", &text_result(serde_json::json!({"content": parts})), 1_000).unwrap();
+        let redacted = crate::redacted::redact_output(&secrets, output.clone());
+        assert_eq!(redacted, ToolOutput::text("the key: [KEY redacted]\nend"));
+        let other = crate::secrets::Secrets::of([("KEY", "sk-9876543210")]);
+        assert_eq!(crate::redacted::redact_output(&other, output.clone()), output);
+    }
+
     #[test]
     fn structured_content_is_used_if_there_is_no_other() {
         let result = text_result(serde_json::json!({"structuredContent": {"n": 1}}));
