@@ -59,6 +59,30 @@ fn run(user: &User, more: &[&str]) -> CommandOutput {
     user.call(&[&["run", "--store", "memory", "--model", &model, "--quiet", "hi"], more].concat())
 }
 
+/// A call whose answer has a wrong id, or that of an earlier call, fails at once, not at its time limit. The control: the
+/// right id.
+#[test]
+fn server_that_answers_with_a_wrong_id_holds_no_call() {
+    let text = r#""result":{"content":[{"type":"text","text":"noted"}]}"#;
+    let result = |id: &str| format!("printf '{{\"jsonrpc\":\"2.0\",\"id\":%s,%s}}\\n' {id} '{text}'");
+    let fault = "it answered a request that is not open: with a wrong id, or for the second time";
+    let attacks = [
+        (result("99"), fault),
+        (result("'\"'$id'\"'"), fault),
+        (format!("[ -f first ] || echo $id > first; {}", result("$(cat first)")), fault),
+        (result("$id"), "noted"),
+    ];
+    for (answer, expected) in attacks {
+        let user = cloned(json!({"notes": server_that("Notes.", &answer)}));
+        let call = json!({"calls": [{"tool": "mcp__notes__note", "args": {}}]});
+        let steps = json!([call, call, {"text": "It said: {last}"}]);
+        let model = user.script(&json!({"rules": [{"agent": "*", "steps": steps}]}).to_string());
+        let args = ["run", "--store", "memory", "--model", &model, "--quiet", "--allow", "mcp:*", "hi"];
+        let done = user.call(&[&args[..], &["--limit", "tool_ms=600000", "--limit", "run_ms=600000"]].concat());
+        assert!(done.code == Some(0) && done.out.contains(expected), "{answer}: {done:?}");
+    }
+}
+
 /// The control: once trusted, the same file starts its server.
 #[test]
 fn servers_of_an_untrusted_workspace_are_not_started() {

@@ -1,14 +1,16 @@
-//! A transport that limits the open requests of a server and filters its notifications.
+//! A transport that bounds a server's open requests, checks the ids of its answers, and filters its notifications.
 //!
 //! The MCP library holds each answer until the server reads it. A server that only sends requests would fill the host's memory. The library
 //! also spawns a task for each notification, so this transport drops unused notifications and handles progress itself.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use rmcp::RoleClient;
-use rmcp::model::{GetMeta as _, JsonRpcMessage, NotificationMetaObject, RequestId, ServerNotification};
+use rmcp::model::{
+    ClientNotification, GetMeta as _, JsonRpcMessage, NotificationMetaObject, RequestId, ServerNotification,
+};
 use rmcp::service::{RxJsonRpcMessage, TxJsonRpcMessage};
 use rmcp::transport::{IntoTransport, Transport};
 
@@ -19,8 +21,12 @@ use super::client::{Client, MAX_ID, is_long};
 
 /// Maximum number of requests whose answers the server has not read.
 const MAX_OPEN: usize = 256;
-/// Time limit for closing a transport, because writing to a pipe that the server does not read blocks.
+/// Maximum number of cancelled requests whose late answers are ignored.
+const MAX_CANCELLED: usize = 1_024;
+/// Maximum time to close a transport, because a pipe that the server does not read blocks.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
+
+const WRONG_ANSWER: &str = "it answered a request that is not open: with a wrong id, or for the second time";
 
 /// Open requests of a server; shared with its connection.
 #[derive(Clone, Default)]
@@ -41,6 +47,10 @@ impl OpenRequests {
     /// Returns the reason why this transport ended the connection, if it did.
     pub(super) fn fault(&self) -> Option<String> {
         self.lock().fault.clone()
+    }
+
+    fn set_fault(&self, why: &str) {
+        self.lock().fault = Some(why.to_owned());
     }
 
     /// Adds a request. Returns false if the connection must end.
@@ -81,10 +91,52 @@ impl OpenRequests {
     }
 }
 
+/// The requests to the server that it has not answered.
+#[derive(Default)]
+struct SentRequests {
+    open: HashMap<RequestId, usize>,
+    cancelled: VecDeque<RequestId>,
+}
+
+impl SentRequests {
+    fn add(&mut self, id: &RequestId) {
+        let count = self.open.entry(id.clone()).or_default();
+        *count = count.saturating_add(1);
+    }
+
+    fn remove(&mut self, id: &RequestId) -> bool {
+        let Some(count) = self.open.get_mut(id) else { return false };
+        *count = count.saturating_sub(1);
+        if *count == 0 {
+            self.open.remove(id);
+        }
+        true
+    }
+
+    /// Notes that the server need not answer a request.
+    fn cancel(&mut self, id: &RequestId) {
+        if self.remove(id) {
+            self.cancelled.truncate(MAX_CANCELLED.saturating_sub(1));
+            self.cancelled.push_front(id.clone());
+        }
+    }
+
+    /// Notes an answer. Returns false if it answers no request while others wait: the library would ignore it, and the caller wait for its
+    /// time limit.
+    fn answer(&mut self, id: &RequestId) -> bool {
+        if self.remove(id) {
+            return true;
+        }
+        let late = self.cancelled.iter().position(|cancelled| cancelled == id);
+        late.is_some_and(|at| self.cancelled.remove(at).is_some()) || self.open.is_empty()
+    }
+}
+
 /// The bounded transport of one server.
 pub(super) struct BoundedTransport<T> {
     inner: T,
     open: OpenRequests,
+    sent: SentRequests,
     client: Client,
     /// True once the connection's only subscription was acknowledged.
     is_acknowledged: bool,
@@ -104,6 +156,7 @@ where
     BoundedTransport {
         inner: transport.into_transport(),
         open,
+        sent: SentRequests::default(),
         client,
         is_acknowledged: false,
         ended: CancellationToken::new(),
@@ -120,7 +173,18 @@ impl<T: Transport<RoleClient>> Transport<RoleClient> for BoundedTransport<T> {
         let answered = match &item {
             JsonRpcMessage::Response(response) => Some(response.id.clone()),
             JsonRpcMessage::Error(error) => error.id.clone(),
-            JsonRpcMessage::Request(_) | JsonRpcMessage::Notification(_) => None,
+            JsonRpcMessage::Request(request) => {
+                self.sent.add(&request.id);
+                None
+            }
+            JsonRpcMessage::Notification(notification) => {
+                if let ClientNotification::CancelledNotification(cancelled) = &notification.notification
+                    && let Some(id) = &cancelled.params.request_id
+                {
+                    self.sent.cancel(id);
+                }
+                None
+            }
         };
         let open = self.open.clone();
         if let Some(id) = &answered {
@@ -154,7 +218,15 @@ impl<T: Transport<RoleClient>> Transport<RoleClient> for BoundedTransport<T> {
                         return Some(message);
                     }
                 }
-                JsonRpcMessage::Response(_) | JsonRpcMessage::Error(_) => return Some(message),
+                JsonRpcMessage::Response(response) if self.sent.answer(&response.id) => return Some(message),
+                JsonRpcMessage::Error(error) if error.id.as_ref().is_none_or(|id| self.sent.answer(id)) => {
+                    return Some(message);
+                }
+                JsonRpcMessage::Response(_) | JsonRpcMessage::Error(_) => {
+                    self.open.set_fault(WRONG_ANSWER);
+                    self.ended.cancel();
+                    return None;
+                }
             }
         }
     }
@@ -210,12 +282,27 @@ mod tests {
 
     use super::*;
 
+    /// The controls: an answer to an open or cancelled request, and any answer while no request is open.
+    #[test]
+    fn answer_to_no_open_request_is_a_fault() {
+        let (mut sent, id) = (SentRequests::default(), RequestId::Number);
+        [1, 2, 3, 4].iter().for_each(|n| sent.add(&id(*n)));
+        sent.cancel(&id(2));
+        let ids = [id(1), id(1), id(2), id(2), id(9), RequestId::String("3".into()), id(3), id(4), id(4), id(9)];
+        let expected = [true, false, true, false, false, false, true, true, true, true];
+        assert_eq!(ids.map(|id| sent.answer(&id)), expected);
+        // A request that was sent twice has two answers.
+        [1, 1, 2].iter().for_each(|n| sent.add(&id(*n)));
+        assert_eq!([1, 1, 1].map(|n| sent.answer(&id(n))), [true, true, false]);
+    }
+
     /// The control: list changes are passed on, without additional data.
     #[test]
     fn unused_notifications_are_dropped() {
         let mut transport = BoundedTransport {
             inner: (),
             open: OpenRequests::default(),
+            sent: SentRequests::default(),
             client: Client::default(),
             is_acknowledged: false,
             ended: CancellationToken::new(),
