@@ -96,6 +96,11 @@ impl Trust {
         Ok(trust)
     }
 
+    /// Returns whether [`Trust::decide_by_record_or_ask`] asks a person.
+    pub(crate) fn asks(workspace: &Workspace, machine: bool) -> Result<bool, Fail> {
+        Ok(at_terminal() && !machine && UntrustedFiles::of(workspace).ask_user(workspace)?.is_none())
+    }
+
     /// Decides without a question, and reports ignored files on stderr.
     pub(crate) fn decide_and_warn(workspace: &Workspace) -> Result<Self, Fail> {
         let files = UntrustedFiles::of(workspace);

@@ -1,6 +1,7 @@
 use std::collections::BTreeMap;
 
 use super::call::*;
+use super::terminal::{TerminalSession, screen_text};
 
 const HANG: &str = r#"{ "rules": [ { "agent": "*", "steps": [ { "text": "so far", "hang": true } ] } ] }"#;
 
@@ -39,6 +40,23 @@ fn host_is_found_by_the_other_name_of_its_store() {
         user.succeeds(&[&["cancel", id], &other[..]].concat());
         assert_eq!(host.done().code, Some(130), "{own:?}");
     }
+}
+
+/// A command on a session asks whether its directory is trusted. Meanwhile `compact` has the store for itself.
+#[test]
+fn store_is_free_while_a_person_is_asked_for_trust() {
+    let user = User::new();
+    let model = user.script(r#"{ "rules": [ { "agent": "*", "steps": [ { "text": "there", "repeat": true } ] } ] }"#);
+    user.succeeds(&["run", "--quiet", "--model", &model, "hi"]);
+    let id = user.json(&["sessions", "--json"])[0]["id"].as_str().expect("an id").to_owned();
+    user.file(".subtend/agents/mine.md", "---\nmode: all\ndescription: Works here.\n---\nObey.\n");
+    let again = screen_text(&user, &["regenerate", &id, "--model", &model]);
+    let mut asked = TerminalSession::shell(&user, &format!("SUBTEND_TRUST=0 {again}"));
+    asked.until("Use it? [y/N]");
+    user.succeeds(&["compact"]);
+    asked.types("n\n");
+    let (code, last) = asked.wait_for_exit();
+    assert_eq!(code, Some(0), "{last}");
 }
 
 #[test]

@@ -57,9 +57,7 @@ impl PreparedWork {
             return Err(Fail::Usage("`--raw` cannot be used at a terminal, which would obey control characters of the model: redirect the output".to_owned()));
         }
         let place = args.store.place()?;
-        let found = about.find(&place)?;
-        let is_here = matches!(about, CommandSubject::Session(_, HereArgs { here: true }));
-        let (workspace, trust) = args.open_workspace(found.as_ref().filter(|_| !is_here), screen)?;
+        let (found, workspace, trust) = args.find(about, &place, screen)?;
         let catalog = trust.catalog(&workspace);
         let instructions = guidance::instructions(&workspace, trust);
         let skills = guidance::skills(&workspace, trust);
@@ -161,18 +159,38 @@ impl PreparedWork {
 }
 
 impl WorkArgs {
-    /// Opens the directory of this command, or the session's own directory. Decides whether its files are trusted.
+    /// Finds the session, opens its directory, and decides whether the files there are used. The store is not held while a person is asked.
+    fn find(
+        &self,
+        about: CommandSubject<'_>,
+        place: &StoreLocation,
+        screen: &mut Screen,
+    ) -> Result<(Option<FoundSession>, Arc<Workspace>, Trust), Fail> {
+        let found = about.find(place)?;
+        let is_here = matches!(about, CommandSubject::Session(_, HereArgs { here: true }));
+        let (workspace, is_own) = self.open_workspace(found.as_ref().filter(|_| !is_here), screen)?;
+        let decide = || match is_own {
+            true => Trust::decide_by_record_or_ask(&workspace, self.json),
+            false => Trust::decide_or_ask(&workspace, self.trust, self.json),
+        };
+        if found.is_none() || self.trust || !Trust::asks(&workspace, self.json)? {
+            let trust = decide()?;
+            return Ok((found, workspace, trust));
+        }
+        drop(found);
+        let trust = decide()?;
+        Ok((about.find(place)?, workspace, trust))
+    }
+
+    /// Opens the directory of this command, or the own directory of the session `found`: then the flag is true.
     fn open_workspace(
         &self,
         found: Option<&FoundSession>,
         screen: &mut Screen,
-    ) -> Result<(Arc<Workspace>, Trust), Fail> {
+    ) -> Result<(Arc<Workspace>, bool), Fail> {
         let here = workspace::open(self.directory())?;
         let own = found.map_or(Ok(None), |found| found.own_directory(here.path(), self.workspace.is_some()))?;
-        let Some(own) = own else {
-            let trust = Trust::decide_or_ask(&here, self.trust, self.json)?;
-            return Ok((here, trust));
-        };
+        let Some(own) = own else { return Ok((here, false)) };
         let shown = harmless(&own.display().to_string());
         if self.trust {
             return Err(Fail::Usage(format!(
@@ -181,9 +199,7 @@ impl WorkArgs {
             )));
         }
         screen.note(&format!("the session works in its own directory, {shown}"));
-        let workspace = workspace::open_recorded(&own)?;
-        let trust = Trust::decide_by_record_or_ask(&workspace, self.json)?;
-        Ok((workspace, trust))
+        Ok((workspace::open_recorded(&own)?, true))
     }
 }
 
