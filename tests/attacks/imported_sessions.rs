@@ -134,6 +134,30 @@ fn session_keeps_the_server_it_was_started_with() {
     assert!(named.err.contains("127.0.0.1:9"), "{named:?}");
 }
 
+/// The author of an export names the model of a session at a provider that needs no key, and that the person has not enabled. The control: a
+/// model of that provider in the person's own file.
+#[cfg(feature = "providers")]
+#[test]
+fn model_of_an_export_must_be_enabled_by_the_person() {
+    let user = User::new();
+    let model = user.script(r#"{"rules": [{"agent": "*", "steps": [{"text": "done", "repeat": true}]}]}"#);
+    user.succeeds(&["run", "--quiet", "--model", &model, "--limit", "attempts=1", "go"]);
+    let id = user.json(&["sessions", "--json"])[0]["id"].as_str().expect("an id").to_owned();
+    user.succeeds(&["export", "--out", "all.jsonl"]);
+    let mut lines = lines_with(&user, |_, records| records);
+    record(&mut lines, "session_created")["model"] = json!("ollama/small");
+    let other = data(&user, "other");
+    import_lines(&user, &other, lines, true);
+    let send = ["send", "--data", &other, &id, "go"];
+    let refused = user.call(&send);
+    let why = "the session was imported, and its own model cannot answer: `ollama/small` belongs to a provider that is not enabled";
+    assert!(refused.code == Some(2) && refused.err.contains(why), "{refused:?}");
+    std::fs::create_dir_all(user.config().join("subtend")).expect("a folder");
+    std::fs::write(user.config().join("subtend/subtend.yaml"), "llm: {model: ollama/other}\n").expect("a file");
+    let called = user.call(&send);
+    assert!(!called.err.contains("not enabled") && called.err.contains("model: ollama/small"), "{called:?}");
+}
+
 /// The limits of an imported session are capped by the importer's configuration. The control: an import of the older
 /// format, which records no limits.
 #[test]

@@ -194,6 +194,9 @@ impl ModelArgs {
         let calls = calls || (providers && loaded.config.llm.pools.values().any(|members| call_servers(members)));
         if let Some(own) = session.filter(|own| own.imported && calls) {
             servers.check_imported(own.servers)?;
+            if chosen == ModelOrigin::Session {
+                enabled.check_imported(own.model)?;
+            }
         }
         let (pools, members) = pools(loaded, &servers, providers)?;
         let default_pool = match default {
@@ -414,6 +417,8 @@ impl ModelSetup {
 
 #[cfg(test)]
 mod tests {
+    use subtend::config::Layer;
+
     use super::*;
 
     fn chosen_model(model: &str, base_url: &[&str], calls: u32) -> String {
@@ -471,5 +476,23 @@ mod tests {
         assert_eq!(chosen("pool:ollama/a,ollama/b"), Ok("pool:ollama/a,ollama/b".to_owned()));
         let script = "the session's own model cannot answer: `scripted:/a.json` is a script, which only the command line can name: add `--model scripted:/a.json`";
         assert_eq!(chosen("scripted:/a.json"), Err(script.to_owned()));
+    }
+
+    /// The control: the user's own file names a model of the provider.
+    #[test]
+    fn recorded_model_of_an_import_must_be_enabled() {
+        let args = ModelArgs::for_session(None, &[]);
+        let chosen = |own: &str, file: &str| {
+            let own = RecordedModel { model: own, servers: &[], imported: true };
+            let layer = Layer::file(Origin::User("subtend.yaml".into()), file).expect("a file");
+            let choice = args.choose(&Loaded::of([layer]).expect("a configuration"), Some(own));
+            choice.map(|choice| choice.name().to_string()).map_err(|error| error.to_string())
+        };
+        for own in ["ollama/small", "pool:offline,ollama/small"] {
+            let why = chosen(own, "{}").expect_err(own);
+            let expected = "the session was imported, and its own model cannot answer: `";
+            assert!(why.starts_with(expected) && why.contains("belongs to a provider that is not enabled"), "{why}");
+            assert_eq!(chosen(own, "llm: {model: ollama/other}"), Ok(own.to_owned()));
+        }
     }
 }

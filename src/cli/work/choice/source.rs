@@ -6,6 +6,7 @@ use serde_json::Value;
 use subtend::config::{DefaultModel, Key, Loaded, Origin};
 use subtend_agents::manifest::Manifest;
 
+use super::super::super::fail::Fail;
 use super::super::super::paint::harmless;
 use super::{MODEL, ModelSetup};
 
@@ -27,6 +28,14 @@ impl Enabled {
         let names =
             loaded.values.iter().filter(|setting| own(&setting.origin)).flat_map(|setting| texts(&setting.value));
         Self { keyless: host || served || words.any(is_keyless) || names.into_iter().any(is_keyless) }
+    }
+
+    /// Refuses the recorded model of an imported session if its provider is not enabled: no person of this machine chose it.
+    pub(super) fn check_imported(self, model: &str) -> Result<(), Fail> {
+        match self.disabled_error(model.strip_prefix("pool:").unwrap_or(model)) {
+            Some(why) => Err(Fail::Usage(format!("the session was imported, and its own model cannot answer: {why}"))),
+            None => Ok(()),
+        }
     }
 
     /// Returns an error for a model of a provider that is not enabled.
