@@ -6,12 +6,12 @@ use std::time::Duration;
 use serde::Serialize;
 use subtend_actors::{BootFailure, BootReport, UnrecordedWrite};
 use subtend_session::ids::SessionId;
-use subtend_tools::worktree::Merged;
+use subtend_tools::worktree::{Merged, Stage};
 
 use super::checkpoints;
 use super::client;
 use super::control;
-use super::data::StoreArgs;
+use super::data::{StoreArgs, StoreLocation};
 use super::fail::{Code, Fail};
 use super::paint::{BAD, GOOD, Styled, clip, count, format_duration};
 use super::{work, worktrees};
@@ -49,6 +49,9 @@ struct Recovered {
     /// Interrupted merges of worktrees that were completed.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     merged: Vec<MergedWorktree>,
+    /// Sessions whose worktrees were not completed when a process ended.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    incomplete: Vec<SessionId>,
     /// Writes of runs in flight whose results are not recorded.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     unrecorded: Vec<UnrecordedWrite>,
@@ -80,7 +83,8 @@ pub(crate) fn run(args: &Args) -> Result<Code, Fail> {
     let runtime = work::async_runtime()?;
     let recovered = runtime.block_on(async {
         let host = control::begin(journal, &place).await?;
-        let recovered = summarize(host.runtime().boot());
+        let mut recovered = summarize(host.runtime().boot());
+        recovered.incomplete = incomplete_worktrees(&place)?;
         control::end(host).await;
         Ok::<_, Fail>(recovered)
     })?;
@@ -121,15 +125,34 @@ fn summarize(boot: &BootReport) -> Recovered {
         notices,
         restored,
         merged: merged.into_iter().map(|(session, merged)| MergedWorktree { session, merged }).collect(),
+        incomplete: Vec::new(),
         unrecorded,
         failures,
         took_ms,
     }
 }
 
+/// Returns the sessions whose worktrees lack files. An unreadable directory of worktrees is a failure of the recovery.
+fn incomplete_worktrees(place: &StoreLocation) -> Result<Vec<SessionId>, Fail> {
+    let list = worktrees::for_store(place)?.and_then(|worktrees| worktrees.list().ok()).unwrap_or_default();
+    let incomplete = list.entries.into_iter().filter(|entry| entry.stage == Stage::Making);
+    Ok(incomplete.map(|entry| entry.session).collect())
+}
+
 fn text(recovered: &Recovered) -> String {
-    let Recovered { swept, waiting, resumes, inputs, notices, restored, merged, unrecorded, failures, took_ms } =
-        recovered;
+    let Recovered {
+        swept,
+        waiting,
+        resumes,
+        inputs,
+        notices,
+        restored,
+        merged,
+        incomplete,
+        unrecorded,
+        failures,
+        took_ms,
+    } = recovered;
     let mut parts = vec![
         format!("{} ended as lost", count(*swept as u64, "run")),
         format!("{} delivered", count(*notices as u64, "notice")),
@@ -165,6 +188,13 @@ fn text(recovered: &Recovered) -> String {
         lines.push("  queued inputs: `subtend queue ID` lists and removes those of a session".into());
     }
     lines.extend(merged.iter().map(|one| format!("  {}", worktrees::describe_finished(one.session, &one.merged))));
+    lines.extend(incomplete.iter().map(|session| {
+        let name = session.short().0;
+        format!(
+            "  the worktree of session {name} is incomplete, since a process ended while it was made: `subtend continue {name}` completes \
+             it, `subtend worktree discard {name}` removes it"
+        )
+    }));
     lines.extend(checkpoints::describe_unrecorded(unrecorded));
     lines.extend(failures.iter().map(|one| {
         let subject = one.session.map_or_else(|| "store".to_owned(), |session| format!("session {session}"));
@@ -198,6 +228,7 @@ mod tests {
             notices: 1,
             restored: 0,
             merged: vec![],
+            incomplete: vec![],
             unrecorded: vec![],
             failures: vec![],
             took_ms: 420,
@@ -209,6 +240,7 @@ mod tests {
         let left = Merged { files: vec!["a".into()], left: vec!["b".into()], already_merged: false };
         let session = "01920000-0000-7000-8000-0000000000aa".parse().unwrap();
         recovered.merged.push(MergedWorktree { session, merged: left });
+        recovered.incomplete.push(session);
         recovered.failures.push(BootFailure { session: None, why: "a row is damaged".into() });
         let expected = "\
 ✗ recovered in 0.4s: 3 runs ended as lost, 1 notice delivered, 2 runs waiting for a slot, 1 run to resume, 1 input queued \
@@ -218,6 +250,8 @@ in sessions whose runs ended, 1 problem not recovered
   queued inputs: `subtend queue ID` lists and removes those of a session
   an interrupted merge of the worktree of session 0000aa was completed: merged 1 file; not merged, since they were changed \
 meanwhile: b
+  the worktree of session 0000aa is incomplete, since a process ended while it was made: `subtend continue 0000aa` completes \
+it, `subtend worktree discard 0000aa` removes it
   store: a row is damaged
   what is not recovered is unchanged, and all other sessions work: `subtend verify` locates the damage; restore a copy of the \
 store, or `subtend delete ID`";

@@ -403,7 +403,26 @@ fn x14_creation_killed_at_any_moment_can_be_cleaned_up() {
     assert_eq!(user.call(&["verify"]).code, Some(0));
 }
 
-/// SIGKILL at any moment of a merge. The next run or merge completes it, and no merge stays partial.
+/// A worktree whose process ended while it was made. The control: before that, and after it is discarded.
+#[test]
+fn recover_names_a_worktree_that_is_incomplete() {
+    let user = User::new();
+    repository(&user);
+    run(&user, &delegating_model(&user, &isolated(), &[writes("new.txt", "n\n"), json!({"text": "done"})]));
+    let id = worktrees(&user)[0]["session"].as_str().expect("an id").to_owned();
+    let incomplete = || user.json(&["recover", "--json"])["incomplete"].clone();
+    assert_eq!(incomplete(), Value::Null);
+    let entry = user.data().join(format!("worktrees/{id}.json"));
+    let text = std::fs::read_to_string(&entry).expect("an entry").replace("\"ready\"", "\"making\"");
+    std::fs::write(&entry, text).expect("written");
+    assert_eq!(incomplete(), json!([id]));
+    let shown = user.succeeds(&["recover"]).out;
+    assert!(shown.contains(&format!("the worktree of session {} is incomplete", &id[id.len() - 6..])), "{shown}");
+    assert_eq!(user.call(&["worktree", "discard", &id, "--yes"]).code, Some(0));
+    assert_eq!(incomplete(), Value::Null);
+}
+
+/// SIGKILL at any moment of a merge: the next run or merge finishes it, and no merge stays partial.
 #[test]
 fn x14_merge_killed_at_any_moment_loses_nothing() {
     const FILES: usize = 40;
