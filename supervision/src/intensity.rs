@@ -79,6 +79,12 @@ impl RestartBudget {
         self.intensity.max.saturating_sub(used)
     }
 
+    /// Returns whether no restart is in the window at `now`, as in a new budget.
+    pub fn is_unused(&mut self, now: Instant) -> bool {
+        drop_expired(&mut self.admitted, now, self.intensity.within);
+        self.admitted.is_empty()
+    }
+
     fn ceiling(&self) -> Duration {
         let factor = 1_u32.checked_shl(self.doublings).unwrap_or(u32::MAX);
         self.intensity.first.saturating_mul(factor).min(self.intensity.cap)

@@ -61,13 +61,15 @@ struct SessionShard {
     entries: Entries,
     /// Number of accepted inputs that no run has taken, of sessions that left memory with some.
     unloaded: HashMap<SessionId, usize, FixedState>,
+    /// Used restart budgets of sessions that left memory: one that crashes in each activation must not get a new one each time.
+    budgets: HashMap<SessionId, Box<RestartBudget>, FixedState>,
 }
 
 impl SessionShard {
     fn entry(&mut self, session: SessionId) -> &mut SessionEntry {
-        let unloaded = &mut self.unloaded;
+        let (unloaded, budgets) = (&mut self.unloaded, &mut self.budgets);
         self.entries.entry(session).or_insert_with(|| {
-            let entry = absent();
+            let entry = SessionEntry { budget: budgets.remove(&session), ..absent() };
             entry.inbox.report_queued(unloaded.remove(&session).unwrap_or_default());
             entry
         })
@@ -163,7 +165,12 @@ impl Directory {
         if !inbox.is_empty() {
             return false;
         }
-        let gone = shard.entries.remove(&session);
+        let mut gone = shard.entries.remove(&session);
+        if let Some(budget) = gone.as_mut().and_then(|entry| entry.budget.take()) {
+            let now = crate::clock::now();
+            shard.budgets.insert(session, budget);
+            shard.budgets.retain(|_, budget| !budget.is_unused(now));
+        }
         let queued = inbox.reported_queued();
         if queued > 0 {
             shard.unloaded.insert(session, queued);
@@ -253,5 +260,33 @@ fn start_if_absent(entry: &mut SessionEntry) -> NextAction {
         Presence::NotStarted(new_child) => NextAction::Start(Arc::clone(&entry.inbox), Some(new_child)),
         Presence::Absent => NextAction::Start(Arc::clone(&entry.inbox), None),
         Presence::Starting => NextAction::Nothing,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use subtend_supervision::RestartDecision;
+    use subtend_supervision::intensity::Intensity;
+    use uuid::Uuid;
+
+    use super::*;
+
+    /// A session crashes after each time that it was loaded. The control: the window of the budget ends.
+    #[tokio::test(start_paused = true)]
+    async fn restart_budget_outlives_the_stay_of_its_session() {
+        let (directory, session) = (Directory::new(0), SessionId(Uuid::from_u128(1)));
+        let crash = || {
+            let inbox = directory.inbox(session);
+            let new = || Box::new(RestartBudget::new(Intensity::default()));
+            let admitted = directory.with(session, |entry| {
+                entry.budget.get_or_insert_with(new).admit(crate::clock::now(), 0.0) != RestartDecision::Exhausted
+            });
+            assert!(directory.unload(session, &inbox));
+            (admitted, directory.len(), directory.sum(|shard| shard.budgets.len()))
+        };
+        let kept = (Some(true), 0, 1);
+        assert_eq!([crash(), crash(), crash(), crash()], [kept, kept, kept, (Some(false), 0, 1)]);
+        tokio::time::advance(Duration::from_secs(60)).await;
+        assert_eq!(crash(), kept);
     }
 }
