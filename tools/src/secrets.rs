@@ -54,7 +54,7 @@ impl Secrets {
         self.redact_broken(&text).map_or(text, Cow::Owned)
     }
 
-    /// Replaces values that line breaks interrupt, as those between the parts of a server's answer. Returns `None` if there are none.
+    /// Replaces values that line breaks interrupt, as those between the parts of a server's answer. Returns `None` if it finds none.
     fn redact_broken(&self, text: &str) -> Option<String> {
         const BREAKS: [char; 2] = ['\n', '\r'];
         if self.is_empty() || !text.contains(BREAKS) {
