@@ -8,6 +8,8 @@ use subtend_session::record::{Notice, Record};
 
 /// Maximum number of records read at a time: those of a long conversation may be large.
 const PAGE: usize = 16;
+/// Number of records with which a child begins: its creation, its input, and the opening of its first run.
+const BEGINNING: usize = 3;
 
 /// The rows for one session, in order.
 #[derive(Default)]
@@ -60,16 +62,16 @@ fn notice_at(journal: &Journal, row: &Row, lsn: Lsn) -> Result<Option<Notice>, R
         return Ok(Some(index::refusal_from(child, key, why)));
     }
     // The child's records have its place and the owner of each run. A batch may hold two ends.
-    let creation = journal.records_from(child, Seq(1), 1)?;
-    let Some(Record::SessionCreated(created)) = creation.first().map(|stored| &stored.record) else { return Ok(None) };
+    let beginning = journal.records_from(child, Seq(1), BEGINNING)?;
+    let Some(Record::SessionCreated(created)) = beginning.first().map(|stored| &stored.record) else { return Ok(None) };
     for stored in &frame {
         let Record::RunEnded(ended) = &stored.record else { continue };
-        let opened = find(
-            journal,
-            child,
-            stored.seq,
-            |record| matches!(record, Record::RunOpened(opened) if opened.run == ended.run),
-        )?;
+        let fits = |record: &Record| matches!(record, Record::RunOpened(opened) if opened.run == ended.run);
+        // A search for the first run would read all its answers.
+        let opened = match beginning.iter().find(|stored| fits(&stored.record)) {
+            Some(opened) => Some(opened.record.clone()),
+            None => find(journal, child, stored.seq, fits)?,
+        };
         let Some(Record::RunOpened(opened)) = opened else { continue };
         let Some((to, notice)) = index::notice_from(child, &created.place, &opened, ended) else { continue };
         if to == row.to && notice.row_key() == Some(row.key) {

@@ -17,6 +17,8 @@ use crate::notice;
 
 /// Approximate size of one piece of streamed text, in bytes.
 const PIECE_BYTES: usize = 48;
+/// Number of pieces after which other tasks run: the text of a script may have megabytes, and a cancel would wait for all of it.
+const PIECES_PER_POLL: usize = 1_024;
 
 /// The facts of a transcript that a script can match.
 struct TranscriptFacts<'a> {
@@ -191,7 +193,10 @@ impl StepPlan {
         if let Some(reasoning) = &self.answer.reasoning {
             deltas.send(Delta::Reasoning(Text::clone(reasoning)));
         }
-        for piece in pieces(self.answer.text.as_deref().unwrap_or_default()) {
+        for (ix, piece) in pieces(self.answer.text.as_deref().unwrap_or_default()).enumerate() {
+            if ix > 0 && ix.is_multiple_of(PIECES_PER_POLL) {
+                tokio::task::yield_now().await;
+            }
             if self.chunk_ms > 0 {
                 tokio::time::sleep(Duration::from_millis(self.chunk_ms)).await;
             }

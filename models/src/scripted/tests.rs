@@ -190,6 +190,26 @@ fn listener() -> (Arc<Mutex<Vec<Delta>>>, Deltas) {
     (deltas_received, Deltas::to(move |delta| sink.lock().unwrap().push(delta)))
 }
 
+/// A cancel is handled between the parts of a long text. The control: a short one takes no turn of others.
+#[tokio::test]
+async fn long_text_lets_other_tasks_run() {
+    let polls = async |bytes: usize| {
+        let script = Scripted::builder("s").rule("*", [Step::text("x".repeat(bytes))]).build().unwrap();
+        let (deltas_received, deltas) = listener();
+        let mut call = script.call(request("a", 1, vec![user("u")]), deltas);
+        let mut after_polls = Vec::new();
+        std::future::poll_fn(|context| {
+            let done = call.as_mut().poll(context).map(|answer| drop(answer.unwrap()));
+            after_polls.push(deltas_received.lock().unwrap().len());
+            done
+        })
+        .await;
+        after_polls
+    };
+    assert_eq!(polls(48 * 2_500).await, [1_024, 2_048, 2_500]);
+    assert_eq!(polls(48 * 1_024).await, [1_024]);
+}
+
 #[tokio::test]
 async fn pieces_add_up_to_the_text_before_the_calls() {
     let text = "Größe ".repeat(40) + &"x".repeat(100);

@@ -1,7 +1,5 @@
 //! Text in pieces, joined when it is read.
 
-use std::fmt;
-
 use crate::ids::Text;
 
 /// The texts of several answers as one. Joining them after each answer would take quadratic time in a long run.
@@ -34,15 +32,13 @@ impl JoinedText {
         match &self.first {
             None => Text::default(),
             Some(first) if self.more.is_none() => Text::clone(first),
-            Some(_) => self.to_string().into(),
+            Some(first) => {
+                let more = self.more.iter().flat_map(|more| &more.0);
+                let mut pieces = vec![&**first];
+                pieces.extend(more.flat_map(|(between, text)| [*between, &**text]));
+                // In one allocation: the text may have megabytes.
+                pieces.concat().into()
+            }
         }
-    }
-}
-
-impl fmt::Display for JoinedText {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.first.as_deref().unwrap_or_default())?;
-        let mut more = self.more.iter().flat_map(|more| &more.0);
-        more.try_for_each(|(between, text)| write!(f, "{between}{text}"))
     }
 }

@@ -14,7 +14,7 @@ fn with_results() -> Heart {
 
 /// Returns the result so far of the run in flight.
 fn so_far(heart: &Heart) -> Option<String> {
-    heart.state.run.as_ref().unwrap().answer.as_ref().map(|answer| answer.text.to_string())
+    heart.state.run.as_ref().unwrap().answer.as_ref().map(|answer| answer.text.text().to_string())
 }
 
 /// Returns the outcome and text of the last run.
