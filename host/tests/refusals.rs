@@ -355,7 +355,7 @@ async fn parameters_of_lists_without_pages_are_refused() {
     end(host).await;
 }
 
-/// A longer wait than a host holds, and a record before the first one, are refused with what may be asked. The controls: the longest
+/// A too long wait, and a record before the first, are refused with the permitted values. The controls: the longest
 /// wait, and the first record.
 #[tokio::test]
 async fn wait_and_record_out_of_range_are_refused() {

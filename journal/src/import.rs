@@ -109,7 +109,8 @@ pub enum ImportError {
     Poisoned(#[from] Poisoned),
 }
 
-/// An import whose frames are written, but not visible yet ([`Journal::write_import`]). If it is dropped, it stays invisible.
+/// An import whose frames are written, but not visible yet ([`Journal::write_import`]). A dropped import stays
+/// invisible.
 #[derive(Debug)]
 pub struct WrittenImport {
     tally: Tally,
@@ -134,8 +135,8 @@ impl Journal {
     /// reads.
     ///
     /// The imported sessions are limited to `within`. Each of them records its bounds (`SessionCreated::imported` and
-    /// its limits). [`ImportBounds::none`] is for a file that this host wrote itself. Needs memory for
-    /// one session at a time, and within a limit a few dozen bytes per frame and a few hundred per session.
+    /// its limits). [`ImportBounds::none`] is for a file that this host wrote itself. Needs memory for one session at a
+    /// time and, within a limit, for a few dozen bytes per frame and a few hundred per session.
     /// # Errors
     /// [`ImportError`]. An invalid file is refused before anything is written. After a failure of the store, nothing is
     /// visible.

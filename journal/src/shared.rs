@@ -140,8 +140,8 @@ impl Shared {
         self.enqueue(frames, bytes, |core, frames, first| core.fences.admit(frames, first))
     }
 
-    /// Appends frames of an import without a fence. These sessions have no rows, so they cannot be active. A frame without records may have
-    /// the LSN of an earlier frame whose rows it adds, except the last one.
+    /// Appends frames of an import without a fence. These sessions have no rows, so they cannot be active. A frame
+    /// without records, except the last one, may have the LSN of an earlier frame whose rows it adds.
     pub(crate) fn append_imported(
         &self,
         imported: impl Iterator<Item = (Option<Lsn>, Frame)>,

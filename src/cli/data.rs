@@ -19,7 +19,7 @@ use super::progress::ProgressLine;
 
 mod host_dir;
 
-/// The variable that names the data directory if no option does.
+/// The environment variable for the data directory. Options take precedence.
 const DATA_VARIABLE: &str = "SUBTEND_DATA";
 
 /// The environment variable for the store. Options take precedence. An address may contain a password, which other

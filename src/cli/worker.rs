@@ -230,7 +230,7 @@ impl ToolWorker {
         }
     }
 
-    /// Answers a call that was leased after `asked_at`, and returns whether its program had to be started.
+    /// Answers a call that was leased after `asked_at`. Returns false if the call was returned unstarted.
     async fn answer(&self, call: LeasedCall, asked_at: Instant, stop: &mut StopSignal) -> bool {
         let lease = Duration::from_millis(call.lease_ms);
         let until = match asked_at.checked_add(lease) {
@@ -339,7 +339,7 @@ impl ToolWorker {
         }
     }
 
-    /// Sends the result of a call at least once, and retries while the host is unavailable and the lease is valid, but only for a short
+    /// Sends the result of a call. Retries while the host is unavailable and the lease is valid, but only for a short
     /// time when the worker shuts down.
     async fn complete(
         &self,
@@ -357,7 +357,8 @@ impl ToolWorker {
                     }
                     () = sleep(RETRY_DELAY) => {}
                 },
-                // The result may be too large, for example. The model is informed instead.
+                // The host may refuse, for example, a result that is too large. Send the reason as an error, so that
+                // the model learns of it.
                 Err(HostError::Refused(why)) if matches!(result, WorkerResult::Ok { .. }) => {
                     result = WorkerResult::error(format!("the host refused the result: {why}"));
                 }

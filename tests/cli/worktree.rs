@@ -422,7 +422,7 @@ fn recover_names_a_worktree_that_is_incomplete() {
     assert_eq!(incomplete(), Value::Null);
 }
 
-/// SIGKILL at any moment of a merge: the next run or merge finishes it, and no merge stays partial.
+/// SIGKILL at any moment of a merge. The next run or merge completes it, and no merge stays partial.
 #[test]
 fn x14_merge_killed_at_any_moment_loses_nothing() {
     const FILES: usize = 40;

@@ -3,7 +3,7 @@
 use super::ImportError;
 
 /// Maximum bytes. One line and one session come on top.
-const LIMIT: usize = 160 << 20;
+const LIMIT: usize = 144 << 20;
 
 // Estimated bytes. A map takes up to twice the size of its entries, and a growing vector too.
 /// Position and LSN of a frame.
@@ -57,7 +57,7 @@ mod tests {
         assert_eq!(with(needed).unwrap(), 0);
         for bytes in [0, needed - 1] {
             let refused = with(bytes).unwrap_err();
-            assert!(matches!(refused, ImportError::TooMany { limit_mib: 160, .. }), "{refused}");
+            assert!(matches!(refused, ImportError::TooMany { limit_mib: 144, .. }), "{refused}");
         }
     }
 }

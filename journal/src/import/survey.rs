@@ -133,7 +133,7 @@ impl Survey {
         self.frames.last().map_or(0, |at| at.line)
     }
 
-    /// Returns whether the export brings the session, also as a deleted one.
+    /// Returns whether the export contains the session, also as a deleted one.
     pub(super) fn has(&self, session: SessionId) -> bool {
         self.sessions.contains_key(&session) || self.deleted.contains_key(&session)
     }

@@ -124,7 +124,7 @@ pub(super) async fn finish(journal: &Journal, planned: Planned) -> Result<(), Im
     let place = |ix: usize| positions.get(ix).copied().unwrap_or_default();
     let owed = owed.into_iter().map(|(ix, row)| {
         let changes = Changes { put: vec![row], ..Changes::default() };
-        // With the LSN of its record: delivery reads that frame.
+        // An obligation gets the LSN of the frame with its record, because delivery reads that frame.
         let at = Some(place(ix));
         (at, Frame { session: row.from, first_seq: Seq(0), epoch: Epoch(0), at_ms: 0, records: Vec::new(), changes })
     });

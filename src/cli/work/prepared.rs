@@ -159,7 +159,8 @@ impl PreparedWork {
 }
 
 impl WorkArgs {
-    /// Finds the session, opens its directory, and decides whether the files there are used. The store is not held while a person is asked.
+    /// Finds the session, opens its directory, and decides whether its files are trusted. The store is not held while a
+    /// person is asked.
     fn find(
         &self,
         about: CommandSubject<'_>,
@@ -182,7 +183,7 @@ impl WorkArgs {
         Ok((about.find(place)?, workspace, trust))
     }
 
-    /// Opens the directory of this command, or the own directory of the session `found`: then the flag is true.
+    /// Opens the directory of this command, or the session's own directory. The flag is true for the latter.
     fn open_workspace(
         &self,
         found: Option<&FoundSession>,

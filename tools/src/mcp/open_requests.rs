@@ -1,4 +1,5 @@
-//! A transport that bounds a server's open requests, checks the ids of its answers, and filters its notifications.
+//! A transport that limits the open requests of a server, checks the ids of its answers, and filters its
+//! notifications.
 //!
 //! The MCP library holds each answer until the server reads it. A server that only sends requests would fill the host's memory. The library
 //! also spawns a task for each notification, so this transport drops unused notifications and handles progress itself.
@@ -23,7 +24,7 @@ use super::client::{Client, MAX_ID, is_long};
 const MAX_OPEN: usize = 256;
 /// Maximum number of cancelled requests whose late answers are ignored.
 const MAX_CANCELLED: usize = 1_024;
-/// Maximum time to close a transport, because a pipe that the server does not read blocks.
+/// Time limit for closing a transport, because writing to a pipe that the server does not read blocks.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 
 const WRONG_ANSWER: &str = "it answered a request that is not open: with a wrong id, or for the second time";

@@ -24,7 +24,7 @@ impl Worktrees {
             // A session of a directory above may have replaced it by a link. Git follows no link that is swapped in later.
             beneath::absolute_dir(workspace).map_err(cannot("created"))?;
         }
-        // The lock is held until the entry is written, because a repository of snapshots that no entry uses is removed.
+        // Hold the snapshot's lock until the entry is written, because snapshot repositories without an entry are removed.
         let snapshot = match origin {
             WorktreeOrigin::Workspace(workspace) if repository::top(workspace).is_none() => {
                 Some(self.snapshot(workspace)?)

@@ -48,7 +48,7 @@ pub(super) fn find(workspace: &Path) -> Result<FoundRepository, WorktreeError> {
     Ok(FoundRepository { git_dir, repository, prefix })
 }
 
-/// Returns the directory of the canonical path `workspace`, or above it, that has a `.git`.
+/// Returns the nearest directory that has a `.git`: the canonical path `workspace` or an ancestor.
 pub(super) fn top(workspace: &Path) -> Option<PathBuf> {
     workspace.ancestors().find(|dir| dir.join(".git").symlink_metadata().is_ok()).map(Path::to_owned)
 }

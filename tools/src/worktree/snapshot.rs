@@ -46,7 +46,7 @@ impl Worktrees {
         }
     }
 
-    /// Returns a commit of the present files of the canonical path `workspace`, which is in no repository. Ignored files (`.gitignore`) are left out.
+    /// Returns a commit of the current files of the canonical path `workspace`, which is not in a repository. Omits ignored files (`.gitignore`).
     ///
     /// # Errors
     /// The errors of [`Worktrees::check_snapshot`], [`WorktreeError::TooMuch`] and [`WorktreeError::Nested`].
@@ -140,7 +140,7 @@ impl Worktrees {
     }
 }
 
-/// Returns the place for commands on the files of the workspace. Only the host writes to the repository.
+/// Returns the environment of commands on the files of the workspace. Only the host writes to the repository.
 fn snapshot_place(repository: &Path, workspace: &Path) -> GitPlace {
     let reach = GitReach { written: vec![repository.to_owned()], read: vec![workspace.to_owned()] };
     let variables = vec![("GIT_DIR", repository.into()), ("GIT_WORK_TREE", workspace.into())];

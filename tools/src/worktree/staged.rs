@@ -60,7 +60,7 @@ impl Worktrees {
         max_bytes: u64,
     ) -> Result<(), WorktreeError> {
         let tree = beneath::absolute_dir(at.tree()).map_err(cannot("read"))?;
-        // Git takes the attributes of a file from the index if they are not copied with it.
+        // Git reads the attributes of a file from the index if no attribute file is copied with it.
         let is_attributes =
             |path: &&Vec<u8>| path.rsplit(|byte| *byte == b'/').next().is_some_and(|name| name == b".gitattributes");
         let (attributes, others): (Vec<_>, Vec<_>) = paths.iter().partition(is_attributes);
