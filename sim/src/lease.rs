@@ -55,6 +55,8 @@ pub struct LeaseSize {
     /// True if no tick passes before running nodes have done all due work: failover is then bounded. A lost message
     /// never arrives.
     pub bounded_failover: bool,
+    /// Ends of lost leases in the database. Above 0, a node never renews a lease that it counts as lost.
+    pub leaves: u8,
     /// True if an owner may stop between the check of its lease and the start of an effect.
     pub two_steps: bool,
 }
@@ -73,6 +75,7 @@ impl LeaseSize {
         pauses: 0,
         slow_nodes: 1,
         bounded_failover: false,
+        leaves: 0,
         two_steps: false,
     };
     /// Only effects: both clocks stay behind, and all renewals take time.
@@ -91,12 +94,14 @@ impl LeaseSize {
     pub const SHARDS: Self = Self { shards: 2, groups: 2, claims: 2, slow_nodes: 0, ..Self::CALM };
     /// Processes that crash or stop, a lost message, and the time for which a shard has no owner.
     pub const FAILOVER: Self =
-        Self { claims: 9, losses: 1, crashes: 1, joins: 1, pauses: 1, bounded_failover: true, ..Self::CALM };
+        Self { claims: 9, losses: 1, crashes: 1, joins: 1, pauses: 1, leaves: 9, bounded_failover: true, ..Self::CALM };
+    /// Only effects: a node ends its lost lease in the database; the message may be lost or late.
+    pub const LEAVES: Self = Self { groups: 0, claims: 2, losses: 1, leaves: 2, ..Self::CALM };
     /// The known gap: an owner that stops between the check of its lease and the start of an effect.
     pub const RESIDUE: Self = Self { groups: 0, two_steps: true, ..Self::CALM };
 
     /// The sizes that are checked to the end, by name.
-    pub const NAMED: [(&'static str, Self); 8] = [
+    pub const NAMED: [(&'static str, Self); 9] = [
         ("clocks", Self::CLOCKS),
         ("losses", Self::LOSSES),
         ("repeats", Self::REPEATS),
@@ -105,6 +110,7 @@ impl LeaseSize {
         ("returns", Self::RETURNS),
         ("shards", Self::SHARDS),
         ("failover", Self::FAILOVER),
+        ("leaves", Self::LEAVES),
     ];
 }
 
@@ -136,10 +142,14 @@ pub enum LeaseBug {
     ResentUnread,
     /// A node whose claim lost its reply does not claim again.
     OwnClaimForgotten,
+    /// A node ends its lease in the database while its work may still start.
+    LeftWhileWorking,
+    /// The end of a lost lease, which arrives late, ends the next lease of the node.
+    LeftByName,
 }
 
 impl LeaseBug {
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 17] = [
         Self::NoFence,
         Self::FenceWithoutEpoch,
         Self::FenceWithoutLsn,
@@ -155,14 +165,17 @@ impl LeaseBug {
         Self::LostTakenAsStored,
         Self::ResentUnread,
         Self::OwnClaimForgotten,
+        Self::LeftWhileWorking,
+        Self::LeftByName,
     ];
 
     /// Bugs that the simulation of nodes must notice too.
     ///
     /// Of the others, two concern parts that are real in that simulation (`EffectBeforeIntent`,
     /// `AcknowledgedWhenSent`). The rest are harmless in whole nodes: a commit of a former owner still needs the last
-    /// LSN, and a node's own clock ends its work before its lease is renewed too late.
-    pub const SIMULATED: [Self; 10] = [
+    /// LSN, a node's own clock ends its work before its lease is renewed too late, and no request about a lease arrives
+    /// after its sender gave it up.
+    pub const SIMULATED: [Self; 11] = [
         Self::NoFence,
         Self::FenceWithoutLsn,
         Self::RenewedByLocalClock,
@@ -173,12 +186,14 @@ impl LeaseBug {
         Self::LostTakenAsStored,
         Self::ResentUnread,
         Self::OwnClaimForgotten,
+        Self::LeftWhileWorking,
     ];
 
     /// Returns the size in which this bug shows soonest.
     fn shows_in(self) -> LeaseSize {
         match self {
             Self::OwnClaimForgotten => LeaseSize::FAILOVER,
+            Self::LeftWhileWorking | Self::LeftByName => LeaseSize::LEAVES,
             Self::FenceWithoutLsn => LeaseSize::REPEATS,
             Self::ReclaimedByAnyone | Self::LostTakenAsStored | Self::ResentUnread => LeaseSize::LOSSES,
             Self::NoFence
@@ -210,16 +225,18 @@ enum NodeEvent {
     FoundMissing,
     JoinedAgain,
     Dropped,
+    LeftEarly,
 }
 
 impl NodeEvent {
-    const ALL: [(Self, &'static str); 6] = [
+    const ALL: [(Self, &'static str); 7] = [
         (Self::TakenOver, "a node takes the shard of another one"),
         (Self::Fenced, "a commit of a former owner is refused"),
         (Self::FoundStored, "a group whose reply was lost is stored"),
         (Self::FoundMissing, "a group whose reply was lost can never arrive"),
-        (Self::JoinedAgain, "a node that lost a shard joins again"),
+        (Self::JoinedAgain, "a node joins again after it lost its lease"),
         (Self::Dropped, "an owner drops its shards by its own clock"),
+        (Self::LeftEarly, "a node ends a lost lease before it expires"),
     ];
 }
 
@@ -244,8 +261,9 @@ impl LeaseModel {
     fn never(&self) -> Vec<&'static str> {
         let seen = self.seen.load(Ordering::Relaxed);
         let possible = |event| match event {
-            NodeEvent::FoundStored | NodeEvent::FoundMissing => self.size.losses > 0,
+            NodeEvent::FoundStored | NodeEvent::FoundMissing => self.size.losses > 0 && self.size.groups > 0,
             NodeEvent::Fenced => self.size.groups > 0,
+            NodeEvent::LeftEarly => self.size.leaves > 0,
             NodeEvent::TakenOver | NodeEvent::JoinedAgain | NodeEvent::Dropped => true,
         };
         let missing =

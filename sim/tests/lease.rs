@@ -41,7 +41,9 @@ fn d2_each_bug_of_the_lease_protocol_is_noticed() {
         | LeaseBug::ClockStopsInPause
         | LeaseBug::RenewedAfterTakeover
         | LeaseBug::TakenBeforeExpiry
-        | LeaseBug::EffectAfterExpiry => effect,
+        | LeaseBug::EffectAfterExpiry
+        | LeaseBug::LeftWhileWorking
+        | LeaseBug::LeftByName => effect,
     };
     for bug in LeaseBug::ALL {
         let found = hunt_lease(bug).violation.map(|(property, _)| property);

@@ -41,6 +41,12 @@ fn d2_commits_without_a_fence_are_noticed() {
 }
 
 #[test]
+fn d2_lease_ended_during_its_work_is_noticed() {
+    let noticed = violation_of(LeaseBug::LeftWhileWorking);
+    assert!(noticed.contains("began under lease"), "{noticed}");
+}
+
+#[test]
 fn d2_effect_after_the_lease_is_noticed() {
     let noticed = violation_of(LeaseBug::EffectAfterExpiry);
     assert!(noticed.contains("began under lease"), "{noticed}");

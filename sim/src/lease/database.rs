@@ -23,6 +23,8 @@ pub enum LeaseRequest {
         group: u8,
     },
     Reclaim,
+    /// Ends the sender's lease.
+    Leave,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -32,6 +34,7 @@ pub enum LeaseReply {
     Claimed { epoch: u8, last: u8 },
     Committed,
     Refused,
+    Left,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -57,7 +60,7 @@ struct NodeRow {
     incarnation: u8,
     /// Ticks until the lease expires.
     left: u8,
-    /// True if a shard was taken from this incarnation: it cannot renew.
+    /// True if this incarnation left, or a shard was taken from it: it cannot renew.
     ended: bool,
 }
 
@@ -107,7 +110,7 @@ impl Database {
         }
     }
 
-    fn is_alive(&self, of: NodeProcess) -> bool {
+    pub(super) fn is_alive(&self, of: NodeProcess) -> bool {
         self.nodes.get(of.node).is_some_and(|row| row.incarnation == of.no && row.left > 0 && !row.ended)
     }
 
@@ -180,6 +183,11 @@ impl Database {
             LeaseRequest::Reclaim if row.holder == Some(from) || bug == Some(LeaseBug::ReclaimedByAnyone) => {
                 row.epoch = row.epoch.saturating_add(1);
                 LeaseReply::Claimed { epoch: row.epoch, last: row.last }
+            }
+            LeaseRequest::Leave => {
+                let node = self.nodes.get_mut(from.node)?;
+                node.ended = node.ended || node.incarnation == from.no || bug == Some(LeaseBug::LeftByName);
+                LeaseReply::Left
             }
             LeaseRequest::Take | LeaseRequest::Reclaim => LeaseReply::Refused,
         };

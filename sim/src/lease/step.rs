@@ -9,6 +9,8 @@ pub enum LeaseStep {
     /// Five seconds pass. The clocks of the nodes in this mask stay behind.
     Tick(u8),
     Renew(usize),
+    /// The node ends its lost lease in the database: its work has stopped.
+    Leave(usize),
     Take(usize, usize),
     Commit(usize, usize),
     Reclaim(usize, usize),
@@ -70,7 +72,8 @@ impl LeaseState {
                 Ownership::Held { wait, .. } => matches!(wait, Awaiting::Lost(_)),
                 Ownership::Taking => false,
             };
-            node.is_working() && (self.is_renewal_due(n) || node.owns.iter().enumerate().any(owns))
+            let lost = self.is_lost(model, n) && self.left.leaves > 0 && !self.is_leaving(n);
+            node.is_working() && (lost || self.is_renewal_due(model, n) || node.owns.iter().enumerate().any(owns))
         };
         let in_transit = |message: &LeaseMessage| {
             matches!(message.body, MessageBody::Request(_))
@@ -106,8 +109,11 @@ impl LeaseState {
         if self.left.pauses > 0 {
             steps.push(LeaseStep::Pause(n));
         }
-        if self.is_renewal_due(n) {
+        if self.is_renewal_due(model, n) {
             steps.push(LeaseStep::Renew(n));
+        }
+        if self.may_leave(model, n) {
+            steps.push(LeaseStep::Leave(n));
         }
         let gives_up = !model.size.bounded_failover && self.left.losses > 0;
         if gives_up && self.is_renewing(n) {
@@ -142,8 +148,29 @@ impl LeaseState {
     }
 
     /// Returns whether a renewal is due: one tick after the last, if none is pending.
-    fn is_renewal_due(&self, n: usize) -> bool {
-        self.nodes.get(n).is_some_and(|node| node.up && node.age > 0) && !self.is_renewing(n)
+    fn is_renewal_due(&self, model: &LeaseModel, n: usize) -> bool {
+        let due = self.nodes.get(n).is_some_and(|node| node.up && node.age > 0) && !self.is_lost(model, n);
+        due && !self.is_renewing(n)
+    }
+
+    /// Returns whether the node counts its lease as lost, so that it never renews it again.
+    fn is_lost(&self, model: &LeaseModel, n: usize) -> bool {
+        model.size.leaves > 0 && self.nodes.get(n).is_some_and(|node| node.up && node.age >= EFFECT_TICKS)
+    }
+
+    /// Returns whether the node may end its lost lease. It does not wait for a pending renewal, which may arrive later.
+    fn may_leave(&self, model: &LeaseModel, n: usize) -> bool {
+        let Some(node) = self.nodes.get(n).filter(|_| self.left.leaves > 0 && !self.is_leaving(n)) else {
+            return false;
+        };
+        let stopped = self.is_lost(model, n) && node.owns.iter().all(|own| *own == Ownership::None);
+        stopped || (model.is(LeaseBug::LeftWhileWorking) && node.age > 0)
+    }
+
+    fn is_leaving(&self, n: usize) -> bool {
+        let leaves =
+            |body| matches!(body, MessageBody::Request(LeaseRequest::Leave) | MessageBody::Reply(LeaseReply::Left));
+        self.flight.iter().any(|message| message.of.node == n && leaves(message.body) && !message.late)
     }
 
     fn is_renewing(&self, n: usize) -> bool {
@@ -161,15 +188,11 @@ impl LeaseState {
     pub(super) fn step(&mut self, model: &LeaseModel, step: LeaseStep) -> Option<()> {
         match step {
             LeaseStep::Tick(mask) => self.tick(model, mask),
-            LeaseStep::Renew(n) => {
-                self.ask(n, None, LeaseRequest::Renew { age: 0 });
-                while n >= usize::from(model.size.slow_nodes) && self.is_renewing(n) {
-                    let message = *self
-                        .flight
-                        .iter()
-                        .find(|message| message.of.node == n && message.shard.is_none() && !message.late)?;
-                    self.arrive(model, message)?;
-                }
+            LeaseStep::Renew(n) => self.ask_for_lease(model, n, LeaseRequest::Renew { age: 0 })?,
+            LeaseStep::Leave(n) => {
+                self.left.leaves = self.left.leaves.checked_sub(1)?;
+                self.forget(n, |message| message.shard.is_none());
+                self.ask_for_lease(model, n, LeaseRequest::Leave)?;
             }
             LeaseStep::Take(n, shard) => {
                 self.left.claims = self.left.claims.checked_sub(1)?;
@@ -242,6 +265,17 @@ impl LeaseState {
         Some(())
     }
 
+    /// Sends a request for the node's lease. It takes time only at slow nodes.
+    fn ask_for_lease(&mut self, model: &LeaseModel, n: usize, request: LeaseRequest) -> Option<()> {
+        self.ask(n, None, request);
+        while n >= usize::from(model.size.slow_nodes) && self.is_renewing(n) {
+            let pending = |message: &&LeaseMessage| message.of.node == n && message.shard.is_none() && !message.late;
+            let message = *self.flight.iter().find(pending)?;
+            self.arrive(model, message)?;
+        }
+        Some(())
+    }
+
     fn tick(&mut self, model: &LeaseModel, slow: u8) {
         if model.size.bounded_failover {
             self.give_up_lost(model);
@@ -292,6 +326,9 @@ impl LeaseState {
         let (n, shard) = (message.of.node, message.shard.unwrap_or(0));
         match message.body {
             MessageBody::Request(request) => {
+                if request == LeaseRequest::Leave && self.database.is_alive(message.of) {
+                    model.record(NodeEvent::LeftEarly);
+                }
                 let holder = self.database.shards.get(shard)?.holder;
                 let reply = self.database.answer(message.of, shard, request, model.bug)?;
                 if reply != LeaseReply::Refused
@@ -307,10 +344,11 @@ impl LeaseState {
                     self.put(LeaseMessage { body: MessageBody::Reply(reply), ..message });
                 }
             }
+            MessageBody::Reply(LeaseReply::Renewed { .. }) if self.is_lost(model, n) => {}
             MessageBody::Reply(LeaseReply::Renewed { age }) => {
                 self.nodes.get_mut(n)?.age = if model.is(LeaseBug::CountedFromReply) { 0 } else { age };
             }
-            MessageBody::Reply(LeaseReply::Expelled) => {
+            MessageBody::Reply(LeaseReply::Expelled | LeaseReply::Left) => {
                 self.forget(n, |_| true);
                 self.nodes.get_mut(n)?.drop_all();
                 self.join(n)?;

@@ -175,6 +175,10 @@ impl Node {
             pause = match renewed {
                 Some(true) if work.renew(sent) => HEARTBEAT,
                 Some(_) => return,
+                None if self.world.has_bug(LeaseBug::LeftWhileWorking) => {
+                    self.ask(|database| database.leave(id)).await;
+                    HEARTBEAT
+                }
                 None => TICK,
             };
         }
