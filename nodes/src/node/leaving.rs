@@ -8,8 +8,8 @@ use subtend_session::place::OnRestart;
 use subtend_supervision::Lease;
 use tokio::time::{Instant, sleep, timeout};
 
-use super::Node;
 use super::state::{ShardHost, is_busy};
+use super::{LeaseTimes, Node};
 
 impl Node {
     /// Drains, closes all shards, and ends the lease.
@@ -43,9 +43,10 @@ impl Node {
     pub(super) async fn leave_lost(self, lease: NodeLease, work: Lease) {
         let times = self.times();
         let ends = Instant::now() + times.lease;
-        // A heartbeat is the time between the last start of a call and the end of the lease.
-        sleep(times.heartbeat).await;
-        work.released().await;
+        if !has_stopped(&work, times).await {
+            tracing::warn!("the work of a lost lease has not stopped; the lease has expired meanwhile");
+            return;
+        }
         while let Err(error) = self.inner.registry.leave(&lease).await {
             if Instant::now() >= ends {
                 tracing::warn!(%error, "the lost lease of this node was not ended and will expire");
@@ -92,6 +93,35 @@ impl Node {
         };
         if timeout(self.inner.options.drain, drained).await.is_err() {
             tracing::warn!("runs that do not resume remain; the next owner of their shard reports them as lost");
+        }
+    }
+}
+
+/// Waits until nothing checks a lost lease, and at least as long as between the last start of a call and the end of a lease. Returns
+/// false if something still checks it when it has expired everywhere.
+async fn has_stopped(work: &Lease, times: LeaseTimes) -> bool {
+    sleep(times.heartbeat).await;
+    timeout(times.lease.saturating_sub(times.heartbeat), work.released()).await.is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn d2_lost_work_is_awaited_until_its_lease_expires() {
+        let times = LeaseTimes::of(Duration::from_secs(15));
+        for (held, expected) in [(0, (true, 5)), (7, (true, 7)), (60, (false, 15))] {
+            let (work, start) = (Lease::new(times.work, || Duration::ZERO), Instant::now());
+            let holder = work.clone();
+            tokio::spawn(async move {
+                sleep(Duration::from_secs(held)).await;
+                drop(holder);
+            });
+            let stopped = has_stopped(&work, times).await;
+            assert_eq!((stopped, start.elapsed().as_secs()), expected, "held for {held} s");
         }
     }
 }
