@@ -7,6 +7,7 @@
 //! |---|---|
 //! | [`api`] | the resources below `/v1`, and their OpenAPI document |
 //! | [`auth`] | authentication: tokens with scopes, login links, the Host and Origin headers |
+//! | [`iso_time`] | times of tasks as text |
 //! | [`host_bug`] | injectable bugs that drills and the simulator must detect |
 //! | [`follow`] | the events of a tree, by LSN: each durable event once, in order |
 //! | [`Local`] | requests of the hosting process itself, without a socket |
@@ -26,7 +27,7 @@ pub mod follow;
 mod host;
 pub mod host_bug;
 mod imports;
-mod iso_time;
+pub mod iso_time;
 pub mod listen;
 mod local;
 mod metrics;

@@ -6,6 +6,7 @@ use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use futures_util::future::join_all;
 use serde_json::{Value, json};
+use subtend_host::iso_time;
 use subtend_host::problem::Problem;
 use tokio::time::timeout;
 
@@ -143,11 +144,11 @@ fn sessions(pages: Vec<Value>, limit: usize) -> Value {
     json!({"items": items, "next": next})
 }
 
-/// Merges lists of tasks, newest first.
+/// Newest first. A node of an earlier version gives times in ms.
 fn tasks(pages: Vec<Value>, limit: Option<usize>) -> Value {
     let mut tasks: Vec<Value> = pages.into_iter().flat_map(rows).collect();
-    // All times have the same length, so their text order is their time order.
-    tasks.sort_by_cached_key(|task| std::cmp::Reverse(["createdAt", "id"].map(|key| task[key].to_string())));
+    let created = |at: &Value| at.as_i64().or_else(|| iso_time::from_text(at.as_str()?));
+    tasks.sort_by_cached_key(|task| std::cmp::Reverse((created(&task["createdAt"]), task["id"].to_string())));
     tasks.truncate(limit.unwrap_or(MAX_TASKS).min(MAX_TASKS));
     Value::Array(tasks)
 }
@@ -174,6 +175,11 @@ mod tests {
         let pages = || vec![json!([task(5, "a"), task(9, "b")]), json!({"no": "list"}), json!([task(9, "c")])];
         assert_eq!(tasks(pages(), None), json!([task(9, "c"), task(9, "b"), task(5, "a")]));
         assert_eq!(tasks(pages(), Some(1)), json!([task(9, "c")]));
+        // 2026-11-24T08:58:15.007Z.
+        let earlier_version = json!({"createdAt": 1_795_510_695_007_i64, "id": "d"});
+        let mut mixed = pages();
+        mixed.push(json!([earlier_version]));
+        assert_eq!(tasks(mixed, None), json!([task(9, "c"), task(9, "b"), earlier_version, task(5, "a")]));
         let many = vec![Value::Array((0..600).map(|ms| task(ms, "a")).collect())];
         let last =
             |limit| tasks(many.clone(), limit).as_array().map(|tasks| (tasks.len(), tasks[tasks.len() - 1].clone()));
