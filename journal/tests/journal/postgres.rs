@@ -5,6 +5,7 @@ mod damage;
 mod erasing;
 mod fencing;
 mod nodes;
+mod power;
 mod proxy;
 mod schema;
 mod secrets;

@@ -319,6 +319,17 @@ mod tests {
     }
 
     #[test]
+    fn x12_weak_settings_that_are_accepted_are_a_note() {
+        let of = |text| {
+            let finding = durability(text);
+            (finding.grade, finding.found, finding.advice.is_some())
+        };
+        let weak = "weak, as accepted: fsync is off: a crash of the server's machine may damage the store";
+        assert_eq!(of(weak), (Severity::Note, weak.to_owned(), true));
+        assert_eq!(of("commit of PostgreSQL"), (Severity::Good, "commit of PostgreSQL".to_owned(), false));
+    }
+
+    #[test]
     fn x12_interrupted_deletion_is_reported_as_unfinished() {
         let of = |runs, owed, deletions| {
             let finding = unfinished_finding(runs, owed, deletions);

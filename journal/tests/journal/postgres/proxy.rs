@@ -28,6 +28,8 @@ pub(super) struct Proxy {
     next: Arc<AtomicU8>,
     /// Losses so far.
     lost: Arc<AtomicU32>,
+    /// Requests so far.
+    requests: Arc<AtomicU32>,
     /// True if no reply arrives any more, while connections stay open.
     is_silent: Arc<AtomicBool>,
 }
@@ -36,17 +38,18 @@ impl Proxy {
     fn to(server: &Server) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let (port, to) = (listener.local_addr().unwrap().port(), server.port());
-        let (next, lost) = (Arc::new(AtomicU8::new(0)), Arc::new(AtomicU32::new(0)));
+        let (next, lost, requests) = (Arc::new(AtomicU8::new(0)), Arc::default(), Arc::default());
         let is_silent = Arc::new(AtomicBool::new(false));
-        let shared = (Arc::clone(&next), Arc::clone(&lost), Arc::clone(&is_silent));
+        let counts: [Arc<AtomicU32>; 2] = [Arc::clone(&lost), Arc::clone(&requests)];
+        let shared = (Arc::clone(&next), counts, Arc::clone(&is_silent));
         std::thread::spawn(move || {
             for client in listener.incoming().map_while(Result::ok) {
                 let Ok(server) = TcpStream::connect(("127.0.0.1", to)) else { continue };
-                let (next, lost, is_silent) = shared.clone();
-                std::thread::spawn(move || carry(client, server, &next, &lost, is_silent));
+                let (next, counts, is_silent) = shared.clone();
+                std::thread::spawn(move || carry(client, server, &next, counts.each_ref().map(Arc::as_ref), is_silent));
             }
         });
-        Self { port, next, lost, is_silent }
+        Self { port, next, lost, requests, is_silent }
     }
 
     fn lose(&self, loss: Loss) {
@@ -60,7 +63,7 @@ fn carry(
     mut client: TcpStream,
     mut server: TcpStream,
     next: &Arc<AtomicU8>,
-    lost: &AtomicU32,
+    [lost, requests]: [&AtomicU32; 2],
     is_silent: Arc<AtomicBool>,
 ) {
     let silent = Arc::new(Mutex::new(Loss::None));
@@ -82,6 +85,7 @@ fn carry(
     });
     let mut bytes = [0; 1 << 16];
     while let Ok(count @ 1..) = client.read(&mut bytes) {
+        requests.fetch_add(1, Ordering::SeqCst);
         if count > 1_000 {
             let loss = LOSSES[next.swap(0, Ordering::SeqCst) as usize];
             *silent.lock().unwrap() = loss;
@@ -132,6 +136,21 @@ async fn d1_scan_ends_when_the_server_falls_silent() {
     proxy.is_silent.store(true, Ordering::SeqCst);
     let failed = journal.heads().unwrap_err().to_string();
     assert!(failed.contains("no answer within 1 s"), "{failed}");
+}
+
+#[tokio::test]
+async fn d1_activation_takes_one_round_trip() {
+    let (proxy, shard) = (Proxy::to(shared()), unused_shard());
+    let journal = journal(&server::target(&format!("{}&{shard}", server::address(proxy.port))));
+    for n in 1..=2 {
+        create_session(&journal, n).await.unwrap();
+    }
+    // The first one also connects, and prepares the statement.
+    journal.activate_with_records(id(1)).unwrap();
+    let before = proxy.requests.load(Ordering::SeqCst);
+    let (activation, records) = journal.activate_with_records(id(2)).unwrap();
+    assert_eq!(proxy.requests.load(Ordering::SeqCst) - before, 1);
+    assert_eq!((activation.next_seq, records.len(), activation.head.is_some()), (Seq(4), 3, true));
 }
 
 #[tokio::test]

@@ -180,6 +180,13 @@ impl Server {
         run_command(&mut self.ctl(&["-m", "immediate", "stop"]));
     }
 
+    /// Copies files of the server within its directory, in place of earlier copies.
+    pub(crate) fn copy(&self, from: &str, to: &str) {
+        let (from, to) = (self.dir.join(from), self.dir.join(to));
+        drop(std::fs::remove_dir_all(&to));
+        run_command(as_user("cp").arg("-a").arg(from).arg(to));
+    }
+
     pub(crate) fn reload(&self) {
         run_command(&mut self.ctl(&["reload"]));
     }

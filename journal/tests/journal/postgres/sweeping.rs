@@ -180,7 +180,7 @@ fn interrupt_commit(proxy: &Interrupter, journal: &Journal, n: u128, point: Poin
     });
 }
 
-fn complete(journal: &Journal, count: u128) {
+pub(super) fn complete(journal: &Journal, count: u128) {
     assert_eq!((problems(journal), journal.heads().unwrap().len() as u128), (Vec::new(), count));
     (1..=count).for_each(|n| assert_eq!(journal.records(id(n)).unwrap().len(), 3, "{n}"));
 }

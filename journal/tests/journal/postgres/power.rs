@@ -1,0 +1,198 @@
+//! The machine of the server loses power: what was not synced is gone, whole or in part.
+//!
+//! Between two checkpoints these servers write only their log. So what is left are the files of the last checkpoint, the
+//! log up to its last sync, and any part of what was written after that.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use fastrand::Rng;
+
+use crate::scene::*;
+use subtend_journal::open_store_with;
+
+use super::create_session;
+use super::server::Server;
+use super::sweeping::complete;
+use crate::medium::Survivors;
+
+const SETTINGS: [&str; 5] = [
+    "checkpoint_timeout = 1h",
+    "bgwriter_lru_maxpages = 0",
+    "autovacuum = off",
+    "wal_writer_delay = 10s",
+    "wal_keep_size = 512MB",
+];
+/// A power loss writes sectors whole or not at all; a page of the server has two halves of many sectors.
+const SECTOR: usize = 512;
+const HALF_PAGE: usize = 4_096;
+
+/// The end of the synced log: its file, and the bytes there.
+type SyncedLog = (String, usize);
+
+fn synced_log(server: &Server) -> SyncedLog {
+    let at = server.sql("SELECT file_name, file_offset FROM pg_walfile_name_offset(pg_current_wal_flush_lsn())");
+    let (file, bytes) = at.split_once('|').unwrap();
+    (file.to_owned(), bytes.parse().unwrap())
+}
+
+/// Returns options of a machine that remembers what it acknowledged.
+fn remembering(dir: &Path, accept_loss: bool) -> Options {
+    Options { accept_loss, node_dir: Some(dir.join("node")), ..Options::default() }
+}
+
+/// Creates sessions one after the other, and returns what was synced when each was acknowledged. Then the server ends, and its files
+/// are kept as `crashed`.
+async fn write_and_crash(server: &Server, spec: &StoreSpec, dir: &Path, count: u128) -> Vec<SyncedLog> {
+    let journal = open_store_with(spec, remembering(dir, false)).unwrap();
+    // All that follows is in one file of the log.
+    server.sql("SELECT pg_switch_wal()");
+    server.sql("CHECKPOINT");
+    let mut synced = Vec::new();
+    for n in 1..=count {
+        create_session(&journal, n).await.unwrap();
+        synced.push(synced_log(server));
+    }
+    journal.close().await.unwrap();
+    server.crash();
+    server.copy("data", "crashed");
+    synced
+}
+
+/// Restores the files of the crash, with what `kept` leaves of the log that was not synced.
+fn lose_power(server: &Server, (file, from): &SyncedLog, kept: Survivors, rng: &mut Rng) {
+    server.copy("crashed", "data");
+    let log = server.dir().join("data/pg_wal").join(file);
+    let mut bytes = std::fs::read(&log).unwrap();
+    let unsynced = &mut bytes[*from..];
+    let written = unsynced.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
+    match kept {
+        Survivors::All => {}
+        Survivors::Nothing => unsynced.fill(0),
+        // In both cases a record may be torn.
+        Survivors::First | Survivors::Torn => unsynced[rng.usize(..=written)..].fill(0),
+        Survivors::Some => unsynced[..written].chunks_mut(SECTOR).filter(|_| rng.bool()).for_each(|lost| lost.fill(0)),
+    }
+    std::fs::write(&log, bytes).unwrap();
+}
+
+/// Starts the server again, and returns how many sessions its shard has, all of them whole. A machine that acknowledged `count`
+/// sessions refuses a shard with fewer.
+async fn restart(server: &Server, spec: &StoreSpec, dir: &Path, count: u64) -> u64 {
+    server.up();
+    let journal = open_store(spec).unwrap();
+    let found = journal.durable();
+    complete(&journal, found.0.into());
+    journal.close().await.unwrap();
+    let remembered = open_store_with(spec, remembering(dir, false)).map(|journal| journal.durable());
+    match remembered {
+        Ok(end) => assert_eq!((end, found), (Lsn(count), Lsn(count))),
+        Err(OpenError::Behind { found: at, watermark }) => {
+            assert_eq!((at, watermark), (found, Lsn(count)));
+            assert!(found < watermark);
+        }
+        Err(error) => panic!("{error}"),
+    }
+    server.crash();
+    found.0
+}
+
+#[tokio::test]
+async fn d1_power_loss_keeps_acknowledged_records() {
+    const COUNT: u64 = 5;
+    let (server, dir) = (Server::start(&SETTINGS), tempfile::tempdir().unwrap());
+    let spec = StoreSpec::Postgres(Box::new(server.target("shard=a")));
+    let synced = write_and_crash(&server, &spec, dir.path(), COUNT.into()).await;
+    let mut rng = Rng::with_seed(20_261_129);
+    for ((acknowledged, synced), kept) in (1..).zip(&synced).zip(Survivors::ALL) {
+        lose_power(&server, synced, Survivors::Nothing, &mut rng);
+        assert_eq!(restart(&server, &spec, dir.path(), COUNT).await, acknowledged);
+        lose_power(&server, synced, kept, &mut rng);
+        let found = restart(&server, &spec, dir.path(), COUNT).await;
+        assert!((acknowledged..=COUNT).contains(&found), "{found} of {acknowledged}, {kept:?} kept");
+        assert!(kept != Survivors::All || found == COUNT, "{found}: nothing was lost");
+    }
+}
+
+/// Negative control: a server that acknowledges before its sync loses what was acknowledged, and the machine that knows it refuses
+/// the shard.
+#[tokio::test]
+async fn d1_power_loss_after_asynchronous_commits_is_noticed() {
+    const COUNT: u64 = 3;
+    let (server, dir) = (Server::start(&SETTINGS), tempfile::tempdir().unwrap());
+    let weak = "shard=a&options=-csynchronous_commit%3Doff&accept_weak=synchronous_commit";
+    let spec = StoreSpec::Postgres(Box::new(server.target(weak)));
+    let synced = write_and_crash(&server, &spec, dir.path(), COUNT.into()).await;
+    lose_power(&server, synced.last().unwrap(), Survivors::Nothing, &mut Rng::with_seed(1));
+    let found = restart(&server, &spec, dir.path(), COUNT).await;
+    assert!(found < COUNT, "all were synced");
+    server.up();
+    let accepted = open_store_with(&spec, remembering(dir.path(), true)).unwrap();
+    assert_eq!((accepted.durable(), problems(&accepted)), (Lsn(found), Vec::new()));
+}
+
+/// Loses power within a checkpoint some times: each half of a page that it was to write is old or new. Returns how often a session
+/// is lost or damaged then.
+async fn losses_by_torn_pages(settings: &[&str], params: &str) -> usize {
+    let server = Server::start(&[&SETTINGS, settings].concat());
+    let spec = StoreSpec::Postgres(Box::new(server.target(params)));
+    let journal = open_store(&spec).unwrap();
+    for n in 1..=10 {
+        create_session(&journal, n).await.unwrap();
+    }
+    server.sql("CHECKPOINT");
+    server.copy("data", "before");
+    for n in 11..=20 {
+        create_session(&journal, n).await.unwrap();
+    }
+    journal.close().await.unwrap();
+    server.sql("CHECKPOINT");
+    server.crash();
+    server.copy("data", "after");
+    let is_lost = |seed: &u64| {
+        tear_pages(&server, &mut Rng::with_seed(*seed));
+        let sound = catch_unwind(AssertUnwindSafe(|| {
+            server.up();
+            complete(&open_store(&spec).unwrap(), 20);
+        }));
+        // A server that found damage at its start does not run.
+        drop(catch_unwind(AssertUnwindSafe(|| server.crash())));
+        sound.is_err()
+    };
+    (1..=4).filter(is_lost).count()
+}
+
+/// Restores the files of the first checkpoint, with the log of both and random halves of the pages of the second.
+fn tear_pages(server: &Server, rng: &mut Rng) {
+    server.copy("before", "data");
+    drop(std::fs::remove_file(server.dir().join("data/postmaster.pid")));
+    server.copy("after/pg_wal", "data/pg_wal");
+    let mut torn = 0;
+    for database in std::fs::read_dir(server.dir().join("after/base")).unwrap() {
+        for file in std::fs::read_dir(database.unwrap().path()).unwrap() {
+            let after = file.unwrap().path();
+            let path = server.dir().join("data").join(after.strip_prefix(server.dir().join("after")).unwrap());
+            let (Ok(mut bytes), after) = (std::fs::read(&path), std::fs::read(&after).unwrap()) else { continue };
+            if bytes == after || after.len() % HALF_PAGE != 0 {
+                continue;
+            }
+            bytes.resize(after.len(), 0);
+            let halves = bytes.chunks_mut(HALF_PAGE).zip(after.chunks(HALF_PAGE));
+            halves.filter(|_| rng.bool()).for_each(|(old, new)| old.copy_from_slice(new));
+            std::fs::write(&path, bytes).unwrap();
+            torn += 1;
+        }
+    }
+    assert!(torn >= 7, "{torn}: fewer files than tables were written");
+}
+
+#[tokio::test]
+async fn d1_power_loss_within_a_checkpoint_keeps_all_records() {
+    assert_eq!(losses_by_torn_pages(&[], "shard=a").await, 0);
+}
+
+/// Negative control: the setting that repairs torn pages is needed, and refused if it is off.
+#[tokio::test]
+async fn d1_torn_pages_without_full_page_writes_are_noticed() {
+    let losses = losses_by_torn_pages(&["full_page_writes = off"], "shard=a&accept_weak=full_page_writes").await;
+    assert!(losses > 0, "each loss of power was repaired");
+}
