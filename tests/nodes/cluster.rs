@@ -20,7 +20,7 @@ pub(crate) const LEASE: u64 = 3;
 pub(crate) const PATIENCE: Duration = Duration::from_secs(240);
 
 /// Exit code of a process that cannot use its store.
-const STORE_FAILED: i32 = 3;
+pub(crate) const STORE_FAILED: i32 = 3;
 
 pub(crate) struct Cluster {
     pub(crate) server: Server,

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use crate::cluster::{Cluster, LEASE, owned, shares, this_version};
+use crate::cluster::{Cluster, LEASE, STORE_FAILED, owned, shares, this_version};
 use crate::history;
 use crate::proxy::Network;
 
@@ -170,5 +170,34 @@ fn d7_rolling_change_loses_no_run() {
     assert_eq!(effects.len(), once.len(), "a command ran twice");
     let (_, list) = cluster.ask(1, "GET /v1/sessions?limit=100", "", &Value::Null);
     assert_eq!(list["items"].as_array().unwrap().len(), sessions.len());
+    shut_down_and_check(&mut cluster);
+}
+
+/// A newer version migrates the schema under load: older nodes end with the reason, and newer ones resume their runs.
+///
+/// A row of the migrations stands in for the newer version. It is removed where nodes of that version would start.
+#[test]
+fn d7_nodes_of_an_older_schema_end_and_lose_no_run() {
+    let mut cluster = Cluster::steady(2, 2);
+    let sessions: Vec<String> = (0..8).map(|n| cluster.open(n % 2, &format!("migrated {n}"))).collect();
+    cluster.server.sql("INSERT INTO subtend.migration (version, by) VALUES (99, 'a later one')");
+    for node in [0, 1] {
+        assert_eq!(cluster.ended(node), Some(STORE_FAILED), "{}", cluster.log(node));
+        assert!(
+            cluster.log(node).contains("the schema has version 99, but this build supports"),
+            "{}",
+            cluster.log(node)
+        );
+    }
+    cluster.server.sql("DELETE FROM subtend.migration WHERE version = 99");
+    [0, 1].into_iter().for_each(|node| cluster.start_node(node, 2));
+    cluster.wait_for(|members| shares(members).len() == 2 && owned(members) == 2);
+    for session in &sessions {
+        assert_eq!(cluster.outcome(0, session), "completed", "{session}\n{}", cluster.log(0));
+    }
+    let (effects, mut once) = (cluster.effects(), cluster.effects());
+    once.sort();
+    once.dedup();
+    assert_eq!(effects.len(), once.len(), "a command ran twice");
     shut_down_and_check(&mut cluster);
 }
