@@ -2,9 +2,10 @@
 //! makes two model turns with one tool call in between. In alternating passes, a bare tokio loop does the same work.
 //!
 //! `cargo bench --bench fan_out` prints microseconds per child (median of the pairs), the ratio to the bare loop, and
-//! frames per child. `-- --quick` does fewer pairs; `-- --durable` adds durable passes on redb (workload D; in memory
-//! is workload F). `-- --once bare|memory|redb N` does one pass of N children on one thread and prints its wall time:
-//! the counts of `valgrind --tool=callgrind` are then the same on a busy machine.
+//! frames per child. `-- --quick` does fewer pairs; `-- --durable` adds workload D on redb. With `--features postgres`
+//! and `-- ADDRESS`, it does workload D alone, on redb and on shards of that database in turn. `-- --once
+//! bare|memory|redb N` does one pass of N children on one thread and prints its wall time: the counts of `valgrind
+//! --tool=callgrind` are then the same on a busy machine.
 
 #![allow(
     clippy::expect_used,
@@ -24,6 +25,8 @@ mod fake;
 mod with_subtend;
 
 use std::time::Duration;
+
+use with_subtend::{Cap, StoreKind, fan_out};
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
@@ -60,6 +63,9 @@ fn main() {
             std::process::exit(1);
         }
     };
+    if let Some(address) = args.iter().find(|arg| arg.starts_with("postgres")) {
+        return durable(&runtime, pairs.min(3), &[("redb", StoreKind::Redb), ("shard", StoreKind::Postgres(address))]);
+    }
     println!("workload F, journal in memory, median of {pairs} alternating pairs");
     println!(
         "{:>9} {:>14} {:>14} {:>7} {:>14}",
@@ -71,11 +77,7 @@ fn main() {
         let mut frames = 0;
         for _ in 0..pairs {
             bare_passes.push(micros_per_child(runtime.block_on(bare::fan_out(*children)), *children));
-            let pass = runtime.block_on(with_subtend::fan_out(
-                *children,
-                with_subtend::StoreKind::Memory,
-                with_subtend::Cap::Open,
-            ));
+            let pass = runtime.block_on(fan_out(*children, StoreKind::Memory, Cap::Open));
             frames = pass.frames;
             our_passes.push(micros_per_child(pass.wall, *children));
         }
@@ -87,7 +89,7 @@ fn main() {
         );
     }
     if has("--durable") || !has("--quick") {
-        durable(&runtime, pairs.min(3));
+        durable(&runtime, pairs.min(3), &[("redb", StoreKind::Redb)]);
     }
 }
 
@@ -97,38 +99,25 @@ fn once(what: &str, children: Option<&String>) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a tokio runtime");
     let wall = match what {
         "bare" => runtime.block_on(bare::fan_out(children)),
-        "memory" => {
-            runtime
-                .block_on(with_subtend::fan_out(children, with_subtend::StoreKind::Memory, with_subtend::Cap::Open))
-                .wall
-        }
-        "redb" => {
-            runtime
-                .block_on(with_subtend::fan_out(children, with_subtend::StoreKind::Redb, with_subtend::Cap::Open))
-                .wall
-        }
+        "memory" => runtime.block_on(fan_out(children, StoreKind::Memory, Cap::Open)).wall,
+        "redb" => runtime.block_on(fan_out(children, StoreKind::Redb, Cap::Open)).wall,
         _ => panic!("`--once` runs \"bare\", \"memory\" or \"redb\", not {what:?}"),
     };
     println!("{what}, {children} children: {:.2} us per child", micros_per_child(wall, children));
 }
 
-fn durable(runtime: &tokio::runtime::Runtime, passes: usize) {
-    println!("\nworkload D, redb, every record durable, median of {passes}");
-    println!("{:>9} {:>8} {:>14} {:>14}", "children", "cap", "us/child", "frames/child");
-    for (cap, word) in [
-        (with_subtend::Cap::Open, "open"),
-        (with_subtend::Cap::Default, "3"),
-        (with_subtend::Cap::DefaultDurable, "3, durable"),
-    ] {
+fn durable(runtime: &tokio::runtime::Runtime, passes: usize, stores: &[(&str, StoreKind<'_>)]) {
+    println!("\nworkload D, every record durable, median of {passes}");
+    println!("{:>9} {:>11} {:>6} {:>14} {:>14}", "children", "cap", "store", "us/child", "frames/child");
+    for (cap, word) in [(Cap::Open, "open"), (Cap::Default, "3"), (Cap::DefaultDurable, "3, durable")] {
         for children in [1_000_u32, 10_000] {
-            let mut walls = Vec::new();
-            let mut frames = 0;
-            for _ in 0..passes {
-                let pass = runtime.block_on(with_subtend::fan_out(children, with_subtend::StoreKind::Redb, cap));
-                frames = pass.frames;
-                walls.push(micros_per_child(pass.wall, children));
+            let pass = |(_, store): &(&str, StoreKind<'_>)| runtime.block_on(fan_out(children, *store, cap));
+            let all: Vec<Vec<Pass>> = (0..passes).map(|_| stores.iter().map(pass).collect()).collect();
+            for (at, (store, _)) in stores.iter().enumerate() {
+                let walls = all.iter().map(|passes| micros_per_child(passes[at].wall, children)).collect();
+                let frames = f64_of(all[0][at].frames) / f64::from(children);
+                println!("{children:>9} {word:>11} {store:>6} {:>14.2} {frames:>14.2}", median(walls));
             }
-            println!("{children:>9} {word:>8} {:>14.2} {:>14.2}", median(walls), f64_of(frames) / f64::from(children));
         }
     }
 }

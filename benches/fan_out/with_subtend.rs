@@ -1,12 +1,14 @@
 //! The same work as supervised, recorded sessions.
 
+use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Instant;
 
 use subtend_actors::{OpenOptions, Options, Runtime};
 use subtend_agents::catalog::Catalog;
 use subtend_agents::manifest::{AgentMode, Manifest};
-use subtend_journal::{Journal, StoreSpec, memory::Memory, open_store};
+use subtend_journal::{Journal, StoreSpec, open_store};
 use subtend_session::authority::{RuleSet, Verdict};
 use subtend_session::limits::Limits;
 use subtend_session::outcome::Outcome;
@@ -17,11 +19,28 @@ use crate::fake::{FanOutModel, echo};
 
 /// Store of the records.
 #[derive(Clone, Copy)]
-pub(crate) enum StoreKind {
+pub(crate) enum StoreKind<'a> {
     /// In memory.
     Memory,
     /// On disk, synced.
     Redb,
+    /// A new shard of the database with this address.
+    Postgres(&'a str),
+}
+
+impl StoreKind<'_> {
+    fn open(self, dir: &Path) -> Journal {
+        static SHARDS: AtomicU32 = AtomicU32::new(0);
+        let spec = match self {
+            Self::Memory => "memory".to_owned(),
+            Self::Redb => format!("redb:{}", dir.join("store").display()),
+            Self::Postgres(address) => {
+                let shard = SHARDS.fetch_add(1, Ordering::Relaxed);
+                format!("{address}?shard=fan-out-{}-{shard}", std::process::id())
+            }
+        };
+        open_store(&StoreSpec::parse(&spec).expect("a store spec")).expect("a journal")
+    }
 }
 
 /// Limit of live children.
@@ -37,15 +56,9 @@ pub(crate) enum Cap {
 
 #[expect(clippy::disallowed_methods, reason = "a bench measures wall time")]
 /// Runs the fan-out and checks its result.
-pub(crate) async fn fan_out(children: u32, store: StoreKind, cap: Cap) -> Pass {
+pub(crate) async fn fan_out(children: u32, store: StoreKind<'_>, cap: Cap) -> Pass {
     let dir = tempfile::tempdir().expect("a directory for the bench");
-    let journal = match store {
-        StoreKind::Memory => Journal::open(Box::new(Memory::new()), Default::default()),
-        StoreKind::Redb => open_store(
-            &StoreSpec::parse(&format!("redb:{}", dir.path().join("store").display())).expect("a store spec"),
-        ),
-    }
-    .expect("a journal");
+    let journal = store.open(dir.path());
     let live = matches!(cap, Cap::Open);
     let limits = Limits {
         calls_per_answer: u32::MAX,
