@@ -2,9 +2,11 @@
 //! makes two model turns with one tool call in between. In alternating passes, a bare tokio loop does the same work.
 //!
 //! `cargo bench --bench fan_out` prints microseconds per child (median of the pairs), the ratio to the bare loop, and
-//! frames per child. `-- --quick` does fewer pairs; `-- --durable` adds workload D on redb. With `--features postgres`
+//! frames per child. `-- --quick` does fewer pairs; `-- --durable` adds durable passes on redb (workload D; in memory
+//! is workload F). With `--features postgres`
 //! and `-- ADDRESS`, it does workload D alone, on redb and on shards of that database in turn. `-- --once
-//! bare|memory|redb N` does one pass of N children on one thread and prints its wall time: the counts of `valgrind
+//! bare|memory|redb N` does one pass of N children on one thread and prints its wall time:
+//! the counts of `valgrind
 //! --tool=callgrind` are then the same on a busy machine.
 
 #![allow(

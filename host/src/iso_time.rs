@@ -10,7 +10,7 @@ const MS_OF_DAY: i64 = 86_400_000;
 /// year.
 const MAX_MS: i64 = 253_402_300_799_999;
 
-/// Returns the text of a Unix time in ms. A time before 1970 or after 9999 becomes the nearest one within.
+/// Returns the text of a Unix time in ms. Times before 1970 and after 9999 are clamped.
 pub fn to_text(ms: i64) -> String {
     let ms = ms.clamp(0, MAX_MS);
     let (days, of_day) = (ms / MS_OF_DAY + DAYS_TO_1970, ms % MS_OF_DAY);
@@ -25,7 +25,7 @@ pub fn to_text(ms: i64) -> String {
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{:03}Z", of_day % 1_000)
 }
 
-/// Reads a text that [`to_text`] wrote; `None` for any other.
+/// Parses a text that [`to_text`] wrote; `None` for any other text.
 pub fn from_text(text: &str) -> Option<i64> {
     let number = |from: usize, to: usize| text.get(from..to)?.parse::<i64>().ok();
     let (year, month, day) = (number(0, 4)?, number(5, 7)?, number(8, 10)?);

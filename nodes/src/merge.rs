@@ -144,7 +144,7 @@ fn sessions(pages: Vec<Value>, limit: usize) -> Value {
     json!({"items": items, "next": next})
 }
 
-/// Newest first. A node of an earlier version gives times in ms.
+/// Merges lists of tasks, newest first. A node of an earlier version gives times in milliseconds.
 fn tasks(pages: Vec<Value>, limit: Option<usize>) -> Value {
     let mut tasks: Vec<Value> = pages.into_iter().flat_map(rows).collect();
     let created = |at: &Value| at.as_i64().or_else(|| iso_time::from_text(at.as_str()?));

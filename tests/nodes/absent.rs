@@ -18,6 +18,15 @@ fn listed(cluster: &Cluster, request: &str, body: &str) -> (u16, String, Value) 
     (answer.status, missing, serde_json::from_str(&text).unwrap())
 }
 
+/// The figures of the first node that alerts use: its lease, its shards, nodes that live, and shards without an owner.
+fn figures(cluster: &Cluster) -> [Option<u64>; 4] {
+    let (_, text) = cluster.ask(0, "GET /metrics", "", &Value::Null);
+    let text = text.as_str().unwrap_or_default();
+    let figure = |name: &str| text.lines().find_map(|line| line.strip_prefix(name)?.trim().parse().ok());
+    ["node_lease ", "node_shards ", "nodes_alive ", "shards_without_owner "]
+        .map(|name| figure(&format!("subtend_{name}")))
+}
+
 /// The only node that may claim some shards is killed. The control: the same lists before the kill.
 #[test]
 fn d4_list_names_the_shards_that_it_lacks() {
@@ -40,6 +49,7 @@ fn d4_list_names_the_shards_that_it_lacks() {
     };
     let (status, missing, page) = listed(&cluster, "GET /v1/sessions?partial=true", "");
     assert_eq!((status, &*missing, ids(&page)), (200, "", vec![there, here.clone()]), "the control");
+    assert_eq!(figures(&cluster), [1, 1, 2, 0].map(Some));
     cluster.kill(labelled);
     cluster.wait_for(|members| shares(members) == [count("a", 2), count("none", 2)]);
     let lacks = "gpu-shard-1, gpu-shard-2";
@@ -47,6 +57,7 @@ fn d4_list_names_the_shards_that_it_lacks() {
     cluster.wait_for(|_| listed(&cluster, "GET /v1/sessions?partial=true", "").1 == lacks);
     let (status, missing, page) = listed(&cluster, "GET /v1/sessions?partial=true", "");
     assert_eq!((status, &*missing, ids(&page)), (200, lacks, vec![here]));
+    assert_eq!(figures(&cluster), [1, 2, 1, 2].map(Some));
     for (request, body) in [("GET /v1/approvals?partial=true", ""), ("POST /v1/tasks/list?partial=true", "{}")] {
         let (status, missing, list) = listed(&cluster, request, body);
         assert_eq!((status, &*missing, list.is_array()), (200, lacks, true), "{request}: {list}");
