@@ -3,22 +3,23 @@
 //!
 //! A rule *matches* an access when both its patterns do. Rule A *beats* rule B when A is at least as specific as B in
 //! its action **and** in its resource, and more specific in one of them. The verdict of a set is the lowest verdict
-//! among the matching rules that no other matching rule beats, or the set's default if no rule matches. So the
-//! order of rules has no effect. If no rule beats the other, because both are equally specific or one names the file
-//! and one the action, the lower verdict applies. Adding a deny to a set can only lower verdicts.
+//! among the matching rules that no other matching rule beats. If no rule matches, it is the set's default. The order
+//! of rules has no effect. Two rules may not beat each other: they are equally specific, or one has the more specific
+//! action and the other the more specific resource. Then the lower verdict applies. Adding a deny to a set can only
+//! lower verdicts.
 //!
 //! The pattern with more characters other than `*` is more specific. Ties are broken by more path parts, then by fewer
-//! `**`, then by fewer `*`. A pattern that matches only part of what another one matches is never less specific than it.
+//! `**`, then by fewer `*`. If pattern A matches a subset of what pattern B matches, A is never less specific than B.
 //! # Patterns
 //!
-//! In actions, and in resources of all actions but `fs.*`, `*` stands for any run of characters, also an empty one or
-//! one with `/`. Resources of `fs.*` are paths in the workspace: `*` stands for any run of characters within one part,
-//! and a part `**` for zero or more parts, so that `src/**` is `src` and everything in it. A pattern may start
-//! with `/` or `./` and end with `/`: `src/` is `src/**`. The whole pattern `*` stands for every resource. Nothing else
-//! is special: `?`, `[`, `{` and `!` stand for themselves.
+//! In actions, and in resources of all actions except `fs.*`, `*` matches any number of characters, including `/`.
+//! Resources of `fs.*` are paths in the workspace. There `*` matches any number of characters within one part of the
+//! path, and a part `**` matches any number of parts: `src/**` matches `src` and everything in it. A pattern may start
+//! with `/` or `./` and end with `/`: `src/` means `src/**`. The pattern `*` alone matches every resource. No other
+//! character is special: `?`, `[`, `{` and `!` match themselves.
 //!
 //! A deny or an ask of a path covers everything below it: `src` means the two rules `src` and `src/**`. An allow
-//! covers the path alone, so that a rule never allows more than it spells out.
+//! covers the path alone, so that it never allows more than its pattern matches.
 //!
 //! A resource of `fs.*` that is not a normal relative path (empty, absolute, with an empty, `.` or `..` part, with NUL
 //! or `\\`) is denied, whatever the rules say.
@@ -57,8 +58,8 @@ pub enum Verdict {
 
 /// One rule: an action pattern, a resource pattern, a verdict.
 ///
-/// Actions are words such as `fs.read`, `shell.run`, `task:explore`, `mcp:server:tool`; `*` stands for any run of
-/// characters. Resources of `fs.*` are paths relative to the workspace, with `/` between parts and no leading `/`; the
+/// Actions are words such as `fs.read`, `shell.run`, `task:explore`, `mcp:server:tool`; `*` matches any number of
+/// characters. Resources of `fs.*` are paths relative to the workspace, with `/` between parts and no leading `/`. The
 /// workspace itself is `.`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Rule {
@@ -311,23 +312,25 @@ impl Authority {
         self.least(|set| set.verdict(access, syntax))
     }
 
-    /// Returns the verdict for a resource with several names. No name may evade a rule for another one: in each rule
-    /// set, rules for any of the names come before those for every resource (`*`), and the lowest verdict applies.
+    /// Returns the verdict for a resource with several names. In each rule set, rules for any of the names take
+    /// precedence over rules for every resource (`*`), and the lowest verdict applies. So no name evades a rule for
+    /// another name.
     pub fn verdict_by_names(&self, action: &str, names: &[&str]) -> Verdict {
         self.least(|set| set.verdict_by_names(action, names))
     }
 
     /// Returns an upper bound of the verdicts for `action`: never less than [`Authority::verdict`] of any resource.
     ///
-    /// It decides whether a tool is offered. It is exact for one rule set, unless only several patterns together cover
-    /// everything.
+    /// The bound decides whether a tool is offered. It is exact for one rule set, unless several patterns must be
+    /// combined to cover everything.
     pub fn best(&self, action: &str) -> Verdict {
         self.least(|set| set.best(ActionSet::One(action)))
     }
 
     /// Returns whether every resource of these actions is allowed; `fs.*` means all actions that start with `fs.`.
     ///
-    /// A shell needs `["fs.*", "net.*"]`. `true` is certain; `false` may be wrong if rules override each other.
+    /// A shell needs `["fs.*", "net.*"]`. The result may be `false` by mistake if rules override each other, but never
+    /// `true`.
     pub fn unrestricted(&self, actions: &[&str]) -> bool {
         actions.iter().all(|action| {
             let actions = ActionSet::parse(action);

@@ -30,9 +30,9 @@ pub enum CallKind {
     Cancel { child: SessionId },
     /// Ends the run with an explicit result.
     Return,
-    /// Proposes that this agent continues the session: approval is always required.
+    /// Proposes another agent to continue the session: approval is always required.
     Propose(Arc<AgentOverride>),
-    /// Cannot start: the model receives a tool error that it can correct.
+    /// Cannot start: the model receives a tool error and can correct the call.
     Invalid(Invalid),
 }
 
@@ -86,8 +86,8 @@ pub enum CallEnd {
     Denied,
     /// The call's time limit passed.
     TimedOut,
-    /// The run was interrupted, or the host restarted, during the call. A call that may have had effects ends with
-    /// [`CallEnd::UnknownEffects`] instead.
+    /// The run was interrupted, or the host restarted, during the call, and the call had no effects. Otherwise it ends
+    /// with [`CallEnd::UnknownEffects`].
     Interrupted,
     /// The call was stopped because its run ends.
     Cancelled,

@@ -66,11 +66,11 @@ pub enum Command {
         /// True if queued inputs stay queued: the whole tree is cancelled.
         keeps_queue: bool,
     },
-    /// The owner, which continues, cancels the run that its call opened: an outbox row of kind `cancel`.
+    /// The owner cancels the run that its call opened, and is not ended itself: an outbox row of kind `cancel`.
     OwnerCancels {
         owner: SessionId,
         key: CallId,
-        /// The owner's model, or its interrupt.
+        /// The owner's model, or the originator of an interrupt of the owner.
         by: Initiator,
     },
     Interrupt {
@@ -105,7 +105,7 @@ pub enum Command {
         call: CallId,
         message: Text,
     },
-    /// A new activation in the same process. The runtime first delivers the token and the session's outbox rows.
+    /// A new activation in the same process. The runtime delivers the session's outbox rows first.
     Reactivated {
         /// The unstarted calls, resolved again from their tools and arguments.
         calls: Vec<FoundCall>,
@@ -117,7 +117,7 @@ pub enum Command {
         /// The command that was being handled, by name.
         command: Option<Text>,
     },
-    /// The boot sweep: the run was in flight when the host died.
+    /// The start of the host found the run in flight: the previous host process died.
     Lost {
         /// True if the owner of the run in flight survived the restart.
         owner_survives: bool,
@@ -293,7 +293,7 @@ pub struct BranchPlan {
 #[derive(Clone, Debug)]
 pub struct RegeneratePlan {
     pub child: SessionId,
-    /// Id of its first input, which repeats the user message.
+    /// Id of the alternative's first input, which repeats the user message.
     pub input: InputId,
     /// The answer; the last one if absent.
     pub of: Option<Seq>,
@@ -307,7 +307,7 @@ pub struct RegeneratePlan {
 /// The summary of a history that a compaction hides.
 #[derive(Clone, Debug)]
 pub struct SummarisedHistory {
-    /// The model call that waits for it; none if a person or the host requested it.
+    /// The model call that waits for the summary; none if a person or the host requested it.
     pub turn: Option<(TurnNo, AttemptNo)>,
     pub by: Initiator,
     pub plan: HistoryCut,
@@ -317,7 +317,7 @@ pub struct SummarisedHistory {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Summary {
     pub text: Text,
-    /// The service session that wrote it.
+    /// The service session that wrote the summary.
     pub of: SessionId,
 }
 
@@ -328,7 +328,7 @@ pub struct Unsummarised {
     pub message: Text,
     /// The service session, if it was created.
     pub of: Option<SessionId>,
-    /// The model of the compaction agent, with the milliseconds until it accepts calls, if it accepts none now.
+    /// Set if the compaction agent's model accepts no calls now: the model, and the milliseconds until it does.
     pub reset: Option<(Text, u64)>,
 }
 
@@ -362,7 +362,7 @@ pub struct ChildPlan {
     pub input: InputId,
     /// The child's first user message.
     pub prompt: Text,
-    /// The creation record; `decide` sets `place`, `short`, `ceiling`, and the owner of its worktree, if it names one.
+    /// The creation record; `decide` sets `place`, `short`, `ceiling`, and the owner of the worktree, if there is one.
     pub created: SessionCreated,
     /// The manifest's own authority: met with the parent's ceiling.
     pub manifest: Arc<Authority>,

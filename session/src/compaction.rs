@@ -14,14 +14,15 @@ const BYTES_PER_TOKEN: u64 = 4;
 /// The default share of the context window, in percent.
 const DEFAULT_SHARE: u32 = 80;
 
-/// The newest messages keep 1/`TAIL` of the tokens. Completions in the hidden range keep up to 1/`COMPLETIONS`.
+/// A compaction keeps the newest messages within 1/`TAIL` of the tokens, and completions of the hidden range within
+/// 1/`COMPLETIONS`.
 const TAIL: u64 = 4;
 const COMPLETIONS: u64 = 8;
 
 /// The messages that a compaction would hide now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HistoryCut {
-    /// The position from which messages stay visible. Some before it stay too.
+    /// The position from which all messages stay visible. Some earlier messages also stay.
     pub upto: u64,
     /// The record that last changed the visible messages. A summary of an older history is refused.
     pub revised: Seq,
@@ -29,7 +30,8 @@ pub struct HistoryCut {
 
 /// Returns the messages that a compaction would hide now; `None` if no old message can be hidden.
 ///
-/// The newest messages stay, at least all that the model has not answered. A cut never separates a call from its result.
+/// The newest messages stay, and at least those that the model has not answered. A cut never separates a call from its
+/// result.
 pub fn plan(state: &State) -> Option<HistoryCut> {
     if is_service(state) {
         return None;
@@ -64,7 +66,7 @@ pub(crate) fn is_due(state: &State) -> bool {
     tokens(state) >= limit && plan(state).is_some()
 }
 
-/// Returns whether a compaction may follow a provider's report of an overflow: once in a turn.
+/// Returns whether a compaction may follow when the provider reports an overflow. One is allowed in each turn.
 pub(crate) fn may_follow_overflow(state: &State) -> bool {
     let fresh = state.turn().is_some_and(|turn| !turn.overflowed && !turn.compaction_failed);
     fresh && is_automatic(&state.limits) && plan(state).is_some()
@@ -92,7 +94,7 @@ pub(crate) struct CompactionPreview {
     pub(crate) after: u64,
 }
 
-/// Returns whether `after` tokens are few enough for an automatic compaction by share.
+/// Returns whether a history of `after` tokens is small enough after an automatic compaction.
 pub(crate) fn is_within_share(state: &State, after: u64) -> bool {
     limit(state).is_none_or(|limit| after < limit)
 }
@@ -191,7 +193,8 @@ fn verbatim(state: &State, upto: usize) -> Vec<usize> {
     stay
 }
 
-/// Returns the visible positions before `upto` that a compaction may keep: those that the last one kept, and later ones.
+/// Returns the visible positions before `upto` that a compaction may keep: those that the last compaction kept, and
+/// later ones.
 fn candidates(state: &State, upto: usize) -> impl DoubleEndedIterator<Item = usize> {
     let kept = state.compactions.last().map(|last| last.verbatim.clone()).unwrap_or_default();
     let seen = |at: &usize| state.hidden_at(*at).is_none() && !context::is_replaced(state, *at);

@@ -118,8 +118,8 @@ mod spawn;
 mod submit;
 mod tool;
 
-/// Takes outbox rows without the check that follows an end. The next command is `Lost`, which would drop the turn that
-/// the check starts.
+/// Takes outbox rows, but omits the check that follows the end of an owned run. The check could start a turn, which the
+/// next command, `Lost`, would drop.
 pub fn arrive(state: &mut State, notices: Vec<Notice>, clock: Clock) -> Decision {
     let mut draft = Draft::new(state, clock);
     owned_ended::arrive(&mut draft, notices);

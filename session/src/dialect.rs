@@ -1,4 +1,5 @@
-//! Dialects: families of tools for child sessions. They map to the same commands; a table maps outcomes to their words.
+//! Dialects: families of tools for child sessions. They map to the same commands. A table has each dialect's words for
+//! outcomes.
 
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -40,7 +41,8 @@ impl Dialect {
         Self::ALL.into_iter().find(|dialect| dialect.name() == name)
     }
 
-    /// Returns whether the model fetches the ends of children: they are kept for repeated reads, and pushed only to an idle model.
+    /// Returns whether the model fetches the ends of children with a tool. The ends are then kept for repeated reads, and
+    /// sent only to an idle model.
     pub const fn is_pulled(self) -> bool {
         self.fetch_tool().is_some()
     }
@@ -97,9 +99,8 @@ impl Dialect {
         let [subagent, task, spawn, spawn_task, minion] = match kind {
             OutcomeKind::Completed => ["complete", "output", "OK", "completed", "result"],
             OutcomeKind::Cancelled => ["cancelled", "error", "ERROR", "cancelled", "error"],
-            // A final text at the turn limit is still an answer, and its text says so.
+            // The final text at the turn limit is still an answer, and mentions the limit.
             OutcomeKind::OutOfTurns => ["max_iterations", "output", "ERROR", "failed", "error"],
-            // A restart ended the run, and nothing else had stopped it.
             OutcomeKind::Lost => ["abandoned", "error", "ERROR", "failed", "error"],
             OutcomeKind::Failed
             | OutcomeKind::Interrupted

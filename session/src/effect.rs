@@ -24,7 +24,8 @@ pub enum Effect {
         attempt: AttemptNo,
         after_ms: u64,
     },
-    /// Ask the compaction agent to summarise old history; the attempt waits for [`Command::Compact`](crate::command::Command::Compact).
+    /// Ask the compaction agent to summarise old history. The attempt waits for
+    /// [`Command::Compact`](crate::command::Command::Compact).
     Compact {
         turn: TurnNo,
         attempt: AttemptNo,
@@ -49,16 +50,16 @@ pub enum Effect {
         to: SessionId,
         notice: Box<Notice>,
     },
-    /// Drop the model stream and stop the run's local tools. Each of them still answers with its completion command.
+    /// Drop the model stream and stop the run's local tools. Each tool still answers with its completion command.
     CancelLocal,
-    /// Fire the run's token for everything that it owns, and notify the owned sessions.
+    /// Fire the cancellation token of everything that the run owns, and notify the owned sessions.
     CancelOwned {
         run: RunNo,
         outcome: OutcomeKind,
         /// True if queued inputs of the owned sessions stay queued.
         keeps_queue: bool,
     },
-    /// Cancel one owned run: notify its session, and fire its token for everything below it.
+    /// Cancel one owned run: notify its session, and fire the cancellation token of the run and everything that it owns.
     CancelChild {
         run: RunNo,
         child: SessionId,

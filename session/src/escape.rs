@@ -19,7 +19,7 @@ pub fn harmless(text: &str) -> String {
     })
 }
 
-/// Returns `text` escaped as by [`harmless`], line breaks and tabs too: for a name on a line with other text.
+/// Returns `text` escaped as by [`harmless`], and also line breaks and tabs. For a name on a line with other text.
 pub fn on_one_line(text: &str) -> String {
     harmless(text).chars().fold(String::with_capacity(text.len()), |mut out, c| {
         match c {
@@ -39,7 +39,7 @@ fn escape(text: &str, is_escaped: impl Fn(Option<char>, char, Option<char>) -> b
     let mut out = String::with_capacity(text.len());
     let mut chars = text.chars().peekable();
     while let Some(c) = chars.next() {
-        // Checks the last written character: a joiner after an escaped character would stay invisible.
+        // Checks the last written character: a joiner after an escaped character must be escaped too.
         if matches!(c, '\n' | '\t') || !is_escaped(out.chars().next_back(), c, chars.peek().copied()) {
             out.push(c);
         } else {

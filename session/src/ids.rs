@@ -44,14 +44,15 @@ uuid_newtype!(SessionId);
 uuid_newtype!(InputId);
 
 impl InputId {
-    /// Returns the id with a hash of the request that a client sent, so that a repeated request is recognised.
+    /// Returns the id with the hash of a client's request in place of its random bits, so that a repeated request is
+    /// recognised.
     pub fn of_request(self, hash: u64) -> Self {
         let (time, _) = self.0.as_u64_pair();
         // Version 8, and the variant of every version.
         Self(Uuid::from_u64_pair((time & !0xf000) | 0x8000, (hash >> 2) | (1 << 63)))
     }
 
-    /// Returns whether the id has the hash of the request; `None` if it has no hash.
+    /// Returns whether the id contains `hash`; `None` if it contains no hash.
     pub fn is_of_request(self, hash: u64) -> Option<bool> {
         (self.0.get_version_num() == 8).then(|| self == self.of_request(hash))
     }
@@ -172,7 +173,7 @@ impl Hash {
         Self(out)
     }
 
-    /// Returns the 32 digits as one text, because a serializer handles each piece with a call and an escape scan.
+    /// Returns the 32 digits as one text: a serializer would call and scan once for each piece.
     fn digits(self, buffer: &mut [u8; 32]) -> &str {
         Uuid::from_bytes(self.0).as_simple().encode_lower(buffer)
     }

@@ -32,7 +32,7 @@ pub struct Head {
     /// The activation that wrote the row.
     pub epoch: Epoch,
     pub state: Phase,
-    /// The kind of branch. Set for a root only if it is a task of the host.
+    /// The kind of branch. A root has a kind only if it is a task of the host.
     #[serde(default)]
     pub kind: Option<BranchKind>,
     #[serde(default)]
@@ -59,7 +59,7 @@ impl Head {
     /// Returns the row that remains after erasure: the position in the tree, without text.
     #[must_use]
     pub fn erased(&self) -> Self {
-        // Lists every field, so that the author of a new field must decide whether it is text.
+        // Lists every field, so that the author of a new one must decide whether erasure clears it.
         Self {
             parent: self.parent,
             root: self.root,
@@ -117,7 +117,7 @@ pub enum RowKind {
     Answer,
 }
 
-/// The key that distinguishes rows of one (to, from, kind).
+/// The key that distinguishes rows with the same receiver, sender and kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RowKey {

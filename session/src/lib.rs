@@ -1,7 +1,7 @@
 //! The decision core of subtend: the state of a session and its transitions.
 //!
 //! `decide` maps a state and a command to records and effects; `apply` folds records into state. Clock readings, ids
-//! and grants enter as values of the command: this crate has no I/O, clock or randomness.
+//! and grants are values in the command: this crate has no I/O, clock or randomness.
 
 #![allow(missing_docs, reason = "a comment that only repeats a name is deleted")]
 

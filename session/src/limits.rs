@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 pub struct Limits {
     /// Subagent edges from the root. Sessions at this depth cannot start children.
     pub max_depth: u32,
-    /// Number of live owned runs per root; further ones are queued.
+    /// Number of live owned runs per root. Further runs are queued.
     pub live_runs: u32,
     /// Number of live runs per root that people opened in branches. They are never queued behind owned runs.
     pub live_person_runs: u32,
@@ -32,7 +32,7 @@ pub struct Limits {
     /// Time that a model may be silent between two events.
     pub stall_ms: u64,
     pub tool_ms: u64,
-    /// Time for local work to stop, counted once for a whole subtree.
+    /// Time for local work to stop. All sessions of a subtree stop within the same period.
     pub grace_ms: u64,
     /// Number of attempts of one turn.
     pub attempts: u32,
@@ -58,8 +58,8 @@ pub struct Limits {
     /// Percentage of the model's context window from which old history is summarised and hidden before the next model
     /// call, and once after a provider reports an overflow. 0 turns it off. If absent, 80 if the window is known.
     pub compact_at: Option<u32>,
-    /// Input and output tokens of a root run and its owned runs. Each model call first reserves an estimate, and is then
-    /// charged the tokens that the provider reports, else the reservation. A run whose call does not fit ends out of budget.
+    /// Input and output tokens of a root run and its owned runs. Each model call first reserves an estimate. It is charged
+    /// the tokens that the provider reports, else the reservation. If a reservation exceeds the budget, its run ends.
     pub tokens: Option<u64>,
     /// Cost in millionths of a US dollar, counted like `tokens`, for models with a known price.
     pub cost_micro: Option<u64>,
@@ -71,7 +71,7 @@ pub struct Limits {
     /// Wall-clock time of a detached run, and working time of a background process.
     pub detached_ms: u64,
     pub inherited_bytes: u64,
-    /// Parking of runs until the reset of a provider's limit that exceeds their turn. If off, they fail at once.
+    /// Whether runs park until a provider's limit resets, if their turn would end before. If off, they fail at once.
     pub park: Parking,
 }
 
@@ -160,7 +160,7 @@ impl Default for Limits {
 /// Number of calls above which an answer is rejected while it streams, unless `calls_per_answer` is higher.
 pub const MAX_CALLS_PER_ANSWER: u32 = 1_024;
 
-/// A limit that cannot take effect, or under which no run could start or end.
+/// The error of a limit that cannot take effect, or that lets no run start or end.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the limit `{name}` is {why}")]
 pub struct BadLimit {
@@ -209,8 +209,8 @@ impl Limits {
         }
     }
 
-    /// Returns the lower value of each limit; parking is off if either turns it off. `compact_at` bounds nothing and is
-    /// kept.
+    /// Returns the lower value of each limit. Parking is off if it is off on either side. `compact_at` is not an upper
+    /// bound, and is kept.
     #[must_use]
     pub fn lowered(&self, other: &Self) -> Self {
         let least = |one: Option<u64>, other: Option<u64>| match (one, other) {

@@ -42,7 +42,7 @@ pub enum Message {
 }
 
 impl Message {
-    /// Returns the sequence number of its record, if the message has a record of its own.
+    /// Returns the sequence number of the message's record, if it has a record of its own.
     pub fn record(&self) -> Option<Seq> {
         match self {
             Self::User { seq, .. } | Self::Assistant { seq, .. } | Self::Notice { seq, .. } => Some(*seq),
@@ -50,12 +50,12 @@ impl Message {
         }
     }
 
-    /// Returns the number of bytes of its texts and calls.
+    /// Returns the number of bytes of the message's texts and calls.
     pub fn bytes(&self) -> u64 {
         self.sum(|text| text.len() as u64)
     }
 
-    /// Returns the bytes that its texts and calls take in JSON, as in a request and in a journal.
+    /// Returns the bytes of the message's texts and calls as JSON, in which requests and journals contain them.
     pub fn json_bytes(&self) -> u64 {
         self.sum(json_bytes)
     }

@@ -13,7 +13,7 @@ pub fn near<'a>(requested: &str, known: impl IntoIterator<Item = &'a str>) -> Op
     let requested = folded(requested);
     let length = requested.chars().count();
     let max_distance = length.div_ceil(3).min(3);
-    // The memory for a distance grows with the product of both lengths.
+    // The distance needs memory in proportion to the product of both lengths.
     let similar = known.into_iter().filter(|name| name.chars().count().abs_diff(length) <= max_distance);
     let ranked = similar.map(|name| (strsim::damerau_levenshtein(&requested, &folded(name)), name));
     ranked.filter(|(distance, _)| *distance <= max_distance).min().map(|(_, name)| name)

@@ -19,7 +19,7 @@ pub enum Initiator {
         /// The owner's outcome, without its nested cause.
         outcome: OutcomeKind,
     },
-    /// The part of a start of the host that ends runs left in flight.
+    /// The sweep: a starting host ends the runs that the previous one left in flight.
     Sweep,
 }
 
@@ -150,9 +150,9 @@ impl Outcome {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FailKind {
-    /// The answer was truncated, also after one continuation.
+    /// The answer was truncated, and so was its continuation.
     Truncated,
-    /// The answer was empty, also after one nudge.
+    /// The answer was empty, and so was the answer to the nudge.
     Empty,
     Refused,
     Model {
@@ -257,7 +257,7 @@ pub enum Part {
 #[serde(rename_all = "snake_case")]
 pub enum TimeLimit {
     Run,
-    /// Time in the queue for a slot. Each slot that a run of the same root gets restarts it.
+    /// Time in the queue for a slot. It restarts each time a run of the same root gets a slot.
     Queue,
     /// One turn with all its attempts.
     Turn,

@@ -9,9 +9,9 @@ pub enum Phase {
     Queued,
     /// A model stream or local call is active or due.
     Working,
-    /// Mid-turn: only child, await or approval calls are open, or the run awaits a slot after them.
+    /// The turn has open calls, all of which wait for children or approvals; or the run awaits a slot after such calls.
     WaitingMidTurn,
-    /// At rest: no call is open and owned runs are in flight, or the run awaits a slot after them.
+    /// No call is open and owned runs are in flight, or the run awaits a slot after that.
     WaitingAtRest,
     HeldInterrupted,
     HeldOutOfTurns,

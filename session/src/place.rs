@@ -64,9 +64,9 @@ pub enum Isolation {
 /// The worktree that a session uses, and its origin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Worktree {
-    /// The session that it was created for: this one or an ancestor.
+    /// The session for which the worktree was created: this one or an ancestor.
     pub of: SessionId,
-    /// The session whose worktree it was created from; the workspace if absent.
+    /// The session whose worktree was the starting point; the workspace if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from: Option<SessionId>,
 }
@@ -80,8 +80,8 @@ impl Worktree {
         Self { of, from: parent.map(|parent| parent.of) }
     }
 
-    /// Returns the name of the branch with the changes of a session's own worktree. It has the whole id: an import may bring an id with the
-    /// same end.
+    /// Returns the name of the git branch of a session's own worktree. It contains the whole id, because an imported session
+    /// may have an id with the same end.
     pub fn branch(of: SessionId) -> String {
         format!("{WORKTREE_BRANCHES}/{of}")
     }
@@ -123,7 +123,7 @@ pub enum BranchKind {
     Service,
 }
 
-/// The owner of a run. Cancelling, closing, slots and notices follow ownership, not parentage.
+/// The owner of a run. Cancels, closing, slots and notices follow ownership, not the parent.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Owner {
@@ -152,7 +152,8 @@ impl Owner {
         }
     }
 
-    /// Returns whether a model's call opened the run. Its answer goes to that model, and a queued message does not extend it.
+    /// Returns whether a model's call opened the run. That model receives the run's answer, and queued messages do not extend
+    /// the run.
     pub fn is_model_call(&self) -> bool {
         match self {
             Self::Run { .. } | Self::Detached { .. } => true,

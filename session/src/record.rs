@@ -1,6 +1,6 @@
 //! Records: the content of a session's journal. The state is a fold over them (`state`).
 //!
-//! They are stored as externally tagged JSON in snake_case. New *fields* get a default. An unknown record *kind* means
+//! Records are stored as externally tagged JSON in snake_case. New *fields* get a default. An unknown record *kind* means
 //! that a newer version wrote the journal.
 
 use serde::{Deserialize, Serialize};
@@ -34,14 +34,14 @@ mod turn;
 
 /// One fact about a session, in the order of decisions.
 ///
-/// At most 80 bytes, so that a decision of many records stays cheap to move; large records are boxed.
+/// A record has at most 80 bytes, so that vectors of records stay cheap to move. Large ones are boxed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, strum::IntoStaticStr, strum::VariantNames)]
 #[serde(rename_all = "snake_case")]
 #[strum(serialize_all = "snake_case")]
 pub enum Record {
     /// The first record of every session, in the batch that creates it.
     SessionCreated(Box<SessionCreated>),
-    /// A run exists; the LSN of this record is its position in the queue.
+    /// A run was opened. The LSN of this record is its position in the queue.
     RunOpened(Box<RunOpened>),
     /// The run was started: its working time begins.
     RunStarted {
@@ -75,7 +75,7 @@ pub enum Record {
     },
     /// An attempt failed. The transcript does not contain it.
     AttemptDiscarded(Box<AttemptDiscarded>),
-    /// The model answered. Open calls are counted by this record, not by the set of live children.
+    /// The model answered. The open calls of the turn are counted from this record, not from the live children.
     TurnAnswered(Box<TurnAnswered>),
     /// A call started. Only calls with side effects wait for this record to be durable.
     CallStarted {
@@ -89,7 +89,7 @@ pub enum Record {
     },
     /// A call ended. A blocking child call has its notice instead, unless it was moved to the background.
     CallFinished(Box<CallFinished>),
-    /// A child was created, and its first run is owned by this session's run. In the same batch as the child's first records.
+    /// A child was created, with a first run that this session's run owns. In the same batch as the child's first records.
     ChildSpawned(Box<ChildSpawned>),
     /// This session continues an ended child. Adds a `continue` row.
     ContinueAsked(Box<ContinueAsked>),
@@ -116,14 +116,14 @@ pub enum Record {
         why: Park,
         slot: bool,
     },
-    /// The run is held: the model is not called until an input arrives, or not again in this run.
+    /// The run is held: the model is not called until an input arrives, or never again in this run.
     RunHeld {
         run: RunNo,
         why: Box<Hold>,
     },
     /// The run's one terminal record. Adds a `notice` row if a session receives its end.
     RunEnded(Box<RunEnded>),
-    /// Ends of owned runs were taken. This record is the tool result or the synthetic completion.
+    /// Ends of owned runs were taken. This record holds the tool result or the synthetic message with the ends.
     NoticeTaken(Box<NoticeTaken>),
     /// A call awaits approval.
     AskOpened {
@@ -193,8 +193,8 @@ impl Record {
         self.into()
     }
 
-    /// Returns the bytes that text of a model, a tool or an owned run takes in the journal, as `recorded_bytes` counts them.
-    /// Inputs have their own limits.
+    /// Returns the bytes of text from a model, a tool or an owned run, which the limit `recorded_bytes` counts. Inputs have
+    /// their own limits.
     pub fn text_bytes(&self) -> u64 {
         let of = |text: &Option<Text>| text.as_ref().map_or(0, |text| json_bytes(text));
         if let Self::TurnAnswered(answer) = self {
@@ -214,7 +214,7 @@ impl Record {
         }
     }
 
-    /// Returns the bytes of all text that may be long in the record, including what has limits of its own.
+    /// Returns the bytes of all texts that may be long, including those with limits of their own.
     pub fn total_text_bytes(&self) -> u64 {
         let of = |text: &Option<Text>| text.as_ref().map_or(0, |text| text.len() as u64);
         let more = if let Self::InputAccepted(input) = self {

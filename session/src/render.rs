@@ -77,8 +77,8 @@ pub fn return_result(args: &Text) -> Text {
     }
 }
 
-/// Returns the result of a run without a text answer, with a note on its worktree: before a partial text, which may be truncated, and after a
-/// result that the run `returned`, which may begin with data.
+/// Returns the result of a run without a text answer, with a note on its worktree. The note precedes a partial text, which
+/// may be truncated, and follows a result that the run `returned`, which may begin with data.
 pub(crate) fn with_worktree(session: SessionId, text: &str, returned: bool) -> Text {
     let (branch, name) = (Worktree::branch(session), session.short());
     let note = format!(
@@ -124,7 +124,7 @@ pub(crate) fn outcome_phrase(notice: &Notice) -> String {
         (_, 1) => "after 1 answered turn".into(),
         (_, turns) => format!("after {turns} answered turns"),
     };
-    // Before the first answer of its model, no call was made.
+    // No call can be open before the first answer of the model.
     let open = matches!(notice.outcome, Outcome::Lost | Outcome::RestartsExhausted { .. }) && notice.turns > 0;
     let effects = if open { "; its last calls may have had effects: check before repeating them" } else { "" };
     format!("{cause}, {progress}{effects}")
@@ -148,12 +148,12 @@ fn fail(kind: &FailKind) -> String {
     }
 }
 
-/// Returns a message of a provider or a fault as one quoted line, since it is not between fences.
+/// Returns a message of a provider or a fault as one quoted line, because no fences enclose it.
 fn quote_message(message: &str) -> String {
     json!(harmless(message)).to_string()
 }
 
-/// Returns the reason that a session did not continue, and what to do instead.
+/// Returns the reason why a session did not continue, and the alternative.
 fn refusal(why: ContinueRefusal) -> &'static str {
     match why {
         ContinueRefusal::InFlight => "it is already running for another owner: try again later",
@@ -262,7 +262,7 @@ pub fn notices(state: &State, items: &[Notice]) -> Text {
     out.into()
 }
 
-/// Returns the result of an await or check call whose runs have ended.
+/// Returns the result of an await or check call that takes ends of runs.
 pub(crate) fn await_result(state: &State, call: CallId, items: &[Notice]) -> CallResult {
     let open = state.call(call);
     if let Some(open) = open.filter(|open| *open.tool == *jobs::AWAIT) {

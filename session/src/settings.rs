@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Settings of a model call. Unset ones take the provider's default.
+/// Settings of a model call. The provider's default applies to each that is not set.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Settings {

@@ -63,7 +63,7 @@ pub struct State {
     /// after a restart.
     pub accepted: Vec<InputId>,
     pub transcript: Transcript,
-    /// Taken inputs that have more than a text, by the record that took them. Needed to regenerate an answer.
+    /// Taken inputs with options besides the text, by the record that took them. Needed to regenerate an answer.
     pub asked: BTreeMap<Seq, Arc<InputAccepted>>,
     /// The last user message, which becomes the `user_msg` of a new child.
     pub about: Option<MsgRef>,
@@ -71,14 +71,14 @@ pub struct State {
     /// Children whose texts are cached. Other texts are read from the children's journals on demand.
     pub kept: EndedTexts,
     pub shorts: BTreeSet<Short>,
-    /// The children of owned runs whose owner ended before their notices arrived, by the runs' keys. Empty except after
-    /// a start of the host.
+    /// Children with an owned run whose owner ended before the run's notice arrived, by the run's key. Empty unless the
+    /// host has restarted.
     pub owed: BTreeMap<CallId, SessionId>,
-    /// Children's runs, not owned by this session, whose notices were taken.
+    /// Runs of children whose notices were taken, if this session does not own the runs.
     pub noticed: BTreeSet<(SessionId, RunNo)>,
-    /// The agent that answers, if an input selected another one than the session's own.
+    /// The agent that answers, if an input selected another agent than the session's own.
     pub agent: Option<Arc<AgentOverride>>,
-    /// The offered tools, if fewer than the host has: from the creation, or changed by a continuing call.
+    /// The offered tools, if not all tools of the host are offered. Set at the creation or by a continuing call.
     pub tools: Option<Vec<Text>>,
     /// Accesses that were allowed permanently, in this session only.
     pub always: BTreeSet<Access>,
@@ -99,13 +99,13 @@ pub struct State {
     /// Metadata after the last merge. If absent, the initial metadata applies.
     pub metadata: Option<Text>,
     pub turns: u32,
-    /// Turn allowance of its own agent: see [`State::allowance`].
+    /// Turn allowance of the session's own agent: see [`State::allowance`].
     pub own_turns: u32,
     pub deleted: bool,
     pub closed: bool,
     pub usage: Usage,
-    /// Bytes of all texts in the folded records, as stored: an estimate of the memory of this state. A fold after texts
-    /// were erased has fewer.
+    /// Bytes of all texts in the folded records, as stored: an estimate of the memory of this state. Erasure of texts
+    /// lowers it at the next fold.
     pub text_bytes: u64,
     /// Volatile: arrived outbox rows that are not taken, in LSN order.
     pub arrived: Arrived,
@@ -153,12 +153,12 @@ pub struct Queued {
 }
 
 impl Queued {
-    /// Returns the lane, which determines the point at which it may be taken.
+    /// Returns the lane, which determines the point at which the input may be taken.
     pub fn lane(&self) -> Lane {
         self.input.lane
     }
 
-    /// Returns whether a person sent it.
+    /// Returns whether a person sent the input.
     pub fn is_message(&self) -> bool {
         self.input.from == From::Person
     }
@@ -170,27 +170,27 @@ pub struct Child {
     pub short: Short,
     pub agent: Text,
     pub kind: BranchKind,
-    /// The call that created it; absent for a branch that a person or the host created.
+    /// The call that created the child; absent for a branch that a person or the host created.
     pub call: Option<CallId>,
     pub detached: bool,
-    /// The key of its owned run in flight, until its notice is taken: the call that opened the run.
+    /// The key of the child's owned run in flight, until the run's notice is taken: the call that opened the run.
     pub key: Option<CallId>,
-    /// The key of its run whose owner has ended and whose notice has not arrived: see [`State::owed`].
+    /// The key of the child's run whose owner has ended and whose notice has not arrived: see [`State::owed`].
     pub owed: Option<CallId>,
-    /// The last of its owned runs whose end was taken; 0 before that. A run in flight has a higher number.
+    /// The child's last owned run whose end was taken; 0 before the first. A run in flight has a higher number.
     pub last_taken: RunNo,
-    /// The dialect whose call created it.
+    /// The dialect whose call created the child.
     pub dialect: Dialect,
     pub label: Option<Text>,
     /// True if listings show the session in a row of its own.
     pub inspectable: bool,
-    /// True if its answer was taken as the session's title or summary.
+    /// True if the child's answer was taken as the session's title or summary.
     pub described: bool,
-    /// The answer whose call created it, or the branch point.
+    /// The answer whose call created the child, or the branch point.
     pub at: Option<Seq>,
     /// The position of an alternative among the branches of its answer.
     pub alternative: Option<u32>,
-    /// The last end, if the child's dialect may read it again. Without its text if that was dropped (see [`State::kept`]).
+    /// The last end, if the child's dialect may read it again. The text may have been dropped: see [`State::kept`].
     pub given: Option<Arc<Notice>>,
 }
 
@@ -208,11 +208,11 @@ pub struct Run {
     pub turns: u32,
     /// Turns answered since an input or a change of the agent last reset this count.
     pub spent: u32,
-    /// Turn allowance: the one at its opening, unless an input set another.
+    /// Turn allowance: the allowance at the opening of the run, unless an input set another.
     pub allowance: u32,
-    /// Working time at the last record that carries it.
+    /// Working time according to the last record that states it.
     pub worked_ms: u64,
-    /// The current turn, possibly answered; absent before the first.
+    /// The current turn, possibly answered; absent before the first turn.
     pub turn: Option<Box<Turn>>,
     /// Owned runs whose notices were not taken, by key.
     pub owned: BTreeMap<CallId, Owned>,
@@ -222,7 +222,7 @@ pub struct Run {
     pub unanswered: Vec<InputId>,
     /// The length of the transcript before the first unanswered input was taken.
     pub asked_from: usize,
-    /// True if a compaction failed. Then a filled context window (`compact_at`) does not trigger another one.
+    /// True if a compaction failed. Then the share of the context window (`compact_at`) triggers no further one.
     pub compaction_failed: bool,
     /// JSON schema for the next final answer, from the last unanswered input that has one.
     pub format: Option<Text>,
@@ -283,7 +283,7 @@ pub struct Turn {
     pub open: u32,
     /// Number of local calls that started and have not finished.
     pub local: u32,
-    /// Number of local calls among them that are not read-only.
+    /// Number of active local calls that are not read-only.
     pub writing: u32,
     /// Open await and check calls, by position.
     pub waits: BTreeSet<u32>,
@@ -293,9 +293,9 @@ pub struct Turn {
     pub unstarted: u32,
     /// Number of calls that await approval.
     pub asked: u32,
-    /// Reset time of the provider's limit that the next attempt waits for. Kept while the run then waits for a slot.
+    /// Reset time of the provider's limit that the next attempt waits for. Kept while the run waits for a slot after that.
     pub limited: Option<i64>,
-    /// The model of the pool whose limit is reset then.
+    /// The model of the pool whose limit resets at `limited`.
     pub awaits: Option<Text>,
 }
 
@@ -318,7 +318,7 @@ pub enum CallPhase {
     Unstarted,
     /// Awaits approval.
     Asked(Box<OpenAsk>),
-    /// Started, no result yet.
+    /// Started, without a result so far.
     Started,
     Closed(Arc<CallResult>),
 }
@@ -337,11 +337,11 @@ pub struct Ended {
     pub run: RunNo,
     pub owner: Owner,
     pub outcome: Outcome,
-    /// The text for its owner: the whole text if known, else its bounded start.
+    /// The text for the owner: the whole text if known, else its bounded start.
     pub text: Option<Text>,
     pub turns: u32,
     pub usage_self: Usage,
     pub usage_owned: Usage,
-    /// Its turn allowance.
+    /// The run's turn allowance.
     pub max_turns: u32,
 }

@@ -30,7 +30,7 @@ pub fn one_line(text: &str) -> Cow<'_, str> {
     Cow::Owned(text.split_whitespace().collect::<Vec<_>>().join(" "))
 }
 
-/// Returns `text` on one line, as [`one_line`] does, for a shared text.
+/// Returns `text` on one line, like [`one_line`]. Shares the text if nothing changes.
 pub(crate) fn fold_line(text: &Text) -> Text {
     match one_line(text) {
         Cow::Borrowed(_) => Arc::clone(text),

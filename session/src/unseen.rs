@@ -1,6 +1,6 @@
-//! Characters by which one text can imitate another, for records, approvals and screens.
+//! Characters by which one text can imitate another. Records, approvals and screens check for them.
 
-/// Returns whether a character is invisible: control characters, direction marks, and those without width.
+/// Returns whether a character is invisible: a control character, a direction mark, or a character without width.
 ///
 /// ```
 /// use subtend_session::unseen::is_unseen;

@@ -26,7 +26,8 @@ pub fn has_too_many(json: &[u8]) -> bool {
     json.len() > MAX_VALUES && ValueCount::default().add(json) > MAX_VALUES
 }
 
-/// A counter of the values in a JSON text, which may come in pieces. It counts at most twice as many as there are.
+/// An approximate counter of the values in a JSON text, which may come in pieces. It counts at most twice the actual
+/// number.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ValueCount {
     marks: usize,

@@ -7,12 +7,14 @@ use super::{ActionSet, Authority, Match, Ranked, Rule, RuleSet, Verdict};
 impl Authority {
     /// Returns whether `action` is allowed for every path at and below `dir`, existing or not.
     ///
-    /// `true` is certain. `false` may be wrong if no single rule allows every path, but several together do. `action` is one of `fs.*`.
+    /// The result may be `false` by mistake if no single rule allows every path, but several together do. It is never
+    /// `true` by mistake. `action` is one of `fs.*`.
     pub fn allows_below(&self, action: &str, dir: &str) -> bool {
         pattern::is_normal(dir) && self.sets.iter().all(|set| set.allows_below(action, dir))
     }
 
-    /// Returns whether `action` is not allowed for any path at or below `dir`, existing or not. `true` is certain.
+    /// Returns whether `action` is allowed for no path at or below `dir`, existing or not. The result is never `true` by
+    /// mistake.
     pub fn denies_below(&self, action: &str, dir: &str) -> bool {
         !pattern::is_normal(dir) || self.sets.iter().any(|set| set.denies_below(action, dir))
     }
@@ -24,7 +26,8 @@ impl RuleSet {
         let everywhere = rules.iter().filter(|rule| rule.everywhere && rule.verdict() == Verdict::Allow);
         let everywhere = highest(everywhere);
         let mut lower = rules.iter().filter(|rule| rule.verdict() != Verdict::Allow);
-        // With a rule for the whole directory the default never applies. A lower rule does not apply if an allow beats it.
+        // If a rule covers the whole directory, the default never applies. A rule with a lower verdict does not apply if
+        // an allow beats it.
         (self.default == Verdict::Allow || !everywhere.is_empty())
             && lower.all(|lower| everywhere.iter().any(|allow| allow.beats(&lower.ranked)))
     }
@@ -56,7 +59,7 @@ impl RuleSet {
     }
 }
 
-/// Returns each highest rank once. They beat everything that a rank of `rules` beats.
+/// Returns the ranks of `rules` that no other one beats, each once: whatever some rank beats, one of these beats too.
 fn highest<'a>(rules: impl Iterator<Item = &'a DirectoryRule>) -> Vec<Ranked> {
     let mut ranked = drop_beaten(rules.map(|rule| rule.ranked).collect());
     ranked.dedup_by_key(|rank| (rank.action, rank.resource));

@@ -52,7 +52,7 @@ impl RuleSet {
         for rule in deciding.iter().filter(|rule| rule.is_everywhere(syntax)) {
             everywhere.entry(rule.verdict).or_default().add(&Ranked::lowest(rule, syntax));
         }
-        // A rule for every resource also applies wherever this one does, unless this one beats it.
+        // A rule for every resource also applies wherever `rule` does, unless `rule` beats it.
         let bound = |rule: &&Rule| {
             let ranked = Ranked::new(rule, syntax, Match::Exact);
             let lowest = everywhere.iter().find(|(_, ranks)| !ranks.are_all_beaten_by(&ranked));
@@ -84,7 +84,7 @@ impl Ranks {
     }
 }
 
-/// Returns the ranks that no other one beats.
+/// Returns the ranks that no other rank beats.
 pub(super) fn drop_beaten(mut ranked: Vec<Ranked>) -> Vec<Ranked> {
     ranked.sort_unstable_by_key(|rank| Reverse((rank.action, rank.resource)));
     // `above` is the highest resource rank among more specific actions, `group` the first rank of the current action.

@@ -6,8 +6,8 @@ use super::{Match, Ranked, Rule, RuleSet, Syntax, Verdict, pattern};
 const MAX_COMPARED: usize = 256;
 
 impl RuleSet {
-    /// Returns a set that never allows more than `rules` do if the last match decides. Also returns the rules whose
-    /// verdicts it had to lower, because a later, less specific rule may overrule them.
+    /// Converts `rules`, in which the last match decides, to a set that never allows more. Also returns the rules whose
+    /// verdicts the set lowers, because a later, less specific rule may overrule them.
     ///
     /// ```
     /// use subtend_session::authority::{Rule, RuleSet, Verdict};
@@ -29,8 +29,7 @@ impl RuleSet {
                 |later: &&Rule| later.verdict < rule.verdict && rule.may_beat(later) && rule.may_overlap(later);
             let bound = kept.iter().filter(decides).map(|later| later.verdict).min();
             let verdict = match bound {
-                // An allow of a path that is lowered to an ask also covers the contents of the path, which the allow
-                // did not match. There it could override a deny.
+                // Unlike an allow, an ask of a path also covers the path's contents, where it could override a deny.
                 Some(Verdict::Ask) if !pattern::ends_with_span(&rule.resource) => Verdict::Deny,
                 Some(bound) => bound,
                 None => rule.verdict,

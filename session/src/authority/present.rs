@@ -3,8 +3,8 @@
 use super::Authority;
 
 impl Authority {
-    /// Returns the authority at use: the recorded ceiling, met with the current policy of the host and the current
-    /// manifests of the session and its ancestors.
+    /// Returns the authority that applies now: the meet of the recorded ceiling, the current policy of the host, and the
+    /// current manifests of the session and its ancestors.
     ///
     /// A ceiling is recorded once and includes those of all ancestors. A policy or manifest that a restart made
     /// narrower takes effect only through this meet. A ceiling recorded since the host started already includes all of

@@ -220,7 +220,7 @@ proptest! {
         prop_assert_eq!(a.meet(&b).verdict(&at), a.verdict(&at).min(b.verdict(&at)));
     }
 
-    /// P-1, along a chain of up to twelve sessions.
+    /// Covers chains of up to twelve sessions.
     #[test]
     fn descendant_never_exceeds_its_ancestors(chain in prop::collection::vec(rule_sets(), 1..=12), at in accesses()) {
         let mut above = Authority::allow_all();
@@ -234,7 +234,7 @@ proptest! {
         }
     }
 
-    /// P-2, first half: a deny added anywhere never allows more, there or in descendants.
+    /// The deny may be at any level of the chain.
     #[test]
     fn deny_added_to_an_ancestor_never_allows_more(
         chain in prop::collection::vec(rule_sets(), 1..=12), place in any::<prop::sample::Index>(),
@@ -250,7 +250,6 @@ proptest! {
         prop_assert!(effective(&after) <= before);
     }
 
-    /// P-2, second half: an allow added in a descendant never exceeds its ancestor.
     #[test]
     fn allow_added_to_a_descendant_stays_within_ancestor(above in authorities(), below in rule_sets(), added in rules(), at in accesses()) {
         let mut more = below;
@@ -258,7 +257,7 @@ proptest! {
         prop_assert!(above.meet(&Authority::of(more)).verdict(&at) <= above.verdict(&at));
     }
 
-    /// P-3, in value and in verdict.
+    /// Compares the rule sets and their verdicts.
     #[test]
     fn rule_order_has_no_effect(rules in rule_sets(), by in any::<u64>(), at in accesses()) {
         let mut shuffled = rules.clone();
@@ -286,7 +285,7 @@ proptest! {
         prop_assert!(verdict != Verdict::Allow || exact(&rules, &at) == Verdict::Allow);
     }
 
-    /// P-7: a tool that is not offered would never be allowed.
+    /// The bound decides which tools are offered: a hidden tool would never be allowed.
     #[test]
     fn best_bounds_every_resource(authority in authorities(), at in accesses()) {
         prop_assert!(authority.verdict(&at) <= authority.best(&at.action));

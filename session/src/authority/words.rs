@@ -25,7 +25,7 @@ pub struct BadRule {
 }
 
 impl Verdict {
-    /// Returns the verdict's word in files and listings.
+    /// Returns the name of the verdict in files and listings.
     pub fn as_str(self) -> &'static str {
         self.into()
     }
@@ -78,7 +78,7 @@ impl Rule {
 
 const BLANKS: &str = "a pattern has at least one character, no control characters and no blanks around it";
 
-/// Returns whether an address pattern may match other hosts than it names: `*` stands for any characters, also `/`.
+/// Returns whether an address pattern may match other hosts than it names, because `*` also matches `/`.
 ///
 /// ```
 /// use subtend_session::authority::is_wide_address;
@@ -203,7 +203,7 @@ fn path(pattern: &str) -> Result<&str, String> {
     Ok(plain)
 }
 
-/// Returns the first `{name}` of a pattern, which nothing would expand. Shell brace lists do not count.
+/// Returns the first `{name}` of a pattern: placeholders are not expanded. Shell brace lists do not count.
 fn placeholder(pattern: &str) -> Option<String> {
     let mut rest = pattern;
     while let Some((before, after)) = rest.split_once('{') {

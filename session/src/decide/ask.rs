@@ -89,7 +89,7 @@ impl Draft<'_> {
         deadline.map_or(full, |at| ms_until(at, self.clock.wall_ms).min(full))
     }
 
-    /// Closes the ask of a call that gets its result without an answer.
+    /// Closes the ask of a call that gets its result before an approver answers.
     pub(super) fn close_ask(&mut self, call: CallId) {
         if self.requested_access(call).is_none() {
             return;
@@ -134,7 +134,7 @@ impl Draft<'_> {
                     let kind = CallKind::Invalid(Invalid::UnknownTool);
                     self.refuse(call, kind, ToolErrorKind::UnknownTool, text.into());
                 }
-                // In the same batch as the approval, so that a crash never loses the access that it grants.
+                // In the same batch as the approval, so that a crash never separates the approval from its effect.
                 Some(CallKind::Propose(other)) => self.hand_over(call, other),
                 Some(kind) => {
                     self.state.due.access.insert(call.ix, Box::new(access));
@@ -144,7 +144,7 @@ impl Draft<'_> {
         }
     }
 
-    /// Returns whether due calls may start. Resumes a waiting run for them, first requesting a slot if it needs one.
+    /// Returns whether due calls may start. Resumes a waiting run for them; if the run needs a slot, requests it first.
     pub(super) fn may_start(&mut self) -> bool {
         let Some(run) = self.run() else { return false };
         let (no, slot) = (run.no, run.opened.slot);

@@ -1,4 +1,4 @@
-//! Starts the calls of an answer, and ends at once those that cannot start.
+//! Starts the calls of an answer. Calls that cannot start end at once.
 
 use std::sync::Arc;
 

@@ -39,8 +39,8 @@ pub(super) fn cancel(draft: &mut Draft<'_>, run: Option<RunNo>, by: Initiator, k
     }
 }
 
-/// Applies a cancel of the whole tree to a closing run: the outcome is unchanged, and queued inputs stay queued. Owned
-/// runs may have been notified only of the end, so they are notified again.
+/// Applies a cancel of the whole tree to a closing run: the outcome is unchanged, and queued inputs stay queued. Notifies
+/// the owned runs again, because the first notification may have let their queued inputs open runs.
 fn keep_queue(draft: &mut Draft<'_>, run: RunNo, outcome: Outcome) {
     let kind = outcome.kind();
     draft.emit(Record::RunHeld { run, why: Box::new(Hold::Closing { outcome, keeps_queue: true }) });

@@ -1,4 +1,4 @@
-//! Closing of a quiet session; an input reopens it.
+//! Closing of a session without a run in flight. An input reopens it.
 
 use super::draft::Draft;
 use crate::effect::{Rejection, Reply};

@@ -1,4 +1,4 @@
-//! Continuation of an ended child: the owner's request as an outbox row, and its effect in the child.
+//! Continuation of an ended child: the owner requests it by an outbox row, and the child opens a run or refuses.
 
 use super::draft::Draft;
 use crate::call::{CallEnd, CallKind, ToolErrorKind};
@@ -11,7 +11,7 @@ use crate::place::{Mode, Owner};
 use crate::record::{ContinueAsked, ContinueRefusal, From, InputAccepted, Lane, Record};
 use crate::render;
 
-/// Answers the row in the child, once: opens a run or refuses.
+/// Handles the row in the child: opens a run or refuses. A repeated row has no effect.
 pub(super) fn on_continue(draft: &mut Draft<'_>, ask: Continue) -> Result<(), Rejection> {
     if ask.input != index::continue_input(ask.owner, ask.key) {
         let why = "its input id does not belong to its key";
@@ -51,7 +51,7 @@ fn open_run(draft: &mut Draft<'_>, ask: Continue) {
     let Continue { owner: session, run, key, input, text, mode, turns, tools, wall_cap_at, owner_ended } = ask;
     let (from, owner) = (From::Model { session, run, call: key }, Owner::Run { session, run, call: key });
     let input = InputAccepted { turns, tools, ..InputAccepted::new(input, from, Lane::Send, text, owner) };
-    // A cancel of the whole tree left these inputs queued. The end of a run that never started must not open runs for them.
+    // A cancel of the whole tree left inputs queued. The end of a run that never started must not open runs for them.
     let keeps_queue = !draft.state.queue.is_empty();
     let opened = draft.run_opened_by(&input, mode, wall_cap_at);
     draft.emit(Record::InputAccepted(Box::new(input)));
@@ -74,7 +74,7 @@ pub(super) fn ask(draft: &mut Draft<'_>, call: CallId, plan: ContinuePlan) {
         let text = format!("Unknown task {child}: start one, or use the id that you were given.");
         return draft.refuse(call, kind, ToolErrorKind::NotFound, text.into());
     };
-    // At most one call of the owner waits for each child, so that notices arrive in the order of the runs.
+    // For each child at most one call of the owner may wait, so that notices arrive in the order of the runs.
     if let Some(key) = known.and_then(|child| child.key) {
         let text = if draft.state.arrived.contains(child, index::RowKey::Call(key)) {
             match dialect.fetch_tool() {

@@ -100,7 +100,7 @@ fn wall_cap(draft: &mut Draft<'_>, run: RunNo) -> Result<(), Rejection> {
     Ok(())
 }
 
-/// Gives up local work that did not stop within the grace, and aborts its tasks.
+/// Aborts local work that did not stop within the grace, and closes its calls.
 fn grace(draft: &mut Draft<'_>, run: RunNo) -> Result<(), Rejection> {
     let current = draft.run_is(run).ok_or(STALE)?;
     let (local, owns) = (current.has_local_work(), !current.owned.is_empty());
@@ -114,7 +114,7 @@ fn grace(draft: &mut Draft<'_>, run: RunNo) -> Result<(), Rejection> {
     }
     draft.drop_local(Scope::Local, &end);
     match closing {
-        // The first cancel already sent `keeps_queue`. `true` here could undo the reset by a later input to the owned session.
+        // The first cancel already sent its `keeps_queue`. An input to the owned session may have reset the flag since.
         Some(outcome) if owns => draft.effect(Effect::CancelOwned { run, outcome, keeps_queue: false }),
         Some(_) => {}
         None => draft.cancel_blocking(),

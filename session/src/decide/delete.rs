@@ -1,4 +1,4 @@
-//! Deletion of a quiet session and its queued inputs.
+//! Deletion of a session without a run in flight, and of its queued inputs.
 
 use super::close::quiet;
 use super::draft::Draft;

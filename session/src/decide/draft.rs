@@ -9,7 +9,7 @@ pub(super) struct Draft<'a> {
     pub(super) state: &'a mut State,
     pub(super) decision: Decision,
     pub(super) clock: Clock,
-    /// True if the model answered in this decision.
+    /// True if this decision handles an answer of the model.
     pub(super) answered: bool,
     /// True if queued inputs stay queued after the end.
     pub(super) keeps_queue: bool,

@@ -17,7 +17,7 @@ use crate::usage::Usage;
 pub(super) enum Scope {
     /// All open calls except started child calls and started local calls.
     Waiting,
-    /// Like `Waiting`, and started local calls, whose work is lost.
+    /// The calls of `Waiting`, and started local calls, whose work is lost.
     Local,
     All,
 }
@@ -82,7 +82,7 @@ impl Draft<'_> {
         let (no, outcome, keeps_queue) = (ended.run, ended.outcome.clone(), ended.keeps_queue);
         self.drop_relatives_messages();
         self.emit(Record::RunEnded(Box::new(ended)));
-        // The next run may open in this decision, and has not worked yet.
+        // The next run may open in the same decision, with no working time yet.
         self.clock.worked_ms = 0;
         if self.state.created.rolls_back && outcome != Outcome::Completed {
             self.emit(Record::RolledBack { run: no, by: Initiator::Host });
@@ -146,7 +146,7 @@ impl Draft<'_> {
         })
     }
 
-    /// Gives each call of `scope` its result.
+    /// Answers each call of `scope` with a result for `end`.
     pub(super) fn answer_calls(&mut self, scope: Scope, end: &CallEnd) {
         self.state.due.clear();
         let Some(turn) = self.state.turn() else { return };
@@ -192,7 +192,7 @@ impl Draft<'_> {
         let Some(turn) = self.state.turn().filter(|turn| turn.streaming) else { return };
         let (turn, attempt) = (turn.no, turn.attempt);
         let (error, message) = (ModelFail::Dropped, why.into());
-        // The cost so far is unknown, which is not zero.
+        // The cost so far is not zero but unknown.
         let usage = Some(Usage::UNKNOWN);
         let (model, retry_delay_ms, awaits, queued_ms) = (None, None, None, 0);
         let discarded =

@@ -43,16 +43,16 @@ pub(super) fn interrupt(draft: &mut Draft<'_>, by: Initiator) {
     draft.advance();
 }
 
-/// Returns whether work of an interrupted run still has to stop. The grace bounds that time.
+/// Returns whether work of an interrupted run has not stopped yet. The grace limits that time.
 pub(super) fn is_stopping(run: &Run) -> bool {
     run.has_local_work() || run.open_calls() > 0
 }
 
 impl Draft<'_> {
-    /// Cancels the owned runs whose calls wait for them. Records each cancel once, and repeats its effect on each call.
+    /// Cancels the owned runs whose calls wait for them. Records each cancel once; a repeated call repeats the effects only.
     ///
-    /// The calls stay open until the notices of those runs arrive; background runs continue. A run that its child has not
-    /// opened yet is cancelled too, because the row follows the `continue` row.
+    /// The calls stay open until the notices of those runs arrive; background runs continue. The cancel also reaches a
+    /// continued child that has not opened its run yet, because the `cancel` row follows the `continue` row.
     pub(super) fn cancel_blocking(&mut self) {
         let Some(run) = self.run() else { return };
         let no = run.no;

@@ -18,18 +18,18 @@ use crate::record::{Park, Record};
 
 /// The wait after an attempt that cannot be retried with its own model.
 pub(super) enum ResetWait {
-    /// The turn waits for another model of its pool, and calls it.
+    /// The turn waits for another model of the pool, then calls that model.
     Turn(Text, u64),
-    /// The run parks until the reset of a member of its pool, if that is known.
+    /// The run parks until the reset of the named member of the pool, if a pool is used.
     Park(Option<Text>, u64),
 }
 
 /// Returns the wait for a reset after a failed attempt whose model cannot be retried within the turn.
 ///
-/// `own` is the failed member of a pool, if any, with its retry-after. Candidates are the other models of the pool that wait for a reset, and the
-/// failed model if its error is retryable. The turn waits for the earliest reset that is within its time limit. If no
-/// reset is, the run parks until the earliest one. A failed model whose own reset is within the turn was retried
-/// already, so there is no further wait, as without a pool.
+/// `own` is the failed member of a pool, if any, with its retry-after. Candidates are the other models of the pool that
+/// wait for a reset, and the failed model if its error is retryable. If a candidate's reset is within the turn's time
+/// limit, the turn waits for the earliest one. Otherwise the run parks until the earliest reset. If the failed model's
+/// own reset is within the turn, that model was retried already, and the result is `None`.
 pub(super) fn wait(
     draft: &Draft<'_>,
     error: ModelFail,
@@ -51,7 +51,7 @@ pub(super) fn wait(
     within.map(|(model, after_ms)| ResetWait::Turn(model, after_ms)).or(later)
 }
 
-/// Returns whether a run parks for a wait of `after_ms`: a shorter one fits into its turn.
+/// Returns whether a run parks for a wait of `after_ms`. A turn is long enough for a shorter wait.
 pub(super) fn should_park(draft: &Draft<'_>, after_ms: u64) -> bool {
     draft.state.limits.park == Parking::On && after_ms >= draft.state.limits.turn_ms
 }
@@ -65,7 +65,7 @@ pub(super) fn park(draft: &mut Draft<'_>, turn: TurnNo, after_ms: u64) {
     draft.arm(Deadline::Limit(turn), after_ms);
 }
 
-/// Resumes the run at the reset, or first requests the slot that it needs. Stale if the run has resumed already.
+/// Resumes the run at the reset. If the run needs a slot, requests it first. Stale if the run has resumed already.
 pub(super) fn resume_at_reset(draft: &mut Draft<'_>, turn: TurnNo) -> Result<(), Rejection> {
     let stale = Rejection::Stale("a deadline");
     let run = draft.run().filter(|run| run.turn.as_ref().is_some_and(|of| of.no == turn)).ok_or(stale.clone())?;
@@ -86,7 +86,7 @@ pub(super) fn resume_at_reset(draft: &mut Draft<'_>, turn: TurnNo) -> Result<(),
     Ok(())
 }
 
-/// Repeats the model call of the turn with the session's own model. A pool may choose a model that has recovered.
+/// Repeats the turn's model call with the session's configured model. If that is a pool, it may choose another member.
 pub(super) fn call_again(draft: &mut Draft<'_>) {
     let Some(turn) = draft.state.turn().map(|turn| turn.no) else { return };
     let model = context::model(draft.state);

@@ -1,4 +1,4 @@
-//! The boot sweep: the run was in flight when the host died.
+//! Runs that were in flight when the host died. The next start of the host ends or keeps them.
 
 use super::draft::Draft;
 use super::ending::Scope;

@@ -13,8 +13,8 @@ impl Draft<'_> {
         self.state.arrived.iter().any(wakes)
     }
 
-    /// Takes the notices that the next turn may show the model: none while a person's message is queued, and ends that
-    /// the model fetches itself only if it is idle.
+    /// Takes the notices that the next turn shows the model. Takes none while a person's message is queued. Takes ends
+    /// that the model fetches by a tool only if the model is idle.
     pub(super) fn take_due_notices(&mut self) {
         let held = self.has_waiting_message();
         let idle = self.run().and_then(|run| run.turn.as_deref()).is_none_or(Turn::is_idle);
@@ -37,8 +37,8 @@ impl Draft<'_> {
         self.emit(Record::NoticeTaken(Box::new(NoticeTaken { items, carrier: Carrier::Message })));
     }
 
-    /// Takes notices for a held run without a model call. While a call is open, takes only those of owned runs, for which
-    /// the end of the run waits.
+    /// Takes notices for a held run, which calls no model. While a call is open, takes only those of owned runs: the held
+    /// run cannot end before them.
     pub(super) fn store_notices(&mut self) {
         if self.run().is_none_or(|run| run.open_calls() == 0) {
             return self.take_notices();

@@ -91,9 +91,9 @@ impl Draft<'_> {
         self.start_turn(Prompt::Plain);
     }
 
-    /// Returns the inputs that a boundary takes: all steering ones. Without any, a rest point of a run that a person
-    /// or the host opened takes the first queued inputs. A message never extends a run that answers a model: it opens the
-    /// next one.
+    /// Returns the inputs that a boundary takes: all steering inputs. If there are none, a rest point of a run that a
+    /// person or the host opened takes the first queued inputs. A message never extends a run that a model's call
+    /// opened: it opens the next run.
     ///
     /// A relative's message does not resume a held run, and does not extend a run whose turns are spent.
     pub(super) fn takeable(&self, rest: bool) -> Vec<InputId> {
@@ -123,7 +123,7 @@ impl Draft<'_> {
         self.emit(Record::InputsTaken { ids, run, turn });
     }
 
-    /// Starts the next turn, or first requests a slot. The caller has taken inputs and notices.
+    /// Starts the next turn. If the run has no slot, requests one first. The caller has taken inputs and notices.
     pub(super) fn start_turn_with_slot(&mut self, prompt: Prompt) {
         let Some(run) = self.run() else { return };
         let (no, slot, parked) = (run.no, run.slot, run.parked);
@@ -147,8 +147,8 @@ impl Draft<'_> {
         self.arm_run();
     }
 
-    /// Starts the next attempt, with `model` or the same model as before. It does not arm the turn's deadline again, which
-    /// bounds all attempts.
+    /// Starts the next attempt, with `model` or the same model as before. The turn's deadline bounds all attempts, so it is
+    /// not armed again.
     pub(super) fn start_again(&mut self, model: Option<Text>, after_ms: u64, compacts: Option<CompactionCause>) {
         let Some(run) = self.run() else { return };
         let Some(turn) = &run.turn else { return };
@@ -175,12 +175,12 @@ impl Draft<'_> {
         });
     }
 
-    /// Parks the run: releases its slot and stops its clock. A run without a slot and clock is parked only to record the
-    /// working time since its answer, which would be lost when the waiting session is unloaded.
+    /// Parks the run: releases its slot and stops its clock. For a run without a slot and clock, the record only keeps the
+    /// working time since the last answer: unloading the session would lose it.
     pub(super) fn park(&mut self, why: Park) {
         let Some(run) = self.run() else { return };
         let must_park = run.has_clock() || self.clock.worked_ms > run.worked_ms;
-        // A parked run stays parked when it waits for something else.
+        // A run that is already parked needs no new record for another reason to wait.
         if !must_park || run.parked.is_some() {
             return;
         }

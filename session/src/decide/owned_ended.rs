@@ -16,11 +16,11 @@ pub(super) fn on_owned_ended(draft: &mut Draft<'_>, notices: Vec<Notice>) -> Res
 pub(super) fn arrive(draft: &mut Draft<'_>, notices: Vec<Notice>) -> bool {
     let mut arrived = false;
     for notice in notices {
-        // A row that is delivered live and found again by the boot scan arrives twice. The second is dropped.
+        // A row arrives twice if it is delivered live and the next start of the host finds it again.
         if !is_owed(draft, &notice) {
             continue;
         }
-        // What counts is that the call is open, not its mode: a blocking call may have moved to the background.
+        // Checks whether the call is open rather than its mode: a blocking call may have moved to the background.
         match notice.key {
             Some(key) if draft.state.is_open(key) => {
                 arrived = true;

@@ -1,4 +1,4 @@
-//! Cancels of one owned run by its owner, which continues: the call, the outbox row, and the effect in the child.
+//! Cancels of one owned run by its owner, which is not ended itself: the call, the outbox row, the effect in the child.
 
 use super::draft::Draft;
 use crate::call::{CallEnd, CallKind, ToolErrorKind};
@@ -11,8 +11,8 @@ use crate::place::Owner;
 use crate::record::{Hold, Record};
 use crate::render;
 
-/// Ends the run in the child, if the call `key` opened it. The row exists until the owner takes that run's notice, so it
-/// may arrive again during a later run of the same owner.
+/// Ends the child's run if the call `key` opened it. The row may arrive again during a later run of the same owner,
+/// because it exists until the owner takes the notice of the cancelled run.
 pub(super) fn on_owner_cancels(
     draft: &mut Draft<'_>,
     owner: SessionId,

@@ -12,7 +12,7 @@ pub(super) fn change(draft: &mut Draft<'_>, change: QueueChange, by: Initiator) 
     }
     let is_queued = |id: &InputId| draft.state.queue.iter().any(|queued| queued.input.id == *id);
     let changes = match &change {
-        // All ids or none, so that one reply holds for every id.
+        // All ids are removed or none, so that one reply covers all.
         QueueChange::Removed(ids) if !ids.iter().all(is_queued) => {
             draft.reply(Reply::NotFound);
             return Ok(());

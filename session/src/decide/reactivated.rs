@@ -103,8 +103,8 @@ pub(super) fn wake(state: &State, clock: Clock) -> Vec<Effect> {
     let (no, limits) = (run.no, &state.limits);
     let mut effects = Vec::new();
     let mut arm = |deadline, after_ms| effects.push(Effect::Arm { deadline, after_ms });
-    // A closing run may have passed its cap. The deadline would activate the session again and change nothing, without end where it leaves memory
-    // at once.
+    // The cap of a closing run may have passed. Its deadline would change nothing, but reactivate a session that is
+    // unloaded at once, again and again.
     if let Some(at) = run.opened.wall_cap_at.filter(|_| !matches!(run.hold, Some(Hold::Closing { .. }))) {
         arm(Deadline::WallCap(no), ms_until(at, clock.wall_ms));
     }

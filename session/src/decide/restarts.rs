@@ -20,7 +20,7 @@ pub(super) fn on_restarts_exhausted(draft: &mut Draft<'_>, command: Option<Text>
             draft.drop_local(Scope::Local, &CallEnd::Interrupted);
             draft.end(Outcome::RestartsExhausted { command });
         }
-        // The fixed outcome is kept; the end record has the reason for giving up in a field of its own.
+        // The outcome is already fixed, so the end record has the crash in a field of its own.
         Phase::Closing => {
             draft.drop_local(Scope::Local, &CallEnd::Cancelled);
             let gave_up = command.unwrap_or_else(|| "restarts exhausted".into());

@@ -14,7 +14,6 @@ pub(super) fn roll_back(draft: &mut Draft<'_>, run: Option<RunNo>, by: Initiator
     quiet(draft, "roll back")?;
     let last = draft.state.last_run;
     let run = run.unwrap_or(last);
-    // Runs are numbered from 1.
     let at = (run.0 as usize).checked_sub(1);
     match at.and_then(|at| draft.state.outcomes.get(at)) {
         Some(Outcome::Completed) => {

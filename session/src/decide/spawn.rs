@@ -15,14 +15,14 @@ use crate::record::{ChildSpawned, Record};
 use crate::render;
 use crate::state::CallPhase;
 
-/// The manifest and ceiling of the previous plan, reused because a chunk may contain hundreds of children of one manifest.
+/// The manifest and ceiling of the previous plan. A chunk may contain hundreds of children of one manifest.
 type CachedCeiling = Option<(Arc<Authority>, Interned<Authority>)>;
 
 pub(super) fn spawn(draft: &mut Draft<'_>, turn: TurnNo, verdicts: Vec<SpawnVerdict>) -> Result<(), Rejection> {
     let awaited = draft.state.turn().is_some_and(|current| current.no == turn);
     let due = |id: CallId| draft.state.call(id).is_some_and(|call| call.phase == CallPhase::Unstarted);
     let any = verdicts.iter().any(|verdict| due(verdict.call));
-    // A held or ending run no longer awaits them: the plans are dropped with their grants.
+    // A held or closing run no longer awaits these calls: their plans and grants are dropped.
     if !(awaited && any) {
         return Err(Rejection::Stale("the admission of child calls"));
     }

@@ -46,9 +46,9 @@ pub(super) fn submit(draft: &mut Draft<'_>, input: Box<InputAccepted>) -> Result
     Ok(())
 }
 
-/// Checks that a relative's message fits the run in flight. A message opens no run and resumes none, and a run that a
-/// person opened exchanges messages with children only. The sender's side knows which sessions are relatives; here only
-/// the receiver's own children are known.
+/// Checks that a relative's message fits the run in flight. Such a message does not open or resume a run. A run that a
+/// person opened exchanges messages with children only. The sender has checked that both are relatives: a receiver
+/// knows only its own children.
 fn check_relative(draft: &Draft<'_>, input: &InputAccepted) -> Result<(), Rejection> {
     let refused = |why| Err(Rejection::Misplaced { command: "message", why });
     let From::Model { session: sender, .. } = input.from else { return Ok(()) };
@@ -62,8 +62,8 @@ fn check_relative(draft: &Draft<'_>, input: &InputAccepted) -> Result<(), Reject
     if allowed { Ok(()) } else { refused("a person opened the sender's or the receiver's run") }
 }
 
-/// Checks that messages of relatives leave half of the queue to other inputs: a model must not keep a person's input
-/// out.
+/// Checks that messages of relatives leave half of the queue to other inputs, so that a model cannot block a person's
+/// input.
 fn check_share(draft: &Draft<'_>, input: &InputAccepted) -> Result<(), Rejection> {
     let From::Model { session: sender, .. } = input.from else { return Ok(()) };
     let is_of = |other: &InputAccepted| matches!(other.from, From::Model { session, .. } if session == sender);
@@ -107,7 +107,7 @@ fn check_limits(draft: &Draft<'_>, input: &InputAccepted) -> Result<(), Rejectio
             "the input allows {turns} turns, the session's limit `turns` is {max}: allow {max} or fewer"
         )));
     }
-    // Without a run in flight the input opens one, which empties the queue, so a full queue never blocks.
+    // If no run is in flight, the input opens one, which empties the queue. So a full queue does not matter.
     if draft.run().is_some() && draft.state.queue.len() >= limits.queue as usize {
         return Err(Rejection::Busy { what: "the session's queue", limit: limits.queue.into() });
     }

@@ -1,6 +1,6 @@
-//! Resolves which tool a call of `use_tool` calls.
+//! Resolves the tool that a call of `use_tool` names.
 //!
-//! Authority, execution and reports all use it, so that they agree on the tool.
+//! Authority checks, execution and reports all use this module, so that they agree on the tool.
 
 use std::borrow::Cow;
 

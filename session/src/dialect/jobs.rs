@@ -48,7 +48,7 @@ impl Jobs {
     }
 }
 
-/// The jobs of a session by short id. Built once for a call, which may name very many.
+/// The jobs of a session by short id. Built once for each call, which may name thousands.
 pub struct JobIndex<'a> {
     state: &'a State,
     shorts: BTreeMap<&'a str, SessionId>,

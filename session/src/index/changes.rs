@@ -15,7 +15,7 @@ use crate::title::fold_line;
 /// Bytes of a title taken from the first input.
 const TITLE_BYTES: u64 = 80;
 
-/// The part of the state before a frame that its rows depend on. Taken before the first command of a batch; cheap.
+/// The part of the state before a frame on which the frame's rows depend. Taken before the first command of a batch.
 #[derive(Clone, Debug, Default)]
 pub struct Before {
     opened: Option<Arc<RunOpened>>,
@@ -231,7 +231,7 @@ impl RowBuilder<'_> {
                 Record::SessionCreated(created) => out.child_of = created.place.parent(),
                 Record::RunOpened(opened) => {
                     owner = Some(&opened.owner);
-                    // The first run of a child is created with it; a later owned one was requested by a row.
+                    // The first run of a child is created with the child. A row requested each later owned run.
                     if let (Owner::Run { session, call, .. }, true) = (&opened.owner, opened.run > RunNo(1)) {
                         out.take.push(row(me, *session, RowKind::Continue, RowKey::Call(*call)));
                     }
@@ -251,7 +251,7 @@ impl RowBuilder<'_> {
                     self.has_cancels = true;
                     out.put.push(row(*child, me, RowKind::Cancel, RowKey::Call(*key)));
                 }
-                // The asking session removes its own row, because only it knows when the call is answered or closed.
+                // The asking session removes the row, because only it knows when the call is answered or closed.
                 Record::AskOpened { call, root, .. } => {
                     out.put.push(row(*root, me, RowKind::Ask, RowKey::Call(*call)));
                 }

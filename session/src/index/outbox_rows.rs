@@ -1,4 +1,5 @@
-//! The content of outbox rows, built from the record that causes them. Live delivery and boot scan build the same content.
+//! The content of outbox rows, built from the record that causes them. Live delivery and the scan at the start of the host
+//! build the same content.
 
 use super::RowKey;
 use crate::command::Continue;
@@ -10,8 +11,8 @@ use crate::usage::Usage;
 
 /// Returns the notice for `ended` and its receiver; `None` if no session receives it.
 ///
-/// It needs no state, so that the boot can notify from records alone. `opened` is the record that opened the run, `place`
-/// that of the session.
+/// Needs no state, so that the start of the host can deliver from records alone. `opened` is the record that opened the
+/// run, `place` the place of the session.
 pub fn notice_from(
     child: SessionId,
     place: &Place,
@@ -52,7 +53,8 @@ pub(super) fn completion_row(place: &Place, owner: &Owner, run: RunNo) -> Option
     }
 }
 
-/// Returns the content of a `continue` row. `request` is its record in `session`'s journal, `opened` that of its run.
+/// Returns the content of a `continue` row. `request` is the record in the journal of `session`, the owner. `opened` is the
+/// record that opened the owner's run.
 ///
 /// The caller sets `owner_ended` on delivery.
 pub fn continue_from(session: SessionId, opened: &RunOpened, request: &ContinueAsked) -> Continue {
@@ -113,7 +115,7 @@ pub fn unreadable_from(child: SessionId, key: CallId, why: &str) -> Notice {
     without_run(child, key, outcome, None)
 }
 
-/// Returns the cause of a `cancel` row: `CancelAsked` names the model's call; an interrupt names none.
+/// Returns the cause of a `cancel` row: the model's call that its record names, or an interrupt if it names none.
 pub fn cancel_by(call: Option<CallId>) -> Initiator {
     match call {
         Some(call) => Initiator::Model { call },

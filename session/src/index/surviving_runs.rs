@@ -1,4 +1,4 @@
-//! Runs that survive a restart of the host although their agents do not resume: they had no work in flight.
+//! Runs that survive a restart of the host although their agents do not resume, because no work was in flight.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,7 +6,7 @@ use super::Inflight;
 use crate::ids::SessionId;
 use crate::state::Phase;
 
-/// Returns the sessions whose runs are parked at a provider's limit or wait for such a run that they own.
+/// Returns the sessions whose runs are parked at a provider's limit, or own such a run and wait for it.
 ///
 /// A run whose owner is neither kept nor resumed still ends with that owner.
 pub fn surviving_runs(inflight: &[(SessionId, Inflight)]) -> BTreeSet<SessionId> {

@@ -32,14 +32,14 @@ impl CompactionCause {
 /// Old history that one message replaces. Its records remain.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Compacted {
-    /// The model call that waited for it, if any.
+    /// The model call that waited for the compaction, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub turn: Option<(TurnNo, AttemptNo)>,
     pub cause: CompactionCause,
     pub by: Initiator,
     /// The position in the transcript from which messages remain visible.
     pub upto: u64,
-    /// Positions before it whose messages remain visible, in order.
+    /// Earlier positions whose messages remain visible, in order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub verbatim: Vec<u64>,
     /// The message that replaces the others, with the summary and the live children.
@@ -52,7 +52,7 @@ pub struct Compacted {
 }
 
 impl Compacted {
-    /// Returns the number of hidden messages, as the text for the model names it.
+    /// Returns the number of hidden messages, which the text for the model states.
     pub fn hidden(&self) -> u64 {
         self.upto.saturating_sub(self.verbatim.len() as u64)
     }

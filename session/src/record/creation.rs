@@ -23,7 +23,7 @@ pub struct SessionCreated {
     /// The maximum authority of the session, which never changes.
     pub ceiling: Interned<Authority>,
     pub limits: Interned<Limits>,
-    /// Turn allowance of its runs, if its agent has one below the limit.
+    /// Turn allowance of the session's runs, if its agent has one below the limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub turns: Option<u32>,
     /// The workspace root, as the host gave it.
@@ -37,12 +37,12 @@ pub struct SessionCreated {
     /// The effect of a host restart on runs that an input opens.
     #[serde(default)]
     pub on_restart: OnRestart,
-    /// True if the prompt has the line saying that the caller is an agent.
+    /// True if the prompt contains the line that the caller is an agent.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub caller_line: bool,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub dialects: Vec<Text>,
-    /// The offered tools, if fewer than the host has.
+    /// The offered tools, if not all tools of the host are offered.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tools: Option<Vec<Text>>,
     /// The tools offered in full; the model reaches the others with `get_tools` and `use_tool`. All if absent.
@@ -71,7 +71,7 @@ pub struct SessionCreated {
     /// The host's metadata as JSON text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub metadata: Option<Text>,
-    /// Servers that replace those of providers: `URL`, or `PROVIDER=URL`. Only on the root of a tree.
+    /// Servers to call instead of the providers' own: `URL`, or `PROVIDER=URL`. Only on the root of a tree.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub servers: Vec<Text>,
     /// An additional bound of an imported session's authority.

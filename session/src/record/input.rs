@@ -27,7 +27,7 @@ pub struct InputAccepted {
     /// The sender's metadata as JSON text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub metadata: Option<Text>,
-    /// JSON schema for the answer, as JSON text. It is requested from the model and checked by the caller.
+    /// JSON schema of the answer, as JSON text. The model is asked for such an answer, and the caller checks it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub format: Option<Text>,
     /// The tools offered from now on, if a continuing call changes them.
@@ -55,13 +55,13 @@ impl InputAccepted {
         }
     }
 
-    /// Returns the turn allowance that it sets: its own, or that of the agent that it selects.
+    /// Returns the turn allowance that the input sets: its own, or the allowance of the agent that it selects.
     pub fn allowance(&self) -> Option<u32> {
         self.turns.or_else(|| self.agent_override.as_ref().and_then(|agent| agent.turns))
     }
 
-    /// Returns whether another running session of the tree sent it. It only enters the run in flight, and is dropped at
-    /// the end of that run.
+    /// Returns whether another running session of the tree sent the input. Such an input is only for the run in flight, and
+    /// is dropped at the run's end.
     pub fn is_from_relative(&self) -> bool {
         self.lane == Lane::Steer && matches!(self.from, From::Model { .. })
     }

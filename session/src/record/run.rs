@@ -9,7 +9,7 @@ use crate::usage::Usage;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Park {
-    /// Only child, await or approval calls of the turn are open.
+    /// All open calls of the turn wait for children or approvals.
     MidTurn,
     /// No call is open; owned runs are in flight.
     AtRest,
@@ -66,7 +66,7 @@ pub struct RunEnded {
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     #[serde(rename = "queue_stands")]
     pub keeps_queue: bool,
-    /// The reason why the actor was given up, if the outcome was fixed before.
+    /// Why the runtime stopped restarting the actor, if the outcome was fixed before.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gave_up: Option<Text>,
 }

@@ -12,7 +12,7 @@ use crate::usage::Usage;
 /// A child and its first run, in the parent's journal.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ChildSpawned {
-    /// The call that created it, which is the key of the owned run.
+    /// The call that created the child: the key of the owned run.
     pub call: CallId,
     pub child: SessionId,
     pub short: Short,
@@ -21,10 +21,10 @@ pub struct ChildSpawned {
     /// True if the child's run is detached and not owned by this session's run.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub detached: bool,
-    /// The dialect of the call that created it, in which its ends are rendered.
+    /// The dialect of the call that created the child. The child's ends are rendered in it.
     #[serde(default, skip_serializing_if = "Dialect::is_task")]
     pub dialect: Dialect,
-    /// The name that the call gives it; bounded.
+    /// The name that the call gives the child; bounded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub label: Option<Text>,
     /// Requested tools that the child is not offered.
@@ -39,17 +39,17 @@ pub struct ChildSpawned {
     pub grant: SpawnGranted,
 }
 
-/// The granted spawn, as counted in the root run's budget of spawns.
+/// A granted spawn, counted in the root run's budget of spawns.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SpawnGranted {
-    /// Number of spawns that remain for the root run after this one.
+    /// Number of spawns that the root run has left after this one.
     pub spawns_left: u32,
 }
 
 /// The continuation of an ended child.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ContinueAsked {
-    /// The call that continues it, which is the key of the owned run.
+    /// The call that continues the child: the key of the owned run.
     pub call: CallId,
     pub child: SessionId,
     pub input: Text,
@@ -86,7 +86,7 @@ pub struct NoticeTaken {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Carrier {
-    /// The result of the blocking call that the one item names.
+    /// The result of the blocking call that the single item names.
     Result,
     /// One synthetic message.
     Message,
@@ -110,7 +110,7 @@ pub struct Notice {
     /// Bytes of the whole text.
     pub len: u64,
     pub hash: Hash,
-    /// The start of the text, bounded. Empty if the receiver does not use it: only the child's journal has the text.
+    /// The start of the text, bounded. Empty if the receiver does not use it; the child's journal has the whole text.
     #[serde(default)]
     pub prefix: Text,
     /// The usage of the run and of all runs that it owned.
@@ -133,12 +133,12 @@ fn is_zero(turns: &u32) -> bool {
 }
 
 impl Notice {
-    /// Returns the key of its outbox row; `None` if it names neither a call nor a run.
+    /// Returns the key of the notice's outbox row; `None` if the notice names neither a call nor a run.
     pub fn row_key(&self) -> Option<RowKey> {
         self.key.map(RowKey::Call).or(self.run.map(RowKey::Run))
     }
 
-    /// Returns whether it has `outcome`, with or without its free text.
+    /// Returns whether the notice has `outcome`, with or without the free text.
     pub fn has_outcome(&self, outcome: &Outcome) -> bool {
         let without_text =
             || self.key.is_none() && self.prefix.is_empty() && self.outcome == outcome.clone().without_text();

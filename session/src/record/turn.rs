@@ -32,7 +32,7 @@ pub enum Stop {
 
 /// Estimated tokens of one model attempt, later replaced by the reported usage.
 ///
-/// Their cost is reserved at the price of the called model. A reservation without reported usage counts in full.
+/// Their cost is reserved at the price of the called model. If no usage is reported, the whole reservation is charged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reserved {
     pub input: u64,
@@ -55,7 +55,7 @@ pub struct AttemptDiscarded {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[serde(rename = "again_ms")]
     pub retry_delay_ms: Option<u64>,
-    /// The member of the pool whose reset the run then waits for, if it parks at a limit. Records of earlier builds do not name it.
+    /// If the run parks at a limit of a pool, the member whose reset it waits for. Absent in records of earlier builds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub awaits: Option<Text>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -83,7 +83,7 @@ pub struct TurnAnswered {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model: Option<Text>,
     pub usage: Usage,
-    /// The inputs that it answers: all inputs taken since the last final answer.
+    /// The inputs that a final answer answers: all inputs taken since the previous final answer.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub answers: Vec<InputId>,
     /// Working time of the run so far.
@@ -128,7 +128,7 @@ pub struct CallFinished {
 pub enum AskVerdict {
     Allow,
     Deny,
-    /// Allow, and do so from now on in this session only.
+    /// Allow, now and from now on, in this session only.
     Always,
 }
 

@@ -10,7 +10,7 @@ use crate::record::Notice;
 use crate::render::{cut, cut_in_json, outcome_phrase, refusal, write_fenced};
 use crate::state::Child;
 
-/// Returns the result of a `minion` call whose manifest detaches the minion, so that there is no response yet.
+/// Returns the result of a `minion` call whose manifest detaches the minion: no call waits for a response.
 pub(super) fn start_result(short: &Short) -> Text {
     let result = json!({
         "minionChatId": &*short.0,
@@ -23,7 +23,8 @@ pub(super) fn start_result(short: &Short) -> Text {
     result.to_string().into()
 }
 
-/// Returns the result of a `minion` call: the chat id for a continuation, the text, and whether `return` gave it.
+/// Returns the result of a `minion` call: the chat id for a continuation, the text, and whether a `return` call gave the
+/// text.
 pub(super) fn result(notice: &Notice, child: Option<&Child>, limits: &Limits) -> CallResult {
     let completed = notice.outcome == Outcome::Completed;
     let text = if completed { cut_in_json } else { cut }(&notice.prefix, limits.result_bytes);

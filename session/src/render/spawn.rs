@@ -15,12 +15,12 @@ use crate::render::{cut, cut_line, outcome_phrase, write_fenced};
 use crate::state::{Child, State};
 use crate::unseen::is_unseen;
 
-/// The ends that a wait takes, by child.
+/// The ends that a `spawn_await` takes, by child.
 type Taken<'a> = BTreeMap<SessionId, &'a Notice>;
 
 /// Returns the result of `spawn_await`: the named jobs in order, with ends that are taken now or were given before.
 ///
-/// It never exceeds `notices_bytes`: omitted jobs are counted, and each can be awaited alone.
+/// The result never exceeds `notices_bytes`: it states the number of omitted jobs, each of which can be awaited alone.
 pub(super) fn jobs(state: &State, args: &str, items: &[Notice]) -> Text {
     let max = usize::try_from(state.limits.notices_bytes).unwrap_or(usize::MAX);
     let taken: Taken<'_> = items.iter().map(|item| (item.child, item)).collect();
@@ -79,7 +79,7 @@ pub(super) fn job(item: &Notice, child: &Child, limits: &Limits) -> String {
     out
 }
 
-/// Returns a job's block among ends of other dialects. Its text is fenced like theirs.
+/// Returns a job's block in a message with ends of other dialects. The job's text is fenced, as in their blocks.
 pub(super) fn block(item: &Notice, child: &Child, limits: &Limits) -> String {
     let (mut out, text) = (format!("\n{}", marker_line(item, child)), cut(&item.prefix, limits.result_bytes));
     let why = failure_reason(item, &text);
@@ -97,7 +97,7 @@ fn marker_line(item: &Notice, child: &Child) -> String {
     format!("[{}: {}]\n", child.short, Dialect::Spawn.word(item.outcome.kind()))
 }
 
-/// Returns the reason that the job did not complete, or an empty text.
+/// Returns the reason why the job did not complete; empty if it completed.
 fn failure_reason(item: &Notice, text: &Text) -> String {
     if item.outcome == Outcome::Completed {
         return String::new();
@@ -115,9 +115,8 @@ fn all_jobs(state: &State) -> Vec<(SessionId, &Child)> {
     all
 }
 
-/// Returns the end of a job, taken now or given before. A dropped text that was read again is used only if the wait
-/// takes no end, because such a result is recorded as text. A result with ends is rendered again by each fold, so it
-/// must not depend on texts in memory.
+/// Returns the end of a job, taken now or given before. A result that takes ends is rendered again by each fold, so it
+/// must not depend on a dropped text that was read again. A result that takes none is recorded as text, and may use it.
 fn end_of<'a>(state: &State, id: SessionId, child: &'a Child, taken: &Taken<'a>) -> Option<Cow<'a, Notice>> {
     if let Some(item) = taken.get(&id) {
         return Some(Cow::Borrowed(item));

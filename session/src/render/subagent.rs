@@ -30,7 +30,7 @@ fn handle_object(short: &Short, message: &str) -> Text {
 pub(super) fn end_result(state: &State, item: &Notice, child: &Child) -> String {
     let text = cut_in_json(&item.prefix, state.limits.result_bytes);
     let completed = item.outcome == Outcome::Completed;
-    // `abandoned` is a state of a branch, not a status of the tool.
+    // `abandoned` is the state of a branch, and no status of the tool.
     let kind = item.outcome.kind();
     let word = if kind == OutcomeKind::Lost { "error" } else { Dialect::Subagent.word(kind) };
     let id = &*child.short.0;

@@ -1,4 +1,4 @@
-//! Ends of runs in the words of `task`, also for runs that no dialect's call opened.
+//! Ends of runs in the words of `task`. Runs that no dialect's call opened use them too.
 
 use crate::call::{CallEnd, CallResult, ToolErrorKind};
 use crate::ids::Text;

@@ -1,4 +1,4 @@
-//! Results of `await` and `check` calls that deliver no new end of a run.
+//! Results of `await` and `check` calls that take no new end of a run.
 
 use std::sync::Arc;
 
@@ -10,7 +10,8 @@ use crate::record::Notice;
 use crate::render::{spawn, spawn_task};
 use crate::state::{Owned, State};
 
-/// Returns the result of an `await` or `check` without a new end: it shows ends that were delivered before, and runs in flight.
+/// Returns the result of an `await` or `check` that takes no new end. It shows ends that were delivered before, and runs
+/// in flight.
 pub(crate) fn wait_result(state: &State, call: CallId, kind: &CallKind, now_ms: i64) -> CallResult {
     if let Some(open) = state.call(call).filter(|open| *open.tool == *jobs::AWAIT) {
         return CallResult::ok(spawn::jobs(state, &open.args, &[]));
@@ -68,7 +69,7 @@ fn status(state: &State, kind: &CallKind) -> Text {
     named.iter().map(line).collect::<String>().into()
 }
 
-/// Returns whether the run is no longer owned, or its end has arrived. Later runs of the child do not count.
+/// Returns whether the run is no longer owned, or its end has arrived. Ignores later runs of the child.
 pub(crate) fn has_ended(state: &State, awaited: &RunKey) -> bool {
     let key = state.awaited_key(awaited);
     key.is_none_or(|key| state.arrived.contains(awaited.session, RowKey::Call(key)))

@@ -1,4 +1,4 @@
-//! Notices that arrived and are not taken.
+//! Notices that have arrived and are not yet taken.
 
 use std::collections::{BTreeSet, VecDeque, vec_deque};
 
@@ -8,7 +8,7 @@ use crate::record::Notice;
 
 /// Notices in the order of their rows, without duplicates.
 ///
-/// A parent may have ten thousand, so lookup and removal do not scan.
+/// A parent may have ten thousand notices, so lookup and removal do not scan.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Arrived {
     rows: VecDeque<Notice>,
@@ -38,7 +38,7 @@ impl Arrived {
         self.keys.clear();
     }
 
-    /// Adds a notice unless it is a duplicate or does not name a run. Returns whether it was added.
+    /// Adds a notice unless it is a duplicate or names neither a call nor a run. Returns whether it was added.
     pub fn push(&mut self, notice: Notice) -> bool {
         let Some(key) = notice.row_key() else { return false };
         if !self.keys.insert((notice.child, key)) {

@@ -11,7 +11,7 @@ use crate::record::Compacted;
 pub struct Compaction {
     /// The position from which messages stay visible.
     pub upto: usize,
-    /// Positions before it whose messages stay visible.
+    /// Earlier positions whose messages stay visible.
     pub verbatim: Vec<usize>,
     /// The message that replaces the hidden ones.
     pub text: Text,
@@ -39,12 +39,12 @@ impl Compaction {
         std::iter::once(Message::Prompt { text: Arc::clone(&self.text) }).chain(stay)
     }
 
-    /// Returns the number of hidden messages, as the text for the model names it.
+    /// Returns the number of hidden messages, which the text for the model states.
     pub fn hidden(&self) -> usize {
         self.upto.saturating_sub(self.verbatim.len())
     }
 
-    /// Returns whether it hides message `at`.
+    /// Returns whether the compaction hides message `at`.
     pub(crate) fn hides(&self, at: usize) -> bool {
         at < self.upto && self.verbatim.binary_search(&at).is_err()
     }

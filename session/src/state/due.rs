@@ -7,8 +7,8 @@ use crate::call::{CallKind, ToolEffect};
 
 /// The unstarted calls, by their positions in the answer.
 ///
-/// The runtime resolves a call's kind from its tool and arguments. The kind is not recorded before the call starts, so that a
-/// new activation gets it with `Reactivated`.
+/// The runtime resolves a call's kind from its tool and arguments. The kind is not recorded before the call starts: a new
+/// activation receives it with `Reactivated`.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Due {
     /// Read-only local calls, which run concurrently.
@@ -19,8 +19,8 @@ pub struct Due {
     pub children: Vec<u32>,
     /// Number of child calls whose admission was requested.
     pub admissions: u32,
-    /// Await, check and return calls. They start when no admission is outstanding, so that they include the children of
-    /// their answer.
+    /// Await, check and return calls. They start when no admission is outstanding, so that they cover the children that
+    /// the same answer starts.
     pub waits: VecDeque<(u32, CallKind)>,
     /// Calls that await approval.
     pub asked: BTreeMap<u32, CallKind>,
@@ -48,7 +48,7 @@ impl Due {
         (!is_blocked).then_some((ix, effect))
     }
 
-    /// Returns whether waits may start: no child call of the answer awaits admission or approval.
+    /// Returns whether await, check and return calls may start: no child call awaits admission or approval.
     pub(crate) fn may_start_waits(&self) -> bool {
         self.admissions == 0 && self.children.is_empty() && !self.asked.values().any(CallKind::is_child)
     }

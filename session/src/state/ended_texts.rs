@@ -1,4 +1,4 @@
-//! A cache of the texts of ended children, bounded in bytes. The oldest are dropped first.
+//! A cache of the texts of ended children, bounded in bytes. The oldest texts are dropped first.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -20,7 +20,7 @@ pub struct EndedTexts {
 }
 
 impl EndedTexts {
-    /// Caches an end of a child, and drops the oldest texts over the bound. The newest text always stays.
+    /// Caches an end of a child, and drops the oldest texts while the cache exceeds the bound. The newest text always stays.
     pub(super) fn keep(&mut self, children: &mut BTreeMap<SessionId, Child>, item: &Notice) {
         let Some(child) = children.get_mut(&item.child) else { return };
         let previous = child.given.replace(Arc::new(item.clone()));
@@ -55,7 +55,7 @@ impl EndedTexts {
 }
 
 impl Child {
-    /// Returns its last end if the text was dropped, so that only the child's journal has it.
+    /// Returns the child's last end if its text was dropped. The child's journal still has the text.
     pub fn dropped_text(&self) -> Option<&Notice> {
         self.given.as_deref().filter(|given| given.prefix.is_empty() && given.len > 0)
     }

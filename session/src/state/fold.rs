@@ -37,7 +37,7 @@ impl State {
 
     /// Folds the next record of the journal.
     /// # Errors
-    /// If it does not fit; the state is unchanged.
+    /// If the record does not fit; the state is unchanged.
     pub fn follow(&mut self, record: &Record) -> Result<(), FoldError> {
         if let Err(why) = self.check_record(record) {
             return Err(FoldError::Illegal { session: self.id, seq: self.next_seq, found: record.kind(), why });
@@ -46,11 +46,11 @@ impl State {
         Ok(())
     }
 
-    /// Returns about how many nanoseconds the fold of `record`, just done, spent on content of earlier records. All other records take time
-    /// in proportion to their size, so that a bound on the sum bounds the time of a whole fold.
+    /// Estimates the nanoseconds that the fold of `record`, just done, spent on content of earlier records. The rest of a
+    /// fold takes time in proportion to the size of the records, so a bound on the sum bounds the time of a whole fold.
     pub fn reread_work(&self, record: &Record) -> u64 {
         if let Record::Compacted(_) = record {
-            // A cut is compared with the exchange of each selected alternative, which is searched among the messages.
+            // The fold searches the messages for the exchange of each selected alternative, to compare it with the cut.
             let selected = self.alternatives.values().filter(|of| of.selected_text().is_some()).count() as u64;
             let hidden = self.hidden().count() as u64;
             let searches = hidden.saturating_add(1).saturating_mul(selected).saturating_add(1);
@@ -60,7 +60,8 @@ impl State {
             && let Carrier::Await { call } = taken.carrier
             && let Some(call) = self.call(call).filter(|call| *call.tool == *jobs::AWAIT)
         {
-            // The result may list all jobs with their cached texts. It is also kept, so its bytes count for more.
+            // The result may list all jobs with their cached texts. Its bytes count 16 times, because they are rendered and
+            // kept.
             let shown = match &call.phase {
                 CallPhase::Closed(result) => result.content.len() as u64,
                 CallPhase::Unstarted | CallPhase::Asked(_) | CallPhase::Started => 0,

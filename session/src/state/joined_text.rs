@@ -1,21 +1,21 @@
-//! Text in pieces, joined when it is read.
+//! A text of several pieces that are joined when it is read.
 
 use crate::ids::Text;
 
-/// The texts of several answers as one. Joining them after each answer would take quadratic time in a long run.
+/// The texts of several answers as one text. Joining them after each answer would take quadratic time in a long run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct JoinedText {
-    /// Apart from the others: most runs have one answer, which takes no allocation here.
+    /// The first piece, in a field of its own: most runs have one answer, and need no vector.
     first: Option<Text>,
     more: Option<Box<More>>,
 }
 
-/// Each further piece with its separator from the one before it. Boxed, since each run in memory has a place for it.
+/// The further pieces, each with the separator that precedes it. Boxed to keep [`JoinedText`] small.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct More(Vec<(&'static str, Text)>);
 
 impl JoinedText {
-    /// Adds a piece. The first one needs no separator.
+    /// Adds a piece after the separator `between`, which the first piece does not use.
     pub fn push(&mut self, between: &'static str, text: &Text) {
         match self.first {
             None => self.first = Some(Text::clone(text)),

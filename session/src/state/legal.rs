@@ -18,7 +18,8 @@ fn ensure(holds: bool, why: &'static str) -> Legality {
     if holds { Ok(()) } else { Err(why) }
 }
 
-/// Returns whether `queue` has all inputs of `ids`, in less than quadratic time: an import can bring records with many ids.
+/// Returns whether `queue` has all inputs of `ids`. Takes less than quadratic time, because imported records may have many
+/// ids.
 fn are_all_in<'a>(ids: &[InputId], queue: impl IntoIterator<Item = &'a Queued>) -> bool {
     let mut queued = queue.into_iter().map(|queued| queued.input.id);
     match ids {
@@ -34,7 +35,7 @@ fn are_all_in<'a>(ids: &[InputId], queue: impl IntoIterator<Item = &'a Queued>) 
 impl State {
     /// Checks that `record` may follow.
     /// # Errors
-    /// The reason why it may not.
+    /// The reason why the record may not follow.
     pub(crate) fn check_record(&self, record: &Record) -> Legality {
         match record {
             Record::SessionCreated(_) => Err("a session is created once"),

@@ -23,7 +23,7 @@ impl State {
         }
         let Some(turn) = &run.turn else { return Phase::Working };
         if turn.limited.is_some() {
-            // Parked at the limit, or for a slot after it.
+            // Parked at the limit, or for the slot after the reset.
             Phase::WaitingMidTurn
         } else if turn.streaming || turn.local > 0 || self.has_due_calls(run, turn) {
             Phase::Working
@@ -43,8 +43,8 @@ impl State {
         self.agent.as_ref().and_then(|agent| agent.turns).unwrap_or(self.own_turns).min(self.limits.turns)
     }
 
-    /// Returns whether the session can leave memory: it has no due stream, no started local call and no pending admission.
-    /// It is folded again when a command arrives.
+    /// Returns whether the session can be unloaded: it has no due stream, no started local call and no pending admission.
+    /// The next command folds it again.
     pub fn can_unload(&self) -> bool {
         match self.turn() {
             None => true,
@@ -55,15 +55,15 @@ impl State {
         }
     }
 
-    /// Returns whether an unstarted call waits neither for an approval nor for the slot. A call may also wait for an
-    /// earlier one that awaits approval, in a run that is not parked.
+    /// Returns whether an unstarted call waits neither for the slot nor for an approval: its own, or that of an earlier
+    /// call.
     fn has_due_calls(&self, run: &Run, turn: &Turn) -> bool {
         let due = || turn.asked == 0 || self.due.admissions > 0 || self.due.is_due();
         turn.unstarted > 0 && run.parked.is_none() && due()
     }
 
-    /// Returns the run that an input belongs to: the current or last run. An input that is queued during a run of a model,
-    /// which takes only steering inputs, belongs to the next run.
+    /// Returns the run that an input belongs to: the current or last run. A run that a model's call opened takes only
+    /// steering inputs, so other inputs that are queued meanwhile belong to the next run.
     pub fn run_of(&self, input: InputId) -> RunNo {
         let is_later = |run: &Run| run.opened.owner.is_model_call() && !run.opened.inputs.contains(&input);
         let is_queued = || self.queue.iter().any(|queued| queued.input.id == input && queued.lane() == Lane::Send);
@@ -99,7 +99,7 @@ impl State {
 
     /// Returns the run that an await or check of `child` refers to: the owned run whose end this session takes next.
     ///
-    /// The actual number may be higher, if people opened runs of the child in between.
+    /// The actual number is higher if people opened runs of the child in between.
     pub fn owned_run(&self, child: SessionId) -> RunKey {
         let last_taken = self.children.get(&child).map(|child| child.last_taken).unwrap_or_default();
         RunKey { session: child, run: last_taken.next() }
@@ -125,8 +125,8 @@ impl State {
         notice.key.is_some() || detached()
     }
 
-    /// Returns whether this session uses the text of this end: its model receives it, or it is an alternative of one of its
-    /// answers.
+    /// Returns whether this session uses the text of this end: the model receives it, or the child is an alternative of one
+    /// of this session's answers.
     pub(crate) fn keeps_text(&self, notice: &Notice) -> bool {
         let is_alternative = || {
             let child = self.children.get(&notice.child);
@@ -136,7 +136,8 @@ impl State {
         self.reaches_model(notice) || is_answer()
     }
 
-    /// Returns whether the model fetches the ends of `child` with an await or check. They are pushed only to an idle model.
+    /// Returns whether the model fetches the ends of `child` with an await or check. Such ends are sent only to an idle
+    /// model.
     pub(crate) fn is_pulled(&self, child: SessionId) -> bool {
         self.children.get(&child).is_some_and(|child| child.call.is_some() && child.dialect.is_pulled())
     }
@@ -164,7 +165,7 @@ impl Turn {
 }
 
 impl Run {
-    /// Returns the time at which the provider's limit is reset, in milliseconds since the epoch, if the run is parked at one.
+    /// Returns the reset time of the provider's limit in milliseconds since the epoch, if the run is parked at a limit.
     pub fn limit_reset_at(&self) -> Option<i64> {
         match self.parked {
             Some(Park::Limit { until }) => Some(until),

@@ -25,8 +25,8 @@ pub enum Waiting<'a> {
     End(&'a Notice),
 }
 
-/// Returns the inputs that leave the queue first: the oldest message of a person alone. If no message is queued, all inputs of
-/// the host and results of agents together. A relative's message does not open a run or cause a rest point.
+/// Returns the inputs that leave the queue first. The oldest message of a person leaves alone. If none is queued, all inputs
+/// of the host and results of agents leave together. A relative's message waits for another cause to take it.
 pub(crate) fn first<'a>(queue: impl Iterator<Item = &'a Queued> + Clone) -> Vec<&'a Queued> {
     match queue.clone().find(|queued| queued.is_message()) {
         Some(message) => vec![message],
@@ -43,8 +43,8 @@ pub(crate) fn opening<'a>(queue: impl Iterator<Item = &'a Queued> + Clone) -> Ve
     next
 }
 
-/// Returns inputs in the order in which one boundary takes them: people's messages last, so that the answer follows the
-/// message that it answers.
+/// Returns inputs in the order in which one boundary takes them: people's messages last, so that the answer directly
+/// follows its question.
 pub(crate) fn messages_last<'a>(inputs: impl IntoIterator<Item = &'a Queued>) -> Vec<&'a Queued> {
     let mut inputs: Vec<&Queued> = inputs.into_iter().collect();
     inputs.sort_by_key(|queued| queued.is_message());
@@ -59,8 +59,8 @@ impl State {
     /// Returns the queued entries in the order in which they are taken, each with the boundary that takes it. `continues` is
     /// false if the run in flight does not continue, as after the host was killed.
     ///
-    /// Assumes answers without calls, so that each boundary is a rest point. If the model calls a tool first, entries that a
-    /// turn boundary takes are taken earlier.
+    /// The prediction assumes answers without calls, so that each boundary is a rest point. If the model calls a tool
+    /// first, entries for a turn boundary are taken earlier.
     pub fn waiting(&self, continues: bool) -> Vec<(Waiting<'_>, Boundary)> {
         let ends = self.arrived.iter().filter(|notice| self.reaches_model(notice)).collect();
         let mut order = Order { state: self, remaining: self.queue.iter().collect(), ends, out: Vec::new() };
@@ -85,7 +85,7 @@ impl<'a> Order<'a> {
     fn run(&mut self, extends: bool) {
         match self.state.phase() {
             Phase::Working | Phase::WaitingMidTurn | Phase::WaitingAtRest => {}
-            // Ends are stored before the next model call.
+            // In these phases, ends are stored before the next model call.
             Phase::Quiet | Phase::Queued | Phase::HeldInterrupted | Phase::HeldOutOfTurns | Phase::Closing => {
                 self.take_ends();
             }
@@ -109,7 +109,7 @@ impl<'a> Order<'a> {
         self.order_runs();
     }
 
-    /// Orders the entries of rest points in a run that a person's message extends. Completions wait for the last message.
+    /// Orders the entries of rest points in a run that a person's message extends. Ends come after the last queued message.
     fn order_rest_points(&mut self) {
         loop {
             let next = self.next();
@@ -122,8 +122,8 @@ impl<'a> Order<'a> {
         self.take_ends();
     }
 
-    /// Orders the entries of the next runs. Each run takes the first input and all steering ones. The first run that a
-    /// message extends takes the other inputs at its rest points.
+    /// Orders the entries of the next runs. Each run takes the first input and all steering inputs. The first run that a
+    /// person's message extends takes the other inputs at its rest points.
     fn order_runs(&mut self) {
         self.take_ends();
         loop {
@@ -151,7 +151,7 @@ impl<'a> Order<'a> {
         self.out.extend(inputs.into_iter().map(|queued| (Waiting::Input(queued), at)));
     }
 
-    /// Takes all ends. Those that the model fetches come last, because they are pushed only to an idle model.
+    /// Takes all ends. Ends that the model fetches come last, because they are sent only to an idle model.
     fn take_ends(&mut self) {
         let (fetched, pushed): (Vec<_>, Vec<_>) =
             std::mem::take(&mut self.ends).into_iter().partition(|end| self.state.is_pulled(end.child));

@@ -10,7 +10,7 @@ use crate::given::{accesses, assert_property, chains, rules};
 /// An evaluation of a chain of rule sets, the host's first.
 type Evaluate = fn(&[RuleSet], &Access) -> Verdict;
 
-/// Evaluates as the crate does: each session's rules are met with the authority of its parent.
+/// Evaluates like the crate: each session's rules are met with the authority of its parent.
 fn real(chain: &[RuleSet], at: &Access) -> Verdict {
     let met = chain.iter().cloned().map(Authority::of);
     met.fold(Authority::allow_all(), |parent, own| parent.meet(&own)).verdict(at)
@@ -85,8 +85,8 @@ fn additions() -> impl Strategy<Value = Added> {
     (chains(), any::<Index>(), any::<Index>(), rules(), accesses())
 }
 
-/// P-2: a deny added anywhere never allows more at the end of the chain, and an allow added there never exceeds the
-/// ancestors.
+/// P-2: a deny added anywhere in the chain never allows its last session more, and an allow added in the last session
+/// never exceeds the ancestors.
 fn is_monotone(read: Evaluate, (chain, set, place, rule, at): Added) -> Result<(), TestCaseError> {
     let with = |set: usize, verdict| {
         let mut more = chain.clone();

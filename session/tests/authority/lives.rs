@@ -1,4 +1,4 @@
-//! P-4: chains of sessions with spawns, continues, restarts of the host with other rules, and agent overrides.
+//! P-4, over random trees of sessions with spawns, continues, agent overrides, and restarts of the host with other rules.
 //!
 //! The runtime computes a session's authority with [`Authority::effective`] from its journal and the host's current policy.
 
@@ -16,7 +16,7 @@ const AGENTS: usize = 4;
 enum TreeStep {
     /// A session, by default the newest, starts a child of an agent.
     Spawn(Option<Index>, usize),
-    /// A session is continued, by any of its ids.
+    /// A session is continued.
     Continue,
     /// The host restarts, possibly with another policy, and with another manifest of one agent.
     Restart(Option<RuleSet>, usize, RuleSet),

@@ -86,7 +86,7 @@ fn alternative_run_has_the_wall_cap_of_its_limits() {
 
 #[test]
 fn alternative_run_has_the_turn_allowance_of_its_session() {
-    // A child has the allowance of its agent, not that of its tree's limits.
+    // A child has the allowance of its agent rather than the limit of its tree.
     let child = Heart::child_with(Limits { turns: 9, ..Limits::default() }, 3);
     let child = child.then(admitted()).then(answers(1, "first"));
     let root =
@@ -322,7 +322,7 @@ fn truncated_alternative_text_is_marked() {
     assert_eq!(shown_messages(&visible(&heart.state)[3..]), "A:oth\n[cut: 3 of 5 bytes shown]");
 }
 
-/// Returns the visible messages after an alternative and then the original was selected.
+/// Selects an alternative and then the original, and returns the visible messages.
 fn select_original_again(rules: Rules) -> String {
     let mut heart = talked().with_rules(rules).then(regenerate(CHILD, None)).then(completed(CHILD, "other"));
     heart = heart.then(switch(SwitchTo::Index(0)));

@@ -27,7 +27,7 @@ pub(crate) fn kind_of(n: u8) -> CallKind {
     }
 }
 
-/// Returns a record from random bytes. All kinds and all cases of their fields are covered.
+/// Returns a record from random bytes. Every kind and every case of its fields can occur.
 pub(crate) fn record_of(seed: [u8; 12]) -> Record {
     if seed[0] % 24 < 11 { run_or_turn_record(seed) } else { call_or_end_record(seed) }
 }

@@ -271,7 +271,7 @@ fn found(kinds: Vec<(u32, CallKind, bool)>) -> Command {
 #[test]
 fn new_activation_repeats_only_open_asks() {
     let heart = child(vec![(writes(), Some("a")), (writes(), Some("b"))]).then(allow(0)).then(admitted());
-    // The first call runs; the second still waits for its approval.
+    // The first call runs. The second still awaits approval.
     let mut again = heart.refolded();
     let decision = again.decide(found(vec![(1, writes(), true)])).unwrap();
     let deadlines = [
@@ -302,7 +302,7 @@ fn rearmed_at(heart: &Heart, wall_ms: i64) -> u64 {
 #[test]
 fn restart_does_not_prolong_a_recorded_ask_deadline() {
     let heart = child(vec![(writes(), Some("a"))]);
-    // The ask was opened at 1,000,000 for 300,000. The last clock was set back.
+    // The ask was opened at 1,000,000 ms with a limit of 300,000 ms. The last clock was set back.
     let waits = [1_000_000, 1_299_999, 1_300_000, 9_000_000, 1].map(|now| rearmed_at(&heart, now));
     assert_eq!(waits, [300_000, 1, 0, 0, 300_000]);
     // An older journal has no deadline.
@@ -360,7 +360,7 @@ fn ask_in_a_run_with_slot(rules: Rules) -> String {
     heart.summary(asking(1, vec![(writes(), Some("a"))]))
 }
 
-/// Returns the effect that arms the deadline of an ask.
+/// Returns the effect that arms the deadline of an ask, as text.
 fn deadline_effect_of_ask(rules: Rules) -> String {
     let mut heart = Heart::root().with_rules(rules).then(send(1, "go"));
     let decision = heart.decide(asking(1, vec![(writes(), Some("a"))])).unwrap();
@@ -369,7 +369,7 @@ fn deadline_effect_of_ask(rules: Rules) -> String {
 }
 
 #[test]
-fn stories_of_asks() {
+fn ask_scenarios_hold_with_all_rules() {
     let none = Rules::ALL;
     assert_eq!(cancel_with_open_ask(none), "ask_answered -0:cancelled ended(cancelled) Done > E");
     assert_eq!(ask_in_a_run_with_slot(none), "answered ask_opened parked(ask) > Wm");
@@ -378,7 +378,7 @@ fn stories_of_asks() {
 #[test]
 fn every_seeded_bug_of_asks_is_detected() {
     use subtend_invariants::bugs::Bug;
-    let shows = |bug, story: fn(Rules) -> String| assert_ne!(story(Rules::without(bug)), story(Rules::ALL));
+    let shows = |bug, scenario: fn(Rules) -> String| assert_ne!(scenario(Rules::without(bug)), scenario(Rules::ALL));
     shows(Bug::AskLeftOpen, cancel_with_open_ask);
     shows(Bug::SlotKeptWhileAsking, ask_in_a_run_with_slot);
     shows(Bug::AskWithoutDeadline, deadline_effect_of_ask);
@@ -449,7 +449,7 @@ fn step(heart: &mut Heart, (what, a, b): (u8, u8, u8)) {
         }
         _ => answers(turn, "said"),
     };
-    // The runtime answers only for child calls whose admission was requested.
+    // The runtime sends verdicts only for child calls whose admission was requested.
     if matches!(command, Command::Spawn { .. }) && !awaits_admission(heart, at) {
         return;
     }

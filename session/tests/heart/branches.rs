@@ -36,7 +36,7 @@ pub(crate) fn human(child: u128, at: Option<u64>) -> Command {
     branch(child, BranchKind::Human, at)
 }
 
-/// Returns a transcript in short, with one word for each message.
+/// Returns a transcript in short form, with one word for each message.
 pub(crate) fn shown_messages(messages: &[Message]) -> String {
     let word = |message: &Message| match message {
         Message::User { text, .. } => format!("U:{text}"),
@@ -56,7 +56,7 @@ pub(crate) fn new_branch(decision: &Decision) -> (&NewSession, &SessionCreated) 
     (new_branch, created)
 }
 
-/// Returns the messages that the new branch inherits, in short.
+/// Returns the messages that the new branch inherits, in short form.
 pub(crate) fn inherits(heart: &mut Heart, command: Command) -> String {
     let decision = heart.decide(command).unwrap();
     shown_messages(&new_branch(&decision).1.inherited)
@@ -84,7 +84,7 @@ pub(crate) fn talked() -> Heart {
     Heart::root().then(send(1, "one")).then(answers(1, "first")).then(send(2, "two")).then(answers(2, "second"))
 }
 
-/// Only a new task gets a worktree of its own.
+/// A branch of the session itself shares the worktree. Only a new task gets its own.
 #[test]
 fn x14_branch_uses_the_worktree_of_its_session() {
     let parents = Worktree::own(session(ME), None);
@@ -280,7 +280,7 @@ fn deleted_session_refuses_branches() {
     }
 }
 
-/// Returns the messages that a branch at the first answer inherits after the conversation continued.
+/// Returns the messages that a branch at the first answer inherits if the conversation has continued since.
 fn branch_at_first_answer(rules: Rules) -> String {
     let mut heart = talked().with_rules(rules);
     let at = points(&heart)[1];
@@ -299,7 +299,7 @@ fn seeded_bug_of_branches_is_detected() {
     assert_eq!(branch_at_first_answer(rules), "U:one A:first U:two A:second");
 }
 
-/// Returns the messages up to record `at`, computed from the journal: its fold up to there, and the results of its calls.
+/// Returns the messages up to record `at`: the fold of the journal up to that record, and the results of its calls.
 fn messages_up_to(heart: &Heart, at: Seq) -> Vec<Message> {
     let is_at = |message: &Message| match message {
         Message::User { seq, .. } | Message::Assistant { seq, .. } => *seq == at,
@@ -346,7 +346,7 @@ proptest! {
     ) {
         let mut heart = Heart::root_with(Limits { turns: 9, ..small() });
         for one in steps {
-            // Skips alternatives: a branch would inherit the selected one.
+            // Skips sessions with alternatives: a branch would inherit the selected one.
             if matches!(one.0 % 12, 7..=9) {
                 continue;
             }

@@ -93,7 +93,7 @@ fn run_over_recorded_bytes_ends_before_its_next_call() {
     assert_eq!(within(recorded - 1).2, [Outcome::OutOfBudget { which: Budget::Recorded }]);
 }
 
-/// A model that wrote control characters recorded six times its limit. The control: other text counts as it is.
+/// JSON writes a control character as six bytes, which must all count. The control: other text counts byte by byte.
 #[test]
 fn recorded_bytes_are_those_of_the_journal() {
     for text in ["out", "\u{1}\u{1f}\u{7f}\n\r\t\u{8}\u{c}\"\\é\u{2028}"] {
@@ -149,7 +149,7 @@ fn out_of_budget_ends_owned_runs_and_keeps_partial_output() {
     assert_eq!(heart.state.last.unwrap().text.as_deref(), Some("so far"));
 }
 
-/// Returns the bytes of a model call's input, computed independently.
+/// Computes the bytes of a model call's input independently of the crate.
 fn bytes(state: &State) -> u64 {
     let of = |message: &Message| match message {
         Message::User { text, .. } | Message::Notice { text, .. } | Message::Prompt { text } => text.len(),

@@ -113,7 +113,7 @@ fn g14_turn_waits_for_a_compaction_from_the_share_on() {
             (usize::from(waits), usize::from(!waits))
         );
     }
-    // Without a known window, or switched off, no compaction is due.
+    // No compaction is due if the window is unknown or compaction is switched off.
     let mut unknown = talked(900);
     unknown.state.window = None;
     assert_eq!(compacts(&unknown.decide(send(3, "next")).unwrap()), []);
@@ -185,7 +185,7 @@ fn g14_overflow_is_followed_by_one_compaction_and_another_call() {
     // Without history to hide, the error ends the run at once.
     let mut fresh = Heart::root().then(send(1, "hello"));
     assert_eq!(fresh.summary(attempt_failed(1, 1, ModelFail::ContextOverflow)), "discarded ended(failed) > E");
-    // Switched off, it does too.
+    // The same applies if compaction is switched off.
     let mut off = windowed(Heart::root_with(Limits { compact_at: Some(0), ..Limits::default() }));
     off = off.then(send(1, &text_of_tokens(300))).then(counted(1, 1, vec![], 310)).then(send(2, "next"));
     assert_eq!(off.summary(attempt_failed(2, 1, ModelFail::ContextOverflow)), "discarded ended(failed) > E");
@@ -234,7 +234,7 @@ fn x13_limit_of_the_compaction_agent_parks_the_run() {
     assert_eq!(compacts(&decision), [CompactionCause::Overflow]);
     let plan = plan_of(&heart);
     assert_eq!(calls_model(&heart.decide(summarised(Some((3, 4)), plan, "short", 0xA1)).unwrap()), [(3, 4)]);
-    // A wait that fits into the turn, and a run that may not park, fail as before.
+    // The run fails if the wait would fit into the turn, or if parking is off.
     let fails = "compaction_failed discarded ended(failed) > E";
     assert_eq!(waits().summary(unsummarised_until((3, 2), plan_of(&waits()), Some(("small", 599_999)))), fails);
     let mut off = windowed(Heart::root_with(Limits { park: Parking::Off, ..Limits::default() }));
@@ -308,7 +308,7 @@ fn g14_request_applies_in_any_phase_and_once() {
     assert_eq!(heart.summary(summarised(None, plan, text, 0xA1)), "Done > E", "a command repeated after a lost reply");
     let late = heart.summary(summarised(None, plan, text, 0xA2));
     assert_eq!(late, "not compacted: the history changed while it was summarised");
-    // An active run uses it from its next call on.
+    // An active run uses the summary from its next call on.
     let mut works = with_service(talked(500), 0xA1);
     let plan = plan_of(&works);
     works = works.then(send(3, "next"));
@@ -322,7 +322,7 @@ fn g14_request_applies_in_any_phase_and_once() {
     assert_eq!(message, "cannot compact: a compaction is running: wait for it");
 }
 
-/// Also after a second compaction, which hides the messages of the first one too.
+/// Covers a second compaction, which also hides the messages of the first.
 #[test]
 fn g14_summary_names_the_number_of_hidden_messages() {
     let assert_named = |state: &State, hidden: usize| {

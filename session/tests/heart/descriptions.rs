@@ -108,7 +108,7 @@ fn merge(changes: &str) -> Command {
     Command::Describe(Box::new(Description::Metadata { changes: changes.into(), by: Initiator::Person }))
 }
 
-/// Each record has the whole metadata, so a reader needs only the last one.
+/// Each record has the whole metadata, so only the last record matters.
 #[test]
 fn b3_metadata_changes_are_merged_and_null_removes() {
     let mut heart = with_services();

@@ -82,7 +82,7 @@ impl Life {
         }
     }
 
-    /// Returns a command of an owner, a person or the host to the session as a whole.
+    /// Returns a command from an owner, a person or the host that concerns the whole session.
     fn session_command(&mut self, what: u8, a: u8, b: u8) -> Command {
         let key = CallId { turn: TurnNo(50 + u32::from(a % 8)), ix: 0 };
         let owned = self.owned.get(usize::from(a) % self.owned.len().max(1)).map(|(_, key)| *key);
@@ -113,7 +113,7 @@ impl Life {
         let unstarted = |phase: &CallPhase| *phase == CallPhase::Unstarted;
         let calls = self.heart.state.turn().map(|turn| turn.calls.clone()).unwrap_or_default();
         let due = calls.iter().zip(0..).filter(|(call, _)| unstarted(&call.phase)).map(|(_, ix)| ix);
-        // The runtime answers only for child calls.
+        // The runtime sends verdicts only for child calls.
         let waits: BTreeSet<u32> = self
             .heart
             .state
@@ -195,8 +195,8 @@ impl Life {
     }
 }
 
-/// Checks S-9 and the rules of closed and deleted sessions over a journal. A row opens one run or is refused. A closed or
-/// deleted session does not open a run, and neither does a kept queue before another input.
+/// Checks that a journal opens no run in a closed or deleted session, and that a kept queue opens none before another
+/// input. Each `continue` row opens one run or is refused (S-9).
 fn assert_closed_and_deleted_rules(log: &[Record]) {
     let (mut closed, mut deleted, mut keeps_queue) = (false, false, false);
     let mut answered = BTreeSet::new();
@@ -223,7 +223,7 @@ fn assert_closed_and_deleted_rules(log: &[Record]) {
     }
 }
 
-/// Checks rule 6 over an owner's journal: a child is continued only after its owner has taken the ends of earlier runs.
+/// Checks rule 6: in an owner's journal, a child is continued only after the ends of its earlier runs were taken.
 fn assert_one_key_at_a_time(log: &[Record]) {
     let mut open = BTreeMap::new();
     for record in log {
@@ -344,7 +344,7 @@ fn ids_in_json(record: &Record) -> BTreeSet<String> {
     ids
 }
 
-/// The kinds and fields that random records lack.
+/// Covers the kinds and fields that random records lack.
 #[test]
 fn named_sessions_include_place_worktree_and_branch() {
     let message = |n: u128| MsgRef { session: session(n), seq: Seq(2) };

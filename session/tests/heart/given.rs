@@ -185,13 +185,13 @@ impl Heart {
         Self { rules, ..self }
     }
 
-    /// Decides a command and returns the decision in short.
+    /// Decides a command and returns the decision in short form.
     pub(crate) fn summary(&mut self, command: Command) -> String {
         let decided = self.decide(command);
         short(self, &decided)
     }
 
-    /// Returns the session as if it was created in `worktree`.
+    /// Returns the session as if it had been created in `worktree`.
     pub(crate) fn in_worktree(mut self, worktree: Option<Worktree>) -> Self {
         if let Some(Record::SessionCreated(created)) = self.log.first_mut() {
             created.worktree = worktree;

@@ -1,4 +1,4 @@
-//! Single conditions of decisions and of the fold that no other test covers.
+//! Conditions of decisions and of the fold that no other test covers.
 
 use crate::given::*;
 use subtend_session::decide::arrive;

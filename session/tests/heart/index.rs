@@ -62,7 +62,7 @@ fn title_of_many_lines_is_one_line() {
     let mut heart = Heart::root();
     let head = frame(&mut heart, send(1, "count\n\n  the lines\nof it")).head.unwrap();
     assert_eq!(&*head.title, "count the lines of it");
-    // Earlier versions wrote the line breaks.
+    // Earlier versions stored line breaks in titles.
     let mut old = serde_json::to_value(&*head).unwrap();
     old["title"] = "count\n\n  the lines\nof it".into();
     assert_eq!(serde_json::from_value::<Head>(old).unwrap(), *head);

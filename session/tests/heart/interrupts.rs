@@ -16,7 +16,7 @@ fn busy() -> Heart {
         .then(spawn(1, Mode::Background, &[(1, 0xB2)]))
 }
 
-/// Returns the end of 0xB1 by the interrupt of its owner.
+/// Returns the end of 0xB1, caused by the interrupt of its owner.
 fn cancelled() -> Command {
     let outcome = Outcome::Cancelled { by: Initiator::Owner { outcome: OutcomeKind::Interrupted } };
     Command::OwnedEnded(vec![notice(0xB1, call(1, 0), outcome, "half done")])
@@ -75,7 +75,7 @@ fn interrupt_keeps_a_ready_answer_without_starting_its_calls() {
 }
 
 #[test]
-fn interrupt_answers_waits_stops_work_and_spares_background() {
+fn interrupt_answers_waits_stops_work_and_keeps_background() {
     let mut heart = busy();
     let decision = heart.decide(interrupt()).unwrap();
     let names: Vec<String> = decision.records.iter().map(word).collect();

@@ -24,7 +24,7 @@ fn awaits(turn: u32, named: &[u128]) -> Command {
     }))
 }
 
-/// Returns a root that started the job 0xB1, and 0xB2 by `task`, and is in its next turn.
+/// Returns a root in turn 2 that started the job 0xB1 and the task 0xB2.
 fn started() -> Heart {
     let verdict = |ix, n, dialect| SpawnVerdict {
         call: call(1, ix),
@@ -40,7 +40,7 @@ fn started() -> Heart {
         .then(Command::Spawn { turn: TurnNo(1), verdicts })
 }
 
-/// Returns the result of the wait, if it has one.
+/// Returns the result of the await, if it has one.
 fn result(heart: &Heart) -> Option<String> {
     heart.state.transcript.iter().rev().find_map(|message| match message {
         subtend_session::message::Message::Result { call, content, .. } if call.ix == 0 && call.turn.0 > 1 => {
@@ -65,7 +65,7 @@ fn star_awaits_only_jobs() {
         Record::NoticeTaken(taken) => Some(taken.items.iter().map(|item| item.child).collect::<Vec<_>>()),
         _ => None,
     });
-    // The task is reported at the boundary, in its own dialect.
+    // The boundary reports the task in its own dialect.
     assert_eq!(taken.collect::<Vec<_>>(), [vec![session(0xB1)], vec![session(0xB2)]]);
 }
 
@@ -83,7 +83,8 @@ fn jobs_of_a_run_ended_by_restart_are_awaited_and_reported() {
     }
 }
 
-/// The result of a wait is made of earlier ends at each fold. A notice of a task is only as long as its record.
+/// Each fold renders the result of a wait for jobs from earlier ends. The message of a task's end has all its text in its
+/// own record.
 #[test]
 fn wait_for_jobs_counts_as_work_on_earlier_records() {
     let work = |heart: &Heart| {

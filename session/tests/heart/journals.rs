@@ -1,4 +1,4 @@
-//! Checks of the record order: an invalid journal is refused with the reason.
+//! The order of records: the fold refuses an invalid journal with the reason.
 
 use crate::given::*;
 use subtend_session::record::{ContinueAsked, Prompt};

@@ -118,7 +118,7 @@ fn session_can_be_continued_after_any_end() {
     }
 }
 
-/// The task of a run that ends without a slot is kept for a later continue. A person's message is dropped.
+/// The task of a run that ends before it gets a slot is kept for a later continue. A person's message is dropped.
 #[test]
 fn b6_continue_keeps_a_task_whose_run_never_started() {
     let mut heart = Heart::child().then(cancel());
@@ -273,7 +273,7 @@ fn child_name_refers_to_the_next_owned_end() {
     assert_eq!(
         first.summary(check(1)),
         "answered +0 -0:ok turn > W",
-        "run 1 was reported: run 2 message nothing of it"
+        "the end of run 1 was given before"
     );
     assert_eq!(last_text(&first), "[0000b1] ended; its result was given before\n");
     let mut second = heart.clone().then(check(2));
@@ -307,7 +307,7 @@ fn input_may_set_its_own_turn_allowance() {
     assert_eq!((run.opened.max_turns, run.allowance, run.opened.base_turns), (1, 1, 0));
     assert_eq!(heart.summary(calls(1, vec![background()])), "answered > W");
     assert_eq!(heart.summary(spawn(1, Mode::Background, &[(0, 0xB1)])), "+0 spawned -0:ok held(out_of_turns) > Ho");
-    // It replaces the allowance, also for later inputs without one.
+    // The allowance also applies to later inputs that set none.
     assert_eq!(heart.summary(with_turns(2, 3, Lane::Send)), "accepted taken turn > W");
     let run = heart.state.run.as_ref().unwrap();
     assert_eq!((run.allowance, run.spent, run.opened.max_turns), (3, 0, 1));
@@ -342,7 +342,7 @@ fn persons_inputs_precede_the_hosts_each_in_order() {
         heart = heart.then(answers(turn, "said"));
     }
     assert_eq!(user_messages(&heart), ["go", "left", "one", "two", "agent", "host"]);
-    // The same order opens the next run.
+    // The next run takes its inputs in the same order.
     let kept = waiting(Heart::root().then(send(1, "go"))).then(cancel_tree());
     let kept = kept.then(attempt_failed(1, 1, ModelFail::Dropped)).then(send(7, "last"));
     assert_eq!(user_messages(&kept), ["go", "one"]);

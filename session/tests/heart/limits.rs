@@ -102,7 +102,7 @@ pub(crate) fn member_limited(
     Command::AttemptFailed(Box::new(failed))
 }
 
-/// What follows a failed attempt: a park with the member whose reset is awaited, or a call of a member. Both have a delay.
+/// The consequence of a failed attempt: the run parks until the reset of a member, or calls a member, after a delay.
 #[derive(Debug, PartialEq)]
 enum Follows {
     Parks(Option<String>, u64),
@@ -132,7 +132,7 @@ fn follows(error: ModelFail, own: Option<u64>, resets: &[(&str, u64)]) -> Follow
     found.unwrap_or(Follows::Neither)
 }
 
-/// Each row: the error and own retry-after of the failed model, and the resets of the other models of its pool.
+/// Each line has the error and retry-after of the failed model, the resets of the other models, and the consequence.
 #[test]
 fn x13_pool_parks_until_its_earliest_reset_beyond_the_turn() {
     let parks = |member: &str, after_ms| Follows::Parks(Some(member.to_owned()), after_ms);
@@ -154,7 +154,7 @@ fn x13_pool_parks_until_its_earliest_reset_beyond_the_turn() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 500, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// No other member resets earlier, and none resets within the turn.
+    /// A run parks only if no member resets within the turn, and then until the earliest reset.
     #[test]
     fn x13_park_names_the_member_that_resets_first(
         own in TURN..4 * TURN,
@@ -176,7 +176,7 @@ proptest! {
     }
 }
 
-/// A run without a pool waits for its own model, as in records of earlier builds.
+/// Without a pool, and in records of earlier builds, a run waits for its own model.
 #[test]
 fn x13_park_without_a_pool_names_no_member() {
     let mut heart = root();

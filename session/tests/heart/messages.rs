@@ -67,7 +67,7 @@ fn x16_message_does_not_open_or_resume_a_run() {
     assert!(ended().with_rules(Rules::without(Bug::MessageOpensRun)).summary(message(1, "late")).contains("opened"));
     assert_eq!(child().then(calls(1, vec![reads()])).then(interrupt()).summary(message(1, "late")), refused);
     assert_eq!(child().then(calls(1, vec![reads()])).then(cancel()).summary(message(1, "late")), refused);
-    // A message that is queued during an interrupt is taken after the input that resumes the run.
+    // A message that arrives during an interrupt is taken after the input that resumes the run.
     let held = child().then(calls(1, vec![reads()])).then(message(1, "now")).then(interrupt());
     assert_eq!(held.clone().summary(tool(1, 0, "x")), "-0:interrupted queue_changed ended(interrupted) > E");
     let resumed = held.then(steer(2, "continue")).then(tool(1, 0, "x")).then(admitted());
@@ -87,8 +87,8 @@ fn x16_untaken_message_is_dropped_with_its_run() {
     assert_eq!(heart.summary(answers(2, "so")), "answered ended(completed) > E");
 }
 
-/// Submits 40 inputs of each sender to a session with room for 40. Returns how many it queues, the last rejection, and
-/// whether a person's input is accepted then.
+/// Submits 40 inputs of each sender to a session with room for 40. Returns the number of queued inputs, the last rejection,
+/// and whether a person's input is accepted afterwards.
 fn flooded(senders: &[u128], input: impl Fn(u128, u32) -> Command) -> (usize, Option<Rejection>, bool) {
     let mut heart = Heart::child_with(Limits { queue: 40, ..Limits::default() }, 2).then(admitted());
     let mut rejection = None;
@@ -131,7 +131,7 @@ fn x16_read_messages_make_room_for_others() {
 fn x16_message_joins_the_first_turn_of_a_queued_run() {
     let mut heart = Heart::child();
     assert_eq!(heart.summary(message(1, "read it there")), "accepted > Q");
-    // The fixture's task is a person's, which comes last.
+    // The task of the fixture comes from a person, so it is last.
     assert_eq!(users(&heart.then(admitted())), ["read it there", "task"]);
 }
 
@@ -145,12 +145,12 @@ fn k26_persons_run_refuses_messages_of_relatives() {
             &[(0, 0xB1)],
         ))
     };
-    // From the run that the parent's call opened, and from a later one of a person.
+    // The sender's run was opened by the parent's call, then by a person.
     assert_eq!(parent().summary(message_of(0xB1, 1, "found it")), "accepted > W");
     let ended = notice(0xB1, call(1, 0), Outcome::Completed, "done");
     let mut over = parent().then(Command::OwnedEnded(vec![ended])).then(calls(2, vec![reads()]));
     assert_eq!(over.summary(message_of(0xB1, 1, "found it")), refused);
-    // To a run that a person opened in a child.
+    // A person opened the receiver's run, in a child.
     let mut own = child()
         .then(answers(1, "so"))
         .then(send(5, "explain"))

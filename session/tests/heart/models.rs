@@ -95,7 +95,7 @@ fn answer_schema_applies_until_the_final_answer() {
     let mut heart = Heart::root().then(formatted(1, Some("{}"), Lane::Send));
     assert_eq!(format(&heart), Some("{}".into()));
     heart.decide(calls(1, vec![reads()])).unwrap();
-    // An input in between without a format leaves the earlier one in force.
+    // An input without a schema keeps the earlier schema.
     heart.decide(formatted(2, None, Lane::Steer)).unwrap();
     heart.decide(tool(1, 0, "read")).unwrap();
     assert_eq!(format(&heart), Some("{}".into()));

@@ -1,10 +1,10 @@
-//! The order of a model's context: messages, completions, and ends that only views show.
+//! The order of messages and completions in a model's context, and the ends that only views show.
 
 use crate::given::*;
 use subtend_session::dialect::jobs;
 use subtend_session::record::From;
 
-/// Returns the transcript in short: messages as text, answers in brackets, completions as `!` and the number of ends.
+/// Returns the transcript in short form: messages as text, answers in brackets, completions as `!` and the number of ends.
 fn transcript_short(heart: &Heart) -> Vec<String> {
     let word = |message: &Message| match message {
         Message::User { text, .. } => text.to_string(),
@@ -54,7 +54,7 @@ fn k26_persons_run_in_a_child_stays_out_of_the_context() {
     let mut heart = heart.then(calls(2, vec![reads()]));
     assert_eq!(heart.summary(tool(2, 0, "x")), "-0:ok message[1] turn > W", "stored only for views");
     assert_eq!(transcript_short(&heart)[before.len()..], ["[]", "result"]);
-    // Together with the end of an owned run, it does not add text.
+    // If an owned run ends in the same batch, the end of the person's run still adds no text.
     let both = vec![notice(0xB1, call(1, 0), Outcome::Completed, "done"), persons_end(0xB2, 3)];
     let heart = heart.then(Command::OwnedEnded(both)).then(answers(3, "so far"));
     assert_eq!(transcript_short(&heart)[before.len() + 2..], ["[so far]", "!1"]);
@@ -76,15 +76,15 @@ fn failed(message: &str) -> Outcome {
 #[test]
 fn a8_end_hidden_from_models_is_stored_without_text() {
     let refused = Notice { outcome: failed("aside is refused"), ..persons_end(0xB1, 3) };
-    let homeless = |message: &str| Outcome::Failed { kind: FailKind::Workspace { message: message.into() } };
-    let unprepared = Notice { outcome: homeless("no /home/me/w"), ..persons_end(0xB1, 4) };
+    let no_workspace = |message: &str| Outcome::Failed { kind: FailKind::Workspace { message: message.into() } };
+    let unprepared = Notice { outcome: no_workspace("no /home/me/w"), ..persons_end(0xB1, 4) };
     let owned = notice(0xB2, call(1, 1), failed("rate"), "done");
     let ends = vec![persons_end(0xB1, 2), refused, unprepared, owned];
     let heart = parent(2).then(Command::OwnedEnded(ends)).then(answers(2, "so far"));
     let expected = [
         (session(0xB1), String::new(), Outcome::Completed),
         (session(0xB1), String::new(), failed("")),
-        (session(0xB1), String::new(), homeless("")),
+        (session(0xB1), String::new(), no_workspace("")),
         (session(0xB2), "done".into(), failed("rate")),
     ];
     assert_eq!(stored(&heart), expected);
@@ -226,7 +226,7 @@ fn b11_system_entries_open_a_run_together() {
     let heart = entries(Heart::root().then(send(1, "go"))).then(cancel());
     let heart = heart.then(attempt_failed(1, 1, subtend_session::outcome::ModelFail::Dropped));
     assert_eq!(transcript_short(&heart), ["go", "H", "R"]);
-    // Steering inputs join the first turn; the host's come before people's messages.
+    // Steering inputs join the first turn. Inputs of the host come before people's messages.
     let mut waits = Heart::child().then(admitted()).then(send(2, "A")).then(answers(1, "x"));
     waits = waits.then(steer(3, "left")).then(from(From::Host, 4, "H", Lane::Steer));
     let waits = waits.then(Command::Admitted { run: RunNo(2), owner_ended: None });
@@ -271,7 +271,7 @@ fn k2_end_of_a_job_waits_for_a_rest_point_or_its_await() {
         assert_eq!(fetched.summary(answers(4, "all")), "answered ended(completed) > E", "{dialect:?}");
         assert_eq!(texts(&fetched), 1, "{dialect:?}: given once");
     }
-    // Ends of other dialects are pushed at the next boundary.
+    // Ends of other dialects are sent at the next boundary.
     let mut task = started_by(Dialect::Task).then(calls(2, vec![reads()])).then(ended(0xB1, call(1, 0)));
     assert_eq!(task.summary(tool(2, 0, "x")), "-0:ok message[1] turn > W");
 }
@@ -302,7 +302,7 @@ fn k2_continue_of_an_unread_job_names_the_tool_to_read_it() {
     assert_eq!(refusal.as_deref(), Some(text));
 }
 
-/// Each seeded bug shows in one scenario only: a person's run in a child, a completion with a message, or a message to an
+/// Each seeded bug changes one scenario only: a person's run in a child, a completion with a message, or a message to an
 /// owned run.
 #[test]
 fn k26_b11_seeded_bugs_show_in_their_rule_alone() {

@@ -1,4 +1,4 @@
-//! Agent overrides: another agent answers from the input on that selects it.
+//! Agent overrides: an input selects another agent, which answers from then on.
 
 use crate::given::*;
 
@@ -61,17 +61,17 @@ fn run_of_an_override_has_the_turns_of_its_agent() {
     let short = agent("short", Some(2));
     let heart = Heart::root().then(named(1, &short)).refolded();
     assert_eq!(allowed(&heart), Some((2, 2)));
-    // It holds from there on, until another agent is selected.
+    // The allowance applies until another agent is selected.
     let heart = heart.then(answers(1, "done")).then(send(2, "go"));
     assert_eq!(allowed(&heart), Some((2, 2)));
     let heart = heart.then(answers(2, "done")).then(named(3, &agent("general", Some(own)))).refolded();
     assert_eq!(allowed(&heart), Some((own, own)));
-    // An input that a run takes sets it for the rest of that run.
+    // An input that a run takes sets the allowance for the rest of that run.
     let heart = heart.then(named(4, &short)).then(answers(3, "done")).refolded();
     assert_eq!(allowed(&heart), Some((own, 2)));
-    // An override never exceeds the session's limit.
+    // The allowance of an override never exceeds the session's limit.
     let long = Heart::root().then(named(1, &agent("long", Some(own + 1)))).then(answers(1, "done")).then(send(2, "go"));
     assert_eq!(allowed(&long), Some((own, own)));
-    // An override that an earlier version recorded leaves the session's.
+    // An override recorded by an earlier version has no allowance, so the session's own applies.
     assert_eq!(allowed(&Heart::root().then(named(1, &agent("old", None)))), Some((own, own)));
 }

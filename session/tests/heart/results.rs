@@ -65,7 +65,7 @@ fn continuation_of_an_empty_answer_is_a_new_answer() {
     assert_eq!(so_far(&half.then(answers(4, " more"))), Some("half more".into()));
 }
 
-/// Only the last text is returned. The transcript has all texts.
+/// The run returns only the last text. The transcript has all texts.
 #[test]
 fn b5_out_of_turns_returns_the_last_text() {
     for (second, last) in [(Some("second"), "second"), (None, "first")] {
@@ -78,8 +78,8 @@ fn b5_out_of_turns_returns_the_last_text() {
     }
 }
 
-/// The host adds a note on the changes in a worktree to an answer. The owner of a run without one learns of the worktree all the same. The
-/// controls: an answer, a run that made no call, and a session in the worktree of its parent.
+/// The host adds a note on the changes in a worktree to each answer. A run that failed without an answer must name the
+/// worktree in its notice. The controls: an answer, a run that made no call, and a session in its parent's worktree.
 #[test]
 fn x14_owner_of_a_failed_run_learns_of_its_worktree() {
     let note = "[worktree subtend/00000000-0000-0000-0000-000000000100: if the run changed files, the changes are in that worktree only: the user can show them \

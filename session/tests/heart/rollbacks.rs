@@ -15,7 +15,7 @@ fn rolled_back(run: u32) -> Record {
     Record::RolledBack { run: RunNo(run), by: Initiator::Person }
 }
 
-/// Returns a session with a completed run, and a run with a tool call and a steering input that was cancelled.
+/// Returns a session with a completed run, and a cancelled run with a tool call and a steering input.
 fn failed() -> Heart {
     let heart = Heart::root().then(send(1, "one")).then(answers(1, "first")).then(send(2, "two"));
     let tool_used = heart.then(calls(2, vec![reads()])).then(steer(3, "left")).then(tool(2, 0, "read"));
@@ -89,21 +89,21 @@ fn rollback_hides_only_its_own_run() {
 }
 
 /// Returns the messages that a branch inherits after a failed run was rolled back.
-fn a_branch_afterwards(rules: Rules) -> String {
+fn branch_after_rollback(rules: Rules) -> String {
     let mut heart = failed().with_rules(rules).then(roll_back(None)).then(send(4, "three")).then(answers(4, "third"));
     inherits(&mut heart, human(CHILD, None))
 }
 
 #[test]
 fn later_branch_omits_rolled_back_messages() {
-    assert_eq!(a_branch_afterwards(Rules::ALL), "U:one A:first U:three A:third");
+    assert_eq!(branch_after_rollback(Rules::ALL), "U:one A:first U:three A:third");
 }
 
 #[test]
 fn seeded_bug_of_rollbacks_is_detected() {
     use subtend_invariants::bugs::Bug;
     let rules = Rules::without(Bug::RolledBackSeen);
-    assert_eq!(a_branch_afterwards(rules), format!("{ALL} U:three A:third"));
+    assert_eq!(branch_after_rollback(rules), format!("{ALL} U:three A:third"));
 }
 
 #[test]
@@ -121,7 +121,7 @@ fn hidden_messages_refuse_branch_and_regenerate() {
 
 #[test]
 fn alternatives_within_a_rolled_back_run_are_hidden_with_it() {
-    // The answer of run 1, and one of run 2, which continues after it and fails, have an alternative each.
+    // Two answers have an alternative each: the answer of run 1, and one of run 2, which fails after it.
     let heart = Heart::root().then(send(1, "one")).then(answers(1, "first")).then(regenerate(CHILD, None));
     let heart = heart.then(completed(CHILD, "other"));
     let heart = heart.then(send(2, "two")).then(cut(2, "half")).then(cut(3, "more"));

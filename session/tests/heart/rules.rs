@@ -1,4 +1,5 @@
-//! The rules that apply to every cell. Each scenario runs once with all rules and once with a seeded bug, which must show.
+//! The rules that apply to every cell of the table. Each scenario runs once with all rules and once with a seeded bug, and
+//! the results must differ.
 
 use crate::given::*;
 
@@ -197,7 +198,7 @@ fn interrupt_after_backgrounding(rules: Rules) -> String {
 }
 
 #[test]
-fn rule_9_interrupt_spares_a_backgrounded_call() {
+fn rule_9_interrupt_keeps_a_backgrounded_run() {
     assert_eq!(interrupt_after_backgrounding(Rules::ALL), "");
 }
 
@@ -334,14 +335,14 @@ fn every_seeded_bug_is_detected() {
         (Bug::CancelReachesNextRun, cancel_of_an_earlier_run),
         (Bug::BackgroundStaysBlocking, interrupt_after_backgrounding),
     ];
-    // Scenarios of asks, budgets and branches are next to their tests.
+    // The scenarios of asks, budgets and branches are in the modules of those tests.
     assert_eq!(scenarios.map(|(bug, _)| bug), Bug::ALL[..scenarios.len()]);
     for (bug, scenario) in scenarios {
         assert_ne!(scenario(Rules::without(bug)), scenario(Rules::ALL), "{bug:?} does not show");
     }
 }
 
-/// Each seeded bug fails only the scenario of its rule, so that tests detect the rule and not general damage.
+/// Each seeded bug changes only the scenario of its rule: a test detects the broken rule rather than general damage.
 #[test]
 fn seeded_bug_breaks_only_its_rule() {
     use subtend_invariants::bugs::Bug;

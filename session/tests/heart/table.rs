@@ -1,5 +1,5 @@
-//! Every cell of the table state × command, with hand-written expectations. A cell is `RECORDS REPLY > PHASE`; the names are in
-//! `given/shown.rs`.
+//! Every cell of the table state × command, with hand-written expectations. A cell is `RECORDS REPLY > PHASE`;
+//! `given/shown.rs` explains the names.
 
 use crate::given::*;
 
@@ -57,7 +57,7 @@ enum Doing {
 
 /// Returns a child session in the column. In W, Wm, Wr and the holds it owns the background child 0xB1 by call 1.0.
 fn given(column: Phase, doing: Doing) -> Heart {
-    // Turn 2 is the last in Ho and for `LastStream`; else more turns are allowed.
+    // Turn 2 is the last turn in Ho and for `LastStream`. In all other cases more turns are allowed.
     let last = column == Phase::HeldOutOfTurns || doing == Doing::LastStream;
     let queued = Heart::child_with(Limits::default(), if last { 2 } else { 50 });
     if column == Phase::Queued {
@@ -104,7 +104,7 @@ fn given(column: Phase, doing: Doing) -> Heart {
         Phase::WaitingMidTurn if doing == Doing::Asks => words::asks(streams).then(tool(2, 1, "read")),
         Phase::WaitingMidTurn if doing == Doing::Await => streams.then(calls(2, vec![awaits])),
         Phase::WaitingMidTurn => waits(asks().then(spawn(2, Mode::Blocking, &[(0, 0xB2)]))),
-        // A run at rest takes steering inputs at once; a message waits for the end of an owned run.
+        // A run at rest takes steering inputs at once. A message waits for the end of an owned run.
         Phase::WaitingAtRest if matches!(doing, Doing::Slot | Doing::QueuedInput) => {
             waits(streams.then(answers(2, "so far")).then(steer(77, "and?")))
         }
@@ -209,7 +209,7 @@ fn inputs() {
                 "accepted > W",
                 "accepted > Wm",
                 "accepted taken parked(slot) > Wr",
-                // The stream that the interrupt dropped has not reported yet: it counts as local work.
+                // The interrupt dropped the stream, which still counts as local work until it reports.
                 "accepted > Hi",
                 "accepted taken parked(slot) > Wm",
                 "accepted > Hc",
@@ -234,7 +234,7 @@ fn inputs() {
     ]);
 }
 
-/// Returns a child in the column, in a second run that a person opened. As in [`given`], it owns 0xB1, by call 2.0.
+/// Returns a child in the column, in a second run that a person opened. Like [`given`], but the run owns 0xB1 by call 2.0.
 fn persons_run(column: Phase) -> Heart {
     let turns = if column == Phase::HeldOutOfTurns { 2 } else { 50 };
     let first = Heart::child_with(Limits::default(), turns).then(admitted()).then(answers(1, "all done"));

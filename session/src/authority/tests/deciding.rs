@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// As [`RuleSet::deciding`], by its definition.
+/// Returns the result of [`RuleSet::deciding`], computed by its definition.
 fn deciding<'a>(set: &'a RuleSet, action: ActionSet<'a>) -> Vec<&'a Rule> {
     let syntax = action.syntax();
     let same = |a: &str, b: &str| a == b || (pattern::is_any(a, syntax) && pattern::is_any(b, syntax));
@@ -22,7 +22,7 @@ fn deciding<'a>(set: &'a RuleSet, action: ActionSet<'a>) -> Vec<&'a Rule> {
     set.rules.iter().filter(|rule| action.some_match(&rule.action) && !shadowed(rule)).collect()
 }
 
-/// As [`RuleSet::best`], by its definition.
+/// Returns the result of [`RuleSet::best`], computed by its definition.
 fn best(set: &RuleSet, action: ActionSet<'_>) -> Verdict {
     let syntax = action.syntax();
     let deciding: Vec<_> = deciding(set, action);
@@ -63,9 +63,9 @@ proptest! {
     }
 }
 
-/// Comparing so many rules with each other would take hours.
+/// A comparison of each pair would take hours.
 #[test]
-fn rules_without_end_are_not_compared_with_each_other() {
+fn many_rules_are_not_compared_pairwise() {
     let many = |action: &str, resource: &str| {
         let rules = (0..100_000).map(|n| rule(action, &format!("{resource}{n:x}"), Verdict::Ask));
         Authority::of(RuleSet { default: Verdict::Deny, rules: rules.collect() })

@@ -59,7 +59,7 @@ impl State {
 }
 
 impl Alternatives {
-    /// Returns the text of alternative `to`, if it exists; the original, 0, has its own record.
+    /// Returns the text of alternative `to`, if it exists; `None` for 0, the original, whose text is in its own record.
     pub fn text(&self, to: u32) -> Option<&Text> {
         let at = (to as usize).checked_sub(1)?;
         self.branches.get(at)?.text.as_ref()

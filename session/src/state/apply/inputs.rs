@@ -16,7 +16,7 @@ impl State {
             self.seen.insert(Arc::clone(key), input.id);
         }
         self.remember(input.id);
-        // An input after a cancel of the whole tree is a request to continue, so it may open the next run.
+        // An input after a cancel of the whole tree is a request to continue, so queued inputs may open the next run.
         if let Some(Hold::Closing { keeps_queue, .. }) = self.run.as_mut().and_then(|run| run.hold.as_mut()) {
             *keeps_queue = false;
         }
@@ -46,7 +46,7 @@ impl State {
                 continue;
             }
             was_asked = true;
-            // If one record takes several inputs, the answer belongs to the last.
+            // If one record takes several inputs, an answer belongs to the last of them.
             if input.format.is_some() || input.metadata.is_some() || input.turns.is_some() {
                 self.asked.insert(self.next_seq, Arc::clone(&input));
             } else {

@@ -7,9 +7,9 @@ impl State {
     pub(super) fn apply_rolled_back(&mut self, run: RunNo) {
         let Some(stretch) = self.message_ranges.get_mut(&run) else { return };
         stretch.hidden = true;
-        // A summary of these messages would keep their content.
+        // A summary of the hidden messages would still show their content.
         let (from, empty) = (stretch.from, stretch.from == stretch.to);
-        // Later compactions hide more messages.
+        // Each compaction hides the messages of the earlier ones too.
         while !empty && self.compactions.last().is_some_and(|last| last.upto > from) {
             self.compactions.pop();
         }

@@ -12,14 +12,14 @@ use crate::state::{Ended, MessageRange, Queued, Run, State};
 
 impl State {
     pub(super) fn apply_run_opened(&mut self, opened: &RunOpened) {
-        // Removes them from the queue, so that only later inputs can open the next run.
+        // Removes the run's inputs from the queue, so that only later inputs can open the next run.
         let mut waiting = Vec::with_capacity(opened.inputs.len());
         for id in &opened.inputs {
             if let Some(queued) = self.unqueue(|queued| queued.input.id == *id) {
                 waiting.push(queued);
             }
         }
-        // The first run of a child has its agent's allowance.
+        // A child's first run has the allowance of the child's agent.
         if opened.run == RunNo(1) && matches!(self.created.place, Place::Child { call: Some(_), .. }) {
             self.own_turns = opened.max_turns;
         }
@@ -34,7 +34,7 @@ impl State {
             hold: None,
             turns: 0,
             spent: 0,
-            // An import lowers the limits of a session, not the numbers in its records.
+            // An import may lower a session's limits, but does not change the numbers in its records.
             allowance: opened.max_turns.min(self.limits.turns),
             worked_ms: 0,
             turn: None,
@@ -103,7 +103,7 @@ impl State {
         }
     }
 
-    /// Adds the request of a model's call to the transcript if the run ended before it started, for a later `continue`.
+    /// Adds the request of a model's call to the transcript if the run never started, for a later `continue`.
     fn keep_task(&mut self, run: &Run) {
         let untaken = run.waiting.iter().filter(|_| run.opened.owner.is_model_call());
         for queued in untaken {
@@ -117,13 +117,13 @@ impl State {
         self.turns = self.turns.saturating_add(ended.turns);
         let Some(run) = self.run.take() else { return };
         if ended.outcome != Outcome::Completed {
-            // Notices that were stored while the run was queued are not its messages.
+            // Notices that were stored while the run was queued do not belong to it.
             let from = if run.started { run.from } else { self.transcript.len() };
             self.keep_task(&run);
             let stretch = MessageRange { from, to: self.transcript.len(), hidden: false };
             self.message_ranges.insert(ended.run, stretch);
         }
-        // The whole text, if the journal has it. The text of the record is truncated for the owner.
+        // Prefers the whole text from the journal: the text in the end record is truncated for the owner.
         let whole = match (&ended.outcome, ended.returned) {
             (Outcome::Completed, None) if !self.created.joins => run.answer.as_ref().map(|answer| answer.text.text()),
             (Outcome::Completed, Some(call)) => run

@@ -123,7 +123,7 @@ impl State {
         }
         let text = answered.text.as_ref().filter(|text| !text.trim().is_empty());
         if text.is_none() && open == 0 && answered.stop == Stop::Length {
-            // The continuation of an empty answer counts as a separate answer.
+            // The truncated answer is empty, so its continuation starts a new answer.
             run.answer = None;
         }
         if let Some(text) = text {

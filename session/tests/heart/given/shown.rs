@@ -4,7 +4,7 @@
 
 use super::*;
 
-/// Returns a decision as `RECORDS REPLY > PHASE`.
+/// Formats a decision as `RECORDS REPLY > PHASE`.
 pub(crate) fn short(heart: &Heart, decided: &Result<Decision, Rejection>) -> String {
     let decision = match decided {
         Err(Rejection::Stale(_)) => return "S".into(),

@@ -46,7 +46,7 @@ fn row(name: &'static str, doing: Doing, command: fn() -> Command, cells: [&'sta
 #[test]
 fn branches() {
     let each = COLUMNS.map(|at| -> &'static str { format!("branch_created Branched > {}", column(at)).leak() });
-    // Before its first run has taken its input, a session has no context to inherit.
+    // A session has no context to inherit until its first run has taken its input.
     let mut human = each;
     human[0] = NO_MESSAGE;
     let mut deleted = human;

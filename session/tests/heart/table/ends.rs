@@ -1,4 +1,4 @@
-//! Ends of owned runs, cancels, deadlines, and activations. A cell is `RECORDS REPLY > PHASE`; the names are in `given/shown.rs`.
+//! Ends of owned runs, cancels, deadlines, and activations.
 
 use super::{Doing, Row, STALE, check_rows};
 use crate::given::*;

@@ -15,7 +15,7 @@ const REFUSED: [&str; 7] = [
     "continue_refused > Hc",
 ];
 
-/// Appends the cell for a quiet session.
+/// Appends the cell for a session without a run in flight.
 fn with_quiet(in_flight: [&'static str; 7], quiet: &'static str) -> [&'static str; 8] {
     let [q, w, wm, wr, hi, ho, hc] = in_flight;
     [q, w, wm, wr, hi, ho, hc, quiet]

@@ -3,13 +3,13 @@
 use crate::given::*;
 use subtend_session::record::From;
 
-/// Returns the end of the owner by a cancel of the whole tree.
-fn owner_over_with_its_tree() -> Command {
+/// Returns the end of the owner, caused by a cancel of the whole tree.
+fn cancelled_tree() -> Command {
     let owner = RunKey { session: session(OWNER), run: RunNo(1) };
     Command::OwnerEnded { owner, outcome: OutcomeKind::Cancelled, keeps_queue: true }
 }
 
-fn owner_over_alone() -> Command {
+fn cancelled_owner() -> Command {
     let owner = RunKey { session: session(OWNER), run: RunNo(1) };
     Command::OwnerEnded { owner, outcome: OutcomeKind::Cancelled, keeps_queue: false }
 }
@@ -18,20 +18,20 @@ fn owner_over_alone() -> Command {
 fn owned_session_keeps_its_queue_when_the_tree_is_cancelled() {
     let (opens, stays) = ("ended(cancelled) opened > Q", "ended(cancelled) > E");
     let queued = || Heart::child().then(send(2, "next"));
-    assert_eq!(queued().summary(owner_over_with_its_tree()), stays, "the run never started");
-    assert_eq!(queued().summary(owner_over_alone()), opens);
+    assert_eq!(queued().summary(cancelled_tree()), stays, "the run never started");
+    assert_eq!(queued().summary(cancelled_owner()), opens);
     let works = || queued().then(admitted()).then(calls(1, vec![writes()]));
     let end = |mut heart: Heart| heart.summary(tool(1, 0, "x"));
     let (opens, stays) = (format!("-0:ok {opens}"), format!("-0:ok {stays}"));
-    assert_eq!(end(works().then(owner_over_with_its_tree())), stays);
-    assert_eq!(end(works().then(owner_over_alone())), opens);
+    assert_eq!(end(works().then(cancelled_tree())), stays);
+    assert_eq!(end(works().then(cancelled_owner())), opens);
     assert_eq!(
-        end(works().then(owner_over_alone()).then(owner_over_with_its_tree())),
+        end(works().then(cancelled_owner()).then(cancelled_tree())),
         stays,
         "a later cancel of the tree keeps the queue"
     );
-    assert_eq!(end(works().then(owner_over_with_its_tree()).then(owner_over_alone())), stays);
-    let resumed = works().then(owner_over_with_its_tree()).then(send(3, "continue"));
+    assert_eq!(end(works().then(cancelled_tree()).then(cancelled_owner())), stays);
+    let resumed = works().then(cancelled_tree()).then(send(3, "continue"));
     assert_eq!(end(resumed), opens, "a later input is a request to continue");
 }
 
@@ -47,11 +47,11 @@ fn keeping_the_queue_is_passed_to_owned_runs() {
             _ => None,
         })
     };
-    assert_eq!(passed_on(&owns().decide(owner_over_with_its_tree()).unwrap()), Some(true));
+    assert_eq!(passed_on(&owns().decide(cancelled_tree()).unwrap()), Some(true));
     assert_eq!(passed_on(&owns().decide(cancel_tree()).unwrap()), Some(true));
-    assert_eq!(passed_on(&owns().decide(owner_over_alone()).unwrap()), Some(false));
-    for closes in [owner_over_alone, cancel] {
-        for command in [owner_over_with_its_tree, cancel_tree] {
+    assert_eq!(passed_on(&owns().decide(cancelled_owner()).unwrap()), Some(false));
+    for closes in [cancelled_owner, cancel] {
+        for command in [cancelled_tree, cancel_tree] {
             let mut closing = owns().then(closes());
             assert_eq!(
                 passed_on(&closing.decide(command()).unwrap()),
