@@ -15,7 +15,7 @@ pub struct Acknowledged {
     pub branches: BTreeSet<SessionId>,
     /// Verdicts of approvers.
     pub verdicts: BTreeSet<(SessionId, CallId)>,
-    /// The last shown record of each session.
+    /// The last record of each session that a subscriber received.
     pub shown: BTreeMap<SessionId, Seq>,
 }
 
@@ -37,7 +37,7 @@ impl Acknowledged {
         *last = (*last).max(seq);
     }
 
-    /// Keeps only the facts of sessions that `holds` accepts. Erasing a session also deletes its facts.
+    /// Keeps only the facts of sessions for which `holds` is true. An erased session has no facts to keep.
     pub fn retain(&mut self, holds: impl Fn(&SessionId) -> bool) {
         self.inputs.retain(|(session, _)| holds(session));
         self.ends.retain(|(session, _)| holds(session));
@@ -48,7 +48,7 @@ impl Acknowledged {
         self.shown.retain(|session, _| holds(session));
     }
 
-    /// Describes the facts that are missing in the records of `sessions`.
+    /// Describes each acknowledged fact that is missing in the records of `sessions`.
     pub fn lost(&self, sessions: &BTreeMap<SessionId, &[Record]>) -> Vec<String> {
         let mut kept = AcknowledgedFacts::default();
         for (session, records) in sessions {

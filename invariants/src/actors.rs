@@ -1,4 +1,4 @@
-//! Actors as observed: V-1, V-3, V-5, T-8.
+//! Observed actors: V-1, V-3, V-5, T-8.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,8 @@ use crate::{InvariantId, Verdict, ensure, ensure_if};
 use subtend_session::ids::{RunKey, Seq, SessionId};
 use subtend_session::outcome::Outcome;
 
-/// Restarts stay within their session's budget. A restart is refused only if the budget is spent, or in a restart storm.
+/// Checks that restarts stay within the session's budget. One is refused only if the budget, or that of the whole
+/// supervisor, is spent.
 pub(super) fn within_budget(world: &World<'_>) -> Verdict {
     let Some((observed, budget)) = world.observed.and_then(|observed| Some((observed, observed.budget?))) else {
         return Ok(());
@@ -29,7 +30,7 @@ fn describe(restart: &Restart, own: u32, budget: &RestartBudget) -> String {
     format!("it is {word} after {own} restarts within {} ms, and {} are allowed", budget.within_ms, budget.max)
 }
 
-/// Counts the restarts admitted before `restart`, within its window.
+/// Counts the restarts that were admitted before `restart`, within the window that ends with it.
 fn count_admitted(observed: &Observed, restart: &Restart, within_ms: u64, counts: impl Fn(&Restart) -> bool) -> u32 {
     let since = restart.at.ms.saturating_sub(within_ms);
     let window = observed.restarts.iter().filter(|other| {
@@ -39,7 +40,7 @@ fn count_admitted(observed: &Observed, restart: &Restart, within_ms: u64, counts
     u32::try_from(window.count()).unwrap_or(u32::MAX)
 }
 
-/// A run whose actor is not restarted any more ends for that reason, unless its outcome was fixed before.
+/// Checks that a run whose actor is no longer restarted ends for that reason, unless its outcome was fixed before.
 pub(super) fn abandoned_runs_end(world: &World<'_>) -> Verdict {
     let Some(observed) = world.observed else { return Ok(()) };
     let shown = |restart: &&Restart| !restart.admitted && world.sessions.contains_key(&restart.session);
@@ -58,8 +59,8 @@ pub(super) fn abandoned_runs_end(world: &World<'_>) -> Verdict {
     Ok(())
 }
 
-/// A command crashes a session at most twice, and the outcome then names it. After three activations without a new
-/// record there is no further one.
+/// Checks that a command crashes a session at most twice, and that the outcome then names it. At most three activations
+/// in a row add no record.
 pub(super) fn crashing_commands_are_set_aside(world: &World<'_>) -> Verdict {
     let Some(observed) = world.observed else { return Ok(()) };
     let mut killed: BTreeMap<(SessionId, u64), u32> = BTreeMap::new();
@@ -107,7 +108,7 @@ fn without_progress(world: &World<'_>, observed: &Observed) -> Verdict {
     Ok(())
 }
 
-/// The death of an actor ends no other actor.
+/// Checks that the death of an actor ends no other actor.
 pub(super) fn deaths_are_isolated(world: &World<'_>) -> Verdict {
     let Some(observed) = world.observed else { return Ok(()) };
     observed.deaths.iter().try_for_each(|death| {
@@ -117,8 +118,8 @@ pub(super) fn deaths_are_isolated(world: &World<'_>) -> Verdict {
     })
 }
 
-/// A shutdown accepts nothing new, stops owned runs before owners, kills only actors that do not stop in time, and
-/// leaves nothing running.
+/// Checks that a shutdown accepts nothing new, stops owned runs before owners, kills only actors that do not stop in
+/// time, and leaves nothing running.
 pub(super) fn shutdown_is_ordered(world: &World<'_>) -> Verdict {
     let Some((observed, shutdown)) = world.observed.and_then(|observed| Some((observed, observed.shutdown?))) else {
         return Ok(());

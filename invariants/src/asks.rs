@@ -6,7 +6,8 @@ use crate::{InvariantId, Verdict, ensure, ensure_if};
 use subtend_session::ids::{CallId, SessionId};
 use subtend_session::record::{AnsweredBy, AskVerdict, Record};
 
-/// Each ask is opened once, at the root, and answered once, before its call has a result; only a person allows.
+/// Checks that each ask is opened once, at the root, and answered once, before its call has a result. Only a person may
+/// allow a call.
 pub(super) fn asks_are_answered_once(world: &World<'_>) -> Verdict {
     for (session, seen) in &world.sessions {
         let root = seen.place().map(|place| place.root(*session));
@@ -29,7 +30,7 @@ pub(super) fn asks_are_answered_once(world: &World<'_>) -> Verdict {
     Ok(())
 }
 
-/// No call starts while its ask is denied or open, and none finishes while its ask is open.
+/// Checks that no call starts while its ask is denied or open, and that none finishes while its ask is open.
 fn check_order(session: SessionId, seen: &SessionFacts<'_>) -> Verdict {
     for (at, record) in seen.view.records.iter().enumerate() {
         let (call, starts) = if let Record::CallStarted { call, .. } = record {
@@ -51,12 +52,12 @@ fn check_order(session: SessionId, seen: &SessionFacts<'_>) -> Verdict {
     Ok(())
 }
 
-/// Returns whether the call that starts here is immediately closed as refused.
+/// Returns whether the call that starts at record `at` is closed as refused right after.
 fn is_refused_after(seen: &SessionFacts<'_>, at: usize, call: CallId) -> bool {
     matches!(seen.view.records.get(at.saturating_add(1)), Some(Record::CallFinished(finished)) if finished.call == call)
 }
 
-/// Without an approver an ask is denied at once. With one it waits no longer than its deadline.
+/// Checks that an ask without an approver is denied at once, and that any other ask is answered by its deadline.
 pub(super) fn answered_by_rule(world: &World<'_>) -> Verdict {
     let Some((observed, approvers)) = world.observed.and_then(|it| Some((it, it.approvers.as_deref()?))) else {
         return Ok(());
@@ -93,7 +94,7 @@ fn judge(observed: &Observed, approvers: &[Approver], ask: &ObservedAsk) -> Resu
     }
 }
 
-/// An "always" applies only in its own session.
+/// Checks that an "always" applies only in its own session.
 pub(super) fn always_is_own(world: &World<'_>) -> Verdict {
     for (session, seen) in &world.sessions {
         let Some(state) = seen.view.state else { continue };

@@ -17,7 +17,7 @@ fn judge_each(world: &World<'_>, judge: impl Fn(&Observed, &Probe) -> Verdict) -
     observed.probes.iter().try_for_each(|probe| judge(observed, probe))
 }
 
-/// Returns the observed current verdict of `session` on `access`.
+/// Returns the observed current verdict of `session` for `access`.
 fn present(observed: &Observed, session: SessionId, access: &Access) -> Option<Answer> {
     let mut probes = observed.probes.iter();
     let same =
@@ -25,7 +25,7 @@ fn present(observed: &Observed, session: SessionId, access: &Access) -> Option<A
     probes.find(same).map(|probe| probe.verdict)
 }
 
-/// A session may do nothing that its parent may not.
+/// Checks that a session may do nothing that its parent may not.
 pub(super) fn parents_are_not_exceeded(world: &World<'_>) -> Verdict {
     judge_each(world, |observed, probe| {
         let exceeds = world
@@ -39,7 +39,7 @@ pub(super) fn parents_are_not_exceeded(world: &World<'_>) -> Verdict {
     })
 }
 
-/// An added deny raises no verdict. An added rule raises no verdict above that of an ancestor of its session.
+/// Checks that an added deny raises no verdict, and that an added rule raises no verdict above that of an ancestor.
 pub(super) fn permissions_only_shrink(world: &World<'_>) -> Verdict {
     judge_each(world, |observed, probe| {
         let QueryContext::Added { at, rule } = &probe.under else { return Ok(()) };
@@ -55,7 +55,7 @@ pub(super) fn permissions_only_shrink(world: &World<'_>) -> Verdict {
     })
 }
 
-/// The order of rules changes no verdict.
+/// Checks that the order of rules changes no verdict.
 pub(super) fn rule_order_has_no_effect(world: &World<'_>) -> Verdict {
     judge_each(world, |observed, probe| {
         let before = present(observed, probe.session, &probe.access);
@@ -66,7 +66,7 @@ pub(super) fn rule_order_has_no_effect(world: &World<'_>) -> Verdict {
     })
 }
 
-/// Nothing exceeds the recorded ceilings of the session and its ancestors.
+/// Checks that no verdict and no started call exceeds the recorded ceilings of the session and its ancestors.
 pub(super) fn ceilings_are_not_exceeded(world: &World<'_>) -> Verdict {
     judge_each(world, |_, probe| {
         let judged = matches!(probe.under, QueryContext::Present | QueryContext::After(_) | QueryContext::Reordered);
@@ -79,7 +79,7 @@ pub(super) fn ceilings_are_not_exceeded(world: &World<'_>) -> Verdict {
         for (call, access) in accesses(seen) {
             let most = ceiling(world, *session, &access);
             ensure(most != Answer::Deny, InvariantId::P4, *session, || {
-                format!("call {call} was let through with {access:?}, which the ceilings deny")
+                format!("call {call} was allowed with {access:?}, which the ceilings deny")
             })?;
         }
     }
@@ -105,7 +105,7 @@ fn accesses(seen: &SessionFacts<'_>) -> Vec<(CallId, Access)> {
     asks.chain(started).collect()
 }
 
-/// A model's text sets neither workspace nor authority: a child has its parent's workspace and ceilings, a call continues
+/// Checks that no model sets a workspace or authority: a child has its parent's workspace and ceilings, a call continues
 /// only children of its session, and only people and the host select another agent.
 pub(super) fn calls_set_only_model_fields(world: &World<'_>) -> Verdict {
     for (session, seen) in &world.sessions {
@@ -156,7 +156,7 @@ fn is_approved(seen: &SessionFacts<'_>, at: usize, call: CallId) -> bool {
     matches!(approval, Some((_, AskVerdict::Allow | AskVerdict::Always, AnsweredBy::Person)))
 }
 
-/// Returns whether an input selects an agent and an owner only as far as its sender may.
+/// Returns whether an input sets no agent, allowance or owner that its sender may not set.
 fn is_plain_input(input: &InputAccepted) -> bool {
     match &input.from {
         From::Model { session, run, call } => {
@@ -169,7 +169,7 @@ fn is_plain_input(input: &InputAccepted) -> bool {
     }
 }
 
-/// A child has its parent's workspace, and no call creates a child with an agent that the ceilings deny.
+/// Checks that a child has its parent's workspace, and that no call creates a child with an agent that the ceilings deny.
 fn child_within_parent(world: &World<'_>, session: SessionId, seen: &SessionFacts<'_>) -> Verdict {
     for (_, spawned) in &seen.spawned {
         let access = Access { action: format!("task:{}", spawned.agent).into(), resource: ".".into() };
@@ -186,8 +186,8 @@ fn child_within_parent(world: &World<'_>, session: SessionId, seen: &SessionFact
     Ok(())
 }
 
-/// A tool is offered if and only if the rules may allow a call of it. A tool that was not offered runs only after an
-/// approval. Each call is checked again at its start.
+/// Checks that a tool is offered if and only if the rules may allow a call of it, and that each call is checked again at
+/// its start. A tool that was not offered runs only after an approval.
 pub(super) fn offers_follow_rules(world: &World<'_>) -> Verdict {
     let contexts = world.observed.map_or(&[][..], |observed| &observed.contexts);
     for given in contexts {
@@ -250,8 +250,7 @@ fn started_calls<'a>(seen: &SessionFacts<'a>, turn: TurnNo) -> Vec<(CallId, &'a 
     calls.collect()
 }
 
-/// A call that needs an approval by the session's ceiling was approved, or is covered by an earlier "always" of this
-/// session.
+/// Checks that a call that needs an approval was approved, or is covered by an earlier "always" of the session.
 fn check_approvals(session: SessionId, seen: &SessionFacts<'_>) -> Verdict {
     let mut always: BTreeSet<Access> = BTreeSet::new();
     let mut allowed: BTreeSet<CallId> = BTreeSet::new();
@@ -272,7 +271,8 @@ fn check_approvals(session: SessionId, seen: &SessionFacts<'_>) -> Verdict {
     Ok(())
 }
 
-/// A branch is created by a person or the host, and a child's first run belongs to the call that created the child.
+/// Checks that people or the host create each branch, and that a child's first run belongs to the call that created the
+/// child.
 pub(super) fn creators_are_legal(world: &World<'_>) -> Verdict {
     for (session, seen) in &world.sessions {
         let is_illegal = |branch: &BranchCreated| {

@@ -8,7 +8,7 @@ use subtend_session::ids::{AttemptNo, RunKey, TurnNo};
 use subtend_session::record::{Record, Reserved};
 use subtend_session::usage::Usage;
 
-/// The end of a run reports the cost of its attempts and of owned runs whose notice it received, each once.
+/// Checks that the end of a run counts once each of its attempts and each owned run whose notice it received.
 pub(super) fn counted_once(world: &World<'_>) -> Verdict {
     for (key, run) in world.runs() {
         let (Some((opened, _)), Some((at, ended))) = (run.opened, run.ended) else { continue };
@@ -37,10 +37,10 @@ pub(super) fn counted_once(world: &World<'_>) -> Verdict {
     Ok(())
 }
 
-/// A root run and its owned runs never reserve or use more than their limit.
+/// Checks that a root run and its owned runs never reserve or use more than their limit.
 ///
-/// A request is admitted only if settled and reserved tokens, including its own, are within the limit. Therefore the sum
-/// of all usage is within the limit too, if each attempt counts at most its reservation.
+/// A request is admitted only if settled and reserved tokens, including its own, are within the limit. So the sum of all
+/// usage, with each attempt counted up to its reservation, must be within the limit too.
 pub(super) fn within_limits(world: &World<'_>) -> Verdict {
     let mut spent: BTreeMap<RunKey, u64> = BTreeMap::new();
     for (key, run) in world.runs() {
@@ -94,7 +94,7 @@ fn settled_tokens(seen: &SessionFacts<'_>, run: &RunFacts<'_>) -> u64 {
     sum
 }
 
-/// A wall-clock cap applies to all owned runs.
+/// Checks that a wall-clock cap applies to all owned runs.
 pub(super) fn caps_are_enforced(world: &World<'_>) -> Verdict {
     for (key, run) in world.runs() {
         let (Some((owner, _)), Some((_, opened))) = (run.owner(), run.opened) else { continue };

@@ -1,7 +1,7 @@
 //! Seeded bugs: each breaks one rule of sessions from outside, to show that the checks detect it.
 //!
-//! Sessions decide as usual. A broken rule changes the command, its state, or the decided records and effects. A
-//! record that does not fit is counted and changes nothing else.
+//! Sessions decide as usual. A broken rule then changes the command, the state, or the decided records and effects. A
+//! changed record that does not fit is only counted.
 
 use subtend_session::command::{Clock, Command};
 use subtend_session::decide;
@@ -20,11 +20,11 @@ mod rows;
 pub enum Bug {
     /// Rule 1: pending rows are not taken at a boundary, a hold or an end.
     RowsLeftPending,
-    /// Rule 2: the check does not follow the last local work or owned run.
+    /// Rule 2: no check follows the end of the last local work or owned run.
     NoCheckAfterLast,
     /// Rule 3: a hold or an end leaves calls unanswered.
     CallsLeftOpen,
-    /// Rule 4: a new activation forgets the calls that have not started.
+    /// Rule 4: a new activation does not start the calls that have not started.
     UnstartedForgotten,
     /// Rule 5: a row that was already taken is taken a second time.
     RowTakenTwice,
@@ -32,7 +32,7 @@ pub enum Bug {
     OwnerNotChecked,
     /// Rule 8: a slot is requested without taking inputs and notices.
     SlotWithoutTaking,
-    /// Rule 9: completions that are not awaited are accepted.
+    /// Rule 9: results that are not awaited are accepted.
     StaleAccepted,
     /// The end of a run creates no notice for its owner.
     NoOutbox,
@@ -73,7 +73,7 @@ pub enum Bug {
     /// The end of a run that a person opened is stored with its text, which survives deletion of the run's session
     /// (J-10).
     UnreadTextKept,
-    /// A run that ends with its owner records a person's cancel as its cause (T-5, S-8).
+    /// A run that ends because its owner ends records a person's cancel as the cause (T-5, S-8).
     OwnersEndNamesPerson,
     /// Completions are taken together with a person's message, after it.
     CompletionsJoinMessages,
@@ -85,9 +85,9 @@ pub enum Bug {
     MessageOpensRun,
     /// An ask has no deadline (P-5).
     AskWithoutDeadline,
-    /// A compaction hides what its run owes to the model (N-8).
+    /// A compaction hides messages that the model has yet to answer (N-8).
     OwedCompacted,
-    /// A new activation does not arm the reset of the limit at which its run is parked: the run never resumes.
+    /// A new activation does not arm the deadline of the limit at which its run is parked, so the run never resumes.
     ResetForgotten,
     /// The reset of a limit resumes a run that was resumed before.
     ResetTwice,
@@ -155,7 +155,7 @@ impl Rules {
         self.broken.is_some()
     }
 
-    /// Decides one command like [`decide::decide`], with the broken rule.
+    /// Decides one command like [`decide::decide`], but with the broken rule.
     /// # Errors
     /// If nothing is decided.
     pub fn decide(self, state: &mut State, command: Command, clock: Clock) -> Result<Decision, Rejection> {
@@ -171,7 +171,7 @@ impl Rules {
         }
     }
 
-    /// Takes rows of the outbox like [`decide::arrive`], with the broken rule.
+    /// Takes outbox rows like [`decide::arrive`], but with the broken rule.
     pub fn arrive(self, state: &mut State, notices: Vec<Notice>, clock: Clock) -> Decision {
         let Some(bug) = self.broken else { return decide::arrive(state, notices, clock) };
         let case = Case { bug, before: state.clone(), command: Command::OwnedEnded(notices.clone()), clock };
@@ -180,7 +180,7 @@ impl Rules {
         decision
     }
 
-    /// Returns the index rows of one frame like [`index::changes`], with the broken rule.
+    /// Returns the index rows of one frame like [`index::changes`], but with the broken rule.
     pub fn changes(self, before: &Before, after: &State, records: &[Record], stamp: Stamp) -> Changes {
         let mut changes = index::changes(before, after, records, stamp);
         if let Some(bug) = self.broken {

@@ -1,7 +1,7 @@
 //! True causes: S-8.
 //!
-//! The journals of a run and its owner show the cause of each outcome. External causes are compared if
-//! observed.
+//! The journals of a run and its owner show the cause of each outcome. External causes are compared with the
+//! observations, if any.
 
 use crate::observed::Causes;
 use crate::world::{RunFacts, SessionFacts, World};
@@ -41,7 +41,7 @@ struct Traces<'a> {
     /// The error of the last attempt, unless a later one started.
     failed: Option<ModelFail>,
     is_calling: bool,
-    /// Answers since the last taken input.
+    /// Number of answers since the last taken input.
     spent: u32,
     /// The smallest turn allowance of the limits, the run and its inputs.
     allowance: Option<u32>,
@@ -91,7 +91,7 @@ impl<'a> Traces<'a> {
             }
             self.allowance = taken.iter().filter_map(|input| input.allowance()).chain(self.allowance).min();
         } else if let Record::RunHeld { why, .. } = record {
-            // The call is abandoned, and the run no longer waits for its provider.
+            // A new attempt replaces the parked one, so the run no longer waits for its provider.
             self.limited = false;
             match &**why {
                 Hold::Interrupted { by } => self.interrupted = Some(by),
@@ -222,7 +222,7 @@ fn check_happened(causes: &Causes, key: RunKey, outcome: &Outcome) -> Check {
             "no such interrupt happened",
         ),
         Outcome::TimedOut { what } => require(causes.passed.contains(&(key, *what)), "no such deadline of it passed"),
-        // The journal itself shows this cause.
+        // The journal alone shows these causes.
         Outcome::OutOfBudget { which: Budget::Recorded } => Ok(()),
         Outcome::OutOfBudget { which } => {
             require(causes.refused.contains(&(key, *which)), "no reservation was refused")

@@ -1,4 +1,4 @@
-//! Clients of a host: what they receive, and what their commands do.
+//! Clients of a host: the events that they receive, and the effects of their commands.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use crate::{InvariantId, Verdict, World, ensure};
 use subtend_session::ids::{InputId, Seq, SessionId, Text};
 use subtend_session::record::Record;
 
-/// Each client receives a durable event once and in the order of the store; a complete client has all events.
+/// Checks that each client receives durable events once and in the order of the store. A complete client has all events.
 pub(super) fn each_event_once(world: &World<'_>) -> Verdict {
     let Some(observed) = world.observed else { return Ok(()) };
     observed.clients.iter().try_for_each(|log| check_received_once(world, log))
@@ -38,7 +38,8 @@ fn check_received_once(world: &World<'_>, log: &ClientLog) -> Verdict {
     })
 }
 
-/// A keyed command created at most one input, exactly one if it was answered, and every reply names it.
+/// Checks that a keyed command created at most one input, or exactly one if it was answered, and that every reply names
+/// that input.
 pub(super) fn one_effect_per_key(world: &World<'_>) -> Verdict {
     let Some(observed) = world.observed.filter(|observed| !observed.keyed.is_empty()) else { return Ok(()) };
     let mut made = BTreeMap::<&Text, Vec<(SessionId, InputId)>>::new();

@@ -14,11 +14,11 @@ use subtend_session::state::State;
 struct RequiredMessages {
     /// Inputs of the run in flight without a final answer, by the records that took them.
     inputs: BTreeMap<InputId, Seq>,
-    /// Messages of relatives that no run has taken. They request no answer.
+    /// Messages of relatives that no run has taken. The model need not answer them.
     relatives: BTreeSet<InputId>,
     /// Completions and messages of relatives without a later answer, by the records that took them.
     unread: BTreeSet<Seq>,
-    /// The last answer, if its calls are open or the model has not answered their results yet.
+    /// The last answer, while its calls are open or their results are unanswered.
     answer: Option<(Seq, TurnNo)>,
     /// Owned runs without a notice.
     live: BTreeMap<CallId, SessionId>,
@@ -69,7 +69,7 @@ impl RequiredMessages {
     }
 }
 
-/// Checks that a compaction hides no message that waits for an answer, and that its text names each live child.
+/// Checks that a compaction hides no message that the model has yet to answer, and that its text names each live child.
 pub(super) fn nothing_required_is_hidden(world: &World<'_>) -> Verdict {
     for (session, seen) in &world.sessions {
         let Some(state) = seen.view.state.or(seen.view.folded) else { continue };

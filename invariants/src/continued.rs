@@ -6,7 +6,7 @@ use crate::world::{SessionFacts, World};
 use crate::{InvariantId, Verdict, ensure};
 use subtend_session::ids::{CallId, RunKey, RunNo, SessionId};
 
-/// Each owned run was requested once, by the owner that it names, while that owner was active.
+/// Checks that each owned run was requested once, by the owner that it names, while that owner's run was in flight.
 pub(super) fn requested_once(world: &World<'_>) -> Verdict {
     let mut calls: BTreeSet<(SessionId, CallId)> = BTreeSet::new();
     for (key, run) in world.runs() {
@@ -45,7 +45,7 @@ fn request_position(owner_session: &SessionFacts<'_>, child: SessionId, call: Ca
     continued.find(|(_, request)| (request.child, request.call) == (child, call)).map(|(at, _)| *at)
 }
 
-/// A session continues a child only after recording the end of the child's previous owned run.
+/// Checks that a session continues a child only after recording the end of the child's previous owned run.
 pub(super) fn one_key_at_a_time(world: &World<'_>) -> Verdict {
     for (session, seen) in &world.sessions {
         for (at, request) in &seen.continued {
@@ -62,7 +62,7 @@ pub(super) fn one_key_at_a_time(world: &World<'_>) -> Verdict {
     Ok(())
 }
 
-/// Late messages are ignored: each request for a child during a run comes from a turn of that run.
+/// Checks that late messages have no effect: each request for a child during a run comes from a turn of that run.
 pub(super) fn late_messages_are_ignored(world: &World<'_>) -> Verdict {
     for (key, run) in world.runs() {
         let Some(seen) = world.sessions.get(&key.session) else { continue };

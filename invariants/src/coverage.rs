@@ -1,4 +1,4 @@
-//! Coverage: how many worlds each predicate could have failed in.
+//! Coverage: the number of worlds in which each predicate examined a claim, and so could have failed.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::{ALWAYS, Predicate, QUIESCENT, Verdict, World};
 
 thread_local! {
-    /// Claims examined by this thread; worlds are judged in parallel.
+    /// Claims examined by this thread. Several threads judge worlds in parallel.
     static EXAMINED: Cell<u64> = const { Cell::new(0) };
 }
 
@@ -37,7 +37,8 @@ fn all_predicates() -> impl Iterator<Item = &'static Predicate> {
 }
 
 impl Coverage {
-    /// Judges the predicates of every state, and at rest also the quiescent ones. Counts the worlds in which each examined a claim.
+    /// Judges the predicates of [`ALWAYS`], and at rest also those of [`QUIESCENT`]. Counts the worlds in which each predicate
+    /// examined a claim.
     /// # Errors
     /// The first violation.
     pub fn judge(&self, world: &World<'_>, at_rest: bool) -> Verdict {

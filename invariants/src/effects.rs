@@ -1,4 +1,4 @@
-//! Effects as observed: J-5, S-5, S-6, T-4, E-1, E-2, E-5, V-2, V-4.
+//! Observed effects: J-5, S-5, S-6, T-4, E-1, E-2, E-5, V-2, V-4.
 
 use std::collections::BTreeSet;
 
@@ -17,7 +17,8 @@ fn judge_each(world: &World<'_>, judge: impl Fn(&Observed, &Effect) -> Verdict) 
     observed.effects.iter().try_for_each(|effect| judge(observed, effect))
 }
 
-/// A record of the intent is durable before its external effect starts. The record that a reply relies on is durable before the reply.
+/// Checks that the record of the intent is durable before an external effect starts, and that the record that a reply
+/// relies on is durable before the reply.
 pub(super) fn intents_precede_effects(world: &World<'_>) -> Verdict {
     judge_each(world, |_, effect| {
         let (Some(durable), Some(seen)) = (effect.durable, world.sessions.get(&effect.run.session)) else {
@@ -50,7 +51,7 @@ fn is_work(effect: &Effect) -> bool {
     matches!(effect.work, Work::Model(..) | Work::Tool { .. })
 }
 
-/// Nothing starts for an ended run, and its running work stops within the grace.
+/// Checks that no effect starts for an ended run, and that its running work stops within the grace.
 pub(super) fn effects_stop_at_ends(world: &World<'_>) -> Verdict {
     judge_each(world, |observed, effect| {
         let Some(ended) = observed.ended.get(&effect.run) else { return Ok(()) };
@@ -77,7 +78,7 @@ pub(super) fn effects_stop_at_tokens(world: &World<'_>) -> Verdict {
     })
 }
 
-/// A call of a tool that must not be repeated starts once, whatever happens to its session.
+/// Checks that a call of a tool that must not be repeated starts once, whatever happens to its session.
 pub(super) fn unrepeatable_calls_start_once(world: &World<'_>) -> Verdict {
     let Some(observed) = world.observed else { return Ok(()) };
     let mut started: BTreeSet<(SessionId, CallId)> = BTreeSet::new();
@@ -89,7 +90,7 @@ pub(super) fn unrepeatable_calls_start_once(world: &World<'_>) -> Verdict {
     })
 }
 
-/// No model attempt is made twice. A restart makes the next attempt.
+/// Checks that no model attempt is made twice: a restart makes the next attempt.
 pub(super) fn finished_work_is_not_redone(world: &World<'_>) -> Verdict {
     let Some(observed) = world.observed else { return Ok(()) };
     let mut started: BTreeSet<(SessionId, TurnNo, AttemptNo)> = BTreeSet::new();
@@ -101,7 +102,7 @@ pub(super) fn finished_work_is_not_redone(world: &World<'_>) -> Verdict {
     })
 }
 
-/// An activation starts no effect for a run whose outcome is fixed.
+/// Checks that an activation starts no effect for a run whose outcome is fixed.
 pub(super) fn fixed_runs_start_nothing(world: &World<'_>) -> Verdict {
     judge_each(world, |observed, effect| {
         let mut activations = observed.activations.iter();
@@ -117,7 +118,7 @@ pub(super) fn fixed_runs_start_nothing(world: &World<'_>) -> Verdict {
     })
 }
 
-/// An ended run has released its resources; after a shutdown, every run has.
+/// Checks that ended runs have released their resources, and that all runs have after a shutdown.
 pub(super) fn resources_are_released(world: &World<'_>) -> Verdict {
     judge_each(world, |observed, effect| {
         let over = world.run(effect.run).is_some_and(|run| run.ended.is_some());
@@ -128,7 +129,7 @@ pub(super) fn resources_are_released(world: &World<'_>) -> Verdict {
     })
 }
 
-/// Every wait has a deadline, except a wait for runs, and runs never wait for each other in a cycle.
+/// Checks that every wait except a wait for owned runs has a deadline, and that runs never wait for each other in a cycle.
 pub(super) fn waits_are_bounded(world: &World<'_>) -> Verdict {
     let Some(observed) = world.observed else { return Ok(()) };
     for (session, seen) in &world.sessions {
@@ -147,7 +148,7 @@ pub(super) fn waits_are_bounded(world: &World<'_>) -> Verdict {
         if let Some(armed) = &observed.armed {
             let has = |deadline| armed.contains(&(*session, deadline));
             let active = seen.view.activation.as_ref().map(|_| needed_deadlines(run)).unwrap_or_default();
-            // The timer of a parked run outlives its activation.
+            // The timer of a run that is parked at a limit outlives the activation.
             let parked = run.turn.as_ref().filter(|_| run.limit_reset_at().is_some());
             let parked = parked.map(|turn| Deadline::Limit(turn.no));
             let missing = active.into_iter().chain(parked).find(|deadline| !has(*deadline));
@@ -192,7 +193,7 @@ fn needed_deadlines(run: &Run) -> Vec<Deadline> {
     needed
 }
 
-/// A model call contains the answers of the journal, and no text of a discarded attempt.
+/// Checks that a model call contains the answers of the journal, and no text of a discarded attempt.
 pub(super) fn contexts_are_clean(world: &World<'_>) -> Verdict {
     let Some(observed) = world.observed else { return Ok(()) };
     for given in &observed.contexts {

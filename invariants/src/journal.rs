@@ -13,7 +13,7 @@ pub(super) fn gap_free(world: &World<'_>) -> Verdict {
         let creations = seen.view.records.iter().filter(|record| matches!(record, Record::SessionCreated(_))).count();
         let created_first = matches!(seen.view.records.first(), None | Some(Record::SessionCreated(_)));
         ensure(creations <= 1 && created_first, InvariantId::J2, *session, || {
-            format!("{creations} creation records; the first record is one: {created_first}")
+            format!("{creations} records create the session; the first record does: {created_first}")
         })?;
         if seen.view.frames.is_empty() {
             continue;
@@ -44,7 +44,7 @@ pub(super) fn one_writer(world: &World<'_>) -> Verdict {
     Ok(())
 }
 
-/// Either all parts of a batch are durable, or none.
+/// Checks that either all parts of a batch are durable, or none.
 pub(super) fn whole_batches(world: &World<'_>) -> Verdict {
     if !world.complete {
         return Ok(());
@@ -99,7 +99,7 @@ fn check_completion(world: &World<'_>, from: SessionId, to: SessionId, key: RowK
         .get(&to)
         .is_some_and(|to| to.taken.iter().any(|(_, item)| item.child == from && item.row_key() == Some(key)));
     ensure(is_open != taken, InvariantId::J3, from, || {
-        format!("the notice {key:?} to {to}: its row exists: {is_open}, it was taken: {taken}")
+        format!("the notice {key:?} for {to}: row exists {is_open}, taken {taken}")
     })
 }
 
@@ -140,7 +140,7 @@ fn check_asks(world: &World<'_>, session: SessionId, seen: &SessionFacts<'_>) ->
     })
 }
 
-/// A row exists only if a record of its sender requires it.
+/// Checks that a record of the sender requires the row.
 fn check_row(world: &World<'_>, row: &Row) -> Verdict {
     let Some(from) = world.sessions.get(&row.from) else {
         return ensure(false, InvariantId::J3, row.from, || format!("{row:?} of a session that does not exist"));
@@ -179,7 +179,7 @@ pub(super) fn fold_equals_state(world: &World<'_>) -> Verdict {
 
 /// Returns the first durable field in which two states differ.
 fn difference(a: &State, b: &State) -> Option<&'static str> {
-    // Destructured, so that a new field is compared or excluded on purpose.
+    // Lists every field, so that the author of a new one must decide whether it is compared.
     let State {
         id,
         created,
@@ -218,7 +218,7 @@ fn difference(a: &State, b: &State) -> Option<&'static str> {
         deleted,
         closed,
         usage,
-        // An estimate: the fold has fewer after texts of a deleted branch were erased.
+        // An estimate: it is lower in the fold after texts of a deleted branch were erased.
         text_bytes: _,
         arrived: _,
         due: _,
@@ -272,7 +272,7 @@ fn difference(a: &State, b: &State) -> Option<&'static str> {
     })
 }
 
-/// The state may have the whole text of an ended run, the fold only its bounded prefix.
+/// Returns whether two ends are equal. The state may have the whole text of an ended run, but the fold only its prefix.
 fn is_same_end(a: Option<&Ended>, b: Option<&Ended>) -> bool {
     let facts = |ended: &Ended| (ended.run, ended.turns, ended.max_turns, ended.usage_self, ended.usage_owned);
     a.map(facts) == b.map(facts)

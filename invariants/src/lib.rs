@@ -1,8 +1,7 @@
 //! Invariants that hold in every interleaving, as predicates over plain data.
 //!
 //! The model checker, the simulator, the store audit and the tests fill a [`World`] and evaluate the same predicates. A
-//! predicate skips what its world lacks: an absent state, frame list, ledger or observation ([`Observed`]: what no
-//! journal holds).
+//! predicate skips its check if the world lacks the data: states, frames, the ledger, or [`Observed`] events.
 
 #![allow(missing_docs, reason = "a comment that only repeats a name is deleted")]
 
@@ -68,9 +67,9 @@ pub type Verdict = Result<(), Violation>;
 
 #[derive(Clone, Copy)]
 pub struct Predicate {
-    /// The invariant that it judges, or a part of it.
+    /// The invariant. A predicate may judge only a part of it.
     pub id: InvariantId,
-    /// Its module and function, as VERIFICATION.md names it.
+    /// The module and function of the predicate. VERIFICATION.md uses the same name.
     pub name: &'static str,
     pub check: fn(&World<'_>) -> Verdict,
 }
@@ -87,7 +86,7 @@ macro_rules! predicates {
     };
 }
 
-/// Predicates of every state.
+/// Predicates that hold in every state.
 pub const ALWAYS: &[Predicate] = predicates! {
     J1 => outside::acknowledgements_are_recorded,
     J2 => journal::gap_free,
@@ -172,7 +171,8 @@ pub const ALWAYS: &[Predicate] = predicates! {
     H2 => clients::one_effect_per_key,
 };
 
-/// Predicates of quiescent states: the process is up, no message is in flight, only external events can follow.
+/// Predicates that hold only in quiescent states: the process is up, no message is in flight, and only external events can
+/// follow.
 pub const QUIESCENT: &[Predicate] = predicates! {
     S1 => session::all_runs_end,
     S2 => outside::acknowledged_cancels_end,
@@ -190,14 +190,14 @@ pub const QUIESCENT: &[Predicate] = predicates! {
     V1 => actors::abandoned_runs_end,
 };
 
-/// Judges what must hold in every state.
+/// Judges the predicates of [`ALWAYS`].
 /// # Errors
 /// The first violation.
 pub fn always(world: &World<'_>) -> Verdict {
     ALWAYS.iter().try_for_each(|predicate| (predicate.check)(world))
 }
 
-/// Judges a quiescent state: all predicates.
+/// Judges the predicates of [`QUIESCENT`].
 /// # Errors
 /// The first violation.
 pub fn quiescent(world: &World<'_>) -> Verdict {
@@ -205,7 +205,7 @@ pub fn quiescent(world: &World<'_>) -> Verdict {
 }
 
 impl InvariantId {
-    /// Judges this invariant; the quiescent predicates only if `at_rest`.
+    /// Judges the predicates of this invariant. Those of quiescent states are included only if `at_rest` is true.
     /// # Errors
     /// The first violation.
     pub fn check(self, world: &World<'_>, at_rest: bool) -> Verdict {
@@ -220,7 +220,7 @@ fn ensure(holds: bool, id: InvariantId, session: SessionId, what: impl FnOnce() 
     if holds { Ok(()) } else { Err(Violation { id, session, what: what() }) }
 }
 
-/// Examines a claim if `premise` holds; otherwise it could not be false.
+/// Examines a claim if `premise` holds. Otherwise the claim could not fail, and does not count for the coverage.
 fn ensure_if(
     premise: bool,
     holds: bool,

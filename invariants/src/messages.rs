@@ -1,4 +1,4 @@
-//! Messages between relatives: who may send them, and how they must not affect the run that takes them.
+//! Messages between relatives: the permitted senders, and the effects on the run that takes a message.
 
 use std::collections::BTreeSet;
 
@@ -8,7 +8,7 @@ use subtend_session::call::{CallEnd, CallKind};
 use subtend_session::ids::{CallId, InputId, SessionId};
 use subtend_session::record::{From, InputAccepted, Record};
 
-/// A message comes from a parent, child or sibling, opens no run, and renews no turns.
+/// Checks that a message comes from a parent, child or sibling, opens no run, and renews no turns.
 pub(super) fn messages_come_from_relatives(world: &World<'_>) -> Verdict {
     for (session, seen) in &world.sessions {
         let sent: Vec<&InputAccepted> = seen.view.records.iter().filter_map(message).collect();
@@ -30,8 +30,8 @@ fn message(record: &Record) -> Option<&InputAccepted> {
     Some(&**input).filter(|input| input.is_from_relative())
 }
 
-/// Returns whether `other` is the parent, a child or a sibling of `one`. A relative may have been erased: the record of its creation
-/// in its parent remains, unless that is erased too.
+/// Returns whether `other` is the parent, a child or a sibling of `one`. If `other` was erased, the parent's record of its
+/// creation shows that, unless the parent was erased too.
 fn are_related(world: &World<'_>, one: SessionId, other: SessionId) -> bool {
     let seen = |of: SessionId| world.sessions.get(&of);
     let is_child_of = |of: SessionId| seen(of).is_none_or(|seen| seen.spawned.iter().any(|(_, it)| it.child == other));
@@ -41,14 +41,14 @@ fn are_related(world: &World<'_>, one: SessionId, other: SessionId) -> bool {
     }
 }
 
-/// The turns of the run in flight since an input renewed them.
+/// The turns of the run in flight since an input last renewed them.
 #[derive(Default)]
 struct Turns {
     spent: u32,
     allowance: u32,
-    /// Proposals that were started: an approved one renews the turns.
+    /// Proposals that were started. An approved proposal renews the turns.
     proposals: BTreeSet<CallId>,
-    /// True if the run has taken only messages of relatives since then.
+    /// True if the last inputs that the run took were only messages of relatives.
     by_messages: bool,
 }
 

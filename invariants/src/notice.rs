@@ -29,7 +29,7 @@ pub(super) fn one_notice_per_run(world: &World<'_>) -> Verdict {
     Ok(())
 }
 
-/// Every ended or refused key has its notice, unless its owner is active: the row then waits for the boundary.
+/// Checks that each run that ended or was refused has its notice. While the owner works, the row may wait for the boundary.
 pub(super) fn check_notices(world: &World<'_>) -> Verdict {
     if !world.complete {
         return Ok(());
@@ -129,7 +129,7 @@ pub(super) fn notices_follow_ends(world: &World<'_>) -> Verdict {
     Ok(())
 }
 
-/// A call has at most one result ever, and exactly one before the next turn and at the end of the run.
+/// Checks that a call never has more than one result, and has one before the next turn and the end of the run.
 pub(super) fn one_result_per_call(world: &World<'_>) -> Verdict {
     for (session, seen) in &world.sessions {
         let mut open = BTreeSet::new();

@@ -1,7 +1,7 @@
 //! External observations of a world that are in no journal.
 //!
-//! Everything is optional: a predicate skips an empty list or an absent value. A filled list must be complete for the
-//! sessions in it: a missing entry counts as not having happened.
+//! Each field is optional: a predicate skips an empty list or an absent value. A list that is not empty must be complete
+//! for its sessions: an event without an entry counts as not having happened.
 
 mod actor;
 mod authority;
@@ -26,9 +26,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use subtend_session::command::Deadline;
 use subtend_session::ids::{RunKey, SessionId};
 
-/// When something was observed: its sequence number and the virtual time.
+/// The instant of an observation: a sequence number and the virtual time.
 ///
-/// Several events may share a millisecond, so the number decides the order. Times are for deadlines and grace periods.
+/// Several events may share a millisecond, so the number determines the order. The time is for deadlines and grace periods.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct When {
     pub order: u64,
@@ -41,11 +41,11 @@ pub struct Observed {
     pub now: When,
     /// Grace period of a closing run, milliseconds.
     pub grace_ms: Option<u64>,
-    /// True if faults stopped longer ago than any deadline lasts.
+    /// True if the last fault is longer ago than any deadline lasts.
     pub healed: bool,
     /// When the end of a run became durable.
     pub ended: BTreeMap<RunKey, When>,
-    /// When the token of a run fired.
+    /// When the cancellation token of a run fired.
     pub fired: BTreeMap<RunKey, When>,
     /// When the cancel of a run was acknowledged.
     pub cancelled: BTreeMap<RunKey, When>,
@@ -58,7 +58,7 @@ pub struct Observed {
     /// Replies to controls, and reported ends.
     pub answers: Vec<ObservedAnswer>,
     pub controls: Vec<ObservedControl>,
-    /// Queues at each insertion.
+    /// The length of a queue at each insertion.
     pub queues: Vec<ObservedQueue>,
     /// Acknowledged or shown facts, which the journal must keep forever.
     pub acked: Vec<Acknowledgement>,
@@ -70,7 +70,7 @@ pub struct Observed {
     /// Known failures of writes and syncs.
     pub failures: Vec<Failure>,
     pub subscribers: Vec<SubscriberLog>,
-    /// Clients of a host, by what they received.
+    /// The events that each client of a host received.
     pub clients: Vec<ClientLog>,
     /// Commands of clients with an idempotency key.
     pub keyed: Vec<KeyedCommand>,

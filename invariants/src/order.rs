@@ -19,7 +19,7 @@ struct Order<'a> {
     /// The inputs that opened the run in flight.
     opened_with: Vec<InputId>,
     of_a_model: bool,
-    /// True if a turn of the run started and no hold followed.
+    /// True if a turn of the run has started and no hold has followed.
     turning: bool,
     /// True if the newest item before the next turn is a person's message.
     message: bool,
@@ -42,7 +42,7 @@ impl<'a> Order<'a> {
             0 => owned || !self.queue.values().any(|input| input.from == From::Person),
             _ => opened.inputs.len() == 1,
         };
-        // They stay queued until the run takes them. Its first turn may take steering inputs with them.
+        // The inputs that open a run stay queued until its first turn takes them, with steering inputs.
         self.opened_with.clone_from(&opened.inputs);
         (self.of_a_model, self.turning, self.message) = (opened.owner.is_model_call(), false, false);
         if fits { Ok(()) } else { Err(format!("run {} is opened by {:?}", opened.run, opened.inputs)) }
@@ -111,8 +111,8 @@ impl<'a> Order<'a> {
     }
 }
 
-/// Queued messages go first, one per turn; completions and system entries follow; a run of a model takes only steering
-/// inputs.
+/// Checks that queued messages go first, one per turn, then completions and system entries. A run that a model's call
+/// opened takes only steering inputs.
 pub(super) fn messages_first(world: &World<'_>) -> Verdict {
     for (session, seen) in &world.sessions {
         let mut order = Order::default();
@@ -125,7 +125,7 @@ pub(super) fn messages_first(world: &World<'_>) -> Verdict {
     Ok(())
 }
 
-/// Ends of runs that people opened are in no transcript, model call or call result.
+/// Checks that no transcript, model call or call result contains the end of a run that a person opened.
 pub(super) fn persons_runs_are_not_in_context(world: &World<'_>) -> Verdict {
     for (session, seen) in &world.sessions {
         let mut persons = BTreeSet::new();
@@ -166,7 +166,7 @@ fn check_stays_out(
     persons: &BTreeSet<Seq>,
     messages: &[Message],
 ) -> Verdict {
-    // Inherited messages have the record numbers of the parent.
+    // Inherited messages have record numbers of the parent's journal.
     let inherited = seen.created.map_or(0, |created| created.inherited.len());
     let shown = messages.iter().skip(inherited).find_map(|message| match message {
         Message::Notice { seq, .. } => persons.get(seq),

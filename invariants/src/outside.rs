@@ -11,7 +11,7 @@ use subtend_session::ids::{RunKey, Seq, SessionId};
 use subtend_session::outcome::{Outcome, OutcomeKind};
 use subtend_session::record::Record;
 
-/// Every acknowledged record is in the journal.
+/// Checks that every acknowledged record is in the journal.
 pub(super) fn acknowledgements_are_recorded(world: &World<'_>) -> Verdict {
     let Some(observed) = world.observed else { return Ok(()) };
     let kept = observed.acked.iter().filter(|acked| !world.erased.contains(&acked.session));
@@ -19,12 +19,12 @@ pub(super) fn acknowledgements_are_recorded(world: &World<'_>) -> Verdict {
         let records = world.sessions.get(&acked.session).map_or(0, |seen| seen.view.records.len());
         let exists = usize::try_from(acked.seq.0).is_ok_and(|seq| seq <= records);
         ensure(exists, InvariantId::J1, acked.session, || {
-            format!("record {} was acknowledged, but only {records} exist", acked.seq)
+            format!("record {} was acknowledged, but the journal has only {records} records", acked.seq)
         })
     })
 }
 
-/// Every reported end equals the recorded one, and an acknowledged cancel ended the run.
+/// Checks that every reported end equals the recorded end, and that an acknowledged cancel ended the run.
 pub(super) fn reported_ends_are_recorded(world: &World<'_>) -> Verdict {
     let Some(observed) = world.observed else { return Ok(()) };
     observed.answers.iter().try_for_each(|seen| {
@@ -46,7 +46,8 @@ pub(super) fn reported_ends_are_recorded(world: &World<'_>) -> Verdict {
     })
 }
 
-/// A reply to a control reports an end if and only if the run has ended. Late completions are counted and change nothing.
+/// Checks that a reply to a control reports an end if and only if the run has ended, and that a late result writes no
+/// record.
 pub(super) fn answers_fit(world: &World<'_>) -> Verdict {
     let Some(observed) = world.observed else { return Ok(()) };
     observed.answers.iter().try_for_each(|seen| {
@@ -78,7 +79,7 @@ fn answer_fits(world: &World<'_>, seen: &ObservedAnswer) -> Result<(), &'static 
     }
 }
 
-/// Every live descendant is in its root's listing, and a control by its id reaches it.
+/// Checks that every live descendant is in its root's listing, and that a control by its id reaches it.
 pub(super) fn live_sessions_are_listed(world: &World<'_>) -> Verdict {
     let Some(observed) = world.observed else { return Ok(()) };
     observed.listings.iter().try_for_each(|listing| {
@@ -104,7 +105,7 @@ fn live_descendants(world: &World<'_>, root: SessionId) -> BTreeSet<SessionId> {
     world.sessions.iter().filter(|(session, seen)| lives(session, seen)).map(|(session, _)| *session).collect()
 }
 
-/// Each event arrives once and in order; gaps are reported exactly.
+/// Checks that each event arrives once and in order, and that gaps are reported exactly.
 pub(super) fn received_in_order(world: &World<'_>) -> Verdict {
     let Some(observed) = world.observed else { return Ok(()) };
     observed.subscribers.iter().try_for_each(|log| check_received(world, log))
@@ -142,7 +143,7 @@ fn check_received(world: &World<'_>, log: &SubscriberLog) -> Verdict {
     ensure(all, InvariantId::N6, session, || format!("{} received {known} of {records} records", log.name))
 }
 
-/// Queues stay within their bound, refuse only at it, and drop nothing that they accepted.
+/// Checks that queues stay within their bound, refuse only when full, and drop nothing that they accepted.
 pub(super) fn queues_bounded(world: &World<'_>) -> Verdict {
     let Some(observed) = world.observed else { return Ok(()) };
     observed.queues.iter().try_for_each(|put| {
@@ -166,7 +167,7 @@ fn was_dropped(world: &World<'_>, put: &ObservedQueue) -> bool {
     !seen.view.records.iter().any(|record| matches!(record, Record::InputAccepted(input) if input.id == id))
 }
 
-/// A control waits for at most one handler.
+/// Checks that a control waits for at most one handler.
 pub(super) fn controls_have_their_own_lane(world: &World<'_>) -> Verdict {
     let Some(observed) = world.observed else { return Ok(()) };
     observed.controls.iter().try_for_each(|control| {
@@ -177,7 +178,7 @@ pub(super) fn controls_have_their_own_lane(world: &World<'_>) -> Verdict {
     })
 }
 
-/// Once the world is quiet, each run whose cancel was acknowledged has ended.
+/// Checks that each run whose cancel was acknowledged has ended. Holds only in a quiescent world.
 pub(super) fn acknowledged_cancels_end(world: &World<'_>) -> Verdict {
     let Some(observed) = world.observed else { return Ok(()) };
     observed.answers.iter().try_for_each(|seen| {

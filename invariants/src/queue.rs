@@ -54,7 +54,7 @@ impl Inputs {
     }
 }
 
-/// Each accepted input is taken, removed or consumed once, and is in the state until then.
+/// Checks that each accepted input is taken, removed or consumed once, and is in the state until then.
 pub(super) fn accepted_inputs_are_kept(world: &World<'_>) -> Verdict {
     for (session, seen) in &world.sessions {
         let mut inputs = Inputs::default();
@@ -78,7 +78,7 @@ pub(super) fn accepted_inputs_are_kept(world: &World<'_>) -> Verdict {
     Ok(())
 }
 
-/// The queue never exceeds its bound. An input that opens a run immediately is not queued.
+/// Checks that the queue never exceeds its bound. An input that opens a run immediately is not queued.
 pub(super) fn queue_bounded(world: &World<'_>) -> Verdict {
     for (session, seen) in &world.sessions {
         let Some(bound) = seen.limits().and_then(|limits| usize::try_from(limits.queue).ok()) else { continue };
@@ -96,7 +96,7 @@ pub(super) fn queue_bounded(world: &World<'_>) -> Verdict {
     Ok(())
 }
 
-/// Rule 9: at the end of a run the queue opens the next run, unless its inputs are to stay queued.
+/// Checks rule 9: at the end of a run the queue opens the next run, unless its inputs must stay queued.
 pub(super) fn queue_opens_next_run(world: &World<'_>) -> Verdict {
     for (session, seen) in &world.sessions {
         let mut inputs = Inputs::default();
@@ -107,7 +107,7 @@ pub(super) fn queue_opens_next_run(world: &World<'_>) -> Verdict {
                 break;
             }
             if matches!(record, Record::InputAccepted(_)) {
-                // An input that arrives after the cancel of the tree lifts the requirement.
+                // An input after the cancel of the tree is a request to continue, so the queue may open a run again.
                 must_stay = false;
             } else if let Record::RunHeld { why, .. } = record {
                 must_stay |= matches!(**why, Hold::Closing { keeps_queue: true, .. });
@@ -128,14 +128,14 @@ fn check_after_end(
     next: Option<&Record>,
 ) -> Verdict {
     ensure_if(must_stay, stays, InvariantId::S12, session, || {
-        "the inputs were to stay queued when the run began to close, but not when it ended".to_owned()
+        "queued inputs had to stay queued when the run began to close, but not when it ended".to_owned()
     })?;
     let opens = matches!(next, Some(Record::RunOpened(_)));
     let waits = !inputs.queue.is_empty();
     ensure(opens == (waits && !stays), InvariantId::S12, session, || {
         let len = seen.view.records.len();
         format!(
-            "{} inputs are queued at the end of a run (to stay queued: {stays}), but the next of {len} records is {next:?}",
+            "{} inputs are queued at the end of a run (must stay queued: {stays}), but the next of {len} records is {next:?}",
             inputs.queue.len()
         )
     })

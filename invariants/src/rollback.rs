@@ -23,7 +23,7 @@ impl Hidden {
             let Some(run) = seen.runs.get(run) else { continue };
             let from = run.opened.map_or(0, |(at, _)| at);
             let span = (1_u64..).map(Seq).skip(from).zip(seen.records_of(run));
-            // Notices stored while a run is queued are not among its messages.
+            // Notices that were stored while the run was queued do not belong to it.
             for (seq, record) in span.skip_while(|(_, record)| !matches!(record, Record::RunStarted { .. })) {
                 hidden.records.insert(seq);
                 if let Record::TurnStarted { turn, .. } = record {
@@ -49,7 +49,7 @@ impl Hidden {
     }
 }
 
-/// No model call contains a run that was rolled back before its turn.
+/// Checks that no model call contains messages of a run that was rolled back before the call's turn.
 pub(super) fn no_model_receives_rolled_back_runs(world: &World<'_>) -> Verdict {
     let Some(observed) = world.observed else { return Ok(()) };
     for given in &observed.contexts {
@@ -66,7 +66,7 @@ pub(super) fn no_model_receives_rolled_back_runs(world: &World<'_>) -> Verdict {
     Ok(())
 }
 
-/// No branch inherits a run that was rolled back before its creation.
+/// Checks that no branch inherits messages of a run that was rolled back before the branch was created.
 pub(super) fn no_branch_inherits_rolled_back_runs(world: &World<'_>) -> Verdict {
     for seen in world.sessions.values() {
         let inherited = seen.created.map_or(0, |created| created.inherited.len());

@@ -1,4 +1,4 @@
-//! Services of the host: N-3 for their answers, which have no notice.
+//! Services of the host: N-3 for their answers, which arrive without a notice.
 
 use crate::world::World;
 use crate::{InvariantId, Verdict, ensure};
@@ -6,7 +6,7 @@ use subtend_session::outcome::Outcome;
 use subtend_session::place::Owner;
 use subtend_session::record::Record;
 
-/// A title or a summary is the answer of a completed run.
+/// Checks that a title or a summary is the answer of a completed run.
 pub(super) fn answers_of_completed_runs(world: &World<'_>) -> Verdict {
     for (session, seen) in &world.sessions {
         for record in seen.view.records {

@@ -14,12 +14,12 @@ pub(super) fn one_end_per_run(world: &World<'_>) -> Verdict {
     world.runs().try_for_each(|(key, run)| {
         let opened_before = run.ended.is_none() || run.opened.is_some();
         ensure(run.ends <= 1 && opened_before, InvariantId::S1, key.session, || {
-            format!("run {} has {} ends, opened {}", key.run, run.ends, run.opened.is_some())
+            format!("run {} has {} ends; it was opened: {}", key.run, run.ends, run.opened.is_some())
         })
     })
 }
 
-/// If no external event is awaited, every run has ended.
+/// Checks that every run has ended, unless it awaits an external event.
 pub(super) fn all_runs_end(world: &World<'_>) -> Verdict {
     let waits = |activation: &Activation| {
         !(activation.models.is_empty()
@@ -27,7 +27,7 @@ pub(super) fn all_runs_end(world: &World<'_>) -> Verdict {
             && activation.slot.is_none()
             && activation.admits.is_empty())
     };
-    // The reset of a provider's limit needs no external event. S-6 checks that its timer is armed.
+    // A run that waits for the reset of a provider's limit may still be in flight. S-6 checks that its timer is armed.
     let limited = |state: &State| state.run.as_ref().is_some_and(|run| run.limit_reset_at().is_some());
     let asks = |state: &State| state.turn().is_some_and(has_asked) || limited(state);
     let outside = world
@@ -122,7 +122,7 @@ pub(super) fn one_stream_per_session(world: &World<'_>) -> Verdict {
     Ok(())
 }
 
-/// Runs are numbered from 1 without gaps, each opened after the end of the previous one.
+/// Checks that runs are numbered from 1 without gaps, and that each is opened after the end of the previous one.
 pub(super) fn runs_in_order(world: &World<'_>) -> Verdict {
     for (session, seen) in &world.sessions {
         let mut next = RunNo(1);
@@ -139,7 +139,7 @@ pub(super) fn runs_in_order(world: &World<'_>) -> Verdict {
             let [before, after] = pair else { continue };
             let (Some((opened, _)), ended) = (after.opened, before.ended) else { continue };
             ensure(ended.is_some_and(|(at, _)| at < opened), InvariantId::S9, *session, || {
-                format!("record {opened} opens a run while the one before has not ended")
+                format!("record {opened} opens a run before the previous run has ended")
             })?;
         }
     }
@@ -205,7 +205,7 @@ enum Reason {
     Ledger,
     Owned,
     Ask,
-    /// The reset of a provider's limit: its timer is checked with the other deadlines.
+    /// The reset of a provider's limit. S-6 checks its timer.
     Limit,
 }
 
@@ -230,7 +230,7 @@ pub(super) fn reason_to_wait(world: &World<'_>) -> Verdict {
             let put = (0_u32..).zip(&turn.calls).filter(|(_, call)| matches!(call.phase, CallPhase::Asked(_)));
             let is_open = put.into_iter().all(|(ix, _)| is_ask_open(world, *session, CallId { turn: turn.no, ix }));
             needs(has_asked(turn), is_open || !world.complete, Reason::Ask)?;
-            // An unstarted call waits for an earlier one of its answer, the ledger, or a slot.
+            // An unstarted call may wait for an earlier call of the answer, the ledger, or a slot.
             let ahead =
                 turn.local > 0 || !awaits.admits.is_empty() || has_asked(turn) || run.parked == Some(Park::Slot);
             needs(turn.unstarted > 0, ahead, Reason::Ledger)?;
@@ -249,7 +249,8 @@ fn is_ask_open(world: &World<'_>, session: SessionId, call: CallId) -> bool {
     world.rows.iter().any(|row| row.from == session && row.kind == RowKind::Ask && row.key == RowKey::Call(call))
 }
 
-/// A slot is requested only for a due turn, whose cause was taken right before (rule 8).
+/// Checks that a slot is requested only for a due turn, after the inputs or notices that caused the turn were taken
+/// (rule 8).
 pub(super) fn slot_for_a_due_turn(world: &World<'_>) -> Verdict {
     for (session, seen) in &world.sessions {
         let mut limited = false;
@@ -261,7 +262,7 @@ pub(super) fn slot_for_a_due_turn(world: &World<'_>) -> Verdict {
                 limited = false;
             }
             let [before, Record::RunParked { why: Park::Slot, .. }] = pair else { continue };
-            // At the reset of a limit the call that was discarded is due again.
+            // At the reset of a limit, the discarded model call is due again.
             let due = limited
                 || matches!(
                     before,
@@ -310,10 +311,10 @@ fn check_queue_of_run(session: SessionId, seen: &SessionFacts<'_>, state: &State
         }
         hold => {
             let slot = !run.started || run.parked == Some(Park::Slot);
-            // A message does not extend a run that answers a model.
+            // A message does not extend a run that a model's call opened.
             let model = run.opened.owner.is_model_call();
             let parked = run.limit_reset_at().is_some();
-            // A relative's message resumes neither a held run nor one whose turns are spent.
+            // A relative's message does not resume a held run or a run whose turns are spent.
             let waits = |queued: &Queued| queued.input.is_from_relative() && (hold.is_some() || run.is_spent());
             let mut queue = state.queue.iter().filter(|queued| !waits(queued));
             let takeable = queue.any(|queued| !model || queued.lane() == Lane::Steer);
@@ -328,7 +329,7 @@ fn check_queue_of_run(session: SessionId, seen: &SessionFacts<'_>, state: &State
     }
 }
 
-/// Every blocking child of an interrupted run whose call is still open was asked to cancel.
+/// Checks that an interrupted run has cancelled every child whose blocking call is still open.
 fn check_interrupted_children(session: SessionId, seen: &SessionFacts<'_>, run: &Run) -> Verdict {
     let Some(turn) = &run.turn else { return Ok(()) };
     for (ix, call) in (0_u32..).zip(&turn.calls) {
@@ -346,7 +347,7 @@ fn check_interrupted_children(session: SessionId, seen: &SessionFacts<'_>, run: 
     Ok(())
 }
 
-/// Each answer of the journal, and nothing else, is an answer in the transcript, with its own text.
+/// Checks that the transcript has exactly the answers of the journal, with the same texts.
 pub(super) fn no_trace_of_discarded(world: &World<'_>) -> Verdict {
     for (session, seen) in &world.sessions {
         let Some(state) = seen.view.state else { continue };

@@ -6,7 +6,7 @@ use crate::{InvariantId, Verdict, ensure, ensure_if};
 use subtend_session::ids::{Seq, SessionId};
 use subtend_session::outcome::Outcome;
 
-/// A start without pending work changes nothing.
+/// Checks that a start without pending work writes nothing.
 pub(super) fn start_at_rest_changes_nothing(world: &World<'_>) -> Verdict {
     let Some(observed) = world.observed else { return Ok(()) };
     observed.boots.iter().try_for_each(|boot| {
@@ -16,7 +16,7 @@ pub(super) fn start_at_rest_changes_nothing(world: &World<'_>) -> Verdict {
     })
 }
 
-/// A completed recovery has the same result, however many recoveries were interrupted before it.
+/// Checks that the result of a completed recovery does not depend on the number of interrupted recoveries before it.
 pub(super) fn same_recovery(world: &World<'_>) -> Verdict {
     let Some(observed) = world.observed else { return Ok(()) };
     let clean = |crash| observed.recoveries.iter().find(|other| other.crash == crash && other.interrupted == 0);
@@ -38,7 +38,7 @@ fn difference<'a>(clean: &'a Recovery, other: &'a Recovery) -> Option<Difference
     ends.into_iter().find(|(_, one, two)| one != two)
 }
 
-/// A damaged session is reported as damaged only, and affects no other session.
+/// Checks that a damaged session is reported as damaged, does not reply as usual, and affects no other session.
 pub(super) fn damage_is_isolated(world: &World<'_>) -> Verdict {
     let Some(DamageReplies { damaged, refused, served }) = world.observed.and_then(|observed| observed.aside.as_ref())
     else {
@@ -64,7 +64,7 @@ pub(super) fn damage_is_isolated(world: &World<'_>) -> Verdict {
     })
 }
 
-/// After a failure and until the store is reopened, no acknowledgement relies on records that were not durable before it.
+/// Checks that between a failure and the reopening of the store, each acknowledged record was durable before the failure.
 pub(super) fn failure_stops_acknowledgements(world: &World<'_>) -> Verdict {
     let Some(observed) = world.observed else { return Ok(()) };
     observed.failures.iter().try_for_each(|Failure { at, reopened, durable }| {
@@ -82,7 +82,7 @@ pub(super) fn failure_stops_acknowledgements(world: &World<'_>) -> Verdict {
     })
 }
 
-/// An erased session has no records.
+/// Checks that an erased session has no records.
 pub(super) fn erased_session_is_empty(world: &World<'_>) -> Verdict {
     world.erased.iter().try_for_each(|session| {
         let left = world.sessions.get(session).map_or(0, |seen| seen.view.records.len());
@@ -90,7 +90,7 @@ pub(super) fn erased_session_is_empty(world: &World<'_>) -> Verdict {
     })
 }
 
-/// Returns a session for violations that concern no particular one.
+/// Returns some session, for violations that concern no particular one.
 fn any_session(world: &World<'_>) -> SessionId {
     world.sessions.keys().next().copied().unwrap_or(SessionId(uuid::Uuid::nil()))
 }

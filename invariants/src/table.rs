@@ -1,6 +1,7 @@
 //! The decision table, checked from the records: S-3.
 //!
-//! `state::legal` checks what the fold accepts. These predicates check which records a decision may write in each column.
+//! `state::legal` decides which records the fold accepts. These predicates check which records a decision may write in
+//! each column.
 
 use std::collections::BTreeSet;
 
@@ -89,7 +90,7 @@ impl Walk {
                 within(&[Quiet], "a run is in flight")?;
                 require(!self.closed, "the session is closed")
             }
-            Record::RunStarted { .. } => within(&[Queued], "no run waits to be claimed"),
+            Record::RunStarted { .. } => within(&[Queued], "no run is queued"),
             Record::InputsTaken { .. } => within(&[Started, Held], "no run takes inputs"),
             Record::TurnStarted { turn, attempt, .. } => self.turn_may_start(*turn, *attempt),
             Record::AttemptDiscarded(discarded) => self.streams(discarded.turn, discarded.attempt),
@@ -110,7 +111,7 @@ impl Walk {
             }
             Record::RunResumed { .. } => within(&[Started], "no run waits"),
             Record::RunHeld { why, .. } => match **why {
-                // A cancel of the whole tree may still keep the queue of a closing run queued.
+                // A cancel of the whole tree may set `keeps_queue` on a run that is closing already.
                 Hold::Closing { keeps_queue: true, .. } => {
                     within(&[Started, Held, Closing], "there is nothing to close")
                 }
@@ -161,7 +162,7 @@ impl Walk {
         require(self.column == Column::Started, "no turn may start")?;
         require(self.parked.is_none(), "the run waits")?;
         require(self.open.is_empty(), "calls are open")?;
-        // After a restart the next attempt replaces the one whose stream was lost.
+        // After a restart, the next attempt replaces the attempt whose stream was lost.
         require(self.stream.is_none_or(|(no, last)| no == turn && last < attempt), "a stream is in flight")
     }
 
@@ -178,7 +179,7 @@ impl Walk {
         require(self.open.contains(&call), "the call is not open")
     }
 
-    /// Returns the fields that the opening and the end of a run leave unchanged. The others are reset.
+    /// Returns a state with the fields that the opening and the end of a run do not change. The other fields are reset.
     fn between_runs(&mut self) -> Self {
         let services = std::mem::take(&mut self.services);
         let compactions = self.compactions;

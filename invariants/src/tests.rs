@@ -76,7 +76,7 @@ const JOURNAL: &[Case] = &[
     ("a fenced activation is alive", Scene::good, |s| s.activation = Some(Activation::default()), &[InvariantId::J6]),
     ("an end without its row", Scene::child_at_work, |s| s.child = Scene::good().child, &[InvariantId::J3]),
     (
-        "a row taken and not deleted",
+        "a taken row that was not deleted",
         Scene::good,
         |s| _ = s.rows.insert(NOTICE_ROW),
         &[InvariantId::J3, InvariantId::N1],
@@ -85,7 +85,7 @@ const JOURNAL: &[Case] = &[
     ("a call without the child's creation", Scene::child_at_work, |s| s.child.clear(), &[InvariantId::J3]),
     ("an erased session has records", Scene::good, |s| s.erased.push(CHILD), &[InvariantId::J10]),
     (
-        "the fold has another title",
+        "a title that differs from the fold",
         Scene::good,
         |s| {
             let mut folded = s.root_state.clone();
@@ -98,7 +98,7 @@ const JOURNAL: &[Case] = &[
 
 const SESSION: &[Case] = &[
     ("a second end", Scene::good, |s| s.root.push(ended(1, Outcome::Lost)), &[InvariantId::S1, InvariantId::S2]),
-    ("no answer can come", Scene::at_work, |_| (), &[InvariantId::S1, InvariantId::S4]),
+    ("a run that waits for nothing", Scene::at_work, |_| (), &[InvariantId::S1, InvariantId::S4]),
     ("a turn after the end", Scene::good, |s| s.root.push(turn(3, 1)), &[InvariantId::S2, InvariantId::S10]),
     (
         "a notice names another outcome",
@@ -265,7 +265,7 @@ const TREE: &[Case] = &[
         &[InvariantId::T5],
     ),
     (
-        "cancelled by a model that did not ask",
+        "cancelled by a model that requested no cancel",
         Scene::child_at_work,
         |s| s.child.push(ended(1, Outcome::Cancelled { by: Initiator::Model { call: CALL } })),
         &[InvariantId::T5],
@@ -277,7 +277,7 @@ const TREE: &[Case] = &[
         &[InvariantId::T5, InvariantId::T7],
     ),
     (
-        "ended by an interrupt that did not ask for it",
+        "ended by an interrupt without a recorded cancel",
         Scene::child_at_work,
         |s| {
             let why = Box::new(Hold::Interrupted { by: Initiator::Person });
@@ -387,7 +387,7 @@ fn each_predicate_detects_its_violations() {
     }
 }
 
-/// Each part of an invariant, not only each id.
+/// An invariant may have several predicates, so covering each id is not enough.
 #[test]
 fn every_predicate_fails_in_some_case() {
     let worlds: Vec<Scene> = cases()

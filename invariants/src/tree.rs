@@ -10,7 +10,7 @@ use subtend_session::outcome::{Initiator, Outcome, OutcomeKind};
 use subtend_session::place::{BranchKind, Owner, Place, Worktree};
 use subtend_session::record::BranchCreated;
 
-/// The parent has the record of the call or branch that created a child.
+/// Checks that each parent has the record of the call or branch that created the child.
 pub(super) fn parents_record_children(world: &World<'_>) -> Verdict {
     for (session, seen) in &world.sessions {
         let Some(Place::Child { parent, call, kind, .. }) = seen.place() else { continue };
@@ -57,7 +57,7 @@ pub(super) fn places_are_consistent(world: &World<'_>) -> Verdict {
     Ok(())
 }
 
-/// A branch inherits the messages up to its branch point, and none after.
+/// Checks that a branch inherits no message after its branch point.
 fn inherits(world: &World<'_>, parent: SessionId, seen: &SessionFacts<'_>, branch: &BranchCreated) -> Verdict {
     let Some(created) = world.sessions.get(&branch.child).and_then(|child| child.created) else { return Ok(()) };
     let above = seen.created.map_or(0, |created| created.inherited.len());
@@ -102,7 +102,7 @@ fn place(world: &World<'_>, session: SessionId, seen: &SessionFacts<'_>) -> Verd
     Ok(())
 }
 
-/// Returns the held slots by root: of owned and detached runs, and of people's runs in branches.
+/// Returns the held slots by root: first of owned and detached runs, then of people's runs in branches.
 fn held_slots(world: &World<'_>) -> [BTreeMap<SessionId, u32>; 2] {
     let (mut owned, mut persons) = (BTreeMap::new(), BTreeMap::new());
     for (session, seen) in &world.sessions {
@@ -151,7 +151,7 @@ pub(super) fn slot_counts_match_runs(world: &World<'_>) -> Verdict {
     Ok(())
 }
 
-/// A waiting run has released its slot.
+/// Checks that a waiting run has released its slot.
 pub(super) fn waiting_runs_hold_no_slot(world: &World<'_>) -> Verdict {
     for (session, seen) in &world.sessions {
         let Some(run) = seen.view.state.and_then(|state| state.run.as_ref()).filter(|run| run.slot) else { continue };
@@ -169,7 +169,7 @@ pub(super) fn no_late_effect(world: &World<'_>) -> Verdict {
     })
 }
 
-/// A cancel names its true cause.
+/// Checks that each cancel names its true cause.
 pub(super) fn cancels_have_true_causes(world: &World<'_>) -> Verdict {
     for (key, run) in world.runs() {
         let Some(outcome) = run.outcome() else { continue };
@@ -204,7 +204,7 @@ pub(super) fn cancels_have_true_causes(world: &World<'_>) -> Verdict {
     Ok(())
 }
 
-/// An interrupt ends only runs that the interrupted run waits for, and only by a recorded cancel.
+/// Checks that an interrupt ends only runs that the interrupted run waits for, and only by a recorded cancel.
 pub(super) fn interrupts_end_only_awaited_runs(world: &World<'_>) -> Verdict {
     for (key, run) in world.runs() {
         if run.outcome().and_then(owner_outcome) != Some(OutcomeKind::Interrupted) {
@@ -212,7 +212,7 @@ pub(super) fn interrupts_end_only_awaited_runs(world: &World<'_>) -> Verdict {
         }
         let Some((owner, call)) = run.owner() else { continue };
         let Some(above) = world.sessions.get(&owner.session) else { continue };
-        // The run was requested by an owner that was held when the host died. It ended without a start.
+        // The owner was held when the host died, and its request was still a row. The run ended without a start.
         let left = died_with_host(world, owner, OutcomeKind::Interrupted)
             || world.run(owner).is_some_and(|it| it.ended.is_some());
         if !run.started && left && world.causes().is_none_or(|causes| causes.boots > 0) {
@@ -226,7 +226,7 @@ pub(super) fn interrupts_end_only_awaited_runs(world: &World<'_>) -> Verdict {
     Ok(())
 }
 
-/// A detached run has its own cap, outlives owners, and is cancelled only by name or with its whole tree.
+/// Checks that a detached run has its own cap, outlives owners, and is cancelled only by its id or with its whole tree.
 pub(super) fn detached_runs_outlive_owners(world: &World<'_>) -> Verdict {
     for (key, run) in world.runs() {
         let Some((_, opened)) = run.opened.filter(|(_, opened)| matches!(opened.owner, Owner::Detached { .. })) else {
@@ -252,9 +252,9 @@ pub(super) fn detached_runs_outlive_owners(world: &World<'_>) -> Verdict {
     Ok(())
 }
 
-/// Returns whether `owner` has an end of this `kind`, or is about to be cancelled through an ancestor.
+/// Returns whether `owner` has an end of this `kind`, or a cancelled ancestor.
 ///
-/// One token fires for all descendants at once, so a run may end before the runs above it are notified.
+/// One token fires for all descendants at once, so a run may end before its owners are notified.
 fn has_ended_as(world: &World<'_>, owner: RunKey, kind: OutcomeKind) -> bool {
     let Some(run) = world.run(owner) else { return world.may_lack(owner.session) };
     let itself = run.outcome().is_some_and(|fixed| fixed.kind() == kind)
@@ -274,9 +274,9 @@ fn has_ended_as(world: &World<'_>, owner: RunKey, kind: OutcomeKind) -> bool {
     itself
 }
 
-/// Returns whether the host died with `owner` in flight, and the sweep of the next start has not ended it yet: the sweep
-/// first settles the runs that it requested. An owner also counts if its recovery crashed repeatedly, so that it ended as
-/// `RestartsExhausted` after its owned runs were notified of the loss.
+/// Returns whether the host died with `owner` in flight, and the next start has not ended it yet: owned runs end first.
+/// Also returns true if the recovery of `owner` crashed repeatedly. Then `owner` ends as `RestartsExhausted`, although its
+/// owned runs were notified of the loss.
 fn died_with_host(world: &World<'_>, owner: RunKey, kind: OutcomeKind) -> bool {
     let given_up = |outcome: &Outcome| matches!(outcome, Outcome::RestartsExhausted { command: Some(command) } if &**command == "lost");
     if kind == OutcomeKind::Lost && world.run(owner).is_some_and(|run| run.outcome().is_some_and(given_up)) {
@@ -287,8 +287,8 @@ fn died_with_host(world: &World<'_>, owner: RunKey, kind: OutcomeKind) -> bool {
     restarted && will_end && world.run(owner).is_some_and(|run| run.outcome().is_none())
 }
 
-/// If a run ended because its owner ended, the owner has an outcome, unless it was only interrupted. A run that its owner
-/// cancelled has an outcome.
+/// Checks that the owner has an outcome, or was interrupted, if a run ended because of it. Also checks that each run that
+/// its owner cancelled has an outcome.
 pub(super) fn owners_and_owned_end_together(world: &World<'_>) -> Verdict {
     for (key, run) in world.runs() {
         let (Some((owner, call)), Some(fixed)) = (run.owner(), run.outcome()) else { continue };
@@ -323,19 +323,19 @@ pub(super) fn cancelled_trees_ended(world: &World<'_>) -> Verdict {
     Ok(())
 }
 
-/// Returns whether a run is closing and waits for owned runs or local work.
+/// Returns whether a run began to close.
 fn is_closing(world: &World<'_>, key: RunKey) -> bool {
     world.run(key).is_some_and(|run| run.closing.is_some())
 }
 
-/// Returns whether a start of the host ended a held run with the outcome of its hold.
+/// Returns whether a start of the host ended a run that was held.
 fn was_swept(world: &World<'_>, seen: &SessionFacts<'_>, run: &RunFacts<'_>) -> bool {
     let epochs = run.held.and_then(|at| seen.epoch(at)).zip(run.ended.and_then(|(at, _)| seen.epoch(at)));
     world.causes().is_none_or(|causes| causes.boots > 0) && epochs.is_some_and(|(held, ended)| held < ended)
 }
 
-/// No run ends before it has the notices of its owned runs. Only a start of the host may end one earlier: it cannot wait
-/// for a child that has not received its `continue` row yet.
+/// Checks that no run ends before it has the notices of its owned runs. Only a start of the host may end a run earlier: it
+/// cannot wait for a child that has not received its `continue` row yet.
 pub(super) fn ends_after_owned(world: &World<'_>) -> Verdict {
     for (session, seen) in &world.sessions {
         for (no, run) in &seen.runs {
@@ -364,7 +364,7 @@ pub(super) fn owners_end_after_owned_runs(world: &World<'_>) -> Verdict {
     })
 }
 
-/// A cancelled run and the runs below it end within one grace period of the cancel's reply.
+/// Checks that a cancelled run and the runs that it owns end within one grace period after the reply to the cancel.
 pub(super) fn cancelled_in_time(world: &World<'_>) -> Verdict {
     let Some((observed, grace)) = world.observed.and_then(|observed| Some((observed, observed.grace_ms?))) else {
         return Ok(());

@@ -12,7 +12,7 @@ use subtend_session::place::BranchKind;
 use subtend_session::record::{Carrier, Hold, NoticeTaken, Park, Prompt, Record};
 use subtend_session::state::State;
 
-/// A notice opens no run, does not interrupt an active one, and opens no turn unless it wakes.
+/// Checks that a notice opens no run, does not interrupt an active run, and starts no turn unless it is a waking notice.
 pub(super) fn notices_wait(world: &World<'_>) -> Verdict {
     for (session, seen) in &world.sessions {
         for run in seen.runs.values() {
@@ -28,7 +28,7 @@ pub(super) fn notices_wait(world: &World<'_>) -> Verdict {
 
 #[derive(Debug, Default)]
 struct Due {
-    /// True if the last answer ends at a rest point.
+    /// True if the last answer requested no calls, so that the run is at a rest point.
     rest: bool,
     taken: bool,
     woken: bool,
@@ -70,7 +70,7 @@ fn check_boundaries(session: SessionId, seen: &SessionFacts<'_>, run: &RunFacts<
     Ok(())
 }
 
-/// Returns the keys that the run itself created: those of an earlier run do not wake it.
+/// Returns the keys that the run itself created. Ends of runs with keys of an earlier run do not wake it.
 fn keys_of(seen: &SessionFacts<'_>, run: &RunFacts<'_>) -> BTreeSet<CallId> {
     let from = run.opened.map_or(usize::MAX, |(at, _)| at);
     let to = run.ended.map_or(usize::MAX, |(at, _)| at);
@@ -97,7 +97,7 @@ pub(super) fn stops(records: &[Record]) -> bool {
     matches!(next, Some(Record::RunHeld { .. } | Record::RunEnded(_)))
 }
 
-/// A run at rest whose owned run has ended continues.
+/// Checks that a run at rest continues when an owned run ends.
 pub(super) fn idle_runs_wake(world: &World<'_>) -> Verdict {
     for (session, seen) in &world.sessions {
         let Some(run) = seen.view.state.filter(|state| is_idle(state)).and_then(|state| state.run.as_ref()) else {
@@ -128,12 +128,12 @@ fn is_idle(state: &State) -> bool {
     })
 }
 
-/// Every notice stored before a turn is in the input of its model call.
+/// Checks that every notice that was stored before a turn is in the input of the turn's model call.
 pub(super) fn model_receives_notices(world: &World<'_>) -> Verdict {
     let Some(observed) = world.observed else { return Ok(()) };
     for given in &observed.contexts {
         let (Some(messages), Some(seen)) = (&given.messages, world.sessions.get(&given.run.session)) else { continue };
-        // If another alternative is selected, the messages after the original answer are hidden.
+        // Skips sessions in which an alternative was selected: messages after the original answer may be hidden.
         if seen.view.records.iter().any(|record| matches!(record, Record::AlternativeSwitched { .. })) {
             continue;
         }
@@ -154,7 +154,7 @@ pub(super) fn model_receives_notices(world: &World<'_>) -> Verdict {
     Ok(())
 }
 
-/// Returns the notices that the last compaction before the model call hides. What may be hidden is N-8.
+/// Returns the notices that the last compaction before the model call hides. N-8 checks that it may hide them.
 #[expect(clippy::wildcard_enum_match_arm, reason = "the other records hide no notice")]
 fn compacted_before(seen: &SessionFacts<'_>, given: &GivenContext, start: usize) -> BTreeSet<Seq> {
     let mut applied = Vec::new();

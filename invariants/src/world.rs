@@ -1,4 +1,4 @@
-//! The input of the predicates: plain data from a model or an audit.
+//! The input of the predicates: plain data from the model checker, the simulator or an audit.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,9 +16,9 @@ use subtend_session::record::{
 };
 use subtend_session::state::State;
 
-/// Sessions, obligations and resources at one instant.
+/// Sessions, outbox rows and resources at one instant.
 ///
-/// [`World::new`] reads the records once; predicates share the result.
+/// [`World::new`] indexes the records once for all predicates.
 #[derive(Debug)]
 pub struct World<'a> {
     pub(super) sessions: BTreeMap<SessionId, SessionFacts<'a>>,
@@ -32,15 +32,15 @@ pub struct World<'a> {
 /// The known facts of one session.
 #[derive(Clone, Debug, Default)]
 pub struct View<'a> {
-    /// Its durable records, from sequence number 1.
+    /// The session's durable records, from sequence number 1.
     pub records: &'a [Record],
-    /// The frames that hold them; empty if unknown.
+    /// The frames with these records; empty if unknown.
     pub frames: &'a [Frame],
-    /// Its state: that of the activation, or else the fold of the records.
+    /// The state of the activation, else the fold of the records.
     pub state: Option<&'a State>,
-    /// The fold of the records, to compare with the state.
+    /// The fold of the records, which must equal the state.
     pub folded: Option<&'a State>,
-    /// Outstanding requests of its activation; `None` if it is not activated.
+    /// Outstanding requests of the activation; `None` if the session is not activated.
     pub activation: Option<Activation>,
 }
 
@@ -70,14 +70,14 @@ pub struct Activation {
 pub struct Ledger {
     /// Slots of the host per class, if bounded.
     pub global: Option<u32>,
-    /// True if session states may lag behind these counts, which are then not compared.
+    /// True if session states may lag behind these counts. Predicates then do not compare them.
     pub lagging: bool,
     /// Slots of owned and detached runs.
     pub owned: Pool,
     /// Slots of runs that people opened in branches.
     pub persons: Pool,
     pub cancelled: BTreeSet<RunKey>,
-    /// True if any token has fired. Until then, no effect can be late.
+    /// True if a cancellation token has fired. Until then, no effect can be late.
     pub fired: bool,
     /// Runs that started an effect after an owner's token had fired.
     pub late_effects: BTreeSet<RunKey>,
@@ -104,7 +104,7 @@ pub(super) struct SessionFacts<'a> {
     pub(super) refused: Vec<(SessionId, CallId, ContinueRefusal)>,
     pub(super) taken: Vec<(usize, &'a Notice)>,
     pub(super) cancel_asked: Vec<(SessionId, CallId)>,
-    /// Cancels by models: the call, and what it cancelled.
+    /// Cancels by models: the call, the child, and the key of the cancelled run.
     pub(super) model_cancels: Vec<(CallId, SessionId, CallId)>,
     /// Asks to approvers, by call.
     pub(super) asks: BTreeMap<CallId, AskFacts<'a>>,
@@ -119,7 +119,7 @@ pub(super) struct AskFacts<'a> {
     pub(super) access: (&'a Text, &'a Text),
     pub(super) root: SessionId,
     pub(super) answered: Option<(usize, AskVerdict, AnsweredBy)>,
-    /// The number of times it was opened, and the number of times it was answered.
+    /// The number of times that the ask was opened, and the number of times that it was answered.
     pub(super) counts: (u32, u32),
 }
 
@@ -146,7 +146,7 @@ impl RunFacts<'_> {
         self.closing.map(|(at, ..)| at).or(self.ended.map(|(at, _)| at))
     }
 
-    /// Returns the owning run and the call that opened this one.
+    /// Returns the owning run, and the call by which it opened this run.
     pub(super) fn owner(&self) -> Option<(RunKey, CallId)> {
         match &self.opened?.1.owner {
             Owner::Run { session, run, call } => Some((RunKey { session: *session, run: *run }, *call)),
@@ -242,13 +242,13 @@ impl<'a> SessionFacts<'a> {
         *results = results.saturating_add(1);
     }
 
-    /// Returns its limits, if known.
+    /// Returns the session's limits, if known.
     pub(super) fn limits(&self) -> Option<&Limits> {
         let recorded = || self.created.and_then(|created| created.limits.body.as_deref());
         self.view.state.map(|state| &*state.limits).or_else(recorded)
     }
 
-    /// Returns its ceiling, if known. The bound of an import is excluded: it applies only to records after the import.
+    /// Returns the session's ceiling, if known. Excludes the bound of an import, which applies only to records after it.
     pub(super) fn ceiling(&self) -> Option<&Authority> {
         let recorded = || self.created.and_then(|created| created.ceiling.body.as_deref());
         let Some(state) = self.view.state else { return recorded() };
@@ -265,7 +265,7 @@ impl<'a> SessionFacts<'a> {
         self.view.records.get(from..to).unwrap_or_default()
     }
 
-    /// Returns the run in flight after that many records, and whether its outcome was fixed.
+    /// Returns the run in flight after the first `records`, and whether its outcome was fixed.
     pub(super) fn run_in_flight_at(&self, records: usize) -> Option<(RunNo, bool)> {
         let opened = |run: &RunFacts<'_>| run.opened.is_some_and(|(at, _)| at < records);
         let (no, run) = self.runs.iter().rev().find(|(_, run)| opened(run))?;
@@ -290,7 +290,7 @@ impl<'a> SessionFacts<'a> {
             .map(|(_, call, child)| (call, child))
     }
 
-    /// Returns the calls of this session that requested owned runs: position, call, child. Detached runs are not owned.
+    /// Returns the calls of this session that requested owned runs: position, call, child. Excludes detached runs.
     pub(super) fn owned_keys(&self) -> impl Iterator<Item = (usize, CallId, SessionId)> {
         let spawned = self.spawned.iter().filter(|(_, spawned)| !spawned.detached);
         spawned
@@ -302,7 +302,7 @@ impl<'a> SessionFacts<'a> {
 impl<'a> World<'a> {
     /// Indexes the records of `sessions`.
     ///
-    /// With `complete`, every session of their trees is present; otherwise predicates skip absent sessions.
+    /// If `complete` is true, every session of their trees is present. Otherwise predicates skip absent sessions.
     pub fn new(
         sessions: impl IntoIterator<Item = (SessionId, View<'a>)>,
         rows: &'a BTreeSet<Row>,
@@ -373,7 +373,7 @@ impl<'a> World<'a> {
     }
 }
 
-/// Returns the owner's outcome, if `outcome` was caused by the owner's end.
+/// Returns the owner's outcome, if the owner's end caused `outcome`.
 pub(super) fn owner_outcome(outcome: &Outcome) -> Option<subtend_session::outcome::OutcomeKind> {
     match outcome {
         Outcome::Cancelled { by: Initiator::Owner { outcome } } => Some(*outcome),

@@ -46,7 +46,7 @@ pub(super) fn add(case: &Case, state: &mut State, decision: &mut Decision) {
     }
 }
 
-/// Returns the decision that the bug takes instead of `rejection`.
+/// Returns the decision that the bug makes instead of `rejection`.
 pub(super) fn replace_rejection(case: &Case, state: &mut State, rejection: &Rejection) -> Option<Decision> {
     let Rejection::Stale(_) = rejection else { return None };
     let records = if case.bug == Bug::StaleAccepted {
@@ -73,7 +73,7 @@ fn append_records(state: &mut State, decision: &mut Decision, records: Vec<Recor
     decision.records.extend(records);
 }
 
-/// Records a completion that nothing awaits.
+/// Returns the record of a result that nothing awaits.
 fn stale_completion(case: &Case) -> Option<Record> {
     let run = case.before.run.as_ref()?;
     run.turn.as_ref()?;
@@ -130,7 +130,7 @@ fn take_again(case: &Case) -> Vec<Record> {
     again.map(|notice| Record::NoticeTaken(Box::new(taken(notice)))).collect()
 }
 
-/// Accepts the input of an answered row again.
+/// Returns the record that accepts the input of an answered row again.
 fn accept_again(case: &Case) -> Option<Record> {
     let Command::Continue(ask) = &case.command else { return None };
     let owner = Owner::Run { session: ask.owner, run: ask.run, call: ask.key };
@@ -149,7 +149,7 @@ fn accept_again(case: &Case) -> Option<Record> {
     })))
 }
 
-/// Repeats the model call of a turn whose limit has reset before.
+/// Returns the record that repeats the model call of a turn although its limit has already reset.
 fn resume_again(case: &Case) -> Option<Record> {
     let Command::Deadline(Deadline::Limit(of)) = case.command else { return None };
     let run = case.before.run.as_ref()?;
@@ -179,7 +179,7 @@ fn end_again(case: &Case, reply: &Reply) -> Vec<Record> {
     ended.map(|ended| Record::RunEnded(Box::new(ended))).into_iter().collect()
 }
 
-/// Starts the next turn without living children, although calls of the answer have not started.
+/// Starts the next turn if no child is live, although calls of the answer have not started.
 fn start_early(case: &Case, state: &mut State, decision: &mut Decision) {
     let Command::OwnedEnded(_) = case.command else { return };
     let waits = state.run.as_ref().filter(|run| run.hold.is_none() && run.parked.is_none() && run.owned.is_empty());
@@ -196,7 +196,7 @@ fn start_early(case: &Case, state: &mut State, decision: &mut Decision) {
     decision.effects.push(Effect::CallModel { turn: no, attempt, after_ms: 0 });
 }
 
-/// Cancels further owned runs on an interrupt, as `reaches` selects.
+/// Cancels the owned runs that `reaches` selects on an interrupt, in addition to the usual ones.
 fn cancel_owned(case: &Case, state: &mut State, decision: &mut Decision, reaches: impl Fn(&Owned) -> bool) {
     let (Command::Interrupt { .. } | Command::Reactivated { .. }) = case.command else { return };
     let is_interrupted = |hold: &Hold| matches!(hold, Hold::Interrupted { .. });
@@ -306,7 +306,7 @@ fn keep_text(case: &Case, state: &mut State, records: &mut [Record]) {
     }
 }
 
-/// Lets a branch inherit everything visible.
+/// Makes a branch inherit all visible messages.
 fn see_later(case: &Case, decision: &mut Decision) {
     let (Command::Branch(_) | Command::Regenerate(_)) = case.command else { return };
     for record in decision.new_sessions.iter_mut().flat_map(|creation| &mut creation.records) {

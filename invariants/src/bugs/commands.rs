@@ -109,7 +109,7 @@ fn open_from_queue(case: &Case, state: &mut State) -> Result<Decision, Rejection
     Ok(opened)
 }
 
-/// Treats a run that a model opened as a person's run, so that it takes a message.
+/// Treats a run that a model's call opened as a person's run, so that it takes a message.
 fn take_message_in_model_run(case: &Case, state: &mut State) -> Result<Decision, Rejection> {
     let decision = decide_unchanged(case, state, case.command.clone())?;
     let mut other = case.before.clone();
@@ -152,7 +152,7 @@ fn taken_inputs(records: &[Record]) -> Vec<InputId> {
     ids.flatten().copied().collect()
 }
 
-/// Takes the end of the last owned run without the check that follows.
+/// Takes the end of the last owned run, but omits the check that follows.
 fn skip_check(case: &Case, state: &mut State) -> Result<Decision, Rejection> {
     let decision = decide_unchanged(case, state, case.command.clone())?;
     let Command::OwnedEnded(notices) = &case.command else { return Ok(decision) };

@@ -11,7 +11,7 @@ use subtend_session::state::{CallPhase, Due, State};
 use super::refold::{force, refold, takes_message};
 use super::{Bug, Case, rows};
 
-/// Drops what the broken rule requires. `state` becomes the fold of the remaining records.
+/// Drops the records and effects that the rule requires. `state` becomes the fold of the remaining records.
 #[expect(clippy::wildcard_enum_match_arm, reason = "each bug has a control, which fails if it does nothing")]
 pub(super) fn drop_some(case: &Case, state: &mut State, decision: &mut Decision) {
     rows::mute(case.bug, &decision.records, &mut decision.effects);
@@ -76,7 +76,8 @@ fn closes_ask(record: &Record) -> bool {
     matches!(record, Record::AskAnswered { by: AnsweredBy::Closed, .. })
 }
 
-/// Drops records of taken items before a slot request, except in a held run, whose input lifts the hold.
+/// Drops the records of taken inputs and notices before a slot request. In a held run they remain, because the input ends
+/// the hold.
 fn take_nothing_for_a_slot(case: &Case, records: &mut Vec<Record>) {
     let held = case.before.run.as_ref().is_some_and(|run| run.hold.is_some());
     let asks = |record: &Record| matches!(record, Record::RunParked { why: Park::Slot, .. });

@@ -1,11 +1,11 @@
-//! The state after changed records.
+//! Computes the state that follows from changed records.
 
 use subtend_session::record::{Carrier, Notice, Record};
 use subtend_session::state::State;
 
 use super::Case;
 
-/// Folds a record that may be invalid, and counts it in any case.
+/// Folds a record that may be invalid, and advances the sequence number in any case.
 pub(super) fn force(state: &mut State, record: &Record) {
     let next = state.next_seq;
     state.apply(record);
@@ -14,7 +14,8 @@ pub(super) fn force(state: &mut State, record: &Record) {
     }
 }
 
-/// Sets `state` to the fold of `records` over the earlier state. `decided` are the records that led to the current one.
+/// Sets `state` to the fold of `records` over the state before the command. `decided` are the unchanged records, whose
+/// fold `state` is.
 pub(super) fn refold(case: &Case, state: &mut State, decided: &[Record], records: &[Record]) {
     let mut folded = case.before.clone();
     records.iter().for_each(|record| force(&mut folded, record));

@@ -23,13 +23,13 @@ fn forgets(bug: Bug, refused: &BTreeSet<RowKey>, key: Option<RowKey>) -> bool {
     (bug == Bug::NoOutbox && !is_refusal) || (bug == Bug::ContinueRefusedSilently && is_refusal)
 }
 
-/// Drops rows of notices.
+/// Drops the outbox rows of notices.
 pub(super) fn forget(bug: Bug, records: &[Record], put: &mut Vec<Row>) {
     let refused = refused_keys(records);
     put.retain(|row| row.kind != RowKind::Notice || !forgets(bug, &refused, Some(row.key)));
 }
 
-/// Drops notifications of owners.
+/// Drops the effects that notify owners.
 pub(super) fn mute(bug: Bug, records: &[Record], effects: &mut Vec<Effect>) {
     let refused = refused_keys(records);
     effects.retain(|effect| {

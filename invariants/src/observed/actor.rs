@@ -9,7 +9,7 @@ use subtend_session::ids::{Epoch, RunNo, Seq, SessionId, Text};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ActivationCause {
     Creation,
-    /// A message arrived while it was not in memory.
+    /// A message arrived while the session was not in memory.
     Message,
     Restart,
     Boot,
@@ -33,7 +33,7 @@ pub struct Death {
     pub at: When,
     /// The sequence number and name of the command that was being handled.
     pub command: Option<(u64, Text)>,
-    /// Sessions that lost their activation at that moment, except the dead one and those unloaded or asked to stop.
+    /// Other sessions that lost their activation at that moment without being unloaded or asked to stop.
     pub took: BTreeSet<SessionId>,
 }
 
@@ -52,20 +52,20 @@ pub struct RestartBudget {
 pub struct Restart {
     pub session: SessionId,
     pub at: When,
-    /// The supervisor, for the storm limit.
+    /// The supervisor, which limits the restarts of all its sessions.
     pub supervisor: u32,
     /// True if the actor is restarted; otherwise the supervisor gave it up.
     pub admitted: bool,
-    /// The run in flight when it was given up.
+    /// The run in flight when the actor was given up.
     pub run: Option<RunNo>,
 }
 
-/// An actor that was stopped, killed or found ended.
+/// An actor that was stopped or killed, or had already ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stop {
     pub session: SessionId,
     pub at: When,
-    /// True if it was killed rather than asked.
+    /// True if the actor was killed rather than asked to stop.
     pub killed: bool,
     pub run: Option<RunNo>,
 }

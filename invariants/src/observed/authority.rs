@@ -5,7 +5,7 @@ use subtend_session::authority::{Access, Rule, Verdict};
 use subtend_session::ids::{CallId, SessionId, Text};
 use subtend_session::record::AnsweredBy;
 
-/// A query to a session's authority, like the query that checks a call.
+/// A query to a session's authority, as for the check of a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Probe {
     pub session: SessionId,
@@ -34,7 +34,7 @@ pub enum QueryContext {
 pub struct Offer {
     pub tool: Text,
     pub offered: bool,
-    /// The highest verdict of any use.
+    /// The highest verdict that any call of the tool can get.
     pub best: Verdict,
     /// True if an approver was attached at the request.
     pub can_ask: bool,
@@ -52,6 +52,6 @@ pub struct ObservedAsk {
     pub session: SessionId,
     pub call: CallId,
     pub opened: When,
-    /// When and by whom it was answered.
+    /// The time and the origin of the answer.
     pub answered: Option<(When, AnsweredBy)>,
 }

@@ -9,7 +9,7 @@ use subtend_session::outcome::{Budget, Initiator, Outcome, TimeLimit};
 /// All external causes of ends. A cause that is missing here did not occur.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Causes {
-    /// Cancels by people and the host, of a run or its tree: every notified run.
+    /// Cancels by people and the host, of a run or its tree. Includes each run that was notified.
     pub cancels: Vec<(RunKey, Initiator)>,
     /// Cancelled trees, by root: they end detached runs too.
     pub trees: BTreeSet<SessionId>,
@@ -34,14 +34,14 @@ pub struct ObservedAnswer {
     pub answer: ControlAnswer,
 }
 
-/// The control, wait or late completion that a reply is for.
+/// The subject of a reply: a control, a wait or a late result.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ReplySubject {
     Cancel(Initiator),
     Interrupt(Initiator),
     /// A wait, event or notice of an end.
     End,
-    /// A late completion: an answer, a tool result, a slot, a deadline.
+    /// A late result: an answer, a tool result, a slot, a deadline.
     Late,
 }
 
@@ -51,7 +51,7 @@ pub enum ControlAnswer {
     /// The run has ended or will end with this outcome.
     Ended(Outcome),
     NotFound,
-    /// The completion is no longer awaited. Holds the number of records that were written despite that.
+    /// The result is no longer awaited. Holds the number of records that were written despite that.
     Stale(u32),
 }
 
@@ -61,7 +61,8 @@ pub struct ObservedControl {
     pub session: SessionId,
     pub given: When,
     pub handled: When,
-    /// Handler starts of the actor before it handled this one. A handler that was already active does not count.
+    /// Number of other handlers that the actor started before it handled this control. A handler that was already active
+    /// does not count.
     pub waited_for: u32,
 }
 
@@ -69,7 +70,7 @@ pub struct ObservedControl {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ObservedQueue {
     pub session: SessionId,
-    /// Its name, such as `inbox` or `queue`.
+    /// The queue's name, such as `inbox` or `queue`.
     pub queue: Text,
     pub at: When,
     pub len: u64,
@@ -80,7 +81,7 @@ pub struct ObservedQueue {
 /// The reply to an insertion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum QueueAnswer {
-    /// It was accepted, with an input's receipt.
+    /// The item was accepted, with a receipt if it is an input.
     Taken(Option<InputId>),
     Busy,
     /// The sender failed because the queue was full.
@@ -88,21 +89,21 @@ pub enum QueueAnswer {
     Stopped,
 }
 
-/// Live descendants, as the root's listing shows them.
+/// Live descendants in the listing of a root.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Listing {
     pub root: SessionId,
     pub listed: BTreeSet<SessionId>,
-    /// The sessions that a control by id reaches from the root, if tried.
+    /// The sessions that a control by id reached from the root, if a control was sent.
     pub reached: Option<BTreeSet<SessionId>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shutdown {
-    /// When it was requested: nothing new is accepted from here on.
+    /// When the shutdown was requested. Nothing new is accepted from then on.
     pub asked: When,
-    /// When it returned: nothing is alive from here on.
+    /// When the shutdown returned. Nothing is alive from then on.
     pub returned: Option<When>,
-    /// The time for running work to stop, milliseconds, before it is killed.
+    /// Milliseconds for running work to stop before it is killed.
     pub grace_ms: u64,
 }

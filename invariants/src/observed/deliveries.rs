@@ -16,12 +16,12 @@ pub struct Acknowledgement {
 /// The durable events that one subscriber received, in order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SubscriberLog {
-    /// Its name, for the message of a violation.
+    /// The subscriber's name, for messages of violations.
     pub name: Text,
-    /// The session that it follows and the first requested record; absent for a subscriber of all sessions.
+    /// The session that the subscriber follows and the first requested record; absent for a subscriber of all sessions.
     pub follows: Option<(SessionId, Seq)>,
     pub received: Vec<Delivered>,
-    /// True if it has received everything up to the time of the observation.
+    /// True if the subscriber has received everything up to the time of the observation.
     pub caught_up: bool,
 }
 
@@ -30,6 +30,6 @@ pub enum Delivered {
     Record(SessionId, Seq),
     /// A gap, with its first and last record.
     Skipped(SessionId, Seq, Seq),
-    /// A gap of this many events of all sessions, transient ones included.
+    /// A gap of this number of events of all sessions, including transient events.
     Missed(u64),
 }

@@ -16,14 +16,14 @@ pub struct Boot {
     pub wrote: u64,
 }
 
-/// The result of recovering from one crash, once no run is in flight.
+/// The result of the recovery from one crash, when no run is in flight any more.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Recovery {
     /// The name of the crash. Recoveries from the same bytes have the same name.
     pub crash: Text,
-    /// Interrupted recoveries before this one.
+    /// Number of recoveries that were interrupted before this one.
     pub interrupted: u32,
-    /// How the runs in flight at the crash ended.
+    /// The outcomes of the runs that were in flight at the crash.
     pub ends: BTreeMap<RunKey, Outcome>,
 }
 
@@ -42,6 +42,6 @@ pub struct Failure {
     pub at: When,
     /// When the store was reopened, if it was.
     pub reopened: Option<When>,
-    /// The last durable record of each session before it.
+    /// The last durable record of each session before the failure.
     pub durable: BTreeMap<SessionId, Seq>,
 }

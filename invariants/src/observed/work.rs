@@ -10,7 +10,7 @@ pub enum Work {
     Model(TurnNo, AttemptNo),
     Tool {
         call: CallId,
-        /// True if it may run again under the same key: read-only or idempotent.
+        /// True if the tool is read-only or idempotent, so that the call may be repeated with the same key.
         repeatable: bool,
     },
     /// A system resource: a process, a file, a permit.
@@ -24,9 +24,10 @@ pub struct Effect {
     /// The activation that requested it.
     pub epoch: Epoch,
     pub work: Work,
-    /// When it started: for a model or a tool, its first poll.
+    /// When the effect started: for a model or a tool, the first poll of its future.
     pub started: When,
-    /// The last durable record at its start; absent if unknown, or for an effect inside the process, which needs none.
+    /// The last durable record when the effect started. Absent if unknown, and for an effect within the process, which needs
+    /// no record.
     pub durable: Option<Seq>,
     /// When it ended; absent while active.
     pub gone: Option<When>,

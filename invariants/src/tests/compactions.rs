@@ -6,7 +6,7 @@ use super::scene::*;
 use crate::InvariantId;
 use subtend_session::record::{Carrier, Compacted, CompactionCause};
 
-/// The good scene with a run in flight, and a compaction that hides the first `upto` messages except `verbatim`.
+/// Returns the good scene with a run in flight, and a compaction that hides the first `upto` messages except `verbatim`.
 fn compacts(upto: u64, verbatim: &[u64], text: &str) -> Scene {
     let mut scene = Scene::good();
     scene.root.truncate(11);
@@ -76,7 +76,7 @@ fn n8_hidden_unanswered_completion_is_detected() {
     assert_eq!(check_n8(&scene(false)), Err(InvariantId::N8));
 }
 
-/// A message of a parent, child or sibling needs no answer: it may be hidden once the model has read it.
+/// A relative's message needs no answer, so it may be hidden once the model has read it.
 #[test]
 fn n8_hidden_unread_message_is_detected() {
     let scene = |is_read: bool| {

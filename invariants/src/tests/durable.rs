@@ -83,7 +83,7 @@ pub(super) const CASES: &[Case] = &[
         &[InvariantId::S3],
     ),
     (
-        "a refusal without a reason in the session",
+        "a refusal as closed by an open session",
         Scene::good,
         |s| s.child.push(Record::ContinueRefused { owner: ROOT, key: LATER_CALL, why: ContinueRefusal::Closed }),
         &[InvariantId::S3, InvariantId::J3],
@@ -127,7 +127,7 @@ pub(super) const CASES: &[Case] = &[
         &[InvariantId::S8],
     ),
     (
-        "failed for its directory, but its model was called",
+        "failed for its workspace, but its model was called",
         Scene::at_work,
         |s| ends(s, Outcome::Failed { kind: FailKind::Workspace { message: "".into() } }),
         &[InvariantId::S8],
@@ -139,7 +139,7 @@ pub(super) const CASES: &[Case] = &[
         &[InvariantId::S8],
     ),
     (
-        "a cap that does not exist",
+        "timed out at a cap that does not exist",
         Scene::at_work,
         |s| ends(s, Outcome::TimedOut { what: TimeLimit::WallCap }),
         &[InvariantId::S8],
@@ -151,7 +151,7 @@ pub(super) const CASES: &[Case] = &[
         &[InvariantId::S8],
     ),
     (
-        "a budget that does not exist",
+        "out of a budget that does not exist",
         Scene::at_work,
         |s| ends(s, Outcome::OutOfBudget { which: Budget::Tokens }),
         &[InvariantId::S8],
@@ -200,7 +200,7 @@ pub(super) const CASES: &[Case] = &[
         &[InvariantId::S9],
     ),
     (
-        "a key next to an open one",
+        "a second key while the first is open",
         Scene::continued,
         |s| {
             let taken = s.root.remove(TAKEN);
@@ -227,7 +227,7 @@ pub(super) const CASES: &[Case] = &[
         &[InvariantId::S12],
     ),
     (
-        "a queued input past an end",
+        "a queued input after an end",
         Scene::good,
         |s| s.root.insert(END, accepted(9)),
         &[InvariantId::S12, InvariantId::V2],
@@ -291,7 +291,7 @@ pub(super) const CASES: &[Case] = &[
         &[InvariantId::T6],
     ),
     (
-        "a refusal reported differently",
+        "a notice with another refusal",
         Scene::good,
         |s| {
             let refused = Some(ContinueRefusal::Closed);
@@ -311,7 +311,7 @@ pub(super) const CASES: &[Case] = &[
         },
         &[InvariantId::N5],
     ),
-    ("a turn for nothing at a rest point", Scene::good, |s| s.root.insert(END, turn(3, 1)), &[InvariantId::N5]),
+    ("a turn without a cause at a rest point", Scene::good, |s| s.root.insert(END, turn(3, 1)), &[InvariantId::N5]),
     (
         "woken, but idle",
         Scene::at_work,
@@ -322,7 +322,7 @@ pub(super) const CASES: &[Case] = &[
         },
         &[InvariantId::N5],
     ),
-    ("usage that nothing used", Scene::good, |s| end_of_root(s).usage_self.input = 1, &[InvariantId::E3]),
+    ("usage without an attempt", Scene::good, |s| end_of_root(s).usage_self.input = 1, &[InvariantId::E3]),
     ("an answer that is not counted", Scene::good, |s| end_of_root(s).turns = 1, &[InvariantId::E3]),
     (
         "more tokens than the limit",
@@ -335,7 +335,7 @@ pub(super) const CASES: &[Case] = &[
         &[InvariantId::E3],
     ),
     (
-        "a cap without effect",
+        "a cap that owned runs lack",
         Scene::good,
         |s| {
             let Some(Record::RunOpened(opened)) = s.root.get_mut(2) else { panic!("the root has a run") };
@@ -399,7 +399,7 @@ pub(super) const CASES: &[Case] = &[
         &[InvariantId::P5],
     ),
     (
-        "a model that names an agent",
+        "a model's input that names an agent",
         Scene::good,
         |s| {
             let Record::InputAccepted(input) = asked_by(2, CALL) else { panic!("an input") };
@@ -416,7 +416,7 @@ pub(super) const CASES: &[Case] = &[
         &[InvariantId::P6],
     ),
     (
-        "a model that hands over the session",
+        "a proposal that no person approved",
         Scene::good,
         |s| {
             let other = AgentOverride {
@@ -441,9 +441,9 @@ pub(super) const CASES: &[Case] = &[
         },
         &[InvariantId::P6],
     ),
-    ("a continued stranger", Scene::continued, |s| spawned(s).child = ROOT, &[InvariantId::P6]),
+    ("a continued session that is not a child", Scene::continued, |s| spawned(s).child = ROOT, &[InvariantId::P6]),
     (
-        "a cancelled stranger",
+        "a cancelled session that is not a child",
         Scene::good,
         |s| {
             s.root.insert(TAKEN, Record::CancelAsked { call: None, child: ROOT, key: CALL });

@@ -1,4 +1,4 @@
-//! Legal worlds that seem illegal.
+//! Unusual worlds that are legal.
 
 use super::scene::*;
 use subtend_session::call::{CallEnd, ToolEffect};

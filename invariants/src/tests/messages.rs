@@ -10,7 +10,12 @@ use subtend_session::record::{From, Lane};
 const STRANGER: SessionId = SessionId(Uuid::from_u128(77));
 
 pub(super) const CASES: &[Case] = &[
-    ("a message of a stranger", Scene::good, |s| s.root.insert(END, message_of(STRANGER, 9)), &[InvariantId::P6]),
+    (
+        "a message of an unrelated session",
+        Scene::good,
+        |s| s.root.insert(END, message_of(STRANGER, 9)),
+        &[InvariantId::P6],
+    ),
     (
         "a run that a message opened",
         Scene::good,

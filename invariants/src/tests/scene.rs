@@ -277,7 +277,7 @@ pub(super) struct Scene {
 }
 
 impl Scene {
-    /// Returns a root and its child with these records; nothing is in flight.
+    /// Returns a root and its child with these records, without work in flight.
     pub(super) fn of(root: Vec<Record>, child: Vec<Record>) -> Self {
         let fold = |id, records: &[Record]| State::fold(id, records).expect("a legal journal");
         let (root_state, child_state) = (fold(ROOT, &root), fold(CHILD, &child));
@@ -342,7 +342,7 @@ impl Scene {
         Self::of(root, child)
     }
 
-    /// Returns the good scene up to the root's second turn; nothing is in flight for it.
+    /// Returns the good scene up to the root's second turn, which has no work in flight.
     pub(super) fn at_work() -> Self {
         let (mut root, child) = Self::journals();
         root.truncate(11);

@@ -192,7 +192,7 @@ fn child_at_work() -> Scene {
     scene
 }
 
-/// Returns a root that closes over a child whose own end is unrelated.
+/// Returns a root that ended while its owned child was in flight. Activation `ended_by` wrote the end.
 fn closes_over_a_child(ended_by: Epoch) -> Scene {
     let mut scene = child_at_work();
     let outcome = Outcome::Failed { kind: FailKind::Refused };
@@ -205,8 +205,8 @@ fn closes_over_a_child(ended_by: Epoch) -> Scene {
     scene
 }
 
-/// Another activation of the same process may not do so either: only the start of a host cannot wait for the owned
-/// runs.
+/// Only the start of a host may do so, because it cannot wait for the owned runs. A later activation in the same process
+/// may not.
 #[test]
 fn only_host_start_may_end_held_run_before_its_owned_runs() {
     let held = |ended_by, boots| {
@@ -240,8 +240,8 @@ pub(super) const CASES: &[Case] = &[
         &[InvariantId::H2],
     ),
     ("an acknowledged record is missing", good, |s| s.observed.acked[0].seq = Seq(99), &[InvariantId::J1]),
-    ("a call before its intent", good, |s| s.observed.effects[0].durable = Some(Seq(5)), &[InvariantId::J5]),
-    ("a reply before its record", good, |s| s.observed.acked[0].durable = Some(Seq(12)), &[InvariantId::J5]),
+    ("a call before its intent is durable", good, |s| s.observed.effects[0].durable = Some(Seq(5)), &[InvariantId::J5]),
+    ("a reply before its record is durable", good, |s| s.observed.acked[0].durable = Some(Seq(12)), &[InvariantId::J5]),
     ("a start at rest that writes", good, |s| s.observed.boots[1].wrote = 1, &[InvariantId::J7]),
     (
         "another end after an interrupted recovery",
@@ -272,7 +272,7 @@ pub(super) const CASES: &[Case] = &[
         &[InvariantId::J9],
     ),
     (
-        "notified of another end",
+        "a reply with another end",
         good,
         |s| s.observed.answers[0].answer = ControlAnswer::Ended(Outcome::Lost),
         &[InvariantId::S2],
@@ -351,7 +351,7 @@ pub(super) const CASES: &[Case] = &[
         },
         &[InvariantId::T6],
     ),
-    ("a sibling ends with it", good, |s| s.observed.deaths[0] = death(1, &[ROOT]), &[InvariantId::T8]),
+    ("a sibling ends with the dead actor", good, |s| s.observed.deaths[0] = death(1, &[ROOT]), &[InvariantId::T8]),
     (
         "alive, and not listed",
         child_at_work,
@@ -381,20 +381,20 @@ pub(super) const CASES: &[Case] = &[
         &[InvariantId::N5],
     ),
     (
-        "an event twice",
+        "an event received twice by a subscriber",
         good,
         |s| s.observed.subscribers[1].received.push(Delivered::Record(ROOT, Seq(4))),
         &[InvariantId::N6],
     ),
     (
-        "more missed than was said",
+        "more events missed than reported",
         good,
         |s| s.observed.subscribers[1].received.push(Delivered::Record(ROOT, Seq(6))),
         &[InvariantId::N6],
     ),
     ("the last event is not received", good, |s| _ = s.observed.subscribers[0].received.pop(), &[InvariantId::N6]),
     (
-        "an effect twice",
+        "an effect that starts twice",
         good,
         |s| s.observed.effects.push(effect(OF_ROOT, tool(false), 4, Some(5))),
         &[InvariantId::E1],
@@ -409,7 +409,7 @@ pub(super) const CASES: &[Case] = &[
         &[InvariantId::E2],
     ),
     (
-        "a model is given what was rolled back",
+        "a model call with rolled-back messages",
         good,
         |s| {
             s.root.push(Record::RolledBack { run: RunNo(1), by: Initiator::Person });
@@ -420,7 +420,7 @@ pub(super) const CASES: &[Case] = &[
         &[InvariantId::E2],
     ),
     (
-        "a model is given a result of what was rolled back",
+        "a model call with a result of a rolled-back call",
         good,
         |s| {
             s.root.push(Record::RolledBack { run: RunNo(1), by: Initiator::Person });
@@ -431,7 +431,7 @@ pub(super) const CASES: &[Case] = &[
         &[InvariantId::E2],
     ),
     (
-        "a branch inherits what was rolled back",
+        "a branch that inherits rolled-back messages",
         good,
         |s| {
             s.root.push(Record::RolledBack { run: RunNo(1), by: Initiator::Person });
@@ -457,7 +457,7 @@ pub(super) const CASES: &[Case] = &[
     ),
     ("a third death by one command", good, |s| s.observed.deaths.push(death(3, &[])), &[InvariantId::V3]),
     (
-        "a command that killed once",
+        "a named command that crashed the actor once",
         good,
         |s| {
             let command = Some("submit".into());
@@ -467,7 +467,7 @@ pub(super) const CASES: &[Case] = &[
         &[InvariantId::V3],
     ),
     (
-        "a fourth start for nothing",
+        "a fourth start without a new record",
         good,
         |s| {
             s.observed
@@ -495,7 +495,7 @@ pub(super) const CASES: &[Case] = &[
         &[InvariantId::V5],
     ),
     (
-        "taken into an inbox after the shutdown",
+        "accepted into an inbox after the shutdown",
         good,
         |s| s.observed.queues.push(ObservedQueue { at: when(21), ..put(0, QueueAnswer::Taken(None)) }),
         &[InvariantId::V5],
@@ -504,16 +504,16 @@ pub(super) const CASES: &[Case] = &[
     ("refused with room in the queue", good, |s| s.observed.queues[1].len = 1, &[InvariantId::B1]),
     ("the sender fails", good, |s| s.observed.queues[1].answer = QueueAnswer::Failed, &[InvariantId::B1]),
     (
-        "a receipt and no input",
+        "a receipt without an input",
         good,
         |s| s.observed.queues[0].answer = QueueAnswer::Taken(Some(id(99))),
         &[InvariantId::B1],
     ),
     ("a control behind data", good, |s| s.observed.controls[0].waited_for = 2, &[InvariantId::B2]),
     ("a verdict above its parent's", good, |s| s.observed.probes[0].verdict = Answered::Deny, &[InvariantId::P1]),
-    ("an added deny that allows", good, |s| s.observed.probes[2].verdict = Answered::Allow, &[InvariantId::P2]),
+    ("an added deny raises a verdict", good, |s| s.observed.probes[2].verdict = Answered::Allow, &[InvariantId::P2]),
     (
-        "an allow that exceeds",
+        "an added allow that exceeds an ancestor",
         good,
         |s| {
             s.observed.probes[0].verdict = Answered::Ask;
@@ -536,7 +536,7 @@ pub(super) const CASES: &[Case] = &[
     ),
     ("denied, but an approver was attached", good, |s| s.observed.asks[0].opened = when(6), &[InvariantId::P5]),
     (
-        "no approver, and it waits",
+        "an ask that waits without an approver",
         good,
         |s| s.observed.asks[0].answered = Some((when(4), AnsweredBy::NoApprover)),
         &[InvariantId::P5],
@@ -547,7 +547,7 @@ pub(super) const CASES: &[Case] = &[
         |s| s.observed.asks[2].answered = Some((when(8), AnsweredBy::Deadline)),
         &[InvariantId::P5],
     ),
-    ("an ask without end", good, |s| s.observed.asks[2].answered = None, &[InvariantId::P5]),
+    ("an ask open beyond its deadline", good, |s| s.observed.asks[2].answered = None, &[InvariantId::P5]),
     (
         "answered without an approver",
         good,
@@ -555,19 +555,19 @@ pub(super) const CASES: &[Case] = &[
         &[InvariantId::P5],
     ),
     (
-        "offered, and denied",
+        "a tool offered although it is denied",
         good,
         |s| s.observed.contexts[0].tools = vec![offer(true, Answered::Deny)],
         &[InvariantId::P7],
     ),
     (
-        "not offered, and run",
+        "a call of a tool that was not offered",
         good,
         |s| s.observed.contexts[0].tools = vec![offer(false, Answered::Deny)],
         &[InvariantId::P7],
     ),
     (
-        "not offered, and run after an approval of another access",
+        "a call of a tool that was not offered, after an approval of another access",
         Scene::allowed,
         |s| {
             s.root[13] = Record::AskAnswered { call: LATER_CALL, verdict: AskVerdict::Always, by: AnsweredBy::Person };

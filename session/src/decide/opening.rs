@@ -91,7 +91,7 @@ impl Draft<'_> {
         self.start_turn(Prompt::Plain);
     }
 
-    /// Returns the inputs that a boundary takes: all steering inputs. If there are none, a rest point of a run that a
+    /// Returns the inputs that a boundary takes: all steering inputs. Without any, a rest point of a run that a
     /// person or the host opened takes the first queued inputs. A message never extends a run that a model's call
     /// opened: it opens the next run.
     ///

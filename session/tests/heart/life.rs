@@ -270,11 +270,7 @@ fn child_name_refers_to_the_next_owned_end() {
     let heart = continuing(Mode::Background);
     assert_eq!(heart.state.owned_run(session(0xB1)), run(2));
     let mut first = heart.clone();
-    assert_eq!(
-        first.summary(check(1)),
-        "answered +0 -0:ok turn > W",
-        "the end of run 1 was given before"
-    );
+    assert_eq!(first.summary(check(1)), "answered +0 -0:ok turn > W", "the end of run 1 was given before");
     assert_eq!(last_text(&first), "[0000b1] ended; its result was given before\n");
     let mut second = heart.clone().then(check(2));
     assert_eq!(second.state.phase(), Phase::WaitingMidTurn);

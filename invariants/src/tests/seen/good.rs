@@ -10,7 +10,7 @@ fn good_observed_world_violates_nothing() {
     assert_eq!(child_at_work().with(crate::always), Ok(()));
 }
 
-/// A tool that was withheld and then approved is legal.
+/// A call of a tool that was not offered is legal if it was approved.
 #[test]
 fn approval_covers_its_access_and_always_equal_accesses() {
     for word in [AskVerdict::Allow, AskVerdict::Always] {
