@@ -12,15 +12,15 @@ use crate::size::Size;
 #[derive(Clone, Copy, Debug)]
 pub struct Effort {
     pub threads: usize,
-    /// Number of generated states, repeated ones included, after which it stops; `None` for all of them.
+    /// The check stops after this number of generated states, repeated ones included. `None` means all states.
     pub states: Option<usize>,
-    /// True to stop at the first violation, without searching for the states that must occur.
+    /// True to stop at the first violation, even if some expected event has not occurred yet.
     pub first_violation: bool,
 }
 
 #[derive(Clone, Debug)]
 pub struct CheckReport {
-    /// Transitions examined.
+    /// Number of examined transitions.
     pub transitions: usize,
     pub states: usize,
     pub depth: usize,
@@ -54,7 +54,7 @@ fn examine(model: SystemModel, effort: Effort) -> CheckReport {
     let checker = builder.spawn_bfs().join();
     let found = checker.discoveries();
     let violation = found.get(INVARIANTS).and_then(|path| {
-        // The requested state may come after an earlier invalid one.
+        // The path may contain an invalid state before its last one.
         let mut happened = Vec::new();
         path.clone().into_vec().into_iter().find_map(|(state, action)| {
             let violation = state.judge(&model).err();
@@ -71,12 +71,12 @@ fn examine(model: SystemModel, effort: Effort) -> CheckReport {
     CheckReport { transitions, states, depth: checker.max_depth(), complete, violation, never, coverage }
 }
 
-/// Searches for a violation: first in the size where this bug shows soonest, then in growing sizes.
+/// Searches for a violation, first in the size in which this bug shows soonest, then in other sizes.
 pub fn hunt(fault: SimFault, threads: usize) -> CheckReport {
     hunt_for(None, fault, threads)
 }
 
-/// Searches for a violation of one invariant, or of any.
+/// Searches for a violation of the invariant `only`, or of any invariant if absent.
 pub fn hunt_for(only: Option<InvariantId>, fault: SimFault, threads: usize) -> CheckReport {
     let look = |size| {
         let model = SystemModel { size, fault, coverage: Arc::default(), only };

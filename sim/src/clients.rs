@@ -1,10 +1,10 @@
-//! Clients of a host in virtual time: the real host on a store in memory, which loses unwritten data when the host
-//! dies.
+//! Clients of a host in virtual time. The host is real. Its store is in memory and loses unwritten data when the host
+//! is killed.
 //!
-//! A run is a series of hosts. Each dies at any await of its start or of a request, so also between a request and its
-//! reply. Readers follow all events across all hosts, senders repeat keyed commands until they are answered, and
-//! joiners join runs, also those that a host recovers. Until a host has started, it refuses connections, and clients
-//! retry. At the end the predicates judge the store and the observations of the clients.
+//! A run is a series of hosts. Each is killed at some await point of its start or of a request, possibly between a
+//! request and its reply. Readers follow all events across all hosts. Senders repeat keyed commands until they are
+//! answered. Joiners follow runs in flight, including runs that a host recovered. Until a host has started, it refuses
+//! connections, and clients retry. At the end the predicates judge the store and the observations of the clients.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -27,12 +27,12 @@ mod reader;
 mod request;
 mod sender;
 
-/// Number of hosts that die in each run.
+/// Number of hosts that are killed in each run.
 const DEATHS: u32 = 6;
 /// Time limit of the last host, in virtual time.
 const LAST_HOST_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// Parameters of one run: the same plan gives the same run.
+/// Parameters of a run. Equal plans give equal runs.
 #[derive(Clone, Copy, Debug)]
 pub struct ClientPlan {
     pub seed: u64,
@@ -48,9 +48,9 @@ pub struct ClientRun {
     pub resent: u64,
     /// Number of cancels that were answered as done.
     pub cancels: u64,
-    /// Number of events that all readers received together.
+    /// Total number of events that the readers received.
     pub received: u64,
-    /// Number of streams that continued after an event.
+    /// Number of event streams that a reader resumed after the last event that it had received.
     pub continued: u64,
     /// Number of connections that were refused while a host started.
     pub refused: u64,
@@ -73,7 +73,7 @@ impl Dice {
     }
 }
 
-/// State that all parts share, over all hosts.
+/// State that all clients share, across all hosts.
 #[derive(Clone, Debug)]
 pub(crate) struct SimClients {
     pub(crate) dice: Dice,
@@ -82,9 +82,9 @@ pub(crate) struct SimClients {
 
 #[derive(Debug, Default)]
 pub(crate) struct ClientsState {
-    /// True once no further command is started.
+    /// True if senders start no further command.
     pub(crate) closing: bool,
-    /// The session that was opened last: a reader that has received it has received everything.
+    /// The session that was opened last. A reader that has received its creation has received everything.
     pub(crate) last: Option<SessionId>,
     /// Sessions that senders opened.
     pub(crate) opened: Vec<KnownSession>,
@@ -92,14 +92,14 @@ pub(crate) struct ClientsState {
     pub(crate) run: ClientRun,
 }
 
-/// A session, and the first host with which a client knew it.
+/// A session, and the number of the host on which a client first knew it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct KnownSession {
     pub(crate) session: SessionId,
     pub(crate) life: u32,
 }
 
-/// The socket of a host: it refuses connections until the host has started.
+/// The socket of a host. It refuses connections until the host has started.
 #[derive(Clone, Debug)]
 pub(crate) struct RouterWatch(watch::Receiver<Option<Router>>);
 
@@ -182,7 +182,7 @@ struct Clients {
     joiners: Vec<Arc<Mutex<joiner::RunJoiner>>>,
 }
 
-/// Runs one host, from its start on the existing store until it dies, or until everything is at rest.
+/// Runs one host, from its start on the existing store until it is killed or everything is at rest.
 fn live(
     memory: &Memory,
     shared: &SimClients,
@@ -235,7 +235,7 @@ fn live(
             () = tokio::time::sleep(death) => Ok(()),
         }
     });
-    // Drops within the runtime may start tasks; those are dropped too.
+    // Dropping tasks may start further tasks within the runtime. Those are dropped too.
     let handle = tokio.handle().clone();
     let _inside = handle.enter();
     drop(tokio);
@@ -244,7 +244,7 @@ fn live(
 
 async fn start(memory: &Memory, shared: &SimClients, plan: ClientPlan, life: u32) -> Result<Host, String> {
     let opened = Journal::open_stepped(Box::new(memory.clone()), subtend_journal::Options::default());
-    let (journal, stepper) = opened.map_err(|error| format!("the store cannot be opened: {error}"))?;
+    let (journal, stepper) = opened.map_err(|error| format!("cannot open the store: {error}"))?;
     tokio::spawn(write(stepper, shared.dice.clone()));
     let options = Options {
         titles: false,
@@ -254,12 +254,12 @@ async fn start(memory: &Memory, shared: &SimClients, plan: ClientPlan, life: u32
         ..Options::default()
     };
     let runtime = Runtime::builder().journal(journal).options(options).model(Arc::new(model::model(&shared.dice)));
-    let runtime = runtime.start().await.map_err(|error| format!("the runtime cannot start: {error}"))?;
+    let runtime = runtime.start().await.map_err(|error| format!("cannot start the runtime: {error}"))?;
     let injected_bug = plan.host_bug.map(InjectedBug::with).unwrap_or_default();
     Ok(Host::new(runtime, HostOptions { injected_bug, ..HostOptions::default() }))
 }
 
-/// Writes to the store, with delays.
+/// Writes queued groups to the store, with delays.
 async fn write(mut stepper: Stepper, dice: Dice) {
     loop {
         stepper.wait_for_work().await;
@@ -284,6 +284,6 @@ async fn await_rest(router: &Router, host: &Host, shared: &SimClients) -> Result
     let body = serde_json::json!({"title": "the end"});
     let (status, opened) = request::post(router, "/v1/sessions", Some("the end"), &body).await;
     let id = opened.pointer("/session/id").and_then(|id| id.as_str()?.parse().ok());
-    shared.state().last = Some(id.ok_or_else(|| format!("the last session: {status}: {opened}"))?);
+    shared.state().last = Some(id.ok_or_else(|| format!("cannot open the last session: {status}: {opened}"))?);
     Ok(())
 }

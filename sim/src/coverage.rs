@@ -1,4 +1,4 @@
-//! Coverage: which source could refute each predicate, and which predicates no source can.
+//! Coverage: the sources of worlds in which each predicate could have failed, and the predicates without such a source.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -10,7 +10,7 @@ use crate::check::{Effort, check};
 use crate::fault::SimFault;
 use crate::size::Size;
 
-/// Predicates that neither the model nor the simulator can refute, each with the test that can.
+/// Predicates that can fail neither in the model nor in the simulator, each with the test in which it can.
 pub const ELSEWHERE: &[(&str, &str)] = &[
     ("store::same_recovery", "crashes_at_writes_and_in_recovery_leave_the_same_result"),
     ("store::damage_is_isolated", "damaged_session_returns_a_typed_error_and_others_start"),
@@ -38,8 +38,7 @@ impl fmt::Display for WorldSource {
     }
 }
 
-/// Predicates that only one source can refute, because the other has no such facts. Both sources feed every other
-/// predicate.
+/// Predicates that can fail in only one source, because the other has no such facts. All others can fail in both.
 ///
 /// The model has no acknowledgements, disk, budgets or readers. The simulator's archive has no activations and no late
 /// effects, and is at rest only when nothing is in flight.
@@ -80,7 +79,7 @@ pub const ALONE: &[(&str, WorldSource)] = &[
     ("actors::abandoned_runs_end", WorldSource::Simulator),
 ];
 
-/// Returns whether a source feeds a predicate.
+/// Returns whether a source feeds a predicate: the predicate can fail in its worlds.
 pub fn feeds(source: WorldSource, name: &str) -> bool {
     let elsewhere = ELSEWHERE.iter().any(|(listed, _)| *listed == name);
     let alone = ALONE.iter().find(|(listed, _)| *listed == name);
@@ -118,22 +117,23 @@ pub fn of_model(threads: usize, states: usize) -> Arc<Coverage> {
     all
 }
 
-/// Returns one line per predicate: its name and, for each source, the worlds judged and those that could have refuted it.
+/// Returns one line per predicate: its name, and for each source the worlds that it judged and those in which it could
+/// have failed.
 pub fn table(model: &Coverage, simulator: &BTreeMap<&'static str, Count>) -> Vec<(&'static str, Count, Count)> {
     let of = |name| simulator.get(name).copied().unwrap_or_default();
     model.counts().map(|(predicate, count)| (predicate.name, count, of(predicate.name))).collect()
 }
 
-/// Returns each source that feeds a predicate but could not refute it in any world, and each source listed as not
-/// feeding it that could.
+/// Returns an error text for each source that feeds a predicate but has no world in which it could have failed, and for
+/// each source that is listed as not feeding a predicate but has such a world.
 pub fn missing(table: &[(&'static str, Count, Count)]) -> Vec<String> {
     let mut wrong = Vec::new();
     for (name, model, simulator) in table {
         for (source, count) in [(WorldSource::Model, model), (WorldSource::Simulator, simulator)] {
             match (feeds(source, name), count.relevant > 0) {
-                (true, false) => wrong.push(format!("{name}: no world of the {source} could have refuted it")),
+                (true, false) => wrong.push(format!("{name}: it could have failed in no world of the {source}")),
                 (false, true) => wrong.push(format!(
-                    "{name}: the {source} can refute it now; remove it from the list of those that it cannot"
+                    "{name}: it could have failed in a world of the {source}; remove it from ELSEWHERE or ALONE"
                 )),
                 (true, true) | (false, false) => {}
             }
@@ -149,7 +149,7 @@ pub fn missing(table: &[(&'static str, Count, Count)]) -> Vec<String> {
 mod tests {
     use super::*;
 
-    /// Returns a table in which each source can refute the predicates that it feeds.
+    /// Returns a table in which each predicate could have failed in all sources that feed it.
     fn sound() -> Vec<(&'static str, Count, Count)> {
         let count = |source, name| Count { judged: 2, relevant: u64::from(feeds(source, name)) };
         let all = ALWAYS.iter().chain(QUIESCENT).map(|predicate| predicate.name);
@@ -157,21 +157,21 @@ mod tests {
     }
 
     #[test]
-    fn predicate_that_cannot_be_refuted_is_noticed() {
+    fn predicate_that_cannot_fail_is_reported() {
         assert_eq!(missing(&sound()), Vec::<String>::new());
         let at = |name: &str| sound().iter().position(|(of, ..)| *of == name).unwrap();
-        // The other source can still refute it.
+        // It could still have failed in the other source.
         let (both, alone) = (at("session::one_end_per_run"), at("session::reason_to_wait"));
         let mut table = sound();
         table[both].2.relevant = 0;
-        assert_eq!(missing(&table), ["session::one_end_per_run: no world of the simulator could have refuted it"]);
+        assert_eq!(missing(&table), ["session::one_end_per_run: it could have failed in no world of the simulator"]);
         let mut table = sound();
         table[both].1.relevant = 0;
-        assert_eq!(missing(&table), ["session::one_end_per_run: no world of the model could have refuted it"]);
+        assert_eq!(missing(&table), ["session::one_end_per_run: it could have failed in no world of the model"]);
         let mut table = sound();
         table[alone].2.relevant = 1;
         let expected =
-            "session::reason_to_wait: the simulator can refute it now; remove it from the list of those that it cannot";
+            "session::reason_to_wait: it could have failed in a world of the simulator; remove it from ELSEWHERE or ALONE";
         assert_eq!(missing(&table), [expected]);
         let mut table = sound();
         table.iter_mut().for_each(|(_, model, _)| model.relevant = 1);
@@ -179,7 +179,7 @@ mod tests {
         assert_eq!(
             missing(&table).len(),
             ELSEWHERE.len() + of_others,
-            "listed predicates that can be refuted must be reported"
+            "listed predicates that can fail must be reported"
         );
     }
 }

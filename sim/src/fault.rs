@@ -9,25 +9,25 @@ use crate::size::Size;
 /// A bug of the environment of the sessions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum EnvironmentBug {
-    /// Obligations are kept in memory only, and a crash loses them.
+    /// Outbox rows are kept in memory only, so a crash loses them.
     RowsLost,
-    /// A slot is freed again by each repeated request to release it.
+    /// Each repeated request to release a slot frees another slot.
     SlotFreedTwice,
     /// A new activation does not fence the previous one, whose last append still arrives.
     EpochNotBumped,
     /// A cancel takes effect before its record is durable.
     CancelNotDurable,
-    /// Work starts without a check of its run's token.
+    /// Work starts without a check of the run's cancellation token.
     TokenIgnored,
-    /// The sweep after a restart starts with the owners.
+    /// The sweep after a restart ends owners before the runs that they own.
     SweepFromTheTop,
-    /// A run loses its slot with its actor, and continues.
+    /// A run loses its slot when its actor panics, and continues without one.
     SlotLostAtPanic,
     /// An actor panics between the append of a batch and its effects, and the effects are not redone.
     EffectsForgotten,
     /// A run that its owner cancels individually records the end of its owner as the cause.
     CauseLost,
-    /// Runs of people take the slots of owned runs.
+    /// Runs that people opened take the slots of owned runs.
     OnePool,
     /// A queued run that survives a restart of the host does not request a slot again.
     PlaceForgotten,
@@ -63,7 +63,7 @@ pub enum SimFault {
 }
 
 impl SimFault {
-    /// A bug that only the simulator can notice: the model deletes nothing.
+    /// A bug that only the simulator can notice, because the model deletes no session.
     pub const HIDDEN: Bug = Bug::UnreadTextKept;
 
     pub fn all() -> impl Iterator<Item = Self> {

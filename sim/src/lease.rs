@@ -1,10 +1,10 @@
 //! Nodes that share a database: leases, claims of shards, fenced commits and takeovers, in every interleaving of two
 //! nodes.
 //!
-//! The protocol is modelled, not the code, whose steps are statements of a database. A tick is five seconds of the
-//! database's clock. A lease lasts three ticks, and an owner starts effects for two, counted by its own clock from the
-//! moment when its last renewal was sent. Its clock stays behind in at most one of three ticks. Messages arrive late,
-//! twice or never; a message that its sender counts as lost may still arrive later.
+//! This models the protocol rather than the code: a step stands for one statement of the database. A tick is five
+//! seconds of the database's clock. A lease lasts three ticks. An owner starts effects for two ticks of its own clock,
+//! counted from the moment when it sent the last renewal. That clock may skip one of three ticks. Messages arrive late,
+//! twice or never. A message that its sender counts as lost may still arrive later.
 
 mod database;
 mod state;
@@ -26,13 +26,13 @@ const LEASE: u8 = 3;
 const EFFECT_TICKS: u8 = 2;
 
 const ACKNOWLEDGED: &str = "no acknowledged group is lost";
-const HISTORY: &str = "one history: each LSN and each group once";
-const EPOCH: &str = "only the holder of a shard commits, one in each epoch";
-const EFFECT_OF_OWNER: &str = "no effect starts after another node took the shard";
+const HISTORY: &str = "a shard has one history: each LSN and each group occurs once";
+const EPOCH: &str = "only the holder of a shard commits, and each epoch has one holder";
+const EFFECT_OF_OWNER: &str = "no effect starts after another node has taken the shard";
 const EFFECT_OF_INTENT: &str = "no effect starts before its intent is durable";
-const FAILOVER: &str = "a shard has an owner within its lease and five seconds";
+const FAILOVER: &str = "a shard without an owner gets one within the lease time plus five seconds";
 
-/// How many of each event may occur; counted down in states.
+/// The number of times that each event may occur. States count them down.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LeaseSize {
     pub shards: u8,
@@ -48,16 +48,14 @@ pub struct LeaseSize {
     pub joins: u8,
     /// Restarts of the database.
     pub restarts: u8,
-    /// Stops of a process. Without `bounded_failover` any process may stop at any step.
+    /// Pauses of a process. Without `bounded_failover`, any process may pause at any step.
     pub pauses: u8,
-    /// Number of nodes, from the first on, whose clocks stay behind and whose renewals take time.
+    /// Number of nodes, from the first on, whose clocks may skip ticks and whose renewals take time.
     pub slow_nodes: u8,
-    /// True if no tick passes before running nodes have done all due work: failover is then bounded. A lost message
-    /// never arrives.
+    /// True if no tick passes before running nodes have done all due work, and lost messages never arrive. Then the time
+    /// of a failover is bounded.
     pub bounded_failover: bool,
-    /// Ends of lost leases in the database. Above 0, a node never renews a lease that it counts as lost.
-    pub leaves: u8,
-    /// True if an owner may stop between the check of its lease and the start of an effect.
+    /// True if an owner may pause between the check of its lease and the start of an effect.
     pub two_steps: bool,
 }
 
@@ -78,26 +76,24 @@ impl LeaseSize {
         leaves: 0,
         two_steps: false,
     };
-    /// Only effects: both clocks stay behind, and all renewals take time.
+    /// Effects without commits: both clocks may skip ticks, and all renewals take time.
     pub const CLOCKS: Self = Self { groups: 0, slow_nodes: 2, ..Self::CALM };
-    /// A message that is lost or late.
+    /// A message is lost or late.
     pub const LOSSES: Self = Self { groups: 2, losses: 1, ..Self::CALM };
-    /// A commit that arrives twice.
+    /// A commit arrives twice.
     pub const REPEATS: Self = Self { groups: 2, repeats: 1, ..Self::CALM };
     /// The database restarts.
     pub const RESTARTS: Self = Self { groups: 2, restarts: 1, ..Self::CALM };
-    /// A node that crashes and joins again.
+    /// A node crashes and joins again.
     pub const CRASHES: Self = Self { groups: 2, crashes: 1, joins: 1, ..Self::CALM };
-    /// A shard that is taken and taken back.
+    /// A shard is taken by the other node, then taken back.
     pub const RETURNS: Self = Self { groups: 3, claims: 2, slow_nodes: 0, ..Self::CALM };
     /// A node loses one of two shards.
     pub const SHARDS: Self = Self { shards: 2, groups: 2, claims: 2, slow_nodes: 0, ..Self::CALM };
-    /// Processes that crash or stop, a lost message, and the time for which a shard has no owner.
+    /// A process crashes or pauses, or a message is lost. Checks the time for which a shard has no owner.
     pub const FAILOVER: Self =
-        Self { claims: 9, losses: 1, crashes: 1, joins: 1, pauses: 1, leaves: 9, bounded_failover: true, ..Self::CALM };
-    /// Only effects: a node ends its lost lease in the database; the message may be lost or late.
-    pub const LEAVES: Self = Self { groups: 0, claims: 2, losses: 1, leaves: 2, ..Self::CALM };
-    /// The known gap: an owner that stops between the check of its lease and the start of an effect.
+        Self { claims: 9, losses: 1, crashes: 1, joins: 1, pauses: 1, bounded_failover: true, ..Self::CALM };
+    /// The known gap: an owner pauses between the check of its lease and the start of an effect.
     pub const RESIDUE: Self = Self { groups: 0, two_steps: true, ..Self::CALM };
 
     /// The sizes that are checked to the end, by name.
@@ -125,7 +121,7 @@ pub enum LeaseBug {
     RenewedByLocalClock,
     /// A node counts its lease from the reply to its renewal.
     CountedFromReply,
-    /// The clock of a node stops while its process is stopped.
+    /// The clock of a node stops while its process is paused.
     ClockStopsInPause,
     /// A node whose shard was taken renews its lease.
     RenewedAfterTakeover,
@@ -136,11 +132,11 @@ pub enum LeaseBug {
     /// A lost reply lets a former holder claim the next epoch.
     ReclaimedByAnyone,
     AcknowledgedWhenSent,
-    /// The sender counts a lost reply as a commit.
+    /// A sender whose reply is lost assumes that the commit was stored.
     LostTakenAsStored,
-    /// After a lost reply the owner sends its group again without comparing LSNs.
+    /// After a lost reply, the owner sends its group again without comparing LSNs.
     ResentUnread,
-    /// A node whose claim lost its reply does not claim again.
+    /// A node whose reply to a claim was lost does not claim the shard again.
     OwnClaimForgotten,
     /// A node ends its lease in the database while its work may still start.
     LeftWhileWorking,
@@ -171,11 +167,10 @@ impl LeaseBug {
 
     /// Bugs that the simulation of nodes must notice too.
     ///
-    /// Of the others, two concern parts that are real in that simulation (`EffectBeforeIntent`,
-    /// `AcknowledgedWhenSent`). The rest are harmless in whole nodes: a commit of a former owner still needs the last
-    /// LSN, a node's own clock ends its work before its lease is renewed too late, and no request about a lease arrives
-    /// after its sender gave it up.
-    pub const SIMULATED: [Self; 11] = [
+    /// Two of the other bugs concern parts that are real code in that simulation (`EffectBeforeIntent`,
+    /// `AcknowledgedWhenSent`). The rest are harmless in real nodes: a commit of a former owner still needs the last
+    /// LSN, and a node's own clock ends its work before a renewal can be too late.
+    pub const SIMULATED: [Self; 10] = [
         Self::NoFence,
         Self::FenceWithoutLsn,
         Self::RenewedByLocalClock,
@@ -229,14 +224,13 @@ enum NodeEvent {
 }
 
 impl NodeEvent {
-    const ALL: [(Self, &'static str); 7] = [
-        (Self::TakenOver, "a node takes the shard of another one"),
+    const ALL: [(Self, &'static str); 6] = [
+        (Self::TakenOver, "a node takes the shard of another node"),
         (Self::Fenced, "a commit of a former owner is refused"),
         (Self::FoundStored, "a group whose reply was lost is stored"),
         (Self::FoundMissing, "a group whose reply was lost can never arrive"),
-        (Self::JoinedAgain, "a node joins again after it lost its lease"),
-        (Self::Dropped, "an owner drops its shards by its own clock"),
-        (Self::LeftEarly, "a node ends a lost lease before it expires"),
+        (Self::JoinedAgain, "a node that lost a shard joins again"),
+        (Self::Dropped, "an owner drops its shards because its own clock says that the lease is over"),
     ];
 }
 
@@ -303,7 +297,7 @@ impl Model for LeaseModel {
 
 #[derive(Clone, Debug)]
 pub struct LeaseReport {
-    /// Transitions examined.
+    /// Number of examined transitions.
     pub transitions: usize,
     pub states: usize,
     pub depth: usize,
@@ -319,7 +313,7 @@ impl LeaseReport {
     }
 }
 
-/// Tries every interleaving of `size` with `bug` seeded, up to the first violation.
+/// Tries every interleaving of `size` with `bug` seeded. Stops at the first violation.
 pub fn check_lease(size: LeaseSize, bug: Option<LeaseBug>) -> LeaseReport {
     let model = LeaseModel { size, bug, seen: Arc::default() };
     let checker = model.clone().checker().threads(1).finish_when(HasDiscoveries::AnyFailures).spawn_bfs().join();
@@ -334,7 +328,7 @@ pub fn check_lease(size: LeaseSize, bug: Option<LeaseBug>) -> LeaseReport {
     LeaseReport { transitions, states, depth, violation, never: model.never() }
 }
 
-/// Searches for a violation, first in the size where this bug shows soonest.
+/// Searches for a violation, first in the size in which this bug shows soonest.
 pub fn hunt_lease(bug: LeaseBug) -> LeaseReport {
     check_lease(bug.shows_in(), Some(bug))
 }

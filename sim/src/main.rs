@@ -1,6 +1,9 @@
-//! The commands: `model` tries every interleaving of a small system, `lease` of nodes that share a database; `run`
-//! simulates seeds, `clients` does so with clients of a host, `nodes` with nodes of a database; `controls` shows that
-//! they notice seeded bugs, and `coverage` counts the worlds in which predicates could be refuted.
+//! The model checker and the simulator.
+//!
+//! - `model` tries every interleaving of a small system, `lease` every interleaving of nodes that share a database.
+//! - `run` simulates seeds of the runtime, `clients` of clients of a host, `nodes` of nodes that share a database.
+//! - `controls` shows that these checks notice seeded bugs.
+//! - `coverage` counts the worlds in which predicates could have failed.
 
 mod cli;
 

@@ -1,8 +1,8 @@
-//! The model: real decisions of sessions, in an environment whose every interleaving is tried.
+//! The model: sessions that decide with the real code, in a modelled environment. Every interleaving is tried.
 //!
-//! One step of the process is one step here: a command is decided, its batch is appended whole, and its effects are
-//! requested. Everything that takes time is a message in flight with any delay: grants, ends, rows of owners, and
-//! answers of models, tools and people. A crash keeps only the journals and the outbox.
+//! In one step a command is decided, its batch is appended as a whole, and its effects are requested. Everything that
+//! takes time is a message in flight with any delay: grants, ends, rows of owners, and answers of models, tools and
+//! people. A crash keeps only the journals and the outbox.
 
 mod action;
 mod boot;
@@ -36,11 +36,11 @@ pub struct SystemModel {
     pub fault: SimFault,
     /// Counts of what the predicates examined, in all states.
     pub coverage: Arc<Coverage>,
-    /// Judges only one invariant, because another one may be broken earlier.
+    /// The only invariant to judge, if any. Otherwise a violation of another invariant may be found first.
     pub only: Option<InvariantId>,
 }
 
-/// Every invariant of a state; in states at rest also the invariants of quiescent states.
+/// The name of the property that judges the invariants of a state. At rest they include those of quiescent states.
 pub const INVARIANTS: &str = "invariants";
 
 impl Model for SystemModel {
@@ -64,7 +64,7 @@ impl Model for SystemModel {
         let size = self.size;
         let mut properties =
             vec![Property::always(INVARIANTS, |model: &Self, state: &System| state.judge(model).is_ok())];
-        // Ends of services notify no owner; a rolled-back or compacted run has nothing below it.
+        // In sizes with services, rollbacks or compactions, the root has no owned child.
         if size.services == 0 && size.rollbacks == 0 && size.overflows == 0 {
             properties
                 .push(Property::sometimes("a root completes with its child's result", |_: &Self, state: &System| {
@@ -134,7 +134,7 @@ impl Model for SystemModel {
     }
 }
 
-/// Events that must occur, each in the models whose users have the verb that causes it.
+/// Returns the events that must occur, each in the sizes that allow the action that causes it.
 fn events_of_verbs(size: Size) -> Vec<Property<SystemModel>> {
     let mut properties = Vec::new();
     let mut sometimes = |wanted: bool, name, condition: fn(&SystemModel, &System) -> bool| {
@@ -149,12 +149,12 @@ fn events_of_verbs(size: Size) -> Vec<Property<SystemModel>> {
         state.closed_session_refuses()
     });
     sometimes(size.stops > 0, "a run ends by a call of its owner's model", |_, state| state.stopped_by_model());
-    sometimes(size.moves > 0, "a moved call's run completes", |_, state| state.moved_call_completes());
+    sometimes(size.moves > 0, "a run in the background completes", |_, state| state.moved_call_completes());
     sometimes(size.tree_cancels > 0, "a queue is kept", |_, state| state.queue_is_kept());
     sometimes(size.resumes > 0 && size.children > 0, "a person's run in a child completes", |_, state| {
         state.persons_run_in_child_completes()
     });
-    sometimes(size.regenerates > 0, "another answer is seen", |_, state| state.alternative_switched());
+    sometimes(size.regenerates > 0, "an alternative is selected", |_, state| state.alternative_switched());
     let branches = size.branches > 0 && size.resumes > 0;
     sometimes(branches, "a branch answers", |_, state| state.branch_answers());
     sometimes(size.rollbacks > 0, "a run is rolled back", |_, state| state.is_rolled_back());
@@ -162,8 +162,8 @@ fn events_of_verbs(size: Size) -> Vec<Property<SystemModel>> {
     sometimes(overflows, "a history is compacted", |_, state| state.is_compacted());
     sometimes(overflows, "a compaction fails", |_, state| state.compaction_failed());
     let services = size.services > 0;
-    sometimes(services, "a session is named", |_, state| state.is_titled());
-    sometimes(size.services > 1, "a session is summed up", |_, state| state.is_summarised());
+    sometimes(services, "a session gets a title", |_, state| state.is_titled());
+    sometimes(size.services > 1, "a session gets a summary", |_, state| state.is_summarised());
     sometimes(size.messages > 0, "a run completes with a relative's message", |_, state| state.message_taken());
     let limits = size.limits > 0;
     sometimes(limits, "a parked run completes after the reset", |_, state| state.reset_completes());

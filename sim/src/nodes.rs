@@ -1,9 +1,9 @@
-//! Nodes that share the shards of a database, in virtual time: real runtimes on a database in memory whose requests,
-//! commits and replies may be lost, late or repeated.
+//! Nodes that share the shards of a database, in virtual time. The runtimes are real. The database is in memory, and
+//! its requests, commits and replies may be lost, late or repeated.
 //!
-//! Each process has its own tokio runtime, whose clock runs slightly too fast or too slow. The simulation runs them in
-//! short slices, stops some past their lease, and kills others. At the end the predicates judge each shard and the
-//! answers to the clients.
+//! Each process has its own tokio runtime, whose clock runs slightly too fast or too slow. The simulation runs the
+//! processes in short slices, pauses some until their lease is over, and kills others. At the end the predicates judge
+//! each shard and the replies to the clients.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,12 +24,12 @@ mod process;
 mod users;
 mod world;
 
-/// World time during which faults occur.
+/// Period of simulated time in which faults occur.
 const FAULTS: Duration = Duration::from_secs(150);
-/// Maximum time until everything is at rest without further faults.
+/// Maximum time after the last fault until everything is at rest.
 const REST_TIMEOUT: Duration = Duration::from_secs(600);
 
-/// Parameters of one run: the same plan gives the same run.
+/// Parameters of a run. Equal plans give equal runs.
 #[derive(Clone, Copy, Debug)]
 pub struct NodesPlan {
     pub seed: u64,
@@ -100,7 +100,7 @@ fn drive(world: &Arc<NodesWorld>) -> Result<(), String> {
     done
 }
 
-/// Runs one slice of a node: starts its process if that is missing, and sometimes stops or kills it.
+/// Runs one slice of a node. Starts its process if it has none, and sometimes pauses or kills it.
 fn step(
     world: &Arc<NodesWorld>,
     number: usize,
@@ -137,7 +137,7 @@ fn is_at_rest(world: &NodesWorld) -> bool {
     world.clients().pending.is_empty() && world.database().shards.iter().all(database::SimShard::is_quiet)
 }
 
-/// Judges each shard as an operator would, and the answers to the clients.
+/// Judges each shard with the store audit, and the replies to the clients.
 fn judge(world: &NodesWorld) -> Result<(), String> {
     let (database, answered) = (world.database(), world.clients().answered.clone());
     for (number, shard) in database.shards.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! Random values, all drawn from the seed.
+//! Random values that are drawn from the seed.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -24,7 +24,7 @@ impl SeededRng {
         self.rng().u64(least..=most.max(least))
     }
 
-    /// Returns true once in `of` times; never if `of` is 0.
+    /// Returns true with a probability of 1 in `of`, or never if `of` is 0.
     pub(crate) fn one_in(&self, of: u64) -> bool {
         of > 0 && self.below(of) == 0
     }
@@ -34,7 +34,7 @@ impl SeededRng {
         of.get(at).cloned()
     }
 
-    /// Returns one of them, by weight; `None` if all weights are 0.
+    /// Returns one of the values, chosen by weight. `None` if all weights are 0.
     pub(crate) fn pick_weighted<T: Copy>(&self, of: &[(T, u32)]) -> Option<T> {
         let total = of.iter().fold(0_u64, |sum, (_, weight)| sum.saturating_add(u64::from(*weight)));
         if total == 0 {

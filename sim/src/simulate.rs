@@ -1,8 +1,8 @@
-//! The simulator: the real runtime in virtual time with every possible fault, one seed per run.
+//! The simulator: the real runtime in virtual time, with faults. Each run has one seed.
 //!
-//! A run is a series of processes on one store in memory. Users, models, tools, the disk and all faults draw from the
-//! seed. The runtime has one thread, its clock advances only when it is idle, and a simulated disk delays the writes of
-//! the journal.
+//! A run is a series of processes on one store in memory. The seed determines the behaviour of users, models, tools and
+//! the disk, and all faults. The runtime has one thread, its clock advances only when it is idle, and a simulated disk
+//! delays the writes of the journal.
 
 mod action;
 mod disk;
@@ -35,7 +35,7 @@ use crate::simulate::fake_users::ProcessEnd;
 use crate::simulate::world::World;
 use crate::storage::Simulated;
 
-/// Maximum number of processes: a run that dies in each recovery would never end.
+/// Maximum number of processes. Without it, a run that crashes in each recovery would never end.
 const MAX_PROCESSES: u32 = 60;
 
 pub fn simulate(plan: SeedPlan) -> RunReport {
@@ -47,7 +47,7 @@ pub fn simulate(plan: SeedPlan) -> RunReport {
         if lives > MAX_PROCESSES {
             world.oracle.lock().calm = true;
         }
-        // Every second process finds the store compacted, so that deleted sessions occur both before and after their
+        // The store is compacted before every second process, so that deleted sessions occur before and after their
         // erasure.
         if lives % 2 == 0 {
             judge::compact(&world);
@@ -77,7 +77,7 @@ pub fn simulate(plan: SeedPlan) -> RunReport {
     }
 }
 
-/// Checks the final store: it has everything acknowledged, and nothing deleted.
+/// Checks that the final store has all acknowledged data, and no deleted data.
 fn check_final_store(world: &World) {
     let journal = match Journal::open(Box::new(Simulated(world.disk.clone())), subtend_journal::Options::default()) {
         Ok(journal) => journal,

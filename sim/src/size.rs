@@ -1,10 +1,10 @@
-//! The size of a model: how many of each event may occur.
+//! The size of a model: the number of times that each event may occur.
 
-/// Bounds of a model, counted down in its states.
+/// The bounds of a model. States count them down.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Size {
     pub children: u8,
-    /// Depth of sessions below the root.
+    /// Maximum depth of sessions below the root.
     pub depth: u8,
     pub tools: u8,
     /// Calls of tools that need an approval.
@@ -14,7 +14,7 @@ pub struct Size {
     pub stops: u8,
     /// Inputs by a person, to the root.
     pub sends: u8,
-    /// Inputs by a person, to a child: they open runs without an owner.
+    /// Inputs by a person, to a child. They open runs without an owner.
     pub resumes: u8,
     /// Messages between running relatives.
     pub messages: u8,
@@ -45,11 +45,11 @@ pub struct Size {
     pub overflows: u8,
     /// Model attempts that a provider's limit refuses until its reset.
     pub limits: u8,
-    /// Rows, and resets of limits, that are delivered twice.
+    /// Outbox rows, and resets of limits, that are delivered twice.
     pub doubles: u8,
     /// Slots of owned runs.
     pub slots: u8,
-    /// Slots of people's runs.
+    /// Slots of runs that people opened.
     pub person_slots: u8,
     /// Attached approvers.
     pub approvers: u8,
@@ -58,7 +58,7 @@ pub struct Size {
 }
 
 impl Size {
-    /// A root and one child: takes seconds on one thread.
+    /// A root and one child. The check takes seconds on one thread.
     pub const SMALL: Self = Self {
         children: 1,
         depth: 1,
@@ -96,7 +96,7 @@ impl Size {
     /// A root and one child, whose actors may panic.
     pub const PANIC: Self = Self { panics: 1, crashes: 0, ..Self::SMALL };
 
-    /// The same, with panics between the append of a batch and its effects.
+    /// A root and one child, with panics between the append of a batch and its effects.
     pub const HALF_PANIC: Self = Self { half_panics: 1, crashes: 0, ..Self::SMALL };
 
     /// Two children, siblings or nested, without faults.
@@ -128,10 +128,10 @@ impl Size {
     /// Queued inputs during a cancel of the whole tree.
     pub const QUEUE: Self = Self { sends: 3, tree_cancels: 1, turns: 3, ..Self::PAIR };
 
-    /// A child with people's runs that is closed.
+    /// A child in which people open runs, and which is closed.
     pub const PERSON: Self = Self { resumes: 1, continues: 1, closes: 1, ..Self::PAIR };
 
-    /// Branches of people of a root with inputs, regenerations, and a crash.
+    /// A root from which people create branches and alternatives, with inputs and a crash.
     pub const BRANCH: Self =
         Self { children: 0, sends: 2, branches: 1, regenerates: 1, resumes: 1, crashes: 1, turns: 2, ..Self::PAIR };
 
@@ -159,7 +159,7 @@ impl Size {
     /// A root and one child that a provider's limit refuses, with a reset that is delivered twice.
     pub const LIMIT: Self = Self { limits: 2, doubles: 1, turns: 3, ..Self::PAIR };
 
-    /// The same with everything that may happen to a parked run, including a crash.
+    /// Like [`Size::LIMIT`], with all events that may concern a parked run, including a crash.
     pub const LIMITED: Self =
         Self { limits: 2, doubles: 0, crashes: 1, cancels: 1, interrupts: 1, sends: 2, deadlines: 1, ..Self::LIMIT };
 
@@ -172,7 +172,7 @@ impl Size {
     /// Two children, with an interrupt, a crash and a cancel.
     pub const HELD: Self = Self { interrupts: 1, panics: 0, ..Self::MEDIUM };
 
-    /// A child of two runs, all kinds of cancels, an interrupt and a crash.
+    /// A child with two runs, all kinds of cancels, an interrupt and a crash.
     pub const CONTINUED: Self = Self { crashes: 1, cancels: 1, interrupts: 1, ..Self::STOP };
 
     /// A call that needs an approval, in a child or the root, with a crash, a panic and a cancel.
@@ -184,7 +184,7 @@ impl Size {
     /// Branches and regenerations, a cancel of the whole tree and a crash.
     pub const BRANCHING: Self = Self { tree_cancels: 1, ..Self::BRANCH };
 
-    /// Everything once and two crashes: takes minutes.
+    /// Each event once and two crashes. The check takes minutes.
     pub const LARGE: Self = Self {
         tools: 1,
         sends: 2,

@@ -1,4 +1,4 @@
-//! Engines over a store in memory whose writes a simulation controls.
+//! A journal engine whose store is in memory and whose writes a simulation controls.
 
 use std::borrow::Cow;
 
@@ -9,14 +9,14 @@ use subtend_session::index::{Head, Inflight, Row};
 
 /// The part of an engine that a simulation controls.
 pub(crate) trait Storage: Send + Sync + 'static {
-    /// Returns the store for reads; clones share it.
+    /// Returns the store for reads. Clones share it.
     fn memory(&self) -> Memory;
 
-    /// Writes a group, or fails as the simulation orders.
+    /// Writes a group, or fails if the simulation injects a failure.
     fn store(&self, group: Group) -> Result<()>;
 }
 
-/// An engine over a simulated storage.
+/// An engine on top of a simulated storage.
 pub(crate) struct Simulated<S>(pub(crate) S);
 
 impl<S: Storage> Engine for Simulated<S> {

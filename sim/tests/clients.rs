@@ -1,4 +1,4 @@
-//! Clients of hosts that die: their events and commands, and seeded bugs of the host.
+//! Clients of hosts that are killed: their events and commands, and seeded bugs of the host.
 #![allow(clippy::expect_used, reason = "a test fails by panicking")]
 
 use subtend_host::host_bug::HostBug;
@@ -15,7 +15,7 @@ fn clients_see_each_event_and_effect_once() {
         (refused, recovered) = (refused + run.refused, recovered + run.recovered);
     }
     assert!(resent > 0 && continued > 0 && cancels > 0, "{resent} {continued} {cancels}: too few events");
-    assert!(refused > 0 && recovered > 0, "{refused} {recovered}: no client met a host that recovers");
+    assert!(refused > 0 && recovered > 0, "{refused} {recovered}: no client used a host during its recovery");
 }
 
 #[test]
@@ -40,8 +40,7 @@ fn ignored_keys_are_noticed() {
     assert!(noticed.contains("H-2"), "{noticed}");
 }
 
-/// A client reads the records of a run that its host recovers, and its stream begins after the record that follows
-/// them.
+/// A client reads the records of a run that the host recovers. With the bug, its stream of later records omits the first.
 #[test]
 fn lost_records_after_a_snapshot_are_noticed() {
     let found = |seed| simulate(ClientPlan { seed, host_bug: Some(HostBug::LateJoin) }).violations;

@@ -19,7 +19,7 @@ fn d3_failover_takes_a_lease_and_five_seconds_at_most() {
     check_to_the_end(LeaseSize::FAILOVER);
 }
 
-/// The other sizes are checked by `subtend-sim lease`.
+/// `subtend-sim lease` checks the other sizes.
 #[test]
 fn d2_effects_keep_to_the_lease_with_slow_clocks() {
     check_to_the_end(LeaseSize::CLOCKS);
@@ -28,14 +28,14 @@ fn d2_effects_keep_to_the_lease_with_slow_clocks() {
 #[test]
 fn d2_each_bug_of_the_lease_protocol_is_noticed() {
     let (acknowledged, epoch) =
-        ("no acknowledged group is lost", "only the holder of a shard commits, one in each epoch");
-    let effect = "no effect starts after another node took the shard";
+        ("no acknowledged group is lost", "only the holder of a shard commits, and each epoch has one holder");
+    let effect = "no effect starts after another node has taken the shard";
     let expected = |bug| match bug {
         LeaseBug::NoFence | LeaseBug::FenceWithoutEpoch | LeaseBug::ReclaimedByAnyone => epoch,
         LeaseBug::FenceWithoutLsn | LeaseBug::AcknowledgedWhenSent | LeaseBug::LostTakenAsStored => acknowledged,
-        LeaseBug::ResentUnread => "one history: each LSN and each group once",
+        LeaseBug::ResentUnread => "a shard has one history: each LSN and each group occurs once",
         LeaseBug::EffectBeforeIntent => "no effect starts before its intent is durable",
-        LeaseBug::OwnClaimForgotten => "a shard has an owner within its lease and five seconds",
+        LeaseBug::OwnClaimForgotten => "a shard without an owner gets one within the lease time plus five seconds",
         LeaseBug::RenewedByLocalClock
         | LeaseBug::CountedFromReply
         | LeaseBug::ClockStopsInPause
@@ -51,11 +51,11 @@ fn d2_each_bug_of_the_lease_protocol_is_noticed() {
     }
 }
 
-/// No lease can exclude this: the takeover happens between the two steps.
+/// No lease can prevent this, because the takeover happens between the two steps.
 #[test]
 fn d2_stop_between_check_and_start_is_the_known_gap() {
     let (property, steps) = check_lease(LeaseSize::RESIDUE, None).violation.unwrap();
-    assert_eq!(property, "no effect starts after another node took the shard");
+    assert_eq!(property, "no effect starts after another node has taken the shard");
     let at = |what: &str| steps.iter().position(|step| step.starts_with(what));
     assert!(at("Check(0") < at("Take(1") && at("Take(1") < at("Start(0"), "{steps:?}");
 }

@@ -1,4 +1,4 @@
-//! Tests of single parts of the product, and of the documents: one binary, so that it is linked once.
+//! Tests of single parts of the product, and of the documents.
 
 mod outside;
 mod verification;

@@ -1,4 +1,4 @@
-//! Sessions in every interleaving of small models, and controls with seeded bugs.
+//! Sessions in every interleaving of small models. Seeded bugs show that violations are noticed.
 
 use subtend_invariants::InvariantId;
 use subtend_invariants::bugs::Bug;
@@ -170,7 +170,7 @@ fn services_of_the_host_keep_all_invariants() {
     check_to_the_end(Size { tree_cancels: 0, crashes: 0, ..Size::SERVICE });
 }
 
-/// All events at once, up to a limit of states; `subtend-sim model` checks all interleavings.
+/// Allows all events together, up to a limit of states. `subtend-sim model` checks all interleavings.
 #[test]
 fn two_children_survive_one_of_each_event() {
     let report =
@@ -226,7 +226,7 @@ fn disabled_rule_of_sessions_is_noticed() {
     }
 }
 
-/// A state that differs from its journal breaks J-4 first, but the invariant of the broken rule must notice it too.
+/// A state that differs from its journal violates J-4 first. The invariant of the broken rule must be violated too.
 #[test]
 fn bug_is_noticed_by_its_own_invariant() {
     for (bug, own) in [

@@ -1,4 +1,4 @@
-//! Single parts of the product, judged by the same predicates.
+//! Single parts of the product, judged by the predicates of the model and the simulator.
 #![allow(
     clippy::expect_used,
     clippy::indexing_slicing,
@@ -109,7 +109,7 @@ fn access() -> impl Strategy<Value = Access> {
     (actions, resources).prop_map(|(action, resource)| Access { action: action.into(), resource: resource.into() })
 }
 
-/// Returns the ceilings of a chain: each is the intersection with the one above it.
+/// Returns the ceilings of a chain: each is the meet of its own rules and the ceiling above it.
 fn chain(sets: &[RuleSet]) -> Vec<Authority> {
     let mut above = Authority::allow_all();
     let met = sets.iter().map(|set| {
@@ -143,7 +143,7 @@ fn probes(sets: &[RuleSet], accesses: &[Access], at: usize, rule: &Rule) -> Vec<
     let mut probes = Vec::new();
     for (under, ceilings) in under {
         for (depth, ceiling) in ceilings.iter().enumerate() {
-            // A rule that is added below a session does not concern it.
+            // A rule that is added further down the chain does not apply to this session.
             let above = matches!(under, QueryContext::Added { .. }) && depth < at;
             let expected_asks = accesses.iter().filter(|_| !above);
             probes.extend(expected_asks.map(|access| Probe {
@@ -178,7 +178,7 @@ proptest! {
         prop_assert_eq!(judge(&AUTHORITY, &chain(&sets), &observed), Ok(()));
     }
 
-    /// Two sessions under one supervisor have separate budgets.
+    /// Each of two sessions under one supervisor has its own budget.
     #[test]
     fn restarts_after_any_deaths_are_within_their_budgets(
         deaths in prop::collection::vec((0_usize..2, 0_u64..30_000), 1..40),
@@ -215,7 +215,7 @@ fn siblings_sharing_a_budget_are_noticed() {
 
 #[test]
 fn rule_list_where_the_last_match_decides_is_noticed() {
-    // Rules as a list in which the last match decides, as in other products: a deny of an ancestor is lost.
+    // As in other products, the last match of one list decides. The deny of an ancestor is lost.
     let sets = [RuleSet { default: Verdict::Allow, rules: vec![] }, RuleSet { default: Verdict::Allow, rules: vec![] }];
     let rule = Rule { action: "*".into(), resource: "*".into(), verdict: Verdict::Deny };
     let access = Access { action: "fs.read".into(), resource: "b".into() };

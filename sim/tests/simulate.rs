@@ -15,11 +15,11 @@ fn seed_gives_the_same_run() {
         let (first, second) = (simulate(plan(seed)), simulate(plan(seed)));
         assert_eq!(first, second, "seed {seed}");
         assert_eq!(first.failure, None, "{}", first.plan.command());
-        assert!(first.records > 0, "seed {seed} shows nothing");
+        assert!(first.records > 0, "seed {seed} wrote no records");
     }
 }
 
-/// Seeds that failed once: `SEED STEPS`, and the violation.
+/// `seeds.txt` lists seeds that failed once: `SEED STEPS`, and the violation.
 #[test]
 fn seeds_that_once_failed_pass() {
     for line in include_str!("../seeds.txt").lines().filter(|line| !line.starts_with('#')) {
@@ -39,7 +39,7 @@ fn failed_seed_prints_the_command_that_repeats_it() {
     assert!("NoSuchBug".parse::<Seeded>().is_err());
 }
 
-/// A run that does nothing is not a success.
+/// A run without seeds, steps or threads would check nothing, so it must not count as a success.
 #[test]
 fn zero_seeds_steps_or_threads_are_refused() {
     for none in ["--seeds", "--steps", "--threads"] {
@@ -59,7 +59,7 @@ fn lost_obligation_is_noticed() {
     assert!(noticed.is_some(), "the bug is not noticed: owners are not notified");
 }
 
-/// Text of a deleted branch in a record of its parent, which no predicate of the journal can find.
+/// A record of the parent keeps text of a deleted branch. No predicate of the journal can find that.
 #[test]
 fn a8_text_of_a_deleted_branch_is_noticed() {
     let bug = "UnreadTextKept".parse::<Seeded>().expect("a seeded bug");
@@ -68,17 +68,17 @@ fn a8_text_of_a_deleted_branch_is_noticed() {
     assert!(noticed.id == "J-10" && noticed.to_string().contains("another session keeps its text"), "{noticed:?}");
 }
 
-/// An ask that no approver answers remains open.
+/// With the bug, an ask that no approver answers remains open.
 #[test]
 fn p5_ask_open_beyond_its_deadline_is_noticed() {
     let bug = "AskWithoutDeadline".parse::<Seeded>().expect("a seeded bug");
-    // Its run does not end either: in some worlds S-6 is noticed first.
+    // The run does not end either, so in some worlds S-6 is noticed first.
     let mut failures = (0..400).filter_map(|seed| simulate(SeedPlan { bug: Some(bug), ..plan(seed) }).failure);
     let noticed = failures.find(|failure| failure.id != "S-6").expect("the bug is not noticed: an ask remains open");
     assert!(noticed.id == "P-5" && noticed.to_string().contains("it was open beyond its deadline"), "{noticed:?}");
 }
 
-/// The cause is known from the requests; the journal alone does not show it.
+/// The requests show the true cause. The journal alone does not.
 #[test]
 fn t5_end_with_a_wrong_person_as_cause_is_noticed() {
     let bug = "OwnersEndNamesPerson".parse::<Seeded>().expect("a seeded bug");
@@ -86,7 +86,7 @@ fn t5_end_with_a_wrong_person_as_cause_is_noticed() {
     assert_eq!(noticed.expect("the bug is not noticed: an owner's end counts as a person's cancel").id, "T-5");
 }
 
-/// A grandchild that the tree of its root does not show.
+/// With the bug, the tree of a root omits grandchildren.
 #[test]
 fn t9_truncated_tree_is_noticed() {
     let bug = "TreesEndAtChildren".parse::<Seeded>().expect("a seeded bug");
@@ -103,7 +103,8 @@ fn v5_owner_stopping_before_its_children_is_noticed() {
     assert!(noticed.id == "V-5" && noticed.to_string().contains("it was stopped after its owner"), "{noticed:?}");
 }
 
-/// Windows of few tokens and random usage: compactions succeed, fail and are stopped. In some seeds users request and undo them.
+/// With a small context window and random usage, compactions succeed, fail and are stopped. In some seeds users request
+/// and undo them.
 #[test]
 fn g14_compacted_histories_keep_owed_messages() {
     for seed in (0..160).filter(|seed| matches!(seed % 17, 7 | 9 | 11 | 13)) {

@@ -1,4 +1,4 @@
-//! `clients`: clients of hosts that die, in virtual time.
+//! `clients`: clients of hosts that are killed, in virtual time.
 
 use std::process::ExitCode;
 
@@ -6,8 +6,8 @@ use clap::{Args, value_parser};
 use subtend_host::host_bug::HostBug;
 use subtend_sim::clients::{ClientPlan, ClientRun, simulate};
 
-/// Simulates clients over hosts that die; exits with 1 if a client does not receive each event once, or a command does
-/// not take effect once.
+/// Simulates clients of hosts that are killed. Exits with 1 if a client does not receive each event once, or a command
+/// does not take effect once.
 #[derive(Args)]
 pub(crate) struct ClientsArgs {
     /// Number of seeds.
@@ -16,7 +16,7 @@ pub(crate) struct ClientsArgs {
     /// The first seed.
     #[arg(long, default_value_t = 1)]
     base: u64,
-    /// Seed each known bug instead; exits with 1 if one is not noticed.
+    /// Seed each known bug instead. Exits with 1 if a bug is not noticed.
     #[arg(long)]
     controls: bool,
 }

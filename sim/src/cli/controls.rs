@@ -12,13 +12,13 @@ use subtend_sim::simulate::{SeedRunner, Seeded};
 use crate::cli::run::threads;
 use crate::cli::{lease, model};
 
-/// Seeds each bug in turn, in the models and in the simulator; exits with 1 if one goes unnoticed.
+/// Seeds each bug in turn, in the models and in the simulator. Exits with 1 if a bug is not noticed.
 #[derive(Args)]
 pub(crate) struct ControlsArgs {
-    /// Only in the models.
+    /// Seed bugs only in the models.
     #[arg(long, group = "where")]
     model: bool,
-    /// Only in the simulator.
+    /// Seed bugs only in the simulator.
     #[arg(long, group = "where")]
     simulator: bool,
     /// List the bugs and exit.
@@ -27,7 +27,7 @@ pub(crate) struct ControlsArgs {
     /// The first seed.
     #[arg(long, default_value_t = 0)]
     base: u64,
-    /// Seeds within which the simulator must notice a bug.
+    /// Number of seeds within which the simulator must notice a bug.
     #[arg(long, default_value_t = 1_000, value_parser = value_parser!(u64).range(1..))]
     seeds: u64,
     /// Steps of each seed.

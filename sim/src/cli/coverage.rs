@@ -1,4 +1,4 @@
-//! `coverage`: in how many worlds each predicate could have been false.
+//! `coverage`: the number of worlds in which each predicate could have failed.
 
 use std::process::ExitCode;
 
@@ -8,8 +8,8 @@ use subtend_sim::simulate::SeedRunner;
 
 use crate::cli::run::threads;
 
-/// Counts, for the model and the simulator, the worlds that each predicate judged and those that could have refuted it.
-/// Exits with 1 where a source that feeds a predicate has no such world.
+/// Counts the worlds that each predicate judged, and those in which it could have failed, for the model and the simulator.
+/// Exits with 1 if a source feeds a predicate but has no world in which it could have failed.
 #[derive(Args)]
 pub(crate) struct CoverageArgs {
     /// Seeds of the simulator.
@@ -18,7 +18,7 @@ pub(crate) struct CoverageArgs {
     /// The first seed.
     #[arg(long, default_value_t = 1)]
     base: u64,
-    /// Transitions of each model, at most.
+    /// Maximum number of transitions of each model.
     #[arg(long, default_value_t = 100_000)]
     states: usize,
 }

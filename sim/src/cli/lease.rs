@@ -6,10 +6,10 @@ use clap::Args;
 use serde_json::{Value, json};
 use subtend_sim::lease::{LeaseBug, LeaseReport, LeaseSize, check_lease, hunt_lease};
 
-/// Tries every interleaving of two nodes that share a database, in each size; exits with 1 at a violation.
+/// Tries every interleaving of two nodes that share a database, in each size. Exits with 1 at a violation.
 #[derive(Args)]
 pub(crate) struct LeaseArgs {
-    /// Only this size.
+    /// Check only this size.
     #[arg(long, value_parser = clap::builder::PossibleValuesParser::new(LeaseSize::NAMED.map(|(name, _)| name)))]
     size: Option<String>,
     /// Write JSON.
@@ -28,7 +28,7 @@ pub(crate) fn lease(args: &LeaseArgs) -> ExitCode {
     if passed { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// Checks with each seeded bug in turn, then the known gap of the protocol ([`LeaseSize::RESIDUE`]). Returns the number of bugs
+/// Seeds each bug in turn, then checks the known gap of the protocol ([`LeaseSize::RESIDUE`]). Returns the number of bugs
 /// that the checks did not notice.
 pub(crate) fn controls(json: bool) -> u32 {
     let bugs = LeaseBug::ALL.into_iter().map(|bug| (bug.to_string(), hunt_lease(bug)));

@@ -1,8 +1,8 @@
-//! The matrix: how often each fault occurred during each verb.
+//! The matrix of faults and requests: how often each fault occurred during each kind of request.
 
 use subtend_sim::simulate::{FaultKind, Tally, Verb};
 
-/// Columns of one block, for a wide terminal.
+/// Number of columns in one block, which fits a wide terminal.
 const COLUMNS: usize = 9;
 
 pub(crate) fn print_matrix(tally: &Tally) {

@@ -9,7 +9,7 @@ use subtend_sim::check::{CheckReport, Effort, check, hunt};
 use subtend_sim::fault::SimFault;
 use subtend_sim::size::Size;
 
-/// Tries every interleaving of a small system; exits with 1 at a violation.
+/// Tries every interleaving of a small system. Exits with 1 at a violation.
 #[derive(Args)]
 pub(crate) struct ModelArgs {
     /// A root and one child.
@@ -21,7 +21,7 @@ pub(crate) struct ModelArgs {
     /// Two children, with an interrupt, a crash and a cancel.
     #[arg(long, group = "which")]
     held: bool,
-    /// Two children, with each kind of disturbance once and two crashes.
+    /// Two children, with each kind of fault once and two crashes.
     #[arg(long, group = "which")]
     large: bool,
     /// A size, by name.

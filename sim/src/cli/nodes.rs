@@ -6,7 +6,7 @@ use clap::{Args, value_parser};
 use subtend_sim::lease::LeaseBug;
 use subtend_sim::nodes::{NodesPlan, NodesReport, simulate};
 
-/// Simulates nodes that stop, die and lose replies of their database, and exits with 1 at a violation.
+/// Simulates nodes that stop, are killed and lose replies of their database. Exits with 1 at a violation.
 #[derive(Args)]
 pub(crate) struct NodesArgs {
     /// Number of seeds.
@@ -15,7 +15,7 @@ pub(crate) struct NodesArgs {
     /// The first seed.
     #[arg(long, default_value_t = 1)]
     base: u64,
-    /// Seed each known bug instead; exits with 1 if one is not noticed.
+    /// Seed each known bug instead. Exits with 1 if a bug is not noticed.
     #[arg(long)]
     controls: bool,
     /// Print events on the error stream as they happen.

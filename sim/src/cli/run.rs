@@ -13,10 +13,10 @@ use crate::cli::matrix;
 /// Runs the real runtime in virtual time, one seed per run.
 #[derive(Args)]
 pub(crate) struct RunArgs {
-    /// How many seeds.
+    /// Number of seeds.
     #[arg(long, default_value_t = 100, value_parser = value_parser!(u64).range(1..))]
     seeds: u64,
-    /// Actions of users and external events per run, at most.
+    /// Maximum number of user actions and external events in each run.
     #[arg(long, default_value_t = 500, value_parser = value_parser!(u32).range(1..))]
     steps: u32,
     /// The first seed.
@@ -25,7 +25,7 @@ pub(crate) struct RunArgs {
     /// Threads; one for each core if not given.
     #[arg(long, value_parser = RangedU64ValueParser::<usize>::new().range(1..))]
     threads: Option<usize>,
-    /// Failures after which no further seed starts.
+    /// Number of failures after which no further seed starts.
     #[arg(long, default_value_t = 20, value_parser = RangedU64ValueParser::<usize>::new().range(1..))]
     failures: usize,
     /// A seeded bug, by name: see `controls --list`.
@@ -78,7 +78,7 @@ pub(crate) fn run(args: &RunArgs) -> ExitCode {
         print_result(&result, args.tally);
     }
     let empty = if args.matrix { matrix::empty_cells(&result.tally) } else { Vec::new() };
-    empty.iter().for_each(|cell| println!("never seen: {cell}; run more seeds"));
+    empty.iter().for_each(|cell| println!("never occurred: {cell}; run more seeds"));
     if args.matrix {
         matrix::print_matrix(&result.tally);
     }

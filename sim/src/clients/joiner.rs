@@ -1,4 +1,4 @@
-//! A client that joins a run in flight, which its host may have recovered: it reads the earlier records, then follows
+//! A client that joins a run in flight, which the host may have recovered. It reads the earlier records, then follows
 //! new ones.
 
 use std::collections::BTreeSet;
@@ -13,8 +13,8 @@ use subtend_session::ids::SessionId;
 
 use super::{KnownSession, RouterWatch, SimClients, lock, request};
 
-/// The sessions whose first run a client has followed to its end, across all hosts. It keeps no position between two
-/// hosts.
+/// The sessions whose first run a client has followed to its end, across all hosts. A new host has no positions of
+/// earlier hosts, so the client starts again from the records.
 #[derive(Debug, Default)]
 pub(super) struct RunJoiner {
     followed: BTreeSet<SessionId>,
@@ -22,7 +22,7 @@ pub(super) struct RunJoiner {
 }
 
 impl RunJoiner {
-    /// Returns a session that it has not followed to its end.
+    /// Returns a session whose first run the client has not followed to its end.
     fn next(&self, shared: &SimClients) -> Option<KnownSession> {
         let opened = shared.state().opened.clone();
         let left: Vec<KnownSession> =
@@ -32,7 +32,7 @@ impl RunJoiner {
     }
 }
 
-/// Joins runs of one host, until the host dies or the client has followed all of them to their ends.
+/// Joins runs of one host until the host is killed, or until the client has followed all runs to their ends.
 pub(super) async fn join(joiner: Arc<Mutex<RunJoiner>>, door: RouterWatch, shared: SimClients, life: u32) {
     let router = door.opened(&shared).await;
     loop {
@@ -57,18 +57,18 @@ pub(super) async fn join(joiner: Arc<Mutex<RunJoiner>>, door: RouterWatch, share
     }
 }
 
-/// Reads the records so far, and follows for a while; returns whether the first run has ended. `is_older` means that an
-/// earlier host opened the session.
+/// Reads the records so far, then follows new ones for a while. Returns whether the first run has ended. `is_older` is
+/// true if an earlier host opened the session.
 async fn follow(router: &Router, session: SessionId, shared: &SimClients, is_older: bool) -> Result<bool, String> {
     let (status, read) = request::get(router, &format!("/v1/sessions/{session}/records?limit=1000")).await;
-    let records = read.as_array().ok_or_else(|| format!("records of {session}: {status}: {read}"))?;
+    let records = read.as_array().ok_or_else(|| format!("cannot read the records of {session}: {status}: {read}"))?;
     if records.iter().any(ends_first_run) {
         return Ok(true);
     }
     shared.state().run.recovered += u64::from(is_older);
     let joined = records.len() as u64;
     let mut at = joined;
-    // The run continues meanwhile.
+    // The run may add records before the client follows it.
     shared.dice.nap(30).await;
     let get = Request::get(format!("/v1/sessions/{session}/events?after={at}")).body(Body::empty());
     let mut body = request::send_request(router, get.map_err(|error| error.to_string())?).await.into_body();

@@ -1,4 +1,4 @@
-//! The model: `tree` starts children, `hang` never ends by itself, and everything else is answered after a delay.
+//! The fake model. It answers `tree` by starting children, never answers `hang`, and answers anything else after a delay.
 
 use std::time::Duration;
 

@@ -20,21 +20,21 @@ pub(super) struct EventFollower {
 }
 
 impl EventFollower {
-    /// Returns whether the last event is the session that marks the end; then the log is complete.
+    /// Returns whether the last event creates the session that marks the end. If so, the log is marked as complete.
     fn is_complete(&mut self, marker: Option<SessionId>) -> bool {
         let last = self.log.received.last().map(|(_, session, _)| *session);
         self.log.complete = marker.is_some() && last == marker;
         self.log.complete
     }
 
-    /// Returns whether the last event arrived out of order: the run has a violation, and may never reach the marker.
+    /// Returns whether the last event arrived out of order. Then the run has a violation, and may never reach the marker.
     fn is_wrong(&self) -> bool {
         let mut places = self.log.received.iter().rev().map(|(place, ..)| *place);
         places.next().is_some_and(|last| places.next().is_some_and(|before| last <= before))
     }
 }
 
-/// Follows one host, until it dies or everything was received. The client disconnects and returns at random.
+/// Follows one host until it is killed or everything was received. The client disconnects and reconnects at random.
 pub(super) async fn read(reader: Arc<Mutex<EventFollower>>, door: RouterWatch, shared: SimClients) {
     let router = door.opened(&shared).await;
     loop {

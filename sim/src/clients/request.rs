@@ -1,4 +1,4 @@
-//! Requests to the host's router, as a client on a socket sends them.
+//! Requests to the host's router, equal to those that a client sends over a socket.
 
 use axum::Router;
 use axum::body::Body;

@@ -18,7 +18,7 @@ pub(super) struct CommandClient {
     number: u64,
     sessions: Vec<SessionId>,
     pub(super) commands: Vec<KeyedCommand>,
-    /// The command without a reply: the last of `commands`.
+    /// The command that has no reply yet: the last of `commands`.
     pending: Option<Pending>,
 }
 
@@ -26,7 +26,7 @@ pub(super) struct CommandClient {
 struct Pending {
     path: String,
     body: Value,
-    /// A run that hangs, which is cancelled once it is open.
+    /// True if the run never ends by itself. It is cancelled when it is open.
     hangs: bool,
     sent: bool,
 }
@@ -43,7 +43,7 @@ impl CommandClient {
         Self { number, sessions: Vec::new(), commands: Vec::new(), pending: None }
     }
 
-    /// Returns the command without a reply, or a new one.
+    /// Returns the command that has no reply yet, or a new command.
     fn next(&mut self, shared: &SimClients) -> Option<(Pending, String)> {
         if self.pending.is_none() {
             if shared.state().closing {
@@ -72,7 +72,7 @@ impl CommandClient {
         Some((pending.clone(), command.text.to_string()))
     }
 
-    /// Marks the command as answered, so that the next one may be sent, also to its session.
+    /// Marks the command as answered, so that the next command may be sent, possibly to the same session.
     fn done(&mut self, session: SessionId, pending: &Pending) {
         if pending.opens_session() && !pending.hangs {
             self.sessions.push(session);
@@ -92,7 +92,7 @@ impl CommandClient {
     }
 }
 
-/// Sends commands to one host, until it dies or no further command is started.
+/// Sends commands to one host, until it is killed or no further command is started.
 pub(super) async fn send(sender: Arc<Mutex<CommandClient>>, door: RouterWatch, shared: SimClients, life: u32) {
     let router = door.opened(&shared).await;
     loop {

@@ -1,8 +1,8 @@
-//! The database: leases by its clock, claims of shards, and commits, each as one atomic statement.
+//! The database: leases that expire by its own clock, claims of shards, and commits. Each request is one atomic statement.
 
 use super::{LEASE, LeaseBug};
 
-/// A process: its node and its incarnation.
+/// A process of a node. Each process of the node has another incarnation number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NodeProcess {
     pub node: usize,
@@ -11,7 +11,7 @@ pub struct NodeProcess {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum LeaseRequest {
-    /// `age`: ticks of the sender's clock since it sent this renewal.
+    /// Renews the lease. `age` is the number of ticks of the sender's clock since it sent the request.
     Renew {
         age: u8,
     },
@@ -50,17 +50,17 @@ pub struct LeaseMessage {
     /// Shard of the message; `None` for the lease of the node.
     pub shard: Option<usize>,
     pub body: MessageBody,
-    /// True if its sender stopped waiting: the reply is dropped.
+    /// True if the sender stopped waiting, so that the reply is dropped.
     pub late: bool,
 }
 
-/// Row of a node.
+/// The row of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct NodeRow {
     incarnation: u8,
     /// Ticks until the lease expires.
     left: u8,
-    /// True if this incarnation left, or a shard was taken from it: it cannot renew.
+    /// True if a shard was taken from this incarnation, which therefore cannot renew its lease.
     ended: bool,
 }
 
@@ -70,7 +70,7 @@ pub(super) struct StoredGroup {
     pub(super) group: u8,
     pub(super) epoch: u8,
     pub(super) by: NodeProcess,
-    /// True if its writer had the shard.
+    /// True if the writer had the shard.
     pub(super) held: bool,
 }
 
@@ -90,7 +90,7 @@ pub(super) struct Database {
 }
 
 impl Database {
-    /// Returns two nodes, of which the first has every shard, with one group in each.
+    /// Returns a database of two nodes. The first owns every shard, and each shard has one group.
     pub(super) fn new(shards: u8) -> Self {
         let nodes = vec![NodeRow { incarnation: 1, left: LEASE, ended: false }; 2];
         let by = NodeProcess { node: 0, no: 1 };
@@ -118,7 +118,7 @@ impl Database {
         self.shards.get(shard).is_some_and(|row| row.holder == Some(me))
     }
 
-    /// Returns whether a late message can still change something: epochs and incarnations only grow.
+    /// Returns whether a late message can still change something. A message of an old epoch or incarnation cannot.
     pub(super) fn may_change(&self, message: &LeaseMessage) -> bool {
         match (message.body, message.shard.and_then(|shard| self.shards.get(shard))) {
             (MessageBody::Request(LeaseRequest::Commit { epoch, .. }), Some(row)) => epoch == row.epoch,
@@ -126,8 +126,8 @@ impl Database {
         }
     }
 
-    /// Returns whether `me` may take the shard. This includes its own shard, because the reply to its first claim may
-    /// be lost.
+    /// Returns whether `me` may take the shard. A node may take its own shard again, because the reply to its first claim
+    /// may be lost.
     pub(super) fn grants(&self, me: NodeProcess, shard: usize, bug: Option<LeaseBug>) -> bool {
         let Some(row) = self.shards.get(shard) else { return false };
         let free = match row.holder {
@@ -154,7 +154,7 @@ impl Database {
                 if node.incarnation != from.no || ended {
                     return Some(LeaseReply::Expelled);
                 }
-                // The clock of a sender may be two ticks behind.
+                // The sender's clock may be two ticks behind.
                 node.left = if bug == Some(LeaseBug::RenewedByLocalClock) { LEASE.saturating_sub(2) } else { LEASE };
                 node.ended = false;
                 LeaseReply::Renewed { age }

@@ -1,4 +1,4 @@
-//! The nodes, the messages between them and the database, and the properties.
+//! The state of the nodes, the messages between them and the database, and the checked properties.
 
 use super::database::{Database, LeaseMessage, LeaseRequest, MessageBody, NodeProcess};
 use super::{LEASE, LeaseModel, LeaseSize};
@@ -8,7 +8,7 @@ use super::{LEASE, LeaseModel, LeaseSize};
 pub(super) enum Awaiting {
     None,
     Commit(u8),
-    /// The reply is lost.
+    /// A commit whose reply is lost.
     Lost(u8),
     Reclaim(u8),
 }
@@ -21,7 +21,7 @@ pub(super) enum Ownership {
         epoch: u8,
         last: u8,
         wait: Awaiting,
-        /// The lease was checked for an effect that has not started.
+        /// True if the lease was checked for an effect that has not started.
         checked: bool,
     },
 }
@@ -31,9 +31,9 @@ pub(super) struct ModelNode {
     pub(super) incarnation: u8,
     pub(super) up: bool,
     pub(super) paused: bool,
-    /// Ticks of its clock since it sent its last successful renewal.
+    /// Ticks of the node's clock since it sent its last successful renewal.
     pub(super) age: u8,
-    /// Ticks since its clock last skipped one, up to 2: a clock skips at most one of three ticks.
+    /// Ticks since the node's clock last skipped one, counted up to 2. A clock skips at most one of three ticks.
     pub(super) steady: u8,
     pub(super) owns: Vec<Ownership>,
 }
@@ -52,13 +52,13 @@ impl ModelNode {
 pub struct LeaseState {
     pub(super) database: Database,
     pub(super) nodes: Vec<ModelNode>,
-    /// A multiset, sorted.
+    /// The messages in flight: a sorted multiset.
     pub(super) flight: Vec<LeaseMessage>,
     pub(super) left: LeaseSize,
     pub(super) issued: u8,
     /// Acknowledged groups: shard, LSN, group.
     pub(super) acked: Vec<(usize, u8, u8)>,
-    /// For each shard, the consecutive ticks without an owner while a node works. Restarts at 0 when a process stops.
+    /// For each shard, the consecutive ticks without an owner while some node runs. Reset when a process pauses.
     pub(super) unserved: Vec<u8>,
     pub(super) wrong: Option<&'static str>,
 }
@@ -105,7 +105,7 @@ impl LeaseState {
         self.put(LeaseMessage { of, shard, body: MessageBody::Request(request), late: false });
     }
 
-    /// Stops waiting for these messages of a node. Replies are dropped; requests may arrive later.
+    /// Makes a node stop waiting for these messages. Replies are dropped. Requests may still arrive later.
     pub(super) fn forget(&mut self, n: usize, which: impl Fn(&LeaseMessage) -> bool) {
         let mut kept: Vec<LeaseMessage> = Vec::with_capacity(self.flight.len());
         for message in &self.flight {
@@ -126,7 +126,7 @@ impl LeaseState {
         self.flight = kept;
     }
 
-    /// Returns whether a running node has the shard and knows it.
+    /// Returns whether a running node owns the shard and has received the reply to its claim.
     pub(super) fn is_served(&self, shard: usize) -> bool {
         let owns = |node: &ModelNode| node.is_working() && matches!(node.owns.get(shard), Some(Ownership::Held { .. }));
         (0..).zip(&self.nodes).any(|(n, node)| owns(node) && self.database.holds(self.me(n), shard))

@@ -1,4 +1,4 @@
-//! One step of the model: of a node, of the network, of the database, or of time.
+//! The steps of the model: by a node, the network, the database, or the clock.
 
 use super::database::{LeaseMessage, LeaseReply, LeaseRequest, MessageBody, NodeProcess};
 use super::state::{Awaiting, LeaseState, ModelNode, Ownership};
@@ -6,7 +6,7 @@ use super::{EFFECT_TICKS, LeaseBug, LeaseModel, NodeEvent};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LeaseStep {
-    /// Five seconds pass. The clocks of the nodes in this mask stay behind.
+    /// Five seconds pass. The clocks of the nodes in this mask skip the tick.
     Tick(u8),
     Renew(usize),
     /// The node ends its lost lease in the database: its work has stopped.
@@ -16,14 +16,14 @@ pub enum LeaseStep {
     Reclaim(usize, usize),
     /// The node counts a sent message as lost. The message may arrive later.
     GiveUp(usize, Option<usize>),
-    /// The lease is checked and an effect starts.
+    /// The node checks its lease and starts an effect, in one step.
     Effect(usize, usize),
-    /// The same, as two steps.
+    /// The node checks its lease for an effect. [`LeaseStep::Start`] starts the effect.
     Check(usize, usize),
     Start(usize, usize),
     /// The node drops its shards because it could not renew in time.
     Drop(usize),
-    /// A message arrives: at the database, or at its node.
+    /// A message arrives at the database or at a node.
     Arrive(LeaseMessage),
     /// A commit arrives, and the network sends it a second time.
     Repeat(LeaseMessage),
@@ -147,39 +147,18 @@ impl LeaseState {
         }
     }
 
-    /// Returns whether a renewal is due: one tick after the last, if none is pending.
-    fn is_renewal_due(&self, model: &LeaseModel, n: usize) -> bool {
-        let due = self.nodes.get(n).is_some_and(|node| node.up && node.age > 0) && !self.is_lost(model, n);
-        due && !self.is_renewing(n)
-    }
-
-    /// Returns whether the node counts its lease as lost, so that it never renews it again.
-    fn is_lost(&self, model: &LeaseModel, n: usize) -> bool {
-        model.size.leaves > 0 && self.nodes.get(n).is_some_and(|node| node.up && node.age >= EFFECT_TICKS)
-    }
-
-    /// Returns whether the node may end its lost lease. It does not wait for a pending renewal, which may arrive later.
-    fn may_leave(&self, model: &LeaseModel, n: usize) -> bool {
-        let Some(node) = self.nodes.get(n).filter(|_| self.left.leaves > 0 && !self.is_leaving(n)) else {
-            return false;
-        };
-        let stopped = self.is_lost(model, n) && node.owns.iter().all(|own| *own == Ownership::None);
-        stopped || (model.is(LeaseBug::LeftWhileWorking) && node.age > 0)
-    }
-
-    fn is_leaving(&self, n: usize) -> bool {
-        let leaves =
-            |body| matches!(body, MessageBody::Request(LeaseRequest::Leave) | MessageBody::Reply(LeaseReply::Left));
-        self.flight.iter().any(|message| message.of.node == n && leaves(message.body) && !message.late)
+    /// Returns whether a renewal is due: at least one tick has passed since the last, and none is pending.
+    fn is_renewal_due(&self, n: usize) -> bool {
+        self.nodes.get(n).is_some_and(|node| node.up && node.age > 0) && !self.is_renewing(n)
     }
 
     fn is_renewing(&self, n: usize) -> bool {
         self.flight.iter().any(|message| message.of.node == n && message.shard.is_none() && !message.late)
     }
 
-    /// Returns whether the node would get the shard now. A refused claim changes nothing.
+    /// Returns whether the database would grant the shard to the node now. A refused claim changes nothing.
     fn may_take(&self, model: &LeaseModel, n: usize, shard: usize) -> bool {
-        // A node that could not renew would drop the shard at once.
+        // A node whose lease cannot be renewed would drop the shard at once.
         let ready = |node: &ModelNode| node.age < EFFECT_TICKS && node.owns.get(shard) == Some(&Ownership::None);
         let claims = self.left.claims > 0 && self.nodes.get(n).is_some_and(ready);
         claims && self.database.grants(self.me(n), shard, model.bug)
@@ -322,7 +301,7 @@ impl LeaseState {
 
     fn arrive(&mut self, model: &LeaseModel, message: LeaseMessage) -> Option<()> {
         self.remove(message);
-        // A renewal does not depend on the row of a shard.
+        // A renewal concerns the row of the node rather than that of a shard.
         let (n, shard) = (message.of.node, message.shard.unwrap_or(0));
         match message.body {
             MessageBody::Request(request) => {
@@ -359,7 +338,7 @@ impl LeaseState {
         Some(())
     }
 
-    /// Applies the reply to a claim or a commit to its owner.
+    /// Applies the reply to a claim or a commit at the node that sent it.
     fn learn(&mut self, model: &LeaseModel, n: usize, shard: usize, reply: LeaseReply) -> Option<()> {
         let own = *self.own(n, shard)?;
         let next = match (own, reply) {

@@ -1,4 +1,4 @@
-//! The possible next actions.
+//! The actions that may happen next in a state of the model.
 
 use subtend_session::call::CallKind;
 use subtend_session::command::Deadline;
@@ -16,7 +16,7 @@ use crate::fault::EnvironmentBug;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// A message arrives; for a stream, with the model's answer.
+    /// A message arrives. The message of a model stream brings the model's answer.
     Deliver(Message, FakeReply),
     /// A person sends an input to the root.
     Send,
@@ -32,7 +32,7 @@ pub enum Action {
     Serve,
     /// The host sends the service its input.
     ServeWith(SessionId),
-    /// The host delivers the service's answer to the root; `true`: a second time.
+    /// The host delivers the service's answer to the root. `true` if it did so before.
     Describe(SessionId, bool),
     Close(SessionId),
     /// A call of the run in flight of one session sends a message to a relative.
@@ -48,21 +48,21 @@ pub enum Action {
     Passed(SessionId, Deadline),
     /// A row is delivered a second time.
     Again(Row),
-    /// A session's actor panics: its handler is lost, and its commands stay queued.
+    /// A session's actor panics. Its state is lost, and its commands stay queued.
     Panic(SessionId),
-    /// The same, with its last batch not yet in the log; only with a seeded bug.
+    /// An actor panics before its last batch is in the log. Only with a seeded bug.
     PanicWithBatch(Message, FakeReply),
-    /// The same, with its last batch in the log and its effects not requested.
+    /// An actor panics after its last batch is in the log, but before the batch's effects are requested.
     PanicBeforeEffects(Message, FakeReply),
     Crash,
-    /// The boot sweeps a session.
+    /// The starting host handles a session.
     Boot(SessionId),
 }
 
 /// The answer of a model, tool or person.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FakeReply {
-    /// No choice.
+    /// The only possible reply.
     Plain,
     /// A final answer.
     Final,
@@ -81,7 +81,7 @@ pub enum FakeReply {
     /// One tool that needs an approval.
     Write,
     Allow,
-    /// A person allows it permanently.
+    /// A person allows the access permanently.
     Always,
     Deny,
     /// A transient error.
@@ -104,7 +104,7 @@ impl System {
             actions.extend(self.next_to_boot(model, boot).into_iter().map(Action::Boot));
         }
         for (at, message) in self.flight.iter().enumerate() {
-            // Equal messages lead to equal states.
+            // Equal messages lead to equal states, so one is enough.
             let first = at == 0 || self.flight.get(at.saturating_sub(1)) != Some(message);
             if first {
                 self.add_deliveries(model, message, actions);
@@ -161,7 +161,7 @@ impl System {
         );
     }
 
-    /// Adds messages of runs in flight to every relative, running or not.
+    /// Adds messages from runs in flight to every relative, including relatives without a run.
     fn add_messages(&self, actions: &mut Vec<Action>) {
         let parent = |session: &SessionId| self.journals.get(session).and_then(super::journal::place)?.parent();
         for from in self.journals.keys().filter(|from| self.run_in_flight(**from).is_some()) {
@@ -184,7 +184,7 @@ impl System {
             if state.last_run == RunNo(0) && state.accepted.is_empty() {
                 actions.push(Action::ServeWith(*session));
             }
-            // The runtime waits until the end is durable.
+            // The runtime delivers an answer only after the end of its run is durable.
             let completed =
                 |record: &Record| matches!(record, Record::RunEnded(ended) if ended.outcome == Outcome::Completed);
             let answered = self.journals.get(session).is_some_and(|journal| journal.records.iter().any(completed));
@@ -194,7 +194,7 @@ impl System {
         }
     }
 
-    /// Returns whether nothing has happened yet: a fault in this state cannot show anything.
+    /// Returns whether nothing has happened yet, so that a fault would have no effect.
     fn is_pristine(&self) -> bool {
         self.journals.get(&ROOT).is_none_or(|journal| journal.records.len() == 1)
     }
@@ -233,7 +233,7 @@ impl System {
         }
     }
 
-    /// Returns the turn whose limit may reset now: its timer is armed, or the reset is delivered a second time.
+    /// Returns the turn whose limit may reset now, because its timer is armed or a reset may be delivered twice.
     fn reset(&self, session: SessionId, run: &Run) -> Option<TurnNo> {
         let turn = run.turn.as_ref()?;
         let due = run.limit_reset_at().is_some() && self.armed.contains(&(session, Deadline::Limit(turn.no)));
@@ -273,7 +273,7 @@ impl System {
         }
     }
 
-    /// Returns the possible answers of a model. A dropped call may have been answered too.
+    /// Returns the possible answers of a model. `dropped` calls may have been answered before they were dropped.
     fn possible_replies(&self, model: &SystemModel, session: SessionId, dropped: bool) -> Vec<FakeReply> {
         let mut replies = vec![FakeReply::Final];
         if !dropped && self.waits_for_summary(session) {
@@ -281,7 +281,7 @@ impl System {
         }
         if !dropped {
             let depth = self.journals.get(&session).and_then(super::journal::place).map_or(0, |place| place.depth());
-            // A child is also tried when no spawns remain: the call is then refused, which costs a turn.
+            // Includes a child when no spawns remain: the call is then refused, which costs a turn.
             if depth <= u32::from(model.size.depth) && self.remaining.children > 0 {
                 replies.extend([FakeReply::Blocking, FakeReply::Background]);
             }

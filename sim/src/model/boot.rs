@@ -1,4 +1,4 @@
-//! Activations after a panic, a passivation or a crash; the crash itself, and the sweep after it.
+//! Crashes, the start of the next process, and activations after a panic, an unload or a crash.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use super::{SystemModel, journal};
 use crate::fault::EnvironmentBug;
 
 impl System {
-    /// Activates a session that has no activation; returns false if that is not possible.
+    /// Activates a session if it has no activation. Returns false if that fails.
     pub(super) fn wake_up(&mut self, model: &SystemModel, session: SessionId) -> bool {
         if self.active.contains_key(&session) {
             return true;
@@ -28,8 +28,8 @@ impl System {
         self.activate(model, session, false)
     }
 
-    /// Folds the journal and gives the new activation its first commands: its owners' rows, then the token or the
-    /// sweep, then the ends of its children.
+    /// Folds the journal and sends the new activation its first commands: rows of owners, then the loss or the
+    /// reactivation, then ends of children.
     fn activate(&mut self, model: &SystemModel, session: SessionId, lost: bool) -> bool {
         let Some(journal) = self.journals.get_mut(&session) else { return false };
         let state = match State::fold(session, &*journal.records) {
@@ -59,8 +59,8 @@ impl System {
         let owner_end = run.and_then(|run| self.queue_kept_cancel(run));
         let mut commands: Vec<SessionCommand> =
             requests.into_iter().chain(owner_end).map(SessionCommand::Command).collect();
-        // A lost run takes its rows before it ends, and starts no turn for them. A resumed run takes them after its
-        // turn is repaired, so that their turn does not count as one that the old activation left.
+        // A lost run takes these ends before it ends itself, and starts no turn for them. A resumed run first repairs its
+        // turn. Otherwise a turn that the ends start would count as left over from the old activation.
         if lost {
             commands.extend(owed.map(SessionCommand::Arrive));
             commands.extend(first.map(SessionCommand::Command));
@@ -91,7 +91,7 @@ impl System {
         true
     }
 
-    /// Requests the slot again for a run that was queued when the host died, if its owner survives.
+    /// Requests the slot again for a run that was queued when the process died and that survived.
     fn requeue(&mut self, model: &SystemModel, session: SessionId) {
         let queued = self.active.get(&session).filter(|active| active.state.phase() == Phase::Queued);
         let Some(effects) = queued.map(|active| wake(&active.state, Clock::default())) else { return };
@@ -100,7 +100,7 @@ impl System {
         }
     }
 
-    /// Redoes effects that the old activation may have decided without requesting them, and that no command repeats.
+    /// Redoes effects that the old activation may have decided but not requested, and that no command repeats.
     fn redo_effects(&mut self, model: &SystemModel, session: SessionId) {
         self.redeliver_rows(session);
         let Some(active) = self.active.get(&session) else { return };
@@ -115,10 +115,10 @@ impl System {
         }
     }
 
-    /// Releases slots that the folded run neither holds nor waits for, before it requests any: a slot outlives its
-    /// actor, and the release may have been lost with the actor.
+    /// Releases slots that the folded run neither holds nor waits for. A slot outlives the actor, whose request to release
+    /// it may be lost. Called before the run requests a slot.
     fn release_stale_slots(&mut self, model: &SystemModel, session: SessionId) {
-        // A granted slot in flight belongs to a run that waits for it.
+        // A run that waits for a slot may own a granted slot that is still in flight.
         let active = self.active.get(&session).and_then(|active| active.state.run.as_ref());
         let kept = active.filter(|run| run.slot || !run.started || run.parked == Some(Park::Slot)).map(|run| run.no);
         let all = self.slots.both().into_iter().flat_map(Slots::keys);
@@ -154,7 +154,7 @@ impl System {
         self.end_boot();
     }
 
-    /// Returns the runs that the next process resumes, owners first: kept runs, and runs that wait to begin under one.
+    /// Returns the sessions whose runs the next process resumes: surviving runs, and queued runs that these own.
     fn resumable_sessions(&self, model: &SystemModel, in_flight: &BTreeSet<SessionId>) -> BTreeSet<SessionId> {
         let row = |session: &SessionId| {
             let journal = self.journals.get(session)?;
@@ -177,7 +177,8 @@ impl System {
         resuming
     }
 
-    /// Returns the sessions of the level being swept, or after the sweep those with pending rows.
+    /// Returns the sessions that the start may handle next: those of the deepest level that the sweep has not handled. After
+    /// the sweep, those with pending rows, then those that resume.
     pub(super) fn next_to_boot(&self, model: &SystemModel, boot: &Boot) -> Vec<SessionId> {
         let depth = |session: &SessionId| self.journals.get(session).and_then(journal::place).map_or(0, Place::depth);
         let all = || boot.sweep.union(&boot.reached);
@@ -209,7 +210,7 @@ impl System {
         self.end_boot();
     }
 
-    /// Continues with pending rows after the sweep, and ends the boot when no rows remain.
+    /// Continues with pending rows after the sweep, and ends the start of the process when no rows remain.
     fn end_boot(&mut self) {
         let Some(boot) = &mut self.boot else { return };
         if !(boot.sweep.is_empty() && boot.reached.is_empty()) {

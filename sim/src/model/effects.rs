@@ -20,7 +20,7 @@ impl System {
             match effect {
                 Effect::RequestSlot { run, resumed } => self.request(model, RunKey { session, run }, resumed),
                 Effect::ReleaseSlot { run } => self.release(model, RunKey { session, run }),
-                // The attempt waits for its summary as for an answer.
+                // The attempt waits for its summary in the same way as for an answer.
                 Effect::CallModel { turn, attempt, .. } | Effect::Compact { turn, attempt } => {
                     self.call_model(model, session, turn, attempt)
                 }
@@ -42,7 +42,7 @@ impl System {
                 Effect::AskPerson { call } => self.ask_person(session, call),
                 Effect::Ended { run, .. } => self.run_ended(model, RunKey { session, run }),
                 Effect::Unload => self.unload(session),
-                // In the model a deadline may pass at any time; S-6 still checks that it is armed.
+                // In the model a deadline may pass at any time. S-6 still checks that it is armed.
                 Effect::Arm { deadline, .. } => _ = self.armed.insert((session, deadline)),
                 Effect::Disarm { deadline } => _ = self.armed.remove(&(session, deadline)),
             }
@@ -91,7 +91,7 @@ impl System {
 
     fn call_model(&mut self, model: &SystemModel, session: SessionId, turn: TurnNo, attempt: AttemptNo) {
         let due = self.active.get(&session).and_then(|active| active.state.turn());
-        // A later command of the batch may have ended work that an earlier one started.
+        // A later command of the batch may have ended work that an earlier command started.
         if !due.is_some_and(|due| due.streaming && (due.no, due.attempt) == (turn, attempt)) {
             return;
         }
@@ -107,7 +107,7 @@ impl System {
         self.send(Message::Tool { session, epoch, call, dropped });
     }
 
-    /// Returns the activation that starts the work, and whether its run's token has fired: then the work is dropped
+    /// Returns the activation that starts the work. If the token of its run has fired, also returns that the work is dropped
     /// before it starts.
     fn activation_for_work(
         &mut self,
@@ -135,7 +135,7 @@ impl System {
     }
 
     fn notify(&mut self, to: SessionId, notice: &Notice) {
-        // The recovery has yet to handle this owner, and then delivers its rows.
+        // The start of the process has not handled this owner yet. It will deliver the owner's rows.
         if self.boot.as_ref().is_some_and(|boot| boot.awaits(to)) {
             return;
         }
@@ -147,7 +147,7 @@ impl System {
         self.send(Message::Notice { to, from: notice.child, key });
     }
 
-    /// Marks the running work of `session` as stopped; each call still answers.
+    /// Marks the running work of `session` as stopped. Each call still answers.
     pub(super) fn drop_work(&mut self, session: SessionId, why: Dropped) {
         for message in &mut self.flight {
             if let Message::Stream { session: of, dropped, .. } | Message::Tool { session: of, dropped, .. } = message
@@ -161,7 +161,7 @@ impl System {
 
     fn run_ended(&mut self, model: &SystemModel, key: RunKey) {
         self.flight.retain(|message| match message {
-            // The runtime drops the run's work; results that are already in the inbox stay there, and are stale.
+            // The runtime drops the run's work. Results that are already in the inbox stay there, and are stale.
             Message::Stream { session, dropped, .. } | Message::Tool { session, dropped, .. } => {
                 *session != key.session || dropped.is_none()
             }
@@ -187,7 +187,7 @@ impl System {
 
     /// Unloads the session, unless a message to it is in flight.
     fn unload(&mut self, session: SessionId) {
-        // An ask is held by its approver, not in the inbox of the session.
+        // An open ask is with its approver, and no message in the session's inbox.
         let in_lane = |message: &Message| message.to() == session && !matches!(message, Message::Ask { .. });
         let addressed = self.addressed == Some(session) || self.flight.iter().any(in_lane);
         if !addressed && let Some(active) = self.active.remove(&session) {

@@ -1,4 +1,4 @@
-//! Events that must occur in some state; otherwise the model would show nothing.
+//! Events that must occur in some state. Otherwise the check of the model would be vacuous.
 
 use subtend_session::call::CallEnd;
 use subtend_session::ids::{RunNo, SessionId};

@@ -22,7 +22,7 @@ impl Journal {
         let mut hasher = DefaultHasher::new();
         self.digest.hash(&mut hasher);
         for record in records {
-            // Every record can be written as JSON.
+            // Every record can be written as JSON, so the fallback is never used.
             serde_json::to_vec(record).unwrap_or_default().hash(&mut hasher);
         }
         self.digest = hasher.finish();
@@ -75,14 +75,14 @@ pub(super) fn is_persons(journal: &Journal, run: RunNo) -> bool {
     opened(journal, run).is_some_and(|opened| opened.owner == Owner::Person)
 }
 
-/// Returns why a run is held; an input resumes it.
+/// Returns the last hold of a run, unless the run has resumed since.
 pub(super) fn hold_of(journal: &Journal, run: RunNo) -> Option<&Hold> {
     let about = |record: &&Record| matches!(record, Record::RunHeld { run: of, .. } | Record::InputsTaken { run: of, .. } if *of == run);
     let last = journal.records.iter().rev().find(about)?;
     if let Record::RunHeld { why, .. } = last { Some(&**why) } else { None }
 }
 
-/// Returns the decided outcome of a run, ended or not.
+/// Returns the outcome of a run that has ended or whose outcome is fixed.
 pub(super) fn decided_outcome(journal: &Journal, run: RunNo) -> Option<&Outcome> {
     let ended = ends(journal).find(|ended| ended.run == run).map(|ended| &ended.outcome);
     ended.or_else(|| match hold_of(journal, run) {

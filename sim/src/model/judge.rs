@@ -31,7 +31,7 @@ impl System {
             }
             match State::fold(*session, &*journal.records) {
                 Ok(state) => _ = folds.insert(*session, state),
-                // Other invariants are judged on the existing facts.
+                // If only another invariant is judged, the session has no fold.
                 Err(_) if model.only.is_some_and(|only| only != InvariantId::J4) => {}
                 Err(error) => {
                     return Err(Violation { id: InvariantId::J4, session: *session, what: error.to_string() });
@@ -41,7 +41,7 @@ impl System {
         let rows: BTreeSet<Row> = self.rows.keys().copied().collect();
         let ledger = self.ledger(model);
         let views = self.journals.iter().map(|(session, journal)| (*session, self.view(*session, journal, &folds)));
-        // During the sweep only the journals and the rows are meaningful.
+        // During the start of the process, only the journals and the rows are meaningful.
         let observed = self.observed(model);
         let world = World::new(views, &rows, self.boot.is_none().then_some(&ledger), true).with_observations(&observed);
         match model.only {
@@ -66,8 +66,7 @@ impl System {
         }
     }
 
-    /// Returns the activation of a queued run, which keeps its position in the slot queue when its session leaves
-    /// memory.
+    /// Returns an activation for a queued run. The run keeps its position in the slot queue when its session is unloaded.
     fn queued(&self, session: SessionId, journal: &Journal) -> Option<Activation> {
         let awaits = self.activation(session, journal.epoch);
         awaits.slot.is_some().then_some(awaits)
@@ -124,7 +123,7 @@ impl System {
         }
     }
 
-    /// Returns the observations that no journal has.
+    /// Returns the observations that are in no journal.
     fn observed(&self, model: &SystemModel) -> Observed {
         let by_person = |runs: &BTreeSet<_>| runs.iter().map(|run| (*run, Initiator::Person)).collect();
         let trees = model.size.tree_cancels > self.remaining.tree_cancels;
@@ -146,7 +145,7 @@ impl System {
         }
     }
 
-    /// Returns running work of the runs in flight that is not stopped.
+    /// Returns the running work of runs in flight, except work that was stopped.
     fn effects(&self) -> Vec<Effect> {
         let at_work = self.flight.iter().filter_map(|message| {
             let (session, epoch, work) = match message {
@@ -174,14 +173,14 @@ impl System {
         at_work.collect()
     }
 
-    /// Returns whether the process is running, and only models, tools and people can act.
+    /// Returns whether the process is running, and only people can act.
     fn is_at_rest(&self, model: &SystemModel) -> bool {
         let outside = |message: &Message| match message {
             Message::Stream { session, epoch, dropped, .. } | Message::Tool { session, epoch, dropped, .. } => {
                 let current = self.active.get(session).is_some_and(|active| active.epoch == *epoch);
                 dropped.is_none() || !current
             }
-            // Without an approver the call is denied at once.
+            // Without an approver, the denial of the call is still due.
             Message::Ask { .. } => model.size.approvers > 0,
             Message::Admit { .. }
             | Message::Granted { .. }

@@ -1,4 +1,4 @@
-//! People: inputs, controls, and the answers to them.
+//! Actions of people: inputs, controls, and the checks of the replies.
 
 use subtend_session::command::Command;
 use subtend_session::effect::Reply as Answered;
@@ -56,7 +56,7 @@ impl System {
                 self.remaining.doubles = self.remaining.doubles.saturating_sub(u8::from(*again));
                 let titled = self.state_of(ROOT).is_some_and(State::is_titled);
                 let description = plan::description(*session, titled);
-                // A repeated description changes nothing, and its answer says so.
+                // A repeated description changes nothing, but is answered.
                 self.send_commands(model, ROOT, vec![Command::Describe(Box::new(description))])
             }
             Action::Close(session) => {
@@ -166,7 +166,7 @@ impl System {
         journal::decided_outcome(self.journals.get(&key.session)?, key.run)
     }
 
-    /// Checks S-2 and S-3: a control is answered as done, or with the decided outcome.
+    /// Checks S-2 and S-3: the reply to a control is `Done` or the decided outcome.
     fn check_control_answer(&mut self, key: RunKey, may_be_done: bool) {
         let right = match (&self.answered, self.decided_outcome(key)) {
             (Answered::Done(run), _) => may_be_done && *run == key.run,

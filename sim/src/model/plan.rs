@@ -45,13 +45,13 @@ fn limits(model: &SystemModel) -> Limits {
     }
 }
 
-/// Allows everything, but writing needs an approval.
+/// Returns an authority that allows everything, except that writing needs an approval.
 fn ceiling() -> Authority {
     let rule = Rule { action: "fs.write".into(), resource: "*".into(), verdict: Verdict::Ask };
     Authority::of(RuleSet { default: Verdict::Allow, rules: vec![rule] })
 }
 
-/// Returns a body named by its hash; a body that cannot be hashed gets the hash of the empty text.
+/// Returns a body with its hash. A body that cannot be hashed gets the hash of the empty text.
 fn intern<T: serde::Serialize + ?Sized>(body: Arc<T>) -> Interned<T> {
     Interned::new(Arc::clone(&body)).unwrap_or(Interned { hash: Hash::of(b""), body: Some(body) })
 }
@@ -92,7 +92,7 @@ pub(super) fn root(model: &SystemModel) -> NewSession {
     creation::root(ROOT, created(model, Place::Root, ROOT))
 }
 
-/// Returns an input to the root. If a provider may report an overflow, the input is larger than its summary.
+/// Returns an input to the root. In sizes with overflows, it is long enough for a compaction to save space.
 pub(super) fn input(model: &SystemModel, n: u8) -> InputAccepted {
     let input = given(u128::from(n) << 64);
     if model.size.overflows == 0 { input } else { InputAccepted { text: "go ".repeat(1_000).into(), ..input } }
@@ -102,7 +102,7 @@ pub(super) fn input_to_child(n: u8) -> InputAccepted {
     given(u128::from(n) << 80)
 }
 
-/// Returns the message of a call of the run in flight; the call itself is not modelled.
+/// Returns a message from the run `from`. The call that sends it is not modelled.
 pub(super) fn message(from: RunKey, n: u8) -> InputAccepted {
     let RunKey { session, run } = from;
     let call = CallId { turn: TurnNo(1), ix: u32::from(n) };
@@ -130,7 +130,7 @@ pub(super) fn branches(state: &State) -> bool {
     first_said(state).is_some()
 }
 
-/// Returns a person's branch at the first message; `n` branches remain.
+/// Returns a person's branch at the first message. `n` branches remain, and determine its id.
 pub(super) fn branch(model: &SystemModel, state: &State, n: u8) -> BranchPlan {
     let child = SessionId(Uuid::from_u128(u128::from(n) << 100));
     BranchPlan {
@@ -144,7 +144,7 @@ pub(super) fn branch(model: &SystemModel, state: &State, n: u8) -> BranchPlan {
     }
 }
 
-/// Returns a service session of the host; `n` remain.
+/// Returns a service session of the host. `n` services remain, and determine its id.
 pub(super) fn service(model: &SystemModel, n: u8) -> BranchPlan {
     let child = SessionId(Uuid::from_u128(u128::from(n) << 116));
     BranchPlan {
@@ -186,7 +186,7 @@ pub(super) fn description(of: SessionId, titled: bool) -> Description {
     Description::Title(TitleSet { title: "work".into(), by: Initiator::Host, of: Some(of) })
 }
 
-/// Returns a regeneration of the last answer; `n` remain.
+/// Returns a regeneration of the last answer. `n` regenerations remain, and determine its id.
 pub(super) fn regenerate(model: &SystemModel, n: u8) -> RegeneratePlan {
     let child = SessionId(Uuid::from_u128(u128::from(n) << 108));
     RegeneratePlan {
@@ -199,7 +199,7 @@ pub(super) fn regenerate(model: &SystemModel, n: u8) -> RegeneratePlan {
     }
 }
 
-/// Returns the verdict on one child call, with this number of children and continues left.
+/// Returns the verdict on one child call. `remaining` is the number of children and of continues that may still start.
 pub(super) fn verdict(model: &SystemModel, state: &State, call: CallId, remaining: (u8, u8)) -> SpawnVerdict {
     let refuse = |message: &str| Err(Refusal { kind: ToolErrorKind::Limit, message: message.into() });
     let verdict = match state.call(call).map(|open_call| kind(&open_call.tool, &open_call.args)) {
@@ -233,7 +233,7 @@ pub(super) fn verdict(model: &SystemModel, state: &State, call: CallId, remainin
     SpawnVerdict { call, verdict }
 }
 
-/// Returns the first child of a session, to which its calls refer.
+/// Returns the first child of a session. Calls always refer to that child.
 pub(super) fn first_child(state: &State) -> Option<SessionId> {
     state.children.iter().find(|(_, child)| child.call.is_some()).map(|(id, _)| *id)
 }
@@ -263,7 +263,7 @@ fn mode(args: &str) -> Mode {
     if args == "blocking" { Mode::Blocking } else { Mode::Background }
 }
 
-/// Classifies a call by its text, so that each activation gives the same result.
+/// Classifies a call by its tool and arguments only, so that each activation gets the same result.
 pub(super) fn kind(tool: &str, args: &str) -> CallKind {
     match tool {
         "task" => CallKind::Child(mode(args)),

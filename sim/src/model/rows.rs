@@ -1,4 +1,4 @@
-//! Rows of the outbox, as commands built from the record that created the obligation.
+//! Outbox rows as commands, built from the records that created the rows.
 
 use subtend_session::command::Command;
 use subtend_session::ids::{CallId, RunKey, Seq, SessionId};
@@ -15,11 +15,11 @@ pub(super) struct SessionRows {
 }
 
 impl System {
-    /// Returns the pending rows of the outbox for a session, in the order in which a new activation handles them.
+    /// Returns the pending outbox rows to a session, in the order in which a new activation handles them.
     pub(super) fn rows_to(&self, session: SessionId) -> SessionRows {
         let mut rows = SessionRows::default();
         let mut pending: Vec<(&Row, _)> = self.rows.iter().filter(|(row, _)| row.to == session).collect();
-        // In record order per sender; a row that opens a run comes before one that cancels it.
+        // Sorted by record for each sender, so that the row that opens a run precedes the row that cancels it.
         pending.sort_by_key(|(row, at)| (row.from, **at, row.kind));
         for (row, _) in pending {
             match (row.kind, row.key) {
@@ -27,7 +27,7 @@ impl System {
                 (RowKind::Continue | RowKind::Cancel, RowKey::Call(key)) => {
                     rows.requests.extend(self.command_for_row(session, row.from, row.kind, key));
                 }
-                // The sender handles this row itself.
+                // No command: the session that asked handles these rows itself.
                 (RowKind::Ask | RowKind::Answer, _) | (RowKind::Continue | RowKind::Cancel, RowKey::Run(_)) => {}
             }
         }
@@ -62,7 +62,7 @@ impl System {
                 && (request.call, request.child) == (key, to)
             {
                 let mut ask = index::continue_from(from, opened?, request);
-                // Computed at delivery, because the run of the owner may have ended meanwhile.
+                // Computed at delivery, because the owner's run may have ended since the row was written.
                 ask.owner_ended = self.owner_outcome_of(RunKey { session: from, run: ask.run });
                 return Some(Command::Continue(Box::new(ask)));
             }
@@ -74,7 +74,7 @@ impl System {
     pub(super) fn redeliver_rows(&mut self, session: SessionId) {
         let owed: Vec<Row> = self.rows.keys().filter(|row| row.from == session).copied().collect();
         for row in owed {
-            // The recovery has yet to handle this receiver, and then delivers its rows.
+            // The start of the process has not handled this receiver yet. It will deliver the receiver's rows.
             let waits_for_recovery = self.boot.as_ref().is_some_and(|boot| boot.awaits(row.to));
             if let Some(message) = message(&row).filter(|_| !waits_for_recovery)
                 && !self.flight.contains(&message)
@@ -86,7 +86,7 @@ impl System {
 }
 
 impl System {
-    /// Returns whether an earlier row of the same sender to the same receiver is in flight: rows arrive in order.
+    /// Returns whether an earlier row of the same sender to the same receiver is in flight. Rows arrive in order.
     pub(super) fn is_behind(&self, message: &Message) -> bool {
         let Some(at_row) = self.row_of(message) else { return false };
         let before = |other: &Message| {

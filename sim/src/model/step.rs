@@ -30,7 +30,7 @@ const RESET_MS: u64 = 3_600_000;
 
 pub(super) enum SessionCommand {
     Command(Command),
-    /// Ends of children, without the check that follows a command.
+    /// Ends of children that are taken without the check that follows a command.
     Arrive(Vec<Notice>),
 }
 
@@ -40,12 +40,12 @@ pub(super) struct Decided {
     pub(super) new_sessions: Vec<NewSession>,
     pub(super) effects: Vec<Effect>,
     pub(super) changes: Changes,
-    /// A slot arrived for a run that no longer needs it.
+    /// True if a slot arrived for a run that no longer needs it.
     pub(super) slot_refused: bool,
 }
 
 impl System {
-    /// Performs `action`; returns false if it changes nothing.
+    /// Performs `action`. Returns false if it changes nothing.
     pub(super) fn step(&mut self, model: &SystemModel, action: &Action) -> bool {
         self.touched.clear();
         self.answered = Answered::None;
@@ -106,7 +106,7 @@ impl System {
     fn pass_deadline(&mut self, model: &SystemModel, session: SessionId, deadline: Deadline) -> bool {
         let armed = self.armed.remove(&(session, deadline));
         match deadline {
-            // The reset may pass at any time, and a second time if its delivery is repeated.
+            // The reset may pass at any time, and its delivery may be repeated.
             Deadline::Limit(_) => self.remaining.doubles = self.remaining.doubles.saturating_sub(u8::from(!armed)),
             Deadline::Run(_)
             | Deadline::Queue(_)
@@ -236,7 +236,7 @@ impl System {
         let state = self.active.get(&session).map(|active| &active.state);
         let calls: Vec<ResolvedCall> =
             state.into_iter().zip(call).map(|(state, (tool, args))| plan::resolve_call(state, tool, &args)).collect();
-        // The root and the other sessions answer with different texts.
+        // The root and other sessions answer with different texts, so that a mix-up shows.
         let done = if session == ROOT { "done" } else { "done elsewhere" };
         let (text, stop) = if calls.is_empty() { (Some(done.into()), Stop::End) } else { (None, Stop::Calls) };
         let usage = Usage::default();
@@ -253,7 +253,7 @@ impl System {
         }))
     }
 
-    /// Returns the commands of the compaction that the attempt waits for: the creation of its service, and the summary.
+    /// Returns the commands of the compaction that the attempt waits for: the creation of the service, and the summary.
     fn compact(&self, model: &SystemModel, of: SessionId, at: (TurnNo, AttemptNo), reply: FakeReply) -> Vec<Command> {
         let plan = self.active.get(&of).and_then(|active| compaction::plan(&active.state));
         let Some(plan) = plan else { return vec![failed(at.0, at.1, ModelFail::Dropped, None)] };
@@ -267,7 +267,8 @@ impl System {
         vec![Command::Branch(Box::new(creation)), Command::Compact(Box::new(compact))]
     }
 
-    /// Returns the owner's cancel for the run of `session`, which comes before the ends of the work that its token stopped.
+    /// Returns the owner's cancel for the run of `session`. The cancel arrives before the ends of the work that the token
+    /// stopped.
     fn cancel_by_owner(&self, model: &SystemModel, session: SessionId) -> Option<Command> {
         let run = self.active.get(&session)?.state.run.as_ref()?;
         let owner = journal::owner_of(&run.opened)?;
@@ -299,19 +300,19 @@ impl System {
         }
         let owner_ended = self.ended_owner_outcome(to);
         let owner_end = self.queue_kept_cancel(to);
-        // An owner that cancels this run individually is the cause; its command may still be in flight.
+        // The owner may have cancelled this run individually, by a command that is still in flight. Then that is the cause.
         let alone = self.single.get(&to).and_then(|_| self.cancel_by_owner(model, to.session));
         let admitted = Command::Admitted { run: to.run, owner_ended };
         self.send_commands(model, to.session, alone.into_iter().chain(owner_end).chain([admitted]).collect());
         let works = self.active.get(&to.session).and_then(|active| active.state.run.as_ref());
         if owner_ended.is_some() && works.is_some_and(|run| run.no == to.run && run.slot) {
-            // The run starts work although it was notified of its owner's end.
+            // The run started work although its token had fired.
             self.late.insert(to);
         }
         true
     }
 
-    /// Sends `commands` to a session, after activating it if needed; returns false if nothing changed.
+    /// Sends `commands` to a session, after activating it if needed. Returns false if nothing changed.
     pub(super) fn send_commands(&mut self, model: &SystemModel, session: SessionId, commands: Vec<Command>) -> bool {
         // A queued command keeps the session in memory.
         self.addressed = Some(session);
@@ -365,7 +366,7 @@ impl System {
                     self.answered = decision.reply;
                 }
                 Err(Rejection::Stale(_)) => all.slot_refused |= name == "admitted",
-                // An earlier command may have opened a run, and the receiver of a message may have ended its own.
+                // An earlier command may have opened a run, and the receiver of a message may have ended its run.
                 Err(
                     Rejection::Busy { .. }
                     | Rejection::Working { .. }
@@ -447,12 +448,12 @@ impl System {
         self.active.remove(&session);
         let took = before.into_iter().filter(|other| !self.active.contains_key(other)).collect();
         self.deaths.push(Death { session, at: self.now(), command: None, took });
-        // Admission is requested in the handler, whose request is lost.
+        // The handler requests admission, so its request is lost with the panic.
         self.flight.retain(|message| !matches!(message, Message::Admit { session: of, .. } if *of == session));
         self.send(Message::Restart(session));
     }
 
-    /// Panics in a handler after its decision, while its batch is not yet in the log and the command is still queued.
+    /// Panics in a handler after the decision, while the batch is not yet in the log and the command is still queued.
     fn panic_with_batch(&mut self, model: &SystemModel, message: &Message, reply: FakeReply) -> bool {
         let session = match message {
             Message::Stream { session, .. } => *session,

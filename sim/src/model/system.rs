@@ -1,4 +1,4 @@
-//! The state of the model: the part that a crash keeps, the part that it loses, and the events that may still happen.
+//! The state of the model: durable data, volatile data, and the number of events that may still happen.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -35,7 +35,7 @@ pub enum Message {
         epoch: Epoch,
         turn: TurnNo,
         attempt: AttemptNo,
-        /// Reason for which it is dropped, if it is.
+        /// The reason why the stream was dropped, if it was.
         dropped: Option<Dropped>,
     },
     /// A local tool that has not ended.
@@ -44,14 +44,14 @@ pub enum Message {
         /// The activation that requested it.
         epoch: Epoch,
         call: CallId,
-        /// Reason for which it is stopped, if it is.
+        /// The reason why the tool was stopped, if it was.
         dropped: Option<Dropped>,
     },
     /// Child calls that wait for admission.
     Admit {
         session: SessionId,
         turn: TurnNo,
-        /// Positions in the answer.
+        /// The positions of the calls in the answer.
         calls: Vec<u32>,
     },
     Granted {
@@ -85,21 +85,21 @@ pub enum Message {
         to: RunKey,
         owner: RunKey,
         outcome: OutcomeKind,
-        /// Whether queued inputs remain.
+        /// True if queued inputs stay queued.
         keeps_queue: bool,
     },
     /// The supervisor restarts a session.
     Restart(SessionId),
-    /// A batch that is not in the log yet; only with a seeded bug.
+    /// A batch that is not in the log yet. Only with a seeded bug.
     Append(Box<Batch>),
 }
 
-/// Reason for which work was stopped.
+/// The reason why work was stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Dropped {
-    /// Its own run stopped it.
+    /// The run to which the work belongs stopped it.
     ByRun,
-    /// The token of its run fired.
+    /// The cancellation token of that run fired.
     ByToken,
 }
 
@@ -144,12 +144,12 @@ impl Hash for Batch {
     }
 }
 
-/// Slots of one root run: for owned runs, or for runs of people.
+/// The slots of one root run: either for owned runs or for runs that people opened.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Slots {
     pub(super) used: u32,
     pub(super) holders: BTreeSet<RunKey>,
-    /// Runs that wait for a slot. Those with `true` worked before and are served first.
+    /// Runs that wait for a slot. `true` if the run worked before: it is served first.
     pub(super) queue: Vec<(bool, RunKey)>,
 }
 
@@ -169,7 +169,7 @@ impl Slots {
         }
     }
 
-    /// Releases a slot or a position in the queue; with `counts`, the count falls even if the run held no slot.
+    /// Releases a slot or a position in the queue. If `counts` is true, the count falls even if the run held no slot.
     pub(super) fn release(&mut self, key: RunKey, counts: bool) {
         self.queue.retain(|(_, queued)| *queued != key);
         if self.holders.remove(&key) || counts {
@@ -207,18 +207,18 @@ impl Pools {
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Boot {
-    /// Sessions without a run in flight that an owner continues. They answer before their owners end.
+    /// Sessions without a run in flight that have a `continue` row. They answer before their owners end.
     pub(super) reached: BTreeSet<SessionId>,
-    /// Sessions whose lost run the boot has not ended yet.
+    /// Sessions whose lost run the sweep has not ended yet.
     pub(super) sweep: BTreeSet<SessionId>,
-    /// Sessions with pending rows that the boot has not handled; known after the sweep.
+    /// Sessions with pending rows that the start has not handled. Set after the sweep.
     pub(super) owed: Option<BTreeSet<SessionId>>,
-    /// Sessions whose runs resume after the pending rows: runs parked at a limit, and the runs below them.
+    /// Sessions whose runs resume after the pending rows: runs parked at a limit, and the queued runs that these own.
     pub(super) resuming: BTreeSet<SessionId>,
 }
 
 impl Boot {
-    /// Returns whether the boot still has to handle the session's run. It handles the pending rows of the run too.
+    /// Returns whether the start still has to handle the session's run. It then also handles the run's pending rows.
     pub(super) fn awaits(&self, session: SessionId) -> bool {
         self.sweep.contains(&session) || self.resuming.contains(&session)
     }
@@ -231,15 +231,14 @@ pub struct System {
     /// Rows of the outbox, with the position of their record.
     pub(super) rows: BTreeMap<Row, Seq>,
     pub(super) active: BTreeMap<SessionId, Active>,
-    /// A multiset, sorted.
+    /// The messages in flight: a sorted multiset.
     pub(super) flight: Vec<Message>,
     pub(super) slots: Pools,
     /// Runs whose cancellation token has fired.
     pub(super) fired: BTreeSet<RunKey>,
-    /// Runs that close, with their outcome, and whether their queued inputs remain.
+    /// Closing runs, with their outcome, and whether queued inputs stay queued.
     pub(super) closing: BTreeMap<RunKey, (OutcomeKind, bool)>,
-    /// Runs that are cancelled by an owner that continues, with their key. The second value is the model's call that
-    /// requested the cancel.
+    /// Runs that their owner cancelled individually: the key, and the model's call that requested the cancel.
     pub(super) single: BTreeMap<RunKey, (CallId, Option<CallId>)>,
     pub(super) boot: Option<Boot>,
     pub(super) remaining: Size,
@@ -252,7 +251,7 @@ pub struct System {
     /// A rejection that no interleaving may cause.
     pub(super) wrong: Option<String>,
     pub(super) crashed_in_boot: bool,
-    /// Sessions that the last step changed: only these are folded and compared again. Not part of the identity.
+    /// Sessions that the last step changed. Only these are folded and compared again. Not part of the identity.
     pub(super) touched: BTreeSet<SessionId>,
     /// Armed deadlines. Not part of the identity, because they follow from it.
     pub(super) armed: BTreeSet<(SessionId, Deadline)>,
@@ -338,7 +337,7 @@ impl System {
         (!ended).then_some(opened.run)
     }
 
-    /// Hashes the identity of a state. An activation's state is the fold of its journal, except for its volatile part.
+    /// Hashes the identity of a state. The state of an activation follows from its journal, except for the volatile fields.
     fn identity<H: Hasher>(&self, hasher: &mut H) {
         for (session, journal) in &self.journals {
             (session, journal.digest, journal.epoch, journal.records.len()).hash(hasher);

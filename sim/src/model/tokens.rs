@@ -1,4 +1,4 @@
-//! Tokens: how the end of a run reaches the runs that it owns.
+//! Cancellation tokens: they carry the end of a run to the runs that it owns.
 
 use subtend_session::command::Command;
 use subtend_session::ids::{CallId, RunKey, SessionId};
@@ -20,18 +20,18 @@ impl System {
         }
     }
 
-    /// Cancels one owned run and fires its token. A run that its session has not opened yet has no token: it opens, and
-    /// its cancel is handled next.
+    /// Cancels one owned run and fires its token. A run that the child has not opened yet has no token. The child opens the
+    /// run, then handles the cancel.
     pub(super) fn cancel_child(&mut self, owner: RunKey, child: SessionId, key: CallId, by: &Initiator) {
         let owns = self.active.get(&owner.session).and_then(|active| active.state.run.as_ref());
-        // A later command of the batch may have taken its notice.
+        // A later command of the batch may have taken the run's notice.
         if owns.is_none_or(|run| !run.owned.contains_key(&key)) {
             return;
         }
         let model = if let Initiator::Model { call } = by { Some(*call) } else { None };
         let to = self.run_opened_by(child, owner, key);
         if let Some(to) = to {
-            // Recorded only for the child, because the owner's other runs continue.
+            // Recorded only for this run, because the owner's other runs continue.
             self.single.insert(to, (key, model));
         }
         self.send(Message::OwnerRow { to: child, from: owner.session, kind: RowKind::Cancel, key });
@@ -73,8 +73,8 @@ impl System {
         over.or_else(|| fired.then(|| self.closing_kind(owner, key)))
     }
 
-    /// Returns the owner's outcome that ends `owned`. An owner whose own close is not decided yet closes because its
-    /// owner does.
+    /// Returns the owner's outcome that ends `owned`. If the owner has not decided its own close yet, it is being cancelled
+    /// by the close of an ancestor.
     pub(super) fn closing_kind(&self, owner: RunKey, owned: RunKey) -> OutcomeKind {
         match self.single.get(&owned) {
             Some((_, None)) => OutcomeKind::Interrupted,
@@ -107,7 +107,7 @@ impl System {
         false
     }
 
-    /// Returns the end of the owner of `key` if queued inputs remain.
+    /// Returns the command for the end of the owner of `key`, if that end keeps queued inputs queued.
     pub(super) fn queue_kept_cancel(&self, key: RunKey) -> Option<Command> {
         let outcome = self.ended_owner_outcome(key)?;
         let (opened, _) = journal::last_run(self.journals.get(&key.session)?)?;

@@ -1,4 +1,4 @@
-//! The database of the nodes: leases, claims and fenced writes, like the statements of the PostgreSQL engine.
+//! The database of the nodes: leases, claims and fenced writes, equivalent to the statements of the PostgreSQL engine.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -11,10 +11,10 @@ use subtend_session::state::State;
 
 use crate::lease::LeaseBug;
 
-/// Identifies one lease of a node; numbers are not reused.
+/// The id of one lease of a node. Ids are not reused.
 pub(super) type LeaseId = u64;
 
-/// Time after a renewal within which no other node may claim the shards of a node, by the clock of the database.
+/// Time after a renewal, by the clock of the database, in which no other node may claim the node's shards.
 pub(super) const LEASE: Duration = Duration::from_secs(15);
 
 #[derive(Debug)]
@@ -105,7 +105,7 @@ impl Database {
         Some(lease)
     }
 
-    /// Renews a lease; returns false if it has ended.
+    /// Renews a lease. Returns false if it has ended.
     pub(super) fn renew(&mut self, lease: LeaseId, expires: Duration) -> bool {
         let now = self.now;
         let row = self.nodes.values_mut().find(|row| row.lease == lease && row.expires > now);
@@ -141,21 +141,21 @@ impl Database {
         Some(ShardClaim { owner, epoch: row.epoch, last })
     }
 
-    /// Claims the next epoch for the owner of the last one; returns the end of the log.
+    /// Claims the next epoch for the owner of the current epoch. Returns the claim with the end of the log.
     pub(super) fn reclaim(&mut self, shard: usize, owner: u64) -> Option<ShardClaim> {
         let row = self.shards.get_mut(shard).filter(|row| row.owner == owner)?;
         row.epoch = row.epoch.saturating_add(1);
         Some(ShardClaim { owner, epoch: row.epoch, last: row.memory.last_lsn().unwrap_or_default() })
     }
 
-    /// Releases a shard for other nodes.
+    /// Releases a shard so that other nodes may claim it.
     pub(super) fn release(&mut self, shard: usize, owner: u64) {
         if let Some(row) = self.shards.get_mut(shard).filter(|row| row.owner == owner) {
             row.lease = None;
         }
     }
 
-    /// Writes a group under a claim; returns false if the claim is fenced.
+    /// Writes a group under a claim. Returns false if the claim is fenced.
     pub(super) fn commit(&mut self, shard: usize, claim: ShardClaim, group: Group) -> bool {
         let (no_fence, no_lsn) = (self.has_bug(LeaseBug::NoFence), self.has_bug(LeaseBug::FenceWithoutLsn));
         let Some(row) = self.shards.get_mut(shard) else { return false };
@@ -186,7 +186,7 @@ impl Database {
         }
     }
 
-    /// Judges an effect that begins under `lease`: its shard must belong to that lease, which must be valid.
+    /// Judges an effect that begins under `lease`. The lease must be valid and own the shard.
     pub(super) fn judge_effect(&mut self, shard: usize, lease: LeaseId, what: &str) {
         let owner = self.shards.get(shard).and_then(|row| row.lease);
         if owner != Some(lease) || !self.is_alive(lease) {
@@ -196,7 +196,7 @@ impl Database {
 }
 
 impl SimShard {
-    /// Checks the records of a group: its LSNs have no gap, and each session continues.
+    /// Checks a group: its LSNs have no gap, and the sequence numbers of each session continue without a gap.
     fn check_group(&mut self, last: Lsn, group: &Group) -> Result<(), String> {
         let mut next = last.0;
         for frame in &group.frames {
@@ -223,7 +223,7 @@ impl SimShard {
         }
     }
 
-    /// Returns whether nothing is in flight or owed.
+    /// Returns whether no shard has a run in flight or an outbox row.
     pub(super) fn is_quiet(&self) -> bool {
         let (mut inflight, mut owed) = (0_u32, 0_u32);
         let scanned = self.memory.inflights(&mut |_, _| {

@@ -87,8 +87,8 @@ impl Storage for ClaimedShard {
         self.memory.clone()
     }
 
-    /// Acts like the PostgreSQL engine: claiming the next epoch fences a commit without a reply, and the end of the log
-    /// shows whether it was stored.
+    /// Stores a group like the PostgreSQL engine. If a commit gets no reply, claims the next epoch, which fences the commit.
+    /// The end of the log then shows whether the commit was stored.
     fn store(&self, group: Group) -> Result<()> {
         let to = group.last().unwrap_or_default();
         let mut claim = lock(&self.claim);

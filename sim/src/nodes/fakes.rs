@@ -1,4 +1,4 @@
-//! The runtime of a shard with its models and tools, which report each call that begins.
+//! The runtime of a shard, with fake models and tools that report the start of each call.
 
 use std::sync::Arc;
 
@@ -85,7 +85,7 @@ fn name(effect: ToolEffect) -> &'static str {
     if effect == ToolEffect::SideEffect { "write" } else { "read" }
 }
 
-/// Waits for the duration of a call: short, and sometimes longer than a lease.
+/// Waits for the duration of a call, which is sometimes longer than a lease.
 async fn wait_for_call(world: &NodesWorld) {
     let most = if world.draw_fault(20) { 20_000 } else { 400 };
     tokio::time::sleep(world.rng.ms(0, most)).await;

@@ -1,5 +1,4 @@
-//! The life of a node: its lease, its shards, and its clients. The runtime, its lease and its journal are the real
-//! ones.
+//! The life of a node: its lease, its shards, and its clients. Runtime, lease and journal are the real code.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -20,7 +19,7 @@ use crate::lease::LeaseBug;
 use crate::storage::Simulated;
 
 const HEARTBEAT: Duration = Duration::from_secs(5);
-/// Time after sending a renewal within which calls may start, by the node's own clock.
+/// Time after the sending of a renewal, by the node's own clock, in which calls may start.
 const WORK: Duration = Duration::from_secs(10);
 const TICK: Duration = Duration::from_secs(1);
 /// Maximum wait for an answer of the database.
@@ -38,10 +37,10 @@ pub(super) struct OpenShard {
 pub(super) struct Node {
     pub(super) world: Arc<NodesWorld>,
     number: usize,
-    /// Time for which the process was stopped, by its own clock.
+    /// Time for which the process was paused, by its own clock.
     stopped: Arc<Mutex<Duration>>,
     shards: Arc<Mutex<BTreeMap<usize, OpenShard>>>,
-    /// Seconds by which the machine's date differs from the database's, plus 60.
+    /// Seconds by which the machine's date is ahead of the database's, plus 60.
     date: u64,
 }
 
@@ -73,7 +72,7 @@ pub(super) async fn live(node: Node) {
             return node.leave(term).await;
         }
         node.world.trace(|| format!("node {}: lease {} has ended", node.number, term.id));
-        // Other nodes may have the shards, so nothing is written.
+        // Other nodes may own the shards by now, so the runtimes are dropped without a shutdown.
         lock(&node.shards).clear();
         let NodeTerm { id, work, .. } = term;
         tokio::spawn(node.clone().leave_lost(id, work));
@@ -102,7 +101,7 @@ impl Node {
             self.travel().await;
             let answer = operation(&mut self.world.database());
             if self.world.draw_fault(40) {
-                // Stopped before the reply is read.
+                // The process is paused before it reads the reply.
                 self.world.stop_soon(self.number);
                 sleep(SLICE).await;
             }
@@ -184,7 +183,7 @@ impl Node {
         }
     }
 
-    /// Claims free shards and hands some over, until the node leaves.
+    /// Claims free shards and hands over others, until the node leaves.
     async fn follow(&self, term: &NodeTerm) {
         loop {
             self.forget_failed();
@@ -226,7 +225,7 @@ impl Node {
                 self.world.trace(|| format!("node {}: shard {shard} is open under lease {}", self.number, term.id));
                 lock(&self.shards).insert(shard, OpenShard { runtime, owner: claim.owner });
             }
-            // The claim or the lease may be lost by now.
+            // Expected if the claim or the lease was lost meanwhile.
             Err(error) if journal.poisoned().is_some() || !term.work.is_valid() => {
                 self.world.trace(|| format!("shard {shard} was not opened: {error}"));
             }
@@ -234,7 +233,7 @@ impl Node {
         }
     }
 
-    /// Drops runtimes whose journal failed: the shard is claimed again, by this node or another one.
+    /// Drops runtimes whose journal failed. This node or another one claims the shard again.
     fn forget_failed(&self) {
         let dropped: Vec<_> =
             lock(&self.shards).extract_if(.., |_, open| open.runtime.journal().poisoned().is_some()).collect();
@@ -266,7 +265,7 @@ impl Node {
         self.ask(|database| database.leave(term.id)).await;
     }
 
-    /// Ends a lost lease in the database when its work has stopped.
+    /// Ends a lost lease in the database after its work has stopped.
     async fn leave_lost(self, id: LeaseId, work: Lease) {
         sleep(HEARTBEAT).await;
         work.released().await;

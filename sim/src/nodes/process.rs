@@ -1,4 +1,4 @@
-//! The process of a node: its own tokio runtime, which runs in slices, stops, and is killed.
+//! The process of a node: a tokio runtime that runs in slices and can be paused or killed.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -14,9 +14,9 @@ pub(super) struct Process {
     tokio: tokio::runtime::Runtime,
     life: JoinHandle<()>,
     rate: Rate,
-    /// Time of the node's clock for which it was stopped.
+    /// Time of the node's clock for which the process was paused.
     stopped: Arc<Mutex<Duration>>,
-    /// World time at which a stopped process continues.
+    /// Simulated time at which a paused process continues.
     pub(super) stopped_until: Option<Duration>,
     missed: Duration,
 }
@@ -25,7 +25,7 @@ impl Process {
     /// Starts a process of the node `number`.
     pub(super) fn start(world: &Arc<NodesWorld>, number: usize) -> std::io::Result<Self> {
         let tokio = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build()?;
-        // Clocks differ by less than a third of the time between the last effect of a lease and its end.
+        // The clocks must differ by less than a third of the time between the last effect of a lease and its end.
         let rate = world.rng.between(930, 1_070);
         let stopped = Arc::<Mutex<Duration>>::default();
         let node = Node::new(world, number, Arc::clone(&stopped));
@@ -39,8 +39,8 @@ impl Process {
         self.life.is_finished()
     }
 
-    /// Runs from world time `now` for `length`, or not if the process is stopped. A process that continues finds that
-    /// time has passed.
+    /// Runs for `length` from simulated time `now`, unless the process is paused. The clock of a process that continues
+    /// jumps over the pause.
     pub(super) fn run(&mut self, world: &NodesWorld, now: Duration, length: Duration) {
         if self.stopped_until.is_some_and(|until| now < until) {
             self.missed = self.missed.saturating_add(length);
@@ -60,7 +60,7 @@ impl Process {
         });
     }
 
-    /// Kills the process. Drops within its runtime may start tasks; those are dropped too.
+    /// Kills the process. Dropping tasks may start further tasks within the runtime. Those are dropped too.
     pub(super) fn kill(self) {
         let handle = self.tokio.handle().clone();
         let _inside = handle.enter();

@@ -1,4 +1,4 @@
-//! Clients of a node: they send inputs with keys, and repeat those without a reply on whichever node has the shard.
+//! Clients of a node. They send inputs with keys, and send inputs without a reply again to the node that then has the shard.
 
 use subtend_actors::{OpenOptions, SessionHandle};
 use subtend_invariants::observed::KeyedCommand;
@@ -29,7 +29,7 @@ pub(super) async fn act(node: Node) {
     }
 }
 
-/// Returns a command without a reply, or a new one, and its session.
+/// Returns a command that has no reply yet, or a new one, with its session.
 fn next(node: &Node, shard: usize) -> Option<(Command, SessionHandle)> {
     let world = &node.world;
     let pending: Vec<Command> =
@@ -37,7 +37,7 @@ fn next(node: &Node, shard: usize) -> Option<(Command, SessionHandle)> {
     if let Some(command) = world.rng.pick(&pending) {
         match found(node, shard, command.session) {
             Some(session) => return Some((command, session)),
-            // The session was never durable, and it accepted no input.
+            // The creation of the session was never durable, so the command has no session.
             None => world.clients().pending.retain(|other| other.text != command.text),
         }
     }
@@ -83,7 +83,7 @@ fn check_acknowledged(node: &Node, command: Command, input: InputId) {
     if !clients.sessions.contains(&session) {
         clients.sessions.push(session);
     }
-    // Some replies do not reach the client, which then sends the command again.
+    // Some replies are lost before they reach the client, which then sends the command again.
     if !node.world.draw_fault(5) {
         clients.pending.retain(|pending| pending.text != command.text);
     }

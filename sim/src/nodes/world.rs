@@ -44,7 +44,7 @@ pub(super) struct ClientState {
     pub(super) sent: u64,
 }
 
-/// The period of world time in which one node runs.
+/// The period of simulated time in which one node runs.
 #[derive(Clone, Copy, Debug)]
 struct Slice {
     starts: Duration,
@@ -63,7 +63,7 @@ pub(super) struct NodesWorld {
     report: Mutex<NodesReport>,
     effects: Mutex<BTreeSet<ToolKey>>,
     starts: Mutex<u64>,
-    /// Nodes that are stopped at the end of their slice.
+    /// Nodes that are paused at the end of their slice.
     stopping: Mutex<BTreeSet<usize>>,
 }
 
@@ -87,17 +87,17 @@ impl NodesWorld {
         self.plan.bug == Some(bug)
     }
 
-    /// Begins a slice of a node at world time `starts`; called inside the node's runtime.
+    /// Begins a slice of a node at simulated time `starts`. Called inside the node's runtime.
     pub(super) fn begin_slice(&self, starts: Duration, rate: Rate) {
         *lock(&self.slice) = Slice { starts, began: Some(Instant::now()), rate };
     }
 
-    /// Ends the slice of a node: time stops until the next slice.
+    /// Ends the slice of a node. Simulated time stands still until the next slice.
     pub(super) fn end_slice(&self, ends: Duration) {
         *lock(&self.slice) = Slice { starts: ends, began: None, rate: TRUE_RATE };
     }
 
-    /// Returns the world time, which is the time of the database.
+    /// Returns the simulated time, which is the time of the database.
     pub(super) fn now(&self) -> Duration {
         let slice = *lock(&self.slice);
         let local = slice.began.map_or(Duration::ZERO, |began| began.elapsed());
@@ -105,7 +105,8 @@ impl NodesWorld {
         slice.starts.saturating_add(Duration::from_micros(passed))
     }
 
-    /// Returns the database, whose clock never steps back although nodes run one after the other within a slice.
+    /// Returns the database, whose clock never goes back. The nodes run the same slice one after the other, so simulated
+    /// time does.
     pub(super) fn database(&self) -> MutexGuard<'_, Database> {
         let now = self.now();
         let mut database = lock(&self.database);
@@ -130,29 +131,30 @@ impl NodesWorld {
         self.calm.store(true, Ordering::Relaxed);
     }
 
-    /// Draws whether a fault occurs now, once in `of` times.
+    /// Draws whether a fault occurs now, with a probability of 1 in `of`.
     pub(super) fn draw_fault(&self, of: u64) -> bool {
         self.rng.one_in(of) && !self.is_calm()
     }
 
-    /// Stops a node at the end of its slice.
+    /// Pauses a node at the end of its slice.
     pub(super) fn stop_soon(&self, node: usize) {
         lock(&self.stopping).insert(node);
     }
 
-    /// Returns whether a node must stop now.
+    /// Returns whether a node must pause now.
     pub(super) fn must_stop(&self, node: usize) -> bool {
         lock(&self.stopping).remove(&node) || self.draw_fault(400)
     }
 
-    /// Returns the number of this start of a runtime. It seeds the ids of the runtime.
+    /// Returns the next number for a start of a runtime. It seeds the ids of that runtime.
     pub(super) fn next_start(&self) -> u64 {
         let mut starts = lock(&self.starts);
         *starts = starts.saturating_add(1);
         *starts
     }
 
-    /// Records a violation if the call started without the lease of its shard, or a call with `once_key` for the second time.
+    /// Records a violation if a call started without the lease of its shard. A call with `once_key` must also be the first
+    /// with that key.
     pub(super) fn judge_call(&self, shard: usize, lease: LeaseId, what: &str, once_key: Option<ToolKey>) {
         let mut database = self.database();
         database.judge_effect(shard, lease, what);
@@ -166,7 +168,7 @@ impl NodesWorld {
         self.report().effects += 1;
     }
 
-    /// Prints an event, if that is enabled.
+    /// Prints an event if tracing is enabled.
     pub(super) fn trace(&self, what: impl FnOnce() -> String) {
         if self.plan.trace {
             eprintln!("{:9} {}", self.now().as_millis(), what());

@@ -1,4 +1,4 @@
-//! Actions: one request of a person to a session, and the check that it is answered in time.
+//! Actions. An action is one request of a person to a session. It must be answered in time.
 
 pub(crate) mod answers;
 
@@ -24,9 +24,9 @@ pub(crate) struct Action {
     pub(crate) session: SessionHandle,
 }
 
-/// The limit of an answer while no fault is active (B-2).
+/// Time limit of an answer while no fault is active (B-2).
 const ANSWER_LIMIT: Duration = Duration::from_secs(1);
-/// The limit in any case, including restarts.
+/// Time limit of any answer, including the time of restarts.
 const MAX_ANSWER_TIME: Duration = Duration::from_secs(180);
 
 pub(crate) fn spawn(world: &Arc<World>, action: Action) {
@@ -61,12 +61,12 @@ pub(crate) fn spawn(world: &Arc<World>, action: Action) {
     });
 }
 
-/// Returns whether the store is judged right after the verb.
+/// Returns whether the store is judged right after the request.
 fn is_judged(verb: Verb) -> bool {
     matches!(verb, Verb::Interrupt | Verb::CancelTree | Verb::Background | Verb::Close | Verb::Switch)
 }
 
-/// Returns whether the verb is answered without waiting for the end of a run.
+/// Returns whether the request is answered without waiting for the end of a run.
 fn is_prompt(verb: Verb) -> bool {
     !matches!(verb, Verb::Wait | Verb::DeleteForced | Verb::Summarise)
 }
@@ -103,7 +103,7 @@ async fn ask(world: &Arc<World>, action: &Action) {
             answers::check_control(world, action, session.run(run).cancel().await);
         }
         Verb::Interrupt => answers::check_control(world, action, session.interrupt().await),
-        // Not drawn, so that other seeds keep their draws.
+        // Follows from the seed without a draw, so that recorded seeds keep their runs.
         Verb::CancelTree if session.is_root() && world.plan.seed.is_multiple_of(3) => cancel_each(world, session).await,
         Verb::CancelTree => {
             world.oracle.lock().cancels(session.id(), Cancels::Tree);
@@ -113,7 +113,7 @@ async fn ask(world: &Arc<World>, action: &Action) {
             let call = world.oracle.lock().child_calls.get(&session.id()).copied();
             if let Some(call) = call {
                 answers::check_reply(world, action, session.background(call).await);
-                // An interrupt right after it must not affect that run.
+                // An interrupt right after the call must not affect the run that it moved.
                 if world.rng.one_in(3) {
                     let action = Action { verb: Verb::Interrupt, session: session.clone() };
                     answers::check_control(world, &action, session.interrupt().await);
@@ -137,7 +137,7 @@ async fn ask(world: &Arc<World>, action: &Action) {
         Verb::Summarise => answers::check_summary(world, action, session.summarise().await),
         Verb::Detach => answers::check_reply(world, action, session.detach("worker", task(world)).await),
         Verb::Look => read_listings(world, action).await,
-        // Verbs that are not requests to a session.
+        // These are not requests to a session.
         Verb::Open | Verb::Answer | Verb::Wait | Verb::Crash | Verb::Shutdown | Verb::ClockJump => {}
     }
 }
@@ -151,7 +151,7 @@ async fn input(world: &World, action: &Action) {
         // An input above the limit is refused.
         input = input.turns(turns.min(world.swarm.limits.turns));
     }
-    // Few keys, so that some are reused.
+    // Uses few different keys, so that some are reused.
     if world.rng.one_in(8) {
         input = input.key(format!("key {}", world.rng.below(3)));
     }
@@ -204,7 +204,7 @@ async fn branch(world: &World, action: &Action) {
             if let Ok(child) = &made
                 && world.rng.one_in(2)
             {
-                // A branch without an input shows little.
+                // A branch without an input is not much of a test.
                 answers::check_sent(
                     world,
                     &Action { verb: Verb::Send, session: child.clone() },
@@ -222,7 +222,7 @@ async fn branch(world: &World, action: &Action) {
     }
 }
 
-/// Rolls back mostly the last failed run. Half the time an input follows, which shows where the model is called again.
+/// Rolls back a run, mostly the last failed one. Half the time an input follows, so that the model is called again.
 async fn roll_back(world: &World, action: &Action) {
     let session = &action.session;
     let run = match world.rng.below(6) {
@@ -257,7 +257,7 @@ async fn compact(world: &World, action: &Action) {
 async fn read_listings(world: &Arc<World>, action: &Action) {
     let session = &action.session;
     match world.rng.below(6) {
-        // The journal of the session continues, and so do its followers.
+        // A follower of this session keeps reading its journal.
         5 => watcher::follow(world, session),
         0 => answers::check_read(world, action, session.usage().await),
         1 => answers::check_read(world, action, session.branches().await),
@@ -284,7 +284,7 @@ async fn tree(world: &World, session: &SessionHandle) -> Option<Tree> {
     }
 }
 
-/// Cancels each session of a root's tree by id: each cancel must reach the runs in flight there (T-9).
+/// Cancels each session of a root's tree by id. Each cancel must reach the session's run in flight (T-9).
 async fn cancel_each(world: &World, root: &SessionHandle) {
     let alive = world.oracle.lock().archive.in_flight_below(root.id());
     let Some(tree) = tree(world, root).await else { return };
@@ -316,7 +316,7 @@ fn some_run(world: &World, session: &SessionHandle) -> RunNo {
     RunNo(u32::try_from(world.rng.between(1, u64::from(last))).unwrap_or(1))
 }
 
-/// Returns the text of an input to `session`: after a deletion nothing else may contain it (J-10).
+/// Returns a text for an input to `session`. No other session may contain it after `session` is deleted (J-10).
 fn describe(world: &World, session: SessionId) -> String {
     format!("{} {}", task(world), secret(session))
 }

@@ -1,4 +1,4 @@
-//! A store in memory that outlives every process, reports durable records, and can fail at a write.
+//! A store in memory that outlives every process. It reports durable records to the oracle, and can fail at a write.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,12 +15,12 @@ use crate::simulate::oracle::Oracle;
 use crate::simulate::seeded::{Seeded, StoreBug};
 use crate::storage::Storage;
 
-/// The store of a simulation; clones share it.
+/// The store of a simulation. Clones share it.
 #[derive(Clone)]
 pub(crate) struct Disk {
     memory: Arc<Mutex<Memory>>,
     oracle: Arc<Oracle>,
-    /// Notified when the process dies at a write.
+    /// Notified when the process is killed at a write.
     pub(crate) death: Arc<Notify>,
     bug: Option<Seeded>,
 }

@@ -18,7 +18,7 @@ pub(crate) fn spawn(world: &Arc<World>, mut approver: Approver) {
                 world.oracle.mark("left unanswered");
                 continue;
             }
-            // Sometimes after the deadline of the ask.
+            // The answer may come after the deadline of the ask.
             let max_ms = world.rng.pick(&[3_000, 3_000, 3_000, 12_000]).unwrap_or(3_000);
             tokio::time::sleep(world.rng.ms(0, max_ms)).await;
             let verdicts = [AskVerdict::Allow, AskVerdict::Allow, AskVerdict::Deny, AskVerdict::Always];

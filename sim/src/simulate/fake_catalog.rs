@@ -1,4 +1,4 @@
-//! The agents and tools of a simulation, as data.
+//! The agents and tools of a simulation.
 
 use subtend_session::call::ToolEffect;
 
@@ -6,9 +6,9 @@ use subtend_session::call::ToolEffect;
 pub(crate) struct FakeTool {
     pub(crate) name: &'static str,
     pub(crate) effect: ToolEffect,
-    /// True if it always takes long.
+    /// True if the tool always takes long.
     pub(crate) slow: bool,
-    /// True if it continues after a stop.
+    /// True if the tool continues after it is asked to stop.
     pub(crate) stubborn: bool,
     pub(crate) panics: bool,
     pub(crate) guarded: bool,

@@ -90,7 +90,7 @@ fn fault_of(says: ModelBehaviour) -> Option<FaultKind> {
     }
 }
 
-/// Streams long answers, or is silent.
+/// Streams a long answer in pieces, or may send one piece and then waits.
 async fn stream_answer(world: &World, deltas: &Deltas, takes: CallDuration) {
     if takes == CallDuration::Long && world.rng.one_in(2) {
         for piece in 0..world.rng.between(1, 6) {
@@ -110,12 +110,12 @@ fn draw(world: &World, request: &Request) -> ModelBehaviour {
         return ModelBehaviour::Text;
     }
     let answer_count = request.messages.iter().filter(|message| matches!(message, Message::Assistant { .. })).count();
-    // An endless run shows less than several runs that end.
+    // Several runs that end test more than one endless run.
     if answer_count > 24 || (answer_count > 6 && world.rng.one_in(2)) {
         return ModelBehaviour::Text;
     }
     let says = world.rng.pick_weighted(&world.swarm.behaviours).unwrap_or(ModelBehaviour::Text);
-    // A service has no tools; some request one anyway.
+    // A service has no tools, but sometimes requests one anyway.
     if says == ModelBehaviour::Calls && is_service(&request.agent) && !world.rng.one_in(8) {
         ModelBehaviour::Text
     } else {
@@ -124,7 +124,7 @@ fn draw(world: &World, request: &Request) -> ModelBehaviour {
 }
 
 fn answer(world: &World, request: &Request, says: ModelBehaviour) -> Result<Answer, ModelError> {
-    // The text of people's runs stays in their own session; other answers also reach their owners.
+    // The texts of people's runs must stay in their session, so they are marked. Other answers also reach the owners.
     let own = world.oracle.lock().is_persons((request.session, request.turn, request.attempt));
     let own = if own { secret(request.session) } else { String::new() };
     let text = || Some(format!("answer {} of turn {} {own}", world.rng.below(1000), request.turn).into());
@@ -197,13 +197,13 @@ fn call(world: &World, request: &Request, ix: u32) -> Option<ToolCall> {
     Some(ToolCall { provider_id: format!("c{ix}").into(), tool: tool.into(), args: args.to_string().into() })
 }
 
-/// Returns one of the caller's own tasks, or an unknown one.
+/// Returns the id of one of the caller's own tasks, or an unknown id.
 fn own_task(world: &World, request: &Request) -> String {
     let children = world.oracle.lock().children.get(&request.session).cloned().unwrap_or_default();
     world.rng.pick(&children).map_or_else(|| "nonesuch".to_owned(), |short| short.to_string())
 }
 
-/// Returns the parent, one of the caller's tasks or siblings, or an unknown one.
+/// Returns the name of the parent or the id of one of the caller's tasks or siblings, or an unknown id.
 fn relative(world: &World, request: &Request) -> String {
     if world.rng.one_in(3) {
         return "parent".to_owned();

@@ -16,7 +16,7 @@ use crate::simulate::world::World;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ProcessEnd {
-    /// The process was killed, or will be: nothing in it is awaited.
+    /// The process was killed or is about to be killed. No task of it is awaited.
     Crashed,
     Down,
     Over,
@@ -41,8 +41,8 @@ impl FakeUsers {
         self.runtime.take()
     }
 
-    /// Abandons the runtime of a killed process. The runtime is dropped when nothing in it can run any more, so that
-    /// its drop has no effects.
+    /// Abandons the runtime of a killed process. It is dropped later, when its tasks can no longer run, so that the drop
+    /// has no effects.
     pub(crate) fn abandon(mut self) {
         self.world.set_abandoned(self.runtime.take());
     }
@@ -118,7 +118,7 @@ impl FakeUsers {
                 tokio::time::advance(far).await;
                 self.world.oracle.lock().end_jump();
             }
-            // The approvers answer asks.
+            // The fake approvers answer asks.
             Verb::Answer => {}
             _ => {
                 if self.sessions().is_empty() {
@@ -143,13 +143,13 @@ impl FakeUsers {
                 self.sessions.push(session.id());
                 spawn(&self.world, Action { verb: Verb::Send, session });
             }
-            // The journal may have just failed.
+            // Expected if the journal has just failed.
             Err(error) => self.world.oracle.mark(&format!("not opened: {error}")),
         }
         self.world.oracle.lock().answer(opening);
     }
 
-    /// Returns the sessions that were opened here, and all durable ones.
+    /// Returns the sessions that this process opened, and all durable sessions.
     fn sessions(&self) -> Vec<SessionId> {
         let mut sessions = self.world.oracle.lock().sessions.clone();
         sessions
@@ -157,7 +157,7 @@ impl FakeUsers {
         sessions
     }
 
-    /// Picks a session; sessions on which the verb has an effect, and recent ones, are more likely.
+    /// Picks a session. Recent sessions, and those on which the request has an effect, are more likely.
     fn session(&self, verb: Verb) -> Option<SessionHandle> {
         let sessions = self.sessions();
         let recent = sessions.len().saturating_sub(6);
@@ -195,12 +195,12 @@ impl FakeUsers {
                 return self
                     .world
                     .oracle
-                    .wrong("S-6", format!("after {waited:?} without faults some runs have not ended: {left}"));
+                    .wrong("S-6", format!("some runs have not ended after {waited:?} without faults: {left}"));
             }
             tokio::time::sleep(next).await;
             (waited, next) = (waited.saturating_add(next), (next * 2).min(Duration::from_secs(60)));
         }
-        // Notices after the last end take time too.
+        // The notices of the last ends take time too.
         tokio::time::sleep(Duration::from_secs(60)).await;
         self.judge(true);
         judge::baseline(&self.world, runtime);

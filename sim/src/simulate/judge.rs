@@ -1,4 +1,4 @@
-//! Judges the journal by the predicates, and at rest checks that nothing remains.
+//! Judges the journal with the predicates. At rest, also checks that no work or resource remains.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -23,7 +23,7 @@ const WRITES: u64 = 20;
 /// Time limit for all runs to end without further faults.
 pub(crate) const REST_TIMEOUT: Duration = Duration::from_secs(3_600);
 
-/// Judges only the store, as an operator would.
+/// Judges only the store, with the audit that operators use.
 pub(crate) fn judge_store(oracle: &Oracle, journal: &Journal) {
     match audit(journal, false) {
         Ok(()) => {}
@@ -42,13 +42,13 @@ pub(crate) fn judge_all(world: &World, at_rest: bool) {
     let limits = &world.swarm.limits;
     let mut oracle = world.oracle.lock();
     let now = oracle.now();
-    // A jump of the clock delays everything.
+    // A jump of the clock delays all work.
     let grace_ms = oracle.jumped.is_zero().then(|| limits.grace_ms.saturating_add(TICKS_MS));
     let lists = world.rng.one_in(4) || oracle.has_missed();
     let listings = if lists { listings(&oracle, world) } else { Vec::new() };
     oracle.observations.tick(now);
     oracle.observations.record_listings(listings);
-    // Ends, from the leaves up, wait for one write each.
+    // The ends of a tree follow each other from the leaves up, and each waits for one write.
     let disk_ms = if let Sync::Later(most) = world.swarm.sync { most.saturating_mul(WRITES) } else { 0 };
     let (ledger, fired) = (ledger(&oracle, world, at_rest), oracle.fired_tokens());
     let observed = oracle.observations.all_mut();
@@ -66,11 +66,11 @@ pub(crate) fn judge_all(world: &World, at_rest: bool) {
     }
 }
 
-/// Returns the slots of the pools, and the cancels that people requested.
+/// Returns the slots in use, and the cancels that people requested.
 fn ledger(oracle: &OracleState, world: &World, at_rest: bool) -> Ledger {
     let limits = &world.swarm.limits;
     let mut ledger = Ledger {
-        // Each class has the full number of slots.
+        // Each of the two pools has the full number of slots.
         global: u32::try_from(world.swarm.slots).ok(),
         lagging: !at_rest,
         owned: Pool { per_root: limits.live_runs, ..Pool::default() },
@@ -110,12 +110,12 @@ pub(crate) fn describe_pending(journal: &Journal) -> String {
     format!("in flight {runs:?}, owed {rows:?}")
 }
 
-/// Compacts the store between two processes. Afterwards no deleted session remains, except in trees that others wait
-/// for (J-10).
+/// Compacts the store between two processes. Afterwards no deleted session remains, except in trees to which an outbox row
+/// is pending (J-10).
 pub(crate) fn compact(world: &World) {
     let done = match world.disk.compact() {
         Ok(done) => done,
-        Err(error) => return world.oracle.wrong("J-10", format!("the store cannot be compacted: {error}")),
+        Err(error) => return world.oracle.wrong("J-10", format!("cannot compact the store: {error}")),
     };
     let mut oracle = world.oracle.lock();
     let held: BTreeSet<SessionId> = done.deferred.iter().map(|held| held.session).collect();
@@ -133,8 +133,7 @@ pub(crate) fn secret(session: SessionId) -> String {
     format!("secret-{}", session.0.simple())
 }
 
-/// Checks that no text of a deleted session is exported, and that the store contains nothing of an erased session
-/// (J-10).
+/// Checks that no text of a deleted session is exported, and that the store contains no data of an erased session (J-10).
 pub(crate) fn erased(world: &World, journal: &Journal) {
     let (deleted, erased) = {
         let oracle = world.oracle.lock();
@@ -145,17 +144,17 @@ pub(crate) fn erased(world: &World, journal: &Journal) {
     }
     let mut out = Vec::new();
     if let Err(error) = journal.export(Scope::Store, &mut out, &mut |_| {}) {
-        return world.oracle.wrong("J-10", format!("the store cannot be exported: {error}"));
+        return world.oracle.wrong("J-10", format!("cannot export the store: {error}"));
     }
     let out = String::from_utf8_lossy(&out);
     for session in deleted.iter().chain(&erased) {
         if out.contains(&format!("\"frame\":{{\"session\":\"{session}\"")) {
-            world.oracle.wrong("J-10", format!("{session} is deleted, and its records are exported"));
+            world.oracle.wrong("J-10", format!("{session} is deleted, but its records are exported"));
         }
         if let Some((before, _)) = out.split_once(&secret(*session)) {
             let line = before.lines().next_back().unwrap_or_default();
             let start: String = line.chars().take(120).collect();
-            world.oracle.wrong("J-10", format!("{session} is deleted, and another session keeps its text: {start}"));
+            world.oracle.wrong("J-10", format!("{session} is deleted, but another session keeps its text: {start}"));
         }
     }
     for session in &erased {
@@ -164,21 +163,21 @@ pub(crate) fn erased(world: &World, journal: &Journal) {
         if left > 0 || !title.is_empty() {
             world.oracle.wrong(
                 "J-10",
-                format!("{session} is erased, and the store still has {left} records and the title {title:?}"),
+                format!("{session} is erased, but the store still has {left} records and the title {title:?}"),
             );
         }
     }
     world.oracle.mark("judged erased");
 }
 
-/// Checks that nothing of a run remains at rest.
+/// Checks that no slot and no wait for an end remains at rest.
 pub(crate) fn baseline(world: &World, runtime: &Runtime) {
     if runtime.slots_in_use() != 0 {
         world.oracle.wrong("T-3", format!("{} slots are in use at rest", runtime.slots_in_use()));
     }
     let waits = world.oracle.lock().waits;
     if waits != 0 {
-        world.oracle.wrong("S-6", format!("{waits} waits for ends are not answered at rest"));
+        world.oracle.wrong("S-6", format!("{waits} waits for ends of runs are unanswered at rest"));
     }
 }
 

@@ -1,4 +1,4 @@
-//! One life of a process: a runtime in virtual time, from its start on the existing store to its end.
+//! The life of one process: a runtime in virtual time, from its start on the existing store to its end.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -56,7 +56,7 @@ pub(crate) fn live(world: &Arc<World>, number: u32) -> ProcessEnd {
         (end, oracle.now())
     });
     world.oracle.lock().end(at);
-    // Drops within the runtime may start tasks; those are dropped too.
+    // Dropping tasks may start further tasks within the runtime. Those are dropped too.
     let handle = tokio.handle().clone();
     let _inside = handle.enter();
     drop(tokio);
@@ -115,14 +115,14 @@ async fn run_process(world: &Arc<World>, number: u32) -> ProcessEnd {
     }
 }
 
-/// Returns whether the last process left nothing to recover.
+/// Returns whether the last process left no run and no outbox row to recover.
 fn is_at_rest(journal: &Journal) -> bool {
     let nothing_in_flight = journal.inflight().is_ok_and(|rows| rows.is_empty());
     let all_deleted = journal.unfinished_deletions().is_ok_and(|tops| tops.is_empty());
     nothing_in_flight && all_deleted && journal.outbox().is_ok_and(|rows| rows.is_empty())
 }
 
-/// Shuts down, and checks that no task remains.
+/// Shuts the runtime down, and checks that no task remains.
 async fn shut_down(world: &Arc<World>, runtime: Runtime) {
     let grace = world.rng.pick(&[0, 200, 20_000]).unwrap_or(0);
     let grace = Duration::from_millis(grace);
@@ -135,7 +135,7 @@ async fn shut_down(world: &Arc<World>, runtime: Runtime) {
     let Ok(report) = tokio::time::timeout(grace + SHUTDOWN_TIMEOUT, runtime.shutdown(grace)).await else {
         return world
             .oracle
-            .wrong("E-5", format!("a shutdown with {grace:?} of grace took {SHUTDOWN_TIMEOUT:?} longer"));
+            .wrong("E-5", format!("a shutdown with a grace of {grace:?} took {SHUTDOWN_TIMEOUT:?} longer"));
     };
     if (report.actors, report.tasks) != (0, 0) {
         world.oracle.wrong("E-5", format!("something is alive after a shutdown: {report:?}"));
@@ -173,7 +173,7 @@ fn open(world: &Arc<World>) -> Option<Journal> {
     faults.on_failure(move || {
         let mut oracle = oracle.lock();
         oracle.begin_store_failure();
-        // Counted when it occurs, because the life may end earlier.
+        // Counted when it occurs, because the process may end earlier.
         of.get().into_iter().for_each(|fault| oracle.record_fault(*fault));
     });
     let at = world.rng.between(1, 60);
@@ -202,7 +202,7 @@ fn open(world: &Arc<World>) -> Option<Journal> {
     opened.map_err(|error| world.oracle.wrong("open", error.to_string())).ok()
 }
 
-/// Writes to the disk, with delays.
+/// Writes queued groups to the disk, with delays.
 async fn write(world: Arc<World>, mut stepper: Stepper, most_ms: u64) {
     loop {
         stepper.wait_for_work().await;
@@ -217,7 +217,7 @@ async fn write(world: Arc<World>, mut stepper: Stepper, most_ms: u64) {
     }
 }
 
-/// Draws whether, and at which write, the process dies.
+/// Draws whether the process is killed at a write, and at which.
 fn draw_death(world: &World) {
     let dies = world.rng.one_in(world.swarm.dies_at_write) && !world.is_calm();
     let (after, is_written) = (world.rng.between(1, 40), world.rng.one_in(2));
@@ -239,7 +239,7 @@ async fn start(world: &Arc<World>, journal: &Journal, number: u32) -> Result<Run
         durable_before_call: swarm.durable_before_call,
         titles: world.plan.writes_titles(),
         summaries: world.plan.writes_summaries(),
-        // Each life has its own seed, so that ids differ.
+        // Each process has its own seed, so that ids differ.
         seed: Some(world.plan.seed.wrapping_mul(1_000).wrapping_add(u64::from(number))),
         ..Options::default()
     };
@@ -257,7 +257,7 @@ async fn start(world: &Arc<World>, journal: &Journal, number: u32) -> Result<Run
         .await
 }
 
-/// Returns the workspace of all simulations, which is never written.
+/// Returns the workspace of all simulations. No simulation writes to it.
 fn workspace() -> Result<Arc<Workspace>, WorkspaceError> {
     static WORKSPACE: OnceLock<Arc<Workspace>> = OnceLock::new();
     if let Some(workspace) = WORKSPACE.get() {
@@ -312,7 +312,7 @@ fn faults(world: &Arc<World>) -> Faults {
 mod tests {
     use super::*;
 
-    /// Returns a world whose first life has the failure, and no other fault.
+    /// Returns a world whose first process has this fault and no other.
     fn failing(fault: FaultKind) -> Arc<World> {
         let mut world = World::new(SeedPlan { seed: 5, steps: 500, bug: None, trace: false });
         let swarm = &mut Arc::get_mut(&mut world).expect("not shared yet").swarm;
@@ -322,7 +322,7 @@ mod tests {
         world
     }
 
-    /// An armed failure may not occur, because the life can end before its write.
+    /// A drawn fault may not occur, because the process can end before the write.
     #[test]
     fn failure_counts_only_when_it_occurs() {
         let tokio = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
@@ -332,7 +332,7 @@ mod tests {
                 let counted =
                     || world.oracle.lock().tally.marks.get(&format!("{fault:?}")).copied().unwrap_or_default();
                 drop(open(&world).expect("a journal"));
-                assert_eq!(counted(), 0, "{fault:?}: armed, and the life ended without a write");
+                assert_eq!(counted(), 0, "{fault:?}: the process ended before a write");
                 let journal = open(&world).expect("a journal");
                 let runtime = start(&world, &journal, 0).await.expect("a runtime");
                 let mut opened = 0;

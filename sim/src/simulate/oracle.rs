@@ -1,4 +1,4 @@
-//! The oracle: durable records, promises to callers, and the first violation.
+//! The oracle: records what became durable and what callers were told, and keeps the first violation.
 
 pub(crate) mod archive;
 pub(crate) mod contexts;
@@ -25,32 +25,32 @@ use contexts::Contexts;
 use observations::Observations;
 use observer::{CancelAsked, Cancels, PendingObservations};
 
-/// Time after its answer within which a fault still counts for a verb.
+/// Time after the answer to a request within which a fault still counts as during the request.
 const RECENT: Duration = Duration::from_secs(1);
 
 /// Returns the number of slots of owned runs and of people's runs.
 type SlotsOfRoot = Box<dyn Fn(SessionId) -> [usize; 2] + Send + Sync>;
 
-/// The oracle of one simulation; it outlives every process.
+/// The oracle of one simulation. It outlives every process.
 #[derive(Default)]
 pub(crate) struct Oracle(Mutex<OracleState>);
 
 #[derive(Default)]
 pub(crate) struct OracleState {
-    /// Virtual time before the current process.
+    /// Virtual time at which the current process began.
     before: Duration,
     began: Option<Instant>,
     pub(crate) steps: u32,
     /// True to print events on the error stream.
     pub(crate) trace: bool,
     pub(crate) calm: bool,
-    /// True once the process is dead: nothing becomes durable any more.
+    /// True if the process was killed. No record becomes durable any more.
     pub(crate) dead: bool,
     pub(crate) booting: bool,
     pub(crate) attended_since: Option<Duration>,
     pub(crate) contexts: Contexts,
     pub(crate) writes: u64,
-    /// The write at which the process dies, and whether that write succeeds.
+    /// The write at which the process is killed, and whether that write succeeds.
     pub(crate) dies_at: Option<(u64, bool)>,
     pub(crate) archive: Archive,
     pub(crate) coverage: Coverage,
@@ -63,7 +63,7 @@ pub(crate) struct OracleState {
     pub(crate) records: u64,
     pub(crate) sessions: Vec<SessionId>,
     pub(crate) seen: BTreeMap<SessionId, DurableSession>,
-    /// The run of each model call whose start is durable, and when it became durable.
+    /// The run of each model call whose start is durable, and the time when it became durable.
     turns: BTreeMap<(SessionId, TurnNo, AttemptNo), (RunNo, Duration)>,
     calls: BTreeSet<(SessionId, CallId)>,
     owners: BTreeMap<RunKey, RunKey>,
@@ -76,7 +76,7 @@ pub(crate) struct OracleState {
     last_jump: Option<Duration>,
     /// The end of the last jump of the clock.
     last_landing: Option<Duration>,
-    /// Total of the clock's jumps.
+    /// Total length of the clock's jumps.
     pub(crate) jumped: Duration,
     pub(crate) waits: u64,
     inputs: BTreeMap<(SessionId, InputId), Seq>,
@@ -86,12 +86,12 @@ pub(crate) struct OracleState {
     pub(crate) answers: BTreeMap<SessionId, Vec<Seq>>,
     /// The last call of each session that opened a run.
     pub(crate) child_calls: BTreeMap<SessionId, CallId>,
-    /// Requested deletions: after the first one many requests may be refused.
+    /// Number of requested deletions. After the first, many requests may be refused.
     pub(crate) deletions: u64,
     effects: BTreeMap<ToolKey, u32>,
     pub(crate) failure: Option<SimFailure>,
     pub(crate) tally: Tally,
-    /// Requested verbs, and the times of their answers.
+    /// Requests, and the times of their answers.
     pending: BTreeMap<u64, (Verb, Option<Duration>)>,
     next_asked: u64,
 }
@@ -108,9 +108,9 @@ pub(crate) struct ClosedRun {
     pub(crate) outcome: Outcome,
 }
 
-/// Time for which the ends after a jump of the clock may keep the disk busy.
+/// Time for which the disk may be busy with the ends of runs after a jump of the clock.
 const BACKLOG: Duration = Duration::from_secs(5);
-/// Time within which restarted actors must notify the sessions that their run owns.
+/// Time within which a restarted actor must notify the sessions that its run owns.
 const RESTARTS: Duration = Duration::from_secs(60);
 
 impl Oracle {
@@ -128,12 +128,12 @@ impl Oracle {
 }
 
 impl OracleState {
-    /// Starts a process; called inside its runtime.
+    /// Starts a process. Called inside the process's runtime.
     pub(crate) fn begin(&mut self) {
         self.began = Some(Instant::now());
         self.trace(|| "--- a process begins".to_owned());
         self.dead = false;
-        // The process died with its waiting callers.
+        // Callers that waited for a reply died with the previous process.
         self.waits = 0;
         self.attended_since = None;
         self.observations.record_shutdown(None);
@@ -152,7 +152,7 @@ impl OracleState {
         }
     }
 
-    /// Virtual time since the simulation began.
+    /// Returns the virtual time since the simulation began.
     pub(crate) fn now(&self) -> Duration {
         let lived = self.began.map_or(Duration::ZERO, |began| Instant::now().saturating_duration_since(began));
         self.before.saturating_add(lived)
@@ -165,20 +165,20 @@ impl OracleState {
         }
     }
 
-    /// Prints an event, if that is enabled.
+    /// Prints an event if tracing is enabled.
     pub(crate) fn trace(&self, what: impl FnOnce() -> String) {
         if self.trace {
             eprintln!("{:9} {}", self.now().as_millis(), what());
         }
     }
 
-    /// Returns the number of a session in creation order, which is shorter than its id.
+    /// Returns the number of a session in creation order, for traces: it is shorter than the id.
     pub(crate) fn session_number(&self, session: SessionId) -> String {
         let at = self.sessions.iter().position(|other| *other == session);
         at.map_or_else(|| session.to_string(), |at| format!("#{at}"))
     }
 
-    /// Returns whether no actor died around or after `then`, and the clock did not jump: then nothing excuses a delay.
+    /// Returns whether no actor died around or after `then`, and the clock did not jump. If so, no fault excuses a delay.
     pub(crate) fn is_undisturbed_since(&self, then: Duration) -> bool {
         let restarted = self.last_death.is_none_or(|last| last.saturating_add(RESTARTS) < then);
         restarted && self.last_jump.is_none_or(|last| last < then)
@@ -189,13 +189,13 @@ impl OracleState {
         self.last_landing = Some(self.now());
     }
 
-    /// Returns whether nothing excuses a delay since `then`, not even a busy disk after a jump of the clock.
+    /// Returns whether no fault since `then` excuses a delay, including a busy disk after a jump of the clock.
     pub(crate) fn has_no_excuse_since(&self, then: Duration) -> bool {
         self.is_undisturbed_since(then) && self.last_landing.is_none_or(|last| last.saturating_add(BACKLOG) < then)
     }
 
-    /// Returns whether nothing that the run owns may start any more. Within the same instant the notice may be in
-    /// flight; a dead actor sends it after its restart.
+    /// Returns whether no run that the closed run owns may start work any more. In the same instant the notification may
+    /// still be in flight, and a dead actor sends it only after its restart.
     fn forbids_starts(&self, over: &ClosedRun) -> bool {
         let since = self.now().saturating_sub(over.at);
         since > RESTARTS.saturating_add(self.jumped) || (!since.is_zero() && self.is_undisturbed_since(over.at))
@@ -221,7 +221,7 @@ impl OracleState {
         match fault {
             FaultKind::HandlerPanic | FaultKind::AppendPanic => {
                 self.last_death = Some(self.now());
-                // A decided batch that was not appended is lost with its actor: its turn is repeated with another
+                // A batch that was decided but not appended is lost with the actor. The turn is repeated with another
                 // context.
                 self.contexts.forget();
             }
@@ -288,7 +288,7 @@ impl OracleState {
             }
         } else if let Record::RunStarted { run, .. } = record {
             let run = RunKey { session, run: *run };
-            let over = self.ended_ancestor(run).map(|(key, over)| format!("{run:?} starts; {key:?} is over: {over:?}"));
+            let over = self.ended_ancestor(run).map(|(key, over)| format!("{run:?} starts, but {key:?} has ended: {over:?}"));
             if let Some(what) = over {
                 self.wrong("T-4", what);
             }
@@ -318,8 +318,8 @@ impl OracleState {
         self.turns.get(&turn).map(|(run, _)| *run)
     }
 
-    /// Returns whether a person opened the run of a turn, and its answer stays in its own session: the first run of an
-    /// alternative answers for the parent session.
+    /// Returns whether a person opened the run of a turn, and the answer stays in the run's session. Excludes the first run
+    /// of an alternative, whose answer the parent session shows.
     pub(crate) fn is_persons(&self, turn: (SessionId, TurnNo, AttemptNo)) -> bool {
         let Some(run) = self.run_of(turn) else { return false };
         let Some(state) = self.archive.state(turn.0) else { return false };
@@ -333,7 +333,8 @@ impl OracleState {
         self.over.entry(run).or_insert_with(|| ClosedRun { at, outcome: outcome.clone() });
     }
 
-    /// Checks an effect: its intent is durable if it leaves the process, and no run above it has ended (J-5, T-4).
+    /// Checks that an effect that leaves the process has a durable intent, and that neither its run nor an owner has ended
+    /// (J-5, T-4).
     pub(crate) fn effect(&mut self, session: SessionId, intent: Intent, leaves: bool) -> Option<usize> {
         let run = match intent {
             Intent::Turn(turn, attempt) => self.turns.get(&(session, turn, attempt)).map(|(run, _)| *run),
@@ -347,16 +348,16 @@ impl OracleState {
         };
         let now = self.now();
         if let Some((key, over)) = self.ended_ancestor(RunKey { session, run }) {
-            let what = format!("{intent:?} of {session} begins at {now:?}; {key:?} is over: {over:?}");
+            let what = format!("{intent:?} of {session} begins at {now:?}, but {key:?} has ended: {over:?}");
             self.wrong("T-4", what);
             return None;
         }
         let last = self.seen.get(&session).map(|seen| seen.last);
-        // A local effect may be repeated when its intent is lost.
+        // A local effect may be repeated if its intent is lost.
         leaves.then(|| self.observations.begin_effect(now, RunKey { session, run }, intent.work(), last))
     }
 
-    /// Returns the run itself or an ancestor that has ended, so that nothing may start.
+    /// Returns the run itself, or an owner, that has ended so that no work may start.
     fn ended_ancestor(&self, run: RunKey) -> Option<(RunKey, &ClosedRun)> {
         let mut at = Some(run);
         while let Some(key) = at {
@@ -377,7 +378,7 @@ impl OracleState {
         self.cancels.push(CancelAsked { session, what, at });
     }
 
-    /// Returns the runs that people cancelled, from their requests and not from the outcomes.
+    /// Returns the runs that people cancelled, according to the requests rather than the outcomes.
     pub(crate) fn cancelled(&self) -> BTreeSet<RunKey> {
         self.archive.cancelled(&self.cancels, &self.over)
     }
@@ -403,17 +404,17 @@ impl OracleState {
             let (now, last) = (self.now(), self.seen.get(&session).map(|seen| seen.last));
             self.observations.record_acknowledgement(now, session, seq, last);
         } else {
-            self.wrong("J-5", format!("input {input} of {session} is acknowledged and not durable"));
+            self.wrong("J-5", format!("input {input} of {session} is acknowledged, but not durable"));
         }
     }
 
-    /// Records that the store is about to fail: no answer may depend on records that are not durable yet (J-9).
+    /// Records that the store is about to fail. From now on no reply may depend on records that are not durable yet (J-9).
     pub(crate) fn begin_store_failure(&mut self) {
         let (now, durable) = (self.now(), self.seen.iter().map(|(session, seen)| (*session, seen.last)).collect());
         self.observations.begin_store_failure(now, durable);
     }
 
-    /// Returns the decided outcome of a run, ended or not.
+    /// Returns the outcome of a run that has ended or whose outcome is fixed.
     pub(crate) fn decided_outcome(&self, run: RunKey) -> Option<&Outcome> {
         self.over.get(&run).map(|over| &over.outcome)
     }

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::sync::Once;
 
 thread_local! {
-    /// The panics of this thread's simulation, while one runs.
+    /// The panics of the simulation that runs on this thread, if any.
     static PANICS: RefCell<Option<Vec<String>>> = const { RefCell::new(None) };
 }
 

@@ -1,4 +1,4 @@
-//! Plans: the parameters of one run of the simulator, all drawn from a seed.
+//! Plans: the parameters of one run of the simulator, which a seed determines.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::simulate::tally::Verb;
 pub struct SeedPlan {
     /// The source of all draws.
     pub seed: u64,
-    /// Maximum number of actions of users and external events.
+    /// Maximum number of user actions and external events.
     pub steps: u32,
     /// The seeded bug, if any.
     pub bug: Option<Seeded>,
@@ -22,60 +22,60 @@ pub struct SeedPlan {
 }
 
 impl SeedPlan {
-    /// Returns the `on_restart` of an agent that resumes in one of `one_in` seeds. Not drawn, so that older recorded
-    /// seeds give the same runs.
+    /// Returns the `on_restart` of an agent that resumes in one of `one_in` seeds. Computed from the seed without a draw,
+    /// so that older recorded seeds give the same runs.
     pub(crate) fn on_restart(&self, one_in: u64) -> OnRestart {
         if self.seed.is_multiple_of(one_in) { OnRestart::Resume } else { OnRestart::Fail }
     }
 
-    /// Returns whether users roll runs back and request summaries. Decided by the seed modulo [`RARE_MODULUS`] and not
-    /// drawn, so that older recorded seeds give the same runs.
+    /// Returns whether users roll runs back and request summaries. Computed from the seed modulo [`RARE_MODULUS`] without a
+    /// draw, so that older recorded seeds give the same runs.
     pub(crate) fn has_rollbacks_and_summaries(&self) -> bool {
         matches!(self.seed % RARE_MODULUS, 1 | 3 | 7 | 9 | 11 | 13)
     }
 
-    /// Returns whether the host writes titles; decided in the same way.
+    /// Returns whether the host writes titles. Computed in the same way.
     pub(crate) fn writes_titles(&self) -> bool {
         matches!(self.seed % RARE_MODULUS, 1 | 3 | 7)
     }
 
-    /// Returns a small context window of the model, in tokens, so that histories are compacted; decided in the same way.
+    /// Returns a small context window of the model, in tokens, so that histories are compacted. Computed in the same way.
     pub(crate) fn window(&self) -> Option<u64> {
         matches!(self.seed % RARE_MODULUS, 7 | 9 | 11 | 13).then_some(1_000)
     }
 
-    /// Returns whether users request and undo compactions instead of summaries; decided in the same way.
+    /// Returns whether users request and undo compactions instead of summaries. Computed in the same way.
     pub(crate) fn compacts(&self) -> bool {
         self.seed % RARE_MODULUS == 13
     }
 
-    /// Returns whether agents may message their relatives; decided in the same way.
+    /// Returns whether agents may message their relatives. Computed in the same way.
     pub(crate) fn has_messages(&self) -> bool {
         matches!(self.seed % RARE_MODULUS, 3 | 13)
     }
 
-    /// Returns whether the host summarises closed sessions; decided in the same way.
+    /// Returns whether the host summarises closed sessions. Computed in the same way.
     pub(crate) fn writes_summaries(&self) -> bool {
         matches!(self.seed % RARE_MODULUS, 3 | 7 | 9)
     }
 }
 
-/// The modulus of events that do not occur in all seeds: a prime, so that some seeds have restarts as well.
+/// The modulus of events that do not occur in all seeds. It is prime, so that some of these seeds have restarts too.
 const RARE_MODULUS: u64 = 17;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mode {
-    /// Faults until the end: no invariant may be violated.
+    /// Faults occur until the end. No invariant may be violated.
     Safety,
-    /// Faults, then none: every run must end.
+    /// Faults occur, then stop. Every run must end.
     Liveness,
 }
 
-/// When appended records become durable.
+/// The time at which appended records become durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sync {
     AtOnce,
-    /// Later, by at most this many milliseconds.
+    /// At most this many milliseconds later.
     Later(u64),
 }
 
@@ -121,7 +121,7 @@ pub(crate) enum CallDuration {
     Long,
 }
 
-/// The frequencies of events. Some are zero in some runs, so that frequent events do not hide rare ones.
+/// The frequencies of events (swarm testing). Each run sets some to zero, so that frequent events do not hide rare ones.
 #[derive(Clone, Debug)]
 pub(crate) struct Swarm {
     pub(crate) mode: Mode,
@@ -134,24 +134,24 @@ pub(crate) struct Swarm {
     pub(crate) events: usize,
     pub(crate) idle: Duration,
     pub(crate) durable_before_call: bool,
-    /// True if the models and read-only tools leave the process.
+    /// True if calls of models and read-only tools leave the process.
     pub(crate) tools_leave_process: bool,
     pub(crate) verbs: Vec<(Verb, u32)>,
     pub(crate) behaviours: Vec<(ModelBehaviour, u32)>,
     pub(crate) calls: Vec<(CallChoice, u32)>,
     pub(crate) durations: Vec<(CallDuration, u32)>,
-    /// Weighted maximum pauses of a person, in milliseconds.
+    /// Maximum pauses of a user in milliseconds, with weights.
     pub(crate) pauses: Vec<(u64, u32)>,
-    /// One in this many commands crashes its actor; 0: none.
+    /// One in this many commands crashes its actor. 0 means none.
     pub(crate) handler_panics: u64,
-    /// One in this many batches panics between append and effects.
+    /// One in this many batches panics between its append and its effects.
     pub(crate) append_panics: u64,
     pub(crate) task_panics: u64,
     /// One in this many processes has a failing write.
     pub(crate) write_fails: u64,
     /// One in this many processes has a failing sync.
     pub(crate) sync_fails: u64,
-    /// One in this many processes dies at a write and not at a step.
+    /// One in this many processes is killed at a write rather than at a step.
     pub(crate) dies_at_write: u64,
     pub(crate) roots: u64,
     pub(crate) watchers: u64,
@@ -194,8 +194,8 @@ impl Swarm {
             roots: rng.between(1, 4),
             watchers: rng.between(0, 3),
             attended: !rng.one_in(4),
-            // From the seed, not drawn, so that other draws stay the same.
-            // Without a seeded bug: one that keeps a run from its end would fold its session again and again at one instant of virtual time.
+            // Computed from the seed without a draw, so that the other draws stay the same. Not with a seeded bug: if the bug
+            // keeps a run from ending, its session is folded again and again within one instant of virtual time.
             resident_text: match (plan.bug, plan.seed % 7) {
                 (None, 0) => 0,
                 (None, 1 | 2) => 4 << 10,
@@ -203,14 +203,14 @@ impl Swarm {
             },
             queued_states: [0, 1, 1_024].get((plan.seed % 3) as usize).copied().unwrap_or_default(),
         };
-        // A limit above the number of slots would be refused.
+        // The runtime refuses a limit above the number of slots.
         let slots = u32::try_from(swarm.slots).unwrap_or(u32::MAX);
         swarm.limits.live_runs = swarm.limits.live_runs.min(slots);
         swarm
     }
 }
 
-/// Draws the weight of each verb. Many are 0; opening and sending never are.
+/// Draws the weight of each kind of request. Many are 0, but those of opening and sending never are.
 fn verbs(plan: &SeedPlan, rng: &SeededRng) -> Vec<(Verb, u32)> {
     #[expect(clippy::wildcard_enum_match_arm, reason = "all other verbs are equally likely")]
     let weight = |verb: &Verb| match verb {

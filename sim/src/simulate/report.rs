@@ -10,7 +10,7 @@ use crate::simulate::tally::Tally;
 /// The first violation of a run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct SimFailure {
-    /// The invariant, or another requirement.
+    /// The id of the invariant, or the name of another requirement.
     pub id: String,
     pub what: String,
     /// Virtual time in milliseconds.
@@ -26,10 +26,10 @@ impl fmt::Display for SimFailure {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RunReport {
     pub plan: SeedPlan,
-    /// Hash of all records in the order in which they became durable: equal in every run of the same plan.
+    /// Hash of all records in the order in which they became durable. Equal plans give equal hashes.
     pub hash: String,
     pub records: u64,
-    /// The number of simulated processes: one, and one more for each restart.
+    /// The number of simulated processes: one more than the number of restarts.
     pub lives: u32,
     /// Elapsed virtual time in milliseconds.
     pub took_ms: u64,

@@ -1,4 +1,4 @@
-//! Runs many seeds, each on its own thread.
+//! Runs many seeds on several threads.
 
 use std::sync::Mutex;
 use std::sync::PoisonError;
@@ -31,7 +31,7 @@ pub struct Failed {
 #[derive(Clone, Debug, Default)]
 pub struct Result {
     pub seeds: u64,
-    /// Records written.
+    /// Number of written records.
     pub records: u64,
     /// Elapsed virtual time in milliseconds.
     pub took_ms: u64,
@@ -41,7 +41,7 @@ pub struct Result {
 }
 
 impl SeedRunner {
-    /// Runs the seeds; calls `done` as each ends, in no particular order.
+    /// Runs the seeds. Calls `done` when a seed ends, in no particular order.
     pub fn run(self, done: &(dyn Fn(&RunReport) + Sync)) -> Result {
         let next = AtomicU64::new(0);
         let sum = Mutex::new(Result::default());
@@ -64,7 +64,7 @@ impl SeedRunner {
             let plan =
                 SeedPlan { seed: self.base.wrapping_add(at), steps: self.steps, bug: self.bug, trace: self.trace };
             let mut report = simulate(plan);
-            // A run that also fails without the bug shows nothing about it.
+            // A run that also fails without the seeded bug does not show that the bug was noticed.
             if report.failure.is_some()
                 && plan.bug.is_some()
                 && simulate(SeedPlan { bug: None, ..plan }).failure.is_some()

@@ -9,21 +9,21 @@ use subtend_invariants::bugs::Bug;
 /// A bug of the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum StoreBug {
-    /// Rows are not stored.
+    /// Outbox rows are not stored.
     RowsLost,
-    /// Completed rows are not removed.
+    /// Outbox rows that were taken are not removed.
     RowsStay,
     /// Runs in flight are not found at the next start.
     InflightLost,
-    /// Sometimes only the first frame of a batch is stored.
+    /// Only the first frame of some batches is stored.
     BatchTorn,
-    /// Sometimes an acknowledged write is lost.
+    /// Some acknowledged writes are lost.
     TailLost,
     /// A failed sync is reported as a success.
     FailureHidden,
     /// A deletion is missing from the index.
     DeletionLost,
-    /// A compaction changes nothing.
+    /// A compaction of the store erases nothing.
     ErasedStays,
 }
 
@@ -50,14 +50,13 @@ pub enum Seeded {
 }
 
 impl Seeded {
-    /// Bugs that 400 seeds of the simulator did not notice (`OwnerNotChecked`: 1,000); the model notices them.
+    /// Bugs that 400 seeds of the simulator did not notice (1,000 seeds for `OwnerNotChecked`). The model notices them.
     ///
-    /// The runtime sends no continue to a closed session, so only a close in between reaches that rule. The reasons of the others are
-    /// presumed, not examined. A late cancel by row is recorded before the run's token fires. A slot kept during an approval only delays
-    /// others. An answer that a switch overwrites in memory is correct again after the next fold. The runtime has one
-    /// timer for a reset, which fires once, so no second reset reaches the session.
-    ///
-    /// An owner presumably ends the runs that it started before they are admitted, except in a race.
+    /// `ClosedTakesContinue`: the runtime sends no continue to a closed session, so only a close in between reaches this
+    /// rule. The other reasons are presumed. A late `cancel` row is recorded before the run's token fires. A slot that is
+    /// kept during an approval only delays other runs. An answer that a switch overwrites in memory is correct again after
+    /// the next fold. The runtime has one timer for a reset, which fires once. `OwnerNotChecked`: an owner ends the runs
+    /// that it started before they are admitted, except in a race.
     const HIDDEN: [Bug; 6] = [
         Bug::CancelReachesNextRun,
         Bug::SlotKeptWhileAsking,

@@ -1,4 +1,4 @@
-//! Counts of events, which show that each kind of event occurs in some run.
+//! Counts of events. They show whether each kind of event occurs in some run.
 
 use std::collections::BTreeMap;
 
@@ -16,19 +16,19 @@ pub enum Verb {
     Override,
     /// An ended session continues.
     Continue,
-    /// A cancel of the run in flight.
+    /// The run in flight is cancelled.
     Cancel,
     CancelRun,
     CancelTree,
     Interrupt,
     Close,
-    /// A deletion, unless a run is in flight.
+    /// A session is deleted, if no run is in flight.
     Delete,
-    /// A forced deletion.
+    /// A session is deleted even if a run is in flight.
     DeleteForced,
     /// A blocking call moves to the background.
     Background,
-    /// A listing of the queue.
+    /// The queue is listed.
     Queue,
     /// One input is removed from the queue.
     QueueRemove,
@@ -36,13 +36,13 @@ pub enum Verb {
     Branch,
     /// An answer is regenerated.
     Regenerate,
-    /// Another alternative becomes active.
+    /// Another alternative is selected.
     Switch,
-    /// The text of a failed run is hidden.
+    /// The messages of a failed run are hidden.
     RollBack,
     /// A summary is requested.
     Summarise,
-    /// A run without an owner.
+    /// A run without an owner is started.
     Detach,
     Answer,
     Look,
@@ -53,7 +53,7 @@ pub enum Verb {
 }
 
 impl Verb {
-    /// The verbs from which the actions of users are drawn.
+    /// The requests from which the actions of users are drawn.
     pub const OF_USERS: [Self; 27] = [
         Self::Open,
         Self::Send,
@@ -86,7 +86,7 @@ impl Verb {
 }
 
 impl Verb {
-    /// Returns the verbs of the fault matrix: all except those that end or change the whole process.
+    /// Returns the requests of the fault matrix: all except those that end or change the whole process.
     pub fn of_matrix() -> impl Iterator<Item = Self> {
         let whole = [Self::Crash, Self::Shutdown, Self::ClockJump];
         Self::OF_USERS.into_iter().filter(move |verb| !whole.contains(verb)).chain([Self::Answer])
@@ -99,7 +99,7 @@ impl Verb {
 pub enum FaultKind {
     /// An actor panics in its handler.
     HandlerPanic,
-    /// An actor panics between append and effects.
+    /// An actor panics between the append of a batch and its effects.
     AppendPanic,
     TaskPanic,
     WriteFails,
@@ -115,7 +115,7 @@ pub enum FaultKind {
     /// A model calls unknown tools, or passes invalid arguments.
     ModelGarbage,
     ToolPanic,
-    /// A tool takes long, also after a stop.
+    /// A tool takes long, even after it is asked to stop.
     ToolHangs,
     ToolFails,
     /// A slow subscriber missed an event.
@@ -150,14 +150,14 @@ impl FaultKind {
 pub struct Tally {
     /// Counts by name of events that should occur in some run.
     pub marks: BTreeMap<String, u64>,
-    /// Number of times that a fault occurred during a verb: before its answer, or within a second after it.
+    /// Number of times that a fault occurred during a request: before its answer, or within a second after it.
     pub matrix: BTreeMap<(FaultKind, Verb), u64>,
     /// Number of worlds that each predicate judged.
     pub examined: BTreeMap<&'static str, Count>,
 }
 
 impl Tally {
-    /// Returns how often a fault occurred during a verb.
+    /// Returns how often a fault occurred during a request.
     pub fn cell(&self, fault: FaultKind, verb: Verb) -> u64 {
         self.matrix.get(&(fault, verb)).copied().unwrap_or_default()
     }

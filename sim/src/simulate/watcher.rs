@@ -1,4 +1,4 @@
-//! Watchers: fast and slow readers of events that check for gaps.
+//! Readers of events, fast and slow, that check for gaps.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -30,7 +30,7 @@ async fn read(world: Arc<World>, mut subscription: Subscription) {
         (oracle.now(), oracle.jumped)
     };
     let mut last = BTreeMap::<SessionId, Seq>::new();
-    // A gap may hide the next record of any session, so that none is expected after it.
+    // After a gap, the next record of no session is known, because the gap may have hidden it.
     let mut missed = false;
     while let Some(next) = subscription.next().await {
         if slow && !world.is_calm() {
@@ -52,14 +52,14 @@ async fn read(world: Arc<World>, mut subscription: Subscription) {
         oracle.observations.record_delivery(reader, Delivered::Record(event.session, seq));
         let seen = oracle.seen.get(&event.session).copied();
         if seen.is_none_or(|seen| seen.last < seq) {
-            oracle.wrong("J-5", format!("record {seq} of {} is shown, but is not durable", event.session));
+            oracle.wrong("J-5", format!("record {seq} of {} was received, but is not durable", event.session));
         }
-        // Earlier records that were not durable yet are not shown.
+        // A reader does not receive records that were appended before it subscribed, even if they become durable later.
         let disk = MAX_DISK_DELAY.saturating_add(oracle.jumped.saturating_sub(before));
         let created_here = !missed && seen.is_some_and(|seen| seen.created_at > since.saturating_add(disk));
         let expected = last.get(&event.session).map(|last| last.next()).or(created_here.then_some(Seq(1)));
         if expected.is_some_and(|expected| expected != seq) {
-            oracle.wrong("N-6", format!("record {seq} of {} is shown, but {expected:?} is next", event.session));
+            oracle.wrong("N-6", format!("record {seq} of {} was received, but {expected:?} is next", event.session));
         }
         last.insert(event.session, seq);
     }
@@ -82,7 +82,7 @@ pub(crate) fn follow(world: &Arc<World>, session: &SessionHandle) {
             let mut oracle = world.oracle.lock();
             oracle.tally.mark("followed");
             if oracle.seen.get(&id).is_none_or(|seen| seen.last < seq) {
-                oracle.wrong("J-5", format!("record {seq} of {id} is shown, but is not durable"));
+                oracle.wrong("J-5", format!("record {seq} of {id} was received, but is not durable"));
             }
             oracle.observations.record_delivery(reader, Delivered::Record(id, seq));
         }

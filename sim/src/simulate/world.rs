@@ -31,12 +31,12 @@ impl World {
         Arc::new(Self { plan, swarm, rng, oracle, disk, abandoned: Mutex::default() })
     }
 
-    /// Keeps the runtime of a dead process; returns the previous one.
+    /// Keeps the runtime of a killed process. Returns the previous one.
     pub(crate) fn set_abandoned(&self, runtime: Option<Runtime>) -> Option<Runtime> {
         std::mem::replace(&mut *self.abandoned.lock().unwrap_or_else(PoisonError::into_inner), runtime)
     }
 
-    /// Counts an action or event; returns whether it is the last one or beyond.
+    /// Counts an action or event. Returns whether the maximum number is reached.
     pub(crate) fn step(&self) -> bool {
         let mut oracle = self.oracle.lock();
         oracle.steps = oracle.steps.saturating_add(1);
@@ -48,7 +48,7 @@ impl World {
         self.oracle.lock().calm
     }
 
-    /// Draws whether a fault occurs now, once in `of` times, and counts it.
+    /// Draws whether a fault occurs now, with a probability of 1 in `of`, and counts it.
     pub(crate) fn draw_fault(&self, of: u64, fault: FaultKind) -> bool {
         let occurs = self.is_drawn(of);
         if occurs {
@@ -57,7 +57,7 @@ impl World {
         occurs
     }
 
-    /// Draws whether a fault will occur, once in `of` times.
+    /// Draws whether a fault will occur, with a probability of 1 in `of`.
     pub(crate) fn is_drawn(&self, of: u64) -> bool {
         self.rng.one_in(of) && !self.is_calm()
     }
@@ -86,7 +86,7 @@ impl World {
     }
 }
 
-/// A running effect, which ends when it is dropped.
+/// A guard of a running effect: the effect ends when the guard is dropped.
 pub(crate) struct RunningEffect {
     oracle: Arc<Oracle>,
     at: Option<usize>,

@@ -1,4 +1,4 @@
-//! Import circles: modules of one crate that import each other, directly or through others.
+//! Import circles: modules of one crate that import each other, directly or through other modules.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -22,7 +22,7 @@ const LIMITS: [(&str, usize); 11] = [
     ("", 0),
 ];
 
-/// A module: the names on its path from the root of its crate.
+/// A module, as the names on its path from the root of its crate.
 type Module = Vec<String>;
 
 /// Returns the modules of a crate with their source, without tests.
@@ -68,7 +68,7 @@ impl<'a> Visit<'a> for Paths {
     }
 
     fn visit_item_mod(&mut self, item: &'a syn::ItemMod) {
-        // Modules of unit tests.
+        // Skips modules of unit tests.
         if !item.attrs.iter().any(|attribute| attribute.path().is_ident("cfg")) {
             syn::visit::visit_item_mod(self, item);
         }
@@ -87,7 +87,7 @@ fn paths(text: &str) -> BTreeSet<Vec<String>> {
     paths.0
 }
 
-/// Returns the module that `path` means in `of`, if it is one of the crate's.
+/// Resolves `path` in module `of`. Returns the named module if it belongs to the crate.
 fn resolve(of: &Module, path: &[String], modules: &BTreeMap<Module, String>) -> Option<Module> {
     let first = path.first()?;
     let supers = path.iter().take_while(|name| *name == "super").count();
@@ -130,7 +130,7 @@ fn reached(from: &Module, imports: &BTreeMap<&Module, BTreeSet<Module>>) -> BTre
     seen
 }
 
-/// Returns the modules that reach themselves, each with its imports among them.
+/// Returns the modules that import themselves indirectly, each with its imports of other such modules.
 fn circles(modules: &BTreeMap<Module, String>) -> Vec<String> {
     let imports = imports(modules);
     let reach: BTreeMap<&Module, BTreeSet<Module>> =
@@ -161,7 +161,7 @@ fn modules_import_each_other_in_one_direction() {
     }
 }
 
-/// The control: a circle of two modules through a third is found, and a parent that uses its child is not a circle.
+/// The control: a circle through three modules is found. A parent that uses its child is not a circle.
 #[test]
 fn circle_is_found_in_a_fixture() {
     let module = |path: &str, text: &str| (path.split("::").map(str::to_owned).collect::<Module>(), text.to_owned());

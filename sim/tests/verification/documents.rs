@@ -1,4 +1,4 @@
-//! Documents against the tree: links lead to files, named source paths exist, and README and ARCHITECTURE stay short.
+//! Checks of the documents: links lead to files, named source paths exist, and README and ARCHITECTURE stay short.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -11,7 +11,7 @@ const AT_ROOT: [&str; 6] =
 
 const FOLDERS: [&str; 2] = ["docs", "src/guide"];
 
-/// Folders of the workspace: a path below one of these must be one of its files.
+/// Folders of the workspace. A path that starts with one of these must exist.
 const MEMBERS: [&str; 17] = [
     "actors",
     "agents",
@@ -38,7 +38,7 @@ const WORD_LIMITS: [(&str, usize); 2] = [("README.md", 1200), ("ARCHITECTURE.md"
 /// The chapter of ARCHITECTURE.md that lists the files involved in one prompt, and their maximum number.
 const ONE_PROMPT: (&str, usize) = ("## The path of one prompt, file by file", 45);
 
-/// Returns every document, from the root of the workspace.
+/// Returns the path of every document, relative to the root of the workspace.
 fn documents() -> Vec<String> {
     let mut found: Vec<String> = AT_ROOT.map(str::to_owned).into();
     let mut folders: Vec<String> = FOLDERS.map(str::to_owned).into();
@@ -62,7 +62,7 @@ fn prose(text: &str) -> String {
     text.split("```").step_by(2).collect()
 }
 
-/// Returns the files that a text links to, relative to its folder.
+/// Returns the files that a text links to, relative to the folder of the text.
 fn linked(text: &str) -> impl Iterator<Item = &str> {
     let targets = text.split("](").skip(1).filter_map(|rest| rest.split(')').next());
     let targets = targets.map(|target| target.split('#').next().unwrap_or_default());
@@ -70,10 +70,10 @@ fn linked(text: &str) -> impl Iterator<Item = &str> {
     targets.filter(is_file).filter(|target| target.contains('.') || target.contains('/'))
 }
 
-/// Returns the workspace paths that a text names, with expanded braces.
+/// Returns the workspace paths that a text names, with braces expanded.
 fn named(text: &str) -> Vec<String> {
     let is_path = |name: &&str| {
-        // A socket is a file of a store, not of the workspace.
+        // Skips a socket, which is a file of a store.
         !name.ends_with(".sock")
             && name.split_once('/').is_some_and(|(first, _)| MEMBERS.contains(&first))
             && name.chars().all(|c| c.is_ascii_alphanumeric() || "_-./{},".contains(c))
@@ -116,7 +116,7 @@ fn named_in_chapter(text: &str, title: &str) -> Vec<String> {
     named(chapter.split("\n## ").next().unwrap_or_default())
 }
 
-/// Another test checks that each of them exists.
+/// Another test checks that each of the files exists.
 #[test]
 fn one_prompt_lists_few_files_and_each_once() {
     let (title, most) = ONE_PROMPT;
@@ -124,11 +124,11 @@ fn one_prompt_lists_few_files_and_each_once() {
     let once: BTreeSet<_> = met.iter().collect();
     assert_eq!(once.len(), met.len(), "a file is listed twice: {met:#?}");
     assert!(met.iter().all(|path| path.ends_with(".rs")), "not a file: {met:#?}");
-    // A chapter that is renamed or moved names no files.
+    // The lower bound fails if the chapter is renamed or moved, so that no files are found.
     assert!((30..=most).contains(&met.len()), "one prompt involves {} files; the limit is {most}", met.len());
 }
 
-/// The control: only the chapter's own files are counted.
+/// The control of the test above, with a fixture.
 #[test]
 fn only_files_of_the_chapter_are_counted() {
     let text = "`src/z.rs`\n## One\n\n1. a: `src/a.rs`,\n   `src/{b,c}.rs`\n\n## Two\n`src/d.rs`\n";
@@ -136,7 +136,7 @@ fn only_files_of_the_chapter_are_counted() {
     assert_eq!(named_in_chapter(text, "## Three"), [""; 0]);
 }
 
-/// The control: links and paths of a fixture are found, and nothing else.
+/// The control: exactly the links and paths of a fixture are found.
 #[test]
 fn links_and_paths_of_a_fixture_are_found() {
     let text = "[a](x/y.md#z) [b](https://e.org/a.md) [c](super::d) `session/src/{a,b}.rs::T` `x y` `sim/src` `a/b`\n\

@@ -1,4 +1,4 @@
-//! docs/features.md against the tests, the examples and the commands that it names, in both directions.
+//! Checks that docs/features.md names only tests, examples and commands that exist, and that it names each test with an id.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,7 +10,7 @@ const LETTERS: &str = "BGSRMCXKHUD";
 #[derive(Default)]
 struct Features {
     listed: Vec<String>,
-    /// Each entry with its line, its evidence, and whether it is open.
+    /// The entries, in order.
     entries: Vec<FeatureEntry>,
     strange: Vec<String>,
 }
@@ -110,8 +110,8 @@ fn is_id(word: &str) -> bool {
     !number.is_empty() && number.bytes().all(|c| c.is_ascii_digit())
 }
 
-/// Returns the tests that are named after an id of another list (an invariant or an attack) but not named by a
-/// document.
+/// Returns the tests whose names start with an id of another list, such as an invariant or an attack, but that no document
+/// names.
 fn unnamed(tests: &BTreeSet<(String, String)>, documents: &str) -> Vec<String> {
     let named: BTreeSet<&str> = quoted(documents).map(|name| name.rsplit("::").next().unwrap_or(name)).collect();
     let of_another_list =
@@ -120,7 +120,7 @@ fn unnamed(tests: &BTreeSet<(String, String)>, documents: &str) -> Vec<String> {
     left.map(|(path, name)| format!("no document names `{path}::{name}`")).collect()
 }
 
-/// Returns whether a test, an example or a command exists.
+/// Returns whether `name`, a test, an example or a command, exists.
 fn exists(tests: &BTreeSet<(String, String)>, name: &str) -> bool {
     let is_file = |path: String| std::path::Path::new(super::source::ROOT).join(path).is_file();
     let words: Vec<&str> = name.split(' ').collect();
@@ -150,11 +150,11 @@ fn features_name_evidence_and_tests_with_ids_are_named() {
     assert_eq!(letters, LETTERS.chars().collect(), "a section is missing");
 }
 
-/// A valid file for [`invalid_feature_lists_are_refused`].
+/// A valid file that [`invalid_feature_lists_are_refused`] changes.
 const SOUND: &str =
     "# Features\n\n## B 1–2: Branches\n\n- **B1** A branch.\n  - `a.rs::b1_works`\n- **B2** A context.\n  - open\n";
 
-/// Returns the problems of a file, where two tests exist.
+/// Returns the problems of a file if the tests of [`SOUND`] and `more` exist.
 fn problems_of(text: &str, more: &[&str]) -> Vec<String> {
     let names = ["b1_works", "something_works"].iter().chain(more);
     let tests = names.map(|name| ("a.rs".to_owned(), (*name).to_owned())).collect();

@@ -1,4 +1,4 @@
-//! VERIFICATION.md and README.md against the code: each claim has its entry, and everything that an entry names exists.
+//! Checks VERIFICATION.md and README.md against the code: each claim has its entry, and what an entry names exists.
 
 use std::collections::BTreeSet;
 
@@ -14,7 +14,7 @@ fn section(name: &str) -> String {
     section.split("\n## ").next().unwrap_or_default().to_owned()
 }
 
-/// One entry of the invariants: id, line, predicates, and checks.
+/// The entry of one invariant: its id, text, predicates, and checks.
 type InvariantRow = [String; 4];
 
 fn rows() -> Vec<InvariantRow> {
@@ -36,7 +36,7 @@ fn every_invariant_has_one_row_with_its_line() {
     assert_eq!(
         (wrong, rows.len()),
         (Vec::new(), InvariantId::ALL.len()),
-        "a row is missing, repeated, or has another line"
+        "an entry is missing, repeated, or has another text"
     );
 }
 
@@ -62,7 +62,7 @@ fn each_row_names_tests_that_exist() {
     }
 }
 
-/// A predicate that neither the model nor the simulator feeds has a test, and its row names that test.
+/// A predicate that neither the model nor the simulator feeds has a test, and the entry of its invariant names that test.
 #[test]
 fn predicates_fed_elsewhere_name_their_test() {
     let (rows, tests) = (rows(), test_names());
@@ -76,7 +76,7 @@ fn predicates_fed_elsewhere_name_their_test() {
     }
 }
 
-/// A row may claim the model or the simulator only if that source feeds one of its predicates.
+/// An entry may name the model or the simulator only if that source feeds one of its predicates.
 #[test]
 fn rows_claim_only_sources_that_feed_their_predicates() {
     let mut wrong = Vec::new();

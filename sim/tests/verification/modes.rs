@@ -1,14 +1,14 @@
-//! Modes of files: a mode that is taken from another file is masked, so that no setuid bit is kept.
+//! Modes of files: code that copies the mode of another file must mask it, so that it copies no setuid bit.
 
 use super::source;
 
-/// Calls with a value that another line masks, with its file.
+/// Calls whose value another line masks, each with its file.
 const MASKED: [(&str, &str); 4] = [
     // `mode::kept` masks both.
     ("tools/src/workspace/state.rs", "file.set_permissions(permissions)"),
     ("tools/src/builtin/replace.rs", "file.set_permissions(permissions.clone())?;"),
     ("journal/src/owner_only.rs", "fs::set_permissions(path, own)?;"),
-    // On systems without modes.
+    // Only on systems without modes.
     ("src/cli/written_file.rs", "file.set_permissions(before.permissions())"),
 ];
 

@@ -20,7 +20,7 @@ pub(crate) struct Entry {
     pub(crate) points: Vec<String>,
 }
 
-/// Returns the entries of the lists in a text; continuation lines are joined.
+/// Returns the entries of the lists in a text, with continuation lines joined.
 pub(crate) fn entries(text: &str) -> Vec<Entry> {
     let mut entries: Vec<Entry> = Vec::new();
     let mut is_open = false;

@@ -1,4 +1,4 @@
-//! Checks that answers to people are true and durable.
+//! Checks that replies to people are true and that the records that they report are durable.
 
 use std::fmt::Debug;
 
@@ -29,7 +29,7 @@ pub(crate) fn check_sent(world: &World, action: &Action, sent: Result<Receipt, S
             oracle.tally.mark("sent to a stopped session");
         }
         Err(error @ (SendError::BadInput(_) | SendError::Refused(_))) => {
-            // A deleted session accepts nothing.
+            // A deleted session accepts no input.
             if oracle.deletions == 0 {
                 oracle.wrong("S-3", format!("{:?} of {session} was refused: {error}", action.verb));
             }
@@ -50,7 +50,7 @@ pub(crate) fn check_control(world: &World, action: &Action, reply: Result<Contro
             }
             let done = oracle.decided_outcome(key).is_some() || (verb == Verb::Interrupt && oracle.was_held(key));
             if !done {
-                oracle.wrong("J-5", format!("{verb:?} of {key:?} is acknowledged and not durable"));
+                oracle.wrong("J-5", format!("{verb:?} of {key:?} is acknowledged, but not durable"));
             }
             let held = oracle.archive.state(session).filter(|state| state.phase() == Phase::HeldInterrupted);
             let missed =
@@ -100,7 +100,7 @@ pub(crate) fn check_reply<T: Debug>(world: &World, action: &Action, reply: Resul
         Err(ControlError::NotFound(_)) => "not found".to_owned(),
         Err(ControlError::Deleted) => "deleted".to_owned(),
         Err(ControlError::Refused(why)) => {
-            // Counted by kind, without the numbers of records.
+            // Counted by kind: numbers of records are removed from the text.
             let kind: String = why.chars().filter(|c| !c.is_ascii_digit()).take(48).collect();
             format!("refused: {kind}")
         }
@@ -108,14 +108,14 @@ pub(crate) fn check_reply<T: Debug>(world: &World, action: &Action, reply: Resul
     oracle.tally.mark(&format!("{verb:?} {answer}"));
 }
 
-/// Checks a rollback: it is durable, and its run did not complete.
+/// Checks that a reported rollback is durable, and that its run did not complete.
 pub(crate) fn check_rollback(world: &World, action: &Action, run: Result<RunNo, ControlError>) {
     let session = action.session.id();
     if let Ok(run) = run {
         let mut oracle = world.oracle.lock();
         let noted = |record: &Record| matches!(record, Record::RolledBack { run: noted, .. } if *noted == run);
         if !oracle.archive.records(session).iter().any(noted) {
-            oracle.wrong("J-5", format!("run {run} of {session} is reported as rolled back, and that is not durable"));
+            oracle.wrong("J-5", format!("the rollback of run {run} of {session} is reported, but not durable"));
         }
         if oracle.ends.get(&RunKey { session, run }).is_none_or(|outcome| *outcome == Outcome::Completed) {
             oracle.wrong("E-2", format!("run {run} of {session} is rolled back, but did not fail"));
@@ -130,7 +130,7 @@ pub(crate) fn check_summary(world: &World, action: &Action, summary: Result<Text
         let mut oracle = world.oracle.lock();
         let noted = |record: &Record| matches!(record, Record::SummarySet(set) if set.text == *text);
         if !oracle.archive.records(session).iter().any(noted) {
-            oracle.wrong("J-5", format!("{session} is reported as summarised as {text:?}, and that is not durable"));
+            oracle.wrong("J-5", format!("the summary {text:?} of {session} is reported, but not durable"));
         }
     }
     check_reply(world, action, summary);
@@ -144,7 +144,7 @@ pub(crate) fn check_compaction(world: &World, action: &Action, done: Result<Comp
         let noted =
             |record: &Record| matches!(record, Record::Compacted(noted) if (noted.before, noted.after) == tokens);
         if !oracle.archive.records(session).iter().any(noted) {
-            oracle.wrong("J-5", format!("{session} is reported as compacted by {done:?}, and that is not durable"));
+            oracle.wrong("J-5", format!("the compaction {done:?} of {session} is reported, but not durable"));
         }
         oracle.tally.mark("compacted on request");
     }
@@ -153,9 +153,9 @@ pub(crate) fn check_compaction(world: &World, action: &Action, done: Result<Comp
 
 pub(crate) fn check_read<T>(world: &World, action: &Action, read: Result<T, ReadError>) {
     match read {
-        Ok(_) => world.oracle.mark("looked"),
+        Ok(_) => world.oracle.mark("read"),
         Err(ReadError::Closed) => world.oracle.mark("read a closed journal"),
-        // The first record may be appended but not durable yet.
+        // The first record of the session may not be durable yet.
         Err(ReadError::NoSuchSession(_)) => world.oracle.mark("read an unknown session"),
         Err(error @ (ReadError::Damaged { .. } | ReadError::Newer { .. } | ReadError::Engine(_))) => {
             world.oracle.wrong("J-8", format!("a read of {} failed: {error}", action.session.id()));
@@ -174,7 +174,7 @@ pub(crate) fn check_end(world: &World, session: SessionId, run: RunNo, ended: Re
             if durable.as_ref() != Some(&ended.outcome) {
                 oracle.wrong(
                     "S-2",
-                    format!("{key:?} is reported to end {:?}; the journal has {durable:?}", ended.outcome),
+                    format!("{key:?} is reported as {:?}, but the journal has {durable:?}", ended.outcome),
                 );
             }
         }

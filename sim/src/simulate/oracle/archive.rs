@@ -1,4 +1,4 @@
-//! The archive, which folds all durable records as they arrive for the predicates.
+//! The archive: all durable records, folded as they arrive, for the predicates.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -27,7 +27,7 @@ impl Archive {
     /// Adds a frame.
     ///
     /// # Errors
-    /// The reason why its records do not fold.
+    /// The reason why the frame's records do not fold.
     pub(crate) fn keep(&mut self, placed: &GroupFrame) -> Result<(), String> {
         let Payload::Records(records) = &placed.payload else { return Ok(()) };
         let frame = Frame { first_seq: placed.first_seq, count: placed.count, epoch: placed.epoch };
@@ -69,7 +69,7 @@ impl Archive {
         self.0.get(&session).map(|kept| &kept.state)
     }
 
-    /// Returns sessions on which a verb has an effect; a random session seldom qualifies.
+    /// Returns sessions on which a request has an effect. A random session seldom qualifies.
     pub(crate) fn likely_targets(&self, verb: Verb) -> Vec<SessionId> {
         let fits = |state: &State| match verb {
             Verb::Switch => !state.alternatives.is_empty(),
@@ -103,7 +103,7 @@ impl Archive {
         self.0.iter().filter(|(_, kept)| fits(&kept.state)).map(|(session, _)| *session).collect()
     }
 
-    /// Returns whether a session is a service or a descendant of one: then it has no permissions, whichever agent
+    /// Returns whether a session is a service or a descendant of one. Such a session has no permissions, whichever agent
     /// answers.
     pub(crate) fn is_service(&self, session: SessionId) -> bool {
         let mut at = self.state(session);
@@ -166,7 +166,7 @@ impl Archive {
         coverage.judge(&world, at_rest)
     }
 
-    /// Returns the runs that a person cancelled, from the requests and not from the outcomes.
+    /// Returns the runs that people cancelled, according to the requests rather than the outcomes.
     pub(crate) fn cancelled(&self, requests: &[CancelAsked], over: &BTreeMap<RunKey, ClosedRun>) -> BTreeSet<RunKey> {
         let applies = |key: &RunKey, over: &ClosedRun| {
             requests.iter().filter(|request| request.at <= over.at).any(|request| match request.what {
@@ -183,7 +183,7 @@ impl Archive {
     }
 }
 
-/// Returns owned runs that block an open call of the run in flight.
+/// Returns owned runs for which an open call of the run in flight waits.
 pub(crate) fn blocking_runs(state: &State) -> impl Iterator<Item = &Owned> {
     let owned = state.run.iter().flat_map(|run| &run.owned);
     owned.filter(|(key, _)| state.is_open(**key)).map(|(_, owned)| owned)

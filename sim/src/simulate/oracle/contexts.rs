@@ -1,4 +1,4 @@
-//! Checks of each model call's context and tools against the journal.
+//! Compares the context and the tools of each model call with the journal.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,28 +15,28 @@ use crate::simulate::fake_catalog::{READER, is_guarded, tool_names};
 use crate::simulate::oracle::OracleState;
 use crate::simulate::oracle::observations::offer;
 
-/// The approximate time until a started turn is durable. An approver that attached meanwhile may or may not have been
-/// considered when the tools were chosen.
+/// The approximate time until a started turn is durable. The choice of tools may or may not have considered an approver
+/// that attached within that time.
 const DURABLE_DELAY: Duration = Duration::from_secs(5);
 
 type CallPosition = (SessionId, TurnNo, AttemptNo);
 
-/// Contexts of model calls whose turn's start is not durable yet. A local call starts before that, so its context may
-/// be newer than the disk.
+/// Contexts of model calls whose start is not durable yet. A local call starts before its record is durable, so its
+/// context may be newer than the disk.
 #[derive(Default)]
 pub(crate) struct Contexts(BTreeMap<CallPosition, CallContext>);
 
 struct CallContext {
-    /// Answers of the session, without inherited ones.
+    /// The session's own answers, without inherited ones.
     answers: Vec<(Seq, Option<Text>)>,
     messages: Transcript,
-    /// Names of the tools, if they are checked.
+    /// The names of the offered tools, if they are checked.
     tools: Option<Vec<Text>>,
     reader: bool,
 }
 
 impl Contexts {
-    /// Forgets all contexts: the process is dead, and records that were not durable are lost.
+    /// Forgets all contexts, because the process was killed and records that were not durable are lost.
     pub(crate) fn forget(&mut self) {
         self.0.clear();
     }
@@ -63,13 +63,13 @@ impl OracleState {
     }
 }
 
-/// Judges a call when the start of its turn is durable.
+/// Judges a model call when the start of its turn becomes durable.
 pub(super) fn judge(oracle: &mut OracleState, at: CallPosition) {
     let Some(given) = oracle.contexts.0.remove(&at) else { return };
     answers(oracle, at, &given);
     let (session, turn, attempt) = at;
     let tools = given.tools.as_ref().map(|names| tools(oracle, at, names, given.reader));
-    // The context is searched for hidden text if the session hides messages.
+    // If the session hides messages, the context must not contain them.
     let hides =
         oracle.archive.state(session).is_some_and(|state| state.message_ranges.values().any(|stretch| stretch.hidden));
     let Some(run) = oracle.run_of(at).filter(|_| tools.is_some() || hides) else { return };
@@ -78,7 +78,7 @@ pub(super) fn judge(oracle: &mut OracleState, at: CallPosition) {
     oracle.observations.record_context(GivenContext { run, turn, attempt, messages, tools });
 }
 
-/// Checks that answers are unchanged if no alternative is active (B13, E-2).
+/// Checks that the context has the recorded answers unchanged, if no alternative is selected (B13, E-2).
 fn answers(oracle: &mut OracleState, (session, turn, _): CallPosition, given: &CallContext) {
     let Some(state) = oracle.archive.state(session) else { return };
     let inherited =

@@ -1,4 +1,4 @@
-//! Observations of a simulation from outside, in order.
+//! Observations of a simulation from outside the runtime, in order.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -68,7 +68,7 @@ impl Observations {
         self.seen.ended.insert(run, at);
     }
 
-    /// Records the start of an effect that leaves the process; returns its index.
+    /// Records the start of an effect that leaves the process. Returns the index of the effect.
     pub(crate) fn begin_effect(&mut self, now: Duration, run: RunKey, work: Work, durable: Option<Seq>) -> usize {
         let started = self.tick(now);
         let at = self.seen.effects.len();
@@ -85,13 +85,13 @@ impl Observations {
         }
     }
 
-    /// Records that the process is dead, with all its running effects.
+    /// Records that all running effects ended, because the process was killed.
     pub(crate) fn end_all_effects(&mut self, now: Duration) {
         let left: Vec<usize> = self.running.iter().copied().collect();
         left.into_iter().for_each(|at| self.end_effect(now, at));
     }
 
-    /// Records a new reader of events; returns its index.
+    /// Records a new reader of events. Returns the index of the reader.
     pub(crate) fn add_reader(&mut self, name: Text, follows: Option<(SessionId, Seq)>) -> usize {
         self.seen.subscribers.push(SubscriberLog { name, follows, received: Vec::new(), caught_up: false });
         self.seen.subscribers.len().saturating_sub(1)
@@ -113,7 +113,7 @@ impl Observations {
         self.seen.listings = listings;
     }
 
-    /// Records a shutdown that left nothing alive; `None` when the next process starts.
+    /// Records a shutdown that left no task alive, or `None` when the next process starts.
     pub(crate) fn record_shutdown(&mut self, shutdown: Option<Shutdown>) {
         self.seen.shutdown = shutdown;
     }

@@ -1,4 +1,4 @@
-//! Observations of tokens, inboxes, controls, approvals and states, for the predicates that need them.
+//! Observations of events within the runtime: tokens, inboxes, controls, approvals and states.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -14,7 +14,7 @@ use subtend_session::state::State;
 
 use crate::simulate::oracle::OracleState;
 
-/// One in this many batches reports its session's state, because each report is a full copy.
+/// One in this many batches reports the session's state. Each report is a full copy, so not every batch does.
 const BATCHES_PER_REPORT: u64 = 8;
 
 /// Incomplete observations of the current process.
@@ -23,12 +23,13 @@ pub(crate) struct PendingObservations {
     fired: Vec<(RunKey, When)>,
     /// Queued controls of each session, in order.
     controls: BTreeMap<SessionId, Vec<PendingControl>>,
-    /// The index of each accepted input in the list of puts.
+    /// The position of each accepted input in the list of queue insertions.
     puts: BTreeMap<(SessionId, InputId), usize>,
     asks: BTreeMap<(SessionId, CallId), When>,
-    /// Asks that were open when an event excused a delay.
+    /// Asks that were open when an event occurred that excuses a delay.
     excused: BTreeSet<(SessionId, CallId)>,
-    /// Sessions whose actor died. Their asks are not observed: one reported after the restart may be older.
+    /// Sessions whose actor died. Their asks are not observed, because an ask that is reported after the restart may be
+    /// older.
     died: BTreeSet<SessionId>,
     batches: u64,
     live: BTreeMap<SessionId, State>,
@@ -51,7 +52,7 @@ pub(crate) enum Cancels {
     Session,
     Run(RunNo),
     Tree,
-    /// The cancel of a tree by its deletion, which also ends runs opened after it was requested.
+    /// The cancel of a tree by its deletion. It also ends runs that were opened after the request.
     Deletion,
 }
 
@@ -63,7 +64,7 @@ pub(crate) struct CancelAsked {
 }
 
 impl PendingObservations {
-    /// Returns the state of a session's actor when its last record had this number.
+    /// Returns the reported state of a session's actor after its first `records`, if it was reported.
     pub(crate) fn live(&self, session: SessionId, records: usize) -> Option<&State> {
         let live = self.live.get(&session)?;
         (usize::try_from(live.next_seq.0) == Ok(records.saturating_add(1))).then_some(live)
@@ -79,7 +80,7 @@ impl PendingObservations {
         self.asks.iter().map(open).collect()
     }
 
-    /// Excuses the open asks of these sessions: the present event may delay their answers.
+    /// Marks the open asks of these sessions as excused, because the current event may delay their answers.
     fn excuse(&mut self, of: impl Fn(SessionId) -> bool) {
         let open = self.asks.keys().filter(|(session, _)| of(*session));
         self.excused.extend(open.copied().collect::<Vec<_>>());
@@ -112,7 +113,7 @@ impl OracleState {
                 pending.for_each(|pending| pending.rounds = pending.rounds.saturating_add(1));
             }
             InternalEvent::Handles { session, command } => self.handles(session, command, at),
-            // Another test counts these.
+            // A test of `actors` checks these events.
             InternalEvent::Parsed(_) => {}
             InternalEvent::Died(session) => {
                 self.observer.died.insert(session);
@@ -125,7 +126,7 @@ impl OracleState {
                 self.observations.all_mut().restarts.push(restart);
             }
             InternalEvent::Activated(session) => {
-                // The reason and the record are unknown here; no effect has this epoch.
+                // The reason and the record are unknown here. The predicates use them only for effects with this epoch.
                 let (epoch, why, last) = (Epoch(u32::MAX), ActivationCause::Message, Seq(0));
                 self.observations.all_mut().activations.push(Activated { session, epoch, at, why, last });
             }
@@ -161,20 +162,20 @@ impl OracleState {
         let Some(pending) = self.observer.controls.get_mut(&session) else { return };
         if let Some(first) = pending.iter().position(|pending| pending.command == command) {
             let PendingControl { given, rounds, .. } = pending.remove(first);
-            // The round that handles the command is not counted.
+            // Does not count the round that handles the command itself.
             let seen = ObservedControl { session, given, handled: at, waited_for: rounds.saturating_sub(1) };
             self.observations.all_mut().controls.push(seen);
         }
     }
 
-    /// Excuses all pending answers and ends: the present event delays sessions.
+    /// Marks all pending answers and ends of these sessions as excused, because the current event delays them.
     pub(crate) fn excuse_all(&mut self, of: impl Fn(SessionId) -> bool) {
         self.observer.excuse(of);
         let ended: BTreeSet<RunKey> = self.ends.keys().copied().collect();
         self.observations.all_mut().cancelled.retain(|run, _| ended.contains(run));
     }
 
-    /// Forgets the observations of a dead process.
+    /// Forgets the pending observations of a process that was killed.
     pub(crate) fn forget_observed(&mut self) {
         self.excuse_all(|_| true);
         let ended: BTreeSet<RunKey> = self.ends.keys().copied().collect();
@@ -205,12 +206,12 @@ impl OracleState {
         }
     }
 
-    /// Compares a tree that shows `listed` with the runs `alive` that were in flight before (T-9).
+    /// Compares the sessions `listed` by a tree with the runs `alive` that were in flight before the request (T-9).
     pub(crate) fn compare_tree(&mut self, alive: &BTreeSet<RunKey>, listed: &BTreeSet<SessionId>) {
         self.observer.unlisted.extend(alive.iter().filter(|run| !listed.contains(&run.session)));
     }
 
-    /// Compares cancels by id below a root with the runs `alive` that were in flight before; `lost` were not reached (T-9).
+    /// Compares the sessions `lost` that no cancel by id reached with the runs `alive` that were in flight before (T-9).
     pub(crate) fn compare_cancels(&mut self, root: SessionId, alive: &BTreeSet<RunKey>, lost: &BTreeSet<SessionId>) {
         self.observer.cancelled_roots.insert(root);
         self.observer.unreached.extend(alive.iter().filter(|run| lost.contains(&run.session)));
@@ -241,7 +242,7 @@ impl OracleState {
         self.observations.all_mut().queues.push(ObservedQueue { session, queue, at, len: 0, bound: 0, answer });
     }
 
-    /// Records a cancel that was answered as done, while nothing excuses a delay.
+    /// Records a cancel that was answered as done, unless a fault excuses a delay.
     pub(crate) fn record_cancel(&mut self, run: RunKey) {
         let now = self.now();
         if self.is_undisturbed_since(now) {
@@ -250,7 +251,7 @@ impl OracleState {
         }
     }
 
-    /// Returns for each run with effects when the first token fired: its own, or that of an owner.
+    /// Returns for each run with effects the time when a token that covers it first fired: its own or that of an owner.
     pub(crate) fn fired_tokens(&self) -> BTreeMap<RunKey, When> {
         let first = |run: RunKey| self.observer.fired.iter().filter(move |(of, _)| *of == run).map(|(_, at)| *at);
         let runs: BTreeSet<RunKey> = self.observations.all().effects.iter().map(|effect| effect.run).collect();
