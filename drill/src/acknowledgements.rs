@@ -1,4 +1,4 @@
-//! Acknowledgements, which must survive every kill.
+//! Acknowledgements of the killed processes. What was acknowledged must survive every kill.
 
 use std::collections::BTreeSet;
 
@@ -17,7 +17,7 @@ pub(crate) struct Acknowledgements {
     deleting: BTreeSet<SessionId>,
     /// Sessions whose deletion was acknowledged, or found in the store after a kill.
     deleted: BTreeSet<SessionId>,
-    /// Deleted sessions whose text must be gone completely: the store was compacted since.
+    /// Deleted sessions whose text must be erased, because the store was compacted since their deletion.
     erased: BTreeSet<SessionId>,
     compacted: bool,
     count: u64,
@@ -56,7 +56,7 @@ impl Acknowledgements {
     }
 
     pub(crate) fn add(&mut self, other: Self) {
-        // The process compacted the store before it deleted anything itself.
+        // The process compacted the store when it started, before its own deletions.
         if other.compacted {
             self.erased.clone_from(&self.deleted);
         }
@@ -71,7 +71,7 @@ impl Acknowledgements {
         !self.deleting.is_subset(&self.deleted)
     }
 
-    /// Adds deletions that a kill interrupted but that the store holds: they must remain.
+    /// Adds deletions that a kill interrupted before their acknowledgement, but that are in the store. They must remain.
     pub(crate) fn add_found(&mut self, deleted_heads: &DeletedHeads) {
         self.deleted.extend(deleted_heads.deleted().filter(|session| self.deleting.contains(session)));
     }
@@ -79,7 +79,7 @@ impl Acknowledgements {
     /// Returns the acknowledgements that the store lacks.
     pub(crate) fn lost(&self, sessions: &Sessions<'_>, deleted_heads: &DeletedHeads) -> Vec<String> {
         let mut lost = self.lost_deletions(deleted_heads);
-        // Acknowledgements of an erased session were erased with its records.
+        // The records of an erased session are gone, and so are the acknowledged facts about it.
         let mut facts = self.facts.clone();
         facts.retain(|session| !deleted_heads.is_erased(*session));
         lost.extend(facts.lost(sessions));

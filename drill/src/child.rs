@@ -41,8 +41,8 @@ pub struct Args {
     #[arg(long)]
     seed: u64,
 
-    /// Moment of the kill; without this option it recovers, finishes all runs and ends
-    #[arg(long = "strike")]
+    /// Moment of the kill; without this option the process recovers, finishes all runs and ends
+    #[arg(long)]
     kill_point: Option<KillPoint>,
 
     /// Maximum wait until no run is in flight, in ms
@@ -50,9 +50,9 @@ pub struct Args {
     patience_ms: u64,
 }
 
-/// Works on a store until it is killed or at rest. `guard` is the command that guards processes of tools.
+/// Works on a store until the process is killed or at rest. `guard` is the command that guards processes of tools.
 /// # Errors
-/// The store or the runtime cannot be opened; the drill sees it in the exit status.
+/// If the store or the runtime cannot be opened. The drill sees the exit status.
 pub fn work(args: &Args, guard: Guard) -> Result<(), DrillError> {
     exit_with_the_drill();
     let store_dir = StoreDir::of(&args.engine, &args.dir);
@@ -90,7 +90,7 @@ pub fn work(args: &Args, guard: Guard) -> Result<(), DrillError> {
     })
 }
 
-/// Exits when the drill ends: it holds the other end of stdin.
+/// Starts a thread that exits the process when the drill ends, which closes stdin.
 fn exit_with_the_drill() {
     std::thread::spawn(|| {
         let mut byte = [0];
@@ -130,23 +130,23 @@ async fn start(
         .model(Arc::new(model::model(args.seed)))
         .policy(RuleSet { default: Verdict::Allow, rules: vec![ask_rule] })
         .faults(Faults::named(&std::env::var(VARIABLE).unwrap_or_default()))
-        // Waiting owners leave memory at once, so that some ends find their owner in memory and some do not.
+        // Waiting owners are unloaded quickly, so that some ends of runs find their owner in memory and some do not.
         .options(Options { durable_before_call: true, idle: Duration::from_millis(10), ..Options::default() });
     builder.journal(journal).start().await.map_err(|error| DrillError::Other(error.to_string()))
 }
 
-/// Waits until no run is in flight and no outbox row remains; returns the number of runs in flight at the timeout.
+/// Waits until no run is in flight and no outbox row remains. Returns the number of runs in flight at the end of the wait.
 async fn await_rest(runtime: &Runtime, patience: Duration) -> Result<usize, DrillError> {
     const POLL_INTERVAL: Duration = Duration::from_millis(10);
     let journal = runtime.journal();
     let until = Instant::now() + patience;
     let mut quiet = 0_u32;
     loop {
-        // A poisoned journal is reported by the next read, or by the check of the store.
+        // The next read, or the check of the store, reports a journal that failed.
         drop(journal.settled().await);
         let (inflight, owed) = (journal.inflight()?.len(), journal.outbox()?.len());
         quiet = if inflight == 0 && owed == 0 { quiet.saturating_add(1) } else { 0 };
-        // Checked twice in a row, since there may be a gap between the end of a run and the start of the next.
+        // Requires two checks in a row, because there may be a gap between the end of a run and the start of the next.
         if quiet == 2 || Instant::now() > until {
             return Ok(inflight);
         }

@@ -1,7 +1,7 @@
 //! The drill of clients: many clients of one host that is killed repeatedly.
 //!
-//! Readers follow all events and reconnect after each kill. Senders repeat keyed commands until they are answered, and cancel runs in pairs. The
-//! store is judged at the end, by the predicates H-1, H-2 and S-2 among all others.
+//! Readers follow all events and reconnect after each kill. Senders repeat keyed commands until they are answered, and
+//! cancel some runs from two clients at once. At the end all predicates judge the store. H-1, H-2 and S-2 concern clients.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -55,11 +55,11 @@ pub struct ClientOptions {
 #[derive(Clone, Debug)]
 struct DrillClients {
     socket: PathBuf,
-    /// Set when senders must not start further commands.
+    /// True if senders must not start further commands.
     closing: Arc<AtomicBool>,
-    /// The session that marks the end, once it is opened: a reader ends when it has received that session.
+    /// The session that marks the end, after it was opened. A reader ends when it has received that session.
     last: watch::Receiver<Option<SessionId>>,
-    /// The number of unanswered commands, and of connected readers.
+    /// Numbers of unanswered commands, connected readers and answered commands.
     counts: Arc<Counts>,
 }
 
@@ -74,7 +74,7 @@ struct Counts {
 /// Runs the drill to the end, or until `stop` is set. Reports progress after each kill.
 ///
 /// # Errors
-/// The store cannot be drilled, or the system refuses a directory, a process or a socket.
+/// If the store cannot be drilled, or the system refuses a directory, a process or a socket.
 pub async fn drill(
     options: &ClientOptions,
     stop: &AtomicBool,
@@ -167,7 +167,7 @@ fn failure(error: tokio::task::JoinError) -> DrillError {
     DrillError::Other(format!("a client of the drill failed: {error}"))
 }
 
-/// Starts a host and kills it: `early`, during its start, otherwise while its clients work.
+/// Starts a host and kills it: during its start if `early` is true, otherwise while clients use it.
 async fn kill(
     store_dir: &StoreDir,
     sabotage: Option<Sabotage>,
@@ -179,7 +179,7 @@ async fn kill(
     let mut host = HostProcess::start(store_dir, sabotage).await?;
     if !early {
         host.ready().await?;
-        // Waits for progress of the clients instead of a time, since the machine may be busy.
+        // Waits for progress of the clients instead of a fixed time, because the machine may be busy.
         let wanted = shared.counts.answered.load(Ordering::Relaxed).saturating_add(2 + rng.below(20));
         let until = Instant::now() + WORK_TIMEOUT;
         while shared.counts.answered.load(Ordering::Relaxed) < wanted && Instant::now() < until {
@@ -205,7 +205,7 @@ fn judge(store_dir: &StoreDir, observed: &Observed, report: &mut ClientReport) -
     report.sessions = auditor.sessions().count() as u64;
     report.events = auditor.sessions().map(|(_, records)| records.len() as u64).sum();
     for id in [InvariantId::H1, InvariantId::H2] {
-        // Each predicate is also judged by itself, since the first violation of a store would hide the others.
+        // Judges these invariants separately, because the audit reports only the first violation.
         if let Err(error) = auditor.check_invariant(id, observed) {
             report.violations.push(error.to_string());
         }

@@ -1,4 +1,4 @@
-//! Violations that a drill finds. A store is *at rest* when a recovery has ended and nothing is in flight.
+//! Violations that a drill finds. A store is *at rest* if a recovery has ended and no run is in flight.
 
 use serde::Serialize;
 
@@ -8,9 +8,9 @@ use serde::Serialize;
 pub enum FindingKind {
     /// The store does not open, or is inconsistent.
     Unsound,
-    /// Something acknowledged is missing.
+    /// An acknowledged fact is missing.
     Lost,
-    /// Erased text is still in the files of the store.
+    /// The files of the store still contain erased text.
     #[serde(rename = "kept")]
     NotErased,
     /// An owner received an end twice.
@@ -26,9 +26,9 @@ pub enum FindingKind {
     Repeated,
     /// A side effect happened without a durable intent record.
     Unintended,
-    /// A record of a later process has the epoch of an earlier one.
+    /// A later process wrote a record in an epoch that an earlier process used.
     Unfenced,
-    /// A process outlived the kill by more than a second.
+    /// A process of a tool outlived the kill by more than a second.
     Orphaned,
     /// The process hung, or ended before the drill killed it.
     Broken,

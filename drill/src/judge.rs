@@ -13,23 +13,24 @@ use super::marks::Marks;
 use super::snapshot::{self, DeletedHeads, Sessions, StoreSnapshot};
 use super::store_dir::StoreDir;
 
-/// The checks of one store across its kills, with the acknowledgements and the last inspection.
+/// The checks of one store across its kills. Keeps the acknowledgements and the last records that were found.
 #[derive(Debug, Default)]
 pub(crate) struct Judge {
     acknowledged: Acknowledgements,
     auditor: Auditor,
     last_records: BTreeMap<SessionId, (Seq, Epoch)>,
-    /// Violations found before, which every inspection finds again.
+    /// Violations that an earlier inspection reported. Each inspection finds them again.
     known: BTreeSet<Violation>,
 }
 
 impl Judge {
-    /// Adds the acknowledgements of a process that died.
+    /// Adds the acknowledgements of a process that was killed.
     pub(crate) fn add(&mut self, acknowledged: Acknowledgements) {
         self.acknowledged.add(acknowledged);
     }
 
-    /// Inspects the store after a kill, or `at_rest` after a recovery with nothing in flight. Returns no snapshot if the store does not open.
+    /// Inspects the store after a kill. `at_rest` is true after a recovery that left no run in flight. Returns no snapshot if
+    /// the store does not open.
     pub(crate) fn inspect(&mut self, store_dir: &StoreDir, at_rest: bool) -> (Option<StoreSnapshot>, Vec<Violation>) {
         let read = store_dir.open_after_kill().map_err(|error| format!("the store does not open: {error}"));
         let read = read.and_then(|journal| {
@@ -48,7 +49,7 @@ impl Judge {
         (snapshot, self.unknown(found))
     }
 
-    /// Returns those of `found` that are new.
+    /// Returns the violations of `found` that were not reported before.
     pub(crate) fn unknown(&mut self, found: Vec<Violation>) -> Vec<Violation> {
         found.into_iter().filter(|violation| self.known.insert(violation.clone())).collect()
     }
@@ -81,7 +82,8 @@ fn of(kind: FindingKind, what: Vec<String>) -> Vec<Violation> {
     what.into_iter().map(|what| Violation { kind, what }).collect()
 }
 
-/// Reports a later process's record without a later epoch: a process that counted as dead could have written it.
+/// Returns a message if a later process wrote a record without a later epoch: an earlier process, which counts as dead,
+/// could have written it too.
 fn fencing_violation(session: SessionId, last: Seq, epoch: Epoch, later: Epoch) -> Option<String> {
     let next = last.next();
     (later <= epoch).then(|| {
@@ -91,7 +93,7 @@ fn fencing_violation(session: SessionId, last: Seq, epoch: Epoch, later: Epoch) 
     })
 }
 
-/// Counts the notices that each owner took, by call.
+/// Counts the notices that each owner took for each of its calls.
 fn count_taken(sessions: &Sessions<'_>) -> BTreeMap<(SessionId, CallId), u32> {
     let mut taken: BTreeMap<(SessionId, CallId), u32> = BTreeMap::new();
     for (session, records) in sessions {

@@ -1,6 +1,7 @@
-//! The kill drill of `subtend drill`: starts real processes on real stores, kills them with SIGKILL, and checks the stores afterwards.
+//! The kill drill of `subtend drill`. It starts real processes on real stores, kills them with SIGKILL, and checks the
+//! stores afterwards.
 //!
-//! It checks files and the replies that callers received, and never trusts the killed process.
+//! The drill relies only on the files and on the replies that callers received, and never on the killed process.
 
 #![allow(missing_docs, reason = "a comment that only repeats a name is deleted")]
 
@@ -42,7 +43,8 @@ mod workload;
 
 #[derive(Clone, Debug)]
 pub struct DrillOptions {
-    /// The engine, optionally followed by a colon and the directory of the drill; the default is a temporary directory. `postgres` starts a server.
+    /// The engine, optionally followed by a colon and the directory of the drill. The default is a temporary directory.
+    /// `postgres` starts a server.
     pub store: String,
     /// The seed of the work and of the kills.
     pub seed: u64,
@@ -53,7 +55,7 @@ pub struct DrillOptions {
 
 /// Runs the drill to the end, or until `stop` is set. Reports progress after each kill and recovery.
 /// # Errors
-/// The store cannot be drilled, or the system refuses a directory or a process.
+/// If the store cannot be drilled, or the system refuses a directory or a process.
 pub fn drill(
     options: &DrillOptions,
     stop: &AtomicBool,

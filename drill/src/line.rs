@@ -9,7 +9,7 @@ use subtend_session::ids::{CallId, InputId, RunNo, Seq, SessionId, TurnNo};
 pub(crate) enum Line {
     /// The store is open, and recovery starts.
     Opened,
-    /// Recovery is done, this number of microseconds after the opening of the store.
+    /// The recovery ended this number of microseconds after the store was opened.
     Ready(u64),
     KillPoint,
     Input(SessionId, InputId),
@@ -19,14 +19,14 @@ pub(crate) enum Line {
     Branched(SessionId),
     /// An approval was acknowledged.
     Approved(SessionId, CallId),
-    /// A durable record was shown.
+    /// A subscriber received a durable record.
     Seen(SessionId, Seq),
-    /// A session and its descendants will be deleted.
+    /// The deletion of a session and its descendants begins.
     Deleting(SessionId),
     Deleted(SessionId),
-    /// The store was compacted before it was opened, and every deleted session was erased.
+    /// The store was compacted before it was opened, which erased every deleted session.
     Compacted,
-    /// The process is at rest, or has this number of runs in flight at the timeout.
+    /// The wait for rest ended with this number of runs in flight.
     Quiet(usize),
 }
 
@@ -35,13 +35,13 @@ impl fmt::Display for Line {
         match self {
             Self::Opened => write!(f, "opened"),
             Self::Ready(took_us) => write!(f, "ready {took_us}"),
-            Self::KillPoint => write!(f, "strike"),
+            Self::KillPoint => write!(f, "kill_point"),
             Self::Input(session, input) => write!(f, "input {session} {input}"),
             Self::Ended(session, run) => write!(f, "ended {session} {run}"),
             Self::Cancelled(session, run) => write!(f, "cancelled {session} {run}"),
             Self::Interrupted(session, run) => write!(f, "interrupted {session} {run}"),
             Self::Branched(session) => write!(f, "branched {session}"),
-            Self::Approved(session, call) => write!(f, "word {session} {} {}", call.turn, call.ix),
+            Self::Approved(session, call) => write!(f, "approved {session} {} {}", call.turn, call.ix),
             Self::Seen(session, seq) => write!(f, "seen {session} {seq}"),
             Self::Deleting(session) => write!(f, "deleting {session}"),
             Self::Deleted(session) => write!(f, "deleted {session}"),
@@ -52,19 +52,19 @@ impl fmt::Display for Line {
 }
 
 impl Line {
-    /// Parses a line; `None` if the kill truncated it.
+    /// Parses a line. `None` if the kill truncated it.
     pub(crate) fn parse(line: &str) -> Option<Self> {
         let words: Vec<&str> = line.split(' ').collect();
         Some(match words.as_slice() {
             ["opened"] => Self::Opened,
             ["ready", took_us] => Self::Ready(took_us.parse().ok()?),
-            ["strike"] => Self::KillPoint,
+            ["kill_point"] => Self::KillPoint,
             ["input", session, input] => Self::Input(session.parse().ok()?, input.parse().ok()?),
             ["ended", session, run] => Self::Ended(session.parse().ok()?, RunNo(run.parse().ok()?)),
             ["cancelled", session, run] => Self::Cancelled(session.parse().ok()?, RunNo(run.parse().ok()?)),
             ["interrupted", session, run] => Self::Interrupted(session.parse().ok()?, RunNo(run.parse().ok()?)),
             ["branched", session] => Self::Branched(session.parse().ok()?),
-            ["word", session, turn, ix] => {
+            ["approved", session, turn, ix] => {
                 let call = CallId { turn: TurnNo(turn.parse().ok()?), ix: ix.parse().ok()? };
                 Self::Approved(session.parse().ok()?, call)
             }
@@ -77,11 +77,11 @@ impl Line {
         })
     }
 
-    /// Writes the line at once, so that a kill truncates at most the last one.
+    /// Writes the line in one call, so that a kill truncates at most the last line.
     pub(crate) fn print(self) {
         let line = format!("{self}\n");
         let mut out = std::io::stdout().lock();
-        // Fails only if the drill has ended; this process ends next.
+        // Fails only if the drill has ended. Then this process is about to end too.
         drop(out.write_all(line.as_bytes()).and_then(|()| out.flush()));
     }
 }

@@ -1,4 +1,4 @@
-//! Side effects: one line in a file for each irreversible action of a tool.
+//! Side effects of tools. Each adds a line, its mark, to a file.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write as _;
@@ -11,7 +11,7 @@ use subtend_tools::tool::ToolKey;
 use super::snapshot::{DeletedHeads, Sessions};
 use super::store_dir::StoreDir;
 
-/// The effect of a marking tool: whether it may be repeated.
+/// Whether the effect of a tool may be repeated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum MarkedEffect {
     Once,
@@ -27,7 +27,7 @@ impl MarkedEffect {
     }
 }
 
-/// Writes a mark at once, so that a kill leaves all of it or nothing.
+/// Writes a mark in one call, so that a kill leaves the whole line or none of it.
 pub(crate) fn leave(path: &Path, effect: MarkedEffect, key: ToolKey) -> std::io::Result<()> {
     let ToolKey { session, run, call } = key;
     let line = format!("{} {session} {run} {} {}\n", effect.as_str(), call.turn, call.ix);

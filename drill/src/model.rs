@@ -1,7 +1,7 @@
-//! The model of a drill. Its answers follow from the seed and the request.
+//! The fake model of a drill. Its answers follow from the seed and the request.
 //!
-//! A prompt names its position in the tree and the number of levels below it. The first answer calls the tool `mark`, may run a command, and
-//! starts children, some in the background. Later answers check, cancel or continue a child.
+//! A prompt names its position in the tree and the number of levels below it. The first answer calls the tool `mark`,
+//! may run a command, and starts children, some in the background. Later answers check, cancel or continue a child.
 
 use std::time::Duration;
 
@@ -28,7 +28,7 @@ pub(crate) fn model(seed: u64) -> impl Model {
             Ok(answer)
         }
     });
-    // The runtime then treats it like a provider: a call starts only when its intent record is durable.
+    // The runtime then treats the model like a provider: a call starts only after its intent record is durable.
     model.with_leaves_process(true)
 }
 
@@ -72,7 +72,7 @@ fn answer(seed: u64, request: &Request) -> (Duration, Answer) {
     let calls = match (parsed.answers, parsed.tasks.first()) {
         (0, _) => first(&parsed, &mut rng),
         (1, Some(task)) => second(task, &mut rng),
-        // A checked child has usually ended; if not, the result says so.
+        // A checked child has usually ended. If it has not, the call returns an error.
         (2, Some(task)) if rng.one_in(2) => {
             let prompt = prompt(&format!("{}-on", parsed.name), 0);
             vec![tool_call("task", &json!({"session_id": task, "prompt": prompt, "background": rng.one_in(2)}))]
@@ -81,7 +81,8 @@ fn answer(seed: u64, request: &Request) -> (Duration, Answer) {
     };
     // Owners answer slowly after their calls, so that ends of background children wait in the outbox.
     let delay_ms = rng.below(if parsed.answers == 0 { 15 } else { 80 });
-    // The answer repeats the secret name. When the session is deleted, the drill checks that ancestors keep no copy of it.
+    // The answer repeats the name, which may be the unique text of a session that is deleted later. The drill then checks
+    // that ancestors keep no copy of it.
     let text = if parsed.name.starts_with(names::SECRET) { &*parsed.name } else { "done" };
     let answer = if calls.is_empty() { Answer::of_text(text) } else { Answer::of_calls(None, calls) };
     (Duration::from_millis(delay_ms), answer)
@@ -117,7 +118,7 @@ fn second(task: &str, rng: &mut SeededRng) -> Vec<ToolCall> {
     match rng.below(5) {
         0 => vec![tool_call("cancel_task", &json!({"taskId": task}))],
         1 | 2 => vec![tool_call("check_task", &json!({"taskId": task, "timeoutMs": 2_000}))],
-        // The session continues with its own work, and receives the end at the next boundary.
+        // The session continues its own work, and receives the end at the next boundary.
         3 => vec![tool_call(tools::MARK, &delays(rng)), tool_call(tools::NOTE, &delays(rng))],
         _ => Vec::new(),
     }

@@ -1,4 +1,4 @@
-//! Names of agents and sessions in the process that is killed.
+//! Names of agents and sessions in the killed process.
 
 /// The agent whose runs end with the process.
 pub(crate) const WORKER: &str = "worker";

@@ -12,14 +12,14 @@ use super::store_dir::StoreDir;
 /// Maximum time for which a process may outlive a kill.
 const MAX_LIFETIME: Duration = Duration::from_secs(1);
 
-/// The command of a tool: two processes that live for five minutes, one of them in a session of its own. Each writes its id;
-/// the shell that starts them writes the id of its parent, the guard.
+/// The command of a tool. It starts two processes that live for five minutes, one of them in its own process session. Each
+/// writes its id. The shell that starts them writes the id of its parent, the guard.
 pub(crate) const COMMAND: &str = "\
     (setsid sh -c 'echo $$ >> processes; exec sleep 300' &); \
     sh -c 'echo $$ >> processes; exec sleep 300' & \
     echo $PPID >> processes; sleep 0.05";
 
-/// The remaining processes, counted during the inspection after a kill.
+/// A thread that watches the processes of tools after a kill, while the store is inspected.
 pub(crate) struct Orphans(JoinHandle<(u64, Vec<u32>)>);
 
 impl Orphans {
@@ -28,7 +28,7 @@ impl Orphans {
         Self(std::thread::spawn(move || watch(&path, killed)))
     }
 
-    /// Returns the number of processes, and those that live too long, which are then killed.
+    /// Returns the number of processes, and the ids of those that lived too long and were then killed.
     pub(crate) fn remaining(self) -> (u64, Vec<u32>) {
         let (all, remaining) = self.0.join().unwrap_or_default();
         remaining.iter().copied().for_each(end);
@@ -65,7 +65,7 @@ fn is_alive(process: u32) -> bool {
     words.any(|word| word == b"guard" || word == b"300" || word.ends_with(b"exec sleep 300"))
 }
 
-/// Returns whether a stat line reports an ended process. The name before the state may contain anything.
+/// Returns whether a stat line reports an ended process. The name before the state may contain spaces and parentheses.
 #[cfg(target_os = "linux")]
 fn has_ended(stat: &str) -> bool {
     let state = stat.rsplit_once(')').and_then(|(_, rest)| rest.trim_start().chars().next());
@@ -111,7 +111,7 @@ mod tests {
         std::fs::create_dir(store_dir.workspace()).expect("a workspace");
         let mut sleeper = Command::new("sleep").arg("300").spawn().expect("a process");
         std::fs::write(store_dir.processes(), format!("{}\n1\n\n", sleeper.id())).expect("a file");
-        // Process 1 is alive, but the drill did not start it.
+        // Process 1 is alive, but the drill did not start it, so it does not count.
         let (all, remaining) = Orphans::watch(&store_dir, Instant::now() - MAX_LIFETIME).remaining();
         assert_eq!((all, remaining), (2, vec![sleeper.id()]));
         sleeper.wait().expect("it was ended");

@@ -1,7 +1,7 @@
-//! The plan of kills: rounds on one store each, drawn from the seed.
+//! The plan of kills: rounds of kills on one store each, which the seed determines.
 //!
-//! Kills follow the progress of the process (its hundredth event, its tenth side effect, a frame of its recovery) instead of the clock, so that slow
-//! and fast machines are hit at the same points.
+//! Kills depend on the progress of the process rather than on time: its hundredth event, its tenth side effect, a frame
+//! of its recovery. So they hit slow and fast machines at the same points.
 
 use std::fmt;
 use std::str::FromStr;
@@ -18,7 +18,7 @@ pub(crate) enum KillPoint {
     Deletion(u64),
     /// During recovery, when this number of frames is durable.
     Recovery(u64),
-    /// During work, when this number of records was shown.
+    /// During work, when this number of records was received by a subscriber.
     Seen(u64),
     /// During work, when this number of owned runs has ended.
     Ended(u64),
@@ -45,7 +45,7 @@ impl FromStr for KillPoint {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let (word, at) = text.split_once(':').unwrap_or((text, "0"));
-        let at = at.parse().map_err(|_| format!("`{text}` does not name a moment: its number is invalid"))?;
+        let at = at.parse().map_err(|_| format!("`{text}` is not a valid kill point: its number is invalid"))?;
         match word {
             "opening" => Ok(Self::Opening),
             "compaction" => Ok(Self::Compaction(at)),
@@ -54,16 +54,17 @@ impl FromStr for KillPoint {
             "seen" => Ok(Self::Seen(at)),
             "ended" => Ok(Self::Ended(at)),
             "marked" => Ok(Self::Marked(at)),
-            _ => Err(format!("unknown moment `{text}` of a drill")),
+            _ => Err(format!("unknown kill point `{text}`")),
         }
     }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct KillOrder {
-    /// The moment of the kill. A [`KillPoint::Recovery`] counts thousandths of the recovery, whose size is not known yet.
+    /// The moment of the kill. [`KillPoint::Recovery`] has thousandths of the recovery here, because its size is not known
+    /// yet.
     pub(crate) kill_point: KillPoint,
-    /// The delay after that moment in microseconds, so that kills also fall between events.
+    /// The delay of the kill after that moment in microseconds, so that kills also occur between events.
     pub(crate) late_us: u64,
     /// The seed of the process's work.
     pub(crate) seed: u64,
@@ -72,7 +73,7 @@ pub(crate) struct KillOrder {
 /// Consecutive kills on one store, with a recovery after the last.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Round {
-    /// True on the store that ages through the drill, false on a fresh one.
+    /// True for the store that several rounds use, false for a fresh store.
     pub(crate) aged: bool,
     pub(crate) orders: Vec<KillOrder>,
 }
@@ -94,9 +95,10 @@ enum KillTrigger {
     Marked,
 }
 
-/// An endless series of rounds from a stack of cards that is reshuffled when empty, so that a short drill covers everything. Of seventeen kills,
-/// seven hit work, six recovery, two a deletion, one a compaction and one the creation of a store. After two kills during work, the second process
-/// has recovered by itself and works alongside the resumed runs.
+/// An endless series of rounds. They are taken from a shuffled stack that is refilled when empty, so that a short drill
+/// covers all kinds. Of seventeen kills, seven hit work, six recovery, two a deletion, one a compaction and one the
+/// creation of a store. In a round with two kills during work, the second process works alongside the runs that it
+/// recovered.
 #[derive(Debug)]
 pub(crate) struct Plan {
     rng: SeededRng,
@@ -139,7 +141,7 @@ impl Plan {
             // A small store has about six steps.
             Card::Compaction => KillPoint::Compaction(self.rng.below(7)),
             Card::Deletion => KillPoint::Deletion(self.rng.below(24)),
-            // The last third is omitted, since recovery may finish before the kill.
+            // Omits the last third, in which the recovery may finish before the kill.
             Card::Recovery => KillPoint::Recovery(self.rng.below(667)),
             Card::Work => match self.moment() {
                 KillTrigger::Seen => KillPoint::Seen(60 + self.rng.below(500)),
@@ -203,7 +205,7 @@ mod tests {
         ] {
             assert_eq!(kill_point.to_string().parse(), Ok(kill_point));
         }
-        assert_eq!("sometime:1".parse::<KillPoint>(), Err("unknown moment `sometime:1` of a drill".to_owned()));
+        assert_eq!("sometime:1".parse::<KillPoint>(), Err("unknown kill point `sometime:1`".to_owned()));
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! The killed process, as the drill sees it.
+//! Starts and kills a process, and collects its acknowledgements.
 
 use std::io::{BufRead as _, BufReader};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -16,7 +16,7 @@ use super::sabotage::{Sabotage, VARIABLE};
 use super::store_dir::{ADDRESS, StoreDir};
 
 pub(crate) const VERB: &str = "drill-child";
-/// Time until a process counts as hanging.
+/// Time after which a process counts as hanging.
 const PROCESS_TIMEOUT: Duration = Duration::from_secs(180);
 
 #[derive(Clone, Debug)]
@@ -32,23 +32,23 @@ pub(crate) struct Start<'a> {
 pub(crate) struct ProcessResult {
     /// The acknowledgements of the process.
     pub(crate) acknowledged: Acknowledgements,
-    /// True if it opened the store: recovery had started.
+    /// True if the process opened the store, so that recovery started.
     pub(crate) opened: bool,
     /// Duration of the recovery, if it finished.
     pub(crate) ready: Option<Duration>,
-    /// Number of runs in flight when it stopped waiting for rest; absent if it did not get that far.
+    /// Number of runs in flight at the end of the wait for rest. Absent if the process ended before that.
     pub(crate) quiet: Option<usize>,
-    /// Time at which the process had ended.
+    /// Time at which the process was found to have ended.
     pub(crate) ended_at: Instant,
-    /// The reason why it ended, if it neither came to rest nor was killed.
+    /// The reason why the process ended, if it neither came to rest nor was killed.
     pub(crate) failure: Option<String>,
 }
 
 impl Start<'_> {
-    /// Starts the process and kills it as `order` says.
+    /// Starts the process and kills it at the moment that `order` names.
     pub(crate) fn run_and_kill(&self, order: &KillOrder) -> Result<ProcessResult, DrillError> {
         let mut command = self.command()?;
-        command.arg("--seed").arg(order.seed.to_string()).arg("--strike").arg(order.kill_point.to_string());
+        command.arg("--seed").arg(order.seed.to_string()).arg("--kill-point").arg(order.kill_point.to_string());
         let mut child = self.spawn(command)?;
         let delay = Duration::from_micros(order.late_us);
         if order.kill_point == KillPoint::Opening {
@@ -84,7 +84,7 @@ impl Start<'_> {
         let errors = std::fs::File::create(self.store_dir.errors()).map_err(|error| {
             DrillError::Other(format!("cannot create {}: {error}", self.store_dir.errors().display()))
         })?;
-        // The process's stdin closes when this process ends, for any reason.
+        // The stdin of the process closes when the drill ends for any reason.
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(errors);
         // A Ctrl-C at the terminal is for the drill, which then kills the process.
         #[cfg(unix)]
@@ -148,7 +148,7 @@ impl Start<'_> {
 }
 
 fn kill(child: &mut Child) {
-    // The process may have ended by itself; its exit status shows it.
+    // The process may have ended by itself. The exit status shows that.
     drop(child.kill());
 }
 
@@ -182,7 +182,8 @@ impl Watchdog {
         Self { stop, thread }
     }
 
-    /// Stops the watchdog before the process is reaped, since its id may be reused then. Returns whether the process hung.
+    /// Stops the watchdog, and returns whether the process hung. Called before the process is reaped, because its id may be
+    /// reused afterwards.
     fn stop(self) -> bool {
         drop(self.stop);
         self.thread.join().unwrap_or(false)

@@ -8,11 +8,11 @@ use serde::Serialize;
 use super::finding::{FindingKind, Violation};
 use super::sabotage::Sabotage;
 
-/// Maximum number of violations listed in the JSON object; further ones are only counted.
+/// Maximum number of violations listed in the JSON object. Further violations are only counted.
 pub const MAX_LISTED: usize = 50;
 const MAX_CHARS: usize = 1_000;
 
-/// Number of kills that hit each target.
+/// The number of kills that hit each target.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Hits {
     /// Kills that left a call open in a run in flight.
@@ -23,7 +23,7 @@ pub struct Hits {
     pub recovery: u64,
     /// Kills between the request of a deletion and its acknowledgement.
     pub deletion: u64,
-    /// Kills that left a deletion recorded for only a part of its tree.
+    /// Kills that left a deletion recorded for only some sessions of its tree.
     pub half_deleted: u64,
 }
 
@@ -68,7 +68,7 @@ pub struct Report {
     pub hits: Hits,
     pub recoveries: Vec<Duration>,
     pub counts: BTreeMap<FindingKind, u64>,
-    /// The first violations; [`Report::violations`] counts all of them.
+    /// The first violations. [`Report::violations`] counts all of them.
     pub examples: Vec<FoundViolation>,
     /// Stores that are kept for inspection.
     pub kept: Vec<String>,
@@ -87,7 +87,7 @@ pub enum DrillVerdict {
     /// Too few targets were hit for a conclusion.
     Vacuous,
     Caught,
-    /// The seeded bug was not detected: the drill is useless.
+    /// The seeded bug was not detected, so the drill proves nothing.
     Uncaught,
     Stopped,
 }

@@ -1,4 +1,4 @@
-//! Random numbers from a seed, the same in every run.
+//! Random numbers. Equal seeds give equal numbers.
 
 #[derive(Clone, Debug)]
 pub(crate) struct SeededRng(u64);
@@ -28,7 +28,7 @@ impl SeededRng {
         self.draw().checked_rem(bound).unwrap_or(0)
     }
 
-    /// Returns true one time in `n`.
+    /// Returns true with a probability of 1 in `n`.
     pub(crate) fn one_in(&mut self, n: u64) -> bool {
         self.below(n) == 0
     }

@@ -18,9 +18,9 @@ use super::store_dir::{DrillDirectory, StoreDir};
 
 /// Maximum time for runs to end after a recovery.
 const REST_TIMEOUT: Duration = Duration::from_secs(60);
-/// The same with a seeded bug, for which endless runs are expected.
+/// Maximum time for runs to end with a seeded bug, which may keep runs from ending.
 const SABOTAGED_REST_TIMEOUT: Duration = Duration::from_secs(10);
-/// Number of kills until a fresh store replaces the aging one, since each inspection takes longer.
+/// Number of kills after which a new store replaces the aged one: inspections of a large store take longer.
 const KILLS_PER_STORE: u64 = 100;
 
 pub(crate) struct DrillRun<'a> {
@@ -33,7 +33,7 @@ pub(crate) struct DrillRun<'a> {
     stop: &'a AtomicBool,
 }
 
-/// A store under drill, with the known facts about it.
+/// A store of the drill, with the facts that are known about it.
 struct Subject {
     store_dir: StoreDir,
     judge: Judge,
@@ -108,7 +108,7 @@ impl<'a> DrillRun<'a> {
         })
     }
 
-    /// Runs the kills of one round, and the recovery after the last. Returns `None` after a violation: the store is then kept.
+    /// Runs the kills of one round, and the recovery after the last. Returns `None` after a violation, when the store is kept.
     fn round(&mut self, mut subject: Subject, round: &Round) -> Result<Option<Subject>, DrillError> {
         let before = self.report.violations();
         for order in &round.orders {
@@ -198,7 +198,7 @@ impl<'a> DrillRun<'a> {
         self.report.processes = self.report.processes.saturating_add(subject.processes);
     }
 
-    /// Counts a store without violations, and removes it.
+    /// Counts the content of a store without violations, and removes the store.
     fn finish(&mut self, subject: &Subject) {
         self.count(subject);
         subject.store_dir.remove();

@@ -45,7 +45,7 @@ impl Sabotage {
 }
 
 impl Sabotage {
-    /// Returns the violations that the bug may cause; one of them must be found.
+    /// Returns the kinds of violations that the bug may cause. At least one must be found.
     pub(crate) fn expected_findings(self) -> &'static [FindingKind] {
         match self {
             Self::AckBeforeCommit => &[FindingKind::Lost],
@@ -83,7 +83,7 @@ impl Sabotage {
         FAULT_POINTS && Faults::COMPILED
     }
 
-    /// Returns the error of a binary without the seeded bugs, with the way to build one.
+    /// Returns the error of a binary without the seeded bugs, with the command that builds one.
     pub fn refusal(self) -> String {
         format!(
             "this binary has no fault points, which --sabotage {} needs. Build another with `cargo build --features \

@@ -1,4 +1,5 @@
-//! The PostgreSQL server of a drill: in its own directory, on a loopback port, with its syncs on. It ends with the drill.
+//! The PostgreSQL server of a drill. It has its own directory and a loopback port, syncs its writes, and ends with the
+//! drill.
 
 use std::hash::{BuildHasher as _, Hasher as _};
 use std::io::Write as _;
@@ -10,11 +11,11 @@ use std::process::{Child, Command, Stdio};
 
 use super::error::DrillError;
 
-/// The variable with the directory of the server's programs.
+/// The environment variable with the directory of the server's programs.
 const PROGRAMS: &str = "SUBTEND_POSTGRES_BIN";
-/// Reads until the drill ends for any reason, then stops the server.
+/// A script that waits until the drill ends for any reason, then stops the server.
 const WATCH: &str = "read -r line; exec \"$1\"/pg_ctl -D \"$2\"/data -m immediate -w stop";
-/// Selects all values of a shard, one per line, with non-ASCII bytes escaped.
+/// A query for all values of a shard, one per line, with non-ASCII bytes escaped.
 const VALUES: &str = "SELECT encode(value, 'escape') FROM (SELECT shard, value FROM subtend.log UNION ALL SELECT shard, value FROM \
                       subtend.head UNION ALL SELECT shard, value FROM subtend.inflight UNION ALL SELECT shard, value FROM \
                       subtend.outbox UNION ALL SELECT shard, value FROM subtend.def) AS rows JOIN subtend.shard ON id = shard \
@@ -107,10 +108,10 @@ impl DrillServer {
         }
     }
 
-    /// Stops the server; its files remain.
+    /// Stops the server. Its files remain.
     pub(crate) fn stop(&mut self) {
         drop(self.watcher.stdin.take());
-        // The error is ignored: the wait fails only if the watcher has already ended.
+        // Ignores the error: the wait fails only if the watcher has already ended.
         drop(self.watcher.wait());
     }
 }
@@ -146,7 +147,7 @@ fn programs() -> Result<PathBuf, DrillError> {
     })
 }
 
-/// Returns the user to run the server as; `None` for the current user. The server refuses to run as root.
+/// Returns the user to run the server as, or `None` for the current user. The server refuses to run as root.
 fn user() -> Result<Option<(u32, u32)>, DrillError> {
     if !rustix::process::geteuid().is_root() {
         return Ok(None);

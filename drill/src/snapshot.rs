@@ -14,11 +14,11 @@ pub(crate) struct StoreSnapshot {
     pub(crate) sessions: u64,
     pub(crate) erased: u64,
     pub(crate) in_flight: u64,
-    /// Number of outbox rows that no session has handled.
+    /// Number of outbox rows that their receivers have not handled.
     pub(crate) owed: u64,
     /// True if a run in flight has an open call.
     pub(crate) open_call: bool,
-    /// True if a deletion is recorded for only a part of its tree.
+    /// True if a deletion is recorded for only some sessions of its tree.
     pub(crate) half_deleted: bool,
 }
 
@@ -28,7 +28,7 @@ impl StoreSnapshot {
     }
 }
 
-/// Reads all of `journal`, and checks its bytes and rows with the predicates that the model checker uses too.
+/// Reads the whole journal, and checks its bytes and rows. The predicates are those of the model checker.
 pub(crate) fn read(
     journal: &Journal,
     auditor: &mut Auditor,

@@ -1,4 +1,4 @@
-//! The directory of a drill, and in it a directory for each store.
+//! The directory of a drill, and the directories of its stores within it.
 
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
@@ -16,14 +16,15 @@ use super::error::DrillError;
 #[cfg(unix)]
 use super::server::DrillServer;
 
-/// Maximum time that a store stays locked after its process was killed. A forked child that has not called exec still holds the lock.
+/// Maximum time for which a store stays locked after its process was killed: a forked child holds the lock until it calls
+/// exec.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(5);
 /// The engine whose stores are shards of a server.
 const POSTGRES: &str = "postgres";
-/// The variable with the address of that server. Arguments would be visible to other users.
+/// The environment variable with the address of that server. Other users could see an argument.
 pub(crate) const ADDRESS: &str = "SUBTEND_DRILL_POSTGRES";
 
-/// The directory of a drill. It is removed at the end, except for stores kept for inspection.
+/// The directory of a drill. It is removed at the end, except for stores that are kept for inspection.
 #[derive(Debug)]
 pub(crate) struct DrillDirectory {
     engine: String,
@@ -35,7 +36,8 @@ pub(crate) struct DrillDirectory {
     server: Option<Arc<DrillServer>>,
 }
 
-/// Creates the directory that a store specification names, or checks that it is empty and of this user. Returns true if it existed.
+/// Creates the directory that a store specification names. If it exists, checks that it is empty and that no other user
+/// can write to it. Returns true if it existed.
 fn named_dir(store: &str, dir: &str) -> Result<(PathBuf, bool), DrillError> {
     let dir = std::path::absolute(dir)
         .map_err(|error| DrillError::Usage(format!("--store {store}: {dir} is not a valid path: {error}")))?;
@@ -56,7 +58,7 @@ fn named_dir(store: &str, dir: &str) -> Result<(PathBuf, bool), DrillError> {
     Ok((dir, found))
 }
 
-/// Creates a directory that only this user can open. Skips names that exist, since another user may have created them.
+/// Creates a directory that only this user can open. Skips names that exist, because another user may have created them.
 fn temporary_dir(seed: u64) -> Result<PathBuf, DrillError> {
     const MAX_ATTEMPTS: u32 = 1_000;
     let mut taken = None;
@@ -96,7 +98,8 @@ fn is_open_to_others(_: &Path) -> bool {
 }
 
 impl DrillDirectory {
-    /// Prepares the directory of a store specification: an engine, with a directory unless a temporary one is used.
+    /// Prepares the directory of a store specification: an engine, optionally with a directory. The default is a temporary
+    /// directory.
     pub(crate) fn prepare(store: &str, seed: u64) -> Result<Self, DrillError> {
         let (engine, dir) = store.split_once(':').map_or((store, None), |(engine, dir)| (engine, Some(dir)));
         if dir.is_some_and(|_| engine == POSTGRES || engine == "postgresql") {
@@ -110,7 +113,7 @@ impl DrillDirectory {
                 "`memory` cannot be drilled: a kill leaves nothing of it. Give --store ENGINE or ENGINE:DIR".into(),
             ));
         }
-        // The parser decides which engines and directories are valid.
+        // The parser of the journal decides which engines and directories are valid.
         let example = if engine == POSTGRES { "//user@localhost/database" } else { dir.unwrap_or("store") };
         StoreSpec::parse(&format!("{engine}:{example}"))?;
         let (dir, found) = match dir {
@@ -134,7 +137,7 @@ impl DrillDirectory {
         &self.engine
     }
 
-    /// Creates the directory of another store.
+    /// Creates the directory of a new store.
     pub(crate) fn new_store_dir(&mut self) -> Result<StoreDir, DrillError> {
         self.store_dirs = self.store_dirs.saturating_add(1);
         let dir = self.dir.join(self.store_dirs.to_string());
@@ -184,14 +187,14 @@ fn cannot_create(dir: &Path, error: &io::Error) -> DrillError {
 pub(crate) struct StoreDir {
     engine: String,
     dir: PathBuf,
-    /// The address of the server that has the store.
+    /// The address of the server that has the store, if a server has it.
     address: Option<String>,
     #[cfg(unix)]
     server: Option<Arc<DrillServer>>,
 }
 
 impl StoreDir {
-    /// Returns the store directory for a process that a drill started.
+    /// Returns the store directory `dir`, which a drill passed to this process.
     pub(crate) fn of(engine: &str, dir: &Path) -> Self {
         Self {
             engine: engine.to_owned(),
@@ -206,7 +209,7 @@ impl StoreDir {
         self.address.as_deref()
     }
 
-    /// Returns the stored values as text if the store is on a server; `None` if it is in files.
+    /// Returns the stored values as text if the store is on a server, or `None` if it is in files.
     pub(crate) fn values(&self) -> Option<Result<String, DrillError>> {
         #[cfg(unix)]
         return self.server.as_ref().map(|server| server.values(&self.shard()));
@@ -244,7 +247,7 @@ impl StoreDir {
         self.dir.join("store")
     }
 
-    /// Returns the store in the form of `--store`.
+    /// Returns the store as a value for `--store`.
     pub(crate) fn spec(&self) -> String {
         match &self.address {
             Some(address) => format!("{address}?shard={}", self.shard()),
@@ -256,7 +259,7 @@ impl StoreDir {
         Options { node_dir: self.address.is_some().then(|| self.store()), ..Options::default() }
     }
 
-    /// Compacts the store, if it exists; returns whether every deleted session is erased.
+    /// Compacts the store, if it exists. Returns whether every deleted session is erased.
     pub(crate) fn compact(&self, progress: &mut dyn FnMut(CompactionStep)) -> Result<bool, OpenError> {
         let spec = StoreSpec::parse(&self.spec())?;
         if !store_exists(&spec)? {
@@ -265,7 +268,7 @@ impl StoreDir {
         let done = compact_store(&spec, &self.options(), progress);
         match done {
             Ok(done) => Ok(done.deferred.is_empty()),
-            // The process that should have created it was killed before.
+            // The process that should have created the store was killed before it did.
             Err(OpenError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => Ok(false),
             Err(error) => Err(error),
         }
@@ -326,8 +329,8 @@ mod tests {
         assert!(dir.path().join("mine").exists());
     }
 
-    /// Another user who can write to the directory could replace its contents. The controls: a directory that only this user can write to,
-    /// and one that does not exist yet.
+    /// Another user who can write to the directory could replace its content. The controls: a directory that only this user
+    /// can write to, and one that does not exist yet.
     #[cfg(unix)]
     #[test]
     fn directory_open_to_others_is_refused() {

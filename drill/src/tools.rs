@@ -1,4 +1,4 @@
-//! The tools of a drill in addition to those of a workspace. They leave countable marks.
+//! The tools of a drill, in addition to the tools of a workspace. Each call leaves a mark that the drill counts.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,7 +19,7 @@ pub(crate) const MARK: &str = "mark";
 /// The tool that may be repeated with the same key (idempotent).
 pub(crate) const NOTE: &str = "note";
 
-/// The duration of a call.
+/// The arguments of a call: its duration before and after the effect.
 #[derive(Debug, Deserialize, JsonSchema)]
 struct EffectArgs {
     /// Milliseconds before the effect.

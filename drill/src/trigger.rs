@@ -1,5 +1,5 @@
-//! Kills the process, or has it killed, at a planned step. The process counts its own steps, so that the kill comes at
-//! the same step on every machine.
+//! Kills the process, or asks the drill to kill it, at a planned step. The process counts its own steps, so that the kill
+//! occurs at the same step on every machine.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -49,7 +49,7 @@ impl Trigger {
         }
     }
 
-    /// Counts a tool's effect before its result is reported; may kill this process.
+    /// Counts a tool's effect before its result is reported, and kills the process at the planned effect.
     pub(crate) fn on_tool_effect(&self) {
         if let Some(KillPoint::Marked(at)) = self.kill_point
             && reached(&self.marked, at)
@@ -58,12 +58,13 @@ impl Trigger {
         }
     }
 
-    /// Returns whether the process must die during a deletion.
+    /// Returns whether the kill is planned for a deletion.
     pub(crate) fn dies_in_deletion(&self) -> bool {
         matches!(self.kill_point, Some(KillPoint::Deletion(_)))
     }
 
-    /// Counts a step of a deletion: its start, or the durable deletion of one session.
+    /// Counts a step of a deletion, which is its start or the durable deletion of one session. Kills the process at the
+    /// planned step.
     pub(crate) fn on_deletion_step(&self) {
         if let Some(KillPoint::Deletion(at)) = self.kill_point
             && reached(&self.deleting, at)
@@ -72,7 +73,7 @@ impl Trigger {
         }
     }
 
-    /// Returns whether the process must die during a compaction.
+    /// Returns whether the kill is planned for a compaction.
     pub(crate) fn dies_in_compaction(&self) -> bool {
         matches!(self.kill_point, Some(KillPoint::Compaction(_)))
     }
@@ -85,7 +86,8 @@ impl Trigger {
         }
     }
 
-    /// Starts a timer that kills the process during a compaction without progress reports: a step is one millisecond.
+    /// Starts a timer that kills the process during a compaction. For engines that report no progress: a step is one
+    /// millisecond.
     pub(crate) fn kill_after_time(&self) {
         let Some(KillPoint::Compaction(at)) = self.kill_point else { return };
         std::thread::spawn(move || {
@@ -101,12 +103,12 @@ impl Trigger {
         }
     }
 
-    /// Starts a thread that kills the process when recovery has made enough frames durable. Recovery does not wait for
-    /// it.
+    /// Starts a thread that kills the process when recovery has made the planned number of frames durable. Recovery does not
+    /// wait for the thread.
     pub(crate) fn watch_recovery(&self, journal: &Journal) {
         let Some(KillPoint::Recovery(after)) = self.kill_point else { return };
         let (journal, until) = (journal.clone(), Lsn(journal.durable().0.saturating_add(after)));
-        let watch = std::thread::Builder::new().name("drill-strike".into()).spawn(move || {
+        let watch = std::thread::Builder::new().name("drill-kill".into()).spawn(move || {
             let Ok(tokio) = tokio::runtime::Builder::new_current_thread().build() else { die() };
             // Recovery itself reports a failed journal.
             if tokio.block_on(journal.wait(until)).is_ok() {
@@ -130,10 +132,10 @@ fn reached(count: &AtomicU64, at: u64) -> bool {
     count.fetch_add(1, Ordering::Relaxed).saturating_add(1) == at.max(1)
 }
 
-/// Kills this process without any chance to react.
+/// Kills this process with SIGKILL.
 #[cfg(unix)]
 pub(crate) fn die() -> ! {
-    // Always permitted; the signal may take a moment to arrive.
+    // A process may always signal itself. The signal may take a moment to arrive.
     let _ = rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL);
     loop {
         std::thread::park();

@@ -1,4 +1,5 @@
-//! The users of a drill: they open trees, send, cancel, interrupt, continue, branch and approve, and report the acknowledgements.
+//! The simulated users of a drill. They open trees, send, cancel, interrupt, continue, branch and approve, and report each
+//! acknowledgement.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,7 +17,7 @@ use super::rng::SeededRng;
 use super::trigger::Trigger;
 
 const TREES: u32 = 8;
-/// Time for which a tree that is deleted early runs before its deletion.
+/// Time for which a tree runs before an early deletion.
 const EARLY_DELETE_AFTER: Duration = Duration::from_millis(60);
 
 /// Runs the users until the process is killed.
@@ -28,7 +29,7 @@ pub(crate) async fn run(runtime: Runtime, seed: u64, trigger: Arc<Trigger>) {
         let (runtime, trigger) = (Arc::clone(&runtime), Arc::clone(&trigger));
         trees.spawn(async move {
             for round in 0_u32.. {
-                // A runtime that stops by itself is detected by its exit: it acknowledges nothing more.
+                // The runtime has stopped, and acknowledges nothing more. The drill notices if the process then exits.
                 if run_tree(&runtime, seed, (tree, round), &trigger).await.is_none() {
                     return;
                 }
@@ -56,11 +57,11 @@ async fn report_events(runtime: Arc<Runtime>, trigger: Arc<Trigger>) {
     }
 }
 
-/// Runs one tree from its first message to its last; `None` once the runtime accepts nothing.
+/// Runs one tree from its first message to its last. `None` if the runtime accepts no more requests.
 async fn run_tree(runtime: &Runtime, seed: u64, (tree, round): (u32, u32), trigger: &Trigger) -> Option<()> {
     let name = format!("{tree}-{round}");
     let mut rng = SeededRng::of(seed, &name);
-    // Trees to delete: two of the first round, so that an early kill meets a deletion, and some of the others.
+    // Deletes two trees of the first round, so that an early kill hits a deletion, and some of the others.
     if (round == 0 && tree < 2) || rng.one_in(4) || (trigger.dies_in_deletion() && tree.is_multiple_of(2)) {
         let branches = rng.one_in(2).then_some(name.as_str());
         return run_deleted_tree(runtime, rng.below(3), branches, rng.one_in(3), trigger).await;
@@ -69,7 +70,7 @@ async fn run_tree(runtime: &Runtime, seed: u64, (tree, round): (u32, u32), trigg
     let depth = 1 + rng.below(4);
     let first = send(&session, &name, depth).await?;
     if rng.one_in(4) {
-        // This input is queued behind the first one, or opens the next run.
+        // This input is queued after the first one, or opens the next run.
         send(&session, &format!("{name}-queued"), 1).await?;
     }
     if rng.one_in(5) {
@@ -80,7 +81,7 @@ async fn run_tree(runtime: &Runtime, seed: u64, (tree, round): (u32, u32), trigg
         tokio::time::sleep(Duration::from_millis(rng.below(80))).await;
         interrupt(&session).await?;
         if rng.one_in(2) {
-            // This input resumes the run, or opens the next one.
+            // This input resumes the run, or opens the next run.
             send(&session, &format!("{name}-on"), 1).await?;
         }
     }
@@ -102,12 +103,12 @@ async fn run_tree(runtime: &Runtime, seed: u64, (tree, round): (u32, u32), trigg
     Some(())
 }
 
-/// Returns the unique text of a session that will be deleted, for its prompt and answers.
+/// Returns the unique text of a session that will be deleted. Its prompt and answers contain the text.
 pub(crate) fn secret(session: SessionId) -> String {
     format!("{SECRET}{}", session.0.simple())
 }
 
-/// Runs a small tree or a branch with unique text, and deletes it at its end, or while it is running if `early`.
+/// Runs a small tree or a branch with unique text and deletes it: after its end, or while it runs if `early` is true.
 async fn run_deleted_tree(
     runtime: &Runtime,
     depth: u64,
@@ -156,7 +157,7 @@ pub(crate) async fn answer(mut approver: Approver, seed: u64) {
         let mut rng = SeededRng::of(seed, &format!("{} {}", approval.session, approval.call));
         tokio::time::sleep(Duration::from_millis(rng.below(40))).await;
         let verdict = if rng.one_in(4) { AskVerdict::Deny } else { AskVerdict::Allow };
-        // Refused if the run ended meanwhile.
+        // The answer is refused if the run has ended meanwhile.
         if let Ok(Control::Done(_)) = approver.answer(&approval, verdict).await {
             Line::Approved(approval.session, approval.call).print();
         }

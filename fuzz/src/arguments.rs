@@ -1,4 +1,4 @@
-//! Arguments of tool calls, as a model writes them.
+//! Fuzzes the arguments of tool calls, which a model writes.
 
 use subtend_session::dialect::Dialect;
 use subtend_session::place::Source;
@@ -11,7 +11,7 @@ use super::tree::{self, SECRET, Tree};
 const TOOLS: [&str; 11] =
     ["list", "read", "search", "write", "edit", "shell", "task", "spawn", "spawn_task", "minion", "subagent"];
 
-/// Checks arguments for every tool: an accepted call stays in the workspace, and a read shows no denied file.
+/// Passes the bytes as arguments to every tool. An accepted call stays in the workspace, and a read shows no denied file.
 pub fn any_bytes(bytes: &[u8]) -> InputResult {
     let args = String::from_utf8_lossy(bytes);
     let mut result = InputResult::Refused;

@@ -1,4 +1,4 @@
-//! Journal frames.
+//! Fuzzes journal frames.
 
 use subtend_journal::Frame;
 use subtend_journal::codec::{self, Decoded, FrameError, HEADER};
@@ -11,8 +11,8 @@ use super::{InputResult, tape};
 const LEN_AT: usize = 44;
 const CRC_AT: usize = 48;
 
-/// Decodes the bytes unchanged, and with a correct length and checksum. Then encodes, decodes and corrupts records that
-/// are drawn from the bytes.
+/// Decodes the bytes unchanged, then with a correct length and checksum. Also derives records from the bytes, encodes
+/// and decodes them, and corrupts the frame.
 pub fn any_bytes(bytes: &[u8]) -> InputResult {
     let result = decode(bytes);
     let sealed = with_valid_checksum(bytes).map_or(InputResult::Refused, |sealed| decode(&sealed));
@@ -39,7 +39,7 @@ fn decode(bytes: &[u8]) -> InputResult {
     }
 }
 
-/// Returns a frame of these records, with the bodies of their first records.
+/// Returns a frame with the decoded records and their bodies.
 fn to_frame(decoded: Decoded) -> Frame {
     let Decoded { session, first_seq, epoch, at_ms, records } = decoded;
     let mut changes = Changes::default();
@@ -87,7 +87,7 @@ fn assert_clear(error: &FrameError) {
     assert!(is_framed, "an error without a reason: {message:?}");
 }
 
-/// Returns the bytes with a correct length and checksum; `None` if they are too short.
+/// Returns the bytes with a correct length and checksum. `None` if they are too short.
 pub fn with_valid_checksum(bytes: &[u8]) -> Option<Vec<u8>> {
     let mut out = bytes.to_vec();
     let len = u32::try_from(out.len().checked_sub(HEADER)?).ok()?;

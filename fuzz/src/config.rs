@@ -1,12 +1,12 @@
-//! `subtend.yaml` of a user and of a workspace.
+//! Fuzzes `subtend.yaml`, as the file of a user and of a workspace.
 
 use serde_json::Value;
 use subtend::config::{Layer, Loaded, Origin, ProjectAccess};
 
 use super::InputResult;
 
-/// Checks that a file gives a configuration that survives a round trip, or an error that names the file. A workspace
-/// cannot set keys that only the user may set.
+/// Loads the bytes as a configuration file. An accepted configuration survives a round trip, and an error names the
+/// file. The file of a workspace cannot set keys that only the user may set.
 pub fn any_bytes(bytes: &[u8]) -> InputResult {
     let text = String::from_utf8_lossy(bytes);
     let project = load(Origin::Project("fuzzed.yaml".into()), &text);
@@ -40,7 +40,7 @@ fn load(origin: Origin, text: &str) -> Option<Loaded> {
     }
 }
 
-/// Removes the keys without a value: a file omits them.
+/// Removes keys whose value is null, because a file omits them.
 fn without_nulls(mut value: Value) -> Value {
     if let Value::Object(map) = &mut value {
         map.retain(|_, value| !value.is_null());

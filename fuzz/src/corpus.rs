@@ -1,4 +1,4 @@
-//! Seeds of the corpus, made from files of format 1.
+//! Seeds of the corpus, built from the fixtures of export format 1.
 
 use subtend_journal::Frame;
 use subtend_journal::codec;
@@ -8,13 +8,13 @@ use subtend_session::record::Record;
 
 use super::{pool, request, tape};
 
-/// Target, name and bytes of a seed.
+/// A seed: its target, name and bytes.
 pub type Seed = (&'static str, String, Vec<u8>);
 
-/// Maximum size of a seed in bytes: large seeds slow a search down.
+/// Maximum size of a seed in bytes. Large seeds slow a search down.
 const MAX_SEED_BYTES: usize = 12 << 10;
 
-/// Returns the seeds that the corpus must contain. Other files in its folders come from searches.
+/// Returns the seeds that the corpus must contain. Searches found the other files in its folders.
 pub fn seeds() -> Vec<Seed> {
     let mut seeds: Vec<Seed> = vec![("codec", "nothing".into(), Vec::new())];
     for (ix, (session, records)) in (0_u8..).zip(pool::sessions()) {
@@ -42,7 +42,7 @@ pub fn seeds() -> Vec<Seed> {
             codec::encode(&frame(changes, creation)).unwrap_or_default(),
         ));
     }
-    // Errors after many valid records: repeated, moved, foreign and altered ones.
+    // These seeds have an error after many valid records: a repeated, moved, foreign or altered record.
     for (name, what) in [("again", 176), ("back", 192), ("else", 208), ("jump", 224), ("altered", 240)] {
         let mut tape = tape::session_tape(0, 12);
         tape.extend([what, 3, 7]);

@@ -1,4 +1,4 @@
-//! Escaped text of a terminal.
+//! Fuzzes the escaping of text for a terminal.
 
 use subtend_tools::escape::{exact, harmless};
 

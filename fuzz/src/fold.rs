@@ -1,4 +1,4 @@
-//! Journals of one session.
+//! Fuzzes the fold of one session's journal.
 
 use subtend_session::ids::{Epoch, Lsn, SessionId};
 use subtend_session::index::{self, Before, Stamp};
@@ -7,13 +7,13 @@ use subtend_session::state::State;
 
 use super::{InputResult, tape};
 
-/// Folds records that are drawn from the bytes: each is applied, or refused without changing the state.
+/// Folds records that are derived from the bytes. Each is applied, or refused without changing the state.
 pub fn any_bytes(bytes: &[u8]) -> InputResult {
     let (session, records) = tape::records(bytes);
     fold(session, &records)
 }
 
-/// Folds records at once and one by one.
+/// Folds records all at once and one by one. Both give the same result.
 pub fn fold(session: SessionId, records: &[Record]) -> InputResult {
     let whole = State::fold(session, records);
     let Some((first, rest)) = records.split_first() else {
@@ -43,7 +43,7 @@ pub fn fold(session: SessionId, records: &[Record]) -> InputResult {
     InputResult::Accepted
 }
 
-/// Derives the index rows: they must agree with the state, without a panic.
+/// Derives the index rows, which must agree with the state.
 fn check_readers(before: &State, after: &State, record: &Record) {
     let stamp = Stamp { epoch: Epoch(1), starts: 0, opened_lsn: Lsn(1), created_ms: 0, updated_ms: 0 };
     let changes = index::changes(&Before::of(before), after, std::slice::from_ref(record), stamp);

@@ -1,4 +1,4 @@
-//! Globs of listings, ignore files, and patterns of rules.
+//! Fuzzes globs of listings, ignore files, and patterns of rules.
 
 use std::fs;
 
@@ -24,7 +24,7 @@ fn check_listing(tree: &Tree, glob: &str, ignores: &str) -> InputResult {
     assert!(fs::write(&path, ignores).is_ok(), "the workspace cannot be written");
     match tree.run("list", json!({"glob": glob, "depth": 5})) {
         Some(Ok(output)) => {
-            // Only the first word: the rest of a link's line is its target.
+            // Takes only the first word of a line: the target of a link follows its name.
             let names = output.lines().filter_map(|line| line.split_whitespace().next());
             assert!(!names.clone().any(|name| name.contains("key")), "a denied file is listed: {output}");
             let files = names.filter(|name| name.ends_with(".rs") || name.ends_with(".txt"));
@@ -56,7 +56,7 @@ fn check_rule(pattern: &str) -> InputResult {
         let allow = Authority::of(allow);
         for resource in FILES {
             let access = Access { action: action.into(), resource: resource.into() };
-            // A deny rule also covers everything below a directory, so that it is never narrower than an allow rule.
+            // A deny rule also covers everything below a directory, so it is never narrower than an allow rule.
             let denied = deny.verdict(&access) == Verdict::Deny;
             let allowed = allow.verdict(&access) == Verdict::Allow;
             assert!(denied || !allowed, "{action} {pattern:?} of {resource}");

@@ -1,12 +1,12 @@
-//! Exported files, as input of an import.
+//! Fuzzes the import of exported files.
 
 use serde_json::{Map, Value};
 use subtend_journal::{Journal, Scope};
 
 use super::{InputResult, pool};
 
-/// Imports the bytes into an empty store, unchanged and with corrected numbers and checksums, and the corrected ones into a
-/// store with sessions.
+/// Imports the bytes into an empty store, both unchanged and with corrected numbers and checksums. Also imports the
+/// corrected bytes into a store with sessions.
 pub fn any_bytes(bytes: &[u8]) -> InputResult {
     let forged = with_valid_checksums(bytes);
     let result = import_into_empty(bytes).max(import_into_empty(&forged));
@@ -14,7 +14,8 @@ pub fn any_bytes(bytes: &[u8]) -> InputResult {
     result
 }
 
-/// Imports into a store with sessions: a refused file leaves it unchanged, an accepted one leaves it valid.
+/// Imports a file into a store with sessions. A refused file does not change the store. After an accepted file the store
+/// is valid.
 fn import_into_existing(bytes: &[u8]) {
     let Some((journal, before)) = pool::EXPORTS.last().and_then(|(_, export)| {
         let (journal, _) = pool::imported(export.as_bytes()).ok()?;
@@ -32,7 +33,8 @@ fn import_into_existing(bytes: &[u8]) {
     }
 }
 
-/// Checks that the export of an accepted file survives an import unchanged, and that a refused file leaves the store empty.
+/// Imports a file into an empty store. If it is accepted, an export, import and second export give the same bytes. If it is
+/// refused, the store stays empty.
 fn import_into_empty(bytes: &[u8]) -> InputResult {
     match pool::imported(bytes) {
         Ok((journal, sessions)) => {

@@ -1,7 +1,8 @@
 //! Fuzz targets: one function for each kind of input from outside.
 //!
-//! `tests/fuzz.rs` runs the corpus and mutations, the command `subtend-fuzz` does so for a given time, and `libfuzzer`
-//! searches by coverage. A target panics if a property does not hold, and returns whether the input was accepted.
+//! `tests/fuzz.rs` runs the corpus and some mutations of it. The command `subtend-fuzz` does so for a given time, and
+//! `libfuzzer` searches by coverage. A target panics if a property does not hold. It returns whether the input was
+//! accepted.
 
 pub mod arguments;
 pub mod codec;
@@ -20,19 +21,19 @@ pub mod stream;
 pub mod tape;
 mod tree;
 
-/// Result of one input.
+/// The result of one input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum InputResult {
-    /// A typed error; nothing changed.
+    /// The input was refused with a typed error, and nothing changed.
     Refused,
     /// The input was accepted.
     Accepted,
 }
 
-/// Target function.
+/// A target: the function that checks one input.
 pub type Target = fn(&[u8]) -> InputResult;
 
-/// Targets by name, which is also the name of the folder in `corpus`.
+/// The targets by name. The corpus of each target is the folder of that name in `corpus`.
 pub const TARGETS: [(&str, Target); 15] = [
     ("manifest", manifest::any_bytes),
     ("products", products::any_bytes),

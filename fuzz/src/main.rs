@@ -1,8 +1,8 @@
 //! `subtend-fuzz TARGET SECONDS [SEED]`: runs the corpus of a target and mutations of it. `--list` lists the targets.
 //!
-//! Exits with 101 if a property fails and with 124 if one input exceeds [`INPUT_TIMEOUT`]; the input is then in
-//! `artifacts/`.
-//! `--idle` runs nothing and prints its peak address space: the caller adds a target's memory limit to it.
+//! Exits with 101 if a property fails and with 124 if one input takes longer than [`INPUT_TIMEOUT`]. The input is then in
+//! `artifacts/`. `--idle` runs no input and prints the peak address space of the process, to which the caller adds the
+//! memory limit of a target.
 
 #![expect(clippy::disallowed_methods, reason = "a search is bounded in real time")]
 
@@ -58,7 +58,7 @@ fn corpus(name: &str) -> std::io::Result<Vec<Vec<u8>>> {
     fs::read_dir(folder("corpus").join(name))?.map(|entry| fs::read(entry?.path())).collect()
 }
 
-/// Runs the corpus and then mutations until the time is over; returns the number of inputs.
+/// Runs the corpus, then mutations until the time is over. Returns the number of inputs.
 fn search(name: &str, target: Target, corpus: &[Vec<u8>], time: Duration, mut rng: Rng) -> u64 {
     let current = Arc::new(Mutex::new((Instant::now(), Vec::new())));
     watch(name, &current);
@@ -113,7 +113,7 @@ fn save(name: &str, what: &str, input: &[u8]) {
     }
 }
 
-/// Returns the peak address space of this process in KiB; 0 if the system does not report it.
+/// Returns the peak address space of this process in KiB, or 0 if the system does not report it.
 fn peak_address_space() -> u64 {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmPeak:"));

@@ -1,4 +1,4 @@
-//! Agent files.
+//! Fuzzes agent files.
 
 use std::path::Path;
 
@@ -35,7 +35,7 @@ pub fn any_bytes(bytes: &[u8]) -> InputResult {
     assert!(agent.settings.top_p.is_none_or(|p| (0.0..=1.0).contains(&p)), "{:?}", agent.settings);
     let tools = agent.tools.iter().flatten();
     assert!(tools.clone().all(|tool| (1..=64).contains(&tool.len())), "{:?}", agent.tools);
-    // The child of a parent without permissions has no permissions.
+    // If the parent has no permissions, the agent must not have any.
     let ceiling = Authority::deny_all().meet(&agent.authority());
     for action in ["fs.read", "fs.write", "shell.run", "task:explore"] {
         let access = Access { action: action.into(), resource: "a".into() };

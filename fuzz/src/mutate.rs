@@ -1,4 +1,4 @@
-//! Mutations of inputs, drawn from one seed.
+//! Random mutations of inputs. Equal seeds give equal mutations.
 
 use fastrand::Rng;
 
@@ -44,7 +44,7 @@ fn mutate(bytes: &mut Vec<u8>, corpus: &[Vec<u8>], rng: &mut Rng) {
             let part = other.get(span(other, rng)).unwrap_or_default().to_vec();
             bytes.splice(own.start..own.start, part);
         }
-        // Deep nesting, because parsers recurse.
+        // Nests deeply, because parsers recurse.
         5 => {
             let opens = rng.choice([&b"["[..], b"{\"a\":", b"{", b"- ", b"(", b"?"]).unwrap_or_default();
             let many = opens.repeat(rng.usize(1..2_000));

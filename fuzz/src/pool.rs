@@ -1,4 +1,4 @@
-//! Sessions of the fixtures, read once.
+//! The sessions of the fixtures, read once per process.
 
 use std::io::{BufReader, Cursor};
 use std::sync::OnceLock;
@@ -14,7 +14,7 @@ pub(super) const EXPORTS: [(&str, &str); 2] = [
     ("example", include_str!("../../journal/fixtures/1/example.jsonl")),
 ];
 
-/// Returns all sessions with their records and bodies, ordered by id, so that a tape always gives the same records.
+/// Returns all sessions with their records and bodies, ordered by id, so that an input always gives the same records.
 pub(super) fn sessions() -> &'static [(SessionId, Vec<Record>)] {
     static SESSIONS: OnceLock<Vec<(SessionId, Vec<Record>)>> = OnceLock::new();
     SESSIONS.get_or_init(|| EXPORTS.iter().flat_map(|(_, export)| read(export)).collect())

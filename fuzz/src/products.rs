@@ -1,4 +1,4 @@
-//! Agent files of other products.
+//! Fuzzes agent files of other products.
 
 use std::path::Path;
 
@@ -9,7 +9,8 @@ use subtend_session::authority::{Access, Authority, Verdict};
 
 use super::InputResult;
 
-/// Checks that a file of each product gives a valid agent or one error, the same each time, and grants nothing.
+/// Reads the bytes as an agent file of each product. The result is a valid agent or one error, the same each time. An
+/// agent file grants no permission.
 pub fn any_bytes(bytes: &[u8]) -> InputResult {
     let text = String::from_utf8_lossy(bytes);
     Product::ALL.into_iter().map(|product| check_product(product, &text)).max().unwrap_or(InputResult::Refused)
@@ -34,7 +35,7 @@ fn check_product(product: Product, text: &str) -> InputResult {
     assert!(agent.model.is_none() || agent.pool.is_none(), "a model and a pool");
     assert!(agent.turns != Some(0) && agent.settings.output_tokens != Some(0), "a limit of zero");
     assert!(agent.tools.iter().flatten().all(|tool| (1..=64).contains(&tool.len())), "{:?}", agent.tools);
-    // An agent of a caller without rights gets none, and a list of tools is complete.
+    // If the caller has no permissions, the agent must not have any. An empty list of tools denies every action.
     let (own, none) = (agent.authority(), Authority::deny_all().meet(&agent.authority()));
     for action in ["fs.read", "fs.write", "shell.run", "net.fetch", "task:explore"] {
         let access = Access { action: action.into(), resource: "a".into() };

@@ -1,7 +1,7 @@
-//! Requests to the router of a host, without a socket.
+//! Fuzzes requests to the router of a host, without a socket.
 //!
-//! An input has up to `MAX_REQUESTS` requests, separated by a line `===`. A request is a line `SENDER METHOD PATH`,
-//! header lines, an empty line and a body. A sender is the scope of a token, `none` or `socket`.
+//! An input has up to `MAX_REQUESTS` requests, separated by lines `===`. A request is a line `SENDER METHOD PATH`,
+//! header lines, an empty line and a body. SENDER is the scope of a token, or `none`, or `socket`.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Once, OnceLock};
@@ -29,14 +29,14 @@ const SEPARATOR: &[u8] = b"\n===\n";
 const ADDRESS: &str = "127.0.0.1:7475";
 /// Maximum virtual time of a request that waits or streams.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(100);
-/// Shorter than every deadline of a session.
+/// The time within which a response counts as immediate. It is shorter than every deadline of a session.
 const AT_ONCE: Duration = Duration::from_millis(20);
 const MAX_RESPONSE_BYTES: usize = 1 << 20;
 
 static PANICS: AtomicUsize = AtomicUsize::new(0);
 
-/// Sends the requests in order. Each gets a response. A refused request and a read change nothing, a request without a
-/// token reaches no session, and a keyed command that is sent again has no second effect. Nothing panics.
+/// Sends the requests in order. Each gets a response. Refused requests and reads change nothing. A request without a
+/// token reaches no session. A keyed command that is sent again has no second effect. No handler or actor panics.
 pub fn any_bytes(bytes: &[u8]) -> InputResult {
     let requests: Vec<ParsedRequest> =
         split(bytes).into_iter().take(MAX_REQUESTS).filter_map(ParsedRequest::of).collect();
@@ -52,7 +52,7 @@ pub fn any_bytes(bytes: &[u8]) -> InputResult {
     result
 }
 
-/// Counts panics that the host or a supervisor catches.
+/// Installs a hook that also counts panics that the host or a supervisor catches.
 fn count_panics() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
@@ -91,7 +91,7 @@ struct ParsedRequest {
 }
 
 impl ParsedRequest {
-    /// Returns `None` for bytes that no HTTP server would forward.
+    /// Parses a request. `None` if no HTTP server would forward it.
     fn of(bytes: &[u8]) -> Option<Self> {
         let end = bytes.windows(2).position(|window| window == b"\n\n").unwrap_or(bytes.len());
         let (head, body) = bytes.split_at_checked(end)?;
@@ -140,7 +140,7 @@ impl ParsedRequest {
     }
 }
 
-/// A token of each scope, in a file that all inputs share.
+/// A token of each scope. All inputs share the file with these tokens.
 struct Tokens {
     file: TokenFile,
     secrets: Vec<(TokenScope, String)>,
@@ -166,7 +166,7 @@ impl Tokens {
     }
 }
 
-/// A response: status, whether it is a problem, and the beginning of its body. `None` while it waits.
+/// A response: its status, whether it is a problem document, and the start of its body. `None` if none has arrived.
 type RouterAnswer = Option<(u16, bool, Vec<u8>)>;
 
 struct Routers {
@@ -195,11 +195,11 @@ async fn send_all(requests: &[ParsedRequest]) -> InputResult {
     }
     drop(routers);
     let report = host.shutdown(Duration::from_secs(5)).await;
-    assert!(report.is_some_and(|report| report.actors == 0), "a request blocks the shutdown, or an actor remains");
+    assert!(report.is_some_and(|report| report.actors == 0), "a request blocked the shutdown, or an actor remained");
     result
 }
 
-/// Waits until no session is active; returns the number of frames.
+/// Waits until no session is active. Returns the number of frames in the store.
 async fn wait_until_idle(host: &Host) -> u64 {
     let journal = host.runtime().journal();
     let mut last = journal.last_appended().0;
@@ -225,7 +225,7 @@ async fn send(routers: &Routers, parsed: &ParsedRequest) -> (RouterAnswer, bool)
     let (parts, mut body) = response.into_parts();
     let problem = parts.headers.get(header::CONTENT_TYPE).is_some_and(|kind| kind == "application/problem+json");
     let mut bytes = Vec::new();
-    // A stream of events ends with its client.
+    // A stream of events ends only when its client closes it.
     while let Ok(Some(Ok(frame))) = timeout(AT_ONCE / 2, body.frame()).await {
         bytes.extend_from_slice(frame.data_ref().map(|data| &**data).unwrap_or_default());
         if bytes.len() > MAX_RESPONSE_BYTES {
@@ -237,9 +237,9 @@ async fn send(routers: &Routers, parsed: &ParsedRequest) -> (RouterAnswer, bool)
 
 fn check_response(request: &ParsedRequest, answered: Option<&(u16, bool, Vec<u8>)>, changed: bool) {
     let reads = [Method::GET, Method::HEAD].contains(&request.method);
-    assert!(!(changed && reads), "reading changed the store: {request:?}");
+    assert!(!(changed && reads), "a read changed the store: {request:?}");
     let may_change = !matches!(request.sender, RequestSender::Anonymous | RequestSender::Token(TokenScope::Read));
-    assert!(!changed || may_change, "a sender without the right changed the store: {request:?}");
+    assert!(!changed || may_change, "a sender without permission changed the store: {request:?}");
     let Some((status, is_problem, body)) = answered else { return };
     let path = request.uri.path();
     if request.sender == RequestSender::Anonymous && *status < 400 {
@@ -250,7 +250,7 @@ fn check_response(request: &ParsedRequest, answered: Option<&(u16, bool, Vec<u8>
     if *status < 400 {
         return;
     }
-    // A summary that the model produced is recorded even if it cannot be used.
+    // Excludes compactions and summaries: what the model wrote is recorded even if it cannot be used.
     let asks_model = ["/compaction", "/summary"].iter().any(|end| path.ends_with(end));
     assert!(
         !changed || asks_model,
@@ -267,7 +267,11 @@ fn check_response(request: &ParsedRequest, answered: Option<&(u16, bool, Vec<u8>
     }
     let by_page = String::from_utf8_lossy(body).starts_with("<!");
     let bare = request.method == Method::HEAD;
-    assert!(*is_problem || by_page || bare, "no problem: {request:?}: {status} {}", String::from_utf8_lossy(body));
+    assert!(
+        *is_problem || by_page || bare,
+        "a refusal without a problem document: {request:?}: {status} {}",
+        String::from_utf8_lossy(body)
+    );
 }
 
 /// Sends an accepted keyed command again.

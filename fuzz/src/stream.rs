@@ -1,4 +1,4 @@
-//! Streams of answers, one target for each protocol.
+//! Fuzzes the streams of model answers, with one target for each protocol.
 
 use std::sync::{Arc, Mutex};
 
@@ -34,8 +34,8 @@ pub fn ollama(bytes: &[u8]) -> InputResult {
     any_bytes(Protocol::Ollama, bytes)
 }
 
-/// Checks that the split of a stream changes nothing, that the answer equals the streamed text, and that an error is
-/// one short line.
+/// Reads the bytes as a stream. The result does not depend on the pieces in which they arrive, the answer equals the
+/// streamed text, and an error is one short line.
 fn any_bytes(protocol: Protocol, bytes: &[u8]) -> InputResult {
     let (whole, received) = read(protocol, bytes, bytes.len());
     let size = 1 + crc32c::crc32c(bytes) as usize % 64;
@@ -72,7 +72,7 @@ fn check_answer(answer: &Answer, received: &[Delta], sent: usize) {
     assert!(answer.calls.len() <= MAX_CALLS_PER_ANSWER as usize, "{} calls", answer.calls.len());
     let text: usize = answer.text.iter().map(|text| text.len()).sum();
     let args: usize = answer.calls.iter().map(|call| call.args.len()).sum();
-    // Missing arguments are recorded as `{}`, and a number may be recorded with more digits than it was sent with.
+    // Missing arguments are recorded as `{}`, and a number may be recorded with more digits than were sent.
     let most = sent.saturating_mul(8).saturating_add(answer.calls.len().saturating_mul(2));
     assert!(text + args <= most, "{text} and {args} bytes of {sent}");
     assert_ne!((answer.stop, answer.calls.len()), (Stop::Calls, 0), "an answer stopped for calls without a call");

@@ -1,5 +1,5 @@
-//! Builds the records of a session from the input, which is a tape of three-byte steps. Each step copies, skips, repeats or alters a record
-//! of the fixtures, so that errors also occur after many valid records.
+//! Derives the records of a session from an input. The input is a tape: a sequence of three-byte steps, each of which
+//! copies, skips, repeats or alters a record of the fixtures. So errors also occur after many valid records.
 
 use serde_json::Value;
 use subtend_session::ids::SessionId;
@@ -8,7 +8,7 @@ use uuid::Uuid;
 
 use super::pool;
 
-/// First byte of an input that has records as JSON instead of a tape.
+/// The first byte of an input that contains the records as JSON rather than a tape.
 pub const JSON_START: u8 = b'[';
 const MAX_RECORDS: usize = 400;
 
@@ -60,7 +60,8 @@ impl FixtureCursor {
     }
 }
 
-/// Returns the record with the number or flag at `position` set by `value`; `None` if the result is not a record.
+/// Sets the number or flag at `position` of the record to a value derived from `value`. `None` if the result is not a
+/// record.
 fn alter_field(record: &Record, position: u8, value: u8) -> Option<Record> {
     let mut json = serde_json::to_value(record).ok()?;
     let mut left = usize::from(position);

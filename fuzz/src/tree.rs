@@ -27,7 +27,7 @@ pub(crate) struct Tree {
     runtime: Runtime,
 }
 
-/// Passes the workspace of this thread to `with`; `None` if no workspace can be created.
+/// Calls `with` on the workspace of this thread. `None` if no workspace can be created.
 pub(crate) fn with_tree<T>(with: impl FnOnce(&Tree) -> T) -> Option<T> {
     thread_local! {
         static TREE: OnceCell<Option<Tree>> = const { OnceCell::new() };

@@ -1,4 +1,5 @@
-//! Every target with its corpus and mutations (`SUBTEND_FUZZ_CASES=N`). `SUBTEND_WRITE_CORPUS=1` writes missing seeds.
+//! Runs every target with its corpus and with mutations of it. `SUBTEND_FUZZ_CASES=N` sets the number of mutations, and
+//! `SUBTEND_WRITE_CORPUS=1` writes missing seeds.
 #![expect(clippy::expect_used, reason = "a test fails by panicking")]
 
 use std::path::PathBuf;
@@ -17,7 +18,7 @@ fn corpus(target: &str) -> Vec<(PathBuf, Vec<u8>)> {
     paths.map(|path| (path.clone(), std::fs::read(path).expect("a seed"))).collect()
 }
 
-/// Files of the corpus that a search has found run every time.
+/// Runs every file of the corpus, including those that a search found.
 #[test]
 fn corpus_has_accepted_and_refused_inputs() {
     for (name, target) in TARGETS {

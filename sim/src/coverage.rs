@@ -170,8 +170,7 @@ mod tests {
         assert_eq!(missing(&table), ["session::one_end_per_run: it could have failed in no world of the model"]);
         let mut table = sound();
         table[alone].2.relevant = 1;
-        let expected =
-            "session::reason_to_wait: it could have failed in a world of the simulator; remove it from ELSEWHERE or ALONE";
+        let expected = "session::reason_to_wait: it could have failed in a world of the simulator; remove it from ELSEWHERE or ALONE";
         assert_eq!(missing(&table), [expected]);
         let mut table = sound();
         table.iter_mut().for_each(|(_, model, _)| model.relevant = 1);

@@ -100,7 +100,7 @@ fn drive(world: &Arc<NodesWorld>) -> Result<(), String> {
     done
 }
 
-/// Runs one slice of a node. Starts its process if it has none, and sometimes pauses or kills it.
+/// Runs one slice of a node. Starts a process if necessary, and sometimes pauses or kills it.
 fn step(
     world: &Arc<NodesWorld>,
     number: usize,

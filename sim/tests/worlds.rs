@@ -1,5 +1,5 @@
-//! The model checker and the simulator on many worlds, optimised: `cargo test --profile checks -p subtend-sim
-//! --features worlds --test worlds`.
+//! Tests of the model checker and the simulator that need an optimised build:
+//! `cargo test --profile checks -p subtend-sim --features worlds --test worlds`.
 
 mod clients;
 mod lease;

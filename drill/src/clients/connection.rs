@@ -12,7 +12,7 @@ use hyper_util::rt::TokioIo;
 use serde_json::Value;
 use subtend_host::socket_path;
 
-/// The reason why a request has no answer: the host died, or never started.
+/// The error of a request without an answer: the host was killed, or has not started.
 #[derive(Debug, thiserror::Error)]
 #[error("the host does not answer: {0}")]
 pub(super) struct HostGone(String);
@@ -41,7 +41,7 @@ impl Connection {
     pub(super) async fn open(socket: &Path) -> Result<Self, HostGone> {
         let stream = socket_path::connect(socket).await?;
         let (sender, connection) = handshake(TokioIo::new(stream)).await?;
-        // The task ends when the sender is dropped. An error of the connection is reported by the request.
+        // The task ends when the sender is dropped. Requests report errors of the connection.
         tokio::spawn(async move { drop(connection.await) });
         Ok(Self(sender))
     }

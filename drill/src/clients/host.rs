@@ -15,7 +15,7 @@ use crate::error::DrillError;
 use crate::sabotage::{Sabotage, VARIABLE};
 use crate::store_dir::StoreDir;
 
-/// Time until a host that does not start counts as hanging.
+/// Time limit for the start of a host. A slower host counts as hanging.
 const START_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// Returns the socket of the host of a store.
@@ -23,7 +23,7 @@ pub(super) fn socket(store_dir: &StoreDir) -> PathBuf {
     store_dir.store().with_extension("host").join("host.sock")
 }
 
-/// Returns a script whose answers take a few milliseconds; `tree` starts children, and `hang` never ends.
+/// Returns a script for the model. Its answers take a few milliseconds, `tree` starts children, and `hang` never answers.
 fn script() -> Value {
     let child = json!({"agent": "explore", "steps": [{"latency_ms": 8, "text": "read"}]});
     let steps = json!([
@@ -71,7 +71,7 @@ impl HostProcess {
         Ok(Self { child, lines, errors: store_dir.errors() })
     }
 
-    /// Waits until the host serves.
+    /// Waits until the host accepts requests.
     pub(super) async fn ready(&mut self) -> Result<(), DrillError> {
         let line = match &mut self.lines {
             Some(lines) => tokio::time::timeout(START_TIMEOUT, lines.next_line()).await,
@@ -88,7 +88,7 @@ impl HostProcess {
     }
 
     pub(super) async fn kill(&mut self) {
-        // An error means that the host ended by itself, which the clients or the check of the store reports.
+        // An error means that the host ended by itself. The clients or the check of the store report that.
         drop(self.child.kill().await);
     }
 
@@ -100,7 +100,7 @@ impl HostProcess {
 
 /// Waits until no run is in flight, then opens the session that marks the end, and returns its id.
 ///
-/// Runs in flight are cancelled. They may hang: an input into a session whose first text hangs, or one that took effect twice.
+/// Cancels runs in flight, which may hang: each further input to a session that was opened with `hang` hangs too.
 pub(super) async fn await_rest(socket: &Path) -> Result<SessionId, DrillError> {
     let failure = |why: String| DrillError::Other(format!("the host does not answer at the end of the round: {why}"));
     let mut quiet = 0_u32;
@@ -114,7 +114,7 @@ pub(super) async fn await_rest(socket: &Path) -> Result<SessionId, DrillError> {
         let working = text.get("items").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
         for id in working.iter().filter_map(|session| session.get("id")?.as_str()) {
             let path = format!("/v1/sessions/{id}/cancel");
-            // The run may have ended by itself; the next round lists those that remain.
+            // The run may have ended by itself. The next iteration lists the runs that remain.
             drop(call(socket, Method::POST, &path, None, Some(&json!({}))).await);
         }
         quiet = if working.is_empty() { quiet.saturating_add(1) } else { 0 };

@@ -18,14 +18,14 @@ use crate::rng::SeededRng;
 pub(super) struct ReaderResult {
     pub(super) log: ClientLog,
     pub(super) connections: u64,
-    /// The reason for which it stopped early.
+    /// The reason why the reader stopped early, if it did.
     pub(super) failure: Option<String>,
 }
 
 pub(super) struct EventReader {
     shared: DrillClients,
     rng: SeededRng,
-    /// True if the reader pauses after each event.
+    /// True if the reader pauses after each event, to be slow.
     slow: bool,
     /// The id of the last event, as the host sent it.
     last: Option<String>,
@@ -141,7 +141,7 @@ impl EventReader {
     }
 }
 
-/// Returns the position that an event id names: `FRAME.RECORDS`, or `FRAME` for the position after all its records.
+/// Parses the position in an event id: `FRAME.RECORDS`, or `FRAME` for the position after all records of the frame.
 fn place(id: &str) -> Option<EventPlace> {
     let (frame, records) = id.split_once('.').map_or((id, None), |(frame, records)| (frame, Some(records)));
     Some((frame.parse().ok()?, records.map_or(Some(u32::MAX), |records| records.parse().ok())?))
@@ -155,7 +155,7 @@ struct ServerEvent {
 }
 
 impl ServerEvent {
-    /// Adds a line; returns the event if the line ends it.
+    /// Adds a line. Returns the event if the line ends it.
     fn line(&mut self, line: &str) -> Option<Self> {
         if line.is_empty() {
             return Some(std::mem::take(self));

@@ -13,12 +13,12 @@ use crate::sabotage::Sabotage;
 /// Minimum percentage of kills that must hit a target.
 const MIN_PERCENT: u64 = 30;
 
-/// Number of kills by what they interrupted.
+/// The number of kills that hit each target.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct ClientHits {
-    /// Kills of a command between its request and its reply.
+    /// Kills while a command had no reply yet.
     pub unanswered: u64,
-    /// Kills of open event streams.
+    /// Kills while an event stream was open.
     pub reading: u64,
     /// Kills during the start of the host, while clients try to connect.
     pub starting: u64,
@@ -36,13 +36,13 @@ pub struct ClientReport {
     /// Number of sessions, and of durable events, in the store.
     pub sessions: u64,
     pub events: u64,
-    /// Number of events that all readers received together, and of their connections.
+    /// Total number of events that the readers received, and of their connections.
     pub received: u64,
     pub connections: u64,
     pub commands: u64,
-    /// Number of requests that a kill left without an answer; they were resent.
+    /// Number of requests that a kill left without an answer, and that were sent again.
     pub unanswered: u64,
-    /// Number of answered commands that were resent.
+    /// Number of answered commands that were sent again.
     pub repeated: u64,
     /// Number of cancels that were answered as done.
     pub cancels: u64,

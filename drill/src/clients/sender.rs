@@ -1,4 +1,4 @@
-//! A client that sends keyed commands until they are answered, and cancels runs in pairs.
+//! A client that sends keyed commands until they are answered, and cancels some runs from two connections at once.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -19,11 +19,11 @@ use crate::rng::SeededRng;
 pub(super) struct SenderResult {
     pub(super) commands: Vec<KeyedCommand>,
     pub(super) cancels: Vec<ObservedAnswer>,
-    /// Number of requests without an answer, which were resent.
+    /// Number of requests without an answer, which were sent again.
     pub(super) unanswered: u64,
-    /// Number of answered commands that were resent.
+    /// Number of answered commands that were sent again.
     pub(super) repeated: u64,
-    /// Requests that the host refused for good.
+    /// Requests that the host refused with an error that a retry cannot change.
     pub(super) refused: Vec<String>,
 }
 
@@ -43,7 +43,7 @@ impl CommandSender {
         Self { shared: shared.clone(), rng, name, number: 0, sessions: Vec::new(), sent: SenderResult::default() }
     }
 
-    /// Sends until the drill closes. When this returns, every command has its answer.
+    /// Sends commands until the drill closes. When this returns, every command has an answer.
     pub(super) async fn send(mut self) -> SenderResult {
         while !self.shared.closing.load(Ordering::Relaxed) {
             match self.rng.below(8) {
@@ -85,7 +85,7 @@ impl CommandSender {
         let again = self.rng.one_in(3);
         for _ in 0..=u32::from(again) {
             let Some(answer) = self.answered(path, Some(text), body).await else { break };
-            // The answer to an opening names the session and includes the receipt.
+            // The answer to the opening of a session names the session and contains the receipt of its input.
             let receipt =
                 answer.get("session").filter(|session| session.is_object()).and(answer.get("input")).unwrap_or(&answer);
             let id = |name: &str| receipt.get(name).and_then(Value::as_str);
@@ -102,7 +102,7 @@ impl CommandSender {
         session
     }
 
-    /// Sends a request until it is answered; `None` if the host refuses it.
+    /// Sends a request until it is answered. `None` if the host refuses it.
     async fn answered(&mut self, path: &str, key: Option<&str>, body: &Value) -> Option<Value> {
         let counts = self.shared.counts.clone();
         counts.unanswered.fetch_add(1, Ordering::Relaxed);
@@ -124,7 +124,7 @@ impl CommandSender {
         answer
     }
 
-    /// Opens a run that hangs, and cancels it from two clients at the same time.
+    /// Opens a run that hangs, and cancels it from two connections at the same time.
     async fn cancel_twice(&mut self) {
         let Some(session) = self.open("hang").await else { return };
         let path = format!("/v1/sessions/{session}/cancel?run=1");
@@ -139,7 +139,7 @@ impl CommandSender {
                 Ok((status, answer)) => self.sent.refused.push(format!("POST {path}: {status}: {answer}")),
             }
         }
-        // The run hangs until the cancel.
+        // The run hangs, so only the cancel can end it.
         if let Some(answer) = self.answered(&path, None, &none).await {
             self.cancelled(session, &answer);
         }

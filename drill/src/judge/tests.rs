@@ -17,7 +17,7 @@ use super::*;
 const OWNER: SessionId = SessionId(Uuid::from_u128(1));
 const CHILD: SessionId = SessionId(Uuid::from_u128(2));
 const CALL: CallId = CallId { turn: TurnNo(1), ix: 0 };
-const WORD: CallId = CallId { turn: TurnNo(2), ix: 1 };
+const APPROVED: CallId = CallId { turn: TurnNo(2), ix: 1 };
 const RUN: RunNo = RunNo(1);
 
 fn opened(owner: Owner) -> Record {
@@ -115,7 +115,7 @@ fn found(owner: &[Record], child: &[Record]) -> Vec<(FindingKind, String)> {
 fn tree_at_rest_has_no_findings() {
     let owner = [opened(Owner::Person), answered(), finished(), noticed(Carrier::Message), ended()];
     assert_eq!(found(&owner, &[opened(owned()), ended()]), []);
-    // Tests a blocking call, whose notice is its result, and an awaited one.
+    // Tests a blocking call, whose notice is its result, and a background call with an await.
     for carrier in [Carrier::Result, Carrier::Await { call: CALL }] {
         let owner = [opened(Owner::Person), answered(), noticed(carrier), ended()];
         assert_eq!(found(&owner, &[opened(owned()), ended()]), []);
@@ -156,7 +156,7 @@ fn missing_acknowledged_data_is_found() {
         Line::Cancelled(CHILD, RUN),
         Line::Interrupted(CHILD, RUN),
         Line::Branched(CHILD),
-        Line::Approved(OWNER, WORD),
+        Line::Approved(OWNER, APPROVED),
         Line::Seen(OWNER, Seq(3)),
         Line::Seen(OWNER, Seq(2)),
         Line::KillPoint,
@@ -165,8 +165,8 @@ fn missing_acknowledged_data_is_found() {
     assert_eq!(acknowledged.count(), 8);
     let accepted =
         Record::InputAccepted(Box::new(InputAccepted::new(input, From::Person, Lane::Send, "hello", Owner::Person)));
-    let word = Record::AskAnswered { call: WORD, verdict: AskVerdict::Allow, by: AnsweredBy::Person };
-    let (owner, child) = ([accepted, opened(Owner::Person), ended(), word], [opened(owned()), ended()]);
+    let approval = Record::AskAnswered { call: APPROVED, verdict: AskVerdict::Allow, by: AnsweredBy::Person };
+    let (owner, child) = ([accepted, opened(Owner::Person), ended(), approval], [opened(owned()), ended()]);
     assert_eq!(
         acknowledged.lost(&Sessions::from([(OWNER, &owner[..]), (CHILD, &child[..])]), &DeletedHeads::default()),
         Vec::<String>::new()
@@ -221,7 +221,7 @@ fn j10_lost_deletion_and_remaining_erased_text_are_found() {
     let deleted_heads = DeletedHeads::from([(OWNER, head.clone())]);
     let lost = acknowledged.lost(&Sessions::new(), &deleted_heads);
     assert_eq!(lost.first(), Some(&format!("the deletion of {OWNER} is missing")));
-    // The child was erased together with its acknowledgements, and nothing else was.
+    // Only the child was erased, with its acknowledgements.
     let child = Head { parent: Some(OWNER), ..head.clone() }.erased();
     let gone = DeletedHeads::from([(OWNER, head.erased()), (CHILD, child.clone())]);
     assert_eq!(acknowledged.lost(&Sessions::new(), &gone), Vec::<String>::new());
@@ -255,8 +255,8 @@ fn j10_partial_and_later_undone_deletions_are_found() {
     assert_eq!(acknowledged.lost(&Sessions::new(), &whole), Vec::<String>::new());
     let lost = acknowledged.lost(&Sessions::new(), &part);
     assert_eq!(lost, [format!("{CHILD} is deleted, but the session whose deletion was requested is not")]);
-    // A kill interrupted the deletion. Deletions that were found after the kill must remain, and the erased text is
-    // searched for too.
+    // A kill interrupted the deletion. Deletions that are found after the kill must remain, and after a compaction their
+    // text must be erased.
     acknowledged.add_found(&whole);
     assert_eq!(acknowledged.lost(&Sessions::new(), &none), [format!("the deletion of {OWNER} is missing")]);
 }

@@ -1,4 +1,4 @@
-//! One binary for all targets: `FUZZ_TARGET` names the one that runs.
+//! One binary for all targets. The variable `FUZZ_TARGET` names the target to run.
 #![no_main]
 
 use std::sync::OnceLock;

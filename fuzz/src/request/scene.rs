@@ -1,5 +1,5 @@
-//! The host that gets the requests. Its sessions: one idle, one whose call waits for an approval, one whose model does
-//! not answer.
+//! The host that receives the requests. It has three sessions: one is idle, the call of one awaits approval, and the
+//! model of one does not answer.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ use subtend_tools::registry::Registry;
 use subtend_tools::tool::ToolOutput;
 use uuid::Uuid;
 
-/// Sessions and their first inputs.
+/// The sessions with their first inputs.
 pub(super) const SESSIONS: [(SessionId, &str); 3] = [
     (SessionId(Uuid::from_u128(0x0190_0000_0000_7000_8000_0000_0000_0001)), "hello"),
     (SessionId(Uuid::from_u128(0x0190_0000_0000_7000_8000_0000_0000_0002)), "make"),

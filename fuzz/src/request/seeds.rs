@@ -1,4 +1,4 @@
-//! Requests to every resource of the API and every view and form of the page.
+//! Seeds: requests to every resource of the API, and to every view and form of the page.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use subtend_host::api;
 
 use super::scene::SESSIONS;
 
-/// Bodies of API requests by method and path; requests for other resources have no body.
+/// Bodies of API requests by method and path. Other requests have no body.
 const BODIES: [(&str, &str); 19] = [
     ("PUT /v1/agents/{name}", r#"{"text":"---\nname: helper\ndescription: helps\nmode: primary\n---\nHelp."}"#),
     ("PATCH /v1/sessions/{id}", r#"{"title":"a title","metadata":{"n":1}}"#),
@@ -115,7 +115,7 @@ pub(crate) fn all() -> Vec<(String, Vec<u8>)> {
     seeds.into_iter().map(|(name, text)| (name, text.into_bytes())).collect()
 }
 
-/// Returns a request with a sufficient scope, and one with an insufficient scope.
+/// Returns two requests: one with a sufficient scope, and one with an insufficient scope.
 fn requests_to(method: &str, path: &str, operation: &Value) -> String {
     let find = |all: &[(&str, &'static str)], key: &str| all.iter().find(|(own, _)| *own == key).map(|(_, text)| *text);
     let body = find(&BODIES, &format!("{method} {path}")).unwrap_or_default();

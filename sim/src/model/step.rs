@@ -267,8 +267,7 @@ impl System {
         vec![Command::Branch(Box::new(creation)), Command::Compact(Box::new(compact))]
     }
 
-    /// Returns the owner's cancel for the run of `session`. The cancel arrives before the ends of the work that the token
-    /// stopped.
+    /// Returns the owner's cancel for the run of `session`. It arrives before the ends of the work that the token stopped.
     fn cancel_by_owner(&self, model: &SystemModel, session: SessionId) -> Option<Command> {
         let run = self.active.get(&session)?.state.run.as_ref()?;
         let owner = journal::owner_of(&run.opened)?;

@@ -92,7 +92,7 @@ impl NodesWorld {
         *lock(&self.slice) = Slice { starts, began: Some(Instant::now()), rate };
     }
 
-    /// Ends the slice of a node. Simulated time stands still until the next slice.
+    /// Ends the slice of a node. Simulated time does not advance until the next slice.
     pub(super) fn end_slice(&self, ends: Duration) {
         *lock(&self.slice) = Slice { starts: ends, began: None, rate: TRUE_RATE };
     }

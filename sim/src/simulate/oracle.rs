@@ -1,4 +1,4 @@
-//! The oracle: records what became durable and what callers were told, and keeps the first violation.
+//! The oracle: it records durable data and replies to callers, and keeps the first violation.
 
 pub(crate) mod archive;
 pub(crate) mod contexts;
@@ -288,7 +288,8 @@ impl OracleState {
             }
         } else if let Record::RunStarted { run, .. } = record {
             let run = RunKey { session, run: *run };
-            let over = self.ended_ancestor(run).map(|(key, over)| format!("{run:?} starts, but {key:?} has ended: {over:?}"));
+            let over =
+                self.ended_ancestor(run).map(|(key, over)| format!("{run:?} starts, but {key:?} has ended: {over:?}"));
             if let Some(what) = over {
                 self.wrong("T-4", what);
             }

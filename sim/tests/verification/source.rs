@@ -70,7 +70,7 @@ pub(crate) fn test_names() -> BTreeSet<String> {
 /// Macros that generate tests from the functions that they list.
 const MACROS: [&str; 2] = ["for_each_engine!(", "conformance!("];
 
-/// Returns the names of the functions that the test runner calls; a name alone does not make a test.
+/// Returns the names of the functions in `text` that the test runner calls.
 pub(crate) fn tests_in(text: &str) -> BTreeSet<String> {
     let (mut found, mut marked) = (BTreeSet::new(), false);
     for line in text.lines().map(str::trim_start) {

@@ -1,4 +1,4 @@
-//! The public surface of the library: docs/public-api.txt against the exports of `src/lib.rs`, so that a change of the
+//! The public surface of the library. docs/public-api.txt must list the exports of `src/lib.rs`, so that a change of the
 //! surface shows in a diff.
 #![expect(clippy::wildcard_enum_match_arm, reason = "syntax has many kinds, and syn adds to them")]
 
@@ -12,7 +12,7 @@ use super::source;
 
 const LISTING: &str = "docs/public-api.txt";
 const MEMBERS: [&str; 8] = ["actors", "agents", "invariants", "journal", "models", "session", "supervision", "tools"];
-/// Features that are only for tests of the project.
+/// Features that exist only for tests of the project.
 const INTERNAL: [&str; 4] = ["test", "fault-points", "sabotage", "fuzzing"];
 
 /// A module: the name of its member, empty for the facade, and its path.
@@ -21,7 +21,7 @@ type Module = (String, Vec<String>);
 struct Surface(BTreeMap<Module, Vec<Item>>);
 
 impl Surface {
-    /// Reads modules from their paths, relative to the root of the workspace, and their text.
+    /// Parses modules. `files` are their paths, relative to the root of the workspace, with their text.
     fn of(files: impl Iterator<Item = (String, String)>) -> Self {
         let mut surface = Self(BTreeMap::new());
         for (path, text) in files {
@@ -66,7 +66,7 @@ impl Surface {
         self.0.entry(module).or_default();
     }
 
-    /// Returns the module that defines the item `name` of `module`, and the item's name there; `None` for an item of
+    /// Returns the module that defines the item `name` of `module`, and the item's name there. `None` for an item of
     /// another project.
     fn resolve(&self, module: &Module, name: &str, seen: &mut BTreeSet<(Module, String)>) -> Option<(Module, String)> {
         if !seen.insert((module.clone(), name.to_owned())) {
@@ -244,7 +244,7 @@ fn below(module: &Module, name: &str) -> Module {
     (module.0.clone(), [module.1.clone(), vec![name.to_owned()]].concat())
 }
 
-/// Returns each path that a `use` tree names, with the name that it binds; `*` for a glob import.
+/// Returns each path that a `use` tree names, with the name that it binds, which is `*` for a glob import.
 fn bindings(mut before: Vec<String>, tree: &UseTree) -> Vec<(Vec<String>, String)> {
     match tree {
         UseTree::Path(path) => {
@@ -336,7 +336,7 @@ fn derives(attributes: &[Attribute]) -> String {
     if words.is_empty() { String::new() } else { format!(" [{}]", words.join(", ")) }
 }
 
-/// Returns the fields that an embedder can access; the fields of a variant are all public.
+/// Returns the fields that an embedder can access. All fields of a variant are public.
 fn fields(fields: &Fields, marked: bool) -> impl Iterator<Item = String> {
     let seen = fields.iter().enumerate().filter(move |(_, field)| !marked || is_open(&field.vis));
     seen.map(|(at, field)| {
@@ -403,7 +403,7 @@ fn c2_public_surface_matches_the_listing() {
     );
 }
 
-/// The control: fields, methods, traits and re-exports of a fixture, and its private and internal items.
+/// The fixture has fields, methods, traits and re-exports, and also private and internal items.
 #[test]
 fn c2_listing_has_exactly_the_public_items() {
     let facade = "pub use subtend_tools::{Kept, other as aside}; mod hidden { pub struct Hidden; } pub mod inner { pub use subtend_tools::deep::Low; }";

@@ -1,4 +1,4 @@
-//! THREATS.md against the tests that it names, in both directions.
+//! Checks that THREATS.md names only tests that exist, and that it names each attack test.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,11 +7,11 @@ use super::source::{Entry, entries, files, quoted, read, tests};
 /// Minimum number of attacks.
 const MIN_ATTACKS: usize = 120;
 
-/// The facts about a test function that this check needs.
+/// A test function, as far as this check needs it.
 struct Test {
-    /// Number of attacks that it tries: the length of its array `ATTACKS` or `attacks`, else one.
+    /// Number of attacks that the test tries: the length of its array `ATTACKS` or `attacks`, else one.
     cases: usize,
-    /// True if it has a control: the same attack without the guard.
+    /// True if the test has a control: the same attack succeeds without the guard.
     control: bool,
 }
 
@@ -32,7 +32,7 @@ fn body<'a>(text: &'a str, name: &str) -> &'a str {
     text.get(start..end).unwrap_or_default()
 }
 
-/// Returns the number of attacks that a function lists; the compiler checks the lengths.
+/// Returns the number of attacks that a function lists, from the array length in its source.
 fn cases(body: &str) -> usize {
     let arrays = ["ATTACKS: [", "attacks: ["].iter().flat_map(|name| body.split(name).skip(1));
     let length = |array: &str| array.split("] =").next()?.rsplit("; ").next()?.parse::<usize>().ok();
@@ -50,7 +50,7 @@ fn listed(text: &str, name: &str) -> Vec<String> {
     names.map(|(name, _)| name.to_owned()).collect()
 }
 
-/// Returns the table of position by target as computed from the rows, and its sum.
+/// Computes the table of positions by targets from the entries. Returns the table and its sum.
 fn matrix(text: &str, cases: &BTreeMap<(String, String), usize>) -> (String, usize) {
     let (positions, targets) = (listed(text, "Positions"), listed(text, "Targets"));
     let mut lines =
@@ -66,7 +66,7 @@ fn matrix(text: &str, cases: &BTreeMap<(String, String), usize>) -> (String, usi
     (lines.join("\n"), cases.values().sum())
 }
 
-/// Returns position, target, promise, attacks and control of an entry.
+/// Splits an entry into position, target, promise, attacks and control.
 fn parts(entry: &Entry) -> Option<[&str; 5]> {
     let (head, promise) = entry.text.strip_prefix("**")?.split_once("**: ")?;
     let (position, target) = head.split_once(", ")?;
@@ -74,7 +74,7 @@ fn parts(entry: &Entry) -> Option<[&str; 5]> {
     Some([position, target, promise, attacks.strip_prefix("Attacks:")?, control.strip_prefix("Control:")?])
 }
 
-/// Returns the problems of the file, given all tests.
+/// Returns the problems of the file. `tests` are all tests of the workspace.
 fn problems(text: &str, tests: &BTreeMap<String, Test>) -> Vec<String> {
     let (positions, targets) = (listed(text, "Positions"), listed(text, "Targets"));
     let named: BTreeSet<&str> = quoted(section(text, "Promises")).filter(|name| name.contains("::")).collect();
@@ -96,7 +96,7 @@ fn problems(text: &str, tests: &BTreeMap<String, Test>) -> Vec<String> {
             wrong.push(format!("no control is named: {promise}"));
         }
         for (name, test) in quoted(attacks).filter_map(|name| tests.get_key_value(name)) {
-            // A test of two promises counts for the first.
+            // A test that two entries name counts for the first.
             if counted.insert(name) {
                 *cases.entry((position.to_owned(), target.to_owned())).or_insert(0) += test.cases;
             }

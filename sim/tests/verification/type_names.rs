@@ -1,4 +1,4 @@
-//! No type name is defined more than twice, so that a search for a name finds the intended type.
+//! Checks that no type name is defined more than twice, so that a search for a name finds the intended type.
 
 use std::collections::BTreeMap;
 
@@ -7,12 +7,12 @@ use super::source::files;
 /// Maximum number of definitions of one name in the workspace.
 const LIMIT: usize = 2;
 
-/// Names that may be defined more often, with the reason.
+/// Names that may be defined more than twice, with the reason.
 const EXCEPTIONS: [(&str, &str); 1] = [("Args", "the clap arguments of a verb, which the verb's module names")];
 
 const KEYWORDS: [&str; 5] = ["struct ", "enum ", "trait ", "union ", "type "];
 
-/// Returns the name that a line defines. Associated types are indented and do not count as definitions.
+/// Returns the type name that a line defines. Associated types, which are indented, do not count.
 fn type_name(line: &str) -> Option<&str> {
     let code = line.trim_start();
     let code = match code.strip_prefix("pub") {
