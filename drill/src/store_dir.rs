@@ -44,13 +44,13 @@ fn named_dir(store: &str, dir: &str) -> Result<(PathBuf, bool), DrillError> {
     let found = dir.exists();
     if found && std::fs::read_dir(&dir).map_or(true, |mut entries| entries.next().is_some()) {
         return Err(DrillError::Usage(format!(
-            "--store {store}: {} is not an empty directory. A drill kills the processes on its stores, so it creates its own",
+            "--store {store}: {} is not an empty directory. A drill kills the processes that use its stores, so it needs a new directory",
             dir.display()
         )));
     }
     if found && is_open_to_others(&dir) {
         return Err(DrillError::Usage(format!(
-            "--store {store}: another user has {} or can write to it, and could replace what the drill starts. Name a directory of your own",
+            "--store {store}: another user owns {} or can write to it, and could replace what the drill starts. Name a directory of your own",
             dir.display()
         )));
     }
@@ -71,7 +71,7 @@ fn temporary_dir(seed: u64) -> Result<PathBuf, DrillError> {
             Err(error) => return Err(cannot_create(&dir, &error)),
         }
     }
-    Err(taken.unwrap_or_else(|| DrillError::Usage("no temporary directory can be created".into())))
+    Err(taken.unwrap_or_else(|| DrillError::Usage("cannot create a temporary directory".into())))
 }
 
 #[cfg(unix)]
@@ -104,13 +104,13 @@ impl DrillDirectory {
         let (engine, dir) = store.split_once(':').map_or((store, None), |(engine, dir)| (engine, Some(dir)));
         if dir.is_some_and(|_| engine == POSTGRES || engine == "postgresql") {
             return Err(DrillError::Usage(
-                "a drill kills the processes on its stores, so it starts its own PostgreSQL server: --store postgres"
+                "a drill kills the processes that use its stores, so it starts its own PostgreSQL server: --store postgres"
                     .into(),
             ));
         }
         if engine == "memory" {
             return Err(DrillError::Usage(
-                "`memory` cannot be drilled: a kill leaves nothing of it. Give --store ENGINE or ENGINE:DIR".into(),
+                "`memory` cannot be drilled: a kill leaves nothing of such a store. Give --store ENGINE or ENGINE:DIR".into(),
             ));
         }
         // The parser of the journal decides which engines and directories are valid.
@@ -168,7 +168,7 @@ impl Drop for DrillDirectory {
         if let Some(server) = self.server.take().and_then(Arc::into_inner) {
             drop(server);
         }
-        // A leftover is harmless: a later drill uses another directory.
+        // A failure is harmless: a later drill uses another directory.
         if !self.kept && !self.found {
             drop(std::fs::remove_dir_all(&self.dir));
         }
@@ -294,7 +294,7 @@ impl StoreDir {
     }
 
     pub(crate) fn remove(&self) {
-        // A leftover is removed with the directory of the drill.
+        // If this fails, the store is removed with the directory of the drill.
         drop(std::fs::remove_dir_all(&self.dir));
     }
 }
@@ -312,7 +312,7 @@ mod tests {
 
     #[test]
     fn unsupported_store_is_a_usage_error() {
-        assert!(refusal("memory").contains("a kill leaves nothing of it"));
+        assert!(refusal("memory").contains("a kill leaves nothing of such a store"));
         assert!(
             refusal("postgres://user:s3cret@host/database").ends_with("its own PostgreSQL server: --store postgres")
         );

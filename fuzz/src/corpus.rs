@@ -14,7 +14,7 @@ pub type Seed = (&'static str, String, Vec<u8>);
 /// Maximum size of a seed in bytes. Large seeds slow a search down.
 const MAX_SEED_BYTES: usize = 12 << 10;
 
-/// Returns the seeds that the corpus must contain. Searches found the other files in its folders.
+/// Returns the seeds that the corpus must contain. The other files in the folders of the corpus come from searches.
 pub fn seeds() -> Vec<Seed> {
     let mut seeds: Vec<Seed> = vec![("codec", "nothing".into(), Vec::new())];
     for (ix, (session, records)) in (0_u8..).zip(pool::sessions()) {

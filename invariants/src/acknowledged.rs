@@ -15,7 +15,7 @@ pub struct Acknowledged {
     pub branches: BTreeSet<SessionId>,
     /// Verdicts of approvers.
     pub verdicts: BTreeSet<(SessionId, CallId)>,
-    /// The last record of each session that a subscriber received.
+    /// For each session, the last record that a subscriber received.
     pub shown: BTreeMap<SessionId, Seq>,
 }
 
@@ -66,12 +66,12 @@ impl Acknowledged {
         lost.extend(interrupts.map(|(session, run)| format!("the interrupt of run {run} of {session} is missing")));
         let branches = self.branches.iter().filter(|branch| !sessions.contains_key(branch));
         lost.extend(branches.map(|branch| format!("the branch {branch} is missing")));
-        let verdicts = self.verdicts.iter().filter(|word| !kept.verdicts.contains(word));
+        let verdicts = self.verdicts.iter().filter(|verdict| !kept.verdicts.contains(verdict));
         lost.extend(verdicts.map(|(session, call)| format!("the verdict on call {call} of {session} is missing")));
         for (session, seq) in &self.shown {
             let last = Seq(sessions.get(session).map_or(0, |records| records.len() as u64));
             if last < *seq {
-                lost.push(format!("the shown record {seq} of {session} is missing: the last is {last}"));
+                lost.push(format!("record {seq} of {session}, which a subscriber received, is missing: the last is {last}"));
             }
         }
         lost

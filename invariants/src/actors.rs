@@ -59,8 +59,8 @@ pub(super) fn abandoned_runs_end(world: &World<'_>) -> Verdict {
     Ok(())
 }
 
-/// Checks that a command crashes a session at most twice, and that the outcome then names it. At most three activations
-/// in a row add no record.
+/// Checks that a command crashes a session at most twice, and that the outcome then names it. Also checks that at most
+/// three activations in a row add no record.
 pub(super) fn crashing_commands_are_set_aside(world: &World<'_>) -> Verdict {
     let Some(observed) = world.observed else { return Ok(()) };
     let mut killed: BTreeMap<(SessionId, u64), u32> = BTreeMap::new();

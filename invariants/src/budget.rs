@@ -8,7 +8,7 @@ use subtend_session::ids::{AttemptNo, RunKey, TurnNo};
 use subtend_session::record::{Record, Reserved};
 use subtend_session::usage::Usage;
 
-/// Checks that the end of a run counts once each of its attempts and each owned run whose notice it received.
+/// Checks the cost in the end of a run: each attempt, and each owned run whose notice the run received, counts once.
 pub(super) fn counted_once(world: &World<'_>) -> Verdict {
     for (key, run) in world.runs() {
         let (Some((opened, _)), Some((at, ended))) = (run.opened, run.ended) else { continue };

@@ -50,11 +50,11 @@ pub enum Bug {
     ContinueRefusedSilently,
     /// Rule 7: a `continue` row takes effect although its owner has ended.
     ContinueOfOver,
-    /// Rule 9: the queue opens the next run also after a cancel of the whole tree.
+    /// Rule 9: the queue opens the next run even after a cancel of the whole tree.
     QueueOpensAfterTreeCancel,
     /// A closed session takes a `continue` row.
     ClosedTakesContinue,
-    /// Rule 5: a `cancel` row of one run ends a later one of the same owner.
+    /// Rule 5: a `cancel` row for one run ends a later run of the same owner.
     CancelReachesNextRun,
     /// Rule 9: an interrupt reaches a run whose call was moved to the background.
     BackgroundStaysBlocking,

@@ -197,7 +197,7 @@ pub(super) fn open_calls_are_counted(world: &World<'_>) -> Verdict {
     Ok(())
 }
 
-/// Why a run in flight may be idle.
+/// The reason why a run in flight may be idle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Reason {
     Model,

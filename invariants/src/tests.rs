@@ -1,4 +1,4 @@
-//! Each predicate holds in a good world, and fails after one change of it.
+//! Tests that each predicate holds in a good world, and fails after one change of the world.
 
 mod clients;
 mod compactions;

@@ -4,9 +4,9 @@
 //! A rule *matches* an access when both its patterns do. Rule A *beats* rule B when A is at least as specific as B in
 //! its action **and** in its resource, and more specific in one of them. The verdict of a set is the lowest verdict
 //! among the matching rules that no other matching rule beats. If no rule matches, it is the set's default. The order
-//! of rules has no effect. Two rules may not beat each other: they are equally specific, or one has the more specific
-//! action and the other the more specific resource. Then the lower verdict applies. Adding a deny to a set can only
-//! lower verdicts.
+//! of rules has no effect. If neither of two rules beats the other, the lower verdict applies: they are equally specific,
+//! or one has the more specific action and the other the more specific resource. Adding a deny to a set can only lower
+//! verdicts.
 //!
 //! The pattern with more characters other than `*` is more specific. Ties are broken by more path parts, then by fewer
 //! `**`, then by fewer `*`. If pattern A matches a subset of what pattern B matches, A is never less specific than B.
@@ -329,8 +329,8 @@ impl Authority {
 
     /// Returns whether every resource of these actions is allowed; `fs.*` means all actions that start with `fs.`.
     ///
-    /// A shell needs `["fs.*", "net.*"]`. The result may be `false` by mistake if rules override each other, but never
-    /// `true`.
+    /// A shell needs `["fs.*", "net.*"]`. The result may be `false` by mistake if rules override each other. It is never
+    /// `true` by mistake.
     pub fn unrestricted(&self, actions: &[&str]) -> bool {
         actions.iter().all(|action| {
             let actions = ActionSet::parse(action);

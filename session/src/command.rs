@@ -66,7 +66,7 @@ pub enum Command {
         /// True if queued inputs stay queued: the whole tree is cancelled.
         keeps_queue: bool,
     },
-    /// The owner cancels the run that its call opened, and is not ended itself: an outbox row of kind `cancel`.
+    /// The owner cancels the run that its call opened, but continues itself: an outbox row of kind `cancel`.
     OwnerCancels {
         owner: SessionId,
         key: CallId,
@@ -282,7 +282,7 @@ pub struct BranchPlan {
     pub at: Option<Seq>,
     /// The creation record; `decide` sets `place`, `short`, `ceiling` and `inherited`.
     pub created: SessionCreated,
-    /// The manifest's own authority: met with the session's ceiling.
+    /// The manifest's own authority, which is met with the session's ceiling.
     pub manifest: Arc<Authority>,
     pub by: Initiator,
     /// True for a task, which a closed session does not start.
@@ -299,7 +299,7 @@ pub struct RegeneratePlan {
     pub of: Option<Seq>,
     /// The creation record; `decide` sets `place`, `short`, `ceiling` and `inherited`.
     pub created: SessionCreated,
-    /// The manifest's own authority: met with the session's ceiling.
+    /// The manifest's own authority, which is met with the session's ceiling.
     pub manifest: Arc<Authority>,
     pub by: Initiator,
 }
@@ -364,7 +364,7 @@ pub struct ChildPlan {
     pub prompt: Text,
     /// The creation record; `decide` sets `place`, `short`, `ceiling`, and the owner of the worktree, if there is one.
     pub created: SessionCreated,
-    /// The manifest's own authority: met with the parent's ceiling.
+    /// The manifest's own authority, which is met with the parent's ceiling.
     pub manifest: Arc<Authority>,
     pub dialect: Dialect,
     /// The name that the call gives the child; bounded.

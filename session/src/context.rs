@@ -196,8 +196,8 @@ pub(crate) fn exchange(state: &State, of: Seq) -> Option<Exchange> {
     found
 }
 
-/// Returns the messages of this session that are neither rolled back nor compacted, with their positions. Inherited
-/// messages refer to another journal.
+/// Returns the messages of this session that are neither rolled back nor compacted, with their positions. Excludes
+/// inherited messages, whose records are in another journal.
 pub(crate) fn own(state: &State) -> impl DoubleEndedIterator<Item = (usize, &Message)> {
     let own = state.transcript.iter().enumerate().skip(state.created.inherited.len());
     own.filter(|(at, _)| state.hidden_at(*at).is_none() && !state.is_compacted(*at))

@@ -52,11 +52,11 @@
 //! | roll back | working | working | working | working | working | working | rolled back; already rolled back: done |
 //!
 //! A cancel of the whole tree keeps queued inputs queued (`keeps_queue`), also for owned runs; the hold and the end
-//! record it. A later input resets it. A deleted session takes only notices that are owed to it. It refuses inputs,
-//! branches and changes, and records a refusal of `continue` rows.
+//! record `keeps_queue`. A later input resets it. A deleted session takes only notices that it still awaits. It refuses
+//! inputs, branches and changes, and records a refusal of `continue` rows.
 //!
-//! A *turn* whose call would fill more than a share of the context window first waits for a compaction. Its attempt counts
-//! as a stream that has not answered, in every cell. A rollback undoes the compactions that hide messages of its run.
+//! A *turn* whose call would fill more than a share of the context window first waits for a compaction. In every cell, its
+//! attempt counts as a stream without an answer. A rollback undoes the compactions that hide messages of its run.
 //!
 //! A *run of a model* was opened by a model's call. A message never extends it: the run ends with its answer, and the
 //! message opens the next run. Only a steering input enters it. In any other run a rest point takes one person's

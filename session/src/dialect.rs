@@ -56,7 +56,7 @@ impl Dialect {
         }
     }
 
-    /// Returns whether its children may start children.
+    /// Returns whether children of this dialect may start children.
     pub const fn allows_nesting(self) -> bool {
         match self {
             Self::Task | Self::SpawnTask => true,
@@ -64,7 +64,7 @@ impl Dialect {
         }
     }
 
-    /// Returns whether its tools are hidden from MCP clients and refused to them.
+    /// Returns whether the dialect's tools are hidden from MCP clients and refused to them.
     pub const fn is_internal_only(self) -> bool {
         match self {
             Self::Subagent => true,
@@ -86,7 +86,7 @@ impl Dialect {
         }
     }
 
-    /// Returns whether this is the default, which records omit.
+    /// Returns whether this is the default dialect, which records omit.
     #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it with a reference")]
     pub(crate) fn is_task(&self) -> bool {
         *self == Self::Task

@@ -48,7 +48,7 @@ impl InputId {
     /// recognised.
     pub fn of_request(self, hash: u64) -> Self {
         let (time, _) = self.0.as_u64_pair();
-        // Version 8, and the variant of every version.
+        // Sets version 8 and the standard variant.
         Self(Uuid::from_u64_pair((time & !0xf000) | 0x8000, (hash >> 2) | (1 << 63)))
     }
 
@@ -173,7 +173,7 @@ impl Hash {
         Self(out)
     }
 
-    /// Returns the 32 digits as one text: a serializer would call and scan once for each piece.
+    /// Returns the 32 digits as one text, because a serializer has a fixed cost for each piece.
     fn digits(self, buffer: &mut [u8; 32]) -> &str {
         Uuid::from_bytes(self.0).as_simple().encode_lower(buffer)
     }

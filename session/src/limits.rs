@@ -71,7 +71,7 @@ pub struct Limits {
     /// Wall-clock time of a detached run, and working time of a background process.
     pub detached_ms: u64,
     pub inherited_bytes: u64,
-    /// Whether runs park until a provider's limit resets, if their turn would end before. If off, they fail at once.
+    /// Whether runs park until a provider's limit resets, if that is after the end of their turn. If off, they fail at once.
     pub park: Parking,
 }
 

@@ -104,7 +104,7 @@ pub enum Source {
 }
 
 impl Source {
-    /// Returns whether this is the default, which records omit.
+    /// Returns whether this is the default origin, which records omit.
     #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it with a reference")]
     pub(crate) fn is_internal(&self) -> bool {
         *self == Self::Internal

@@ -87,7 +87,7 @@ pub enum Record {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         access: Option<Box<Access>>,
     },
-    /// A call ended. A blocking child call has its notice instead, unless it was moved to the background.
+    /// A call ended. A blocking child call ends with its notice instead, unless it was moved to the background.
     CallFinished(Box<CallFinished>),
     /// A child was created, with a first run that this session's run owns. In the same batch as the child's first records.
     ChildSpawned(Box<ChildSpawned>),

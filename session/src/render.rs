@@ -92,7 +92,7 @@ pub(crate) fn with_worktree(session: SessionId, text: &str, returned: bool) -> T
     }
 }
 
-/// Returns a description of the outcome with its cause, as a predicate.
+/// Describes the outcome with its cause, such as `was cancelled by a person`.
 pub fn cause(outcome: &Outcome) -> String {
     match outcome {
         Outcome::Completed => "completed".into(),
@@ -153,7 +153,7 @@ fn quote_message(message: &str) -> String {
     json!(harmless(message)).to_string()
 }
 
-/// Returns the reason why a session did not continue, and the alternative.
+/// Returns the reason why a session did not continue, with advice for the model.
 fn refusal(why: ContinueRefusal) -> &'static str {
     match why {
         ContinueRefusal::InFlight => "it is already running for another owner: try again later",

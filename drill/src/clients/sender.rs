@@ -23,7 +23,7 @@ pub(super) struct SenderResult {
     pub(super) unanswered: u64,
     /// Number of answered commands that were sent again.
     pub(super) repeated: u64,
-    /// Requests that the host refused with an error that a retry cannot change.
+    /// Requests that the host refused permanently.
     pub(super) refused: Vec<String>,
 }
 

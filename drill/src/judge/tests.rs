@@ -178,7 +178,7 @@ fn missing_acknowledged_data_is_found() {
         format!("the interrupt of run 1 of {CHILD} is missing"),
         format!("the branch {CHILD} is missing"),
         format!("the verdict on call 2.1 of {OWNER} is missing"),
-        format!("the shown record 3 of {OWNER} is missing: the last is 1"),
+        format!("record 3 of {OWNER}, which a subscriber received, is missing: the last is 1"),
     ];
     assert_eq!(acknowledged.lost(&Sessions::from([(OWNER, &owner[1..2])]), &DeletedHeads::default()), expected);
 }

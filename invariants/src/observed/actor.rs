@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::When;
 use subtend_session::ids::{Epoch, RunNo, Seq, SessionId, Text};
 
-/// Why a session was activated.
+/// The reason why a session was activated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ActivationCause {
     Creation,

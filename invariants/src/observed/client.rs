@@ -1,4 +1,4 @@
-//! Requests and events of a host's clients, over all their connections and all kills of the host.
+//! Requests and events of a host's clients, across all their connections and all kills of the host.
 
 use subtend_session::ids::{InputId, Seq, SessionId, Text};
 

@@ -205,8 +205,8 @@ fn closes_over_a_child(ended_by: Epoch) -> Scene {
     scene
 }
 
-/// Only the start of a host may do so, because it cannot wait for the owned runs. A later activation in the same process
-/// may not.
+/// Only the start of a host may end such a run, because it cannot wait for the owned runs. A later activation in the same
+/// process may not.
 #[test]
 fn only_host_start_may_end_held_run_before_its_owned_runs() {
     let held = |ended_by, boots| {

@@ -58,12 +58,12 @@ impl Rule {
         beats(Syntax::Plain) || beats(Syntax::Path)
     }
 
-    /// Returns whether some access may be matched by both rules.
+    /// Returns whether both rules may match some access.
     fn may_overlap(&self, other: &Self) -> bool {
         patterns_overlap(&self.action, &other.action) && patterns_overlap(&self.reach(), &other.reach())
     }
 
-    /// Returns a pattern that matches at least what the rule's resource does; `*` in it is any run of characters.
+    /// Returns a pattern that matches at least the resources of the rule. In it `*` matches any number of characters.
     fn reach(&self) -> String {
         let literal = self.resource.trim_start_matches("./").trim_end_matches('/');
         let spans = literal.replace("**/", "*").replace("/**", "*").replace("//", "*").replace("/./", "*");
@@ -76,7 +76,7 @@ impl Rule {
     }
 }
 
-/// Returns whether some text is matched by both patterns, in which `*` is any run of characters.
+/// Returns whether both patterns match some text. In the patterns `*` matches any number of characters.
 fn patterns_overlap(a: &str, b: &str) -> bool {
     let (a, b) = (a.as_bytes(), b.as_bytes());
     if a.len() > MAX_COMPARED || b.len() > MAX_COMPARED {
@@ -135,7 +135,7 @@ mod tests {
         })
     }
 
-    /// Returns the verdict of the other product: that of the last rule that matches.
+    /// Returns the verdict of the other products, in which the last rule that matches decides.
     fn last(default: Verdict, rules: &[Rule], access: &Access) -> Verdict {
         let syntax = Syntax::of(&access.action);
         let found = rules.iter().rev().find(|rule| rule.matches(access, syntax).is_some());

@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Syntax {
-    /// `*` matches any run of characters.
+    /// `*` matches any number of characters.
     Plain,
     /// Parts between `/`: `*` stays within a part, a part `**` spans parts.
     Path,
@@ -19,8 +19,8 @@ impl Syntax {
 
 /// The specificity of a pattern: higher is more specific.
 ///
-/// A linear extension of "matches a subset": such a pattern has at least as many literal characters, and at equal count
-/// no fewer parts and no more wildcards.
+/// A pattern that matches a subset of another pattern is never less specific: it has at least as many literal characters,
+/// and with equally many no fewer parts and no more wildcards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Weight {
     literals: usize,
@@ -138,7 +138,7 @@ pub(super) fn ends_with_span(pattern: &str) -> bool {
     is_any(pattern, Syntax::Path) || parts(pattern).last() == Some(SPAN)
 }
 
-/// Returns the pattern, or the same text for all that match everything.
+/// Returns the pattern. All patterns that match everything give the same text.
 pub(super) fn key(pattern: &str, syntax: Syntax) -> &str {
     if is_any(pattern, syntax) { "*" } else { pattern }
 }

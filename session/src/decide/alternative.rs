@@ -49,7 +49,7 @@ pub(super) fn regenerate(draft: &mut Draft<'_>, plan: RegeneratePlan) -> Result<
 
 /// Returns the messages that were visible before the exchange's user message.
 fn before(draft: &Draft<'_>, exchange: Exchange) -> Vec<Message> {
-    // Such a compaction also summarises messages after the user message.
+    // Uses the history before the compactions that hide the user message: their summaries also cover later messages.
     let visible = context::visible_before(draft.state, Some(exchange.user)).messages;
     // Inputs that were taken together share one record.
     let is_user = |message: &Message| matches!(message, Message::User { seq, .. } if *seq == exchange.user);

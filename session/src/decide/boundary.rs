@@ -11,7 +11,8 @@ use crate::state::{Owned, Phase, Run};
 impl Draft<'_> {
     /// Performs the steps that are due now, in any phase.
     ///
-    /// It checks the state and does not wait for an event: a notice may arrive before the call or run that waits for it.
+    /// The steps follow from the state rather than from an event: a notice may arrive before the call or run that waits
+    /// for it.
     pub(super) fn advance(&mut self) {
         match self.state.phase() {
             Phase::Quiet => self.take_notices_when_quiet(),
@@ -49,12 +50,13 @@ impl Draft<'_> {
         self.next_turn();
     }
 
-    /// Counts the calls of the answer, not live children: a fast child may end before its sibling is spawned.
+    /// Returns whether calls of the answer have no result yet. The number of live children is no measure, because a fast
+    /// child may end before its sibling is spawned.
     fn has_open_calls(&self) -> bool {
         self.run().is_some_and(|run| run.open_calls() > 0)
     }
 
-    /// Ends the turn. A queued input, results or notices start the next one; else the run waits, is held or ends.
+    /// Ends the turn. Queued inputs, results or notices start the next turn. Without any, the run waits, is held or ends.
     fn next_turn(&mut self) {
         let Some(run) = self.run() else { return };
         let rest = run.turn.as_ref().is_some_and(|turn| turn.calls.is_empty());
@@ -121,7 +123,7 @@ impl Draft<'_> {
         }
     }
 
-    /// Resumes a held run with an input, as from a rest point, with a new allowance.
+    /// Resumes a held run with inputs, which renew its turn allowance.
     fn resume_held(&mut self, inputs: Vec<crate::ids::InputId>) {
         // The interrupt's grace must not stop the work that starts now.
         if let Some(run) = self.run().filter(|run| matches!(run.hold, Some(Hold::Interrupted { .. }))).map(|run| run.no)

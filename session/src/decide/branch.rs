@@ -102,7 +102,7 @@ pub(super) fn list_last(label: &str, seqs: &[Seq]) -> String {
     format!("{label} {}{more}", numbers.join(", "))
 }
 
-/// Returns the user message that message `at` answers or is, and the answer if `at` is one.
+/// Returns the last user message up to message `at`, and `at` itself if it is an answer.
 fn position_of(visible: &Visible, at: Seq) -> (Seq, Option<Seq>) {
     let (mut user, mut answer) = (None, None);
     for message in visible.own() {

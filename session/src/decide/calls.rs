@@ -69,7 +69,7 @@ impl Draft<'_> {
         }
     }
 
-    /// Returns the reason that a `return` is refused, if it is: no task of the run may be unfinished.
+    /// Returns the reason to refuse a `return` call, if any: no task of the run may be unfinished.
     pub(super) fn return_refusal(&self, starts_task: bool, returns_already: bool) -> Option<&'static str> {
         if starts_task {
             Some("This answer also starts a task: wait for its end, then return.")

@@ -98,7 +98,7 @@ fn compact_on_request(draft: &mut Draft<'_>, summarised: SummarisedHistory) -> R
     }
     let of = summarised.result.as_ref().ok().map(|summary| summary.of);
     if of.is_some_and(|of| draft.state.service(of) == Some(true)) {
-        // A command that is repeated after a restart.
+        // The command is a repetition after a restart.
         draft.reply(Reply::Done(draft.state.last_run));
         return Ok(());
     }
@@ -112,7 +112,7 @@ fn compact_on_request(draft: &mut Draft<'_>, summarised: SummarisedHistory) -> R
     Ok(())
 }
 
-/// Returns the record of the compaction, or the reason that it fails.
+/// Returns the record of the compaction, or the reason why it fails.
 fn compacted(
     draft: &Draft<'_>,
     cause: CompactionCause,

@@ -117,7 +117,7 @@ impl Draft<'_> {
     fn end_record(&self, outcome: Outcome, returned: Option<CallId>, gave_up: Option<Text>) -> Option<RunEnded> {
         let run = self.run()?;
         let completed = outcome == Outcome::Completed;
-        // The host adds a note on the changes to answers with text only.
+        // The host adds a note on changes to text answers itself. Other results get the note here.
         let own = self.state.created.worktree.is_some_and(|worktree| worktree.of == self.state.id);
         let answer = run.answer.as_ref().filter(|_| completed);
         let needs_note = own && run.turns > 0 && (answer.is_none() || returned.is_some());

@@ -72,7 +72,7 @@ pub(super) fn resume_at_reset(draft: &mut Draft<'_>, turn: TurnNo) -> Result<(),
     let (no, slot, at) = (run.no, run.opened.slot, run.limit_reset_at().ok_or(stale)?);
     let remaining = ms_until(at, draft.clock.wall_ms);
     if remaining > 0 {
-        // The wall clock was set back.
+        // The wall clock was set back, so the reset is still ahead.
         draft.arm(Deadline::Limit(turn), remaining);
         return Ok(());
     }

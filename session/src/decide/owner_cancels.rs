@@ -1,4 +1,4 @@
-//! Cancels of one owned run by its owner, which is not ended itself: the call, the outbox row, the effect in the child.
+//! Cancels of one owned run by its owner, which continues itself: the call, the outbox row, the effect in the child.
 
 use super::draft::Draft;
 use crate::call::{CallEnd, CallKind, ToolErrorKind};

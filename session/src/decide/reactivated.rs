@@ -83,7 +83,7 @@ fn redo_turn(draft: &mut Draft<'_>, found: Vec<FoundCall>) {
         draft.arm(Deadline::Call(call), draft.state.limits.check_ms);
     }
     draft.enqueue(no, unstarted);
-    // The approver may not have received the open ask.
+    // Asks again, because the approver may not have received the open ask.
     for FoundCall { call, kind, .. } in found_calls {
         draft.ask_again(call, kind);
     }

@@ -45,7 +45,8 @@ pub struct SessionCreated {
     /// The offered tools, if not all tools of the host are offered.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tools: Option<Vec<Text>>,
-    /// The tools offered in full; the model reaches the others with `get_tools` and `use_tool`. All if absent.
+    /// The tools offered in full. The model reaches the others with `get_tools` and `use_tool`. If absent, all tools are
+    /// offered in full.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub in_full: Option<Vec<Text>>,
     /// The origin of its calls, which its children inherit.
@@ -98,7 +99,7 @@ pub struct RunOpened {
     pub inputs: Vec<InputId>,
     pub mode: Mode,
     pub max_turns: u32,
-    /// Number of turns answered by earlier runs of the session, to which iteration counts are added.
+    /// Number of turns that earlier runs of the session answered. Shown iteration counts include them.
     #[serde(default)]
     pub base_turns: u32,
     #[serde(default, skip_serializing_if = "Option::is_none")]

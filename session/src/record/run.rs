@@ -66,7 +66,7 @@ pub struct RunEnded {
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     #[serde(rename = "queue_stands")]
     pub keeps_queue: bool,
-    /// Why the runtime stopped restarting the actor, if the outcome was fixed before.
+    /// The reason why the runtime stopped restarting the actor, if the outcome was fixed before.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gave_up: Option<Text>,
 }

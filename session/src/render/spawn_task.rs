@@ -44,7 +44,7 @@ pub(super) fn end_result(item: &Notice, _child: &Child, limits: &Limits) -> Call
     CallResult { end, content: content.into(), truncated_from }
 }
 
-/// Returns the status of an unfinished task, with its start time if the id encodes it.
+/// Returns the status of an unfinished task, with the elapsed time if the id encodes the start time.
 pub(super) fn unfinished_status(child: SessionId, queued: bool, now_ms: i64) -> String {
     let created_ms =
         (child.0.get_version_num() == 7).then(|| i64::try_from(child.0.as_u64_pair().0 >> 16).unwrap_or(i64::MAX));

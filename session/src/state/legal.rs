@@ -236,7 +236,8 @@ impl State {
         ensure(self.turn().is_some_and(awaited), "no such attempt is awaited")
     }
 
-    /// Returns whether the call's start state is `started`. A call with a result or an open ask is an error.
+    /// Returns whether the call has started, or if `started` is false, whether it has not. Fails if the call has a result or
+    /// an open ask.
     fn check_call(&self, id: CallId, started: bool) -> Result<bool, &'static str> {
         match self.call(id).ok_or("the call does not exist")?.phase {
             CallPhase::Unstarted => Ok(!started),

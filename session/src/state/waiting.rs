@@ -26,7 +26,7 @@ pub enum Waiting<'a> {
 }
 
 /// Returns the inputs that leave the queue first. The oldest message of a person leaves alone. If none is queued, all inputs
-/// of the host and results of agents leave together. A relative's message waits for another cause to take it.
+/// of the host and results of agents leave together. Excludes messages of relatives, which do not open a run.
 pub(crate) fn first<'a>(queue: impl Iterator<Item = &'a Queued> + Clone) -> Vec<&'a Queued> {
     match queue.clone().find(|queued| queued.is_message()) {
         Some(message) => vec![message],
