@@ -110,7 +110,8 @@ impl DrillDirectory {
         }
         if engine == "memory" {
             return Err(DrillError::Usage(
-                "`memory` cannot be drilled: a kill leaves nothing of such a store. Give --store ENGINE or ENGINE:DIR".into(),
+                "`memory` cannot be drilled: a kill leaves nothing of such a store. Give --store ENGINE or ENGINE:DIR"
+                    .into(),
             ));
         }
         // The parser of the journal decides which engines and directories are valid.

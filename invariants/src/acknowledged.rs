@@ -71,7 +71,9 @@ impl Acknowledged {
         for (session, seq) in &self.shown {
             let last = Seq(sessions.get(session).map_or(0, |records| records.len() as u64));
             if last < *seq {
-                lost.push(format!("record {seq} of {session}, which a subscriber received, is missing: the last is {last}"));
+                lost.push(format!(
+                    "record {seq} of {session}, which a subscriber received, is missing: the last is {last}"
+                ));
             }
         }
         lost

@@ -76,7 +76,7 @@ pub fn hunt(fault: SimFault, threads: usize) -> CheckReport {
     hunt_for(None, fault, threads)
 }
 
-/// Searches for a violation of the invariant `only`, or of any invariant if absent.
+/// Searches for a violation of the invariant `only`, or of any invariant if `only` is absent.
 pub fn hunt_for(only: Option<InvariantId>, fault: SimFault, threads: usize) -> CheckReport {
     let look = |size| {
         let model = SystemModel { size, fault, coverage: Arc::default(), only };

@@ -84,7 +84,7 @@ pub(crate) struct SimClients {
 pub(crate) struct ClientsState {
     /// True if senders start no further command.
     pub(crate) closing: bool,
-    /// The session that was opened last. A reader that has received its creation has received everything.
+    /// The session that was opened last. A reader that has received the event of its creation has received all events.
     pub(crate) last: Option<SessionId>,
     /// Sessions that senders opened.
     pub(crate) opened: Vec<KnownSession>,

@@ -38,7 +38,8 @@ impl fmt::Display for WorldSource {
     }
 }
 
-/// Predicates that can fail in only one source, because the other has no such facts. All others can fail in both.
+/// Predicates that can fail in only one source, because the other lacks the facts that they judge. All other predicates
+/// can fail in both.
 ///
 /// The model has no acknowledgements, disk, budgets or readers. The simulator's archive has no activations and no late
 /// effects, and is at rest only when nothing is in flight.
@@ -160,7 +161,7 @@ mod tests {
     fn predicate_that_cannot_fail_is_reported() {
         assert_eq!(missing(&sound()), Vec::<String>::new());
         let at = |name: &str| sound().iter().position(|(of, ..)| *of == name).unwrap();
-        // It could still have failed in the other source.
+        // The predicate could still have failed in the other source.
         let (both, alone) = (at("session::one_end_per_run"), at("session::reason_to_wait"));
         let mut table = sound();
         table[both].2.relevant = 0;

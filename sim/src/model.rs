@@ -40,7 +40,8 @@ pub struct SystemModel {
     pub only: Option<InvariantId>,
 }
 
-/// The name of the property that judges the invariants of a state. At rest they include those of quiescent states.
+/// The name of the property that judges the invariants of a state. In a state at rest, it also judges the invariants of
+/// quiescent states.
 pub const INVARIANTS: &str = "invariants";
 
 impl Model for SystemModel {

@@ -72,7 +72,7 @@ fn a8_text_of_a_deleted_branch_is_noticed() {
 #[test]
 fn p5_ask_open_beyond_its_deadline_is_noticed() {
     let bug = "AskWithoutDeadline".parse::<Seeded>().expect("a seeded bug");
-    // The run does not end either, so in some worlds S-6 is noticed first.
+    // With this bug the run does not end either, so in some worlds the violation of S-6 is noticed first.
     let mut failures = (0..400).filter_map(|seed| simulate(SeedPlan { bug: Some(bug), ..plan(seed) }).failure);
     let noticed = failures.find(|failure| failure.id != "S-6").expect("the bug is not noticed: an ask remains open");
     assert!(noticed.id == "P-5" && noticed.to_string().contains("it was open beyond its deadline"), "{noticed:?}");

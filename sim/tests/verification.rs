@@ -3,7 +3,7 @@
 
 pub(crate) mod source;
 
-mod circles;
+mod cycles;
 mod documents;
 mod features;
 mod invariants;

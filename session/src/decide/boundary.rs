@@ -50,8 +50,8 @@ impl Draft<'_> {
         self.next_turn();
     }
 
-    /// Returns whether calls of the answer have no result yet. The number of live children is no measure, because a fast
-    /// child may end before its sibling is spawned.
+    /// Returns whether calls of the answer have no result yet. The number of live children does not show this, because a
+    /// fast child may end before its sibling is spawned.
     fn has_open_calls(&self) -> bool {
         self.run().is_some_and(|run| run.open_calls() > 0)
     }

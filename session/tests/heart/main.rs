@@ -38,4 +38,4 @@ mod texts;
 mod timers;
 mod verbs;
 mod waiting;
-mod words;
+mod written_forms;

@@ -3,10 +3,10 @@
 
 use crate::given::*;
 
+mod approvals;
 mod branches;
 mod ends;
 mod life;
-mod words;
 mod work;
 
 const COLUMNS: [Phase; 8] = [
@@ -45,7 +45,7 @@ enum Doing {
     Await,
     /// Turn 2 continues the ended child 0xB1; the call is not admitted yet.
     Continue,
-    /// A person's input is queued, in every column that allows it. Quiet and Closing follow a cancel of the whole tree.
+    /// A person's input is queued, in every column that allows it. In Quiet and Closing, the whole tree was cancelled.
     QueuedInput,
     /// Turn 2 called a tool that awaits approval and a reading tool, which is active if the column allows it.
     Asks,
@@ -86,7 +86,7 @@ fn given(column: Phase, doing: Doing) -> Heart {
         Doing::NoticeArrived => streams.clone().then(ended(0xB1, call(1, 0))),
         Doing::Await => streams.clone().then(calls(2, vec![awaits.clone(), writes()])),
         Doing::QueuedInput => waits(streams.clone()),
-        Doing::Asks => words::asks(streams.clone()),
+        Doing::Asks => approvals::asks(streams.clone()),
         Doing::Stream
         | Doing::LastStream
         | Doing::Slot
@@ -101,7 +101,7 @@ fn given(column: Phase, doing: Doing) -> Heart {
         Phase::WaitingMidTurn if doing == Doing::Slot => {
             asks().then(spawn(2, Mode::Blocking, &[(0, 0xB2)])).then(ended(0xB2, call(2, 0)))
         }
-        Phase::WaitingMidTurn if doing == Doing::Asks => words::asks(streams).then(tool(2, 1, "read")),
+        Phase::WaitingMidTurn if doing == Doing::Asks => approvals::asks(streams).then(tool(2, 1, "read")),
         Phase::WaitingMidTurn if doing == Doing::Await => streams.then(calls(2, vec![awaits])),
         Phase::WaitingMidTurn => waits(asks().then(spawn(2, Mode::Blocking, &[(0, 0xB2)]))),
         // A run at rest takes steering inputs at once. A message waits for the end of an owned run.

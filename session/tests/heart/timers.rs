@@ -43,7 +43,7 @@ fn grace() -> Effect {
 #[test]
 fn fresh_activation_arms_only_the_deadlines_of_its_phase() {
     let limits = Limits::default();
-    // 100 ms of its working time are used.
+    // The child has used 100 ms of its working time.
     let run = arm(Deadline::Run(RUN), 479_900);
     let turn = arm(Deadline::Turn(TurnNo(1)), limits.turn_ms);
     let out = Heart::child_with(Limits::default(), 2).then(admitted()).then(calls(1, vec![background()]));

@@ -13,8 +13,8 @@ use subtend_session::ids::SessionId;
 
 use super::{KnownSession, RouterWatch, SimClients, lock, request};
 
-/// The sessions whose first run a client has followed to its end, across all hosts. A new host has no positions of
-/// earlier hosts, so the client starts again from the records.
+/// The sessions whose first run a client has followed to its end, across all hosts. A new host does not know the
+/// positions of earlier hosts, so the client starts again from the records.
 #[derive(Debug, Default)]
 pub(super) struct RunJoiner {
     followed: BTreeSet<SessionId>,

@@ -2,7 +2,7 @@
 
 use super::{LEASE, LeaseBug};
 
-/// A process of a node. Each process of the node has another incarnation number.
+/// A process of a node. Each process of the node has its own incarnation number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NodeProcess {
     pub node: usize,

@@ -281,7 +281,6 @@ impl System {
         }
         if !dropped {
             let depth = self.journals.get(&session).and_then(super::journal::place).map_or(0, |place| place.depth());
-            // Includes a child when no spawns remain: the call is then refused, which costs a turn.
             if depth <= u32::from(model.size.depth) && self.remaining.children > 0 {
                 replies.extend([FakeReply::Blocking, FakeReply::Background]);
             }

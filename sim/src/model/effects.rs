@@ -187,9 +187,9 @@ impl System {
 
     /// Unloads the session, unless a message to it is in flight.
     fn unload(&mut self, session: SessionId) {
-        // An open ask is with its approver, and no message in the session's inbox.
-        let in_lane = |message: &Message| message.to() == session && !matches!(message, Message::Ask { .. });
-        let addressed = self.addressed == Some(session) || self.flight.iter().any(in_lane);
+        // An open ask waits at its approver, and is not in the session's inbox.
+        let in_inbox = |message: &Message| message.to() == session && !matches!(message, Message::Ask { .. });
+        let addressed = self.addressed == Some(session) || self.flight.iter().any(in_inbox);
         if !addressed && let Some(active) = self.active.remove(&session) {
             self.resting.insert(session, active.state);
         }

@@ -31,7 +31,7 @@ impl System {
             }
             match State::fold(*session, &*journal.records) {
                 Ok(state) => _ = folds.insert(*session, state),
-                // If only another invariant is judged, the session has no fold.
+                // If only another invariant is judged, this is not a violation.
                 Err(_) if model.only.is_some_and(|only| only != InvariantId::J4) => {}
                 Err(error) => {
                     return Err(Violation { id: InvariantId::J4, session: *session, what: error.to_string() });

@@ -103,7 +103,7 @@ async fn ask(world: &Arc<World>, action: &Action) {
             answers::check_control(world, action, session.run(run).cancel().await);
         }
         Verb::Interrupt => answers::check_control(world, action, session.interrupt().await),
-        // Follows from the seed without a draw, so that recorded seeds keep their runs.
+        // Chosen by the seed without a draw, so that recorded seeds give the same runs.
         Verb::CancelTree if session.is_root() && world.plan.seed.is_multiple_of(3) => cancel_each(world, session).await,
         Verb::CancelTree => {
             world.oracle.lock().cancels(session.id(), Cancels::Tree);
@@ -148,7 +148,7 @@ async fn input(world: &World, action: &Action) {
     let mut input = session.input(describe(world, session.id()));
     if world.rng.one_in(6) {
         let turns = u32::try_from(world.rng.between(1, 4)).unwrap_or(1);
-        // An input above the limit is refused.
+        // An input with more turns than the limit is refused.
         input = input.turns(turns.min(world.swarm.limits.turns));
     }
     // Uses few different keys, so that some are reused.
@@ -204,7 +204,7 @@ async fn branch(world: &World, action: &Action) {
             if let Ok(child) = &made
                 && world.rng.one_in(2)
             {
-                // A branch without an input is not much of a test.
+                // The input shows whether the model receives the inherited context.
                 answers::check_sent(
                     world,
                     &Action { verb: Verb::Send, session: child.clone() },

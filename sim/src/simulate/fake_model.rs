@@ -90,7 +90,7 @@ fn fault_of(says: ModelBehaviour) -> Option<FaultKind> {
     }
 }
 
-/// Streams a long answer in pieces, or may send one piece and then waits.
+/// Streams a long answer in pieces. Otherwise waits, sometimes after one first piece.
 async fn stream_answer(world: &World, deltas: &Deltas, takes: CallDuration) {
     if takes == CallDuration::Long && world.rng.one_in(2) {
         for piece in 0..world.rng.between(1, 6) {
@@ -110,7 +110,7 @@ fn draw(world: &World, request: &Request) -> ModelBehaviour {
         return ModelBehaviour::Text;
     }
     let answer_count = request.messages.iter().filter(|message| matches!(message, Message::Assistant { .. })).count();
-    // Several runs that end test more than one endless run.
+    // Ends the run after some answers: several short runs test more than one endless run.
     if answer_count > 24 || (answer_count > 6 && world.rng.one_in(2)) {
         return ModelBehaviour::Text;
     }

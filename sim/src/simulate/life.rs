@@ -173,7 +173,7 @@ fn open(world: &Arc<World>) -> Option<Journal> {
     faults.on_failure(move || {
         let mut oracle = oracle.lock();
         oracle.begin_store_failure();
-        // Counted when it occurs, because the process may end earlier.
+        // Counts the fault only when it occurs, because the process may end earlier.
         of.get().into_iter().for_each(|fault| oracle.record_fault(*fault));
     });
     let at = world.rng.between(1, 60);

@@ -28,7 +28,7 @@ use observer::{CancelAsked, Cancels, PendingObservations};
 /// Time after the answer to a request within which a fault still counts as during the request.
 const RECENT: Duration = Duration::from_secs(1);
 
-/// Returns the number of slots of owned runs and of people's runs.
+/// A function that returns the numbers of slots below a root: those of owned runs, and those of people's runs.
 type SlotsOfRoot = Box<dyn Fn(SessionId) -> [usize; 2] + Send + Sync>;
 
 /// The oracle of one simulation. It outlives every process.
@@ -194,8 +194,8 @@ impl OracleState {
         self.is_undisturbed_since(then) && self.last_landing.is_none_or(|last| last.saturating_add(BACKLOG) < then)
     }
 
-    /// Returns whether no run that the closed run owns may start work any more. In the same instant the notification may
-    /// still be in flight, and a dead actor sends it only after its restart.
+    /// Returns whether no run that the closed run owns may start work any more. Its notification may still be in flight in
+    /// the instant of the close, and a dead actor sends it only after a restart.
     fn forbids_starts(&self, over: &ClosedRun) -> bool {
         let since = self.now().saturating_sub(over.at);
         since > RESTARTS.saturating_add(self.jumped) || (!since.is_zero() && self.is_undisturbed_since(over.at))

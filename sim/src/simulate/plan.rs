@@ -194,8 +194,8 @@ impl Swarm {
             roots: rng.between(1, 4),
             watchers: rng.between(0, 3),
             attended: !rng.one_in(4),
-            // Computed from the seed without a draw, so that the other draws stay the same. Not with a seeded bug: if the bug
-            // keeps a run from ending, its session is folded again and again within one instant of virtual time.
+            // Computed from the seed without a draw, so that the other draws stay the same. Never small with a seeded bug: a run
+            // that the bug keeps from ending would be folded again and again within one instant of virtual time.
             resident_text: match (plan.bug, plan.seed % 7) {
                 (None, 0) => 0,
                 (None, 1 | 2) => 4 << 10,

@@ -52,11 +52,11 @@ pub enum Seeded {
 impl Seeded {
     /// Bugs that 400 seeds of the simulator did not notice (1,000 seeds for `OwnerNotChecked`). The model notices them.
     ///
-    /// `ClosedTakesContinue`: the runtime sends no continue to a closed session, so only a close in between reaches this
-    /// rule. The other reasons are presumed. A late `cancel` row is recorded before the run's token fires. A slot that is
-    /// kept during an approval only delays other runs. An answer that a switch overwrites in memory is correct again after
-    /// the next fold. The runtime has one timer for a reset, which fires once. `OwnerNotChecked`: an owner ends the runs
-    /// that it started before they are admitted, except in a race.
+    /// `ClosedTakesContinue`: the runtime sends no continue to a closed session, so the rule applies only if the session is
+    /// closed while the continue is in flight. The reasons for the other bugs are presumed. A late `cancel` row is recorded
+    /// before the run's token fires. A slot that is kept during an approval only delays other runs. An answer that a switch
+    /// overwrites in memory is correct again after the next fold. The runtime has one timer for a reset, which fires once.
+    /// `OwnerNotChecked`: an owner ends the runs that it started before they are admitted, except in a race.
     const HIDDEN: [Bug; 6] = [
         Bug::CancelReachesNextRun,
         Bug::SlotKeptWhileAsking,

@@ -2,13 +2,13 @@
 
 use super::source;
 
-/// Calls whose value another line masks, each with its file.
+/// Calls whose mode another line masks, each with its file.
 const MASKED: [(&str, &str); 4] = [
-    // `mode::kept` masks both.
+    // `mode::kept` masks the modes of both calls.
     ("tools/src/workspace/state.rs", "file.set_permissions(permissions)"),
     ("tools/src/builtin/replace.rs", "file.set_permissions(permissions.clone())?;"),
     ("journal/src/owner_only.rs", "fs::set_permissions(path, own)?;"),
-    // Only on systems without modes.
+    // Compiled only on systems without modes.
     ("src/cli/written_file.rs", "file.set_permissions(before.permissions())"),
 ];
 

@@ -108,7 +108,7 @@ impl Observations {
         self.seen.contexts.push(given);
     }
 
-    /// Records the present listings of the roots.
+    /// Records the current listings of the roots.
     pub(crate) fn record_listings(&mut self, listings: Vec<Listing>) {
         self.seen.listings = listings;
     }

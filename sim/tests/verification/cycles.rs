@@ -1,4 +1,4 @@
-//! Import circles: modules of one crate that import each other, directly or through other modules.
+//! Import cycles: modules of one crate that import each other, directly or through other modules.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,7 +7,7 @@ use syn::visit::Visit;
 
 use super::source;
 
-/// Maximum number of modules in circles for each member. A limit may only fall.
+/// Maximum number of modules in cycles for each member. A limit may only fall.
 const LIMITS: [(&str, usize); 11] = [
     ("actors", 0),
     ("agents", 0),
@@ -131,7 +131,7 @@ fn reached(from: &Module, imports: &BTreeMap<&Module, BTreeSet<Module>>) -> BTre
 }
 
 /// Returns the modules that import themselves indirectly, each with its imports of other such modules.
-fn circles(modules: &BTreeMap<Module, String>) -> Vec<String> {
+fn cycles(modules: &BTreeMap<Module, String>) -> Vec<String> {
     let imports = imports(modules);
     let reach: BTreeMap<&Module, BTreeSet<Module>> =
         imports.keys().map(|module| (*module, reached(module, &imports))).collect();
@@ -149,21 +149,21 @@ fn modules_import_each_other_in_one_direction() {
     for (member, limit) in LIMITS {
         let modules = modules(member);
         assert!(!modules.is_empty(), "{member} has no modules");
-        let tied = circles(&modules);
+        let tied = cycles(&modules);
         let name = if member.is_empty() { "subtend" } else { member };
-        println!("{name}: {} modules, {} in circles", modules.len(), tied.len());
+        println!("{name}: {} modules, {} in cycles", modules.len(), tied.len());
         assert!(
             tied.len() <= limit,
-            "{name} has {} modules in circles, the limit is {limit}:\n{}",
+            "{name} has {} modules in cycles, the limit is {limit}:\n{}",
             tied.len(),
             tied.join("\n")
         );
     }
 }
 
-/// The control: a circle through three modules is found. A parent that uses its child is not a circle.
+/// The control: a cycle through three modules is found. A parent that uses its child is not a cycle.
 #[test]
-fn circle_is_found_in_a_fixture() {
+fn cycle_is_found_in_a_fixture() {
     let module = |path: &str, text: &str| (path.split("::").map(str::to_owned).collect::<Module>(), text.to_owned());
     let fixture = BTreeMap::from([
         module("a", "pub mod own;\npub use own::Own;\nuse crate::{b::B, d};\n"),
@@ -172,5 +172,5 @@ fn circle_is_found_in_a_fixture() {
         module("c", "pub(crate) use super::a::{A, Other};\n"),
         module("d", "//! use crate::a;\n#[cfg(test)]\nmod tests {\n    use crate::a::A;\n}\n"),
     ]);
-    assert_eq!(circles(&fixture), ["a -> b", "b -> c", "c -> a"]);
+    assert_eq!(cycles(&fixture), ["a -> b", "b -> c", "c -> a"]);
 }
