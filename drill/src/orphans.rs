@@ -114,7 +114,7 @@ mod tests {
         // Process 1 is alive, but the drill did not start it, so it does not count.
         let (all, remaining) = Orphans::watch(&store_dir, Instant::now() - MAX_LIFETIME).remaining();
         assert_eq!((all, remaining), (2, vec![sleeper.id()]));
-        sleeper.wait().expect("it was ended");
+        sleeper.wait().expect("the sleeper was ended");
         let (_, remaining) = Orphans::watch(&store_dir, Instant::now()).remaining();
         assert_eq!(remaining, Vec::<u32>::new());
     }

@@ -78,9 +78,9 @@ pub(crate) struct Round {
     pub(crate) orders: Vec<KillOrder>,
 }
 
-/// The kinds of kills of a round, before its numbers are drawn.
+/// The kind of a kill, before its numbers are drawn.
 #[derive(Clone, Copy, Debug)]
-enum Card {
+enum KillKind {
     Opening,
     Work,
     Compaction,
@@ -96,26 +96,26 @@ enum KillTrigger {
 }
 
 /// An endless series of rounds. They are taken from a shuffled stack that is refilled when empty, so that a short drill
-/// covers all kinds. Of seventeen kills, seven hit work, six recovery, two a deletion, one a compaction and one the
-/// creation of a store. In a round with two kills during work, the second process works alongside the runs that it
-/// recovered.
+/// covers all kinds. Of seventeen kills, seven occur during work, six during recovery, two during a deletion, one during
+/// a compaction, and one during the creation of a store. In a round with two kills during work, the second process works
+/// alongside the runs that it recovered.
 #[derive(Debug)]
 pub(crate) struct Plan {
     rng: SeededRng,
-    rounds: Vec<&'static [Card]>,
-    moments: Vec<KillTrigger>,
+    rounds: Vec<&'static [KillKind]>,
+    triggers: Vec<KillTrigger>,
     aged: bool,
 }
 
 impl Plan {
     pub(crate) fn new(seed: u64) -> Self {
-        Self { rng: SeededRng::new(seed), rounds: Vec::new(), moments: Vec::new(), aged: false }
+        Self { rng: SeededRng::new(seed), rounds: Vec::new(), triggers: Vec::new(), aged: false }
     }
 
     /// Returns the next round, of at most `left` kills.
     pub(crate) fn next(&mut self, left: usize) -> Round {
-        use Card::{Compaction, Deletion, Opening, Recovery, Work};
-        const ROUND_CARDS: [&[Card]; 8] = [
+        use KillKind::{Compaction, Deletion, Opening, Recovery, Work};
+        const ROUNDS: [&[KillKind]; 8] = [
             &[Work],
             &[Work, Work],
             &[Work, Recovery],
@@ -127,47 +127,47 @@ impl Plan {
         ];
         self.aged = !self.aged;
         if self.rounds.is_empty() {
-            self.rounds.extend(ROUND_CARDS);
+            self.rounds.extend(ROUNDS);
             self.rng.shuffle(&mut self.rounds);
         }
-        let cards = self.rounds.pop().unwrap_or_default();
-        let orders = cards.iter().take(left).map(|card| self.order(*card)).collect();
+        let kinds = self.rounds.pop().unwrap_or_default();
+        let orders = kinds.iter().take(left).map(|kind| self.order(*kind)).collect();
         Round { aged: self.aged, orders }
     }
 
-    fn order(&mut self, card: Card) -> KillOrder {
-        let kill_point = match card {
-            Card::Opening => KillPoint::Opening,
+    fn order(&mut self, kind: KillKind) -> KillOrder {
+        let kill_point = match kind {
+            KillKind::Opening => KillPoint::Opening,
             // A small store has about six steps.
-            Card::Compaction => KillPoint::Compaction(self.rng.below(7)),
-            Card::Deletion => KillPoint::Deletion(self.rng.below(24)),
+            KillKind::Compaction => KillPoint::Compaction(self.rng.below(7)),
+            KillKind::Deletion => KillPoint::Deletion(self.rng.below(24)),
             // Omits the last third, in which the recovery may finish before the kill.
-            Card::Recovery => KillPoint::Recovery(self.rng.below(667)),
-            Card::Work => match self.moment() {
+            KillKind::Recovery => KillPoint::Recovery(self.rng.below(667)),
+            KillKind::Work => match self.trigger() {
                 KillTrigger::Seen => KillPoint::Seen(60 + self.rng.below(500)),
                 KillTrigger::Ended => KillPoint::Ended(2 + self.rng.below(16)),
                 KillTrigger::Marked => KillPoint::Marked(2 + self.rng.below(30)),
             },
         };
-        let late_us = match card {
-            Card::Opening => self.rng.below(20_000),
-            Card::Work | Card::Compaction | Card::Deletion | Card::Recovery => self.rng.below(3_000),
+        let late_us = match kind {
+            KillKind::Opening => self.rng.below(20_000),
+            KillKind::Work | KillKind::Compaction | KillKind::Deletion | KillKind::Recovery => self.rng.below(3_000),
         };
         KillOrder { kill_point, late_us, seed: self.rng.draw() }
     }
 
-    fn moment(&mut self) -> KillTrigger {
-        if self.moments.is_empty() {
-            self.moments.extend([
+    fn trigger(&mut self) -> KillTrigger {
+        if self.triggers.is_empty() {
+            self.triggers.extend([
                 KillTrigger::Seen,
                 KillTrigger::Ended,
                 KillTrigger::Ended,
                 KillTrigger::Marked,
                 KillTrigger::Marked,
             ]);
-            self.rng.shuffle(&mut self.moments);
+            self.rng.shuffle(&mut self.triggers);
         }
-        self.moments.pop().unwrap_or(KillTrigger::Seen)
+        self.triggers.pop().unwrap_or(KillTrigger::Seen)
     }
 }
 
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn moment_round_trips_through_text() {
+    fn kill_point_round_trips_through_text() {
         for kill_point in [
             KillPoint::Opening,
             KillPoint::Compaction(2),

@@ -100,7 +100,7 @@ mod tests {
     #[test]
     fn sabotage_names_match_the_command_line() {
         for sabotage in Sabotage::value_variants() {
-            let value = sabotage.to_possible_value().expect("none is hidden");
+            let value = sabotage.to_possible_value().expect("no sabotage is hidden");
             assert_eq!(value.get_name(), sabotage.name());
             assert_eq!(serde_json::to_value(sabotage).expect("a name"), sabotage.name());
         }

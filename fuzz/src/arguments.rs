@@ -30,7 +30,7 @@ fn check_access(tree: &Tree, tool: &str, args: &str) -> InputResult {
             InputResult::Refused
         }
         Classified::Ready { tool: ready, args: read, access, ask, .. } => {
-            assert!(read.is_object(), "arguments are an object");
+            assert!(read.is_object(), "the arguments are not an object");
             for access in Registry::accesses(ready.as_ref(), &read) {
                 assert!(access.resource.len() < 2000, "a resource of {} bytes", access.resource.len());
                 let printable = access.resource.chars().all(|c| !c.is_control() || matches!(c, '\n' | '\t'));

@@ -48,7 +48,7 @@ fn check_readers(before: &State, after: &State, record: &Record) {
     let stamp = Stamp { epoch: Epoch(1), starts: 0, opened_lsn: Lsn(1), created_ms: 0, updated_ms: 0 };
     let changes = index::changes(&Before::of(before), after, std::slice::from_ref(record), stamp);
     let head = changes.head.map(|head| head.last_seq.next());
-    assert_eq!(head, Some(after.next_seq), "the head has another next record");
+    assert_eq!(head, Some(after.next_seq), "the head and the fold have different next records");
     assert_eq!(after.next_seq, before.next_seq.next(), "the sequence has a gap");
     assert_eq!(
         index::inflight(after, Lsn(1), Epoch(1), 0).is_some(),

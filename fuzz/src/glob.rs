@@ -29,7 +29,7 @@ fn check_listing(tree: &Tree, glob: &str, ignores: &str) -> InputResult {
             assert!(!names.clone().any(|name| name.contains("key")), "a denied file is listed: {output}");
             let files = names.filter(|name| name.ends_with(".rs") || name.ends_with(".txt"));
             let unknown: Vec<&str> = files.filter(|name| !FILES.iter().any(|file| file.ends_with(name))).collect();
-            assert!(unknown.is_empty(), "files that do not exist: {unknown:?} in {output}");
+            assert!(unknown.is_empty(), "files are listed that do not exist: {unknown:?} in {output}");
             if ignores.is_empty() && matches!(glob, "a.rs" | "b.txt") {
                 assert!(output.contains(glob), "`{glob}` is not listed: {output}");
             }

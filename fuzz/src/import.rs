@@ -27,7 +27,7 @@ fn import_into_existing(bytes: &[u8]) {
     match pool::import(&journal, bytes) {
         Ok(_) => {
             let problems = journal.verify(&mut |_| {}).map(|report| report.problems);
-            assert!(problems.as_ref().is_ok_and(Vec::is_empty), "an accepted import has {problems:?}");
+            assert!(problems.as_ref().is_ok_and(Vec::is_empty), "an accepted import has problems: {problems:?}");
         }
         Err(error) => assert!(exported(&journal) == before, "a refused import changed the store: {error}"),
     }
@@ -39,7 +39,7 @@ fn import_into_empty(bytes: &[u8]) -> InputResult {
     match pool::imported(bytes) {
         Ok((journal, sessions)) => {
             let problems = journal.verify(&mut |_| {}).map(|report| report.problems);
-            assert!(problems.as_ref().is_ok_and(Vec::is_empty), "an accepted import has {problems:?}");
+            assert!(problems.as_ref().is_ok_and(Vec::is_empty), "an accepted import has problems: {problems:?}");
             assert_eq!(
                 journal.heads().map_or(0, |heads| heads.len() as u64),
                 sessions,

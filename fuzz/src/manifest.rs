@@ -23,11 +23,11 @@ pub fn any_bytes(bytes: &[u8]) -> InputResult {
         );
         return InputResult::Refused;
     };
-    assert!(refusals.is_empty(), "an accepted agent has {refusals:?}");
+    assert!(refusals.is_empty(), "an accepted agent has errors: {refusals:?}");
     let name = &*agent.name;
     let is_first = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
-    assert!((1..=64).contains(&name.len()) && name.starts_with(is_first), "name {name:?}");
-    assert!(name.chars().all(|c| is_first(c) || matches!(c, '_' | '-')), "name {name:?}");
+    assert!((1..=64).contains(&name.len()) && name.starts_with(is_first), "invalid name {name:?}");
+    assert!(name.chars().all(|c| is_first(c) || matches!(c, '_' | '-')), "invalid name {name:?}");
     assert!(!agent.body.trim().is_empty(), "an agent without a prompt");
     assert!(agent.model.is_none() || agent.pool.is_none(), "a model and a pool");
     assert!(agent.turns != Some(0) && agent.settings.output_tokens != Some(0), "a limit of zero");

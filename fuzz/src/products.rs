@@ -30,7 +30,7 @@ fn check_product(product: Product, text: &str) -> InputResult {
         return InputResult::Refused;
     };
     assert_eq!(refusals, 0, "an accepted agent has errors");
-    assert!(subtend_agents::name::check(&agent.name).is_ok(), "name {:?}", agent.name);
+    assert!(subtend_agents::name::check(&agent.name).is_ok(), "invalid name {:?}", agent.name);
     assert!(!agent.body.trim().is_empty(), "an agent without a prompt");
     assert!(agent.model.is_none() || agent.pool.is_none(), "a model and a pool");
     assert!(agent.turns != Some(0) && agent.settings.output_tokens != Some(0), "a limit of zero");
@@ -41,7 +41,7 @@ fn check_product(product: Product, text: &str) -> InputResult {
         let access = Access { action: action.into(), resource: "a".into() };
         assert_eq!(none.verdict(&access), Verdict::Deny, "{action} is permitted by an agent file alone");
         let listed = agent.tools.as_ref().is_some_and(Vec::is_empty) && product == Product::Claude;
-        assert!(!listed || own.verdict(&access) == Verdict::Deny, "{action} without tools");
+        assert!(!listed || own.verdict(&access) == Verdict::Deny, "{action} is permitted without a tool");
     }
     InputResult::Accepted
 }

@@ -75,13 +75,13 @@ fn check_answer(answer: &Answer, received: &[Delta], sent: usize) {
     // Missing arguments are recorded as `{}`, and a number may be recorded with more digits than were sent.
     let most = sent.saturating_mul(8).saturating_add(answer.calls.len().saturating_mul(2));
     assert!(text + args <= most, "{text} and {args} bytes of {sent}");
-    assert_ne!((answer.stop, answer.calls.len()), (Stop::Calls, 0), "an answer stopped for calls without a call");
+    assert_ne!((answer.stop, answer.calls.len()), (Stop::Calls, 0), "an answer that stops for calls has no call");
     let streamed: String =
         received.iter().filter_map(|delta| if let Delta::Text(text) = delta { Some(&**text) } else { None }).collect();
     assert_eq!(streamed, answer.text.as_deref().unwrap_or_default(), "the deltas differ from the text");
     let named = answer.calls.iter().filter(|call| !call.tool.is_empty()).count();
     let announced = received.iter().filter(|delta| matches!(delta, Delta::Call { .. })).count();
-    assert_eq!(announced, named, "a call is not announced once");
+    assert_eq!(announced, named, "a call is not announced exactly once");
     let kept = answer.reasoning.as_deref().map(serde_json::from_str::<serde_json::Value>);
     assert!(kept.is_none_or(|kept| kept.is_ok()), "recorded reasoning cannot be read");
 }

@@ -98,11 +98,11 @@ fn found(listing: &Listing, session: SessionId) -> Verdict {
 }
 
 fn live_descendants(world: &World<'_>, root: SessionId) -> BTreeSet<SessionId> {
-    let lives = |session: &SessionId, seen: &SessionFacts<'_>| {
+    let is_alive = |session: &SessionId, seen: &SessionFacts<'_>| {
         let below = *session != root && seen.place().is_some_and(|place| place.root(*session) == root);
         below && seen.run_in_flight_at(usize::MAX).is_some()
     };
-    world.sessions.iter().filter(|(session, seen)| lives(session, seen)).map(|(session, _)| *session).collect()
+    world.sessions.iter().filter(|(session, seen)| is_alive(session, seen)).map(|(session, _)| *session).collect()
 }
 
 /// Checks that each event arrives once and in order, and that gaps are reported exactly.

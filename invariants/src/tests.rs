@@ -207,7 +207,7 @@ const SESSION: &[Case] = &[
 const TREE: &[Case] = &[
     ("a child unknown to its parent", Scene::good, |s| _ = s.root.remove(SPAWNED), &[InvariantId::T1]),
     ("a depth that is not one more", Scene::good, |s| s.child[0] = created(below(2)), &[InvariantId::T2]),
-    ("two mothers", Scene::good, |s| s.child.insert(2, s.root[SPAWNED].clone()), &[InvariantId::T2]),
+    ("two parents", Scene::good, |s| s.child.insert(2, s.root[SPAWNED].clone()), &[InvariantId::T2]),
     (
         "too deep",
         Scene::good,

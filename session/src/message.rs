@@ -24,7 +24,7 @@ pub enum Message {
         /// The requested calls: [`CallId::ix`] is the position in this list.
         calls: Arc<[ToolCall]>,
     },
-    /// The result of one call, in call order, after all calls of the answer are closed.
+    /// The result of one call. The results follow in the order of the calls, when all calls of the answer are closed.
     Result {
         call: CallId,
         error: bool,
@@ -55,7 +55,7 @@ impl Message {
         self.sum(|text| text.len() as u64)
     }
 
-    /// Returns the bytes of the message's texts and calls as JSON, in which requests and journals contain them.
+    /// Returns the number of bytes that the message's texts and calls take in JSON, the format of requests and journals.
     pub fn json_bytes(&self) -> u64 {
         self.sum(json_bytes)
     }

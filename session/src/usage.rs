@@ -38,7 +38,7 @@ impl Usage {
     pub const UNKNOWN: Self =
         Self { input: 0, output: 0, reasoning: 0, cache_new: 0, cache_read: 0, cost_micro: None, unreliable: true };
 
-    /// Adds `other`. If a part is unknown, the sum is marked as unknown.
+    /// Adds `other`. If a part is unknown, the sum is marked as unreliable.
     pub fn add(&mut self, other: &Usage) {
         self.input = self.input.saturating_add(other.input);
         self.output = self.output.saturating_add(other.output);

@@ -78,8 +78,8 @@ impl SimFault {
         }
     }
 
-    pub(crate) fn is(self, around: EnvironmentBug) -> bool {
-        self == Self::World(around)
+    pub(crate) fn is(self, bug: EnvironmentBug) -> bool {
+        self == Self::World(bug)
     }
 }
 
@@ -88,7 +88,7 @@ impl fmt::Display for SimFault {
         match self {
             Self::None => f.write_str("none"),
             Self::Heart(bug) => write!(f, "{bug:?}"),
-            Self::World(around) => write!(f, "{around:?}"),
+            Self::World(bug) => write!(f, "{bug:?}"),
         }
     }
 }
@@ -98,7 +98,7 @@ impl SimFault {
     pub fn shows_in(self) -> Size {
         match self {
             Self::Heart(bug) => size_for_rule_bug(bug),
-            Self::World(around) => size_for_environment_bug(around),
+            Self::World(bug) => size_for_environment_bug(bug),
             Self::None => Size::SMALL,
         }
     }
@@ -139,8 +139,8 @@ fn size_for_rule_bug(bug: Bug) -> Size {
     }
 }
 
-fn size_for_environment_bug(around: EnvironmentBug) -> Size {
-    match around {
+fn size_for_environment_bug(bug: EnvironmentBug) -> Size {
+    match bug {
         EnvironmentBug::EpochNotBumped | EnvironmentBug::SlotLostAtPanic => Size::PANIC,
         EnvironmentBug::EffectsForgotten => Size::HALF_PANIC,
         EnvironmentBug::CauseLost => Size::STOP,

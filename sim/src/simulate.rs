@@ -41,18 +41,18 @@ const MAX_PROCESSES: u32 = 60;
 pub fn simulate(plan: SeedPlan) -> RunReport {
     panics::start_recording();
     let world = World::new(plan);
-    let mut lives = 0;
+    let mut processes = 0;
     loop {
-        lives += 1;
-        if lives > MAX_PROCESSES {
+        processes += 1;
+        if processes > MAX_PROCESSES {
             world.oracle.lock().calm = true;
         }
         // The store is compacted before every second process, so that deleted sessions occur before and after their
         // erasure.
-        if lives % 2 == 0 {
+        if processes % 2 == 0 {
             judge::compact(&world);
         }
-        let end = life::live(&world, lives);
+        let end = life::live(&world, processes);
         if let Some(panic) = panics::take_panics().first() {
             world.oracle.wrong("panic", panic.clone());
         }
@@ -70,7 +70,7 @@ pub fn simulate(plan: SeedPlan) -> RunReport {
         plan,
         hash,
         records: oracle.records,
-        lives,
+        processes,
         took_ms,
         tally: Tally { examined, ..oracle.tally.clone() },
         failure: oracle.failure.clone(),

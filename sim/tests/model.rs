@@ -263,5 +263,5 @@ fn environment_bug_is_noticed() {
 
 #[test]
 fn every_seeded_bug_is_tried() {
-    assert_eq!(SimFault::all().count(), Bug::ALL.len() - 1 + EnvironmentBug::ALL.len(), "all but `Fault::HIDDEN`");
+    assert_eq!(SimFault::all().count(), Bug::ALL.len() - 1 + EnvironmentBug::ALL.len(), "all but `SimFault::HIDDEN`");
 }

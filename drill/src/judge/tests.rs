@@ -233,7 +233,11 @@ fn j10_lost_deletion_and_remaining_erased_text_are_found() {
     let store_dir = StoreDir::of("redb", dir.path());
     std::fs::create_dir_all(store_dir.store()).expect("a store");
     std::fs::write(store_dir.store().join("journal"), super::super::workload::secret(OWNER)).expect("a file");
-    assert_eq!(acknowledged.find_erased_text(&store_dir), Vec::<String>::new(), "the store was not compacted since");
+    assert_eq!(
+        acknowledged.find_erased_text(&store_dir),
+        Vec::<String>::new(),
+        "the store was not compacted after the deletion"
+    );
     let mut compacting = Acknowledgements::default();
     compacting.record(Line::Compacted);
     acknowledged.add(compacting);

@@ -17,7 +17,7 @@ pub struct Compaction {
     pub text: Text,
     /// The record of the compaction.
     pub seq: Seq,
-    /// Estimated input tokens of the next model call, before and after.
+    /// Estimated input tokens of the next model call, before and after the compaction.
     pub tokens: (u64, u64),
 }
 

@@ -7,4 +7,4 @@
 
 mod chains;
 mod given;
-mod lives;
+mod histories;

@@ -117,7 +117,7 @@ fn regenerate_repeats_all_options_of_the_input() {
     };
     let heart = talked().then(Command::Submit(Box::new(options.clone()))).then(answers(3, "{}"));
     let expected = InputAccepted { id: InputId(session(CHILD).0), ..options };
-    assert_eq!(regenerated_input(&mut heart.refolded()), (expected, 4), "also after a restart");
+    assert_eq!(regenerated_input(&mut heart.refolded()), (expected, 4), "a restart keeps the options");
     // The format was requested for that answer only.
     let mut later = heart.then(send(4, "four")).then(answers(4, "fourth"));
     let plain = InputAccepted { id: InputId(session(CHILD).0), ..input(4, "four", Lane::Send) };

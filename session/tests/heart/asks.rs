@@ -203,7 +203,8 @@ fn approved_child_call_is_admitted_with_slot_and_seen_by_waits() {
         Record::CallStarted { call: started, access, .. } if *started == call(1, 0) => access.clone(),
         _ => None,
     };
-    assert_eq!(heart.log.iter().find_map(of_child), Some(Box::new(access("a"))), "its record has the allowed access");
+    let started = heart.log.iter().find_map(of_child);
+    assert_eq!(started, Some(Box::new(access("a"))), "the start of the call records the allowed access");
     assert_eq!(heart.summary(ended(0xB1, call(1, 0))), "await[1] parked(slot) > Wm");
 }
 
@@ -389,14 +390,18 @@ fn assert_answered_once(log: &[Record]) {
     let mut open: BTreeMap<CallId, bool> = BTreeMap::new();
     for record in log {
         match record {
-            Record::AskOpened { call, .. } => assert_eq!(open.insert(*call, true), None, "asked once"),
-            Record::AskAnswered { call, .. } => assert_eq!(open.insert(*call, false), Some(true), "answered once"),
-            Record::CallStarted { call, .. } => assert_ne!(open.get(call), Some(&true), "started while asked for"),
+            Record::AskOpened { call, .. } => assert_eq!(open.insert(*call, true), None, "a call has one ask"),
+            Record::AskAnswered { call, .. } => {
+                assert_eq!(open.insert(*call, false), Some(true), "an ask has one answer")
+            }
+            Record::CallStarted { call, .. } => {
+                assert_ne!(open.get(call), Some(&true), "a call started with an open ask")
+            }
             Record::CallFinished(finished) => {
-                assert_ne!(open.get(&finished.call), Some(&true), "closed while asked for")
+                assert_ne!(open.get(&finished.call), Some(&true), "a call was closed with an open ask")
             }
             Record::RunEnded(_) | Record::RunHeld { .. } | Record::TurnStarted { .. } => {
-                assert!(open.values().all(|open| !open), "left open");
+                assert!(open.values().all(|open| !open), "an ask is still open");
             }
             _ => {}
         }
@@ -411,7 +416,7 @@ fn assert_writes_in_order(log: &[Record]) {
         match record {
             Record::CallStarted { call, kind, .. } if **kind == writes() => {
                 assert!(last.is_none_or(|last| last < *call), "{call} after {last:?}");
-                assert_eq!(running, None, "one at a time");
+                assert_eq!(running, None, "two writes run at the same time");
                 (last, running) = (Some(*call), Some(*call));
             }
             Record::CallFinished(finished) if running == Some(finished.call) => running = None,
@@ -470,7 +475,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 1_500, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn every_ask_is_answered_once_in_random_lives(
+    fn every_ask_is_answered_once_in_random_histories(
         steps in proptest::collection::vec(any::<(u8, u8, u8)>(), 0..90),
         slot in any::<bool>(),
     ) {

@@ -341,7 +341,7 @@ proptest! {
 
     /// B2: a branch at any message has its parent's context up to that message, without later ones.
     #[test]
-    fn branch_has_the_context_of_its_message_in_random_lives(
+    fn branch_has_the_context_of_its_message_in_random_histories(
         steps in proptest::collection::vec(any::<(u8, u8, u8)>(), 0..40),
     ) {
         let mut heart = Heart::root_with(Limits { turns: 9, ..small() });

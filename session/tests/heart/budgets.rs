@@ -66,7 +66,7 @@ fn refused_reservation_discards_attempt_and_ends_run() {
     assert_eq!(decision.records[0], Record::AttemptDiscarded(Box::new(discarded)));
     let Record::RunEnded(ended) = &decision.records[1] else { panic!("{:?}", decision.records) };
     assert_eq!(ended.outcome, Outcome::OutOfBudget { which: Budget::Money });
-    assert_eq!(ended.usage_self, Usage::default(), "nothing was called");
+    assert_eq!(ended.usage_self, Usage::default(), "no model was called");
     assert_eq!(
         decision.effects,
         [

@@ -181,7 +181,7 @@ fn g14_overflow_is_followed_by_one_compaction_and_another_call() {
     let plan = plan_of(&heart);
     let decision = heart.decide(summarised(Some((3, 2)), plan, "short", 0xA1)).unwrap();
     assert_eq!(calls_model(&decision), [(3, 2)]);
-    assert_eq!(heart.summary(overflow(2)), "discarded ended(failed) > E", "once in a turn");
+    assert_eq!(heart.summary(overflow(2)), "discarded ended(failed) > E", "a turn compacts the history only once");
     // Without history to hide, the error ends the run at once.
     let mut fresh = Heart::root().then(send(1, "hello"));
     assert_eq!(fresh.summary(attempt_failed(1, 1, ModelFail::ContextOverflow)), "discarded ended(failed) > E");
@@ -197,10 +197,11 @@ fn g14_failed_compaction_is_recorded_and_does_not_loop() {
     let plan = plan_of(&heart);
     let decision = heart.decide(unsummarised((3, 1), plan)).unwrap();
     assert_eq!(decision.records.iter().map(word).collect::<Vec<_>>(), ["compaction_failed"]);
-    assert_eq!(calls_model(&decision), [(3, 1)], "the provider decides whether it fits");
+    assert_eq!(calls_model(&decision), [(3, 1)], "the provider decides whether the request fits");
     heart.decide(counted(3, 1, vec![reads()], 900)).unwrap();
     let decision = heart.decide(tool(3, 0, "read")).unwrap();
-    assert_eq!((compacts(&decision), calls_model(&decision)), (vec![], vec![(4, 1)]), "not again in this run");
+    let expected = (vec![], vec![(4, 1)]);
+    assert_eq!((compacts(&decision), calls_model(&decision)), expected, "this run does not try again");
     heart.decide(counted(4, 1, vec![], 900)).unwrap();
     assert_eq!(compacts(&heart.decide(send(4, "more")).unwrap()), [CompactionCause::Share], "the next run tries again");
     // After an overflow the model is not called without a compaction.
@@ -396,9 +397,10 @@ fn b2_branch_at_a_compacted_message_has_its_history() {
         let Record::SessionCreated(created) = &decision.new_sessions[0].records[0] else { unreachable!() };
         created.inherited.iter().map(|message| message.bytes()).collect::<Vec<_>>()
     };
-    assert_eq!(branch(Some(first), 0xC1), [heart.state.transcript[0].bytes()], "the original messages");
+    let original = heart.state.transcript[0].bytes();
+    assert_eq!(branch(Some(first), 0xC1), [original], "an early branch has the original messages");
     let now: Vec<_> = visible(&heart.state).iter().map(Message::bytes).collect();
-    assert_eq!(branch(None, 0xC2), now, "with the summary");
+    assert_eq!(branch(None, 0xC2), now, "a branch at the end has the summary");
 }
 
 #[test]

@@ -377,12 +377,12 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 600, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn root_state_equals_its_fold_in_random_lives(steps in proptest::collection::vec(any::<RandomStep>(), 0..120)) {
+    fn root_state_equals_its_fold_in_random_histories(steps in proptest::collection::vec(any::<RandomStep>(), 0..120)) {
         run_steps(Heart::root_with(small()), steps);
     }
 
     #[test]
-    fn child_state_equals_its_fold_in_random_lives(steps in proptest::collection::vec(any::<RandomStep>(), 0..120)) {
+    fn child_state_equals_its_fold_in_random_histories(steps in proptest::collection::vec(any::<RandomStep>(), 0..120)) {
         run_steps(Heart::child_with(small(), 3), steps);
     }
 

@@ -162,7 +162,7 @@ fn arrived_rows_are_taken_without_the_check_after_an_end() {
         ..Decision::default()
     };
     assert_eq!(arrive(&mut state, vec![row.clone()], clock()), expected, "no turn follows");
-    assert_eq!(arrive(&mut state, vec![row], clock()), Decision::default(), "once");
+    assert_eq!(arrive(&mut state, vec![row], clock()), Decision::default(), "a row is taken once");
 }
 
 #[test]

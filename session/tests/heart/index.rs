@@ -83,7 +83,7 @@ fn taken_notices_take_their_rows_and_crossed_cancel_rows() {
     let key = RowKey::Call(call(1, 1));
     assert_eq!(taken.take, [row(ME, 0xB2, RowKind::Notice, key), row(0xB2, ME, RowKind::Cancel, key)]);
     let persons = frame(&mut heart, Command::OwnedEnded(vec![persons_end(0xB1, 2)]));
-    assert_eq!(persons.take, [], "it waits for the boundary");
+    assert_eq!(persons.take, [], "the notice waits for the boundary");
 }
 
 #[test]

@@ -217,7 +217,7 @@ fn model_cancels_an_owned_run_once_and_continues() {
     assert_eq!(
         heart.summary(Command::OwnedEnded(vec![cancelled])),
         "message[1] turn > W",
-        "an end by its own cancel wakes it"
+        "an end that the owner's own call caused wakes the owner"
     );
     assert!(last_text(&heart).contains("was cancelled by your own call"), "{}", last_text(&heart));
 }
@@ -281,7 +281,8 @@ fn child_name_refers_to_the_next_owned_end() {
     assert_eq!(second.summary(ended_again(3, call(2, 0), "done again")), "await[1] turn > W");
     assert_eq!(second.state.owned_run(session(0xB1)), run(4));
     let mut ahead = heart.then(ended_again(2, call(2, 0), "done again"));
-    assert_eq!(ahead.summary(check(1)), "answered +0 -0:ok message[1] turn > W", "the end of run 2 is not its result");
+    let shown = "answered +0 -0:ok message[1] turn > W";
+    assert_eq!(ahead.summary(check(1)), shown, "the end of run 2 is not the result of the check");
 }
 
 #[test]
@@ -436,7 +437,11 @@ fn deleted_session_takes_only_owed_notices() {
     let mut heart = kept_queue();
     assert_eq!(heart.summary(Command::Delete { by: Initiator::Host }), "queue_changed session_deleted Done > E");
     assert_eq!(heart.decide(send(9, "hello")), Err(Rejection::Deleted));
-    assert_eq!(heart.decide(send(1, "go")), Err(Rejection::Deleted), "also an input that was accepted before");
+    assert_eq!(
+        heart.decide(send(1, "go")),
+        Err(Rejection::Deleted),
+        "an input that was accepted before is refused too"
+    );
     assert_eq!(
         heart.summary(Command::OwnedEnded(vec![persons_end(0xB1, 2)])),
         "message[1] > E",
@@ -459,7 +464,7 @@ fn detached_child_has_no_owner_and_its_own_cap() {
     assert_eq!(
         record_names(&decision),
         ["+0", "spawned", "-0:ok", "turn"],
-        "the call returns at once, also if it was blocking"
+        "the call returns at once, although it is blocking"
     );
     assert!(matches!(&decision.records[1], Record::ChildSpawned(spawned) if spawned.detached));
     assert!(heart.state.run.as_ref().unwrap().owned.is_empty());

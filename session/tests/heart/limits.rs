@@ -139,8 +139,9 @@ fn x13_pool_parks_until_its_earliest_reset_beyond_the_turn() {
     let calls = |model: &str, after_ms| Follows::Calls(model.to_owned(), after_ms);
     let rate = ModelFail::Rate;
     assert_eq!(follows(rate, Some(2 * HOUR), &[("b", HOUR), ("c", 3 * HOUR)]), parks("b", HOUR));
-    assert_eq!(follows(rate, Some(HOUR), &[("b", 2 * HOUR)]), parks("a", HOUR), "its own reset");
-    assert_eq!(follows(rate, Some(HOUR), &[("b", 30_000), ("c", 20_000)]), calls("c", 20_000), "within the turn");
+    assert_eq!(follows(rate, Some(HOUR), &[("b", 2 * HOUR)]), parks("a", HOUR), "the failed model resets first");
+    let within_turn = [("b", 30_000), ("c", 20_000)];
+    assert_eq!(follows(rate, Some(HOUR), &within_turn), calls("c", 20_000), "two models reset within the turn");
     assert_eq!(follows(rate, Some(HOUR), &[("b", 2 * HOUR), ("c", TURN)]), parks("c", TURN));
     assert_eq!(follows(rate, Some(HOUR), &[("b", TURN - 1)]), calls("b", TURN - 1));
     assert_eq!(follows(ModelFail::Auth, None, &[("b", HOUR)]), parks("b", HOUR), "a refused key does not reset");
@@ -185,7 +186,7 @@ fn x13_park_without_a_pool_names_no_member() {
     assert_eq!(json["attempt_discarded"].get("awaits"), None);
     let named = root().then(member_limited((1, 1), ModelFail::Rate, Some(HOUR), &[]));
     let refolded = named.refolded().state;
-    assert_eq!(refolded.turn().unwrap().awaits.as_deref(), Some("a"), "it survives a restart");
+    assert_eq!(refolded.turn().unwrap().awaits.as_deref(), Some("a"), "the awaited model survives a restart");
     let mut resumes = named;
     resumes.decide_at(reset(1), at_reset()).unwrap();
     assert_eq!(resumes.state.turn().unwrap().awaits, None, "the repeated call awaits nothing");

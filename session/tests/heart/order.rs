@@ -52,7 +52,7 @@ fn k26_persons_run_in_a_child_stays_out_of_the_context() {
     let heart = parent(2).then(Command::OwnedEnded(vec![persons_end(0xB2, 2)]));
     let before = transcript_short(&heart);
     let mut heart = heart.then(calls(2, vec![reads()]));
-    assert_eq!(heart.summary(tool(2, 0, "x")), "-0:ok message[1] turn > W", "stored only for views");
+    assert_eq!(heart.summary(tool(2, 0, "x")), "-0:ok message[1] turn > W", "the end is stored, but only for views");
     assert_eq!(transcript_short(&heart)[before.len()..], ["[]", "result"]);
     // If an owned run ends in the same batch, the end of the person's run still adds no text.
     let both = vec![notice(0xB1, call(1, 0), Outcome::Completed, "done"), persons_end(0xB2, 3)];
@@ -135,7 +135,7 @@ fn k26_detached_end_still_reaches_the_model() {
     assert_eq!(
         transcript_short(&heart),
         ["go", "[]", "result", "[]", "result", "!1", "[all]"],
-        "only the end of its first run"
+        "the owner receives only the end of the child's first run"
     );
 }
 
@@ -157,7 +157,7 @@ fn k26_steer_enters_an_owned_run_at_the_boundary() {
     let heart = heart.then(tool(1, 0, "x"));
     assert_eq!(transcript_short(&heart), ["task", "[]", "result", "left"]);
     let heart = heart.then(steer(8, "right")).then(answers(2, "a"));
-    assert_eq!(transcript_short(&heart)[4..], ["[a]", "right"], "also at a rest point");
+    assert_eq!(transcript_short(&heart)[4..], ["[a]", "right"], "a rest point is a boundary too");
     assert_eq!(heart.state.run.as_ref().unwrap().no, RunNo(1));
 }
 

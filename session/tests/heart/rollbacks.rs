@@ -27,7 +27,7 @@ fn cut(turn: u32, text: &str) -> Command {
     answer(turn, 1, Some(text), Vec::new(), Stop::Length)
 }
 
-fn last_text(heart: &Heart) -> String {
+fn visible_text(heart: &Heart) -> String {
     shown_messages(&visible(&heart.state))
 }
 
@@ -36,12 +36,12 @@ const ALL: &str = "U:one A:first U:two A+1 R:read U:left";
 #[test]
 fn rollback_hides_messages_and_keeps_the_journal() {
     let mut heart = failed();
-    assert_eq!(last_text(&heart), ALL);
+    assert_eq!(visible_text(&heart), ALL);
     let decision = heart.decide(roll_back(None)).unwrap();
     assert_eq!((decision.records, decision.reply), (vec![rolled_back(2)], Reply::Done(RunNo(2))));
-    assert_eq!(last_text(&heart), "U:one A:first");
+    assert_eq!(visible_text(&heart), "U:one A:first");
     assert_eq!(shown_messages(&heart.state.transcript), ALL, "nothing is deleted");
-    assert_eq!(last_text(&heart.refolded()), "U:one A:first", "it stays hidden after a restart");
+    assert_eq!(visible_text(&heart.refolded()), "U:one A:first", "the messages stay hidden after a restart");
     let heart = heart.then(send(4, "three"));
     assert_eq!(
         shown_messages(&context(&heart.state).messages),
@@ -82,10 +82,10 @@ fn rollback_of_a_completed_or_unknown_run_is_refused() {
 fn rollback_hides_only_its_own_run() {
     let heart = failed().then(send(4, "three")).then(cancel()).then(attempt_failed(4, 1, ModelFail::Dropped));
     let heart = heart.then(send(5, "four")).then(answers(5, "fourth"));
-    assert_eq!(last_text(&heart), format!("{ALL} U:three U:four A:fourth"));
+    assert_eq!(visible_text(&heart), format!("{ALL} U:three U:four A:fourth"));
     let heart = heart.then(roll_back(Some(2)));
-    assert_eq!(last_text(&heart), "U:one A:first U:three U:four A:fourth");
-    assert_eq!(last_text(&heart.then(roll_back(Some(3)))), "U:one A:first U:four A:fourth");
+    assert_eq!(visible_text(&heart), "U:one A:first U:three U:four A:fourth");
+    assert_eq!(visible_text(&heart.then(roll_back(Some(3)))), "U:one A:first U:four A:fourth");
 }
 
 /// Returns the messages that a branch inherits after a failed run was rolled back.
@@ -121,30 +121,30 @@ fn hidden_messages_refuse_branch_and_regenerate() {
 
 #[test]
 fn alternatives_within_a_rolled_back_run_are_hidden_with_it() {
-    // Two answers have an alternative each: the answer of run 1, and one of run 2, which fails after it.
+    // The answer of run 1 and an answer of run 2 each have an alternative. Run 2 fails after its answer.
     let heart = Heart::root().then(send(1, "one")).then(answers(1, "first")).then(regenerate(CHILD, None));
     let heart = heart.then(completed(CHILD, "other"));
     let heart = heart.then(send(2, "two")).then(cut(2, "half")).then(cut(3, "more"));
-    assert_eq!(last_text(&heart), "U:one A:other U:two A:half P A:more");
+    assert_eq!(visible_text(&heart), "U:one A:other U:two A:half P A:more");
     let last = *points(&heart).last().unwrap();
     let heart = heart.then(regenerate(0xC2, Some(last))).then(completed(0xC2, "whole"));
-    assert_eq!(last_text(&heart), "U:one A:other U:two A:whole");
+    assert_eq!(visible_text(&heart), "U:one A:other U:two A:whole");
     let mut heart = heart.then(roll_back(None));
-    assert_eq!(last_text(&heart), "U:one A:other");
+    assert_eq!(visible_text(&heart), "U:one A:other");
     let why = format!("message {last} is hidden, because run 2 was rolled back: choose a visible message");
     let back = |of| Command::Switch { of, to: SwitchTo::Index(0), by: Initiator::Person };
     assert_eq!(refusal(&mut heart, back(Some(Seq(last)))), why);
     assert_eq!(
-        last_text(&heart.clone().then(back(None))),
+        visible_text(&heart.clone().then(back(None))),
         "U:one A:first",
         "the last visible answer keeps its alternatives"
     );
     let heart = heart.then(send(3, "three")).then(answers(4, "third"));
     let mut heart = heart.then(regenerate(0xC3, None));
-    assert_eq!(last_text(&heart), "U:one A:other U:three A:third");
+    assert_eq!(visible_text(&heart), "U:one A:other U:three A:third");
     heart.decide(completed(0xC3, "3")).unwrap();
-    assert_eq!(last_text(&heart), "U:one A:other U:three A:3");
-    assert_eq!(last_text(&heart.then(switch(SwitchTo::Previous))), "U:one A:other U:three A:third");
+    assert_eq!(visible_text(&heart), "U:one A:other U:three A:3");
+    assert_eq!(visible_text(&heart.then(switch(SwitchTo::Previous))), "U:one A:other U:three A:third");
 }
 
 #[test]
@@ -152,8 +152,8 @@ fn answer_before_a_hidden_run_is_the_last_again() {
     let heart = Heart::root().then(send(1, "one")).then(answers(1, "first")).then(regenerate(CHILD, None));
     let heart = heart.then(send(2, "two")).then(cancel()).then(attempt_failed(2, 1, ModelFail::Dropped));
     let said_later = heart.clone().then(completed(CHILD, "other"));
-    assert_eq!(last_text(&said_later), "U:one A:first U:two", "a message follows the answer");
-    assert_eq!(last_text(&heart.then(roll_back(None)).then(completed(CHILD, "other"))), "U:one A:other");
+    assert_eq!(visible_text(&said_later), "U:one A:first U:two", "a message follows the answer");
+    assert_eq!(visible_text(&heart.then(roll_back(None)).then(completed(CHILD, "other"))), "U:one A:other");
 }
 
 #[test]
@@ -173,12 +173,12 @@ fn notices_outside_a_run_are_not_rolled_back() {
     let child = owner.then(ended(0xB1, call(1, 0))).then(cancel());
     let end = child.state.transcript.len();
     assert_eq!(child.state.message_ranges[&RunNo(2)], MessageRange { from: end, to: end, hidden: false });
-    assert!(last_text(&child.then(roll_back(None))).ends_with('N'));
+    assert!(visible_text(&child.then(roll_back(None))).ends_with('N'));
     let waiting = Heart::root().then(send(1, "one")).then(calls(1, vec![background()]));
     let lost = waiting.then(spawn(1, Mode::Background, &[(0, 0xB1)]));
     let lost = lost.then(Command::Lost { owner_survives: true, keeps_queue: false });
     let heart = lost.then(ended(0xB1, call(1, 0))).then(roll_back(None));
-    assert_eq!(last_text(&heart), "N", "the late notice is a message and not a call's result");
+    assert_eq!(visible_text(&heart), "N", "the late notice is a message and not a call's result");
 }
 
 #[test]
@@ -224,7 +224,7 @@ proptest! {
 
     /// The visible messages are those of runs that are not rolled back, and each call has its result.
     #[test]
-    fn rollback_hides_only_its_messages_in_random_lives(
+    fn rollback_hides_only_its_messages_in_random_histories(
         steps in proptest::collection::vec((any::<(u8, u8, u8)>(), 0_u8..6), 0..60),
     ) {
         let mut heart = Heart::root();

@@ -122,7 +122,7 @@ fn reads_run_concurrently_and_other_tools_in_order() {
             _ => None,
         })
         .collect();
-    assert_eq!(results, ["1.0=a", "1.1=b", "1.2=c", "1.3=d", "1.4=e"], "in call order");
+    assert_eq!(results, ["1.0=a", "1.1=b", "1.2=c", "1.3=d", "1.4=e"], "the results are in call order");
 }
 
 #[test]
@@ -271,12 +271,13 @@ fn waiting_child_releases_slot_and_requests_it_to_resume() {
     heart.decide(calls(1, vec![blocking()])).unwrap();
     let waits = heart.decide(spawn(1, Mode::Blocking, &[(0, 0xB1)])).unwrap();
     assert_eq!(slots(&waits), ["release"]);
-    assert!(waits.effects.contains(&Effect::Disarm { deadline: Deadline::Run(RunNo(1)) }), "its clock is stopped");
+    let stopped = Effect::Disarm { deadline: Deadline::Run(RunNo(1)) };
+    assert!(waits.effects.contains(&stopped), "the clock of the waiting run is stopped");
     let due = heart.decide(ended(0xB1, call(1, 0))).unwrap();
     assert_eq!((slots(&due), model_calls(&due)), (vec!["request again"], vec![]));
     let resumed = heart.decide(admitted()).unwrap();
     let clock = Effect::Arm { deadline: Deadline::Run(RunNo(1)), after_ms: 479_900 };
-    assert!(resumed.effects.contains(&clock), "the remaining working time");
+    assert!(resumed.effects.contains(&clock), "the clock continues with the remaining working time");
     assert_eq!(model_calls(&resumed), [(2, 1, 0)]);
     assert_eq!(slots(&heart.decide(answers(2, "done")).unwrap()), ["release"]);
 }

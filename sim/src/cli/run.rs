@@ -66,8 +66,8 @@ pub(crate) fn run(args: &RunArgs) -> ExitCode {
             eprintln!("seed {}: {failure}", report.plan.seed);
         }
         if args.seeds == 1 {
-            let (hash, lives) = (&report.hash, report.lives);
-            eprintln!("seed {}: {} records, {lives} processes, hash {hash}", report.plan.seed, report.records);
+            let (hash, processes) = (&report.hash, report.processes);
+            eprintln!("seed {}: {} records, {processes} processes, hash {hash}", report.plan.seed, report.records);
         } else if done.is_multiple_of(100) {
             eprintln!("{done} of {} seeds", args.seeds);
         }

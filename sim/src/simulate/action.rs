@@ -183,7 +183,8 @@ async fn queue(world: &World, action: &Action) {
                 let queue = u64::from(world.swarm.limits.queue);
                 let inputs = entries.iter().filter(|entry| entry.kind != QueueKind::Completion).count() as u64;
                 if inputs > queue {
-                    oracle.wrong("B-1", format!("the queue of {} holds {inputs} of {queue}", session.id()));
+                    let what = format!("the queue of {} has {inputs} inputs, the limit is {queue}", session.id());
+                    oracle.wrong("B-1", what);
                 }
             }
             answers::check_reply(world, action, listed);

@@ -30,7 +30,7 @@ pub struct RunReport {
     pub hash: String,
     pub records: u64,
     /// The number of simulated processes: one more than the number of restarts.
-    pub lives: u32,
+    pub processes: u32,
     /// Elapsed virtual time in milliseconds.
     pub took_ms: u64,
     pub tally: Tally,

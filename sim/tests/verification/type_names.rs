@@ -8,7 +8,7 @@ use super::source::files;
 const LIMIT: usize = 2;
 
 /// Names that may be defined more than twice, with the reason.
-const EXCEPTIONS: [(&str, &str); 1] = [("Args", "the clap arguments of a verb, which the verb's module names")];
+const EXCEPTIONS: [(&str, &str); 1] = [("Args", "the clap arguments of a command, named by the command's module")];
 
 const KEYWORDS: [&str; 5] = ["struct ", "enum ", "trait ", "union ", "type "];
 

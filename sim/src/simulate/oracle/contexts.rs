@@ -89,7 +89,7 @@ fn answers(oracle: &mut OracleState, (session, turn, _): CallPosition, given: &C
         (!seen && answered.text != *text).then(|| format!("message {seq} is {text:?}, but was {:?}", answered.text))
     });
     if let Some(wrong) = wrong {
-        oracle.wrong("E-2", format!("turn {turn} of {session} has another context: {wrong}"));
+        oracle.wrong("E-2", format!("the context of turn {turn} of {session} differs from the journal: {wrong}"));
     }
 }
 

@@ -126,7 +126,7 @@ impl OracleState {
                 self.observations.all_mut().restarts.push(restart);
             }
             InternalEvent::Activated(session) => {
-                // The reason and the record are unknown here. The predicates use them only for effects with this epoch.
+                // The cause and the last record are unknown here. The predicates use them only for effects with this epoch.
                 let (epoch, why, last) = (Epoch(u32::MAX), ActivationCause::Message, Seq(0));
                 self.observations.all_mut().activations.push(Activated { session, epoch, at, why, last });
             }

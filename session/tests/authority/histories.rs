@@ -35,9 +35,9 @@ fn steps() -> impl Strategy<Value = TreeStep> {
     ]
 }
 
-type TreeLife = (RuleSet, [RuleSet; AGENTS], Vec<TreeStep>, [Access; 2]);
+type TreeHistory = (RuleSet, [RuleSet; AGENTS], Vec<TreeStep>, [Access; 2]);
 
-fn lives() -> impl Strategy<Value = TreeLife> {
+fn histories() -> impl Strategy<Value = TreeHistory> {
     let manifests = [rule_sets(), rule_sets(), rule_sets(), rule_sets()];
     (rule_sets(), manifests, prop::collection::vec(steps(), 1..24), [accesses(), accesses()])
 }
@@ -142,8 +142,8 @@ fn never_more(mine: [Verdict; 2], than: [Verdict; 2]) -> bool {
     mine.iter().zip(than).all(|(mine, than)| *mine <= than)
 }
 
-/// P-4: the authority never exceeds the recorded ceiling, the current policy, the own manifest and the ancestors.
-fn never_exceeds_bounds(at_use: AtUse, (policy, manifests, steps, ats): TreeLife) -> Result<(), TestCaseError> {
+/// P-4: the authority never exceeds the recorded ceiling, the current policy, its agent's manifest or the ancestors.
+fn never_exceeds_bounds(at_use: AtUse, (policy, manifests, steps, ats): TreeHistory) -> Result<(), TestCaseError> {
     let (policy, manifests) = (Authority::of(policy), manifests.map(Authority::of).to_vec());
     let ceiling = policy.meet(&manifests[0]);
     let root = TreeSession { parent: None, depth: 0, agent: 0, override_agent: None, ceiling };
@@ -186,7 +186,7 @@ fn never_exceeds_bounds(at_use: AtUse, (policy, manifests, steps, ats): TreeLife
 #[test]
 fn p4_no_event_raises_the_authority_of_a_session() {
     assert_property(
-        lives,
+        histories,
         never_exceeds_bounds,
         real as AtUse,
         &[
