@@ -90,7 +90,7 @@ pub(super) fn unrepeatable_calls_start_once(world: &World<'_>) -> Verdict {
     })
 }
 
-/// Checks that no model attempt is made twice: a restart makes the next attempt.
+/// Checks that no model attempt is made twice. After a restart, the model is called in a new attempt.
 pub(super) fn finished_work_is_not_redone(world: &World<'_>) -> Verdict {
     let Some(observed) = world.observed else { return Ok(()) };
     let mut started: BTreeSet<(SessionId, TurnNo, AttemptNo)> = BTreeSet::new();
@@ -118,7 +118,7 @@ pub(super) fn fixed_runs_start_nothing(world: &World<'_>) -> Verdict {
     })
 }
 
-/// Checks that ended runs have released their resources, and that all runs have after a shutdown.
+/// Checks that no ended run holds resources, and that no run at all does after a shutdown.
 pub(super) fn resources_are_released(world: &World<'_>) -> Verdict {
     judge_each(world, |observed, effect| {
         let over = world.run(effect.run).is_some_and(|run| run.ended.is_some());

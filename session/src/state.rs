@@ -190,7 +190,8 @@ pub struct Child {
     pub at: Option<Seq>,
     /// The position of an alternative among the branches of its answer.
     pub alternative: Option<u32>,
-    /// The last end, if the child's dialect may read it again. The text may have been dropped: see [`State::kept`].
+    /// The last end of the child's owned runs, if its dialect may read it again. The text may have been dropped: see
+    /// [`State::kept`].
     pub given: Option<Arc<Notice>>,
 }
 
@@ -293,7 +294,8 @@ pub struct Turn {
     pub unstarted: u32,
     /// Number of calls that await approval.
     pub asked: u32,
-    /// Reset time of the provider's limit that the next attempt waits for. Kept while the run waits for a slot after that.
+    /// Reset time of the provider's limit that the next attempt waits for. Kept while the run waits for a slot after the
+    /// reset.
     pub limited: Option<i64>,
     /// The model of the pool whose limit resets at `limited`.
     pub awaits: Option<Text>,

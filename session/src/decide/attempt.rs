@@ -66,7 +66,7 @@ fn retry(
     next: Option<Text>,
 ) -> Option<(Option<Text>, u64)> {
     if next.is_some() {
-        // Another model has not tried this turn yet, and may succeed at once despite this error.
+        // The fallback model has not tried this turn yet, and may succeed at once despite this error.
         return Some((next, 0));
     }
     let tries = draft.state.turn().map_or(0, |turn| turn.tries);
@@ -76,7 +76,7 @@ fn retry(
     may_retry.then(|| (None, doubled.max(retry_after_ms.unwrap_or(0))))
 }
 
-/// Discards the attempt without a call, and ends the run.
+/// Discards an attempt whose model was not called, and ends the run.
 pub(super) fn on_not_called(
     draft: &mut Draft<'_>,
     turn: TurnNo,

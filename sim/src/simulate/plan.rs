@@ -60,7 +60,8 @@ impl SeedPlan {
     }
 }
 
-/// The modulus of events that do not occur in all seeds. It is prime, so that some of these seeds have restarts too.
+/// The seed modulo this number decides which rare events occur. The number is prime, so that they also occur in seeds
+/// with restarts, which another divisor decides.
 const RARE_MODULUS: u64 = 17;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

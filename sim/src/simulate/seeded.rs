@@ -52,11 +52,14 @@ pub enum Seeded {
 impl Seeded {
     /// Bugs that 400 seeds of the simulator did not notice (1,000 seeds for `OwnerNotChecked`). The model notices them.
     ///
-    /// `ClosedTakesContinue`: the runtime sends no continue to a closed session, so the rule applies only if the session is
-    /// closed while the continue is in flight. The reasons for the other bugs are presumed. A late `cancel` row is recorded
-    /// before the run's token fires. A slot that is kept during an approval only delays other runs. An answer that a switch
-    /// overwrites in memory is correct again after the next fold. The runtime has one timer for a reset, which fires once.
-    /// `OwnerNotChecked`: an owner ends the runs that it started before they are admitted, except in a race.
+    /// - `CancelReachesNextRun`: presumably, a late `cancel` row is recorded before the run's token fires.
+    /// - `SlotKeptWhileAsking`: presumably, a slot that is kept during an approval only delays other runs.
+    /// - `AlternativeOverwrites`: presumably, an answer that a switch overwrites in memory is correct again after the next
+    ///   fold.
+    /// - `ClosedTakesContinue`: the runtime sends no continue to a closed session. The rule applies only if the session is
+    ///   closed while the continue is in flight.
+    /// - `ResetTwice`: presumably, because the runtime has one timer for a reset, which fires once.
+    /// - `OwnerNotChecked`: an owner ends the runs that it started before they are admitted, except in a race.
     const HIDDEN: [Bug; 6] = [
         Bug::CancelReachesNextRun,
         Bug::SlotKeptWhileAsking,
@@ -76,7 +79,7 @@ impl fmt::Display for Seeded {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Heart(bug) => write!(f, "{bug:?}"),
-            Self::Disk(rot) => write!(f, "{rot:?}"),
+            Self::Disk(store_bug) => write!(f, "{store_bug:?}"),
             Self::Hub(runtime_bug) => write!(f, "{runtime_bug:?}"),
         }
     }

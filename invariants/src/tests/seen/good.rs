@@ -10,9 +10,8 @@ fn good_observed_world_violates_nothing() {
     assert_eq!(child_at_work().with(crate::always), Ok(()));
 }
 
-/// A call of a tool that was not offered is legal if it was approved.
 #[test]
-fn approval_covers_its_access_and_always_equal_accesses() {
+fn approved_call_of_an_unoffered_tool_is_legal() {
     for word in [AskVerdict::Allow, AskVerdict::Always] {
         let mut scene = Scene::allowed();
         scene.root[13] = Record::AskAnswered { call: LATER_CALL, verdict: word, by: AnsweredBy::Person };

@@ -100,7 +100,7 @@ pub(crate) fn check_reply<T: Debug>(world: &World, action: &Action, reply: Resul
         Err(ControlError::NotFound(_)) => "not found".to_owned(),
         Err(ControlError::Deleted) => "deleted".to_owned(),
         Err(ControlError::Refused(why)) => {
-            // Counted by kind: numbers of records are removed from the text.
+            // Removes the numbers of records, so that equal refusals count together.
             let kind: String = why.chars().filter(|c| !c.is_ascii_digit()).take(48).collect();
             format!("refused: {kind}")
         }
