@@ -221,7 +221,7 @@ fn check_happened(causes: &Causes, key: RunKey, outcome: &Outcome) -> Check {
             causes.interrupts.iter().any(|(run, initiator)| *run == key && initiator == by),
             "no such interrupt happened",
         ),
-        Outcome::TimedOut { what } => require(causes.passed.contains(&(key, *what)), "no such deadline of it passed"),
+        Outcome::TimedOut { what } => require(causes.passed.contains(&(key, *what)), "that deadline had not passed"),
         // The journal alone shows these causes.
         Outcome::OutOfBudget { which: Budget::Recorded } => Ok(()),
         Outcome::OutOfBudget { which } => {

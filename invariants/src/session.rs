@@ -220,7 +220,7 @@ pub(super) fn reason_to_wait(world: &World<'_>) -> Verdict {
                 reason = Some(found);
             }
             ensure(!needed || backed, InvariantId::S4, *session, || {
-                format!("run {} waits for {found:?}, but no ask is open", run.no)
+                format!("run {} waits for {found:?}, but has no such request in flight", run.no)
             })
         };
         if let Some(turn) = &run.turn {
@@ -319,7 +319,7 @@ fn check_queue_of_run(session: SessionId, seen: &SessionFacts<'_>, state: &State
             let mut queue = state.queue.iter().filter(|queued| !waits(queued));
             let takeable = queue.any(|queued| !model || queued.lane() == Lane::Steer);
             ensure(local || open || slot || parked || !takeable, InvariantId::S12, session, || {
-                format!("{} inputs are queued in run {} at rest or held", state.queue.len(), run.no)
+                format!("run {} is at rest or held, but {} inputs are queued", run.no, state.queue.len())
             })?;
             match hold {
                 Some(Hold::Interrupted { .. }) => check_interrupted_children(session, seen, run),

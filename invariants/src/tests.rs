@@ -222,7 +222,7 @@ const TREE: &[Case] = &[
         &[InvariantId::T3],
     ),
     (
-        "more slots than there are, counted before their sessions say so",
+        "more slots than there are, counted before their sessions report them",
         Scene::good,
         |s| {
             s.ledger.lagging = true;

@@ -14,8 +14,8 @@ pub(super) fn force(state: &mut State, record: &Record) {
     }
 }
 
-/// Sets `state` to the fold of `records` over the state before the command. `decided` are the unchanged records, whose
-/// fold `state` is.
+/// Replaces `state` by the fold of `records` over the state before the command. Until then, `state` is the fold of the
+/// unchanged records `decided`.
 pub(super) fn refold(case: &Case, state: &mut State, decided: &[Record], records: &[Record]) {
     let mut folded = case.before.clone();
     records.iter().for_each(|record| force(&mut folded, record));
