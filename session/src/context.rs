@@ -107,7 +107,7 @@ fn visible_after(state: &State, compaction: Option<&Compaction>, upto: usize) ->
         out.extend(compaction.replacement(&state.transcript));
         at = compaction.upto;
     }
-    // Only messages of this session stay visible in a compaction; its first message is the summary.
+    // After a compaction, only messages of this session stay visible, and the summary is the first visible message.
     let own = if compaction.is_some() { 1_usize.saturating_add(inherited.saturating_sub(at)) } else { inherited };
     let first = at;
     for (from, to, instead) in cuts(state) {

@@ -1,5 +1,5 @@
-//! The host that receives the requests. It has three sessions: one is idle, the call of one awaits approval, and the
-//! model of one does not answer.
+//! The host that receives the requests. It has three sessions: one is idle, one has a call that awaits approval, and one
+//! waits for a model that never answers.
 
 use std::sync::Arc;
 

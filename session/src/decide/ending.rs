@@ -1,4 +1,4 @@
-//! Ends of a run: `END(o)`, the closing hold, and the end record.
+//! Ends of a run: the fixed outcome, the closing hold, and the end record.
 
 use super::draft::Draft;
 use crate::call::{CallEnd, CallKind, ToolEffect};
@@ -23,7 +23,7 @@ pub(super) enum Scope {
 }
 
 impl Draft<'_> {
-    /// Fixes the outcome (`END(o)`). The run ends now, or after its local work and owned runs.
+    /// Fixes the outcome. The run ends now, or after its local work and owned runs.
     pub(super) fn end(&mut self, outcome: Outcome) {
         let Some(run) = self.run() else { return };
         if !run.started {

@@ -96,7 +96,7 @@ fn problems(text: &str, tests: &BTreeMap<String, Test>) -> Vec<String> {
             wrong.push(format!("no control is named: {promise}"));
         }
         for (name, test) in quoted(attacks).filter_map(|name| tests.get_key_value(name)) {
-            // A test that two entries name counts for the first.
+            // A test that two entries name counts only for the first.
             if counted.insert(name) {
                 *cases.entry((position.to_owned(), target.to_owned())).or_insert(0) += test.cases;
             }
@@ -119,7 +119,7 @@ fn problems(text: &str, tests: &BTreeMap<String, Test>) -> Vec<String> {
 }
 
 #[test]
-fn each_promise_names_tests_and_each_attack_a_promise() {
+fn threats_name_existing_tests_and_every_attack() {
     let wrong = problems(&read("THREATS.md"), &facts_of(&tests(), &files()));
     assert!(wrong.is_empty(), "THREATS.md:\n{}", wrong.join("\n"));
 }
