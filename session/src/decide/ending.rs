@@ -23,7 +23,7 @@ pub(super) enum Scope {
 }
 
 impl Draft<'_> {
-    /// Fixes the outcome. The run ends now, or after its local work and owned runs.
+    /// Fixes the outcome: `END(o)` in the table of `decide`. The run ends now, or after its local work and owned runs.
     pub(super) fn end(&mut self, outcome: Outcome) {
         let Some(run) = self.run() else { return };
         if !run.started {
