@@ -2,7 +2,7 @@
 //!
 //! Columns: **Q** queued · **W** working · **Wm** waiting mid-turn · **Wr** waiting at rest · **Hi** held interrupted ·
 //! **Ho** held out of turns · **Hc** closing · **E** no run in flight. `S` stale · `AE` already ended · `NF` not found
-//! · `=` no record.
+//! · `=` no record · `–` impossible.
 //!
 //! | command | Q | W | Wm | Wr | Hi, Ho | Hc | E |
 //! |---|---|---|---|---|---|---|---|
@@ -51,9 +51,9 @@
 //! | regenerate, switch | working | working | working | working | working | working | branch created, new session; switched |
 //! | roll back | working | working | working | working | working | working | rolled back; already rolled back: done |
 //!
-//! A cancel of the whole tree keeps queued inputs queued (`keeps_queue`), also for owned runs; the hold and the end
-//! record `keeps_queue`. A later input resets it. A deleted session takes only notices that it still awaits. It refuses
-//! inputs, branches and changes, and records a refusal of `continue` rows.
+//! After a cancel of the whole tree, queued inputs of all its runs stay queued. The flag `keeps_queue` of the hold and of
+//! the end states this. A later input clears the flag. A deleted session takes only notices that it still awaits. It
+//! refuses inputs, branches and changes, and records a refusal of `continue` rows.
 //!
 //! A *turn* whose call would fill more than a share of the context window first waits for a compaction. In every cell, its
 //! attempt counts as a stream without an answer. A rollback undoes the compactions that hide messages of its run.
@@ -71,10 +71,10 @@
 //! A run that is *parked at a limit* waits mid-turn for its provider: no call of the turn is open, and the attempt is
 //! repeated at the recorded reset (`limit`). Inputs and ends wait for the boundary after that attempt.
 //!
-//! `END(o)`: calls answered, notices taken, then ended, or held closing until local work and owned runs have ended.
-//! `QUIET`: the check of a held run. *Boundary*, `QUIET` and `END check` are one check (`boundary`), which runs whenever
-//! local work, a call or an owned run is removed. After an end, a non-empty queue opens the next run in the same
-//! decision, unless `keeps_queue` is set.
+//! `END(o)` fixes the outcome `o`: the calls are answered and the notices are taken. Then the run ends, or is held closing
+//! until its local work and owned runs have ended. `QUIET` is the check of a held run. *Boundary*, `QUIET` and
+//! `END check` are one check (`boundary`), which runs whenever local work, a call or an owned run is removed. After an
+//! end, a non-empty queue opens the next run in the same decision, unless `keeps_queue` is set.
 
 use crate::command::{Clock, Command};
 use crate::effect::{Decision, Effect, Rejection};

@@ -85,8 +85,8 @@ fn additions() -> impl Strategy<Value = Added> {
     (chains(), any::<Index>(), any::<Index>(), rules(), accesses())
 }
 
-/// P-2: a deny added anywhere in the chain never allows its last session more, and an allow added in the last session
-/// never exceeds the ancestors.
+/// P-2: a deny that is added anywhere in the chain never raises a verdict of the last session. An allow that is added in
+/// the last session never exceeds the ancestors.
 fn is_monotone(read: Evaluate, (chain, set, place, rule, at): Added) -> Result<(), TestCaseError> {
     let with = |set: usize, verdict| {
         let mut more = chain.clone();
