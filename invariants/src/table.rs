@@ -67,8 +67,8 @@ impl Walk {
     fn allows(&self, record: &Record) -> Allowed {
         use Column::{Closing, Held, Queued, Quiet, Started};
         let within = |columns: &[Column], why| require(columns.contains(&self.column), why);
-        let dead = !matches!(record, Record::NoticeTaken(_) | Record::ContinueRefused { .. });
-        require(!(self.deleted && dead), "the session is deleted")?;
+        let needs_session = !matches!(record, Record::NoticeTaken(_) | Record::ContinueRefused { .. });
+        require(!(self.deleted && needs_session), "the session is deleted")?;
         match record {
             Record::SessionCreated(_) => Err("the session was created before"),
             // Rows of other sessions may still arrive: an end, or a request of an owner that was not notified yet.

@@ -398,10 +398,11 @@ fn every_predicate_fails_in_some_case() {
             scene
         })
         .collect();
-    let blind = |predicate: &Predicate| worlds.iter().all(|scene| scene.with(|world| (predicate.check)(world).is_ok()));
+    let never_fails =
+        |predicate: &Predicate| worlds.iter().all(|scene| scene.with(|world| (predicate.check)(world).is_ok()));
     let all = ALWAYS.iter().chain(QUIESCENT).enumerate();
     let unseen: Vec<(usize, InvariantId)> =
-        all.filter(|(_, predicate)| blind(predicate)).map(|(at, predicate)| (at, predicate.id)).collect();
+        all.filter(|(_, predicate)| never_fails(predicate)).map(|(at, predicate)| (at, predicate.id)).collect();
     assert_eq!(unseen, Vec::new());
 }
 

@@ -33,11 +33,13 @@ pub struct ClientReport {
     pub clients: u64,
     pub kills: u64,
     pub hits: ClientHits,
-    /// Number of sessions, and of durable events, in the store.
+    /// Number of sessions in the store.
     pub sessions: u64,
+    /// Number of durable events in the store.
     pub events: u64,
-    /// Total number of events that the readers received, and of their connections.
+    /// Total number of events that the readers received.
     pub received: u64,
+    /// Total number of connections of the readers.
     pub connections: u64,
     pub commands: u64,
     /// Number of requests that a kill left without an answer, and that were sent again.

@@ -125,9 +125,9 @@ fn tree_at_rest_has_no_findings() {
 #[test]
 fn missing_or_duplicated_notice_is_found() {
     let child = [opened(owned()), ended()];
-    let deaf = [opened(Owner::Person), answered(), finished(), ended()];
+    let unnotified = [opened(Owner::Person), answered(), finished(), ended()];
     let what = format!("{OWNER} was never notified of run 1 of {CHILD}, which its call 1.0 opened");
-    assert_eq!(found(&deaf, &child), [(FindingKind::Missing, what)]);
+    assert_eq!(found(&unnotified, &child), [(FindingKind::Missing, what)]);
     let notice = || noticed(Carrier::Message);
     let twice = [opened(Owner::Person), answered(), finished(), notice(), notice(), ended()];
     let what = format!("{OWNER} has 2 notices of its call 1.0");
@@ -221,7 +221,6 @@ fn j10_lost_deletion_and_remaining_erased_text_are_found() {
     let deleted_heads = DeletedHeads::from([(OWNER, head.clone())]);
     let lost = acknowledged.lost(&Sessions::new(), &deleted_heads);
     assert_eq!(lost.first(), Some(&format!("the deletion of {OWNER} is missing")));
-    // Only the child was erased, with its acknowledgements.
     let child = Head { parent: Some(OWNER), ..head.clone() }.erased();
     let gone = DeletedHeads::from([(OWNER, head.erased()), (CHILD, child.clone())]);
     assert_eq!(acknowledged.lost(&Sessions::new(), &gone), Vec::<String>::new());

@@ -14,7 +14,7 @@ use super::{Bug, Case, rows};
 /// Drops the records and effects that the rule requires. `state` becomes the fold of the remaining records.
 #[expect(clippy::wildcard_enum_match_arm, reason = "each bug has a control, which fails if it does nothing")]
 pub(super) fn drop_some(case: &Case, state: &mut State, decision: &mut Decision) {
-    rows::mute(case.bug, &decision.records, &mut decision.effects);
+    rows::drop_notifications(case.bug, &decision.records, &mut decision.effects);
     let decided = decision.records.clone();
     let (records, effects) = (&mut decision.records, &mut decision.effects);
     match case.bug {

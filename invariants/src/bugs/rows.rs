@@ -30,7 +30,7 @@ pub(super) fn forget(bug: Bug, records: &[Record], put: &mut Vec<Row>) {
 }
 
 /// Drops the effects that notify owners.
-pub(super) fn mute(bug: Bug, records: &[Record], effects: &mut Vec<Effect>) {
+pub(super) fn drop_notifications(bug: Bug, records: &[Record], effects: &mut Vec<Effect>) {
     let refused = refused_keys(records);
     effects.retain(|effect| {
         let Effect::DeliverCompletion { notice, .. } = effect else { return true };

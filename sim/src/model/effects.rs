@@ -13,7 +13,7 @@ use crate::fault::EnvironmentBug;
 
 impl System {
     pub(super) fn perform(&mut self, model: &SystemModel, session: SessionId, effects: Vec<Effect>) {
-        if self.mute {
+        if self.discards_effects {
             return;
         }
         for effect in effects {

@@ -84,9 +84,9 @@ impl System {
             Action::PanicBeforeEffects(message, reply) => {
                 self.remaining.half_panics = self.remaining.half_panics.saturating_sub(1);
                 self.remove_message(message);
-                self.mute = true;
+                self.discards_effects = true;
                 self.deliver(model, message.clone(), *reply);
-                self.mute = false;
+                self.discards_effects = false;
                 self.panic(model, message.to());
                 true
             }

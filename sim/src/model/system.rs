@@ -263,7 +263,7 @@ pub struct System {
     /// The answer to the last command; absent between two steps.
     pub(super) answered: Answered,
     /// True while effects of a decision are discarded; false between two steps.
-    pub(super) mute: bool,
+    pub(super) discards_effects: bool,
     /// Folds of sessions without an activation. Not part of the identity.
     pub(super) resting: BTreeMap<SessionId, Arc<State>>,
 }
@@ -293,7 +293,7 @@ impl System {
             wrong: None,
             crashed_in_boot: false,
             touched: BTreeSet::new(),
-            mute: false,
+            discards_effects: false,
             resting: BTreeMap::new(),
         };
         system.create_session(ROOT, &plan::root(model).records);
