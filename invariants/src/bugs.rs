@@ -184,7 +184,7 @@ impl Rules {
     pub fn changes(self, before: &Before, after: &State, records: &[Record], stamp: Stamp) -> Changes {
         let mut changes = index::changes(before, after, records, stamp);
         if let Some(bug) = self.broken {
-            rows::forget(bug, records, &mut changes.put);
+            rows::drop_notice_rows(bug, records, &mut changes.put);
         }
         changes
     }

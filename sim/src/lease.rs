@@ -55,6 +55,8 @@ pub struct LeaseSize {
     /// True if no tick passes before running nodes have done all due work, and lost messages never arrive. Then the time
     /// of a failover is bounded.
     pub bounded_failover: bool,
+    /// Ends of lost leases in the database. Above 0, a node never renews a lease that it counts as lost.
+    pub leaves: u8,
     /// True if an owner may pause between the check of its lease and the start of an effect.
     pub two_steps: bool,
 }
@@ -92,7 +94,9 @@ impl LeaseSize {
     pub const SHARDS: Self = Self { shards: 2, groups: 2, claims: 2, slow_nodes: 0, ..Self::CALM };
     /// A process crashes or pauses, or a message is lost. Checks the time for which a shard has no owner.
     pub const FAILOVER: Self =
-        Self { claims: 9, losses: 1, crashes: 1, joins: 1, pauses: 1, bounded_failover: true, ..Self::CALM };
+        Self { claims: 9, losses: 1, crashes: 1, joins: 1, pauses: 1, leaves: 9, bounded_failover: true, ..Self::CALM };
+    /// Only effects: a node ends its lost lease in the database; the message may be lost or late.
+    pub const LEAVES: Self = Self { groups: 0, claims: 2, losses: 1, leaves: 2, ..Self::CALM };
     /// The known gap: an owner pauses between the check of its lease and the start of an effect.
     pub const RESIDUE: Self = Self { groups: 0, two_steps: true, ..Self::CALM };
 
@@ -169,8 +173,9 @@ impl LeaseBug {
     ///
     /// Two of the other bugs concern parts that are real code in that simulation (`EffectBeforeIntent`,
     /// `AcknowledgedWhenSent`). The rest are harmless in real nodes: a commit of a former owner still needs the last
-    /// LSN, and a node's own clock ends its work before a renewal can be too late.
-    pub const SIMULATED: [Self; 10] = [
+    /// LSN, a node's own clock ends its work before a renewal can be too late, and no request about a lease arrives
+    /// after its sender gave it up.
+    pub const SIMULATED: [Self; 11] = [
         Self::NoFence,
         Self::FenceWithoutLsn,
         Self::RenewedByLocalClock,
@@ -224,13 +229,14 @@ enum NodeEvent {
 }
 
 impl NodeEvent {
-    const ALL: [(Self, &'static str); 6] = [
+    const ALL: [(Self, &'static str); 7] = [
         (Self::TakenOver, "a node takes the shard of another node"),
         (Self::Fenced, "a commit of a former owner is refused"),
         (Self::FoundStored, "a group whose reply was lost is stored"),
         (Self::FoundMissing, "a group whose reply was lost can never arrive"),
-        (Self::JoinedAgain, "a node that lost a shard joins again"),
+        (Self::JoinedAgain, "a node joins again after it lost its lease"),
         (Self::Dropped, "an owner drops its shards because its own clock says that the lease is over"),
+        (Self::LeftEarly, "a node ends a lost lease before it expires"),
     ];
 }
 

@@ -24,7 +24,7 @@ fn forgets(bug: Bug, refused: &BTreeSet<RowKey>, key: Option<RowKey>) -> bool {
 }
 
 /// Drops the outbox rows of notices.
-pub(super) fn forget(bug: Bug, records: &[Record], put: &mut Vec<Row>) {
+pub(super) fn drop_notice_rows(bug: Bug, records: &[Record], put: &mut Vec<Row>) {
     let refused = refused_keys(records);
     put.retain(|row| row.kind != RowKind::Notice || !forgets(bug, &refused, Some(row.key)));
 }

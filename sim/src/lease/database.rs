@@ -60,7 +60,7 @@ struct NodeRow {
     incarnation: u8,
     /// Ticks until the lease expires.
     left: u8,
-    /// True if a shard was taken from this incarnation, which therefore cannot renew its lease.
+    /// True if this incarnation left or a shard was taken from it. It therefore cannot renew its lease.
     ended: bool,
 }
 

@@ -148,8 +148,29 @@ impl LeaseState {
     }
 
     /// Returns whether a renewal is due: at least one tick has passed since the last, and none is pending.
-    fn is_renewal_due(&self, n: usize) -> bool {
-        self.nodes.get(n).is_some_and(|node| node.up && node.age > 0) && !self.is_renewing(n)
+    fn is_renewal_due(&self, model: &LeaseModel, n: usize) -> bool {
+        let due = self.nodes.get(n).is_some_and(|node| node.up && node.age > 0) && !self.is_lost(model, n);
+        due && !self.is_renewing(n)
+    }
+
+    /// Returns whether the node counts its lease as lost, so that it never renews it again.
+    fn is_lost(&self, model: &LeaseModel, n: usize) -> bool {
+        model.size.leaves > 0 && self.nodes.get(n).is_some_and(|node| node.up && node.age >= EFFECT_TICKS)
+    }
+
+    /// Returns whether the node may end its lost lease. It does not wait for a pending renewal, which may arrive later.
+    fn may_leave(&self, model: &LeaseModel, n: usize) -> bool {
+        let Some(node) = self.nodes.get(n).filter(|_| self.left.leaves > 0 && !self.is_leaving(n)) else {
+            return false;
+        };
+        let stopped = self.is_lost(model, n) && node.owns.iter().all(|own| *own == Ownership::None);
+        stopped || (model.is(LeaseBug::LeftWhileWorking) && node.age > 0)
+    }
+
+    fn is_leaving(&self, n: usize) -> bool {
+        let leaves =
+            |body| matches!(body, MessageBody::Request(LeaseRequest::Leave) | MessageBody::Reply(LeaseReply::Left));
+        self.flight.iter().any(|message| message.of.node == n && leaves(message.body) && !message.late)
     }
 
     fn is_renewing(&self, n: usize) -> bool {
