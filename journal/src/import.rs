@@ -35,12 +35,17 @@ pub struct ImportBounds {
     pub rights: Authority,
     /// Their maximum limits; `None` keeps those of the export.
     pub limits: Option<Limits>,
+    /// Maximum bytes of memory for what is kept of all lines. One line and one session come on top.
+    pub memory: usize,
 }
 
 impl ImportBounds {
+    /// The default of `memory`, which fits for some 100,000 sessions.
+    pub const MEMORY: usize = 144 << 20;
+
     /// Returns bounds without restrictions, for a file that this host wrote itself.
     pub fn none() -> Self {
-        Self { rights: Authority::allow_all(), limits: None }
+        Self { rights: Authority::allow_all(), limits: None, memory: usize::MAX }
     }
 }
 
@@ -90,7 +95,7 @@ pub enum ImportError {
     TooLarge { line: u64, bytes: u64, limit: u64 },
     /// Its sessions, frames and messages between sessions need too much memory.
     #[error(
-        "the export has too many sessions, frames or messages between sessions from line {line} on: they need more than {limit_mib} MiB of memory; nothing was imported. Export its trees one by one"
+        "the export has too many sessions, frames or messages between sessions from line {line} on: they need more than {limit_mib} MiB of memory; nothing was imported. Allow more with --max-memory, or export its trees one by one"
     )]
     TooMany {
         /// The line, from 1.
@@ -166,7 +171,7 @@ impl Journal {
     ) -> Result<WrittenImport, ImportError> {
         self.settled().await?;
         let max_body = self.shared().engine()?.max_body();
-        let survey = survey::survey(file, max_body, Budget::new())?;
+        let survey = survey::survey(file, max_body, Budget::new(within.memory))?;
         let mut planned = {
             let engine = self.shared().engine()?;
             plan::plan(&*engine, file, &survey, within, progress)?

@@ -50,6 +50,10 @@ pub(crate) struct Args {
     #[arg(long, value_name = "ACTION[=PATTERN]")]
     ask: Vec<String>,
 
+    /// Maximum memory for what is kept of all lines of the file. The default is enough for some 100,000 sessions
+    #[arg(long, value_name = "MIB", default_value_t = 144)]
+    max_memory: u32,
+
     /// Print one JSON object
     #[arg(long)]
     json: bool,
@@ -70,7 +74,7 @@ pub(crate) fn run(args: &Args) -> Result<Code, Fail> {
     // The workspace's own file is left out: remote tools are defined only in the user's file.
     let config = settings::load(&*workspace::open(Path::new("."))?, Trust::LeftOut)?.config;
     let rights = policy::for_imports(&args.allow, &args.ask, &config)?;
-    let within = ImportBounds { rights, limits: Some(config.limits) };
+    let within = ImportBounds { rights, limits: Some(config.limits), memory: (args.max_memory as usize) << 20 };
     let place = args.store.place()?;
     let made = place.missing_dirs();
     let imported = match client::connect_or_open(&place)? {
@@ -140,7 +144,9 @@ fn import_by_host(
     let (journal, _) = Store::Hosted(reader).into_journal(place)?;
     let before = rights::sessions(&journal)?;
     let at = file.canonicalize().map_err(|error| Fail::Usage(format!("{} cannot be read: {error}", file.display())))?;
-    let body = json!({ "file": at, "within": within.rights, "limits": within.limits });
+    let body = json!({
+        "file": at, "within": within.rights, "limits": within.limits, "max_memory_mib": within.memory >> 20,
+    });
     let mut progress = ProgressLine::new();
     let tally: Tally = host.block_on(async {
         let importing = host.ask(Method::POST, "/v1/store/imports", Some(&body));

@@ -80,6 +80,9 @@ pub(super) struct ImportRequest {
     #[serde(default)]
     #[schema(value_type = Option<Object>)]
     limits: Option<Limits>,
+    /// Maximum MiB of memory for what the import keeps of all lines. Default: 144.
+    #[serde(default)]
+    max_memory_mib: Option<u32>,
 }
 
 /// What was imported.
@@ -105,8 +108,9 @@ pub(super) async fn import(
     let here = tokio::runtime::Handle::current();
     // Runs as a task of its own, so that the import completes even if the client disconnects.
     let done = tokio::task::spawn_blocking(move || {
-        let ImportRequest { file, within: rights, limits } = request;
-        let within = ImportBounds { rights, limits };
+        let ImportRequest { file, within: rights, limits, max_memory_mib } = request;
+        let memory = max_memory_mib.map_or(ImportBounds::MEMORY, |mib| (mib as usize) << 20);
+        let within = ImportBounds { rights, limits, memory };
         let cannot = |error| Problem::invalid("invalid_input", format!("{} cannot be read: {error}", file.display()));
         if !std::fs::metadata(&file).map_err(cannot)?.is_file() {
             return Err(cannot(std::io::Error::other("it is not a regular file")));

@@ -2,9 +2,6 @@
 
 use super::ImportError;
 
-/// Maximum bytes. One line and one session come on top.
-const LIMIT: usize = 144 << 20;
-
 // Estimated bytes. A map takes up to twice the size of its entries, and a growing vector too.
 /// Position and LSN of a frame.
 pub(super) const FRAME: usize = 64;
@@ -19,18 +16,21 @@ pub(super) const OBLIGATION: usize = 192;
 /// Row of an open obligation.
 pub(super) const OWED: usize = 384;
 
-/// The bytes that remain.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Budget(usize);
+pub(super) struct Budget {
+    limit: usize,
+    remaining: usize,
+}
 
 impl Budget {
-    pub(super) fn new() -> Self {
-        Self(LIMIT)
+    pub(super) fn new(limit: usize) -> Self {
+        Self { limit, remaining: limit }
     }
 
     /// Takes `bytes` for what line `line` leaves in memory.
     pub(super) fn take(&mut self, line: u64, bytes: usize) -> Result<(), ImportError> {
-        self.0 = self.0.checked_sub(bytes).ok_or(ImportError::TooMany { line, limit_mib: LIMIT >> 20 })?;
+        let remaining = self.remaining.checked_sub(bytes);
+        self.remaining = remaining.ok_or(ImportError::TooMany { line, limit_mib: self.limit >> 20 })?;
         Ok(())
     }
 }
@@ -46,8 +46,10 @@ mod tests {
     #[test]
     fn import_refuses_lines_beyond_its_memory() {
         let export = include_bytes!("../../fixtures/1/deleted.jsonl");
-        let with = |bytes| survey(&mut Cursor::new(export), u64::MAX, Budget(bytes)).map(|survey| survey.budget.0);
-        let needed = LIMIT - with(LIMIT).unwrap();
+        let with = |bytes| {
+            survey(&mut Cursor::new(export), u64::MAX, Budget::new(bytes)).map(|survey| survey.budget.remaining)
+        };
+        let needed = (1 << 20) - with(1 << 20).unwrap();
         let count = |kind| String::from_utf8_lossy(export).matches(kind).count();
         let (deleted, bodies, frames) = (count(",\"deleted\":{\"session"), count(",\"def\":"), count(",\"frame\":"));
         let sessions = count(",\"first_seq\":1,");
@@ -57,7 +59,7 @@ mod tests {
         assert_eq!(with(needed).unwrap(), 0);
         for bytes in [0, needed - 1] {
             let refused = with(bytes).unwrap_err();
-            assert!(matches!(refused, ImportError::TooMany { limit_mib: 144, .. }), "{refused}");
+            assert!(matches!(refused, ImportError::TooMany { limit_mib: 0, .. }), "{refused}");
         }
     }
 }
