@@ -1,6 +1,7 @@
 //! `subtend guard`: supervises the processes of one tool call. It is started by subtend, not by users.
 
 use std::ffi::OsString;
+use std::path::Path;
 use std::process::ExitCode;
 
 use subtend_tools::guard::Guard;
@@ -19,5 +20,8 @@ pub(crate) fn run(args: Args) -> ExitCode {
 }
 
 pub(crate) fn guard() -> std::io::Result<Guard> {
-    Ok(Guard { program: std::env::current_exe()?, args: vec!["guard".into(), "--".into()] })
+    // The running file, which stays the same if a session replaces the program under its name.
+    let running = Path::new("/proc/self/exe");
+    let program = if running.exists() { running.to_owned() } else { std::env::current_exe()? };
+    Ok(Guard { program, args: vec!["guard".into(), "--".into()] })
 }

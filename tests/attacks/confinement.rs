@@ -110,8 +110,67 @@ fn command_inherits_no_open_descriptors() {
     assert_eq!(left_open("sh".as_ref(), &mut ["-c", script].map(std::ffi::OsStr::new).into_iter()), (true, true));
 }
 
-/// A session of the parent directory replaces a workspace with a link. No session of that workspace continues in the
-/// target, and no merge writes there. The control: the directory itself.
+/// Returns a script of these commands, one a turn; `true` runs one in the background.
+fn commands_of(user: &User, commands: &[(&str, bool)]) -> String {
+    let call = |(command, background): &(&str, bool)| json!({"calls": call("shell", json!({"command": command, "background": background}))});
+    let steps: Vec<Value> = commands.iter().map(call).chain([json!({"text": "done"})]).collect();
+    user.script(&json!({"rules": [{"agent": "*", "steps": steps}]}).to_string())
+}
+
+const ALLOWED: [&str; 4] = ["--allow", "shell.run", "--allow", "fs.*"];
+
+/// Where the directory for temporary files is the workspace, a process of a session replaces those of its commands by
+/// links: no command starts with the rights to what they lead to. The control: an unconfined shell reads and writes there.
+#[test]
+fn link_in_place_of_scratch_files_grants_no_access() {
+    let user = User::new();
+    let outside = user.workspace().with_file_name("outside");
+    std::fs::create_dir(&outside).expect("a directory");
+    std::fs::write(outside.join("private.txt"), SECRET).expect("a file");
+    let swaps = "touch ready; until [ -e end ]; do for d in subtend-*; do \
+                 [ ! -L $d ] && [ -d $d ] && mv $d moved-$d && ln -s ../outside $d; done; done";
+    let attack = format!("cat {0}/private.txt; touch {0}/spoiled", outside.display());
+    let read = (&*attack, false);
+    let wait = ("until [ -e ready ]; do :; done", false);
+    let model = commands_of(&user, &[(swaps, true), wait, read, read, read, read, ("touch end", false)]);
+    let mut command = user.command(&[&["run", "--json", "--model", &model, "go"], &ALLOWED[..]].concat());
+    command.env("TMPDIR", user.workspace());
+    let done = RunningCommand::start(command, "").done();
+    // The commands themselves contain the path, but not the secret.
+    assert!(!done.out.contains(SECRET) && !outside.join("spoiled").exists(), "{done:?}");
+    let entries = std::fs::read_dir(user.workspace()).expect("a directory").flatten();
+    let moved = entries.filter(|entry| entry.file_name().to_string_lossy().starts_with("moved-")).count();
+    assert!(moved > 1 || !can_confine(), "{moved} were replaced: {done:?}");
+    assert!(run_unconfined(&user, &attack).contains(SECRET) && outside.join("spoiled").exists());
+}
+
+/// Where the program lies in the workspace, a command replaces it: the next command has the running program as its guard,
+/// not the new one, which no sandbox would hold. The control: the new one runs under its name.
+#[test]
+fn replaced_program_guards_no_command() {
+    let user = User::new();
+    let (program, mark) = (user.workspace().join("subtend"), user.workspace().with_file_name("mark"));
+    let like = user.command(&[]);
+    if std::fs::hard_link(like.get_program(), &program).is_err() {
+        std::fs::copy(like.get_program(), &program).expect("a copy");
+    }
+    let replace = format!("printf '#!/bin/sh\\ntouch {}\\n' > new; chmod +x new; mv -f new subtend", mark.display());
+    let model = commands_of(&user, &[(&replace, false), ("echo second", false)]);
+    let mut command = Command::new(&program);
+    command.args(["run", "--json", "--model", &model, "go"]).args(ALLOWED).current_dir(user.workspace());
+    command.envs(like.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    let out = command.output().expect("run the command").stdout;
+    let out = String::from_utf8_lossy(&out);
+    assert!(!mark.exists(), "{out}");
+    assert_eq!(out.contains("\"content\":\"second\\n"), can_confine(), "{out}");
+    if can_confine() {
+        assert!(Command::new(&program).status().expect("run the new program").success());
+        assert!(mark.exists());
+    }
+}
+
+/// A session of the directory above replaces a workspace by a link: no session of it continues behind the link, and no
+/// merge writes there. The control: the directory itself.
 #[test]
 fn link_in_place_of_a_workspace_is_not_followed() {
     let user = User::new();

@@ -268,6 +268,34 @@ fn server_of_the_user_does_not_run_workspace_files() {
     assert_eq!([false, true].map(starts), [false, true]);
 }
 
+/// A directory of the workspace on `PATH`, as in a virtual environment: a program that a session puts there does not run
+/// in place of the user's server. The control: a server that starts in the workspace.
+#[cfg(unix)]
+#[test]
+fn program_of_the_workspace_does_not_replace_a_server() {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    let user = User::new();
+    let (bin, mark) = (user.workspace().join(".venv/bin"), user.workspace().join("stolen"));
+    user.file(".venv/bin/notes-server", &format!("#!/bin/sh\ntouch {}\n", mark.display()));
+    let executable = std::fs::Permissions::from_mode(0o755);
+    std::fs::set_permissions(bin.join("notes-server"), executable).expect("a program");
+    std::fs::create_dir_all(user.config().join("subtend")).expect("a directory");
+    let starts = |in_workspace: bool| {
+        let server = json!({"command": "notes-server", "in_workspace": in_workspace});
+        let own = json!({"mcp": {"servers": {"notes": server}}});
+        std::fs::write(user.config().join("subtend/subtend.yaml"), own.to_string()).expect("a file");
+        let mut command = user.command(&["tools", "list"]);
+        let system = std::env::var_os("PATH").unwrap_or_default();
+        let path = [bin.clone()].into_iter().chain(std::env::split_paths(&system));
+        command.env("PATH", std::env::join_paths(path).expect("a PATH"));
+        let listed = RunningCommand::start(command, "").done();
+        assert!(listed.out.contains("notes (your configuration) cannot be used"), "{listed:?}");
+        mark.exists()
+    };
+    assert_eq!([false, true].map(starts), [false, true]);
+}
+
 #[test]
 fn workspace_configuration_cannot_name_servers() {
     let user = User::new();

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use subtend_tools::sandbox;
 
-use crate::cli::call::User;
+use crate::cli::call::{RunningCommand, User};
 use crate::cli::worktree::{delegating_model, git, isolated, repository, run, writes};
 
 fn shell(command: &str) -> Value {
@@ -112,4 +112,30 @@ fn isolated_agent_cannot_answer_without_a_worktree() {
     assert!(branch.code != Some(0) && branch.err.contains("needs a worktree of its own"), "{branch:?}");
     let own = user.call(&["run", "--agent", "upper", "--allow", "fs.write=*", "--model", &script, "work"]);
     assert!(own.code == Some(0) && !user.workspace().join("upper.txt").exists(), "{own:?}");
+}
+
+/// A directory of the workspace on `PATH`, as in a virtual environment: a program that a session puts there does not run
+/// in place of git, where it could show other changes than it merges. The control: a directory of the user.
+#[cfg(unix)]
+#[test]
+fn git_is_not_taken_from_the_workspace() {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    let is_run = |inside: bool| {
+        let user = User::new();
+        let outside = user.workspace().with_file_name("outside");
+        let bin = if inside { user.workspace() } else { outside }.join(".venv/bin");
+        std::fs::create_dir_all(&bin).expect("a directory");
+        std::fs::write(bin.join("git"), "#!/bin/sh\ntouch \"$GIT_DIR/planted\"\nexit 1\n").expect("a program");
+        std::fs::set_permissions(bin.join("git"), std::fs::Permissions::from_mode(0o755)).expect("a program");
+        let model = delegating_model(&user, &isolated(), &[writes("own.txt", "fine"), json!({"text": "done"})]);
+        let mut command = user.command(&["run", "--json", "--model", &model, "--allow", "fs.write", "go"]);
+        let system = std::env::var_os("PATH").unwrap_or_default();
+        let path = [bin].into_iter().chain(std::env::split_paths(&system));
+        command.env("PATH", std::env::join_paths(path).expect("a PATH"));
+        RunningCommand::start(command, "").done();
+        let worktrees = std::fs::read_dir(user.data().join("worktrees")).expect("a directory");
+        worktrees.flatten().any(|entry| entry.path().join("planted").exists())
+    };
+    assert_eq!([true, false].map(is_run), [false, true]);
 }

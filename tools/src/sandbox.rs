@@ -64,6 +64,7 @@ use subtend_session::authority::Authority;
 use subtend_session::ids::Text;
 
 pub use places::Places;
+pub(crate) use places::path_outside;
 
 /// The argument before a sandboxed command; the authority is then the first line of input.
 pub(crate) const HELD: &str = "--held";

@@ -190,6 +190,14 @@ impl Worktrees {
         }
     }
 
+    /// Takes git from no directory of `workspace` on `PATH`, such as a virtual environment, since sessions could put a program there.
+    /// Without this call, that holds for the current directory.
+    #[must_use]
+    pub fn outside(mut self, workspace: &Path) -> Self {
+        self.git.outside = Some(workspace.to_owned());
+        self
+    }
+
     /// Checks, without running git, that a worktree of the directory `workspace` can be created.
     ///
     /// # Errors

@@ -269,7 +269,10 @@ fn full_content(approval: &Approval, workspace: Option<&Workspace>) -> Option<St
         return Some(text);
     }
     let args = Some(approval.args.trim()).filter(|args| !matches!(*args, "" | "{}"));
+    // The arguments of other tools can have these names too, next to ones that a diff does not show.
+    let is_edit = matches!(&*approval.tool, "edit" | "write");
     workspace
+        .filter(|_| is_edit)
         .and_then(|workspace| diff::all_lines(&approval.args, workspace))
         .or_else(|| args.map(str::to_owned))
         .or_else(|| Some(approval.resource.to_string()))
@@ -393,6 +396,40 @@ mod tests {
         let args = "{\"city\": \"x\"}";
         let fetch = Approval { action: "tool:rain".into(), tool: "rain".into(), args: args.into(), ..other };
         assert!(question(&fetch, Some(&workspace), None).contains("\n\n| {\"city\": \"x\"}\n\nallow?"));
+    }
+
+    /// Arguments with the names of a command or an edit hide no other argument of a server's tool. The control: the diff
+    /// of an edit.
+    #[test]
+    fn call_of_another_tool_is_shown_with_all_arguments() {
+        const ATTACKS: [&str; 3] = [
+            r#"{"sql":"DROP TABLE users","command":"SELECT 1"}"#,
+            r#"{"sql":"DROP TABLE users","path":"notes.txt","content":"hello"}"#,
+            r#"{"sql":"DROP TABLE users","path":"notes.txt","old":"a","new":"b"}"#,
+        ];
+        let dir = tempfile::tempdir().expect("a directory");
+        let workspace = Workspace::open(dir.path()).expect("a workspace");
+        let shown = |tool: &str, action: &str, args: &str| {
+            let approval = Approval {
+                root: id(ROOT),
+                session: id(ROOT),
+                path: "a3f9c1".to_owned(),
+                call: CallId { turn: TurnNo(1), ix: 0 },
+                tool: tool.into(),
+                action: action.into(),
+                resource: "*".into(),
+                args: args.into(),
+                plan: None,
+                deadline_ms: None,
+            };
+            question(&approval, Some(&workspace), None)
+        };
+        for attack in ATTACKS {
+            let text = shown("mcp__db__exec", "mcp:db:exec", attack);
+            assert!(text.contains(&format!("\n\n| {attack}\n\nallow?")), "{text}");
+        }
+        let text = shown("edit", "fs.write", r#"{"path":"notes.txt","old":"a","new":"b"}"#);
+        assert!(text.contains("\n\n| notes.txt\n| -a\n| +b\n\nallow?"), "{text}");
     }
 
     #[test]

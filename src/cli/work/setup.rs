@@ -170,7 +170,7 @@ impl Parts {
     fn builder(self) -> Builder {
         let rates = self.models.rates();
         let home = Environment::default()
-            .workspace(self.workspace)
+            .workspace(Arc::clone(&self.workspace))
             .catalog(self.catalog)
             .tools(self.tools)
             .policy(RuleSet::only(Verdict::Allow))
@@ -183,7 +183,7 @@ impl Parts {
             .tool_options(self.tool_options);
         let home = self.models.add_to(self.bounds.into_iter().fold(home, Environment::bounds));
         let builder = match self.worktrees {
-            Some(worktrees) => Runtime::builder().worktrees(worktrees),
+            Some(worktrees) => Runtime::builder().worktrees(worktrees.outside(self.workspace.path())),
             None => Runtime::builder(),
         };
         let builder = match self.checkpoints {

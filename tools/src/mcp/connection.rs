@@ -26,6 +26,7 @@ use super::{http, paging, result};
 use crate::commands::Commands;
 use crate::guard::Guard;
 use crate::http::InternalHost;
+use crate::sandbox::path_outside;
 use crate::threads::ServerThread;
 use crate::tool::Progress;
 
@@ -95,7 +96,9 @@ impl ServerConnection {
         let failed = |why: String| (why, false);
         let (served, life, thread) = match &config.transport {
             ServerTransport::Stdio { command, args, env } => {
-                let env = env.iter().map(|(name, value)| (name.into(), value.into()));
+                // A program that a session put into a directory of the workspace on `PATH` must not run in place of the command.
+                let path = (!config.in_workspace).then(|| ("PATH".into(), path_outside(&settings.workspace)));
+                let env = path.into_iter().chain(env.iter().map(|(name, value)| (name.into(), value.into())));
                 let directory =
                     settings.elsewhere.as_ref().filter(|_| !config.in_workspace).unwrap_or(&settings.workspace);
                 let started =

@@ -7,7 +7,7 @@ use landlock::{
     ABI, Access as _, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible as _, PathBeneath, PathFd, Ruleset,
     RulesetAttr as _, RulesetCreated, RulesetCreatedAttr as _, RulesetStatus, Scope,
 };
-use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, open, openat2};
+use rustix::fs::{Mode, OFlags, open};
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, getppid, kill_process_group, test_kill_process};
 use rustix::thread::{CapabilitySet, CapabilitySets, capabilities, set_capabilities};
@@ -17,6 +17,7 @@ use super::places::{PROC, Places, RESOLVERS, SETTINGS, SYSTEM};
 use super::settings::readable_by_all;
 use super::survey::{Grant, WorkspaceSurvey};
 use super::{FILES, SandboxStrength, limits_network, syscalls};
+use crate::workspace::beneath;
 
 /// The first version that covers `truncate`. With an earlier version, a command could empty a denied file.
 const FS: ABI = ABI::V3;
@@ -62,7 +63,7 @@ pub(super) fn enter(authority: &Authority, scratch: &Path, places: &Places) -> R
         remove_overlaps(&std::env::current_dir().map_err(missing)?, &mut readable)?;
     }
     allow_system(&mut rules, &readable, places)?;
-    allow(&mut rules, scratch, AccessFs::from_all(FS))?;
+    allow_without_links(&mut rules, scratch, AccessFs::from_all(FS))?;
     let here = open(".", OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
         .map_err(|error| format!("cannot open the workspace: {error}"))?;
     WorkspaceSurvey::new(authority).grant(here, &mut |fd, grant| add(&mut rules, fd, access(grant)))?;
@@ -84,10 +85,7 @@ pub(super) fn enter_within(
     allow_system(&mut rules, &readable, places)?;
     let written = written.iter().map(|path| (path, AccessFs::from_all(FS)));
     for (path, access) in written.chain(read.iter().map(|path| (path, AccessFs::from_read(FS)))) {
-        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let dir = openat2(CWD, path, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS)
-            .map_err(|error| format!("cannot open {} without following links: {error}", path.display()))?;
-        add(&mut rules, dir.as_fd(), access)?;
+        allow_without_links(&mut rules, path, access)?;
     }
     restrict(rules)?;
     // The superuser needs these in repositories of other users: for example, in a directory mounted into a container.
@@ -197,6 +195,13 @@ fn remove_overlaps(workspace: &Path, readable: &mut Vec<&Path>) -> Result<(), St
 fn allow(rules: &mut RulesetCreated, path: &Path, access: BitFlags<AccessFs>) -> Result<(), String> {
     let Ok(fd) = PathFd::new(path) else { return Ok(()) };
     add(rules, fd.as_fd(), access)
+}
+
+/// Grants `access` to the directory `path`. A link on the way is an error: a session may have created it.
+fn allow_without_links(rules: &mut RulesetCreated, path: &Path, access: BitFlags<AccessFs>) -> Result<(), String> {
+    let dir = beneath::absolute_dir(path)
+        .map_err(|error| format!("cannot open {} without following links: {error}", path.display()))?;
+    add(rules, dir.as_fd(), access)
 }
 
 fn add(rules: &mut RulesetCreated, fd: BorrowedFd<'_>, access: BitFlags<AccessFs>) -> Result<(), String> {

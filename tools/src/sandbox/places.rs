@@ -132,6 +132,16 @@ impl Places {
     }
 }
 
+/// Returns the entries of `PATH` from which the host may start a program of its own: not those in `workspace`, such as a virtual
+/// environment, since a session could put a program there. A workspace that contains the home directory has all programs of the user.
+pub(crate) fn path_outside(workspace: &Path) -> OsString {
+    let workspace = workspace.canonicalize().unwrap_or_else(|_| workspace.to_owned());
+    let is_above_home = std::env::home_dir().is_some_and(|home| home.starts_with(&workspace));
+    let is_outside = |dir: &PathBuf| dir.is_absolute() && (is_above_home || resolve(dir, &workspace).is_some());
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::join_paths(std::env::split_paths(&path).filter(is_outside)).unwrap_or_default()
+}
+
 /// Returns a directory on `PATH`, its neighbouring libraries, and its links to files.
 fn expand_path_entry(dir: &Path, workspace: &Path) -> Vec<PathBuf> {
     if resolve(dir, workspace).is_none() {

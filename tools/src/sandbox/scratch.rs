@@ -12,7 +12,8 @@ pub(super) struct Scratch(PathBuf);
 
 impl Scratch {
     pub(super) fn create() -> io::Result<Self> {
-        let base = std::env::temp_dir();
+        // A path without links: the sandbox refuses one that a session has put on the way meanwhile.
+        let base = std::env::temp_dir().canonicalize()?;
         let id = std::process::id();
         for n in 0..MAX_TRIES {
             let path = base.join(format!("subtend-{id}-{n}"));

@@ -20,6 +20,7 @@ use crate::commands::CommandLimits;
 use crate::guard::{Guard, LIMITS};
 #[cfg(target_os = "linux")]
 use crate::sandbox;
+use crate::sandbox::path_outside;
 
 /// Maximum bytes of git's output. Larger files are not merged.
 pub(super) const MAX_OUTPUT: u64 = 64 << 20;
@@ -58,6 +59,8 @@ const CONFIG_OVERRIDES: [(&str, &str); 11] = [
 #[derive(Clone, Debug, Default)]
 pub(super) struct Git {
     guard: Option<Guard>,
+    /// The directory from which git is never taken, also where `PATH` leads there: the current one if `None`.
+    pub(super) outside: Option<PathBuf>,
 }
 
 /// Directories that git can reach in addition to those of the system. Their paths contain no links.
@@ -85,7 +88,7 @@ pub(super) struct GitAnswer {
 
 impl Git {
     pub(super) fn new(guard: Option<Guard>) -> Self {
-        Self { guard }
+        Self { guard, outside: None }
     }
 
     /// Runs a command that must succeed, and returns its output.
@@ -183,7 +186,8 @@ impl Git {
         #[cfg(unix)]
         std::os::unix::process::CommandExt::process_group(&mut command, 0);
         command.current_dir(if at.start.as_os_str().is_empty() { Path::new("/") } else { &at.start });
-        command.env_clear().env("PATH", path());
+        let outside = self.outside.clone().or_else(|| std::env::current_dir().ok()).unwrap_or_default();
+        command.env_clear().env("PATH", path_outside(&outside));
         for name in ["HOME", "XDG_CONFIG_HOME", "TMPDIR"] {
             command.envs(std::env::var_os(name).map(|value| (name, value)));
         }
@@ -289,14 +293,7 @@ pub(super) fn run_confined<T>(_: &GitReach, _: &Path, act: impl FnOnce() -> io::
     act()
 }
 
-/// Returns the absolute entries of `PATH`. A relative entry could select a program in a workspace.
-fn path() -> OsString {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let absolute = std::env::split_paths(&path).filter(|dir| dir.is_absolute());
-    std::env::join_paths(absolute).unwrap_or_default()
-}
-
-/// Reads to the end. Returns at most `most` bytes, and whether these are all bytes.
+/// Reads to the end. Returns at most `most` bytes, and true if that was all.
 fn read(from: Option<impl io::Read>, most: u64) -> (Vec<u8>, bool) {
     let (Some(mut from), mut bytes) = (from, Vec::new()) else { return (Vec::new(), true) };
     let read = from.by_ref().take(most).read_to_end(&mut bytes);
