@@ -110,10 +110,15 @@ fn command_inherits_no_open_descriptors() {
     assert_eq!(left_open("sh".as_ref(), &mut ["-c", script].map(std::ffi::OsStr::new).into_iter()), (true, true));
 }
 
-/// Returns a script of these commands, one a turn; `true` runs one in the background.
-fn commands_of(user: &User, commands: &[(&str, bool)]) -> String {
-    let call = |(command, background): &(&str, bool)| json!({"calls": call("shell", json!({"command": command, "background": background}))});
-    let steps: Vec<Value> = commands.iter().map(call).chain([json!({"text": "done"})]).collect();
+/// Returns a model that runs these commands, one a turn; the first one in the background if `is_first_in_background`. It
+/// then writes the file `end`.
+fn model_of_commands(user: &User, commands: &[&str], is_first_in_background: bool) -> String {
+    let step = |(at, command): (usize, &&str)| {
+        let background = at == 0 && is_first_in_background;
+        json!({"calls": call("shell", json!({"command": command, "background": background}))})
+    };
+    let ending = [json!({"calls": call("write", json!({"path": "end", "content": ""}))}), json!({"text": "done"})];
+    let steps: Vec<Value> = commands.iter().enumerate().map(step).chain(ending).collect();
     user.script(&json!({"rules": [{"agent": "*", "steps": steps}]}).to_string())
 }
 
@@ -130,9 +135,8 @@ fn link_in_place_of_scratch_files_grants_no_access() {
     let swaps = "touch ready; until [ -e end ]; do for d in subtend-*; do \
                  [ ! -L $d ] && [ -d $d ] && mv $d moved-$d && ln -s ../outside $d; done; done";
     let attack = format!("cat {0}/private.txt; touch {0}/spoiled", outside.display());
-    let read = (&*attack, false);
-    let wait = ("until [ -e ready ]; do :; done", false);
-    let model = commands_of(&user, &[(swaps, true), wait, read, read, read, read, ("touch end", false)]);
+    let wait = "until [ -e ready ]; do :; done";
+    let model = model_of_commands(&user, &[swaps, wait, &attack, &attack, &attack, &attack], true);
     let mut command = user.command(&[&["run", "--json", "--model", &model, "go"], &ALLOWED[..]].concat());
     command.env("TMPDIR", user.workspace());
     let done = RunningCommand::start(command, "").done();
@@ -155,7 +159,7 @@ fn replaced_program_guards_no_command() {
         std::fs::copy(like.get_program(), &program).expect("a copy");
     }
     let replace = format!("printf '#!/bin/sh\\ntouch {}\\n' > new; chmod +x new; mv -f new subtend", mark.display());
-    let model = commands_of(&user, &[(&replace, false), ("echo second", false)]);
+    let model = model_of_commands(&user, &[&replace, "echo second"], false);
     let mut command = Command::new(&program);
     command.args(["run", "--json", "--model", &model, "go"]).args(ALLOWED).current_dir(user.workspace());
     command.envs(like.get_envs().filter_map(|(name, value)| Some((name, value?))));

@@ -155,6 +155,35 @@ fn worker_program_inherits_no_secrets() {
     host.host.stops();
 }
 
+/// A program `sh` that a session puts into a directory on `PATH` of a worker, as in a virtual environment, does not run
+/// the worker's command. The control: a command that names it.
+#[cfg(unix)]
+#[test]
+fn shell_of_a_worker_is_not_taken_from_path() {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    let user = user_with_tools(30_000);
+    let host = serve(&user, &calling_model(&user, "pay"));
+    let (bin, mark) = (user.workspace().join(".venv/bin"), user.workspace().join("mark"));
+    user.file(".venv/bin/sh", &format!("#!/bin/sh\ntouch {}\n", mark.display()));
+    std::fs::set_permissions(bin.join("sh"), std::fs::Permissions::from_mode(0o755)).expect("a program");
+    let secret = token(&user, "work");
+    let address = format!("http://{}", host.address);
+    let is_run = |program: &str| {
+        let mut command = user.command(&["worker", "--host", &address, "--tool", program]);
+        let system = std::env::var_os("PATH").unwrap_or_default();
+        let path = [bin.clone()].into_iter().chain(std::env::split_paths(&system));
+        command.env("SUBTEND_WORKER_TOKEN", &secret).env("PATH", std::env::join_paths(path).expect("a PATH"));
+        let worker = RunningCommand::start(command, "");
+        let run = user.start(&["run", "--quiet", "--allow", "tool:pay", "go"]).done();
+        assert_eq!(run.code, Some(0), "{run:?}");
+        worker.stops();
+        mark.exists()
+    };
+    assert_eq!(["pay=true", "pay=sh"].map(is_run), [false, true]);
+    host.host.stops();
+}
+
 /// A file of a clone cannot declare tools, even if trusted, and no declaration replaces a built-in tool. The control:
 /// the user's own file declares one.
 #[test]

@@ -284,16 +284,16 @@ pub(crate) fn answer_text(action: &str, resource: &str, args: &str) -> Option<St
     action.starts_with("answer:").then(|| format!("{resource}\n\n{}", args.trim()))
 }
 
-/// Returns the full resource of the call. Records shorten long or misleading commands and add a hash. If the command in
-/// the arguments matches the hash, returns that command.
+/// Returns the full resource of the call. Records shorten long or misleading commands and add a hash; the command of the
+/// arguments, or the text that is typed into a process, is used if it matches this hash.
 pub(crate) fn resource(action: &str, recorded: &str, args: &str) -> String {
-    let command = || serde_json::from_str::<Value>(args).ok()?.get("command")?.as_str().map(str::to_owned);
+    let text = |name: &str| serde_json::from_str::<Value>(args).ok()?.get(name)?.as_str().map(str::to_owned);
     let is_recorded = |command: &String| {
         let mark = format!("({} bytes, {})", command.len(), Hash::of(command.as_bytes()));
         *command == recorded || recorded.ends_with(&mark)
     };
-    let command = (action == "shell.run").then(command).flatten().filter(is_recorded);
-    command.unwrap_or_else(|| recorded.to_owned())
+    let mut texts = ["command", "text"].into_iter().filter(|_| action == "shell.run").filter_map(text);
+    texts.find(is_recorded).unwrap_or_else(|| recorded.to_owned())
 }
 
 /// Parses a typed line as a verdict; `None` if it is unclear.
@@ -388,8 +388,10 @@ mod tests {
         // A shortened command is shown in full if it matches the recorded hash.
         let (command, other_one) = (format!("{} \u{202e}", "x".repeat(2000)), "y".repeat(2002));
         let recorded = format!("xx… ({} bytes, {})", command.len(), Hash::of(command.as_bytes()));
-        for (given, is_shown) in [(&command, true), (&other_one, false)] {
-            let args = serde_json::json!({"command": given}).to_string();
+        for (name, given, is_shown) in
+            [("command", &command, true), ("text", &command, true), ("command", &other_one, false)]
+        {
+            let args = serde_json::json!({name: given}).to_string();
             let long = Approval { resource: recorded.as_str().into(), args: args.into(), ..other.clone() };
             assert_eq!(question(&long, Some(&workspace), None).contains(&format!("| {}", exact(given))), is_shown);
         }

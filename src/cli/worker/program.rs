@@ -43,7 +43,7 @@ impl Program {
         call: &LeasedCall,
     ) -> Result<Self, String> {
         let failed = |error: std::io::Error| format!("the program of `{}` cannot be started: {error}", call.tool);
-        let mut process = Command::from(guard.with_input(&["sh".into(), "-c".into(), command.into()]));
+        let mut process = Command::from(guard.with_input(&["/bin/sh".into(), "-c".into(), command.into()]));
         process.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         process.env_clear().envs(environment.variables());
         process.env("SUBTEND_WORKER_CALL", &call.call).env("SUBTEND_WORKER_TOOL", &call.tool);
