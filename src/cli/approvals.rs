@@ -133,6 +133,9 @@ const INDENT: &str = "    ";
 /// Maximum width of a session's title in the list.
 const TITLE_WIDTH: usize = 50;
 
+/// Maximum width of an action in a listing: that of a server's tool contains the whole name of the tool.
+const ACTION_WIDTH: usize = 200;
+
 /// Number of hexadecimal digits of a digest that are shown and compared.
 const DIGEST_DIGITS: usize = 12;
 
@@ -418,7 +421,7 @@ fn line(row: &ApprovalRow, now_ms: i64) -> String {
         left = time_left(row, now_ms),
         about = Styled(DIM, harmless(&about)),
         call = call_name(row),
-        action = clip(&row.action, 40),
+        action = clip(&row.action, ACTION_WIDTH),
         word = Styled(style, word),
     )
 }

@@ -51,6 +51,19 @@ fn rule_for_all_files_excludes_agent_configuration() {
     assert_eq!(FILES.map(|path| is_spoiled(&user, path)), [true, true, false, false]);
 }
 
+/// Where a file system ignores case, a new file with such a name is configuration of agents. The control: other names.
+#[test]
+fn new_file_with_another_case_of_a_protected_name_is_refused() {
+    const ATTACKS: [&str; 5] =
+        ["Subtend.yaml", "SUBTEND.YAML", "\u{17f}ubtend.yaml", ".Claude/settings.json", ".MCP.json"];
+    let user = User::new();
+    run_calls(&user, &ATTACKS.map(write), &[]);
+    assert_eq!(ATTACKS.map(|path| is_spoiled(&user, path)), [false; 5]);
+    let controls = ["subtend.yml", "src/Subtend.yaml"];
+    run_calls(&user, &controls.map(write), &[]);
+    assert_eq!(controls.map(|path| is_spoiled(&user, path)), [true; 2]);
+}
+
 /// Commands cannot write it either; without a sandbox no command is offered.
 #[test]
 fn command_cannot_write_agent_configuration() {

@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 use subtend_tools::sandbox;
 
+use super::scene::SECRET;
 use crate::cli::call::{RunningCommand, User};
 use crate::cli::worktree::{delegating_model, git, isolated, repository, run, writes};
 
@@ -138,4 +139,39 @@ fn git_is_not_taken_from_the_workspace() {
         worktrees.flatten().any(|entry| entry.path().join("planted").exists())
     };
     assert_eq!([true, false].map(is_run), [false, true]);
+}
+
+/// The parent puts links into a directory of the workspace on `PATH`, as in a virtual environment: they open nothing
+/// outside to commands of its isolated child. The control: links in the user's own directory.
+#[cfg(unix)]
+#[test]
+fn links_of_a_parent_on_path_open_nothing_to_its_child() {
+    if sandbox::probe().is_err() {
+        println!("skipped: without a sandbox such a session has no shell");
+        return;
+    }
+    let is_read = |in_workspace: bool| {
+        let user = User::new();
+        repository(&user);
+        let outside = user.workspace().with_file_name("outside");
+        let tools = if in_workspace { user.workspace().join(".venv") } else { outside.join("tools") };
+        std::fs::create_dir_all(outside.join("private")).expect("a directory");
+        std::fs::create_dir_all(tools.join("bin")).expect("a directory");
+        ["private.txt", "private/a.txt"].map(|path| std::fs::write(outside.join(path), SECRET).expect("a file"));
+        for (to, at) in [("private.txt", "bin/x"), ("private", "lib")] {
+            std::os::unix::fs::symlink(outside.join(to), tools.join(at)).expect("a link");
+        }
+        let attacks: [&str; 2] = ["private.txt", "private/a.txt"];
+        let reads = attacks.map(|path| shell(&format!("cat {}", outside.join(path).display())));
+        let steps = [&reads[..], &[json!({"text": "done"})]].concat();
+        let model = delegating_model(&user, &isolated(), &steps);
+        let mut command =
+            user.command(&["run", "--json", "--model", &model, "go", "--allow", "fs.*", "--allow", "shell.run"]);
+        let system = std::env::var_os("PATH").unwrap_or_default();
+        let path = [tools.join("bin")].into_iter().chain(std::env::split_paths(&system));
+        command.env("PATH", std::env::join_paths(path).expect("a PATH"));
+        let done = RunningCommand::start(command, "").done();
+        done.out.matches(&format!("\"content\":\"{SECRET}")).count()
+    };
+    assert_eq!([true, false].map(is_read), [0, 2]);
 }

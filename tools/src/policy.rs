@@ -3,8 +3,8 @@
 use subtend_session::authority::{self, Rule, RuleSet, Verdict};
 use subtend_session::ids::Text;
 
-pub(crate) use bounds::for_commands;
 pub use bounds::{PROTECTED, ProtectError};
+pub(crate) use bounds::{for_commands, imitates_protected};
 
 mod bounds;
 

@@ -34,7 +34,6 @@
 
 #[cfg(target_os = "linux")]
 mod domain;
-#[cfg(unix)]
 mod outside;
 mod places;
 #[cfg(target_os = "linux")]
@@ -68,6 +67,8 @@ pub(crate) use places::path_outside;
 
 /// The argument before a sandboxed command; the authority is then the first line of input.
 pub(crate) const HELD: &str = "--held";
+/// Environment variable that passes the workspaces of other sessions to the guard of a command in a worktree, as in `PATH`.
+pub(crate) const OTHERS: &str = "SUBTEND_OTHER_WORKSPACES";
 /// The guard's exit code when the command was not run.
 pub(crate) const NOT_RUN: i32 = 125;
 /// The prefix of the guard's last message in that case. A command that prints this prefix itself counts as not run.
@@ -108,7 +109,7 @@ pub fn probe() -> Result<SandboxStrength, Unsupported> {
 
 /// Returns the locations outside `workspace` that a sandboxed command can use, derived from this process's environment.
 pub fn places(workspace: &Path) -> Places {
-    Places::of_process(workspace)
+    Places::of_process(workspace, &[])
 }
 
 /// Returns whether `authority` limits commands. If it does, they need a sandbox.
@@ -155,8 +156,9 @@ pub(crate) fn start(mut command: Command, authority: Authority) -> Result<Sandbo
         scratch::Scratch::create().map_err(|error| format!("cannot create its private directory: {error}"))?;
     let here = std::env::current_dir()
         .map_err(|error| format!("cannot find the workspace, which may have been removed: {error}"))?;
-    let places = places(&here);
-    command.envs(places.variables.iter().map(|(name, path)| (name, path)));
+    let others: Vec<PathBuf> = std::env::var_os(OTHERS).iter().flat_map(std::env::split_paths).collect();
+    let places = Places::of_process(&here, &others);
+    command.env_remove(OTHERS).envs(places.variables.iter().map(|(name, path)| (name, path)));
     command.env("TMPDIR", scratch.path()).env("HOME", scratch.path());
     let path = scratch.path().to_owned();
     // A domain restricts the thread that enters it, and its descendants. The guard stays outside, so that it can find and kill all of them.
@@ -203,17 +205,23 @@ pub(crate) fn behind_gate(program: OsString, args: impl Iterator<Item = OsString
     command
 }
 
-/// Restricts this thread and all its later children. They can use only the directories `written` and `read`, `program`, and the
-/// files that system programs need. As for a command, the system call filter applies, and sockets and most capabilities are denied.
+/// Restricts this thread and everything that it starts to the directories `written` and `read`, to `program`, and to the files that
+/// system programs need, to which no link in `workspace` leads. As for a command, the system call filter applies, and sockets and most
+/// capabilities are denied.
 ///
 /// # Errors
 /// If the thread cannot be restricted, or a directory is missing or lies behind a link.
 #[cfg(target_os = "linux")]
-pub(crate) fn enter_within(written: &[PathBuf], read: &[PathBuf], program: &Path) -> Result<(), String> {
-    // The first directory is the repository, usually inside the workspace. Links in the workspace must not add grants.
-    let workspace = written.first().and_then(|repository| repository.parent()).unwrap_or(Path::new("/"));
-    let mut places = places(workspace);
-    // Git needs only two devices. A link to another one, such as `/dev/zero`, would make git read until its memory limit.
+pub(crate) fn enter_within(
+    written: &[PathBuf],
+    read: &[PathBuf],
+    program: &Path,
+    workspace: &Path,
+) -> Result<(), String> {
+    // The first is the repository, usually inside a workspace too; links in a workspace must not add grants.
+    let repository = written.first().and_then(|repository| repository.parent()).unwrap_or(Path::new("/"));
+    let mut places = Places::of_process(repository, &[workspace.to_owned()]);
+    // Devices are endless: a link to one in place of a file makes git read until its memory limit. Git needs only these two.
     places.devices.retain(|device| ["/dev/null", "/dev/urandom"].map(Path::new).contains(&&**device));
     domain::enter_within((written, read), program, &places)
 }

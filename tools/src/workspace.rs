@@ -6,6 +6,7 @@
 pub(crate) mod beneath;
 pub(crate) mod mode;
 pub(crate) mod names;
+mod spelling;
 pub(crate) mod state;
 #[cfg(test)]
 mod tests;
@@ -28,8 +29,8 @@ pub use state::FileState;
 pub struct Workspace {
     dir: Dir,
     path: PathBuf,
-    /// True if commands must not write elsewhere.
-    alone: bool,
+    /// For a worktree, the workspaces that it was made for: commands must not write there or anywhere else.
+    made_for: Option<Vec<PathBuf>>,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -97,17 +98,18 @@ impl Workspace {
         let dir = dir.map_err(failed)?;
         // Check the list permission here: without it, the directory can be opened, but every tool fails.
         dir.entries().map_err(failed)?;
-        Ok(Self { dir, path: std::path::absolute(path).unwrap_or_else(|_| path.into()), alone: false })
+        Ok(Self { dir, path: std::path::absolute(path).unwrap_or_else(|_| path.into()), made_for: None })
     }
 
-    /// Restricts commands to this directory: they run in a sandbox, or are refused.
+    /// Restricts commands to this directory: they run in a sandbox, or are refused. The sandbox follows no links of the `workspaces` that the
+    /// directory was made for.
     #[must_use]
-    pub fn confine_commands(self) -> Self {
-        Self { alone: true, ..self }
+    pub fn confine_commands(self, workspaces: Vec<PathBuf>) -> Self {
+        Self { made_for: Some(workspaces), ..self }
     }
 
-    pub(crate) fn is_confined(&self) -> bool {
-        self.alone
+    pub(crate) fn made_for(&self) -> Option<&[PathBuf]> {
+        self.made_for.as_deref()
     }
 
     /// Returns the path with which the workspace was opened. For display only, because the directory may have been renamed.
@@ -166,12 +168,19 @@ impl Workspace {
     /// Returns the path after links are resolved.
     ///
     /// # Errors
-    /// If the path is missing or not UTF-8, or if a link leads out of the workspace.
+    /// If it is missing, a link leads out of the workspace, or the name is not UTF-8 or spelled otherwise on disk.
     pub fn real(&self, resource: &str) -> Result<Text, ToolError> {
         let resolve = || self.dir.canonicalize(resource);
         let is_missing =
             |path: &Path| self.dir.symlink_metadata(path).is_err_and(|error| error.kind() == io::ErrorKind::NotFound);
         let real = resolve_path(resolve, is_missing).map_err(|error| failure("open", resource, &error))?;
+        let misspelled =
+            spelling::misspelled_part(&self.dir, &real).map_err(|error| failure("open", resource, &error))?;
+        if let Some(part) = misspelled {
+            return Err(ToolError::refused(format!(
+                "`{part}` of `{resource}` has other letters on disk: spell it as list shows it"
+            )));
+        }
         match real.to_str() {
             Some("") => Ok(".".into()),
             Some(real) => Ok(real.into()),

@@ -221,7 +221,7 @@ impl Worktrees {
                 self.make(begun.inspect_err(|_| drop(self.remove_lock(session)))?)?
             }
         };
-        Ok(Arc::new(self.tree(&entry)?.confine_commands()))
+        Ok(Arc::new(self.tree(&entry)?.confine_commands([entry.target, self.git.outside()].into())))
     }
 
     /// Returns all worktrees, ordered by session.

@@ -256,7 +256,13 @@ fn question(approval: &Approval, workspace: Option<&Workspace>, columns: Option<
         .map_or(RESOURCE_WIDTH, |columns| columns.saturating_sub(around).clamp(MIN_RESOURCE_WIDTH, RESOURCE_WIDTH));
     let resource = first_line(&resource(&approval.action, &approval.resource, &approval.args), width);
     let whole = full_content(approval, workspace).filter(|whole| *whole != resource);
-    let whole = whole.map(|whole| format!("\n\n{}\n", frame_text(&whole, columns))).unwrap_or_default();
+    // The end of a long name may be what tells the tool from another one.
+    let name = (*action != *approval.action).then(|| approval.action.to_string());
+    let parts: Vec<String> = name.into_iter().chain(whole).collect();
+    let whole = match parts.is_empty() {
+        true => String::new(),
+        false => format!("\n\n{}\n", frame_text(&parts.join("\n"), columns)),
+    };
     format!("{path} asks for {action} on {resource} ({tool}){whole}\nallow? [y]es, [a]lways in this session, [N]o")
 }
 
@@ -430,6 +436,8 @@ mod tests {
             let text = shown("mcp__db__exec", "mcp:db:exec", attack);
             assert!(text.contains(&format!("\n\n| {attack}\n\nallow?")), "{text}");
         }
+        let long = format!("mcp:db:{}_and_drop", "archive".repeat(8));
+        assert!(shown("mcp__db__x", &long, "{\"a\":1}").contains(&format!("\n\n| {long}\n| {{\"a\":1}}\n\nallow?")));
         let text = shown("edit", "fs.write", r#"{"path":"notes.txt","old":"a","new":"b"}"#);
         assert!(text.contains("\n\n| notes.txt\n| -a\n| +b\n\nallow?"), "{text}");
     }

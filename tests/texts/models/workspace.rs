@@ -96,6 +96,7 @@ fn texts_of_workspace_tools_match_their_snapshot() {
             vec![
                 ("read", json!({"path": "pipe"})),
                 ("write", json!({"path": "pipe", "content": "text"})),
+                ("write", json!({"path": "Subtend.yaml", "content": "text"})),
                 ("edit", json!({"path": "bytes.bin", "old": "a", "new": "b"})),
                 ("edit", json!({"path": "latin.txt", "old": "a", "new": "b"})),
                 ("edit", json!({"path": "large.txt", "old": "a", "new": "b"})),

@@ -265,7 +265,10 @@ fn command(
     {
         command.env(LIMITS, limits);
     }
-    // There is no terminal, so pagers and prompts would block.
+    if let Some(others) = workspace.made_for().and_then(|others| std::env::join_paths(others).ok()) {
+        command.env(sandbox::OTHERS, others);
+    }
+    // Without a terminal, prompts must not block.
     command.env("TERM", "dumb").env("PAGER", "cat").env("GIT_PAGER", "cat").env("GIT_TERMINAL_PROMPT", "0");
     command
 }

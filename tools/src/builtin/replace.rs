@@ -10,6 +10,7 @@ use super::file_tool::Job;
 use super::open;
 use crate::checkpoint::{CheckpointError, PlannedWrite};
 use crate::path::join;
+use crate::policy;
 use crate::tool::ToolError;
 use crate::workspace::{beneath, failure, mode};
 
@@ -61,7 +62,12 @@ impl WriteTarget {
         };
         let missing_dir = missing.last().filter(|_| missing.len() > 1).map(|first| join(&base, first));
         let real = missing.iter().rev().fold(base.to_string(), |dir, name| join(&dir, name));
-        // A link on the path may lead to another place than the checked path.
+        if policy::imitates_protected(&real) {
+            return Err(ToolError::refused(format!(
+                "`{path}` differs in case only from a file that configures agents: use another name, or that of the file"
+            )));
+        }
+        // A link on the way may lead to another place than the checked path.
         job.check_link_target(actions, path, &real)?;
         Ok(Self { real: real.into(), present: None, missing_dir })
     }

@@ -126,7 +126,7 @@ impl Tool for Shell {
             if let Some(error) = confined::exclusion_error(&authority, &sandbox) {
                 return Err(error);
             }
-            let in_worktree = call.workspace.is_confined();
+            let in_worktree = call.workspace.made_for().is_some();
             if let (true, Err(missing)) = (in_worktree, &sandbox) {
                 return Err(ToolError::denied(format!(
                     "{NAME} is refused: this session works in its own worktree, and without a sandbox a command could write \

@@ -136,7 +136,15 @@ pub(crate) fn for_commands(authority: &Authority, exists: impl Fn(&str) -> bool)
     })
 }
 
-/// Returns the path relative to `workspace`, for a rule. If its name cannot be part of a rule, returns the nearest usable ancestor.
+/// Returns whether `path` is another spelling of one of [`PROTECTED`], which a file system that ignores case would open for it.
+pub(crate) fn imitates_protected(path: &str) -> bool {
+    // Some letters have more than one small form, such as the long s.
+    let fold = |name: &str| name.to_uppercase().to_lowercase();
+    let first = path.split('/').next().unwrap_or_default();
+    PROTECTED.iter().any(|name| *name != first && *name == fold(first))
+}
+
+/// Returns the path below `workspace` for a rule, or its nearest ancestor that a rule can express.
 fn rule_path(workspace: &Path, path: &Path) -> Option<String> {
     let below = path.strip_prefix(workspace).ok()?;
     let plain =

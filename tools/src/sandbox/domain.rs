@@ -1,13 +1,17 @@
 //! The Landlock rules for one command.
 
-use std::os::fd::{AsFd as _, BorrowedFd};
+use std::io;
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
+
+use cap_std::ambient_authority;
+use cap_std::fs::Dir;
 
 use landlock::{
     ABI, Access as _, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible as _, PathBeneath, PathFd, Ruleset,
     RulesetAttr as _, RulesetCreated, RulesetCreatedAttr as _, RulesetStatus, Scope,
 };
-use rustix::fs::{Mode, OFlags, open};
+use rustix::fs::{FileType, Mode, OFlags, fstat, open, openat};
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, getppid, kill_process_group, test_kill_process};
 use rustix::thread::{CapabilitySet, CapabilitySets, capabilities, set_capabilities};
@@ -81,8 +85,9 @@ pub(super) fn enter_within(
 ) -> Result<(), String> {
     let mut rules = ruleset(false).and_then(Ruleset::create).map_err(rules_error)?;
     let filter = syscalls::filter(false)?;
-    let readable: Vec<&Path> = places.readable.iter().map(|path| &**path).chain([program]).collect();
+    let readable: Vec<&Path> = places.readable.iter().map(|path| &**path).collect();
     allow_system(&mut rules, &readable, places)?;
+    allow(&mut rules, program, AccessFs::ReadFile | AccessFs::Execute)?;
     let written = written.iter().map(|path| (path, AccessFs::from_all(FS)));
     for (path, access) in written.chain(read.iter().map(|path| (path, AccessFs::from_read(FS)))) {
         allow_without_links(&mut rules, path, access)?;
@@ -143,10 +148,14 @@ fn allow_system(rules: &mut RulesetCreated, readable: &[&Path], places: &Places)
             for path in readable_by_all(path) {
                 allow(rules, &path, AccessFs::from_read(FS))?;
             }
-        } else {
-            let is_file = path.is_file();
-            let access = if is_file { AccessFs::ReadFile | AccessFs::Execute } else { AccessFs::from_read(FS) };
-            allow(rules, path, access)?;
+        } else if is_system(path) {
+            allow(rules, path, AccessFs::from_read(FS))?;
+        } else if let Ok(opened) = open_without_links(path) {
+            // The path had no links when it was found. A session may have put one there since.
+            let is_dir =
+                fstat(&opened).is_ok_and(|found| FileType::from_raw_mode(found.st_mode) == FileType::Directory);
+            let access = if is_dir { AccessFs::from_read(FS) } else { AccessFs::ReadFile | AccessFs::Execute };
+            add(rules, opened.as_fd(), access)?;
         }
     }
     for path in &places.devices {
@@ -169,13 +178,15 @@ fn drop_capabilities(kept: CapabilitySet) -> Result<(), String> {
         .map_err(|error| format!("cannot give up the capabilities of this process: {error}"))
 }
 
+fn is_system(place: &Path) -> bool {
+    SYSTEM.iter().chain([&PROC]).chain(&RESOLVERS).any(|system| Path::new(system) == place)
+}
+
 /// Removes entries of `PATH` and toolchains that overlap the workspace: their grants would override its rules.
 ///
 /// # Errors
 /// If the workspace overlaps a system directory, because every command needs these directories.
 fn remove_overlaps(workspace: &Path, readable: &mut Vec<&Path>) -> Result<(), String> {
-    let is_system =
-        |place: &Path| SYSTEM.iter().chain([&PROC]).chain(&RESOLVERS).any(|system| Path::new(system) == place);
     let overlaps = |place: &Path| {
         let place = place.canonicalize().unwrap_or_else(|_| place.to_owned());
         workspace.starts_with(&place) || place.starts_with(workspace)
@@ -197,9 +208,19 @@ fn allow(rules: &mut RulesetCreated, path: &Path, access: BitFlags<AccessFs>) ->
     add(rules, fd.as_fd(), access)
 }
 
+/// Opens `path` for a rule. A link on the way is an error.
+fn open_without_links(path: &Path) -> io::Result<OwnedFd> {
+    let root = Dir::open_ambient_dir("/", ambient_authority())?;
+    let below = path.strip_prefix("/").map_err(|_| io::ErrorKind::InvalidInput)?;
+    let (dir, name) = beneath::parent(&root, below)?;
+    let opened = openat(&dir, name, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())?;
+    let is_link = FileType::from_raw_mode(fstat(&opened)?.st_mode) == FileType::Symlink;
+    if is_link { Err(io::Error::other("it is a link")) } else { Ok(opened) }
+}
+
 /// Grants `access` to the directory `path`. A link on the way is an error: a session may have created it.
 fn allow_without_links(rules: &mut RulesetCreated, path: &Path, access: BitFlags<AccessFs>) -> Result<(), String> {
-    let dir = beneath::absolute_dir(path)
+    let dir = open_without_links(path)
         .map_err(|error| format!("cannot open {} without following links: {error}", path.display()))?;
     add(rules, dir.as_fd(), access)
 }

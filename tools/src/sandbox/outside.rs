@@ -1,4 +1,4 @@
-//! Resolves paths outside of the workspace. Links in the workspace are not followed, because sessions can create them.
+//! Resolution of paths outside of the workspace. Links that sessions can create are not followed.
 
 use std::collections::VecDeque;
 use std::ffi::OsString;
@@ -7,9 +7,20 @@ use std::path::{Component, Path, PathBuf};
 /// Maximum number of links followed for one path.
 const MAX_LINKS: u32 = 40;
 
-/// Returns the target of `path`. Returns `None` if the target is missing, or if the path leads through `workspace`. The path
-/// `workspace` must not contain links.
-pub(super) fn resolve(path: &Path, workspace: &Path) -> Option<PathBuf> {
+/// Directories that sessions can write, as paths without links.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Writable {
+    /// The workspace of the session, through which no path leads.
+    pub(super) workspace: PathBuf,
+    /// Workspaces of other sessions, in which no link is followed.
+    pub(super) others: Vec<PathBuf>,
+}
+
+/// Returns the target of `path`; `None` if it is missing, or if resolving it passes through the workspace or a link of another one.
+pub(super) fn resolve(path: &Path, writable: &Writable) -> Option<PathBuf> {
+    if !cfg!(unix) {
+        return path.canonicalize().ok();
+    }
     let parts = |path: &Path| -> VecDeque<OsString> {
         let normal = path.components().filter(|part| matches!(part, Component::Normal(_) | Component::ParentDir));
         normal.map(|part| part.as_os_str().to_owned()).collect()
@@ -21,10 +32,13 @@ pub(super) fn resolve(path: &Path, workspace: &Path) -> Option<PathBuf> {
             continue;
         }
         real.push(part);
-        if real.starts_with(workspace) {
+        if real.starts_with(&writable.workspace) {
             return None;
         }
         if real.symlink_metadata().ok()?.is_symlink() {
+            if writable.others.iter().any(|other| real.starts_with(other)) {
+                return None;
+            }
             links += 1;
             let target = real.read_link().ok().filter(|_| links <= MAX_LINKS)?;
             if target.is_absolute() {
@@ -41,6 +55,7 @@ pub(super) fn resolve(path: &Path, workspace: &Path) -> Option<PathBuf> {
 }
 
 #[cfg(test)]
+#[cfg(unix)]
 mod tests {
     use std::fs::{create_dir_all, write};
     use std::os::unix::fs::symlink;
@@ -59,12 +74,17 @@ mod tests {
         symlink("w/../private", at.join("up")).unwrap();
         symlink("private", at.join("sibling")).unwrap();
         symlink("circle", at.join("circle")).unwrap();
-        let found = |path: &str| resolve(&at.join(path), &workspace);
+        let writable = Writable { workspace: workspace.clone(), others: Vec::new() };
+        let found = |path: &str| resolve(&at.join(path), &writable);
         for path in ["w/bin/x", "w/bin", "through", "up", "circle", "gone"] {
             assert_eq!(found(path), None, "{path}");
         }
         for path in ["private", "sibling", "./sibling"] {
             assert_eq!(found(path), Some(at.join("private")), "{path}");
         }
+        let writable = Writable { workspace: at.join("other"), others: vec![workspace] };
+        let found = |path: &str| resolve(&at.join(path), &writable);
+        assert_eq!(["w/bin/x", "through"].map(found), [None, None]);
+        assert_eq!(["w/bin", "sibling"].map(found), ["w/bin", "private"].map(|path| Some(at.join(path))));
     }
 }

@@ -3,12 +3,7 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-#[cfg(unix)]
-use super::outside::resolve;
-#[cfg(not(unix))]
-fn resolve(path: &Path, _: &Path) -> Option<PathBuf> {
-    path.canonicalize().ok()
-}
+use super::outside::{Writable, resolve};
 
 pub(super) const SYSTEM: [&str; 10] =
     ["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", SETTINGS, "/nix/store", "/sys/devices/system/cpu"];
@@ -81,14 +76,24 @@ pub struct Places {
 }
 
 impl Places {
-    pub(super) fn of_process(workspace: &Path) -> Self {
-        let workspace = workspace.canonicalize().unwrap_or_else(|_| workspace.to_owned());
-        Self::from_environment(&workspace, std::env::home_dir(), &|name| std::env::var_os(name))
+    /// Finds the locations for a session in `workspace`. Links in the workspaces `others` are not followed, except in one that contains the home
+    /// directory.
+    pub(super) fn of_process(workspace: &Path, others: &[PathBuf]) -> Self {
+        let real = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
+        let home = std::env::home_dir();
+        let is_below_home = |other: &PathBuf| !home.as_ref().is_some_and(|home| home.starts_with(other));
+        let others = others.iter().map(|other| real(other)).filter(is_below_home).collect();
+        let writable = Writable { workspace: real(workspace), others };
+        Self::from_environment(&writable, home, &|name| std::env::var_os(name))
     }
 
-    /// Finds the locations from a home directory and environment variables. Omits locations in `workspace`, or behind a link in it: a session
-    /// that can write there could open any file.
-    fn from_environment(workspace: &Path, home: Option<PathBuf>, variable: &dyn Fn(&str) -> Option<OsString>) -> Self {
+    /// Finds the locations from a home directory and environment variables. Anything in the workspace, or reached by a link that a session can
+    /// create, is left out: the session could open any file.
+    fn from_environment(
+        writable: &Writable,
+        home: Option<PathBuf>,
+        variable: &dyn Fn(&str) -> Option<OsString>,
+    ) -> Self {
         let existing =
             |paths: &[&str]| paths.iter().map(PathBuf::from).filter(|path| path.exists()).collect::<Vec<_>>();
         let mut readable = existing(&SYSTEM);
@@ -100,7 +105,7 @@ impl Places {
         let path = variable("PATH").unwrap_or_default();
         let mut wanted: Vec<PathBuf> = std::env::split_paths(&path)
             .filter(|dir| dir.is_absolute())
-            .flat_map(|dir| expand_path_entry(&dir, workspace))
+            .flat_map(|dir| expand_path_entry(&dir, writable))
             .collect();
         for (name, default, parts) in TOOLCHAINS {
             let configured = variable(name).map(PathBuf::from);
@@ -113,7 +118,7 @@ impl Places {
             }
         }
         let mut covered: Vec<PathBuf> = places.readable.iter().filter_map(|path| path.canonicalize().ok()).collect();
-        for real in wanted.iter().filter_map(|path| resolve(path, workspace)) {
+        for real in wanted.iter().filter_map(|path| resolve(path, writable)) {
             if covered.iter().any(|granted| real.starts_with(granted)) {
                 continue;
             }
@@ -137,14 +142,15 @@ impl Places {
 pub(crate) fn path_outside(workspace: &Path) -> OsString {
     let workspace = workspace.canonicalize().unwrap_or_else(|_| workspace.to_owned());
     let is_above_home = std::env::home_dir().is_some_and(|home| home.starts_with(&workspace));
-    let is_outside = |dir: &PathBuf| dir.is_absolute() && (is_above_home || resolve(dir, &workspace).is_some());
+    let writable = Writable { workspace, ..Writable::default() };
+    let is_outside = |dir: &PathBuf| dir.is_absolute() && (is_above_home || resolve(dir, &writable).is_some());
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::join_paths(std::env::split_paths(&path).filter(is_outside)).unwrap_or_default()
 }
 
 /// Returns a directory on `PATH`, its neighbouring libraries, and its links to files.
-fn expand_path_entry(dir: &Path, workspace: &Path) -> Vec<PathBuf> {
-    if resolve(dir, workspace).is_none() {
+fn expand_path_entry(dir: &Path, writable: &Writable) -> Vec<PathBuf> {
+    if resolve(dir, writable).is_none() {
         return Vec::new();
     }
     let mut wanted = vec![dir.to_owned()];
@@ -191,7 +197,8 @@ mod tests {
 
     fn places(home: &Path, path: &[PathBuf]) -> Places {
         let path = std::env::join_paths(path).unwrap();
-        Places::from_environment(&home.join("work"), Some(home.into()), &|name| (name == "PATH").then(|| path.clone()))
+        let writable = Writable { workspace: home.join("work"), ..Writable::default() };
+        Places::from_environment(&writable, Some(home.into()), &|name| (name == "PATH").then(|| path.clone()))
     }
 
     fn readable_below(places: &Places, home: &Path) -> Vec<String> {

@@ -91,6 +91,11 @@ impl Git {
         Self { guard, outside: None }
     }
 
+    /// Returns the directory from which git is never taken.
+    pub(super) fn outside(&self) -> PathBuf {
+        self.outside.clone().or_else(|| std::env::current_dir().ok()).unwrap_or_default()
+    }
+
     /// Runs a command that must succeed, and returns its output.
     pub(super) fn run<A: AsRef<OsStr>>(&self, at: &GitPlace, args: &[A]) -> Result<Vec<u8>, WorktreeError> {
         let answer = self.run_for_output(at, args)?;
@@ -134,8 +139,8 @@ impl Git {
         };
         let mut command = self.command(at, args);
         let program = PathBuf::from(command.get_program());
-        let mut child = run_confined(&at.reach, &program, || command.spawn()).map_err(start_error)?;
-        // The guard kills git when this pipe closes, even if this process is killed.
+        let mut child = run_confined(&at.reach, &program, &self.outside(), || command.spawn()).map_err(start_error)?;
+        // Closing this pipe makes the guard kill git, even if this process is killed.
         let guard_pipe = child.stdin.take();
         let (send, answers) = mpsc::channel();
         let (out, errors) = (child.stdout.take(), child.stderr.take());
@@ -186,8 +191,7 @@ impl Git {
         #[cfg(unix)]
         std::os::unix::process::CommandExt::process_group(&mut command, 0);
         command.current_dir(if at.start.as_os_str().is_empty() { Path::new("/") } else { &at.start });
-        let outside = self.outside.clone().or_else(|| std::env::current_dir().ok()).unwrap_or_default();
-        command.env_clear().env("PATH", path_outside(&outside));
+        command.env_clear().env("PATH", path_outside(&self.outside()));
         for name in ["HOME", "XDG_CONFIG_HOME", "TMPDIR"] {
             command.envs(std::env::var_os(name).map(|value| (name, value)));
         }
@@ -268,11 +272,13 @@ fn receive<T>(
     }
 }
 
-/// Runs `act` in a sandbox, if the system has one. Then `act` and its child processes can reach only files of `reach` and of the system.
+/// Performs `act` in a sandbox, if the system has one: `act` and the processes it starts can reach only files of `reach` and of the system,
+/// also where links in `workspace` lead elsewhere.
 #[cfg(target_os = "linux")]
 pub(super) fn run_confined<T: Send>(
     reach: &GitReach,
     program: &Path,
+    workspace: &Path,
     act: impl FnOnce() -> io::Result<T> + Send,
 ) -> io::Result<T> {
     if sandbox::probe().is_err() {
@@ -281,7 +287,7 @@ pub(super) fn run_confined<T: Send>(
     // A sandbox applies to the thread that enters it and to the processes that the thread starts.
     std::thread::scope(|scope| {
         let started = scope.spawn(|| {
-            sandbox::enter_within(&reach.written, &reach.read, program).map_err(io::Error::other)?;
+            sandbox::enter_within(&reach.written, &reach.read, program, workspace).map_err(io::Error::other)?;
             act()
         });
         started.join().unwrap_or_else(|_| Err(io::Error::other("the sandbox panicked")))
@@ -289,7 +295,7 @@ pub(super) fn run_confined<T: Send>(
 }
 
 #[cfg(not(target_os = "linux"))]
-pub(super) fn run_confined<T>(_: &GitReach, _: &Path, act: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
+pub(super) fn run_confined<T>(_: &GitReach, _: &Path, _: &Path, act: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
     act()
 }
 

@@ -113,7 +113,7 @@ impl Worktrees {
         let line = |name: &str, path: &Path| [name.as_bytes(), path.as_os_str().as_encoded_bytes(), b"\n"].concat();
         fs::create_dir(&tree).map_err(cannot("created"))?;
         let reach = GitReach { written: vec![entry.repository.clone(), tree.clone()], read: Vec::new() };
-        let made = run_confined(&reach, Path::new("git"), || {
+        let made = run_confined(&reach, Path::new("git"), &self.git.outside(), || {
             let root = root(&entry.repository);
             let repository = Dir::open_ambient_dir(root, ambient_authority())?;
             let repository = beneath::dir(&repository, below(root, &entry.repository))?;

@@ -1,0 +1,78 @@
+//! File systems that ignore case: a path must be spelled as on disk, because rules compare characters.
+
+use std::io;
+use std::path::Path;
+
+use cap_std::fs::Dir;
+
+use super::{beneath, is_same_entry};
+
+/// Returns the first part of `path`, an existing path without links, that has another spelling on disk.
+pub(super) fn misspelled_part<'a>(root: &Dir, path: &'a Path) -> io::Result<Option<&'a str>> {
+    let mut ways: Vec<&Path> = path.ancestors().filter(|way| way.file_name().is_some()).collect();
+    ways.reverse();
+    for way in ways {
+        let (dir, name) = beneath::parent(root, way)?;
+        let Some(name) = name.to_str() else { continue };
+        let entry = |name: &str| dir.symlink_metadata(name).ok();
+        let is_same =
+            |other: &str| entry(name).zip(entry(other)).is_some_and(|(one, other)| is_same_entry(&one, &other));
+        let is_listed = || Ok(dir.entries()?.flatten().any(|entry| entry.file_name() == name));
+        if is_misspelled(name, is_same, is_listed)? {
+            return Ok(Some(name));
+        }
+    }
+    Ok(None)
+}
+
+/// Returns whether `name` opens an entry that has another name. `is_same` returns whether another name opens the same entry, and
+/// `is_listed` whether `name` is in its directory.
+fn is_misspelled(
+    name: &str,
+    is_same: impl Fn(&str) -> bool,
+    is_listed: impl Fn() -> io::Result<bool>,
+) -> io::Result<bool> {
+    let swapped: String = name
+        .chars()
+        .map(|c| if c.is_ascii_lowercase() { c.to_ascii_uppercase() } else { c.to_ascii_lowercase() })
+        .collect();
+    let ignores_case = swapped != name && is_same(&swapped);
+    // Its file systems also have several spellings of one accented letter.
+    let is_normalized = cfg!(target_os = "macos") && !name.is_ascii();
+    Ok((ignores_case || is_normalized) && !is_listed()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// No spelling that a file system accepts evades a rule for the name on disk. The control: the name itself, and a file
+    /// system that distinguishes case.
+    #[test]
+    fn other_spelling_of_a_name_is_found() {
+        const ATTACKS: [&str; 3] = ["SECRET", "Secret", "secreT"];
+        let ignoring_case = |name: &str| {
+            let opens = |other: &str| other.eq_ignore_ascii_case("secret");
+            is_misspelled(name, |other| opens(name) && opens(other), || Ok(name == "secret")).unwrap()
+        };
+        assert_eq!(ATTACKS.map(ignoring_case), [true; 3]);
+        assert!(!ignoring_case("secret"));
+        let is_found = |name: &str| is_misspelled(name, |other| other == name, || Ok(false)).unwrap();
+        assert!(!ATTACKS.into_iter().any(is_found));
+    }
+
+    #[test]
+    fn names_on_disk_are_not_misspelled() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::create_dir(dir.path().join("Deep")).unwrap();
+        for name in ["Deep/a.txt", "Deep/ä", "Deep/1"] {
+            std::fs::write(dir.path().join(name), "").unwrap();
+        }
+        // Two names of one file that differ in case only.
+        std::fs::hard_link(dir.path().join("Deep/a.txt"), dir.path().join("Deep/A.TXT")).unwrap();
+        let root = Dir::open_ambient_dir(dir.path(), cap_std::ambient_authority()).unwrap();
+        for name in ["Deep", "Deep/a.txt", "Deep/A.TXT", "Deep/ä", "Deep/1"] {
+            assert_eq!(misspelled_part(&root, Path::new(name)).unwrap(), None, "{name}");
+        }
+    }
+}
