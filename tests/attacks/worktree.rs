@@ -157,7 +157,9 @@ fn links_of_a_parent_on_path_open_nothing_to_its_child() {
         let tools = if in_workspace { user.workspace().join(".venv") } else { outside.join("tools") };
         std::fs::create_dir_all(outside.join("private")).expect("a directory");
         std::fs::create_dir_all(tools.join("bin")).expect("a directory");
-        ["private.txt", "private/a.txt"].map(|path| std::fs::write(outside.join(path), SECRET).expect("a file"));
+        for path in ["private.txt", "private/a.txt"] {
+            std::fs::write(outside.join(path), SECRET).expect("a file");
+        }
         for (to, at) in [("private.txt", "bin/x"), ("private", "lib")] {
             std::os::unix::fs::symlink(outside.join(to), tools.join(at)).expect("a link");
         }

@@ -81,8 +81,8 @@ impl Places {
     pub(super) fn of_process(workspace: &Path, others: &[PathBuf]) -> Self {
         let real = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
         let home = std::env::home_dir();
-        let is_below_home = |other: &PathBuf| !home.as_ref().is_some_and(|home| home.starts_with(other));
-        let others = others.iter().map(|other| real(other)).filter(is_below_home).collect();
+        let is_apart = |other: &PathBuf| !home.as_ref().is_some_and(|home| home.starts_with(other));
+        let others = others.iter().map(|other| real(other)).filter(is_apart).collect();
         let writable = Writable { workspace: real(workspace), others };
         Self::from_environment(&writable, home, &|name| std::env::var_os(name))
     }

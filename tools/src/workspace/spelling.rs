@@ -17,7 +17,7 @@ pub(super) fn misspelled_part<'a>(root: &Dir, path: &'a Path) -> io::Result<Opti
         let entry = |name: &str| dir.symlink_metadata(name).ok();
         let is_same =
             |other: &str| entry(name).zip(entry(other)).is_some_and(|(one, other)| is_same_entry(&one, &other));
-        let is_listed = || Ok(dir.entries()?.flatten().any(|entry| entry.file_name() == name));
+        let is_listed = || -> io::Result<bool> { Ok(dir.entries()?.flatten().any(|entry| entry.file_name() == name)) };
         if is_misspelled(name, is_same, is_listed)? {
             return Ok(Some(name));
         }
