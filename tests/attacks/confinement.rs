@@ -1,6 +1,6 @@
 //! Files outside of the workspace that a confined command must not read.
 
-use std::os::unix::fs::{MetadataExt as _, symlink};
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
 
 use super::scene::*;
 use subtend_tools::policy::PROTECTED;
@@ -52,13 +52,40 @@ fn workspace_links_on_path_grant_no_access() {
     let script = format!("cat {0}/private.txt {0}/private/lib.txt", home.display());
     let path = [bin, own.clone()];
     assert!(!run_confined(&user, &path, &script, &[]).contains(SECRET));
+    std::fs::set_permissions(home.join("tool"), std::fs::Permissions::from_mode(0o755)).expect("a program");
     link(&home.join("tool"), own.join("tool"));
     assert_eq!(run_confined(&user, &path, "cat ../outside/tool", &[]).contains(SECRET), can_confine());
     assert!(run_unconfined(&user, &script).contains(SECRET));
 }
 
-/// Settings that only the superuser may read, such as password hashes. The control: an unconfined shell reads all that
-/// its user may read.
+/// Links in a directory on `PATH` that a session of another workspace may have made, and such a directory behind a link:
+/// they open programs alone. The control: a link to a program.
+#[test]
+fn links_on_path_open_programs_alone() {
+    let user = User::new();
+    let home = user.workspace().with_file_name("outside");
+    let attacks: [&str; 3] = ["private.txt", "private/lib.txt", "behind/a.txt"];
+    for path in attacks.iter().chain(&["tools/bin/own", "program"]) {
+        std::fs::create_dir_all(home.join(path).parent().expect("a folder")).expect("a folder");
+        std::fs::write(home.join(path), SECRET).expect("a file");
+    }
+    std::fs::set_permissions(home.join("program"), std::fs::Permissions::from_mode(0o755)).expect("a program");
+    for (to, at) in
+        [("private.txt", "tools/bin/x"), ("private", "tools/lib"), ("behind", "linked"), ("program", "tools/bin/p")]
+    {
+        symlink(home.join(to), home.join(at)).expect("a link");
+    }
+    let path = [home.join("tools/bin"), home.join("linked")];
+    for attack in attacks {
+        let read = run_confined(&user, &path, &format!("cat {}/{attack}", home.display()), &[]);
+        assert!(!read.contains(SECRET), "{attack}: {read}");
+    }
+    let read = run_confined(&user, &path, &format!("cat {}/program", home.display()), &[]);
+    assert_eq!(read.contains(SECRET), can_confine(), "{read}");
+}
+
+/// Settings that only the superuser may read, such as password hashes. The control: an unconfined shell reads what its
+/// user may.
 #[test]
 fn confined_command_reads_only_world_readable_settings() {
     let user = User::new();

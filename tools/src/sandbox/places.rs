@@ -148,23 +148,41 @@ pub(crate) fn path_outside(workspace: &Path) -> OsString {
     std::env::join_paths(std::env::split_paths(&path).filter(is_outside)).unwrap_or_default()
 }
 
-/// Returns a directory on `PATH`, its neighbouring libraries, and its links to files.
+/// Returns a directory on `PATH` with its neighbouring libraries, and the programs to which its links lead. A session of another workspace
+/// may have made a link: where one leads to the directory, only its programs are returned, and libraries elsewhere are not.
 fn expand_path_entry(dir: &Path, writable: &Writable) -> Vec<PathBuf> {
-    if resolve(dir, writable).is_none() {
-        return Vec::new();
+    let Some(real) = resolve(dir, writable) else { return Vec::new() };
+    let is_linked = real != *dir && !SYSTEM.iter().any(|system| real.starts_with(system));
+    let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
+    let is_link = |entry: &std::fs::DirEntry| entry.file_type().is_ok_and(|kind| kind.is_symlink());
+    let found = entries.filter(|entry| is_linked || is_link(entry)).map(|entry| entry.path());
+    let mut wanted: Vec<PathBuf> = found.filter(|path| is_program(path)).take(MAX_LINKS).collect();
+    if is_linked {
+        return wanted;
     }
-    let mut wanted = vec![dir.to_owned()];
+    wanted.push(real);
     let is_bin = dir.file_name().is_some_and(|name| name == "bin" || name == "sbin");
     if let Some(parent) = dir.parent().filter(|_| is_bin) {
-        wanted.extend(["lib", "lib64", "libexec", "include"].map(|name| parent.join(name)));
+        let libraries = ["lib", "lib64", "libexec", "include"].map(|name| parent.join(name));
+        wanted.extend(
+            libraries.into_iter().filter_map(|path| resolve(&path, writable)).filter(|real| real.starts_with(parent)),
+        );
     }
-    let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
-    let links = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_symlink()));
-    wanted.extend(links.map(|entry| entry.path()).filter(|path| path.is_file()).take(MAX_LINKS));
     wanted
 }
 
-/// Returns the reason why a location must not be granted, if there is one.
+#[cfg(unix)]
+fn is_program(path: &Path) -> bool {
+    use std::os::unix::fs::PermissionsExt as _;
+    path.metadata().is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0)
+}
+
+#[cfg(not(unix))]
+fn is_program(path: &Path) -> bool {
+    path.is_file()
+}
+
+/// Returns the reason that a location must not be granted, if there is one.
 fn refusal_reason(place: &Path, home: &Path) -> Option<String> {
     if home.starts_with(place) {
         return Some("it contains the home directory".to_owned());
@@ -178,7 +196,7 @@ fn refusal_reason(place: &Path, home: &Path) -> Option<String> {
 #[cfg(test)]
 #[cfg(unix)]
 mod tests {
-    use std::os::unix::fs::symlink;
+    use std::os::unix::fs::{PermissionsExt as _, symlink};
 
     use super::*;
 
@@ -191,6 +209,7 @@ mod tests {
         }
         std::fs::write(home.join(".cargo/credentials.toml"), "token").unwrap();
         std::fs::write(home.join("apps/linked"), "").unwrap();
+        std::fs::set_permissions(home.join("apps/linked"), std::fs::Permissions::from_mode(0o755)).unwrap();
         symlink(home.join("apps/linked"), home.join("tools/bin/linked")).unwrap();
         (dir, home)
     }
@@ -210,7 +229,7 @@ mod tests {
     fn places_include_path_entries_and_toolchain_parts() {
         let (_dir, home) = home();
         let places = places(&home, &[home.join("tools/bin"), "/usr/bin".into(), "relative".into(), home.join("gone")]);
-        let granted = ["tools/bin", "tools/lib", "apps/linked", ".rustup/toolchains", ".cargo/bin", ".cargo/registry"];
+        let granted = ["apps/linked", "tools/bin", "tools/lib", ".rustup/toolchains", ".cargo/bin", ".cargo/registry"];
         assert_eq!(readable_below(&places, &home), granted);
         assert_eq!(places.left_out, []);
         let variables = [("RUSTUP_HOME", home.join(".rustup")), ("CARGO_HOME", home.join(".cargo"))];
