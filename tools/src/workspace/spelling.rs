@@ -32,11 +32,7 @@ fn is_misspelled(
     is_same: impl Fn(&str) -> bool,
     is_listed: impl Fn() -> io::Result<bool>,
 ) -> io::Result<bool> {
-    let swapped: String = name
-        .chars()
-        .map(|c| if c.is_ascii_lowercase() { c.to_ascii_uppercase() } else { c.to_ascii_lowercase() })
-        .collect();
-    let ignores_case = swapped != name && is_same(&swapped);
+    let ignores_case = [name.to_uppercase(), name.to_lowercase()].iter().any(|other| other != name && is_same(other));
     // Its file systems also have several spellings of one accented letter.
     let is_normalized = cfg!(target_os = "macos") && !name.is_ascii();
     Ok((ignores_case || is_normalized) && !is_listed()?)
