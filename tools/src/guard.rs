@@ -49,7 +49,7 @@ const LINE: &str = "--line";
 /// The program that runs as a guard by calling [`main`], and its arguments.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Guard {
-    /// The program, usually the current executable.
+    /// The program, usually the current executable: on Linux `/proc/self/exe`, which no session can replace.
     pub program: PathBuf,
     /// Arguments that precede the arguments of the guarded command.
     pub args: Vec<OsString>,

@@ -5,16 +5,16 @@
 //!
 //! # What is enforced
 //!
-//! * **Workspace files.** A directory is granted as a whole if the authority allows all paths in it, including future ones. In a partly
-//!   allowed directory, the existing allowed files and directories are granted. Commands cannot create, rename or remove entries of such a
-//!   directory, even if only some reads are denied: the next command could read a renamed file. A file with several names (hard links) is
-//!   granted only if no name is denied. `Ask` counts as denied, because the kernel cannot ask.
-//! * **Other files** ([`places()`]). Commands can read and execute files of the system (`/usr`, and world-readable files of `/etc`).
-//!   The same applies to directories on `PATH` with neighbouring libraries, and to toolchains such as rustup, pyenv, nvm and the cargo
-//!   registry. A place to which a link in the workspace leads is not granted. Commands can write to a private directory, set as
-//!   `TMPDIR` and `HOME`. All other files are denied, notably keys and credentials in the home directory, even if they are on `PATH`.
-//! * **Network**, unless `net.fetch` is allowed without restriction: sockets of every kind are denied; Landlock also denies TCP. Unix
-//!   sockets are always denied, because a service such as a container engine or a key agent could act for the command.
+//! * **Workspace files.** A directory is granted as a whole if the authority allows all paths in it, including future ones. A partly
+//!   allowed directory is surveyed, and its existing allowed files and directories are granted. Entries of it cannot be created, renamed
+//!   or removed, even if only reading is denied in part: a renamed file could be read by the next command. A file with several names
+//!   (hard links) is granted only if none of them is denied. `Ask` counts as denied, because the system cannot ask.
+//! * **Other files** ([`places()`]). Commands can read and execute system programs, libraries and settings (`/usr`, and world-readable
+//!   files of `/etc`), directories on `PATH` with neighbouring libraries (behind links, programs alone), and toolchains (rustup, pyenv, nvm, the cargo registry and
+//!   others), unless a link in the workspace leads there. They can write to a private directory, set as `TMPDIR` and `HOME`. The rest is
+//!   out of reach, notably keys and credentials in the home directory, which an entry of `PATH` cannot open.
+//! * **Network**, unless all of `net.fetch` is allowed: sockets of every kind are denied; Landlock also denies TCP. Unix sockets are
+//!   always denied: a service behind one (a container engine, a key agent) could act for the command.
 //! * **Open descriptors**: a command does not inherit files, pipes or sockets that the embedding program left open.
 //! * **The kernel**: a command has no capabilities. It cannot enter user namespaces, create setuid programs, take leases of files, or
 //!   use key rings. It cannot change owners, extended attributes or flags of files. It cannot change limits, priorities or scheduling of
