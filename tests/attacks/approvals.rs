@@ -3,6 +3,9 @@
 use super::scene::*;
 use subtend_session::record::AskVerdict;
 
+use crate::cli::call::User;
+use crate::cli::terminal::{MODEL, TerminalSession};
+
 fn asking() -> AttackScene {
     AttackScene::new().policy(Verdict::Allow, &[("fs.write", "*", Verdict::Ask)])
 }
@@ -26,6 +29,33 @@ async fn approve_each(
                 all.push((question.session, question.resource.to_string()));
                 approver.answer(&question, verdict).await.expect("an answer");
             }
+        }
+    }
+}
+
+/// A model that asks for a `y` in its text and requests a call meanwhile: what was typed before the question, without its
+/// line end, does not answer it. The control: the same letter typed after it.
+#[cfg(unix)]
+#[test]
+fn letters_typed_before_a_question_do_not_answer_it() {
+    let attacks: [&str; 2] = ["run", "chat"];
+    for command in attacks {
+        for (before, after, is_written) in [("y", "\r", false), ("", "y\r", true)] {
+            let user = User::new();
+            let model = user.script(MODEL);
+            let prompt: &[&str] = if command == "run" { &["please write"] } else { &[] };
+            let args = [&[command, "--model", &model, "--ask", "fs.write"], prompt].concat();
+            let mut session = TerminalSession::at_terminal(&user, &args);
+            if command == "chat" {
+                session.until("/help lists the commands");
+                session.types("please write\r");
+            }
+            session.until("thinking");
+            session.types(before);
+            session.until("allow?");
+            session.types(after);
+            session.until("heard: ");
+            assert_eq!(user.workspace().join("a.txt").exists(), is_written, "{command}: {before:?}, {after:?}");
         }
     }
 }

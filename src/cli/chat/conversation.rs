@@ -249,6 +249,7 @@ impl<'a, 'b> Conversation<'a, 'b> {
     }
 
     fn ask(&mut self, question: OpenQuestion) {
+        self.lines.set_aside();
         self.work.screen.alert(&question.question);
         self.question = Some(question);
     }
@@ -287,10 +288,9 @@ impl<'a, 'b> Conversation<'a, 'b> {
 
     /// Sends a text. If a pasted or queued text names a slash command, sends the command's prompt instead.
     async fn say(&mut self, text: String, steer: bool, typed: String) -> Flow {
-        match slash::expand(&self.commands, &text, self.work.screen) {
-            Some(Err(fail)) => self.report(Err(fail)),
-            Some(Ok(text)) => self.send(text, steer, typed).await,
-            None => self.send(text, steer, typed).await,
+        match slash::expand(&self.commands, &text, self.work.screen).transpose() {
+            Err(fail) => self.report(Err(fail)),
+            Ok(expanded) => self.send(expanded.unwrap_or(text), steer, typed).await,
         }
     }
 

@@ -21,6 +21,8 @@ pub(super) enum TerminalInput {
 pub(super) struct LineEditor {
     events: EventStream,
     input: Input,
+    /// Text that waits for the next entered line.
+    aside: Option<Input>,
     entered: Vec<String>,
     back: usize,
 }
@@ -31,7 +33,8 @@ impl LineEditor {
         crossterm::terminal::enable_raw_mode()?;
         // Without bracketed paste, each line of a pasted text would be sent as a message.
         drop(crossterm::execute!(std::io::stderr(), EnableBracketedPaste));
-        Ok(Self { events: EventStream::new(), input: Input::default(), entered: Vec::new(), back: 0 })
+        let (events, input) = (EventStream::new(), Input::default());
+        Ok(Self { events, input, aside: None, entered: Vec::new(), back: 0 })
     }
 
     pub(super) fn value_and_cursor(&self) -> (&str, usize) {
@@ -44,6 +47,13 @@ impl LineEditor {
         self.input.reset();
         self.back = 0;
         was
+    }
+
+    /// Sets the typed text aside until the next line is entered, so that it does not answer a question that appears now.
+    pub(super) fn set_aside(&mut self) {
+        if !self.input.value().is_empty() {
+            self.aside = Some(std::mem::take(&mut self.input));
+        }
     }
 
     pub(super) fn put_back(&mut self, line: String) {
@@ -99,7 +109,9 @@ impl LineEditor {
 
     fn enter(&mut self) -> TerminalInput {
         let line = self.input.value().to_owned();
-        self.input.reset();
+        // A command leaves a question open.
+        let restored = if line.trim_start().starts_with('/') { None } else { self.aside.take() };
+        self.input = restored.unwrap_or_default();
         self.back = 0;
         if !line.trim().is_empty() && self.entered.last() != Some(&line) {
             self.entered.push(line.clone());

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::io::{BufRead as _, IsTerminal as _};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::termios::{QueueSelector, tcflush};
 use serde::Deserialize;
 use serde_json::Value;
 use subtend_actors::Approval;
@@ -215,8 +216,10 @@ impl TerminalApprover {
         self.waiting.mark_missed_events();
     }
 
-    /// Opens a question that was shown. Lines typed before it are discarded, so that they do not answer it.
+    /// Opens a question that was shown. What was typed before it is discarded, so that it does not answer it.
     pub(super) fn ask(&mut self, question: OpenQuestion) {
+        // The beginning of a line, which the terminal holds. An error means that stdin is not a terminal.
+        let _ = tcflush(std::io::stdin(), QueueSelector::IFlush);
         while self.lines.try_recv().is_ok() {}
         self.question = Some(question);
     }
