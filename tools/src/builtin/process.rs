@@ -265,7 +265,9 @@ fn command(
     {
         command.env(LIMITS, limits);
     }
-    if let Some(others) = workspace.made_for().and_then(|others| std::env::join_paths(others).ok()) {
+    // One that `PATH` could not name is left out.
+    let others = workspace.made_for().unwrap_or_default().iter().filter(|other| std::env::join_paths([other]).is_ok());
+    if let Ok(others) = std::env::join_paths(others) {
         command.env(sandbox::OTHERS, others);
     }
     // Without a terminal, prompts must not block.
