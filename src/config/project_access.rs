@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 
+use super::Config;
 use super::error::ConfigError;
 use super::key::Key;
 use super::origin::Origin;
@@ -13,14 +14,14 @@ pub enum ProjectAccess {
     Anything,
     /// The file may name models that the user has enabled.
     EnabledModels,
-    /// The file may lower the value of the user's own file, or set it if that file does not.
+    /// The file may lower the value of the user's own file, or the default.
     LowerOnly,
     /// Only the user's own file, a variable or an option may set it.
     UserOnly,
 }
 
-/// For each key, the rights of a workspace's file and the reason. `.*` at the end matches all keys below.
-pub const PROJECT_ACCESS: [(&str, ProjectAccess, &str); 23] = [
+/// Every key with the rights of a workspace's file, and the reason; `*` matches any text.
+pub const PROJECT_ACCESS: [(&str, ProjectAccess, &str); 25] = [
     ("agent", ProjectAccess::Anything, "chooses among agents, whose permissions are limited by options of the command"),
     ("sessions.*", ProjectAccess::Anything, "titles and summaries, by agents without tools"),
     ("host.*", ProjectAccess::UserOnly, "bounds of the process, which may run sessions of other workspaces"),
@@ -48,6 +49,8 @@ pub const PROJECT_ACCESS: [(&str, ProjectAccess, &str); 23] = [
     ("limits.tokens", ProjectAccess::LowerOnly, "limits the cost of a run"),
     ("limits.cost_micro", ProjectAccess::LowerOnly, "limits the cost of a run"),
     ("limits.wall_ms", ProjectAccess::LowerOnly, "limits the cost of a run"),
+    ("limits.*_bytes", ProjectAccess::LowerOnly, "limits the memory of the process"),
+    ("limits.calls_per_answer", ProjectAccess::LowerOnly, "limits the memory of the process"),
     ("limits.*", ProjectAccess::Anything, "limits within a run; `--limit` overrides them"),
     ("shell.*", ProjectAccess::UserOnly, "gives commands more variables and resources"),
     ("web.*", ProjectAccess::UserOnly, "gives access to internal hosts, and receives your searches"),
@@ -58,8 +61,8 @@ impl ProjectAccess {
     /// Returns the rights of a workspace's file over `key`.
     pub fn of(key: &Key) -> Self {
         let names = key.names().join(".");
-        let holds = |pattern: &str| match pattern.strip_suffix('*') {
-            Some(above) => names.starts_with(above),
+        let holds = |pattern: &str| match pattern.split_once('*') {
+            Some((begin, end)) => names.starts_with(begin) && names.ends_with(end),
             None => names == pattern,
         };
         // A key without an entry is denied.
@@ -71,7 +74,7 @@ impl ProjectAccess {
         match self {
             Self::Anything => "yes",
             Self::EnabledModels => "models that you enable",
-            Self::LowerOnly => "lower than your own file",
+            Self::LowerOnly => "lower than your own file or the default",
             Self::UserOnly => "no",
         }
     }
@@ -87,7 +90,7 @@ pub(super) fn check(values: &[(Key, Value, Origin)]) -> Result<(), ConfigError> 
             }
             ProjectAccess::LowerOnly => {
                 match numeric_bound(values, key).filter(|bound| value.as_u64().is_none_or(|value| value > *bound)) {
-                    Some(bound) => format!("a workspace can only lower it, and your own file sets {bound}"),
+                    Some(bound) => format!("a workspace can only lower it, from {bound}"),
                     None => continue,
                 }
             }
@@ -97,10 +100,14 @@ pub(super) fn check(values: &[(Key, Value, Origin)]) -> Result<(), ConfigError> 
     Ok(())
 }
 
-/// Returns the value of `key` in the user's own file.
+/// Returns the value of `key` in the user's own file, or else its default.
 fn numeric_bound(values: &[(Key, Value, Origin)], key: &Key) -> Option<u64> {
     let own = values.iter().rfind(|(of, _, origin)| of == key && matches!(origin, Origin::User(_)));
-    own.and_then(|(_, value, _)| value.as_u64())
+    let Some((_, value, _)) = own else {
+        let whole = serde_json::to_value(Config::default()).ok()?;
+        return key.names().iter().try_fold(&whole, |value, name| value.get(name))?.as_u64();
+    };
+    value.as_u64()
 }
 
 #[cfg(test)]

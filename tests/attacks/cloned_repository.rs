@@ -119,11 +119,13 @@ fn repository_cannot_raise_limits_or_name_servers() {
     let user = cloned();
     std::fs::create_dir_all(user.config().join("subtend")).expect("a folder");
     std::fs::write(user.config().join("subtend/subtend.yaml"), "limits: {tokens: 1000}\n").expect("a file");
-    let attacks: [(&str, &str); 4] = [
+    let attacks: [(&str, &str); 6] = [
+        ("limits: {recorded_bytes: 100000000000}\n", "`limits.recorded_bytes`: a workspace can only lower it"),
+        ("limits: {calls_per_answer: 2000}\n", "`limits.calls_per_answer`: a workspace can only lower it"),
         ("host: {slots: 4000}\n", "`host.slots`: a workspace cannot set it"),
         ("prices: {x: {input: 0, output: 0}}\n", "`prices.x`: a workspace cannot set it"),
-        ("limits: {tokens: none}\n", "`limits.tokens`: a workspace can only lower it, and your own file sets 1000"),
-        ("limits: {tokens: 1001}\n", "`limits.tokens`: a workspace can only lower it, and your own file sets 1000"),
+        ("limits: {tokens: none}\n", "`limits.tokens`: a workspace can only lower it, from 1000"),
+        ("limits: {tokens: 1001}\n", "`limits.tokens`: a workspace can only lower it, from 1000"),
     ];
     for (text, expected) in attacks {
         user.file("subtend.yaml", text);
