@@ -21,7 +21,7 @@ pub enum ProjectAccess {
 }
 
 /// Every key with the rights of a workspace's file, and the reason; `*` matches any text.
-pub const PROJECT_ACCESS: [(&str, ProjectAccess, &str); 25] = [
+pub const PROJECT_ACCESS: [(&str, ProjectAccess, &str); 26] = [
     ("agent", ProjectAccess::Anything, "chooses among agents, whose permissions are limited by options of the command"),
     ("sessions.*", ProjectAccess::Anything, "titles and summaries, by agents without tools"),
     ("host.*", ProjectAccess::UserOnly, "bounds of the process, which may run sessions of other workspaces"),
@@ -51,6 +51,7 @@ pub const PROJECT_ACCESS: [(&str, ProjectAccess, &str); 25] = [
     ("limits.wall_ms", ProjectAccess::LowerOnly, "limits the cost of a run"),
     ("limits.*_bytes", ProjectAccess::LowerOnly, "limits the memory of the process"),
     ("limits.calls_per_answer", ProjectAccess::LowerOnly, "limits the memory of the process"),
+    ("limits.local_calls", ProjectAccess::LowerOnly, "limits the memory of the process"),
     ("limits.*", ProjectAccess::Anything, "limits within a run; `--limit` overrides them"),
     ("shell.*", ProjectAccess::UserOnly, "gives commands more variables and resources"),
     ("web.*", ProjectAccess::UserOnly, "gives access to internal hosts, and receives your searches"),
