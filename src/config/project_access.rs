@@ -20,7 +20,7 @@ pub enum ProjectAccess {
     UserOnly,
 }
 
-/// Every key with the rights of a workspace's file, and the reason; `*` matches any text.
+/// For each key, the rights of a workspace's file and the reason. `*` matches any text.
 pub const PROJECT_ACCESS: [(&str, ProjectAccess, &str); 26] = [
     ("agent", ProjectAccess::Anything, "chooses among agents, whose permissions are limited by options of the command"),
     ("sessions.*", ProjectAccess::Anything, "titles and summaries, by agents without tools"),

@@ -84,8 +84,8 @@ fn links_on_path_open_programs_alone() {
     assert_eq!(read.contains(SECRET), can_confine(), "{read}");
 }
 
-/// Settings that only the superuser may read, such as password hashes. The control: an unconfined shell reads what its
-/// user may.
+/// Settings that only the superuser may read, such as password hashes. The control: an unconfined shell reads all that
+/// its user may read.
 #[test]
 fn confined_command_reads_only_world_readable_settings() {
     let user = User::new();
@@ -200,8 +200,8 @@ fn replaced_program_guards_no_command() {
     }
 }
 
-/// A session of the directory above replaces a workspace by a link: no session of it continues behind the link, and no
-/// merge writes there. The control: the directory itself.
+/// A session of the parent directory replaces a workspace with a link. No session of that workspace continues in the
+/// target, and no merge writes there. The control: the directory itself.
 #[test]
 fn link_in_place_of_a_workspace_is_not_followed() {
     let user = User::new();

@@ -5,16 +5,16 @@
 //!
 //! # What is enforced
 //!
-//! * **Workspace files.** A directory is granted as a whole if the authority allows all paths in it, including future ones. A partly
-//!   allowed directory is surveyed, and its existing allowed files and directories are granted. Entries of it cannot be created, renamed
-//!   or removed, even if only reading is denied in part: a renamed file could be read by the next command. A file with several names
-//!   (hard links) is granted only if none of them is denied. `Ask` counts as denied, because the system cannot ask.
-//! * **Other files** ([`places()`]). Commands can read and execute system programs, libraries and settings (`/usr`, and world-readable
-//!   files of `/etc`), directories on `PATH` with neighbouring libraries (behind links, programs alone), and toolchains (rustup, pyenv, nvm, the cargo registry and
-//!   others), unless a link in the workspace leads there. They can write to a private directory, set as `TMPDIR` and `HOME`. The rest is
-//!   out of reach, notably keys and credentials in the home directory, which an entry of `PATH` cannot open.
-//! * **Network**, unless all of `net.fetch` is allowed: sockets of every kind are denied; Landlock also denies TCP. Unix sockets are
-//!   always denied: a service behind one (a container engine, a key agent) could act for the command.
+//! * **Workspace files.** A directory is granted as a whole if the authority allows all paths in it, including future ones. In a partly
+//!   allowed directory, the existing allowed files and directories are granted. Commands cannot create, rename or remove entries of such a
+//!   directory, even if only some reads are denied: the next command could read a renamed file. A file with several names (hard links) is
+//!   granted only if no name is denied. `Ask` counts as denied, because the kernel cannot ask.
+//! * **Other files** ([`places()`]). Commands can read and execute files of the system (`/usr`, and world-readable files of `/etc`).
+//!   The same applies to directories on `PATH` with neighbouring libraries (but only to programs behind links), and to toolchains such as rustup, pyenv, nvm and the cargo
+//!   registry. A place to which a link in the workspace leads is not granted. Commands can write to a private directory, set as
+//!   `TMPDIR` and `HOME`. All other files are denied, notably keys and credentials in the home directory, even if they are on `PATH`.
+//! * **Network**, unless `net.fetch` is allowed without restriction: sockets of every kind are denied; Landlock also denies TCP. Unix
+//!   sockets are always denied, because a service such as a container engine or a key agent could act for the command.
 //! * **Open descriptors**: a command does not inherit files, pipes or sockets that the embedding program left open.
 //! * **The kernel**: a command has no capabilities. It cannot enter user namespaces, create setuid programs, take leases of files, or
 //!   use key rings. It cannot change owners, extended attributes or flags of files. It cannot change limits, priorities or scheduling of
@@ -205,9 +205,8 @@ pub(crate) fn behind_gate(program: OsString, args: impl Iterator<Item = OsString
     command
 }
 
-/// Restricts this thread and everything that it starts to the directories `written` and `read`, to `program`, and to the files that
-/// system programs need, to which no link in `workspace` leads. As for a command, the system call filter applies, and sockets and most
-/// capabilities are denied.
+/// Restricts this thread and all its later children. They can use only the directories `written` and `read`, `program`, and the
+/// files that system programs need and to which no link in `workspace` leads. As for a command, the system call filter applies, and sockets and most capabilities are denied.
 ///
 /// # Errors
 /// If the thread cannot be restricted, or a directory is missing or lies behind a link.
@@ -218,10 +217,10 @@ pub(crate) fn enter_within(
     program: &Path,
     workspace: &Path,
 ) -> Result<(), String> {
-    // The first is the repository, usually inside a workspace too; links in a workspace must not add grants.
+    // The first directory is the repository, usually inside a workspace too. Links in a workspace must not add grants.
     let repository = written.first().and_then(|repository| repository.parent()).unwrap_or(Path::new("/"));
     let mut places = Places::of_process(repository, &[workspace.to_owned()]);
-    // Devices are endless: a link to one in place of a file makes git read until its memory limit. Git needs only these two.
+    // Git needs only two devices. A link to another one, such as `/dev/zero`, would make git read until its memory limit.
     places.devices.retain(|device| ["/dev/null", "/dev/urandom"].map(Path::new).contains(&&**device));
     domain::enter_within((written, read), program, &places)
 }

@@ -168,7 +168,7 @@ impl Workspace {
     /// Returns the path after links are resolved.
     ///
     /// # Errors
-    /// If it is missing, a link leads out of the workspace, or the name is not UTF-8 or spelled otherwise on disk.
+    /// If the path is missing, not UTF-8 or spelled differently on disk, or if a link leads out of the workspace.
     pub fn real(&self, resource: &str) -> Result<Text, ToolError> {
         let resolve = || self.dir.canonicalize(resource);
         let is_missing =

@@ -293,8 +293,8 @@ pub(crate) fn answer_text(action: &str, resource: &str, args: &str) -> Option<St
     action.starts_with("answer:").then(|| format!("{resource}\n\n{}", args.trim()))
 }
 
-/// Returns the full resource of the call. Records shorten long or misleading commands and add a hash; the command of the
-/// arguments, or the text that is typed into a process, is used if it matches this hash.
+/// Returns the full resource of the call. Records shorten long or misleading commands and add a hash. If the command in
+/// the arguments, or the text that is typed into a process, matches the hash, returns that text.
 pub(crate) fn resource(action: &str, recorded: &str, args: &str) -> String {
     let text = |name: &str| serde_json::from_str::<Value>(args).ok()?.get(name)?.as_str().map(str::to_owned);
     let is_recorded = |command: &String| {

@@ -265,12 +265,12 @@ fn command(
     {
         command.env(LIMITS, limits);
     }
-    // One that `PATH` could not name is left out.
+    // Omits workspaces that a list of paths cannot name.
     let others = workspace.made_for().unwrap_or_default().iter().filter(|other| std::env::join_paths([other]).is_ok());
     if let Ok(others) = std::env::join_paths(others) {
         command.env(sandbox::OTHERS, others);
     }
-    // Without a terminal, prompts must not block.
+    // There is no terminal, so pagers and prompts would block.
     command.env("TERM", "dumb").env("PAGER", "cat").env("GIT_PAGER", "cat").env("GIT_TERMINAL_PROMPT", "0");
     command
 }

@@ -67,7 +67,7 @@ impl WriteTarget {
                 "`{path}` differs in case only from a file that configures agents: use another name, or that of the file"
             )));
         }
-        // A link on the way may lead to another place than the checked path.
+        // A link on the path may lead to another place than the checked path.
         job.check_link_target(actions, path, &real)?;
         Ok(Self { real: real.into(), present: None, missing_dir })
     }

@@ -144,7 +144,7 @@ pub(crate) fn imitates_protected(path: &str) -> bool {
     PROTECTED.iter().any(|name| *name != first && *name == fold(first))
 }
 
-/// Returns the path below `workspace` for a rule, or its nearest ancestor that a rule can express.
+/// Returns the path relative to `workspace`, for a rule. If its name cannot be part of a rule, returns the nearest usable ancestor.
 fn rule_path(workspace: &Path, path: &Path) -> Option<String> {
     let below = path.strip_prefix(workspace).ok()?;
     let plain =

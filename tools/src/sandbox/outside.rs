@@ -1,4 +1,4 @@
-//! Resolution of paths outside of the workspace. Links that sessions can create are not followed.
+//! Resolves paths outside of the workspace. Links that sessions can create are not followed.
 
 use std::collections::VecDeque;
 use std::ffi::OsString;
@@ -7,16 +7,17 @@ use std::path::{Component, Path, PathBuf};
 /// Maximum number of links followed for one path.
 const MAX_LINKS: u32 = 40;
 
-/// Directories that sessions can write, as paths without links.
+/// Directories to which sessions can write, as paths without links.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Writable {
-    /// The workspace of the session, through which no path leads.
+    /// The workspace of the session. Paths that lead through it are refused.
     pub(super) workspace: PathBuf,
     /// Workspaces of other sessions, in which no link is followed.
     pub(super) others: Vec<PathBuf>,
 }
 
-/// Returns the target of `path`; `None` if it is missing, or if resolving it passes through the workspace or a link of another one.
+/// Returns the target of `path`. Returns `None` if the target is missing, or if the path leads through the workspace or through a link
+/// in another one.
 pub(super) fn resolve(path: &Path, writable: &Writable) -> Option<PathBuf> {
     if !cfg!(unix) {
         return path.canonicalize().ok();

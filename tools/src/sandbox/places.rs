@@ -87,8 +87,8 @@ impl Places {
         Self::from_environment(&writable, home, &|name| std::env::var_os(name))
     }
 
-    /// Finds the locations from a home directory and environment variables. Anything in the workspace, or reached by a link that a session can
-    /// create, is left out: the session could open any file.
+    /// Finds the locations from a home directory and environment variables. Omits locations in the workspace, or behind a link
+    /// that a session can create: the session could open any file.
     fn from_environment(
         writable: &Writable,
         home: Option<PathBuf>,
@@ -182,7 +182,7 @@ fn is_program(path: &Path) -> bool {
     path.is_file()
 }
 
-/// Returns the reason that a location must not be granted, if there is one.
+/// Returns the reason why a location must not be granted, if there is one.
 fn refusal_reason(place: &Path, home: &Path) -> Option<String> {
     if home.starts_with(place) {
         return Some("it contains the home directory".to_owned());

@@ -140,7 +140,7 @@ impl Git {
         let mut command = self.command(at, args);
         let program = PathBuf::from(command.get_program());
         let mut child = run_confined(&at.reach, &program, &self.outside(), || command.spawn()).map_err(start_error)?;
-        // Closing this pipe makes the guard kill git, even if this process is killed.
+        // The guard kills git when this pipe closes, even if this process is killed.
         let guard_pipe = child.stdin.take();
         let (send, answers) = mpsc::channel();
         let (out, errors) = (child.stdout.take(), child.stderr.take());
@@ -272,7 +272,7 @@ fn receive<T>(
     }
 }
 
-/// Performs `act` in a sandbox, if the system has one: `act` and the processes it starts can reach only files of `reach` and of the system,
+/// Runs `act` in a sandbox, if the system has one. Then `act` and its child processes can reach only files of `reach` and of the system,
 /// also where links in `workspace` lead elsewhere.
 #[cfg(target_os = "linux")]
 pub(super) fn run_confined<T: Send>(
@@ -299,7 +299,7 @@ pub(super) fn run_confined<T>(_: &GitReach, _: &Path, _: &Path, act: impl FnOnce
     act()
 }
 
-/// Reads to the end. Returns at most `most` bytes, and true if that was all.
+/// Reads to the end. Returns at most `most` bytes, and whether these are all bytes.
 fn read(from: Option<impl io::Read>, most: u64) -> (Vec<u8>, bool) {
     let (Some(mut from), mut bytes) = (from, Vec::new()) else { return (Vec::new(), true) };
     let read = from.by_ref().take(most).read_to_end(&mut bytes);
