@@ -74,10 +74,16 @@ fn by_path(heads: &Heads, first: &str, rest: &str) -> BTreeSet<SessionId> {
         "root" | "" => roots,
         word => by_name_or_prefix(heads, word, roots),
     };
-    rest.split('/').filter(|part| !part.is_empty()).fold(start, |above, part| {
+    let mut above = start;
+    for part in rest.split('/').filter(|part| !part.is_empty()) {
+        // Each part reads all heads, and a name may have a million parts.
+        if above.is_empty() {
+            break;
+        }
         let below = heads.iter().filter(|(_, head)| head.parent.is_some_and(|parent| above.contains(&parent)));
-        by_name_or_prefix(heads, part, below.map(|(id, _)| *id).collect())
-    })
+        above = by_name_or_prefix(heads, part, below.map(|(id, _)| *id).collect());
+    }
+    above
 }
 
 /// Returns the sessions of `among` with the short name `word`, or else those whose id starts with it.
@@ -91,4 +97,33 @@ fn by_name_or_prefix(heads: &Heads, word: &str, among: BTreeSet<SessionId>) -> B
     let prefix: String = word.chars().filter(|c| *c != '-').collect();
     let begins = |id: &SessionId| id.0.simple().to_string().starts_with(&prefix);
     among.into_iter().filter(|id| prefix.len() >= MIN_PREFIX_DIGITS && begins(id)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn id(n: u128) -> SessionId {
+        SessionId(uuid::Uuid::from_u128(n))
+    }
+
+    fn head(n: u128, parent: Option<u128>) -> (SessionId, Head) {
+        let head = json!({
+            "parent": parent.map(id), "root": id(1), "short": format!("{n:06x}"), "agent": "a", "depth": 0, "inspectable": true, "last_seq": 1,
+            "epoch": 1, "state": "quiet", "last_outcome": null, "title": "", "created_ms": 0, "updated_ms": 0,
+        });
+        (id(n), serde_json::from_value(head).expect("a head"))
+    }
+
+    /// A client with a token names a session in a path of megabytes. Reading each head for each part would take minutes. The control: a path of
+    /// three levels.
+    #[test]
+    fn path_of_many_parts_takes_bounded_time() {
+        let children = (4..10_000).map(|n| head(n, Some(1)));
+        let heads: Heads = [head(1, None), head(2, Some(1)), head(3, Some(2))].into_iter().chain(children).collect();
+        assert_eq!(named(&heads, "root/000002/000003"), BTreeSet::from([id(3)]));
+        assert_eq!(named(&heads, &format!("root{}", "/000002".repeat(500_000))), BTreeSet::new());
+    }
 }
