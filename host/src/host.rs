@@ -7,8 +7,9 @@ use std::time::Duration;
 use axum::Router;
 use serde::Serialize;
 use subtend_actors::{Approver, OpenOptions, Runtime, SessionHandle, ShutdownReport};
-use subtend_journal::{AppendError, Poisoned};
-use subtend_session::ids::SessionId;
+use subtend_journal::{AppendError, Journal, Poisoned, ReadError};
+use subtend_session::ids::{Seq, SessionId};
+use subtend_session::record::Record;
 use tokio::sync::{Mutex, OwnedMutexGuard};
 use tokio_util::sync::CancellationToken;
 
@@ -264,7 +265,7 @@ impl Host {
                 none.insert(SessionsByKey { ids, ..SessionsByKey::default() })
             }
         };
-        if made.add(id, |id| journal.head(id).map(|head| head.is_some()))?.is_some() {
+        if made.add(id, |id| journal.head(id).map(|head| head.is_some()))?.is_some() || is_imported(journal, id)? {
             return Err(Problem::reused_key(key));
         }
         Ok(KeyedSession { id, _lock: alone })
@@ -351,7 +352,18 @@ fn id_of(of: &str, key: &str, command: &[u8]) -> SessionId {
     SessionId(uuid::Builder::from_custom_bytes(bytes).into_uuid())
 }
 
-/// Returns the half of a session's id that is derived from the key.
+/// Returns whether an import brought the session. Its author may know a key and its command, from which the id follows.
+fn is_imported(journal: &Journal, id: SessionId) -> Result<bool, ReadError> {
+    if journal.head(id)?.is_none_or(|head| head.deleted) {
+        return Ok(false);
+    }
+    let first = journal.records_from(id, Seq(1), 1)?;
+    Ok(first
+        .iter()
+        .any(|stored| matches!(&stored.record, Record::SessionCreated(created) if created.imported.is_some())))
+}
+
+/// Returns the half of a session's id that comes from the key.
 fn key_half(id: SessionId) -> u64 {
     id.0.as_u64_pair().0
 }

@@ -1,9 +1,13 @@
 //! Idempotency keys: a repeated command takes effect once, even after a restart (H-2).
 
+use std::io::Cursor;
+
 use crate::support::*;
 use subtend_actors::CONTINUE_TEXT;
 use subtend_agents::slash::SlashCommands;
 use subtend_host::slash::CommandFiles;
+use subtend_journal::{ImportBounds, Scope};
+use subtend_session::authority::Authority;
 
 async fn send_keyed(app: &axum::Router, path: &str, key: &str, body: &Value) -> HttpResponse {
     let headers = [("content-type", "application/json"), ("idempotency-key", key)];
@@ -40,7 +44,37 @@ async fn repeated_prompt_runs_once_across_a_restart() {
     finish(host, app).await;
 }
 
-/// Each command is sent twice concurrently, and again after a restart.
+/// The id of a session follows from its key and its command. A user who knows them makes the same session in another store, and its export brings it
+/// here. The control: an import without bounds, of a file that this host wrote itself.
+#[tokio::test]
+async fn key_finds_no_imported_session() {
+    let open = json!({"title": "an invoice", "input": {"text": "Pay the invoice."}});
+    let mut file = Vec::new();
+    {
+        let other = host(&Memory::new()).await;
+        let app = other.router();
+        let reply = send_keyed(&app, "/v1/sessions", "invoice-17", &open).await;
+        let id = reply.json()["session"]["id"].as_str().expect("an id").to_owned();
+        get(&app, &format!("/v1/sessions/{id}/runs/1?wait=true&timeout=20000")).await;
+        other.runtime().journal().settled().await.expect("durable");
+        other.runtime().journal().export(Scope::Store, &mut file, &mut |_| {}).expect("an export");
+        finish(other, app).await;
+    }
+    let bounded = ImportBounds { rights: Authority::deny_all(), limits: None };
+    for (within, is_found) in [(bounded, false), (ImportBounds::none(), true)] {
+        let host = host(&Memory::new()).await;
+        let app = host.router();
+        host.runtime().import(&mut Cursor::new(&file), &within, &mut |_| {}).await.expect("imported");
+        let reply = send_keyed(&app, "/v1/sessions", "invoice-17", &open).await;
+        match is_found {
+            true => assert_eq!(reply.status, StatusCode::OK, "{}", reply.body),
+            false => assert_eq!(reply.problem(), (422, "idempotency_key_reused".to_owned())),
+        }
+        finish(host, app).await;
+    }
+}
+
+/// Branches, alternatives and continuations: each command twice at once and once after a restart is one effect.
 #[tokio::test]
 async fn repeated_branches_and_continuations_take_effect_once() {
     let memory = Memory::new();
