@@ -2,7 +2,7 @@
 
 use subtend_session::authority::Verdict;
 
-use crate::front::{BadManifest, Parsed};
+use crate::front::{BadManifest, Parsed, with_valid_model};
 use crate::manifest::Manifest;
 use crate::name;
 use crate::product::Product;
@@ -27,11 +27,12 @@ mod wildcards;
 
 /// Translates a file. Errors do not name the file; the caller adds its name.
 pub(crate) fn parse(file: ForeignFile<'_>) -> Result<Parsed, BadManifest> {
-    match file.product {
+    let parsed = match file.product {
         Product::Claude => claude::parse(file),
         Product::OpenCode => opencode::parse(file),
         Product::Codex => codex::parse(file),
-    }
+    };
+    parsed.and_then(with_valid_model)
 }
 
 /// Adds the rights, and the fields without a meaning here, to the manifest. If an unknown key seems to restrict the

@@ -3,6 +3,7 @@ use std::collections::BTreeMap;
 use serde_json::{Map, Value};
 use subtend_session::ids::Text;
 use subtend_session::settings::Settings;
+use subtend_session::unseen::is_unseen;
 
 use crate::form::{SchemaMismatch, schema_mismatches, shown, without_nulls};
 use crate::manifest::{Manifest, Source, first_sentence};
@@ -12,6 +13,9 @@ use crate::schema::{self, FrontMatter, Tools};
 
 /// The maximum number of unknown keys that the warnings for a file list.
 pub(crate) const MAX_UNKNOWN: usize = 16;
+
+/// Maximum bytes of the name of a model.
+const MAX_MODEL: usize = 512;
 
 pub(crate) mod unknown;
 
@@ -110,7 +114,17 @@ pub(crate) fn parse(text: &str, stem: &str, source: Source) -> Result<Parsed, Ba
         extra,
         source,
     };
-    Ok(Parsed { manifest, warnings })
+    with_valid_model(Parsed { manifest, warnings })
+}
+
+/// Refuses the name of a model that an import would refuse: one session with it would keep the whole store from being imported.
+pub(crate) fn with_valid_model(parsed: Parsed) -> Result<Parsed, BadManifest> {
+    let fits = |model: &Text| model.len() <= MAX_MODEL && !model.contains(is_unseen);
+    if parsed.manifest.model.as_ref().is_none_or(fits) {
+        return Ok(parsed);
+    }
+    let why = format!("must have at most {MAX_MODEL} bytes, and no control or invisible characters");
+    Err(BadManifest::Field { key: "model".to_owned(), why })
 }
 
 fn check_schema(mut front: Value) -> Result<FrontMatter, BadManifest> {

@@ -6,6 +6,7 @@ use crate::authority::Authority;
 use crate::command::ChildPlan;
 use crate::effect::NewSession;
 use crate::ids::{CallId, Interned, MsgRef, RunNo, Seq, SessionId, Short};
+use crate::limits::time_after;
 use crate::place::{BranchKind, Mode, Owner, Place, Worktree};
 use crate::record::{From, InputAccepted, Lane, Record, RunOpened, SessionCreated};
 use crate::state::State;
@@ -30,7 +31,7 @@ pub(crate) fn child(
         // A wall-clock cap applies to all owned runs too.
         None => (Owner::Run { session: parent.id, run, call }, owner_cap),
         // A detached run has no owner that could end it, so it gets a cap of its own.
-        Some(ms) => (Owner::Detached { by_host: false }, Some(wall_ms.saturating_add_unsigned(ms))),
+        Some(ms) => (Owner::Detached { by_host: false }, Some(time_after(wall_ms, ms))),
     };
     let answer = parent.turn().and_then(|turn| turn.answered);
     let mut created = plan.created;

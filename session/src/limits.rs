@@ -5,6 +5,17 @@ use std::fmt;
 use serde::de::{Deserializer, Error, Unexpected, Visitor};
 use serde::{Deserialize, Serialize};
 
+/// The last time that a record names, in milliseconds since 1970: the end of the year 9999. An import refuses later ones.
+pub const LATEST_MS: i64 = 253_402_300_799_999;
+
+/// Returns the time `ms` after `now`, at most [`LATEST_MS`].
+pub(crate) fn time_after(now: i64, ms: u64) -> i64 {
+    now.saturating_add_unsigned(ms).min(LATEST_MS)
+}
+
+/// Maximum number of inputs that a session accepts. An import takes a few more, since continuations by models count there.
+pub const MAX_INPUTS: usize = 60_000;
+
 /// Every bound of a session and of the tree below it.
 ///
 /// Times are milliseconds, sizes bytes. `None` means no limit.

@@ -6,6 +6,7 @@ use subtend_session::ids::Hash;
 use subtend_session::state::State;
 
 use crate::attacks::imports::{forged, import_within, lines};
+use crate::cli::call::User;
 
 fn imported(lines: Vec<Value>, within: &ImportBounds) -> Result<Journal, String> {
     import_within(&mut BufReader::new(Cursor::new(forged(lines))), within)
@@ -100,4 +101,37 @@ fn import_refuses_permissions_of_too_many_rules() {
     for lines in [with_ceiling(&json!([rule_set(0, rules)])), with_ceiling(&many(sets)), before(&many(sets))] {
         imported(lines, &ImportBounds::none()).expect("the control");
     }
+}
+
+/// A server reports up to a billion tokens for each call, which makes millions of dollars for a run. What a host recorded must be importable, since
+/// one record would keep the whole store from it. The control: a figure that no host reaches.
+#[test]
+fn usage_that_a_server_exaggerates_is_imported() {
+    for (figure, is_taken) in [(4_500_000_000_000_u64, true), (1 << 60, true), ((1 << 60) + 1, false)] {
+        for field in ["usage_self", "usage_owned"] {
+            let mut lines = lines();
+            for ended in records(&mut lines, "run_ended") {
+                ended[field] = json!({"in": figure, "out": figure, "cost_micro": figure});
+            }
+            let taken = imported(lines, &ImportBounds::none()).map(drop);
+            assert_eq!(taken.is_ok(), is_taken, "{field} {figure}: {taken:?}");
+        }
+    }
+}
+
+/// A repository, or a client that may lower limits, sets a time limit of millions of years. The run gets the last time that an import takes. The
+/// control: `import_refuses_runs_parked_until_absurd_times`.
+#[test]
+fn endless_time_limit_does_not_block_an_import() {
+    let user = User::new();
+    user.file("subtend.yaml", "limits: {wall_ms: 9000000000000000000}\n");
+    let model = user.script(r#"{"rules": [{"agent": "*", "steps": [{"text": "done"}]}]}"#);
+    user.succeeds(&["run", "--quiet", "--trust", "--model", &model, "go"]);
+    user.succeeds(&["export", "--out", "all.jsonl"]);
+    let text = std::fs::read_to_string(user.workspace().join("all.jsonl")).expect("the export");
+    let caps: Vec<&str> =
+        text.split("\"wall_cap_at\":").skip(1).filter_map(|rest| rest.split([',', '}']).next()).collect();
+    assert_eq!(caps, ["253402300799999"]);
+    let other = user.data().join("other");
+    user.succeeds(&["import", "--data", other.to_str().expect("a path"), "all.jsonl"]);
 }

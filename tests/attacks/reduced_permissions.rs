@@ -1,6 +1,7 @@
 //! Old sessions that continue after their permissions were reduced.
 
 use super::scene::*;
+use subtend_actors::{BranchOptions, SessionHandle};
 use subtend_tools::message;
 
 const NO_WRITES: &[(&str, &str, Verdict)] = &[("fs.write", "*", Verdict::Deny)];
@@ -46,7 +47,41 @@ async fn old_child_is_limited_by_its_current_ancestors() {
     restrict_and_continue(|scene| scene.agent("lead", Verdict::Allow, NO_WRITES)).await;
 }
 
-/// A session that was created with fewer permissions does not get those that the host gains later.
+/// Opens a session of `lead`, and one branch of `worker` below the other until one is refused. Returns the last branch, the number of sessions
+/// above it, and why there is no further one.
+async fn longest_chain(host: &RunningHost) -> (SessionHandle, usize, String) {
+    let (mut last, mut above) = (host.run_steps("lead", &[]).await, 0);
+    loop {
+        match last.branch(BranchOptions { agent: Some("worker".into()), ..BranchOptions::default() }).await {
+            Ok(branch) => (last, above) = (branch, above + 1),
+            Err(why) => return (last, above, why.to_string()),
+        }
+        // A branch without a message of its own has no branches.
+        host.continue_with(&last, &[]).await;
+    }
+}
+
+/// A client that may act makes branches of branches. Their number is bounded, since an import takes 1,000 levels, and each of them is limited by
+/// the agent of the root. The controls: branches up to the bound, and the last one before the root's agent was reduced.
+#[tokio::test(start_paused = true)]
+async fn branches_below_each_other_are_bounded_by_their_root() {
+    let mut scene = AttackScene::new().agent("lead", Verdict::Allow, &[]);
+    let host = scene.host().await;
+    let (last, above, why) = longest_chain(&host).await;
+    let refused = "a branch has at most 500 sessions above it: branch off from an earlier one";
+    assert_eq!((above, &*why), (500, refused));
+    host.continue_with(&last, &[write("open/before.txt")]).await;
+    let last = last.id();
+    host.shut_down().await;
+    let mut scene = scene.agent("lead", Verdict::Allow, NO_WRITES);
+    let host = scene.host().await;
+    host.continue_with(&host.handle(last), &[write("open/after.txt")]).await;
+    host.refused(last, 1);
+    assert_eq!([scene.at("open/before.txt"), scene.at("open/after.txt")].map(|path| path.exists()), [true, false]);
+    host.shut_down().await;
+}
+
+/// Permissions that the host gains later do not reach a session that was created with fewer.
 #[tokio::test(start_paused = true)]
 async fn ceiling_does_not_rise_with_the_host_policy() {
     let mut scene = AttackScene::new().policy(Verdict::Allow, NO_WRITES).agent("reader", Verdict::Allow, NO_WRITES);

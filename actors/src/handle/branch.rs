@@ -13,6 +13,10 @@ use subtend_tools::background::AGENT;
 
 use super::{ControlError, SessionHandle};
 
+/// Maximum number of sessions above a branch. An import takes a tree of 1,000 levels, so a longer chain would keep the whole store from being
+/// imported again, and views read a tree level by level.
+const MAX_ABOVE: usize = 500;
+
 /// Options of a new branch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BranchOptions {
@@ -107,6 +111,9 @@ impl SessionHandle {
             return Err(ControlError::Refused("call `regenerate` to create an alternative".to_owned()));
         }
         refuse_for_process(&state.created.agent)?;
+        if kind != BranchKind::Service {
+            self.check_levels()?;
+        }
         let (mut created, manifest) = sessions.usable(&state)?.branch_spec(&state, agent.as_ref(), kind)?;
         created.metadata = metadata;
         created.title = title;
@@ -142,6 +149,7 @@ impl SessionHandle {
         let sessions = &self.sessions;
         let state = self.state().await?;
         refuse_for_process(&state.created.agent)?;
+        self.check_levels()?;
         let (mut created, manifest) = sessions.usable(&state)?.branch_spec(&state, None, BranchKind::Alternative)?;
         created.inspectable = false;
         let child = id.unwrap_or_else(|| sessions.host.ids.session());
@@ -192,6 +200,20 @@ impl SessionHandle {
             Alternatives { of: *of, active: known.active, choices }
         });
         Ok(listed.collect())
+    }
+
+    /// Refuses a branch with more than [`MAX_ABOVE`] sessions above it.
+    fn check_levels(&self) -> Result<(), ControlError> {
+        let (mut above, mut at) = (0_usize, Some(self.id));
+        while let Some(session) = at {
+            above = above.saturating_add(1);
+            if above > MAX_ABOVE {
+                let why = format!("a branch has at most {MAX_ABOVE} sessions above it: branch off from an earlier one");
+                return Err(ControlError::Refused(why));
+            }
+            at = self.sessions.log.journal.head(session).map_err(|error| unread(&error))?.and_then(|head| head.parent);
+        }
+        Ok(())
     }
 
     async fn create_branch(&self, command: Command) -> Result<SessionHandle, ControlError> {

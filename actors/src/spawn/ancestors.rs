@@ -14,8 +14,8 @@ use crate::spawn::agents::Agents;
 use crate::spawn::tool_set::lists_all;
 
 const MAX_CACHED: usize = 4_096;
-/// Maximum length of a chain of ancestors: a damaged store may hold a cycle.
-const MAX_CHAIN: usize = 256;
+/// Maximum length of a chain of ancestors: a damaged store may hold a cycle. An import takes 1,000 levels above a session.
+const MAX_CHAIN: usize = 1_001;
 /// The name of an agent that no catalog has: it has no permissions.
 const UNKNOWN_AGENT: &str = "";
 
@@ -59,6 +59,10 @@ impl Agents {
                 None if agents.is_empty() => return Ok(None),
                 None => return Err(ReadError::NoSuchSession(id)),
             }
+        }
+        if at.is_some() {
+            // What the others may do is not known.
+            agents.insert(UNKNOWN_AGENT.into());
         }
         Ok(Some(agents.into_iter().collect()))
     }

@@ -82,3 +82,15 @@ fn prompt_text_that_poses_as_permission_grants_nothing() {
     let codex = read(Product::Codex, &codex).unwrap().manifest;
     assert_eq!(of_actions(&codex), [Allow, Deny, Allow, Deny, Allow, Allow], "its commands write nothing");
 }
+
+/// As `model_name_that_no_import_takes_is_refused`. The control: a visible name.
+#[test]
+fn invisible_character_in_a_model_name_is_refused() {
+    let of = |model: &str| {
+        let text = format!("---\ndescription: Reviews.\nmodel: \"ollama/{model}\"\n---\nReview.\n");
+        read(Product::OpenCode, &text).map(|parsed| parsed.manifest.model)
+    };
+    assert_eq!(of("x"), Ok(Some("ollama/x".into())));
+    let why = "`model` must have at most 512 bytes, and no control or invisible characters";
+    assert_eq!(of("\u{202e}x"), Err(why.to_owned()));
+}

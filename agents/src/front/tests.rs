@@ -283,3 +283,17 @@ fn a1_unknown_keys_that_restrict_nothing_give_a_warning() {
         assert_eq!(says, Ok(vec![&*format!("unknown key `{key}` is kept without effect")]), "{line}");
     }
 }
+
+/// The model of an agent is recorded in its sessions, and an import takes no such name: one session would keep the whole store from it. The control:
+/// a long name of visible characters.
+#[test]
+fn model_name_that_no_import_takes_is_refused() {
+    let of =
+        |model: &str| read(&format!("---\nmode: all\nmodel: \"{model}\"\n---\nx")).map(|parsed| parsed.manifest.model);
+    let long = format!("ollama/{}", "x".repeat(505));
+    assert_eq!(of(&long), Ok(Some(long.as_str().into())));
+    let why = "must have at most 512 bytes, and no control or invisible characters".to_owned();
+    for model in [format!("{long}x"), "ollama/\u{202e}x".to_owned(), "ollama/x\\ey".to_owned()] {
+        assert_eq!(of(&model), Err(BadManifest::Field { key: "model".to_owned(), why: why.clone() }), "{model:?}");
+    }
+}

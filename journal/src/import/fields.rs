@@ -15,11 +15,12 @@ const MAX_NAME: usize = 256;
 const MAX_LINE: usize = 4 << 10;
 /// Maximum depth below the root, of subagents and of branches.
 pub(super) const MAX_DEPTH: u32 = 1_000;
-/// Maximum tokens, or millionths of a dollar, in one number.
-const MAX_FIGURE: u64 = 1_000_000_000_000;
+/// Maximum tokens, or millionths of a dollar, in one number. A server that exaggerates reaches 10^13 for a run, and what a host
+/// recorded must be importable.
+const MAX_FIGURE: u64 = 1 << 60;
 
-/// End of the year 9999 as Unix time in ms. Hosts do not support later times.
-pub(super) const LATEST: i64 = 253_402_300_799_999;
+/// Last time that hosts support.
+pub(super) const LATEST: i64 = subtend_session::limits::LATEST_MS;
 
 type InvalidField = String;
 

@@ -11,6 +11,7 @@ use crate::command::{RegeneratePlan, SwitchTo};
 use crate::context::{self, Exchange};
 use crate::effect::{Effect, NewSession, Rejection, Reply};
 use crate::ids::{RunNo, Seq};
+use crate::limits::time_after;
 use crate::message::Message;
 use crate::outcome::Initiator;
 use crate::place::{BranchKind, Mode, Owner};
@@ -175,7 +176,7 @@ impl Draft<'_> {
             max_turns: input.turns.unwrap_or_else(|| self.state.allowance()).min(limits.turns),
             base_turns: 0,
             deadline_ms: None,
-            wall_cap_at: limits.wall_ms.map(|ms| self.clock.wall_ms.saturating_add_unsigned(ms)),
+            wall_cap_at: limits.wall_ms.map(|ms| time_after(self.clock.wall_ms, ms)),
             on_restart: created.on_restart,
             slot: true,
         }

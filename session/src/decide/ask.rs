@@ -11,6 +11,7 @@ use crate::command::Deadline;
 use crate::dialect::Dialect;
 use crate::effect::{Effect, Rejection, Reply};
 use crate::ids::{CallId, Text, TurnNo};
+use crate::limits::time_after;
 use crate::record::{AnsweredBy, AskVerdict, Park, Record};
 use crate::state::CallPhase;
 
@@ -65,8 +66,7 @@ impl Draft<'_> {
         let access = self.state.due.access.get(&call.ix);
         let Access { action, resource } = access.map_or_else(by_tool, |access| (**access).clone());
         let root = self.state.created.place.root(self.state.id);
-        let ask_ms = i64::try_from(self.state.limits.ask_ms).unwrap_or(i64::MAX);
-        let deadline_at = Some(self.clock.wall_ms.saturating_add(ask_ms));
+        let deadline_at = Some(time_after(self.clock.wall_ms, self.state.limits.ask_ms));
         self.emit(Record::AskOpened { call, action, resource, root, deadline_at });
         self.ask_again(call, kind.clone());
         true

@@ -12,7 +12,7 @@ use crate::command::Deadline;
 use crate::context;
 use crate::effect::{Effect, Rejection};
 use crate::ids::{Text, TurnNo};
-use crate::limits::Parking;
+use crate::limits::{Parking, time_after};
 use crate::outcome::ModelFail;
 use crate::record::{Park, Record};
 
@@ -59,7 +59,7 @@ pub(super) fn should_park(draft: &Draft<'_>, after_ms: u64) -> bool {
 /// Parks the run in `turn`, whose attempt was discarded: releases its slot and stops its clock.
 pub(super) fn park(draft: &mut Draft<'_>, turn: TurnNo, after_ms: u64) {
     let Some(run) = draft.run().map(|run| run.no) else { return };
-    let until = draft.clock.wall_ms.saturating_add_unsigned(after_ms);
+    let until = time_after(draft.clock.wall_ms, after_ms);
     draft.stop_clock();
     draft.emit(Record::RunParked { run, why: Park::Limit { until }, worked_ms: draft.clock.worked_ms });
     draft.arm(Deadline::Limit(turn), after_ms);

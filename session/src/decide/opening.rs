@@ -8,6 +8,7 @@ use crate::compaction;
 use crate::context;
 use crate::effect::Effect;
 use crate::ids::{AttemptNo, InputId, Text};
+use crate::limits::time_after;
 use crate::outcome::{Budget, Outcome};
 use crate::place::{Mode, Owner, Place};
 use crate::record::{CompactionCause, InputAccepted, Lane, Park, Prompt, Record, RunOpened};
@@ -29,7 +30,7 @@ impl Draft<'_> {
             Owner::Detached { .. } => Some(limits.wall_ms.map_or(limits.detached_ms, |ms| ms.min(limits.detached_ms))),
             Owner::Run { .. } | Owner::Person | Owner::Host(_) => limits.wall_ms,
         };
-        let wall_cap_at = ms.map(|ms| self.clock.wall_ms.saturating_add_unsigned(ms));
+        let wall_cap_at = ms.map(|ms| time_after(self.clock.wall_ms, ms));
         let opened = RunOpened { inputs, ..self.run_opened_by(&input, Mode::Background, wall_cap_at) };
         self.open(opened);
     }

@@ -3,6 +3,7 @@
 use super::draft::Draft;
 use crate::effect::{Rejection, Reply};
 use crate::index::RowKey;
+use crate::limits::MAX_INPUTS;
 use crate::outcome::Initiator;
 use crate::record::{From, InputAccepted, Record};
 use crate::state::Phase;
@@ -107,7 +108,12 @@ fn check_limits(draft: &Draft<'_>, input: &InputAccepted) -> Result<(), Rejectio
             "the input allows {turns} turns, the session's limit `turns` is {max}: allow {max} or fewer"
         )));
     }
-    // If no run is in flight, the input opens one, which empties the queue. So a full queue does not matter.
+    if draft.state.accepted.len() >= MAX_INPUTS {
+        return Err(Rejection::BadInput(format!(
+            "the session has had {MAX_INPUTS} inputs, which is the limit: branch off from it, or open another session"
+        )));
+    }
+    // Without a run in flight the input opens one, which empties the queue, so a full queue never blocks.
     if draft.run().is_some() && draft.state.queue.len() >= limits.queue as usize {
         return Err(Rejection::Busy { what: "the session's queue", limit: limits.queue.into() });
     }
