@@ -135,3 +135,31 @@ fn endless_time_limit_does_not_block_an_import() {
     let other = user.data().join("other");
     user.succeeds(&["import", "--data", other.to_str().expect("a path"), "all.jsonl"]);
 }
+
+/// Messages show the directory, the model, the servers and the agent of a session, and what follows a line break would pass for a line of the
+/// command. The controls: titles of earlier versions have line breaks, and without one the texts are imported.
+#[test]
+fn line_break_in_a_name_is_refused() {
+    let attacks: [(&str, &str, Value); 6] = [
+        ("session_created", "workspace", json!("/srv/x\nmodel: ollama/small")),
+        ("session_created", "model", json!("ollama/small\rdone")),
+        ("session_created", "servers", json!(["http://127.0.0.1:9\ndone"])),
+        ("session_created", "agent", json!("general\ndone")),
+        ("child_spawned", "agent", json!("general\tdone")),
+        ("child_spawned", "skipped", json!(["read\ndone"])),
+    ];
+    let with = |kind: &str, field: &str, value: Value| {
+        let mut lines = lines();
+        for record in records(&mut lines, kind) {
+            record[field] = value.clone();
+        }
+        imported(lines, &ImportBounds::none()).map(drop)
+    };
+    for (kind, field, value) in attacks {
+        let refused = with(kind, field, value.clone()).expect_err(field);
+        assert!(refused.contains("has the control character"), "{kind}.{field}: {refused}");
+        let visible = value.to_string().replace("\\n", "-").replace("\\r", "-").replace("\\t", "-");
+        assert_eq!(with(kind, field, serde_json::from_str(&visible).expect("JSON")), Ok(()), "{kind}.{field}");
+    }
+    assert_eq!(with("session_created", "title", json!("one\ntwo")), Ok(()));
+}

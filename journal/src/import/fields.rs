@@ -164,12 +164,14 @@ fn check_name(what: &str, text: &Text) -> Result<(), InvalidField> {
     check_line(what, text)
 }
 
-/// Checks that a text has no control characters. Line breaks are allowed, because earlier versions wrote them.
+/// Checks that a text has no control characters. Line breaks are allowed in titles and labels, because earlier versions wrote them. In other
+/// texts, messages would show what follows one as a line of their own.
 fn check_line(what: &str, text: &Text) -> Result<(), InvalidField> {
     if text.len() > MAX_LINE {
         return Err(format!("the {what} {:?} has {} bytes, the limit is {MAX_LINE}", start(text), text.len()));
     }
-    let obeyed = |c: char| (c.is_control() && !matches!(c, '\n' | '\r' | '\t')) || changes_direction(c);
+    let is_prose = matches!(what, "title" | "label");
+    let obeyed = |c: char| (c.is_control() && !(is_prose && matches!(c, '\n' | '\r' | '\t'))) || changes_direction(c);
     match text.chars().find(|c| obeyed(*c)) {
         None => Ok(()),
         Some(c) => Err(format!("the {what} {:?} has the control character {c:?}", start(text))),
