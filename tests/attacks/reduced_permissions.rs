@@ -47,17 +47,21 @@ async fn old_child_is_limited_by_its_current_ancestors() {
     restrict_and_continue(|scene| scene.agent("lead", Verdict::Allow, NO_WRITES)).await;
 }
 
-/// Opens a session of `lead`, and one branch of `worker` below the other until one is refused. Returns the last branch, the number of sessions
-/// above it, and why there is no further one.
+/// Opens a session of `lead` with a branch of `worker`, and regenerates the answer of each branch in one below it until one is refused. Returns the
+/// last branch, the number of sessions above it, and why there is no further one.
 async fn longest_chain(host: &RunningHost) -> (SessionHandle, usize, String) {
-    let (mut last, mut above) = (host.run_steps("lead", &[]).await, 0);
+    let root = host.run_steps("lead", &[]).await;
+    let worker = BranchOptions { agent: Some("worker".into()), ..BranchOptions::default() };
+    let (mut last, mut above) = (root.branch(worker).await.expect("a branch"), 1);
+    host.continue_with(&last, &[]).await;
     loop {
-        match last.branch(BranchOptions { agent: Some("worker".into()), ..BranchOptions::default() }).await {
-            Ok(branch) => (last, above) = (branch, above + 1),
+        match last.regenerate(None).await {
+            Ok((branch, run)) => {
+                branch.run_ended(run).await.expect("its end");
+                (last, above) = (branch, above + 1);
+            }
             Err(why) => return (last, above, why.to_string()),
         }
-        // A branch without a message of its own has no branches.
-        host.continue_with(&last, &[]).await;
     }
 }
 
