@@ -13,8 +13,9 @@ pub(crate) fn time_after(now: i64, ms: u64) -> i64 {
     now.saturating_add_unsigned(ms).min(LATEST_MS)
 }
 
-/// Maximum number of inputs that a session accepts. An import takes a few more, since continuations by models count there.
-pub const MAX_INPUTS: usize = 60_000;
+/// Maximum number of inputs that a session accepts. Views hold all records of a session. An import takes more, since continuations by models
+/// count there.
+pub const MAX_INPUTS: usize = 16_384;
 
 /// Every bound of a session and of the tree below it.
 ///

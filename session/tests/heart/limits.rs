@@ -354,8 +354,8 @@ fn only_an_unanswered_call_is_parked_at_a_limit() {
     assert_eq!(unfit(&parked(), &started(2)), Some("the run is held or waits"), "the run must resume first");
 }
 
-/// A client sends inputs without end. An import takes 65,536 of a session, so the session stops before, or it would keep the whole store from being
-/// imported. The control: the last one that is accepted.
+/// A client sends inputs without end. Views hold all records of a session, and an import takes 65,536 inputs of one: more would keep the whole store
+/// from being imported. The control: the last one that is accepted.
 #[test]
 fn endless_inputs_of_a_session_are_refused() {
     let after = |inputs: u128| {
@@ -363,6 +363,6 @@ fn endless_inputs_of_a_session_are_refused() {
         heart.state.accepted = (0..inputs).map(input_id).collect();
         heart.rules.decide(&mut heart.state, send(1 << 20, "go"), clock()).map(drop)
     };
-    let why = "the session has had 60000 inputs, which is the limit: branch off from it, or open another session";
-    assert_eq!([after(59_999), after(60_000)], [Ok(()), Err(Rejection::BadInput(why.to_owned()))]);
+    let why = "the session has had 16384 inputs, which is the limit: branch off from it, or open another session";
+    assert_eq!([after(16_383), after(16_384)], [Ok(()), Err(Rejection::BadInput(why.to_owned()))]);
 }
