@@ -101,17 +101,32 @@ struct ActivityStep {
     text: String,
 }
 
-/// Renders the entries of a transcript, except queued inputs: the page shows them as the queue.
-pub(super) fn items(runtime: &Runtime, of: &Transcript, alternatives: &[Alternatives]) -> Vec<Item> {
+/// The newest entries of a transcript.
+pub(super) struct NewestItems {
+    /// Number of earlier entries, which are not rendered.
+    pub(super) earlier: usize,
+    pub(super) items: Vec<Item>,
+}
+
+/// Renders the newest entries of a transcript, at most `most` and within the bound of a view, without queued inputs, which are shown as the queue.
+pub(super) fn newest<'a>(
+    runtime: &Runtime,
+    of: &'a Transcript,
+    alternatives: &[Alternatives],
+    most: usize,
+) -> NewestItems {
     let mut seen: BTreeMap<Seq, u32> = BTreeMap::new();
     let rolled_back = |run: &RunNo| {
         of.entries.iter().any(|shown| matches!(&shown.entry, Entry::RolledBack { run: back, .. } if back == run))
     };
-    let shown = of.entries.iter().filter(|shown| !matches!(shown.entry, Entry::Waiting { .. }));
-    let item = |shown: &ShownEntry| {
+    let with_id = |shown: &'a ShownEntry| {
         let nth = seen.entry(shown.record).and_modify(|nth| *nth = nth.saturating_add(1)).or_default();
-        let id = format!("e-{}-{nth}", shown.record);
-        let mut view = view(runtime, of, shown);
+        (format!("e-{}-{nth}", shown.record), shown)
+    };
+    let shown = of.entries.iter().filter(|shown| !matches!(shown.entry, Entry::Waiting { .. }));
+    let shown: Vec<(String, &ShownEntry)> = shown.map(with_id).collect();
+    let item = |(id, shown): &(String, &ShownEntry)| {
+        let (id, mut view) = (id.clone(), view(runtime, of, shown));
         view.id.clone_from(&id);
         view.session = of.header.id.to_string();
         view.hidden = shown.rolled_back || shown.compacted;
@@ -122,7 +137,14 @@ pub(super) fn items(runtime: &Runtime, of: &Transcript, alternatives: &[Alternat
         }
         Item { id, html: rendered(view, of.header.id, shown.record) }
     };
-    shown.map(item).collect()
+    let mut bytes = 0_usize;
+    let fits = |item: &Item| {
+        bytes = bytes.saturating_add(item.html.len());
+        bytes <= bounds::MAX_ENTRIES_BYTES
+    };
+    let mut items: Vec<Item> = shown.iter().rev().take(most).map(item).take_while(fits).collect();
+    items.reverse();
+    NewestItems { earlier: shown.len().saturating_sub(items.len()), items }
 }
 
 fn event_entry(head: impl Into<String>) -> EntryView {

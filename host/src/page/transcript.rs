@@ -17,7 +17,7 @@ use subtend_session::record::{Lane, Record};
 use subtend_session::state::Phase;
 
 use super::approvals::{self, Ask};
-use super::entries::{self, Item};
+use super::entries::{self, Item, NewestItems};
 use super::extract::{PathPart, Query};
 use super::live::{self, Changes, Fragment, Partial, Swap};
 use super::words::{self, StateLabel};
@@ -127,7 +127,7 @@ struct Streaming {
 
 struct TranscriptRead {
     head: String,
-    items: Vec<Item>,
+    newest: NewestItems,
     asks: String,
     all_asks: usize,
     queue: String,
@@ -137,7 +137,7 @@ struct TranscriptRead {
 }
 
 impl TranscriptRead {
-    async fn read(host: &Host, handle: &SessionHandle) -> Result<Self, Problem> {
+    async fn read(host: &Host, handle: &SessionHandle, most: usize) -> Result<Self, Problem> {
         let runtime = host.runtime();
         let id = handle.id();
         let alternatives = handle.alternatives().await?;
@@ -152,7 +152,7 @@ impl TranscriptRead {
         asks.retain(|ask| ask.session == id);
         Ok(Self {
             head: render_fragment(&ConversationHead::new(host, &transcript, worktree)?),
-            items: entries::items(runtime, &transcript, &alternatives),
+            newest: entries::newest(runtime, &transcript, &alternatives, most),
             asks: approvals::cards(&asks),
             all_asks,
             queue: render_fragment(&Queue {
@@ -308,17 +308,16 @@ pub(super) async fn page(
 ) -> Result<Html<String>, Refusal> {
     let handle = host.session(&id).await?;
     host.settled().await?;
-    let read = TranscriptRead::read(&host, &handle).await?;
     let (all, most) = (query.all.is_some(), if query.all.is_some() { usize::MAX } else { MAX_ENTRIES });
-    let sizes = read.items.iter().map(|item| item.html.len());
-    let earlier = read.items.len().saturating_sub(bounds::count_newest(sizes, most, bounds::MAX_ENTRIES_BYTES));
+    let read = TranscriptRead::read(&host, &handle, most).await?;
+    let NewestItems { earlier, items } = read.newest;
     html(&ConversationPage {
         frame: PageFrame::of_session(&host, read.title, "conversation").await,
         id: handle.id(),
         head: read.head,
         earlier,
         all,
-        items: read.items.into_iter().skip(earlier).collect(),
+        items,
         asks: read.asks,
         queue: read.queue,
         children: read.children,
@@ -331,17 +330,19 @@ struct LiveTranscript {
     handle: SessionHandle,
     /// The entries that the browser has, by id.
     known: BTreeMap<String, String>,
+    /// Number of entries at the last message, with earlier ones that are not in `known`.
+    total: usize,
     seen: Seq,
 }
 
 impl LiveTranscript {
-    /// Returns the entries that the browser does not have yet, or has in an older form. A large update leaves out the
-    /// oldest and links to the page.
-    fn changed_items(&mut self, items: Vec<Item>) -> Vec<Fragment> {
-        let changed: Vec<Item> =
-            items.into_iter().filter(|item| self.known.get(&item.id) != Some(&item.html)).collect();
-        let sizes = changed.iter().map(|item| item.html.len());
-        let left_out = changed.len().saturating_sub(bounds::count_newest(sizes, usize::MAX, bounds::MAX_ENTRIES_BYTES));
+    /// Returns the entries that are new or changed for the browser. Large updates omit the oldest and link to the page.
+    fn changed_items(&mut self, NewestItems { earlier, items }: NewestItems) -> Vec<Fragment> {
+        let total = earlier.saturating_add(items.len());
+        let left_out = earlier.saturating_sub(self.total);
+        // Entries before the first known one are not new: the browser has left them out.
+        let first = items.iter().position(|item| self.known.contains_key(&item.id)).unwrap_or_default();
+        self.total = total;
         let mut fragments = Vec::new();
         if left_out > 0 {
             let id = self.handle.id();
@@ -351,12 +352,11 @@ impl LiveTranscript {
             );
             fragments.push(Fragment::new("entries", notice, Swap::Append));
         }
-        for (at, item) in changed.into_iter().enumerate() {
-            if at >= left_out {
-                fragments.push(match self.known.contains_key(&item.id) {
-                    true => Fragment::new(&item.id, item.html.clone(), Swap::Outer),
-                    false => Fragment::new("entries", item.html.clone(), Swap::Append),
-                });
+        for item in items.into_iter().skip(first) {
+            match self.known.get(&item.id) {
+                Some(html) if *html == item.html => continue,
+                Some(_) => fragments.push(Fragment::new(&item.id, item.html.clone(), Swap::Outer)),
+                None => fragments.push(Fragment::new("entries", item.html.clone(), Swap::Append)),
             }
             self.known.insert(item.id, item.html);
         }
@@ -369,8 +369,8 @@ impl live::LiveView for LiveTranscript {
         let id = self.handle.id();
         let mut fragments = Vec::new();
         if changes.all || !changes.sessions.is_empty() {
-            let mut read = TranscriptRead::read(host, &self.handle).await?;
-            fragments = self.changed_items(std::mem::take(&mut read.items));
+            let read = TranscriptRead::read(host, &self.handle, usize::MAX).await?;
+            fragments = self.changed_items(read.newest);
             fragments.extend([
                 Fragment::new("head", read.head, Swap::Inner),
                 Fragment::new("approvals", read.asks, Swap::Inner),
@@ -408,13 +408,14 @@ pub(super) async fn live(
     let last = headers.get("last-event-id").and_then(|id| id.to_str().ok()?.parse().ok());
     let seen = Seq(last.unwrap_or(seen.seen)).min(head.last_seq);
     let alternatives: Vec<Alternatives> = handle.alternatives().await?;
-    let known = match seen {
-        Seq(0) => BTreeMap::new(),
+    let NewestItems { earlier, items } = match seen {
+        Seq(0) => NewestItems { earlier: 0, items: Vec::new() },
         seen => {
             let then = transcript(&host, handle.id(), Some(seen))?;
-            let items = entries::items(host.runtime(), &then, &alternatives);
-            items.into_iter().map(|item| (item.id, item.html)).collect()
+            entries::newest(host.runtime(), &then, &alternatives, usize::MAX)
         }
     };
-    Ok(live::follow(&host, Some(head.root), LiveTranscript { handle, known, seen }))
+    let total = earlier.saturating_add(items.len());
+    let known = items.into_iter().map(|item| (item.id, item.html)).collect();
+    Ok(live::follow(&host, Some(head.root), LiveTranscript { handle, known, total, seen }))
 }
