@@ -363,7 +363,7 @@ fn is_imported(journal: &Journal, id: SessionId) -> Result<bool, ReadError> {
         .any(|stored| matches!(&stored.record, Record::SessionCreated(created) if created.imported.is_some())))
 }
 
-/// Returns the half of a session's id that comes from the key.
+/// Returns the half of a session's id that is derived from the key.
 fn key_half(id: SessionId) -> u64 {
     id.0.as_u64_pair().0
 }

@@ -60,7 +60,7 @@ async fn key_finds_no_imported_session() {
         other.runtime().journal().export(Scope::Store, &mut file, &mut |_| {}).expect("an export");
         finish(other, app).await;
     }
-    let bounded = ImportBounds { rights: Authority::deny_all(), limits: None };
+    let bounded = ImportBounds { rights: Authority::deny_all(), limits: None, memory: usize::MAX };
     for (within, is_found) in [(bounded, false), (ImportBounds::none(), true)] {
         let host = host(&Memory::new()).await;
         let app = host.router();
@@ -74,7 +74,7 @@ async fn key_finds_no_imported_session() {
     }
 }
 
-/// Branches, alternatives and continuations: each command twice at once and once after a restart is one effect.
+/// Each command is sent twice concurrently, and again after a restart.
 #[tokio::test]
 async fn repeated_branches_and_continuations_take_effect_once() {
     let memory = Memory::new();

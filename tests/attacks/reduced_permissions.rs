@@ -85,7 +85,7 @@ async fn branches_below_each_other_are_bounded_by_their_root() {
     host.shut_down().await;
 }
 
-/// Permissions that the host gains later do not reach a session that was created with fewer.
+/// A session that was created with fewer permissions does not get those that the host gains later.
 #[tokio::test(start_paused = true)]
 async fn ceiling_does_not_rise_with_the_host_policy() {
     let mut scene = AttackScene::new().policy(Verdict::Allow, NO_WRITES).agent("reader", Verdict::Allow, NO_WRITES);

@@ -108,7 +108,8 @@ pub(super) struct NewestItems {
     pub(super) items: Vec<Item>,
 }
 
-/// Renders the newest entries of a transcript, at most `most` and within the bound of a view, without queued inputs, which are shown as the queue.
+/// Renders the newest entries of a transcript: at most `most`, within the bound of a view, and without queued inputs. The
+/// page shows those as the queue.
 pub(super) fn newest<'a>(
     runtime: &Runtime,
     of: &'a Transcript,

@@ -336,7 +336,8 @@ struct LiveTranscript {
 }
 
 impl LiveTranscript {
-    /// Returns the entries that are new or changed for the browser. Large updates omit the oldest and link to the page.
+    /// Returns the entries that the browser does not have yet, or has in an older form. A large update leaves out the
+    /// oldest and links to the page.
     fn changed_items(&mut self, NewestItems { earlier, items }: NewestItems) -> Vec<Fragment> {
         let total = earlier.saturating_add(items.len());
         let left_out = earlier.saturating_sub(self.total);

@@ -113,7 +113,7 @@ fn check_limits(draft: &Draft<'_>, input: &InputAccepted) -> Result<(), Rejectio
             "the session has had {MAX_INPUTS} inputs, which is the limit: branch off from it, or open another session"
         )));
     }
-    // Without a run in flight the input opens one, which empties the queue, so a full queue never blocks.
+    // If no run is in flight, the input opens one, which empties the queue. So a full queue does not matter.
     if draft.run().is_some() && draft.state.queue.len() >= limits.queue as usize {
         return Err(Rejection::Busy { what: "the session's queue", limit: limits.queue.into() });
     }
