@@ -18,7 +18,6 @@
 
 use std::borrow::Cow;
 
-use serde::de::DeserializeOwned;
 use subtend_session::ids::{Epoch, Hash, Interned, Seq, SessionId, Text};
 use subtend_session::record::{Record, SessionCreated};
 use uuid::Uuid;
@@ -243,41 +242,4 @@ fn strip<'a>(record: &'a Record, defs: &[(Hash, Text)]) -> Cow<'a, Record> {
 
 fn is_omitted<T: ?Sized>(interned: &Interned<T>, defs: &[(Hash, Text)]) -> bool {
     interned.body.is_some() && !defs.iter().any(|(hash, _)| *hash == interned.hash)
-}
-
-/// Restores the bodies of a new session that its frame does not contain.
-/// # Errors
-/// Errors of `def`, and `damaged` for a missing or unreadable body.
-pub(crate) fn fill<E>(
-    record: &mut Record,
-    def: &mut dyn FnMut(Hash) -> Result<Option<Text>, E>,
-    damaged: &dyn Fn(String) -> E,
-) -> Result<(), E> {
-    let Record::SessionCreated(created) = record else { return Ok(()) };
-    fill_body(&mut created.system, def, damaged)?;
-    fill_body(&mut created.ceiling, def, damaged)?;
-    fill_body(&mut created.limits, def, damaged)
-}
-
-fn fill_body<T: ?Sized, E>(
-    interned: &mut Interned<T>,
-    def: &mut dyn FnMut(Hash) -> Result<Option<Text>, E>,
-    damaged: &dyn Fn(String) -> E,
-) -> Result<(), E>
-where
-    std::sync::Arc<T>: DeserializeOwned,
-{
-    if interned.body.is_some() {
-        return Ok(());
-    }
-    let hash = interned.hash;
-    let text = def(hash)?.ok_or_else(|| damaged(format!("the body {hash} is not in the store")))?;
-    // An engine may return a flipped byte as good data.
-    if Hash::of(text.as_bytes()) != hash {
-        return Err(damaged(format!("the body {hash} does not match its hash")));
-    }
-    let body =
-        serde_json::from_str(&text).map_err(|error| damaged(format!("the body {hash} is unreadable: {error}")))?;
-    interned.body = Some(body);
-    Ok(())
 }

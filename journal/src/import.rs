@@ -19,8 +19,6 @@ use crate::export::Tally;
 use crate::journal::Journal;
 use crate::verify::Progress;
 
-mod bodies;
-mod budget;
 mod fields;
 mod fold;
 mod lines;

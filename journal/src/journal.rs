@@ -221,7 +221,8 @@ impl Journal {
     /// As [`Journal::activate`] and [`Journal::records`].
     pub fn activate_with_records(&self, session: SessionId) -> Result<(Activation, Vec<Stored>), ReadError> {
         let (activation, frames) = self.activate_from(session, Seq(1))?;
-        let records = read::read_all(&*self.shared().engine()?, session, activation.head.as_ref(), frames)?;
+        let shared = self.shared();
+        let records = read::read_all(&*shared.engine()?, &shared.bodies, session, activation.head.as_ref(), frames)?;
         Ok((activation, records))
     }
 

@@ -8,6 +8,7 @@
 #[cfg(feature = "audit")]
 pub mod audit;
 pub mod blobs;
+mod bodies;
 pub mod codec;
 pub mod compact;
 #[cfg(feature = "disk")]

@@ -3,6 +3,7 @@
 use subtend_session::ids::{Epoch, Lsn, Seq, SessionId};
 use subtend_session::index::{Head, Inflight};
 
+use crate::bodies::Bodies;
 use crate::codec::{self, Decoded, FrameError};
 use crate::engine::{Engine, IndexedFrame, ScanFlow, StoredFrame};
 use crate::error::{EngineError, ReadError};
@@ -40,32 +41,39 @@ pub(crate) fn row<T>(session: SessionId, row: Result<T, EngineError>) -> Result<
     row.map_err(|error| as_damage(error, &|why| ReadError::Damaged { session, seq: Seq(0), lsn: Lsn(0), why }))
 }
 
-pub(crate) fn records(engine: &dyn Engine, session: SessionId) -> Result<Vec<Stored>, ReadError> {
+pub(crate) fn records(engine: &dyn Engine, bodies: &Bodies, session: SessionId) -> Result<Vec<Stored>, ReadError> {
     let range = engine.range(session, Seq(1), END)?;
-    read_all(engine, session, row(session, range.head)?.as_ref(), range.frames)
+    read_all(engine, bodies, session, row(session, range.head)?.as_ref(), range.frames)
 }
 
 /// Returns the records of all frames of a session, and checks that they are complete.
 pub(crate) fn read_all(
     engine: &dyn Engine,
+    bodies: &Bodies,
     session: SessionId,
     head: Option<&Head>,
     frames: Vec<IndexedFrame>,
 ) -> Result<Vec<Stored>, ReadError> {
-    let (out, last) = walk(engine, session, Seq(1), frames)?;
+    let (out, last) = walk(engine, bodies, session, Seq(1), frames)?;
     check_complete(session, head, out.last().map_or(Seq(1), |stored| stored.seq.next()), last)?;
     if out.is_empty() { Err(ReadError::NoSuchSession(session)) } else { Ok(out) }
 }
 
-/// Returns up to `count` records from `from` on, plus the rest of the last frame.
-pub(crate) fn page(engine: &dyn Engine, session: SessionId, from: Seq, count: usize) -> Result<Vec<Stored>, ReadError> {
-    let until = Seq(from.0.saturating_add(count as u64));
+/// Returns up to `most` records from `from` on, plus the rest of the last frame.
+pub(crate) fn page(
+    engine: &dyn Engine,
+    bodies: &Bodies,
+    session: SessionId,
+    from: Seq,
+    most: usize,
+) -> Result<Vec<Stored>, ReadError> {
+    let until = Seq(from.0.saturating_add(most as u64));
     let range = engine.range(session, from, until)?;
     let head = row(session, range.head)?;
     // The first frame may start before the wanted record.
     let Some((first, ..)) = range.frames.first() else { return Err(ReadError::NoSuchSession(session)) };
     let first = *first;
-    let (mut out, last) = walk(engine, session, first, range.frames)?;
+    let (mut out, last) = walk(engine, bodies, session, first, range.frames)?;
     let end = out.last().map_or(first, |stored| stored.seq.next());
     if end < until {
         // The frame that ends there is the session's last one.
@@ -78,6 +86,7 @@ pub(crate) fn page(engine: &dyn Engine, session: SessionId, from: Seq, count: us
 /// Returns the records of the frames, which start with record `from`, and the LSN of the last frame.
 pub(crate) fn walk(
     engine: &dyn Engine,
+    bodies: &Bodies,
     session: SessionId,
     from: Seq,
     frames: Vec<IndexedFrame>,
@@ -103,7 +112,7 @@ pub(crate) fn walk(
         }
         epoch = frame.epoch;
         last = lsn;
-        push_records(engine, frame, lsn, &mut out)?;
+        push_records(engine, bodies, frame, lsn, &mut out)?;
     }
     Ok((out, last))
 }
@@ -122,6 +131,7 @@ fn check_complete(session: SessionId, head: Option<&Head>, end: Seq, last: Lsn) 
 /// Appends the records of a frame to `out`, with the bodies of new sessions (prompts, ceilings, limits).
 pub(crate) fn push_records(
     engine: &dyn Engine,
+    bodies: &Bodies,
     frame: Decoded,
     lsn: Lsn,
     out: &mut Vec<Stored>,
@@ -130,7 +140,7 @@ pub(crate) fn push_records(
     let mut seq = first_seq;
     for mut record in records {
         let bad = |why| ReadError::Damaged { session, seq, lsn, why };
-        codec::fill(&mut record, &mut |hash| engine.def(hash).map_err(|error| as_damage(error, &bad)), &bad)?;
+        bodies.fill(&mut record, &mut |hash| engine.def(hash).map_err(|error| as_damage(error, &bad)), &bad)?;
         out.push(Stored { seq, at_ms, epoch, record });
         seq = seq.next();
     }

@@ -8,6 +8,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock};
 use subtend_session::ids::{Lsn, SessionId};
 use tokio::sync::{Notify, watch};
 
+use crate::bodies::Bodies;
 use crate::codec::{self, EncodeError};
 use crate::engine::{Engine, Group, GroupFrame, Payload};
 use crate::error::{AppendError, EngineError, Poisoned, ReadError};
@@ -58,6 +59,7 @@ pub(crate) struct Shared {
     pub(crate) pressure: watch::Sender<bool>,
     pub(crate) closed: watch::Sender<bool>,
     pub(crate) faults: FaultPoints,
+    pub(crate) bodies: Bodies,
     engine: RwLock<Option<Arc<dyn Engine>>>,
     lock: Mutex<Option<Lock>>,
 }
@@ -93,6 +95,7 @@ impl Shared {
             pressure: watch::Sender::new(false),
             closed: watch::Sender::new(false),
             faults,
+            bodies: Bodies::default(),
             engine: RwLock::new(Some(engine)),
             lock: Mutex::new(lock),
         }

@@ -6,6 +6,7 @@ use subtend_session::ids::{Hash, Lsn, Seq, SessionId};
 use subtend_session::index::Row;
 use subtend_session::state::State;
 
+use crate::bodies::Bodies;
 use crate::engine::{Engine, ScanFlow, StoredFrame};
 use crate::error::{EngineError, ReadError};
 use crate::frame::Stored;
@@ -212,7 +213,8 @@ impl Check<'_> {
     }
 
     fn session(&mut self, session: SessionId) -> Result<(), ReadError> {
-        let records = match read::records(self.engine, session) {
+        // Without a cache, so that each session's own bodies are read.
+        let records = match read::records(self.engine, &Bodies::default(), session) {
             Ok(records) => records,
             Err(error) => {
                 let (lsn, seq) = match &error {

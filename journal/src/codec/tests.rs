@@ -10,6 +10,7 @@ use subtend_session::place::Owner;
 use subtend_session::record::{From, InputAccepted, Lane};
 
 use super::*;
+use crate::bodies::Bodies;
 
 /// Built from JSON, so that a new field with a default changes no test.
 fn created(system: &str) -> Record {
@@ -60,7 +61,7 @@ fn creation_carries_only_the_bodies_that_its_frame_defines() {
         (creation.limits.hash, serde_json::to_string(&creation.limits.body).unwrap().into()),
     ];
     let mut look = |hash| Ok(defs.iter().find(|(name, _)| *name == hash).map(|(_, text)| Text::clone(text)));
-    fill(&mut decoded.records[0], &mut look, &|why| why).unwrap();
+    Bodies::default().fill(&mut decoded.records[0], &mut look, &|why| why).unwrap();
     let Record::SessionCreated(filled) = &decoded.records[0] else { panic!("no creation") };
     assert_eq!(filled.system.body.as_deref(), Some("be brief"));
     assert_eq!(filled.ceiling.body, creation.ceiling.body);
@@ -70,7 +71,7 @@ fn creation_carries_only_the_bodies_that_its_frame_defines() {
 #[test]
 fn missing_body_error_names_its_hash() {
     let mut decoded = decode(&encode(&frame(vec![created("be brief")], Changes::default())).unwrap()).unwrap();
-    let text = fill(&mut decoded.records[0], &mut |_| Ok(None), &|why| why).unwrap_err();
+    let text = Bodies::default().fill(&mut decoded.records[0], &mut |_| Ok(None), &|why| why).unwrap_err();
     assert_eq!(text, format!("the body {} is not in the store", Hash::of(b"\"be brief\"")));
 }
 
@@ -78,7 +79,9 @@ fn missing_body_error_names_its_hash() {
 #[test]
 fn body_that_does_not_match_its_hash_is_damage() {
     let mut decoded = decode(&encode(&frame(vec![created("be brief")], Changes::default())).unwrap()).unwrap();
-    let text = fill(&mut decoded.records[0], &mut |_| Ok(Some("\"be grief\"".into())), &|why| why).unwrap_err();
+    let text = Bodies::default()
+        .fill(&mut decoded.records[0], &mut |_| Ok(Some("\"be grief\"".into())), &|why| why)
+        .unwrap_err();
     assert_eq!(text, format!("the body {} does not match its hash", Hash::of(b"\"be brief\"")));
 }
 

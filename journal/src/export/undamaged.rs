@@ -7,6 +7,7 @@ use subtend_session::index::{self, Changes, Head};
 use subtend_session::record::Record;
 use subtend_session::state::State;
 
+use crate::bodies::Bodies;
 use crate::compact;
 use crate::engine::{Engine, ScanFlow};
 use crate::error::ReadError;
@@ -62,7 +63,7 @@ impl Survey<'_> {
     /// Returns the damage of a session with a readable head, or `None` if an import would accept it with its tree.
     fn damage_of(&self, session: SessionId) -> Result<Option<String>, ReadError> {
         let Some(head) = self.heads.get(&session) else { return Ok(None) };
-        let stored = match read::records(self.engine, session) {
+        let stored = match read::records(self.engine, &Bodies::default(), session) {
             Ok(stored) => stored,
             Err(error @ (ReadError::Damaged { .. } | ReadError::Newer { .. } | ReadError::NoSuchSession(_))) => {
                 return Ok(Some(error.to_string()));

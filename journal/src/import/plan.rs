@@ -11,13 +11,12 @@ use subtend_session::place::{BranchKind, Place, Worktree};
 use subtend_session::record::{Record, SessionCreated};
 use subtend_session::state::State;
 
-use super::bodies::Bodies;
-use super::budget::{self, Budget};
 use super::fields;
 use super::fold::{Fold, Rows};
 use super::lines::Lines;
 use super::survey::{LinePosition, Session, Survey};
 use super::{ImportBounds, ImportError, Positions};
+use crate::bodies::Bodies;
 use crate::codec::{self, Decoded};
 use crate::engine::Engine;
 use crate::error::ReadError;
@@ -210,14 +209,12 @@ impl<R: BufRead + Seek> ImportPlan<'_, R> {
                     "`session_created` of session {session} has a body: bodies have their own lines"
                 )));
             }
-            let Record::SessionCreated(created) = record else { continue };
-            let survey = self.survey;
-            let bytes = |hash| survey.defs.get(&hash).filter(|(def, _)| def.line < at.line).map(|(_, bytes)| *bytes);
-            self.bodies.give(created, &bytes);
-            codec::fill(record, &mut |hash| self.def(hash, at), &damaged)?;
+            let bodies = std::mem::take(&mut self.bodies);
+            let filled = bodies.fill(record, &mut |hash| self.def(hash, at), &damaged);
+            self.bodies = bodies;
+            filled?;
             if let Record::SessionCreated(created) = record {
                 created.ceiling.body.iter().try_for_each(|ceiling| fields::check_rules(ceiling)).map_err(&damaged)?;
-                self.bodies.keep(created, &bytes);
                 self.lower_limits(created).map_err(|error| damaged(error.to_string()))?;
             }
         }

@@ -21,14 +21,15 @@ impl Journal {
     /// [`ReadError::NoSuchSession`]; [`ReadError::Damaged`] or [`ReadError::Newer`] at the first unreadable record.
     pub fn records(&self, session: SessionId) -> Result<Vec<Stored>, ReadError> {
         let engine = self.shared().engine()?;
-        records(&*engine, session)
+        records(&*engine, &self.shared().bodies, session)
     }
 
     /// Returns the records of a session with a damaged head, checked like [`Journal::records`], except for
     /// completeness. For display only: never resume from them.
     pub fn salvage(&self, session: SessionId) -> Result<Vec<Stored>, ReadError> {
         let engine = self.shared().engine()?;
-        let (out, _) = walk(&*engine, session, Seq(1), engine.range(session, Seq(1), END)?.frames)?;
+        let (out, _) =
+            walk(&*engine, &self.shared().bodies, session, Seq(1), engine.range(session, Seq(1), END)?.frames)?;
         if out.is_empty() { Err(ReadError::NoSuchSession(session)) } else { Ok(out) }
     }
 
@@ -39,7 +40,7 @@ impl Journal {
     /// behind the last record.
     pub fn records_from(&self, session: SessionId, from: Seq, count: usize) -> Result<Vec<Stored>, ReadError> {
         let engine = self.shared().engine()?;
-        page(&*engine, session, from.max(Seq(1)), count.max(1))
+        page(&*engine, &self.shared().bodies, session, from.max(Seq(1)), most.max(1))
     }
 
     /// Returns the frame at `lsn`; `None` where only rows changed or no frame exists.
@@ -56,7 +57,7 @@ impl Journal {
         };
         let session = frame.session;
         let mut out = Vec::with_capacity(frame.records.len());
-        push_records(&*engine, frame, lsn, &mut out)?;
+        push_records(&*engine, &self.shared().bodies, frame, lsn, &mut out)?;
         Ok(Some((session, out)))
     }
 
