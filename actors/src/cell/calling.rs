@@ -165,14 +165,19 @@ impl Driver {
         let work = Box::pin(async move {
             cells.host.faults.inject(Point::TurnTask, "model");
             let coming = async {
-                if let Err(why) = place.prepare().await {
+                // The rare parts are boxed, so that a waiting call does not carry the largest of them.
+                let in_worktree = place.worktree.is_some();
+                if in_worktree && let Err(why) = Box::pin(place.prepare()).await {
                     return (Err(why), called);
                 }
-                let (called, call) = cells.calls.resolve(&at, called, call).await;
-                let result = cells.calls.call(call, &called, last_delta, limits, &of_call).await;
-                match result {
-                    Ok(ModelOutcome::Answer(answer)) if !is_typed => {
-                        (Ok(ModelOutcome::Answer(place.with_changes_note(at.session, answer).await)), called)
+                let (called, call) = match cells.calls.hooks {
+                    Some(_) => Box::pin(cells.calls.resolve(&at, called, call)).await,
+                    None => (called, call),
+                };
+                match cells.calls.call(call, &called, last_delta, limits, &of_call).await {
+                    Ok(ModelOutcome::Answer(answer)) if in_worktree && !is_typed => {
+                        let answer = Box::pin(place.with_changes_note(at.session, answer)).await;
+                        (Ok(ModelOutcome::Answer(answer)), called)
                     }
                     outcome => (outcome.map_err(CallObstacle::Budget), called),
                 }

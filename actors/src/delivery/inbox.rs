@@ -198,6 +198,11 @@ impl Inbox {
     /// Takes up to `most` items, control first. Without items the actor counts as asleep.
     pub(crate) fn drain(&self, most: usize, into: &mut VecDeque<InboxItem>) {
         let mut inner = self.lock();
+        if into.is_empty() && inner.control.is_empty() && inner.data.len() <= most {
+            // If nothing is queued, the inbox takes the buffer back: an idle session keeps one.
+            std::mem::swap(&mut inner.data, into);
+            inner.inputs = 0;
+        }
         while into.len() < most {
             let Some(item) = inner.control.pop_front() else { break };
             into.push_back(item);
