@@ -194,7 +194,7 @@ fn sessions_keep_within_their_footprint() {
     println!("\nallocations of one child, without those of its model: {allocations}");
     assert!(allocations <= 120, "{allocations} allocations of one child");
     assert!(ended <= 512, "{ended} bytes of an ended child");
-    assert!(calling <= 12_900, "{calling} bytes of a child in a model call");
+    assert!(calling <= 12_288, "{calling} bytes of a child in a model call");
     assert!(queued <= 1024, "{queued} bytes of a queued child");
     assert!(passivated <= 512, "{passivated} bytes of a passivated root");
 }

@@ -19,6 +19,7 @@ use crate::export::Tally;
 use crate::journal::Journal;
 use crate::verify::Progress;
 
+mod budget;
 mod fields;
 mod fold;
 mod lines;

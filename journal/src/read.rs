@@ -59,15 +59,15 @@ pub(crate) fn read_all(
     if out.is_empty() { Err(ReadError::NoSuchSession(session)) } else { Ok(out) }
 }
 
-/// Returns up to `most` records from `from` on, plus the rest of the last frame.
+/// Returns up to `count` records from `from` on, plus the rest of the last frame.
 pub(crate) fn page(
     engine: &dyn Engine,
     bodies: &Bodies,
     session: SessionId,
     from: Seq,
-    most: usize,
+    count: usize,
 ) -> Result<Vec<Stored>, ReadError> {
-    let until = Seq(from.0.saturating_add(most as u64));
+    let until = Seq(from.0.saturating_add(count as u64));
     let range = engine.range(session, from, until)?;
     let head = row(session, range.head)?;
     // The first frame may start before the wanted record.

@@ -52,6 +52,9 @@ impl ToolDirectory {
 
     /// Creates the worktree of a run that starts. If that fails, the run ends: it must not change the shared workspace.
     pub(crate) async fn prepare(&self) -> Result<(), CallObstacle> {
+        if self.worktree.is_none() {
+            return Ok(());
+        }
         let opened = self.clone().open_async().await;
         opened.map(drop).map_err(|why| CallObstacle::Workspace(truncate_message(&why).into()))
     }

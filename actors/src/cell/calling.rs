@@ -164,31 +164,28 @@ impl Driver {
         // Boxed, since the task below would otherwise hold its future twice.
         let work = Box::pin(async move {
             cells.host.faults.inject(Point::TurnTask, "model");
-            let not_called =
-                |why| (Command::NotCalled { turn: at.turn, attempt: at.attempt, why }, ParsedCalls::default());
-            // The rare parts are boxed, and the outcome becomes a command here, so that a waiting call is small.
-            let answered = async {
-                let in_worktree = place.worktree.is_some();
-                if in_worktree && let Err(why) = Box::pin(place.prepare()).await {
-                    return not_called(why);
+            let coming = async {
+                if let Err(why) = place.prepare().await {
+                    return (Err(why), called);
                 }
-                let (called, call) = match cells.calls.hooks {
-                    Some(_) => Box::pin(cells.calls.resolve(&at, called, call)).await,
-                    None => (called, call),
-                };
-                let outcome = match cells.calls.call(call, &called, last_delta, limits, &of_call).await {
-                    Ok(ModelOutcome::Answer(answer)) if in_worktree && !is_typed => {
-                        ModelOutcome::Answer(Box::pin(place.with_changes_note(at.session, answer)).await)
+                let (called, call) = cells.calls.resolve(&at, called, call).await;
+                let result = cells.calls.call(call, &called, last_delta, limits, &of_call).await;
+                match result {
+                    Ok(ModelOutcome::Answer(answer)) if !is_typed => {
+                        (Ok(ModelOutcome::Answer(place.with_changes_note(at.session, answer).await)), called)
                     }
-                    Ok(outcome) => outcome,
-                    Err(which) => return not_called(CallObstacle::Budget(which)),
-                };
-                cells.answered((&agents, &offer), at, outcome, &called)
+                    outcome => (outcome.map_err(CallObstacle::Budget), called),
+                }
             };
             tokio::select! {
                 biased;
                 () = task_stop.cancelled() => None,
-                answered = answered => Some(answered),
+                (outcome, called) = coming => Some(match outcome {
+                    Ok(outcome) => cells.answered((&agents, &offer), at, outcome, &called),
+                    Err(why) => {
+                        (Command::NotCalled { turn: at.turn, attempt: at.attempt, why }, ParsedCalls::default())
+                    }
+                }),
             }
         });
         let cells = Arc::clone(&self.cells);

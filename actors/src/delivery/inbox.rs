@@ -144,6 +144,10 @@ impl Inbox {
         if item.is_control() {
             inner.control.push_back(item);
         } else {
+            if inner.data.capacity() == 0 {
+                // A waiting session rarely gets more than one item at a time.
+                inner.data.reserve_exact(1);
+            }
             inner.data.push_back(item);
         }
         Self::wake(&mut inner);

@@ -11,6 +11,7 @@ use subtend_session::place::{BranchKind, Place, Worktree};
 use subtend_session::record::{Record, SessionCreated};
 use subtend_session::state::State;
 
+use super::budget::{self, Budget};
 use super::fields;
 use super::fold::{Fold, Rows};
 use super::lines::Lines;

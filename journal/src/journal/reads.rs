@@ -40,7 +40,7 @@ impl Journal {
     /// behind the last record.
     pub fn records_from(&self, session: SessionId, from: Seq, count: usize) -> Result<Vec<Stored>, ReadError> {
         let engine = self.shared().engine()?;
-        page(&*engine, &self.shared().bodies, session, from.max(Seq(1)), most.max(1))
+        page(&*engine, &self.shared().bodies, session, from.max(Seq(1)), count.max(1))
     }
 
     /// Returns the frame at `lsn`; `None` where only rows changed or no frame exists.

@@ -72,6 +72,11 @@ impl State {
 
     /// Adds a message to the transcript, without a copy unless a turn task holds the transcript.
     fn push_message(&mut self, message: Message) {
-        Arc::make_mut(&mut self.transcript).push(message);
+        let transcript = Arc::make_mut(&mut self.transcript);
+        if transcript.capacity() == 0 {
+            // A subagent often waits for its model with one message.
+            transcript.reserve_exact(1);
+        }
+        transcript.push(message);
     }
 }
