@@ -34,6 +34,7 @@ fn errors_of_exports_and_imports_match_their_snapshot() {
         page.user.file(&format!("{name}.jsonl"), &text);
         page.call(&format!("import --data other {name}.jsonl"));
     }
+    page.call("import --data other --max-memory 0 all.jsonl");
     page.heading("After a deletion");
     page.quiet(&format!("delete {id} --yes"), "");
     page.call("import all.jsonl");
