@@ -211,7 +211,13 @@ impl SessionHandle {
                 let why = format!("a branch has at most {MAX_ABOVE} sessions above it: branch off from an earlier one");
                 return Err(ControlError::Refused(why));
             }
-            at = self.sessions.log.journal.head(session).map_err(|error| unread(&error))?.and_then(|head| head.parent);
+            at = self
+                .sessions
+                .log
+                .journal
+                .head(session)
+                .map_err(|error| unreadable(&error))?
+                .and_then(|head| head.parent);
         }
         Ok(())
     }
