@@ -98,7 +98,7 @@ impl Trust {
 
     /// Returns whether [`Trust::decide_by_record_or_ask`] asks a person.
     pub(crate) fn asks(workspace: &Workspace, machine: bool) -> Result<bool, Fail> {
-        Ok(at_terminal() && !machine && UntrustedFiles::of(workspace).ask_user(workspace)?.is_none())
+        Ok(at_terminal() && !machine && UntrustedFiles::of(workspace).recorded_answer(workspace)?.is_none())
     }
 
     /// Decides without a question, and reports ignored files on stderr.
