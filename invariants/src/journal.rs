@@ -220,6 +220,7 @@ fn difference(a: &State, b: &State) -> Option<&'static str> {
         usage,
         // An estimate: it is lower in the fold after texts of a deleted branch were erased.
         text_bytes: _,
+        input_bytes: _,
         arrived: _,
         due: _,
         recalled: _,

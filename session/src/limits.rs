@@ -17,6 +17,9 @@ pub(crate) fn time_after(now: i64, ms: u64) -> i64 {
 /// count there.
 pub const MAX_INPUTS: usize = 16_384;
 
+/// Maximum bytes of the inputs that a session accepts together, for the same reason.
+pub const MAX_INPUT_BYTES: u64 = 32 << 20;
+
 /// Every bound of a session and of the tree below it.
 ///
 /// Times are milliseconds, sizes bytes. `None` means no limit.

@@ -218,9 +218,7 @@ impl Record {
     pub fn total_text_bytes(&self) -> u64 {
         let of = |text: &Option<Text>| text.as_ref().map_or(0, |text| text.len() as u64);
         let more = if let Self::InputAccepted(input) = self {
-            let system = input.agent_override.as_ref().map_or(0, |agent| agent.system.len() as u64);
-            let texts = [of(&input.metadata), of(&input.format), system];
-            texts.into_iter().fold(input.text.len() as u64, u64::saturating_add)
+            input.bytes()
         } else if let Self::SessionCreated(created) = self {
             created.inherited_bytes().saturating_add(of(&created.metadata))
         } else if let Self::RunEnded(ended) = self {

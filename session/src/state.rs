@@ -107,6 +107,8 @@ pub struct State {
     /// Bytes of all texts in the folded records, as stored: an estimate of the memory of this state. Erasure of texts
     /// lowers it at the next fold.
     pub text_bytes: u64,
+    /// Bytes of all accepted inputs. A fold after texts were erased has fewer.
+    pub input_bytes: u64,
     /// Volatile: arrived outbox rows that are not taken, in LSN order.
     pub arrived: Arrived,
     /// Volatile: unstarted calls of the current turn, by the condition that they wait for.

@@ -3,7 +3,7 @@
 use super::draft::Draft;
 use crate::effect::{Rejection, Reply};
 use crate::index::RowKey;
-use crate::limits::MAX_INPUTS;
+use crate::limits::{MAX_INPUT_BYTES, MAX_INPUTS};
 use crate::outcome::Initiator;
 use crate::record::{From, InputAccepted, Record};
 use crate::state::Phase;
@@ -111,6 +111,12 @@ fn check_limits(draft: &Draft<'_>, input: &InputAccepted) -> Result<(), Rejectio
     if draft.state.accepted.len() >= MAX_INPUTS {
         return Err(Rejection::BadInput(format!(
             "the session has had {MAX_INPUTS} inputs, which is the limit: branch off from it, or open another session"
+        )));
+    }
+    let (bytes, max) = (draft.state.input_bytes.saturating_add(input.bytes()), MAX_INPUT_BYTES.max(limits.input_bytes));
+    if bytes > max {
+        return Err(Rejection::BadInput(format!(
+            "with it the inputs of the session have {bytes} bytes, the limit is {max}: branch off from it, or open another session"
         )));
     }
     // If no run is in flight, the input opens one, which empties the queue. So a full queue does not matter.

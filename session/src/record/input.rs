@@ -38,6 +38,14 @@ pub struct InputAccepted {
 }
 
 impl InputAccepted {
+    /// Returns the bytes of its texts.
+    pub(crate) fn bytes(&self) -> u64 {
+        let of = |text: &Option<Text>| text.as_ref().map_or(0, |text| text.len() as u64);
+        let system = self.agent_override.as_ref().map_or(0, |agent| agent.system.len() as u64);
+        let texts = [of(&self.metadata), of(&self.format), system];
+        texts.into_iter().fold(self.text.len() as u64, u64::saturating_add)
+    }
+
     /// Creates an input without options.
     pub fn new(id: InputId, from: From, lane: Lane, text: impl Into<Text>, as_owner: Owner) -> Self {
         Self {

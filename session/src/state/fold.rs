@@ -123,6 +123,7 @@ impl State {
             closed: false,
             usage: Default::default(),
             text_bytes: created.inherited_bytes(),
+            input_bytes: 0,
             arrived: Default::default(),
             due: Default::default(),
             recalled: Default::default(),

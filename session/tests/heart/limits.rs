@@ -366,3 +366,18 @@ fn endless_inputs_of_a_session_are_refused() {
     let why = "the session has had 16384 inputs, which is the limit: branch off from it, or open another session";
     assert_eq!([after(16_383), after(16_384)], [Ok(()), Err(Rejection::BadInput(why.to_owned()))]);
 }
+
+/// A client sends large inputs without end: 120 MiB of them, sent in two seconds, made a view of the session take 940 MiB. The control: the last one
+/// that is accepted.
+#[test]
+fn inputs_of_a_session_have_bounded_bytes() {
+    let after = |bytes: u64| {
+        let mut heart = Heart::root();
+        heart.state.input_bytes = bytes;
+        heart.rules.decide(&mut heart.state, send(1, "go"), clock()).map(drop)
+    };
+    let why = "with it the inputs of the session have 33554433 bytes, the limit is 33554432: branch off from it, or open another session";
+    assert_eq!([after((32 << 20) - 2), after((32 << 20) - 1)], [Ok(()), Err(Rejection::BadInput(why.to_owned()))]);
+    let sent = Heart::root().then(send(1, "hello")).state.input_bytes;
+    assert_eq!(sent, 5);
+}

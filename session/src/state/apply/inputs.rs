@@ -21,6 +21,7 @@ impl State {
             *keeps_queue = false;
         }
         self.text_bytes = self.text_bytes.saturating_add(json_bytes(&input.text));
+        self.input_bytes = self.input_bytes.saturating_add(input.bytes());
         self.queue.push_back(Queued { input: Arc::new(input.clone()), seq: self.next_seq });
     }
 
