@@ -93,7 +93,7 @@ fn x15_rollback_refuses_files_changed_by_others() {
     user.file("a.txt", "mine\n");
     let refused = user.call(&["rollback", &id, "--files", "--yes"]);
     let why =
-        "nothing is rolled back, and no file is restored: `a.txt` was changed by another program since; omit --files";
+        "nothing is rolled back, and no file is restored: `a.txt` was changed later by another program; omit --files";
     assert_output(&refused, 1, why);
     assert_eq!(
         (content(&user, "a.txt").as_deref(), content(&user, "new/b.txt").as_deref()),

@@ -85,7 +85,7 @@ impl<'a> AnswerCheck<'a> {
         let all = Rest(line);
         match line {
             "## How it is put together" | "## What this does not cover" => return Some(()),
-            "| area | chosen by | files | kinds | what it says of itself |" | "|---|---|---|---|---|" => {
+            "| area | chosen by | files | kinds | first lines of its files |" | "|---|---|---|---|---|" => {
                 return Some(());
             }
             _ => {}

@@ -119,7 +119,7 @@ async fn x15_page_restores_the_files_that_it_showed() {
     assert_eq!(late.status, 409, "{}", late.body);
     assert_eq!(scene.read("a.txt").as_deref(), Some("one\nTWO\n"));
     let conflict = get(&scene.app, &way).await.body;
-    assert!(conflict.contains("<code>new.txt</code> was changed by another program since"), "{conflict}");
+    assert!(conflict.contains("<code>new.txt</code> was changed later by another program"), "{conflict}");
     assert!(!conflict.contains("<button class=\"main\""), "{conflict}");
     scene.put("new.txt", "<n>\n");
     let done = sent(&scene, &format!("/s/{id}/rollback"), &files).await;

@@ -73,7 +73,7 @@ fn dirs(paths: &[&str]) -> String {
 
 fn table(parts: &[Part]) -> String {
     let mut out =
-        String::from("| area | chosen by | files | kinds | what it says of itself |\n|---|---|---|---|---|\n");
+        String::from("| area | chosen by | files | kinds | first lines of its files |\n|---|---|---|---|---|\n");
     for (why, report) in parts.iter().filter_map(|part| Some((&part.why, part.report.as_ref().ok()?))) {
         let files = report.files.map_or_else(|| "not listed".to_owned(), |files| files.to_string());
         let begins: Vec<String> =

@@ -211,7 +211,7 @@ fn lead_starts_explorers_and_answers_from_their_reports() {
          One search for the words of the question, `(?:(?-u:\\b)|_)(?:(?i)lock)`, found 3 matching lines in 2 files. Areas that match \
          come first: by names of paths, then by matching lines. Where too few match, the largest follow.\n\
          \n\
-         | area | chosen by | files | kinds | what it says of itself |\n\
+         | area | chosen by | files | kinds | first lines of its files |\n\
          |---|---|---|---|---|\n\
          | `src` | paths name `locks`; 3 matching lines | 3 | Rust 2 |  |\n\
          | `docs` | size | 1 |  |  |\n\

@@ -135,7 +135,7 @@ impl Checkpoints {
             return Err("was changed by another program between two writes of the session".to_owned());
         }
         if !history.possible.contains(&&present.state) {
-            return Err("was changed by another program since".to_owned());
+            return Err("was changed later by another program".to_owned());
         }
         // The process may have died before the later write.
         let is_applied =

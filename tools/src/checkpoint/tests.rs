@@ -289,17 +289,17 @@ async fn x15_restore_is_undone_if_a_file_was_changed() {
 async fn x15_restore_refuses_files_that_others_changed() {
     let mut scene = CheckpointFixture::after_two_runs().await;
     fs::write(scene.at("a"), "by a user\n").unwrap();
-    assert_eq!(scene.conflicts(2), ["a was changed by another program since"]);
+    assert_eq!(scene.conflicts(2), ["a was changed later by another program"]);
     let before = scene.tree();
     let (_, refused) = scene.restore(|| ()).await;
     let refused = refused.unwrap_err().to_string();
-    assert_eq!(refused, "nothing is restored: `a` was changed by another program since");
+    assert_eq!(refused, "nothing is restored: `a` was changed later by another program");
     assert_eq!(scene.tree(), before);
     // A user's write between two writes of the session is a conflict too.
     scene.write(2, "a", "a by 2 again\n").await;
     assert_eq!(scene.conflicts(2), ["a was changed by another program between two writes of the session"]);
     fs::remove_file(scene.at("b")).unwrap();
-    assert!(scene.conflicts(2).contains(&"b was changed by another program since".to_owned()));
+    assert!(scene.conflicts(2).contains(&"b was changed later by another program".to_owned()));
     // A plan that differs from the confirmed one is refused.
     let start = scene.checkpoints.begin_plan().unwrap();
     let stale = scene.checkpoints.intend(
