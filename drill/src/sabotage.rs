@@ -65,7 +65,7 @@ impl Sabotage {
         matches!(self, Self::NoResume | Self::NoKey)
     }
 
-    /// Returns whether the bug may cause a violation that a drill of clients found.
+    /// Returns whether `what`, a violation that a drill of clients found, shows this bug.
     pub(crate) fn is_shown_by(self, what: &str) -> bool {
         let id = if self == Self::NoResume { InvariantId::H1 } else { InvariantId::H2 };
         self.is_of_clients() && what.starts_with(id.id())
@@ -83,7 +83,7 @@ impl Sabotage {
         FAULT_POINTS && Faults::COMPILED
     }
 
-    /// Returns the error of a binary without the seeded bugs, with the command that builds one.
+    /// Returns the error of a binary without the seeded bugs. It names the command that builds a binary with them.
     pub fn refusal(self) -> String {
         format!(
             "this binary has no fault points, which --sabotage {} needs. Build another with `cargo build --features \

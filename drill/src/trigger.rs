@@ -63,8 +63,8 @@ impl Trigger {
         matches!(self.kill_point, Some(KillPoint::Deletion(_)))
     }
 
-    /// Counts a step of a deletion, which is its start or the durable deletion of one session. Kills the process at the
-    /// planned step.
+    /// Counts a step of a deletion, which is its start or the durable deletion of one session. Asks the drill to kill
+    /// the process at the planned step.
     pub(crate) fn on_deletion_step(&self) {
         if let Some(KillPoint::Deletion(at)) = self.kill_point
             && reached(&self.deleting, at)

@@ -29,8 +29,8 @@ fn read(export: &str) -> Vec<(SessionId, Vec<Record>)> {
 }
 
 pub(super) fn imported(bytes: &[u8]) -> Result<(Journal, u64), (String, Option<Journal>)> {
-    let none = |error: &dyn std::error::Error| (error.to_string(), None);
-    let journal = Journal::open(Box::new(Memory::new()), Default::default()).map_err(|error| none(&error))?;
+    let no_journal = |error: &dyn std::error::Error| (error.to_string(), None);
+    let journal = Journal::open(Box::new(Memory::new()), Default::default()).map_err(|error| no_journal(&error))?;
     match import(&journal, bytes) {
         Ok(sessions) => Ok((journal, sessions)),
         Err(error) => Err((error, Some(journal))),
@@ -40,11 +40,11 @@ pub(super) fn imported(bytes: &[u8]) -> Result<(Journal, u64), (String, Option<J
 pub(super) fn import(journal: &Journal, bytes: &[u8]) -> Result<u64, String> {
     let text = |error: &dyn std::error::Error| error.to_string();
     thread_local! {
-        static THREADS: std::io::Result<Runtime> = tokio::runtime::Builder::new_current_thread().build();
+        static RUNTIME: std::io::Result<Runtime> = tokio::runtime::Builder::new_current_thread().build();
     }
-    THREADS.with(|threads| {
-        let threads = threads.as_ref().map_err(|error| text(error))?;
-        let tally = threads.block_on(journal.import(
+    RUNTIME.with(|runtime| {
+        let runtime = runtime.as_ref().map_err(|error| text(error))?;
+        let tally = runtime.block_on(journal.import(
             &mut BufReader::new(Cursor::new(bytes)),
             &ImportBounds::none(),
             &mut |_| {},

@@ -41,7 +41,7 @@ struct Traces<'a> {
     /// The error of the last attempt, unless a later one started.
     failed: Option<ModelFail>,
     is_calling: bool,
-    /// Number of answers since the last taken input.
+    /// Number of answers since the run took an input that is not from a relative.
     spent: u32,
     /// The smallest turn allowance of the limits, the run and its inputs.
     allowance: Option<u32>,
@@ -91,7 +91,7 @@ impl<'a> Traces<'a> {
             }
             self.allowance = taken.iter().filter_map(|input| input.allowance()).chain(self.allowance).min();
         } else if let Record::RunHeld { why, .. } = record {
-            // A new attempt replaces the parked one, so the run no longer waits for its provider.
+            // A held run waits for an input, no longer for its provider.
             self.limited = false;
             match &**why {
                 Hold::Interrupted { by } => self.interrupted = Some(by),

@@ -15,7 +15,7 @@ struct Hidden {
 }
 
 impl Hidden {
-    /// Returns the hidden messages after the first `records` of the journal.
+    /// Returns the messages that are hidden once the first `records` records of the journal are applied.
     fn after_records(seen: &SessionFacts<'_>, records: usize) -> Self {
         let mut hidden = Self::default();
         for record in seen.view.records.iter().take(records) {
@@ -58,9 +58,9 @@ pub(super) fn no_model_receives_rolled_back_runs(world: &World<'_>) -> Verdict {
         let Some(start) = seen.view.records.iter().position(starts) else { continue };
         let hidden = Hidden::after_records(seen, start);
         let inherited = seen.created.map_or(0, |created| created.inherited.len());
-        let trace = messages.iter().skip(inherited).find(|message| hidden.holds(message));
-        ensure_if(!hidden.is_empty(), trace.is_none(), InvariantId::E2, given.run.session, || {
-            format!("turn {} receives {trace:?} of a run that was rolled back", given.turn)
+        let leaked = messages.iter().skip(inherited).find(|message| hidden.holds(message));
+        ensure_if(!hidden.is_empty(), leaked.is_none(), InvariantId::E2, given.run.session, || {
+            format!("turn {} receives {leaked:?} of a run that was rolled back", given.turn)
         })?;
     }
     Ok(())
@@ -73,9 +73,9 @@ pub(super) fn no_branch_inherits_rolled_back_runs(world: &World<'_>) -> Verdict 
         for (at, branch) in &seen.branches {
             let Some(created) = world.sessions.get(&branch.child).and_then(|child| child.created) else { continue };
             let hidden = Hidden::after_records(seen, *at);
-            let trace = created.inherited.iter().skip(inherited).find(|message| hidden.holds(message));
-            ensure_if(!hidden.is_empty(), trace.is_none(), InvariantId::E2, branch.child, || {
-                format!("it inherits {trace:?} of a run that was rolled back")
+            let leaked = created.inherited.iter().skip(inherited).find(|message| hidden.holds(message));
+            ensure_if(!hidden.is_empty(), leaked.is_none(), InvariantId::E2, branch.child, || {
+                format!("it inherits {leaked:?} of a run that was rolled back")
             })?;
         }
     }

@@ -47,7 +47,7 @@ pub struct Activation {
     pub next_seq: Seq,
     /// The session's durable head.
     pub head: Option<Head>,
-    /// The session's durable row of the boot scan.
+    /// The session's durable in-flight row; `None` without a run in flight.
     pub inflight: Option<Inflight>,
 }
 
@@ -59,7 +59,7 @@ pub struct StoreInfo {
     pub path: Option<PathBuf>,
     /// The failures that an acknowledged batch survives.
     pub durability: Cow<'static, str>,
-    /// The written version of frames.
+    /// The version of the frames that this build writes.
     pub format: u32,
     /// Number of durable commits since the opening; 0 once closed.
     pub syncs: u64,
@@ -98,11 +98,11 @@ impl std::fmt::Debug for Journal {
 }
 
 impl Journal {
-    /// Opens a journal on an engine without other writers. For a store in a directory see `open_store`.
+    /// Opens a journal on an engine without other writers. For a store in a directory or a database see `open_store`.
     /// # Errors
     /// When the engine cannot report the end of its log, or the writer thread cannot start.
     pub fn open(engine: Box<dyn Engine>, options: Options) -> Result<Self, OpenError> {
-        // Only stores in a directory have a watermark, and the engine was opened with its own options.
+        // The other options concern the watermark, which only `open_store` keeps, and the engine, which is open.
         let Options { accept_loss: _, cache_bytes: _, queue_bytes, node_dir: _ } = options;
         Self::start(engine.into(), queue_bytes, None, None, None)
     }

@@ -144,7 +144,7 @@ fn divide_work(open: &OpenQuestion<'_>, offered: &Offered) -> OfflineStep {
     }
     let words = words::words(&open.question);
     let searches = offered.search && !words.is_empty();
-    let scan = |whole: bool| ("search", areas::search(&words, whole));
+    let scan = |at_starts: bool| ("search", areas::search(&words, at_starts));
     let mut missing = vec![("list", first.clone())];
     missing.extend(searches.then(|| scan(true)));
     missing.retain(|(tool, args)| open.find(tool, args).is_none());
@@ -156,15 +156,15 @@ fn divide_work(open: &OpenQuestion<'_>, offered: &Offered) -> OfflineStep {
         };
         return OfflineStep::Call(what.into(), missing);
     }
-    let found = |whole: bool| open.find("search", &scan(whole).1).filter(|_| searches);
+    let found = |at_starts: bool| open.find("search", &scan(at_starts).1).filter(|_| searches);
     let nothing = |done: &Done<'_>| !done.error && Matched::parse(done.content).files.is_empty();
-    let whole = found(true).is_none_or(|done| !nothing(done));
-    if !whole && found(false).is_none() {
+    let at_starts = found(true).is_none_or(|done| !nothing(done));
+    if !at_starts && found(false).is_none() {
         return OfflineStep::Call("searching for parts of the question's words.".into(), vec![scan(false)]);
     }
-    let hits = found(whole).map(|done| match done.error {
+    let hits = found(at_starts).map(|done| match done.error {
         true => Err(report::display_line(done.content)),
-        false => Ok(AreaHits { words: words.clone(), whole, matched: Matched::parse(done.content) }),
+        false => Ok(AreaHits { words: words.clone(), at_starts, matched: Matched::parse(done.content) }),
     });
     let Some(listed) = open.find("list", &first) else { return OfflineStep::Nothing };
     if listed.error {

@@ -92,7 +92,7 @@ impl Throttles {
     /// Waits for permits of all `quotas`. `tokens` is the estimated cost. Returns at once if `quotas` is empty, and after [`Throttles::close`]. The
     /// first poll, which must be inside a tokio runtime, joins the queue.
     /// # Cancel safety
-    /// A drop of the future leaves the queue. A waiting call holds nothing else.
+    /// Dropping the future removes the call from the queue. A waiting call holds nothing else.
     pub async fn enter(&self, quotas: &[Text], tokens: u64) -> Permit {
         let path = rate_limiter::path(quotas);
         if path.is_empty() {

@@ -114,7 +114,7 @@ pub(crate) async fn forward(
     let connected =
         timeout(CONNECT_TIMEOUT, connecting).await.unwrap_or_else(|_| Err("no connection within 3 s".to_owned()));
     let (mut sender, connection) = connected.map_err(NoAnswer::NotAccepted)?;
-    // The task ends with the last answer, or when the client disconnects.
+    // The task ends with the answer, or when the client disconnects.
     tokio::spawn(async move {
         if let Err(error) = connection.await {
             tracing::debug!(%error, "the connection to another node ended");

@@ -1,7 +1,8 @@
 //! The model checker and the simulator.
 //!
 //! - `model` tries every interleaving of a small system, `lease` every interleaving of nodes that share a database.
-//! - `run` simulates seeds of the runtime, `clients` of clients of a host, `nodes` of nodes that share a database.
+//! - `run` simulates the runtime, `clients` simulates clients of a host, and `nodes` simulates nodes that share a database.
+//!   A seed determines each simulation.
 //! - `controls` shows that these checks notice seeded bugs.
 //! - `coverage` counts the worlds in which predicates could have failed.
 

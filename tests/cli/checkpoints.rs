@@ -1,4 +1,4 @@
-//! Files that a rollback or a branch restores, and writes whose results a kill prevented from being recorded.
+//! Files that a rollback or a branch restores, and writes whose results are not recorded because of a kill.
 
 use super::call::*;
 
@@ -129,7 +129,7 @@ fn x15_branch_restores_files_to_its_message() {
     assert_eq!((content(&user, "a.txt").as_deref(), content(&user, "b.txt")), (Some("one\n"), None));
     let branch = files["session"].as_str().expect("an id");
     assert!(user.json(&["show", "--json", branch])["entries"].is_array());
-    // No files follow the last message.
+    // No file changed after the last message, so the branch reports none.
     assert_eq!(user.call(&["branch", &id]).err, "");
 }
 
@@ -154,17 +154,17 @@ fn x15_rollback_restores_files_written_by_subagents() {
     let worker = [write("a.txt", "by the worker\n"), json!({"text": "done"})];
     let model = rules(&user, &json!([{"agent": "worker", "steps": worker}, {"agent": "*", "steps": parent}]));
     let id = run(&user, &model, 1);
-    let tree = |user: &User| {
+    let file_in_worktree = |user: &User| {
         let listed = user.json(&["worktree", "list", "--json"]);
         let path = listed[0]["path"].as_str().expect("a path").to_owned();
         std::fs::read_to_string(std::path::Path::new(&path).join("a.txt")).ok()
     };
-    assert_eq!(tree(&user).as_deref(), Some("by the worker\n"));
+    assert_eq!(file_in_worktree(&user).as_deref(), Some("by the worker\n"));
     let done = user.json(&["rollback", &id, "--files", "--yes", "--json"]);
     assert_eq!(done["files"], json!(["a.txt"]), "{done}");
     assert_eq!(content(&user, "a.txt").as_deref(), Some("one\ntwo\n"));
     // The files of a worktree stay: a person merges or discards them as a whole.
-    assert_eq!(tree(&user).as_deref(), Some("by the worker\n"));
+    assert_eq!(file_in_worktree(&user).as_deref(), Some("by the worker\n"));
 }
 
 /// A host dies after a write and before the record of its result: the state of the file is reported with its diff.

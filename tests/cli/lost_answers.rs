@@ -126,8 +126,8 @@ fn h1_rollback_acts_once_when_its_host_dies_before_it_answers() {
     assert_eq!(done.code, Some(0), "{done:?}");
     let reply: serde_json::Value = serde_json::from_str(&done.out).expect("a reply");
     assert_eq!(reply["run"], 2, "{done:?}");
-    let story = user.call(&["export", &id]).out;
-    assert_eq!(story.matches("rolled_back\":{").count(), 1, "{story}");
+    let export = user.call(&["export", &id]).out;
+    assert_eq!(export.matches("rolled_back\":{").count(), 1, "{export}");
 }
 
 /// If it were applied twice, the switch would go back by two alternatives.

@@ -29,7 +29,8 @@ pub(crate) enum ModelOutcome {
 /// The future of one model call, polled once in the handler and spawned only if it is pending.
 pub(crate) type Calling = BoxFuture<'static, ModelOutcome>;
 
-/// Prepares a call of `model` whose answer may hold at most `calls_per_answer` tool calls.
+/// Prepares a call of `model`. Its answer may have at most `calls_per_answer` tool calls, or
+/// [`MAX_CALLS_PER_ANSWER`] if that is more.
 pub(crate) fn call(model: &Arc<dyn Model>, request: Request, deltas: Deltas, calls_per_answer: u32) -> Calling {
     let max_calls = calls_per_answer.max(MAX_CALLS_PER_ANSWER);
     // `Model::call` itself may panic before it returns a future.
@@ -77,7 +78,7 @@ impl CallProgress {
         self.begun.store(true, Ordering::Relaxed);
     }
 
-    /// Returns whether the model was called, so that a dropped call may have a cost.
+    /// Returns whether the model was called. If so, even a dropped call may have a cost.
     pub(crate) fn has_begun(&self) -> bool {
         self.begun.load(Ordering::Relaxed)
     }

@@ -1,4 +1,4 @@
-//! The commit: the only code that appends to the journal.
+//! The commit: appends the decisions of a session to the journal.
 
 use std::collections::{HashSet, VecDeque};
 
@@ -108,11 +108,11 @@ impl Driver {
             return;
         }
         let starts = self.written.starts.saturating_sub(1);
-        let mark = std::mem::replace(&mut self.written.starts, starts);
+        let previous = std::mem::replace(&mut self.written.starts, starts);
         self.before = Some(Before::of(&self.state));
         // If the journal refuses, the count remains one too high.
         if let Err(halted) = self.commit(Vec::new(), Vec::new()) {
-            tracing::warn!(session = %self.session(), mark, ?halted, "cannot take back the start count of a run");
+            tracing::warn!(session = %self.session(), previous, ?halted, "cannot take back the start count of a run");
         }
     }
 

@@ -423,7 +423,7 @@ mod tests {
         assert_eq!(found(TokenScope::Admin), sorted(admin));
     }
 
-    /// A name in a path cannot change the scope of the route, and unknown routes need the scope `admin`.
+    /// A name in a path cannot change the scope of the route. An unknown route needs the scope of its method.
     #[test]
     fn names_in_a_path_do_not_change_its_scope() {
         let attacks: [(Method, &str, TokenScope); 12] = [

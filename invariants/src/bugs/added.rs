@@ -1,4 +1,4 @@
-//! Broken rules that add records or change the state.
+//! Seeded bugs that add records or change the state.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Broken rules that change the command or its state.
+//! Seeded bugs that change the command or the state that it meets.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Broken rules that drop records and effects, or change their fields.
+//! Seeded bugs that drop records and effects, or change their fields.
 
 use subtend_session::call::{CallEnd, CallKind};
 use subtend_session::command::{Command, Deadline};
@@ -11,7 +11,7 @@ use subtend_session::state::{CallPhase, Due, State};
 use super::refold::{force, refold, takes_message};
 use super::{Bug, Case, rows};
 
-/// Drops the records and effects that the rule requires. `state` becomes the fold of the remaining records.
+/// Drops the records and effects that the broken rule requires. `state` becomes the fold of the remaining records.
 #[expect(clippy::wildcard_enum_match_arm, reason = "each bug has a control, which fails if it does nothing")]
 pub(super) fn drop_some(case: &Case, state: &mut State, decision: &mut Decision) {
     rows::drop_notifications(case.bug, &decision.records, &mut decision.effects);
@@ -59,7 +59,7 @@ pub(super) fn drop_some(case: &Case, state: &mut State, decision: &mut Decision)
     }
 }
 
-/// Hides every message before the cut.
+/// Clears `verbatim`, so that a compaction hides every earlier message.
 fn hide_all_before(records: &mut [Record]) {
     for record in records {
         if let Record::Compacted(compacted) = record {

@@ -19,14 +19,14 @@ const DEFAULT_AREAS: usize = 5;
 
 const MAX_FILES: u32 = 2_000;
 
-/// Returns the arguments of the search for all words of a question. With `whole`, words match only at the starts of words.
-pub(super) fn search(words: &[QuestionWord], whole: bool) -> Value {
-    json!({ "pattern": pattern(words, whole), "path": ".", "regex": true, "files": true, "max_matches": MAX_FILES })
+/// Returns the arguments of the search for all words of a question. With `at_starts`, words match only at the starts of words.
+pub(super) fn search(words: &[QuestionWord], at_starts: bool) -> Value {
+    json!({ "pattern": pattern(words, at_starts), "path": ".", "regex": true, "files": true, "max_matches": MAX_FILES })
 }
 
-fn pattern(words: &[QuestionWord], whole: bool) -> String {
+fn pattern(words: &[QuestionWord], at_starts: bool) -> String {
     // Use an ASCII word boundary, because a Unicode boundary slows down the search of many files.
-    let begins = if whole { r"(?:(?-u:\b)|_)" } else { "" };
+    let begins = if at_starts { r"(?:(?-u:\b)|_)" } else { "" };
     let all: Vec<String> = words.iter().map(|word| format!("{begins}(?:{})", word.pattern)).collect();
     all.join("|")
 }
@@ -34,7 +34,7 @@ fn pattern(words: &[QuestionWord], whole: bool) -> String {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct AreaHits {
     pub(super) words: Vec<QuestionWord>,
-    pub(super) whole: bool,
+    pub(super) at_starts: bool,
     pub(super) matched: Matched,
 }
 
@@ -44,7 +44,7 @@ impl AreaHits {
         let files = || self.matched.files.iter().filter(|(path, _)| area.holds(path));
         let own = (!area.shallow).then_some(&area.path);
         let in_paths = |word: &&QuestionWord| {
-            own.into_iter().chain(files().map(|(path, _)| path)).any(|path| word.is_in(path, self.whole))
+            own.into_iter().chain(files().map(|(path, _)| path)).any(|path| word.is_in(path, self.at_starts))
         };
         let named = self.words.iter().filter(in_paths).map(|word| code(&word.label));
         (named.collect(), files().map(|(_, lines)| lines).sum())
@@ -52,7 +52,7 @@ impl AreaHits {
 
     fn reason(&self, area: &Area) -> Option<String> {
         let (named, lines) = self.of(area);
-        let verb = if self.whole { "name" } else { "contain" };
+        let verb = if self.at_starts { "name" } else { "contain" };
         let named = (!named.is_empty()).then(|| format!("paths {verb} {}", named.join(", ")));
         let lines = FoundCount { n: lines, exact: self.matched.whole };
         let lines = (lines.n > 0).then(|| lines.of("matching line", "matching lines"));
@@ -62,8 +62,8 @@ impl AreaHits {
 
     fn to_text(&self) -> String {
         let Matched { lines, matching, .. } = &self.matched;
-        let pattern = code(&pattern(&self.words, self.whole));
-        let parts = if self.whole { "" } else { " No whole word matches, so parts of words count." };
+        let pattern = code(&pattern(&self.words, self.at_starts));
+        let parts = if self.at_starts { "" } else { " No whole word matches, so parts of words count." };
         format!(
             "One search for the words of the question, {pattern}, found {} in {}.{parts} Areas that match come first: by names of \
              paths, then by matching lines. Where too few match, the largest follow.",

@@ -56,10 +56,10 @@ impl Talk {
 
     fn results(&mut self, contents: &[&str]) {
         let results: Vec<(bool, &str)> = contents.iter().map(|content| (false, *content)).collect();
-        self.ends(&results);
+        self.add_results(&results);
     }
 
-    fn ends(&mut self, contents: &[(bool, &str)]) {
+    fn add_results(&mut self, contents: &[(bool, &str)]) {
         for (ix, (error, content)) in (0_u32..).zip(contents) {
             let call = CallId { turn: TurnNo(1), ix };
             self.messages.push(Message::Result { call, error: *error, content: (*content).into() });
@@ -138,7 +138,7 @@ fn explorer_lists_and_searches_then_reads_then_reports() {
     ]);
     let read = |path: &str| ("read".to_owned(), json!({ "path": path, "from_line": 1, "lines": 80 }));
     assert_eq!(talk.calls(), [read("src/lib.rs"), read("src/lock.rs")]);
-    talk.ends(&[
+    talk.add_results(&[
         (false, "     1\t//! The library.\n     2\t\n     3\tmod lock;\n[lines 1-3 of 3, 30 bytes]"),
         (true, "cannot read `src/lock.rs`: the system denies permission"),
     ]);
@@ -291,7 +291,7 @@ fn lead_without_task_explores_itself() {
     talk.results(&[TREE, FOUND]);
     let tools: Vec<String> = talk.calls().into_iter().map(|(tool, _)| tool).collect();
     assert_eq!(tools, ["list", "search"]);
-    talk.ends(&[(false, "a  1 byte\n[0 directories; 1 file]"), (true, "the time limit of 120000 ms passed")]);
+    talk.add_results(&[(false, "a  1 byte\n[0 directories; 1 file]"), (true, "the time limit of 120000 ms passed")]);
     let says = talk.next_text();
     assert!(says.contains("It was not searched: see below."), "{says}");
     assert!(says.contains("- `.`: `locks`: search failed: the time limit of 120000 ms passed"), "{says}");
@@ -303,7 +303,7 @@ fn lead_explores_itself_if_explorers_cannot_start() {
     talk.turn();
     talk.results(&[TREE, FOUND]);
     assert_eq!(talk.calls().len(), 3);
-    talk.ends(&[(true, "depth 5 is the limit"); 3]);
+    talk.add_results(&[(true, "depth 5 is the limit"); 3]);
     assert_eq!(talk.calls().len(), 2);
     talk.results(&["a.rs  1 byte, 1 line\n[0 directories; 1 file]", "[no matches in 1 file]"]);
     assert_eq!(talk.calls().len(), 1);
@@ -316,7 +316,7 @@ fn lead_explores_itself_if_explorers_cannot_start() {
 fn answer_reports_an_unlisted_workspace_or_missing_tools() {
     let mut talk = Talk::new(&ALL, "What is this?");
     talk.turn();
-    talk.ends(&[(true, "cannot list `.`: the system denies permission")]);
+    talk.add_results(&[(true, "cannot list `.`: the system denies permission")]);
     let says = "The workspace could not be listed: cannot list `.`: the system denies permission";
     assert_eq!(talk.next_text(), answer::plain(says));
     let says = Talk::new(&["task", "shell"], "What is this?").next_text();
@@ -341,7 +341,7 @@ fn answered_question_is_closed_and_the_next_starts_fresh() {
 fn new_input_extends_the_question_and_retries_failed_calls() {
     let mut talk = Talk::new(&ALL, "Where are the locks?");
     talk.turn();
-    talk.ends(&[(true, "interrupted"), (true, "interrupted")]);
+    talk.add_results(&[(true, "interrupted"), (true, "interrupted")]);
     talk.user("And the timers?");
     assert_eq!(talk.calls(), first_calls("locks timers"));
     talk.results(&[TREE, FOUND]);

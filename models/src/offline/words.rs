@@ -15,14 +15,14 @@ impl QuestionWord {
         plain.split('|').filter(|name| !name.is_empty()).map(str::to_owned).collect()
     }
 
-    /// Returns whether `path` contains one of the names: at the start of a word with `whole`, otherwise anywhere.
-    pub(super) fn is_in(&self, path: &str, whole: bool) -> bool {
+    /// Returns whether `path` contains one of the names: at the start of a word with `at_starts`, otherwise anywhere.
+    pub(super) fn is_in(&self, path: &str, at_starts: bool) -> bool {
         let names = self.names();
         let telling = |name: &&String| name.chars().all(char::is_alphanumeric) && (name.len() > 3 || names.len() == 1);
         let path = path.to_lowercase();
         names.iter().filter(telling).any(|name| {
             let begins = |at: usize| !path.get(..at).is_some_and(|before| before.ends_with(char::is_alphanumeric));
-            path.match_indices(&**name).any(|(at, _)| !whole || begins(at))
+            path.match_indices(&**name).any(|(at, _)| !at_starts || begins(at))
         })
     }
 }

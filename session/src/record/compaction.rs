@@ -52,7 +52,7 @@ pub struct Compacted {
 }
 
 impl Compacted {
-    /// Returns the number of hidden messages, which the text for the model states.
+    /// Returns the number of hidden messages. The text that replaces them states this number.
     pub fn hidden(&self) -> u64 {
         self.upto.saturating_sub(self.verbatim.len() as u64)
     }

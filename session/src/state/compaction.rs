@@ -39,7 +39,7 @@ impl Compaction {
         std::iter::once(Message::Prompt { text: Arc::clone(&self.text) }).chain(stay)
     }
 
-    /// Returns the number of hidden messages, which the text for the model states.
+    /// Returns the number of hidden messages. The text that replaces them states this number.
     pub fn hidden(&self) -> usize {
         self.upto.saturating_sub(self.verbatim.len())
     }

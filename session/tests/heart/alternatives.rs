@@ -296,11 +296,11 @@ fn regenerate_of_a_switched_answer_uses_context_of_its_question() {
 #[test]
 fn only_the_last_answer_of_an_exchange_is_regenerated() {
     let mut heart = worked();
-    let [_, first, _, in_transit, .., second] = points(&heart)[..] else { panic!() };
-    let message = refusal(&mut heart, regenerate(CHILD, Some(in_transit)));
+    let [_, first, _, interim, .., second] = points(&heart)[..] else { panic!() };
+    let message = refusal(&mut heart, regenerate(CHILD, Some(interim)));
     assert_eq!(
         message,
-        format!("answer {in_transit} not found or cannot be regenerated; available answers: {first}, {second}")
+        format!("answer {interim} not found or cannot be regenerated; available answers: {first}, {second}")
     );
 }
 
@@ -371,8 +371,8 @@ pub(crate) fn step(heart: &mut Heart, (what, a, b): (u8, u8, u8)) {
         _ => answer(turn, 1, None, Vec::new(), Stop::Length),
     };
     let before = heart.state.transcript.clone();
-    let about = matches!(command, Command::Regenerate(_) | Command::Switch { .. });
-    if heart.decide(command).is_ok() && about {
+    let is_about_alternatives = matches!(command, Command::Regenerate(_) | Command::Switch { .. });
+    if heart.decide(command).is_ok() && is_about_alternatives {
         assert_eq!(heart.state.transcript, before, "alternatives do not change the transcript");
     }
     assert!(heart.state.transcript.starts_with(&before), "a transcript only grows");

@@ -115,7 +115,7 @@ async fn run_process(world: &Arc<World>, number: u32) -> ProcessEnd {
     }
 }
 
-/// Returns whether the last process left no run and no outbox row to recover.
+/// Returns whether the last process left nothing to recover: no run, no outbox row and no unfinished deletion.
 fn is_at_rest(journal: &Journal) -> bool {
     let nothing_in_flight = journal.inflight().is_ok_and(|rows| rows.is_empty());
     let all_deleted = journal.unfinished_deletions().is_ok_and(|tops| tops.is_empty());
@@ -169,12 +169,12 @@ fn open(world: &Arc<World>) -> Option<Journal> {
         oracle.observations.record_reopening(now);
     }
     let (oracle, armed) = (Arc::clone(&world.oracle), Arc::new(OnceLock::new()));
-    let of = Arc::clone(&armed);
+    let drawn = Arc::clone(&armed);
     faults.on_failure(move || {
         let mut oracle = oracle.lock();
         oracle.begin_store_failure();
         // Counts the fault only when it occurs, because the process may end earlier.
-        of.get().into_iter().for_each(|fault| oracle.record_fault(*fault));
+        drawn.get().into_iter().for_each(|fault| oracle.record_fault(*fault));
     });
     let at = world.rng.between(1, 60);
     if world.is_drawn(world.swarm.write_fails) {
@@ -283,24 +283,24 @@ fn policy() -> RuleSet {
 }
 
 fn faults(world: &Arc<World>) -> Faults {
-    let (of, bug) = (Arc::clone(world), world.plan.bug);
+    let (fault_world, bug) = (Arc::clone(world), world.plan.bug);
     let faults = Faults::new(move |point, _| match point {
         Point::Handler => {
-            if of.draw_fault(of.swarm.handler_panics, FaultKind::HandlerPanic) {
+            if fault_world.draw_fault(fault_world.swarm.handler_panics, FaultKind::HandlerPanic) {
                 injected_panic();
             }
         }
         Point::AfterAppend => {
-            if of.draw_fault(of.swarm.append_panics, FaultKind::AppendPanic) {
+            if fault_world.draw_fault(fault_world.swarm.append_panics, FaultKind::AppendPanic) {
                 injected_panic();
             }
         }
-        Point::TurnTask => panic_in_turn_task(&of),
+        Point::TurnTask => panic_in_turn_task(&fault_world),
         // Simulated tasks read no files.
         Point::Reading => {}
     });
-    let of = Arc::clone(world);
-    let faults = faults.with_observer(move |event| of.oracle.lock().observe(event));
+    let observed_world = Arc::clone(world);
+    let faults = faults.with_observer(move |event| observed_world.oracle.lock().observe(event));
     match bug {
         Some(Seeded::Heart(bug)) => faults.rules(subtend_invariants::bugs::Rules::without(bug)),
         Some(Seeded::Hub(runtime_bug)) => faults.with_bug(runtime_bug),

@@ -34,7 +34,8 @@ pub(super) enum CapacityResult {
     Closing,
 }
 
-/// Reserved capacity for one actor in a shard. Dropping it frees it, unless the actor was linked and will be reported.
+/// Reserved capacity for one actor in a shard. If no actor was linked, dropping this value frees the capacity. Otherwise,
+/// the report of the actor's end frees it.
 pub(super) struct ReservedCapacity {
     capacities: Arc<ShardCapacities>,
     shard: usize,
@@ -142,7 +143,7 @@ impl ShardCapacities {
 }
 
 impl ReservedCapacity {
-    /// Passes the reserved capacity to the linked actor, whose report frees it.
+    /// Leaves the reserved capacity to the linked actor. The report of the actor's end frees it.
     pub(super) fn keep(mut self) {
         self.kept = true;
     }

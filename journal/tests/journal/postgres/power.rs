@@ -1,7 +1,7 @@
-//! The machine of the server loses power: what was not synced is gone, whole or in part.
+//! Power losses of the server's machine: writes since the last sync are lost, all or some of them.
 //!
-//! Between two checkpoints these servers write only their log. So what is left are the files of the last checkpoint, the
-//! log up to its last sync, and any part of what was written after that.
+//! Between two checkpoints these servers write only their log. After a power loss, the disk therefore has the files of
+//! the last checkpoint, the log up to its last sync, and any part of the log after it.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -22,8 +22,9 @@ const SETTINGS: [&str; 5] = [
     "wal_writer_delay = 10s",
     "wal_keep_size = 512MB",
 ];
-/// A power loss writes sectors whole or not at all; a page of the server has two halves of many sectors.
+/// Bytes that a disk writes either completely or not at all.
 const SECTOR: usize = 512;
+/// Bytes of half a page of the server. A page has many sectors, so a power loss can tear it in the middle.
 const HALF_PAGE: usize = 4_096;
 
 /// The end of the synced log: its file, and the bytes there.
@@ -40,11 +41,11 @@ fn remembering(dir: &Path, accept_loss: bool) -> Options {
     Options { accept_loss, node_dir: Some(dir.join("node")), ..Options::default() }
 }
 
-/// Creates sessions one after the other, and returns what was synced when each was acknowledged. Then the server ends, and its files
-/// are kept as `crashed`.
+/// Creates sessions one after the other, then ends the server and keeps its files as `crashed`. Returns the end of the
+/// synced log at each acknowledgement.
 async fn write_and_crash(server: &Server, spec: &StoreSpec, dir: &Path, count: u128) -> Vec<SyncedLog> {
     let journal = open_store_with(spec, remembering(dir, false)).unwrap();
-    // All that follows is in one file of the log.
+    // Start a new file of the log, which then contains all later writes.
     server.sql("SELECT pg_switch_wal()");
     server.sql("CHECKPOINT");
     let mut synced = Vec::new();
@@ -58,7 +59,7 @@ async fn write_and_crash(server: &Server, spec: &StoreSpec, dir: &Path, count: u
     synced
 }
 
-/// Restores the files of the crash, with what `kept` leaves of the log that was not synced.
+/// Restores the files of the crash. Of the log after its last sync, only the part that `kept` selects remains.
 fn lose_power(server: &Server, (file, from): &SyncedLog, kept: Survivors, rng: &mut Rng) {
     server.copy("crashed", "data");
     let log = server.dir().join("data/pg_wal").join(file);
@@ -75,8 +76,8 @@ fn lose_power(server: &Server, (file, from): &SyncedLog, kept: Survivors, rng: &
     std::fs::write(&log, bytes).unwrap();
 }
 
-/// Starts the server again, and returns how many sessions its shard has, all of them whole. A machine that acknowledged `count`
-/// sessions refuses a shard with fewer.
+/// Starts the server again, checks that each session of its shard is complete, and returns their number. Also checks
+/// that a machine that acknowledged `count` sessions refuses a shard with fewer.
 async fn restart(server: &Server, spec: &StoreSpec, dir: &Path, count: u64) -> u64 {
     server.up();
     let journal = open_store(spec).unwrap();
@@ -109,12 +110,12 @@ async fn d1_power_loss_keeps_acknowledged_records() {
         lose_power(&server, synced, kept, &mut rng);
         let found = restart(&server, &spec, dir.path(), COUNT).await;
         assert!((acknowledged..=COUNT).contains(&found), "{found} of {acknowledged}, {kept:?} kept");
-        assert!(kept != Survivors::All || found == COUNT, "{found}: nothing was lost");
+        assert!(kept != Survivors::All || found == COUNT, "{found} of {COUNT} sessions remain, but no write was lost");
     }
 }
 
-/// Negative control: a server that acknowledges before its sync loses what was acknowledged, and the machine that knows it refuses
-/// the shard.
+/// Negative control: a server that acknowledges before its sync loses acknowledged sessions. The machine that recorded
+/// their acknowledgements refuses the shard.
 #[tokio::test]
 async fn d1_power_loss_after_asynchronous_commits_is_noticed() {
     const COUNT: u64 = 3;
@@ -124,14 +125,14 @@ async fn d1_power_loss_after_asynchronous_commits_is_noticed() {
     let synced = write_and_crash(&server, &spec, dir.path(), COUNT.into()).await;
     lose_power(&server, synced.last().unwrap(), Survivors::Nothing, &mut Rng::with_seed(1));
     let found = restart(&server, &spec, dir.path(), COUNT).await;
-    assert!(found < COUNT, "all were synced");
+    assert!(found < COUNT, "no session was lost");
     server.up();
     let accepted = open_store_with(&spec, remembering(dir.path(), true)).unwrap();
     assert_eq!((accepted.durable(), problems(&accepted)), (Lsn(found), Vec::new()));
 }
 
-/// Loses power within a checkpoint three times: each half of a page that it was to write is old or new. Returns the first time at
-/// which a session is lost or damaged.
+/// Loses power within a checkpoint up to three times. Each half of a page that the checkpoint writes is then old or
+/// new. Returns the number of the first power loss that loses or damages a session.
 async fn loss_by_torn_pages(settings: &[&str], params: &str) -> Option<u64> {
     let server = Server::start(&[&SETTINGS, settings].concat());
     let spec = StoreSpec::Postgres(Box::new(server.target(params)));
@@ -161,7 +162,8 @@ async fn loss_by_torn_pages(settings: &[&str], params: &str) -> Option<u64> {
     (1..=3).find(is_lost)
 }
 
-/// Restores the files of the first checkpoint, with the log of both and random halves of the pages of the second.
+/// Restores the files of the first checkpoint and the log up to the second. Replaces random halves of pages by those of
+/// the second checkpoint.
 fn tear_pages(server: &Server, rng: &mut Rng) {
     server.copy("before", "data");
     drop(std::fs::remove_file(server.dir().join("data/postmaster.pid")));
@@ -190,7 +192,8 @@ async fn d1_power_loss_within_a_checkpoint_keeps_all_records() {
     assert_eq!(loss_by_torn_pages(&[], "shard=a").await, None);
 }
 
-/// Negative control: the setting that repairs torn pages is needed, and refused if it is off.
+/// Negative control: torn pages damage sessions if `full_page_writes`, which repairs them, is off. A journal opens on such
+/// a server only with `accept_weak`.
 #[tokio::test]
 async fn d1_torn_pages_without_full_page_writes_are_noticed() {
     let loss = loss_by_torn_pages(&["full_page_writes = off"], "shard=a&accept_weak=full_page_writes").await;

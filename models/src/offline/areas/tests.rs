@@ -93,11 +93,11 @@ fn areas_do_not_share_files() {
     }
 }
 
-fn hits(question: &str, whole: bool, files: &[(&str, u64)]) -> AreaHits {
+fn hits(question: &str, at_starts: bool, files: &[(&str, u64)]) -> AreaHits {
     let files: Vec<(String, u64)> = files.iter().map(|(path, lines)| ((*path).to_owned(), *lines)).collect();
     let lines = FoundCount::exactly(files.iter().map(|(_, lines)| lines).sum());
     let matching = FoundCount::exactly(files.iter().filter(|(_, lines)| *lines > 0).count() as u64);
-    AreaHits { words: words::words(question), whole, matched: Matched { files, lines, matching, whole: true } }
+    AreaHits { words: words::words(question), at_starts, matched: Matched { files, lines, matching, whole: true } }
 }
 
 const ACTORS: &str = "Which of these crates implement an actor supervisor?";
