@@ -6,7 +6,7 @@ use subtend_invariants::Acknowledged;
 use subtend_session::ids::SessionId;
 
 use super::line::Line;
-use super::snapshot::{DeletedHeads, Sessions};
+use super::snapshot::{Sessions, StoreHeads};
 use super::store_dir::StoreDir;
 use super::workload;
 
@@ -72,28 +72,27 @@ impl Acknowledgements {
     }
 
     /// Adds deletions that a kill interrupted before their acknowledgement, but that are in the store. They must remain.
-    pub(crate) fn add_found(&mut self, deleted_heads: &DeletedHeads) {
-        self.deleted.extend(deleted_heads.deleted().filter(|session| self.deleting.contains(session)));
+    pub(crate) fn add_found(&mut self, heads: &StoreHeads) {
+        self.deleted.extend(heads.deleted().filter(|session| self.deleting.contains(session)));
     }
 
     /// Returns the acknowledgements that the store lacks.
-    pub(crate) fn lost(&self, sessions: &Sessions<'_>, deleted_heads: &DeletedHeads) -> Vec<String> {
-        let mut lost = self.lost_deletions(deleted_heads);
+    pub(crate) fn lost(&self, sessions: &Sessions<'_>, heads: &StoreHeads) -> Vec<String> {
+        let mut lost = self.lost_deletions(heads);
         // The records of an erased session are gone, and so are the acknowledged facts about it.
         let mut facts = self.facts.clone();
-        facts.retain(|session| !deleted_heads.is_erased(*session));
+        facts.retain(|session| !heads.is_erased(*session));
         lost.extend(facts.lost(sessions));
         lost
     }
 
     /// Returns deletions that are missing, incomplete, or were not requested.
-    fn lost_deletions(&self, deleted_heads: &DeletedHeads) -> Vec<String> {
-        let found: BTreeSet<SessionId> = deleted_heads.deleted().collect();
+    fn lost_deletions(&self, heads: &StoreHeads) -> Vec<String> {
+        let found: BTreeSet<SessionId> = heads.deleted().collect();
         let undone = self.deleted.difference(&found);
         let mut lost: Vec<String> = undone.map(|session| format!("the deletion of {session} is missing")).collect();
         for session in &found {
-            let mut targets =
-                deleted_heads.ancestors(*session).filter(|above| self.deleting.contains(above)).peekable();
+            let mut targets = heads.ancestors(*session).filter(|ancestor| self.deleting.contains(ancestor)).peekable();
             if targets.peek().is_none() {
                 lost.push(format!("{session} is deleted, but its deletion was not requested"));
             } else if !targets.any(|top| found.contains(&top)) {

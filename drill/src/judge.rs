@@ -10,7 +10,7 @@ use subtend_session::record::Record;
 use super::acknowledgements::Acknowledgements;
 use super::finding::{FindingKind, Violation};
 use super::marks::Marks;
-use super::snapshot::{self, DeletedHeads, Sessions, StoreSnapshot};
+use super::snapshot::{self, Sessions, StoreHeads, StoreSnapshot};
 use super::store_dir::StoreDir;
 
 /// The checks of one store across its kills. Keeps the acknowledgements and the last records that were found.
@@ -38,9 +38,9 @@ impl Judge {
                 .map_err(|error| format!("the store cannot be read: {error}"))
         });
         let (snapshot, found) = match read {
-            Ok((snapshot, gone, unsound)) => {
-                let found = self.judge(store_dir, &gone, unsound, at_rest);
-                self.acknowledged.add_found(&gone);
+            Ok((snapshot, heads, unsound)) => {
+                let found = self.judge(store_dir, &heads, unsound, at_rest);
+                self.acknowledged.add_found(&heads);
                 self.last_records = snapshot::last_records(&self.auditor);
                 (Some(snapshot), found)
             }
@@ -54,10 +54,10 @@ impl Judge {
         found.into_iter().filter(|violation| self.known.insert(violation.clone())).collect()
     }
 
-    fn judge(&self, store_dir: &StoreDir, gone: &DeletedHeads, unsound: Vec<String>, at_rest: bool) -> Vec<Violation> {
+    fn judge(&self, store_dir: &StoreDir, heads: &StoreHeads, unsound: Vec<String>, at_rest: bool) -> Vec<Violation> {
         let (sessions, marks) = (snapshot::sessions(&self.auditor), Marks::read(store_dir));
         let mut found = of(FindingKind::Unsound, unsound);
-        found.extend(of(FindingKind::Lost, self.acknowledged.lost(&sessions, gone)));
+        found.extend(of(FindingKind::Lost, self.acknowledged.lost(&sessions, heads)));
         found.extend(of(FindingKind::NotErased, self.acknowledged.find_erased_text(store_dir)));
         found.extend(of(FindingKind::Duplicated, find_duplicates(&sessions)));
         let unfenced = self.last_records.iter().filter_map(|(session, (seq, epoch))| {
@@ -66,7 +66,7 @@ impl Judge {
         });
         found.extend(of(FindingKind::Unfenced, unfenced.collect()));
         found.extend(of(FindingKind::Repeated, marks.repeated()));
-        found.extend(of(FindingKind::Unintended, marks.unintended(&sessions, gone)));
+        found.extend(of(FindingKind::Unintended, marks.unintended(&sessions, heads)));
         if at_rest {
             found.extend(of(FindingKind::NotEndedOnce, runs_without_one_end(&sessions)));
             found.extend(of(FindingKind::Missing, undelivered_ends(&sessions)));

@@ -8,7 +8,7 @@ use subtend_session::ids::{CallId, RunNo, SessionId, TurnNo};
 use subtend_session::record::Record;
 use subtend_tools::tool::ToolKey;
 
-use super::snapshot::{DeletedHeads, Sessions};
+use super::snapshot::{Sessions, StoreHeads};
 use super::store_dir::StoreDir;
 
 /// Whether the effect of a tool may be repeated.
@@ -60,7 +60,7 @@ impl Marks {
     }
 
     /// Returns effects of calls without a durable intent record.
-    pub(crate) fn unintended(&self, sessions: &Sessions<'_>, gone: &DeletedHeads) -> Vec<String> {
+    pub(crate) fn unintended(&self, sessions: &Sessions<'_>, heads: &StoreHeads) -> Vec<String> {
         let mut intended = BTreeSet::new();
         for (session, records) in sessions {
             intended.extend(records.iter().filter_map(|record| {
@@ -68,7 +68,7 @@ impl Marks {
                 Some((*session, *call))
             }));
         }
-        let kept = self.0.keys().filter(|(session, ..)| !gone.is_erased(*session));
+        let kept = self.0.keys().filter(|(session, ..)| !heads.is_erased(*session));
         let without_intent = kept.filter(|(session, _, call)| !intended.contains(&(*session, *call)));
         without_intent
             .map(|(session, _, call)| format!("call {call} of {session} had its effect without an intent record"))
@@ -107,7 +107,7 @@ mod tests {
         leave(&store_dir.marks(), MarkedEffect::Once, key(2)).expect("a mark");
         let marks = Marks::read(&store_dir);
         assert_eq!(marks.repeated(), [format!("the side effect of call 2.2 of {session} happened 2 times")]);
-        let unintended = marks.unintended(&Sessions::new(), &DeletedHeads::default());
+        let unintended = marks.unintended(&Sessions::new(), &StoreHeads::default());
         assert_eq!(unintended.len(), 3, "{unintended:?}");
         assert_eq!(unintended[0], format!("call 2.0 of {session} had its effect without an intent record"));
     }

@@ -33,7 +33,7 @@ pub(crate) fn read(
     journal: &Journal,
     auditor: &mut Auditor,
     at_rest: bool,
-) -> Result<(StoreSnapshot, DeletedHeads, Vec<String>), ReadError> {
+) -> Result<(StoreSnapshot, StoreHeads, Vec<String>), ReadError> {
     let report = journal.verify(&mut |_| ())?;
     let mut unsound: Vec<String> = report.problems.iter().map(|problem| format!("verify: {problem:?}")).collect();
     auditor.read(journal)?;
@@ -54,20 +54,20 @@ pub(crate) fn read(
     };
     let incomplete = half.iter().filter(|_| at_rest);
     unsound.extend(incomplete.map(|session| format!("at rest the deletion of {session} is not complete")));
-    Ok((snapshot, DeletedHeads(journal.heads()?.into_iter().collect()), unsound))
+    Ok((snapshot, StoreHeads(journal.heads()?.into_iter().collect()), unsound))
 }
 
-/// The heads of deleted sessions and their ancestors.
+/// The heads of all sessions, which tell the deleted ones and the ancestors of each session.
 #[derive(Debug, Default)]
-pub(crate) struct DeletedHeads(BTreeMap<SessionId, Head>);
+pub(crate) struct StoreHeads(BTreeMap<SessionId, Head>);
 
-impl<const N: usize> From<[(SessionId, Head); N]> for DeletedHeads {
+impl<const N: usize> From<[(SessionId, Head); N]> for StoreHeads {
     fn from(heads: [(SessionId, Head); N]) -> Self {
         Self(heads.into())
     }
 }
 
-impl DeletedHeads {
+impl StoreHeads {
     pub(crate) fn deleted(&self) -> impl Iterator<Item = SessionId> {
         self.0.iter().filter(|(_, head)| head.deleted).map(|(session, _)| *session)
     }

@@ -168,7 +168,7 @@ fn missing_acknowledged_data_is_found() {
     let approval = Record::AskAnswered { call: APPROVED, verdict: AskVerdict::Allow, by: AnsweredBy::Person };
     let (owner, child) = ([accepted, opened(Owner::Person), ended(), approval], [opened(owned()), ended()]);
     assert_eq!(
-        acknowledged.lost(&Sessions::from([(OWNER, &owner[..]), (CHILD, &child[..])]), &DeletedHeads::default()),
+        acknowledged.lost(&Sessions::from([(OWNER, &owner[..]), (CHILD, &child[..])]), &StoreHeads::default()),
         Vec::<String>::new()
     );
     let expected = [
@@ -180,7 +180,7 @@ fn missing_acknowledged_data_is_found() {
         format!("the verdict on call 2.1 of {OWNER} is missing"),
         format!("record 3 of {OWNER}, which a subscriber received, is missing: the last is 1"),
     ];
-    assert_eq!(acknowledged.lost(&Sessions::from([(OWNER, &owner[1..2])]), &DeletedHeads::default()), expected);
+    assert_eq!(acknowledged.lost(&Sessions::from([(OWNER, &owner[1..2])]), &StoreHeads::default()), expected);
 }
 
 #[test]
@@ -218,13 +218,13 @@ fn j10_lost_deletion_and_remaining_erased_text_are_found() {
     acknowledged.record(Line::Input(OWNER, InputId(Uuid::from_u128(9))));
     acknowledged.record(Line::Deleting(OWNER));
     acknowledged.record(Line::Deleted(OWNER));
-    let deleted_heads = DeletedHeads::from([(OWNER, head.clone())]);
-    let lost = acknowledged.lost(&Sessions::new(), &deleted_heads);
+    let heads = StoreHeads::from([(OWNER, head.clone())]);
+    let lost = acknowledged.lost(&Sessions::new(), &heads);
     assert_eq!(lost.first(), Some(&format!("the deletion of {OWNER} is missing")));
     let child = Head { parent: Some(OWNER), ..head.clone() }.erased();
-    let gone = DeletedHeads::from([(OWNER, head.erased()), (CHILD, child.clone())]);
-    assert_eq!(acknowledged.lost(&Sessions::new(), &gone), Vec::<String>::new());
-    let other = DeletedHeads::from([(CHILD, Head { parent: None, ..child })]);
+    let heads = StoreHeads::from([(OWNER, head.erased()), (CHILD, child.clone())]);
+    assert_eq!(acknowledged.lost(&Sessions::new(), &heads), Vec::<String>::new());
+    let other = StoreHeads::from([(CHILD, Head { parent: None, ..child })]);
     let lost = Acknowledgements::default().lost(&Sessions::new(), &other);
     assert_eq!(lost, [format!("{CHILD} is deleted, but its deletion was not requested")]);
 
@@ -251,9 +251,9 @@ fn j10_partial_and_later_undone_deletions_are_found() {
     let child = Head { parent: Some(OWNER), ..deleted.clone() };
     let mut acknowledged = Acknowledgements::default();
     acknowledged.record(Line::Deleting(OWNER));
-    let whole = DeletedHeads::from([(OWNER, deleted), (CHILD, child.clone())]);
-    let part = DeletedHeads::from([(OWNER, head.clone()), (CHILD, child)]);
-    let none = DeletedHeads::from([(OWNER, head.clone()), (CHILD, Head { parent: Some(OWNER), ..head })]);
+    let whole = StoreHeads::from([(OWNER, deleted), (CHILD, child.clone())]);
+    let part = StoreHeads::from([(OWNER, head.clone()), (CHILD, child)]);
+    let none = StoreHeads::from([(OWNER, head.clone()), (CHILD, Head { parent: Some(OWNER), ..head })]);
     assert_eq!(acknowledged.lost(&Sessions::new(), &none), Vec::<String>::new());
     assert_eq!(acknowledged.lost(&Sessions::new(), &whole), Vec::<String>::new());
     let lost = acknowledged.lost(&Sessions::new(), &part);
