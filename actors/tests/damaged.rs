@@ -99,7 +99,7 @@ async fn damaged_session_returns_a_typed_error_and_others_start() {
     assert!(matches!(bad.cancel().await, Err(WaitError::Stopped(why)) if is_reported(&why, &bad)));
     assert!(matches!(bad.queue().await, Err(ControlError::Stopped(why)) if is_reported(&why, &bad)));
     assert!(matches!(journal.records(bad.id()), Err(ReadError::Damaged { session, .. }) if session == bad.id()));
-    let observed = Observed { aside: Some(answers(&runtime, &ids, [ids[1]]).await), ..Observed::default() };
+    let observed = Observed { damage: Some(answers(&runtime, &ids, [ids[1]]).await), ..Observed::default() };
     let nothing = BTreeSet::new();
     let views = ids.iter().filter(|id| **id != ids[1]).map(|id| (*id, invariant::View::default()));
     let seen = invariant::World::new(views, &nothing, None, false).with_observations(&observed);

@@ -65,8 +65,8 @@ pub struct Observed {
     pub boots: Vec<Boot>,
     /// Results of crash recoveries.
     pub recoveries: Vec<Recovery>,
-    /// Damaged sessions, and the replies of all sessions.
-    pub aside: Option<DamageReplies>,
+    /// Damaged sessions, and how all sessions replied afterwards.
+    pub damage: Option<DamageReplies>,
     /// Known failures of writes and syncs.
     pub failures: Vec<Failure>,
     pub subscribers: Vec<SubscriberLog>,

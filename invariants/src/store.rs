@@ -40,7 +40,7 @@ fn difference<'a>(clean: &'a Recovery, other: &'a Recovery) -> Option<Difference
 
 /// Checks that a damaged session is reported as damaged, does not reply as usual, and affects no other session.
 pub(super) fn damage_is_isolated(world: &World<'_>) -> Verdict {
-    let Some(DamageReplies { damaged, refused, served }) = world.observed.and_then(|observed| observed.aside.as_ref())
+    let Some(DamageReplies { damaged, refused, served }) = world.observed.and_then(|observed| observed.damage.as_ref())
     else {
         return Ok(());
     };

@@ -102,7 +102,7 @@ fn recovery(interrupted: u32, outcome: Outcome) -> Recovery {
 }
 
 fn damage_replies(scene: &mut Scene) -> &mut DamageReplies {
-    scene.observed.aside.as_mut().expect("damage was seen")
+    scene.observed.damage.as_mut().expect("damage was seen")
 }
 
 fn all_heard() -> Vec<Delivered> {
@@ -170,7 +170,7 @@ fn seen() -> Observed {
         ask_ms: Some(100),
         boots: vec![Boot { at: when(1), at_rest: false, wrote: 3 }, Boot { at: when(2), at_rest: true, wrote: 0 }],
         recoveries: vec![recovery(0, Outcome::Lost), recovery(2, Outcome::Lost)],
-        aside: Some(DamageReplies {
+        damage: Some(DamageReplies {
             damaged: [id(77)].map(|input| SessionId(input.0)).into(),
             refused: [id(77)].map(|input| SessionId(input.0)).into(),
             served: [ROOT, CHILD].into(),
