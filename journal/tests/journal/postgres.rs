@@ -4,6 +4,7 @@ mod crashing;
 mod damage;
 mod erasing;
 mod fencing;
+mod interruption;
 mod nodes;
 mod power;
 mod proxy;
@@ -11,7 +12,6 @@ mod schema;
 mod secrets;
 pub(crate) mod server;
 mod standby;
-mod sweeping;
 mod weak;
 
 use std::sync::atomic::AtomicU32;

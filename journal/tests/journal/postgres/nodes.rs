@@ -59,7 +59,7 @@ async fn d2_no_node_claims_the_shard_of_a_live_node() {
     assert!(matches!(other, Err(OpenError::ClaimedElsewhere { .. })), "the connection is lost, but the lease is valid");
     drop(held);
     nodes.registry.give_up("shard-1", &a).await.unwrap();
-    assert_eq!(nodes.registry.members().await.unwrap().owner("shard-1"), None, "the node has left");
+    assert_eq!(nodes.registry.members().await.unwrap().owner("shard-1"), None, "the shard was given up");
     nodes.open("shard-1", &b).unwrap();
 }
 
@@ -173,7 +173,7 @@ async fn d2_lease_survives_a_restart_of_the_server() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn d1_existing_shards_are_shared_once() {
+async fn d1_shared_shards_are_created_once_per_label() {
     let nodes = Nodes::start().await;
     nodes.registry.create_shared(5, None).await.unwrap();
     nodes.registry.create_shared(1, Some("gpu")).await.unwrap();

@@ -11,8 +11,8 @@ use crate::scene::*;
 use subtend_journal::open_store_with;
 
 use super::create_session;
+use super::interruption::complete;
 use super::server::Server;
-use super::sweeping::complete;
 use crate::medium::Survivors;
 
 const SETTINGS: [&str; 5] = [

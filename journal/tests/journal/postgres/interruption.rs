@@ -1,5 +1,5 @@
-//! Interrupts a commit at each point: within its request, before its end, and within its reply. At that point, its
-//! owner is killed, the server crashes, or the connection is cut.
+//! Interrupts a commit at each point: within its request, before its end, and within its reply. At that point, the
+//! shard's owner is killed, the server crashes, or the connection is cut.
 
 use std::io::{BufRead as _, Read as _, Write as _};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -19,7 +19,8 @@ use crate::engines::Kind;
 enum Point {
     /// This many eighths of its request.
     Request(usize),
-    /// All of it except its end, which commits: the statement was executed, and its transaction is open.
+    /// All of its request except the final `Sync`: the statement was executed, and its transaction is open until the
+    /// `Sync` commits it.
     Open,
     /// The request, and this many eighths of its reply.
     Reply(usize),
@@ -81,7 +82,7 @@ impl Hold {
 /// A proxy that stops within a commit, reports it, and loses the connection on request.
 struct Interrupter {
     port: u16,
-    order: NextPoint,
+    next: NextPoint,
     reached: Receiver<()>,
     lose: SyncSender<()>,
 }
@@ -91,27 +92,27 @@ impl Interrupter {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let (port, to) = (listener.local_addr().unwrap().port(), server.port());
         let ((reaches, reached), (lose, lost)) = (sync_channel(1), sync_channel(1));
-        let (order, hold) = (NextPoint::default(), Arc::new(Hold { reaches, lost: Mutex::new(lost) }));
-        let orders = Arc::clone(&order);
+        let (next, hold) = (NextPoint::default(), Arc::new(Hold { reaches, lost: Mutex::new(lost) }));
+        let next_point = Arc::clone(&next);
         std::thread::spawn(move || {
             for client in listener.incoming().map_while(Result::ok) {
                 // A crashed server refuses connections, and its client retries.
                 let Ok(server) = TcpStream::connect(("127.0.0.1", to)) else { continue };
-                let (order, hold) = (Arc::clone(&orders), Arc::clone(&hold));
-                std::thread::spawn(move || carry(client, server, &order, &hold));
+                let (next, hold) = (Arc::clone(&next_point), Arc::clone(&hold));
+                std::thread::spawn(move || carry(client, server, &next, &hold));
             }
         });
-        Self { port, order, reached, lose }
+        Self { port, next, reached, lose }
     }
 
     /// Interrupts a commit at this point, after `after` others.
     fn interrupt(&self, point: Point, after: u32) {
-        *self.order.lock().unwrap() = Some((point, after));
+        *self.next.lock().unwrap() = Some((point, after));
     }
 
     fn wait(&self, point: Point) {
         let reached = self.reached.recv_timeout(Duration::from_secs(30));
-        reached.unwrap_or_else(|_| panic!("no commit came to {point:?}"));
+        reached.unwrap_or_else(|_| panic!("no commit reached {point:?}"));
     }
 
     fn lose(&self) {
@@ -124,7 +125,7 @@ fn is_commit(bytes: &[u8]) -> bool {
     bytes.len() > 1_000
 }
 
-fn carry(mut client: TcpStream, mut server: TcpStream, order: &NextPoint, hold: &Arc<Hold>) {
+fn carry(mut client: TcpStream, mut server: TcpStream, next: &NextPoint, hold: &Arc<Hold>) {
     let due: Arc<Mutex<Option<Point>>> = Arc::default();
     let (mut from_server, mut to_client) = (server.try_clone().unwrap(), client.try_clone().unwrap());
     let (stops, held) = (Arc::clone(&due), Arc::clone(hold));
@@ -143,7 +144,7 @@ fn carry(mut client: TcpStream, mut server: TcpStream, order: &NextPoint, hold: 
     });
     let mut bytes = [0; 1 << 16];
     while let Ok(count @ 1..) = client.read(&mut bytes) {
-        let point = is_commit(&bytes[..count]).then(|| take_point(order)).flatten();
+        let point = is_commit(&bytes[..count]).then(|| take_point(next)).flatten();
         let within = matches!(point, Some(Point::Request(_) | Point::Open));
         *due.lock().unwrap() = point.filter(|_| !within);
         let part = point.map_or(count, |point| point.of_request(count));
@@ -158,11 +159,11 @@ fn carry(mut client: TcpStream, mut server: TcpStream, order: &NextPoint, hold: 
     drop((server.shutdown(Shutdown::Both), client.shutdown(Shutdown::Both)));
 }
 
-fn take_point(order: &NextPoint) -> Option<Point> {
-    let mut order = order.lock().unwrap();
-    let (point, after) = (*order)?;
-    *order = after.checked_sub(1).map(|after| (point, after));
-    order.is_none().then_some(point)
+fn take_point(next: &NextPoint) -> Option<Point> {
+    let mut next = next.lock().unwrap();
+    let (point, after) = (*next)?;
+    *next = after.checked_sub(1).map(|after| (point, after));
+    next.is_none().then_some(point)
 }
 
 /// Creates session `n` with a commit that stops at `point`, and runs `meanwhile` there.
@@ -170,13 +171,12 @@ fn interrupt_commit(proxy: &Interrupter, journal: &Journal, n: u128, point: Poin
     proxy.interrupt(point, 0);
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     std::thread::scope(|scope| {
-        let created_session = scope.spawn(|| runtime.block_on(create_session(journal, n)));
+        let creating = scope.spawn(|| runtime.block_on(create_session(journal, n)));
         proxy.wait(point);
         meanwhile();
         proxy.lose();
-        let created_session =
-            created_session.join().unwrap().unwrap_or_else(|poisoned| panic!("{point:?}: {poisoned}"));
-        assert_eq!(created_session, Lsn(n as u64), "{point:?}: lost or written twice");
+        let lsn = creating.join().unwrap().unwrap_or_else(|poisoned| panic!("{point:?}: {poisoned}"));
+        assert_eq!(lsn, Lsn(n as u64), "{point:?}: lost or written twice");
     });
 }
 
@@ -237,7 +237,7 @@ fn missing_sessions(journal: &Journal, acked: &[u128]) -> Vec<String> {
     let mut wrong = problems(journal);
     let last = |n: u128| journal.records(id(n)).ok().and_then(|records| records.last().map(|stored| stored.seq.0));
     let lost = acked.iter().filter(|n| (last(**n * 10 + 1), last(**n * 10 + 2)) != (Some(6), Some(3)));
-    wrong.extend(lost.map(|n| format!("{n} was acknowledged")));
+    wrong.extend(lost.map(|n| format!("{n} was acknowledged, but is missing or incomplete")));
     // Two sessions are created in one batch.
     let halves = (0..10_000).take_while(|n| *n < 10 || last((n - 10) * 10 + 1).is_some());
     let halves = halves.filter(|n| last(n * 10 + 1).is_some() != last(n * 10 + 2).is_some());
@@ -259,7 +259,7 @@ fn d1_acknowledgement_before_the_commit_is_noticed() {
     let mut found =
         (1..=20).map(|n| kill_writer(Point::Request(4), "ack-before-commit", Duration::from_millis(200 * n)));
     let wrong = found.find(|wrong| !wrong.is_empty()).unwrap_or_default();
-    assert!(!wrong.is_empty() && wrong.iter().all(|what| what.ends_with("was acknowledged")), "{wrong:?}");
+    assert!(!wrong.is_empty() && wrong.iter().all(|what| what.ends_with("is missing or incomplete")), "{wrong:?}");
 }
 
 /// A statement that waits in the server outlives its owner: the shard stays in use until it ends, and its group is
@@ -286,7 +286,7 @@ fn d2_commit_of_a_killed_owner_ends_before_the_next_claim() {
         before
     });
     let journal = open_store(&spec).unwrap();
-    assert!(journal.durable() > Lsn(before), "it was not committed after its owner was killed");
+    assert!(journal.durable() > Lsn(before), "the group was not committed after its owner was killed");
     let acked = crash::parse_acknowledged(lines);
     assert_eq!(missing_sessions(&journal, &acked), Vec::<String>::new());
 }
