@@ -13,8 +13,8 @@ use subtend_session::settings::Effort;
 
 use crate::manifest::AgentMode;
 
-/// Returns the schema of front matter. Unknown keys are kept with a warning. If an unknown key restricts the agent, the
-/// file is refused.
+/// Returns the schema of front matter. Unknown keys are kept with a warning. A file is refused if the name of an unknown
+/// key says that it restricts the agent, such as `disallowedTools`.
 pub fn front_matter() -> Value {
     SCHEMA.clone()
 }
@@ -53,7 +53,7 @@ pub(crate) struct FrontMatter {
     /// Nucleus sampling: the probability mass.
     #[schemars(range(min = 0, max = 1))]
     pub(crate) top_p: Option<f64>,
-    /// Most output tokens of one model call.
+    /// Maximum output tokens of one model call.
     #[schemars(range(min = 1))]
     pub(crate) output_tokens: Option<u64>,
     /// Reasoning effort.
@@ -61,8 +61,8 @@ pub(crate) struct FrontMatter {
     pub(crate) effort: Option<Effort>,
     /// The tools that it may be offered, as a list or as one text with commas; an empty list means no tools.
     pub(crate) tools: Option<Tools>,
-    /// Its rights, limited by those of its caller: an action, such as `fs.read` or `task:*`, to a verdict, or to a map of
-    /// resource patterns to verdicts, such as `fs.read: {"secret/**": deny}`. `"*"` is the default.
+    /// Its rights, limited by those of its caller: maps an action, such as `fs.read` or `task:*`, to a verdict, or to a map
+    /// of resource patterns to verdicts, such as `fs.read: {"secret/**": deny}`. `"*"` is the default.
     #[schemars(with = "Option<BTreeMap<String, Permission>>")]
     #[expect(dead_code, reason = "`permissions::parse` reads it, with errors of its own")]
     permissions: Option<Value>,
@@ -71,7 +71,7 @@ pub(crate) struct FrontMatter {
     /// `agent` adds a line to the prompt which says that the caller is an agent.
     #[schemars(extend("enum" = ["agent", null]))]
     pub(crate) caller: Option<String>,
-    /// Most turns of one run.
+    /// Maximum turns of one run.
     #[schemars(range(min = 1, max = 4_294_967_295_u32))]
     pub(crate) turns: Option<u32>,
     /// True if its runs have no owner, and run until their own cap.

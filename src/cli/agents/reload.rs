@@ -12,8 +12,8 @@ use crate::cli::json;
 /// Reloads the agents, instruction files, skills and tools of a running session's tree.
 ///
 /// An open session uses the files as they were when it was opened. After this command, all sessions of the tree use the
-/// current files from their next turn on; their own prompts and permissions stay. `subtend send --agent NAME` answers
-/// with the new manifest.
+/// current files from their next turn on; their own prompts and permissions stay. To use an agent's new manifest in
+/// a session, send it an input with `subtend send --agent NAME`.
 #[derive(clap::Args, Debug)]
 pub(super) struct Args {
     /// Session: an id, the start of one, a short name, or a path such as `root/a3f9c1`
