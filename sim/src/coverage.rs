@@ -1,4 +1,6 @@
-//! Coverage: the sources of worlds in which each predicate could have failed, and the predicates without such a source.
+//! Coverage: whether the worlds of the model and of the simulator test each predicate.
+//!
+//! A predicate *could have failed* in a world that has at least one fact for it to examine.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -125,16 +127,16 @@ pub fn table(model: &Coverage, simulator: &BTreeMap<&'static str, Count>) -> Vec
     model.counts().map(|(predicate, count)| (predicate.name, count, of(predicate.name))).collect()
 }
 
-/// Returns an error text for each source that feeds a predicate but has no world in which it could have failed, and for
-/// each source that is listed as not feeding a predicate but has such a world.
+/// Compares the counts with [`feeds`], and returns an error text for each difference: the source feeds a predicate but has
+/// no world in which it could have failed, or the reverse. Also for each listed name that is not a predicate.
 pub fn missing(table: &[(&'static str, Count, Count)]) -> Vec<String> {
     let mut wrong = Vec::new();
     for (name, model, simulator) in table {
         for (source, count) in [(WorldSource::Model, model), (WorldSource::Simulator, simulator)] {
             match (feeds(source, name), count.relevant > 0) {
-                (true, false) => wrong.push(format!("{name}: it could have failed in no world of the {source}")),
+                (true, false) => wrong.push(format!("{name}: the {source} has no world in which it could have failed")),
                 (false, true) => wrong.push(format!(
-                    "{name}: it could have failed in a world of the {source}; remove it from ELSEWHERE or ALONE"
+                    "{name}: the {source} has a world in which it could have failed; remove it from ELSEWHERE or ALONE"
                 )),
                 (true, true) | (false, false) => {}
             }
@@ -165,13 +167,16 @@ mod tests {
         let (both, alone) = (at("session::one_end_per_run"), at("session::reason_to_wait"));
         let mut table = sound();
         table[both].2.relevant = 0;
-        assert_eq!(missing(&table), ["session::one_end_per_run: it could have failed in no world of the simulator"]);
+        assert_eq!(
+            missing(&table),
+            ["session::one_end_per_run: the simulator has no world in which it could have failed"]
+        );
         let mut table = sound();
         table[both].1.relevant = 0;
-        assert_eq!(missing(&table), ["session::one_end_per_run: it could have failed in no world of the model"]);
+        assert_eq!(missing(&table), ["session::one_end_per_run: the model has no world in which it could have failed"]);
         let mut table = sound();
         table[alone].2.relevant = 1;
-        let expected = "session::reason_to_wait: it could have failed in a world of the simulator; remove it from ELSEWHERE or ALONE";
+        let expected = "session::reason_to_wait: the simulator has a world in which it could have failed; remove it from ELSEWHERE or ALONE";
         assert_eq!(missing(&table), [expected]);
         let mut table = sound();
         table.iter_mut().for_each(|(_, model, _)| model.relevant = 1);

@@ -120,7 +120,7 @@ pub(crate) fn compact(world: &World) {
     let mut oracle = world.oracle.lock();
     let held: BTreeSet<SessionId> = done.deferred.iter().map(|held| held.session).collect();
     let mut gone = oracle.archive.deleted();
-    gone.retain(|session| !oracle.archive.self_and_ancestors(*session).any(|above| held.contains(&above)));
+    gone.retain(|session| !oracle.archive.self_and_ancestors(*session).any(|session| held.contains(&session)));
     if !gone.is_empty() {
         oracle.tally.mark("erased");
     }
