@@ -42,7 +42,7 @@ pub use start_error::StartError;
 pub struct Runtime {
     pub(crate) components: Arc<Components>,
     report: BootReport,
-    /// The async runtime that started this instance, which may be dropped outside of it.
+    /// The tokio runtime in which this instance was started. [`Drop`] needs it, because it may run outside of tokio.
     tokio: tokio::runtime::Handle,
     down: bool,
 }
@@ -76,7 +76,8 @@ pub struct OpenOptions {
     ///
     /// [`SessionCreated::servers`]: subtend_session::record::SessionCreated::servers
     pub servers: Vec<Text>,
-    /// The absolute path of the directory, whose environment is loaded ([`Builder::environments`]). The default is the runtime's own.
+    /// The absolute path of the directory whose environment is loaded ([`Builder::environments`]). The default is the runtime's own
+    /// environment.
     ///
     /// [`Builder::environments`]: builder::Builder::environments
     pub workspace: Option<Text>,
@@ -122,7 +123,7 @@ pub enum OpenSessionError {
     #[error("unknown agent `{name}`; agents that can open a session: {pickable}")]
     UnknownAgent {
         name: Text,
-        /// The known agents, as one text.
+        /// The agents that can open a session, as one text.
         pickable: String,
     },
     /// Only other agents can start the agent.
@@ -271,7 +272,8 @@ impl Runtime {
         let inherited: Text = options.model.clone().unwrap_or_else(|| agents.default_model.clone());
         let template = agents.template(&name, &inherited, options.source);
         let template = template.map_err(|_| unknown_agent(&agents, &name, task))?;
-        // The loader of an environment resolves the name, because several models form a pool.
+        // With a workspace, the environment was loaded with this model as its default. Its name differs if several models
+        // were named, because they form a pool.
         let named = options.model.map(|model| match &options.workspace {
             Some(_) => agents.default_model.clone(),
             None => model,
@@ -423,7 +425,7 @@ impl Runtime {
         components.cells.stop_deepest_first().await;
         components.directory.clear();
         components.waiters.close();
-        // The actors have ended, with their running work: its tasks end at their next poll.
+        // The actors have ended and stopped their work, whose tasks end at their next poll.
         components.life.ended().await;
         components.log.events.close();
         let report = ShutdownReport {

@@ -1,7 +1,10 @@
 //! Seeded bugs: each breaks one rule of sessions from outside, to show that the checks detect it.
 //!
-//! Sessions decide as usual. A broken rule then changes the command, the state, or the decided records and effects. A
-//! changed record that does not fit is only counted.
+//! The real code decides. A broken rule changes its input (the command or the state), or its output (the records,
+//! effects and rows). A changed record that does not fit the state only advances the sequence number.
+//!
+//! The numbered rules are those of `session/tests/heart/rules.rs`. Ids in parentheses are
+//! [invariants](crate::InvariantId).
 
 use subtend_session::command::{Clock, Command};
 use subtend_session::decide;

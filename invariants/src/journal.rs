@@ -13,7 +13,7 @@ pub(super) fn gap_free(world: &World<'_>) -> Verdict {
         let creations = seen.view.records.iter().filter(|record| matches!(record, Record::SessionCreated(_))).count();
         let created_first = matches!(seen.view.records.first(), None | Some(Record::SessionCreated(_)));
         ensure(creations <= 1 && created_first, InvariantId::J2, *session, || {
-            format!("{creations} records create the session; the first record does: {created_first}")
+            format!("{creations} records create the session; the first record creates it: {created_first}")
         })?;
         if seen.view.frames.is_empty() {
             continue;
@@ -88,7 +88,7 @@ fn check_owed_ends(world: &World<'_>, session: SessionId, seen: &SessionFacts<'_
     seen.refused.iter().try_for_each(|(owner, key, _)| check_completion(world, session, *owner, RowKey::Call(*key)))
 }
 
-/// Checks that the row from `from` to `to` exists or was taken.
+/// Checks that the notice row from `from` to `to` either exists or was taken, but not both.
 fn check_completion(world: &World<'_>, from: SessionId, to: SessionId, key: RowKey) -> Verdict {
     if world.may_lack(to) {
         return Ok(());

@@ -1,5 +1,5 @@
-//! Dialects: families of tools for child sessions. They map to the same commands. A table has each dialect's words for
-//! outcomes.
+//! Dialects: families of tools for child sessions. All dialects map to the same commands, and differ in their words for
+//! outcomes ([`Dialect::word`]).
 
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -99,7 +99,7 @@ impl Dialect {
         let [subagent, task, spawn, spawn_task, minion] = match kind {
             OutcomeKind::Completed => ["complete", "output", "OK", "completed", "result"],
             OutcomeKind::Cancelled => ["cancelled", "error", "ERROR", "cancelled", "error"],
-            // The final text at the turn limit is still an answer, and mentions the limit.
+            // For `task`, the final text at the turn limit is still an answer, and mentions the limit.
             OutcomeKind::OutOfTurns => ["max_iterations", "output", "ERROR", "failed", "error"],
             OutcomeKind::Lost => ["abandoned", "error", "ERROR", "failed", "error"],
             OutcomeKind::Failed
@@ -158,7 +158,7 @@ pub fn id_for_model(dialect: Dialect, child: SessionId, short: &Short) -> String
 mod tests {
     use super::*;
 
-    /// One row for each outcome, in the order of [`Dialect::ALL`].
+    /// One row for each outcome, with the words of the dialects in the order of [`Dialect::ALL`].
     const TABLE: [(OutcomeKind, [&str; 5]); 9] = [
         (OutcomeKind::Completed, ["complete", "output", "OK", "completed", "result"]),
         (OutcomeKind::Failed, ["error", "error", "ERROR", "failed", "error"]),

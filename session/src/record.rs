@@ -32,7 +32,7 @@ mod run;
 mod tree;
 mod turn;
 
-/// One fact about a session, in the order of decisions.
+/// One fact about a session. A session's records are in the order of its decisions.
 ///
 /// A record has at most 80 bytes, so that vectors of records stay cheap to move. Large ones are boxed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, strum::IntoStaticStr, strum::VariantNames)]
@@ -41,7 +41,7 @@ mod turn;
 pub enum Record {
     /// The first record of every session, in the batch that creates it.
     SessionCreated(Box<SessionCreated>),
-    /// A run was opened. The LSN of this record is its position in the queue.
+    /// A run was opened. If it needs a slot, the LSN of this record is its position in the queue for slots.
     RunOpened(Box<RunOpened>),
     /// The run was started: its working time begins.
     RunStarted {
@@ -116,7 +116,7 @@ pub enum Record {
         why: Park,
         slot: bool,
     },
-    /// The run is held: the model is not called until an input arrives, or never again in this run.
+    /// The run is held: it calls no model until an input arrives. A run that is held closing calls none until its end.
     RunHeld {
         run: RunNo,
         why: Box<Hold>,

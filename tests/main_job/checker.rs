@@ -214,7 +214,7 @@ impl<'a> AnswerCheck<'a> {
     fn close_section(&mut self) {
         if let Some(word) = self.word.take() {
             let missing: Vec<_> = self.areas.iter().filter(|area| !self.reported.contains(area)).cloned().collect();
-            self.fact(missing.is_empty(), || format!("`{}` says nothing of {missing:?}", word.label));
+            self.fact(missing.is_empty(), || format!("the section of `{}` does not report {missing:?}", word.label));
         }
         self.reported.clear();
         self.places.clear();
@@ -337,7 +337,9 @@ impl<'a> AnswerCheck<'a> {
     }
 
     fn area_of_section(&mut self, area: Area, lines: ReportedCount, files: ReportedCount) {
-        let Some(word) = self.word else { return self.done.wrong.push(format!("{area:?} belongs to no word")) };
+        let Some(word) = self.word else {
+            return self.done.wrong.push(format!("{area:?} is reported outside of a section"));
+        };
         let known = self.areas.contains(&area) && !self.reported.contains(&area);
         self.fact(known, || format!("{area:?} is not in the table, or was reported before"));
         let real = self.truth.count_matches(&area, &word);

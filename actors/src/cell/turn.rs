@@ -1,4 +1,4 @@
-//! The turn task: one model stream, raced with its cancellation, with stalls and panics caught.
+//! The deltas of a model call, and the command for its outcome.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -54,15 +54,15 @@ impl Cells {
     /// Returns the receiver of a call's deltas, which updates the time of the last delta, the subscribers, and the text
     /// so far.
     pub(crate) fn deltas(self: &Arc<Self>, at: Address, last_delta: &LastDelta) -> Deltas {
-        let tap =
+        let sink =
             DeltaSink { cells: Arc::downgrade(self), at, last_delta: last_delta.clone(), used: AtomicBool::new(false) };
-        Deltas::with_progress(move |progress: StreamProgress| tap.take(&progress))
+        Deltas::with_progress(move |progress: StreamProgress| sink.take(&progress))
     }
 
     /// Returns the command for the outcome of the model call, and its parsed calls.
     pub(crate) fn answered(
         &self,
-        (agents, offer): (&Agents, &ToolSet),
+        (agents, tool_set): (&Agents, &ToolSet),
         at: Address,
         outcome: ModelOutcome,
         called: &Called,
@@ -73,7 +73,7 @@ impl Cells {
             ModelOutcome::Answer(answer) => {
                 let model = self.calls.on_model_answered(session, called, &answer);
                 let calls = answer.calls.into_iter().zip(0_u32..).map(|(tool_call, ix)| {
-                    let found = agents.classify(offer, &BTreeSet::new(), &tool_call.tool, &tool_call.args);
+                    let found = agents.classify(tool_set, &BTreeSet::new(), &tool_call.tool, &tool_call.args);
                     ready.extend(found.ready.map(|parsed| (CallId { turn, ix }, parsed)));
                     ResolvedCall {
                         asked: tool_call,
@@ -140,9 +140,10 @@ pub(crate) fn with_wait(command: Command, queued_ms: u64) -> Command {
     command
 }
 
-/// Returns the command for a stream that was dropped because its run closes. If it had started, its cost is unknown.
-pub(crate) fn dropped(turn: TurnNo, attempt: AttemptNo, begun: bool) -> Command {
+/// Returns the command for a stream that was dropped because its run closes. If the stream had started, its cost is
+/// unknown.
+pub(crate) fn dropped(turn: TurnNo, attempt: AttemptNo, started: bool) -> Command {
     let error = ModelError::new(ModelFail::Dropped, "the stream was dropped because the run was stopped");
-    let usage = begun.then_some(Usage::UNKNOWN);
+    let usage = started.then_some(Usage::UNKNOWN);
     failed(turn, attempt, ModelError { usage, ..error }, None, OtherModels::default())
 }

@@ -6,7 +6,7 @@ use subtend_host::settings::{SettingKind, Settings, ToolSetting};
 
 use super::*;
 
-/// Options in memory; the model is required.
+/// Options in memory. No option can be set to an empty value.
 #[derive(Debug)]
 struct StoredOptions(Mutex<Vec<ToolSetting>>);
 
@@ -19,8 +19,8 @@ impl Settings for StoredOptions {
         if value.is_empty() {
             return Err(format!("`{key}` cannot be empty"));
         }
-        let mut kept = self.0.lock().expect("no panic");
-        kept.iter_mut().filter(|of| of.key == key).for_each(|of| of.value = value.to_owned());
+        let mut stored = self.0.lock().expect("no panic");
+        stored.iter_mut().filter(|of| of.key == key).for_each(|of| of.value = value.to_owned());
         Ok(())
     }
 }
@@ -33,12 +33,12 @@ fn option(key: &str, kind: SettingKind, value: &str) -> ToolSetting {
 
 #[tokio::test]
 async fn option_is_edited_by_its_type() {
-    let kept = Arc::new(StoredOptions(Mutex::new(vec![
+    let stored = Arc::new(StoredOptions(Mutex::new(vec![
         option("on", SettingKind::Boolean, "true"),
         option("notes", SettingKind::LongText, "two\nlines"),
         option("model", SettingKind::Model, "offline"),
     ])));
-    let options = HostOptions { settings: Some(kept.clone()), ..HostOptions::default() };
+    let options = HostOptions { settings: Some(stored.clone()), ..HostOptions::default() };
     let host = Host::new(crate::support::runtime(&Memory::new()).await, options);
     let app = host.router();
     let page = get(&app, "/options").await.body;
@@ -55,7 +55,7 @@ async fn option_is_edited_by_its_type() {
     {
         assert_eq!(request(&app, Method::POST, "/options", &form, body).await.status.as_u16(), status, "{body}");
     }
-    let values: Vec<_> = kept.list().expect("options").into_iter().map(|of| of.value).collect();
+    let values: Vec<_> = stored.list().expect("options").into_iter().map(|of| of.value).collect();
     assert_eq!(values, ["false", "a\nb", "offline"]);
     drop(app);
     crate::support::end(host).await;

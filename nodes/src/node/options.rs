@@ -44,8 +44,8 @@ pub struct NodeOptions {
     pub labels: Vec<String>,
     /// Number of shards to create without a label and for each label, if no shards exist.
     pub shards: u16,
-    /// Number of slots on all nodes together: as many for owned runs as for interactive ones. Each node gets an equal part, rounded
-    /// up, and each shard at least one slot.
+    /// Number of slots for owned runs on all nodes together, and also for interactive runs. Each node gets an equal part, rounded
+    /// up, and each shard at least one slot of each kind.
     pub slots: usize,
     /// Times of its lease.
     pub times: LeaseTimes,

@@ -51,7 +51,7 @@ pub(super) struct NodeState {
 
 impl NodeState {
     pub(super) fn open(&self) -> BTreeSet<String> {
-        self.shards.iter().filter(|(_, slot)| slot.open().is_some()).map(|(shard, _)| shard.clone()).collect()
+        self.shards.iter().filter(|(_, held)| held.open().is_some()).map(|(shard, _)| shard.clone()).collect()
     }
 
     /// Returns whether a shard may be opened now.
@@ -89,7 +89,7 @@ impl NodeState {
 
     /// Removes a shard, unless it was claimed again under another lease.
     pub(super) fn remove(&mut self, shard: &str, lease: &NodeLease) {
-        if self.shards.get(shard).is_some_and(|slot| slot.lease == *lease) {
+        if self.shards.get(shard).is_some_and(|held| held.lease == *lease) {
             self.shards.remove(shard);
         }
     }
@@ -105,8 +105,8 @@ impl HeldShard {
 }
 
 /// Ends the event streams of a lost shard, and drops its host on another thread, because its journal may wait for a write.
-pub(super) fn end_now(slot: HeldShard) {
-    if let ShardPhase::Open(open) = slot.phase {
+pub(super) fn end_now(held: HeldShard) {
+    if let ShardPhase::Open(open) = held.phase {
         open.host.ends().cancel();
         tokio::task::spawn_blocking(move || drop(open));
     }

@@ -32,7 +32,8 @@ const INTERNAL: [([u8; 4], u32); 17] = [
     ([192, 29, 0, 254], 32),
 ];
 
-/// A host listed by the user, with an optional port: `wiki.example`, `localhost:8080`, `[::1]:8080`.
+/// A host that the user lists as reachable even if its address is not public, with an optional port: `wiki.example`,
+/// `localhost:8080`, `[::1]:8080`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InternalHost {
     host: String,

@@ -125,9 +125,9 @@ pub(super) fn is_unknown_model(text: &str) -> bool {
 }
 
 pub(super) fn line(text: &str) -> String {
-    let phrases: Vec<&str> =
+    let words: Vec<&str> =
         text.split(|c: char| c.is_whitespace() || c.is_control()).filter(|w| !w.is_empty()).collect();
-    let line = phrases.join(" ");
+    let line = words.join(" ");
     if line.chars().count() <= MAX_CHARS {
         return line;
     }

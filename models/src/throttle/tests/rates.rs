@@ -67,7 +67,7 @@ async fn unpolled_calls_gain_no_burst() {
     let mut callers = Callers::with_quotas(&[(LAB, requests(20))]);
     callers.all_enter("a1 a2 a3 a4 a5 a6", &[LAB]);
     callers.advance_unpolled(600_000).await;
-    assert_eq!(callers.active_quotas(), [quota(LAB, 2, 4)], "expected two of the four to be granted");
+    assert_eq!(callers.active_quotas(), [quota(LAB, 2, 4)], "no waiting call may start before it is polled");
     callers.advance(12_000).await;
     assert_eq!(
         callers.started_at(),
@@ -163,8 +163,12 @@ async fn unnamed_quota_has_the_default_unless_provider_is_named() {
 async fn zero_rate_counts_as_one() {
     let none = Rates { concurrent: Some(0), requests_per_minute: Some(0), tokens_per_minute: Some(0) };
     let throttles = Throttles::new(none, []);
-    let pass = throttles.enter(&texts(&[LAB]), 9).await;
+    let permit = throttles.enter(&texts(&[LAB]), 9).await;
     assert_eq!(throttles.active_quotas(), [quota(LAB, 1, 0)]);
-    drop(pass);
-    assert_eq!(throttles.active_quotas(), [quota(LAB, 0, 0)], "the bucket must repay its debt");
+    drop(permit);
+    assert_eq!(
+        throttles.active_quotas(),
+        [quota(LAB, 0, 0)],
+        "an idle quota must stay listed while its bucket is not full"
+    );
 }

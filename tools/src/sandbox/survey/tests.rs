@@ -96,7 +96,7 @@ fn change_is_granted_only_where_everything_is_readable() {
         expected.sort_unstable();
         expect(&dir, &rules, &expected);
     }
-    // Paths that may not be read can still have different verdicts: here deny and ask.
+    // No path may be read, but the verdicts differ (ask, and deny below `src`), so that the directories are visited.
     let rules = [("fs.write", "*", Verdict::Allow), ("fs.read", "src/**", Verdict::Deny)];
     expect(&dir, &authority(Verdict::Ask, &rules), &[(".", WRITE_ALL)]);
 }
@@ -109,7 +109,7 @@ fn hard_link_with_a_denied_name_is_not_granted() {
     let but_secrets = authority(Verdict::Allow, &[("fs.read", "secret/**", Verdict::Deny)]);
     let names =
         [(".", WRITE_ALL), ("a.txt", "r---"), ("src/a.rs", "r---"), ("src/b.rs", "r---"), ("src/deep/b.rs", "r---")];
-    // Ancestor directories are granted by name only.
+    // The ancestors of the granted files may only be listed, and are left out.
     let seen: Vec<(String, String)> = granted_paths(dir.path(), &but_secrets).unwrap();
     let files: Vec<(&str, &str)> =
         seen.iter().map(|(path, grant)| (&**path, &**grant)).filter(|(_, grant)| *grant != "-l--").collect();
