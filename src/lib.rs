@@ -12,15 +12,16 @@
 //! use subtend::session::Outcome;
 //!
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
-//! // A model that plays a script; your own model implements `subtend::models::Model`. let model =
-//! Scripted::builder("greeter").rule("*", [Step::text("Hello. You said: {prompt}")]).build()?;
+//! // A model that plays a script; your own model implements `subtend::models::Model`.
+//! let model = Scripted::builder("greeter").rule("*", [Step::text("Hello. You said: {prompt}")]).build()?;
 //!
 //! // Without a journal everything is kept in memory; `subtend::journal::open_store` opens one on disk.
 //! let runtime = Runtime::builder().model(model).start().await?;
 //! let session = runtime.open("general")?;
 //!
-//! let receipt = session.send("Good morning.").await?; // durable on return assert_eq!(&*receipt.answer().await?.text,
-//! "Hello. You said: Good morning."); assert_eq!(session.run_ended(receipt.run).await?.outcome, Outcome::Completed);
+//! let receipt = session.send("Good morning.").await?; // durable on return
+//! assert_eq!(&*receipt.answer().await?.text, "Hello. You said: Good morning.");
+//! assert_eq!(session.run_ended(receipt.run).await?.outcome, Outcome::Completed);
 //!
 //! runtime.shutdown(std::time::Duration::from_secs(5)).await;
 //! # Ok(())

@@ -84,8 +84,10 @@ impl Runtime {
     /// # async fn example(runtime: subtend_actors::Runtime) -> Result<(), subtend_actors::ControlError> {
     /// use subtend_session::record::AskVerdict;
     ///
-    /// let mut approver = runtime.approver(); let asked = approver.next().await; let verdict = if &*asked.action ==
-    /// "fs.write" { AskVerdict::Allow } else { AskVerdict::Deny }; approver.answer(&asked, verdict).await?;
+    /// let mut approver = runtime.approver();
+    /// let asked = approver.next().await;
+    /// let verdict = if &*asked.action == "fs.write" { AskVerdict::Allow } else { AskVerdict::Deny };
+    /// approver.answer(&asked, verdict).await?;
     /// # Ok(())
     /// # }
     /// ```
